@@ -129,14 +129,14 @@ func TestNotices(t *testing.T) {
 			`,"since":"2026-11-21T11:00:00Z","value":310.5,"limit":300,"episode":"e1"}`,
 			string(e.Notice("acme", asyncflow.AlertFiring)))
 	}
-	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertFiring}, e.Untold())
+	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertFiring}, e.PendingNotices())
 	e.FiringTask = "t"
-	require.Empty(t, e.Untold())
+	require.Empty(t, e.PendingNotices())
 	e.Resolved, e.ResolvedValue = since.Add(time.Hour), 2
-	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertResolved}, e.Untold())
+	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertResolved}, e.PendingNotices())
 	e.FiringTask = ""
 	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertFiring, asyncflow.AlertResolved},
-		e.Untold())
+		e.PendingNotices())
 	require.JSONEq(t,
 		`{"alert":"roll_overdue","state":"resolved","tenant":"other","type":"mail",
 		"since":"2026-11-21T11:00:00Z",

@@ -140,8 +140,8 @@ func (e Episode) Notice(tenant string, state AlertState) json.RawMessage {
 	return doc
 }
 
-// Untold returns the notices that are still to send, in order.
-func (e Episode) Untold() []AlertState {
+// PendingNotices returns the notices that are still to send, in order.
+func (e Episode) PendingNotices() []AlertState {
 	var states []AlertState
 	if e.FiringTask == "" {
 		states = append(states, AlertFiring)

@@ -75,11 +75,11 @@ func (h Health) Failing() bool {
 		h.Until.Equal(h.Since.Add(h.Pause))
 }
 
-// Unbounded is a Room without limit.
-const Unbounded = -1
+// Unlimited is a Capacity without limit.
+const Unlimited = -1
 
-// Room returns the number of tasks that the endpoint may have in flight; Unbounded: no limit.
-func (h Health) Room(now time.Time) int {
+// Capacity returns the number of tasks that the endpoint may have in flight; Unlimited: no limit.
+func (h Health) Capacity(now time.Time) int {
 	switch h.At(now) {
 	case HealthOpen, HealthDisabled:
 		return 0
@@ -89,7 +89,7 @@ func (h Health) Room(now time.Time) int {
 	if step := int(now.Sub(h.Since) / RampStep); !h.Since.IsZero() && step < RampSteps {
 		return 2 << max(step, 0)
 	}
-	return Unbounded
+	return Unlimited
 }
 
 // Failed returns the health after an attempt that failed because of the endpoint: the inRow-th

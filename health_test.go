@@ -16,11 +16,11 @@ func TestHealthRoom(t *testing.T) {
 	back := asyncflow.Health{State: asyncflow.HealthClosed, Since: now}
 	for name, tc := range map[string]struct {
 		asyncflow.Health
-		after time.Duration
-		state asyncflow.HealthState
-		room  int
+		after    time.Duration
+		state    asyncflow.HealthState
+		capacity int
 	}{
-		"well":         {asyncflow.Health{}, 0, asyncflow.HealthClosed, asyncflow.Unbounded},
+		"well":         {asyncflow.Health{}, 0, asyncflow.HealthClosed, asyncflow.Unlimited},
 		"open":         {open, 5*time.Second - 1, asyncflow.HealthOpen, 0},
 		"half-open":    {open, 5 * time.Second, asyncflow.HealthHalfOpen, 1},
 		"just back":    {back, 0, asyncflow.HealthClosed, 2},
@@ -28,14 +28,14 @@ func TestHealthRoom(t *testing.T) {
 		"almost back": {back, asyncflow.RampSteps*asyncflow.RampStep - 1, asyncflow.HealthClosed,
 			1024},
 		"back for good": {back, asyncflow.RampSteps * asyncflow.RampStep, asyncflow.HealthClosed,
-			asyncflow.Unbounded},
+			asyncflow.Unlimited},
 		"another's time": {back, -time.Second, asyncflow.HealthClosed, 2},
 		"disabled": {asyncflow.Health{State: asyncflow.HealthDisabled, Since: now}, time.Hour,
 			asyncflow.HealthDisabled, 0},
 	} {
 		at := now.Add(tc.after)
 		assert.Equal(t, tc.state, tc.At(at), name)
-		assert.Equal(t, tc.room, tc.Room(at), name)
+		assert.Equal(t, tc.capacity, tc.Capacity(at), name)
 	}
 }
 

@@ -47,20 +47,20 @@ func (t TaskType) After(old TaskType) TaskType {
 	return t
 }
 
-// Homeless returns the stages of an older version, in which tasks may be, that t neither has
-// nor maps.
-func (t TaskType) Homeless(old TaskType) []string {
+// UnmappedStages returns the stages of an older version that t neither has nor maps. Tasks may be
+// in them.
+func (t TaskType) UnmappedStages(old TaskType) []string {
 	var names []string
 	for _, name := range old.StageNames() {
-		names = t.appendHomeless(names, name)
+		names = t.appendUnmapped(names, name)
 	}
 	for name := range old.StageMapping {
-		names = t.appendHomeless(names, name)
+		names = t.appendUnmapped(names, name)
 	}
 	return names
 }
 
-func (t TaskType) appendHomeless(names []string, name string) []string {
+func (t TaskType) appendUnmapped(names []string, name string) []string {
 	if stage, _ := t.Place(name, 1); t.StageIndex(stage) < 0 {
 		return append(names, name)
 	}

@@ -25,7 +25,7 @@ func TestStageMapping(t *testing.T) {
 	for name, c := range map[string]struct {
 		old, next asyncflow.TaskType
 		want      mapping
-		homeless  []string
+		unmapped  []string
 	}{
 		"nothing is removed": {stages(nil, "a", "b"), stages(nil, "b", "a", "c"),
 			mapping{}, nil},
@@ -48,9 +48,9 @@ func TestStageMapping(t *testing.T) {
 	} {
 		after := c.next.After(c.old)
 		require.Equal(t, c.want, after.StageMapping, name)
-		homeless := after.Homeless(c.old)
-		slices.Sort(homeless)
-		require.Equal(t, c.homeless, homeless, name)
+		unmapped := after.UnmappedStages(c.old)
+		slices.Sort(unmapped)
+		require.Equal(t, c.unmapped, unmapped, name)
 	}
 }
 

@@ -2,9 +2,9 @@ package asyncflow
 
 // Transition is one step of a task's life: an action leads from one status to another.
 type Transition struct {
-	From Status // "": there is no task yet
-	Act  string // a verdict, or the action of a caller or a background job
-	To   Status
+	From   Status // "": there is no task yet
+	Action string // a verdict, or the action of a caller or a background job
+	To     Status
 }
 
 // Transitions are all possible steps. An action with a verdict's name follows an attempt: it

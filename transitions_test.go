@@ -23,7 +23,7 @@ func TestDiagramOfStates(t *testing.T) {
 		`(?m)^\s*(\S+) --> (\S+): (.+)$`).FindAllStringSubmatch(drawing, -1) {
 		from := asyncflow.Status(strings.TrimPrefix(m[1], "[*]"))
 		for act := range strings.SplitSeq(m[3], ", ") {
-			drawn = append(drawn, asyncflow.Transition{From: from, Act: act, To: asyncflow.Status(m[2])})
+			drawn = append(drawn, asyncflow.Transition{From: from, Action: act, To: asyncflow.Status(m[2])})
 		}
 	}
 	require.ElementsMatch(t, asyncflow.Transitions, drawn)
@@ -42,7 +42,7 @@ func TestVerdictsAreTransitions(t *testing.T) {
 					l := asyncflow.Lease{Stage: stage, Attempt: attempt, OrderTime: now,
 						Options: asyncflow.Options{Retry: retry}}
 					v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
-					step := asyncflow.Transition{From: asyncflow.StatusRunning, Act: string(v.Kind),
+					step := asyncflow.Transition{From: asyncflow.StatusRunning, Action: string(v.Kind),
 						To: v.Status(now)}
 					require.True(t, slices.Contains(asyncflow.Transitions, step), "%+v", step)
 				}

@@ -131,7 +131,7 @@ func choose(
 	well := few[:0]
 	for i := range endpoints {
 		e := &endpoints[i]
-		if !e.Serves() || e.Health.Room(now) == 0 {
+		if !e.Serves() || e.Health.Capacity(now) == 0 {
 			continue
 		}
 		if e.ID == wanted {

@@ -38,7 +38,7 @@ func (d *Dispatcher) gather(t *store.Type, e *asyncflow.Endpoint, leases []async
 func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 	most := min(e.Batch.MaxTasks, d.cfg.Concurrency)
 	for _, limit := range []int{e.Limits.MaxInFlight, t.MaxInFlight,
-		e.Health.Room(d.store.Clock.Now())} {
+		e.Health.Capacity(d.store.Clock.Now())} {
 		if limit > 0 {
 			most = min(most, limit)
 		}
@@ -126,7 +126,7 @@ func (d *Dispatcher) sendBatch(b *batch) {
 	endpoints := t.Endpoints(stage)
 	at := slices.IndexFunc(endpoints, func(e asyncflow.Endpoint) bool { return e.ID == b.endpoint })
 	if t.StageIndex(stage) < 0 || at < 0 || !endpoints[at].Serves() ||
-		endpoints[at].Health.Room(d.store.Clock.Now()) == 0 {
+		endpoints[at].Health.Capacity(d.store.Clock.Now()) == 0 {
 		d.giveBack(t, b.leases, "the endpoint gets no tasks any more")
 		return
 	}

@@ -89,7 +89,7 @@ func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
 		return
 	}
 	now := d.store.Clock.Now()
-	if e.Health.Room(now) == 0 { // when it is tried again, or enabled, it is counted anew
+	if e.Health.Capacity(now) == 0 { // when it is tried again, or enabled, it is counted anew
 		d.breakers.note(e.ID, false)
 	}
 	next := e.Health.Answered(v.At, now)

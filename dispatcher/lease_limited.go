@@ -114,7 +114,7 @@ func (a *admission) Capacity(stage string) (sum int) {
 func (a *admission) capacity(e *asyncflow.Endpoint) int {
 	n := plenty
 	bound := func(most, has int) { n = min(n, max(0, most-has)) }
-	if most := e.Health.Room(a.now); most != asyncflow.Unbounded {
+	if most := e.Health.Capacity(a.now); most != asyncflow.Unlimited {
 		bound(most, a.inFlight.Lately[e.ID])
 		a.retryAt(e.Health)
 	}

@@ -54,13 +54,13 @@ const noticeWindow = asyncflow.Duration(7 * 24 * time.Hour)
 // sendNotices submits the tasks that report the tenant's episodes. Their keys ensure that there is
 // one for each state of an episode, however often it is tried and by which node.
 func (g *Governor) sendNotices(ctx context.Context, tenant string) (int, error) {
-	untold, err := g.store.UntoldEpisodes(ctx, tenant)
+	unsent, err := g.store.EpisodesToNotify(ctx, tenant)
 	if err != nil {
 		return 0, err
 	}
 	n := 0
-	for _, e := range untold {
-		for _, state := range e.Untold() {
+	for _, e := range unsent {
+		for _, state := range e.PendingNotices() {
 			result := g.tasks.SubmitNotice(ctx, tenant, asyncflow.NewTask{
 				Type: asyncflow.AlertType, Context: e.Notice(tenant, state),
 				Options:   asyncflow.Options{Key: e.ID + "/" + string(state)},
@@ -69,7 +69,7 @@ func (g *Governor) sendNotices(ctx context.Context, tenant string) (int, error) 
 			if result.Err != nil {
 				return n, fmt.Errorf("the notice of episode %s of tenant %s: %w", e.ID, tenant, result.Err)
 			}
-			if err := g.store.TellEpisode(ctx, tenant, e.ID, state, result.ID); err != nil {
+			if err := g.store.RecordNotice(ctx, tenant, e.ID, state, result.ID); err != nil {
 				return n, err
 			}
 			g.log.Warn("alert", "tenant", tenant, "alert", string(e.Alert), "subject", e.Subject,
@@ -92,11 +92,11 @@ func (g *Governor) dryRunAlerts(ctx context.Context) ([]store.Due, error) {
 		}
 		at := g.store.Clock.Now()
 		readings, err2 := g.readings(ctx, tenant, a.Rules, at)
-		untold, err3 := g.store.UntoldEpisodes(ctx, tenant)
-		begun, over, err4 := g.store.LookAlerts(ctx, tenant, readings, at)
+		unsent, err3 := g.store.EpisodesToNotify(ctx, tenant)
+		begun, over, err4 := g.store.DryRunAlerts(ctx, tenant, readings, at)
 		n := begun + over
-		for _, e := range untold {
-			n += len(e.Untold())
+		for _, e := range unsent {
+			n += len(e.PendingNotices())
 		}
 		due := []store.Due{{Tenant: tenant, Type: asyncflow.AlertType, Rows: n}}
 		return due, errors.Join(err, err2, err3, err4)

@@ -80,7 +80,7 @@ func TestBacklogAlert(t *testing.T) {
 	exec(t, url, `UPDATE tenant_acme.task_pipe_1 SET created_at = now() - interval '400 s'`)
 
 	exec(t, url, `UPDATE tenant_acme.alerts SET evaluated_at = '-infinity'`)
-	due, err := a.jobs["alerts"].Look(t.Context())
+	due, err := a.jobs["alerts"].DryRun(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []store.Due{{Tenant: tenant, Type: asyncflow.AlertType, Rows: 1}}, due)
 	var wg sync.WaitGroup

@@ -99,7 +99,8 @@ func (v visit) runsOut(now time.Time) bool { return !v.Lease.IsZero() && !now.Be
 func (v visit) busy(t *store.Type, now time.Time) bool {
 	return v.runsOut(now) || !v.Ready.IsZero() || !now.Before(v.again) ||
 		!v.Wait.IsZero() && v.Wait.Before(now.Add(asyncflow.Soon)) ||
-		len(v.Held) > 0 && t.Limited(now) || len(served(t, v.Held, now)) > 0 || v.HeldKeys
+		len(v.BlockedStages) > 0 && t.Limited(now) ||
+		len(served(t, v.BlockedStages, now)) > 0 || v.BlockedKeys
 }
 
 // keep records a visit of the picked types of a tenant. overviews is empty if the visit failed.

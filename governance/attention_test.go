@@ -17,7 +17,7 @@ func TestAttention(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
 	types := map[string]*store.Type{}
-	for _, name := range []string{"idle", "leased", "ready", "soon", "far", "held"} {
+	for _, name := range []string{"idle", "leased", "ready", "soon", "far", "blocked"} {
 		types[name] = &store.Type{Tenant: "acme",
 			StoredType: store.StoredType{TaskType: asyncflow.TaskType{Name: name}}}
 	}
@@ -35,9 +35,9 @@ func TestAttention(t *testing.T) {
 				Lease: now.Add(20 * time.Second)}, {Type: types["ready"], Ready: now},
 			{Type: types["soon"], Wait: now.Add(30 * time.Second)}, {Type: types["far"],
 				Wait: now.Add(90 * time.Second)},
-			{Type: types["held"], Held: []string{"one"}}}, at)
+			{Type: types["blocked"], BlockedStages: []string{"one"}}}, at)
 	}
-	all := []string{"far", "held", "idle", "leased", "ready", "soon"}
+	all := []string{"blocked", "far", "idle", "leased", "ready", "soon"}
 	assert.Equal(t, all, pick(now), "none is known")
 	look(now)
 	busy := []string{"ready", "soon"}
@@ -69,10 +69,10 @@ func TestAttention(t *testing.T) {
 			3*time.Second)))
 	}
 	a.hear(types["far"].Key(), now)
-	a.hear(types["held"].Key(), now.Add(time.Second))
-	a.hear(types["held"].Key(), now.Add(time.Hour))
+	a.hear(types["blocked"].Key(), now.Add(time.Second))
+	a.hear(types["blocked"].Key(), now.Add(time.Hour))
 	assert.Empty(t, every(now.Add(time.Second-1)), "they were looked at a moment ago")
-	assert.Equal(t, []string{"held"}, every(now.Add(time.Second)), "at the time that was told")
+	assert.Equal(t, []string{"blocked"}, every(now.Add(time.Second)), "at the time that was told")
 	assert.Empty(t, every(now.Add(2*time.Second)))
 	assert.Equal(t, []string{"far", "ready", "soon"}, every(now.Add(3*time.Second)),
 		"what was heard isn't forgotten")

@@ -39,7 +39,7 @@ func TestSchedulesOfASuspendedTenant(t *testing.T) {
 	n, err := b.jobs["schedules"].Run(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, n)
-	due, err := b.jobs["schedules"].Look(t.Context())
+	due, err := b.jobs["schedules"].DryRun(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, due)
 	b.suspend(t, false)

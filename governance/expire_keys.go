@@ -19,6 +19,6 @@ func (g *Governor) expireKeys(ctx context.Context) (int, error) {
 
 func (g *Governor) dryRunExpireKeys(ctx context.Context) ([]store.Due, error) {
 	return g.dryRunTenants(func(tenant string) ([]store.Due, error) {
-		return g.store.LookKeys(ctx, tenant)
+		return g.store.DryRunKeys(ctx, tenant)
 	})
 }

@@ -36,6 +36,6 @@ func (g *Governor) unfolded(ctx context.Context) (map[string]store.Unfolded, err
 
 func (g *Governor) dryRunFold(ctx context.Context) ([]store.Due, error) {
 	return g.dryRunTenants(func(tenant string) ([]store.Due, error) {
-		return g.store.LookFold(ctx, tenant)
+		return g.store.DryRunFold(ctx, tenant)
 	})
 }

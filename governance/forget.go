@@ -40,14 +40,14 @@ func (g *Governor) forgetAudit(ctx context.Context, tenant string) (int, error) 
 }
 
 func (g *Governor) dryRunForget(ctx context.Context) ([]store.Due, error) {
-	nodes, err := g.store.LookForgetNodes(ctx)
+	nodes, err := g.store.DryRunForgetNodes(ctx)
 	audit, err1 := g.dryRunForgetAudit(ctx, "")
 	due, err2 := g.dryRunTenants(func(tenant string) ([]store.Due, error) {
-		due, err := g.store.LookForgetOperations(ctx, tenant)
-		episodes, err2 := g.store.LookForgetEpisodes(ctx, tenant)
-		minutes, err3 := g.store.LookForgetMinutes(ctx, tenant)
+		due, err := g.store.DryRunForgetOperations(ctx, tenant)
+		episodes, err2 := g.store.DryRunForgetEpisodes(ctx, tenant)
+		minutes, err3 := g.store.DryRunForgetMinutes(ctx, tenant)
 		entries, err4 := g.dryRunForgetAudit(ctx, tenant)
-		secrets, err5 := g.store.LookForgetSecrets(ctx, tenant)
+		secrets, err5 := g.store.DryRunForgetSecrets(ctx, tenant)
 		due = append(due,
 			store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: episodes},
 			store.Due{Tenant: tenant, Rows: minutes + entries + secrets})
@@ -61,5 +61,5 @@ func (g *Governor) dryRunForgetAudit(ctx context.Context, tenant string) (int, e
 	if g.audit == 0 {
 		return 0, nil
 	}
-	return g.store.LookForgetAudit(ctx, tenant, g.audit)
+	return g.store.DryRunForgetAudit(ctx, tenant, g.audit)
 }

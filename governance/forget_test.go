@@ -27,7 +27,7 @@ func TestForgetAudit(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n)
 	b := setup(t, url, "b", governance.Config{AuditRetention: asyncflow.DefaultAuditRetention})
-	due, err := b.jobs["forget"].Look(t.Context())
+	due, err := b.jobs["forget"].DryRun(t.Context())
 	require.NoError(t, err)
 	const old = 2500 - 364
 	assert.Equal(t, []store.Due{{Rows: old}, {Tenant: tenant, Rows: old}}, due)

@@ -15,9 +15,9 @@ import (
 
 // Config configures the jobs.
 type Config struct {
-	// Schedules is the timetable: cron specs by job, in UTC, or Off. A job that isn't named
+	// Timetable has the jobs' times: cron specs by job, in UTC, or Off. A job that isn't named
 	// keeps its own.
-	Schedules map[string]string
+	Timetable map[string]string
 	// AuditRetention is how long the job forget keeps entries of the audit; 0: for ever.
 	AuditRetention time.Duration
 
@@ -43,9 +43,8 @@ type Job struct {
 	Spec string // its times, as a cron spec, or Off
 	// Run runs the job once and returns how many rows it moved.
 	Run func(ctx context.Context) (int, error)
-	// Look is the dry run: it returns how many rows Run would move now, by type, and changes
-	// nothing.
-	Look func(ctx context.Context) ([]store.Due, error)
+	// DryRun returns how many rows Run would move now, by type, and changes nothing.
+	DryRun func(ctx context.Context) ([]store.Due, error)
 }
 
 // standardJobs returns all jobs with their default times.
@@ -82,7 +81,7 @@ func New(s *store.Store, tasks Submitter, cfg Config) (*Governor, error) {
 		store: s, tasks: tasks, log: cfg.Log, audit: cfg.AuditRetention, attention: newAttention(s),
 	}
 	g.jobs = g.standardJobs()
-	return g, setTimes(g.jobs, cfg.Schedules)
+	return g, setTimes(g.jobs, cfg.Timetable)
 }
 
 // Jobs returns all jobs.

@@ -122,7 +122,7 @@ func TestCron(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a",
-		governance.Config{Schedules: map[string]string{"rescue": "@every 1s", "promote": "@every 1s"}})
+		governance.Config{Timetable: map[string]string{"rescue": "@every 1s", "promote": "@every 1s"}})
 	pipe := b.pipe(t, "pipe")
 	id := b.submitAndLease(t, pipe, 1)[0].ID
 	exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
@@ -136,6 +136,6 @@ func TestCron(t *testing.T) {
 	cancel()
 	require.NoError(t, <-done)
 	_, err := governance.New(b.Store, b,
-		governance.Config{Schedules: map[string]string{"rescue": "now and then"}})
+		governance.Config{Timetable: map[string]string{"rescue": "now and then"}})
 	require.ErrorContains(t, err, "now and then")
 }

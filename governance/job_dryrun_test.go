@@ -49,7 +49,7 @@ func TestDryRun(t *testing.T) {
 	b.gov.ByHand()
 	for _, j := range b.gov.Jobs() {
 		b.jobs[j.Name] = j
-		due, err := j.Look(t.Context())
+		due, err := j.DryRun(t.Context())
 		require.NoError(t, err, j.Name)
 		assert.Empty(t, due, "%s: there is nothing yet", j.Name)
 	}
@@ -104,11 +104,11 @@ func TestDryRun(t *testing.T) {
 	require.Len(t, leases, 40)
 	before := contents(t, url)
 	for name, due := range want {
-		got, err := b.jobs[name].Look(t.Context())
+		got, err := b.jobs[name].DryRun(t.Context())
 		require.NoError(t, err, name)
 		assert.Equal(t, due, got, name)
 	}
-	_, err := b.jobs["vacuum"].Look(t.Context())
+	_, err := b.jobs["vacuum"].DryRun(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, before, contents(t, url), "looking changes nothing")
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -119,7 +119,7 @@ func TestDryRun(t *testing.T) {
 		n, err := b.jobs[name].Run(t.Context())
 		require.NoError(t, err, name)
 		assert.Equal(t, sum, n, name)
-		due, err := b.jobs[name].Look(t.Context())
+		due, err := b.jobs[name].DryRun(t.Context())
 		require.NoError(t, err, name)
 		assert.Empty(t, due, "%s: nothing is left", name)
 	}

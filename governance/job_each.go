@@ -46,7 +46,7 @@ func untilDone(step func() (int, error)) (int, error) {
 	for {
 		n, err := step()
 		sum += n
-		if err != nil || n < store.GovernBatch {
+		if err != nil || n < store.JobBatch {
 			return sum, err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-func noLook(context.Context) ([]store.Due, error) { return nil, nil }
+func noDryRun(context.Context) ([]store.Due, error) { return nil, nil }
 
 // start runs the governor with the given jobs until the test ends.
 func (b *bundle) start(t *testing.T, jobs ...governance.Job) {
@@ -50,9 +50,9 @@ func TestPanicsAreSurvived(t *testing.T) {
 	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})
 	var panics, runs atomic.Int32
 	b.start(t,
-		governance.Job{Name: "bad", Spec: "@every 1s", Look: noLook,
+		governance.Job{Name: "bad", Spec: "@every 1s", DryRun: noDryRun,
 			Run: func(context.Context) (int, error) { panics.Add(1); panic("so bad") }},
-		governance.Job{Name: "good", Spec: "@every 1s", Look: noLook,
+		governance.Job{Name: "good", Spec: "@every 1s", DryRun: noDryRun,
 			Run: func(context.Context) (int, error) { runs.Add(1); return 3, nil }})
 	require.Eventually(t, func() bool { return panics.Load() > 2 && runs.Load() > 2 }, patience,
 		10*time.Millisecond)
@@ -76,7 +76,7 @@ func TestNoOverlap(t *testing.T) {
 	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})
 	var now, most, others atomic.Int32
 	b.start(t,
-		governance.Job{Name: "slow", Spec: "@every 1s", Look: noLook,
+		governance.Job{Name: "slow", Spec: "@every 1s", DryRun: noDryRun,
 			Run: func(ctx context.Context) (int, error) {
 				if n := now.Add(1); n > most.Load() {
 					most.Store(n)
@@ -88,7 +88,7 @@ func TestNoOverlap(t *testing.T) {
 				}
 				return 0, nil
 			}},
-		governance.Job{Name: "quick", Spec: "@every 1s", Look: noLook,
+		governance.Job{Name: "quick", Spec: "@every 1s", DryRun: noDryRun,
 			Run: func(context.Context) (int, error) { others.Add(1); return 0, nil }})
 	require.Eventually(t, func() bool { return others.Load() > 5 }, patience, 10*time.Millisecond)
 	assert.EqualValues(t, 1, most.Load())
@@ -140,7 +140,7 @@ func TestIdleJobsWriteLittle(t *testing.T) {
 	b := setup(t, url, "a", governance.Config{})
 	var runs atomic.Int32
 	b.start(t,
-		governance.Job{Name: "idle", Spec: "@every 1s", Look: noLook,
+		governance.Job{Name: "idle", Spec: "@every 1s", DryRun: noDryRun,
 			Run: func(context.Context) (int, error) { runs.Add(1); return 0, nil }})
 	require.Eventually(t, func() bool { return !b.recorded(t, "idle").Started.IsZero() }, patience,
 		10*time.Millisecond)

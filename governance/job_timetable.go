@@ -18,8 +18,8 @@ const Off = "off"
 // shortest is the least time between two runs of a job.
 const shortest = time.Second
 
-// CheckSchedules checks a timetable, cron specs by job. Its errors are CodeInvalid.
-func CheckSchedules(specs map[string]string) error {
+// CheckTimetable checks a timetable, cron specs by job. Its errors are CodeInvalid.
+func CheckTimetable(specs map[string]string) error {
 	return setTimes(new(Governor).standardJobs(), specs)
 }
 
@@ -51,13 +51,13 @@ func checkSpec(job, spec string) error {
 		return nil
 	}
 	if _, err := parse(spec); err != nil {
-		return asyncflow.InvalidField("job "+job, "has the schedule %q; it must be like @every 5s, "+
+		return asyncflow.InvalidField("job "+job, "has the times %q; it must be like @every 5s, "+
 			"or 30 3 * * * (minute, hour, day, month, weekday; in UTC), or off", spec)
 	}
 	if every, ok := strings.CutPrefix(spec, "@every "); ok {
 		if d, _ := time.ParseDuration(every); d < shortest {
 			return asyncflow.InvalidField("job "+job,
-				"has the schedule %q; the shortest is @every %s", spec, shortest)
+				"has the times %q; the shortest is @every %s", spec, shortest)
 		}
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-func TestCheckSchedules(t *testing.T) {
+func TestCheckTimetable(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ job, spec, says string }{
 		{"rescue", "@every 5s", ""},
@@ -29,7 +29,7 @@ func TestCheckSchedules(t *testing.T) {
 		{"rescue", "@every -5s", "the shortest is @every 1s"},
 		{"rescue", "@every 999ms", "the shortest is @every 1s"},
 	} {
-		err := governance.CheckSchedules(map[string]string{tc.job: tc.spec})
+		err := governance.CheckTimetable(map[string]string{tc.job: tc.spec})
 		if tc.says == "" {
 			require.NoError(t, err, tc.spec)
 			continue
@@ -71,7 +71,7 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a",
-		governance.Config{Schedules: map[string]string{"rescue": governance.Off, "fold": "0 4 * * *"}})
+		governance.Config{Timetable: map[string]string{"rescue": governance.Off, "fold": "0 4 * * *"}})
 	exec(t, url,
 		`INSERT INTO asyncflow.nodes VALUES ('a', 'api,governance', 'v1', now() - interval '1 h', now()),
 		('b', 'dispatcher', 'v1', now() - interval '2 h', now() - interval '16 s')`)

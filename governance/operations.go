@@ -78,6 +78,6 @@ func waitFor(ctx context.Context, d time.Duration) bool {
 func (g *Governor) dryRunOperations(ctx context.Context) ([]store.Due, error) {
 	before := g.store.Clock.Now().Add(operationAhead)
 	return g.dryRunTenants(func(tenant string) ([]store.Due, error) {
-		return g.store.LookOperations(ctx, tenant, before)
+		return g.store.DryRunOperations(ctx, tenant, before)
 	})
 }

@@ -17,13 +17,13 @@ func (g *Governor) promote(ctx context.Context) (int, error) {
 		if !o.Ready.IsZero() && o.Ready.Before(now) {
 			g.store.Wakeups.Announce(o.Type.Key(), o.Ready)
 		}
-		if len(o.Held) > 0 && o.Type.Limited(now) {
+		if len(o.BlockedStages) > 0 && o.Type.Limited(now) {
 			g.store.Wakeups.Announce(o.Type.Key(), now) // the next lease takes them
 		}
 		stuck, err := g.releaseStuck(ctx, o)
-		served := served(o.Type, o.Held, now)
+		served := served(o.Type, o.BlockedStages, now)
 		due := !o.Wait.IsZero() && o.Wait.Before(now.Add(asyncflow.Soon))
-		if err != nil || !due && len(served) == 0 && !(o.HeldKeys && o.Type.Flow == nil) {
+		if err != nil || !due && len(served) == 0 && !(o.BlockedKeys && o.Type.Flow == nil) {
 			return stuck, err
 		}
 		n, err := untilDone(func() (int, error) { return g.store.Promote(ctx, o.Type, served) })
@@ -33,7 +33,7 @@ func (g *Governor) promote(ctx context.Context) (int, error) {
 
 // releaseStuck releases blocked tasks whose flow key may go on, of all flow keys of the type.
 func (g *Governor) releaseStuck(ctx context.Context, o store.Overview) (sum int, err error) {
-	if !o.HeldKeys || o.Type.Flow == nil {
+	if !o.BlockedKeys || o.Type.Flow == nil {
 		return 0, nil
 	}
 	for last := ""; ; {
@@ -62,6 +62,6 @@ func served(t *store.Type, waiting []string, now time.Time) (served []string) {
 
 func (g *Governor) dryRunPromote(ctx context.Context) ([]store.Due, error) {
 	return g.dryRunTypes(ctx, func(o store.Overview) (int, error) {
-		return g.store.LookPromote(ctx, o.Type, served(o.Type, o.Held, g.store.Clock.Now()))
+		return g.store.DryRunPromote(ctx, o.Type, served(o.Type, o.BlockedStages, g.store.Clock.Now()))
 	})
 }

@@ -23,6 +23,6 @@ func (g *Governor) rescue(ctx context.Context) (int, error) {
 
 func (g *Governor) dryRunRescue(ctx context.Context) ([]store.Due, error) {
 	return g.dryRunTypes(ctx, func(o store.Overview) (int, error) {
-		return g.store.LookRescue(ctx, o.Type)
+		return g.store.DryRunRescue(ctx, o.Type)
 	})
 }

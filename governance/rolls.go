@@ -121,11 +121,11 @@ func (g *Governor) since(at time.Time) time.Duration { return g.store.Clock.Now(
 // enough tasks, or is old and has any.
 func (g *Governor) full(ctx context.Context, t *store.Type, open store.Roll) (bool, error) {
 	switch {
-	case t.Begin != t.End || open.Room == 0:
+	case t.Begin != t.End || open.MaxTasks == 0:
 		return false, nil
 	case g.since(open.OpenedAt) > t.RollAge.Std():
 		return true, nil
-	case open.Room < int64(t.RollRows):
+	case open.MaxTasks < int64(t.RollRows):
 		return false, nil
 	}
 	tasks, err := g.store.TasksIn(ctx, t, open.Position)

@@ -40,6 +40,6 @@ func (g *Governor) tick(ctx context.Context, tenant string) (sum int, err error)
 
 func (g *Governor) dryRunSchedules(ctx context.Context) ([]store.Due, error) {
 	return g.dryRunTenants(func(tenant string) ([]store.Due, error) {
-		return g.store.LookSchedules(ctx, tenant)
+		return g.store.DryRunSchedules(ctx, tenant)
 	})
 }

@@ -28,6 +28,6 @@ func (g *Governor) vacuumAll(ctx context.Context) (int, error) {
 
 func (g *Governor) dryRunVacuum(ctx context.Context) ([]store.Due, error) {
 	return g.dryRunTypes(ctx, func(o store.Overview) (int, error) {
-		return g.store.LookVacuum(ctx, o.Type)
+		return g.store.DryRunVacuum(ctx, o.Type)
 	})
 }

@@ -31,12 +31,12 @@ func (s *Store) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episod
 	return all, wrap(err, "Episodes(%q)", tenant)
 }
 
-// UntoldEpisodes returns the episodes with a notice that was not sent yet, oldest first.
-func (s *Store) UntoldEpisodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
+// EpisodesToNotify returns the episodes with a notice that was not sent yet, oldest first.
+func (s *Store) EpisodesToNotify(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE firing_task IS NULL OR resolved_task IS NULL AND resolved_at IS NOT NULL
 		ORDER BY since, id`)
-	return all, wrap(err, "UntoldEpisodes(%q)", tenant)
+	return all, wrap(err, "EpisodesToNotify(%q)", tenant)
 }
 
 func readEpisodes(
@@ -104,8 +104,8 @@ func (s *Store) ObserveAlerts(
 	return wrap(err, "ObserveAlerts(%q)", tenant)
 }
 
-// LookAlerts returns how many episodes readings would begin and how many they would resolve.
-func (s *Store) LookAlerts(
+// DryRunAlerts returns how many episodes readings would begin and how many they would resolve.
+func (s *Store) DryRunAlerts(
 	ctx context.Context,
 	tenant string,
 	readings []asyncflow.AlertReading,
@@ -119,11 +119,11 @@ func (s *Store) LookAlerts(
 			over++
 		}
 	}
-	return len(fresh), over, wrap(err, "LookAlerts(%q)", tenant)
+	return len(fresh), over, wrap(err, "DryRunAlerts(%q)", tenant)
 }
 
-// TellEpisode records the task that sends the notice of an episode.
-func (s *Store) TellEpisode(
+// RecordNotice records the task that sends the notice of an episode.
+func (s *Store) RecordNotice(
 	ctx context.Context,
 	tenant, id string,
 	state asyncflow.AlertState,
@@ -135,7 +135,7 @@ func (s *Store) TellEpisode(
 	}
 	_, err := s.of(tenant).Exec(ctx,
 		`UPDATE `+episodesOf(tenant)+` SET `+column+` = $2 WHERE id = $1::uuid`, id, task.String())
-	return wrap(err, "TellEpisode(%q, %s)", tenant, id)
+	return wrap(err, "RecordNotice(%q, %s)", tenant, id)
 }
 
 // ForgetEpisodes deletes a tenant's episodes that were resolved more than 30 days ago, and
@@ -147,8 +147,8 @@ func (s *Store) ForgetEpisodes(ctx context.Context, tenant string) (int, error) 
 	return int(tag.RowsAffected()), wrap(err, "ForgetEpisodes(%q)", tenant)
 }
 
-// LookForgetEpisodes counts the episodes that ForgetEpisodes would delete.
-func (s *Store) LookForgetEpisodes(ctx context.Context, tenant string) (int, error) {
+// DryRunForgetEpisodes counts the episodes that ForgetEpisodes would delete.
+func (s *Store) DryRunForgetEpisodes(ctx context.Context, tenant string) (int, error) {
 	return countRows(ctx, s.of(tenant),
 		`SELECT count(*) FROM `+episodesOf(tenant)+`
 		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.Clock.Now().Add(-EpisodesKept))

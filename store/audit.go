@@ -138,12 +138,12 @@ func (s *Store) ForgetAudit(
 ) (int, error) {
 	tag, err := s.base.Exec(ctx,
 		`DELETE FROM `+auditOf(tenant)+strings.ReplaceAll(forgetAuditSQL, "{audit}", auditOf(tenant)),
-		s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)), GovernBatch)
+		s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)), JobBatch)
 	return int(tag.RowsAffected()), wrap(err, "ForgetAudit(%q)", tenant)
 }
 
-// LookForgetAudit counts the entries that ForgetAudit would delete, in all batches.
-func (s *Store) LookForgetAudit(
+// DryRunForgetAudit counts the entries that ForgetAudit would delete, in all batches.
+func (s *Store) DryRunForgetAudit(
 	ctx context.Context,
 	tenant string,
 	retention time.Duration,

@@ -129,7 +129,7 @@ func TestAuditIsAppendOnly(t *testing.T) {
 			require.Zero(t, tag.RowsAffected())
 		}
 	}
-	n, err := b.LookForgetAudit(t.Context(), tenant, 365*24*time.Hour)
+	n, err := b.DryRunForgetAudit(t.Context(), tenant, 365*24*time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	for _, tenant := range []string{tenant, ""} {

@@ -160,7 +160,7 @@ func (s *Store) ExpireKeys(ctx context.Context, tenant string) (n int, err error
 			  SELECT ctid AS t FROM `+quote(schemaOf(tenant))+`.idempotency_keys
 			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
 			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c
-			WHERE k.ctid = c.t`, now, GovernBatch)
+			WHERE k.ctid = c.t`, now, JobBatch)
 		n = int(tag.RowsAffected())
 		return err
 	})

@@ -135,8 +135,8 @@ func (s *Store) ForgetMinutes(ctx context.Context, tenant string) (int, error) {
 	return int(tag.RowsAffected()), wrap(err, "ForgetMinutes(%q)", tenant)
 }
 
-// LookForgetMinutes counts the minutes that ForgetMinutes would delete.
-func (s *Store) LookForgetMinutes(ctx context.Context, tenant string) (int, error) {
+// DryRunForgetMinutes counts the minutes that ForgetMinutes would delete.
+func (s *Store) DryRunForgetMinutes(ctx context.Context, tenant string) (int, error) {
 	return countRows(ctx, s.of(tenant),
 		`SELECT count(*) FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`,
 		s.Clock.Now().Add(-MinutesKept))

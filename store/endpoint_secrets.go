@@ -82,8 +82,8 @@ func (s *Store) ForgetSecrets(ctx context.Context, tenant string) (int, error) {
 	return int(tag.RowsAffected()), wrap(err, "ForgetSecrets(%q)", tenant)
 }
 
-// LookForgetSecrets counts the secrets that ForgetSecrets would delete.
-func (s *Store) LookForgetSecrets(ctx context.Context, tenant string) (int, error) {
+// DryRunForgetSecrets counts the secrets that ForgetSecrets would delete.
+func (s *Store) DryRunForgetSecrets(ctx context.Context, tenant string) (int, error) {
 	return countRows(ctx, s.of(tenant),
 		`SELECT count(*) FROM `+endpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.Clock.Now())
 }

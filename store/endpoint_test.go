@@ -253,11 +253,11 @@ func TestForgetSecrets(t *testing.T) {
 				{ID: secretID(1), Kind: asyncflow.SecretHMAC, Sealed: []byte("a"), CreatedAt: now,
 					ExpiresAt: now.Add(-time.Second)}}})
 	require.NoError(t, err)
-	look, err := b.LookForgetSecrets(t.Context(), tenant)
+	due, err := b.DryRunForgetSecrets(t.Context(), tenant)
 	require.NoError(t, err)
 	n, err := b.ForgetSecrets(t.Context(), tenant)
 	require.NoError(t, err)
-	require.Equal(t, []int{1, 1}, []int{look, n})
+	require.Equal(t, []int{1, 1}, []int{due, n})
 	e, err := b.Endpoint(t.Context(), tenant, endpointID(1))
 	require.NoError(t, err)
 	require.Len(t, e.Secrets, 2)

@@ -159,7 +159,7 @@ func (s keyState) capacity(t *Type) int {
 	case !s.blocked:
 		return 0
 	case most == 0:
-		return GovernBatch
+		return JobBatch
 	case len(s.blocks) > 0: // releaseKeysSQL picks the right ones
 		return max(0, most-s.leased)
 	case t.Flow.Ordered && s.started && t.Flow.OnFailure != asyncflow.FlowPark:
@@ -188,7 +188,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key, coalesce(w.since
 func (s *Store) ReleaseStuck(
 	ctx context.Context, t *Type, after string,
 ) (n int, last string, err error) {
-	rows, err := s.hot(t.Key()).Query(ctx, t.tables.at(0, blockedKeysSQL), after, GovernBatch)
+	rows, err := s.hot(t.Key()).Query(ctx, t.tables.at(0, blockedKeysSQL), after, JobBatch)
 	if err != nil {
 		return 0, "", wrap(err, "ReleaseStuck(%q, %q)", t.Tenant, t.Name)
 	}
@@ -197,7 +197,7 @@ func (s *Store) ReleaseStuck(
 		return 0, "", wrap(err, "ReleaseStuck(%q, %q)", t.Tenant, t.Name)
 	}
 	n, err = s.releaseKeys(ctx, t, slices.Repeat(keys, stuckAtOnce(t.Flow)))
-	if len(keys) == GovernBatch {
+	if len(keys) == JobBatch {
 		last = keys[len(keys)-1]
 	}
 	return n, last, err
@@ -209,7 +209,7 @@ func stuckAtOnce(f *asyncflow.Flow) int {
 	if f.Rate.IsZero() {
 		return 1
 	}
-	return min(GovernBatch, 2+int(f.Rate.PerSecond()))
+	return min(JobBatch, 2+int(f.Rate.PerSecond()))
 }
 
 // blockedKeysSQL finds flow keys with blocked tasks. It reads one index entry for each key,

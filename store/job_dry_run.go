@@ -19,37 +19,37 @@ type Due struct {
 	Rows         int
 }
 
-// LookRescue counts the leases of a type that have run out.
-func (s *Store) LookRescue(ctx context.Context, t *Type) (int, error) {
+// DryRunRescue counts the leases of a type that have run out.
+func (s *Store) DryRunRescue(ctx context.Context, t *Type) (int, error) {
 	return countRows(ctx, s.of(t.Tenant),
 		t.tables.at(0, `SELECT count(*) FROM {lease} WHERE until < $1`), s.Clock.Now())
 }
 
-// LookPromote counts the waiting tasks that Promote would move.
-func (s *Store) LookPromote(ctx context.Context, t *Type, served []string) (int, error) {
+// DryRunPromote counts the waiting tasks that Promote would move.
+func (s *Store) DryRunPromote(ctx context.Context, t *Type, served []string) (int, error) {
 	return countRows(ctx, s.of(t.Tenant), t.tables.at(0, `SELECT count(*) FROM {wait}
 		WHERE until <= $1 OR until = 'infinity'
 		  AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $3)`),
 		s.Clock.Now().Add(asyncflow.Soon), served, t.Flow == nil)
 }
 
-// LookVacuum counts the dead rows of a type's small tables, as the server estimates them.
-func (s *Store) LookVacuum(ctx context.Context, t *Type) (int, error) {
+// DryRunVacuum counts the dead rows of a type's small tables, as the server estimates them.
+func (s *Store) DryRunVacuum(ctx context.Context, t *Type) (int, error) {
 	tables := t.tables.tokenTables(positions{t.First, t.Begin, t.End})
 	return countRows(ctx, s.of(t.Tenant),
 		`SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables
 		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, tables)
 }
 
-// LookKeys counts a tenant's idempotency keys whose windows are over, by type.
-func (s *Store) LookKeys(ctx context.Context, tenant string) ([]Due, error) {
+// DryRunKeys counts a tenant's idempotency keys whose windows are over, by type.
+func (s *Store) DryRunKeys(ctx context.Context, tenant string) ([]Due, error) {
 	return s.countByType(ctx, tenant,
 		`SELECT type, count(*) FROM {schema}.idempotency_keys
 		WHERE expires_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())
 }
 
-// LookSchedules counts a tenant's schedules that have a due tick, by type.
-func (s *Store) LookSchedules(ctx context.Context, tenant string) ([]Due, error) {
+// DryRunSchedules counts a tenant's schedules that have a due tick, by type.
+func (s *Store) DryRunSchedules(ctx context.Context, tenant string) ([]Due, error) {
 	if s.suspended(tenant) {
 		return nil, nil
 	}
@@ -57,9 +57,9 @@ func (s *Store) LookSchedules(ctx context.Context, tenant string) ([]Due, error)
 		WHERE paused_at IS NULL AND next_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())
 }
 
-// LookFold counts the tallies of a tenant that Fold would take at first, by type. Fold also
+// DryRunFold counts the tallies of a tenant that Fold would take at first, by type. Fold also
 // takes the sums of its earlier batches, which are not counted.
-func (s *Store) LookFold(ctx context.Context, tenant string) ([]Due, error) {
+func (s *Store) DryRunFold(ctx context.Context, tenant string) ([]Due, error) {
 	now := s.Clock.Now()
 	return s.countByType(ctx, tenant, `
 		WITH span AS (
@@ -75,9 +75,9 @@ func (s *Store) LookFold(ctx context.Context, tenant string) ([]Due, error) {
 		now.Add(-keepHours).Truncate(24*time.Hour))
 }
 
-// LookOperations counts the tasks that are left for a tenant's operations whose next step is
+// DryRunOperations counts the tasks that are left for a tenant's operations whose next step is
 // due, by type.
-func (s *Store) LookOperations(
+func (s *Store) DryRunOperations(
 	ctx context.Context,
 	tenant string,
 	before time.Time,
@@ -87,8 +87,8 @@ func (s *Store) LookOperations(
 		WHERE state = 'running' AND next_at < $1 GROUP BY type ORDER BY type`, before)
 }
 
-// LookForgetOperations counts a tenant's operations that ended long ago, by type.
-func (s *Store) LookForgetOperations(ctx context.Context, tenant string) ([]Due, error) {
+// DryRunForgetOperations counts a tenant's operations that ended long ago, by type.
+func (s *Store) DryRunForgetOperations(ctx context.Context, tenant string) ([]Due, error) {
 	return s.countByType(ctx, tenant, `SELECT type, count(*) FROM {schema}.operations
 		WHERE state <> 'running' AND finished_at < $1 GROUP BY type ORDER BY type`,
 		s.Clock.Now().Add(-OperationsKept))

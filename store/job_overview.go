@@ -13,13 +13,13 @@ import (
 // Overview tells the background jobs what a task type needs: the zero time where it needs
 // nothing.
 type Overview struct {
-	Type  *Type
-	Lease time.Time // when the first lease runs out
-	Wait  time.Time // when the first waiting task is due
-	Ready time.Time // the order_time at the head of ready
-	Held  []string  // stages in which tasks wait for an endpoint, or for capacity at one
-	// HeldKeys reports whether tasks are blocked by their flow key.
-	HeldKeys bool
+	Type          *Type
+	Lease         time.Time // when the first lease runs out
+	Wait          time.Time // when the first waiting task is due
+	Ready         time.Time // the order_time at the head of ready
+	BlockedStages []string  // stages in which tasks wait for an endpoint, or for capacity at one
+	// BlockedKeys reports whether tasks are blocked by their flow key.
+	BlockedKeys bool
 }
 
 // overviewTypes is how many types one statement looks at.
@@ -64,11 +64,11 @@ func (s *Store) overviews(
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Overview, err error) {
 		var i int
 		var lease, wait, ready *time.Time
-		err = row.Scan(&i, &lease, &wait, &ready, &o.Held, &o.HeldKeys)
+		err = row.Scan(&i, &lease, &wait, &ready, &o.BlockedStages, &o.BlockedKeys)
 		o.Type, o.Lease, o.Wait, o.Ready = types[names[i]], orZero(lease), orZero(wait), orZero(ready)
 		return o, err
 	})
 }
 
-// GovernBatch is the most rows that one transaction of a background job changes.
-const GovernBatch = 1000
+// JobBatch is the most rows that one transaction of a background job changes.
+const JobBatch = 1000

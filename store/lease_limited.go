@@ -27,7 +27,7 @@ func (t *Type) Limited(now time.Time) bool {
 	}
 	for _, endpoints := range t.endpoints {
 		for _, e := range endpoints {
-			if e.Limits != (asyncflow.Limits{}) || e.Health.Room(now) != asyncflow.Unbounded {
+			if e.Limits != (asyncflow.Limits{}) || e.Health.Capacity(now) != asyncflow.Unlimited {
 				return true
 			}
 		}
@@ -172,7 +172,7 @@ func (t *Type) healthSince(now time.Time) (since time.Time) {
 		if e.Health.At(now) == asyncflow.HealthHalfOpen {
 			at = e.Health.Until
 		}
-		if e.Health.Room(now) > 0 && at.Before(since) {
+		if e.Health.Capacity(now) > 0 && at.Before(since) {
 			since = at
 		}
 	}

@@ -70,8 +70,8 @@ func (m *machine) submit(t *rapid.T) {
 
 // lease takes all that is pending, as a node does: nothing while the type is paused.
 func (m *machine) lease(t *rapid.T) {
-	room := m.pipe.Room(100, m.b.Clock.Now())
-	require.Equal(t, m.paused, room == 0)
+	capacity := m.pipe.Capacity(100, m.b.Clock.Now())
+	require.Equal(t, m.paused, capacity == 0)
 	if m.paused {
 		return
 	}
@@ -83,7 +83,7 @@ func (m *machine) lease(t *rapid.T) {
 	}
 	for deadline := time.Now().Add(5 * time.Second); pending > 0; {
 		require.True(t, time.Now().Before(deadline), "%d tasks are pending and not to be had", pending)
-		for _, l := range m.b.lease(m.pipe, room) {
+		for _, l := range m.b.lease(m.pipe, capacity) {
 			w := m.tasks[l.ID]
 			require.NotNil(t, w, "%s is none of ours", l.ID)
 			require.Equal(t, asyncflow.StatusPending, w.status, l.ID)

@@ -94,8 +94,8 @@ func (s *Store) leave() {
 // nodesKept is how long the row of a node that is gone is kept.
 const nodesKept = 24 * time.Hour
 
-// LookForgetNodes counts the nodes that have been silent for a day.
-func (s *Store) LookForgetNodes(ctx context.Context) (int, error) {
+// DryRunForgetNodes counts the nodes that have been silent for a day.
+func (s *Store) DryRunForgetNodes(ctx context.Context) (int, error) {
 	return countRows(ctx, s.base, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`,
 		s.Clock.Now().Add(-nodesKept))
 }

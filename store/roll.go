@@ -25,7 +25,7 @@ import (
 type Roll struct {
 	Type         string
 	Position     int
-	Room         int64 // the most tasks that fit into its size; 0: it has none
+	MaxTasks     int64 // the most tasks that fit into its size; 0: it has none
 	OpenedAt     time.Time
 	SealedAt     time.Time // zero: not sealed
 	DrainedAt    time.Time // zero: tasks are leased from it
@@ -49,7 +49,7 @@ func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Roll, err error) {
 		var sealed, drained, idle *time.Time
-		err = row.Scan(&r.Type, &r.Position, &r.Room, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
+		err = row.Scan(&r.Type, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
 			&idle, &r.Lost)
 		r.SealedAt, r.DrainedAt, r.IdleSince = orZero(sealed), orZero(drained), orZero(idle)
 		return r, err

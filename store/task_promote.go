@@ -10,7 +10,7 @@ import (
 )
 
 // Promote moves waiting tasks to ready: those that are due soon, and those that waited for an
-// endpoint in one of the served stages, which have one again. It moves at most GovernBatch
+// endpoint in one of the served stages, which have one again. It moves at most JobBatch
 // tasks and returns how many it moved.
 func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, error) {
 	var ts *tokens
@@ -37,7 +37,7 @@ func (s *Store) tryPromote(ctx context.Context, t *Type, served []string) (*toke
 			DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 			RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
 			  coalesce(w.since, w.order_time)`),
-			now.Add(asyncflow.Soon), served, GovernBatch, t.Flow == nil)
+			now.Add(asyncflow.Soon), served, JobBatch, t.Flow == nil)
 		if err != nil {
 			return err
 		}

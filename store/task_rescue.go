@@ -10,7 +10,7 @@ import (
 )
 
 // Rescue ends the leases of a type that have run out. Each gets a journal row, and the verdict
-// decides whether the task is tried again. Rescue ends at most GovernBatch leases and returns
+// decides whether the task is tried again. Rescue ends at most JobBatch leases and returns
 // how many it ended.
 func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	var settled []asyncflow.Settlement
@@ -51,7 +51,7 @@ func takeExpired(
 		WITH c AS MATERIALIZED (
 		  SELECT ctid AS t FROM {lease} WHERE until < $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
 		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
-		RETURNING l.id, l.seq, l.stage, l.attempt, l.until`), now, GovernBatch)
+		RETURNING l.id, l.seq, l.stage, l.attempt, l.until`), now, JobBatch)
 	if err != nil {
 		return nil, err
 	}

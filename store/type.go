@@ -23,12 +23,12 @@ func (t *Type) Suspended() bool { return t.suspended }
 // Paused reports whether nothing is leased: the type is paused, or its tenant is suspended.
 func (t *Type) Paused() bool { return t.suspended || t.PauseState.Paused() }
 
-// Room is PauseState.Room, or 0 while the tenant is suspended.
-func (t *Type) Room(full int, now time.Time) int {
+// Capacity is PauseState.Capacity, or 0 while the tenant is suspended.
+func (t *Type) Capacity(full int, now time.Time) int {
 	if t.suspended {
 		return 0
 	}
-	return t.PauseState.Room(full, now)
+	return t.PauseState.Capacity(full, now)
 }
 
 // Endpoints returns the endpoints of a stage, also those that get no deliveries.

@@ -29,9 +29,9 @@ func (p PauseState) RampUntil(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// Room returns how many attempts a node with a capacity of full may have under way: the share
+// Capacity returns how many attempts a node with a capacity of full may have under way: the share
 // of the ramp that has passed, but at least one; 0 while paused.
-func (p PauseState) Room(full int, now time.Time) int {
+func (p PauseState) Capacity(full int, now time.Time) int {
 	switch {
 	case p.Paused():
 		return 0

@@ -163,7 +163,7 @@ func checkRemovedStages(
 	tenant string,
 	old, t asyncflow.TaskType,
 ) error {
-	removed := t.Homeless(old)
+	removed := t.UnmappedStages(old)
 	if len(removed) == 0 {
 		return nil
 	}

@@ -61,7 +61,7 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(asyncflow.InvalidField("--concurrency", "is %d; it must be at least 1",
 			c.Concurrency))
 	}
-	schedules, err := c.Jobs.schedules()
+	timetable, err := c.Jobs.timetable()
 	if err != nil {
 		return usageError(err)
 	}
@@ -85,7 +85,7 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 		return c.orOtherDev(err)
 	}
 	defer stopPostgres(pg, log)
-	d := &dev{cmd: c, g: g, log: log, schedules: schedules, listener: listener,
+	d := &dev{cmd: c, g: g, log: log, timetable: timetable, listener: listener,
 		url: "http://" + listener.Addr().String()}
 	if err := d.prepare(ctx, pg); err != nil {
 		return err
@@ -121,7 +121,7 @@ type dev struct {
 	url      string // of the API
 	database string
 
-	schedules map[string]string // of governance
+	timetable map[string]string // of the background jobs
 	secrets   devSecrets
 	tokens    *auth.Verifier
 	token     string
@@ -232,7 +232,7 @@ func (d *dev) node() node.Config {
 			MaxContext: asyncflow.DefaultMaxContext, Log: d.log},
 		Callbacks:  callbacks.Config{PublicURL: d.url, Version: version, Egress: devEgress},
 		Dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
-		Governance: governance.Config{Schedules: d.schedules,
+		Governance: governance.Config{Timetable: d.timetable,
 			AuditRetention: asyncflow.DefaultAuditRetention},
 		API: httpapi.Config{Version: version, Egress: devEgress}, // endpoints aren't challenged
 	}

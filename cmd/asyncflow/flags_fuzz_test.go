@@ -11,12 +11,12 @@ import (
 // Settings that are lists are refused with the name of their flag, or are valid.
 func FuzzListFlags(f *testing.F) {
 	f.Fuzz(func(t *testing.T, jobs, allow, deny string) {
-		schedules, err := jobFlags{Job: []string{jobs}}.schedules()
+		timetable, err := jobFlags{Job: []string{jobs}}.timetable()
 		if err != nil {
 			require.ErrorContains(t, err, "--job")
 			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 		}
-		for name := range schedules {
+		for name := range timetable {
 			require.NotEmpty(t, name)
 		}
 		policy, err := egressFlags{EgressAllow: []string{allow}, EgressDeny: []string{deny}}.policy(false,

@@ -13,25 +13,25 @@ type jobFlags struct {
 	Job []string `env:"ASYNCFLOW_JOBS" sep:"none" placeholder:"NAME=SPEC"`
 }
 
-// schedules returns the timetables by job. An error names the invalid entry.
-func (f jobFlags) schedules() (map[string]string, error) {
-	schedules := map[string]string{}
+// timetable returns cron specs by job. An error names the invalid entry.
+func (f jobFlags) timetable() (map[string]string, error) {
+	timetable := map[string]string{}
 	for _, text := range f.Job {
 		for _, entry := range splitJobs(text) {
 			name, spec, ok := strings.Cut(entry, "=")
 			name, spec = strings.TrimSpace(name), strings.TrimSpace(spec)
-			if _, twice := schedules[name]; !ok || twice {
+			if _, twice := timetable[name]; !ok || twice {
 				return nil, asyncflow.InvalidField("--job",
 					"has %q; it must be NAME=SPEC, each job once, such as rescue=@every 5s,forget=off", entry)
 			}
-			schedules[name] = spec
+			timetable[name] = spec
 		}
 	}
-	err := governance.CheckSchedules(schedules)
+	err := governance.CheckTimetable(timetable)
 	if known := new(asyncflow.Error); errors.As(err, &known) {
 		return nil, asyncflow.InvalidField("--job", "%s", known.Detail())
 	}
-	return schedules, err
+	return timetable, err
 }
 
 // splitJobs splits a list at its commas, except those within a cron spec: a part without "="

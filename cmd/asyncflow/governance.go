@@ -160,7 +160,7 @@ type dueOut struct {
 
 // dryRun shows how many rows a job would move.
 func (g *globals) dryRun(ctx context.Context, job governance.Job) error {
-	due, err := job.Look(ctx)
+	due, err := job.DryRun(ctx)
 	if err != nil {
 		return err
 	}

@@ -30,11 +30,11 @@ func TestSplitJobs(t *testing.T) {
 	} {
 		assert.Equal(t, want, splitJobs(text))
 	}
-	schedules, err := jobFlags{Job: []string{"rescue = @every 5s,forget=off",
-		"fold=0,30 3 * * *"}}.schedules()
+	timetable, err := jobFlags{Job: []string{"rescue = @every 5s,forget=off",
+		"fold=0,30 3 * * *"}}.timetable()
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"rescue": "@every 5s", "forget": "off", "fold": "0,30 3 * * *"},
-		schedules)
+		timetable)
 }
 
 // An invalid timetable of a job is named at the start.
@@ -44,7 +44,7 @@ func TestBadSchedules(t *testing.T) {
 		"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
 	for jobs, want := range map[string]string{
 		"nope=@every 5s":          `asyncflow: --job job is "nope"; the jobs are rescue, promote,`,
-		"rescue=often":            `--job job rescue has the schedule "often"; it must be like @every 5s`,
+		"rescue=often":            `--job job rescue has the times "often"; it must be like @every 5s`,
 		"rescue":                  `asyncflow: --job has "rescue"; it must be NAME=SPEC`,
 		"fold=off,fold=@every 5s": `--job has "fold=@every 5s"; it must be NAME=SPEC, each job once`,
 	} {

@@ -45,7 +45,7 @@ func (c *serveCmd) configParts(cfg *node.Config) error {
 	if err != nil {
 		return err
 	}
-	schedules, err := c.Jobs.schedules()
+	timetable, err := c.Jobs.timetable()
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (c *serveCmd) configParts(cfg *node.Config) error {
 	if !c.Notify {
 		cfg.Dispatcher.Poll = c.Poll
 	}
-	cfg.Governance = governance.Config{Schedules: schedules,
+	cfg.Governance = governance.Config{Timetable: timetable,
 		AuditRetention: c.Audit.AuditRetention}
 	cfg.API = httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext,
 		Egress: egress, VerifyEndpoints: c.VerifyEndpoints, TrustedProxies: proxies}

@@ -209,12 +209,12 @@ func TestNameUsedAgain(t *testing.T) {
 	require.Equal(t, 200, b.callAs(oldToken, "GET", "/v1/tasks/"+id, "").status)
 
 	read[api.Tenant](b, 202, b.admin("DELETE", "/v1/tenants/acme?now=true", ""))
-	look, err := drop.Look(t.Context())
+	due, err := drop.DryRun(t.Context())
 	require.NoError(t, err)
-	require.Len(t, look, 1)
+	require.Len(t, due, 1)
 	n, err := drop.Run(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, look[0].Rows-2, n,
+	assert.Equal(t, due[0].Rows-2, n,
 		"all tables but the two that say how far ids went, which went with the schema")
 	assert.Equal(t, 404, b.admin("GET", "/v1/tenants/acme", "").status)
 	a := b.callAs(b.token, "GET", "/v1/task-types", "")
