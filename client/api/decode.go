@@ -13,12 +13,11 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Decode reads a JSON document into a struct. It refuses what encoding/json lets
-// pass: fields that the type doesn't know or that are spelled with other capitals, a
-// field that is given twice or is null, text that isn't UTF-8 or has a NUL, and
-// anything after the document. What is to be passed on unread (JSON) isn't looked
-// into. The error names the field, as stages[1].timeout, where there is one. Nothing of
-// doc is kept: it may be overwritten afterwards.
+// Decode reads a JSON document into a struct. It is stricter than encoding/json: it refuses
+// unknown fields, fields spelled with other capitals, a field that is given twice or is null, text
+// that isn't UTF-8 or has a NUL, and anything after the document. It doesn't check values of type
+// JSON, which are passed on unread. The error names the field, if there is one, such as
+// stages[1].timeout. Decode keeps no part of doc: the caller may overwrite it afterwards.
 func Decode(doc []byte, into any) error {
 	if !valid(doc) {
 		if err := invalid(doc); err != nil {
@@ -28,12 +27,13 @@ func Decode(doc []byte, into any) error {
 	return read(doc, into)
 }
 
-// valid is json.Valid, which takes four times as long.
+// valid does what json.Valid does in a quarter of the time.
 func valid(doc []byte) bool {
-	return jsontext.Value(doc).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return jsontext.Value(doc).IsValid(
+		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-// invalid says why something is no JSON document.
+// invalid returns why doc is not a JSON document.
 func invalid(doc []byte) error {
 	if first := json.NewDecoder(bytes.NewReader(doc)).Decode(new(json.RawMessage)); first == nil {
 		return errors.New("there is something after the JSON document")
@@ -41,8 +41,8 @@ func invalid(doc []byte) error {
 	return json.Unmarshal(doc, new(json.RawMessage))
 }
 
-// read is Decode for a valid document. Package json goes over a text two or three times for
-// each level that it stands in: it is spared what is long and not looked into.
+// read is Decode for a valid document. Package json scans a text two or three times for each level
+// of nesting, so read keeps long unchecked values from it.
 func read(doc []byte, into any) error {
 	switch into := into.(type) {
 	case *NewTask:
@@ -67,8 +67,8 @@ func readTask(doc []byte, into *NewTask) error {
 	return err
 }
 
-// readPlainTask reads a task that has nothing but a context and plain texts, as most have. It
-// isn't ok if there is anything else, or anything wrong.
+// readPlainTask reads a task that has only a context and plain texts, as most have. ok is false if
+// the task has another field, or if anything is wrong.
 func readPlainTask(doc []byte) (task NewTask, ok bool) {
 	w := walk{doc: doc}
 	if w.space(); doc[w.at] != '{' {
@@ -101,13 +101,12 @@ func readPlainTask(doc []byte) (task NewTask, ok bool) {
 	return task, true
 }
 
-// isPlain tells whether a JSON value is a string that is not empty and is written as it
-// reads.
+// isPlain reports whether a JSON value is a string that is not empty and has no escapes.
 func isPlain(value []byte) bool {
 	return len(value) > 2 && value[0] == '"' && bytes.IndexByte(value, '\\') < 0 && utf8.Valid(value)
 }
 
-// longContext is the least length of a context that is worth while to be cut out.
+// longContext is the least length of a context, in bytes, from which cutting it out pays.
 const longContext = 64
 
 func readBatch(doc []byte, into *NewTaskBatch) error {
@@ -117,10 +116,11 @@ func readBatch(doc []byte, into *NewTaskBatch) error {
 	}
 	err := readAll(slices.Concat(doc[:from], []byte("[]"), doc[to:]), into)
 	w := walk{doc: doc, at: from}
-	for err == nil && len(into.Tasks) <= asyncflow.MaxBatch && w.next(']') { // one too many is enough to refuse it
+	// One task too many is enough to refuse the batch.
+	for err == nil && len(into.Tasks) <= asyncflow.MaxBatch && w.next(']') {
 		start := w.at
 		w.skip()
-		if cap(into.Tasks) == 0 { // tasks are mostly of one length
+		if cap(into.Tasks) == 0 { // most tasks of a batch have about the same length
 			into.Tasks = make([]BatchItem, 0, min(1+(to-start)/(w.at-start+1), asyncflow.MaxBatch+1))
 		}
 		into.Tasks = append(into.Tasks, BatchItem{})
@@ -129,7 +129,7 @@ func readBatch(doc []byte, into *NewTaskBatch) error {
 	return err
 }
 
-// readAll reads a valid document as it is.
+// readAll reads a valid document with package json and checks it.
 func readAll(doc []byte, into any) error {
 	err := json.Unmarshal(doc, into)
 	w := walk{doc: doc, refused: err != nil, anyText: takesAnyText(into)}
@@ -139,8 +139,8 @@ func readAll(doc []byte, into any) error {
 	return err
 }
 
-// takesAnyText tells whether a document may hold text of any bytes: what a worker says
-// of its work counts, however garbled, and is cleaned before it is stored.
+// takesAnyText reports whether a document may hold text of any bytes. A worker's report counts even
+// if its text is garbled; the text is cleaned before it is stored.
 func takesAnyText(into any) bool {
 	switch into.(type) {
 	case *Failure, *Progress:

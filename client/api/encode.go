@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// Encode returns a JSON document whose raw parts keep their characters: package json
-// would write "<" as "\u003c" in each of them.
+// Encode returns a JSON document whose raw parts keep their characters. By default, package json
+// would write "<" in them as "\u003c".
 func Encode(doc any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

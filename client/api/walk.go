@@ -13,28 +13,29 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// walk goes over a valid JSON document beside the Go type that it is read into, and
-// finds what is wrong with its names and texts.
+// walk goes through a valid JSON document and the Go type that it is read into, and checks the
+// document's names and texts.
 type walk struct {
 	doc     []byte
 	at      int
-	refused bool // encoding/json could not read it: find out which field it was
+	refused bool // encoding/json could not read it: find the invalid field
 	anyText bool
 }
 
-// value checks the value that begins here, and goes past it.
+// value checks the value that begins at w.at, and moves past it.
 func (w *walk) value(path string, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	w.space()
-	own := reflect.PointerTo(t).Implements(unmarshaler) // it reads itself
+	own := reflect.PointerTo(t).Implements(unmarshaler) // t has its own UnmarshalJSON
 	switch c := w.doc[w.at]; {
 	case c == '{' && t.Kind() == reflect.Struct && !own:
 		return w.object(path, fieldsOf(t), nil)
 	case c == '{' && t.Kind() == reflect.Map && !own:
 		return w.object(path, nil, t.Elem())
-	case c == '[' && t.Kind() == reflect.Slice && !own && (w.refused || !reflect.PointerTo(t.Elem()).Implements(unmarshaler)):
+	case c == '[' && t.Kind() == reflect.Slice && !own &&
+		(w.refused || !reflect.PointerTo(t.Elem()).Implements(unmarshaler)):
 		return w.array(path, t.Elem())
 	}
 	start := w.at
@@ -44,11 +45,11 @@ func (w *walk) value(path string, t reflect.Type) error {
 
 var (
 	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
-	document    = reflect.TypeFor[JSON]()      // null is one like any other
-	item        = reflect.TypeFor[BatchItem]() // it says itself what is wrong with it
+	document    = reflect.TypeFor[JSON]()      // may be null
+	item        = reflect.TypeFor[BatchItem]() // keeps its own error
 )
 
-// object checks an object with known fields, or with any that are of one type.
+// object checks an object: a struct with known fields, or a map whose values have type any.
 func (w *walk) object(path string, known map[string]field, any reflect.Type) error {
 	var seen uint64 // known fields by their index
 	var others map[string]bool
@@ -95,13 +96,13 @@ func (w *walk) array(path string, t reflect.Type) error {
 	return nil
 }
 
-// leaf checks a value that has no fields that we know.
+// leaf checks a value without known fields.
 func (w *walk) leaf(path string, raw []byte, t reflect.Type, own bool) error {
 	switch {
-	case path == "" && string(raw) == "null": // which its reader would take for an empty one
+	case path == "" && string(raw) == "null": // json.Unmarshal would read it as an empty document
 		return errors.New("must be an object, not null")
 	case path == "":
-		return nil // the whole document; its reader said what it must be
+		return nil // the whole document: json.Unmarshal already checked its type
 	}
 	if w.refused {
 		if err := json.Unmarshal(raw, reflect.New(t).Interface()); err != nil {
@@ -119,8 +120,8 @@ func (w *walk) leaf(path string, raw []byte, t reflect.Type, own bool) error {
 	return nil
 }
 
-// isText tells whether a JSON string is UTF-8 without NUL. An escape may stand for half
-// a character, which package json replaces in silence.
+// isText reports whether a JSON string is UTF-8 without NUL. An escape may stand for half a
+// character (a lone surrogate), which package json silently replaces.
 func isText(raw []byte) bool {
 	if !utf8.Valid(raw) {
 		return false
@@ -129,7 +130,9 @@ func isText(raw []byte) bool {
 		return true
 	}
 	text, err := unquote(raw)
-	replaced := strings.Count(text, "\uFFFD") - strings.Count(strings.ToLower(string(raw)), `\ufffd`) - strings.Count(string(raw), "\uFFFD")
+	replaced := strings.Count(text, "\uFFFD") -
+		strings.Count(strings.ToLower(string(raw)), `\ufffd`) -
+		strings.Count(string(raw), "\uFFFD")
 	return err == nil && !strings.ContainsRune(text, 0) && replaced <= 0
 }
 
@@ -142,8 +145,8 @@ func unquote(raw []byte) (string, error) {
 	return text, err
 }
 
-// next goes to the next member of an object or array, and past its end when there is
-// none.
+// next moves to the next member of an object or array. If there is none, it moves past the end and
+// returns false.
 func (w *walk) next(end byte) bool {
 	for {
 		w.space()
@@ -163,20 +166,21 @@ func (w *walk) next(end byte) bool {
 	}
 }
 
-// first tells whether an object or array that has just begun has a member.
+// first reports whether an object or array that has just begun has a member.
 func (w *walk) first(end byte) bool {
 	w.space()
 	return w.doc[w.at] != end
 }
 
 func (w *walk) space() {
-	for w.at < len(w.doc) && (w.doc[w.at] == ' ' || w.doc[w.at] == '\n' || w.doc[w.at] == '\t' || w.doc[w.at] == '\r') {
+	for w.at < len(w.doc) &&
+		(w.doc[w.at] == ' ' || w.doc[w.at] == '\n' || w.doc[w.at] == '\t' || w.doc[w.at] == '\r') {
 		w.at++
 	}
 }
 
-// member returns from where to where the value of an object's only member of a name stands
-// in a valid document; the same place twice, if there isn't one.
+// member returns where the value of the member with this name begins and ends in a valid document.
+// from equals to if the document isn't an object with exactly one such member.
 func member(doc []byte, name string) (from, to int) {
 	w := walk{doc: doc}
 	if w.space(); w.doc[w.at] != '{' {
@@ -185,7 +189,8 @@ func member(doc []byte, name string) (from, to int) {
 	for w.next('}') {
 		key, value := w.member()
 		switch {
-		case bytes.IndexByte(key, '\\') >= 0, from != to && string(key) == name: // spelled oddly, or twice
+		case bytes.IndexByte(key, '\\') >= 0, // it may be the name with escapes
+			from != to && string(key) == name: // given twice
 			return 0, 0
 		case string(key) == name:
 			from, to = w.at-len(value), w.at
@@ -194,7 +199,7 @@ func member(doc []byte, name string) (from, to int) {
 	return from, to
 }
 
-// member goes past a member of an object, and returns its name, as it is spelled, and its
+// member moves past a member of an object. It returns the member's name, as it is spelled, and its
 // value.
 func (w *walk) member() (name, value []byte) {
 	start := w.at
@@ -208,7 +213,7 @@ func (w *walk) member() (name, value []byte) {
 	return name, w.doc[start:w.at]
 }
 
-// skip goes past a value.
+// skip moves past a value.
 func (w *walk) skip() {
 	depth := 0
 	for ; w.at < len(w.doc); w.at++ {
@@ -216,7 +221,7 @@ func (w *walk) skip() {
 		case '{', '[':
 			depth++
 		case '}', ']':
-			if depth == 0 { // the end of what it stands in
+			if depth == 0 { // the end of the enclosing object or array
 				return
 			}
 			if depth--; depth == 0 {
@@ -252,7 +257,7 @@ func join(path, name string) string {
 type field struct {
 	index    int
 	kind     reflect.Type
-	notEmpty bool // an empty text is refused, as it would look like none
+	notEmpty bool // an empty text is refused: it would look like an absent one
 }
 
 var fieldCache sync.Map // of reflect.Type to map[string]field
