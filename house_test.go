@@ -29,7 +29,7 @@ import (
 // Documents and container files can't be compiled; these tests keep them consistent with the
 // code.
 
-// The first commands that a visitor copies work.
+// README.md begins with the commands that work in a fresh clone.
 func TestReadmeBeginsWithTheTwoCommands(t *testing.T) {
 	t.Parallel()
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)\n```").FindAllStringSubmatch(readText(t,
@@ -210,7 +210,7 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// checkImages: an image is built by one service; the others that run it don't pull it.
+// checkImages checks that one service builds each image, and that others with it don't pull it.
 func checkImages(t *testing.T, f composeFile) {
 	builders := map[string]string{}
 	for name, s := range f.Services {
@@ -231,7 +231,7 @@ func checkDependencies(t *testing.T, f composeFile, name string, s composeServic
 	for other, how := range s.DependsOn {
 		require.Contains(t, f.Services, other, "%s depends on it", name)
 		switch how.Condition {
-		case "service_healthy": // one that has a check: its own, or the image's
+		case "service_healthy": // it has a check of its own, or its image has one
 			require.True(t, f.Services[other].Healthcheck != nil || f.Services[other].Image == "asyncflow",
 				"%s depends on the health of %s", name, other)
 		case "service_completed_successfully":
@@ -242,7 +242,7 @@ func checkDependencies(t *testing.T, f composeFile, name string, s composeServic
 	}
 }
 
-// checkHosts: a URL in the environment leads to a service, by its name or alias.
+// checkHosts checks that each URL in the environment leads to a service, by its name or alias.
 func checkHosts(t *testing.T, f composeFile, name string, s composeService) {
 	known := slices.Collect(maps.Keys(f.Services))
 	for _, other := range f.Services {
@@ -268,7 +268,7 @@ func checkVolumes(t *testing.T, f composeFile, name string, s composeService) {
 	}
 }
 
-// checkOrder: schema and tenant before the nodes, the nodes before the types.
+// checkOrder checks that schema and tenant come before the nodes, and the nodes before the types.
 func checkOrder(t *testing.T, f composeFile) {
 	require.Equal(t, "service_healthy", f.Services["setup-database"].DependsOn["postgres"].Condition)
 	for _, node := range []string{"node-1", "node-2"} {
@@ -278,7 +278,7 @@ func checkOrder(t *testing.T, f composeFile) {
 	require.Equal(t, "service_healthy", f.Services["setup-types"].DependsOn["node-1"].Condition)
 }
 
-// checkNodes: two nodes that serve, alike but for the port on the host.
+// checkNodes checks that the two nodes are alike, except for the port on the host.
 func checkNodes(t *testing.T, a, b composeService) {
 	require.Equal(t, a.Environment, b.Environment)
 	require.Equal(t, []string{"serve"}, a.Command)
@@ -287,7 +287,7 @@ func checkNodes(t *testing.T, a, b composeService) {
 	require.Equal(t, []string{"127.0.0.1:8082:8080"}, b.Ports)
 	settings := settingsOf(t, "cmd/asyncflow")
 	for variable := range a.Environment {
-		if variable == "PGPASSWORD" { // which is read by pgx
+		if variable == "PGPASSWORD" { // pgx reads it
 			continue
 		}
 		require.Contains(t, settings, variable)
@@ -302,8 +302,8 @@ func checkNodes(t *testing.T, a, b composeService) {
 	require.GreaterOrEqual(t, len(orDefault(a.Environment["ASYNCFLOW_JWT_SECRET"])), 32)
 }
 
-// checkSetup: the one-shot services run commands that exist, for the same
-// database and with the same keys as the nodes, for what the document needs.
+// checkSetup checks that the one-shot services run commands that exist, with the nodes' database
+// and keys, and with all variables that the document needs.
 func checkSetup(t *testing.T, f composeFile) {
 	node, types := f.Services["node-1"], f.Services["setup-types"]
 	database := f.Services["setup-database"]
@@ -347,7 +347,7 @@ func orDefault(value string) string {
 	return def
 }
 
-// What the Dockerfile copies and builds is there, and not ignored.
+// All that the Dockerfile copies and builds exists, and .dockerignore doesn't leave it out.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	text := readText(t, "Dockerfile")
@@ -397,8 +397,8 @@ func settingsOf(t *testing.T, dir string) map[string]setting {
 	return found
 }
 
-// subcommands returns the commands of asyncflow that do something, such as
-// "migrate up" and "serve".
+// subcommands returns the commands of asyncflow without subcommands, such as "migrate up" and
+// "serve".
 func subcommands(t *testing.T) []string {
 	below := map[string][][2]string{} // name and type of the commands, by struct
 	eachTag(t, "cmd/asyncflow", func(_, owner, field string, tag reflect.StructTag) {
@@ -422,8 +422,8 @@ func subcommands(t *testing.T) []string {
 	return all
 }
 
-// eachTag calls do with every tagged field of the structs in a folder: file,
-// struct, "name type", tag.
+// eachTag calls do with every tagged field of the structs in a folder: file, struct, "name type",
+// tag.
 func eachTag(t *testing.T, dir string, do func(file, owner, field string, tag reflect.StructTag)) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	require.NoError(t, err)
@@ -479,7 +479,7 @@ func links(text string) []string {
 	return targets
 }
 
-// follow returns what is wrong with a link.
+// follow returns an error if a link leads nowhere.
 func follow(page, target string) error {
 	path, anchor, hasAnchor := strings.Cut(target, "#")
 	if path == "" {
@@ -530,7 +530,7 @@ func walkFiles(t *testing.T, do func(path string, text []byte)) {
 	skipped := []string{".git", "bin", "dist", ".asyncflow", "bench/out", "node_modules"}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // another process's file, gone meanwhile
+		case errors.Is(err, fs.ErrNotExist): // another process has deleted it meanwhile
 			return nil
 		case err != nil:
 			return err

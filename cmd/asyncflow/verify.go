@@ -115,6 +115,6 @@ func (g *globals) printCheck(c workercheck.Check) {
 		workercheck.NotApplicable: "n/a"}[c.Result]
 	fmt.Fprintf(g.stdout, "%-5s %-24s %s\n", sign, c.Name, printable(c.Detail))
 	if c.Fix != "" {
-		fmt.Fprintf(g.stdout, "%-5s %-24s to mend it: %s\n", "", "", c.Fix)
+		fmt.Fprintf(g.stdout, "%-5s %-24s fix: %s\n", "", "", c.Fix)
 	}
 }

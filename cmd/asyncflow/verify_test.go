@@ -46,7 +46,7 @@ func TestVerify(t *testing.T) {
 	require.Empty(t, r.stderr)
 	require.Regexp(t,
 		`(?m)^FAIL  bad signature  +a delivery that was signed with another secret was answered `+
-			`with 200\n +to mend it: compare `, r.stdout)
+			`with 200\n +fix: compare `, r.stdout)
 	r = runCLI(t, env, append([]string{"verify", gullible, "--type=pipe", "--stage=first", "-o",
 		"json"}, allowed...)...)
 	require.Equal(t, exitFailed, r.code)

@@ -88,7 +88,7 @@ test("heartbeats, until the task is cancelled", async (t) => {
   b.answers["heartbeat"] = () => ({ status: 200, body: { status: "cancelled" } });
   assert.equal(why(await reason.promise), "cancelled");
   await b.worker.close();
-  assert.equal(b.count("fail"), 0); // nobody wants to know
+  assert.equal(b.count("fail"), 0); // the report would have no effect
 });
 
 test("an attempt that is over otherwise is lost", async (t) => {
@@ -123,7 +123,7 @@ test("what comes too late", async (t) => {
 
 test("a clock that is wrong", async (t) => {
   const b = await Bench.start(t, (w) => w.handle("images", "inspect", (task) => task.signal.aborted));
-  const behind = Date.now() - 200_000; // asyncflow's clock
+  const behind = Date.now() - 200_000; // by asyncflow's clock
   const envelope = b.envelope({}, { deadline: new Date(behind + 60_000).toISOString() });
   assert.deepEqual((await b.post(signed(envelope, { at: Math.floor(behind / 1000) }))).body, { output: false });
 });
@@ -186,14 +186,14 @@ test("while asyncflow is away the report is sent until the deadline and a minute
   assert.equal((await deliver()).status, 503);
   const until = async (time: number) => {
     while (Date.now() < time) {
-      await new Promise((resolve) => setImmediate(resolve)); // what is due is done
+      await new Promise((resolve) => setImmediate(resolve)); // let the due timers run
       t.mock.timers.tick(250);
     }
   };
   await until(deadline + 59_000);
   assert.equal(worker.inFlight, 1);
   await until(deadline + 61_000);
-  assert.equal(worker.inFlight, 0); // it gave up, and has room again
+  assert.equal(worker.inFlight, 0); // it gave up, and has capacity again
   assert.ok(tries.length > 20, String(tries.length));
   const pauses = tries.slice(1).map((at, i) => at - (tries[i] ?? NaN));
   for (const [i, pause] of pauses.entries()) {

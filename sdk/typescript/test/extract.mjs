@@ -1,6 +1,6 @@
-// Writes the programs of docs/typescript.md and of the package's README.md to test/docs, to be compiled
-// and run with the tests. In the first a program is a block that begins with a comment of its file's
-// name; the second has one.
+// Writes the programs of docs/typescript.md and of the package's README.md to test/docs, where the
+// tests compile and run them. In docs/typescript.md a program is a block that begins with a comment
+// of its file's name. README.md has one program.
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 
 const here = new URL(".", import.meta.url);

@@ -14,7 +14,7 @@ const [url, token] = [process.env["ASYNCFLOW_URL"] ?? "", process.env["ASYNCFLOW
 const options = { skip: url === "" ? "ASYNCFLOW_URL and ASYNCFLOW_TOKEN are not set" : false };
 const program = (name: string) => new URL(`docs/${name}.js`, import.meta.url).pathname;
 
-// Ends a process when its standard input does: also when this one is killed.
+// Ends the process when its standard input ends, also if this process is killed.
 const endsWithUs = "data:text/javascript,process.stdin.resume().once('end',()=>process.exit(1)).unref()";
 
 test("the programs of docs/typescript.md", options, async (t) => {
@@ -32,7 +32,7 @@ test("the programs of docs/typescript.md", options, async (t) => {
   assert.equal(await ended, 0);
 });
 
-/** Resolves when a worker has said n times that a stage is registered. */
+/** Resolves when a worker has logged n times that a stage is registered. */
 async function registered(log: Readable, n: number): Promise<void> {
   let said = "";
   for await (const part of log.iterator({ destroyOnReturn: false })) {
@@ -46,7 +46,7 @@ test("the package, packed and unpacked, can be imported, and has nothing that it
   const [here, temp] = [new URL("../..", import.meta.url).pathname, mkdtempSync(join(tmpdir(), "asyncflow-pack-"))];
   t.after(() => rmSync(temp, { recursive: true }));
   const [source, unpacked] = [join(temp, "sdk/typescript"), join(temp, "app/node_modules/asyncflow")];
-  // prepack makes dist again, and this test runs there: so of a copy
+  // prepack rebuilds dist, in which this test runs. Pack a copy instead.
   mkdirSync(source, { recursive: true });
   for (const name of ["package.json", "tsconfig.json", "README.md", "src"]) cpSync(join(here, name), join(source, name), { recursive: true });
   symlinkSync(join(here, "node_modules"), join(source, "node_modules"));

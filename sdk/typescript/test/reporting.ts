@@ -1,4 +1,4 @@
-// A worker that answers 202 and reports, for the tests in Go. It prints its URL.
+// This worker answers 202 and reports. The tests in Go start it; it prints its URL.
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Worker } from "asyncflow";
@@ -13,4 +13,4 @@ worker.handle("pipe", "first", async (task) => {
   return task.context;
 });
 console.log((await listen(worker, { port: 0 })).url);
-process.stdin.resume().once("end", () => process.exit()); // it ends with whoever has started it
+process.stdin.resume().once("end", () => process.exit()); // it ends when the process that started it ends

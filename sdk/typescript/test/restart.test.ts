@@ -9,8 +9,8 @@ import { listen } from "asyncflow/node";
 
 import { deferred, freePort } from "./setup.js";
 
-// A process of asyncflow, with a database that is there. The environment has that of the process, a
-// NAME=value in a line, and a token.
+// These tests start asyncflow with an existing database. The environment has the process's
+// environment, one NAME=value a line, and a token.
 const binary = process.env["ASYNCFLOW_BINARY"] ?? "";
 const [settings, token] = [process.env["ASYNCFLOW_NODE_ENV"] ?? "", process.env["ASYNCFLOW_NODE_TOKEN"] ?? ""];
 const options = { skip: binary === "" || settings === "" ? "ASYNCFLOW_BINARY and ASYNCFLOW_NODE_ENV are not set" : false };
@@ -54,7 +54,7 @@ class Server {
   }
 }
 
-/** What a worker sends to asyncflow. */
+/** The calls that a worker sends to asyncflow. */
 class Wire {
   private readonly waiting: { call: string; resolve: () => void }[] = [];
 
@@ -68,7 +68,7 @@ class Wire {
     return response;
   };
 
-  /** Resolves when a call has had an answer of that status next; 0: nobody was there. */
+  /** Resolves when the next call gets an answer with that status; 0: the connection failed. */
   next(verb: string, status: number): Promise<void> {
     const { promise, resolve } = deferred();
     this.waiting.push({ call: `${verb} ${status}`, resolve });

@@ -8,7 +8,7 @@ import { listen } from "asyncflow/node";
 
 import { aborted, deferred, freePort, secret, serve, textOf } from "./setup.js";
 
-// Against the real server, whose URL and token the environment has.
+// These tests need a real server, whose URL and token are in the environment.
 const [url, token] = [process.env["ASYNCFLOW_URL"] ?? "", process.env["ASYNCFLOW_TOKEN"] ?? ""];
 const client = url === "" ? undefined : new Client(url, token);
 const options = { skip: client ? false : "ASYNCFLOW_URL and ASYNCFLOW_TOKEN are not set" };
@@ -16,7 +16,7 @@ const c = client as Client;
 
 let names = 0;
 
-/** Makes a task type of one's own. */
+/** Makes a task type for one test. */
 async function type(stages: TaskTypeSpec["stages"]): Promise<string> {
   const name = `ts${process.pid}-${++names}`;
   await c.putTaskType(name, { stages: stages.map((s) => ({ retry: { max_attempts: 2, interval: -0.1 }, ...s })) });

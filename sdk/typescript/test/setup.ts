@@ -9,7 +9,7 @@ import { nodeHandler } from "asyncflow/node";
 
 export const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/** Serves, until the test is over, and returns the URL. */
+/** Serves until the test is over, and returns the URL. */
 export async function serve(t: TestContext, listener: (req: IncomingMessage, res: ServerResponse) => void): Promise<string> {
   const server: Server = createServer(listener);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -20,7 +20,7 @@ export async function serve(t: TestContext, listener: (req: IncomingMessage, res
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-/** What a worker has reported. */
+/** A report that a worker has sent. */
 export interface Report {
   verb: string;
   body: Record<string, unknown>;
@@ -29,7 +29,7 @@ export interface Report {
 
 /** A worker on its own server, and asyncflow's side of the wire. */
 export class Bench {
-  /** Says how reports of a kind are answered. */
+  /** The answers to reports, by kind. */
   readonly answers: Record<string, (path: string) => { status: number; body?: object }> = {};
   workerURL = "";
   callbackURL = "";
@@ -64,7 +64,7 @@ export class Bench {
     this.wake();
   }
 
-  /** Returns the next report of a kind, waiting for it. */
+  /** Waits for the next report of a kind, and returns it. */
   async report(verb: string): Promise<Report> {
     for (;;) {
       const at = this.reports.findIndex((r) => r.verb === verb);
@@ -74,7 +74,7 @@ export class Bench {
     }
   }
 
-  /** How many reports of a kind nobody has asked for. */
+  /** Returns the number of reports of a kind that report() hasn't returned yet. */
   count(verb: string): number {
     return this.reports.filter((r) => r.verb === verb).length;
   }
@@ -117,7 +117,7 @@ function signer(key: string): (text: string) => string {
   return (text) => "v1a," + sign(null, Buffer.from(text), private_).toString("base64");
 }
 
-/** Makes an ed25519 pair: what signs, for signed, and whpk_. */
+/** Makes an ed25519 pair: the private key, for signed, and the public key (whpk_). */
 export function ed25519(): { key: string; publicKey: string } {
   const pair = generateKeyPairSync("ed25519");
   const raw = pair.publicKey.export({ format: "der", type: "spki" }).subarray(-32);
@@ -130,7 +130,7 @@ export async function textOf(req: IncomingMessage): Promise<string> {
   return Buffer.concat(parts).toString();
 }
 
-/** A promise, and what resolves it. */
+/** Returns a promise and the function that resolves it. */
 export function deferred<T = void>(): { promise: Promise<T>; resolve: (value: T) => void } {
   let resolve: (value: T) => void = () => assert.fail();
   const promise = new Promise<T>((r) => (resolve = r));
@@ -145,7 +145,7 @@ export function aborted(signal: AbortSignal): Promise<unknown> {
   });
 }
 
-/** Returns a port that nobody listens at, below those that the system gives away. */
+/** Returns a port on which nothing listens, below the system's ephemeral ports. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const [server, port] = [createServer(), 10_000 + Math.floor(Math.random() * 20_000)];
