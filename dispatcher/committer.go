@@ -9,17 +9,17 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Committer is where all that a node writes on the hot path comes together: new tasks,
-// settlements, and extensions of leases, of all tenants and types. It gathers them into few
-// transactions, tries again what the database has not answered for, and tells each caller what
-// became of its own. It also keeps what a node remembers of deliveries answered with 202.
+// Committer writes everything that a node writes on the hot path: new tasks, settlements, and
+// extensions of leases, of all tenants and types. It gathers them into few transactions, retries
+// those that the database has not confirmed, and gives each caller its result. It also remembers
+// the deliveries that were answered with 202.
 //
 // A node that only serves the API has a Committer too, but no Dispatcher: its new tasks go in line.
 type Committer struct {
 	store *store.Store
 	log   *slog.Logger
 
-	writing context.Context // of all writing: no caller's
+	writing context.Context // of all writing; independent of callers
 	giveUp  context.CancelFunc
 
 	writes     *batcher[int, *write] // by the type's home among the connections
@@ -36,9 +36,9 @@ type Committer struct {
 const (
 	// commitMost is how many writes a transaction has at most.
 	commitMost = 500
-	// The longest time that a write waits for others. It begins when the transaction before did:
-	// one that comes alone waits for none. Nobody waits for a settlement, but the capacity of its
-	// task does.
+	// The longest time that a write lingers for others to join it, from the begin of the previous
+	// transaction. So a write that comes alone doesn't linger. No caller waits for a settlement,
+	// but its task keeps its capacity until then.
 	submitLinger = time.Millisecond
 	reportLinger = 1500 * time.Microsecond
 	settleLinger = 3 * time.Millisecond
@@ -70,7 +70,7 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 // closePatience bounds how long Close waits for a database that doesn't answer.
 const closePatience = 5 * time.Second
 
-// Close waits until everything handed over is written.
+// Close waits until everything that was handed over is written.
 func (c *Committer) Close() {
 	defer time.AfterFunc(closePatience, c.giveUp).Stop()
 	c.keyed.drain()
@@ -83,8 +83,8 @@ func (c *Committer) Close() {
 	c.freed.drain()
 }
 
-// forgetTypes drops what is kept of a tenant's task types that are gone. The catalog calls it
-// after every change.
+// forgetTypes drops the queues of a tenant's deleted task types. The catalog calls it after every
+// change.
 func (c *Committer) forgetTypes(tenant string) {
 	gone := func(key store.TypeKey) bool {
 		if key.Tenant != tenant {
@@ -126,7 +126,7 @@ func (w *write) linger() time.Duration {
 	return settleLinger
 }
 
-// add has changes of one type written.
+// add queues changes of one type for writing.
 func (c *Committer) add(key store.TypeKey, writes ...*write) {
 	if len(writes) > 0 {
 		c.writes.add(c.store.Home(key), writes...)
@@ -136,8 +136,8 @@ func (c *Committer) add(key store.TypeKey, writes ...*write) {
 // ending is a lease that ends.
 type ending struct {
 	store.Ending
-	done func(*ending) // is called with the result, once; it must not block
-	// until is from when on nobody waits for it, so that it isn't begun any more; zero: never.
+	done func(*ending) // called once, with the result; it must not block
+	// until is when the caller stops waiting. The write doesn't begin after that; zero: no limit.
 	until time.Time
 }
 
@@ -147,14 +147,14 @@ type extension struct {
 	done func(stands bool, err error)
 }
 
-// releaseKeys puts blocked tasks of flow keys in line: tasks of these keys have ended.
+// releaseKeys puts blocked tasks of flow keys in line after other tasks of these keys have ended.
 func (c *Committer) releaseKeys(ctx context.Context, key store.TypeKey, keys []string) {
 	if t, err := c.store.Catalog.Type(key.Tenant, key.Type); err == nil {
 		c.store.ReleaseKeys(ctx, t, keys)
 	}
 }
 
-// unanswered is the error of what was not begun, as the database didn't answer for too long.
+// unanswered is the error of a write that was not begun because the database didn't answer in time.
 func unanswered(message string) error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second, Message: message}
 }

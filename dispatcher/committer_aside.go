@@ -12,15 +12,15 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// aside has the writes that have failed: the database may be away, a table locked, some data
-// refused, a lease lost, or a commit unanswered. What has failed is written by itself, by type and
-// kind, until it is done or given up. What comes of the same type and kind waits meanwhile. So the
-// trouble of one is no other's.
+// aside handles writes that have failed: the database may be unreachable, a table locked, some data
+// refused, a lease lost, or a commit unconfirmed. It retries them by type and kind, apart from all
+// others, until they succeed or time out. Later writes of the same type and kind wait meanwhile. So
+// a failing type doesn't affect other types.
 type aside struct {
 	c       *Committer
 	mu      sync.Mutex
-	waiting map[asideKey][]*write // behind something that is written apart
-	pending sync.WaitGroup        // for what is written apart
+	waiting map[asideKey][]*write // later writes, by the type and kind that is written apart
+	pending sync.WaitGroup        // for the writes apart
 }
 
 type asideKey struct {
@@ -49,18 +49,18 @@ func (w *write) kind() kind {
 
 const (
 	// SubmitPatience bounds the tries to write a task, and to find out whether a commit happened,
-	// from when it came. Its caller hears of it then, if that is when ctx ends.
+	// from the time of the submit.
 	SubmitPatience = 10 * time.Second
-	// settlePatience bounds the tries to write settlements and extensions; after it the leases run
-	// out and are rescued.
+	// settlePatience bounds the tries to write settlements and extensions. After that the leases
+	// run out and are rescued.
 	settlePatience = time.Minute
-	// The pause between two tries doubles from the first to the last of these.
+	// The pause between two tries doubles from firstTry to lastTry.
 	firstTry, lastTry = 10 * time.Millisecond, time.Second
 )
 
 func newAside(c *Committer) *aside { return &aside{c: c, waiting: map[asideKey][]*write{}} }
 
-// divert takes those writes that have to wait for others, and returns the rest.
+// divert keeps the writes that must wait for earlier ones, and returns the rest.
 func (a *aside) divert(batch []*write) []*write {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,7 +77,7 @@ func (a *aside) divert(batch []*write) []*write {
 	})
 }
 
-// put puts a part aside that has failed.
+// put retries a failed part apart from others.
 func (a *aside) put(p *part) {
 	if len(p.inserts) > 0 {
 		a.apart(asideKey{p.key, inserts}, func() { a.insert(p) })
@@ -90,7 +90,7 @@ func (a *aside) put(p *part) {
 	}
 }
 
-// apart has something written by itself, and then in the ordinary way what has come meanwhile.
+// apart runs do in a goroutine, and then queues the writes that have come meanwhile.
 func (a *aside) apart(key asideKey, do func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,7 +107,7 @@ func (a *aside) apart(key asideKey, do func()) {
 	})
 }
 
-// drain waits until nothing is written apart, and reports whether something was.
+// drain waits until no write is apart, and reports whether any was.
 func (a *aside) drain() bool {
 	a.mu.Lock()
 	some := len(a.waiting) > 0
@@ -116,7 +116,7 @@ func (a *aside) drain() bool {
 	return some
 }
 
-// typeOf returns a type as it is now.
+// typeOf returns a part's type from the catalog.
 func (a *aside) typeOf(p *part) (*store.Type, error) {
 	return a.c.store.Catalog.Type(p.key.Tenant, p.key.Type)
 }
@@ -141,8 +141,8 @@ func (a *aside) settle(p *part) {
 	a.c.add(p.key, p.repeated...)
 }
 
-// settleSome settles leases. When Postgres refuses their data, they are halved until only the
-// offender fails.
+// settleSome settles leases. If Postgres refuses their data, it halves them until only the refused
+// one fails.
 func (a *aside) settleSome(ctx context.Context, p *part, items []*ending) {
 	var t *store.Type
 	err := a.c.persist(ctx, "settle", p.key, isFinal, func() (err error) {
@@ -173,7 +173,7 @@ func (a *aside) insert(p *part) {
 	}
 }
 
-// lastUntil returns when the last one of some tasks is given up.
+// lastUntil returns when the last of the tasks times out.
 func lastUntil(items []*submission) (until time.Time) {
 	for _, s := range items {
 		if s.until.After(until) {
@@ -183,7 +183,7 @@ func lastUntil(items []*submission) (until time.Time) {
 	return until
 }
 
-// byRoll divides tasks, sorted by roll, by it.
+// byRoll divides tasks, sorted by roll, into one slice per roll.
 func byRoll(items []*submission) iter.Seq[[]*submission] {
 	return func(yield func([]*submission) bool) {
 		for len(items) > 0 {
@@ -200,8 +200,8 @@ func byRoll(items []*submission) iter.Seq[[]*submission] {
 	}
 }
 
-// insertSome inserts tasks of one roll. When Postgres refuses their data, they are halved until
-// only the offender fails. When the roll was sealed meanwhile, they go to the next one.
+// insertSome inserts tasks of one roll. If Postgres refuses their data, it halves them until only
+// the refused one fails. If the roll was sealed meanwhile, they go to the next one.
 func (a *aside) insertSome(ctx context.Context, key store.TypeKey, items []*submission) {
 	left := insertions(items)
 	t, err := a.c.store.Catalog.Type(key.Tenant, key.Type)
@@ -238,8 +238,8 @@ func isFinal(err error) bool {
 	return ours || store.IsDataError(err) || store.IsRefused(err)
 }
 
-// persist runs one transaction until it commits or fails for good, for as long as ctx lasts. do
-// must be safe to repeat after a commit whose answer was lost.
+// persist runs one transaction until it commits, fails for good or ctx ends. do must be safe to
+// repeat after a commit whose answer was lost.
 func (c *Committer) persist(
 	ctx context.Context, what string, key store.TypeKey, final func(error) bool, do func() error,
 ) error {

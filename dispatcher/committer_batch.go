@@ -7,14 +7,15 @@ import (
 )
 
 // batcher makes batches out of single items: while one batch is written, the next one fills. An
-// item that comes alone is written at once. Under load, a batch begins when its most urgent item has
-// lingered since the last batch began, or when the batch is full. By default one batch of a key is
-// written at a time: larger batches cost less per item. Batches of long items don't, so up to three
-// are written at a time: while one waits for the disk, the next one travels.
+// item that comes alone is written at once. Under load, a batch begins when the linger of its most
+// urgent item is over, counted from the begin of the last batch, or when the batch is full. By
+// default one batch of a key is written at a time: larger batches cost less per item. Batches of
+// long items don't, so up to three are written at a time: while one waits for the disk, the next
+// one is on the network.
 type batcher[K comparable, T any] struct {
-	ctx     context.Context // of the writing: no caller's
+	ctx     context.Context // of all writing; independent of callers
 	write   func(context.Context, K, []T)
-	writers int                   // batches of a key that may be under way
+	writers int                   // the most batches of a key that are written at a time
 	linger  func(T) time.Duration // how long an item may wait
 	size    func(T) int           // bytes of an item
 
@@ -26,7 +27,7 @@ type batcher[K comparable, T any] struct {
 const (
 	// batchBytes bounds a batch, unless one item is longer.
 	batchBytes = 1 << 20
-	// longBatch is from how many bytes on batches are written longWriters at a time.
+	// Batches of at least longBatch bytes are written longWriters at a time.
 	longBatch   = 128 << 10
 	longWriters = 3
 )
@@ -37,7 +38,7 @@ type queue[T any] struct {
 	linger  time.Duration // of the most urgent one
 	writing int
 	last    time.Time // when the last batch began
-	due     time.Time // when a timer looks for the next one; zero: none does
+	due     time.Time // when a timer starts the next one; zero: no timer is set
 }
 
 func newBatcher[K comparable, T any](
@@ -67,7 +68,7 @@ func (b *batcher[K, T]) add(key K, items ...T) {
 	b.schedule(key, q)
 }
 
-// schedule starts what may be written now. b.mu is held.
+// schedule starts the batches that may be written now. b.mu is held.
 func (b *batcher[K, T]) schedule(key K, q *queue[T]) {
 	for len(q.items) > 0 && q.writing < b.writersOf(q) {
 		full := len(q.items) >= commitMost || q.bytes >= batchBytes
@@ -125,10 +126,10 @@ func (b *batcher[K, T]) flush(key K, q *queue[T], batch []T) {
 	b.schedule(key, q)
 }
 
-// drain waits until everything handed over is written.
+// drain waits until all queued items are written.
 func (b *batcher[K, T]) drain() { b.pending.Wait() }
 
-// forget drops the queues of keys that are gone, but for those with something under way.
+// forget drops the queues of keys that are gone, unless they have items or a write under way.
 func (b *batcher[K, T]) forget(gone func(K) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,17 +11,17 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// part is what a transaction writes of one task type.
+// part has the writes of one transaction for one task type.
 type part struct {
 	key      store.TypeKey
 	inserts  []*submission
 	extends  []*extension
 	settles  []*ending
-	earlier  []*extension // of a lease that another of extends moves
-	repeated []*write     // further settlements of a lease: they have to see how the first one went
+	earlier  []*extension // superseded by another extension of the same lease in extends
+	repeated []*write     // further settlements of a lease: they must see the result of the first
 }
 
-// commit writes a batch in one transaction. If that fails, its types are put aside, and each is
+// commit writes a batch in one transaction. If that fails, it puts the types aside, and each is
 // written by itself.
 func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 	var parts []*part
@@ -55,9 +55,8 @@ func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 	}
 }
 
-// dropLate refuses the writes for which nobody waits any more, and returns the others. While the
-// database stands still, callers try again and again: without this each try would be kept until
-// it has had its turn.
+// dropLate refuses the writes whose callers no longer wait, and returns the others. While the
+// database hangs, callers try again and again: without this, each try would be kept until its turn.
 func dropLate(batch []*write) []*write {
 	now := time.Now()
 	late := func(until time.Time) bool { return !until.IsZero() && now.After(until) }
@@ -74,8 +73,8 @@ func dropLate(batch []*write) []*write {
 	})
 }
 
-// divide sorts writes into parts by tenant and type, and each part by task: all batches lock in
-// one order.
+// divide sorts writes into parts by tenant and type, and each part by task, so that all batches
+// lock rows in one order.
 func divide(batch []*write) []*part {
 	var parts []*part
 	byKey := map[store.TypeKey]*part{}
@@ -133,7 +132,7 @@ func (p *part) sort() {
 	p.settles = settles
 	extends := p.extends[:0]
 	for i, e := range p.extends {
-		if i+1 < len(p.extends) && e.sameLease(p.extends[i+1]) { // the last one counts
+		if i+1 < len(p.extends) && e.sameLease(p.extends[i+1]) { // the last one wins
 			p.earlier = append(p.earlier, e)
 		} else {
 			extends = append(extends, e)
@@ -146,7 +145,7 @@ func (e *extension) sameLease(other *extension) bool {
 	return e.ID.Number == other.ID.Number && e.Seq == other.Seq
 }
 
-// rank orders the extensions of a lease: one with a condition gives way to those without.
+// rank orders the extensions of a lease: an unconditional one wins over a conditional one.
 func (e *extension) rank() int {
 	if e.Had != nil {
 		return 0
@@ -195,7 +194,7 @@ func (c *Committer) inserted(t *store.Type, items []*submission) {
 
 // extended answers the callers whose extensions are committed, or failed.
 func (c *Committer) extended(p *part, err error) {
-	for _, e := range slices.Backward(p.earlier) { // the one that counts may be next to it
+	for _, e := range slices.Backward(p.earlier) { // the one that won is next to it
 		at := slices.IndexFunc(p.extends, e.sameLease)
 		e.done(p.extends[at].Stands, err)
 	}
@@ -226,7 +225,8 @@ func (c *Committer) settled(t *store.Type, items []*ending) {
 	}
 }
 
-// written reports whether the settlement was written now, and not before, nor another one.
+// written reports whether this try wrote the settlement: not an earlier try, nor another
+// settlement.
 func (e *ending) written() bool { return e.Settled == store.Settled{} }
 
 // goesOn reports whether the task goes on with its next stage at once.

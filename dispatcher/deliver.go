@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// start has the attempts of tasks begin whose leases are committed, and whose capacity is taken.
-// It is given back when they are settled, or answered with 202.
+// start begins the attempts of tasks whose leases are committed, and whose capacity is taken. The
+// capacity is given back when they are settled, or answered with 202.
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	defer d.ledger.Begun(t.Key(), len(leases))
 	t = d.latest(t, leases)
@@ -46,7 +46,7 @@ func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	}
 }
 
-// stopped returns why nothing of a type is to be sent; "": it may be.
+// stopped returns why no task of a type may be sent; "": they may.
 func stopped(t *store.Type) string {
 	switch {
 	case t.Suspended():
@@ -57,8 +57,8 @@ func stopped(t *store.Type) string {
 	return ""
 }
 
-// place returns the endpoint of a leased task: the one that the lease is for, or another
-// of the stage's by their weights; or what blocks it, and why in words.
+// place returns the endpoint of a leased task: the one that the lease is for, or another of the
+// stage's endpoints, picked by weight. If none takes it, place returns the reason, also in words.
 func place(t *store.Type, l asyncflow.Lease, now time.Time) (
 	e *asyncflow.Endpoint, blocked asyncflow.WaitReason, why string) {
 	if t.StageIndex(l.Stage) < 0 {
@@ -74,8 +74,7 @@ func place(t *store.Type, l asyncflow.Lease, now time.Time) (
 	}
 }
 
-// attempt sends leased tasks of a stage to an endpoint, in one request, and settles what
-// came of each.
+// attempt sends leased tasks of a stage to an endpoint, in one request, and settles each outcome.
 func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
 	why := stopped(d.current(t)) // since the lease began
 	if d.stopping.Err() != nil {
@@ -93,13 +92,13 @@ func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyn
 	outcomes := d.sender.Send(d.sending, deliveries)
 	d.ledger.Sending(e.ID, -len(deliveries))
 	if d.sending.Err() == nil {
-		d.examine(&deliveries[0], outcomes[0]) // whose answer was that to all
+		d.examine(&deliveries[0], outcomes[0]) // the answer was the same for all
 	}
 	d.conclude(t, deliveries, outcomes)
 }
 
-// deliveries returns what is to be sent. Tasks whose lease runs out before the stage's time
-// limit are given back: the node or the database was too slow.
+// deliveries returns the deliveries of leased tasks. Tasks whose lease runs out before the stage's
+// time limit are given back: the node or the database was too slow.
 func (d *Dispatcher) deliveries(
 	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease,
 ) []asyncflow.Delivery {
@@ -111,7 +110,7 @@ func (d *Dispatcher) deliveries(
 			d.giveBack(t, leases[i:i+1], "too little was left of the lease to send it")
 			continue
 		}
-		leases[i].Context = nil // else what was leased with others would stay in memory for them
+		leases[i].Context = nil // it would keep the contexts of the whole lease in memory
 		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l,
 			MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
 			Endpoint: e, Timeout: stage.Timeout.Std(), Deadline: now.Add(stage.MaxProcessingTime.Std())})
@@ -119,8 +118,8 @@ func (d *Dispatcher) deliveries(
 	return all
 }
 
-// choose picks the endpoint that a lease is for, if it may have tasks; without one, one
-// that may, by their weights.
+// choose picks the endpoint that a lease is for, if it may have tasks. If the lease is for none, it
+// picks one that may, by weight.
 func choose(
 	endpoints []asyncflow.Endpoint, wanted string, now time.Time,
 ) (e *asyncflow.Endpoint, blocked asyncflow.WaitReason) {
@@ -139,7 +138,7 @@ func choose(
 		}
 		well = append(well, e)
 	}
-	if wanted != "" { // nobody has asked whether another has room for it
+	if wanted != "" { // the capacity of other endpoints was not checked
 		return nil, asyncflow.WaitUnhealthy
 	}
 	if e = asyncflow.Choose(well, rand.Float64()); e == nil {

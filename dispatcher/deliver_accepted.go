@@ -11,29 +11,28 @@ import (
 )
 
 const (
-	// acceptedWait is how long it isn't written down that a delivery was answered with
-	// 202. A report that comes within that time spares the database the change. If the
-	// node dies meanwhile, the attempt is lost once the timeout of its stage is over,
-	// unless the report comes before.
+	// acceptedWait is how long a 202 stays unwritten. A report within that time makes the write
+	// unnecessary. If the node dies meanwhile, the attempt is lost once the timeout of its stage
+	// is over, unless the report comes before.
 	acceptedWait = 5 * time.Second
 	// acceptedMargin is what a lease must have left after that: time to write it.
 	acceptedMargin = 2 * time.Second
-	// acceptedTick lets leases wait for others to be extended with them.
+	// acceptedTick is how long leases wait to be extended together with others.
 	acceptedTick = 50 * time.Millisecond
 	// acceptedMost bounds the leases that are remembered; each takes half a kilobyte.
 	acceptedMost = 1 << 15
 )
 
-// accepted are the last leases whose deliveries were answered with 202 by this node's
-// workers, until reports end them: reports for these need no look at the database, and no
-// extension, if they come soon.
+// accepted has the latest leases whose deliveries workers have answered with 202 on this node,
+// until reports end them. Reports for these need no read of the database, and no extension if they
+// come soon.
 type accepted struct {
 	c    *Committer
 	wait time.Duration
 
 	mu     sync.Mutex
 	leases *simplelru.LRU[leaseKey, *acceptedLease] // in the order in which they came
-	due    []acceptedDue                            // in that order, too; reported ones stay in it
+	due    []acceptedDue                            // in the same order; reported ones stay in it
 }
 
 // leaseKey names one lease of a task.
@@ -51,10 +50,10 @@ type acceptedLease struct {
 	asyncflow.Lease
 	deadline time.Time
 	written  func(error)
-	pending  bool // it is still to be extended
+	pending  bool // its extension isn't queued yet
 }
 
-// extension returns the write that moves the lease's end to the deadline, unless somebody else has
+// extension returns the write that moves the lease's end to the deadline, unless another write has
 // moved it.
 func (a *acceptedLease) extension(key store.TypeKey) *write {
 	return &write{key: key, extend: &extension{
@@ -64,8 +63,8 @@ func (a *acceptedLease) extension(key store.TypeKey) *write {
 	}}
 }
 
-// sooner reports whether the lease ends sooner by the 202: the stage has less time for
-// processing than for the delivery.
+// sooner reports whether the 202 makes the lease end sooner: the stage has less time for processing
+// than for the delivery.
 func (a *acceptedLease) sooner() bool { return a.deadline.Before(a.Until) }
 
 // acceptedDue says when a lease is to be extended.
@@ -82,10 +81,10 @@ func newAccepted(c *Committer) *accepted {
 	return &accepted{c: c, wait: acceptedWait, leases: leases}
 }
 
-// Accept takes in that the delivery of a lease was answered with 202: the lease is
-// extended until deadline, unless a report or a heartbeat comes within some seconds. One that
-// ends sooner by that is written at once: nobody may take it to stand for longer. Whenever it
-// is written, written is called with how that went.
+// Accept records that the delivery of a lease was answered with 202: the lease is extended until
+// deadline, unless a report or a heartbeat comes within acceptedWait. If the lease ends sooner by
+// that, the change is written at once: no other node may assume the later end. When the extension
+// is written, Accept calls written with the result.
 func (c *Committer) Accept(
 	tenant string, l asyncflow.Lease, deadline time.Time, written func(error),
 ) {
@@ -111,8 +110,8 @@ func (c *Committer) Accept(
 	}
 }
 
-// Accepted returns the lease of an attempt whose delivery was answered with 202, as far as
-// this node knows: it need not stand any more.
+// Accepted returns the lease of an attempt whose delivery was answered with 202, as far as this
+// node knows: the lease may have ended since.
 func (c *Committer) Accepted(
 	tenant string, id asyncflow.TaskID, seq int,
 ) (l asyncflow.Lease, ok bool) {
@@ -125,7 +124,7 @@ func (c *Committer) Accepted(
 	return l, false
 }
 
-// extendDue has those extended whose time has come.
+// extendDue extends the leases whose time has come.
 func (a *accepted) extendDue() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,7 +138,7 @@ func (a *accepted) extendDue() {
 	}
 }
 
-// extend queues the extension of a lease that is still to be extended. The caller holds a.mu.
+// extend queues the extension of a pending lease. The caller holds a.mu.
 func (a *accepted) extend(key leaseKey) {
 	if lease, ok := a.leases.Peek(key); ok && lease.pending {
 		lease.pending = false
@@ -147,7 +146,7 @@ func (a *accepted) extend(key leaseKey) {
 	}
 }
 
-// extendAll has all of them extended now.
+// extendAll extends all pending leases now.
 func (a *accepted) extendAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,7 +155,7 @@ func (a *accepted) extendAll() {
 	}
 }
 
-// extended takes in that a newer extension of a lease is on its way.
+// extended records that a newer extension of a lease is queued.
 func (a *accepted) extended(key leaseKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,8 +164,7 @@ func (a *accepted) extended(key leaseKey) {
 	}
 }
 
-// forget drops a lease whose end is on its way, and returns it if it was still to be
-// extended.
+// forget drops a lease that is about to end, and returns it if it was still pending.
 func (a *accepted) forget(key leaseKey) *acceptedLease {
 	a.mu.Lock()
 	defer a.mu.Unlock()

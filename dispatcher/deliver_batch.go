@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// batches has the tasks that wait for others to go to their endpoint with them, in one request.
-// They are leased, and in flight.
+// batches has the tasks that wait to be sent to their endpoint together with others, in one
+// request. They are leased, and in flight.
 type batches struct {
 	mu   sync.Mutex
 	open map[string]*batch // by endpoint
@@ -22,19 +22,19 @@ type batch struct {
 	endpoint string
 	leases   []asyncflow.Lease
 	bytes    int         // of their contexts
-	timer    *time.Timer // ends the wait of the first
+	timer    *time.Timer // limits how long the first task waits
 }
 
-// gather has tasks go to an endpoint with others: at once as many as fill requests, and
-// the rest when they do or when the first of them has waited long enough.
+// gather sends tasks to an endpoint together with others. Full requests go at once; the rest goes
+// when it fills a request, or when its first task has waited long enough.
 func (d *Dispatcher) gather(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
 	for _, full := range d.batches.add(t, e, leases, d.mostTogether(t, e), d.sendBatch) {
 		d.workers.do(func() { d.sendBatch(full) })
 	}
 }
 
-// mostTogether returns how many tasks fill a request: there may never be more of them at
-// once.
+// mostTogether returns how many tasks fill a request: the endpoint's batch size, or fewer if a limit
+// allows no more at once.
 func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 	most := min(e.Batch.MaxTasks, d.cfg.Concurrency)
 	for _, limit := range []int{e.Limits.MaxInFlight, t.MaxInFlight,
@@ -46,8 +46,8 @@ func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 	return most
 }
 
-// add adds tasks to the open batch of an endpoint, and returns those batches that are to
-// be sent now. late is called with one that has waited long enough.
+// add adds tasks to the open batch of an endpoint, and returns the batches to send now. It calls
+// late with a batch that has waited long enough.
 func (g *batches) add(
 	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int, late func(*batch),
 ) (full []*batch) {
@@ -96,8 +96,8 @@ func (g *batches) close(b *batch) bool {
 	return true
 }
 
-// sendOpen sends the open batches of a type, or of all, as they are: there is no capacity for
-// more, or no time.
+// sendOpen sends the open batches of the wanted types as they are: there is no capacity for more
+// tasks, or no time.
 func (d *Dispatcher) sendOpen(wanted func(store.TypeKey) bool) {
 	g := &d.batches
 	g.mu.Lock()
@@ -115,8 +115,8 @@ func (d *Dispatcher) sendOpen(wanted func(store.TypeKey) bool) {
 	}
 }
 
-// sendBatch makes the attempts of a batch. If its endpoint gets no tasks any more, they
-// are given back and find another.
+// sendBatch makes the attempts of a batch. If its endpoint gets no tasks any more, sendBatch gives
+// them back, so that they find another.
 func (d *Dispatcher) sendBatch(b *batch) {
 	t := b.t
 	if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {
@@ -131,7 +131,7 @@ func (d *Dispatcher) sendBatch(b *batch) {
 		return
 	}
 	e := &endpoints[at]
-	// which may have been changed
+	// MaxTasks may have been lowered meanwhile.
 	requests := slices.Collect(slices.Chunk(b.leases, max(1, e.Batch.MaxTasks)))
 	for _, another := range requests[1:] {
 		d.workers.do(func() { d.attempt(t, e, another) })

@@ -9,15 +9,15 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// breakers are the circuit breakers of endpoints, as far as they are a node's: how many attempts in
-// a row each endpoint has failed, and which of them have their health changed this moment.
+// breakers has this node's part of the endpoints' circuit breakers: how many attempts in a row each
+// endpoint has failed, and which endpoints' health is being changed now.
 type breakers struct {
 	mu       sync.Mutex
 	inRow    map[string]int // by endpoint; without zeros
 	changing map[string]bool
 }
 
-// note takes in an attempt, and returns how many in a row the endpoint has failed.
+// note records an attempt, and returns how many in a row the endpoint has failed.
 func (p *breakers) note(endpoint string, failed bool) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,7 +29,7 @@ func (p *breakers) note(endpoint string, failed bool) int {
 	return p.inRow[endpoint]
 }
 
-// forget drops what is known of endpoints that are gone. known returns those there are.
+// forget drops the counts of endpoints that are gone. known returns the existing ones.
 func (p *breakers) forget(known func() map[string]bool) {
 	p.mu.Lock()
 	failing := len(p.inRow)
@@ -43,8 +43,8 @@ func (p *breakers) forget(known func() map[string]bool) {
 	maps.DeleteFunc(p.inRow, func(endpoint string, _ int) bool { return !there[endpoint] })
 }
 
-// forgetEndpoints drops what is known of endpoints that are gone. The catalog calls it after
-// every change.
+// forgetEndpoints drops the counts of endpoints that are gone. The catalog calls it after every
+// change.
 func (d *Dispatcher) forgetEndpoints(string) {
 	d.breakers.forget(func() map[string]bool {
 		known := map[string]bool{}
@@ -59,7 +59,8 @@ func (d *Dispatcher) forgetEndpoints(string) {
 	})
 }
 
-// begin reports whether nobody else changes the endpoint's health; end ends it.
+// begin reports whether the caller may change the endpoint's health: no other change is under way.
+// If so, the caller must call end.
 func (p *breakers) begin(endpoint string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +77,7 @@ func (p *breakers) end(endpoint string) {
 	delete(p.changing, endpoint)
 }
 
-// examine draws the conclusions for its endpoint from an attempt that has ended.
+// examine updates an endpoint's health and counts after an attempt.
 func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
 	d.store.CountAttempt(v, o)
 	failed := o.EndpointFailed()
@@ -89,7 +90,7 @@ func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
 		return
 	}
 	now := d.store.Clock.Now()
-	if e.Health.Capacity(now) == 0 { // when it is tried again, or enabled, it is counted anew
+	if e.Health.Capacity(now) == 0 { // after a pause, the count begins at zero
 		d.breakers.note(e.ID, false)
 	}
 	next := e.Health.Answered(v.At, now)
@@ -102,7 +103,7 @@ func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
 	}
 }
 
-// endpoint returns a delivery's endpoint as it is by now.
+// endpoint returns a delivery's endpoint from the catalog.
 func (d *Dispatcher) endpoint(v *asyncflow.Delivery) (asyncflow.Endpoint, bool) {
 	t, err := d.store.Catalog.Type(v.Tenant, v.Endpoint.Type)
 	if err != nil {

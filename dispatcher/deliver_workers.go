@@ -7,38 +7,38 @@ import (
 	"time"
 )
 
-// workerPool runs attempts in goroutines that are kept for the next: an attempt calls deeply, and
-// in a new goroutine the stack has to grow for it again each time, which was an eighth of
-// the node's CPU. The one that was busy last goes on first, as its stack is still in the
-// processor's cache; those that aren't needed for a while end.
+// workerPool runs attempts in goroutines that are reused. An attempt calls deeply, and the stack of
+// a new goroutine would have to grow for it each time, which was an eighth of the node's CPU. The
+// goroutine that was busy last goes first, because its stack is still in the processor's cache.
+// Goroutines that aren't needed for a while end.
 type workerPool struct {
 	mu sync.Mutex
-	// of goroutines that have nothing to do, each with room for one; the last one was busy last
+	// The channels of idle goroutines, each with a buffer for one; the last one was busy last.
 	idle      []chan func()
 	unneeded  int  // the fewest that were idle since the last look
-	looking   bool // a look is to come
+	looking   bool // a timer will call look
 	dismissed bool
 }
 
 const (
-	// poolLook is how often it is looked how many goroutines are needed.
+	// poolLook is how often the pool checks how many goroutines are needed.
 	poolLook = 30 * time.Second
-	// keptStack is how many bytes of its stack a goroutine holds while it is idle: a
-	// collection takes half of a stack away of which less than a quarter is used, and the
-	// next attempt would have it grow again.
+	// keptStack is how many bytes of its stack a goroutine uses while it is idle. The garbage
+	// collector halves a stack of which less than a quarter is used, and the next attempt would
+	// have to grow it again.
 	keptStack = 4 << 10
 )
 
-// do runs f in a goroutine: one that has nothing to do, or a new one.
+// do runs f in an idle goroutine, or a new one.
 func (p *workerPool) do(f func()) {
 	if work := p.free(); work != nil {
-		work <- f // there is room
+		work <- f // its buffer is empty
 		return
 	}
 	go p.serve(make(chan func(), 1), f)
 }
 
-// free returns the way to a goroutine that has nothing to do; nil: there is none.
+// free returns the channel of an idle goroutine; nil: there is none.
 func (p *workerPool) free() chan func() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *workerPool) serve(work chan func(), f func()) {
 	runtime.KeepAlive(&kept)
 }
 
-// rest takes in that a goroutine has nothing to do; false: nor will it have.
+// rest marks a goroutine as idle. It returns false if the goroutine should end.
 func (p *workerPool) rest(work chan func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func (p *workerPool) look() {
 	}
 }
 
-// dismiss ends the goroutines that have nothing to do, and the others when they are done.
+// dismiss ends the idle goroutines now, and the others when they are done.
 func (p *workerPool) dismiss() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

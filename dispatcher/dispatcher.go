@@ -12,8 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Sender makes attempts at one endpoint, in one request, and returns what came of each,
-// in their order, within their timeout.
+// Sender makes attempts at one endpoint, in one request. It returns the outcome of each, in their
+// order, within their timeout.
 type Sender interface {
 	Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome
 }
@@ -22,13 +22,13 @@ type Sender interface {
 type Config struct {
 	// Concurrency is the most tasks that the node has in flight at once; 0: 1024.
 	Concurrency int
-	// ContextBytes bounds the memory for the contexts of these tasks, and for outputs, and
-	// what tasks go on with, that aren't written yet; 0: 64 MiB. See Ledger.
+	// ContextBytes is the byte budget for the contexts of these tasks, and for outputs and contexts
+	// of next stages that aren't written yet; 0: 64 MiB. See Ledger.
 	ContextBytes int
 	// Grace is how long attempts under way may take to end after a stop; 0: 20 s.
 	Grace time.Duration
-	// Poll is the mean interval, for the whole cluster, at which nodes look at an idle type
-	// where they get no wake-ups from each other; 0: they get some.
+	// Poll is the mean interval, for the whole cluster, at which nodes look at an idle type if they
+	// get no wake-ups from each other; 0: they do get wake-ups.
 	Poll time.Duration
 
 	Log *slog.Logger
@@ -44,7 +44,7 @@ type Dispatcher struct {
 	agenda    *agenda
 	log       *slog.Logger
 
-	// end when no attempt is to begin, and when those under way are cut off
+	// stopping ends when no more attempts may begin, sending when those under way are cut off.
 	stopping, sending context.Context
 	stop, cutOff      context.CancelFunc
 
@@ -56,8 +56,9 @@ type Dispatcher struct {
 	jobs     jobs
 }
 
-// New returns the dispatcher of a node. Tasks that are submitted to the committer may begin at once
-// while it runs. It hears of others from the store's wake-ups. Call it before tasks are submitted.
+// New returns the dispatcher of a node. While it runs, tasks that are submitted to the committer
+// may begin at once. It hears of other tasks by the store's wake-ups. Call New before the first
+// submit.
 func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = 1024
@@ -122,12 +123,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	err := g.Wait()
 	d.ledger.Admit(false)
 	d.stop()
-	d.sendOpen(func(store.TypeKey) bool { return true }) // back to where they were
+	d.sendOpen(func(store.TypeKey) bool { return true }) // they are given back
 	d.drain()
 	return err
 }
 
-// drain waits for the attempts under way, cut off after the grace, and for the jobs.
+// drain waits for the jobs and for the attempts under way, which it cuts off after the grace.
 func (d *Dispatcher) drain() {
 	if n := d.InFlight(); n > 0 {
 		d.log.Info("draining", "attempts", n, "grace", d.cfg.Grace)
@@ -138,7 +139,7 @@ func (d *Dispatcher) drain() {
 	d.jobs.end()
 }
 
-// current returns a type as this node knows it now; as it was, if it is gone.
+// current returns a type from the catalog, or t if the type is gone.
 func (d *Dispatcher) current(t *store.Type) *store.Type {
 	if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {
 		return now
@@ -146,8 +147,8 @@ func (d *Dispatcher) current(t *store.Type) *store.Type {
 	return t
 }
 
-// latest is current, but it looks in the database if this node knows of no endpoint for some
-// task: another node may have registered one this second.
+// latest is current, but it reads the database if this node knows of no endpoint for a task:
+// another node may have just registered one.
 func (d *Dispatcher) latest(t *store.Type, leases []asyncflow.Lease) *store.Type {
 	now := d.current(t)
 	for _, l := range leases {
@@ -163,8 +164,8 @@ func (d *Dispatcher) latest(t *store.Type, leases []asyncflow.Lease) *store.Type
 	return now
 }
 
-// pollPause returns mean·(½+random)·nodes: the more nodes, the rarer each looks,
-// and they spread out.
+// pollPause returns mean·(½+random)·nodes. With more nodes each looks less often; the random part
+// spreads them out.
 func (d *Dispatcher) pollPause() time.Duration {
 	return time.Duration(float64(d.cfg.Poll) * (0.5 + rand.Float64()) * float64(d.store.Nodes()))
 }

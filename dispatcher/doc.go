@@ -1,5 +1,5 @@
-// Package dispatcher is the hot path of a node, from a submit to the next stage. It knows
-// nothing of HTTP or SQL.
+// Package dispatcher is the hot path of a node, from a submit to the next stage. It uses neither
+// HTTP nor SQL.
 //
 // # How a task passes
 //
@@ -10,24 +10,24 @@
 //	lease.go            tasks that stand in line are leased when there is capacity
 //	deliver.go          tasks are sent, each in a goroutine of the worker pool
 //	settle.go           their outcomes are written, and they go on with their next stage
-//	ledger.go           how many tasks may be in flight, for whom, and why not more
+//	ledger.go           how many tasks of a type may be in flight, and why not more
 //
-// A Committer gathers all that the node writes on this path. A node that only serves the API has
-// one, too, but no Dispatcher. report.go has what workers report by themselves.
+// A Committer gathers all writes of the node on this path. A node that only serves the API has one,
+// too, but no Dispatcher. report.go handles the reports of workers.
 //
 // # Leases
 //
-// An agenda keeps, for every task type, the time at which there may be something
-// to lease: now at the start, the time of the head of its ready table after a
-// lease, and what wake-ups tell. A few leasers take the type whose time has come
-// first, wait for capacity, and lease as many tasks, up to the type's schedule_limit; a type is
-// with one leaser at a time. Nothing is asked of the database while nothing is due.
+// An agenda keeps, for every task type, the time at which there may be something to lease: now at
+// the start, the time of the head of its ready table after a lease, or the time in a wake-up. A few
+// leasers take the type whose time comes first, wait for capacity, and lease that many tasks, up to
+// the type's schedule_limit. One leaser at a time has a type. While nothing is due, no statement
+// runs.
 //
 // # How it stops
 //
-// When the context of Dispatcher.Run ends, no new leases are taken; attempts under way have
-// a grace to end; then they are cut off and their tasks go back as lost attempts.
-// Leases that were not sent yet are given back without an attempt. Settlements
-// are written on a context that outlives all that. Run returns when nothing is
-// in flight any more. Committer.Close then waits for what is still to be written.
+// When the context of Dispatcher.Run ends, the node takes no new leases. Attempts under way have a
+// grace to end; then they are cut off and their tasks go back as lost attempts. Leases that were
+// not sent yet are given back without an attempt. Settlements are written on a context that
+// outlives all that. Run returns when nothing is in flight. Committer.Close then waits for the
+// remaining writes.
 package dispatcher

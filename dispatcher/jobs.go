@@ -2,15 +2,15 @@ package dispatcher
 
 import "sync"
 
-// jobs run in the background beside leases and attempts: they write the health of an endpoint, or
-// release a flow key. Run waits for those under way, and none begins after that.
+// jobs run in the background beside leases and attempts. They write the health of an endpoint, or
+// release a flow key. Run waits for the jobs under way; none begins after that.
 type jobs struct {
 	mu       sync.Mutex
 	over     bool
 	underWay sync.WaitGroup
 }
 
-// do runs a job, unless they are over.
+// do runs a job, unless end was called.
 func (j *jobs) do(job func()) {
 	if j.begin() {
 		defer j.underWay.Done()
@@ -18,7 +18,7 @@ func (j *jobs) do(job func()) {
 	}
 }
 
-// start runs a job in a goroutine of its own, unless they are over.
+// start runs a job in a goroutine of its own, unless end was called.
 func (j *jobs) start(job func()) {
 	if j.begin() {
 		go func() {
@@ -37,7 +37,7 @@ func (j *jobs) begin() bool {
 	return !j.over
 }
 
-// end waits for the jobs under way and lets no other begin.
+// end waits for the jobs under way, and prevents new ones.
 func (j *jobs) end() {
 	j.mu.Lock()
 	j.over = true

@@ -10,8 +10,8 @@ import (
 
 // heldKeys keeps submits whose idempotency keys other transactions hold, such as a transaction that
 // submits by SQL and stays open. It tries them again, apart from all others and without waiting for
-// a key, in one batch of a type at a time, until heldPatience is over. New submits with the same keys
-// join them.
+// a key, in one batch of a type at a time, until heldPatience is over. New submits with the same
+// keys join them.
 type heldKeys struct {
 	c       *Committer
 	mu      sync.Mutex
