@@ -33,8 +33,8 @@ func (d *Dispatcher) gather(t *store.Type, e *asyncflow.Endpoint, leases []async
 	}
 }
 
-// mostTogether returns how many tasks fill a request: the endpoint's batch size, or fewer if a limit
-// allows no more at once.
+// mostTogether returns how many tasks fill a request: the endpoint's batch size, or fewer if a
+// limit allows no more at once.
 func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 	most := min(e.Batch.MaxTasks, d.cfg.Concurrency)
 	for _, limit := range []int{e.Limits.MaxInFlight, t.MaxInFlight,

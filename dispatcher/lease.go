@@ -13,8 +13,8 @@ const (
 	leasers = 2
 	// leaseTime bounds one lease against a database that doesn't answer.
 	leaseTime = 10 * time.Second
-	// leaseLinger is how long a lease waits for more capacity than a little: it costs nearly the
-	// same for 5 tasks as for 50.
+	// leaseLinger is how long a lease waits for more capacity if there is only a little: a lease of
+	// 5 tasks costs nearly as much as one of 50.
 	leaseLinger = 2 * time.Millisecond
 
 	// The pauses after a lease that found nothing where something is due (another node is about
@@ -23,8 +23,8 @@ const (
 	failurePause   = time.Second
 
 	// A type that got no capacity is tried again when some is given back, but not before fullPause
-	// is over; and after fullLook, since the number of nodes may have changed. So is a type whose
-	// tasks were to come in line, if no news of them has come.
+	// is over. It is also tried again after fullLook, since the number of nodes may have changed;
+	// so is a type whose tasks were going in line, if no wake-up has come for them.
 	fullPause = 2 * time.Millisecond
 	fullLook  = time.Second
 )
@@ -42,7 +42,7 @@ func (d *Dispatcher) leaseLoop(ctx context.Context) error {
 // leaseOnce leases tasks of one type and starts their attempts.
 func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	t, n := d.reserve(ctx, key)
-	if n == 0 { // no others come now to fill the open batches
+	if n == 0 { // no other tasks come now to fill the open batches
 		d.sendOpen(func(k store.TypeKey) bool { return k == key })
 		return
 	}
@@ -76,9 +76,9 @@ func contextBytes(leases []asyncflow.Lease) (sum int) {
 	return sum
 }
 
-// reserve takes capacity for a lease of a type, and returns the type as it is then: the wait may
-// have been long. Without any capacity, it puts the type back on the agenda: until the type is
-// resumed, capacity is given back, or some time is over.
+// reserve takes capacity for a lease of a type. It returns the type's current definition, since the
+// wait may have been long. Without any capacity, it puts the type back on the agenda: until the
+// type is resumed, capacity is given back, or fullLook is over.
 func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
@@ -101,7 +101,7 @@ func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Typ
 			again = now.Add(contendedPause)
 		}
 	}
-	if t = d.current(t); t.Paused() { // while it was reserved: see Quiesce
+	if t = d.current(t); t.Paused() { // it was paused during the wait: see Quiesce
 		d.ledger.Unused(key, n)
 		n = 0
 	}
@@ -112,12 +112,12 @@ func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Typ
 	return t, n
 }
 
-// ask returns the question for capacity for n tasks of a type.
+// ask returns the request for capacity for n tasks of a type.
 func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) Ask {
 	return Ask{Type: t.Key(), N: n, Least: n, Limits: d.limits(t, now), Now: now}
 }
 
-// reserveNew takes capacity for new tasks, or for the first of them.
+// reserveNew takes capacity for new tasks, or for the first few of them.
 func (d *Dispatcher) reserveNew(
 	ctx context.Context, t *store.Type, n int, now time.Time, patience time.Duration,
 ) int {
@@ -129,15 +129,15 @@ func (d *Dispatcher) reserveNew(
 		got = d.ledger.Await(ctx, a, patience)
 	}
 	if now := d.current(t); got > 0 && (now.Paused() || now != t && !d.mayBeginAtOnce(now)) {
-		d.ledger.Unused(t.Key(), got) // it was changed while it was reserved: see Quiesce
+		d.ledger.Unused(t.Key(), got) // the type was changed during the wait: see Quiesce
 		got = 0
 	}
 	d.refund(t.Tenant, charged-got)
 	return got
 }
 
-// keep takes the capacity of tasks that have ended a stage for the next one, and returns for how
-// many.
+// keep lets n tasks that have ended a stage keep their capacity for the next one, and returns how
+// many may.
 func (d *Dispatcher) keep(t *store.Type, n int, now time.Time) int {
 	charged, _ := d.charge(t.Tenant, n, now)
 	a := d.ask(t, charged, now)
@@ -150,15 +150,15 @@ func (d *Dispatcher) keep(t *store.Type, n int, now time.Time) int {
 		d.ledger.Begun(t.Key(), kept)
 		kept = 0
 	}
-	if kept < n { // they stand before whatever comes next
+	if kept < n { // the others are first in line
 		d.agenda.filling(t.Key())
 	}
 	d.refund(t.Tenant, charged-kept)
 	return kept
 }
 
-// limits returns what bounds the tasks of a type in flight here besides the node's capacity. Each
-// node has its share of a tenant's quota, rounded up; one that the others don't know of yet, none.
+// limits returns the further bounds on the tasks of a type in flight on this node. Each node has
+// its share of a tenant's quota, rounded up. A node that the others don't know yet has none.
 func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {
 	l := Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
@@ -179,7 +179,7 @@ func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {
 }
 
 // charge takes up to n deliveries from what the tenant's rate allows now, and returns how many. If
-// there are none, again is when there is one.
+// it allows none, again is when it allows one.
 func (d *Dispatcher) charge(tenant string, n int, now time.Time) (charged int, again time.Time) {
 	t, ok := d.store.Catalog.Tenant(tenant)
 	if !ok || t.Quotas.DeliveriesPerSecond == 0 {
@@ -205,8 +205,8 @@ func (d *Dispatcher) refund(tenant string, n int) {
 	}
 }
 
-// lease leases up to n tasks of a type, for which capacity was taken, by its limits. more
-// reports whether blocked tasks were in the way, which are not any more.
+// lease leases up to n tasks of a type within its limits. Their capacity was taken before. more
+// reports whether the lease moved blocked tasks out of the way, so that another may find more.
 func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (
 	leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	now := d.store.Clock.Now()

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// agenda knows when a lease of each task type is worth while next. A leaser takes a type, and no
-// other one gets it until it is put back.
+// agenda has the time of the next lease of each task type. A leaser takes a type; no other leaser
+// gets it until it is put back.
 type agenda struct {
 	now func() time.Time // the database's time
 
@@ -23,19 +23,19 @@ type agenda struct {
 
 type entry struct {
 	key   store.TypeKey
-	at    time.Time // when to look; zero: not on the heap
-	after time.Time // not before this, whatever wakes it
+	at    time.Time // of the next lease; zero: not on the heap
+	after time.Time // no lease before this, even after a wake-up
 	index int       // on the heap; -1: not on it
 	taken bool
 	empty bool      // the last lease found nothing due
-	busy  time.Time // since when, or from when on, something may be due; zero: always was
+	busy  time.Time // since (or from) when something may be due; zero: always
 }
 
 func newAgenda(now func() time.Time) *agenda {
 	return &agenda{now: now, entries: map[store.TypeKey]*entry{}, changed: make(chan struct{})}
 }
 
-// wake moves a type's time forward to a time, if it is later.
+// wake moves a type's next lease to at, if it is later than that.
 func (a *agenda) wake(key store.TypeKey, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,7 +63,7 @@ func (a *agenda) move(e *entry, at time.Time) {
 		}
 	}
 	switch {
-	case e.taken: // put looks at it
+	case e.taken: // put will use it
 		return
 	case e.index < 0:
 		heap.Push(&a.heap, e)
@@ -96,8 +96,8 @@ func (a *agenda) take(ctx context.Context) (store.TypeKey, bool) {
 	}
 }
 
-// head takes the first type if its time has come; else it returns how long that
-// is, and a channel that is closed when another becomes first.
+// head takes the first type if its time has come. Otherwise it returns the time until then, and a
+// channel that is closed when another type becomes first.
 func (a *agenda) head() (store.TypeKey, time.Duration, chan struct{}, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,8 +113,8 @@ func (a *agenda) head() (store.TypeKey, time.Duration, chan struct{}, bool) {
 	return e.key, 0, nil, true
 }
 
-// put gives a type back: look at it at a time (zero: when it is woken), but not
-// before after.
+// put gives a type back. Its next lease is at a time (zero: when it is woken), but not before
+// after.
 func (a *agenda) put(key store.TypeKey, at, after time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -129,15 +129,15 @@ func (a *agenda) put(key store.TypeKey, at, after time.Time) {
 	}
 }
 
-// drained notes that nothing of a type was due. It must be taken.
+// drained records that nothing of a type was due. The caller must have taken the type.
 func (a *agenda) drained(key store.TypeKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.entries[key].empty = true
 }
 
-// filling notes that something due is about to be put in line. If nothing is heard of it, as
-// it couldn't be written, a lease is tried after a while.
+// filling records that a due task is about to be put in line. If no wake-up follows, because the
+// write failed, a lease is tried after a while.
 func (a *agenda) filling(key store.TypeKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -147,8 +147,8 @@ func (a *agenda) filling(key store.TypeKey) {
 	}
 }
 
-// idle reports whether nothing of a type is due, as far as this node knows; else for how long
-// something may have been.
+// idle reports whether nothing of a type is due, as far as this node knows. If something may be,
+// busy is for how long.
 func (a *agenda) idle(key store.TypeKey) (idle bool, busy time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -158,7 +158,7 @@ func (a *agenda) idle(key store.TypeKey) (idle bool, busy time.Duration) {
 	}
 	now := a.now()
 	switch {
-	case e.empty && e.taken: // it is about to be
+	case e.empty && e.taken: // a leaser is about to check
 		return false, 0
 	case e.empty && (e.at.IsZero() || e.at.After(now)):
 		return true, 0
@@ -167,7 +167,7 @@ func (a *agenda) idle(key store.TypeKey) (idle bool, busy time.Duration) {
 	}
 }
 
-// forget drops a type that is gone. It must be taken.
+// forget drops a deleted type. The caller must have taken it.
 func (a *agenda) forget(key store.TypeKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// leaseLimited is lease for a type whose tasks need more than capacity.
+// leaseLimited is lease for a type with limits besides capacity.
 func (d *Dispatcher) leaseLimited(ctx context.Context, t *store.Type, n int, now time.Time) (
 	leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	of := rateKey{t.Tenant, "type", t.Name}
@@ -46,7 +46,7 @@ func (d *Dispatcher) leaseLimited(ctx context.Context, t *store.Type, n int, now
 	return g.Leases, g.Next, g.Filed, err
 }
 
-// blockedTypes are the types of which tasks may be blocked by stage.
+// blockedTypes has the types that may have blocked tasks, by stage.
 type blockedTypes struct {
 	mu    sync.RWMutex
 	types map[store.TypeKey]bool
@@ -70,16 +70,16 @@ func (b *blockedTypes) set(key store.TypeKey, blocked bool) {
 	}
 }
 
-// admission decides which tasks of a limited type one lease takes, by the health, the
-// limits and the rates of endpoints, and by their shares of the node's capacity.
+// admission decides which tasks of a limited type one lease takes. It considers the health, limits
+// and rates of endpoints, and their shares of the node's capacity.
 type admission struct {
 	d        *Dispatcher
 	t        *store.Type
 	now      time.Time
 	inFlight store.InFlight // by endpoint, on all nodes
 	here     map[string]int // by endpoint, on this node
-	free     int            // capacity of this node, that for this lease included
-	again    time.Time      // when more may be admitted, whatever else happens; zero: never
+	free     int            // capacity of this node, including that for this lease
+	again    time.Time      // when more may be admitted, even without a wake-up; zero: never
 }
 
 func (d *Dispatcher) admission(
@@ -96,7 +96,7 @@ func endpointIDs(t *store.Type) (ids []string) {
 	return ids
 }
 
-// plenty is a capacity without bound.
+// plenty stands for an unlimited capacity.
 const plenty = 1 << 30
 
 // Capacity returns how many tasks of a stage may be admitted at most.
@@ -135,7 +135,7 @@ func (a *admission) capacity(e *asyncflow.Endpoint) int {
 	return n
 }
 
-// retryAt takes in when the health of an endpoint allows more.
+// retryAt sets when the health of an endpoint allows more tasks.
 func (a *admission) retryAt(h asyncflow.Health) {
 	switch h.At(a.now) {
 	case asyncflow.HealthOpen:
@@ -185,8 +185,8 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 	return e.ID, ""
 }
 
-// AdmitKey reports whether the rate of a flow key allows another task. If not, the key is
-// looked at again when it does.
+// AdmitKey reports whether the rate of a flow key allows another task. If not, the key's tasks are
+// released when it does.
 func (a *admission) AdmitKey(key string) bool {
 	k := rateKey{a.t.Tenant, a.t.Name, key}
 	tokens, at := a.d.rates.look(k, a.t.Flow.Rate.PerSecond(), a.now)
@@ -211,7 +211,7 @@ func (d *Dispatcher) releaseAfter(k rateKey, pause time.Duration) {
 // while as long as there are some.
 func (d *Dispatcher) releaseKey(k rateKey) {
 	t, err := d.store.Catalog.Type(k.tenant, k.of)
-	// governance sees to what is still blocked
+	// The background jobs release what is still blocked.
 	if err != nil || t.Flow == nil || t.Flow.Rate.IsZero() {
 		return
 	}

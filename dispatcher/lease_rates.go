@@ -8,10 +8,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// rates are the token buckets of what has a rate, with this node's share of it: the rate
-// by the number of nodes. A bucket holds what comes in a tenth of a second, one at least,
-// so that no second has more than a tenth too many (and one for each node). A node that the
-// others don't know of yet has no share.
+// rates has a token bucket for everything with a rate, with this node's share: the rate divided by
+// the number of nodes. A bucket holds the tokens of a tenth of a second, at least one, so that no
+// second exceeds the rate by more than a tenth (and one for each node). A node that the others
+// don't know yet has no share.
 type rates struct {
 	nodes   func() int
 	joining func() bool
@@ -19,28 +19,29 @@ type rates struct {
 	mu      sync.Mutex
 	tenants map[string]map[rateKey]*bucket
 	kept    int // buckets of all tenants
-	most    int // that are kept
+	most    int // most buckets that are kept
 }
 
-// rateKey names what has a rate: a tenant, an endpoint, a type, or a flow key of a type.
+// rateKey is the name of something with a rate: a tenant, an endpoint, a type, or a flow key of a
+// type.
 type rateKey struct{ tenant, of, name string }
 
 type bucket struct {
 	*rate.Limiter
-	waiting bool // somebody is told when it has a token
+	waiting bool // a timer waits for the next token
 }
 
 const (
-	// maxBuckets is how many buckets are kept, some 400 bytes each with a long flow key. A tenant
-	// has a quarter of them at most.
+	// maxBuckets is the most buckets that are kept, some 400 bytes each with a long flow key. A
+	// tenant has at most a quarter of them.
 	maxBuckets = 100_000
-	// bucketSample is among how many the one is looked for that gives way to a new one.
+	// bucketSample is the sample size from which the bucket to drop for a new one is picked.
 	bucketSample = 8
 )
 
 const burstTime = 100 * time.Millisecond
 
-// joiningPause is the time between two looks for tokens on a node that has no share yet.
+// joiningPause is the time between two checks for tokens on a node that has no share yet.
 const joiningPause = 100 * time.Millisecond
 
 func newRates(nodes func() int, joining func() bool) *rates {
@@ -60,14 +61,14 @@ func (r *rates) bucket(key rateKey, perSecond float64, now time.Time) *bucket {
 	case b == nil:
 		b = &bucket{Limiter: rate.NewLimiter(rate.Limit(share), burst)}
 		r.add(key, b, now)
-	case b.Limit() != rate.Limit(share): // it was changed, or the nodes have
+	case b.Limit() != rate.Limit(share): // the rate or the number of nodes has changed
 		b.SetLimitAt(now, rate.Limit(share))
 		b.SetBurstAt(now, burst)
 	}
 	return b
 }
 
-// add keeps a new bucket. If its tenant, or all together, have too many, another one goes.
+// add keeps a new bucket. If its tenant, or all tenants together, have too many, it drops another.
 // r.mu is held.
 func (r *rates) add(key rateKey, b *bucket, now time.Time) {
 	if len(r.tenants[key.tenant]) >= r.most/4 {
@@ -82,7 +83,7 @@ func (r *rates) add(key rateKey, b *bucket, now time.Time) {
 	r.kept++
 }
 
-// largest returns the tenant that has the most buckets among a few taken at random, as the
+// largest returns the tenant with the most buckets among a few. These are random, because the
 // iteration over a map begins at random.
 func (r *rates) largest() (most string) {
 	seen := 0
@@ -97,8 +98,8 @@ func (r *rates) largest() (most string) {
 	return most
 }
 
-// evict drops the bucket of a tenant that is full first, among a few taken at random: a full one
-// can be made again, and of another one the fewest tokens come too early.
+// evict drops a tenant's bucket: among a few random ones, the one that will be full first. A full
+// bucket can be made again without loss; otherwise the fewest tokens come too early.
 func (r *rates) evict(tenant string, now time.Time) {
 	var victim rateKey
 	soonest, seen := time.Duration(math.MaxInt64), 0
@@ -117,8 +118,8 @@ func (r *rates) evict(tenant string, now time.Time) {
 	}
 }
 
-// untilFull returns in what time the bucket is full, if nothing is taken: the longest time if
-// somebody waits for its next token.
+// untilFull returns the time until the bucket is full, if no token is taken. If a timer waits for
+// its next token, that is the longest time.
 func (b *bucket) untilFull(now time.Time) time.Duration {
 	missing := float64(b.Burst()) - b.TokensAt(now)
 	switch {
@@ -130,7 +131,7 @@ func (b *bucket) untilFull(now time.Time) time.Duration {
 	return time.Duration(min(missing/float64(b.Limit())*float64(time.Second), math.MaxInt64/2))
 }
 
-// look returns how many tokens there are, and when there is one.
+// look returns how many tokens there are. If none, it also returns when there is one.
 func (r *rates) look(key rateKey, perSecond float64, now time.Time) (int, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +146,7 @@ func (r *rates) look(key rateKey, perSecond float64, now time.Time) (int, time.T
 	return 0, now.Add(time.Duration((1 - tokens) / float64(b.Limit()) * float64(time.Second)))
 }
 
-// take takes tokens, which may leave less than none; fewer than none are given back.
+// take takes n tokens; the bucket may go below zero. If n is negative, take gives tokens back.
 func (r *rates) take(key rateKey, perSecond float64, now time.Time, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,17 +160,17 @@ func (r *rates) take(key rateKey, perSecond float64, now time.Time, n int) {
 	b.ReserveN(now, n)
 }
 
-// pace returns how many tokens come at a time, and after what time the next ones do.
+// pace returns how many tokens come at a time, and the time until the next ones.
 func (r *rates) pace(perSecond float64) (int, time.Duration) {
 	share := perSecond / float64(r.nodes())
 	n := max(1, int(share*paceTime.Seconds()))
 	return n, time.Duration(float64(n) / share * float64(time.Second))
 }
 
-// paceTime is the least time between two looks at a flow key.
+// paceTime is the least time between two releases of a flow key.
 const paceTime = 20 * time.Millisecond
 
-// after calls do once after a time; not if that is under way for the key.
+// after calls do once after a time, unless such a call is already planned for the key.
 func (r *rates) after(key rateKey, d time.Duration, do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

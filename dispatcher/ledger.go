@@ -8,31 +8,31 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Ledger knows how many tasks of each type, tenant and endpoint are in flight on this node, and
-// how many more may be. A task is in flight from the moment that capacity is reserved for it
-// until its outcome is settled, or its worker has answered with 202. The ledger asks neither the
-// database nor the clock.
+// Ledger counts the tasks in flight on this node by type, tenant and endpoint, and decides how many
+// more may be. A task is in flight from the moment that capacity is reserved for it until its
+// outcome is settled, or its worker has answered with 202. The ledger uses neither the database nor
+// the clock.
 //
 // It answers four questions: Reserve (or Await), Keep, Release, and Why.
 type Ledger struct {
 	capacity  int // tasks
 	mostBytes int // of their contexts and outputs
-	// line reports whether no task of a type stands in line, and if some may, for how long.
+	// line reports whether no task of a type stands in line. If some may, busy is for how long.
 	line func(store.TypeKey) (empty bool, busy time.Duration)
-	// wake is called with types that were refused, when capacity is given back.
+	// wake is called when capacity is given back, with the types that were refused.
 	wake func(store.TypeKey)
 
 	mu        sync.Mutex
 	admits    bool // new tasks may begin at once
-	free      int  // capacity
+	free      int  // tasks that may still begin
 	bytes     int  // of the tasks in flight
 	types     map[store.TypeKey]*usage
 	active    map[*usage]struct{} // those of types with tasks in flight
 	tenants   map[string]int      // tasks in flight; without zeros
 	endpoints map[string]int      // deliveries under way; without zeros
 	waiting   map[store.TypeKey][]*waiter
-	refused   map[store.TypeKey]struct{} // to be woken
-	// closed when something has ended; nil: nobody waits, see awaitQuiet
+	refused   map[store.TypeKey]struct{} // types to wake
+	// Closed when something has ended; nil: nothing waits, see awaitQuiet.
 	quiet chan struct{}
 }
 
@@ -43,34 +43,34 @@ type usage struct {
 	leasing  int // of them, those whose leases aren't committed yet
 	bytes    int // of contexts and outputs
 
-	meanBytes float64       // of a task lately; 0: none has come
+	meanBytes float64       // per task, lately; 0: none has come yet
 	takes     time.Duration // the mean time of a delivery lately
 	quick     time.Time     // when a delivery last ended that took no longer than quickTime
-	gone      bool          // the type is: forget it when nothing of it is in flight any more
+	gone      bool          // the type is deleted: forget it once nothing of it is in flight
 }
 
 // Ask is a request for capacity.
 type Ask struct {
 	Type store.TypeKey
 	N    int // tasks
-	// Least is how many are worth while: Await waits for that many.
+	// Least is the fewest tasks that are worth a call: Await waits for that many.
 	Least int
 	Limits
-	// New tasks go in line behind the others of their type, if there are any.
+	// New is set for new tasks. They don't overtake others of their type that stand in line.
 	New bool
 	Now time.Time
 }
 
-// Limits bound the tasks in flight on this node from the outside.
+// Limits are further bounds on the tasks in flight on this node.
 type Limits struct {
 	Type   int // tasks of the type
 	Tenant int // tasks of the tenant
-	// Endpoints are those of the type that get tasks, if there are several: none may take
-	// more than its share.
+	// Endpoints are the type's endpoints that get tasks, if there are several: none may take more
+	// than its share.
 	Endpoints []string
 }
 
-// NewLedger returns the ledger of a node with some capacity, in tasks and in bytes.
+// NewLedger returns the ledger of a node with a capacity in tasks and a byte budget.
 func NewLedger(
 	capacity, bytes int, line func(store.TypeKey) (bool, time.Duration), wake func(store.TypeKey),
 ) *Ledger {
@@ -80,7 +80,7 @@ func NewLedger(
 		waiting:   map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
-// Reserve takes capacity for up to a.N tasks, and returns for how many.
+// Reserve takes capacity for up to a.N tasks, and returns for how many it did.
 func (l *Ledger) Reserve(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,20 +89,20 @@ func (l *Ledger) Reserve(a Ask) int {
 	return n
 }
 
-// Keep takes the capacity of n tasks that have ended a stage for their next one, and returns for
-// how many: for no more than Reserve would if they had given it back. They must not give it back.
+// Keep lets a.N tasks that have ended a stage keep their capacity for the next one, and returns how
+// many may: no more than Reserve would allow if they had released it. Don't call Release for them.
 func (l *Ledger) Keep(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.usage(a.Type)
-	l.count(a.Type, u, -a.N) // as if they had
+	l.count(a.Type, u, -a.N) // as if they had released it
 	n, _ := l.most(a)
 	l.count(a.Type, u, a.N)
 	u.leasing += n
 	return n
 }
 
-// Begun takes in that the leases of n tasks are committed, or will never be.
+// Begun records that the leases of n tasks are committed, or will never be.
 func (l *Ledger) Begun(key store.TypeKey, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,7 @@ func (l *Ledger) Begun(key store.TypeKey, n int) {
 	l.tidy(key, u)
 }
 
-// Arrived takes in the size of the contexts of n tasks for which capacity was reserved.
+// Arrived records the size of the contexts of n tasks for which capacity was reserved.
 func (l *Ledger) Arrived(key store.TypeKey, n, bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +129,7 @@ func (l *Ledger) Arrived(key store.TypeKey, n, bytes int) {
 	u.learn(bytes, n)
 }
 
-// Answered takes in that n tasks hold more bytes by now, or fewer: an output instead of a context.
+// Answered records that n tasks now use more bytes, or fewer: an output instead of a context.
 func (l *Ledger) Answered(key store.TypeKey, n, before, now int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *Ledger) Answered(key store.TypeKey, n, before, now int) {
 	}
 }
 
-// Release gives back the capacity of n tasks that hold some bytes.
+// Release gives back the capacity of n tasks, and the bytes that they use.
 func (l *Ledger) Release(key store.TypeKey, n, bytes int) {
 	if n == 0 && bytes == 0 {
 		return
@@ -165,7 +165,7 @@ func (l *Ledger) Unused(key store.TypeKey, n int) {
 	l.release(key, u, n)
 }
 
-// release gives capacity back, to those who wait first. It unlocks l.mu.
+// release gives capacity back, first to the waiting asks. It unlocks l.mu.
 func (l *Ledger) release(key store.TypeKey, u *usage, n int) {
 	l.count(key, u, -n)
 	l.tidy(key, u)
@@ -183,7 +183,7 @@ func (l *Ledger) release(key store.TypeKey, u *usage, n int) {
 	}
 }
 
-// Why returns what keeps one more task of a type from getting capacity; "": nothing does.
+// Why returns the reason why one more task of a type gets no capacity; "": it would get some.
 func (l *Ledger) Why(a Ask) asyncflow.WaitReason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,14 +198,14 @@ func (l *Ledger) InFlight() int {
 	return l.capacity - l.free
 }
 
-// Admit has new tasks begin at once from now on, or no more.
+// Admit sets whether new tasks may begin at once.
 func (l *Ledger) Admit(admits bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.admits = admits
 }
 
-// Sending counts deliveries to an endpoint that begin, or end if n is negative.
+// Sending counts n deliveries to an endpoint that begin; if n is negative, that end.
 func (l *Ledger) Sending(endpoint string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,19 +227,19 @@ func (l *Ledger) SendingTo(endpoints []string) map[string]int {
 	return counts
 }
 
-// Free returns how many more tasks may be in flight, whatever their shares.
+// Free returns how many more tasks may be in flight, regardless of shares.
 func (l *Ledger) Free() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.free
 }
 
-// Took takes in that a delivery of a type has ended after some time.
+// Took records how long a delivery of a type took, at its end.
 func (l *Ledger) Took(key store.TypeKey, took time.Duration, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.usage(key)
-	took = max(took, 1) // the database's clock may be set
+	took = max(took, 1) // the clock may have been set back
 	if u.takes == 0 {
 		u.takes = took
 	}
@@ -249,7 +249,7 @@ func (l *Ledger) Took(key store.TypeKey, took time.Duration, now time.Time) {
 	}
 }
 
-// Forget drops what is known of a type that is gone.
+// Forget drops the data of a deleted type.
 func (l *Ledger) Forget(key store.TypeKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,15 +259,15 @@ func (l *Ledger) Forget(key store.TypeKey) {
 	}
 }
 
-// tidy drops what is known of a type that is gone, once nothing of it is to be counted any more.
-// Its tasks may end before Begun is called for them.
+// tidy drops the data of a deleted type once all its counts are zero. Tasks may end before Begun is
+// called for them.
 func (l *Ledger) tidy(key store.TypeKey, u *usage) {
 	if u.gone && u.inFlight == 0 && u.leasing == 0 {
 		delete(l.types, key)
 	}
 }
 
-// usage returns what is known of a type. l.mu is held, as for all that follows.
+// usage returns the data of a type. l.mu is held, as in all functions below.
 func (l *Ledger) usage(key store.TypeKey) *usage {
 	u := l.types[key]
 	if u == nil {
@@ -277,7 +277,7 @@ func (l *Ledger) usage(key store.TypeKey) *usage {
 	return u
 }
 
-// take reserves capacity for n tasks that an ask has got.
+// take reserves capacity for n tasks of an ask.
 func (l *Ledger) take(a Ask, n int) {
 	if n == 0 {
 		return
@@ -288,7 +288,7 @@ func (l *Ledger) take(a Ask, n int) {
 	u.coming += n
 }
 
-// count counts tasks in flight.
+// count adds n to the tasks in flight.
 func (l *Ledger) count(key store.TypeKey, u *usage, n int) {
 	l.free -= n
 	if u.inFlight += n; u.inFlight > 0 {
@@ -306,7 +306,7 @@ func (l *Ledger) addBytes(u *usage, n int) {
 	u.bytes += n
 }
 
-// learn takes in how many bytes some tasks had. A mean falls slowly: it may rise again.
+// learn updates the mean bytes per task. The mean falls slowly, since it may rise again.
 func (u *usage) learn(bytes, tasks int) {
 	mean := max(1, float64(bytes)/float64(tasks))
 	if u.meanBytes > mean {

@@ -7,34 +7,35 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// The capacity of a node is for all. Of what the others leave free, a tenant gets eight ninths, a
-// type of it nine tenths of what its tenant gets, and one of several endpoints of a type two
-// thirds. So there is always some left for newcomers, and those who all want much get the same. A
-// type alone gets four fifths; six of a tenant get a seventh each, and leave 1.5 % for another one
-// of it, and an eighth for other tenants. (Network switches share their buffers so: Choudhury and
-// Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.)
+// All types share a node's capacity. A tenant may use eight ninths of what other tenants leave
+// free. A type may use nine tenths of its tenant's share, and one of several endpoints of a type
+// two thirds. So newcomers always find some capacity, and all that want much get the same. A single
+// type gets four fifths. Six types of a tenant get a seventh each; they leave 1.5 % for another
+// type of the tenant, and an eighth for other tenants. (Network switches share their buffers this
+// way: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches",
+// 1998.)
 //
-// That is little when many types hang, or one after the other. So all types that are not quick
-// get together what one alone gets, four fifths. Above that each may have one task, to show that
-// it is quick.
+// These rests are too small if many types hang, at once or one after the other. So all types that
+// are not quick together get what a single type gets: four fifths. Beyond that each may have one
+// task, to show that it is quick.
 //
-// The bytes of contexts and outputs are shared by types in the same way.
+// Types share the byte budget for contexts and outputs in the same way.
 const (
-	tenantShare   = 8 // for each one that is left free
+	tenantShare   = 8 // for each task that is left free
 	typeShare     = 9
 	slowShare     = 4
 	endpointShare = 2
 	bytesShare    = 4
 )
 
-// A type is quick for quickTime after a delivery of it that took no longer than that. One that
-// hangs is not, nor one that has only just begun: nobody knows yet.
+// A type is quick for quickTime after one of its deliveries took no longer than quickTime. A type
+// that hangs isn't quick, nor is a type whose first deliveries are still under way.
 const quickTime = time.Second
 
-// unknownContext is how many bytes a context is taken to have while none of its type has come.
+// unknownContext is the assumed size of a context, in bytes, until one of its type has come.
 const unknownContext = 64 << 10
 
-// most returns how many tasks an ask may get now. If there are none, why says what keeps them.
+// most returns how many tasks an ask may get now. If none, why is the reason.
 func (l *Ledger) most(a Ask) (n int, why asyncflow.WaitReason) {
 	if a.New && !l.mayJump(a.Type) {
 		return 0, asyncflow.WaitCapacity
@@ -88,15 +89,15 @@ func (l *Ledger) shareOf(key store.TypeKey, u *usage, now time.Time) int {
 
 func (u *usage) isQuick(now time.Time) bool { return now.Sub(u.quick) < quickTime }
 
-// forAnyEndpoint returns how many tasks may begin whichever of a type's endpoints they are for.
-// reserved is how many of them have capacity already. Less than one means that some endpoint has
-// used up its share, so that tasks for it must be blocked.
+// forAnyEndpoint returns how many tasks may begin, regardless of which of the type's endpoints they
+// are for. reserved is how many of them have capacity already. If the result is less than one, an
+// endpoint has used up its share, and tasks for it must be blocked.
 func (l *Ledger) forAnyEndpoint(key store.TypeKey, endpoints []string, reserved int) int {
 	least := l.capacity
 	if len(endpoints) < 2 {
 		return least
 	}
-	unknown := l.usage(key).inFlight - reserved // those on their way to some endpoint
+	unknown := l.usage(key).inFlight - reserved // their endpoint isn't known yet
 	for _, e := range endpoints {
 		unknown -= l.endpoints[e]
 	}
@@ -113,8 +114,8 @@ func (l *Ledger) ForAnyEndpoint(key store.TypeKey, endpoints []string, n int) in
 	return l.forAnyEndpoint(key, endpoints, n)
 }
 
-// bytesFor returns for how many more tasks of a type there is memory: one at least, if it has none
-// and not all is taken.
+// bytesFor returns for how many more tasks of a type the byte budget suffices: at least one, if the
+// type has none in flight and the budget isn't used up.
 func (l *Ledger) bytesFor(u *usage) int {
 	free, has := l.bytesOf(u)
 	n := int((bytesShare*free - has) / (bytesShare + 1) / u.mean())
@@ -124,7 +125,7 @@ func (l *Ledger) bytesFor(u *usage) int {
 	return max(0, n)
 }
 
-// bytesOf returns how many bytes are free, and how many a type has.
+// bytesOf returns how many bytes are free, and how many a type uses.
 func (l *Ledger) bytesOf(u *usage) (free, has float64) {
 	free = float64(l.mostBytes - l.bytes)
 	for other := range l.active {
@@ -133,7 +134,7 @@ func (l *Ledger) bytesOf(u *usage) (free, has float64) {
 	return free, float64(u.bytes) + float64(u.coming)*u.mean()
 }
 
-// mean returns the bytes that a task of a type is taken to have.
+// mean returns the expected bytes of a task of a type.
 func (u *usage) mean() float64 {
 	if u.meanBytes == 0 {
 		return unknownContext
@@ -141,7 +142,7 @@ func (u *usage) mean() float64 {
 	return u.meanBytes
 }
 
-// shareRest returns how much more one may have that has some, with some free.
+// shareRest returns how much more an owner of has may take, if free is left.
 func shareRest(share, has, free int) int { return roundUp(share*free-has, share+1) }
 
 // typeRest is shareRest for a type within its tenant's share:

@@ -10,22 +10,22 @@ import (
 
 const (
 	// admitPatience is how long new tasks wait for capacity, and for the end of a line that has
-	// just begun: those that go in line cost up to a third more. Where deliveries of a type take
-	// longer than that, or it has had something in line for longer, none waits.
+	// just begun: tasks that go in line cost up to a third more. They don't wait if deliveries of
+	// their type take longer than that, or if its line began longer ago.
 	admitPatience = 100 * time.Millisecond
-	// serveMost bounds the types that serve tries when capacity is given back.
+	// serveMost is the most types that serve tries when capacity is given back.
 	serveMost = 64
 )
 
 // waiter waits for capacity.
 type waiter struct {
 	ask     Ask
-	granted chan int // has room for one
+	granted chan int // has a buffer for one
 }
 
-// Await is Reserve, but it waits for a.Least tasks at most for a time, if it is worth while: they
-// will have capacity soon. Afterwards it takes what there is. Of the new tasks of a type, those
-// that came first are served first.
+// Await is Reserve, but it waits up to patience for a.Least tasks, if they will have capacity soon.
+// After that it takes what there is. New tasks of a type get capacity in the order of their
+// arrival.
 func (l *Ledger) Await(ctx context.Context, a Ask, patience time.Duration) int {
 	l.mu.Lock()
 	n := l.mostOnArrival(a)
@@ -57,12 +57,12 @@ func (l *Ledger) Await(ctx context.Context, a Ask, patience time.Duration) int {
 		n, _ = l.most(a)
 	}
 	n = l.settleFor(a, n)
-	l.serve() // those behind it
+	l.serve() // those that waited behind it
 	return n
 }
 
-// mostOnArrival returns how many tasks an ask may get that has just come: new tasks don't overtake
-// those of their type that wait.
+// mostOnArrival returns how many tasks an ask may get on arrival: new tasks don't overtake waiting
+// ones of their type.
 func (l *Ledger) mostOnArrival(a Ask) int {
 	if a.New && len(l.waiting[a.Type]) > 0 {
 		return 0
@@ -71,7 +71,7 @@ func (l *Ledger) mostOnArrival(a Ask) int {
 	return n
 }
 
-// settleFor takes n tasks' capacity, and has a type woken that has got nothing.
+// settleFor takes capacity for n tasks. If n is 0, it marks the type to be woken later.
 func (l *Ledger) settleFor(a Ask, n int) int {
 	l.take(a, n)
 	if n == 0 && !a.New {
@@ -80,9 +80,9 @@ func (l *Ledger) settleFor(a Ask, n int) int {
 	return n
 }
 
-// soon reports whether an ask that would get n tasks now is worth a wait. For a lease it is, if
-// there is some capacity. For new tasks it is, if all of them would have it once those in flight of
-// their type have ended, and these are quick.
+// soon reports whether an ask that would get n tasks now should wait for more. A lease should if
+// there is some capacity. New tasks should if all of them would get capacity once the tasks in
+// flight of their type have ended, and if these are quick.
 func (l *Ledger) soon(a Ask, n int) bool {
 	u := l.usage(a.Type)
 	switch empty, busy := l.line(a.Type); {
@@ -97,7 +97,7 @@ func (l *Ledger) soon(a Ask, n int) bool {
 	return l.later(a, u) >= a.N
 }
 
-// later returns how many tasks an ask could get if none of its type were in flight.
+// later returns how many tasks an ask could get if no task of its type were in flight.
 func (l *Ledger) later(a Ask, u *usage) int {
 	ofTenant, free := l.tenants[a.Type.Tenant], l.free+u.inFlight
 	n := min(a.Limits.Tenant-ofTenant+u.inFlight, typeRest(0, ofTenant-u.inFlight, free))
@@ -109,8 +109,8 @@ func (l *Ledger) later(a Ask, u *usage) int {
 	return n
 }
 
-// enter has a waiter wait behind the others of its type. A lease is for tasks in line, which came
-// before all new ones.
+// enter queues a waiter behind the others of its type. A lease goes first: its tasks stand in line,
+// so they came before all new ones.
 func (l *Ledger) enter(w *waiter) {
 	queue := l.waiting[w.ask.Type]
 	at := len(queue)
@@ -120,7 +120,7 @@ func (l *Ledger) enter(w *waiter) {
 	l.waiting[w.ask.Type] = slices.Insert(queue, at, w)
 }
 
-// leave takes a waiter out, and returns how many were before it; less than 0: it has got something.
+// leave removes a waiter, and returns how many were before it; less than 0: it was served.
 func (l *Ledger) leave(w *waiter) int {
 	queue := l.waiting[w.ask.Type]
 	at := slices.Index(queue, w)
@@ -138,18 +138,18 @@ func (l *Ledger) shorten(key store.TypeKey, queue []*waiter) {
 	l.waiting[key] = queue
 }
 
-// Serve looks whether those who wait can have capacity by now: a line has ended.
+// Serve grants capacity to waiting asks after a line has ended.
 func (l *Ledger) Serve() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.serve()
 }
 
-// serve grants capacity to those who wait, within a type in the order in which they came. New tasks
-// that need not wait any longer, as there won't be more soon, get what there is.
+// serve grants capacity to waiting asks, within a type in the order of their arrival. New tasks
+// that can't expect more soon get what there is.
 func (l *Ledger) serve() {
 	seen := 0
-	for key, queue := range l.waiting { // which begins at random
+	for key, queue := range l.waiting { // map order: begins at a random type
 		if seen++; seen > serveMost || l.free <= 0 {
 			return
 		}
@@ -176,7 +176,7 @@ func (l *Ledger) signal() {
 	}
 }
 
-// awaitQuiet waits until something holds that Begun or Release may bring about, or until ctx ends.
+// awaitQuiet waits until holds returns true, or until ctx ends. Begun and Release trigger a check.
 func (l *Ledger) awaitQuiet(ctx context.Context, holds func() bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +194,7 @@ func (l *Ledger) awaitQuiet(ctx context.Context, holds func() bool) {
 	}
 }
 
-// AwaitLeases waits until no lease of a type is under way that began before, or until ctx ends.
+// AwaitLeases waits until the leases of a type that are under way have ended, or until ctx ends.
 func (l *Ledger) AwaitLeases(ctx context.Context, key store.TypeKey) {
 	l.awaitQuiet(ctx, func() bool { return l.types[key] == nil || l.types[key].leasing == 0 })
 }

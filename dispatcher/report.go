@@ -8,15 +8,15 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// What workers report by themselves: how an attempt has ended, and that they are still at it.
+// This file handles the reports of workers: how an attempt has ended, and that it is still running.
 
-// reportPatience is how long a worker's report may wait for the batches before it. Its worker
-// is told to report again by then.
+// reportPatience is how long a worker's report may wait for the batches before it. After that the
+// worker is told to report again.
 const reportPatience = 30 * time.Second
 
-// Settle ends a lease as its worker reports: its row is deleted if it still stands, and the
-// journal row and what follows from the verdict are written, in one transaction with
-// others. done is called with the result, once; it must not block.
+// Settle ends a lease as its worker reports. If the lease still stands, one transaction, shared
+// with other writes, deletes its row and writes the journal row and the effects of the verdict.
+// Settle calls done once, with the result; done must not block.
 func (c *Committer) Settle(
 	tenant string, settlement asyncflow.Settlement, done func(store.Settled),
 ) {
@@ -40,8 +40,8 @@ func (c *Committer) settleUntil(
 	}})
 }
 
-// Extend moves the end of a lease, if it still stands, and calls done with whether it does.
-// Governance hears of one that ends sooner by that.
+// Extend moves the end of a lease if it still stands, and calls done with whether it does. If the
+// lease ends sooner by that, the background jobs hear of it.
 func (c *Committer) Extend(
 	tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error),
 ) {
@@ -53,10 +53,10 @@ func (c *Committer) Extend(
 	}})
 }
 
-// lookupPatience bounds a look at leases against a database that doesn't answer.
+// lookupPatience bounds a read of leases in case the database doesn't answer.
 const lookupPatience = 10 * time.Second
 
-// lookup is a question for a lease.
+// lookup asks for a lease.
 type lookup struct {
 	id     asyncflow.TaskID
 	seq    int
@@ -69,8 +69,8 @@ type lookedUp struct {
 	err    error
 }
 
-// LeaseOf returns the lease of a task's attempt, without its context, if it stands. It is
-// read together with others that are asked for at the time.
+// LeaseOf returns the lease of a task's attempt, without its context, if it stands. It reads leases
+// that several callers ask for at the same time together.
 func (c *Committer) LeaseOf(ctx context.Context, tenant string, id asyncflow.TaskID, seq int) (
 	l asyncflow.Lease, stands bool, err error) {
 	answer := make(chan lookedUp, 1)
@@ -83,7 +83,7 @@ func (c *Committer) LeaseOf(ctx context.Context, tenant string, id asyncflow.Tas
 	}
 }
 
-// lookUp answers a batch of questions for leases of one type.
+// lookUp answers a batch of lookups of one type.
 func (c *Committer) lookUp(ctx context.Context, key store.TypeKey, items []lookup) {
 	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
 	defer cancel()
@@ -108,8 +108,8 @@ func (c *Committer) lookUp(ctx context.Context, key store.TypeKey, items []looku
 // quiescePatience bounds the wait for leases of a type that was paused.
 const quiescePatience = 10 * time.Second
 
-// Quiesce waits for the leases of some types that are under way on this node, once they are
-// paused: afterwards no task of theirs begins here that was leased before.
+// Quiesce waits until no lease statement of some paused types is under way on this node. After that
+// no attempt of theirs begins here until they are resumed.
 func (c *Committer) Quiesce(ctx context.Context, keys ...store.TypeKey) {
 	if c.dispatcher == nil {
 		return
@@ -121,7 +121,7 @@ func (c *Committer) Quiesce(ctx context.Context, keys ...store.TypeKey) {
 	}
 }
 
-// QuiesceTenant is Quiesce for all types of a tenant, if it is suspended by now.
+// QuiesceTenant is Quiesce for all types of a tenant, if the tenant is suspended.
 func (c *Committer) QuiesceTenant(ctx context.Context, tenant string) {
 	var keys []store.TypeKey
 	for _, t := range c.store.Catalog.TypesOf(tenant) {

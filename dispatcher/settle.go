@@ -30,8 +30,8 @@ func (d *Dispatcher) conclude(
 	d.settle(t, settlements...)
 }
 
-// accept keeps the lease of a task that was answered with 202 until its completion is
-// due. It is not in flight any more.
+// accept extends the lease of a task that was answered with 202 until its completion is due. The
+// task is no longer in flight.
 func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Outcome) {
 	bytes := len(v.Lease.Context)
 	v.Lease.Context = nil // no longer needed
@@ -47,12 +47,12 @@ func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Out
 	d.release(t, 1, bytes)
 }
 
-// released is the outcome of tasks that weren't sent.
+// released returns the outcome of tasks that weren't sent.
 func released(why string) asyncflow.Outcome {
 	return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: why}
 }
 
-// giveBack puts tasks that weren't sent back to where they stood.
+// giveBack puts tasks that weren't sent back to their place in line.
 func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why string) {
 	now, o := d.store.Clock.Now(), released(why)
 	settlements := make([]asyncflow.Settlement, len(leases))
@@ -63,8 +63,8 @@ func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why strin
 	d.settle(t, settlements...)
 }
 
-// settle has settlements written. Tasks go on with their next stage at once, if there is capacity;
-// the others are not in flight any more then.
+// settle queues settlements for writing. Tasks go on with their next stage at once if there is
+// capacity. The others are in flight until they are written.
 func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) {
 	if len(settlements) == 0 {
 		return
@@ -90,8 +90,8 @@ func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) 
 	d.committer.add(t.Key(), all...)
 }
 
-// bytes returns how many bytes are kept until a settlement is written: the output, and what the
-// task goes on with.
+// bytes returns how many bytes are kept until a settlement is written: the output, and the context
+// of the next stage.
 func (e *ending) bytes() int {
 	if e.Next != nil {
 		return len(e.Next.Context)
@@ -99,7 +99,7 @@ func (e *ending) bytes() int {
 	return len(e.Outcome.Output)
 }
 
-// settled takes in how a settlement went.
+// settled handles the result of a settlement.
 func (d *Dispatcher) settled(t *store.Type, e *ending) {
 	switch s, r := e.Settlement, e.Settled; {
 	case r.Err != nil:
@@ -126,16 +126,16 @@ func (d *Dispatcher) settled(t *store.Type, e *ending) {
 // release gives back the capacity of n tasks.
 func (d *Dispatcher) release(t *store.Type, n, bytes int) {
 	d.ledger.Release(t.Key(), n, bytes)
-	if d.blocked.has(t.Key()) { // there may be capacity for them now
+	if d.blocked.has(t.Key()) { // blocked tasks may have capacity now
 		d.agenda.wake(t.Key(), d.store.Clock.Now())
 	}
 }
 
-// nexts returns the leases of those tasks that go on with their next stage at once: the first in
-// order of those that are due, with what they go on with at hand, as many as there is capacity for.
-// nil: there are none.
+// nexts returns the leases of the tasks that go on with their next stage at once: those that are
+// due and whose next context is at hand, first in order first, as many as there is capacity for.
+// nil: none goes on.
 func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []*asyncflow.Lease {
-	if t = d.current(t); len(t.Stages) == 1 { // it may have got limits since the delivery began
+	if t = d.current(t); len(t.Stages) == 1 { // limits may have been added since the delivery began
 		return nil
 	}
 	now := d.store.Clock.Now()
@@ -166,14 +166,14 @@ func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []
 	return nexts
 }
 
-// mayGoOn reports whether a task that has ended a stage needs no more than capacity for the next.
+// mayGoOn reports whether a task that has ended a stage needs only capacity for the next one.
 func mayGoOn(t *store.Type, s *asyncflow.Settlement, now time.Time) bool {
 	return s.Verdict.Kind == asyncflow.Advance && !s.Verdict.OrderTime.After(now) &&
 		t.FlowKeyOf(s.Lease.Options) == "" && len(nextContext(s)) > 0 && t.Serves(s.Verdict.Stage)
 }
 
-// nextContext returns what a task goes on with, if it is at hand: the output of its stage, or
-// else what that stage was sent with.
+// nextContext returns the context of a task's next stage, if it is at hand: the output of its stage
+// or, without one, the context of that stage.
 func nextContext(s *asyncflow.Settlement) []byte {
 	if len(s.Outcome.Output) > 0 {
 		return s.Outcome.Output

@@ -12,13 +12,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// submission is a task on its way into a batch. It shares nothing with the caller but the
-// context, which nobody changes.
+// submission is a task on its way into a batch. It shares only the context with the caller; neither
+// changes it.
 type submission struct {
 	store.Insertion
 	write  write
 	result *store.Submitted
-	until  time.Time // from then on it isn't tried any more
+	until  time.Time // no try begins after that
 	call   *submitCall
 }
 
@@ -26,12 +26,13 @@ func (s *submission) size() int { return len(s.Context) }
 
 // submitCall waits for the tasks of one call that are of one type.
 type submitCall struct {
-	left    *atomic.Int32     // of all types
+	left    *atomic.Int32     // tasks of all types
 	written chan struct{}     // closed when none is left
 	unused  func(*submission) // gives back the capacity of a task that doesn't begin
 }
 
-// end ends the submission of a task: it is written, or refused with an error. It is called once.
+// end ends the submission of a task, which was written, or refused with an error. It is called
+// once.
 func (s *submission) end(err error) {
 	if err != nil {
 		s.result.Err = err
@@ -49,11 +50,11 @@ func (c *submitCall) done(n int) {
 	}
 }
 
-// Submit accepts tasks of a tenant, which must be valid. It returns when all of
-// them are durable or refused, with a result for each in the same order, or when ctx ends:
-// then all are CodeUncertain. One task's fault is no fault of the others. Those over the
-// tenant's quota of pending tasks are CodeQuota. It keeps the contexts, which nobody may change
-// from then on, and nothing else of the tasks.
+// Submit accepts tasks of a tenant, which must be valid. It returns when each of them is durable or
+// refused, with the results in the same order. When ctx ends, it returns CodeUncertain for all. A
+// refused task doesn't affect the others. Tasks over the tenant's quota of pending tasks are
+// CodeQuota. Submit keeps the contexts, which the caller must not change afterwards, and no other
+// part of the tasks.
 func (c *Committer) Submit(
 	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 ) []store.Submitted {
@@ -62,15 +63,15 @@ func (c *Committer) Submit(
 	return c.submit(ctx, tenant, tasks, results, leave)
 }
 
-// SubmitNotice submits a task of asyncflow's own, whatever the tenant's quotas.
+// SubmitNotice submits a task of asyncflow's own, regardless of the tenant's quotas.
 func (c *Committer) SubmitNotice(
 	ctx context.Context, tenant string, task asyncflow.NewTask,
 ) store.Submitted {
 	return c.submit(ctx, tenant, []asyncflow.NewTask{task}, make([]store.Submitted, 1), func() {})[0]
 }
 
-// submit submits those tasks that have no error in results, and calls written when all of
-// them are written or refused. Once ctx has ended nobody knows yet what becomes of them.
+// submit submits the tasks that have no error in results, and calls written when all of them are
+// written or refused. If ctx ends before that, their fate isn't known yet.
 func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 	results []store.Submitted,
 	written func()) []store.Submitted {
@@ -121,8 +122,8 @@ func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow
 	return results
 }
 
-// enqueue has tasks of one type written. Those with idempotency keys form batches of their own, as
-// they may have to wait for another submit of the same key.
+// enqueue queues tasks of one type for writing. Tasks with idempotency keys form batches of their
+// own, because they may have to wait for another submit of the same key.
 func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 	plain := make([]*write, 0, len(items))
 	for _, item := range items {
@@ -136,7 +137,7 @@ func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 	c.add(key, plain...)
 }
 
-// submitUntil returns when tasks that came at a time are given up.
+// submitUntil returns when tasks that came at a time are no longer tried.
 func submitUntil(ctx context.Context, came time.Time) time.Time {
 	until := came.Add(SubmitPatience)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
@@ -145,7 +146,7 @@ func submitUntil(ctx context.Context, came time.Time) time.Time {
 	return until
 }
 
-// unknown returns the results of n tasks of which it isn't known what becomes of them.
+// unknown returns the results of n tasks whose fate isn't known.
 func unknown(ctx context.Context, n int) []store.Submitted {
 	results := make([]store.Submitted, n)
 	for i := range results {
@@ -154,7 +155,7 @@ func unknown(ctx context.Context, n int) []store.Submitted {
 	return results
 }
 
-// uncertain says that it is not known whether a task was accepted, where that is so.
+// uncertain returns CodeUncertain if err leaves open whether a task was accepted; otherwise err.
 func uncertain(err error) error {
 	if asyncflow.CodeOf(err) == asyncflow.CodeUnavailable {
 		return notKnown(err)
@@ -205,8 +206,8 @@ func (c *Committer) newItems(ctx context.Context, tenant, name string, tasks []a
 	return t, items, nil
 }
 
-// takeNumbers takes ids, trying again for a while when the database is away. The type comes back
-// as it is with the roll open that they are of.
+// takeNumbers takes ids. It retries for a while if the database is unreachable. It returns the type
+// with the open roll to which the ids belong.
 func (c *Committer) takeNumbers(
 	ctx context.Context, t *store.Type, n int,
 ) (_ *store.Type, ids []int64, err error) {
@@ -223,7 +224,7 @@ func (c *Committer) takeNumbers(
 	return t, ids, err
 }
 
-// keyOf returns the idempotency key of a task. It stands for no longer than the task is kept.
+// keyOf returns the idempotency key of a task. The key ends no later than the task's retention.
 func keyOf(t *asyncflow.NewTask, now time.Time, retention time.Duration) *store.Key {
 	if t.Options.Key == "" {
 		return nil
@@ -235,7 +236,7 @@ func keyOf(t *asyncflow.NewTask, now time.Time, retention time.Duration) *store.
 	return &store.Key{Name: t.Options.Key, Hash: sha256.Sum256(t.Context), Expires: now.Add(window)}
 }
 
-// countNew counts those tasks of a call that are new.
+// countNew counts the tasks of a call that are new.
 func (c *Committer) countNew(tenant string, byType map[string][]int, results []store.Submitted) {
 	for name, indexes := range byType {
 		n := 0
@@ -244,15 +245,15 @@ func (c *Committer) countNew(tenant string, byType map[string][]int, results []s
 				n++
 			}
 		}
-		if n > 0 { // else there may be no such type
+		if n > 0 { // otherwise the type may not exist
 			c.store.CountSubmitted(store.TypeKey{Tenant: tenant, Type: name}, n)
 		}
 	}
 }
 
-// admit has as many of some new tasks begin at once as there is capacity for: the first in order
-// of those that are due. It waits for capacity for a while where that is worth while. The others
-// go in line, as do tasks that need more than capacity: a flow key, or the right endpoint.
+// admit begins as many new tasks at once as there is capacity for: of those that are due, the first
+// in order. It waits briefly for capacity if some will come soon. The other tasks go in line, as do
+// tasks that need more than capacity: a flow key, or a certain endpoint.
 func (d *Dispatcher) admit(
 	ctx context.Context, t *store.Type, items []*submission, patience time.Duration,
 ) {
@@ -273,7 +274,7 @@ func (d *Dispatcher) admit(
 	if d.mayBeginAtOnce(t) {
 		n = d.reserveNew(ctx, t, len(due), now, patience)
 	}
-	if n < len(due) { // they stand before whatever comes next
+	if n < len(due) { // the others are first in line
 		d.agenda.filling(t.Key())
 	}
 	if n == 0 {
@@ -294,25 +295,25 @@ func (d *Dispatcher) admit(
 	d.ledger.Arrived(t.Key(), n, bytes)
 }
 
-// mayBeginAtOnce reports whether new tasks of a type need no more than capacity, and whether this
-// node would hear of others that stand in line.
+// mayBeginAtOnce reports whether new tasks of a type need only capacity, and whether this node
+// would hear of others that stand in line.
 func (d *Dispatcher) mayBeginAtOnce(t *store.Type) bool {
 	return d.passes(t) && t.Serves(t.Stages[0].Name)
 }
 
-// passes reports whether tasks of a type may pass the line while that is empty.
+// passes reports whether tasks of a type may bypass the line while it is empty.
 func (d *Dispatcher) passes(t *store.Type) bool {
 	return d.stopping.Err() == nil && d.store.Listening() && !d.store.Doubtful() &&
 		!d.blocked.has(t.Key()) && !d.standsInLine(t)
 }
 
-// standsInLine reports whether tasks of a type always stand in line: more than capacity must be
-// asked for, or leases are some time apart.
+// standsInLine reports whether tasks of a type always stand in line: they need more than capacity,
+// or the type has an interval between leases.
 func (d *Dispatcher) standsInLine(t *store.Type) bool {
 	return t.Limited(d.store.Clock.Now()) || t.ScheduleInterval != 0
 }
 
-// unused gives back the capacity of a new task that does not begin.
+// unused gives back the capacity of a new task that doesn't begin.
 func (d *Dispatcher) unused(t *store.Type, s *submission) {
 	d.refund(t.Tenant, 1)
 	d.ledger.Begun(t.Key(), 1)

@@ -15,15 +15,16 @@ import (
 type heldKeys struct {
 	c       *Committer
 	mu      sync.Mutex
-	queues  map[store.TypeKey]*heldQueue // of types that have some
+	queues  map[store.TypeKey]*heldQueue // of types with such submits
 	pending sync.WaitGroup               // for the items
 }
 
 const (
 	heldPatience = 2 * time.Second
-	// heldPause is how long the next try waits.
+	// heldPause is the pause before the next try.
 	heldPause = 25 * time.Millisecond
-	// heldMost and heldBytes bound the submits of a type that are kept. More are refused at once.
+	// heldMost and heldBytes bound the submits of a type that are kept. Further ones are refused at
+	// once.
 	heldMost  = 200
 	heldBytes = 4 << 20
 )
@@ -31,7 +32,7 @@ const (
 type heldQueue struct {
 	items []heldItem
 	bytes int
-	keys  map[string]int // of the items, with how many have it
+	keys  map[string]int // keys of the items, with the number of items that have it
 }
 
 type heldItem struct {
@@ -43,7 +44,7 @@ func newHeldKeys(c *Committer) *heldKeys {
 	return &heldKeys{c: c, queues: map[store.TypeKey]*heldQueue{}}
 }
 
-// join takes those items whose keys some that are there have, and returns the others.
+// join keeps the items with a key that a kept item has, and returns the others.
 func (h *heldKeys) join(key store.TypeKey, items []*submission) []*submission {
 	h.mu.Lock()
 	q := h.queues[key]
@@ -64,7 +65,7 @@ func (h *heldKeys) join(key store.TypeKey, items []*submission) []*submission {
 	return others
 }
 
-// put takes items, as far as there is capacity.
+// put keeps as many items as the bounds allow, and refuses the others.
 func (h *heldKeys) put(key store.TypeKey, items []*submission) {
 	if len(items) == 0 {
 		return
@@ -89,7 +90,7 @@ func (h *heldKeys) put(key store.TypeKey, items []*submission) {
 	}
 }
 
-// run tries the items of a type until there are none.
+// run tries the items of a type until none is left.
 func (h *heldKeys) run(key store.TypeKey, q *heldQueue) {
 	for {
 		sleep(h.c.writing, heldPause)
@@ -105,7 +106,7 @@ func (h *heldKeys) run(key store.TypeKey, q *heldQueue) {
 	}
 }
 
-// try tries items, and keeps those whose keys are still held and whose time is not over.
+// try tries items. It keeps those whose keys are still locked and whose time isn't over.
 func (h *heldKeys) try(key store.TypeKey, q *heldQueue, batch []heldItem) {
 	items := make([]*submission, len(batch))
 	for i, item := range batch {
@@ -117,7 +118,7 @@ func (h *heldKeys) try(key store.TypeKey, q *heldQueue, batch []heldItem) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	later := q.items[len(batch):] // which have come meanwhile
+	later := q.items[len(batch):] // these have come meanwhile
 	q.items = nil
 	for _, item := range batch {
 		held := still[item.submission]
@@ -137,5 +138,5 @@ func (h *heldKeys) try(key store.TypeKey, q *heldQueue, batch []heldItem) {
 	q.items = append(q.items, later...)
 }
 
-// drain waits until no submit waits for its key any more.
+// drain waits until no submit waits for its key.
 func (h *heldKeys) drain() { h.pending.Wait() }

@@ -18,7 +18,7 @@ func (c *Committer) commitKeyed(ctx context.Context, key store.TypeKey, items []
 }
 
 // insertKeyed inserts tasks with keys, and answers their callers. It returns the tasks whose keys
-// other transactions hold.
+// are locked by other transactions.
 func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []*submission,
 	apart bool) (
 	held []*submission) {
@@ -45,8 +45,8 @@ func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []
 	return held
 }
 
-// insertKeyedRoll inserts tasks of one roll. When Postgres refuses their data, they are halved
-// until only the offender fails.
+// insertKeyedRoll inserts tasks of one roll. If Postgres refuses their data, it halves them until
+// only the refused one fails.
 func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, items []*submission,
 	apart bool) (
 	held []*submission) {
@@ -84,8 +84,8 @@ func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, item
 	return nil
 }
 
-// insertedKeyed answers the callers of tasks that were inserted, or whose keys stand for others. It
-// returns the tasks whose keys are held.
+// insertedKeyed answers the callers of tasks that were inserted, or whose keys belong to existing
+// tasks. It returns the tasks whose keys are locked.
 func (c *Committer) insertedKeyed(
 	t *store.Type, items []*submission, heldNow []*store.Insertion,
 ) (held []*submission) {
@@ -112,17 +112,17 @@ func (c *Committer) insertedKeyed(
 	return held
 }
 
-// isFinalOrHeld reports errors that another try right away won't mend.
+// isFinalOrHeld reports whether an immediate retry would fail as well.
 func isFinalOrHeld(err error) bool { return isFinal(err) || store.IsHeld(err) }
 
-// heldError says that a key is held.
+// heldError returns the error for a locked key.
 func heldError(err error) error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
 		Message: "another submit with this key is under way; try again", Err: err}
 }
 
-// readExisting fills in where those tasks stand that were there before. One whose task was
-// dropped with its roll, which this node has just learned, is submitted after all.
+// readExisting fills in the status of tasks that existed before. If such a task was dropped with
+// its roll, which this node has just learned, the new task is submitted after all.
 func (c *Committer) readExisting(
 	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
 ) {

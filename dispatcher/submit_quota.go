@@ -11,22 +11,22 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// pendingQuotas keep tenants' quotas of pending tasks cheaply: a node counts a tenant's live
-// tasks now and then, and adds what it has let in since. So one node alone never lets in too
-// many. Of several nodes, each lets in its share of the rest that it has counted; one that needs
-// more waits a moment and counts again. They may get over the quota by what the others let in
-// since a count, which is little, as near the quota the shares are small.
+// pendingQuotas enforces tenants' quotas of pending tasks cheaply. A node counts a tenant's live
+// tasks now and then, and adds the tasks that it has admitted since. So a single node never admits
+// too many. Of several nodes, each admits its share of what the count leaves; a node that needs
+// more waits a moment and counts again. Together they may exceed the quota by what the others have
+// admitted since a count. That is little, since the shares are small near the quota.
 type pendingQuotas struct {
 	store *store.Store
 	log   *slog.Logger
 
 	mu      sync.Mutex
-	tenants map[string]*pendingCount // of those that have the quota
+	tenants map[string]*pendingCount // tenants with the quota
 }
 
 const (
-	// countEvery is the greatest age of a count, countPause the least, or countCost
-	// times as long as a count takes; that is no more than countEvery.
+	// countEvery is the greatest age of a count. The least age is countPause, or countCost times as
+	// long as a count takes, up to countEvery.
 	countEvery = time.Second
 	countPause = 50 * time.Millisecond
 	countCost  = 20
@@ -49,16 +49,16 @@ func (q *pendingQuotas) of(tenant string) *pendingCount {
 
 // pendingCount is how many live tasks a tenant has.
 type pendingCount struct {
-	underway atomic.Int64 // let in by this node, and not written yet
+	underway atomic.Int64 // admitted by this node, and not written yet
 
 	mu      sync.Mutex // stays locked while the database counts
 	counted int64
-	since   int64 // let in by this node since, or under way when the count began
+	since   int64 // admitted by this node since the count began, or under way then
 	at      time.Time
 	took    time.Duration
 }
 
-// enter lets in up to n tasks and returns how many. leave must be called for these.
+// enter admits up to n tasks and returns how many. The caller must call leave for these.
 func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int,
 	count func(context.Context) (int64, error)) (
 	granted, used int64, err error) {
@@ -70,7 +70,7 @@ func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int,
 	switch share := max(0, limit-p.counted) / int64(nodes); {
 	case n > rest: // some may have ended
 		again = again || age > pause
-	case p.since+n > share: // the rest is the others', unless they haven't used it
+	case p.since+n > share: // the rest belongs to other nodes, unless a new count shows that it is unused
 		again = true
 		sleep(ctx, pause-age)
 	}
@@ -86,8 +86,8 @@ func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int,
 	return granted, used, nil
 }
 
-// count counts the tasks. What is under way when it begins may not be among them; some of
-// it may. There are no more than were known before, if nobody else lets any in.
+// count counts the tasks. Those under way when it begins may or may not be included. If no other
+// node admits any, there are no more than were known before.
 func (p *pendingCount) count(
 	ctx context.Context, alone bool, count func(context.Context) (int64, error),
 ) error {
@@ -103,12 +103,12 @@ func (p *pendingCount) count(
 	return nil
 }
 
-// leave takes in that n tasks that were let in are written, or refused.
+// leave records that n admitted tasks are written or refused.
 func (p *pendingCount) leave(n int64) { p.underway.Add(-n) }
 
-// enter holds tasks against the tenant's quota of pending tasks: those over it are refused in
-// results, unless their key stands for a task already. leave is to be called when the others are
-// written.
+// enter checks tasks against the tenant's quota of pending tasks. It refuses those over it in
+// results, unless their key belongs to an existing task. The caller must call leave when the others
+// are written.
 func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 	results []store.Submitted) (
 	leave func()) {
