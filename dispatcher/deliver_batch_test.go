@@ -56,7 +56,12 @@ func (r *requests) sizes(stage string) (sizes []int) {
 
 // batch has the endpoint of a stage get several tasks in a request.
 func (b *bundle) batch(stage string, most int, wait time.Duration) {
-	b.exec(fmt.Sprintf(`UPDATE tenant_acme.endpoints SET batch_max_tasks = %d, batch_max_wait = '%d microseconds' WHERE stage = '%s'`, most, wait.Microseconds(), stage))
+	b.exec(fmt.Sprintf(
+		`UPDATE tenant_acme.endpoints SET batch_max_tasks = %d, batch_max_wait = '%d microseconds' WHERE stage = '%s'`,
+		most,
+		wait.Microseconds(),
+		stage,
+	))
 }
 
 // held submits tasks while the type is paused, so that they are all there at once.
@@ -93,10 +98,15 @@ func TestTasksGoTogether(t *testing.T) {
 	assert.Len(t, r.sizes("second"), 100)
 	for _, all := range r.all {
 		for i, d := range all {
-			assert.Equal(t, []any{all[0].Endpoint.ID, all[0].Lease.Stage, all[0].Timeout, tenant, 3}, []any{d.Endpoint.ID, d.Lease.Stage, d.Timeout, d.Tenant, d.MaxAttempts})
+			assert.Equal(t, []any{all[0].Endpoint.ID, all[0].Lease.Stage, all[0].Timeout, tenant, 3},
+				[]any{d.Endpoint.ID, d.Lease.Stage, d.Timeout, d.Tenant, d.MaxAttempts})
 			if i > 0 {
 				before := all[i-1].Lease
-				assert.True(t, before.OrderTime.Before(d.Lease.OrderTime) || before.OrderTime.Equal(d.Lease.OrderTime) && before.ID.Number < d.Lease.ID.Number)
+				assert.True(
+					t,
+					before.OrderTime.Before(d.Lease.OrderTime) ||
+						before.OrderTime.Equal(d.Lease.OrderTime) && before.ID.Number < d.Lease.ID.Number,
+				)
 			}
 		}
 	}
@@ -195,7 +205,8 @@ func TestNoRoomForOthers(t *testing.T) {
 	}, patience, time.Millisecond)
 	start = time.Now()
 	n.await(t, n.held(t, newTasks(28)), asyncflow.StatusSucceeded)
-	assert.Less(t, time.Since(start), 2*asyncflow.MaxBatchWait, "only the last of them have waited: the node had no room for more")
+	assert.Less(t, time.Since(start), 2*asyncflow.MaxBatchWait,
+		"only the last of them have waited: the node had no room for more")
 }
 
 // A stop gives back what waits for others, without an attempt.
@@ -216,7 +227,8 @@ func TestStopWhileTasksWaitForOthers(t *testing.T) {
 	assert.Equal(t, []int{5}, r.sizes("first"))
 	attempts, err := other.Attempts(t.Context(), tenant, tasks[0].ID)
 	require.NoError(t, err)
-	assert.Equal(t, []any{asyncflow.OutcomeReleased, 1}, []any{attempts[0].Outcome, attempts[1].Attempt})
+	assert.Equal(t, []any{asyncflow.OutcomeReleased, 1},
+		[]any{attempts[0].Outcome, attempts[1].Attempt})
 }
 
 // running waits until all tasks are leased.
@@ -224,7 +236,8 @@ func (n *node) running(t *testing.T, tasks []store.Submitted) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		for _, r := range tasks {
-			if task, err := n.Task(t.Context(), tenant, r.ID); err != nil || task.Status != asyncflow.StatusRunning {
+			if task, err := n.Task(t.Context(), tenant, r.ID); err != nil ||
+				task.Status != asyncflow.StatusRunning {
 				return false
 			}
 		}
@@ -293,7 +306,9 @@ func TestOrderedTasksDontGoTogether(t *testing.T) {
 func TestHealthOfRequests(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 20, time.Second)
-	r := &requests{answer: func(all []asyncflow.Delivery) []asyncflow.Outcome { return each(all, refused) }}
+	r := &requests{
+		answer: func(all []asyncflow.Delivery) []asyncflow.Outcome { return each(all, refused) },
+	}
 	n := b.startWith("a", dispatcher.Config{}, r)
 	n.await(t, n.held(t, newTasks(20)), asyncflow.StatusFailed)
 	assert.Len(t, r.sizes("first"), 3)
@@ -305,11 +320,12 @@ func TestCutOffTogether(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 3, time.Second)
 	started := make(chan struct{}, 1)
-	n := b.startWith("a", dispatcher.Config{Grace: time.Millisecond}, senderFunc(func(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
-		started <- struct{}{}
-		<-ctx.Done()
-		return each(all, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "cut off"})
-	}))
+	n := b.startWith("a", dispatcher.Config{Grace: time.Millisecond},
+		senderFunc(func(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
+			started <- struct{}{}
+			<-ctx.Done()
+			return each(all, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "cut off"})
+		}))
 	tasks := n.submit(t, 3)
 	<-started
 	n.stop()

@@ -58,7 +58,10 @@ func (b *bundle) quietly(statements ...string) {
 // an endpoint is written.
 func (n *node) allowAttempts(t *testing.T, b *bundle, most int) {
 	t.Helper()
-	b.exec(fmt.Sprintf(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":%d')::json`, most))
+	b.exec(fmt.Sprintf(
+		`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":%d')::json`,
+		most,
+	))
 	require.Eventually(t, func() bool {
 		pipe, err := n.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Stages[0].Retry.MaxAttempts == most
@@ -84,13 +87,16 @@ func TestEndpointDown(t *testing.T) {
 	}
 	one := b.start("a", dispatcher.Config{Concurrency: 16}, send)
 	two := b.start("b", dispatcher.Config{Concurrency: 16}, send)
-	b.exec(`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":20')::json`)
+	b.exec(
+		`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":20')::json`,
+	)
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Stages[0].Retry.MaxAttempts == 20
 	}, patience, time.Millisecond)
 	tasks := one.submit(t, 300)
-	require.Eventually(t, func() bool { return two.health(t, "first").State == asyncflow.HealthOpen }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return two.health(t, "first").State == asyncflow.HealthOpen },
+		patience, time.Millisecond)
 	one.waitsFor(t, tasks[299].ID, asyncflow.WaitUnhealthy)
 	tried := sent.Load()
 	assert.Less(t, tried, int32(150), "nearly all of them were never sent")
@@ -119,17 +125,24 @@ func TestFailedEndpointsThatAreGoneAreForgotten(t *testing.T) {
 // does.
 func TestEndpointGone(t *testing.T) {
 	b := setup(t)
-	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		if d.Endpoint.URL == "http://worker/first" {
-			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
-		}
-		return done
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			if d.Endpoint.URL == "http://worker/first" {
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
+			}
+			return done
+		})
 	n.allowAttempts(t, b, 100)
 	tasks := n.submit(t, 1)
 	n.waitsFor(t, tasks[0].ID, asyncflow.WaitUnhealthy)
 	assert.Equal(t, asyncflow.HealthDisabled, n.health(t, "first").State)
-	_, err := n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000009", Type: "pipe", Stage: "first", URL: "http://worker/other", Weight: 1})
+	_, err := n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{
+		ID:     "0190a6f0-0000-7000-8000-000000000009",
+		Type:   "pipe",
+		Stage:  "first",
+		URL:    "http://worker/other",
+		Weight: 1,
+	})
 	require.NoError(t, err)
 	n.await(t, append(tasks, n.submit(t, 10)...), asyncflow.StatusSucceeded)
 }
@@ -138,15 +151,21 @@ func TestEndpointGone(t *testing.T) {
 func TestSlowDown(t *testing.T) {
 	b := setup(t)
 	var asked atomic.Int64
-	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		switch {
-		case d.Lease.Stage == "first" && d.Endpoint.Health.State == "":
-			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 429, RetryAfter: 2 * time.Second, Error: "429 Too Many Requests"}
-		case d.Lease.Stage == "first":
-			asked.Store(int64(d.At.Sub(d.Endpoint.Health.Since)))
-		}
-		return done
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			switch {
+			case d.Lease.Stage == "first" && d.Endpoint.Health.State == "":
+				return asyncflow.Outcome{
+					Kind:       asyncflow.OutcomeFailed,
+					Status:     429,
+					RetryAfter: 2 * time.Second,
+					Error:      "429 Too Many Requests",
+				}
+			case d.Lease.Stage == "first":
+				asked.Store(int64(d.At.Sub(d.Endpoint.Health.Since)))
+			}
+			return done
+		})
 	n.allowAttempts(t, b, 100)
 	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded)
 	assert.GreaterOrEqual(t, time.Duration(asked.Load()), 2*time.Second)
@@ -159,26 +178,32 @@ func TestWeightsAndHealth(t *testing.T) {
 	var gone atomic.Bool
 	var mu sync.Mutex
 	sent := map[string]int{}
-	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		if d.Lease.Stage == "second" {
+	n := b.start("a", dispatcher.Config{},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			if d.Lease.Stage == "second" {
+				return done
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			sent[d.Endpoint.URL]++
+			if gone.Load() && d.Endpoint.URL == "http://worker/first" {
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
+			}
 			return done
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		sent[d.Endpoint.URL]++
-		if gone.Load() && d.Endpoint.URL == "http://worker/first" {
-			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
-		}
-		return done
-	})
+		})
 	add := func(number int, e asyncflow.Endpoint) string {
-		e.ID, e.Type, e.Stage, e.URL = fmt.Sprintf("0190a6f0-0000-7000-8000-00000000010%d", number), "pipe", "first", fmt.Sprintf("http://worker/%d", number)
+		e.ID, e.Type, e.Stage, e.URL = fmt.Sprintf("0190a6f0-0000-7000-8000-00000000010%d",
+			number), "pipe", "first", fmt.Sprintf(
+			"http://worker/%d",
+			number,
+		)
 		_, err := n.CreateEndpoint(t.Context(), tenant, e)
 		require.NoError(t, err)
 		return e.ID
 	}
 	change := func(id string, change func(*asyncflow.Endpoint)) {
-		_, err := n.ChangeEndpoint(t.Context(), tenant, id, func(e *asyncflow.Endpoint) error { change(e); return nil })
+		_, err := n.ChangeEndpoint(t.Context(), tenant, id,
+			func(e *asyncflow.Endpoint) error { change(e); return nil })
 		require.NoError(t, err)
 	}
 	drained := add(1, asyncflow.Endpoint{})

@@ -51,9 +51,13 @@ func TestRunWaitsForTheHealth(t *testing.T) {
 	stored := make(chan error, 1)
 	go func() { stored <- n.Store.Run(storing) }()
 	var said output
-	d := dispatcher.New(n.Committer, sendFunc(func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
-	}), dispatcher.Config{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	d := dispatcher.New(
+		n.Committer,
+		sendFunc(func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
+		}),
+		dispatcher.Config{Log: slog.New(slog.NewTextHandler(&said, nil))},
+	)
 	running, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(running) }()
@@ -63,7 +67,11 @@ func TestRunWaitsForTheHealth(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		var waiting int
-		require.NoError(t, lock.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
+		require.NoError(
+			t,
+			lock.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).
+				Scan(&waiting),
+		)
 		return waiting > 0
 	}, patience, time.Millisecond, "the health waits for the lock")
 	stop()

@@ -69,7 +69,13 @@ func prepare(ctx context.Context, url string) error {
 		return err
 	}
 	for i, stage := range []string{"first", "second"} {
-		e := asyncflow.Endpoint{ID: fmt.Sprintf("0190a6f0-0000-7000-8000-00000000000%d", i), Type: "pipe", Stage: stage, URL: "http://worker/" + stage, Weight: 1}
+		e := asyncflow.Endpoint{
+			ID:     fmt.Sprintf("0190a6f0-0000-7000-8000-00000000000%d", i),
+			Type:   "pipe",
+			Stage:  stage,
+			URL:    "http://worker/" + stage,
+			Weight: 1,
+		}
 		if _, err := s.CreateEndpoint(ctx, tenant, e); err != nil {
 			return err
 		}
@@ -168,12 +174,13 @@ func (n *node) await(t *testing.T, tasks []store.Submitted, status asyncflow.Sta
 func TestTasksPassThroughStages(t *testing.T) {
 	b := setup(t)
 	var sent atomic.Int32
-	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		sent.Add(1)
-		assert.Equal(t, "http://worker/"+d.Lease.Stage, d.Endpoint.URL)
-		assert.Equal(t, 3, d.MaxAttempts)
-		return done
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			sent.Add(1)
+			assert.Equal(t, "http://worker/"+d.Lease.Stage, d.Endpoint.URL)
+			assert.Equal(t, 3, d.MaxAttempts)
+			return done
+		})
 	n.await(t, n.submit(t, 300), asyncflow.StatusSucceeded)
 	assert.EqualValues(t, 600, sent.Load())
 }
@@ -184,31 +191,33 @@ func TestNeverMoreThanItsCapacity(t *testing.T) {
 	var now atomic.Int32
 	used := make(chan struct{}) // closed once it has been
 	use := sync.OnceFunc(func() { close(used) })
-	n := b.start("a", dispatcher.Config{Concurrency: capacity}, func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		defer now.Add(-1)
-		at := now.Add(1)
-		assert.LessOrEqual(t, at, int32(capacity))
-		if at > capacity/2 {
-			use()
-		}
-		select {
-		case <-used:
-		case <-ctx.Done():
-		}
-		<-time.After(time.Millisecond) // so that more would be at it
-		return done
-	})
+	n := b.start("a", dispatcher.Config{Concurrency: capacity},
+		func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			defer now.Add(-1)
+			at := now.Add(1)
+			assert.LessOrEqual(t, at, int32(capacity))
+			if at > capacity/2 {
+				use()
+			}
+			select {
+			case <-used:
+			case <-ctx.Done():
+			}
+			<-time.After(time.Millisecond) // so that more would be at it
+			return done
+		})
 	n.await(t, n.submit(t, 200), asyncflow.StatusSucceeded)
 }
 
 func TestFailuresAreRetriedThenFinal(t *testing.T) {
 	b := setup(t)
-	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		if d.Lease.Attempt < 3 || d.Lease.Stage == "second" {
-			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no", Status: 500}
-		}
-		return done
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			if d.Lease.Attempt < 3 || d.Lease.Stage == "second" {
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no", Status: 500}
+			}
+			return done
+		})
 	tasks := n.submit(t, 1)
 	n.await(t, tasks, asyncflow.StatusFailed)
 	attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
@@ -220,11 +229,12 @@ func TestFailuresAreRetriedThenFinal(t *testing.T) {
 func TestStop(t *testing.T) {
 	b := setup(t)
 	started, finish := make(chan struct{}, 10), make(chan struct{})
-	n := b.start("a", dispatcher.Config{Concurrency: 2, Grace: time.Minute}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		started <- struct{}{}
-		<-finish
-		return done
-	})
+	n := b.start("a", dispatcher.Config{Concurrency: 2, Grace: time.Minute},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			started <- struct{}{}
+			<-finish
+			return done
+		})
 	tasks := n.submit(t, 5)
 	<-started
 	<-started
@@ -232,13 +242,15 @@ func TestStop(t *testing.T) {
 	go func() { n.stop(); close(stopped) }()
 	close(finish)
 	<-stopped
-	other := b.start("b", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	other := b.start("b", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
 	other.await(t, tasks, asyncflow.StatusSucceeded)
 	for _, task := range tasks {
 		attempts, err := other.Attempts(t.Context(), tenant, task.ID)
 		require.NoError(t, err)
 		for _, a := range attempts {
-			assert.Contains(t, []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeReleased}, a.Outcome)
+			assert.Contains(t, []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeReleased},
+				a.Outcome)
 			assert.Equal(t, 1, a.Attempt, "nothing was lost by the stop")
 		}
 	}
@@ -247,15 +259,17 @@ func TestStop(t *testing.T) {
 func TestStopCutsOffAfterTheGrace(t *testing.T) {
 	b := setup(t)
 	started := make(chan struct{}, 1)
-	n := b.start("a", dispatcher.Config{Grace: time.Millisecond}, func(ctx context.Context, _ asyncflow.Delivery) asyncflow.Outcome {
-		started <- struct{}{}
-		<-ctx.Done()
-		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "cut off"}
-	})
+	n := b.start("a", dispatcher.Config{Grace: time.Millisecond},
+		func(ctx context.Context, _ asyncflow.Delivery) asyncflow.Outcome {
+			started <- struct{}{}
+			<-ctx.Done()
+			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "cut off"}
+		})
 	tasks := n.submit(t, 1)
 	<-started
 	n.stop()
-	other := b.start("b", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	other := b.start("b", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
 	other.await(t, tasks, asyncflow.StatusSucceeded)
 	attempts, err := other.Attempts(t.Context(), tenant, tasks[0].ID)
 	require.NoError(t, err)
@@ -274,7 +288,8 @@ func TestPolling(t *testing.T) {
 // A node without tasks of its own hears of another's by NOTIFY.
 func TestNotify(t *testing.T) {
 	b := setup(t)
-	b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
 	n := b.open(store.Config{Node: "b", Notify: true})
 	ctx, cancel := context.WithCancel(t.Context())
 	running := make(chan error, 1)
@@ -287,14 +302,16 @@ func TestNotify(t *testing.T) {
 // A task whose stage has no endpoint waits, and no attempt is counted.
 func TestNoEndpoint(t *testing.T) {
 	b := setup(t)
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
 	endpoints, err := n.Endpoints(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
 	require.NoError(t, n.DeleteEndpoint(t.Context(), tenant, endpoints[1].ID))
 	tasks := n.submit(t, 2)
 	require.Eventually(t, func() bool {
 		task, err := n.Task(t.Context(), tenant, tasks[0].ID)
-		return err == nil && task.Status == asyncflow.StatusWaiting && task.WaitsFor == asyncflow.WaitEndpoint
+		return err == nil && task.Status == asyncflow.StatusWaiting &&
+			task.WaitsFor == asyncflow.WaitEndpoint
 	}, patience, 5*time.Millisecond)
 	_, err = n.CreateEndpoint(t.Context(), tenant, endpoints[1])
 	require.NoError(t, err)
@@ -309,6 +326,7 @@ func TestNoEndpoint(t *testing.T) {
 	n.await(t, tasks, asyncflow.StatusSucceeded)
 	attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
 	require.NoError(t, err)
-	assert.Equal(t, []any{asyncflow.OutcomeReleased, 1}, []any{attempts[1].Outcome, attempts[1].Attempt})
+	assert.Equal(t, []any{asyncflow.OutcomeReleased, 1},
+		[]any{attempts[1].Outcome, attempts[1].Attempt})
 	assert.Equal(t, 1, attempts[len(attempts)-1].Attempt)
 }

@@ -68,19 +68,25 @@ func TestRates(t *testing.T) {
 		},
 	} {
 		var sent atomic.Int32
-		n := b.start(name, dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-			sent.Add(1)
-			return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}
-		})
+		n := b.start(name, dispatcher.Config{},
+			func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+				sent.Add(1)
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}
+			})
 		n.put(t, change)
 		new := make([]asyncflow.NewTask, 30)
 		for i := range new {
-			new[i] = asyncflow.NewTask{Type: "pipe", Context: []byte(`1`), Options: asyncflow.Options{FlowKey: "k"}}
+			new[i] = asyncflow.NewTask{
+				Type:    "pipe",
+				Context: []byte(`1`),
+				Options: asyncflow.Options{FlowKey: "k"},
+			}
 		}
 		start := time.Now()
 		tasks := n.Submit(t.Context(), tenant, new)
 		n.await(t, tasks, asyncflow.StatusFailed)
-		assert.Greater(t, time.Since(start), 27*time.Second/20, "%s: two of them at once, the others 20 a second", name)
+		assert.Greater(t, time.Since(start), 27*time.Second/20,
+			"%s: two of them at once, the others 20 a second", name)
 		n.stop()
 	}
 }
@@ -93,19 +99,21 @@ func TestOthersGoOn(t *testing.T) {
 	release := sync.OnceFunc(func() { close(hang) })
 	defer release() // else a failure would wait for what hangs
 	var firsts atomic.Int32
-	n := b.start("a", dispatcher.Config{Concurrency: 24}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		switch {
-		case d.Lease.ID.Type == "other":
-		case d.Lease.Stage == "first":
-			firsts.Add(1)
-		default:
-			<-hang
-		}
-		return done
-	})
+	n := b.start("a", dispatcher.Config{Concurrency: 24},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			switch {
+			case d.Lease.ID.Type == "other":
+			case d.Lease.Stage == "first":
+				firsts.Add(1)
+			default:
+				<-hang
+			}
+			return done
+		})
 	n.addType(t, "other", 8)
 	hanging := n.submit(t, 100)
-	require.Eventually(t, func() bool { return firsts.Load() == 100 }, patience, time.Millisecond, "the stage before goes on")
+	require.Eventually(t, func() bool { return firsts.Load() == 100 }, patience, time.Millisecond,
+		"the stage before goes on")
 	n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
 	release()
 	n.await(t, hanging, asyncflow.StatusSucceeded)
@@ -119,13 +127,14 @@ func TestAnotherTypeGoesOnBesideManyThatHang(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	begun := make(chan string, types*slots)
-	n := b.start("a", dispatcher.Config{Concurrency: slots}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		if d.Lease.ID.Type != "quick" {
-			begun <- d.Lease.ID.Type
-			<-hang
-		}
-		return done
-	})
+	n := b.start("a", dispatcher.Config{Concurrency: slots},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			if d.Lease.ID.Type != "quick" {
+				begun <- d.Lease.ID.Type
+				<-hang
+			}
+			return done
+		})
 	n.addType(t, "quick", 9)
 	hanging := map[string]bool{}
 	for i := range types {
@@ -141,7 +150,8 @@ func TestAnotherTypeGoesOnBesideManyThatHang(t *testing.T) {
 			}
 		}
 	}
-	require.Eventually(t, func() bool { return n.InFlight() >= slots*4/5 }, 20*time.Second, time.Millisecond, "they have what they can have")
+	require.Eventually(t, func() bool { return n.InFlight() >= slots*4/5 }, 20*time.Second,
+		time.Millisecond, "they have what they can have")
 	for range 10 {
 		n.await(t, n.submitTo(t, "quick", 1), asyncflow.StatusSucceeded)
 	}
@@ -158,7 +168,8 @@ func TestTypesWithoutLimitsAllocateNothing(t *testing.T) {
 	for i, name := range []string{"free", "limited"} {
 		n.addType(t, name, 20+i)
 	}
-	b.quietly(`UPDATE tenant_acme.endpoints SET max_in_flight = 50 WHERE type = 'limited'`, `UPDATE asyncflow.tenants SET version = version + 1`)
+	b.quietly(`UPDATE tenant_acme.endpoints SET max_in_flight = 50 WHERE type = 'limited'`,
+		`UPDATE asyncflow.tenants SET version = version + 1`)
 	require.NoError(t, n.Catalog.Refresh(t.Context()))
 	for _, name := range []string{"free", "limited"} {
 		known, err := n.Catalog.Type(tenant, name)
@@ -174,23 +185,27 @@ func TestTypesWithoutLimitsAskNothing(t *testing.T) {
 	const tasks = 200
 	b := setup(t)
 	var sent atomic.Int32
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		sent.Add(1)
-		return rejected
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			sent.Add(1)
+			return rejected
+		})
 	names := []string{"free", "limited", "idle"}
 	for i, name := range names {
 		n.addType(t, name, 20+i)
 	}
-	b.quietly(`UPDATE tenant_acme.endpoints SET max_in_flight = 50 WHERE type = 'limited'`, `UPDATE asyncflow.tenants SET version = version + 1`)
+	b.quietly(`UPDATE tenant_acme.endpoints SET max_in_flight = 50 WHERE type = 'limited'`,
+		`UPDATE asyncflow.tenants SET version = version + 1`)
 	require.NoError(t, n.Catalog.Refresh(t.Context()))
 	for _, name := range names[:2] {
 		n.submitTo(t, name, tasks)
 	}
-	require.Eventually(t, func() bool { return sent.Load() == 2*tasks && n.InFlight() == 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return sent.Load() == 2*tasks && n.InFlight() == 0 },
+		20*time.Second, time.Millisecond)
 	n.stop() // what its connections did is in the statistics when they are closed
 	for _, name := range names[:2] {
-		require.Eventually(t, func() bool { return b.statistic(`n_tup_del`, "lease_"+name) == tasks }, 20*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return b.statistic(`n_tup_del`, "lease_"+name) == tasks },
+			20*time.Second, 20*time.Millisecond)
 	}
 	looks := map[string]int{}
 	for _, name := range names {
@@ -206,16 +221,27 @@ func (b *bundle) statistic(what, table string) (n int) {
 	conn, err := pgx.Connect(b.t.Context(), b.url)
 	require.NoError(b.t, err)
 	defer conn.Close(context.WithoutCancel(b.t.Context()))
-	require.NoError(b.t, conn.QueryRow(b.t.Context(), `SELECT `+what+` FROM pg_stat_user_tables WHERE schemaname = 'tenant_acme' AND relname = $1`, table).Scan(&n))
+	require.NoError(
+		b.t,
+		conn.QueryRow(b.t.Context(), `SELECT `+what+` FROM pg_stat_user_tables WHERE schemaname = 'tenant_acme' AND relname = $1`, table).
+			Scan(&n),
+	)
 	return n
 }
 
 // addType adds a task type of one stage, with an endpoint of the number.
 func (n *node) addType(t *testing.T, name string, number int) {
 	t.Helper()
-	_, _, err := n.PutTaskType(t.Context(), tenant, asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
+	_, _, err := n.PutTaskType(t.Context(), tenant,
+		asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
 	require.NoError(t, err)
-	_, err = n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: fmt.Sprintf("0190a6f0-0000-7000-8000-%012d", number), Type: name, Stage: "only", URL: "http://worker/" + name, Weight: 1})
+	_, err = n.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{
+		ID:     fmt.Sprintf("0190a6f0-0000-7000-8000-%012d", number),
+		Type:   name,
+		Stage:  "only",
+		URL:    "http://worker/" + name,
+		Weight: 1,
+	})
 	require.NoError(t, err)
 }
 
@@ -236,7 +262,8 @@ func (n *node) submitTo(t *testing.T, name string, count int) []store.Submitted 
 // if it only looked again now and then.
 func TestFullNodeGoesOn(t *testing.T) {
 	b := setup(t)
-	n := b.start("a", dispatcher.Config{Concurrency: 1}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	n := b.start("a", dispatcher.Config{Concurrency: 1},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
 	start := time.Now()
 	n.await(t, n.submit(t, 100), asyncflow.StatusSucceeded)
 	t.Log(time.Since(start))
@@ -252,7 +279,8 @@ func TestOrderedOnTwoNodes(t *testing.T) {
 		assert.EqualValues(t, 1, now.Add(1), "one at a time")
 		defer now.Add(-1)
 		if d.Lease.Stage == "first" {
-			assert.Greater(t, d.Lease.OrderTime.UnixMicro(), last.Swap(d.Lease.OrderTime.UnixMicro()), "in order")
+			assert.Greater(t, d.Lease.OrderTime.UnixMicro(), last.Swap(d.Lease.OrderTime.UnixMicro()),
+				"in order")
 		}
 		return done
 	}
@@ -267,7 +295,11 @@ func TestOrderedOnTwoNodes(t *testing.T) {
 	var tasks []store.Submitted
 	for i := range 40 {
 		node := []*node{one, two}[i%2]
-		tasks = append(tasks, node.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`), Options: asyncflow.Options{FlowKey: "k"}}})...)
+		tasks = append(
+			tasks,
+			node.Submit(t.Context(), tenant, []asyncflow.NewTask{
+				{Type: "pipe", Context: []byte(`1`), Options: asyncflow.Options{FlowKey: "k"}},
+			})...)
 	}
 	_, err := two.Resume(t.Context(), tenant, "pipe", 0)
 	require.NoError(t, err)
@@ -279,15 +311,17 @@ func TestTenantQuotas(t *testing.T) {
 	b := setup(t)
 	b.exec(`UPDATE asyncflow.tenants SET quotas = '{"concurrency": 3, "deliveries_per_second": 100}'`)
 	var now, most atomic.Int32
-	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		at := now.Add(1)
-		defer now.Add(-1)
-		most.Store(max(most.Load(), at))
-		time.Sleep(5 * time.Millisecond) // so that some would be at it at once
-		return done
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			at := now.Add(1)
+			defer now.Add(-1)
+			most.Store(max(most.Load(), at))
+			time.Sleep(5 * time.Millisecond) // so that some would be at it at once
+			return done
+		})
 	start := time.Now()
 	n.await(t, n.submit(t, 60), asyncflow.StatusSucceeded)
 	assert.LessOrEqual(t, most.Load(), int32(3))
-	assert.Greater(t, time.Since(start), 1050*time.Millisecond, "120 deliveries, of which 10 may come at once")
+	assert.Greater(t, time.Since(start), 1050*time.Millisecond,
+		"120 deliveries, of which 10 may come at once")
 }

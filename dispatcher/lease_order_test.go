@@ -20,7 +20,9 @@ import (
 func TestOrderOverTwoNodes(t *testing.T) {
 	const nodes, held, rounds = 2, 8, 20
 	b := setup(t)
-	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`) // no task gets there; of one endpoint all may be
+	b.exec(
+		`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`,
+	) // no task gets there; of one endpoint all may be
 	silent := b.open(store.Config{Node: "silent"})
 	want := mixedTasks(t, silent, nodes*held*rounds)
 
@@ -82,7 +84,8 @@ func mixedTasks(t *testing.T, n *node, count int) []asyncflow.TaskID {
 	}
 	results := n.Submit(t.Context(), tenant, tasks)
 	for i := 4; i < count; i += 15 {
-		_, err := n.Change(t.Context(), tenant, results[i].ID, asyncflow.Patch{Priority: asyncflow.Priority{i % 40}})
+		_, err := n.Change(t.Context(), tenant, results[i].ID,
+			asyncflow.Patch{Priority: asyncflow.Priority{i % 40}})
 		require.NoError(t, err)
 	}
 	pipe, err := n.Catalog.Type(tenant, "pipe")
@@ -92,7 +95,15 @@ func mixedTasks(t *testing.T, n *node, count int) []asyncflow.TaskID {
 	for _, l := range failed {
 		done := make(chan store.Settled, 1)
 		o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}
-		n.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(pipe.TaskType, l, o, n.Clock.Now())}, func(r store.Settled) { done <- r })
+		n.Settle(
+			tenant,
+			asyncflow.Settlement{
+				Lease:   l,
+				Outcome: o,
+				Verdict: asyncflow.Decide(pipe.TaskType, l, o, n.Clock.Now()),
+			},
+			func(r store.Settled) { done <- r },
+		)
 		require.NoError(t, (<-done).Err)
 	}
 	var all []store.Task
@@ -106,7 +117,8 @@ func mixedTasks(t *testing.T, n *node, count int) []asyncflow.TaskID {
 		return cmp.Or(a.OrderTime.Compare(b.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
 	})
 	last := all[len(all)-1].OrderTime
-	require.Eventually(t, func() bool { return n.Clock.Now().After(last) }, patience, time.Millisecond, "all of them are due")
+	require.Eventually(t, func() bool { return n.Clock.Now().After(last) }, patience, time.Millisecond,
+		"all of them are due")
 	ids := make([]asyncflow.TaskID, len(all))
 	for i, task := range all {
 		ids[i] = task.ID

@@ -69,13 +69,15 @@ func TestRateOfAnEndpoint(t *testing.T) {
 			b := setup(t)
 			b.exec(`UPDATE tenant_acme.endpoints SET rate = '` + rate + `' WHERE stage = 'first'`)
 			var came arrivals
-			n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-				came.note("a")
-				return rejected
-			})
+			n := b.start("a", dispatcher.Config{},
+				func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+					came.note("a")
+					return rejected
+				})
 			start := time.Now()
 			n.await(t, n.submit(t, 30), asyncflow.StatusFailed)
-			assert.LessOrEqual(t, came.mostAbove(start, 20, "a"), 3.0, "what comes in a tenth of a second may come at once, and the clock is corrected now and then")
+			assert.LessOrEqual(t, came.mostAbove(start, 20, "a"), 3.0,
+				"what comes in a tenth of a second may come at once, and the clock is corrected now and then")
 			n.setRate(t, b, "1/h")
 			held := n.submit(t, 30)
 			n.waitsFor(t, held[29].ID, asyncflow.WaitLimit)
@@ -88,7 +90,8 @@ func TestRateOfAnEndpoint(t *testing.T) {
 // setRate changes the rate of the first endpoint; "": there is none.
 func (n *node) setRate(t *testing.T, b *bundle, rate string) {
 	t.Helper()
-	b.exec(fmt.Sprintf(`UPDATE tenant_acme.endpoints SET rate = nullif('%s', '') WHERE stage = 'first'`, rate))
+	b.exec(fmt.Sprintf(
+		`UPDATE tenant_acme.endpoints SET rate = nullif('%s', '') WHERE stage = 'first'`, rate))
 	require.Eventually(t, func() bool {
 		pipe, err := n.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Endpoints("first")[0].Limits.Rate.String() == rate
@@ -103,39 +106,45 @@ func TestShareOfARate(t *testing.T) {
 	b.exec(`UPDATE tenant_acme.endpoints SET rate = '40/s' WHERE stage = 'first'`)
 	var came arrivals
 	start := func(name string) *node {
-		return b.start(name, dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-			came.note(name)
-			return rejected
-		})
+		return b.start(name, dispatcher.Config{},
+			func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+				came.note(name)
+				return rejected
+			})
 	}
 	begun := time.Now()
 	one := start("a")
 	one.submit(t, 1000)
 	atLeast := func(n int, since time.Time, node, why string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return len(came.since(since, node)) >= n }, 40*time.Second, 5*time.Millisecond, why)
+		require.Eventually(t, func() bool { return len(came.since(since, node)) >= n }, 40*time.Second,
+			5*time.Millisecond, why)
 	}
 	atLeast(1, begun, "a", "a node that is alone has all of it")
 	second := time.Now()
 	two := start("b")
 	atLeast(10, second, "b", "the second node has its part")
 	assert.Equal(t, []int{2, 2}, []int{one.Dispatchers(), two.Dispatchers()})
-	assert.LessOrEqual(t, came.mostAbove(second, perSecond, "a", "b"), float64(slack), "also while the first doesn't know of the second")
+	assert.LessOrEqual(t, came.mostAbove(second, perSecond, "a", "b"), float64(slack),
+		"also while the first doesn't know of the second")
 	both := time.Now()
 	atLeast(30, both, "a", "the first goes on")
 	atLeast(30, both, "b", "the second goes on")
 	for _, node := range []string{"a", "b"} {
-		assert.LessOrEqual(t, came.mostAbove(both, perSecond/2, node), float64(slack), "half of it for "+node)
+		assert.LessOrEqual(t, came.mostAbove(both, perSecond/2, node), float64(slack),
+			"half of it for "+node)
 	}
 	two.stop()
 	alone := time.Now()
-	require.Eventually(t, func() bool { return one.Dispatchers() == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return one.Dispatchers() == 1 }, 20*time.Second,
+		5*time.Millisecond)
 	require.Eventually(t, func() bool {
 		lately := time.Now().Add(-2 * time.Second)
 		return len(came.since(lately, "a")) > perSecond+slack // two seconds' half, and then some
 	}, 20*time.Second, 10*time.Millisecond, "the first has all of it again")
 	assert.LessOrEqual(t, came.mostAbove(alone, perSecond, "a", "b"), float64(slack))
-	assert.LessOrEqual(t, came.mostAbove(begun, perSecond, "a", "b"), float64(slack), "at no time since the beginning")
+	assert.LessOrEqual(t, came.mostAbove(begun, perSecond, "a", "b"), float64(slack),
+		"at no time since the beginning")
 }
 
 // After a try that went well an endpoint is ramped up, on all nodes together: it has two
@@ -172,16 +181,24 @@ func TestRampAfterARecovery(t *testing.T) {
 	require.NoError(t, err)
 	now := one.Clock.Now()
 	set, err := one.SetHealth(t.Context(), tenant, endpoints[0].ID, endpoints[0].Health,
-		asyncflow.Health{State: asyncflow.HealthOpen, Since: now.Add(-2 * asyncflow.FirstOpen), Until: now, Pause: asyncflow.FirstOpen})
+		asyncflow.Health{
+			State: asyncflow.HealthOpen,
+			Since: now.Add(-2 * asyncflow.FirstOpen),
+			Until: now,
+			Pause: asyncflow.FirstOpen,
+		})
 	require.NoError(t, err)
 	require.True(t, set)
 	for _, n := range []*node{one, two} {
-		require.Eventually(t, func() bool { return n.health(t, "first").State == asyncflow.HealthOpen }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return n.health(t, "first").State == asyncflow.HealthOpen },
+			patience, time.Millisecond)
 	}
 	all := one.submit(t, tasks)
 	<-tried
 	close(try)
-	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(underWay)+len(tried)+1 == tasks }, patience, 10*time.Millisecond, "all of them in the end")
+	require.Eventually(t,
+		func() bool { mu.Lock(); defer mu.Unlock(); return len(underWay)+len(tried)+1 == tasks },
+		patience, 10*time.Millisecond, "all of them in the end")
 	recovered := one.health(t, "first")
 	assert.Equal(t, asyncflow.HealthClosed, recovered.State)
 	mu.Lock()

@@ -37,7 +37,9 @@ func TestPause(t *testing.T) {
 	close(finish)
 	require.Eventually(t, func() bool { // its first stage is done, the second one waits
 		task, err := one.Task(t.Context(), tenant, running[0].ID)
-		return err == nil && task.Status == asyncflow.StatusPending && task.WaitsFor == asyncflow.WaitPaused && task.Stage == "second"
+		return err == nil && task.Status == asyncflow.StatusPending &&
+			task.WaitsFor == asyncflow.WaitPaused &&
+			task.Stage == "second"
 	}, patience, time.Millisecond)
 	select { // every wake-up of the submits has been worked off: a paused type is looked at and left
 	case <-arrived:
@@ -55,12 +57,13 @@ func TestRamp(t *testing.T) {
 	b := setup(t)
 	var now atomic.Int32
 	arrived, finish := make(chan int32, 1000), make(chan struct{})
-	n := b.start("a", dispatcher.Config{Concurrency: 200}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		arrived <- now.Add(1)
-		<-finish
-		now.Add(-1)
-		return done
-	})
+	n := b.start("a", dispatcher.Config{Concurrency: 200},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			arrived <- now.Add(1)
+			<-finish
+			now.Add(-1)
+			return done
+		})
 	n.Pause(t, "pipe")
 	tasks := n.submit(t, 100)
 	const ramp = 100 * time.Second // a task each half second: no clock is that wrong
@@ -70,7 +73,8 @@ func TestRamp(t *testing.T) {
 	for range 4 {
 		under := <-arrived
 		share := float64(time.Since(begun)) / float64(ramp)
-		assert.LessOrEqual(t, float64(under), 200*share+1.5, "no more than the share of the ramp that has passed, give or take the clock")
+		assert.LessOrEqual(t, float64(under), 200*share+1.5,
+			"no more than the share of the ramp that has passed, give or take the clock")
 	}
 	assert.Less(t, time.Since(begun), ramp/2, "but they come")
 	close(finish)
@@ -103,22 +107,25 @@ func TestPauseDuringALease(t *testing.T) {
 			b := setup(t)
 			before := b.open(store.Config{Node: "submitter"}).submit(t, 3)
 			unlock := b.lock(table)
-			n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-				assert.Fail(t, "handed out after the pause was answered")
-				return done
-			})
+			n := b.start("a", dispatcher.Config{},
+				func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+					assert.Fail(t, "handed out after the pause was answered")
+					return done
+				})
 			b.pauseDuringALease(n, unlock)
 			after := n.submit(t, 3)
 			for _, r := range after {
 				task, err := n.Task(t.Context(), tenant, r.ID)
 				require.NoError(t, err)
-				require.Equal(t, []any{asyncflow.StatusPending, asyncflow.WaitPaused}, []any{task.Status, task.WaitsFor})
+				require.Equal(t, []any{asyncflow.StatusPending, asyncflow.WaitPaused},
+					[]any{task.Status, task.WaitsFor})
 			}
 			require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, time.Millisecond)
 			for _, r := range append(before, after...) {
 				task, err := n.Task(t.Context(), tenant, r.ID)
 				require.NoError(t, err)
-				require.Equal(t, []any{asyncflow.StatusPending, asyncflow.WaitPaused}, []any{task.Status, task.WaitsFor})
+				require.Equal(t, []any{asyncflow.StatusPending, asyncflow.WaitPaused},
+					[]any{task.Status, task.WaitsFor})
 			}
 			n.stop()
 		})
@@ -129,10 +136,12 @@ func TestPauseDuringALease(t *testing.T) {
 func TestPauseDuringALeaseWithoutAnEndpoint(t *testing.T) {
 	b := setup(t)
 	submitter := b.open(store.Config{Node: "submitter"})
-	require.NoError(t, submitter.DeleteEndpoint(t.Context(), tenant, "0190a6f0-0000-7000-8000-000000000000"))
+	require.NoError(t,
+		submitter.DeleteEndpoint(t.Context(), tenant, "0190a6f0-0000-7000-8000-000000000000"))
 	tasks := submitter.submit(t, 1)
 	unlock := b.lock(lease)
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
 	b.pauseDuringALease(n, unlock)
 	require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, time.Millisecond)
 	task, err := n.Task(t.Context(), tenant, tasks[0].ID)

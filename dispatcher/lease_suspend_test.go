@@ -98,7 +98,8 @@ func TestSuspendUnderLoad(t *testing.T) {
 	})
 	for range 4 {
 		enough := submitted.Load() + 120
-		require.Eventually(t, func() bool { return submitted.Load() >= enough }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return submitted.Load() >= enough }, patience,
+			time.Millisecond)
 		one.suspend(t, true)
 		two.knows(t, true)
 		require.Eventually(t, func() bool { // what was begun before is over

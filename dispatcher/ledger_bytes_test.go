@@ -31,20 +31,24 @@ func TestContextsUnderWayAreBounded(t *testing.T) {
 			release := sync.OnceFunc(func() { close(hang) })
 			defer release()
 			var underWay, most, sent atomic.Int64
-			n := b.start("a", dispatcher.Config{ContextBytes: bound}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-				if d.Lease.ID.Type == "other" {
-					return done
-				}
-				most.Store(max(most.Load(), underWay.Add(1)))
-				defer underWay.Add(-1)
-				sent.Add(1)
-				<-hang
-				return answer
-			})
+			n := b.start("a", dispatcher.Config{ContextBytes: bound},
+				func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+					if d.Lease.ID.Type == "other" {
+						return done
+					}
+					most.Store(max(most.Load(), underWay.Add(1)))
+					defer underWay.Add(-1)
+					sent.Add(1)
+					<-hang
+					return answer
+				})
 			n.addType(t, "other", 8)
 			large := make([]asyncflow.NewTask, tasks)
 			for i := range large {
-				large[i] = asyncflow.NewTask{Type: "pipe", Context: []byte(`"` + strings.Repeat("x", size-2) + `"`)}
+				large[i] = asyncflow.NewTask{
+					Type:    "pipe",
+					Context: []byte(`"` + strings.Repeat("x", size-2) + `"`),
+				}
 			}
 			all := n.Submit(t.Context(), tenant, large)
 			// Four fifths of 20, which is what the bound has room for.
@@ -67,11 +71,12 @@ func TestContextsUnderWayAreBounded(t *testing.T) {
 func TestAContextAboveTheBound(t *testing.T) {
 	b := setup(t)
 	var underWay, most atomic.Int64
-	n := b.start("a", dispatcher.Config{ContextBytes: 1000}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		most.Store(max(most.Load(), underWay.Add(1)))
-		defer underWay.Add(-1)
-		return done
-	})
+	n := b.start("a", dispatcher.Config{ContextBytes: 1000},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			most.Store(max(most.Load(), underWay.Add(1)))
+			defer underWay.Add(-1)
+			return done
+		})
 	large := make([]asyncflow.NewTask, 20)
 	for i := range large {
 		large[i] = asyncflow.NewTask{Type: "pipe", Context: []byte(`"` + strings.Repeat("x", 5000) + `"`)}
@@ -85,10 +90,15 @@ func TestOutputsAreBounded(t *testing.T) {
 	const size, tasks = 20 << 10, 20
 	b := setup(t)
 	var sent atomic.Int64
-	n := b.start("a", dispatcher.Config{ContextBytes: tasks * size}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		sent.Add(1)
-		return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Output: []byte(`"` + strings.Repeat("x", size-2) + `"`)}
-	})
+	n := b.start("a", dispatcher.Config{ContextBytes: tasks * size},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			sent.Add(1)
+			return asyncflow.Outcome{
+				Kind:   asyncflow.OutcomeDone,
+				Status: 200,
+				Output: []byte(`"` + strings.Repeat("x", size-2) + `"`),
+			}
+		})
 	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded) // so that it is known how short contexts are
 	before := sent.Load()
 	unlock := sync.OnceFunc(b.lock("tenant_acme.journal_pipe_1"))
@@ -100,7 +110,8 @@ func TestOutputsAreBounded(t *testing.T) {
 		require.Eventually(t, func() bool { return n.Load() >= (i+1)*size }, patience, time.Millisecond)
 	}
 	all = append(all, n.submit(t, tasks)...)
-	require.Never(t, func() bool { return sent.Load() > before+room }, 200*time.Millisecond, 10*time.Millisecond)
+	require.Never(t, func() bool { return sent.Load() > before+room }, 200*time.Millisecond,
+		10*time.Millisecond)
 	unlock()
 	n.await(t, all, asyncflow.StatusSucceeded)
 	require.Eventually(t, func() bool { return n.Load() == 0 }, patience, time.Millisecond)

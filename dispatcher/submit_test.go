@@ -32,7 +32,11 @@ func (b *bundle) shut(table string) {
 	b.quietly(`ALTER TABLE ` + table + ` ADD CONSTRAINT shut CHECK (false) NOT VALID`)
 }
 
-func (b *bundle) reopen(table string) { b.quietly(`ALTER TABLE ` + table + ` DROP CONSTRAINT shut`) }
+func (b *bundle) reopen(
+	table string,
+) {
+	b.quietly(`ALTER TABLE ` + table + ` DROP CONSTRAINT shut`)
+}
 
 // lock keeps writers from a table until unlock is called.
 func (b *bundle) lock(table string) (unlock func()) {
@@ -49,7 +53,8 @@ func (b *bundle) lock(table string) (unlock func()) {
 // waitsForLock waits until a statement waits for a lock.
 func (b *bundle) waitsForLock() {
 	b.t.Helper()
-	require.Eventually(b.t, func() bool { return b.waitingForLocks() > 0 }, patience, 5*time.Millisecond)
+	require.Eventually(b.t, func() bool { return b.waitingForLocks() > 0 }, patience,
+		5*time.Millisecond)
 }
 
 // waitingForLocks returns how many statements wait for a lock.
@@ -85,10 +90,11 @@ func (n *node) handsOff(t *testing.T) {
 func (b *bundle) startIdle() (*node, <-chan asyncflow.Delivery) {
 	b.t.Helper()
 	sent := make(chan asyncflow.Delivery, 100)
-	n := b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		sent <- d
-		return last
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			sent <- d
+			return last
+		})
 	b.shut(ready)
 	n.handsOff(b.t)
 	<-sent
@@ -102,7 +108,10 @@ func TestHandoff(t *testing.T) {
 	n, sent := b.startIdle()
 
 	tasks := newTasks(3)
-	tasks[1].Options = asyncflow.Options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 2}, Priority: asyncflow.Priority{1}}
+	tasks[1].Options = asyncflow.Options{
+		Retry:    &asyncflow.RetryPolicy{MaxAttempts: 2},
+		Priority: asyncflow.Priority{1},
+	}
 	tasks[2].Options.Key, tasks[2].KeyWindow = "once", asyncflow.Duration(time.Hour)
 	results := n.Submit(t.Context(), tenant, tasks)
 	n.await(t, results, asyncflow.StatusFailed)
@@ -114,7 +123,8 @@ func TestHandoff(t *testing.T) {
 		assert.Equal(t, tasks[i].Options, d.Lease.Options)
 		assert.Equal(t, []any{"first", 1, 1}, []any{d.Lease.Stage, d.Lease.Attempt, d.Lease.Seq})
 		assert.True(t, results[i].OrderTime.Equal(d.Lease.OrderTime))
-		assert.WithinDuration(t, d.Lease.LeasedAt.Add(asyncflow.DefaultTimeout+store.LeaseMargin), d.Lease.Until, time.Millisecond)
+		assert.WithinDuration(t, d.Lease.LeasedAt.Add(asyncflow.DefaultTimeout+store.LeaseMargin),
+			d.Lease.Until, time.Millisecond)
 	}
 	again := n.Submit(t.Context(), tenant, tasks[2:])
 	require.NoError(t, again[0].Err)
@@ -126,29 +136,36 @@ func TestHandoff(t *testing.T) {
 // isEmpty waits until nothing is in flight, and checks that nothing is counted any more.
 func (n *node) isEmpty(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool { return n.InFlight() == 0 && n.Leasing(pipeKey) == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return n.InFlight() == 0 && n.Leasing(pipeKey) == 0 },
+		patience, time.Millisecond)
 	assert.Zero(t, n.Load())
 }
 
 // The tasks of one submit may be of several types. Each type has its own line.
 func TestNewTasksOfSeveralTypes(t *testing.T) {
 	b := setup(t)
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		return last
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			return last
+		})
 	b.shut(ready)
 	n.handsOff(t)
 	n.addType(t, "other", 8)
 	tasks := newTasks(3)
 	tasks[1].Type = "other"
 	var results []store.Submitted
-	require.Eventually(t, func() bool { // the new type has had pipe looked at, of which nothing can go in line
-		if !n.IsIdle(pipeKey) {
-			return false
-		}
-		results = n.Submit(t.Context(), tenant, tasks)
-		return results[0].Err == nil && results[1].Err == nil && results[2].Err == nil
-	}, patience, 5*time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { // the new type has had pipe looked at, of which nothing can go in line
+			if !n.IsIdle(pipeKey) {
+				return false
+			}
+			results = n.Submit(t.Context(), tenant, tasks)
+			return results[0].Err == nil && results[1].Err == nil && results[2].Err == nil
+		},
+		patience,
+		5*time.Millisecond,
+	)
 	var types []string
 	for _, r := range results {
 		types = append(types, r.ID.Type)
@@ -167,17 +184,19 @@ func TestNewTasksOfSeveralTypes(t *testing.T) {
 // in line, and whoever comes later doesn't overtake them.
 func TestHandoffKeepsTheOrder(t *testing.T) {
 	b := setup(t)
-	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`) // of one endpoint all slots may be
+	b.exec(
+		`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`) // of one endpoint all slots may be
 	var mu sync.Mutex
 	var got []asyncflow.TaskID
 	answers := make(chan struct{})
-	n := b.start("a", dispatcher.Config{Concurrency: 5}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		mu.Lock()
-		got = append(got, d.Lease.ID)
-		mu.Unlock()
-		<-answers
-		return last
-	})
+	n := b.start("a", dispatcher.Config{Concurrency: 5},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			mu.Lock()
+			got = append(got, d.Lease.ID)
+			mu.Unlock()
+			<-answers
+			return last
+		})
 	b.shut(ready)
 	go func() { answers <- struct{}{} }()
 	n.handsOff(t)
@@ -214,10 +233,11 @@ func TestHandoffKeepsTheOrder(t *testing.T) {
 func TestNewTasksWaitForCapacity(t *testing.T) {
 	b := setup(t)
 	answers := make(chan struct{})
-	n := b.start("a", dispatcher.Config{Concurrency: 5}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		<-answers
-		return last
-	})
+	n := b.start("a", dispatcher.Config{Concurrency: 5},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			<-answers
+			return last
+		})
 	answerAll := func() {
 		for n.InFlight() > 0 {
 			select {
@@ -254,10 +274,11 @@ func TestNewTasksWaitForALook(t *testing.T) {
 	b := setup(t)
 	answers := make(chan struct{})
 	defer close(answers)
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		<-answers
-		return last
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			<-answers
+			return last
+		})
 	b.shut(ready) // nothing can go in line
 	require.Eventually(t, func() bool {
 		return n.Submit(t.Context(), tenant, newTasks(1))[0].Err == nil
@@ -323,7 +344,8 @@ func TestNoHandoff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
-			n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+			n := b.start("a", dispatcher.Config{},
+				func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
 			b.shut(ready)
 			n.handsOff(t)
 			b.shut(lease)
@@ -344,16 +366,17 @@ func TestHandoffWithinTheTenantsQuota(t *testing.T) {
 	b := setup(t)
 	b.exec(`UPDATE asyncflow.tenants SET quotas = '{"concurrency": 3}'`)
 	var now, most atomic.Int32
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		defer now.Add(-1)
-		for v := now.Add(1); ; {
-			if old := most.Load(); v <= old || most.CompareAndSwap(old, v) {
-				break
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			defer now.Add(-1)
+			for v := now.Add(1); ; {
+				if old := most.Load(); v <= old || most.CompareAndSwap(old, v) {
+					break
+				}
 			}
-		}
-		<-time.After(time.Millisecond)
-		return last
-	})
+			<-time.After(time.Millisecond)
+			return last
+		})
 	b.shut(ready)
 	n.handsOff(t)
 	b.reopen(ready)
@@ -388,7 +411,8 @@ func TestHandoffWithinTheTenantsQuota(t *testing.T) {
 // A submit that fails gives the slots back.
 func TestHandoffThatFails(t *testing.T) {
 	b := setup(t)
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
 	b.shut(ready)
 	n.handsOff(t)
 	b.shut(lease)
@@ -415,13 +439,15 @@ func TestHandoffThatCommitsLate(t *testing.T) {
 	n.await(t, <-submitted, asyncflow.StatusFailed)
 	d := <-sent
 	assert.Equal(t, asyncflow.DefaultTimeout, d.Timeout)
-	assert.Equal(t, 1, d.Lease.Attempt, "it was given back, or the submit tried again, without an attempt")
+	assert.Equal(t, 1, d.Lease.Attempt,
+		"it was given back, or the submit tried again, without an attempt")
 }
 
 // A stop waits for what is being handed over, and gives it back to the others.
 func TestStopDuringAHandoff(t *testing.T) {
 	b := setup(t)
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
 	b.shut(ready)
 	n.handsOff(t)
 	b.reopen(ready)
@@ -447,6 +473,7 @@ func TestStopDuringAHandoff(t *testing.T) {
 		require.NoError(t, r.Err)
 	}
 	assert.Zero(t, b.count(lease), "all were given back")
-	other := b.start("b", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+	other := b.start("b", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
 	other.await(t, tasks, asyncflow.StatusFailed)
 }

@@ -118,18 +118,20 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 
 // MigrateDownTo takes back the migrations of the schema asyncflow after a version.
 func MigrateDownTo(ctx context.Context, url string, version int64) error {
-	return schema.WithProvider(ctx, url, schema.Base, migrations.Asyncflow(), "", func(_ *sql.DB, p *goose.Provider) error {
-		_, err := p.DownTo(ctx, version)
-		return err
-	})
+	return schema.WithProvider(ctx, url, schema.Base, migrations.Asyncflow(), "",
+		func(_ *sql.DB, p *goose.Provider) error {
+			_, err := p.DownTo(ctx, version)
+			return err
+		})
 }
 
 // MigrateTenantDownTo takes back the migrations of a tenant's schema after a version.
 func MigrateTenantDownTo(ctx context.Context, url, tenant, role string, version int64) error {
-	return schema.WithProvider(ctx, url, schemaOf(tenant), migrations.Tenant(), role, func(_ *sql.DB, p *goose.Provider) error {
-		_, err := p.DownTo(ctx, version)
-		return err
-	})
+	return schema.WithProvider(ctx, url, schemaOf(tenant), migrations.Tenant(), role,
+		func(_ *sql.DB, p *goose.Provider) error {
+			_, err := p.DownTo(ctx, version)
+			return err
+		})
 }
 
 // FoldBatch is the most rows that a fold takes at once.
@@ -150,7 +152,11 @@ func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []str
 	if err != nil {
 		return nil, err
 	}
-	window := []any{asyncflow.NewTaskID(t.Name, t.End, 0).Number, asyncflow.NewTaskID(t.Name, t.End+1, 0).Number, pageLook}
+	window := []any{
+		asyncflow.NewTaskID(t.Name, t.End, 0).Number,
+		asyncflow.NewTaskID(t.Name, t.End+1, 0).Number,
+		pageLook,
+	}
 	for sql, args := range map[string][]any{c.windowSQL(): window, c.listSQL(): append(append(window[:3:3], f.Limit), c.args(t)...)} {
 		plan, err := s.explain(ctx, t.Tenant, t.tables.at(t.End, sql), args...)
 		if err != nil {
@@ -161,7 +167,11 @@ func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []str
 	return plans, nil
 }
 
-func (s *Store) explain(ctx context.Context, tenant, sql string, args ...any) (plan string, err error) {
+func (s *Store) explain(
+	ctx context.Context,
+	tenant, sql string,
+	args ...any,
+) (plan string, err error) {
 	err = s.searching(ctx, tenant, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `EXPLAIN (ANALYZE, FORMAT JSON) `+sql, args...).Scan(&plan)
 	})

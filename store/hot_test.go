@@ -83,11 +83,15 @@ func TestLeasePlanIsPinned(t *testing.T) {
 	pipe := b.put(twoStages())
 	_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.ready_pipe_1, tenant_acme.lease_pipe`)
 	require.NoError(t, err)
-	_, err = b.db.Exec(t.Context(), `INSERT INTO tenant_acme.ready_pipe_1 SELECT now() - interval '1 hour' + n * interval '1 ms', n, 1, 'first', 1 FROM generate_series(1, 50000) n`)
+	_, err = b.db.Exec(
+		t.Context(),
+		`INSERT INTO tenant_acme.ready_pipe_1 SELECT now() - interval '1 hour' + n * interval '1 ms', n, 1, 'first', 1 FROM generate_series(1, 50000) n`,
+	)
 	require.NoError(t, err)
 	db := b.hotPool()
 	for what, sql := range map[string]string{"take": store.TakeReadySQL, "head": store.HeadSQL} {
-		plan := explain(t, db, strings.NewReplacer("$1", "now()", "$2", "200", "$3", "'-infinity'").Replace(pipe.Fill(sql)))
+		plan := explain(t, db,
+			strings.NewReplacer("$1", "now()", "$2", "200", "$3", "'-infinity'").Replace(pipe.Fill(sql)))
 		assert.Contains(t, plan, "Index", what)
 		assert.NotContains(t, plan, "Seq Scan", what)
 		assert.NotContains(t, plan, "Sort", what)
@@ -101,12 +105,21 @@ func TestSettlePlanIsPinned(t *testing.T) {
 	pipe := b.put(twoStages())
 	_, err := b.db.Exec(t.Context(), `VACUUM tenant_acme.lease_pipe`)
 	require.NoError(t, err)
-	_, err = b.db.Exec(t.Context(), `INSERT INTO tenant_acme.lease_pipe SELECT n, 1, 'first', 1, 'n', now(), now() FROM generate_series(1, 400) n`)
+	_, err = b.db.Exec(
+		t.Context(),
+		`INSERT INTO tenant_acme.lease_pipe SELECT n, 1, 'first', 1, 'n', now(), now() FROM generate_series(1, 400) n`,
+	)
 	require.NoError(t, err)
 	db := b.hotPool()
 	for what, sql := range map[string]string{"take": store.TakeLeaseSQL, "extend": store.ExtendLeaseSQL} {
-		plan := explain(t, db, strings.NewReplacer("$1", "(SELECT array_agg(n) FROM generate_series(1, 100) n)", "$2", "(SELECT array_agg(1) FROM generate_series(1, 100))",
-			"$3", "(SELECT array_agg(now()) FROM generate_series(1, 100))", "$4", "array_fill(NULL::timestamptz, ARRAY[100])").Replace(pipe.Fill(sql)))
+		plan := explain(
+			t,
+			db,
+			strings.NewReplacer("$1", "(SELECT array_agg(n) FROM generate_series(1, 100) n)", "$2",
+				"(SELECT array_agg(1) FROM generate_series(1, 100))", "$3",
+				"(SELECT array_agg(now()) FROM generate_series(1, 100))", "$4",
+				"array_fill(NULL::timestamptz, ARRAY[100])").Replace(pipe.Fill(sql)),
+		)
 		assert.Contains(t, plan, "Index Cond: (id = ANY", "%s: %s", what, plan)
 		assert.NotContains(t, plan, "Join Filter", "%s: %s", what, plan)
 	}
@@ -167,17 +180,25 @@ func TestCompression(t *testing.T) {
 	b.put(twoStages())
 	long := newTask(`"` + strings.Repeat("long ", 2000) + `"`)
 	var cheapest string
-	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT CASE WHEN 'lz4' = ANY (enumvals) THEN 'lz4' ELSE 'pglz' END
-		FROM pg_settings WHERE name = 'default_toast_compression'`).Scan(&cheapest))
+	require.NoError(
+		t,
+		b.db.QueryRow(t.Context(), `SELECT CASE WHEN 'lz4' = ANY (enumvals) THEN 'lz4' ELSE 'pglz' END
+		FROM pg_settings WHERE name = 'default_toast_compression'`).Scan(&cheapest),
+	)
 	assert.Equal(t, cheapest, b.compression(b.submit(long)[0].ID))
 	name := b.db.Config().ConnConfig.Database
-	_, err := b.db.Exec(t.Context(), `ALTER DATABASE `+pgx.Identifier{name}.Sanitize()+` SET default_toast_compression = pglz`)
+	_, err := b.db.Exec(t.Context(),
+		`ALTER DATABASE `+pgx.Identifier{name}.Sanitize()+` SET default_toast_compression = pglz`)
 	require.NoError(t, err)
 	assert.Equal(t, "pglz", b.compression(open(t, b.url, "node-2").submit(long)[0].ID))
 }
 
 func (b *bundle) compression(id asyncflow.TaskID) (how string) {
 	b.t.Helper()
-	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT pg_column_compression(context) FROM tenant_acme.task_pipe_1 WHERE id = $1`, id.Number).Scan(&how))
+	require.NoError(
+		b.t,
+		b.db.QueryRow(b.t.Context(), `SELECT pg_column_compression(context) FROM tenant_acme.task_pipe_1 WHERE id = $1`, id.Number).
+			Scan(&how),
+	)
 	return how
 }

@@ -57,7 +57,8 @@ func (d *doorman) AdmitKey(key string) bool {
 func (b *bundle) leaseLimited(n int, d *doorman) []asyncflow.Lease {
 	b.t.Helper()
 	for {
-		g, err := b.LeaseLimited(b.t.Context(), b.known(), n, func(store.InFlight) store.Admission { return d })
+		g, err := b.LeaseLimited(b.t.Context(), b.known(), n,
+			func(store.InFlight) store.Admission { return d })
 		require.NoError(b.t, err)
 		if !g.Busy {
 			return g.Leases
@@ -108,7 +109,8 @@ func TestHeldByStage(t *testing.T) {
 	}
 	first := b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 2}})
 	require.Equal(t, []string{"0", "1"}, contexts(first))
-	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: asyncflow.StatusWaiting, Limit: 10})
+	list, err := b.Tasks(t.Context(), tenant,
+		store.Filter{Type: "pipe", Status: asyncflow.StatusWaiting, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, list, 3)
 	for _, task := range list {
@@ -119,7 +121,8 @@ func TestHeldByStage(t *testing.T) {
 	b.settle(b.known(), first[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	second := b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 0}})
 	require.Equal(t, []string{"0"}, contexts(second), "its second stage")
-	require.Equal(t, []string{"2"}, contexts(b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 1}})))
+	require.Equal(t, []string{"2"},
+		contexts(b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 1}})))
 	require.Equal(t, []string{"3"}, contexts(b.leaseLimited(1, &doorman{})), "no more than asked for")
 	require.Equal(t, []string{"4"}, contexts(b.leaseLimited(100, &doorman{})))
 	b.checkTokens("pipe")
@@ -133,7 +136,13 @@ func TestMaxInFlight(t *testing.T) {
 	spec := twoStages()
 	spec.MaxInFlight = 3
 	b.put(spec)
-	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Weight: 1})
+	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{
+		ID:     "0190a6f0-0000-7000-8000-000000000001",
+		Type:   "pipe",
+		Stage:  "first",
+		URL:    "https://w",
+		Weight: 1,
+	})
 	require.NoError(t, err)
 	for i := range 10 {
 		b.submit(newTask(fmt.Sprint(i)))
@@ -153,10 +162,12 @@ func TestMaxInFlight(t *testing.T) {
 	wg.Wait()
 	require.Len(t, got, 3)
 	extended := make(chan bool, 1)
-	b.Extend(tenant, got[0], b.Clock.Now().Add(time.Hour), func(stands bool, err error) { extended <- stands && err == nil })
+	b.Extend(tenant, got[0], b.Clock.Now().Add(time.Hour),
+		func(stands bool, err error) { extended <- stands && err == nil })
 	require.True(t, <-extended)
 	require.Empty(t, b.admitAll())
-	task, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 1})
+	task, err := b.Tasks(t.Context(), tenant,
+		store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 1})
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.WaitType, task[0].WaitsFor)
 	assert.Equal(t, asyncflow.WaitType, b.task(task[0].ID).WaitsFor)
@@ -179,7 +190,8 @@ func TestFlowKeyLimit(t *testing.T) {
 	b.submit(keyed("b", `"b"`), newTask(`"none"`))
 	got := b.admitAll()
 	require.Equal(t, []string{`"a0"`, `"a1"`, `"b"`, `"none"`}, contexts(got))
-	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: asyncflow.StatusWaiting, Limit: 10})
+	list, err := b.Tasks(t.Context(), tenant,
+		store.Filter{Type: "pipe", Status: asyncflow.StatusWaiting, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, list, 3)
 	assert.Equal(t, asyncflow.WaitFlow, b.task(list[0].ID).WaitsFor)
@@ -221,12 +233,15 @@ func TestFlowKeysInABatch(t *testing.T) {
 func TestFlowKeyRate(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
-	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 1, Per: time.Hour}}}
+	spec.Flow = &asyncflow.Flow{
+		Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 1, Per: time.Hour}},
+	}
 	b.put(spec)
 	for i := range 3 {
 		b.submit(keyed("a", fmt.Sprint(i)))
 	}
-	require.Equal(t, []string{"0"}, contexts(b.leaseLimited(10, &doorman{keys: map[string]int{"a": 1}})))
+	require.Equal(t, []string{"0"},
+		contexts(b.leaseLimited(10, &doorman{keys: map[string]int{"a": 1}})))
 	require.Empty(t, b.admitAll(), "they are held: nobody looks at them")
 	more, err := b.ReleaseKey(t.Context(), tenant, "pipe", "a", 1)
 	require.NoError(t, err)
@@ -265,7 +280,8 @@ func TestOrderedFlow(t *testing.T) {
 	late.Options = asyncflow.Options{FlowKey: "a", Priority: asyncflow.Priority{3600}}
 	b.submit(late)
 	b.settle(b.known(), b.leaseOf("1"), asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
-	require.Equal(t, []string{"3"}, contexts(b.soon()), "in the order of the tasks, head starts included")
+	require.Equal(t, []string{"3"}, contexts(b.soon()),
+		"in the order of the tasks, head starts included")
 }
 
 // leaseOf returns the standing lease of the task with a context.
@@ -273,7 +289,8 @@ func (b *bundle) leaseOf(context string) asyncflow.Lease {
 	b.t.Helper()
 	var l asyncflow.Lease
 	err := b.db.QueryRow(b.t.Context(), `SELECT l.id, l.seq, l.stage, l.attempt FROM tenant_acme.lease_pipe l JOIN tenant_acme.task_pipe_1 t USING (id) WHERE t.context = $1`,
-		context).Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt)
+		context).
+		Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt)
 	require.NoError(b.t, err)
 	l.ID.Type = "pipe"
 	l, stands, err := b.LeaseOf(b.t.Context(), tenant, l.ID, l.Seq)
@@ -284,7 +301,11 @@ func (b *bundle) leaseOf(context string) asyncflow.Lease {
 
 // What becomes of the others when a task of an ordered key fails.
 func TestFlowFailure(t *testing.T) {
-	rejected, done := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}, asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
+	rejected, done := asyncflow.Outcome{
+		Kind: asyncflow.OutcomeRejected,
+	}, asyncflow.Outcome{
+		Kind: asyncflow.OutcomeDone,
+	}
 	begin := func(t *testing.T, mode asyncflow.FlowFailure) (*bundle, asyncflow.Lease) {
 		b := setup(t)
 		spec := twoStages()
@@ -344,7 +365,11 @@ func TestFlowFailure(t *testing.T) {
 func (b *bundle) idOf(context string) asyncflow.TaskID {
 	b.t.Helper()
 	id := asyncflow.TaskID{Type: "pipe"}
-	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT id FROM tenant_acme.task_pipe_1 WHERE context = $1`, context).Scan(&id.Number))
+	require.NoError(
+		b.t,
+		b.db.QueryRow(b.t.Context(), `SELECT id FROM tenant_acme.task_pipe_1 WHERE context = $1`, context).
+			Scan(&id.Number),
+	)
 	return id
 }
 
@@ -378,12 +403,14 @@ func TestRescueMakesRoom(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
-	spec.Stages[0].Retry.Interval = asyncflow.Seconds(-60) // the lost one comes back later than the other one goes
+	spec.Stages[0].Retry.Interval = asyncflow.Seconds(
+		-60) // the lost one comes back later than the other one goes
 	b.put(spec)
 	b.submit(keyed("a", "0"), keyed("a", "1"))
 	require.Equal(t, []string{"0"}, contexts(b.admitAll()))
 	require.Empty(t, b.admitAll())
-	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	_, err := b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
 	require.NoError(t, err)
 	n, err := b.Rescue(t.Context(), b.known())
 	require.NoError(t, err)
@@ -464,10 +491,22 @@ func TestOrderedFlowOnTwoNodes(t *testing.T) {
 func TestSetHealth(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Weight: 1})
+	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{
+		ID:     "0190a6f0-0000-7000-8000-000000000001",
+		Type:   "pipe",
+		Stage:  "first",
+		URL:    "https://w",
+		Weight: 1,
+	})
 	require.NoError(t, err)
 	now := b.Clock.Now()
-	open := asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(5 * time.Second), Pause: 5 * time.Second, Reason: "down"}
+	open := asyncflow.Health{
+		State:  asyncflow.HealthOpen,
+		Since:  now,
+		Until:  now.Add(5 * time.Second),
+		Pause:  5 * time.Second,
+		Reason: "down",
+	}
 	var wg sync.WaitGroup
 	sets := make(chan bool, 4)
 	for range 4 {
@@ -488,7 +527,8 @@ func TestSetHealth(t *testing.T) {
 	assert.Equal(t, 1, n)
 	stored := b.known().Endpoints("first")[0].Health
 	assert.Equal(t, open.Until.UnixMicro(), stored.Until.UnixMicro())
-	assert.Equal(t, []any{open.State, open.Pause, open.Reason}, []any{stored.State, stored.Pause, stored.Reason})
+	assert.Equal(t, []any{open.State, open.Pause, open.Reason},
+		[]any{stored.State, stored.Pause, stored.Reason})
 	assert.True(t, b.known().Limited(now))
 	closed := asyncflow.Health{State: asyncflow.HealthClosed, Since: now.Add(time.Second)}
 	set, err := b.SetHealth(t.Context(), tenant, e.ID, stored, closed)
@@ -506,7 +546,9 @@ func TestSetHealth(t *testing.T) {
 func TestReleaseStuckByRate(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
-	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 20, Per: time.Second}}}
+	spec.Flow = &asyncflow.Flow{
+		Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 20, Per: time.Second}},
+	}
 	b.put(spec)
 	for i := range 30 {
 		b.submit(keyed("a", fmt.Sprint(i)))
@@ -550,7 +592,11 @@ func TestBlockedKeyGoesOn(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
 	spec.Stages = spec.Stages[:1]
-	spec.Flow = &asyncflow.Flow{Ordered: true, OnFailure: asyncflow.FlowBlock, Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 1, Per: time.Hour}}}
+	spec.Flow = &asyncflow.Flow{
+		Ordered:   true,
+		OnFailure: asyncflow.FlowBlock,
+		Limits:    asyncflow.Limits{Rate: asyncflow.Rate{Count: 1, Per: time.Hour}},
+	}
 	b.put(spec)
 	b.submit(keyed("a", "0"), keyed("a", "1"))
 	first := b.admitAll()
@@ -560,7 +606,8 @@ func TestBlockedKeyGoesOn(t *testing.T) {
 	_, err := b.Redrive(t.Context(), tenant, first[0].ID, store.Redrive{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // once it is due by this node's clock
-		require.Empty(t, b.leaseLimited(10, &doorman{keys: map[string]int{"a": 0}}), "its rate is used up")
+		require.Empty(t, b.leaseLimited(10, &doorman{keys: map[string]int{"a": 0}}),
+			"its rate is used up")
 		more, err := b.ReleaseKey(t.Context(), tenant, "pipe", "a", 1)
 		require.NoError(t, err)
 		return more
@@ -582,12 +629,16 @@ func TestBlockedKeyGoesOn(t *testing.T) {
 func TestOrderedWithRateAndDelay(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
-	spec.Flow = &asyncflow.Flow{Ordered: true, Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 1, Per: time.Hour}}}
+	spec.Flow = &asyncflow.Flow{
+		Ordered: true,
+		Limits:  asyncflow.Limits{Rate: asyncflow.Rate{Count: 1, Per: time.Hour}},
+	}
 	b.put(spec)
 	late := keyed("a", `"late"`)
 	late.Delay = asyncflow.Duration(time.Hour)
 	b.submit(late)
-	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.wait_pipe SET stage = 'renamed'`) // as if the first stage had been another
+	_, err := b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.wait_pipe SET stage = 'renamed'`) // as if the first stage had been another
 	require.NoError(t, err)
 	b.submit(keyed("a", "0"), keyed("a", "1"))
 	first := b.admitAll()
@@ -603,12 +654,19 @@ func TestOrderedWithRateAndDelay(t *testing.T) {
 func TestLately(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Weight: 1})
+	e, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{
+		ID:     "0190a6f0-0000-7000-8000-000000000001",
+		Type:   "pipe",
+		Stage:  "first",
+		URL:    "https://w",
+		Weight: 1,
+	})
 	require.NoError(t, err)
 	b.submit(newTask("1"), newTask("2"))
 	require.Len(t, b.leaseLimited(1, &doorman{endpoint: e.ID}), 1)
 	now := b.Clock.Now()
-	set, err := b.SetHealth(t.Context(), tenant, e.ID, asyncflow.Health{}, asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Millisecond)})
+	set, err := b.SetHealth(t.Context(), tenant, e.ID, asyncflow.Health{},
+		asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Millisecond)})
 	require.NoError(t, err)
 	require.True(t, set)
 	for want := range 2 {

@@ -29,7 +29,8 @@ func TestLeaseOfMany(t *testing.T) {
 			got, stands, err := b.LeaseOf(t.Context(), tenant, want.ID, want.Seq)
 			assert.NoError(t, err)
 			assert.True(t, stands)
-			assert.Equal(t, []any{want.ID, want.Seq, want.Stage, want.Attempt, want.Options}, []any{got.ID, got.Seq, got.Stage, got.Attempt, got.Options})
+			assert.Equal(t, []any{want.ID, want.Seq, want.Stage, want.Attempt, want.Options},
+				[]any{got.ID, got.Seq, got.Stage, got.Attempt, got.Options})
 			assert.True(t, want.Until.Equal(got.Until) && want.LeasedAt.Equal(got.LeasedAt))
 		})
 		asking.Go(func() {
@@ -38,7 +39,8 @@ func TestLeaseOfMany(t *testing.T) {
 			assert.False(t, stands)
 		})
 		asking.Go(func() {
-			_, stands, err := b.LeaseOf(t.Context(), tenant, asyncflow.NewTaskID(want.ID.Type, pipe.End+1, want.ID.Number), want.Seq)
+			_, stands, err := b.LeaseOf(t.Context(), tenant,
+				asyncflow.NewTaskID(want.ID.Type, pipe.End+1, want.ID.Number), want.Seq)
 			assert.NoError(t, err)
 			assert.False(t, stands)
 		})

@@ -64,7 +64,16 @@ func (m *machine) submit(t *rapid.T) {
 		task.Delay, status = asyncflow.Duration(time.Hour), asyncflow.StatusWaiting
 	}
 	id := m.b.submit(task)[0].ID
-	m.tasks[id] = &model{status: status, attempt: 1, seq: 1, priority: -1, written: map[int]asyncflow.OutcomeKind{}, outputs: map[int]string{}, lateSeq: map[int]bool{}, contexts: []string{doc, ""}}
+	m.tasks[id] = &model{
+		status:   status,
+		attempt:  1,
+		seq:      1,
+		priority: -1,
+		written:  map[int]asyncflow.OutcomeKind{},
+		outputs:  map[int]string{},
+		lateSeq:  map[int]bool{},
+		contexts: []string{doc, ""},
+	}
 	m.order = append(m.order, id)
 }
 
@@ -137,7 +146,8 @@ func (m *machine) settle(t *rapid.T) {
 	}
 	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
 	kind := rapid.SampledFrom([]asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
-		asyncflow.OutcomeRejected, asyncflow.OutcomeReleased}).Draw(t, "outcome")
+		asyncflow.OutcomeRejected, asyncflow.OutcomeReleased}).
+		Draw(t, "outcome")
 	o := asyncflow.Outcome{Kind: kind}
 	output := ""
 	if kind == asyncflow.OutcomeDone && rapid.Bool().Draw(t, "with output") {
@@ -161,7 +171,8 @@ func (m *machine) expire(t *rapid.T) {
 	if w.status != asyncflow.StatusRunning {
 		t.Skip("not running")
 	}
-	_, err := m.b.db.Exec(m.b.t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s' WHERE id = $1`, id.Number)
+	_, err := m.b.db.Exec(m.b.t.Context(),
+		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s' WHERE id = $1`, id.Number)
 	require.NoError(t, err)
 	n, err := m.b.Rescue(m.b.t.Context(), m.pipe)
 	require.NoError(t, err)
@@ -181,9 +192,10 @@ func (m *machine) late(t *rapid.T) {
 	}
 	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
-	_, taken, err := m.b.SettleLate(m.b.t.Context(), m.pipe, id, l.Seq, o, func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
-		return asyncflow.Decide(m.pipe.TaskType, lost, o, now)
-	})
+	_, taken, err := m.b.SettleLate(m.b.t.Context(), m.pipe, id, l.Seq, o,
+		func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
+			return asyncflow.Decide(m.pipe.TaskType, lost, o, now)
+		})
 	require.NoError(t, err)
 	if w.lateSeq[l.Seq+1] {
 		require.True(t, taken, "the same late report again")
@@ -273,7 +285,8 @@ func (m *machine) redrive(t *rapid.T) {
 	id, w := m.any()
 	stage := rapid.IntRange(0, w.stage).Draw(t, "stage")
 	again := func() error {
-		_, err := m.b.Redrive(m.b.t.Context(), tenant, id, store.Redrive{Stage: m.pipe.Stages[stage].Name})
+		_, err := m.b.Redrive(m.b.t.Context(), tenant, id,
+			store.Redrive{Stage: m.pipe.Stages[stage].Name})
 		return err
 	}
 	var err error
@@ -334,7 +347,8 @@ func (m *machine) check(t *rapid.T) {
 	for id, w := range m.tasks {
 		task, err := m.b.Task(m.b.t.Context(), tenant, id)
 		require.NoError(t, err)
-		require.Equal(t, []any{w.status, w.stage, w.attempt}, []any{task.Status, m.pipe.StageIndex(task.Stage), task.Attempt}, id)
+		require.Equal(t, []any{w.status, w.stage, w.attempt},
+			[]any{task.Status, m.pipe.StageIndex(task.Stage), task.Attempt}, id)
 		if w.status != w.before {
 			require.True(t, slices.ContainsFunc(asyncflow.Transitions, func(s asyncflow.Transition) bool {
 				return s.From == w.before && s.To == w.status
@@ -344,7 +358,8 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
-var modelLanes = flag.Int("model-lanes", 1, "how often TestModel is run side by side, each with a database of its own")
+var modelLanes = flag.Int("model-lanes", 1,
+	"how often TestModel is run side by side, each with a database of its own")
 
 // Random steps, races among them aside, lead a task where the simple model says.
 func TestModel(t *testing.T) {

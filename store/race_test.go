@@ -31,9 +31,11 @@ var (
 		return n == 1
 	}
 	actLate act = func(b *bundle, pipe *store.Type, id asyncflow.TaskID, l asyncflow.Lease) bool {
-		_, taken, err := b.SettleLate(b.t.Context(), pipe, id, l.Seq, asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
+		_, taken, err := b.SettleLate(b.t.Context(), pipe, id, l.Seq,
+			asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
 			func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
-				return asyncflow.Decide(pipe.TaskType, lost, asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, now)
+				return asyncflow.Decide(pipe.TaskType, lost, asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
+					now)
 			})
 		require.NoError(b.t, err)
 		return taken
@@ -52,7 +54,8 @@ var (
 		return b.won(err)
 	}
 	actChange act = func(b *bundle, _ *store.Type, id asyncflow.TaskID, _ asyncflow.Lease) bool {
-		_, err := b.Change(b.t.Context(), tenant, id, asyncflow.Patch{RunAt: b.Clock.Now().Add(30 * time.Minute)})
+		_, err := b.Change(b.t.Context(), tenant, id,
+			asyncflow.Patch{RunAt: b.Clock.Now().Add(30 * time.Minute)})
 		return b.won(err)
 	}
 )
@@ -74,7 +77,8 @@ var places = map[string]func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asy
 	"wait": func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) {
 		id := b.submit(newTask(`1`))[0].ID
 		l := b.leaseOne(pipe)
-		b.conclude(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}, asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
+		b.conclude(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased},
+			asyncflow.ParkFor(l, asyncflow.WaitEndpoint))
 		return id, l
 	},
 	"lease": func(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) {
@@ -110,7 +114,8 @@ func (b *bundle) leaseOne(pipe *store.Type) asyncflow.Lease {
 func leaseOver(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) {
 	id := b.submit(newTask(`1`))[0].ID
 	l := b.leaseOne(pipe)
-	_, err := b.db.Exec(b.t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	_, err := b.db.Exec(b.t.Context(),
+		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
 	require.NoError(b.t, err)
 	return id, l
 }
@@ -190,6 +195,9 @@ func (b *bundle) checkJournal(id asyncflow.TaskID) {
 
 // clear takes all tasks away.
 func (b *bundle) clear() {
-	_, err := b.db.Exec(b.t.Context(), `TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe, tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1, tenant_acme.tallies`)
+	_, err := b.db.Exec(
+		b.t.Context(),
+		`TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe, tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1, tenant_acme.tallies`,
+	)
 	require.NoError(b.t, err)
 }

@@ -107,12 +107,16 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 func newWrites(t *store.Type, l asyncflow.Lease) []*store.Writes {
 	now := time.Now()
 	return []*store.Writes{{Type: t,
-		New: []*store.Insertion{{ID: asyncflow.NewTaskID(t.Name, t.End, 1<<30), Created: now, Context: json.RawMessage(`1`),
-			Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: "first", Attempt: 1, OrderTime: now},
-			Key:     &store.Key{Name: "inserted", Expires: now.Add(time.Hour)}}},
+		New: []*store.Insertion{
+			{ID: asyncflow.NewTaskID(t.Name, t.End, 1<<30), Created: now, Context: json.RawMessage(`1`),
+				Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: "first", Attempt: 1, OrderTime: now},
+				Key:     &store.Key{Name: "inserted", Expires: now.Add(time.Hour)}},
+		},
 		Extended: []*store.Extension{{ID: l.ID, Seq: l.Seq, Until: now.Add(time.Hour)}},
 		Settled: []*store.Ending{{Settlement: &asyncflow.Settlement{Lease: l,
-			Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}}},
+			Outcome: asyncflow.Outcome{
+				Kind: asyncflow.OutcomeDone,
+			}, Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}}},
 	}}
 }
 
@@ -134,7 +138,9 @@ func ofATenant(m reflect.Method) bool {
 	for i := 1; i < m.Type.NumIn(); i++ {
 		in := m.Type.In(i)
 		switch {
-		case in == reflect.TypeFor[*store.Type](), in == reflect.TypeFor[store.DueOperation](), in == reflect.TypeFor[[]*store.Writes]():
+		case in == reflect.TypeFor[*store.Type](),
+			in == reflect.TypeFor[store.DueOperation](),
+			in == reflect.TypeFor[[]*store.Writes]():
 			return true
 		case in == reflect.TypeFor[store.AuditFilter](), in == reflect.TypeFor[*store.AuditedCall](),
 			in == reflect.TypeFor[[]*store.AuditedCall]():

@@ -126,9 +126,14 @@ func (b *bundle) settle(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome) s
 }
 
 // conclude settles a lease with an outcome and a verdict, and waits for the result.
-func (b *bundle) conclude(l asyncflow.Lease, o asyncflow.Outcome, v asyncflow.Verdict) store.Settled {
+func (b *bundle) conclude(
+	l asyncflow.Lease,
+	o asyncflow.Outcome,
+	v asyncflow.Verdict,
+) store.Settled {
 	done := make(chan store.Settled, 1)
-	b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v}, func(r store.Settled) { done <- r })
+	b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v},
+		func(r store.Settled) { done <- r })
 	return <-done
 }
 

@@ -15,7 +15,13 @@ import (
 func (b *bundle) serving(spec asyncflow.TaskType) {
 	b.t.Helper()
 	b.put(spec)
-	_, err := b.CreateEndpoint(b.t.Context(), tenant, asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001", Type: "pipe", Stage: "first", URL: "https://w", Weight: 1})
+	_, err := b.CreateEndpoint(b.t.Context(), tenant, asyncflow.Endpoint{
+		ID:     "0190a6f0-0000-7000-8000-000000000001",
+		Type:   "pipe",
+		Stage:  "first",
+		URL:    "https://w",
+		Weight: 1,
+	})
 	require.NoError(b.t, err)
 }
 
@@ -24,11 +30,17 @@ func (b *bundle) reasons(id asyncflow.TaskID) []asyncflow.WaitReason {
 	b.t.Helper()
 	watched, _, _, err := b.Watch(b.t.Context(), tenant, id, store.AttemptPage{Limit: 10})
 	require.NoError(b.t, err)
-	page, err := b.TaskPage(b.t.Context(), tenant, store.Filter{Type: "pipe", Before: id.Number + 1, Limit: 1})
+	page, err := b.TaskPage(b.t.Context(), tenant,
+		store.Filter{Type: "pipe", Before: id.Number + 1, Limit: 1})
 	require.NoError(b.t, err)
 	waited, err := b.AwaitFinal(b.t.Context(), tenant, id, time.Millisecond)
 	require.NoError(b.t, err)
-	return []asyncflow.WaitReason{b.task(id).WaitsFor, watched.WaitsFor, page.Tasks[0].WaitsFor, waited.WaitsFor}
+	return []asyncflow.WaitReason{
+		b.task(id).WaitsFor,
+		watched.WaitsFor,
+		page.Tasks[0].WaitsFor,
+		waited.WaitsFor,
+	}
 }
 
 func all(reason asyncflow.WaitReason) []asyncflow.WaitReason {
@@ -53,7 +65,8 @@ func TestWaitsForTheRate(t *testing.T) {
 	spec.Rate.Count = 100
 	b.put(spec)
 	b.exec(`UPDATE tenant_acme.tallies SET at = at - interval '1 minute'`)
-	require.Equal(t, all(asyncflow.WaitCapacity), b.reasons(last), "that was longer ago than the next one is due")
+	require.Equal(t, all(asyncflow.WaitCapacity), b.reasons(last),
+		"that was longer ago than the next one is due")
 }
 
 // A quota of the tenant is named that has no room, whichever of its types has it.
@@ -65,7 +78,8 @@ func TestWaitsForAQuota(t *testing.T) {
 	_, _, err := b.PutTaskType(t.Context(), tenant, other)
 	require.NoError(t, err)
 	quota := func(name asyncflow.QuotaName, limit float64) {
-		_, err := b.PatchTenant(t.Context(), tenant, store.TenantPatch{Quotas: map[asyncflow.QuotaName]float64{name: limit}})
+		_, err := b.PatchTenant(t.Context(), tenant,
+			store.TenantPatch{Quotas: map[asyncflow.QuotaName]float64{name: limit}})
 		require.NoError(t, err)
 	}
 	task := newTask(`1`)
@@ -79,9 +93,11 @@ func TestWaitsForAQuota(t *testing.T) {
 	l := b.lease(of, 1)[0]
 	require.Equal(t, all(asyncflow.WaitConcurrency), b.reasons(id))
 	extended := make(chan bool, 1)
-	b.Extend(tenant, l, b.Clock.Now().Add(time.Hour), func(stands bool, err error) { extended <- stands && err == nil })
+	b.Extend(tenant, l, b.Clock.Now().Add(time.Hour),
+		func(stands bool, err error) { extended <- stands && err == nil })
 	require.True(t, <-extended)
-	require.Equal(t, all(asyncflow.WaitCapacity), b.reasons(id), "what was answered with 202 doesn't count")
+	require.Equal(t, all(asyncflow.WaitCapacity), b.reasons(id),
+		"what was answered with 202 doesn't count")
 
 	quota(asyncflow.QuotaDeliveriesPerSecond, 0.01)
 	assert.Equal(t, all(asyncflow.WaitDeliveries), b.reasons(id))

@@ -70,10 +70,12 @@ func TestDecode(t *testing.T) {
 			require.ErrorContains(t, err, wrong, doc)
 		}
 	}
-	require.NoError(t, Decode([]byte("{\"error\":\"\xff\\u0000\"}"), &Failure{}), "what a worker says counts")
+	require.NoError(t, Decode([]byte("{\"error\":\"\xff\\u0000\"}"), &Failure{}),
+		"what a worker says counts")
 	var batch NewTaskBatch
 	require.ErrorContains(t, Decode([]byte(`{"TASKS":[]}`), &batch), "TASKS")
-	require.NoError(t, Decode([]byte(`{"tasks":[{"type":"a","context":1},{"Type":"b","context":1}]}`), &batch))
+	require.NoError(t,
+		Decode([]byte(`{"tasks":[{"type":"a","context":1},{"Type":"b","context":1}]}`), &batch))
 	assert.NoError(t, batch.Tasks[0].Err)
 	assert.ErrorContains(t, batch.Tasks[1].Err, "Type")
 	out, err := json.Marshal(batch.Tasks[0])
@@ -107,7 +109,8 @@ func FuzzDecode(f *testing.F) {
 // What is cut out of a document before package json reads it makes no difference.
 func TestDecodeCutsOut(t *testing.T) {
 	t.Parallel()
-	long := `{"type": "a", "a]": ["` + strings.Repeat(`x\"\\`, 40) + `", {"context": null, "context": [1]}]}`
+	long := `{"type": "a", "a]": ["` + strings.Repeat(`x\"\\`,
+		40) + `", {"context": null, "context": [1]}]}`
 	for _, task := range []string{
 		`{"type":"a","context":` + long + `}`,
 		` { "context" : ` + long + ` , "type" : "a" } `,
@@ -124,7 +127,8 @@ func TestDecodeCutsOut(t *testing.T) {
 		`{"type":"a"}`, `[` + long + `]`, `null`, `{}`, long,
 	} {
 		var whole, cut NewTask
-		require.Equal(t, errorText(readAll([]byte(task), &whole)), errorText(decodeGone(task, &cut)), task)
+		require.Equal(t, errorText(readAll([]byte(task), &whole)), errorText(decodeGone(task, &cut)),
+			task)
 		require.Equal(t, whole, cut, task)
 		for _, doc := range []string{
 			`{"tasks":[` + task + `]}`, `{ "tasks" : [ ` + task + ` , ` + task + ` ] } `, `{"tasks":[1,` + task + `,[],null]}`, `{"tasks":` + task + `}`,

@@ -72,7 +72,8 @@ func (s *Store) Close() error { return s.stop() }
 
 // Govern runs the background jobs of a node until ctx ends.
 func (s *Store) Govern(ctx context.Context) error {
-	g, err := governance.New(s.store, s.committer, governance.Config{Log: slog.New(slog.DiscardHandler)})
+	g, err := governance.New(s.store, s.committer,
+		governance.Config{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
