@@ -57,7 +57,8 @@ func (r *requests) sizes(stage string) (sizes []int) {
 // batch has the endpoint of a stage get several tasks in a request.
 func (b *bundle) batch(stage string, most int, wait time.Duration) {
 	b.exec(fmt.Sprintf(
-		`UPDATE tenant_acme.endpoints SET batch_max_tasks = %d, batch_max_wait = '%d microseconds' WHERE stage = '%s'`,
+		`UPDATE tenant_acme.endpoints
+		SET batch_max_tasks = %d, batch_max_wait = '%d microseconds' WHERE stage = '%s'`,
 		most,
 		wait.Microseconds(),
 		stage,
@@ -180,7 +181,9 @@ func TestBytesOfARequest(t *testing.T) {
 	r := &requests{}
 	n := b.startWith("a", dispatcher.Config{}, r)
 	tasks := newTasks(5)
-	for i, size := range []int{100, asyncflow.MaxBatchBytes - 100, 100, asyncflow.MaxBatchBytes + 100, 100} {
+	for i, size := range []int{
+		100, asyncflow.MaxBatchBytes - 100, 100, asyncflow.MaxBatchBytes + 100, 100,
+	} {
 		tasks[i].Context = []byte(`"` + strings.Repeat("x", size-2) + `"`)
 	}
 	n.await(t, n.held(t, tasks), asyncflow.StatusSucceeded)
@@ -256,7 +259,8 @@ func TestPauseWhileTasksWaitForOthers(t *testing.T) {
 		"its weight is 0": func(b *bundle, n *node) error {
 			pipe, err := n.Catalog.Type(tenant, "pipe")
 			if err == nil {
-				_, err = n.ChangeEndpoint(b.t.Context(), tenant, pipe.Endpoints("first")[0].ID, func(e *asyncflow.Endpoint) error { e.Weight = 0; return nil })
+				_, err = n.ChangeEndpoint(b.t.Context(), tenant, pipe.Endpoints("first")[0].ID,
+					func(e *asyncflow.Endpoint) error { e.Weight = 0; return nil })
 			}
 			return err
 		},

@@ -59,7 +59,8 @@ func (b *bundle) quietly(statements ...string) {
 func (n *node) allowAttempts(t *testing.T, b *bundle, most int) {
 	t.Helper()
 	b.exec(fmt.Sprintf(
-		`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":%d')::json`,
+		`UPDATE tenant_acme.task_types SET
+		spec = replace(spec::text, '"max_attempts":3', '"max_attempts":%d')::json`,
 		most,
 	))
 	require.Eventually(t, func() bool {
@@ -88,7 +89,8 @@ func TestEndpointDown(t *testing.T) {
 	one := b.start("a", dispatcher.Config{Concurrency: 16}, send)
 	two := b.start("b", dispatcher.Config{Concurrency: 16}, send)
 	b.exec(
-		`UPDATE tenant_acme.task_types SET spec = replace(spec::text, '"max_attempts":3', '"max_attempts":20')::json`,
+		`UPDATE tenant_acme.task_types SET
+		spec = replace(spec::text, '"max_attempts":3', '"max_attempts":20')::json`,
 	)
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")

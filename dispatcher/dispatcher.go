@@ -164,8 +164,8 @@ func (d *Dispatcher) latest(t *store.Type, leases []asyncflow.Lease) *store.Type
 	return now
 }
 
-// pollPause returns mean·(½+random)·nodes. With more nodes each looks less often; the random part
-// spreads them out.
+// pollPause returns mean·(½+random)·nodes. With more nodes each looks less often; the random
+// part spreads them out.
 func (d *Dispatcher) pollPause() time.Duration {
 	return time.Duration(float64(d.cfg.Poll) * (0.5 + rand.Float64()) * float64(d.store.Nodes()))
 }

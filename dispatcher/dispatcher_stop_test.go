@@ -62,14 +62,16 @@ func TestRunWaitsForTheHealth(t *testing.T) {
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(running) }()
 
-	id := n.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}})[0].ID
+	id := n.Submit(t.Context(), tenant,
+		[]asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}})[0].ID
 	_, err = n.AwaitFinal(t.Context(), tenant, id, patience)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		var waiting int
 		require.NoError(
 			t,
-			lock.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).
+			lock.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+				WHERE datname = current_database() AND wait_event_type = 'Lock'`).
 				Scan(&waiting),
 		)
 		return waiting > 0

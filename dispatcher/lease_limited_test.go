@@ -64,7 +64,10 @@ func TestRates(t *testing.T) {
 	for name, change := range map[string]func(*asyncflow.TaskType){
 		"type": func(t *asyncflow.TaskType) { t.Rate = asyncflow.Rate{Count: 20, Per: time.Second} },
 		"flow key": func(t *asyncflow.TaskType) {
-			t.Rate, t.Flow = asyncflow.Rate{}, &asyncflow.Flow{Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 20, Per: time.Second}}}
+			t.Rate = asyncflow.Rate{}
+			t.Flow = &asyncflow.Flow{
+				Limits: asyncflow.Limits{Rate: asyncflow.Rate{Count: 20, Per: time.Second}},
+			}
 		},
 	} {
 		var sent atomic.Int32
@@ -223,7 +226,8 @@ func (b *bundle) statistic(what, table string) (n int) {
 	defer conn.Close(context.WithoutCancel(b.t.Context()))
 	require.NoError(
 		b.t,
-		conn.QueryRow(b.t.Context(), `SELECT `+what+` FROM pg_stat_user_tables WHERE schemaname = 'tenant_acme' AND relname = $1`, table).
+		conn.QueryRow(b.t.Context(), `SELECT `+what+` FROM pg_stat_user_tables
+			WHERE schemaname = 'tenant_acme' AND relname = $1`, table).
 			Scan(&n),
 	)
 	return n

@@ -20,14 +20,13 @@ import (
 func TestOrderOverTwoNodes(t *testing.T) {
 	const nodes, held, rounds = 2, 8, 20
 	b := setup(t)
-	b.exec(
-		`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`,
-	) // no task gets there; of one endpoint all may be
+	// No task reaches the second stage. A single endpoint of a type may have all its slots.
+	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`)
 	silent := b.open(store.Config{Node: "silent"})
 	want := mixedTasks(t, silent, nodes*held*rounds)
 
-	// A round is full when both nodes hold all they may, four fifths of their slots; so a task that is held has
-	// arrived before the next round begins.
+	// A round is full when both nodes have all they may have in flight: four fifths of their slots.
+	// So a task in flight has arrived before the next round begins.
 	arrivals, over := make(chan arrival), make(chan struct{})
 	deliver := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 		a := arrival{d.Lease.ID, make(chan struct{})}

@@ -101,7 +101,8 @@ func (n *node) setRate(t *testing.T, b *bundle, rate string) {
 // A node that comes takes its part of a rate when the others have given it up, and when it
 // goes the others take it over: never is the rate exceeded.
 func TestShareOfARate(t *testing.T) {
-	const perSecond, slack = 40, 12 // a tenth of a second's tasks for each share that was given, and what was on its way
+	// slack allows for a tenth of a second's tasks for each share, and for deliveries under way.
+	const perSecond, slack = 40, 12
 	b := setup(t)
 	b.exec(`UPDATE tenant_acme.endpoints SET rate = '40/s' WHERE stage = 'first'`)
 	var came arrivals
@@ -150,14 +151,16 @@ func TestShareOfARate(t *testing.T) {
 // After a try that went well an endpoint is ramped up, on all nodes together: it has two
 // tasks at once, then four, eight and so on, not all of them.
 func TestRampAfterARecovery(t *testing.T) {
-	const tasks, early = 24, 4 // some are leased while the recovery is written, and don't count for the ramp
+	// Up to early tasks are leased while the recovery is written; they don't count for the ramp.
+	const tasks, early = 24, 4
 	b := setup(t)
 	try, finish, tried := make(chan struct{}), make(chan struct{}), make(chan struct{}, tasks)
 	release := sync.OnceFunc(func() { close(finish) })
 	defer release() // else a failure would wait for what is under way
 	var trying atomic.Int32
 	var mu sync.Mutex
-	var underWay []time.Time // when each of them began that came after the try, by the database's clock
+	// When each delivery after the try began, by the database's clock.
+	var underWay []time.Time
 	send := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 		if d.Endpoint.Health.State == asyncflow.HealthOpen {
 			assert.EqualValues(t, 1, trying.Add(1), "one at a time tries it")

@@ -104,8 +104,10 @@ func TestWhy(t *testing.T) {
 		"a full node": {asyncflow.WaitCapacity, func(b *book, _ *Ask) {
 			b.fill(append(typesOf("acme", 40), typesOf("rival", 40)...), 1, epoch)
 		}},
-		"the type's share": {asyncflow.WaitCapacity, func(b *book, _ *Ask) { b.Reserve(b.ask(pipe, 10, epoch)) }},
-		"the bytes":        {asyncflow.WaitCapacity, func(b *book, _ *Ask) { b.Arrived(rival, 2, plentyOfBytes) }},
+		"the type's share": {asyncflow.WaitCapacity,
+			func(b *book, _ *Ask) { b.Reserve(b.ask(pipe, 10, epoch)) }},
+		"the bytes": {asyncflow.WaitCapacity,
+			func(b *book, _ *Ask) { b.Arrived(rival, 2, plentyOfBytes) }},
 		"one of several endpoints": {asyncflow.WaitCapacity, func(b *book, a *Ask) {
 			a.New, a.Endpoints = true, []string{"e", "f"}
 			b.Sending("e", 20)
@@ -114,7 +116,8 @@ func TestWhy(t *testing.T) {
 			a.Endpoints = []string{"e", "f"}
 			b.Sending("e", 20)
 		}},
-		"others in line":             {asyncflow.WaitCapacity, func(b *book, a *Ask) { a.New, b.lineFor[pipe] = true, 0 }},
+		"others in line": {asyncflow.WaitCapacity,
+			func(b *book, a *Ask) { a.New, b.lineFor[pipe] = true, 0 }},
 		"others in line, of a lease": {"", func(b *book, _ *Ask) { b.lineFor[pipe] = 0 }},
 		"the node's stop": {asyncflow.WaitCapacity, func(b *book, a *Ask) {
 			a.New = true

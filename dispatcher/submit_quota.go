@@ -70,7 +70,7 @@ func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int,
 	switch share := max(0, limit-p.counted) / int64(nodes); {
 	case n > rest: // some may have ended
 		again = again || age > pause
-	case p.since+n > share: // the rest belongs to other nodes, unless a new count shows that it is unused
+	case p.since+n > share: // the rest is for other nodes, unless a new count shows that it is free
 		again = true
 		sleep(ctx, pause-age)
 	}

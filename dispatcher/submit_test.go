@@ -330,7 +330,8 @@ func TestNoHandoff(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
 			_, err = conn.Exec(t.Context(), `BEGIN`)
 			require.NoError(t, err)
-			_, err = conn.Exec(t.Context(), `SELECT FROM `+ready+` FOR UPDATE`) // so that nobody can lease it
+			// No node can lease it.
+			_, err = conn.Exec(t.Context(), `SELECT FROM `+ready+` FOR UPDATE`)
 			require.NoError(t, err)
 			n.Wakeups.Announce(pipeKey, n.Clock.Now())
 		},

@@ -33,7 +33,8 @@ type Key struct {
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
 SELECT $1, key, id, hash, expires_at
-FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[]) AS u (key, id, hash, expires_at)
+FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[])
+  AS u (key, id, hash, expires_at)
 ON CONFLICT (type, key) DO UPDATE
 SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
 WHERE k.expires_at <= $6 OR k.id < $7`

@@ -137,10 +137,12 @@ func TestSettleAgain(t *testing.T) {
 		want     store.Settled
 		attempts int64 // in all
 	}{
-		"a lease that stands":    {nil, 1, output, store.Settled{}, 2},
-		"the same again":         {&output, 1, output, store.Settled{Written: asyncflow.OutcomeDone}, 2},
-		"another output":         {&output, 1, other, store.Settled{Stale: true, Written: asyncflow.OutcomeDone}, 2},
-		"another outcome":        {&rejected, 1, output, store.Settled{Stale: true, Written: asyncflow.OutcomeRejected}, 2},
+		"a lease that stands": {nil, 1, output, store.Settled{}, 2},
+		"the same again":      {&output, 1, output, store.Settled{Written: asyncflow.OutcomeDone}, 2},
+		"another output": {&output, 1, other,
+			store.Settled{Stale: true, Written: asyncflow.OutcomeDone}, 2},
+		"another outcome": {&rejected, 1, output,
+			store.Settled{Stale: true, Written: asyncflow.OutcomeRejected}, 2},
 		"a lease that never was": {nil, 2, output, store.Settled{Stale: true}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -89,7 +89,9 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 			_, err = s.of(tenant).Exec(ctx, do)
 			return "", err
 		},
-		"batch": func() (role string, err error) { return role, s.of(tenant).Send(ctx, batch(&role, "")) },
+		"batch": func() (role string, err error) {
+			return role, s.of(tenant).Send(ctx, batch(&role, ""))
+		},
 		"begun batch": func() (role string, err error) {
 			b := batch(&role, "BEGIN")
 			b.Queue("COMMIT")
@@ -157,7 +159,10 @@ func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []str
 		asyncflow.NewTaskID(t.Name, t.End+1, 0).Number,
 		pageLook,
 	}
-	for sql, args := range map[string][]any{c.windowSQL(): window, c.listSQL(): append(append(window[:3:3], f.Limit), c.args(t)...)} {
+	for sql, args := range map[string][]any{
+		c.windowSQL(): window,
+		c.listSQL():   append(append(window[:3:3], f.Limit), c.args(t)...),
+	} {
 		plan, err := s.explain(ctx, t.Tenant, t.tables.at(t.End, sql), args...)
 		if err != nil {
 			return nil, err

@@ -85,7 +85,9 @@ func TestLeasePlanIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.db.Exec(
 		t.Context(),
-		`INSERT INTO tenant_acme.ready_pipe_1 SELECT now() - interval '1 hour' + n * interval '1 ms', n, 1, 'first', 1 FROM generate_series(1, 50000) n`,
+		`INSERT INTO tenant_acme.ready_pipe_1
+		SELECT now() - interval '1 hour' + n * interval '1 ms', n, 1, 'first', 1
+		FROM generate_series(1, 50000) n`,
 	)
 	require.NoError(t, err)
 	db := b.hotPool()
@@ -107,11 +109,14 @@ func TestSettlePlanIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.db.Exec(
 		t.Context(),
-		`INSERT INTO tenant_acme.lease_pipe SELECT n, 1, 'first', 1, 'n', now(), now() FROM generate_series(1, 400) n`,
+		`INSERT INTO tenant_acme.lease_pipe
+		SELECT n, 1, 'first', 1, 'n', now(), now() FROM generate_series(1, 400) n`,
 	)
 	require.NoError(t, err)
 	db := b.hotPool()
-	for what, sql := range map[string]string{"take": store.TakeLeaseSQL, "extend": store.ExtendLeaseSQL} {
+	for what, sql := range map[string]string{
+		"take": store.TakeLeaseSQL, "extend": store.ExtendLeaseSQL,
+	} {
 		plan := explain(
 			t,
 			db,
@@ -197,7 +202,8 @@ func (b *bundle) compression(id asyncflow.TaskID) (how string) {
 	b.t.Helper()
 	require.NoError(
 		b.t,
-		b.db.QueryRow(b.t.Context(), `SELECT pg_column_compression(context) FROM tenant_acme.task_pipe_1 WHERE id = $1`, id.Number).
+		b.db.QueryRow(b.t.Context(), `SELECT pg_column_compression(context)
+			FROM tenant_acme.task_pipe_1 WHERE id = $1`, id.Number).
 			Scan(&how),
 	)
 	return how

@@ -288,7 +288,8 @@ func TestOrderedFlow(t *testing.T) {
 func (b *bundle) leaseOf(context string) asyncflow.Lease {
 	b.t.Helper()
 	var l asyncflow.Lease
-	err := b.db.QueryRow(b.t.Context(), `SELECT l.id, l.seq, l.stage, l.attempt FROM tenant_acme.lease_pipe l JOIN tenant_acme.task_pipe_1 t USING (id) WHERE t.context = $1`,
+	err := b.db.QueryRow(b.t.Context(), `SELECT l.id, l.seq, l.stage, l.attempt
+		FROM tenant_acme.lease_pipe l JOIN tenant_acme.task_pipe_1 t USING (id) WHERE t.context = $1`,
 		context).
 		Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt)
 	require.NoError(b.t, err)
@@ -367,7 +368,8 @@ func (b *bundle) idOf(context string) asyncflow.TaskID {
 	id := asyncflow.TaskID{Type: "pipe"}
 	require.NoError(
 		b.t,
-		b.db.QueryRow(b.t.Context(), `SELECT id FROM tenant_acme.task_pipe_1 WHERE context = $1`, context).
+		b.db.QueryRow(b.t.Context(),
+			`SELECT id FROM tenant_acme.task_pipe_1 WHERE context = $1`, context).
 			Scan(&id.Number),
 	)
 	return id

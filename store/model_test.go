@@ -21,11 +21,11 @@ type model struct {
 	before   asyncflow.Status // at the last check
 	stage    int
 	attempt  int
-	seq      int                           // of its token row, or of its last journal row if it is final
+	seq      int                           // of its token row; if final, of its last journal row
 	written  map[int]asyncflow.OutcomeKind // how each seq ended
 	outputs  map[int]string                // with which output, if any
 	leases   []asyncflow.Lease             // all that were ever given out
-	lost     int                           // the seq that was lost last, if nobody has started it again; 0: none
+	lost     int                           // the last lost seq, unless it was started again; 0: none
 	lateSeq  map[int]bool                  // seqs that a late report has taken
 	priority int                           // its own; -1: none
 	contexts []string                      // what each stage is sent with
@@ -145,7 +145,8 @@ func (m *machine) settle(t *rapid.T) {
 		t.Skip("never leased")
 	}
 	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
-	kind := rapid.SampledFrom([]asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
+	kind := rapid.SampledFrom([]asyncflow.OutcomeKind{
+		asyncflow.OutcomeDone, asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
 		asyncflow.OutcomeRejected, asyncflow.OutcomeReleased}).
 		Draw(t, "outcome")
 	o := asyncflow.Outcome{Kind: kind}
@@ -245,7 +246,9 @@ func (m *machine) change(t *rapid.T) {
 	w.priority, w.lost = priority, 0
 	w.written[w.seq] = asyncflow.OutcomeChanged
 	w.seq++
-	w.status = map[string]asyncflow.Status{"": w.status, "now": asyncflow.StatusPending, "later": asyncflow.StatusWaiting}[when]
+	w.status = map[string]asyncflow.Status{
+		"": w.status, "now": asyncflow.StatusPending, "later": asyncflow.StatusWaiting,
+	}[when]
 }
 
 // pause pauses the type, or resumes it.
@@ -320,8 +323,10 @@ func (m *machine) onlyOne(do func() error) error {
 func (m *machine) promote(t *rapid.T) {
 	now := m.b.Clock.Now() // in all places that know of it
 	for _, sql := range []string{
-		`UPDATE tenant_acme.task_pipe_1 SET order_time = $1 WHERE id IN (SELECT id FROM tenant_acme.wait_pipe)`,
-		`UPDATE tenant_acme.journal_pipe_1 SET next_time = $1 WHERE id IN (SELECT id FROM tenant_acme.wait_pipe) AND next_time IS NOT NULL`,
+		`UPDATE tenant_acme.task_pipe_1 SET order_time = $1
+			WHERE id IN (SELECT id FROM tenant_acme.wait_pipe)`,
+		`UPDATE tenant_acme.journal_pipe_1 SET next_time = $1
+			WHERE id IN (SELECT id FROM tenant_acme.wait_pipe) AND next_time IS NOT NULL`,
 		`UPDATE tenant_acme.wait_pipe SET until = $1, order_time = $1`,
 	} {
 		_, err := m.b.db.Exec(m.b.t.Context(), sql, now)
@@ -379,8 +384,9 @@ func holdAgainstModel(t *testing.T) {
 		m := &machine{b: b, t: rt, pipe: pipe, tasks: map[asyncflow.TaskID]*model{}}
 		m.setPaused(false)
 		rt.Repeat(map[string]func(*rapid.T){
-			"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle, "expire": m.expire,
-			"late": m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
+			"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle,
+			"expire": m.expire,
+			"late":   m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
 			"heartbeat": m.heartbeat, "change": m.change, "pause": m.pause, "": m.check,
 		})
 	})

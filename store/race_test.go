@@ -195,9 +195,8 @@ func (b *bundle) checkJournal(id asyncflow.TaskID) {
 
 // clear takes all tasks away.
 func (b *bundle) clear() {
-	_, err := b.db.Exec(
-		b.t.Context(),
-		`TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe, tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1, tenant_acme.tallies`,
-	)
+	_, err := b.db.Exec(b.t.Context(), `TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe,
+		tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1,
+		tenant_acme.tallies`)
 	require.NoError(b.t, err)
 }

@@ -149,10 +149,13 @@ func (b *bundle) checkTokens(name string) {
 	b.t.Helper()
 	sql := fmt.Sprintf(`
 		WITH tokens AS (
-		  SELECT id FROM tenant_acme."ready_%[1]s_1" UNION ALL SELECT id FROM tenant_acme."lease_%[1]s" UNION ALL SELECT id FROM tenant_acme."wait_%[1]s"),
+		  SELECT id FROM tenant_acme."ready_%[1]s_1"
+		  UNION ALL SELECT id FROM tenant_acme."lease_%[1]s"
+		  UNION ALL SELECT id FROM tenant_acme."wait_%[1]s"),
 		state AS (
 		  SELECT t.id, (SELECT count(*) FROM tokens k WHERE k.id = t.id) AS n,
-		    coalesce((SELECT j.final IS NOT NULL FROM tenant_acme."journal_%[1]s_1" j WHERE j.id = t.id ORDER BY j.seq DESC LIMIT 1), false) AS final
+		    coalesce((SELECT j.final IS NOT NULL FROM tenant_acme."journal_%[1]s_1" j
+		      WHERE j.id = t.id ORDER BY j.seq DESC LIMIT 1), false) AS final
 		  FROM tenant_acme."task_%[1]s_1" t)
 		SELECT count(*) FROM state WHERE n <> CASE WHEN final THEN 0 ELSE 1 END`, name)
 	var wrong int

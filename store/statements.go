@@ -111,7 +111,8 @@ FROM unnest($1::bigint[], $2::real[], $3::timestamptz[]) u`
 // insertToldJournalSQL adds some with an error or an output.
 const insertToldJournalSQL = `
 INSERT INTO {journal}
-  (id, duration, next_time, error, output, at, seq, stage, attempt, outcome, final, endpoint, status)
+  (id, duration, next_time, error, output, at, seq, stage, attempt, outcome, final, endpoint,
+   status)
 SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11
 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $12::text[], $13::text[]) u`
 

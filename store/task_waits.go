@@ -11,10 +11,10 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Nothing writes down why a due task stays in ready: each node's ledger holds back the tasks of a
-// type or a tenant that is over its limit. When somebody asks for the task, these limits are held
-// against the tasks in flight, and those begun lately, on all nodes. Where there are no such limits,
-// the database is not asked.
+// The database doesn't record why a due task stays in ready: each node's ledger blocks the tasks of
+// a type or a tenant that is over its limit. When a caller asks for the task, these limits are
+// compared with the tasks in flight, and those begun lately, on all nodes. If there are no such
+// limits, no statement runs.
 
 // whyDue returns why the due tasks of a type are not leased now: the first limit that is used up,
 // else WaitCapacity. The order is that of a node's ledger.
@@ -139,7 +139,7 @@ func longestLease(types []*Type) (longest time.Duration) {
 	return longest
 }
 
-// rateInUse reports whether about as many tasks of some types were begun lately as a rate allows. It
+// rateInUse reports whether a rate is nearly used up by the tasks of some types begun lately. It
 // counts leases and ended attempts since then. Lately is a second, or the time in which every
 // dispatching node may begin one task. Nodes never use up a rate to the last task, since each has
 // its share of it; so 80 % counts as used.

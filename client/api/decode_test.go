@@ -45,7 +45,7 @@ func TestDecode(t *testing.T) {
 		`{"type":"a","context":1,"key":"x\u0000"}`:                             `field "key" must be UTF-8 without NUL`,
 		`{"type":"a","context":1,"key":"x\ud800"}`:                             `field "key" must be UTF-8 without NUL`,
 		`{"type":"a","context":1,"key":"\ud83d\ude00 \ufffd \uFFFD �"}`:        "",
-		"{\"type\":\"a\",\"context\":\"\xff\"}":                                "", // a document is checked by whom it is for
+		"{\"type\":\"a\",\"context\":\"\xff\"}":                                "", // its reader checks a context
 	} {
 		err := Decode([]byte(doc), &NewTask{})
 		if wrong == "" {
@@ -71,7 +71,7 @@ func TestDecode(t *testing.T) {
 		}
 	}
 	require.NoError(t, Decode([]byte("{\"error\":\"\xff\\u0000\"}"), &Failure{}),
-		"what a worker says counts")
+		"a worker's report counts")
 	var batch NewTaskBatch
 	require.ErrorContains(t, Decode([]byte(`{"TASKS":[]}`), &batch), "TASKS")
 	require.NoError(t,
@@ -83,13 +83,18 @@ func TestDecode(t *testing.T) {
 	assert.JSONEq(t, `{"type":"a","context":1}`, string(out))
 }
 
-// Whatever comes, reading it ends; and what passes is a document that encoding/json
-// reads too.
+// Decode ends for every input, and accepts only documents that encoding/json reads, too.
 func FuzzDecode(f *testing.F) {
-	for _, doc := range []string{`{"stages":[{"name":"a","retry":{"interval":[1,2]}}],"stage_mapping":{"x":"y"}}`, `{"stages":[[],{},"",{"name":"\\"}]}`,
+	for _, doc := range []string{
+		`{"stages":[{"name":"a","retry":{"interval":[1,2]}}],"stage_mapping":{"x":"y"}}`,
+		`{"stages":[[],{},"",{"name":"\\"}]}`,
 		` { } `, `[]`, `null`, `"\u0000"`, `{"stages":null,"retry":{"max_attempts":1,"max_attempts":2}}`,
-		`{"type":"a","key":"b","flow_key":"c","context":{"x":["\"]}"]}}`, "\"\x1f\"", "\"\xff\xed\xa0\x80\"", `"\ud800\u12"`, `"\ud800x"`, `[-0.0e+00,1.,01]`,
-		"\ufeff1", "1 \v", "[1,]", `{"a":1,"a":2,}`, strings.Repeat("[", 10001), strings.Repeat("[", 10000) + strings.Repeat("]", 10000), ""} {
+		`{"type":"a","key":"b","flow_key":"c","context":{"x":["\"]}"]}}`, "\"\x1f\"",
+		"\"\xff\xed\xa0\x80\"", `"\ud800\u12"`, `"\ud800x"`, `[-0.0e+00,1.,01]`,
+		"\ufeff1", "1 \v", "[1,]", `{"a":1,"a":2,}`, strings.Repeat("[", 10001), strings.Repeat("[",
+			10000) + strings.Repeat("]", 10000),
+		"",
+	} {
 		f.Add([]byte(doc))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
@@ -106,11 +111,11 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// What is cut out of a document before package json reads it makes no difference.
+// Cutting values out of a document before package json reads it makes no difference.
 func TestDecodeCutsOut(t *testing.T) {
 	t.Parallel()
-	long := `{"type": "a", "a]": ["` + strings.Repeat(`x\"\\`,
-		40) + `", {"context": null, "context": [1]}]}`
+	long := `{"type": "a", "a]": ["` + strings.Repeat(`x\"\\`, 40) +
+		`", {"context": null, "context": [1]}]}`
 	for _, task := range []string{
 		`{"type":"a","context":` + long + `}`,
 		` { "context" : ` + long + ` , "type" : "a" } `,
@@ -121,9 +126,12 @@ func TestDecodeCutsOut(t *testing.T) {
 		`{"type":1,"context":` + long + `}`,
 		`{"type":"a","context":` + long + `,"priority":"high"}`,
 		`{"type":"a","context":` + long + `,"priority":3,"key":null}`,
-		`{"type":"a","key":"k","flow_key":"f","context":null}`, `{"context":1,"type":"ä"}`, `{"type":"","context":1}`, `{"type":"a","type":""}`,
-		`{"type":"","type":"a"}`, `{"type":"a","type":"b"}`, `{"type":"\u0061","key":"\u0000"}`, "{\"type\":\"\xff\"}", `{"type":null}`, `{"key":"k","key":"k"}`,
-		`{"type":"a","context":1,"key":""}`, `{"type":"a","context":1,"flow_key": "" ,"delay":"1s"}`, `{"type":"a","context":1,"context":2}`, `{"key_window":"1h","type":"a"}`, `{"t\u0079pe":"a"}`,
+		`{"type":"a","key":"k","flow_key":"f","context":null}`, `{"context":1,"type":"ä"}`,
+		`{"type":"","context":1}`, `{"type":"a","type":""}`,
+		`{"type":"","type":"a"}`, `{"type":"a","type":"b"}`, `{"type":"\u0061","key":"\u0000"}`,
+		"{\"type\":\"\xff\"}", `{"type":null}`, `{"key":"k","key":"k"}`,
+		`{"type":"a","context":1,"key":""}`, `{"type":"a","context":1,"flow_key": "" ,"delay":"1s"}`,
+		`{"type":"a","context":1,"context":2}`, `{"key_window":"1h","type":"a"}`, `{"t\u0079pe":"a"}`,
 		`{"type":"a"}`, `[` + long + `]`, `null`, `{}`, long,
 	} {
 		var whole, cut NewTask
@@ -131,8 +139,10 @@ func TestDecodeCutsOut(t *testing.T) {
 			task)
 		require.Equal(t, whole, cut, task)
 		for _, doc := range []string{
-			`{"tasks":[` + task + `]}`, `{ "tasks" : [ ` + task + ` , ` + task + ` ] } `, `{"tasks":[1,` + task + `,[],null]}`, `{"tasks":` + task + `}`,
-			`{"tasks":[` + task + `],"tasks":[]}`, `{"tasks":[` + task + `],"task":[]}`, `{"tasks":[]}`, `{"tasks":null}`, `{}`, task,
+			`{"tasks":[` + task + `]}`, `{ "tasks" : [ ` + task + ` , ` + task + ` ] } `,
+			`{"tasks":[1,` + task + `,[],null]}`, `{"tasks":` + task + `}`,
+			`{"tasks":[` + task + `],"tasks":[]}`, `{"tasks":[` + task + `],"task":[]}`, `{"tasks":[]}`,
+			`{"tasks":null}`, `{}`, task,
 		} {
 			var whole, cut NewTaskBatch
 			err := readAll([]byte(doc), &whole)
