@@ -17,9 +17,9 @@ import (
 // Config configures a Worker. Keys is required, unless Register brings one; every other field has a
 // default.
 type Config struct {
-	// Keys verify deliveries: the secrets of the endpoints (whsec_…) or their public keys (whpk_…).
-	// A delivery needs to verify with one of them, so give the old and the new key while a secret
-	// is rotated.
+	// Keys verify deliveries: the secrets of the endpoints (whsec_…) or their public keys
+	// (whpk_…). A delivery needs to verify with one of them, so give the old and the new key while
+	// a secret is rotated.
 	Keys []string
 	// Log gets a line for each delivery; nil: slog.Default().
 	Log *slog.Logger
