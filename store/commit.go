@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Writes are what one transaction writes of one task type. Commit tries all of it at once;
-// where that fails, ExtendAgain, SettleAgain and InsertAgain find out what is left to do.
+// Writes has the changes of one task type in one transaction. Commit tries all of them at once. If
+// that fails, ExtendAgain, SettleAgain and InsertAgain find out what is left to do.
 type Writes struct {
 	Type *Type
 	// New are tasks without idempotency keys, in the order of their ids.
@@ -24,13 +24,13 @@ type Writes struct {
 	leases []*asyncflow.Lease
 }
 
-// sharedPatience is how long a transaction of several task types waits for the lock of a table.
-// One type whose tables are locked must not keep the others waiting.
+// sharedPatience is how long a transaction of several task types waits for the lock of a table, so
+// that a type whose tables are locked doesn't delay the others.
 const sharedPatience = `SELECT set_config('lock_timeout', '50ms', true)`
 
-// Commit writes all of it in one transaction and one round trip, or nothing. It fails when a
-// lease that is to end stands no more, or a task has been inserted before. After an error, it
-// may still have been committed.
+// Commit writes everything in one transaction and one round trip, or nothing. It fails if a lease
+// to end no longer stands, or if a task was inserted before. After an error, the transaction may
+// still have been committed.
 //
 // The writes must be sorted by tenant and type, which is the order in which they are locked.
 func (s *Store) Commit(ctx context.Context, all []*Writes) error {
@@ -109,7 +109,8 @@ func (s *Store) announceWrites(w *Writes, now time.Time) {
 	}
 }
 
-// announceLeases announces leases that have begun: governance looks when the first one ends.
+// announceLeases announces leases that have begun: the background jobs check when the first one
+// ends.
 func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
 	if len(leases) == 0 {
 		return
@@ -125,12 +126,12 @@ func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
 	s.countLeased(key, len(leases))
 }
 
-// Doubtful reports whether leases may have been committed of which no node knows. No task
-// should begin with its insert, or go on with its settlement, until a Lease has succeeded.
+// Doubtful reports whether leases may have been committed that no node knows. Until a Lease has
+// succeeded, no task should begin with its insert, or go on with its settlement.
 func (s *Store) Doubtful() bool { return s.doubtful.Load() }
 
-// Homes returns how many hot connections there are, and Home which of them knows the tables of
-// a task type best. Writes of types with the same home should go together.
+// Homes returns the number of hot connections. Home returns the one that has prepared the
+// statements of a task type. Writes of types with the same home should go together.
 func (s *Store) Homes() int { return s.hotPool.Size() }
 
 // Home returns the number of a task type's home among the hot connections, from 0.

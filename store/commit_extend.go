@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Extension moves the end of a lease, if that still stands.
+// Extension moves the end of a lease if the lease still stands.
 type Extension struct {
 	ID    asyncflow.TaskID
 	Seq   int
@@ -47,7 +47,7 @@ func queueExtensions(b *pgx.Batch, t *Type, items []*Extension) {
 	})
 }
 
-// ExtendAgain moves the ends of leases after an earlier try. To repeat that changes nothing.
+// ExtendAgain moves the ends of leases after an earlier try. Repeating it changes nothing.
 func (s *Store) ExtendAgain(ctx context.Context, t *Type, items []*Extension) error {
 	b := &pgx.Batch{}
 	queueExtensions(b, t, items)
@@ -58,8 +58,8 @@ func (s *Store) ExtendAgain(ctx context.Context, t *Type, items []*Extension) er
 	return nil
 }
 
-// announceExtended announces to governance when the first of the leases that end sooner does, and
-// the changes to the callers that follow a task.
+// announceExtended announces the first end of the leases that end sooner to the background jobs,
+// and the changes to the callers that follow a task.
 func (s *Store) announceExtended(key TypeKey, items []*Extension) {
 	s.Wakeups.Announce(key, soonest(items, s.Clock.Now()))
 	for _, item := range items {
@@ -67,8 +67,8 @@ func (s *Store) announceExtended(key TypeKey, items []*Extension) {
 	}
 }
 
-// soonest returns when the first lease ends of those that end sooner by some items: ahead, so
-// that governance takes it for a time to look at; zero: none does.
+// soonest returns the first end of the leases that end sooner, in the future, so that the
+// background jobs check then; zero: none ends sooner.
 func soonest(items []*Extension, now time.Time) (at time.Time) {
 	for _, item := range items {
 		if item.Sooner && (at.IsZero() || item.Until.Before(at)) {

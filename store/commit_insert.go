@@ -26,7 +26,7 @@ type Insertion struct {
 	Lease   *asyncflow.Lease // the task begins with it; nil: it goes in line
 }
 
-// optionsText returns the options of a task as they are stored; nil when there are none.
+// optionsText returns the stored form of a task's options; nil if there are none.
 func optionsText(o asyncflow.Options) *string {
 	if o.IsZero() {
 		return nil
@@ -39,8 +39,8 @@ func optionsText(o asyncflow.Options) *string {
 	return &text
 }
 
-// byRoll divides tasks, sorted by roll, by it. All are of the same one, but for a moment
-// after it has opened.
+// byRoll divides tasks, sorted by roll, into one slice per roll. There are several only just after
+// a roll has opened.
 func byRoll(items []*Insertion) iter.Seq[[]*Insertion] {
 	return func(yield func([]*Insertion) bool) {
 		for len(items) > 0 {
@@ -93,8 +93,8 @@ func (ts *tokens) addNew(items []*Insertion, now time.Time) (leases []*asyncflow
 	return leases
 }
 
-// InsertAgain inserts those tasks that an earlier try has not. They are of one roll. It returns
-// when all are as durable as if it had inserted them.
+// InsertAgain inserts the tasks, all of one roll, that an earlier try has not inserted. When it
+// returns, all are as durable as if it had inserted them.
 func (s *Store) InsertAgain(ctx context.Context, t *Type, items []*Insertion) error {
 	if len(items) == 0 {
 		return wrap(confirm(ctx, s.of(t.Tenant)), "InsertAgain(%q, %q)", t.Tenant, t.Name)
@@ -118,8 +118,8 @@ func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes)
 	return err
 }
 
-// insertFresh inserts those tasks that are not there yet, in an open transaction. Those that an
-// earlier try has inserted with a lease keep that.
+// insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try has
+// inserted with a lease keep it.
 func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
 	sql, args := taskInsert(w.Type, insertTaskAgainSQL, items)
 	rows, err := tx.Query(ctx, sql, args...)
@@ -133,7 +133,7 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*
 	if err := checkOwn(ctx, tx, w.Type, items, inserted); err != nil {
 		return err
 	}
-	// An earlier try may have got through, but not its news.
+	// An earlier try may have been committed without its announcement.
 	now := s.Clock.Now()
 	all := tokens{}
 	all.addNew(items, now)
@@ -156,8 +156,8 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// checkOwn makes sure that the rows which were there already are those of these very
-// tasks: an id that named another task would lose this one.
+// checkOwn checks that rows that existed already are those of these very tasks. If an id named
+// another task, this one would be lost.
 func checkOwn(
 	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, inserted map[int64]bool,
 ) error {
@@ -183,10 +183,10 @@ func checkOwn(
 	return err
 }
 
-// Renumber gives tasks of one roll ids of the roll that is open by now, but not those that an
-// earlier try has inserted: their roll is sealed, so that this is known. Or the roll isn't there,
-// in a database that has gone back. It returns the type as it is now, and the tasks that are
-// still to be inserted.
+// Renumber gives tasks of one roll ids of the roll that is open now, except tasks that an earlier
+// try has inserted. Their roll is sealed, so this is certain; or the roll doesn't exist, in a
+// database that has lost its latest history. Renumber returns the type's current definition, and
+// the tasks still to insert.
 func (s *Store) Renumber(
 	ctx context.Context, t *Type, items []*Insertion,
 ) (*Type, []*Insertion, error) {
@@ -214,7 +214,7 @@ func (s *Store) Renumber(
 	again := slices.DeleteFunc(slices.Clone(items), func(item *Insertion) bool {
 		return inserted[item.ID.Number]
 	})
-	if position == fresh.End || len(again) == 0 { // the roll was made this moment
+	if position == fresh.End || len(again) == 0 { // the roll was just made
 		return fresh, again, nil
 	}
 	fresh, numbers, err := s.numbers.take(ctx, fresh, len(again))
@@ -230,5 +230,5 @@ func (s *Store) Renumber(
 	return fresh, again, nil
 }
 
-// isUndefinedTable reports whether a table isn't there: its roll, or its type, was dropped.
+// isUndefinedTable reports whether a table doesn't exist: its roll, or its type, was dropped.
 func isUndefinedTable(err error) bool { return sqlState(err) == pgerrcode.UndefinedTable }

@@ -19,17 +19,17 @@ type Key struct {
 	Hash    [sha256.Size]byte // of the context
 	Expires time.Time
 
-	// Holder is the task that the key stood for already; zero: it stands for this one.
+	// Holder is the existing task with this key; zero: the new task has it.
 	Holder asyncflow.TaskID
 	// Reused reports whether that task has another context.
 	Reused bool
 }
 
-// claimKeysSQL takes those keys that stand for no task, or for none any more: their windows are
-// over, or their tasks were dropped with their roll, as the retention was lowered; $7 is the
-// least number that is kept. The rows come sorted by key, so that two batches wait for each
-// other in one order. It locks the rows of the other keys, which is a write: the commit waits
-// for a synchronous standby, also to have those rows.
+// claimKeysSQL takes the keys that belong to no existing task: they are new, their windows are
+// over, or their tasks were dropped with their roll because the retention was lowered; $7 is the
+// least number that is kept. The rows are sorted by key, so that two batches wait for each other in
+// one order. The statement locks the rows of the other keys, which is a write: so the commit waits
+// until a synchronous standby has those rows, too.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
 SELECT $1, key, id, hash, expires_at
@@ -39,34 +39,34 @@ ON CONFLICT (type, key) DO UPDATE
 SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
 WHERE k.expires_at <= $6 OR k.id < $7`
 
-// holdersSQL reads which tasks keys stand for.
+// holdersSQL reads the tasks to which keys belong.
 const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
 
-// claimApartSQL takes keys one by one, and returns which of them other transactions hold.
+// claimApartSQL takes keys one by one, and returns those that other transactions have locked.
 const claimApartSQL = `SELECT * FROM {claim}($1, $2, $3, $4, $5, $6, $7, $8)`
 
 const (
-	// batchPatience is how long a batch waits for another transaction with one of its keys. One
-	// that submits by SQL may take its time; then the keys are claimed apart, and those that are
-	// held are put aside, so that the others don't wait for them.
+	// batchPatience is how long a batch waits for another transaction with one of its keys. A
+	// transaction that submits by SQL may take long. Then the keys are claimed apart, and tasks
+	// with locked keys are put aside, so that the others don't wait for them.
 	batchPatience = "10ms"
-	// heldMost is how many held keys are looked for at once: each takes a millisecond.
+	// heldMost is the most locked keys that one call finds: each takes a millisecond.
 	heldMost = 10
-	// tablePatience is how long a batch waits for the lock of a table, such as one that is
-	// being sealed.
+	// tablePatience is how long a batch waits for the lock of a table, for example while a roll is
+	// sealed.
 	tablePatience = "2s"
 )
 
-// IsHeld reports whether an error means that other transactions hold keys: claim them apart.
+// IsHeld reports whether other transactions have locked keys, so that they must be claimed apart.
 func IsHeld(err error) bool { return sqlState(err) == pgerrcode.LockNotAvailable }
 
-// InsertKeyed inserts tasks of one roll whose keys are free, sorted by key, and names for the
-// others the task that their key stands for. It is one transaction, which may be repeated: a key
-// that a task has taken before is still its own. Apart, it returns those whose keys other
-// transactions hold; else it fails then, see IsHeld.
+// InsertKeyed inserts tasks of one roll, sorted by key, whose keys are free. For the others it sets
+// the existing task with their key. It is one transaction, which may be repeated: a task keeps the
+// key that it took in an earlier try. If other transactions have locked keys, InsertKeyed returns
+// their tasks if apart is set; otherwise it fails, see IsHeld.
 func (s *Store) InsertKeyed(ctx context.Context, t *Type, items []*Insertion, apart bool) (
 	held []*Insertion, err error) {
-	if len(items) == 0 { // an earlier try has inserted all
+	if len(items) == 0 { // an earlier try has inserted all of them
 		return nil, wrap(confirm(ctx, s.of(t.Tenant)), "InsertKeyed(%q, %q)", t.Tenant, t.Name)
 	}
 	err = s.inserting(ctx, t, func(tx pgx.Tx, w *Writes) error {
@@ -99,15 +99,15 @@ func (s *Store) InsertKeyed(ctx context.Context, t *Type, items []*Insertion, ap
 	return held, wrap(err, "InsertKeyed(%q, %q)", t.Tenant, t.Name)
 }
 
-// holder is the task that a key stands for.
+// holder is the task to which a key belongs.
 type holder struct {
 	id   int64
 	hash []byte
 }
 
-// claimKeys takes the keys that are free and returns which task each key stands for
-// then. Of several items with the same key, the first one counts. Apart, it returns the keys that
-// other transactions hold; else it fails when there are some.
+// claimKeys takes the free keys, and returns the task to which each key belongs afterwards. Of
+// several items with the same key, the first one takes it. If other transactions have locked keys,
+// claimKeys returns these if apart is set; otherwise it fails.
 func claimKeys(
 	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, now time.Time, apart bool,
 ) (holders map[string]holder, others map[string]bool, err error) {

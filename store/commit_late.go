@@ -9,13 +9,13 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// SettleLate takes the outcome of an attempt whose lease was lost, if nobody has
-// started the task again: it takes the token row that the rescue left, and settles
-// with that row's seq but as the attempt that it was. decide gives the verdict.
+// SettleLate accepts the outcome of an attempt whose lease was lost, if the task was not started
+// again. It takes the token row that the rescue left, and settles with that row's seq but with the
+// number of the lost attempt. decide gives the verdict.
 //
-// taken reports whether the outcome counts, now or since the same report came before;
-// then v is its verdict as far as it was given now. If another outcome of this attempt was
-// taken before, the error is CodeConflict.
+// taken reports whether the outcome counts: it was accepted now, or the same report was accepted
+// before. v is the verdict if it was given now. If another outcome of this attempt was accepted
+// before, the error is CodeConflict.
 func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome,
 	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict) (v asyncflow.Verdict, taken bool,
@@ -79,8 +79,8 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 	return written, taken, err
 }
 
-// lostAttempt returns a lost attempt as it would be leased again, with the seq of
-// the row that the rescue left, and where that row stands in the order.
+// lostAttempt returns a lost attempt in the form of a new lease, with the seq of the row that the
+// rescue left, and that row's place in the order.
 func lostAttempt(
 	ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID, seq int,
 ) (l asyncflow.Lease, orderTime time.Time, err error) {
@@ -92,9 +92,9 @@ func lostAttempt(
 	return l, orderTime, err
 }
 
-// reportedLate reports whether the very same report has been taken before: the row
-// of the next seq then bears the number of the lost attempt, not that of the next. If that
-// row has another outcome, the error says so.
+// reportedLate reports whether the same report was accepted before: then the row of the next seq
+// has the number of the lost attempt, not of the next one. If that row has another outcome, the
+// error says so.
 func reportedLate(
 	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
 ) (same bool, err error) {
@@ -112,7 +112,8 @@ func reportedLate(
 	return same, err
 }
 
-// OtherOutcome is the error of a report o for an attempt that ended as written says.
+// OtherOutcome returns the error of a report o for an attempt that ended with another outcome,
+// written.
 func OtherOutcome(written asyncflow.OutcomeKind, o asyncflow.Outcome) error {
 	if written == o.Kind {
 		return asyncflow.Errorf(asyncflow.CodeConflict,

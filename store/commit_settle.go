@@ -17,19 +17,19 @@ type Ending struct {
 	// Next is the lease with which the task goes on with its next stage. nil: it goes in line,
 	// unless its verdict is final.
 	Next *asyncflow.Lease
-	// Settled is what came of it.
+	// Settled is the result.
 	Settled Settled
 
-	ended bool // by SettleAgain, which need not look again
+	ended bool // by SettleAgain, which needn't check again
 }
 
 // Settled is the result of a settlement.
 type Settled struct {
-	// Stale reports whether the lease no longer stood and another outcome is written
-	// (another output is another outcome): nothing was changed.
+	// Stale reports whether the lease no longer stood and another outcome was written before
+	// (another output is another outcome). Then nothing was changed.
 	Stale bool
 	// Written is the outcome in the journal for the lease's seq, if the lease no longer stood;
-	// "" when there is none (yet).
+	// "" if there is none (yet).
 	Written asyncflow.OutcomeKind
 	Err     error
 }
@@ -43,15 +43,15 @@ func columns(items []*Ending) (ids []int64, seqs []int16) {
 	return ids, seqs
 }
 
-// queueEndings ends leases, or fails if one of them stands no more.
+// queueEndings ends leases, or fails if one of them no longer stands.
 func queueEndings(b *pgx.Batch, t *Type, items []*Ending) {
 	ids, seqs := columns(items)
 	b.Queue(t.tables.at(0, endLeasesSQL), ids, seqs, len(items))
 }
 
-// queueSettled adds to a batch what follows for tasks whose leases have ended, but for token
-// rows and counts, which it adds to those of the transaction. It returns the leases of those
-// that go on at once.
+// queueSettled adds the statements for tasks whose leases have ended to a batch. It adds their
+// token rows and counts to those of the transaction. It returns the leases of the tasks that go on
+// at once.
 func queueSettled(b *pgx.Batch, t *Type, items []*Ending, ts *tokens, counts *tally,
 	now time.Time) (
 	leases []*asyncflow.Lease) {
@@ -90,14 +90,14 @@ func (s *Store) announceSettled(t *Type, items []*Ending, now time.Time) {
 		meter.Settled(item.Settlement)
 		s.watched.tell(t.Key(), item.Lease.ID.Number)
 	}
-	if t.Limited(now) { // others may have what these had
+	if t.Limited(now) { // other tasks may use their capacity
 		s.Wakeups.Announce(t.Key(), now)
 	}
 }
 
-// SettleAgain settles those leases that still stand, and finds out how the others have ended:
-// an earlier try may have been committed. It fails as a whole when Postgres refuses the data of
-// one; each item's result is set otherwise.
+// SettleAgain settles the leases that still stand, and finds out how the others have ended, since
+// an earlier try may have been committed. If Postgres refuses the data of one, it fails as a whole.
+// Otherwise it sets each item's result.
 func (s *Store) SettleAgain(ctx context.Context, t *Type, items []*Ending) error {
 	var ended map[int64]bool
 	var w *Writes
@@ -156,11 +156,10 @@ func (s *Store) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[
 	return ended, err
 }
 
-// explainStale finds out about settlements whose lease was gone. When the journal has the same
-// outcome for that seq, it is this very settlement whose COMMIT answer was lost, or the same
-// report again.
+// explainStale handles settlements whose lease was gone. If the journal has the same outcome for
+// that seq, it is this very settlement, whose COMMIT answer was lost, or a repeated report.
 func (s *Store) explainStale(ctx context.Context, t *Type, items []*Ending) error {
-	confirmed := false // all that is written by now is durable
+	confirmed := false // everything written so far is durable
 	for _, item := range items {
 		written, same, err := s.writtenAs(ctx, t, item.Lease.ID, item.Lease.Seq, item.Outcome)
 		if err == nil && same && !confirmed {
@@ -171,7 +170,7 @@ func (s *Store) explainStale(ctx context.Context, t *Type, items []*Ending) erro
 			return err
 		}
 		item.Settled = Settled{Stale: !same, Written: written}
-		if same { // the news may not have gone out
+		if same { // it may not have been announced
 			s.watched.tell(t.Key(), item.Lease.ID.Number)
 			if item.Verdict.Final() == "" {
 				s.Wakeups.Announce(t.Key(), item.Verdict.OrderTime)
@@ -196,8 +195,8 @@ func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq i
 	return kind, wrap(err, "Written(%s, %d)", id, seq)
 }
 
-// sameOutcome compares a journal row with an outcome ($3) and its output ($4, NULL for
-// none): what was done is the same only with the same output, byte for byte.
+// sameOutcome compares a journal row with an outcome ($3) and its output ($4, NULL for none).
+// Outcomes "done" are the same only with the same output, byte for byte.
 const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTINCT FROM $4::text)`
 
 // WrittenAs is Written, and also reports whether the journal's outcome is o: it has the
@@ -212,8 +211,8 @@ func (s *Store) WrittenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq
 	return kind, same, err
 }
 
-// writtenAs is WrittenAs of what may still wait for a synchronous standby. Postgres compares
-// the outputs, so the journal's doesn't travel.
+// writtenAs is WrittenAs without waiting for a synchronous standby. Postgres compares the outputs,
+// so that the journal's isn't sent.
 func (s *Store) writtenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {

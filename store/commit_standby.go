@@ -9,25 +9,25 @@ import (
 // With a synchronous standby, an answer must follow a commit that the standby has. In two
 // cases Postgres doesn't wait for the standby, see ADR 26:
 //
-//   - A transaction that wrote nothing doesn't wait. So before an answer that rests on rows of
-//     an earlier try's commit, the caller calls confirm.
-//   - A wait that is cancelled ends well, with a warning. Package postgres makes it
+//   - A transaction that wrote nothing doesn't wait. So the caller calls confirm before it gives
+//     an answer that depends on rows of an earlier commit.
+//   - A cancelled wait ends as a success with a warning. Package postgres makes it
 //     ErrNotReplicated, and the commit counts as one whose answer was lost.
 
-// confirmSQL writes a record that nobody reads. The commit of its transaction then waits for
-// the standby as any other does, and so for everything that was committed before. A server that
-// is a standby itself refuses the transaction's number, as it refuses any write; the record
-// alone would be an internal error there.
+// confirmSQL writes a record that has no reader. So the commit of its transaction waits for the
+// standby like any other, and thereby for everything that was committed before. A server that is a
+// standby itself refuses to assign a transaction id, as it refuses any write; the record alone
+// would be an internal error there.
 const confirmSQL = `SELECT pg_current_xact_id(), pg_logical_emit_message(true, 'asyncflow', '')`
 
-// confirm makes the rest of a transaction, or a transaction of its own, as durable as any
-// change: its commit waits for the standby, and so for everything that the transaction has seen.
+// confirm makes a transaction, open or of its own, as durable as any change: its commit waits for
+// the standby, and so for everything that the transaction has seen.
 func confirm(ctx context.Context, db execer) error {
 	_, err := db.Exec(ctx, confirmSQL)
 	return err
 }
 
-// doubt returns the error of a transaction that began leases. When nobody knows whether it was
+// doubt returns the error of a transaction that began leases. If it isn't known whether that was
 // committed, sure must see an answered commit before more leases begin.
 func (s *Store) doubt(err error) error {
 	if err != nil && postgres.IsPassing(err) {
@@ -36,9 +36,9 @@ func (s *Store) doubt(err error) error {
 	return err
 }
 
-// sure checks, after a doubt, that the database answers commits. While a standby is away, each
-// try would commit leases that no node knows about: their tasks would lose an attempt each time,
-// and in the end fail though they were never delivered.
+// sure checks, after a doubt, that the database answers commits. While a standby is away, each try
+// would commit leases that no node knows. Their tasks would lose an attempt each time, and finally
+// fail without a delivery.
 func (s *Store) sure(ctx context.Context, key TypeKey) error {
 	if !s.doubtful.Load() {
 		return nil

@@ -11,27 +11,27 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// keyOrder decides which tasks of a flow key may run. No other lease of the type is under way
-// meanwhile: see limitLock.
+// keyOrder decides which tasks of a flow key may run. The caller has the type's lock, so that no
+// other lease of the type is under way: see limitLock.
 type keyOrder struct {
 	left   int   // how many more may run; -1: any number
-	only   int64 // the only task that may, if that is decided; else 0
+	only   int64 // the only task that may; 0: not decided
 	first  place // of the first of the others
-	passed bool  // a task had to give way to them
+	passed bool  // a task was blocked by them
 }
 
-// place is where a task stands in the order; the zero value is nobody's.
+// place is a task's place in the order; the zero value is no place.
 type place struct {
 	at time.Time // order_time
 	id int64
 }
 
-// compare reports which place is before the other, as cmp.Compare does.
+// compare compares two places as cmp.Compare does.
 func (p place) compare(other place) int {
 	return cmp.Or(p.at.Compare(other.at), cmp.Compare(p.id, other.id))
 }
 
-// before reports whether there is a place, and it is before a task's.
+// before reports whether p is a place before that of a task.
 func (p place) before(l asyncflow.Lease) bool {
 	return p.id != 0 && p.compare(place{l.OrderTime, l.ID.Number}) < 0
 }
@@ -54,7 +54,7 @@ func (k *keyOrder) take() {
 	}
 }
 
-// readOrders reads how the flow keys of candidates stand.
+// readOrders reads the states of the candidates' flow keys.
 func readOrders(
 	ctx context.Context, conn *tenantConn, t *Type, found []candidate,
 ) (map[string]*keyOrder, error) {
@@ -79,16 +79,16 @@ func readOrders(
 	return orders, err
 }
 
-// keyState is how a flow key stands.
+// keyState is the state of a flow key.
 type keyState struct {
 	leased  int
-	blocked bool    // some tasks are
+	blocked bool    // it has blocked tasks
 	started bool    // ordered: a task that has begun waits for its next attempt or stage
-	first   place   // of the first that is blocked or, ordered, ready
-	blocks  []int64 // ordered: tasks that have failed and keep the others waiting
+	first   place   // of the first blocked task; ordered: or ready task
+	blocks  []int64 // ordered: failed tasks that block the others
 }
 
-// readKeys reads how flow keys stand, in an open transaction.
+// readKeys reads the states of flow keys, in an open transaction.
 func readKeys(ctx context.Context, conn interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, t *Type, keys []string) (map[string]keyState, error) {
@@ -136,8 +136,8 @@ LEFT JOIN LATERAL (
   SELECT w.order_time, w.id FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key'
   ORDER BY w.order_time, w.id LIMIT 1) w ON true`
 
-// orderedKeyStatesSQL reads more: who stands first in ready, and whether a task has begun.
-// One that was put off before its first attempt has not, whatever its stage is called.
+// orderedKeyStatesSQL also reads the first task in ready, and whether a task has begun. A task that
+// was postponed before its first attempt has not begun, regardless of its stage.
 const orderedKeyStatesSQL = `
 SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k),
   EXISTS (SELECT FROM {readies} r WHERE r.key = k AND (r.attempt > 1 OR r.stage <> $2))
@@ -150,7 +150,7 @@ LEFT JOIN LATERAL (
   SELECT r.order_time, r.id FROM {readies} r WHERE r.key = k
   ORDER BY r.order_time, r.id LIMIT 1) r ON true`
 
-// order decides on the candidates of a key, in order.
+// order returns the decision on the candidates of a key, in order.
 func (s keyState) order(t *Type, candidates []*candidate) *keyOrder {
 	k := &keyOrder{left: -1, first: s.first}
 	if most := t.Flow.InFlight(); most > 0 {

@@ -12,18 +12,16 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 )
 
-// LeaseMargin is how much longer than its stage's timeout a lease stands: time
-// to send the delivery off and to settle its outcome. To that comes the time in which it
-// may wait for others to go with it.
+// LeaseMargin is how much longer a lease stands than its stage's timeout: time to send the delivery
+// and to settle its outcome. The time that it may wait to be sent with others is added to that.
 const LeaseMargin = 5 * time.Second
 
-// Lease takes up to n due tasks of a type for this node, first in order first,
-// and returns them with what they are to be sent with. next is when the next
-// task of the type is due as far as can be seen; zero: none is there. When
-// more may be due at once, next is not after the present.
+// Lease takes up to n due tasks of a type for this node, first in order first, and returns them
+// with their contexts and options. next is when the next task of the type is due, as far as can be
+// seen; zero: there is none. If more tasks may be due now, next is not in the future.
 //
-// It is one transaction in two round trips. When the answer to its COMMIT is
-// lost, the leases run out and are rescued.
+// It is one transaction in two round trips. If the answer to its COMMIT is lost, the leases run out
+// and are rescued.
 func (s *Store) Lease(
 	ctx context.Context, t *Type, n int,
 ) (leases []asyncflow.Lease, next time.Time, err error) {
@@ -76,8 +74,8 @@ func (s *Store) tryLease(
 	return leases, next, s.doubt(conn.Send(ctx, b))
 }
 
-// queueHeads asks the live ready tables for their heads, from a time on where there is a
-// mark; tell is called for each that has one.
+// queueHeads reads the heads of the live ready tables; if a table has a mark, from that time on. It
+// calls tell for each table that has a head.
 func queueHeads(
 	b *pgx.Batch, t *Type, marks map[int]time.Time, tell func(position int, order time.Time),
 ) {
@@ -107,10 +105,9 @@ func lastOf(leases []asyncflow.Lease) (last time.Time) {
 	return last
 }
 
-// olderHead returns the position of the ready table to lease from: of two that are live
-// for a while after a roll, the one whose head is older, so that priority and retries
-// keep their meaning. It begins at their marks, as leases do; next is when it is worth
-// while to look below them.
+// olderHead returns the position of the ready table to lease from. For a while after a roll two are
+// live: then it is the one whose head is older, so that priorities and retries keep their meaning.
+// olderHead begins at their marks, as leases do; next is when rows below the marks must be read.
 func (s *Store) olderHead(
 	ctx context.Context, conn *tenantConn, t *Type, now time.Time,
 ) (from int, next time.Time, err error) {
@@ -172,7 +169,7 @@ func leasesInOrder(a, b asyncflow.Lease) int {
 	return place{a.OrderTime, a.ID.Number}.compare(place{b.OrderTime, b.ID.Number})
 }
 
-// begin sets since when and until when leases stand.
+// begin sets the begin and end of leases.
 func begin(leases []*asyncflow.Lease, t *Type, now time.Time) {
 	for _, l := range leases {
 		timeout := asyncflow.MinTimeout
@@ -183,8 +180,8 @@ func begin(leases []*asyncflow.Lease, t *Type, now time.Time) {
 	}
 }
 
-// queueTaken adds to a batch what leases of tasks from ready or wait need: their payloads, which
-// are filled in, and their rows. keys are their flow keys; nil: they have none.
+// queueTaken adds the statements for leases of tasks from ready or wait to a batch. They read the
+// payloads, which queueTaken fills in, and write the lease rows. keys are the flow keys; nil: none.
 func (s *Store) queueTaken(
 	b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys texts, now time.Time,
 ) {
@@ -206,8 +203,8 @@ func (s *Store) announceTaken(key TypeKey, leases []asyncflow.Lease) {
 	}
 }
 
-// queuePayloads reads options and contexts from the rolls that the ids name; the
-// journal is read for tasks that have one.
+// queuePayloads reads options and contexts from the rolls in the ids; for later attempts also from
+// the journal.
 func queuePayloads(
 	b *pgx.Batch, t *Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
 ) {
@@ -250,7 +247,7 @@ func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
 	return json.Unmarshal(raw[1], &l.Options)
 }
 
-// queueLeases writes the lease rows. keys are their flow keys; nil: they have none.
+// queueLeases writes the lease rows. keys are their flow keys; nil: none.
 func (s *Store) queueLeases(
 	b *pgx.Batch, t *Type, leases []*asyncflow.Lease, keys texts, now time.Time,
 ) {
@@ -273,7 +270,7 @@ func (s *Store) queueLeases(
 	}
 }
 
-// leaseGroup is what some leases have in common, and leaseRows are the rest as columns.
+// leaseGroup has the common values of some leases; leaseRows has their other values as columns.
 type leaseGroup struct {
 	spot
 	until    time.Time

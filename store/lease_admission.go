@@ -7,12 +7,11 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// InFlight counts the leases of a type by the endpoint that they are for: "" where it
-// doesn't matter.
+// InFlight counts the leases of a type by endpoint; "": leases for any endpoint.
 type InFlight struct {
 	All map[string]int
-	// Lately counts those that were begun since an endpoint is tried again, or ramped up:
-	// tasks it has had from before, answered with 202, say nothing of its health.
+	// Lately counts the leases that began after the endpoint's try or ramp did. Earlier tasks,
+	// answered with 202, say nothing about its health.
 	Lately map[string]int
 }
 
@@ -29,12 +28,12 @@ func (f InFlight) Begin(endpoint string) {
 	f.Lately[endpoint]++
 }
 
-// Admission decides which tasks a lease takes. It is asked in the order of the tasks.
+// Admission decides which tasks a lease takes. It is called in the order of the tasks.
 type Admission interface {
 	// Capacity returns how many tasks of a stage may be admitted at most.
 	Capacity(stage string) int
-	// Admit returns the endpoint that the next task of a stage may go to ("": any), or what
-	// blocks it.
+	// Admit returns the endpoint for the next task of a stage ("": any), or the reason that blocks
+	// it.
 	Admit(stage string) (endpoint string, blocked asyncflow.WaitReason)
 	// AdmitKey reports whether the rate of a flow key allows another task.
 	AdmitKey(key string) bool
@@ -44,12 +43,12 @@ type Admission interface {
 type candidate struct {
 	asyncflow.Lease // its Options are read later
 	key             string
-	placed          time.Time            // when it got to its place
+	placed          time.Time            // when it came to its place in the order
 	blocked         asyncflow.WaitReason // what blocks it; "": nothing
-	back            bool                 // nothing blocks it, but there are too many
+	back            bool                 // nothing blocks it, but it is over the number of the lease
 }
 
-// judge notes for each candidate what blocks it; at most n are not blocked. It returns flow keys
+// judge sets for each candidate what blocks it; at most n are not blocked. It returns the flow keys
 // whose first blocked task may be due.
 func judge(
 	ctx context.Context, conn *tenantConn, t *Type, found []candidate, admission Admission, n int,
@@ -60,7 +59,7 @@ func judge(
 	}
 	for i := range found {
 		c := &found[i]
-		if n == 0 { // those that were blocked came on top
+		if n == 0 { // previously blocked ones were taken in addition to n
 			c.back = true
 			continue
 		}
@@ -89,8 +88,8 @@ func judge(
 	return again, nil
 }
 
-// rated reports whether the rate of a flow key applies to a task. In an ordered flow it applies to
-// those that begin: one that has begun keeps all others waiting anyway.
+// rated reports whether the rate of a flow key applies to a task. In an ordered flow it applies
+// only to tasks that begin: a task that has begun blocks all others anyway.
 func (t *Type) rated(c *candidate) bool {
 	return !t.Flow.Rate.IsZero() && !(t.Flow.Ordered && t.Started(c.Stage, c.Attempt))
 }

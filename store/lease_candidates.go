@@ -11,9 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 )
 
-// takeCandidates takes token rows: the blocked ones of each stage that has capacity, and those
-// that are due in ready. looked is how many of the latter there were, and last their greatest
-// order_time.
+// takeCandidates takes token rows: the blocked rows of each stage that has capacity, and the due
+// rows in ready. looked is the number of the latter, and last their greatest order_time.
 func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int,
 	scan *lowwater.Scan, stages []string, admission Admission) (
 	found []candidate, looked int, last time.Time, err error) {
@@ -58,7 +57,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	return found, looked, last, err
 }
 
-// takeBlockedSQL takes the first of the tasks of a stage that are others.
+// takeBlockedSQL takes the first blocked tasks of a stage.
 const takeBlockedSQL = `
 WITH c AS MATERIALIZED (
   SELECT ctid AS t FROM {wait}
@@ -73,7 +72,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
 // takeFullReadySQL is takeReadySQL with the flow keys, and when tasks got to their places.
 const takeFullReadySQL = takeReadySQL + `, coalesce(r.key, ''), coalesce(r.since, r.order_time)`
 
-// queueJudged writes the leases of those candidates that nothing blocks, and files the others under
+// queueJudged writes the leases of the candidates that nothing blocks, and files the others under
 // what blocks them. back is the least order_time of those that go back into ready.
 func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.Time) (
 	leases []asyncflow.Lease, back time.Time) {

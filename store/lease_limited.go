@@ -18,7 +18,7 @@ import (
 //	by stage     with a lease that finds capacity for the stage: it takes from wait and ready
 //	by flow key  when a task of the key ends, or the key's rate allows another: see ReleaseKeys
 //
-// Types without limits pay for none of this.
+// Types without limits skip all of this.
 
 // Limited reports whether the leases of a type need an Admission.
 func (t *Type) Limited(now time.Time) bool {
@@ -35,7 +35,7 @@ func (t *Type) Limited(now time.Time) bool {
 	return false
 }
 
-// LimitedLease is what came of a lease of a limited type.
+// LimitedLease is the result of a lease of a limited type.
 type LimitedLease struct {
 	Leases  []asyncflow.Lease
 	Next    time.Time // as of Lease
@@ -48,8 +48,8 @@ type LimitedLease struct {
 	back time.Time // least order_time of what was put back into ready
 }
 
-// LeaseLimited is Lease for a limited type. admit is called with the tasks in flight, and returns
-// the Admission that decides; it may be called again when the rolls have moved on.
+// LeaseLimited is Lease for a limited type. It calls admit with the tasks in flight; admit returns
+// the Admission that decides. If the rolls have moved on, it calls admit again.
 func (s *Store) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (
 	g LimitedLease, err error) {
 	if err = s.sure(ctx, t.Key()); err == nil {
@@ -131,9 +131,9 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
 // limitPause is how long a lease waits for another of its type.
 const limitPause = 5 * time.Millisecond
 
-// beginLimited begins the transaction under the type's lock, and returns what is under
-// way and the stages with tasks that are held. It is not ours when another lease of the
-// type has the lock: nobody waits for it, as there are other types.
+// beginLimited begins the transaction under the type's lock, and returns the tasks in flight and
+// the stages with blocked tasks. ours is false if another lease of the type has the lock: then the
+// caller doesn't wait, since there are other types.
 func (s *Store) beginLimited(
 	ctx context.Context, conn *tenantConn, t *Type,
 ) (f InFlight, stages []string, ours bool, err error) {
@@ -163,8 +163,8 @@ func (s *Store) beginLimited(
 	return f, stages, ours, onNewest()
 }
 
-// healthSince returns from when on leases count for the health of the type's endpoints
-// that are tried or ramped up: the least of those times.
+// healthSince returns from when on leases count for the health of endpoints that are tried or
+// ramped up: the earliest of their times.
 func (t *Type) healthSince(now time.Time) (since time.Time) {
 	since = now
 	for _, e := range t.AllEndpoints() {

@@ -14,7 +14,7 @@ const leasesSQL = `
 SELECT l.id, l.seq, l.stage, l.attempt, l.leased_at, l.until, {options}
 FROM {lease} l JOIN {task} t ON t.id = l.id WHERE l.id = ANY ($1)`
 
-// LeasesOf returns the leases of those tasks of a type that are leased, without their contexts.
+// LeasesOf returns the leases of the given tasks that are leased, without their contexts.
 func (s *Store) LeasesOf(ctx context.Context, t *Type, ids []asyncflow.TaskID) (
 	leases map[asyncflow.TaskID]asyncflow.Lease, err error) {
 	leases = make(map[asyncflow.TaskID]asyncflow.Lease, len(ids))
@@ -24,8 +24,7 @@ func (s *Store) LeasesOf(ctx context.Context, t *Type, ids []asyncflow.TaskID) (
 	return leases, wrap(err, "LeasesOf(%q, %q)", t.Tenant, t.Name)
 }
 
-// leasesBatch asks for the leases of some tasks, by the rolls that their ids name. A roll
-// that was dropped has none.
+// leasesBatch reads the leases of some tasks, by the rolls in their ids. A dropped roll has none.
 func leasesBatch(
 	t *Type, ids []asyncflow.TaskID, into map[asyncflow.TaskID]asyncflow.Lease,
 ) *pgx.Batch {
