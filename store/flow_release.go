@@ -10,21 +10,21 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// freed announces tasks that have ended outside of the hot path: others may have their capacity and
-// flow keys. If it fails, ReleaseStuck makes up for it.
+// freed announces tasks that have ended outside of the hot path, so that others may use their
+// capacity and flow keys. If it fails, ReleaseStuck releases these later.
 func (s *Store) freed(ctx context.Context, t *Type, settled []asyncflow.Settlement) {
 	now := s.Clock.Now()
 	if len(settled) == 0 || !t.Limited(now) {
 		return
 	}
-	s.Wakeups.Announce(t.Key(), now) // a lease looks at those that are blocked by stage
+	s.Wakeups.Announce(t.Key(), now) // a lease takes tasks blocked by stage
 	if keys := t.FreedKeys(settled); len(keys) > 0 {
 		s.ReleaseKeys(ctx, t, keys)
 	}
 }
 
-// FreedKeys returns the flow keys of tasks that have ended, each as often as it has ended one, if
-// others of the key may have been blocked by them.
+// FreedKeys returns the flow keys of tasks that have ended and may have blocked others of the key.
+// A key comes once for each such task.
 func (t *Type) FreedKeys(settled []asyncflow.Settlement) (keys []string) {
 	if t.Flow == nil || t.Flow.InFlight() == 0 {
 		return nil
@@ -37,8 +37,8 @@ func (t *Type) FreedKeys(settled []asyncflow.Settlement) (keys []string) {
 	return keys
 }
 
-// queueBlocks writes down which failed tasks block the others of their flow key, and which block
-// them no more.
+// queueBlocks records which failed tasks block the others of their flow key, and which no longer
+// do.
 func queueBlocks(b *pgx.Batch, t *Type, settled []asyncflow.Settlement) {
 	if t.Flow == nil || !t.Flow.Ordered {
 		return
@@ -57,22 +57,21 @@ func queueBlocks(b *pgx.Batch, t *Type, settled []asyncflow.Settlement) {
 	}
 }
 
-// ReleaseKey puts the first blocked tasks of a flow key in line, if there is capacity for them:
-// n at most. It is worth while when the rate of the key allows n. more reports whether others may
-// be blocked.
+// ReleaseKey puts at most n of the first blocked tasks of a flow key in line, if the key's limits
+// allow them. Call it when the key's rate allows n. more reports whether others may be blocked.
 func (s *Store) ReleaseKey(
 	ctx context.Context, tenant, taskType, key string, n int,
 ) (more bool, err error) {
 	t, err := s.Catalog.Type(tenant, taskType)
 	if err != nil || t.Flow == nil {
-		return false, nil // nothing is blocked any more
+		return false, nil // no task is blocked
 	}
 	done, err := s.releaseKeys(ctx, t, slices.Repeat([]string{key}, n))
 	return err != nil || done == n, err
 }
 
-// ReleaseKeys puts blocked tasks of flow keys in line, for each key at most as many as it is named
-// times. A failure is logged; ReleaseStuck makes it good.
+// ReleaseKeys puts blocked tasks of flow keys in line, for each key at most as many as its
+// occurrences in keys. It logs a failure; ReleaseStuck releases the tasks later.
 func (s *Store) ReleaseKeys(ctx context.Context, t *Type, keys []string) {
 	if t.Flow == nil {
 		return
@@ -124,7 +123,7 @@ func (s *Store) tryReleaseKeys(
 		for i, key := range keys {
 			most[i] = min(named[key], states[key].capacity(t))
 		}
-		var blocks []int64 // of the keys that have some, only they may go on
+		var blocks []int64 // of a key with failed tasks, only these may go on
 		for _, state := range states {
 			blocks = append(blocks, state.blocks...)
 		}
@@ -152,7 +151,7 @@ func (s *Store) tryReleaseKeys(
 	})
 }
 
-// capacity returns how many of the key's blocked tasks may go on.
+// capacity returns how many of the key's blocked tasks may be released.
 func (s keyState) capacity(t *Type) int {
 	most := t.Flow.InFlight()
 	switch {
@@ -160,7 +159,7 @@ func (s keyState) capacity(t *Type) int {
 		return 0
 	case most == 0:
 		return JobBatch
-	case len(s.blocks) > 0: // releaseKeysSQL picks the right ones
+	case len(s.blocks) > 0: // releaseKeysSQL picks them
 		return max(0, most-s.leased)
 	case t.Flow.Ordered && s.started && t.Flow.OnFailure != asyncflow.FlowPark:
 		return 0
@@ -182,9 +181,9 @@ WITH c AS MATERIALIZED (
 DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key, coalesce(w.since, w.order_time)`
 
-// ReleaseStuck releases tasks of flow keys whose news was lost with a node, or whose rate allows
-// another task by now. It returns how many tasks go on. after is the key to begin after; the last
-// key looked at comes back, "" when there are no more.
+// ReleaseStuck releases tasks of flow keys whose release was lost with a node, or whose rate allows
+// another task now. It returns how many tasks it released. It begins after the key after, and
+// returns the last key it has read; "": there are no more.
 func (s *Store) ReleaseStuck(
 	ctx context.Context, t *Type, after string,
 ) (n int, last string, err error) {
@@ -203,8 +202,8 @@ func (s *Store) ReleaseStuck(
 	return n, last, err
 }
 
-// stuckAtOnce returns how many tasks of a forgotten key go on at once. With a rate, it is one more
-// than the rate allows: the dispatcher that refuses that one sees to the others.
+// stuckAtOnce returns how many tasks of a stuck key are released at once. With a rate, it is one
+// more than the rate allows: the dispatcher that refuses that one then releases the others.
 func stuckAtOnce(f *asyncflow.Flow) int {
 	if f.Rate.IsZero() {
 		return 1
@@ -223,8 +222,8 @@ WITH RECURSIVE s (key, n) AS (
   FROM s WHERE s.key IS NOT NULL AND s.n < $2)
 SELECT key FROM s WHERE key IS NOT NULL`
 
-// UnblockKey lets the tasks of a flow key go on that wait since one of them has failed. It
-// returns how many had failed.
+// UnblockKey releases the tasks of a flow key that are blocked by failed ones. It returns how many
+// had failed.
 func (s *Store) UnblockKey(ctx context.Context, tenant, taskType, key string) (int, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, taskType)
 	if err != nil {

@@ -8,17 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Task numbers are taken from the roll's row in blocks, before the insert, so
-// that an insert whose commit is unknown can be repeated with the same ids. A
-// block lasts about a second of submits: numbers of several nodes then follow
-// the order of time to about a second, which is the order of lists. Numbers left
-// over are never used.
+// A node takes task numbers from the roll's row in blocks, before the insert, so that an insert
+// whose commit is unknown can be repeated with the same ids. A block lasts for about a second of
+// submits. So the numbers of several nodes follow the order of time to about a second. Lists have
+// that order. Numbers left over are never used.
 const (
 	blockLife  = time.Second
 	blockLeast = 16
 	blockMost  = 20000
 
-	// refillTime bounds the wait for a block: all submits of the type wait with it.
+	// refillTime bounds the wait for a block: all submits of the type wait for it.
 	refillTime = 5 * time.Second
 )
 
@@ -41,22 +40,22 @@ func newNumbers(s *Store) *numbers {
 	return &numbers{store: s, blocks: map[TypeKey]*block{}}
 }
 
-// NumbersAtHand is TakeNumbers without a look at the database; nil: it is needed.
+// NumbersAtHand is TakeNumbers without the database; nil: the database is needed.
 func (s *Store) NumbersAtHand(t *Type, n int) []int64 { return s.numbers.atHand(t, n) }
 
-// TakeNumbers returns n fresh numbers of the open roll of a type, ascending, and the type as it is
-// with that roll open.
+// TakeNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with that
+// open roll.
 func (s *Store) TakeNumbers(ctx context.Context, t *Type, n int) (*Type, []int64, error) {
 	return s.numbers.take(ctx, t, n)
 }
 
-// take returns n fresh numbers of the open roll of a type, ascending, and the type as it is
-// with that roll open.
+// take returns n fresh numbers of the open roll of a type, ascending, and the type with that open
+// roll.
 func (ns *numbers) take(ctx context.Context, t *Type, n int) (*Type, []int64, error) {
 	b := ns.block(t.Key())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now, err := ns.store.Catalog.Type(t.Tenant, t.Name); err == nil { // as we have waited
+	if now, err := ns.store.Catalog.Type(t.Tenant, t.Name); err == nil { // it may have changed during the wait
 		t = now
 	}
 	for tries := 0; ; tries++ {
@@ -88,8 +87,8 @@ func (ns *numbers) takeFrom(ctx context.Context, b *block, t *Type, n int) ([]in
 	return out, nil
 }
 
-// atHand returns n fresh numbers of the block that is there, ascending; nil: it has not as
-// many, or none for now.
+// atHand returns n fresh numbers of the current block, ascending; nil: it has fewer, or it has
+// expired.
 func (ns *numbers) atHand(t *Type, n int) []int64 {
 	b := ns.block(t.Key())
 	b.mu.Lock()
@@ -106,7 +105,7 @@ func (ns *numbers) atHand(t *Type, n int) []int64 {
 	return out
 }
 
-// expire drops numbers that are not for now.
+// expire drops the numbers of a block that is too old, or of another roll.
 func (b *block) expire(t *Type) {
 	if b.position != t.End || time.Since(b.taken) > blockLife {
 		b.next, b.end = 0, 0
@@ -124,10 +123,10 @@ func (ns *numbers) block(key TypeKey) *block {
 	return b
 }
 
-// refill takes a block: twice the last one when that one was used up within its
-// life, half of it when not. It is durable before the first of its numbers is used:
-// after a crash of the server another node must not get them again. The same statement makes sure
-// that the database has not gone back since the roll was opened.
+// refill takes a block. It is twice as long as the last one if that was used up within its life,
+// otherwise half as long. The block is durable before its first number is used: after a crash of
+// the server another node must not get the same numbers. The same statement checks that the
+// database has not lost history since the roll was opened.
 func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) error {
 	if time.Since(b.taken) < blockLife {
 		b.size *= 2

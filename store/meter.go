@@ -2,14 +2,14 @@ package store
 
 import "github.com/asyncflow/asyncflow"
 
-// Meter counts what this node does. Its methods are called beside the hot path, once a
-// batch: they must be quick and safe for concurrent use.
+// Meter counts the work of this node. Its methods are called once a batch, on the hot path: they
+// must be quick and safe for concurrent use.
 type Meter interface {
 	// Type returns the counters of a type.
 	Type(TypeKey) TypeMeter
 }
 
-// TypeMeter are the counters of a type.
+// TypeMeter has the counters of a type.
 type TypeMeter interface {
 	// Submitted counts new tasks that were accepted.
 	Submitted(n int)

@@ -9,8 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// journal collects journal rows by the roll that their tasks live in, and what they have
-// in common.
+// journal collects journal rows by the roll of their tasks and by their common values.
 type journal struct {
 	all groups[journalKey, journalRows]
 }
@@ -22,10 +21,10 @@ type journalKey struct {
 	final    asyncflow.Status
 	endpoint string
 	status   int16
-	told     bool // there may be errors and outputs
+	told     bool // there may be rows with errors and outputs
 }
 
-// journalRows are the rest, as columns.
+// journalRows has the other values, as columns.
 type journalRows struct {
 	ids       []int64
 	durations pgtype.FlatArray[*float32]
@@ -81,8 +80,8 @@ func orNull[V comparable](v V) *V {
 	return &v
 }
 
-// maxSeq is the highest seq at which callers may still change a task or set it going
-// again: the numbers above it are left for its attempts.
+// maxSeq is the highest seq at which callers may still change or redrive a task. The numbers above
+// it are left for its attempts.
 const maxSeq = 30000
 
 func journalFull(id asyncflow.TaskID) error {

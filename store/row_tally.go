@@ -8,14 +8,14 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A tally is what one transaction counts of a type. Whatever changes a count adds a
-// row with it, in the same transaction, so that the sums are exact; rows are only
-// ever inserted, so that nobody waits for anybody. Fold adds them up later.
+// A tally has the counts of a type in one transaction. Each transaction that changes a count
+// inserts a row with the change, so that the sums are exact. Rows are only inserted, so that
+// transactions don't wait for each other. Fold adds the rows up later.
 type tally struct {
 	submitted int // new tasks
 	attempts  int // attempts that ended
 	failures  int // of them, those that ended without being done
-	// Tasks that became final; one that is redriven is taken off again.
+	// Tasks that became final. A redrive subtracts one.
 	succeeded, failed, cancelled int
 }
 

@@ -9,17 +9,16 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// tokens are token rows to be inserted, as columns: those that a dispatcher may
-// lease soon go to the ready table of the open roll, the others to wait.
+// tokens has token rows to insert, as columns. Rows that a dispatcher may lease soon go to the
+// ready table of the open roll, the others to wait.
 type tokens struct {
 	ready    groups[spot, readyRows]
 	wait     waitRows
 	earliest time.Time // least order_time in ready
-	most     int       // how many there will be at most; 0: it isn't known
+	most     int       // the most rows that will come; 0: not known
 }
 
-// spot is where a task stands on its way: the number of the attempt in all, its stage, and
-// its number there.
+// spot is a task's progress: the seq of its token row, its stage, and its attempt there.
 type spot struct {
 	seq     int16
 	stage   string
@@ -30,7 +29,7 @@ type spot struct {
 type readyRows struct {
 	orders []time.Time
 	ids    []int64
-	// Flow keys, as far as they matter, and since; nil: all are null.
+	// Flow keys, for types that need them, and since; nil: all are null.
 	keys   texts
 	sinces moments
 }
@@ -47,13 +46,13 @@ type waitRows struct {
 	sinces   moments
 }
 
-// A token row's since is when its task got to its place, where that is later than its
-// order_time: a head start by priority makes order_time earlier than a task was due. It is
-// null in all other rows, where it would say nothing and cost 8 bytes: those whose head
-// start is less than leastHeadStart, too.
+// A token row's since is when its task came to its place in the order, if that is later than its
+// order_time: the head start of a priority makes order_time earlier than the time when the task was
+// due. In all other rows, and for head starts below leastHeadStart, it is null, which saves 8
+// bytes.
 const leastHeadStart = time.Second
 
-// sinceOf returns the since of a row that got to its place at a time; nil: null.
+// sinceOf returns the since of a row that came to its place at a time; nil: null.
 func sinceOf(placed, order time.Time) *moment {
 	if placed.Sub(order) < leastHeadStart {
 		return nil
@@ -61,9 +60,9 @@ func sinceOf(placed, order time.Time) *moment {
 	return (*moment)(&placed)
 }
 
-// placedAt returns when a task got to the place that a verdict on its lease gives it: now,
-// but where it goes back unsent, when it got there before. For that a lease has only the
-// order_time, and so what is known of the head start that is in it.
+// placedAt returns when a task came to the place that a verdict on its lease gives it. That is now,
+// except for a task that goes back unsent: it keeps its earlier time. A lease has only the
+// order_time, so that placedAt subtracts the head start that is known to be in it.
 func (t *Type) placedAt(l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) time.Time {
 	if v.Kind != asyncflow.Return && v.Kind != asyncflow.Park {
 		return now
@@ -73,17 +72,17 @@ func (t *Type) placedAt(l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) 
 		placed = placed.Add(now.Sub(asyncflow.EnterOrder(t.TaskType, t.StageIndex(l.Stage), l.Options,
 			now)))
 	}
-	if placed.After(now) { // it was delayed: its priority didn't apply
+	if placed.After(now) { // the task was delayed: its priority didn't apply
 		return now
 	}
 	return placed
 }
 
-// forever is the until of what waits for something else than a time.
+// forever is the until of rows that don't wait for a time.
 var forever = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 
-// add places a task's next token row. key is its flow key, "" where it doesn't matter;
-// placed is when it got there, and now the database's time.
+// add places a task's next token row. key is its flow key ("": none is needed), placed when it came
+// to its place, and now the database's time.
 func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, placed, now time.Time) {
 	since := sinceOf(placed, v.OrderTime)
 	switch {

@@ -5,14 +5,14 @@ package store
 // Postgres can route it to the node that keeps the tenant. tables.at fills in the
 // names in braces.
 
-// insertTaskSQL adds the immutable rows of new tasks. What is longest comes first: pgx then
+// insertTaskSQL adds the immutable rows of new tasks. The longest columns come first, so that pgx
 // copies less while its buffers grow.
 const insertTaskSQL = `
 INSERT INTO {task} (context, id, created_at, order_time, options)
 SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::json[])`
 
-// insertTaskAgainSQL repeats an insert whose commit is unknown, and returns the rows
-// that were still missing.
+// insertTaskAgainSQL repeats an insert whose commit is unknown, and returns the rows that were
+// missing.
 const insertTaskAgainSQL = insertTaskSQL + `
 ON CONFLICT (id) DO NOTHING
 RETURNING id`
@@ -22,7 +22,7 @@ const insertReadySQL = `
 INSERT INTO {ready} (order_time, id, seq, stage, attempt)
 SELECT u.*, $3, $4, $5 FROM unnest($1::timestamptz[], $2::bigint[]) u`
 
-// insertFullReadySQL adds some of which have a flow key, or a since of their own.
+// insertFullReadySQL adds rows that may have a flow key and a since.
 const insertFullReadySQL = `
 INSERT INTO {ready} (order_time, id, key, since, seq, stage, attempt)
 SELECT u.*, $3, $4, $5
@@ -34,10 +34,10 @@ INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until, key, sin
 SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[],
   $6::text[], $7::timestamptz[], $8::text[], $9::timestamptz[])`
 
-// takeReadySQL takes the token rows that are due, the first in order, and returns them in
-// any. Another dispatcher's rows are skipped, not waited for. What ARRAY asks for is
-// looked up once, before the rows are deleted by their place (2.7 µs a row of the
-// server; joined to a CTE 3.6). $3 is where to begin: see lowWater.
+// takeReadySQL takes the first due token rows in order, and returns them in any order. It skips
+// rows that another dispatcher has locked. The ARRAY subquery runs once, before the rows are
+// deleted by their ctid (2.7 µs of the server a row; joined to a CTE 3.6). $3 is the order_time to
+// begin at: see package lowwater.
 const takeReadySQL = `
 DELETE FROM {ready} r WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM {ready}
@@ -51,11 +51,11 @@ RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time`
 const headSQL = `SELECT order_time FROM {ready} WHERE order_time >= $1 ORDER BY order_time, id ` +
 	`LIMIT 1`
 
-// payloadsSQL reads what tasks in their first attempt are sent with.
+// payloadsSQL reads the options and contexts of tasks in their first attempt.
 const payloadsSQL = `SELECT id, options, context FROM {task} WHERE id = ANY ($1)`
 
-// laterPayloadsSQL reads what later attempts are sent with: the latest output of
-// a stage, else the task's own context.
+// laterPayloadsSQL reads the options and contexts of later attempts: the latest output of a stage,
+// otherwise the task's own context.
 const laterPayloadsSQL = `
 SELECT t.id, {options}, coalesce(o.output, t.context)
 FROM {task} t LEFT JOIN LATERAL (
@@ -68,23 +68,23 @@ const insertLeaseSQL = `
 INSERT INTO {lease} (id, seq, stage, attempt, until, endpoint, node, leased_at)
 SELECT id, $2, $3, $4, $5, $6, $7, $8 FROM unnest($1::bigint[]) id`
 
-// insertKeyedLeaseSQL adds some of which have a flow key.
+// insertKeyedLeaseSQL adds lease rows that may have a flow key.
 const insertKeyedLeaseSQL = `
 INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased_at)
 SELECT u.*, $2, $3, $4, $5, $6, $7, $8 FROM unnest($1::bigint[], $9::text[]) u`
 
-// takeLeaseSQL ends leases. Only those whose seq still stands are ended: the
-// fence. ANY of an array of one keeps the planner from walking over all leases for
-// each id, which it does once a vacuum has seen the table empty (measured with 400
-// leases and 100 ids: 0.2 ms, else 8.8 ms).
+// takeLeaseSQL ends leases, but only those whose seq still matches: this fences off superseded
+// attempts. ANY of an array of one keeps the planner from scanning all leases for each id, which it
+// does once a vacuum has seen the table empty (measured with 400 leases and 100 ids: 0.2 ms,
+// otherwise 8.8 ms).
 const takeLeaseSQL = `
 DELETE FROM {lease} l
 USING unnest($1::bigint[], $2::smallint[]) AS u (id, seq)
 WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
 RETURNING l.id`
 
-// endLeasesSQL ends leases, $3 in number, in a transaction that is all or nothing: it fails, by
-// a division by zero, unless all of them stand.
+// endLeasesSQL ends $3 leases in a transaction that is all or nothing: it fails by a division by
+// zero unless all of them stand.
 const endLeasesSQL = `
 WITH ended AS (
   DELETE FROM {lease} l
@@ -93,8 +93,8 @@ WITH ended AS (
   RETURNING 1)
 SELECT 1 / (CASE WHEN count(*) = $3::bigint THEN 1 ELSE 0 END) FROM ended`
 
-// extendLeaseSQL is no transition: it moves the time of leases that still stand, and, where
-// there is one, still have the end that they had.
+// extendLeaseSQL is not a transition: it moves the end of leases that still stand and, if an
+// expected end is given, still have it.
 const extendLeaseSQL = `
 UPDATE {lease} l SET until = u.until
 FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[])
@@ -108,7 +108,7 @@ INSERT INTO {journal}
 SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11
 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[]) u`
 
-// insertToldJournalSQL adds some with an error or an output.
+// insertToldJournalSQL adds rows that may have an error or an output.
 const insertToldJournalSQL = `
 INSERT INTO {journal}
   (id, duration, next_time, error, output, at, seq, stage, attempt, outcome, final, endpoint,
@@ -116,7 +116,7 @@ INSERT INTO {journal}
 SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11
 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $12::text[], $13::text[]) u`
 
-// insertTallySQL adds what a transaction counted.
+// insertTallySQL adds the counts of a transaction.
 const insertTallySQL = `
 INSERT INTO {tallies} (type, at, submitted, attempts, failures, succeeded, failed, cancelled)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`

@@ -10,13 +10,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
-	_ "github.com/asyncflow/asyncflow/internal/expression" // a program with a store decides on retries
+	_ "github.com/asyncflow/asyncflow/internal/expression" // evaluates retry expressions
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// Config says which database to use and how.
+// Config configures a Store.
 type Config struct {
 	URL   string // postgres://…
 	Node  string // this node's id, unique among the nodes of a database
@@ -25,33 +25,32 @@ type Config struct {
 
 	// Pool bounds the connections for requests and governance; 0: 10.
 	Pool int
-	// HotPool bounds the connections that submit, lease and settle; 0: 8. More
-	// of them make smaller batches.
+	// HotPool bounds the connections that submit, lease and settle; 0: 8. With more of them,
+	// batches are smaller.
 	HotPool int
-	// Notify announces new work to other nodes with NOTIFY. Without it (a
-	// transaction pooler, another engine) dispatchers poll.
+	// Notify announces new work to other nodes by NOTIFY. Without it (behind a transaction pooler,
+	// or with another engine) dispatchers poll.
 	Notify bool
-	// NoRoles does all work as the user of URL, without the second fence between tenants.
+	// NoRoles does all work as the user of URL, without a database role for each tenant.
 	NoRoles bool
-	// DefaultQuotas are those of tenants that have none of their own; 0: those of
-	// asyncflow.DefaultQuotas.
+	// DefaultQuotas are the quotas of tenants without their own; 0: asyncflow.DefaultQuotas.
 	DefaultQuotas asyncflow.Quotas
-	// MaxContext is the limit of contexts in bytes; tasks that are submitted by SQL are held
-	// against it, and against the quotas. 0: this process doesn't say.
+	// MaxContext is the limit of contexts in bytes. It and the quotas also apply to tasks that are
+	// submitted by SQL. 0: this process doesn't set it.
 	MaxContext int
-	// Meter counts what this node does; nil: nobody.
+	// Meter counts the work of this node; nil: none does.
 	Meter Meter
 
 	Log *slog.Logger
 }
 
-// Store is a connection to the database. It is safe for concurrent use; Run
-// must be running while it is used.
+// Store is a connection to the database. It is safe for concurrent use. Run must be running while
+// it is used.
 type Store struct {
 	cfg Config
 	log *slog.Logger
-	// base is for what belongs to no tenant, hotPool for nothing by itself: the work of
-	// a tenant goes through of and hot, under the tenant's role.
+	// base serves cross-tenant work; use hotPool only through hot(). The work of a tenant goes
+	// through of and hot, under the tenant's role.
 	base    *pgxpool.Pool
 	fate    *postgres.SharedFate // of base
 	shares  *postgres.Shares     // of base
@@ -66,17 +65,17 @@ type Store struct {
 	apis  atomic.Int32 // how many of them take requests
 
 	dispatchers atomic.Int32              // how many of them lease tasks
-	joined      atomic.Pointer[time.Time] // when all others know of this node; nil: nobody does
+	joined      atomic.Pointer[time.Time] // when all other nodes know this node; nil: they don't yet
 	numbers     *numbers
 	churn       sync.Map // of TypeKey to *atomic.Int64: see Vacuum
 	watched     *watchers
 	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
-	doubtful    atomic.Bool // leases may be committed of which nobody knows, see sure
+	doubtful    atomic.Bool // leases may be committed that no node knows, see sure
 }
 
-// Open connects, and checks that the schema is current. An unreachable or
-// outdated database is CodeUnavailable with a message that says what to do.
+// Open connects, and checks that the schema is current. An unreachable or outdated database is
+// CodeUnavailable, with a message that says what to do.
 func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if cfg.Pool == 0 {
 		cfg.Pool = 10
@@ -151,7 +150,7 @@ func (s *Store) Close() {
 	}
 }
 
-// Ping returns nil when the database answers and takes writes, and its schema is current.
+// Ping returns nil if the database answers and accepts writes, and its schema is current.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := schema.Check(ctx, s.base, s.cfg.URL); err != nil {
 		return err
@@ -162,7 +161,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if err != nil {
 		return postgres.ConnectError(s.cfg.URL, err)
 	}
-	if readOnly { // another one may take writes by now: that is looked at on connect only
+	if readOnly { // another host may accept writes now: only connecting checks that
 		s.fate.Reset()
 		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database is read-only")
 	}

@@ -12,7 +12,7 @@ type tables struct {
 	name   string
 	lease  string
 	wait   string
-	live   positions // of the live rolls; not known to a change of the type
+	live   positions // of the live rolls; not set while the type is changed
 	filled sync.Map  // of filledKey to string: statements with the names in them
 }
 
@@ -38,8 +38,7 @@ func (t *tables) task(position int) string    { return t.rolled("task", position
 func (t *tables) journal(position int) string { return t.rolled("journal", position) }
 func (t *tables) ready(position int) string   { return t.rolled("ready", position) }
 
-// createType returns the statements that make the tables of a task type that
-// are not rolled.
+// createType returns the statements that make the tables of a task type that don't roll.
 func (t *tables) createType() []string {
 	return t.expand(`
 CREATE TABLE {lease} (
@@ -126,8 +125,7 @@ func (t *tables) drop(at positions) string {
 	return "DROP TABLE IF EXISTS " + strings.Join(names, ", ")
 }
 
-// at returns a statement with the names of the tables at a position filled in
-// for those in braces.
+// at returns a statement in which the names in braces are replaced by the tables at a position.
 func (t *tables) at(position int, sql string) string {
 	key := filledKey{sql, position}
 	if full, ok := t.filled.Load(key); ok {
@@ -143,7 +141,7 @@ func (t *tables) at(position int, sql string) string {
 	return full
 }
 
-// readies returns the live ready tables as one.
+// readies returns an expression for all rows of the live ready tables.
 func (t *tables) readies() string {
 	var selects []string
 	for p := t.live.begin; p <= t.live.end; p++ {
@@ -153,7 +151,7 @@ func (t *tables) readies() string {
 	return "(" + strings.Join(selects, " UNION ALL ") + ")"
 }
 
-// latestOptions are the options of a task t: those of its last change, else its own.
+// latestOptions has the options of a task t: those of its last change, otherwise its own.
 const latestOptions = `coalesce((SELECT o.options FROM {journal} o WHERE o.id = t.id AND ` +
 	`o.options IS NOT NULL ORDER BY o.seq DESC LIMIT 1), t.options)`
 
