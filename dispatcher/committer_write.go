@@ -21,8 +21,8 @@ type part struct {
 	repeated []*ending    // further settlements of a task: they have to see how the first one went
 }
 
-// commit writes a batch in one transaction. If that fails, its types are put aside, and each is
-// written by itself.
+// commit writes a batch in one transaction. A type that Postgres refuses is put aside, and the
+// others are committed together. If it isn't known which one is at fault, all are put aside.
 func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 	var parts []*part
 	var all []*store.Writes

@@ -13,7 +13,7 @@ import (
 // until its outcome is settled, or its worker has answered with 202. The ledger asks neither the
 // database nor the clock.
 //
-// It answers four questions: Reserve (or Await), Keep, Release, and Why.
+// It answers four questions: Await, Keep, Release, and Why.
 type Ledger struct {
 	capacity  int // tasks
 	mostBytes int // of their contexts and outputs

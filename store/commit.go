@@ -41,7 +41,7 @@ func (s *Store) Commit(ctx context.Context, all []*Writes) (refused int, err err
 	now, tenant := s.Clock.Now(), all[0].Type.Tenant // whose role conn takes
 	b := &pgx.Batch{}
 	// That a statement has ended well means that all are prepared: pgx does that before.
-	prepared, done := false, 0 // done: writes whose statements have all ended well
+	prepared, done := false, 0 // done: how many of the writes, whose statements have all ended well
 	for i, w := range all {
 		if w.Type.Tenant != tenant {
 			tenant = w.Type.Tenant
@@ -51,10 +51,10 @@ func (s *Store) Commit(ctx context.Context, all []*Writes) (refused int, err err
 		}
 		first := len(b.QueuedQueries)
 		s.queueWrites(b, w, now)
-		if i == 0 {
-			after(b.QueuedQueries[first], func() { prepared = true })
+		if statements := b.QueuedQueries[first:]; len(statements) > 0 {
+			after(statements[0], func() { prepared = true })
+			after(statements[len(statements)-1], func() { done = i + 1 })
 		}
-		after(b.QueuedQueries[len(b.QueuedQueries)-1], func() { done++ })
 	}
 	err = conn.Send(ctx, b)
 	conn.Release()
