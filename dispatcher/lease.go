@@ -55,6 +55,8 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	d.start(t, leases)
 	now := d.store.Clock.Now()
 	switch {
+	case store.IsHeld(err): // a table is locked, such as one that is being sealed
+		next = now.Add(contendedPause)
 	case err != nil:
 		d.log.Warn("lease failed, trying again", "tenant", key.Tenant, "type", key.Type, "error", err)
 		next = now.Add(failurePause)

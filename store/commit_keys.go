@@ -56,7 +56,8 @@ const (
 	tablePatience = "2s"
 )
 
-// IsHeld reports whether an error means that other transactions hold keys: claim them apart.
+// IsHeld reports whether an error means that others hold a lock for too long: of a table, or of an
+// idempotency key.
 func IsHeld(err error) bool { return sqlState(err) == pgerrcode.LockNotAvailable }
 
 // InsertKeyed inserts tasks of one roll whose keys are free, sorted by key, and names for the

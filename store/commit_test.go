@@ -122,7 +122,7 @@ func setupMixed(b *bundle) *mixed {
 		t := b.putOf(put.tenant, put.spec)
 		items := leased(b.insertions(t,
 			`"before"`, `"extended"`, `"fails"`, `"advances"`, `"keeps on"`)...)
-		require.NoError(b.t, b.Commit(b.t.Context(), []*store.Writes{{Type: t, New: items}}))
+		require.NoError(b.t, b.commit([]*store.Writes{{Type: t, New: items}}))
 		fresh := b.insertions(t, `"new"`, `"delayed"`, `"begun"`)
 		fresh[1].Verdict.OrderTime = b.Clock.Now().Add(time.Hour)
 		leased(fresh[2])
@@ -191,7 +191,7 @@ func TestCommitOfSeveralTenants(t *testing.T) {
 		      FOR EACH STATEMENT EXECUTE FUNCTION public.see()', t);
 		  END LOOP;
 		END $$`)
-	require.NoError(t, b.Commit(t.Context(), m.all))
+	require.NoError(t, b.commit(m.all))
 	assert.Equal(t, 1, b.count(`SELECT count(DISTINCT xid) FROM public.seen`), "one transaction")
 	for _, name := range []string{tenant, "other"} {
 		role, err := b.RoleOf(t.Context(), name)
@@ -215,8 +215,7 @@ var offenders = map[string]func(*bundle, *store.Writes) (mend func()){
 	},
 	"a task that has been inserted": func(b *bundle, w *store.Writes) func() {
 		again := *w.New[0]
-		require.NoError(b.t, b.Commit(b.t.Context(),
-			[]*store.Writes{{Type: w.Type, New: []*store.Insertion{&again}}}))
+		require.NoError(b.t, b.commit([]*store.Writes{{Type: w.Type, New: []*store.Insertion{&again}}}))
 		return func() {
 			b.exec(`DELETE FROM tenant_other.task_pipe_1 WHERE id = $1`, again.ID.Number)
 			b.exec(`DELETE FROM tenant_other.ready_pipe_1 WHERE id = $1`, again.ID.Number)
@@ -264,14 +263,14 @@ func TestCommitIsAllOrNothing(t *testing.T) {
 			m := setupMixed(b)
 			mend := offend(b, m.all[2])
 			before := b.dump()
-			require.Error(t, b.Commit(t.Context(), m.all))
+			require.Error(t, b.commit(m.all))
 			assert.Equal(t, before, b.dump(), "nothing was changed")
-			require.NoError(t, b.Commit(t.Context(), m.all[:2]), "it is the third one's fault")
+			require.NoError(t, b.commit(m.all[:2]), "it is the third one's fault")
 			if strings.Contains(name, "role") {
-				assert.Equal(t, "42501", sqlState(b.Commit(t.Context(), m.all[2:])))
+				assert.Equal(t, "42501", sqlState(b.commit(m.all[2:])))
 			}
 			mend()
-			require.NoError(t, b.Commit(t.Context(), m.all[2:]))
+			require.NoError(t, b.commit(m.all[2:]))
 			for i := range m.types {
 				m.check(b, i)
 			}
@@ -282,11 +281,11 @@ func TestCommitIsAllOrNothing(t *testing.T) {
 // Several types don't wait for long when a table of one of them is locked.
 func TestCommitOfSeveralWaitsBriefly(t *testing.T) {
 	b := setup(t)
-	require.NoError(t, b.Commit(t.Context(), setupMixed(b).all)) // its statements are prepared now
+	require.NoError(t, b.commit(setupMixed(b).all)) // its statements are prepared now
 	m := setupMixed(b)
 	defer offenders["a table that is locked"](b, m.all[2])()
 	began := time.Now()
-	err := b.Commit(t.Context(), m.all)
+	err := b.commit(m.all)
 	require.True(t, store.IsHeld(err), "%v", err)
 	assert.Less(t, time.Since(began), 3*time.Second)
 }
@@ -301,7 +300,7 @@ func TestCommitLeavesADoubt(t *testing.T) {
 	audits := b.put(other)
 	commit := func(items []*store.Insertion) {
 		t.Helper()
-		require.Error(t, b.Commit(t.Context(), []*store.Writes{{Type: audits}, {Type: pipe, New: items}}))
+		require.Error(t, b.commit([]*store.Writes{{Type: audits}, {Type: pipe, New: items}}))
 	}
 	refused := leased(b.insertions(pipe, `1`)...)
 	refused[0].Context = json.RawMessage("\"\xff\"")
