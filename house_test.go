@@ -150,7 +150,9 @@ func TestWhereIsEverything(t *testing.T) {
 	}
 
 	rows := regexp.MustCompile(`(?m)^\| .+ \|$`).FindAllString(text, -1)
-	rows = slices.DeleteFunc(rows, func(row string) bool { return strings.HasPrefix(row, "| Where is") })
+	rows = slices.DeleteFunc(rows, func(row string) bool {
+		return strings.HasPrefix(row, "| Where is") // a header
+	})
 	require.GreaterOrEqual(t, len(rows), 20)
 	shape := regexp.MustCompile(
 		"^\\| [^|]+ \\| `[^`|]+`(?:, `[^`|]+`){0,2} \\| `(Test\\w+)` in `([^`|]+_test\\.go)` \\|$")
