@@ -80,15 +80,6 @@ func NewLedger(
 		waiting:   map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
-// Reserve takes capacity for up to a.N tasks, and returns for how many.
-func (l *Ledger) Reserve(a Ask) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := l.mostOnArrival(a)
-	l.take(a, n)
-	return n
-}
-
 // Keep takes the capacity of n tasks that have ended a stage for their next one, and returns for
 // how many: for no more than Reserve would if they had given it back. They must not give it back.
 func (l *Ledger) Keep(a Ask) int {
