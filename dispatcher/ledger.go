@@ -80,14 +80,20 @@ func NewLedger(
 		waiting:   map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
-// Keep takes the capacity of n tasks that have ended a stage for their next one, and returns for
-// how many: for no more than Reserve would if they had given it back. They must not give it back.
+// Keep takes the capacity of n tasks that have ended a stage for their next one, whose endpoints
+// a.Endpoints are. It returns for how many: for no more than they would get if they had given it
+// back. They must not give it back.
 func (l *Ledger) Keep(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.usage(a.Type)
 	l.count(a.Type, u, -a.N) // as if they had
+	endpoints := a.Endpoints
+	a.Endpoints = nil
 	n, _ := l.most(a)
+	for _, e := range endpoints {
+		n = min(n, max(0, shareRest(endpointShare, l.endpoints[e], l.free)))
+	}
 	l.count(a.Type, u, a.N)
 	u.leasing += n
 	return n

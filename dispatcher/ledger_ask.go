@@ -71,12 +71,15 @@ func (d *Dispatcher) reserveNew(
 	return got
 }
 
-// keep takes the capacity of tasks that have ended a stage for the next one, and returns for how
-// many.
-func (d *Dispatcher) keep(t *store.Type, n int, now time.Time) int {
+// keep takes the capacity of tasks that have ended a stage for the next one, stage, and returns
+// for how many.
+func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) int {
 	charged, _ := d.charge(t.Tenant, n, now)
 	a := d.ask(t, charged, now)
 	a.New = true
+	if a.Endpoints != nil {
+		a.Endpoints = t.Serving(stage)
+	}
 	kept := 0
 	if charged > 0 {
 		kept = d.ledger.Keep(a)
@@ -104,11 +107,7 @@ func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {
 		}
 	}
 	if t.ServesSeveral() {
-		for _, e := range t.AllEndpoints() {
-			if e.Serves() {
-				l.Endpoints = append(l.Endpoints, e.ID)
-			}
-		}
+		l.Endpoints = t.AllServing()
 	}
 	return l
 }
