@@ -20,6 +20,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
@@ -131,6 +132,57 @@ func TestSecurityNamesTests(t *testing.T) {
 	for _, m := range named {
 		require.Contains(t, known, m[1])
 	}
+}
+
+const wherePage = "docs/where.md"
+
+// The page "Where is…?" names files that exist, for each behaviour one to three and a test, and
+// is linked from where a newcomer begins.
+func TestWhereIsEverything(t *testing.T) {
+	t.Parallel()
+	text := readText(t, wherePage)
+	for _, from := range []string{"README.md", "CONTRIBUTING.md", "docs/architecture.md"} {
+		require.Contains(t, readText(t, from), "where.md)", "%s has no link to %s", from, wherePage)
+	}
+	file := regexp.MustCompile("`([\\w./-]+\\.(?:go|sql|ya?ml|ts))`")
+	for _, m := range file.FindAllStringSubmatch(text, -1) {
+		assert.FileExists(t, m[1])
+	}
+
+	rows := regexp.MustCompile(`(?m)^\| .+ \|$`).FindAllString(text, -1)
+	rows = slices.DeleteFunc(rows, func(row string) bool {
+		return strings.HasPrefix(row, "| Where is") // a header
+	})
+	require.GreaterOrEqual(t, len(rows), 20)
+	shape := regexp.MustCompile(
+		"^\\| [^|]+ \\| `[^`|]+`(?:, `[^`|]+`){0,2} \\| `(Test\\w+)` in `([^`|]+_test\\.go)` \\|$")
+	for _, row := range rows {
+		m := shape.FindStringSubmatch(row)
+		if assert.NotNil(t, m, "it has no one to three files and a test: %s", row) {
+			assertFunction(t, m[2], m[1])
+		}
+	}
+}
+
+// The files to read to follow one task have the functions that the page names.
+func TestWhereATaskPasses(t *testing.T) {
+	t.Parallel()
+	_, path, found := strings.Cut(readText(t, wherePage), "\n## Follow one task\n")
+	require.True(t, found)
+	step := regexp.MustCompile("(?m)^\\d+\\. `([^`]+)`(?: \\(([^)]+)\\))?:")
+	steps := step.FindAllStringSubmatch(path, -1)
+	require.Len(t, steps, 15, "the page says fifteen")
+	for _, m := range steps {
+		for _, name := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(m[2], -1) {
+			assertFunction(t, m[1], name[1])
+		}
+	}
+}
+
+// assertFunction checks that a Go file declares a function or method.
+func assertFunction(t *testing.T, file, name string) {
+	t.Helper()
+	assert.Regexp(t, `(?m)^func (\(.+\) )?`+name+`[\[(]`, readText(t, file), "%s of %s", name, file)
 }
 
 // The documents name make targets that exist.

@@ -54,6 +54,7 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c.writing, c.giveUp = context.WithCancel(context.Background())
 	c.writes = newBatcher(c.writing, c.commit)
 	c.writes.size, c.writes.linger = (*write).size, (*write).linger
+	c.writes.tenant = func(w *write) string { return w.key.Tenant }
 	c.aside = newAside(c)
 	c.keyed = newBatcher(c.writing, c.commitKeyed)
 	c.keyed.size, c.keyed.writers = (*submission).size, 2 // one may wait for another node's submit
@@ -76,9 +77,7 @@ func (c *Committer) Close() {
 	c.keyed.drain()
 	c.heldKeys.drain()
 	c.accepted.extendAll()
-	for again := true; again; again = c.aside.drain() {
-		c.writes.drain()
-	}
+	c.writes.drain()
 	c.lookups.drain()
 	c.freed.drain()
 }
@@ -144,7 +143,8 @@ type ending struct {
 // extension is a lease whose end moves.
 type extension struct {
 	store.Extension
-	done func(stands bool, err error)
+	done  func(stands bool, err error)
+	until time.Time // from when on nobody waits for it; zero: never
 }
 
 // releaseKeys puts blocked tasks of flow keys in line after other tasks of these keys have ended.

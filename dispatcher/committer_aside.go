@@ -19,8 +19,14 @@ import (
 type aside struct {
 	c       *Committer
 	mu      sync.Mutex
-	waiting map[asideKey][]*write // later writes, by the type and kind that is written apart
-	pending sync.WaitGroup        // for the writes apart
+	waiting map[asideKey]*waitingWrites
+}
+
+// waitingWrites wait behind parts of their type and kind that are written apart.
+type waitingWrites struct {
+	parts   int
+	writes  []*write
+	sweepAt int // at this length, those for which nobody waits any more are dropped
 }
 
 type asideKey struct {
@@ -58,7 +64,9 @@ const (
 	firstTry, lastTry = 10 * time.Millisecond, time.Second
 )
 
-func newAside(c *Committer) *aside { return &aside{c: c, waiting: map[asideKey][]*write{}} }
+func newAside(c *Committer) *aside {
+	return &aside{c: c, waiting: map[asideKey]*waitingWrites{}}
+}
 
 // divert keeps the writes that must wait for earlier ones, and returns the rest.
 func (a *aside) divert(batch []*write) []*write {
@@ -68,16 +76,25 @@ func (a *aside) divert(batch []*write) []*write {
 		return batch
 	}
 	return slices.DeleteFunc(batch, func(w *write) bool {
-		key := asideKey{w.key, w.kind()}
-		before, is := a.waiting[key]
-		if is {
-			a.waiting[key] = append(before, w)
+		waiting := a.waiting[asideKey{w.key, w.kind()}]
+		if waiting != nil {
+			waiting.add(w)
 		}
-		return is
+		return waiting != nil
 	})
 }
 
-// put retries a failed part apart from others.
+// add adds a write. While the database stands still, callers try again and again: their earlier
+// tries don't pile up.
+func (w *waitingWrites) add(next *write) {
+	if len(w.writes) >= w.sweepAt {
+		w.writes = dropLate(w.writes)
+		w.sweepAt = 2*len(w.writes) + commitMost
+	}
+	w.writes = append(w.writes, next)
+}
+
+// put puts a part aside that has failed.
 func (a *aside) put(p *part) {
 	if len(p.inserts) > 0 {
 		a.apart(asideKey{p.key, inserts}, func() { a.insert(p) })
@@ -90,30 +107,34 @@ func (a *aside) put(p *part) {
 	}
 }
 
-// apart runs do in a goroutine, and then queues the writes that have come meanwhile.
+// apart writes something by itself, and hands what has come meanwhile over again.
 func (a *aside) apart(key asideKey, do func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, is := a.waiting[key]; !is {
-		a.waiting[key] = nil
+	waiting := a.waiting[key]
+	if waiting == nil {
+		waiting = &waitingWrites{}
+		a.waiting[key] = waiting
 	}
-	a.pending.Go(func() {
+	waiting.parts++
+	a.c.writes.pending.add(1) // drain waits for this, too
+	go func() {
+		defer a.c.writes.pending.add(-1)
 		do()
-		a.mu.Lock()
-		waiting := a.waiting[key]
-		delete(a.waiting, key)
-		a.mu.Unlock()
-		a.c.add(key.TypeKey, waiting...)
-	})
+		a.c.add(key.TypeKey, a.end(key, waiting)...)
+	}()
 }
 
-// drain waits until no write is apart, and reports whether any was.
-func (a *aside) drain() bool {
+// end ends a part that was written apart. After the last one of its type and kind, it returns the
+// writes that have waited.
+func (a *aside) end(key asideKey, waiting *waitingWrites) []*write {
 	a.mu.Lock()
-	some := len(a.waiting) > 0
-	a.mu.Unlock()
-	a.pending.Wait()
-	return some
+	defer a.mu.Unlock()
+	if waiting.parts--; waiting.parts > 0 {
+		return nil
+	}
+	delete(a.waiting, key)
+	return waiting.writes
 }
 
 // typeOf returns a part's type from the catalog.
@@ -137,8 +158,9 @@ func (a *aside) extend(p *part) {
 func (a *aside) settle(p *part) {
 	ctx, cancel := context.WithTimeout(a.c.writing, settlePatience)
 	defer cancel()
-	a.settleSome(ctx, p, p.settles)
-	a.c.add(p.key, p.repeated...)
+	for ; len(p.settles) > 0; p = settlesOf(p.key, p.repeated) {
+		a.settleSome(ctx, p, p.settles)
+	}
 }
 
 // settleSome settles leases. If Postgres refuses their data, it halves them until only the refused
@@ -153,7 +175,7 @@ func (a *aside) settleSome(ctx context.Context, p *part, items []*ending) {
 	})
 	switch {
 	case err == nil:
-		a.c.settled(t, items)
+		a.c.start(t, a.c.settled(t, items))
 	case store.IsDataError(err) && len(items) > 1:
 		half := len(items) / 2
 		a.settleSome(ctx, p, items[:half])
@@ -217,7 +239,7 @@ func (a *aside) insertSome(ctx context.Context, key store.TypeKey, items []*subm
 	}
 	switch {
 	case err == nil:
-		a.c.inserted(t, items)
+		a.c.start(t, inserted(items))
 	case store.IsDataError(err) && len(items) > 1:
 		half := len(items) / 2
 		a.insertSome(ctx, key, items[:half])

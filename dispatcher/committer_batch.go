@@ -2,26 +2,28 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
 
 // batcher makes batches out of single items: while one batch is written, the next one fills. An
-// item that comes alone is written at once. Under load, a batch begins when the linger of its most
-// urgent item is over, counted from the begin of the last batch, or when the batch is full. By
-// default one batch of a key is written at a time: larger batches cost less per item. Batches of
-// long items don't, so up to three are written at a time: while one waits for the disk, the next
-// one is on the network.
+// item that comes alone is written at once. Under load, a batch begins when its most urgent item has
+// lingered since the last batch began, or when the batch is full. By default one batch of a key is
+// written at a time: larger batches cost less per item. Batches of long items don't, so up to three
+// are written at a time: while one waits for the disk, the next one travels. If more items wait than
+// a batch takes, the tenants take turns: one that floods delays itself.
 type batcher[K comparable, T any] struct {
 	ctx     context.Context // of all writing; independent of callers
 	write   func(context.Context, K, []T)
 	writers int                   // the most batches of a key that are written at a time
 	linger  func(T) time.Duration // how long an item may wait
 	size    func(T) int           // bytes of an item
+	tenant  func(T) string        // whose an item is
 
 	mu      sync.Mutex
 	queues  map[K]*queue[T]
-	pending sync.WaitGroup // for items
+	pending *count // of items
 }
 
 const (
@@ -30,10 +32,14 @@ const (
 	// Batches of at least longBatch bytes are written longWriters at a time.
 	longBatch   = 128 << 10
 	longWriters = 3
+	// turnItems and turnBytes are what a tenant gets in a turn.
+	turnItems = 50
+	turnBytes = batchBytes / 8
 )
 
 type queue[T any] struct {
-	items   []T
+	lines   []*line[T] // those of the tenants that have items; the first one's turn is next
+	items   int
 	bytes   int           // of the items
 	linger  time.Duration // of the most urgent one
 	writing int
@@ -41,11 +47,18 @@ type queue[T any] struct {
 	due     time.Time // when a timer starts the next one; zero: no timer is set
 }
 
+// line has the items of a tenant in the order in which they came.
+type line[T any] struct {
+	tenant string
+	items  []T
+}
+
 func newBatcher[K comparable, T any](
 	ctx context.Context, write func(context.Context, K, []T),
 ) *batcher[K, T] {
 	return &batcher[K, T]{ctx: ctx, write: write, writers: 1, queues: map[K]*queue[T]{},
-		linger: func(T) time.Duration { return submitLinger }, size: func(T) int { return 0 }}
+		pending: newCount(), linger: func(T) time.Duration { return submitLinger },
+		size: func(T) int { return 0 }, tenant: func(T) string { return "" }}
 }
 
 // add queues items. write gets each of them once, and answers its caller.
@@ -57,21 +70,33 @@ func (b *batcher[K, T]) add(key K, items ...T) {
 		q = &queue[T]{}
 		b.queues[key] = q
 	}
-	b.pending.Add(len(items))
+	b.pending.add(len(items))
 	for _, item := range items {
-		if linger := b.linger(item); len(q.items) == 0 || linger < q.linger {
+		if linger := b.linger(item); q.items == 0 || linger < q.linger {
 			q.linger = linger
 		}
-		q.items = append(q.items, item)
-		q.bytes += b.size(item)
+		l := q.line(b.tenant(item))
+		l.items = append(l.items, item)
+		q.items, q.bytes = q.items+1, q.bytes+b.size(item)
 	}
 	b.schedule(key, q)
 }
 
-// schedule starts the batches that may be written now. b.mu is held.
+// line returns the line of a tenant.
+func (q *queue[T]) line(tenant string) *line[T] {
+	for _, l := range slices.Backward(q.lines) { // few wait at a time; mostly it is the last one
+		if l.tenant == tenant {
+			return l
+		}
+	}
+	q.lines = append(q.lines, &line[T]{tenant: tenant})
+	return q.lines[len(q.lines)-1]
+}
+
+// schedule starts what may be written now. b.mu is held.
 func (b *batcher[K, T]) schedule(key K, q *queue[T]) {
-	for len(q.items) > 0 && q.writing < b.writersOf(q) {
-		full := len(q.items) >= commitMost || q.bytes >= batchBytes
+	for q.items > 0 && q.writing < b.writersOf(q) {
+		full := q.items >= commitMost || q.bytes >= batchBytes
 		if rest := q.linger - time.Since(q.last); rest > 0 && !full {
 			if due := time.Now().Add(rest); q.due.IsZero() || due.Before(q.due) {
 				q.due = due
@@ -93,7 +118,7 @@ func (b *batcher[K, T]) timeUp(key K, q *queue[T]) {
 
 // writersOf returns how many batches may be under way when the next one begins.
 func (b *batcher[K, T]) writersOf(q *queue[T]) int {
-	if next := q.bytes * min(len(q.items), commitMost) / len(q.items); next >= longBatch {
+	if next := q.bytes * min(q.items, commitMost) / q.items; next >= longBatch {
 		return max(b.writers, longWriters)
 	}
 	return b.writers
@@ -101,41 +126,76 @@ func (b *batcher[K, T]) writersOf(q *queue[T]) int {
 
 // take takes a batch out of a queue that has items.
 func (b *batcher[K, T]) take(q *queue[T]) []T {
-	n, bytes := 1, b.size(q.items[0])
-	for n < min(len(q.items), commitMost) {
-		size := b.size(q.items[n])
-		if bytes+size > batchBytes {
-			break
+	batch, bytes := make([]T, 0, min(q.items, commitMost)), 0
+	for full := false; len(q.lines) > 0 && !full; {
+		l := q.lines[0]
+		q.lines = q.lines[1:]
+		var turn int // bytes
+		for n := 0; n < turnItems && turn < turnBytes && len(l.items) > 0 && !full; n++ {
+			size := b.size(l.items[0])
+			if full = len(batch) == commitMost || len(batch) > 0 && bytes+size > batchBytes; !full {
+				batch, l.items = append(batch, l.items[0]), l.items[1:]
+				bytes, turn = bytes+size, turn+size
+			}
 		}
-		n, bytes = n+1, bytes+size
+		if len(l.items) > 0 {
+			q.lines = append(q.lines, l)
+		}
 	}
-	batch := q.items[:n:n]
-	q.items, q.bytes, q.last = q.items[n:], q.bytes-bytes, time.Now()
-	if len(q.items) == 0 {
-		q.items = nil
-	}
+	q.items, q.bytes, q.last = q.items-len(batch), q.bytes-bytes, time.Now()
 	return batch
 }
 
 func (b *batcher[K, T]) flush(key K, q *queue[T], batch []T) {
 	b.write(b.ctx, key, batch)
-	b.pending.Add(-len(batch))
+	b.pending.add(-len(batch))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q.writing--
 	b.schedule(key, q)
 }
 
-// drain waits until all queued items are written.
-func (b *batcher[K, T]) drain() { b.pending.Wait() }
+// drain waits until everything handed over is written.
+func (b *batcher[K, T]) drain() { b.pending.await() }
 
 // forget drops the queues of keys that are gone, unless they have items or a write under way.
 func (b *batcher[K, T]) forget(gone func(K) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for key, q := range b.queues {
-		if len(q.items) == 0 && q.writing == 0 && gone(key) {
+		if q.items == 0 && q.writing == 0 && gone(key) {
 			delete(b.queues, key)
 		}
+	}
+}
+
+// count counts what isn't written yet. Unlike that of a WaitGroup, it may rise from zero while
+// somebody waits.
+type count struct {
+	mu   sync.Mutex
+	n    int
+	none *sync.Cond
+}
+
+func newCount() *count {
+	c := &count{}
+	c.none = sync.NewCond(&c.mu)
+	return c
+}
+
+func (c *count) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n += n; c.n == 0 {
+		c.none.Broadcast()
+	}
+}
+
+// await waits until the count is zero.
+func (c *count) await() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.n > 0 {
+		c.none.Wait()
 	}
 }

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +75,7 @@ func TestBatchesOfLongItems(t *testing.T) {
 type lingering struct {
 	*batcher[string, time.Duration]
 	start   time.Time
+	noting  sync.Mutex
 	began   []time.Duration
 	batches []int
 }
@@ -81,7 +83,9 @@ type lingering struct {
 func newLingering(t *testing.T) *lingering {
 	l := &lingering{start: time.Now()}
 	l.batcher = newBatcher(t.Context(), func(_ context.Context, _ string, batch []time.Duration) {
+		l.noting.Lock()
 		l.began, l.batches = append(l.began, time.Since(l.start)), append(l.batches, len(batch))
+		l.noting.Unlock()
 		time.Sleep(time.Millisecond)
 	})
 	l.linger = func(d time.Duration) time.Duration { return d }
@@ -164,4 +168,48 @@ func sumOf(items []int) (sum int) {
 		sum += n
 	}
 	return sum
+}
+
+// Tenants take turns: one that floods a queue delays itself.
+func TestTenantsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var batches [][]string
+		b := newBatcher(t.Context(), func(_ context.Context, _ string, batch []string) {
+			batches = append(batches, batch)
+			time.Sleep(10 * time.Millisecond)
+		})
+		b.tenant = func(item string) string { return item }
+		b.add("home", slices.Repeat([]string{"flood"}, 10*commitMost)...)
+		synctest.Wait()
+		b.add("home", slices.Repeat([]string{"other"}, 2*turnItems)...)
+		b.add("home", "third")
+		b.drain()
+		count := func(batch []string, tenant string) (n int) {
+			for _, item := range batch {
+				if item == tenant {
+					n++
+				}
+			}
+			return n
+		}
+		assert.Equal(t, commitMost, count(batches[0], "flood"), "nothing else has come")
+		assert.Equal(t, 2*turnItems, count(batches[1], "other"))
+		assert.Equal(t, 1, count(batches[1], "third"))
+		assert.Len(t, batches, 11)
+	})
+}
+
+// What is written may hand more over, also while somebody waits for the end of all.
+func TestDrainOfWhatHandsMoreOver(t *testing.T) {
+	written := 0
+	var b *batcher[string, int]
+	b = newBatcher(t.Context(), func(_ context.Context, key string, batch []int) {
+		written += len(batch)
+		if more := batch[0] - 1; more > 0 {
+			b.add(key, more)
+		}
+	})
+	b.add("home", 1000)
+	b.drain()
+	assert.Equal(t, 1000, written)
 }

@@ -17,12 +17,12 @@ type part struct {
 	inserts  []*submission
 	extends  []*extension
 	settles  []*ending
-	earlier  []*extension // superseded by another extension of the same lease in extends
-	repeated []*write     // further settlements of a lease: they must see the result of the first
+	earlier  []*extension // of a lease that another of extends moves
+	repeated []*ending    // further settlements of a task: they have to see how the first one went
 }
 
-// commit writes a batch in one transaction. If that fails, it puts the types aside, and each is
-// written by itself.
+// commit writes a batch in one transaction. A type that Postgres refuses is put aside, and the
+// others are committed together. If it isn't known which one is at fault, all are put aside.
 func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 	var parts []*part
 	var all []*store.Writes
@@ -36,22 +36,44 @@ func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 		all = append(all, &store.Writes{Type: t, New: insertions(p.inserts),
 			Extended: extensions(p.extends), Settled: endings(p.settles)})
 	}
-	if len(parts) == 0 {
-		return
-	}
-	if err := c.store.Commit(ctx, all); err != nil {
-		c.log.Debug("a commit failed; its parts are tried apart", "types", len(parts), "error", err)
-		for _, p := range parts {
-			c.aside.put(p)
+	for len(parts) > 0 {
+		refused, err := c.store.Commit(ctx, all)
+		switch {
+		case err == nil:
+			c.committed(parts, all)
+			return
+		case refused < 0: // it isn't known which, or whether
+			c.log.Debug("a commit failed; its parts are tried apart", "types", len(parts), "error", err)
+			for _, p := range parts {
+				c.aside.put(p)
+			}
+			return
 		}
-		return
+		c.aside.put(parts[refused])
+		parts, all = slices.Delete(parts, refused, refused+1), slices.Delete(all, refused, refused+1)
 	}
+}
+
+// committed answers the callers of parts that are committed, and then starts the tasks that are
+// leased with them.
+func (c *Committer) committed(parts []*part, all []*store.Writes) {
+	leases := make([][]asyncflow.Lease, len(parts))
 	for i, p := range parts {
-		t := all[i].Type
-		c.inserted(t, p.inserts)
+		leases[i] = append(inserted(p.inserts), c.settled(all[i].Type, p.settles)...)
 		c.extended(p, nil)
-		c.settled(t, p.settles)
-		c.add(p.key, p.repeated...)
+		if len(p.repeated) > 0 {
+			c.aside.put(settlesOf(p.key, p.repeated))
+		}
+	}
+	for i, some := range leases {
+		c.start(all[i].Type, some)
+	}
+}
+
+// start starts tasks whose leases are committed.
+func (c *Committer) start(t *store.Type, leases []asyncflow.Lease) {
+	if len(leases) > 0 {
+		c.dispatcher.start(t, leases)
 	}
 }
 
@@ -66,6 +88,8 @@ func dropLate(batch []*write) []*write {
 			w.insert.end(unanswered("the database doesn't answer; try again"))
 		case w.settle != nil && late(w.settle.until):
 			w.settle.fail(unanswered("the database doesn't answer; report again"))
+		case w.extend != nil && late(w.extend.until):
+			w.extend.done(false, unanswered("the database doesn't answer; report again"))
 		default:
 			return false
 		}
@@ -73,8 +97,8 @@ func dropLate(batch []*write) []*write {
 	})
 }
 
-// divide sorts writes into parts by tenant and type, and each part by task, so that all batches
-// lock rows in one order.
+// divide sorts writes into parts by tenant and type, and the writes of a kind by task: batches lock
+// in one order, but for a lease that one extends and another one ends.
 func divide(batch []*write) []*part {
 	var parts []*part
 	byKey := map[store.TypeKey]*part{}
@@ -96,6 +120,13 @@ func divide(batch []*write) []*part {
 		p.sort()
 	}
 	return parts
+}
+
+// settlesOf returns a part of settlements alone.
+func settlesOf(key store.TypeKey, settles []*ending) *part {
+	p := &part{key: key, settles: settles}
+	p.sort()
+	return p
 }
 
 func (p *part) add(w *write) {
@@ -124,7 +155,7 @@ func (p *part) sort() {
 	settles := p.settles[:0]
 	for _, e := range p.settles {
 		if n := len(settles); n > 0 && settles[n-1].Lease.ID.Number == e.Lease.ID.Number {
-			p.repeated = append(p.repeated, &write{key: p.key, settle: e})
+			p.repeated = append(p.repeated, e)
 		} else {
 			settles = append(settles, e)
 		}
@@ -177,9 +208,9 @@ func endings(items []*ending) []*store.Ending {
 	return all
 }
 
-// inserted answers the callers whose tasks are committed, and starts the tasks that have a lease.
-func (c *Committer) inserted(t *store.Type, items []*submission) {
-	var leases []asyncflow.Lease
+// inserted answers the callers whose tasks are committed. It returns the leases of those that
+// begin at once.
+func inserted(items []*submission) (leases []asyncflow.Lease) {
 	for _, s := range items {
 		if s.Lease != nil {
 			leases = append(leases, *s.Lease)
@@ -187,9 +218,7 @@ func (c *Committer) inserted(t *store.Type, items []*submission) {
 		s.result.ID = s.ID // it may have been renumbered
 		s.end(nil)
 	}
-	if len(leases) > 0 {
-		c.dispatcher.start(t, leases)
-	}
+	return leases
 }
 
 // extended answers the callers whose extensions are committed, or failed.
@@ -203,9 +232,9 @@ func (c *Committer) extended(p *part, err error) {
 	}
 }
 
-// settled answers the callers of settlements, and starts the next stage of tasks that go on.
-func (c *Committer) settled(t *store.Type, items []*ending) {
-	var leases []asyncflow.Lease
+// settled answers the callers of settlements. It returns the leases of the tasks that go on with
+// their next stage at once.
+func (c *Committer) settled(t *store.Type, items []*ending) (leases []asyncflow.Lease) {
 	var ended []asyncflow.Settlement
 	flows := t.Flow != nil
 	for _, e := range items {
@@ -217,12 +246,10 @@ func (c *Committer) settled(t *store.Type, items []*ending) {
 		}
 		e.done(e)
 	}
-	if len(leases) > 0 {
-		c.dispatcher.start(t, leases)
-	}
 	if keys := t.FreedKeys(ended); len(keys) > 0 {
 		c.freed.add(t.Key(), keys...)
 	}
+	return leases
 }
 
 // written reports whether this try wrote the settlement: not an earlier try, nor another
@@ -241,8 +268,8 @@ func (c *Committer) failed(p *part, err error) {
 	for _, e := range p.settles {
 		e.fail(err)
 	}
-	for _, w := range p.repeated {
-		w.settle.fail(err)
+	for _, e := range p.repeated {
+		e.fail(err)
 	}
 }
 

@@ -8,11 +8,22 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// start begins the attempts of tasks whose leases are committed, and whose capacity is taken. The
-// capacity is given back when they are settled, or answered with 202.
+// start starts the attempts of tasks whose leases are committed, and whose capacity is taken. It is
+// given back when they are settled, or answered with 202.
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
+	now := d.current(t)
+	for _, l := range leases {
+		if !now.Serves(l.Stage) { // another node may have registered an endpoint this second
+			d.workers.do(func() { d.begin(d.refreshed(t), leases) })
+			return
+		}
+	}
+	d.begin(now, leases)
+}
+
+// begin starts the attempts of tasks of a type as it is now.
+func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 	defer d.ledger.Begun(t.Key(), len(leases))
-	t = d.latest(t, leases)
 	if why := stopped(t); why != "" && len(leases) > 0 {
 		d.giveBack(t, leases, why)
 		return

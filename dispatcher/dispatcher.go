@@ -147,21 +147,13 @@ func (d *Dispatcher) current(t *store.Type) *store.Type {
 	return t
 }
 
-// latest is current, but it reads the database if this node knows of no endpoint for a task:
-// another node may have just registered one.
-func (d *Dispatcher) latest(t *store.Type, leases []asyncflow.Lease) *store.Type {
-	now := d.current(t)
-	for _, l := range leases {
-		if now.Serves(l.Stage) {
-			continue
-		}
-		err := d.store.Catalog.RefreshTenant(d.stopping, t.Tenant)
-		if err != nil && d.stopping.Err() == nil {
-			d.log.Warn("can't refresh the catalog", "error", err)
-		}
-		return d.current(t)
+// refreshed returns a type as the database has it now.
+func (d *Dispatcher) refreshed(t *store.Type) *store.Type {
+	err := d.store.Catalog.RefreshTenant(d.stopping, t.Tenant)
+	if err != nil && d.stopping.Err() == nil {
+		d.log.Warn("can't refresh the catalog", "error", err)
 	}
-	return now
+	return d.current(t)
 }
 
 // pollPause returns mean·(½+random)·nodes. With more nodes each looks less often; the random

@@ -72,3 +72,12 @@ func (d *Dispatcher) Failing() int {
 	defer d.breakers.mu.Unlock()
 	return len(d.breakers.inRow)
 }
+
+// Reserve takes capacity for up to a.N tasks, and returns for how many.
+func (l *Ledger) Reserve(a Ask) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.mostOnArrival(a)
+	l.take(a, n)
+	return n
+}

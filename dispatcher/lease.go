@@ -55,6 +55,8 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	d.start(t, leases)
 	now := d.store.Clock.Now()
 	switch {
+	case store.IsHeld(err): // a table is locked, such as one that is being sealed
+		next = now.Add(contendedPause)
 	case err != nil:
 		d.log.Warn("lease failed, trying again", "tenant", key.Tenant, "type", key.Type, "error", err)
 		next = now.Add(failurePause)
@@ -76,137 +78,8 @@ func contextBytes(leases []asyncflow.Lease) (sum int) {
 	return sum
 }
 
-// reserve takes capacity for a lease of a type. It returns the type's current definition, since the
-// wait may have been long. Without any capacity, it puts the type back on the agenda: until the
-// type is resumed, capacity is given back, or fullLook is over.
-func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Type, int) {
-	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
-	if err != nil {
-		d.agenda.forget(key)
-		d.ledger.Forget(key)
-		return nil, 0
-	}
-	now := d.store.Clock.Now()
-	if t.Paused() {
-		d.agenda.put(key, time.Time{}, time.Time{})
-		return t, 0
-	}
-	most, again := d.charge(t.Tenant, min(t.ScheduleLimit, d.cfg.Concurrency), now)
-	n := 0
-	if most > 0 {
-		a := d.ask(t, most, now)
-		a.Least = min(most, max(d.cfg.Concurrency/8, 1), a.Limits.Type, a.Limits.Tenant)
-		n = d.ledger.Await(ctx, a, leaseLinger)
-		if again = now.Add(fullLook); n == 0 && d.ledger.Why(a) == asyncflow.WaitType { // it is ramped up
-			again = now.Add(contendedPause)
-		}
-	}
-	if t = d.current(t); t.Paused() { // it was paused during the wait: see Quiesce
-		d.ledger.Unused(key, n)
-		n = 0
-	}
-	d.refund(t.Tenant, most-n)
-	if n == 0 {
-		d.agenda.put(key, again, now.Add(fullPause))
-	}
-	return t, n
-}
-
-// ask returns the request for capacity for n tasks of a type.
-func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) Ask {
-	return Ask{Type: t.Key(), N: n, Least: n, Limits: d.limits(t, now), Now: now}
-}
-
-// reserveNew takes capacity for new tasks, or for the first few of them.
-func (d *Dispatcher) reserveNew(
-	ctx context.Context, t *store.Type, n int, now time.Time, patience time.Duration,
-) int {
-	charged, _ := d.charge(t.Tenant, n, now)
-	a := d.ask(t, charged, now)
-	a.New = true
-	got := 0
-	if charged > 0 {
-		got = d.ledger.Await(ctx, a, patience)
-	}
-	if now := d.current(t); got > 0 && (now.Paused() || now != t && !d.mayBeginAtOnce(now)) {
-		d.ledger.Unused(t.Key(), got) // the type was changed during the wait: see Quiesce
-		got = 0
-	}
-	d.refund(t.Tenant, charged-got)
-	return got
-}
-
-// keep lets n tasks that have ended a stage keep their capacity for the next one, and returns how
-// many may.
-func (d *Dispatcher) keep(t *store.Type, n int, now time.Time) int {
-	charged, _ := d.charge(t.Tenant, n, now)
-	a := d.ask(t, charged, now)
-	a.New = true
-	kept := 0
-	if charged > 0 {
-		kept = d.ledger.Keep(a)
-	}
-	if kept > 0 && d.current(t).Paused() {
-		d.ledger.Begun(t.Key(), kept)
-		kept = 0
-	}
-	if kept < n { // the others are first in line
-		d.agenda.filling(t.Key())
-	}
-	d.refund(t.Tenant, charged-kept)
-	return kept
-}
-
-// limits returns the further bounds on the tasks of a type in flight on this node. Each node has
-// its share of a tenant's quota, rounded up. A node that the others don't know yet has none.
-func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {
-	l := Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
-	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
-		nodes := int64(d.store.Dispatchers())
-		l.Tenant = int(min((tenant.Quotas.Concurrency+nodes-1)/nodes, int64(l.Tenant)))
-		if d.store.Joining() {
-			l.Tenant = 0
-		}
-	}
-	if t.ServesSeveral() {
-		for _, e := range t.AllEndpoints() {
-			if e.Serves() {
-				l.Endpoints = append(l.Endpoints, e.ID)
-			}
-		}
-	}
-	return l
-}
-
-// charge takes up to n deliveries from what the tenant's rate allows now, and returns how many. If
-// it allows none, again is when it allows one.
-func (d *Dispatcher) charge(tenant string, n int, now time.Time) (charged int, again time.Time) {
-	t, ok := d.store.Catalog.Tenant(tenant)
-	if !ok || t.Quotas.DeliveriesPerSecond == 0 {
-		return n, again
-	}
-	key := rateKey{tenant, "tenant", ""}
-	tokens, again := d.rates.look(key, t.Quotas.DeliveriesPerSecond, now)
-	if soon := now.Add(contendedPause); again.Before(soon) {
-		again = soon
-	}
-	charged = min(n, tokens)
-	d.rates.take(key, t.Quotas.DeliveriesPerSecond, now, charged)
-	return charged, again
-}
-
-// refund gives back deliveries that were charged and not made.
-func (d *Dispatcher) refund(tenant string, n int) {
-	if n == 0 {
-		return
-	}
-	if t, ok := d.store.Catalog.Tenant(tenant); ok && t.Quotas.DeliveriesPerSecond > 0 {
-		d.rates.take(rateKey{tenant, "tenant", ""}, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), -n)
-	}
-}
-
-// lease leases up to n tasks of a type within its limits. Their capacity was taken before. more
-// reports whether the lease moved blocked tasks out of the way, so that another may find more.
+// lease leases up to n tasks of a type, for which capacity was taken, by its limits. more
+// reports whether blocked tasks were in the way, which are not any more.
 func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (
 	leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	now := d.store.Clock.Now()

@@ -13,7 +13,7 @@ import (
 // outcome is settled, or its worker has answered with 202. The ledger uses neither the database nor
 // the clock.
 //
-// It answers four questions: Reserve (or Await), Keep, Release, and Why.
+// It answers four questions: Await, Keep, Release, and Why.
 type Ledger struct {
 	capacity  int // tasks
 	mostBytes int // of their contexts and outputs
@@ -80,23 +80,20 @@ func NewLedger(
 		waiting:   map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
-// Reserve takes capacity for up to a.N tasks, and returns for how many it did.
-func (l *Ledger) Reserve(a Ask) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := l.mostOnArrival(a)
-	l.take(a, n)
-	return n
-}
-
-// Keep lets a.N tasks that have ended a stage keep their capacity for the next one, and returns how
-// many may: no more than Reserve would allow if they had released it. Don't call Release for them.
+// Keep takes the capacity of n tasks that have ended a stage for their next one, whose endpoints
+// a.Endpoints are. It returns for how many: for no more than they would get if they had given it
+// back. They must not give it back.
 func (l *Ledger) Keep(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.usage(a.Type)
-	l.count(a.Type, u, -a.N) // as if they had released it
+	l.count(a.Type, u, -a.N) // as if they had
+	endpoints := a.Endpoints
+	a.Endpoints = nil
 	n, _ := l.most(a)
+	for _, e := range endpoints {
+		n = min(n, max(0, shareRest(endpointShare, l.endpoints[e], l.free)))
+	}
 	l.count(a.Type, u, a.N)
 	u.leasing += n
 	return n

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ type book struct {
 	*Ledger
 	lineFor map[store.TypeKey]time.Duration // types with tasks in line, and for how long
 	woken   map[store.TypeKey]int
+	waking  sync.Mutex
 }
 
 // plentyOfBytes is more than any test reserves.
@@ -28,7 +30,11 @@ func newBook(capacity, bytes int) *book {
 	b.Ledger = NewLedger(capacity, bytes, func(key store.TypeKey) (bool, time.Duration) {
 		busy, is := b.lineFor[key]
 		return !is, busy
-	}, func(key store.TypeKey) { b.woken[key]++ })
+	}, func(key store.TypeKey) {
+		b.waking.Lock()
+		defer b.waking.Unlock()
+		b.woken[key]++
+	})
 	b.Admit(true)
 	return b
 }

@@ -50,6 +50,7 @@ func (c *Committer) Extend(
 	c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{
 		Extension: store.Extension{ID: l.ID, Seq: l.Seq, Until: until, Sooner: until.Before(l.Until)},
 		done:      done,
+		until:     time.Now().Add(reportPatience),
 	}})
 }
 

@@ -151,7 +151,7 @@ func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []
 	slices.SortFunc(due, func(a, b int) int {
 		return settlements[a].Verdict.OrderTime.Compare(settlements[b].Verdict.OrderTime)
 	})
-	kept := d.keep(t, len(due), now)
+	kept := d.keep(t, settlements[due[0]].Verdict.Stage, len(due), now)
 	if kept == 0 {
 		return nil
 	}

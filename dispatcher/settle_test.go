@@ -18,8 +18,8 @@ import (
 // is capacity for, if what they go on with is at hand.
 func TestTasksThatGoOnAtOnce(t *testing.T) {
 	for capacity, want := range map[int][]string{
-		4:  {"", "", `3`, "", ""}, // in the second stage it is first
-		6:  {`{"made":1}`, "", `3`, "", ""},
+		3:  {"", "", `3`, "", ""}, // in the second stage it is first
+		4:  {`{"made":1}`, "", `3`, "", ""},
 		20: {`{"made":1}`, `2`, `3`, "", ""},
 	} {
 		t.Run(fmt.Sprint("capacity ", capacity), func(t *testing.T) {

@@ -53,7 +53,9 @@ func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, item
 	left, heldNow := insertions(items), []*store.Insertion(nil)
 	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
 	if err == nil {
-		err = c.persist(ctx, "submit with keys", key, isFinalOrHeld, func() (err error) {
+		// Apart, no key is waited for: it is a table that is locked.
+		final := func(err error) bool { return isFinal(err) || !apart && store.IsHeld(err) }
+		err = c.persist(ctx, "submit with keys", key, final, func() (err error) {
 			if heldNow, err = c.store.InsertKeyed(ctx, t, left, apart); store.RolledOn(err) {
 				if t, left, err = c.store.Renumber(ctx, t, left); err == nil {
 					heldNow, err = c.store.InsertKeyed(ctx, t, left, apart)
@@ -71,8 +73,6 @@ func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, item
 		return append(held, c.insertKeyedRoll(ctx, key, items[half:], apart)...)
 	case store.IsHeld(err) && !apart:
 		return c.insertKeyedRoll(ctx, key, items, true)
-	case store.IsHeld(err):
-		err = heldError(err)
 	case store.IsDataError(err):
 		err = asyncflow.InvalidField("context", "was refused by Postgres: %v", errors.Unwrap(err))
 	default:
@@ -108,14 +108,11 @@ func (c *Committer) insertedKeyed(
 			fresh = append(fresh, s)
 		}
 	}
-	c.inserted(t, fresh)
+	c.start(t, inserted(fresh))
 	return held
 }
 
-// isFinalOrHeld reports whether an immediate retry would fail as well.
-func isFinalOrHeld(err error) bool { return isFinal(err) || store.IsHeld(err) }
-
-// heldError returns the error for a locked key.
+// heldError says that a key is held.
 func heldError(err error) error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
 		Message: "another submit with this key is under way; try again", Err: err}

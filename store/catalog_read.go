@@ -162,7 +162,8 @@ func readTypes(ctx context.Context, q querier, tenant string) (map[string]*Type,
 	types := make(map[string]*Type, len(stored))
 	for _, t := range stored {
 		types[t.Name] = &Type{Tenant: tenant, StoredType: t,
-			endpoints: map[string][]asyncflow.Endpoint{}, tables: newTables(tenant, t.Name)}
+			endpoints: map[string][]asyncflow.Endpoint{}, serving: map[string][]string{},
+			tables: newTables(tenant, t.Name)}
 	}
 	if err := readAllPositions(ctx, q, tenant, types); err != nil {
 		return nil, err
@@ -171,6 +172,10 @@ func readTypes(ctx context.Context, q querier, tenant string) (map[string]*Type,
 	for _, e := range endpoints {
 		if t := types[e.Type]; t != nil {
 			t.endpoints[e.Stage] = append(t.endpoints[e.Stage], e)
+			if e.Serves() {
+				t.serving[e.Stage] = append(t.serving[e.Stage], e.ID)
+				t.allServing = append(t.allServing, e.ID)
+			}
 		}
 	}
 	return types, err

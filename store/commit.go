@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // Writes has the changes of one task type in one transaction. Commit tries all of them at once. If
@@ -24,49 +25,71 @@ type Writes struct {
 	leases []*asyncflow.Lease
 }
 
-// sharedPatience is how long a transaction of several task types waits for the lock of a table, so
-// that a type whose tables are locked doesn't delay the others.
-const sharedPatience = `SELECT set_config('lock_timeout', '50ms', true)`
-
-// Commit writes everything in one transaction and one round trip, or nothing. It fails if a lease
-// to end no longer stands, or if a task was inserted before. After an error, the transaction may
-// still have been committed.
+// Commit writes all of it in one transaction and one round trip, or nothing. It fails when a
+// lease that is to end stands no more, or a task has been inserted before.
+//
+// After an error, refused is the index of the writes that Postgres has refused, so that nothing was
+// written; or -1: all of it may have been committed, or the fault may be with any of them.
 //
 // The writes must be sorted by tenant and type, which is the order in which they are locked.
-func (s *Store) Commit(ctx context.Context, all []*Writes) error {
+func (s *Store) Commit(ctx context.Context, all []*Writes) (refused int, err error) {
 	conn, err := s.hot(all[0].Type.Key()).Acquire(ctx)
 	if err != nil {
-		return err
+		return -1, err
 	}
 	defer conn.Release()
 	now, tenant := s.Clock.Now(), all[0].Type.Tenant // whose role conn takes
 	b := &pgx.Batch{}
-	if len(all) > 1 {
-		b.Queue(sharedPatience)
-	}
-	for _, w := range all {
+	// That a statement has ended well means that all are prepared: pgx does that before.
+	prepared, done := false, 0 // done: how many of the writes, whose statements have all ended well
+	for i, w := range all {
 		if w.Type.Tenant != tenant {
 			tenant = w.Type.Tenant
 			if err := s.roles.QueueTenant(ctx, b, tenant); err != nil {
-				return err
+				return -1, err
 			}
 		}
+		first := len(b.QueuedQueries)
 		s.queueWrites(b, w, now)
+		if statements := b.QueuedQueries[first:]; len(statements) > 0 {
+			after(statements[0], func() { prepared = true })
+			after(statements[len(statements)-1], func() { done = i + 1 })
+		}
 	}
 	err = conn.Send(ctx, b)
 	conn.Release()
 	if err != nil {
 		for _, w := range all {
+			s.announceEnds(w.Type.Key(), w.leases) // they may stand nonetheless
 			if len(w.leases) > 0 {
-				return s.doubt(err)
+				err = s.doubt(err)
 			}
 		}
-		return err
+		if prepared && done < len(all) && postgres.RolledBack(err) {
+			return done, err
+		}
+		return -1, err
 	}
 	for _, w := range all {
 		s.announceWrites(w, now)
 	}
-	return nil
+	return -1, nil
+}
+
+// after calls do when a statement of a batch has ended well.
+func after(statement *pgx.QueuedQuery, do func()) {
+	read := statement.Fn
+	statement.Fn = func(br pgx.BatchResults) (err error) {
+		if read != nil {
+			err = read(br)
+		} else {
+			_, err = br.Exec()
+		}
+		if err == nil {
+			do()
+		}
+		return err
+	}
 }
 
 // queueWrites adds the statements of one task type to a batch.
@@ -112,22 +135,26 @@ func (s *Store) announceWrites(w *Writes, now time.Time) {
 // announceLeases announces leases that have begun: the background jobs check when the first one
 // ends.
 func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
-	if len(leases) == 0 {
-		return
-	}
-	first := leases[0].Until
 	for _, l := range leases {
-		if l.Until.Before(first) {
-			first = l.Until
-		}
 		s.watched.tell(key, l.ID.Number)
 	}
-	s.Wakeups.Announce(key, first)
+	s.announceEnds(key, leases)
 	s.countLeased(key, len(leases))
 }
 
-// Doubtful reports whether leases may have been committed that no node knows. Until a Lease has
-// succeeded, no task should begin with its insert, or go on with its settlement.
+// announceEnds announces to governance when the first of some leases ends.
+func (s *Store) announceEnds(key TypeKey, leases []*asyncflow.Lease) {
+	var first time.Time
+	for _, l := range leases {
+		if first.IsZero() || l.Until.Before(first) {
+			first = l.Until
+		}
+	}
+	s.Wakeups.Announce(key, first)
+}
+
+// Doubtful reports whether leases may have been committed of which no node knows. No task
+// should begin with its insert, or go on with its settlement, until a Lease has succeeded.
 func (s *Store) Doubtful() bool { return s.doubtful.Load() }
 
 // Homes returns the number of hot connections. Home returns the one that has prepared the

@@ -19,7 +19,7 @@ func TestExtensions(t *testing.T) {
 			b := setup(t)
 			pipe := b.put(twoStages())
 			items := leased(b.insertions(pipe, `1`, `2`, `3`, `4`)...)
-			require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: items}}))
+			require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))
 			had := b.endsOf(pipe)
 			until := had[`1`].Add(time.Hour)
 			right, wrong := had[`2`], had[`3`].Add(time.Second)
@@ -32,7 +32,7 @@ func TestExtensions(t *testing.T) {
 			if again {
 				require.NoError(t, b.ExtendAgain(t.Context(), pipe, all))
 			} else {
-				require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, Extended: all}}))
+				require.NoError(t, b.commit([]*store.Writes{{Type: pipe, Extended: all}}))
 			}
 			for i, context := range []string{`1`, `2`, `3`, `4`} {
 				assert.Equal(t, i < 2, all[i].Stands, context)
@@ -54,11 +54,11 @@ func TestExtensionAndEndOfALease(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	items := leased(b.insertions(pipe, `1`)...)
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: items}}))
+	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))
 	e := &store.Extension{ID: items[0].ID, Seq: 1, Until: items[0].Lease.Until.Add(time.Hour)}
 	w := &store.Writes{Type: pipe, Extended: []*store.Extension{e},
 		Settled: []*store.Ending{goesOn(b.ending(pipe, *items[0].Lease, stageDone))}}
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{w}))
+	require.NoError(t, b.commit([]*store.Writes{w}))
 	assert.True(t, e.Stands)
 	l, stands, err := b.LeaseOf(t.Context(), tenant, items[0].ID, 2)
 	require.NoError(t, err)

@@ -110,6 +110,7 @@ func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes)
 	w := &Writes{Type: t}
 	err := pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error { return do(tx, w) })
 	if err != nil && len(w.leases) > 0 {
+		s.announceEnds(t.Key(), w.leases)
 		return s.doubt(err)
 	}
 	if err == nil {

@@ -41,7 +41,7 @@ func TestCrashAfterTasksBegan(t *testing.T) {
 	pipe := b.put(twoStages())
 	items := b.insertions(pipe, `1`, `2`, `3`, `4`, `5`)
 	leased(items[:3]...)
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: items}}))
+	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))
 	b.checkTokens("pipe")
 	for _, item := range items[:3] {
 		l, stands, err := b.LeaseOf(t.Context(), tenant, item.ID, 1)
@@ -73,7 +73,7 @@ func TestInsertWhileTheClockGoesBack(t *testing.T) {
 	items := b.insertions(pipe, `1`, `2`, `3`)
 	leased(items[:2]...)
 	b.Clock.Shift(-time.Minute)
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: items}}))
+	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))
 	assert.Equal(t, 2, b.count(`SELECT count(*) FROM tenant_acme.lease_pipe`))
 	b.checkTokens("pipe")
 }
@@ -85,7 +85,7 @@ func TestInsertAgain(t *testing.T) {
 	pipe := b.put(twoStages())
 	items := b.insertions(pipe, `"begun"`, `"in line"`, `"begins"`, `"follows"`)
 	leased(items[0], items[2])
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: items[:2]}}))
+	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items[:2]}}))
 	began := b.endsOf(pipe)
 	for range 2 { // a further try finds all of it
 		require.NoError(t, b.InsertAgain(t.Context(), pipe, items))
@@ -108,7 +108,7 @@ func TestInsertAgainWithAnotherTasksID(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	other := b.insertions(pipe, `"other"`)
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: other}}))
+	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: other}}))
 	items := b.insertions(pipe, `1`, `2`)
 	items[1].ID, items[1].Created = other[0].ID, items[1].Created.Add(time.Millisecond)
 	slices.Reverse(items)
@@ -126,7 +126,7 @@ func TestRenumberAcrossASealedRoll(t *testing.T) {
 	old := b.put(twoStages())
 	items := b.insertions(old, `"kept"`, `"moved"`, `"begins"`)
 	leased(items[2])
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: old, New: items[:1]}}))
+	require.NoError(t, b.commit([]*store.Writes{{Type: old, New: items[:1]}}))
 	ids := []asyncflow.TaskID{items[0].ID, items[1].ID, items[2].ID}
 	same, left, err := b.Renumber(t.Context(), old, items)
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestRenumberAcrossASealedRoll(t *testing.T) {
 	assert.Equal(t, ids[1:], []asyncflow.TaskID{items[1].ID, items[2].ID}, "their roll is open")
 	assert.Equal(t, old.End, same.End)
 	b.roll()
-	require.True(t, store.RolledOn(b.Commit(t.Context(), []*store.Writes{{Type: old, New: left}})))
+	require.True(t, store.RolledOn(b.commit([]*store.Writes{{Type: old, New: left}})))
 	require.True(t, store.RolledOn(b.InsertAgain(t.Context(), old, items)))
 	now, left, err := b.Renumber(t.Context(), old, items)
 	require.NoError(t, err)

@@ -57,7 +57,8 @@ const (
 	tablePatience = "2s"
 )
 
-// IsHeld reports whether other transactions have locked keys, so that they must be claimed apart.
+// IsHeld reports whether an error means that others hold a lock for too long: of a table, or of an
+// idempotency key.
 func IsHeld(err error) bool { return sqlState(err) == pgerrcode.LockNotAvailable }
 
 // InsertKeyed inserts tasks of one roll, sorted by key, whose keys are free. For the others it sets

@@ -151,6 +151,7 @@ func (s *Store) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[
 	b.Queue("COMMIT")
 	err = conn.Send(ctx, b)
 	if err != nil && len(w.leases) > 0 {
+		s.announceEnds(w.Type.Key(), w.leases)
 		return nil, s.doubt(err)
 	}
 	return ended, err

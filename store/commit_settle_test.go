@@ -62,12 +62,12 @@ func TestCommitOfTheNextStage(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	items := leased(b.insertions(pipe, `1`, `2`, `3`)...)
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: items}}))
+	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))
 	output := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`{"made":1}`)}
 	ends := []*store.Ending{goesOn(b.ending(pipe, *items[0].Lease, output)),
 		b.ending(pipe, *items[1].Lease, stageDone),
 		goesOn(b.ending(pipe, *items[2].Lease, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}))}
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, Settled: ends}}))
+	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, Settled: ends}}))
 	b.checkTokens("pipe")
 	l, stands, err := b.LeaseOf(t.Context(), tenant, items[0].ID, 2)
 	require.NoError(t, err)
@@ -99,12 +99,12 @@ func TestNextStageThatCantBeWritten(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	items := leased(b.insertions(pipe, `1`, `2`)...)
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: items}}))
+	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))
 	before := b.endsOf(pipe)
 	b.exec(`ALTER TABLE tenant_acme.journal_pipe_1 ADD CONSTRAINT shut CHECK (false) NOT VALID`)
 	ends := []*store.Ending{goesOn(b.ending(pipe, *items[0].Lease, stageDone)),
 		goesOn(b.ending(pipe, *items[1].Lease, stageDone))}
-	require.Error(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, Settled: ends}}))
+	require.Error(t, b.commit([]*store.Writes{{Type: pipe, Settled: ends}}))
 	require.True(t, store.IsDataError(b.SettleAgain(t.Context(), pipe, ends)))
 	assert.Equal(t, before, b.endsOf(pipe))
 	for _, item := range items {
@@ -149,10 +149,10 @@ func TestSettleAgain(t *testing.T) {
 			b := setup(t)
 			pipe := b.put(twoStages())
 			items := leased(b.insertions(pipe, `"this"`, `"beside"`)...)
-			require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: items}}))
+			require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))
 			l := *items[0].Lease
 			if c.before != nil {
-				require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe,
+				require.NoError(t, b.commit([]*store.Writes{{Type: pipe,
 					Settled: []*store.Ending{b.ending(pipe, l, *c.before)}}}))
 			}
 			l.Seq = c.seq
@@ -160,7 +160,7 @@ func TestSettleAgain(t *testing.T) {
 				b.ending(pipe, *items[1].Lease, output)}
 			if c.want != (store.Settled{}) {
 				before := b.dump()
-				require.Error(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, Settled: ends}}))
+				require.Error(t, b.commit([]*store.Writes{{Type: pipe, Settled: ends}}))
 				assert.Equal(t, before, b.dump(), "nothing was changed")
 			}
 			require.NoError(t, b.SettleAgain(t.Context(), pipe, ends))

@@ -30,7 +30,7 @@ func confirm(ctx context.Context, db execer) error {
 // doubt returns the error of a transaction that began leases. If it isn't known whether that was
 // committed, sure must see an answered commit before more leases begin.
 func (s *Store) doubt(err error) error {
-	if err != nil && postgres.IsPassing(err) {
+	if err != nil && postgres.IsPassing(err) && !postgres.RolledBack(err) {
 		s.doubtful.Store(true)
 	}
 	return err

@@ -102,6 +102,7 @@ func (s *Store) tryReleaseKeys(
 ) error {
 	return pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
+		b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`) // a lease may take its time
 		b.Queue(`SELECT pg_advisory_xact_lock($1)`, limitLock(t))
 		onNewest := queueNewest(b, t)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {

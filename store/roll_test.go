@@ -283,7 +283,7 @@ func TestUnknownCommitAndSeal(t *testing.T) {
 	late := behind(t, b)
 	old := late.known()
 	items := late.insertions(old, `"kept"`, `"moved"`)
-	require.NoError(t, late.Commit(t.Context(), []*store.Writes{{Type: old, New: items[:1]}}))
+	require.NoError(t, late.commit([]*store.Writes{{Type: old, New: items[:1]}}))
 	b.roll()
 	require.True(t, store.RolledOn(late.InsertAgain(t.Context(), old, items)))
 	now, left, err := late.Renumber(t.Context(), old, items)

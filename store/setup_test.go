@@ -137,6 +137,12 @@ func (b *bundle) conclude(
 	return <-done
 }
 
+// commit commits writes in one transaction.
+func (b *bundle) commit(all []*store.Writes) error {
+	_, err := b.Commit(b.t.Context(), all)
+	return err
+}
+
 // eventually waits for something that another goroutine or the clock brings about.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()

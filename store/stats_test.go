@@ -92,7 +92,7 @@ func TestSubmitsAreCounted(t *testing.T) {
 	assert.Equal(t, tallied{Submitted: 5}, sums, "a key counts once")
 	assert.LessOrEqual(t, rows, 5, "a transaction adds a row, and none when it counts nothing")
 	again := b.insertions(pipe, `3`, `4`)
-	require.NoError(t, b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: again[:1]}}))
+	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: again[:1]}}))
 	require.NoError(t, b.InsertAgain(t.Context(), pipe, again))
 	assert.Equal(t, tallied{Submitted: 7}, first(b.tallies(tenant, "pipe")),
 		"present tasks don't count again")

@@ -12,9 +12,11 @@ type Type struct {
 	StoredType
 	First, Begin, End int // positions of the oldest, the oldest live, and the open roll
 
-	endpoints map[string][]asyncflow.Endpoint // by stage
-	tables    *tables
-	suspended bool // whether its tenant is
+	endpoints  map[string][]asyncflow.Endpoint // by stage
+	serving    map[string][]string             // the ids of those that get deliveries, by stage
+	allServing []string                        // those of all stages
+	tables     *tables
+	suspended  bool // whether its tenant is
 }
 
 // Suspended reports whether the tenant is suspended or deleted, so that nothing is leased.
@@ -35,7 +37,13 @@ func (t *Type) Capacity(full int, now time.Time) int {
 func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
 
 // Serves reports whether a stage has an endpoint that gets deliveries.
-func (t *Type) Serves(stage string) bool { return asyncflow.Serves(t.endpoints[stage]) }
+func (t *Type) Serves(stage string) bool { return len(t.serving[stage]) > 0 }
+
+// Serving returns the ids of a stage's endpoints that get deliveries.
+func (t *Type) Serving(stage string) []string { return t.serving[stage] }
+
+// AllServing is Serving for all stages.
+func (t *Type) AllServing() []string { return t.allServing }
 
 // AllEndpoints returns the endpoints of all stages.
 func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
@@ -46,17 +54,7 @@ func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
 }
 
 // ServesSeveral reports whether more than one of the type's endpoints gets deliveries.
-func (t *Type) ServesSeveral() bool {
-	n := 0
-	for _, endpoints := range t.endpoints {
-		for i := range endpoints {
-			if endpoints[i].Serves() {
-				n++
-			}
-		}
-	}
-	return n > 1
-}
+func (t *Type) ServesSeveral() bool { return len(t.allServing) > 1 }
 
 // OtherEndpoint reports whether an endpoint of the type other than id gets deliveries.
 func (t *Type) OtherEndpoint(id string) bool {

@@ -46,6 +46,12 @@ func IsPassing(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*pgconn.ConnectError))
 }
 
+// RolledBack reports whether the server says that a transaction has failed: nothing of it stands.
+func RolledBack(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
+}
+
 // Wrap adds the operation to a database error. An error that passes, or that refuses a new
 // connection, is CodeUnavailable: another try is safe. Any other one is CodeInternal. An
 // *asyncflow.Error stays as it is.

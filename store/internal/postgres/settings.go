@@ -49,9 +49,10 @@ var HotSettings = map[string]string{
 	"plan_cache_mode": "force_generic_plan",
 	// It costs tens of ms where an estimate is far off.
 	"jit": "off",
-	// ms; statements of several task types share a connection, and one whose table is locked must
-	// not keep the others waiting. It also bounds the wait when a statement is prepared.
-	"lock_timeout": "2000",
+	// ms; task types share connections and transactions, and one whose table is locked must not keep
+	// the others waiting. SET LOCAL would not do: pgx prepares statements outside of their
+	// transaction. What fails is tried again.
+	"lock_timeout": "50",
 	// Workers cost more to start than a few rows take (a page of a list from 10 million
 	// tasks: 18 ms, else 1 ms).
 	"max_parallel_workers_per_gather": "0",

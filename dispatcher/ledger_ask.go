@@ -1,0 +1,140 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// What a dispatcher asks of its ledger: for a lease, for new tasks, and for those that go on. The
+// limits of a node's share of quotas, and of endpoints, come from here.
+
+// reserve takes capacity for a lease of a type, and returns the type as it is then: the wait may
+// have been long. Without any capacity, it puts the type back on the agenda: until the type is
+// resumed, capacity is given back, or some time is over.
+func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Type, int) {
+	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
+	if err != nil {
+		d.agenda.forget(key)
+		d.ledger.Forget(key)
+		return nil, 0
+	}
+	now := d.store.Clock.Now()
+	if t.Paused() {
+		d.agenda.put(key, time.Time{}, time.Time{})
+		return t, 0
+	}
+	most, again := d.charge(t.Tenant, min(t.ScheduleLimit, d.cfg.Concurrency), now)
+	n := 0
+	if most > 0 {
+		a := d.ask(t, most, now)
+		a.Least = min(most, max(d.cfg.Concurrency/8, 1), a.Limits.Type, a.Limits.Tenant)
+		n = d.ledger.Await(ctx, a, leaseLinger)
+		if again = now.Add(fullLook); n == 0 && d.ledger.Why(a) == asyncflow.WaitType { // it is ramped up
+			again = now.Add(contendedPause)
+		}
+	}
+	if t = d.current(t); t.Paused() { // while it was reserved: see Quiesce
+		d.ledger.Unused(key, n)
+		n = 0
+	}
+	d.refund(t.Tenant, most-n)
+	if n == 0 {
+		d.agenda.put(key, again, now.Add(fullPause))
+	}
+	return t, n
+}
+
+// ask returns the question for capacity for n tasks of a type.
+func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) Ask {
+	return Ask{Type: t.Key(), N: n, Least: n, Limits: d.limits(t, now), Now: now}
+}
+
+// reserveNew takes capacity for new tasks, or for the first of them.
+func (d *Dispatcher) reserveNew(
+	ctx context.Context, t *store.Type, n int, now time.Time, patience time.Duration,
+) int {
+	charged, _ := d.charge(t.Tenant, n, now)
+	a := d.ask(t, charged, now)
+	a.New = true
+	got := 0
+	if charged > 0 {
+		got = d.ledger.Await(ctx, a, patience)
+	}
+	if now := d.current(t); got > 0 && (now.Paused() || now != t && !d.mayBeginAtOnce(now)) {
+		d.ledger.Unused(t.Key(), got) // it was changed while it was reserved: see Quiesce
+		got = 0
+	}
+	d.refund(t.Tenant, charged-got)
+	return got
+}
+
+// keep takes the capacity of tasks that have ended a stage for the next one, stage, and returns
+// for how many.
+func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) int {
+	charged, _ := d.charge(t.Tenant, n, now)
+	a := d.ask(t, charged, now)
+	a.New = true
+	if a.Endpoints != nil {
+		a.Endpoints = t.Serving(stage)
+	}
+	kept := 0
+	if charged > 0 {
+		kept = d.ledger.Keep(a)
+	}
+	if kept > 0 && d.current(t).Paused() {
+		d.ledger.Begun(t.Key(), kept)
+		kept = 0
+	}
+	if kept < n { // they stand before whatever comes next
+		d.agenda.filling(t.Key())
+	}
+	d.refund(t.Tenant, charged-kept)
+	return kept
+}
+
+// limits returns what bounds the tasks of a type in flight here besides the node's capacity. Each
+// node has its share of a tenant's quota, rounded up; one that the others don't know of yet, none.
+func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {
+	l := Limits{Type: t.Room(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
+	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
+		nodes := int64(d.store.Dispatchers())
+		l.Tenant = int(min((tenant.Quotas.Concurrency+nodes-1)/nodes, int64(l.Tenant)))
+		if d.store.Joining() {
+			l.Tenant = 0
+		}
+	}
+	if t.ServesSeveral() {
+		l.Endpoints = t.AllServing()
+	}
+	return l
+}
+
+// charge takes up to n deliveries from what the tenant's rate allows now, and returns how many. If
+// there are none, again is when there is one.
+func (d *Dispatcher) charge(tenant string, n int, now time.Time) (charged int, again time.Time) {
+	t, ok := d.store.Catalog.Tenant(tenant)
+	if !ok || t.Quotas.DeliveriesPerSecond == 0 {
+		return n, again
+	}
+	key := rateKey{tenant, "tenant", ""}
+	tokens, again := d.rates.look(key, t.Quotas.DeliveriesPerSecond, now)
+	if soon := now.Add(contendedPause); again.Before(soon) {
+		again = soon
+	}
+	charged = min(n, tokens)
+	d.rates.take(key, t.Quotas.DeliveriesPerSecond, now, charged)
+	return charged, again
+}
+
+// refund gives back deliveries that were charged and not made.
+func (d *Dispatcher) refund(tenant string, n int) {
+	if n == 0 {
+		return
+	}
+	if t, ok := d.store.Catalog.Tenant(tenant); ok && t.Quotas.DeliveriesPerSecond > 0 {
+		d.rates.take(rateKey{tenant, "tenant", ""}, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), -n)
+	}
+}
