@@ -22,11 +22,11 @@ type aside struct {
 	waiting map[asideKey]*waitingWrites
 }
 
-// waitingWrites wait behind parts of their type and kind that are written apart.
+// waitingWrites has the writes that wait for parts of their type and kind that are written apart.
 type waitingWrites struct {
 	parts   int
 	writes  []*write
-	sweepAt int // at this length, those for which nobody waits any more are dropped
+	sweepAt int // at this length, writes whose callers no longer wait are dropped
 }
 
 type asideKey struct {
@@ -84,8 +84,8 @@ func (a *aside) divert(batch []*write) []*write {
 	})
 }
 
-// add adds a write. While the database stands still, callers try again and again: their earlier
-// tries don't pile up.
+// add adds a write. While the database hangs, callers try again and again; add drops their earlier
+// tries.
 func (w *waitingWrites) add(next *write) {
 	if len(w.writes) >= w.sweepAt {
 		w.writes = dropLate(w.writes)
@@ -94,7 +94,7 @@ func (w *waitingWrites) add(next *write) {
 	w.writes = append(w.writes, next)
 }
 
-// put puts a part aside that has failed.
+// put retries a failed part apart from others.
 func (a *aside) put(p *part) {
 	if len(p.inserts) > 0 {
 		a.apart(asideKey{p.key, inserts}, func() { a.insert(p) })
@@ -107,7 +107,7 @@ func (a *aside) put(p *part) {
 	}
 }
 
-// apart writes something by itself, and hands what has come meanwhile over again.
+// apart runs do in a goroutine, and then queues the writes that have come meanwhile.
 func (a *aside) apart(key asideKey, do func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

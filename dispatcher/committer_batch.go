@@ -8,18 +8,18 @@ import (
 )
 
 // batcher makes batches out of single items: while one batch is written, the next one fills. An
-// item that comes alone is written at once. Under load, a batch begins when its most urgent item has
-// lingered since the last batch began, or when the batch is full. By default one batch of a key is
-// written at a time: larger batches cost less per item. Batches of long items don't, so up to three
-// are written at a time: while one waits for the disk, the next one travels. If more items wait than
-// a batch takes, the tenants take turns: one that floods delays itself.
+// item that comes alone is written at once. Under load, a batch begins when its most urgent item
+// has lingered since the last batch began, or when the batch is full. By default one batch of a key
+// is written at a time: larger batches cost less per item. Batches of long items don't, so up to
+// three are written at a time: while one waits for the disk, the next one travels. If more items
+// wait than a batch takes, the tenants take turns: one that floods delays itself.
 type batcher[K comparable, T any] struct {
 	ctx     context.Context // of all writing; independent of callers
 	write   func(context.Context, K, []T)
 	writers int                   // the most batches of a key that are written at a time
 	linger  func(T) time.Duration // how long an item may wait
 	size    func(T) int           // bytes of an item
-	tenant  func(T) string        // whose an item is
+	tenant  func(T) string        // the tenant of an item
 
 	mu      sync.Mutex
 	queues  map[K]*queue[T]
@@ -32,7 +32,7 @@ const (
 	// Batches of at least longBatch bytes are written longWriters at a time.
 	longBatch   = 128 << 10
 	longWriters = 3
-	// turnItems and turnBytes are what a tenant gets in a turn.
+	// turnItems and turnBytes bound the turn of a tenant.
 	turnItems = 50
 	turnBytes = batchBytes / 8
 )
@@ -84,7 +84,7 @@ func (b *batcher[K, T]) add(key K, items ...T) {
 
 // line returns the line of a tenant.
 func (q *queue[T]) line(tenant string) *line[T] {
-	for _, l := range slices.Backward(q.lines) { // few wait at a time; mostly it is the last one
+	for _, l := range slices.Backward(q.lines) { // few tenants wait at a time; mostly it is the last one
 		if l.tenant == tenant {
 			return l
 		}
@@ -93,7 +93,7 @@ func (q *queue[T]) line(tenant string) *line[T] {
 	return q.lines[len(q.lines)-1]
 }
 
-// schedule starts what may be written now. b.mu is held.
+// schedule starts the batches that may be written now. b.mu is held.
 func (b *batcher[K, T]) schedule(key K, q *queue[T]) {
 	for q.items > 0 && q.writing < b.writersOf(q) {
 		full := q.items >= commitMost || q.bytes >= batchBytes
@@ -155,7 +155,7 @@ func (b *batcher[K, T]) flush(key K, q *queue[T], batch []T) {
 	b.schedule(key, q)
 }
 
-// drain waits until everything handed over is written.
+// drain waits until all queued items are written.
 func (b *batcher[K, T]) drain() { b.pending.await() }
 
 // forget drops the queues of keys that are gone, unless they have items or a write under way.

@@ -17,7 +17,7 @@ type part struct {
 	inserts  []*submission
 	extends  []*extension
 	settles  []*ending
-	earlier  []*extension // of a lease that another of extends moves
+	earlier  []*extension // superseded by another extension of the same lease in extends
 	repeated []*ending    // further settlements of a task: they have to see how the first one went
 }
 

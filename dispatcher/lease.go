@@ -78,8 +78,8 @@ func contextBytes(leases []asyncflow.Lease) (sum int) {
 	return sum
 }
 
-// lease leases up to n tasks of a type, for which capacity was taken, by its limits. more
-// reports whether blocked tasks were in the way, which are not any more.
+// lease leases up to n tasks of a type within its limits. Their capacity was taken before. more
+// reports whether the lease moved blocked tasks out of the way, so that another may find more.
 func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (
 	leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	now := d.store.Clock.Now()

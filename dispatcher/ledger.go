@@ -87,7 +87,7 @@ func (l *Ledger) Keep(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.usage(a.Type)
-	l.count(a.Type, u, -a.N) // as if they had
+	l.count(a.Type, u, -a.N) // as if they had released it
 	endpoints := a.Endpoints
 	a.Endpoints = nil
 	n, _ := l.most(a)

@@ -8,12 +8,12 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// What a dispatcher asks of its ledger: for a lease, for new tasks, and for those that go on. The
-// limits of a node's share of quotas, and of endpoints, come from here.
+// This file has the asks of a dispatcher to its ledger: for a lease, for new tasks, and for tasks
+// that go on. Their limits come from the node's share of quotas, and from endpoints.
 
-// reserve takes capacity for a lease of a type, and returns the type as it is then: the wait may
-// have been long. Without any capacity, it puts the type back on the agenda: until the type is
-// resumed, capacity is given back, or some time is over.
+// reserve takes capacity for a lease of a type. It returns the type's current definition, since the
+// wait may have been long. Without any capacity, it puts the type back on the agenda: until the
+// type is resumed, capacity is given back, or fullLook is over.
 func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
@@ -36,7 +36,7 @@ func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Typ
 			again = now.Add(contendedPause)
 		}
 	}
-	if t = d.current(t); t.Paused() { // while it was reserved: see Quiesce
+	if t = d.current(t); t.Paused() { // it was paused during the wait: see Quiesce
 		d.ledger.Unused(key, n)
 		n = 0
 	}
@@ -47,12 +47,12 @@ func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Typ
 	return t, n
 }
 
-// ask returns the question for capacity for n tasks of a type.
+// ask returns the request for capacity for n tasks of a type.
 func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) Ask {
 	return Ask{Type: t.Key(), N: n, Least: n, Limits: d.limits(t, now), Now: now}
 }
 
-// reserveNew takes capacity for new tasks, or for the first of them.
+// reserveNew takes capacity for new tasks, or for the first few of them.
 func (d *Dispatcher) reserveNew(
 	ctx context.Context, t *store.Type, n int, now time.Time, patience time.Duration,
 ) int {
@@ -64,15 +64,15 @@ func (d *Dispatcher) reserveNew(
 		got = d.ledger.Await(ctx, a, patience)
 	}
 	if now := d.current(t); got > 0 && (now.Paused() || now != t && !d.mayBeginAtOnce(now)) {
-		d.ledger.Unused(t.Key(), got) // it was changed while it was reserved: see Quiesce
+		d.ledger.Unused(t.Key(), got) // the type was changed during the wait: see Quiesce
 		got = 0
 	}
 	d.refund(t.Tenant, charged-got)
 	return got
 }
 
-// keep takes the capacity of tasks that have ended a stage for the next one, stage, and returns
-// for how many.
+// keep lets n tasks that have ended a stage keep their capacity for the next one, stage, and
+// returns how many may.
 func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) int {
 	charged, _ := d.charge(t.Tenant, n, now)
 	a := d.ask(t, charged, now)
@@ -88,17 +88,17 @@ func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) int
 		d.ledger.Begun(t.Key(), kept)
 		kept = 0
 	}
-	if kept < n { // they stand before whatever comes next
+	if kept < n { // the others are first in line
 		d.agenda.filling(t.Key())
 	}
 	d.refund(t.Tenant, charged-kept)
 	return kept
 }
 
-// limits returns what bounds the tasks of a type in flight here besides the node's capacity. Each
-// node has its share of a tenant's quota, rounded up; one that the others don't know of yet, none.
+// limits returns the further bounds on the tasks of a type in flight on this node. Each node has
+// its share of a tenant's quota, rounded up. A node that the others don't know yet has none.
 func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {
-	l := Limits{Type: t.Room(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
+	l := Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
 		nodes := int64(d.store.Dispatchers())
 		l.Tenant = int(min((tenant.Quotas.Concurrency+nodes-1)/nodes, int64(l.Tenant)))
@@ -113,7 +113,7 @@ func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {
 }
 
 // charge takes up to n deliveries from what the tenant's rate allows now, and returns how many. If
-// there are none, again is when there is one.
+// it allows none, again is when it allows one.
 func (d *Dispatcher) charge(tenant string, n int, now time.Time) (charged int, again time.Time) {
 	t, ok := d.store.Catalog.Tenant(tenant)
 	if !ok || t.Quotas.DeliveriesPerSecond == 0 {

@@ -112,7 +112,7 @@ func (c *Committer) insertedKeyed(
 	return held
 }
 
-// heldError says that a key is held.
+// heldError returns the error for a locked key.
 func heldError(err error) error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
 		Message: "another submit with this key is under way; try again", Err: err}

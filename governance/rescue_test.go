@@ -152,7 +152,8 @@ func (b *bundle) insertLeased(t *testing.T, pipe *store.Type) {
 	id, now, stage := asyncflow.NewTaskID(pipe.Name, pipe.End,
 		numbers[0]), b.Clock.Now(), pipe.Stages[0].Name
 	lease := &asyncflow.Lease{ID: id, Seq: 1, Stage: stage, Attempt: 1, OrderTime: now}
-	_, err = b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: []*store.Insertion{{ID: id, Created: now,
+	_, err = b.Commit(t.Context(), []*store.Writes{{Type: pipe, New: []*store.Insertion{{
+		ID: id, Created: now,
 		Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: 1, OrderTime: now},
 		Context: []byte(`1`), Lease: lease}}}})
 	require.NoError(t, err)

@@ -153,8 +153,8 @@ func (s *Store) announceEnds(key TypeKey, leases []*asyncflow.Lease) {
 	s.Wakeups.Announce(key, first)
 }
 
-// Doubtful reports whether leases may have been committed of which no node knows. No task
-// should begin with its insert, or go on with its settlement, until a Lease has succeeded.
+// Doubtful reports whether leases may have been committed that no node knows. Until a Lease has
+// succeeded, no task should begin with its insert, or go on with its settlement.
 func (s *Store) Doubtful() bool { return s.doubtful.Load() }
 
 // Homes returns the number of hot connections. Home returns the one that has prepared the

@@ -55,7 +55,7 @@ func (ns *numbers) take(ctx context.Context, t *Type, n int) (*Type, []int64, er
 	b := ns.block(t.Key())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now, err := ns.store.Catalog.Type(t.Tenant, t.Name); err == nil { // it may have changed during the wait
+	if now, err := ns.store.Catalog.Type(t.Tenant, t.Name); err == nil { // it may be newer by now
 		t = now
 	}
 	for tries := 0; ; tries++ {
