@@ -25,8 +25,8 @@ func (w *writer) lock(table string) pgx.Tx {
 	return tx
 }
 
-// While a table of one type is locked its new tasks wait, and so does what comes of them later.
-// Its other writes, and other types, go on. When the lock is gone all is written, once.
+// While a table of a type is locked, its new tasks wait, and so do later ones. Its other writes and
+// other types go on. When the lock is gone, everything is written once.
 func TestLockedTableHoldsUpNoOther(t *testing.T) {
 	w := setupWriter(t)
 	pipe := w.put(writerType())

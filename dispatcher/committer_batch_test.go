@@ -13,7 +13,7 @@ import (
 
 // batched adds items of some bytes each to a batcher of one writer, at once. It returns the sizes
 // of its batches in the order in which they began, and how many were written at a time at most.
-// To write one takes 10 ms.
+// Each write takes 10 ms.
 func batched(t *testing.T, items ...int) (batches [][]int, most int) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan []int, len(items))
@@ -70,8 +70,8 @@ func TestBatchesOfLongItems(t *testing.T) {
 	}
 }
 
-// lingering is a batcher whose items linger for as long as they say. It notes when each batch
-// began, and what it had. To write one takes a millisecond.
+// lingering is a batcher whose items carry their linger. It records the begin and the items of each
+// batch. Each write takes a millisecond.
 type lingering struct {
 	*batcher[string, time.Duration]
 	start   time.Time
@@ -115,8 +115,8 @@ func TestBatchesLinger(t *testing.T) {
 	}
 }
 
-// The most urgent item of a batch says how long it lingers, since the last one began. All that is
-// there goes with it.
+// The most urgent item of a batch sets how long the batch lingers after the begin of the last one.
+// All waiting items go with it.
 func TestTheMostUrgentItemDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLingering(t)
@@ -137,7 +137,7 @@ func TestTheMostUrgentItemDecides(t *testing.T) {
 	})
 }
 
-// The queues of keys that are gone are dropped, but not while they have something to do.
+// The queues of deleted keys are dropped, but not while they have items.
 func TestBatcherForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLingering(t)

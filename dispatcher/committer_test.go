@@ -16,13 +16,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// writer is a node that writes and delivers nothing: a store and its committer.
+// writer is a node that writes but doesn't deliver: a store and its committer.
 type writer struct {
 	*store.Store
 	*dispatcher.Committer
 	t   *testing.T
 	url string
-	db  *pgxpool.Pool // a way to look at the database from the side
+	db  *pgxpool.Pool // for direct access to the database
 }
 
 // prepareWriter fills the template database.
@@ -61,7 +61,7 @@ func openWriter(t *testing.T, url, node string) *writer {
 	return &writer{Store: s, Committer: c, t: t, url: url, db: db}
 }
 
-// deaf opens another node on the same database, which hears nothing of the others.
+// deaf opens another node on the same database, which gets no wake-ups.
 func (w *writer) deaf(node string) *writer {
 	w.t.Helper()
 	s, err := store.Open(w.t.Context(), store.Config{URL: w.url, Node: node, Pool: 2, HotPool: 2})
@@ -142,13 +142,13 @@ func (w *writer) checkTokens() {
 	require.Zero(w.t, wrong, "tasks with a wrong number of token rows")
 }
 
-// eventually waits for something that another goroutine or the clock brings about.
+// eventually waits until done returns true.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, patience, 2*time.Millisecond, what)
 }
 
-// Types that come, are used and go leave nothing behind in a committer.
+// A committer forgets types that were used and deleted.
 func TestCommitterForgetsTypesThatAreGone(t *testing.T) {
 	w := setupWriter(t)
 	for n := range 10 {

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// accepting is a node of its own with a lease, of which nothing is written down yet.
+// accepting returns a node of its own, and a lease whose 202 isn't written yet.
 func (w *writer) accepting() (*writer, asyncflow.Lease) {
 	w.t.Helper()
 	pipe := w.put(writerType())
@@ -31,7 +31,7 @@ func (w *writer) until() (at time.Time) {
 	return at
 }
 
-// That a delivery was answered with 202 is written a little later.
+// A 202 is written a little later.
 func TestAcceptIsWritten(t *testing.T) {
 	w := setupWriter(t)
 	s, l := w.accepting()
@@ -51,7 +51,7 @@ func TestAcceptIsWritten(t *testing.T) {
 	assert.True(t, ok, "reports still need no look at the database")
 }
 
-// Of more than can be remembered, the oldest are written at once.
+// If there are more leases than the node remembers, it writes the oldest at once.
 func TestAcceptIsBounded(t *testing.T) {
 	w := setupWriter(t)
 	s, l := w.accepting()
@@ -73,7 +73,7 @@ func TestAcceptIsBounded(t *testing.T) {
 	assert.Empty(t, written)
 }
 
-// Whatever was not written yet is when the committer closes.
+// Close writes all that isn't written yet.
 func TestAcceptIsWrittenAtClose(t *testing.T) {
 	w := setupWriter(t)
 	s, l := w.accepting()
@@ -85,7 +85,7 @@ func TestAcceptIsWrittenAtClose(t *testing.T) {
 	assert.True(t, deadline.Equal(w.until()))
 }
 
-// A report in time makes it needless.
+// A report in time makes the write unnecessary.
 func TestAcceptIsSparedByAReport(t *testing.T) {
 	w := setupWriter(t)
 	s, l := w.accepting()
@@ -98,11 +98,11 @@ func TestAcceptIsSparedByAReport(t *testing.T) {
 	assert.Equal(t, store.Settled{}, <-settled)
 	_, ok := s.Accepted(tenant, l.ID, l.Seq)
 	assert.False(t, ok)
-	s.Committer.Close() // which would write it
+	s.Committer.Close() // it would write the 202
 	assert.Empty(t, written)
 }
 
-// A heartbeat counts, not what was said before it, on whichever node it comes.
+// A later heartbeat wins over the 202, on any node.
 func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
 	for name, early := range map[string]bool{"before": true, "after": false} {
 		for _, other := range []bool{false, true} {
@@ -134,7 +134,7 @@ func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
 	}
 }
 
-// With a report that can't be written it is as if none had come.
+// A report that can't be written has no effect on the extension.
 func TestAcceptOutlivesABadReport(t *testing.T) {
 	w := setupWriter(t)
 	s, l := w.accepting()
@@ -151,7 +151,7 @@ func TestAcceptOutlivesABadReport(t *testing.T) {
 	assert.True(t, deadline.Equal(w.until()))
 }
 
-// With a lease that is about to run out there is no time to wait.
+// If a lease is about to run out, its extension is written at once.
 func TestAcceptAtTheLastMoment(t *testing.T) {
 	w := setupWriter(t)
 	s, l := w.accepting()
@@ -163,8 +163,8 @@ func TestAcceptAtTheLastMoment(t *testing.T) {
 	require.NoError(t, <-written)
 }
 
-// A stage may have less time for processing than for its delivery. Then the lease ends sooner
-// by the 202, which is written at once, and told to those who look for leases that run out.
+// A stage may have less time for processing than for its delivery. Then the 202 makes the lease end
+// sooner. That is written at once, and announced to the background jobs that rescue leases.
 func TestAcceptOfAShortStage(t *testing.T) {
 	w := setupWriter(t)
 	spec := writerType()

@@ -54,7 +54,7 @@ func (r *requests) sizes(stage string) (sizes []int) {
 	return sizes
 }
 
-// batch has the endpoint of a stage get several tasks in a request.
+// batch makes the endpoint of a stage get several tasks in a request.
 func (b *bundle) batch(stage string, most int, wait time.Duration) {
 	b.exec(fmt.Sprintf(
 		`UPDATE tenant_acme.endpoints
@@ -65,7 +65,7 @@ func (b *bundle) batch(stage string, most int, wait time.Duration) {
 	))
 }
 
-// held submits tasks while the type is paused, so that they are all there at once.
+// held submits tasks while the type is paused, so that all are ready at the resume.
 func (n *node) held(t *testing.T, tasks []asyncflow.NewTask) []store.Submitted {
 	t.Helper()
 	n.Pause(t, "pipe")
@@ -86,8 +86,8 @@ func newTasks(n int) []asyncflow.NewTask {
 	return tasks
 }
 
-// Tasks go together up to the endpoint's number, in their order, each to its own end; the
-// next stage has an endpoint that gets them one by one.
+// Tasks are sent together up to the endpoint's number, in order, each with its own outcome. The
+// endpoint of the next stage gets them one by one.
 func TestTasksGoTogether(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 10, time.Second)
@@ -150,11 +150,11 @@ func TestOutcomesOfTasksThatGoTogether(t *testing.T) {
 	attempts, err := n.Attempts(t.Context(), tenant, tasks[2].ID)
 	require.NoError(t, err)
 	assert.Equal(t, []any{"again", 1}, []any{attempts[0].Error, attempts[0].Attempt})
-	n.stop() // it has a slot no more: the node doesn't wait for it
+	n.stop() // it has no slot any more: the node doesn't wait for it
 }
 
-// The first of those that wait bounds the wait of all; without a wait those go together
-// that were leased together.
+// The first waiting task bounds the wait of all. Without a wait, tasks that were leased together
+// are sent together.
 func TestWaitForOthers(t *testing.T) {
 	b := setup(t)
 	const wait = 2 * time.Second
@@ -174,7 +174,7 @@ func TestWaitForOthers(t *testing.T) {
 	assert.Contains(t, r.sizes("first"), 30)
 }
 
-// A request has a bound in bytes; a task with more goes alone.
+// A request is bounded in bytes. A larger task is sent alone.
 func TestBytesOfARequest(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 10, 300*time.Millisecond)
@@ -190,7 +190,7 @@ func TestBytesOfARequest(t *testing.T) {
 	assert.ElementsMatch(t, []int{2, 1, 1, 1}, r.sizes("first"))
 }
 
-// Tasks that can't be filled up to the number don't wait for others that have no room.
+// Tasks don't wait for others if there is no capacity for these.
 func TestNoRoomForOthers(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 100, asyncflow.MaxBatchWait)
@@ -212,7 +212,7 @@ func TestNoRoomForOthers(t *testing.T) {
 		"only the last of them have waited: the node had no room for more")
 }
 
-// A stop gives back what waits for others, without an attempt.
+// A stop gives back tasks that wait for others, without an attempt.
 func TestStopWhileTasksWaitForOthers(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 100, asyncflow.MaxBatchWait)
@@ -248,8 +248,8 @@ func (n *node) running(t *testing.T, tasks []store.Submitted) {
 	}, patience, time.Millisecond)
 }
 
-// What waits for others is given back when the type is paused, or its endpoint gets no
-// tasks any more.
+// Tasks that wait for others are given back when the type is paused, or when its endpoint gets no
+// more tasks.
 func TestPauseWhileTasksWaitForOthers(t *testing.T) {
 	for name, end := range map[string]func(*bundle, *node) error{
 		"paused": func(b *bundle, n *node) error {
@@ -282,7 +282,7 @@ func TestPauseWhileTasksWaitForOthers(t *testing.T) {
 	}
 }
 
-// Never two tasks of an ordered flow key go together.
+// Two tasks of an ordered flow key are never sent together.
 func TestOrderedTasksDontGoTogether(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 10, 50*time.Millisecond)
@@ -319,7 +319,7 @@ func TestHealthOfRequests(t *testing.T) {
 	assert.Empty(t, n.health(t, "first").State, "it has failed three times, not 60")
 }
 
-// What is cut off by a stop is lost for all tasks of the request.
+// If a stop cuts off a request, the attempt is lost for all of its tasks.
 func TestCutOffTogether(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 3, time.Second)

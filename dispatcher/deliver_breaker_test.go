@@ -35,14 +35,13 @@ func (n *node) waitsFor(t *testing.T, id asyncflow.TaskID, reason asyncflow.Wait
 	}, patience, 5*time.Millisecond, "%s waits for %s", id, reason)
 }
 
-// exec changes the database behind the nodes' backs, and has them read their
-// configuration again.
+// exec changes the database directly, and makes the nodes read their configuration again.
 func (b *bundle) exec(sql string) {
 	b.t.Helper()
 	b.quietly(sql, `UPDATE asyncflow.tenants SET version = version + 1`, `NOTIFY asyncflow_config`)
 }
 
-// quietly changes the database behind the nodes' backs.
+// quietly changes the database directly; the nodes don't learn of it.
 func (b *bundle) quietly(statements ...string) {
 	b.t.Helper()
 	conn, err := pgx.Connect(b.t.Context(), b.url)
@@ -54,8 +53,8 @@ func (b *bundle) quietly(statements ...string) {
 	}
 }
 
-// allowAttempts lets tasks have more attempts: else they may be over before the health of
-// an endpoint is written.
+// allowAttempts gives tasks more attempts. Otherwise they may fail before the health of an endpoint
+// is written.
 func (n *node) allowAttempts(t *testing.T, b *bundle, most int) {
 	t.Helper()
 	b.exec(fmt.Sprintf(
@@ -69,8 +68,8 @@ func (n *node) allowAttempts(t *testing.T, b *bundle, most int) {
 	}, patience, time.Millisecond)
 }
 
-// An endpoint that is down gets nothing for a while: its tasks wait, and lose no
-// attempts. Then one at a time tries it, and when that goes well all of them come back.
+// An endpoint that is down gets nothing for a while: its tasks wait, and lose no attempts. Then one
+// task at a time tries it. When a try succeeds, all tasks are sent again.
 func TestEndpointDown(t *testing.T) {
 	b := setup(t)
 	var well atomic.Bool
@@ -109,7 +108,7 @@ func TestEndpointDown(t *testing.T) {
 	assert.Equal(t, asyncflow.HealthClosed, one.health(t, "first").State)
 }
 
-// Endpoints that fail and are deleted leave nothing behind on a node.
+// A node forgets endpoints that failed and were deleted.
 func TestFailedEndpointsThatAreGoneAreForgotten(t *testing.T) {
 	b := setup(t)
 	fail := func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return refused }
@@ -123,8 +122,7 @@ func TestFailedEndpointsThatAreGoneAreForgotten(t *testing.T) {
 	}, patience, 5*time.Millisecond)
 }
 
-// An endpoint that says that it is gone gets nothing any more; another one of its stage
-// does.
+// An endpoint that answers 410 gets no more tasks. Another endpoint of its stage does.
 func TestEndpointGone(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},
@@ -149,7 +147,7 @@ func TestEndpointGone(t *testing.T) {
 	n.await(t, append(tasks, n.submit(t, 10)...), asyncflow.StatusSucceeded)
 }
 
-// An endpoint that asks to be left alone for a time is.
+// An endpoint that asks for a pause by Retry-After gets it.
 func TestSlowDown(t *testing.T) {
 	b := setup(t)
 	var asked atomic.Int64
@@ -173,8 +171,8 @@ func TestSlowDown(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Duration(asked.Load()), 2*time.Second)
 }
 
-// Endpoints that get no deliveries count as none, whether the others are well or not; those
-// that do and are well get them by their weights.
+// Endpoints with weight 0 get no deliveries, whether the others are healthy or not. Healthy
+// endpoints get them by their weights.
 func TestWeightsAndHealth(t *testing.T) {
 	b := setup(t)
 	var gone atomic.Bool

@@ -20,16 +20,15 @@ func work(p *workerPool, n int) {
 	synctest.Wait()
 }
 
-// resting returns those that have nothing to do.
+// resting returns the channels of the idle goroutines.
 func (p *workerPool) resting() []chan func() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.idle)
 }
 
-// The pool uses goroutines again, the one that was busy last first. Those that nobody needs end
-// after a while, and all of them when the pool is dismissed: one that hasn't ended when the test
-// does fails it.
+// The pool reuses goroutines, the one that was busy last first. Goroutines that aren't needed end
+// after a while, and all of them when the pool is dismissed. One that outlives the test fails it.
 func TestWorkerPool(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,12 +20,12 @@ import (
 
 const tenant = "acme"
 
-// patience bounds the wait for what comes by itself. It is long, since a slow machine is
-// no fault, and costs nothing where the wait ends with what it is for.
+// patience bounds the wait for an event. It is long, since a slow machine must not fail a test, and
+// costs nothing when the event comes.
 const patience = 2 * time.Minute
 
-// sendFunc is what the wire does in a test: the dispatcher knows of no more than
-// one method. Everything below it, the store and its Postgres, is real.
+// sendFunc replaces the HTTP client in a test: the dispatcher needs only one method. Everything
+// below it, the store and its Postgres, is real.
 type sendFunc func(context.Context, asyncflow.Delivery) asyncflow.Outcome
 
 func (f sendFunc) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
@@ -140,7 +140,7 @@ func (b *bundle) open(cfg store.Config) *node {
 	return n
 }
 
-// Pause pauses a type, and returns when no lease of it is under way on the node any more.
+// Pause pauses a type, and returns when no lease of it is under way on the node.
 func (n *node) Pause(t *testing.T, name string) {
 	t.Helper()
 	_, err := n.Store.Pause(t.Context(), tenant, name, "")
@@ -203,7 +203,7 @@ func TestNeverMoreThanItsCapacity(t *testing.T) {
 			case <-used:
 			case <-ctx.Done():
 			}
-			<-time.After(time.Millisecond) // so that more would be at it
+			<-time.After(time.Millisecond) // so that more could be under way
 			return done
 		})
 	n.await(t, n.submit(t, 200), asyncflow.StatusSucceeded)
@@ -276,7 +276,7 @@ func TestStopCutsOffAfterTheGrace(t *testing.T) {
 	assert.Equal(t, asyncflow.OutcomeLost, attempts[0].Outcome)
 }
 
-// Without NOTIFY a node finds what another one submitted by looking.
+// Without NOTIFY a node finds tasks that another one submitted by polling.
 func TestPolling(t *testing.T) {
 	b := setup(t)
 	cfg := dispatcher.Config{Poll: 20 * time.Millisecond}

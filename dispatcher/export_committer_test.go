@@ -7,14 +7,14 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// How many submits of a type may wait for their keys, and how many leases of deliveries that were
-// answered with 202 are remembered.
+// HeldMost is how many submits of a type may wait for their keys. AcceptedMost is how many leases
+// of deliveries answered with 202 are remembered.
 const (
 	HeldMost     = heldMost
 	AcceptedMost = acceptedMost
 )
 
-// HeldKeys returns how many submits wait for keys that others hold.
+// HeldKeys returns how many submits wait for locked keys.
 func (c *Committer) HeldKeys() (n int) {
 	c.heldKeys.mu.Lock()
 	defer c.heldKeys.mu.Unlock()
@@ -24,7 +24,7 @@ func (c *Committer) HeldKeys() (n int) {
 	return n
 }
 
-// SetAcceptedWait sets how long it isn't written down that a delivery was answered with 202.
+// SetAcceptedWait sets how long a 202 stays unwritten.
 func (c *Committer) SetAcceptedWait(d time.Duration) { c.accepted.wait = d }
 
 // SettleUntil is Settle for a worker that waits until a time.
@@ -34,7 +34,7 @@ func (c *Committer) SettleUntil(
 	c.settleUntil(until, tenant, settlement, done)
 }
 
-// KeptTypes returns of how many types the committer keeps something.
+// KeptTypes returns the number of types with a queue in the committer.
 func (c *Committer) KeptTypes() int {
 	kept := map[store.TypeKey]bool{}
 	collect := func(key store.TypeKey) bool {

@@ -2,8 +2,8 @@ package dispatcher
 
 import "github.com/asyncflow/asyncflow/store"
 
-// AskLimits asks all that a lease of a task, its delivery and its end ask because some type, tenant
-// or endpoint may have limits. It reports whether the lease is to be a limited one.
+// AskLimits runs all the checks for limits of a type, tenant or endpoint that a task's lease,
+// delivery and end make. It reports whether the lease must be a limited one.
 func (d *Dispatcher) AskLimits(t *store.Type) (limited bool) {
 	now, key := d.store.Clock.Now(), t.Key()
 	charged, _ := d.charge(t.Tenant, 1, now)
@@ -19,7 +19,7 @@ func (d *Dispatcher) AskLimits(t *store.Type) (limited bool) {
 	return limited
 }
 
-// Load returns the bytes that are counted of contexts in flight, and of outputs.
+// Load returns the counted bytes of contexts in flight and of outputs.
 func (d *Dispatcher) Load() int {
 	d.ledger.mu.Lock()
 	defer d.ledger.mu.Unlock()
@@ -56,17 +56,17 @@ func (d *Dispatcher) IsIdle(key store.TypeKey) bool {
 	return idle
 }
 
-// ForgetDurations has the node forget how long deliveries of a type took.
+// ForgetDurations makes the node forget how long deliveries of a type took.
 func (d *Dispatcher) ForgetDurations(key store.TypeKey) {
 	d.ledger.mu.Lock()
 	defer d.ledger.mu.Unlock()
 	d.ledger.usage(key).takes = 0
 }
 
-// LimitsOf returns what bounds the tasks of a type in flight besides the node's capacity.
+// LimitsOf returns the bounds on the tasks of a type in flight besides the node's capacity.
 func (d *Dispatcher) LimitsOf(t *store.Type) Limits { return d.limits(t, d.store.Clock.Now()) }
 
-// Failing returns of how many endpoints it is known that they failed lately.
+// Failing returns the number of endpoints known to have failed lately.
 func (d *Dispatcher) Failing() int {
 	d.breakers.mu.Lock()
 	defer d.breakers.mu.Unlock()

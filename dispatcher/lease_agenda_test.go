@@ -47,7 +47,7 @@ func TestAgendaIsWoken(t *testing.T) {
 	})
 }
 
-// A type that is taken is with nobody else; what wakes it meanwhile isn't lost.
+// Only one leaser has a taken type. Wake-ups in the meantime aren't lost.
 func TestAgendaTakenType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newAgenda(time.Now)

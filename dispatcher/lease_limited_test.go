@@ -18,7 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// put changes the task type and waits until all nodes know.
+// put changes the task type, and waits until all nodes know the change.
 func (n *node) put(t *testing.T, change func(*asyncflow.TaskType), others ...*node) {
 	t.Helper()
 	pipe, err := n.Catalog.Type(tenant, "pipe")
@@ -35,8 +35,8 @@ func (n *node) put(t *testing.T, change func(*asyncflow.TaskType), others ...*no
 	}
 }
 
-// An endpoint has no more tasks at once than its limit, on two nodes together, and all
-// are done in the end.
+// An endpoint has no more tasks in flight than its limit, on two nodes together, and finally all
+// are done.
 func TestMaxInFlightOfAnEndpoint(t *testing.T) {
 	b := setup(t)
 	b.exec(`UPDATE tenant_acme.endpoints SET max_in_flight = 3 WHERE stage = 'first'`)
@@ -58,7 +58,7 @@ func TestMaxInFlightOfAnEndpoint(t *testing.T) {
 	assert.EqualValues(t, 3, most.Load())
 }
 
-// A type begins no more tasks in a time than its rate, and a flow key than its own.
+// A type begins no more tasks in a time than its rate allows, and so does a flow key.
 func TestRates(t *testing.T) {
 	b := setup(t)
 	for name, change := range map[string]func(*asyncflow.TaskType){
@@ -94,13 +94,13 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// Whoever hangs leaves room for others: types of other tenants and of the same one, and
-// the other endpoints of its own type.
+// A type or endpoint that hangs leaves capacity for others: types of other tenants and of the same
+// one, and other endpoints of its own type.
 func TestOthersGoOn(t *testing.T) {
 	b := setup(t)
 	hang := make(chan struct{})
 	release := sync.OnceFunc(func() { close(hang) })
-	defer release() // else a failure would wait for what hangs
+	defer release() // otherwise a failure would wait for the hanging deliveries
 	var firsts atomic.Int32
 	n := b.start("a", dispatcher.Config{Concurrency: 24},
 		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
@@ -122,8 +122,8 @@ func TestOthersGoOn(t *testing.T) {
 	n.await(t, hanging, asyncflow.StatusSucceeded)
 }
 
-// Six types that have begun to hang one after the other, with more tasks each than the node
-// has slots, don't keep those of a seventh: neither one at a time nor many.
+// Six types that begin to hang one after the other, each with more tasks than the node has slots,
+// don't block a seventh: neither a single task nor many.
 func TestAnotherTypeGoesOnBesideManyThatHang(t *testing.T) {
 	const slots, types = 128, 6
 	b := setup(t)
@@ -262,8 +262,8 @@ func (n *node) submitTo(t *testing.T, name string, count int) []store.Submitted 
 	return results
 }
 
-// A node that is full goes on as soon as it is not: it would take a second for each task
-// if it only looked again now and then.
+// A full node goes on as soon as it has capacity. If it only checked now and then, each task would
+// take a second.
 func TestFullNodeGoesOn(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{Concurrency: 1},

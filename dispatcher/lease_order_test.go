@@ -15,8 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Two nodes deliver a mixed set of tasks in the order of their order_time: none is
-// overtaken by more than what both hold at once.
+// Two nodes deliver a mixed set of tasks in the order of their order_time: none is overtaken by
+// more tasks than both have in flight at once.
 func TestOrderOverTwoNodes(t *testing.T) {
 	const nodes, held, rounds = 2, 8, 20
 	b := setup(t)
@@ -125,8 +125,7 @@ func mixedTasks(t *testing.T, n *node, count int) []asyncflow.TaskID {
 	return ids
 }
 
-// mostOvertaken returns by how many tasks that come later in want a task was preceded
-// in got, at most.
+// mostOvertaken returns the greatest number of tasks, later in want, that precede a task in got.
 func mostOvertaken(want, got []asyncflow.TaskID) int {
 	rank := map[asyncflow.TaskID]int{}
 	for i, id := range want {

@@ -30,7 +30,7 @@ func (a *arrivals) note(node string) {
 	a.times[node] = append(a.times[node], time.Now())
 }
 
-// since returns the times of the deliveries to some nodes since a time.
+// since returns the times of the deliveries by some nodes since a time.
 func (a *arrivals) since(start time.Time, nodes ...string) (times []time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,7 +44,7 @@ func (a *arrivals) since(start time.Time, nodes ...string) (times []time.Time) {
 	return times
 }
 
-// mostAbove returns by how many there were more, at any time since a start, than come at a rate.
+// mostAbove returns by how many the deliveries exceeded a rate at most, at any time since a start.
 func (a *arrivals) mostAbove(start time.Time, perSecond float64, nodes ...string) (most float64) {
 	times := a.since(start, nodes...)
 	for _, at := range times {
@@ -61,8 +61,8 @@ func (a *arrivals) mostAbove(start time.Time, perSecond float64, nodes ...string
 
 var rejected = asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}
 
-// An endpoint gets no more deliveries than its rate, at any time since the first, and gets
-// all of them; a rate that is taken away keeps nothing back.
+// An endpoint never gets more deliveries than its rate allows, and finally gets all of them.
+// Removing the rate releases the rest at once.
 func TestRateOfAnEndpoint(t *testing.T) {
 	for _, rate := range []string{"20/s", "1200/m"} {
 		t.Run(rate, func(t *testing.T) {
@@ -98,8 +98,8 @@ func (n *node) setRate(t *testing.T, b *bundle, rate string) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// A node that comes takes its part of a rate when the others have given it up, and when it
-// goes the others take it over: never is the rate exceeded.
+// A new node takes its share of a rate after the others have given it up. When it stops, the others
+// take its share over. The rate is never exceeded.
 func TestShareOfARate(t *testing.T) {
 	// slack allows for a tenth of a second's tasks for each share, and for deliveries under way.
 	const perSecond, slack = 40, 12
@@ -148,8 +148,8 @@ func TestShareOfARate(t *testing.T) {
 		"at no time since the beginning")
 }
 
-// After a try that went well an endpoint is ramped up, on all nodes together: it has two
-// tasks at once, then four, eight and so on, not all of them.
+// After a successful try an endpoint is ramped up, on all nodes together: it has two tasks at once,
+// then four, eight and so on, not all of them.
 func TestRampAfterARecovery(t *testing.T) {
 	// Up to early tasks are leased while the recovery is written; they don't count for the ramp.
 	const tasks, early = 24, 4

@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// While a type is paused what runs is finished, what is submitted is kept, and no node
-// leases anything; after the resume all of it is done.
+// While a type is paused, running attempts finish, submitted tasks are kept, and no node leases
+// any. After the resume all tasks are done.
 func TestPause(t *testing.T) {
 	b := setup(t)
 	arrived, finish := make(chan struct{}, 100), make(chan struct{})
@@ -51,8 +51,7 @@ func TestPause(t *testing.T) {
 	one.await(t, append(waiting, running...), asyncflow.StatusSucceeded)
 }
 
-// After a resume with a ramp a node begins with one task at a time, and has more of
-// them as time goes by.
+// After a resume with a ramp a node begins with one task at a time, and has more over time.
 func TestRamp(t *testing.T) {
 	b := setup(t)
 	var now atomic.Int32
@@ -99,8 +98,8 @@ func (b *bundle) pauseDuringALease(n *node, unlock func()) {
 	require.Zero(b.t, n.Leasing(pipeKey))
 }
 
-// Once a pause is answered, the node that has answered it leases nothing any more: a lease that
-// was under way is waited for, and what it has taken goes back unsent.
+// Once a node has answered a pause, it leases nothing: it has waited for the lease under way, and
+// given its tasks back unsent.
 func TestPauseDuringALease(t *testing.T) {
 	for _, table := range []string{ready, lease} {
 		t.Run(table, func(t *testing.T) {
@@ -132,7 +131,7 @@ func TestPauseDuringALease(t *testing.T) {
 	}
 }
 
-// So it is where no endpoint is there: the tasks don't wait for one, but for the resume.
+// The same holds without an endpoint: the tasks wait for the resume, not for an endpoint.
 func TestPauseDuringALeaseWithoutAnEndpoint(t *testing.T) {
 	b := setup(t)
 	submitter := b.open(store.Config{Node: "submitter"})

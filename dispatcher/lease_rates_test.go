@@ -14,8 +14,8 @@ func fewRates(most int) *rates {
 	return r
 }
 
-// However many flow keys a tenant has, it has a quarter of the buckets at most, and all together
-// have no more than there may be.
+// A tenant has at most a quarter of the buckets, for any number of flow keys, and all tenants
+// together have no more than the limit.
 func TestBucketsAreBounded(t *testing.T) {
 	t.Parallel()
 	const most, slow = 400, 1.0 / 3600
@@ -47,8 +47,7 @@ func TestBucketsAreBounded(t *testing.T) {
 	require.Equal(t, most, r.kept)
 }
 
-// What gives way are full buckets, as long as there are some among those looked at: the rates of
-// the others hold.
+// Full buckets are dropped first, if the sample has some, so that the rates of the others hold.
 func TestFullBucketsGiveWay(t *testing.T) {
 	t.Parallel()
 	const most = 400

@@ -32,8 +32,8 @@ func (n *node) knows(t *testing.T, suspended bool) {
 	}, patience, time.Millisecond)
 }
 
-// While a tenant is suspended what runs is finished, and no node leases anything; after
-// the resume all of it is done.
+// While a tenant is suspended, running attempts finish, and no node leases any task. After the
+// resume all tasks are done.
 func TestSuspend(t *testing.T) {
 	b := setup(t)
 	arrived, finish := make(chan struct{}, 100), make(chan struct{})
@@ -63,8 +63,8 @@ func TestSuspend(t *testing.T) {
 	one.await(t, append(waiting, running...), asyncflow.StatusSucceeded)
 }
 
-// A tenant is suspended and resumed again and again while tasks come in: none is lost, and
-// none is begun while both nodes know that it is suspended.
+// A tenant is suspended and resumed repeatedly while tasks come in: none is lost, and none begins
+// while both nodes know of the suspension.
 func TestSuspendUnderLoad(t *testing.T) {
 	b := setup(t)
 	var mu sync.Mutex

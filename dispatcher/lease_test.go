@@ -12,8 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// What bounds the tasks of a type in flight follows the catalog: the pause of the type, the
-// tenant's quota by the number of nodes, and the endpoints that get tasks.
+// The bounds on the tasks of a type in flight follow the catalog: the pause of the type, the
+// tenant's quota divided by the number of nodes, and the endpoints that get tasks.
 func TestLimitsOfAType(t *testing.T) {
 	b := setup(t)
 	send := func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done }

@@ -16,8 +16,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Of tasks with large contexts so many are under way as there is memory for; tasks of
-// another type find room beside them, and all are delivered in the end.
+// The byte budget bounds the tasks with large contexts in flight. Tasks of another type find
+// capacity beside them, and finally all are delivered.
 func TestContextsUnderWayAreBounded(t *testing.T) {
 	const bound, size, tasks = 400 << 10, 20 << 10, 60
 	for name, answer := range map[string]asyncflow.Outcome{
@@ -51,7 +51,7 @@ func TestContextsUnderWayAreBounded(t *testing.T) {
 				}
 			}
 			all := n.Submit(t.Context(), tenant, large)
-			// Four fifths of 20, which is what the bound has room for.
+			// Four fifths of 20, the number of contexts within the budget.
 			require.Eventually(t, func() bool { return underWay.Load() >= 13 }, patience, time.Millisecond)
 			n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
 			assert.LessOrEqual(t, most.Load(), int64(16))
@@ -67,7 +67,7 @@ func TestContextsUnderWayAreBounded(t *testing.T) {
 	}
 }
 
-// A context that is larger than the bound goes alone.
+// A context larger than the budget is sent alone.
 func TestAContextAboveTheBound(t *testing.T) {
 	b := setup(t)
 	var underWay, most atomic.Int64
@@ -85,7 +85,7 @@ func TestAContextAboveTheBound(t *testing.T) {
 	assert.Equal(t, int64(1), most.Load())
 }
 
-// Outputs count until they are written: while that can't be done, nothing more begins.
+// Outputs count until they are written. While they can't be written, no more tasks begin.
 func TestOutputsAreBounded(t *testing.T) {
 	const size, tasks = 20 << 10, 20
 	b := setup(t)
@@ -99,7 +99,7 @@ func TestOutputsAreBounded(t *testing.T) {
 				Output: []byte(`"` + strings.Repeat("x", size-2) + `"`),
 			}
 		})
-	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded) // so that it is known how short contexts are
+	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded) // so that the node knows how short contexts are
 	before := sent.Load()
 	unlock := sync.OnceFunc(b.lock("tenant_acme.journal_pipe_1"))
 	defer unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A report for which its worker waits no more, as the database took too long with those before,
-// is not kept until it has had its turn: it is refused, and the worker may report again.
+// If the database takes too long with earlier reports, so that a worker no longer waits, its report
+// is refused at once, and the worker may report again.
 func TestReportsThatWaitedTooLong(t *testing.T) {
 	w := setupWriter(t)
 	pipe := w.put(writerType())

@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher"
 )
 
-// startWithOneSlot starts a node of one slot that tells of what it sends, and waits for what
-// comes of it.
+// startWithOneSlot starts a node with one slot. It returns a channel with its deliveries, and one
+// for their outcomes.
 func (b *bundle) startWithOneSlot() (*node, <-chan asyncflow.Delivery, chan<- asyncflow.Outcome) {
 	b.t.Helper()
 	sent, answers := make(chan asyncflow.Delivery), make(chan asyncflow.Outcome)
@@ -25,15 +25,15 @@ func (b *bundle) startWithOneSlot() (*node, <-chan asyncflow.Delivery, chan<- as
 	return b.start("a", dispatcher.Config{Concurrency: 1}, send), sent, answers
 }
 
-// handedOn returns how many tasks stand leased that went on with a stage as the one before ended.
+// handedOn returns how many leased tasks began their stage when the previous one ended.
 func (b *bundle) handedOn() int {
 	b.t.Helper()
 	return b.count(`tenant_acme.lease_pipe l
 		JOIN tenant_acme.journal_pipe_1 j ON j.id = l.id AND j.xmin::text = l.xmin::text`)
 }
 
-// A task that goes on with its next stage keeps its slot, though it be the only one: the
-// lease of that stage is written where that of the last one ends.
+// A task that goes on with its next stage keeps its slot, even the only one: the transaction that
+// ends the lease of a stage writes that of the next.
 func TestHandoffToTheNextStage(t *testing.T) {
 	b := setup(t)
 	n, sent, answers := b.startWithOneSlot()
@@ -62,7 +62,7 @@ func TestHandoffToTheNextStage(t *testing.T) {
 	n.isEmpty(t)
 }
 
-// Those in line are before a task that enters its next stage.
+// Tasks in line come before a task that enters its next stage.
 func TestHandoffToTheNextStageKeepsTheOrder(t *testing.T) {
 	b := setup(t)
 	n, sent, answers := b.startWithOneSlot()
@@ -77,8 +77,8 @@ func TestHandoffToTheNextStageKeepsTheOrder(t *testing.T) {
 	n.await(t, results, asyncflow.StatusSucceeded)
 }
 
-// A task whose type has got limits while it was delivered goes in line for its next stage: only a
-// lease keeps to these.
+// If its type gets limits during the delivery, a task goes in line for its next stage: only a lease
+// applies the limits.
 func TestLimitsOfTheNextStage(t *testing.T) {
 	b := setup(t)
 	sent, answers := make(chan asyncflow.Delivery, 2), make(chan asyncflow.Outcome, 2)

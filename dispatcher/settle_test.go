@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher"
 )
 
-// Of tasks that have ended a stage those go on at once that are first in order, as many as there
-// is capacity for, if what they go on with is at hand.
+// Of the tasks that have ended a stage, the first in order go on at once: as many as there is
+// capacity for, and only if their next context is at hand.
 func TestTasksThatGoOnAtOnce(t *testing.T) {
 	for capacity, want := range map[int][]string{
 		3:  {"", "", `3`, "", ""}, // in the second stage it is first

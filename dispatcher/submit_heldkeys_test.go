@@ -19,7 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// holdKeys has an open transaction hold keys by SQL.
+// holdKeys locks keys by SQL, in an open transaction.
 func (w *writer) holdKeys(n int) pgx.Tx {
 	w.t.Helper()
 	tx, err := w.db.Begin(w.t.Context())
@@ -47,8 +47,8 @@ func (w *writer) lockWaits() (n int) {
 	return n
 }
 
-// While callers repeat keys that an open transaction holds, no batch waits for them, so that those
-// with other keys don't either.
+// While callers repeat keys that an open transaction has locked, no batch waits for them, so that
+// submits with other keys don't wait either.
 func TestHeldKeysStallNobody(t *testing.T) {
 	w := setupWriter(t)
 	w.put(writerType())
@@ -86,7 +86,7 @@ func TestHeldKeysStallNobody(t *testing.T) {
 	callers.Wait()
 }
 
-// Many keys that are held with others in one batch wait apart, and answered when they are free.
+// Many locked keys in one batch with others wait apart, and are answered when they are free.
 func TestHeldKeysAreAnsweredWhenFree(t *testing.T) {
 	w := setupWriter(t)
 	w.put(writerType())
@@ -117,7 +117,7 @@ func TestHeldKeysAreAnsweredWhenFree(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { return w.HeldKeys() == 0 })
 }
 
-// What may wait for keys is bounded, by number and by bytes: more is refused at once.
+// The submits that wait for keys are bounded by number and by bytes. More are refused at once.
 func TestHeldKeysAreBounded(t *testing.T) {
 	w := setupWriter(t)
 	w.put(writerType())
@@ -138,8 +138,8 @@ func TestHeldKeysAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, most.Load(), int64(dispatcher.HeldMost))
 }
 
-// Submits whose keys others hold are answered in time, too, when the database goes silent while
-// they wait, and so are those that come with the same keys meanwhile.
+// Submits with locked keys are answered in time even if the database stops answering while they
+// wait, and so are later submits with the same keys.
 func TestHeldKeysOfASilentDatabase(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepareWriter)

@@ -27,7 +27,7 @@ const (
 
 var pipeKey = store.TypeKey{Tenant: tenant, Type: "pipe"}
 
-// shut has a table take no more rows.
+// shut makes a table refuse new rows.
 func (b *bundle) shut(table string) {
 	b.quietly(`ALTER TABLE ` + table + ` ADD CONSTRAINT shut CHECK (false) NOT VALID`)
 }
@@ -72,11 +72,11 @@ func (b *bundle) count(table string) (n int) {
 	return n
 }
 
-// last is an outcome after which nothing follows.
+// last is a final outcome.
 var last = asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}
 
-// handsOff waits until the node hands new tasks over: nothing else can be submitted while
-// the ready table is shut.
+// handsOff waits until the node begins new tasks at once: other tasks can't be submitted while the
+// ready table is shut.
 func (n *node) handsOff(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -85,8 +85,8 @@ func (n *node) handsOff(t *testing.T) {
 	require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, time.Millisecond)
 }
 
-// startIdle starts a node that hands new tasks over, with the ready table shut, and tells of
-// what it sends from then on.
+// startIdle starts a node that begins new tasks at once, with the ready table shut. It returns a
+// channel with the deliveries that it sends from then on.
 func (b *bundle) startIdle() (*node, <-chan asyncflow.Delivery) {
 	b.t.Helper()
 	sent := make(chan asyncflow.Delivery, 100)
@@ -101,8 +101,8 @@ func (b *bundle) startIdle() (*node, <-chan asyncflow.Delivery) {
 	return n, sent
 }
 
-// On an idle node a new task never gets into the ready table: it is leased with its row,
-// and delivered with what it was submitted with.
+// On an idle node a new task never gets into the ready table: it is inserted with its lease, and
+// delivered with its context and options.
 func TestHandoff(t *testing.T) {
 	b := setup(t)
 	n, sent := b.startIdle()
@@ -133,7 +133,7 @@ func TestHandoff(t *testing.T) {
 	n.isEmpty(t)
 }
 
-// isEmpty waits until nothing is in flight, and checks that nothing is counted any more.
+// isEmpty waits until nothing is in flight, and checks that all counts are zero.
 func (n *node) isEmpty(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return n.InFlight() == 0 && n.Leasing(pipeKey) == 0 },
@@ -180,8 +180,8 @@ func TestNewTasksOfSeveralTypes(t *testing.T) {
 	n.isEmpty(t)
 }
 
-// Of more tasks than there are slots, the first in order are handed over, the others wait
-// in line, and whoever comes later doesn't overtake them.
+// If there are more tasks than slots, the first in order begin at once. The others wait in line,
+// and later tasks don't overtake them.
 func TestHandoffKeepsTheOrder(t *testing.T) {
 	b := setup(t)
 	b.exec(
@@ -229,7 +229,7 @@ func TestHandoffKeepsTheOrder(t *testing.T) {
 	assert.ElementsMatch(t, ids[:held], got[:held], "the first in order were handed over")
 }
 
-// New tasks wait for capacity that is free again in a moment, and don't go in line.
+// New tasks wait for capacity that will soon be free, and don't go in line.
 func TestNewTasksWaitForCapacity(t *testing.T) {
 	b := setup(t)
 	answers := make(chan struct{})
@@ -269,7 +269,7 @@ func TestNewTasksWaitForCapacity(t *testing.T) {
 	}, patience, time.Millisecond)
 }
 
-// While a lease finds out whether some are in line, new tasks wait for what it finds.
+// While a lease checks whether tasks are in line, new tasks wait for its result.
 func TestNewTasksWaitForALook(t *testing.T) {
 	b := setup(t)
 	answers := make(chan struct{})
@@ -302,8 +302,7 @@ func TestNewTasksWaitForALook(t *testing.T) {
 	}, patience, time.Millisecond)
 }
 
-// Tasks that aren't due, and those of a type that has to be asked for more than slots, wait
-// in line.
+// Tasks that aren't due, and tasks of a type that needs more than slots, wait in line.
 func TestNoHandoff(t *testing.T) {
 	for name, hinder := range map[string]func(*testing.T, *bundle, *node, []asyncflow.NewTask){
 		"a delay": func(_ *testing.T, _ *bundle, _ *node, tasks []asyncflow.NewTask) {
@@ -361,8 +360,8 @@ func TestNoHandoff(t *testing.T) {
 	}
 }
 
-// A tenant has no more tasks at once than its quota, however many submit at once, of
-// whatever types.
+// A tenant has no more tasks in flight than its quota, for any number of concurrent submits and
+// types.
 func TestHandoffWithinTheTenantsQuota(t *testing.T) {
 	b := setup(t)
 	b.exec(`UPDATE asyncflow.tenants SET quotas = '{"concurrency": 3}'`)
@@ -444,7 +443,7 @@ func TestHandoffThatCommitsLate(t *testing.T) {
 		"it was given back, or the submit tried again, without an attempt")
 }
 
-// A stop waits for what is being handed over, and gives it back to the others.
+// A stop waits for tasks that are about to begin, and gives them back.
 func TestStopDuringAHandoff(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},

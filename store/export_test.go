@@ -139,7 +139,7 @@ func MigrateTenantDownTo(ctx context.Context, url, tenant, role string, version 
 // FoldBatch is the most rows that a fold takes at once.
 const FoldBatch = foldBatch
 
-// MigrateSchema exposes schema.MigrateOne, as whoever logs in.
+// MigrateSchema exposes schema.MigrateOne, under the login role.
 func MigrateSchema(ctx context.Context, url, name string, set fs.FS) (MigrationStatus, error) {
 	return schema.MigrateOne(ctx, url, name, set, "")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// doorman admits so many tasks of each stage, and of each flow key what it is told.
+// doorman is an Admission with a given number of tasks for each stage and each flow key.
 type doorman struct {
 	rooms map[string]int // of stages; others have plenty
 	keys  map[string]int // by rate; others have plenty
@@ -128,7 +128,7 @@ func TestHeldByStage(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A type has no more tasks under way than its limit, whoever leases, those that were
+// A type has no more tasks in flight than its limit, on any number of nodes; those that were
 // answered with 202 included.
 func TestMaxInFlight(t *testing.T) {
 	b := setup(t)
@@ -543,8 +543,8 @@ func TestSetHealth(t *testing.T) {
 	assert.False(t, set)
 }
 
-// Of a key with a rate so many go on that one of them is refused again: else nobody would
-// look at the others before governance does.
+// Of a key with a rate, one more task than allowed is released, so that it is refused again:
+// otherwise the others would wait for the background job.
 func TestReleaseStuckByRate(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()

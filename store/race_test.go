@@ -12,8 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// act is one way to move a task on. It tells whether it did: whether it took the task's
-// token row, or, for a final task, wrote the journal row that sets it going again.
+// act is one way to move a task on. It reports whether it took the task's token row or, for a final
+// task, whether it wrote the journal row of the redrive.
 type act func(b *bundle, pipe *store.Type, id asyncflow.TaskID, l asyncflow.Lease) bool
 
 var (
@@ -60,7 +60,7 @@ var (
 	}
 )
 
-// won tells success from a conflict; anything else fails the test.
+// won reports success, or false for a conflict; any other error fails the test.
 func (b *bundle) won(err error) bool {
 	if err != nil {
 		require.Equal(b.t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
@@ -193,7 +193,7 @@ func (b *bundle) checkJournal(id asyncflow.TaskID) {
 	}
 }
 
-// clear takes all tasks away.
+// clear deletes all tasks.
 func (b *bundle) clear() {
 	_, err := b.db.Exec(b.t.Context(), `TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe,
 		tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1,

@@ -133,7 +133,7 @@ func TestTickAfterACrash(t *testing.T) {
 // Nodes that tick the same schedules, die in the middle and come back make one task for each
 // tick.
 func TestTicksOfSeveralNodes(t *testing.T) {
-	const schedules, seconds, brief = 6, 400, 8 // each node has so many brief lives
+	const schedules, seconds, brief = 6, 400, 8 // brief: the number of short lives of each node
 	b := setup(t)
 	b.put(twoStages())
 	first := b.Clock.Now().Truncate(time.Second).Add(-seconds * time.Second)
