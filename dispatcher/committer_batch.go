@@ -84,7 +84,7 @@ func (b *batcher[K, T]) add(key K, items ...T) {
 
 // line returns the line of a tenant.
 func (q *queue[T]) line(tenant string) *line[T] {
-	for _, l := range slices.Backward(q.lines) { // few tenants wait at a time; mostly it is the last one
+	for _, l := range slices.Backward(q.lines) { // mostly it is the last one
 		if l.tenant == tenant {
 			return l
 		}

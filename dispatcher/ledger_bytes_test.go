@@ -99,7 +99,8 @@ func TestOutputsAreBounded(t *testing.T) {
 				Output: []byte(`"` + strings.Repeat("x", size-2) + `"`),
 			}
 		})
-	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded) // so that the node knows how short contexts are
+	// Now the node knows how short contexts are.
+	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded)
 	before := sent.Load()
 	unlock := sync.OnceFunc(b.lock("tenant_acme.journal_pipe_1"))
 	defer unlock()

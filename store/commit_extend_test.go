@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// The end of a lease moves if the lease stands and, where that is asked for, has the end that it
-// had; the same again changes nothing, and says the same but for that.
+// The end of a lease moves if the lease stands and, if asked for, still has the expected end. A
+// repeat changes nothing; only an expected end then no longer matches.
 func TestExtensions(t *testing.T) {
 	for name, again := range map[string]bool{"in a commit": false, "again": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// expire has the leases of some tasks run out.
+// expire makes the leases of some tasks run out.
 func (b *bundle) expire(items ...*store.Insertion) {
 	b.t.Helper()
 	for _, item := range items {
@@ -34,8 +34,8 @@ func (b *bundle) lastOutcome(id asyncflow.TaskID) (kind asyncflow.OutcomeKind, s
 	return last.Outcome, last.Stage
 }
 
-// A node dies after tasks began with their insert: they have leases that run out. The lost attempt
-// counts, and each is tried again. The others stand in line meanwhile.
+// If a node dies after tasks began with their insert, their leases run out. The lost attempt
+// counts, and each task is tried again. The others stand in line meanwhile.
 func TestCrashAfterTasksBegan(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -66,7 +66,7 @@ func TestCrashAfterTasksBegan(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A lease begins with the commit, wherever the clock has gone meanwhile.
+// A lease begins with the commit, even if the clock was set back meanwhile.
 func TestInsertWhileTheClockGoesBack(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -78,8 +78,8 @@ func TestInsertWhileTheClockGoesBack(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// After a commit whose answer was lost, InsertAgain inserts what isn't there, and nothing else:
-// a task that began keeps the lease that it has.
+// After a commit whose answer was lost, InsertAgain inserts only the missing tasks. A task that
+// began keeps its lease.
 func TestInsertAgain(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -103,7 +103,7 @@ func TestInsertAgain(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// An id that is another task's loses nothing: the whole batch is refused.
+// If an id belongs to another task, the whole batch is refused, so that no task is lost.
 func TestInsertAgainWithAnotherTasksID(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -119,8 +119,8 @@ func TestInsertAgainWithAnotherTasksID(t *testing.T) {
 	assert.Equal(t, before, b.dump(), "nothing was changed")
 }
 
-// In a sealed roll it is known what an earlier try has inserted. The rest gets ids of the open
-// roll, with their leases.
+// In a sealed roll, it is certain which tasks an earlier try has inserted. The others get ids of
+// the open roll, with their leases.
 func TestRenumberAcrossASealedRoll(t *testing.T) {
 	b := setup(t)
 	old := b.put(twoStages())
@@ -157,7 +157,7 @@ func TestRenumberAcrossASealedRoll(t *testing.T) {
 		(SELECT count(*) FROM tenant_acme.task_pipe_2)`))
 }
 
-// A type that is gone takes no tasks, whichever way they come.
+// A deleted type takes no tasks, by any kind of insert.
 func TestInsertIntoATypeThatIsGone(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -177,8 +177,8 @@ func withKeys(items []*store.Insertion, names ...string) []*store.Insertion {
 	return items
 }
 
-// A key stands for the first task that had it, also when the same transaction is repeated. What
-// others hold fails the batch, or is left out of it.
+// A key belongs to the first task that had it, also if the same transaction is repeated. Keys
+// locked by other transactions fail the batch, or are left out of it.
 func TestInsertKeyed(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

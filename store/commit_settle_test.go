@@ -13,8 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Reports of one task that come at once count once, and don't hold up the others in
-// their batch.
+// Concurrent reports of one task count once, and don't delay the others in their batch.
 func TestReportsAtOnce(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -48,7 +47,7 @@ func TestReportsAtOnce(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// settleAgain settles a lease as somebody who knows of no earlier try.
+// settleAgain settles a lease without knowledge of earlier tries.
 func (b *bundle) settleAgain(t *store.Type, e *store.Ending) store.Settled {
 	b.t.Helper()
 	again := &store.Ending{Settlement: e.Settlement}
@@ -56,8 +55,8 @@ func (b *bundle) settleAgain(t *store.Type, e *store.Ending) store.Settled {
 	return again.Settled
 }
 
-// A task goes on with the lease of its next stage, which is written where that of the last one
-// ends. The others stand in line. If the node dies, the leases run out.
+// A task goes on with the lease of its next stage, which the transaction writes that ends the last
+// one. The others stand in line. If the node dies, the leases run out.
 func TestCommitOfTheNextStage(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -94,7 +93,7 @@ func TestCommitOfTheNextStage(t *testing.T) {
 		[]any{again.ID, again.Stage, again.Seq, string(again.Context)})
 }
 
-// What couldn't be written hasn't begun its next stage: the leases stand as they did.
+// If a settlement can't be written, the next stage doesn't begin, and the leases are unchanged.
 func TestNextStageThatCantBeWritten(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -124,8 +123,8 @@ func TestNextStageThatCantBeWritten(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// After a try of which it isn't known whether it was committed, each settlement is told how its
-// lease has ended. The same settlement again is not stale.
+// After a try whose commit is unknown, each settlement gets how its lease has ended. A repeated
+// settlement is not stale.
 func TestSettleAgain(t *testing.T) {
 	output := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`1`)}
 	other := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`2`)}

@@ -61,8 +61,8 @@ func (r *replica) waiting(like string) int {
 		WHERE wait_event = 'SyncRep' AND application_name = 'asyncflow' AND query LIKE $1`, like)
 }
 
-// cut ends the node's waits for the standby by a function of Postgres until rows exist, which
-// only the primary has then.
+// cut ends the node's waits for the standby by a function of Postgres, until rows exist. Only the
+// primary has these then.
 func (r *replica) cut(how, rows string, args ...any) {
 	r.t.Helper()
 	eventually(r.t, rows, func() bool {
@@ -85,7 +85,7 @@ func (r *replica) promoted() *bundle {
 	return open(r.t, r.standby.URL("postgres"), "node-2")
 }
 
-// warm makes a node take numbers, which it keeps: to take some is a write that also waits.
+// warm makes a node take numbers in advance, because taking numbers is a write that also waits.
 func warm(b *bundle) {
 	b.t.Helper()
 	b.submit(newTask(`{"a":0}`))
@@ -95,7 +95,7 @@ func warm(b *bundle) {
 // cancelled are the ways to end a wait for a standby without an answer from it.
 var cancelled = []string{"pg_terminate_backend", "pg_cancel_backend"}
 
-// A submit is answered when the standby has the task, however the wait for it ends.
+// A submit is answered when the standby has the task, regardless of how the wait for it ends.
 func TestSubmitWaitsForTheStandby(t *testing.T) {
 	for _, how := range cancelled {
 		for _, key := range []string{"", "order-7"} {

@@ -41,7 +41,7 @@ func (b *bundle) insertions(t *store.Type, contexts ...string) []*store.Insertio
 	return items
 }
 
-// leased has new tasks begin with their insert.
+// leased makes new tasks begin with their insert.
 func leased(items ...*store.Insertion) []*store.Insertion {
 	for _, item := range items {
 		item.Lease = &asyncflow.Lease{ID: item.ID, Seq: 1, Context: item.Context,
@@ -57,7 +57,7 @@ func (b *bundle) ending(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome) *
 		Verdict: asyncflow.Decide(t.TaskType, l, o, b.Clock.Now())}}
 }
 
-// goesOn has a task go on with its next stage at once.
+// goesOn makes a task go on with its next stage at once.
 func goesOn(e *store.Ending) *store.Ending {
 	e.Next = &asyncflow.Lease{ID: e.Lease.ID, Seq: e.Lease.Seq + 1, OrderTime: e.Verdict.OrderTime}
 	e.Next.Stage, e.Next.Attempt = e.Verdict.Stage, e.Verdict.Attempt
@@ -83,7 +83,7 @@ func (b *bundle) endsOf(t *store.Type) map[string]time.Time {
 	return ends
 }
 
-// dump returns all that is in the tables of both tenants, but for the numbers that were taken.
+// dump returns the contents of all tables of both tenants, except the numbers that were taken.
 func (b *bundle) dump() (text string) {
 	b.t.Helper()
 	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `
@@ -93,9 +93,9 @@ func (b *bundle) dump() (text string) {
 	return text
 }
 
-// mixed is what one transaction writes of several types and tenants: for each of them tasks that
-// begin at once and tasks that go in line, a lease whose end moves, and leases that end: one for
-// good, one with the next stage in line, and one with its lease.
+// mixed has the writes of one transaction for several types and tenants. Each type has tasks that
+// begin at once and tasks that go in line, a lease whose end moves, and leases that end: one of a
+// final task, one whose next stage goes in line, and one whose next stage begins at once.
 type mixed struct {
 	types []*store.Type
 	all   []*store.Writes
@@ -139,7 +139,7 @@ func setupMixed(b *bundle) *mixed {
 	return m
 }
 
-// check holds the tables of one type against what was to be written.
+// check compares the tables of one type with the expected writes.
 func (m *mixed) check(b *bundle, i int) {
 	b.t.Helper()
 	w, t := m.all[i], m.types[i]
@@ -207,7 +207,7 @@ func TestCommitOfSeveralTenants(t *testing.T) {
 	}
 }
 
-// offenders spoil the writes of the last type, and return how to mend that.
+// offenders break the writes of the last type. They return a function that repairs them.
 var offenders = map[string]func(*bundle, *store.Writes) (mend func()){
 	"a lease that stands no more": func(_ *bundle, w *store.Writes) func() {
 		w.Settled[1].Lease.Seq++
@@ -255,7 +255,7 @@ var offenders = map[string]func(*bundle, *store.Writes) (mend func()){
 	},
 }
 
-// If one type can't be written, none of them is, and all can be written later.
+// If one type can't be written, none is, and all can be written later.
 func TestCommitIsAllOrNothing(t *testing.T) {
 	for name, offend := range offenders {
 		t.Run(name, func(t *testing.T) {
@@ -296,8 +296,8 @@ func TestCommitOfSeveralWaitsBriefly(t *testing.T) {
 	assert.Less(t, time.Since(began), 3*time.Second)
 }
 
-// A commit with leases that the database didn't answer for leaves a doubt, until a lease finds
-// that it answers again. One that was refused doesn't, nor does one without leases.
+// An unanswered commit with leases leaves a doubt, until a lease finds that the database answers
+// again. A refused commit leaves none, nor does one without leases.
 func TestCommitLeavesADoubt(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

@@ -53,7 +53,7 @@ func (d *doorman) AdmitKey(key string) bool {
 	return true
 }
 
-// leaseLimited leases by a doorman, as the type is known now.
+// leaseLimited leases by a doorman, with the type's current definition.
 func (b *bundle) leaseLimited(n int, d *doorman) []asyncflow.Lease {
 	b.t.Helper()
 	for {
@@ -68,7 +68,7 @@ func (b *bundle) leaseLimited(n int, d *doorman) []asyncflow.Lease {
 
 func (b *bundle) admitAll() []asyncflow.Lease { return b.leaseLimited(100, &doorman{}) }
 
-// soon leases until there is a lease: the news of it is on its way.
+// soon leases until there is a lease: its wake-up is on its way.
 func (b *bundle) soon() []asyncflow.Lease {
 	b.t.Helper()
 	var leases []asyncflow.Lease
@@ -99,8 +99,8 @@ func contexts(leases []asyncflow.Lease) (all []string) {
 	return all
 }
 
-// What a stage has no room for waits filed under it, and comes back in order as there is
-// room; other stages go on meanwhile.
+// Tasks over a stage's capacity wait filed under the stage, and come back in order as there is
+// capacity. Other stages go on meanwhile.
 func TestHeldByStage(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -176,9 +176,8 @@ func TestMaxInFlight(t *testing.T) {
 	require.Len(t, b.admitAll(), 1)
 }
 
-// Of a flow key no more tasks are under way than its limit; the others wait filed under
-// it, and each that ends lets the next one go on. Other keys, and tasks without one,
-// have nothing to do with it.
+// A flow key has no more tasks in flight than its limit. The others wait filed under it, and each
+// end of a task releases the next one. Other keys, and tasks without one, are not affected.
 func TestFlowKeyLimit(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -206,7 +205,7 @@ func TestFlowKeyLimit(t *testing.T) {
 	require.Equal(t, []string{`"a3"`}, contexts(b.soon()), "a cancel makes room too")
 	b.checkTokens("pipe")
 
-	spec.Flow = nil // what was held is so no more
+	spec.Flow = nil // blocked tasks are released
 	b.put(spec)
 	n, err := b.Promote(t.Context(), b.known(), nil)
 	require.NoError(t, err)
@@ -229,7 +228,7 @@ func TestFlowKeysInABatch(t *testing.T) {
 	require.Equal(t, []string{`"none"`, `"a" a`, `"none"`, `"b" b`}, got)
 }
 
-// The rate of a key keeps the rest waiting until it is looked at again.
+// The rate of a key blocks the rest until the next release.
 func TestFlowKeyRate(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -300,7 +299,7 @@ func (b *bundle) leaseOf(context string) asyncflow.Lease {
 	return l
 }
 
-// What becomes of the others when a task of an ordered key fails.
+// A failed task of an ordered key blocks or releases the others, by on_failure.
 func TestFlowFailure(t *testing.T) {
 	rejected, done := asyncflow.Outcome{
 		Kind: asyncflow.OutcomeRejected,
@@ -375,7 +374,7 @@ func (b *bundle) idOf(context string) asyncflow.TaskID {
 	return id
 }
 
-// What was held goes on though the news that it may got lost.
+// Blocked tasks are released although the announcement of their release was lost.
 func TestReleaseStuck(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -400,13 +399,13 @@ func TestReleaseStuck(t *testing.T) {
 	assert.ElementsMatch(t, []string{"13", "17"}, got)
 }
 
-// A lease that runs out makes room for the next one of its key.
+// When a lease runs out, the next task of its key may begin.
 func TestRescueMakesRoom(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
 	spec.Stages[0].Retry.Interval = asyncflow.Seconds(
-		-60) // the lost one comes back later than the other one goes
+		-60) // the lost task comes back after the other one has begun
 	b.put(spec)
 	b.submit(keyed("a", "0"), keyed("a", "1"))
 	require.Equal(t, []string{"0"}, contexts(b.admitAll()))
@@ -420,8 +419,8 @@ func TestRescueMakesRoom(t *testing.T) {
 	require.Equal(t, []string{"1"}, contexts(b.soon()))
 }
 
-// Two nodes lease and settle at random: of an ordered key never are two under way, and
-// they begin in order; all end.
+// Two nodes lease and settle at random. An ordered key never has two tasks in flight, they begin in
+// order, and all end.
 func TestOrderedFlowOnTwoNodes(t *testing.T) {
 	b := setup(t)
 	far := open(t, b.url, "far")
@@ -489,7 +488,7 @@ func TestOrderedFlowOnTwoNodes(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// Of two nodes that change the health of an endpoint at once one does.
+// If two nodes change the health of an endpoint at once, one succeeds.
 func TestSetHealth(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -561,7 +560,7 @@ func TestReleaseStuckByRate(t *testing.T) {
 	require.Equal(t, 22, n)
 }
 
-// The tasks of one submit have one order_time: they go by their numbers.
+// The tasks of one submit have the same order_time: their numbers decide.
 func TestOrderedBatch(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -588,8 +587,8 @@ func TestOrderedBatch(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// A key that was blocked goes on when on_failure is changed; and a redriven task that
-// its rate has put off isn't kept by itself.
+// A blocked key is released when on_failure is changed. A redriven task that its rate has postponed
+// doesn't block itself.
 func TestBlockedKeyGoesOn(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -626,8 +625,8 @@ func TestBlockedKeyGoesOn(t *testing.T) {
 	require.Equal(t, []string{"1"}, contexts(b.admitAll()))
 }
 
-// A task that has begun goes on whatever the rate of its ordered key, and nobody passes
-// it; one that is put off has not begun.
+// A task that has begun goes on regardless of the rate of its ordered key, and no task passes it. A
+// postponed task has not begun.
 func TestOrderedWithRateAndDelay(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Leases that are asked for at once are each answered with their own, also among those
-// that don't stand and tasks of rolls that there are none of.
+// Leases that are read together are each returned, also among leases that don't stand and tasks of
+// rolls that don't exist.
 func TestLeaseOfMany(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
