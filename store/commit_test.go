@@ -208,7 +208,7 @@ func TestCommitOfSeveralTenants(t *testing.T) {
 }
 
 // offenders break the writes of the last type. They return a function that repairs them.
-var offenders = map[string]func(*bundle, *store.Writes) (mend func()){
+var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 	"a lease that stands no more": func(_ *bundle, w *store.Writes) func() {
 		w.Settled[1].Lease.Seq++
 		return func() { w.Settled[1].Lease.Seq-- }
@@ -261,7 +261,7 @@ func TestCommitIsAllOrNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			m := setupMixed(b)
-			mend := offend(b, m.all[2])
+			repair := offend(b, m.all[2])
 			before := b.dump()
 			refused, err := b.Commit(t.Context(), m.all)
 			require.Error(t, err)
@@ -275,7 +275,7 @@ func TestCommitIsAllOrNothing(t *testing.T) {
 			if strings.Contains(name, "role") {
 				assert.Equal(t, "42501", sqlState(b.commit(m.all[2:])))
 			}
-			mend()
+			repair()
 			require.NoError(t, b.commit(m.all[2:]))
 			for i := range m.types {
 				m.check(b, i)

@@ -18,26 +18,26 @@ import (
 
 // doorman is an Admission with a given number of tasks for each stage and each flow key.
 type doorman struct {
-	rooms map[string]int // of stages; others have plenty
-	keys  map[string]int // by rate; others have plenty
+	capacities map[string]int // of stages; others have plenty
+	keys       map[string]int // by rate; others have plenty
 
 	endpoint string // that all go to
 }
 
 func (d *doorman) Capacity(stage string) int {
-	if room, ok := d.rooms[stage]; ok {
+	if room, ok := d.capacities[stage]; ok {
 		return room
 	}
 	return 1000
 }
 
 func (d *doorman) Admit(stage string) (string, asyncflow.WaitReason) {
-	room, ok := d.rooms[stage]
+	room, ok := d.capacities[stage]
 	if ok && room == 0 {
 		return "", asyncflow.WaitLimit
 	}
 	if ok {
-		d.rooms[stage]--
+		d.capacities[stage]--
 	}
 	return d.endpoint, ""
 }
@@ -101,13 +101,13 @@ func contexts(leases []asyncflow.Lease) (all []string) {
 
 // Tasks over a stage's capacity wait filed under the stage, and come back in order as there is
 // capacity. Other stages go on meanwhile.
-func TestHeldByStage(t *testing.T) {
+func TestBlockedByStage(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	for i := range 5 {
 		b.submit(newTask(fmt.Sprint(i)))
 	}
-	first := b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 2}})
+	first := b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 2}})
 	require.Equal(t, []string{"0", "1"}, contexts(first))
 	list, err := b.Tasks(t.Context(), tenant,
 		store.Filter{Type: "pipe", Status: asyncflow.StatusWaiting, Limit: 10})
@@ -117,12 +117,12 @@ func TestHeldByStage(t *testing.T) {
 		assert.Equal(t, asyncflow.WaitLimit, b.task(task.ID).WaitsFor)
 	}
 	b.checkTokens("pipe")
-	require.Empty(t, b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 0}}))
+	require.Empty(t, b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 0}}))
 	b.settle(b.known(), first[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
-	second := b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 0}})
+	second := b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 0}})
 	require.Equal(t, []string{"0"}, contexts(second), "its second stage")
 	require.Equal(t, []string{"2"},
-		contexts(b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 1}})))
+		contexts(b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 1}})))
 	require.Equal(t, []string{"3"}, contexts(b.leaseLimited(1, &doorman{})), "no more than asked for")
 	require.Equal(t, []string{"4"}, contexts(b.leaseLimited(100, &doorman{})))
 	b.checkTokens("pipe")
@@ -400,7 +400,7 @@ func TestReleaseStuck(t *testing.T) {
 }
 
 // When a lease runs out, the next task of its key may begin.
-func TestRescueMakesRoom(t *testing.T) {
+func TestRescueReleasesTheNextOfItsKey(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}

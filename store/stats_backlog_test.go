@@ -63,7 +63,7 @@ func TestBacklogOfHeldTasks(t *testing.T) {
 		require.Equal(t, first.CreatedAt, b.stats("pipe").OldestDue)
 	}
 	due(asyncflow.WaitCapacity, 3)
-	require.Empty(t, b.leaseLimited(100, &doorman{rooms: map[string]int{"first": 0}}))
+	require.Empty(t, b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 0}}))
 	due(asyncflow.WaitLimit, 3)
 	require.Equal(t,
 		[]store.Backlog{{WaitsFor: asyncflow.WaitLimit, Stage: "first", Tasks: 3,
