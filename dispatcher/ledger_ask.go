@@ -98,7 +98,7 @@ func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) int
 // limits returns what bounds the tasks of a type in flight here besides the node's capacity. Each
 // node has its share of a tenant's quota, rounded up; one that the others don't know of yet, none.
 func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {
-	l := Limits{Type: t.Room(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
+	l := Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
 		nodes := int64(d.store.Dispatchers())
 		l.Tenant = int(min((tenant.Quotas.Concurrency+nodes-1)/nodes, int64(l.Tenant)))
