@@ -18,7 +18,7 @@ import (
 // book has the entries that were written.
 type book struct {
 	calls []*store.AuditedCall
-	err  error
+	err   error
 }
 
 func (b *book) write(_ context.Context, calls []*store.AuditedCall) error {
