@@ -229,6 +229,9 @@ func TestSDKSurvivesARestart(t *testing.T) {
 			require.JSONEq(t, `{"n": 2}`, string(task.Result))
 			require.Equal(t, "first done", outcomes)
 			require.EqualValues(t, 1, calls.Load())
+			closing, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			require.NoError(t, w.Close(closing), "the answer to its report comes while the node is there")
 		})
 	}
 }
