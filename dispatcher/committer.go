@@ -135,7 +135,8 @@ func (c *Committer) add(key store.TypeKey, writes ...*write) {
 // ending is a lease that ends.
 type ending struct {
 	store.Ending
-	done func(*ending) // called once, with the result; it must not block
+	write write
+	done  func(*ending) // called once, with the result; it must not block
 	// until is when the caller stops waiting. The write doesn't begin after that; zero: no limit.
 	until time.Time
 }

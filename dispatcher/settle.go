@@ -72,7 +72,6 @@ func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) 
 	nexts := d.nexts(t, settlements)
 	var before, kept int // bytes
 	endings := make([]ending, len(settlements))
-	writes := make([]write, len(settlements))
 	all := make([]*write, len(settlements))
 	for i := range settlements {
 		s, e := &settlements[i], &endings[i]
@@ -83,8 +82,8 @@ func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) 
 			e.Next = nexts[i]
 		}
 		kept += e.bytes()
-		writes[i] = write{key: t.Key(), settle: e}
-		all[i] = &writes[i]
+		e.write = write{key: t.Key(), settle: e}
+		all[i] = &e.write
 	}
 	d.ledger.Answered(t.Key(), len(settlements), before, kept)
 	d.committer.add(t.Key(), all...)
