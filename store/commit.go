@@ -110,12 +110,18 @@ func (s *Store) queueWrites(b *pgx.Batch, w *Writes, now time.Time) {
 	if len(w.Settled) > 0 {
 		w.leases = append(w.leases, queueSettled(b, t, w.Settled, &w.tokens, &counts, now)...)
 	}
-	w.tokens.queue(b, t)
+	s.queueFollowing(b, w, counts, now)
+}
+
+// queueFollowing adds what follows from new and settled tasks: their token rows, the leases of those
+// that begin at once, and the counts.
+func (s *Store) queueFollowing(b *pgx.Batch, w *Writes, counts tally, now time.Time) {
+	w.tokens.queue(b, w.Type)
 	if len(w.leases) > 0 {
-		begin(w.leases, t, now)
-		s.queueLeases(b, t, w.leases, nil, now)
+		begin(w.leases, w.Type, now)
+		s.queueLeases(b, w.Type, w.leases, nil, now)
 	}
-	counts.queue(b, t, now)
+	counts.queue(b, w.Type, now)
 }
 
 // announceWrites announces ready tasks to dispatchers, leases that end sooner to governance, and

@@ -147,12 +147,7 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*
 	})
 	w.leases = w.tokens.addNew(fresh, now)
 	b := &pgx.Batch{}
-	w.tokens.queue(b, w.Type)
-	if len(w.leases) > 0 {
-		begin(w.leases, w.Type, now)
-		s.queueLeases(b, w.Type, w.leases, nil, now)
-	}
-	tally{submitted: len(fresh)}.queue(b, w.Type, now)
+	s.queueFollowing(b, w, tally{submitted: len(fresh)}, now)
 	w.tokens.earliest = all.earliest
 	return tx.SendBatch(ctx, b).Close()
 }

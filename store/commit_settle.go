@@ -142,12 +142,7 @@ func (s *Store) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[
 	})
 	b = &pgx.Batch{}
 	w.leases = queueSettled(b, w.Type, w.Settled, &w.tokens, &counts, now)
-	w.tokens.queue(b, w.Type)
-	if len(w.leases) > 0 {
-		begin(w.leases, w.Type, now)
-		s.queueLeases(b, w.Type, w.leases, nil, now)
-	}
-	counts.queue(b, w.Type, now)
+	s.queueFollowing(b, w, counts, now)
 	b.Queue("COMMIT")
 	err = conn.Send(ctx, b)
 	if err != nil && len(w.leases) > 0 {
