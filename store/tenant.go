@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // StoredTenant is a tenant as its row has it.
@@ -99,10 +98,4 @@ func readTenant(ctx context.Context, q querier, slug, lock string) (StoredTenant
 		err = unknownTenant(slug)
 	}
 	return t, err
-}
-
-// Tenants returns the tenants of the database at url by name; none where the
-// base schema is missing. It leaves out those that are being dropped.
-func Tenants(ctx context.Context, url string) ([]string, error) {
-	return schema.Tenants(ctx, url)
 }
