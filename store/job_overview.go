@@ -50,12 +50,13 @@ func (s *Store) overviews(
 	selects := make([]string, len(names))
 	for i, name := range names {
 		t := types[name]
-		selects[i] = fmt.Sprintf(t.tables.at(t.Begin, `SELECT %d,
-			(SELECT min(until) FROM {lease}),
-			(SELECT until FROM {wait} WHERE until < 'infinity' ORDER BY until LIMIT 1),
-			(SELECT order_time FROM {readies} r ORDER BY order_time, id LIMIT 1),
-			ARRAY(`+blockedStagesSQL+`),
-			EXISTS (SELECT FROM {wait} WHERE key IS NOT NULL AND reason = 'flow_key')`), i)
+		selects[i] = fmt.Sprintf(t.at(t.Begin, `SELECT %[1]d,
+			(SELECT min(until) FROM {lease} WHERE type = %[2]d),
+			(SELECT until FROM {wait} WHERE type = %[2]d AND until < 'infinity' ORDER BY until LIMIT 1),
+			(SELECT order_time FROM {readies} r WHERE type = %[2]d ORDER BY order_time, id LIMIT 1),
+			ARRAY(`+blockedStagesSQL("%[2]d")+`),
+			EXISTS (SELECT FROM {wait} WHERE type = %[2]d AND key IS NOT NULL AND reason = 'flow_key')`),
+			i, t.number)
 	}
 	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec)
 	if err != nil {
