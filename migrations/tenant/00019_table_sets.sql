@@ -189,6 +189,39 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- submit_claim has a key stand for a task, and returns the task that it stands for: this
+-- one, or an earlier one; same reports whether that has the same context. It waits for other
+-- transactions that have the key. A key whose task was dropped with its roll stands for none
+-- any more.
+CREATE OR REPLACE FUNCTION submit_claim(type text, key text, number bigint, context json, expires timestamptz, now timestamptz,
+  OUT owner bigint, OUT same boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+  digest bytea := sha256(convert_to(context::text, 'UTF8'));
+  first  bigint := (SELECT coalesce(e.first_pos, s.first_pos)::bigint << 40
+    FROM task_types t JOIN table_sets s ON s.name = t.table_set LEFT JOIN table_sets e ON e.name = t.earlier_set
+    WHERE t.name = submit_claim.type);
+BEGIN
+  LOOP
+    INSERT INTO idempotency_keys AS k (type, key, id, hash, expires_at)
+    VALUES (submit_claim.type, submit_claim.key, number, digest, expires)
+    ON CONFLICT ON CONSTRAINT idempotency_keys_pkey DO UPDATE SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
+    WHERE k.expires_at <= submit_claim.now OR k.id < first;
+    IF FOUND THEN
+      owner := number;
+      same := true;
+      RETURN;
+    END IF;
+    SELECT k.id, k.hash = digest INTO owner, same FROM idempotency_keys k
+    WHERE k.type = submit_claim.type AND k.key = submit_claim.key;
+    IF FOUND THEN -- else it has expired and was deleted in between
+      RETURN;
+    END IF;
+  END LOOP;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 -- submit_task submits a task in the caller's transaction, and returns its id.
 CREATE OR REPLACE FUNCTION submit_task(type text, context json, key text DEFAULT NULL, priority int DEFAULT NULL, run_at timestamptz DEFAULT NULL,
   flow_key text DEFAULT NULL, key_window interval DEFAULT NULL) RETURNS text
