@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"io/fs"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,8 +30,14 @@ const (
 	ExtendLeaseSQL = extendLeaseSQL
 )
 
-// Fill returns a statement with the type's table names in it.
-func (t *Type) Fill(sql string) string { return t.at(t.Begin, sql) }
+// Fill returns a statement with the names of the type's tables at a position in it. {number} is the
+// number of the type.
+func (t *Type) Fill(position int, sql string) string {
+	return strings.ReplaceAll(t.at(position, sql), "{number}", strconv.Itoa(int(t.number)))
+}
+
+// Rolls returns the positions of the rolls that may have tasks of the type, ascending.
+func (t *Type) Rolls() []int { return t.rolls() }
 
 // ForgetNumbers has the next submits take new blocks of numbers.
 func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s) }

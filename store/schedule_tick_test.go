@@ -318,7 +318,7 @@ func TestOverlapWhileCatchingUp(t *testing.T) {
 func TestTickThatFails(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	other := twoStages()
+	other := withOwnSet(twoStages())
 	other.Name = "other"
 	b.put(other)
 	for i := range 60 {

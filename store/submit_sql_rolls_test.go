@@ -51,8 +51,9 @@ func (b *bundle) failAll() (ids []asyncflow.TaskID) {
 
 // A transaction that began before a roll submits to the roll that is open now, whatever its
 // snapshot shows.
-func TestSQLSubmitMeetsNoSeal(t *testing.T) {
-	b := setup(t)
+func TestSQLSubmitMeetsNoSeal(t *testing.T) { eachSet(t, sqlSubmitMeetsNoSeal) }
+
+func sqlSubmitMeetsNoSeal(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	app := b.app()
 	for _, isolation := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
@@ -76,8 +77,9 @@ func TestSQLSubmitMeetsNoSeal(t *testing.T) {
 }
 
 // A roll is not sealed before the transactions end that have written to it.
-func TestSQLSubmitHoldsItsRoll(t *testing.T) {
-	b := setup(t)
+func TestSQLSubmitHoldsItsRoll(t *testing.T) { eachSet(t, sqlSubmitHoldsItsRoll) }
+
+func sqlSubmitHoldsItsRoll(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	app := b.app()
 	begin(t, app, "REPEATABLE READ")
@@ -105,8 +107,9 @@ func TestSQLSubmitHoldsItsRoll(t *testing.T) {
 }
 
 // A deleted type is unknown; nobody can submit to one that only an old snapshot shows.
-func TestSQLSubmitToADeletedType(t *testing.T) {
-	b := setup(t)
+func TestSQLSubmitToADeletedType(t *testing.T) { eachSet(t, sqlSubmitToADeletedType) }
+
+func sqlSubmitToADeletedType(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	app := b.app()
 	begin(t, app, "REPEATABLE READ")
@@ -126,8 +129,9 @@ func TestSQLSubmitToADeletedType(t *testing.T) {
 
 // While a type rolls again and again, transactions of all kinds and a node submit to it:
 // committed tasks are leased once, and no others.
-func TestSQLSubmitsAndRollsAtOnce(t *testing.T) {
-	b := setup(t)
+func TestSQLSubmitsAndRollsAtOnce(t *testing.T) { eachSet(t, sqlSubmitsAndRollsAtOnce) }
+
+func sqlSubmitsAndRollsAtOnce(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()

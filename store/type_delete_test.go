@@ -50,8 +50,9 @@ func TestDeleteTaskType(t *testing.T) {
 
 // A delete must not slip between the submits of another node that doesn't know of it: they are
 // refused, not lost.
-func TestDeleteWhileSubmitting(t *testing.T) {
-	b := setup(t)
+func TestDeleteWhileSubmitting(t *testing.T) { eachSet(t, deleteWhileSubmitting) }
+
+func deleteWhileSubmitting(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	far := open(t, b.url, "node-2")
 	stop := make(chan struct{})
