@@ -139,8 +139,7 @@ func TestListsLookAtFewRows(t *testing.T) {
 		}
 	}
 	t.Run("never analysed", check)
-	for _, table := range []string{"task_1", "journal_1", "ready_1", "lease",
-		"wait"} {
+	for _, table := range []string{"task_1", "journal_1", "ready_1", "lease", "wait"} {
 		_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.`+table)
 		require.NoError(t, err)
 	}
