@@ -372,18 +372,27 @@ func TestModel(t *testing.T) {
 }
 
 func holdAgainstModel(t *testing.T, b *bundle) {
+	b.holdAgainst(t, func(m *machine) map[string]func(*rapid.T) { return m.steps() })
+}
+
+// holdAgainst takes random steps.
+func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]func(*rapid.T)) {
 	spec := twoStages()
 	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)
-	pipe := b.put(spec)
+	b.put(spec)
 	rapid.Check(t, func(rt *rapid.T) {
 		b.clear()
-		m := &machine{b: b, t: rt, pipe: pipe, tasks: map[asyncflow.TaskID]*model{}}
+		m := &machine{b: b, t: rt, pipe: b.known(), tasks: map[asyncflow.TaskID]*model{}}
 		m.setPaused(false)
-		rt.Repeat(map[string]func(*rapid.T){
-			"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle,
-			"expire": m.expire,
-			"late":   m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
-			"heartbeat": m.heartbeat, "change": m.change, "pause": m.pause, "": m.check,
-		})
+		rt.Repeat(stepsOf(m))
 	})
+}
+
+func (m *machine) steps() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle,
+		"expire": m.expire,
+		"late":   m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
+		"heartbeat": m.heartbeat, "change": m.change, "pause": m.pause, "": m.check,
+	}
 }

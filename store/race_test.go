@@ -197,5 +197,10 @@ func (b *bundle) checkJournal(id asyncflow.TaskID) {
 // clear deletes all tasks.
 func (b *bundle) clear() {
 	b.t.Helper()
-	b.exec(b.at(1, `TRUNCATE {ready}, {wait}, {lease}, {task}, {journal}, {tallies}`))
+	b.exec(`
+		DO $$ BEGIN
+		  EXECUTE (SELECT 'TRUNCATE ' || string_agg(oid::regclass::text, ', ') FROM pg_class
+		    WHERE relkind = 'r' AND relnamespace = 'tenant_acme'::regnamespace
+		      AND relname ~ '^(task|journal|ready)_.*[0-9]$|^(lease|wait|tallies)$');
+		END $$`)
 }
