@@ -14,7 +14,7 @@ import (
 const (
 	// statementCache bounds the prepared statements of a connection. A hot type
 	// needs four to ten; the server keeps some 50 kB for each.
-	statementCache = 512
+	statementCache = 4096
 	// connectionAge recycles connections: a backend's catalog cache only grows.
 	connectionAge = 30 * time.Minute
 )
