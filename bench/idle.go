@@ -61,7 +61,7 @@ func runIdle(ctx context.Context, args []string) error {
 		fmt.Fprintf(os.Stderr, "bench: %d task types\n", n)
 		err := r.WithNode(ctx, func(ctx context.Context) (err error) {
 			if types == nil {
-				if types, err = r.NewManyTypes(ctx, tenants); err != nil {
+				if types, err = r.NewManyTypes(ctx, manyTenants); err != nil {
 					return err
 				}
 			}

@@ -109,6 +109,20 @@ func (d *Database) number(ctx context.Context, taskType string, tables []Table) 
 	return err
 }
 
+// tablesByTenant returns all tables of some kinds, such as "ready|lease", by tenant, for those
+// tenants that have many types.
+func (d *Database) tablesByTenant(ctx context.Context, kinds string) (all [][]string, err error) {
+	rows, err := d.Conn.Query(ctx, `
+		SELECT array_agg(c.oid::regclass::text)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname ~ $1 AND c.relkind = 'r' AND c.relname ~ ('^(' || $2 || ')(_|$)')
+		GROUP BY n.oid`, "^tenant_"+manyPrefix+"[0-9]+$", kinds)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[[]string])
+}
+
 // live reports whether any task of a type isn't final. Such a task has a row in one of these
 // tables.
 func (d *Database) live(ctx context.Context, taskType string) (bool, error) {
