@@ -48,7 +48,7 @@ func measureSingly(
 
 func passSingly(
 	ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int,
-) (p rig.Passage, took submits, err error) {
+) (p rig.Passage, took callTimes, err error) {
 	p, err = r.PassBy(ctx, t, tasks, func(ctx context.Context) (err error) {
 		took, err = submitOneType(ctx, r, t, tasks)
 		return err

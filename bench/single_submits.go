@@ -24,7 +24,9 @@ const singleConnections = 64
 type picked func() (c *rig.Client, taskType string)
 
 // submitOneType submits the next tasks of a type one by one.
-func submitOneType(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int) (submits, error) {
+func submitOneType(
+	ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int,
+) (callTimes, error) {
 	return submitEach(ctx, r, r.Take(t, tasks), tasks, func() (*rig.Client, string) {
 		return r.API, t.Name
 	})
@@ -34,7 +36,7 @@ func submitOneType(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int) 
 // of the first one. Its client is the lightest that there is, since it runs on the same cores.
 func submitEach(
 	ctx context.Context, r *rig.Rig, first, tasks int, pick picked,
-) (took submits, err error) {
+) (took callTimes, err error) {
 	host := &fasthttp.HostClient{
 		Addr:     strings.TrimPrefix(r.API.Base, "http://"),
 		MaxConns: singleConnections,
@@ -62,7 +64,7 @@ func submitEach(
 // submitUntilNone submits one task after the other, until there is no next one.
 func submitUntilNone(
 	ctx context.Context, host *fasthttp.HostClient, next func() (int, bool), pick picked,
-) (took submits, err error) {
+) (took callTimes, err error) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
@@ -91,16 +93,29 @@ func submitUntilNone(
 	return took, ctx.Err()
 }
 
-// submits is how long each of several submits took.
-type submits []time.Duration
+// callTimes is how long each of several calls took.
+type callTimes []time.Duration
 
-func (s submits) figures() (all report.Figures) {
-	sum, each := time.Duration(0), make([]float64, len(s))
-	for i, took := range s {
-		sum += took
-		each[i] = float64(took) / 1e6
-	}
-	all.Add("submit_mean", "Submit, mean", "ms", float64(sum)/1e6/float64(len(s)))
-	all.Add("submit_p99", "Submit, p99", "ms", report.Percentile(each, 99))
+func (s callTimes) figures() (all report.Figures) {
+	all.Add("submit_mean", "Submit, mean", "ms", s.mean())
+	all.Add("submit_p99", "Submit, p99", "ms", s.percentile(99))
 	return all
+}
+
+// mean returns the mean in ms.
+func (s callTimes) mean() float64 {
+	sum := time.Duration(0)
+	for _, took := range s {
+		sum += took
+	}
+	return float64(sum) / 1e6 / float64(len(s))
+}
+
+// percentile returns the p-th percentile in ms.
+func (s callTimes) percentile(p float64) float64 {
+	all := make([]float64, len(s))
+	for i, took := range s {
+		all[i] = float64(took) / 1e6
+	}
+	return report.Percentile(all, p)
 }

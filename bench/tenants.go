@@ -70,20 +70,23 @@ func (c config) many() (types, tenants int) {
 	return manyTypes, manyTenants
 }
 
-// tenantsRig returns the rig that tenants and skew share. It makes it once.
-func (r *rounds) tenantsRig(ctx context.Context) (*manyRig, error) {
-	if r.tenants != nil {
-		return r.tenants, nil
+// manyRig returns the rig of a name that scenarios with many types share. It makes it once.
+func (r *rounds) manyRig(ctx context.Context, name string) (*manyRig, error) {
+	if m := r.shared[name]; m != nil {
+		return m, nil
 	}
-	types, tenants := r.many()
-	m, err := newManyRig(ctx, r.Rig, "tenants", types, tenants)
-	r.tenants = m
+	types, tenants := r.config.many()
+	m, err := newManyRig(ctx, r.Rig, name, types, tenants)
+	if r.shared == nil {
+		r.shared = map[string]*manyRig{}
+	}
+	r.shared[name] = m
 	return m, err
 }
 
 func beginTenants(choose func(types int) int) func(context.Context, *rounds) (measure, error) {
 	return func(ctx context.Context, r *rounds) (measure, error) {
-		m, err := r.tenantsRig(ctx)
+		m, err := r.manyRig(ctx, "tenants")
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +126,7 @@ func (m *manyRig) measureSingly(
 // pass submits tasks one by one, and waits until all are done.
 func (m *manyRig) pass(
 	ctx context.Context, tasks int, choose func(types int) int,
-) (cost rig.Cost, took submits, err error) {
+) (cost rig.Cost, took callTimes, err error) {
 	cost, err = m.types.Pass(ctx, tasks, func(ctx context.Context, first int) (err error) {
 		took, err = submitEach(ctx, m.Rig, first, tasks, func() (*rig.Client, string) {
 			return m.types.At(choose(m.count))

@@ -13,15 +13,12 @@ import (
 var (
 	types = scenario{
 		"types", "1,000 task types in 100 tenants, 200 tasks/s", 1,
-		beginTypes(config.many, typesRate),
+		beginTypes(manyRigOfTypes, typesRate),
 	}
-	oneType = scenario{
-		"one-type", "One task type, 200 tasks/s", 1,
-		beginTypes(func(config) (types, tenants int) { return 1, 1 }, typesRate),
-	}
+	oneType   = scenario{"one-type", "One task type, 200 tasks/s", 1, beginTypes(oneTypeRig, typesRate)}
 	types1500 = scenario{
 		"types1500", "1,000 task types in 100 tenants, 1,500 tasks/s", 1,
-		beginTypes(config.many, 1500),
+		beginTypes(manyRigOfTypes, 1500),
 	}
 )
 
@@ -31,18 +28,25 @@ const typesRate = 200
 // typesWarmUp is the least number of tasks that a new node has before it is measured.
 const typesWarmUp = 1000
 
+func manyRigOfTypes(ctx context.Context, r *rounds) (*manyRig, error) {
+	return r.manyRig(ctx, "types")
+}
+
+func oneTypeRig(ctx context.Context, r *rounds) (*manyRig, error) {
+	return newManyRig(ctx, r.Rig, "one_type", 1, 1)
+}
+
 func beginTypes(
-	many func(config) (types, tenants int), rate float64,
+	of func(context.Context, *rounds) (*manyRig, error), rate float64,
 ) func(context.Context, *rounds) (measure, error) {
 	return func(ctx context.Context, r *rounds) (measure, error) {
-		types, tenants := many(r.config)
-		m, err := newManyRig(ctx, r.Rig, r.scenario.name, types, tenants)
+		m, err := of(ctx, r)
 		if err != nil {
 			return nil, err
 		}
 		warmUp := typesWarmUp
 		if r.short {
-			warmUp = types
+			warmUp = m.count
 		}
 		return func(ctx context.Context) (all report.Figures, err error) {
 			err = m.WithNode(ctx, func(ctx context.Context) (err error) {

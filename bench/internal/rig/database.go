@@ -36,6 +36,11 @@ func (d *Database) Checkpoint(ctx context.Context) error {
 	return err
 }
 
+// Relations counts all tables, indexes and other relations in the catalog.
+func (d *Database) Relations(ctx context.Context) (n int, err error) {
+	return n, d.Conn.QueryRow(ctx, `SELECT count(*) FROM pg_class`).Scan(&n)
+}
+
 // Written is how much the server has written since it was made.
 type Written struct {
 	WAL          int64 // bytes
