@@ -35,7 +35,7 @@ func parseIdle(args []string) (idleConfig, error) {
 		f.DurationVar(&cfg.idle, "idle", 2*time.Minute, "time that is measured")
 	})
 	if cfg.short {
-		cfg.types, cfg.tenants = sizes{0, 200}, 20
+		cfg.types, cfg.tenants = sizes{0, 50}, 5
 		cfg.settle, cfg.idle = 3*time.Second, 10*time.Second
 	}
 	if err == nil && cfg.tenants < 1 {
@@ -64,7 +64,10 @@ func runIdle(ctx context.Context, args []string) error {
 		return err
 	}
 	what := cfg.rig()
-	what.Settings = map[string]string{"shared_preload_libraries": "pg_stat_statements"}
+	what.Settings = map[string]string{
+		"shared_preload_libraries": "pg_stat_statements",
+		"pg_stat_statements.max":   "50000", // each tenant has statements of its own
+	}
 	r := rig.New(what)
 	if err := r.Begin(ctx, r.StartPostgres, r.StartWorker); err != nil {
 		return err
@@ -136,7 +139,10 @@ func whileIdle(
 	if err := rig.Sleep(ctx, cfg.settle); err != nil {
 		return nil, err
 	}
-	before, err := readIdle(ctx, r)
+	if _, err := r.DB.Conn.Exec(ctx, `SELECT pg_stat_statements_reset()`); err != nil {
+		return nil, err
+	}
+	before, err := r.Usage()
 	if err != nil {
 		return nil, err
 	}
@@ -144,13 +150,13 @@ func whileIdle(
 		return nil, err
 	}
 	after, err := readIdle(ctx, r)
-	used, idle := after.Since(before.Usage), cfg.idle.Seconds()
+	used, idle := after.Since(before), cfg.idle.Seconds()
 	cpu := func(d time.Duration) float64 { return 100 * d.Seconds() / idle }
 	all.Add(key+"_cpu_node", "CPU of the node"+name, "% of a core", cpu(used.Node))
 	all.Add(key+"_cpu_postgres", "CPU of Postgres"+name, "% of a core", cpu(used.Postgres))
 	all.Add(key+"_cpu", "CPU of both"+name, "% of a core", cpu(used.Node+used.Postgres))
 	all.Add(key+"_statements", "Statements"+name, "a second",
-		float64(after.statements-before.statements)/idle)
+		float64(after.statements)/idle)
 	all.Add(key+"_memory_node", "Memory of the node"+name, "MB", after.memory)
 	all.Add(key+"_pss_postgres", "Memory of the node's connections (PSS)"+name, "MB", after.pss)
 	all.Add(key+"_memory_postgres", "Private memory of the node's connections"+name, "MB",
@@ -159,7 +165,7 @@ func whileIdle(
 	return all, err
 }
 
-// idleReading is what was used until now, and what is in use.
+// idleReading is what was used until now, the statements since they were reset, and what is in use.
 type idleReading struct {
 	rig.Usage
 	statements                        int64
