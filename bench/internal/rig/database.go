@@ -144,6 +144,20 @@ func (d *Database) live(ctx context.Context, taskType string) (bool, error) {
 	return d.anyRow(ctx, all)
 }
 
+// Count counts the rows of a task type in tables of a kind.
+func (d *Database) Count(ctx context.Context, kind, taskType string) (n int, err error) {
+	tables, err := d.Tables(ctx, kind, taskType)
+	for _, t := range tables {
+		var rows int
+		err := d.Conn.QueryRow(ctx, "SELECT count(*) FROM "+t.Rows()+" t").Scan(&rows)
+		if err != nil {
+			return 0, err
+		}
+		n += rows
+	}
+	return n, err
+}
+
 // anyRow reports whether one of several tables has a row.
 func (d *Database) anyRow(ctx context.Context, tables []string) (found bool, err error) {
 	parts := make([]string, len(tables))
