@@ -110,12 +110,16 @@ func (m *ManyTypes) Locate() {
 // Take reserves numbers for the next tasks of any of the types, and returns the first.
 func (m *ManyTypes) Take(tasks int) int { return m.rig.Take(&m.next, tasks) }
 
+// manySlack is how much longer tasks of many types may take: each connection of a node meets each
+// type for the first time.
+const manySlack = 2 * time.Minute
+
 // Pass lets submit submit that many tasks from number first on, of any of the types, and waits until
 // all are done.
 func (m *ManyTypes) Pass(
 	ctx context.Context, tasks int, submit func(ctx context.Context, first int) error,
 ) (cost Cost, err error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience(tasks))
+	ctx, cancel := context.WithTimeout(ctx, Patience(tasks)+manySlack)
 	defer cancel()
 	live, err := m.rig.DB.tablesByTenant(ctx, "ready|lease|wait")
 	if err != nil {
