@@ -159,6 +159,7 @@ func whileIdle(
 		float64(after.statements)/idle)
 	all.Add(key+"_memory_node", "Memory of the node"+name, "MB", after.memory)
 	all.Add(key+"_pss_postgres", "Memory of the node's connections (PSS)"+name, "MB", after.pss)
+	all.Add(key+"_shared_postgres", "Their part of the shared buffers in that"+name, "MB", after.shared)
 	all.Add(key+"_memory_postgres", "Private memory of the node's connections"+name, "MB",
 		after.private)
 	all.Add(key+"_connections", "Connections of the node"+name, "", after.connections)
@@ -168,8 +169,8 @@ func whileIdle(
 // idleReading is what was used until now, the statements since they were reset, and what is in use.
 type idleReading struct {
 	rig.Usage
-	statements                        int64
-	memory, pss, private, connections float64 // MB, but for the connections
+	statements                                int64
+	memory, pss, shared, private, connections float64 // MB, but for the connections
 }
 
 func readIdle(ctx context.Context, r *rig.Rig) (now idleReading, err error) {
@@ -194,6 +195,7 @@ func readIdle(ctx context.Context, r *rig.Rig) (now idleReading, err error) {
 			return now, err
 		}
 		now.pss += machine.ProportionalMemory(pid)
+		now.shared += machine.ProportionalShared(pid)
 		now.private += machine.PrivateMemory(pid)
 		now.connections++
 	}
