@@ -159,7 +159,8 @@ func whileIdle(
 		float64(after.statements)/idle)
 	all.Add(key+"_memory_node", "Memory of the node"+name, "MB", after.memory)
 	all.Add(key+"_pss_postgres", "Memory of the node's connections (PSS)"+name, "MB", after.pss)
-	all.Add(key+"_shared_postgres", "Their part of the shared buffers in that"+name, "MB", after.shared)
+	all.Add(key+"_shared_postgres", "Their part of the shared buffers in that"+name, "MB",
+		after.shared)
 	all.Add(key+"_memory_postgres", "Private memory of the node's connections"+name, "MB",
 		after.private)
 	all.Add(key+"_connections", "Connections of the node"+name, "", after.connections)

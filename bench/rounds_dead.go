@@ -36,14 +36,15 @@ func (r *rounds) deadRows(ctx context.Context) (all report.Figures, err error) {
 			return nil, fmt.Errorf("dead rows of %s: %w", c.scenario, err)
 		}
 		if !shared || types[c.rig] == 1 {
-			all.Add(c.scenario+".dead", "Dead rows", "rows/task", dead/float64(c.taskType.Submitted))
+			dead /= float64(c.taskType.Submitted)
+			all.Add(c.scenario+".dead", "Dead rows", "rows/task", dead)
 		}
 	}
 	return all, nil
 }
 
-// deadRowsOf counts the dead rows of all tables that have tasks of a type, and reports whether other
-// types share some of them.
+// deadRowsOf counts the dead rows of all tables that have tasks of a type, and reports whether
+// other types share some of them.
 func deadRowsOf(ctx context.Context, c counted) (dead float64, shared bool, err error) {
 	for _, kind := range []string{"task", "journal", "ready", "lease", "wait"} {
 		tables, err := c.rig.DB.Tables(ctx, kind, c.taskType.Name)

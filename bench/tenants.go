@@ -47,7 +47,9 @@ type manyRig struct {
 }
 
 // newManyRig makes types, each with an endpoint, in a number of tenants.
-func newManyRig(ctx context.Context, of *rig.Rig, name string, types, tenants int) (*manyRig, error) {
+func newManyRig(
+	ctx context.Context, of *rig.Rig, name string, types, tenants int,
+) (*manyRig, error) {
 	side, err := of.Side(ctx, name, of.Binary)
 	if err != nil {
 		return nil, err

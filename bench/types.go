@@ -15,7 +15,10 @@ var (
 		"types", "1,000 task types in 100 tenants, 200 tasks/s", 1,
 		beginTypes(manyRigOfTypes, typesRate),
 	}
-	oneType   = scenario{"one-type", "One task type, 200 tasks/s", 1, beginTypes(oneTypeRig, typesRate)}
+	oneType = scenario{
+		"one-type", "One task type, 200 tasks/s", 1,
+		beginTypes(oneTypeRig, typesRate),
+	}
 	types1500 = scenario{
 		"types1500", "1,000 task types in 100 tenants, 1,500 tasks/s", 1,
 		beginTypes(manyRigOfTypes, 1500),

@@ -114,8 +114,8 @@ func (m *ManyTypes) Take(tasks int) int { return m.rig.Take(&m.next, tasks) }
 // type for the first time.
 const manySlack = 2 * time.Minute
 
-// Pass lets submit submit that many tasks from number first on, of any of the types, and waits until
-// all are done.
+// Pass lets submit submit that many tasks from number first on, of any of the types, and waits
+// until all are done.
 func (m *ManyTypes) Pass(
 	ctx context.Context, tasks int, submit func(ctx context.Context, first int) error,
 ) (cost Cost, err error) {
