@@ -105,9 +105,7 @@ func blockKey(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int) error
 		return err
 	}
 	return rig.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
-		var blocked int
-		err := r.DB.Conn.QueryRow(ctx,
-			`SELECT count(*) FROM `+rig.Schema+`.wait_`+t.Name).Scan(&blocked)
+		blocked, err := r.DB.Count(ctx, "wait", t.Name)
 		return blocked == tasks, err
 	})
 }

@@ -33,7 +33,7 @@ func fillHistory(
 			if err != nil {
 				return err
 			}
-			newest := tables[len(tables)-1]
+			newest := tables[len(tables)-1].Name
 			if _, err := tx.Exec(ctx, `INSERT INTO `+newest+of.sql, first, last); err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func fillHistory(
 		if err != nil {
 			return 0, err
 		}
-		newest := tables[len(tables)-1]
+		newest := tables[len(tables)-1].Name
 		if _, err := d.Conn.Exec(ctx, `ANALYZE `+newest); err != nil { // as autovacuum would
 			return 0, err
 		}

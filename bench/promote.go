@@ -92,18 +92,19 @@ func watchDelayed(
 		if err != nil {
 			return err
 		}
-		var waiting, ready float64
-		err = r.DB.Conn.QueryRow(ctx, fmt.Sprintf(`
-			SELECT (SELECT count(*) FROM %[1]s.wait_%[2]s), (SELECT count(*) FROM %[1]s.ready_%[2]s_1)`,
-			rig.Schema, delayed.Name)).Scan(&waiting, &ready)
+		waiting, err := r.DB.Count(ctx, "wait", delayed.Name)
+		if err != nil {
+			return err
+		}
+		ready, err := r.DB.Count(ctx, "ready", delayed.Name)
 		if err != nil {
 			return err
 		}
 		var all report.Figures
 		delivered := float64(after.Distinct - before.Distinct)
 		all.Add("rate", "Delivered", "tasks/s", delivered/period.Seconds())
-		all.Add("waiting", "Waiting", "thousands", waiting/1e3)
-		all.Add("ready", "Ready", "thousands", ready/1e3)
+		all.Add("waiting", "Waiting", "thousands", float64(waiting)/1e3)
+		all.Add("ready", "Ready", "thousands", float64(ready)/1e3)
 		t.Add(time.Since(start).Seconds(), append(all, latencies...))
 		if waiting+ready == 0 {
 			return nil
