@@ -98,7 +98,7 @@ func (c *Catalog) readTypesOf(tenant string) (version int64, types map[string]*T
 		if err != nil {
 			return err
 		}
-		types, err = readTypes(ctx, tx, tenant)
+		types, err = readTypes(ctx, unprepared{tx}, tenant)
 		return err
 	})
 	return version, types, err
