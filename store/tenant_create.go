@@ -40,7 +40,7 @@ func (s *Store) CreateTenant(
 	case !created:
 		return t, asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
 	}
-	return t, s.change(ctx, slug, func(pgx.Tx) error { return nil })
+	return t, s.changeBase(ctx, slug, func(pgx.Tx) error { return nil })
 }
 
 func createTenant(
