@@ -131,6 +131,7 @@ END $$;
 -- +goose StatementEnd
 -- +asyncflow UpgradeEnd
 
+-- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_roll returns the position of the type's open roll, and keeps it from being sealed
 -- until the transaction ends; null when its tables are gone. What there is is looked up by
@@ -154,6 +155,7 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
+-- +asyncflow UpgradeEnd
 
 -- +asyncflow UpgradeBegin
 -- +goose StatementBegin
@@ -212,6 +214,7 @@ END $$;
 -- +goose StatementEnd
 -- +asyncflow UpgradeEnd
 
+-- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_write writes a task with its first token row, and tells the dispatchers, who hear of
 -- it when the transaction is committed. What they are told is rounded down to a second, so
@@ -236,7 +239,9 @@ BEGIN
     floor(extract(epoch FROM order_time))::bigint * 1000000));
 END $$;
 -- +goose StatementEnd
+-- +asyncflow UpgradeEnd
 
+-- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_task submits a task in the caller's transaction, and returns its id.
 CREATE FUNCTION submit_task(type text, context json, key text DEFAULT NULL, priority int DEFAULT NULL, run_at timestamptz DEFAULT NULL,
@@ -287,6 +292,7 @@ BEGIN
   RETURN submit_id(type, number);
 END $$;
 -- +goose StatementEnd
+-- +asyncflow UpgradeEnd
 
 -- +asyncflow UpgradeBegin
 -- +goose StatementBegin
