@@ -35,9 +35,10 @@ WITH s AS (SELECT * FROM pg_namespace WHERE nspname = $1),
 SELECT concat_ws(' ', 'schema', nspowner::regrole, nspacl) FROM s
 UNION ALL SELECT concat_ws(' ', relkind, relname, relowner::regrole, relacl, reloptions,
   reltoastrelid > 0) FROM c
-UNION ALL SELECT concat_ws(' ', 'column', relname, attnum, attname, format_type(atttypid, atttypmod),
-  attnotnull, attidentity, attacl, attstorage, attcompression, pg_get_expr(adbin, adrelid))
-  FROM c JOIN pg_attribute ON attrelid = c.oid LEFT JOIN pg_attrdef ON adrelid = c.oid AND adnum = attnum
+UNION ALL SELECT concat_ws(' ', 'column', relname, attnum, attname,
+  format_type(atttypid, atttypmod), attnotnull, attidentity, attacl, attstorage, attcompression, pg_get_expr(adbin, adrelid))
+  FROM c JOIN pg_attribute ON attrelid = c.oid
+    LEFT JOIN pg_attrdef ON adrelid = c.oid AND adnum = attnum
   WHERE relkind = 'r'
 UNION ALL SELECT concat_ws(' ', 'constraint', conname, pg_get_constraintdef(k.oid))
   FROM pg_constraint k JOIN s ON connamespace = s.oid
@@ -48,7 +49,8 @@ UNION ALL SELECT pg_get_ruledef(r.oid) FROM pg_rewrite r JOIN c ON ev_class = c.
 UNION ALL SELECT concat_ws(' ', 'sequence', c.relname, seqstart, seqincrement, seqmax, seqcycle)
   FROM pg_sequence JOIN c ON seqrelid = c.oid
 UNION ALL SELECT concat_ws(' ', 'rows of', relname, query_to_xml(format('SELECT * FROM %s',
-    CASE relname WHEN 'migrations' THEN format('(SELECT id, version_id, is_applied FROM %s) m', c.oid::regclass)
+    CASE relname WHEN 'migrations'
+        THEN format('(SELECT id, version_id, is_applied FROM %s) m', c.oid::regclass)
       WHEN 'numbering' THEN format('(SELECT first_number FROM %s) n', c.oid::regclass)
       ELSE c.oid::regclass::text END), true, true, ''))
   FROM c WHERE relkind = 'r'
