@@ -36,7 +36,8 @@ SELECT concat_ws(' ', 'schema', nspowner::regrole, nspacl) FROM s
 UNION ALL SELECT concat_ws(' ', relkind, relname, relowner::regrole, relacl, reloptions,
   reltoastrelid > 0) FROM c
 UNION ALL SELECT concat_ws(' ', 'column', relname, attnum, attname,
-  format_type(atttypid, atttypmod), attnotnull, attidentity, attacl, attstorage, attcompression, pg_get_expr(adbin, adrelid))
+  format_type(atttypid, atttypmod), attnotnull, attidentity, attacl, attstorage, attcompression,
+    pg_get_expr(adbin, adrelid))
   FROM c JOIN pg_attribute ON attrelid = c.oid
     LEFT JOIN pg_attrdef ON adrelid = c.oid AND adnum = attnum
   WHERE relkind = 'r'
