@@ -61,10 +61,15 @@ func (w *submitLimits) write(ctx context.Context) error {
 		if w.written[slug] == limit {
 			continue
 		}
-		_, err := w.store.of(slug).Exec(ctx, `UPDATE `+quote(schemaOf(slug))+`.submit_limits
+		rows, err := unprepared{w.store.of(slug)}.Query(ctx,
+			`UPDATE `+quote(schemaOf(slug))+`.submit_limits
 			SET refusal = nullif($1, ''), context_bytes = $2, pending_tasks = $3
 			WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2, $3)`,
 			limit.refusal, limit.contextBytes, limit.pendingTasks)
+		if err == nil {
+			rows.Close()
+			err = rows.Err()
+		}
 		if err != nil {
 			errs = append(errs, wrap(err, "write the limits of %q", slug))
 			continue
