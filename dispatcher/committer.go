@@ -64,7 +64,6 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c.freed = newBatcher(c.writing, c.releaseKeys)
 	c.freed.linger = func(string) time.Duration { return settleLinger }
 	c.accepted = newAccepted(c)
-	s.Catalog.OnChange(c.forgetTypes)
 	return c
 }
 
@@ -80,21 +79,6 @@ func (c *Committer) Close() {
 	c.writes.drain()
 	c.lookups.drain()
 	c.freed.drain()
-}
-
-// forgetTypes drops the queues of a tenant's deleted task types. The catalog calls it after every
-// change.
-func (c *Committer) forgetTypes(tenant string) {
-	gone := func(key store.TypeKey) bool {
-		if key.Tenant != tenant {
-			return false
-		}
-		_, err := c.store.Catalog.Type(key.Tenant, key.Type)
-		return err != nil
-	}
-	c.keyed.forget(gone)
-	c.lookups.forget(gone)
-	c.freed.forget(gone)
 }
 
 // write is one change on its way into a transaction. One of its last three fields is set.

@@ -85,7 +85,6 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 		func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenant)
-	s.Catalog.OnChange(d.forgetEndpoints)
 	c.dispatcher = d
 	return d
 }
@@ -101,12 +100,40 @@ func (d *Dispatcher) wakeAll() {
 	}
 }
 
-// wakeTenant puts every type of a tenant on the agenda for now.
+// wakeTenant puts the types of a tenant on the agenda for now that may have something to lease. The
+// catalog calls it after every change: what was not allowed may be allowed now.
 func (d *Dispatcher) wakeTenant(tenant string) {
 	now := d.store.Clock.Now()
 	for _, t := range d.store.Catalog.TypesOf(tenant) {
-		d.agenda.wake(t.Key(), now)
+		if idle, _ := d.agenda.idle(t.Key()); !idle || d.blocked.has(t.Key()) {
+			d.agenda.wake(t.Key(), now)
+		}
 	}
+}
+
+// tidyEvery is how often a node drops what it keeps for types that are deleted or idle.
+const tidyEvery = time.Minute
+
+func (d *Dispatcher) tidyLoop(ctx context.Context) error {
+	for ctx.Err() == nil {
+		sleep(ctx, tidyEvery)
+		d.tidy()
+	}
+	return nil
+}
+
+// tidy drops what the node keeps for deleted types and endpoints, and what it has learned of types
+// that are idle. These stay on the agenda: without an entry, the next task of a type would have to
+// be leased.
+func (d *Dispatcher) tidy() {
+	gone := func(key store.TypeKey) bool {
+		_, err := d.store.Catalog.Type(key.Tenant, key.Type)
+		return asyncflow.CodeOf(err) == asyncflow.CodeNotFound
+	}
+	d.agenda.forgetAll(gone)
+	d.ledger.ForgetIdle(gone)
+	d.blocked.forget(gone)
+	d.breakers.forget(d.endpoints)
 }
 
 // Run leases and attempts tasks until ctx ends, and then until what is in flight is settled.
@@ -120,6 +147,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	for range leasers {
 		g.Go(func() error { return d.leaseLoop(ctx) })
 	}
+	g.Go(func() error { return d.tidyLoop(ctx) })
 	err := g.Wait()
 	d.ledger.Admit(false)
 	d.stop()

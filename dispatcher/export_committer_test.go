@@ -34,19 +34,6 @@ func (c *Committer) SettleUntil(
 	c.settleUntil(until, tenant, settlement, done)
 }
 
-// KeptTypes returns the number of types with a queue in the committer.
-func (c *Committer) KeptTypes() int {
-	kept := map[store.TypeKey]bool{}
-	collect := func(key store.TypeKey) bool {
-		kept[key] = true
-		return false
-	}
-	c.keyed.forget(collect)
-	c.lookups.forget(collect)
-	c.freed.forget(collect)
-	return len(kept)
-}
-
 // WritesApart returns how many kinds of writes of types are written apart from the others.
 func (c *Committer) WritesApart() int {
 	c.aside.mu.Lock()
