@@ -50,6 +50,7 @@ type Dispatcher struct {
 
 	rates    *rates
 	blocked  *blockedTypes
+	locked   lockedTenants
 	breakers breakers
 	batches  batches // that may take more tasks
 	workers  workerPool
@@ -76,6 +77,7 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 	d := &Dispatcher{cfg: cfg, store: s, committer: c, sender: sender, log: cfg.Log,
 		agenda:   newAgenda(s.Clock.Now),
 		blocked:  newBlockedTypes(),
+		locked:   lockedTenants{tenants: map[string]time.Time{}},
 		batches:  batches{open: map[string]*batch{}},
 		rates:    newRates(s.Dispatchers, s.Joining),
 		breakers: breakers{inRow: map[string]int{}, changing: map[string]bool{}}}
@@ -133,6 +135,7 @@ func (d *Dispatcher) tidy() {
 	d.agenda.forgetAll(gone)
 	d.ledger.ForgetIdle(gone)
 	d.blocked.forget(gone)
+	d.locked.forget(d.store.Clock.Now())
 	d.breakers.forget(d.endpoints)
 }
 
