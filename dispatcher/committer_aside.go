@@ -107,8 +107,8 @@ func (w *waitingWrites) takes(next *write) bool {
 	return true
 }
 
-// add adds a write. It waits for settlePatience at most. While the database hangs, callers try again
-// and again; add drops their earlier tries.
+// add adds a write, which waits for settlePatience at most. While the database hangs, callers try
+// again and again; add drops their earlier tries.
 func (w *waitingWrites) add(next *write) {
 	switch until := time.Now().Add(settlePatience); {
 	case next.settle != nil && next.settle.until.IsZero():

@@ -27,9 +27,10 @@ func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 }
 
 // commitParts writes parts in one transaction. If a table is locked, held gets the parts and the
-// index of the one that needs the table; -1: it isn't known which one does. It takes over parts that
-// have to wait, and returns the others: they are tried once more. A type that Postgres refuses is put aside, and the others are committed together. If
-// it isn't known which one is at fault, all are put aside.
+// index of the one that needs the table; -1: it isn't known which one does. It takes over parts
+// that have to wait, and returns the others: they are tried once more. A type that Postgres refuses
+// otherwise is put aside, and the others are committed together. If it isn't known which one is at
+// fault, all are put aside.
 func (c *Committer) commitParts(
 	ctx context.Context, divided []*part, held func(parts []*part, locked int) (rest []*part),
 ) {
