@@ -30,7 +30,8 @@ type Committer struct {
 	freed      *batcher[store.TypeKey, string] // flow keys
 	accepted   *accepted
 	pending    *pendingQuotas
-	dispatcher *Dispatcher // of this node; nil: there is none
+	retakes    chan struct{} // has one for each further try to take ids
+	dispatcher *Dispatcher   // of this node; nil: there is none
 }
 
 const (
@@ -50,7 +51,8 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	c := &Committer{store: s, log: log, pending: newPendingQuotas(s, log)}
+	c := &Committer{store: s, log: log, pending: newPendingQuotas(s, log),
+		retakes: make(chan struct{}, lockProbes)}
 	c.writing, c.giveUp = context.WithCancel(context.Background())
 	c.writes = newBatcher(c.writing, c.commit)
 	c.writes.size, c.writes.linger = (*write).size, (*write).linger

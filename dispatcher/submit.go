@@ -230,7 +230,17 @@ func (c *Committer) takeNumbers(
 	ctx, cancel := context.WithTimeout(ctx, SubmitPatience)
 	defer cancel()
 	final := func(err error) bool { return asyncflow.CodeOf(err) != asyncflow.CodeUnavailable }
+	again := false
 	err = c.persist(ctx, "take numbers", t.Key(), final, func() (err error) {
+		if again { // a table may be locked: tries must not take all connections
+			select {
+			case c.retakes <- struct{}{}:
+				defer func() { <-c.retakes }()
+			case <-ctx.Done():
+				return unanswered("the database doesn't answer; try again")
+			}
+		}
+		again = true
 		t, ids, err = c.store.TakeNumbers(ctx, t, n)
 		return err
 	})
