@@ -17,9 +17,10 @@ import (
 // idleConfig says how many types there are, and for how long nothing happens.
 type idleConfig struct {
 	options
-	types  sizes
-	settle time.Duration // after the start, before it is measured
-	idle   time.Duration // that is measured
+	types   sizes
+	tenants int
+	settle  time.Duration // after the start, before it is measured
+	idle    time.Duration // that is measured
 }
 
 func parseIdle(args []string) (idleConfig, error) {
@@ -27,7 +28,8 @@ func parseIdle(args []string) (idleConfig, error) {
 	const short = "a few seconds and types, to see that nothing is broken"
 	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.Var(&cfg.types, "types",
-			"task types, ascending, such as 0,1000,5000; they are of 100 tenants")
+			"task types, ascending, such as 0,1000,5000")
+		f.IntVar(&cfg.tenants, "tenants", tenants, "tenants that the types belong to")
 		f.DurationVar(&cfg.settle, "settle", 3*time.Minute,
 			"time to calm down before each measurement: tallies are added up for two minutes")
 		f.DurationVar(&cfg.idle, "idle", 2*time.Minute, "time that is measured")
@@ -61,7 +63,7 @@ func runIdle(ctx context.Context, args []string) error {
 		fmt.Fprintf(os.Stderr, "bench: %d task types\n", n)
 		err := r.WithNode(ctx, func(ctx context.Context) (err error) {
 			if types == nil {
-				if types, err = r.NewManyTypes(ctx, tenants); err != nil {
+				if types, err = r.NewManyTypes(ctx, cfg.tenants); err != nil {
 					return err
 				}
 			}
@@ -137,14 +139,19 @@ func whileIdle(
 		float64(after.statements-before.statements)/idle)
 	all.Add(key+"_memory_node", "Memory of the node"+name, "MB", after.memory)
 	all.Add(key+"_memory_postgres", "Memory of the node's connections"+name, "MB", after.backends)
+	all.Add(key+"_share_postgres", "the same with their share of the buffers (PSS)"+name, "MB",
+		after.shares)
+	all.Add(key+"_connections", "Connections of the node"+name, "", float64(after.connections))
 	return all, err
 }
 
 // idleReading is what was used until now, and what is in use.
 type idleReading struct {
 	rig.Usage
-	statements       int64
-	memory, backends float64 // MB
+	statements  int64
+	connections int
+
+	memory, backends, shares float64 // MB
 }
 
 func readIdle(ctx context.Context, r *rig.Rig) (now idleReading, err error) {
@@ -168,7 +175,9 @@ func readIdle(ctx context.Context, r *rig.Rig) (now idleReading, err error) {
 		if err := rows.Scan(&pid); err != nil {
 			return now, err
 		}
+		now.connections++
 		now.backends += machine.PrivateMemory(pid)
+		now.shares += machine.SharedMemory(pid)
 	}
 	now.memory = machine.ResidentMemory(r.Nodes[0].PID())
 	return now, rows.Err()

@@ -16,7 +16,7 @@ const spread = 3 * time.Second
 // cleared, idle, dropped. It returns how many steps it took.
 func (g *Governor) roll(ctx context.Context) (int, error) {
 	var sum int
-	err := g.eachRolled(ctx, func(t *store.Type, steps []rollStep) error {
+	err := g.eachRolled(ctx, &g.rolled, func(t *store.Type, steps []rollStep) error {
 		var errs []error
 		for _, step := range steps {
 			done, err := step(ctx)
@@ -33,7 +33,7 @@ func (g *Governor) roll(ctx context.Context) (int, error) {
 // dryRunRoll returns how many steps are due. A step may still find its table in use.
 func (g *Governor) dryRunRoll(ctx context.Context) ([]store.Due, error) {
 	var all []store.Due
-	err := g.eachRolled(ctx, func(t *store.Type, steps []rollStep) error {
+	err := g.eachRolled(ctx, new(rests), func(t *store.Type, steps []rollStep) error {
 		all = append(all, store.Due{Tenant: t.Tenant, Type: t.Name, Rows: len(steps)})
 		return nil
 	})
@@ -44,22 +44,64 @@ func (g *Governor) dryRunRoll(ctx context.Context) ([]store.Due, error) {
 type rollStep func(context.Context) (bool, error)
 
 // eachRolled calls do for each type of each tenant with the steps that are due for its rolls,
-// oldest first. One type's failure doesn't stop the others.
-func (g *Governor) eachRolled(ctx context.Context, do func(*store.Type, []rollStep) error) error {
+// oldest first. One type's failure doesn't stop the others. It leaves out tenants whose rolls rest.
+func (g *Governor) eachRolled(
+	ctx context.Context, resting *rests, do func(*store.Type, []rollStep) error,
+) error {
+	tokens, err := g.tokens.read(ctx, g.store)
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for tenant, types := range g.store.Catalog.Tenants() {
+	activity := g.attention.news() // Postgres counts new tasks a little later
+	for tenant, n := range tokens {
+		activity[tenant] += n
+	}
+	restless := resting.restless(g.store.Catalog.Versions(), activity, g.store.Clock.Now())
+	for tenant, state := range restless {
 		rolls, err := g.store.Rolls(ctx, tenant)
 		errs = append(errs, err)
+		types, steps, until := g.store.Catalog.TypesOf(tenant), 0, time.Time{}
 		for name, of := range rollsByType(rolls) {
 			t := types[name]
 			if t == nil {
+				steps++ // this node doesn't know it yet
 				continue
 			}
-			steps, err := g.dueSteps(ctx, t, of)
-			errs = append(errs, err, do(t, steps))
+			due, err := g.dueSteps(ctx, t, of)
+			errs = append(errs, err, do(t, due))
+			next, ok := nextRoll(t, of)
+			if until.IsZero() || !next.IsZero() && next.Before(until) {
+				until = next
+			}
+			if steps += len(due); !ok || err != nil {
+				steps++
+			}
+		}
+		if err == nil && steps == 0 {
+			resting.rest(tenant, state, until)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// nextRoll returns when the next step of a type's rolls is due if no task comes or goes; zero:
+// never. ok is false if a step may be due at any time.
+func nextRoll(t *store.Type, rolls []store.Roll) (at time.Time, ok bool) {
+	for i, r := range rolls[:len(rolls)-1] {
+		switch {
+		case r.IdleSince.IsZero():
+			return at, false
+		case i == 0:
+			at = r.IdleSince.Add(t.Retention.Std())
+		}
+	}
+	if open := rolls[len(rolls)-1]; open.MaxTasks > 0 {
+		if old := open.OpenedAt.Add(t.RollAge.Std()); at.IsZero() || old.Before(at) {
+			at = old
+		}
+	}
+	return at, true
 }
 
 func rollsByType(rolls []store.Roll) map[string][]store.Roll {

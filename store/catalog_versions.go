@@ -47,6 +47,19 @@ func (c *Catalog) readVersions(
 	return versions, roles, err
 }
 
+// Versions returns the versions of the tenants' configurations as this node has read them. A
+// version changes with each change of a tenant's task types, endpoints, rolls, schedules, alerts or
+// state, and when an operation starts.
+func (c *Catalog) Versions() map[string]int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	all := make(map[string]int64, len(c.tenants))
+	for slug, k := range c.tenants {
+		all[slug] = k.version
+	}
+	return all
+}
+
 // otherVersions returns the tenants that the node knows with another version, or not at all.
 func (c *Catalog) otherVersions(versions map[string]int64) (others []string) {
 	c.mu.RLock()

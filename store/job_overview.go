@@ -22,6 +22,12 @@ type Overview struct {
 	BlockedKeys bool
 }
 
+// Any reports whether the type has anything that a job may have to look after, now or later.
+func (o Overview) Any() bool {
+	return !o.Lease.IsZero() || !o.Wait.IsZero() || !o.Ready.IsZero() || len(o.BlockedStages) > 0 ||
+		o.BlockedKeys
+}
+
 // overviewTypes is how many types one statement looks at.
 const overviewTypes = 50
 

@@ -12,6 +12,10 @@ func PeakMemory(pid int) float64 { return memoryField(pid, "status", "VmHWM") }
 // as the buffers of Postgres.
 func PrivateMemory(pid int) float64 { return memoryField(pid, "smaps_rollup", "Private_Dirty") }
 
+// SharedMemory returns the memory of a process in MB, with its share of what it shares with others
+// (PSS).
+func SharedMemory(pid int) float64 { return memoryField(pid, "smaps_rollup", "Pss") }
+
 func memoryField(pid int, file, field string) float64 {
 	var kB float64
 	_, _ = fmt.Sscanf(fieldOf(fmt.Sprintf("/proc/%d/%s", pid, file), field), "%f kB", &kB)
