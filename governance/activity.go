@@ -9,9 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// The least times between two readings for the timetable, of tables that several jobs look after, or
-// one job often. Plans are also found by the version of the tenant's configuration; their tables are
-// read for those that other programs have written.
+// The least times between two readings for the timetable, of tables that several jobs look after,
+// or one job often. Plans are also found by the version of the tenant's configuration; their tables
+// are read for those that other programs have written.
 const (
 	tokensEvery = 4 * time.Second
 	plansEvery  = time.Minute

@@ -237,8 +237,8 @@ func TestCalmAlerts(t *testing.T) {
 	require.True(t, evaluates(), "nobody has yet")
 	calm := func() bool { return !evaluates() }
 	require.Eventually(t, calm, patience, 100*time.Millisecond)
-	exec(t, url, `INSERT INTO tenant_acme.wait_pipe (id, seq, stage, attempt, order_time, reason, until)
-		VALUES (1, 1, 'only', 1, now() - interval '1 h', 'delay', 'infinity')`)
+	exec(t, url, `INSERT INTO tenant_acme.wait_pipe (id, seq, stage, attempt, order_time, reason,
+		until) VALUES (1, 1, 'only', 1, now() - interval '1 h', 'delay', 'infinity')`)
 	assert.True(t, evaluates())
 	assert.True(t, evaluates(), "a task waits")
 	exec(t, url, `DELETE FROM tenant_acme.wait_pipe`)

@@ -13,8 +13,8 @@ import (
 )
 
 // sweep is the longest time between two visits of a tenant where Postgres doesn't tell what has
-// happened. It is less than Soon, so that a task that waits for a time is promoted before that time,
-// although nobody announces it.
+// happened. It is less than Soon, so that a task that waits for a time is promoted before that
+// time, although nobody announces it.
 const sweep = asyncflow.Soon * 4 / 5
 
 // revisit is the longest time between two visits of a tenant in any case.

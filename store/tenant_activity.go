@@ -47,9 +47,10 @@ var (
 // the servers that have the rows.
 const epochSQL = `
 SELECT concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time(),
-    pg_stat_get_db_stat_reset_time((SELECT oid FROM pg_database WHERE datname = current_database()))),
+    pg_stat_get_db_stat_reset_time(d.oid)),
   current_setting('track_counts')::boolean
-  AND NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')`
+  AND NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')
+FROM pg_database d WHERE datname = current_database()`
 
 // activitySQL mixes the counts of some tables of each tenant into one number. It finds the tables
 // by the index on names; Postgres doesn't know how many there are, hence MATERIALIZED. (Measured
