@@ -128,7 +128,7 @@ func (w *write) linger() time.Duration {
 // add queues changes of one type for writing.
 func (c *Committer) add(key store.TypeKey, writes ...*write) {
 	if len(writes) > 0 {
-		c.writes.add(c.store.Home(key), writes...)
+		c.writes.add(c.store.Home(key.Tenant), writes...)
 	}
 }
 

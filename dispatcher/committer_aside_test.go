@@ -35,7 +35,7 @@ func TestLockedTableHoldsUpNoOther(t *testing.T) {
 	w.put(spec)
 	w.submit(newTask(`1`))
 	l := w.lease(pipe, 1)[0]
-	tx := w.lock("task_pipe_1")
+	tx := w.lock("task_1")
 	results := make(chan store.Submitted, 2)
 	submit := func(context string) {
 		go func() {
@@ -62,7 +62,7 @@ func TestLockedTableHoldsUpNoOther(t *testing.T) {
 	eventually(t, "nothing is written apart", func() bool { return w.WritesApart() == 0 })
 	var n int
 	require.NoError(t, w.db.QueryRow(t.Context(),
-		`SELECT count(*) FROM tenant_acme.task_pipe_1`).Scan(&n))
+		`SELECT count(*) FROM tenant_acme.task_1`).Scan(&n))
 	assert.Equal(t, 3, n)
 	w.checkTokens()
 }

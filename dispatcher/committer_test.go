@@ -133,11 +133,11 @@ func (w *writer) checkTokens() {
 	var wrong int
 	require.NoError(w.t, w.db.QueryRow(w.t.Context(), `
 		WITH tokens AS (
-		  SELECT id FROM tenant_acme.ready_pipe_1 UNION ALL SELECT id FROM tenant_acme.lease_pipe
-		  UNION ALL SELECT id FROM tenant_acme.wait_pipe)
-		SELECT count(*) FROM tenant_acme.task_pipe_1 t
+		  SELECT id FROM tenant_acme.ready_1 UNION ALL SELECT id FROM tenant_acme.lease
+		  UNION ALL SELECT id FROM tenant_acme.wait)
+		SELECT count(*) FROM tenant_acme.task_1 t
 		WHERE (SELECT count(*) FROM tokens k WHERE k.id = t.id) <> CASE WHEN coalesce(
-		  (SELECT j.final IS NOT NULL FROM tenant_acme.journal_pipe_1 j WHERE j.id = t.id
+		  (SELECT j.final IS NOT NULL FROM tenant_acme.journal_1 j WHERE j.id = t.id
 		   ORDER BY j.seq DESC LIMIT 1), false) THEN 0 ELSE 1 END`).Scan(&wrong))
 	require.Zero(w.t, wrong, "tasks with a wrong number of token rows")
 }

@@ -21,7 +21,7 @@ type part struct {
 	repeated []*ending    // further settlements of a task: they have to see how the first one went
 }
 
-// commit writes a batch in one transaction. A type that Postgres refuses is put aside, and the
+// commit writes a batch in one transaction. A tenant that Postgres refuses is put aside, and the
 // others are committed together. If it isn't known which one is at fault, all are put aside.
 func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 	var parts []*part
@@ -42,15 +42,18 @@ func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 		case err == nil:
 			c.committed(parts, all)
 			return
-		case refused < 0: // it isn't known which, or whether
+		case refused.To == 0: // it isn't known which, or whether
 			c.log.Debug("a commit failed; its parts are tried apart", "types", len(parts), "error", err)
 			for _, p := range parts {
 				c.aside.put(p)
 			}
 			return
 		}
-		c.aside.put(parts[refused])
-		parts, all = slices.Delete(parts, refused, refused+1), slices.Delete(all, refused, refused+1)
+		for _, p := range parts[refused.From:refused.To] {
+			c.aside.put(p)
+		}
+		parts = slices.Delete(parts, refused.From, refused.To)
+		all = slices.Delete(all, refused.From, refused.To)
 	}
 }
 

@@ -27,7 +27,7 @@ func (w *writer) accepting() (*writer, asyncflow.Lease) {
 func (w *writer) until() (at time.Time) {
 	w.t.Helper()
 	require.NoError(w.t, w.db.QueryRow(w.t.Context(),
-		`SELECT until FROM tenant_acme.lease_pipe`).Scan(&at))
+		`SELECT until FROM tenant_acme.lease`).Scan(&at))
 	return at
 }
 

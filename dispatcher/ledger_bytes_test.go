@@ -102,7 +102,7 @@ func TestOutputsAreBounded(t *testing.T) {
 	// Now the node knows how short contexts are.
 	n.await(t, n.submit(t, 1), asyncflow.StatusSucceeded)
 	before := sent.Load()
-	unlock := sync.OnceFunc(b.lock("tenant_acme.journal_pipe_1"))
+	unlock := sync.OnceFunc(b.lock("tenant_acme.journal_1"))
 	defer unlock()
 	var all []store.Submitted
 	const room = tasks * 4 / 5 // is what a type gets alone

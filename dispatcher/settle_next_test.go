@@ -28,8 +28,8 @@ func (b *bundle) startWithOneSlot() (*node, <-chan asyncflow.Delivery, chan<- as
 // handedOn returns how many leased tasks began their stage when the previous one ended.
 func (b *bundle) handedOn() int {
 	b.t.Helper()
-	return b.count(`tenant_acme.lease_pipe l
-		JOIN tenant_acme.journal_pipe_1 j ON j.id = l.id AND j.xmin::text = l.xmin::text`)
+	return b.count(`tenant_acme.lease l
+		JOIN tenant_acme.journal_1 j ON j.id = l.id AND j.xmin::text = l.xmin::text`)
 }
 
 // A task that goes on with its next stage keeps its slot, even the only one: the transaction that

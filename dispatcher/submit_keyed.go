@@ -131,7 +131,7 @@ func (c *Committer) readExisting(
 		task, err := c.store.Task(ctx, tenant, r.ID)
 		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 			t, missing := c.store.Catalog.Type(tenant, r.ID.Type)
-			if missing == nil && r.ID.Position() < t.First {
+			if missing == nil && !t.Has(r.ID.Position()) {
 				*r = c.submit(ctx, tenant, tasks[i:i+1], make([]store.Submitted, 1), func() {})[0]
 				continue
 			}

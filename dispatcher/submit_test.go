@@ -21,8 +21,8 @@ import (
 
 // The tables of the type pipe.
 const (
-	ready = "tenant_acme.ready_pipe_1"
-	lease = "tenant_acme.lease_pipe"
+	ready = "tenant_acme.ready_1"
+	lease = "tenant_acme.lease"
 )
 
 var pipeKey = store.TypeKey{Tenant: tenant, Type: "pipe"}

@@ -53,26 +53,32 @@ func (g *Governor) overdueJobs(
 	return all, err
 }
 
-// overdueRolls reads, for each type that is still leased from an old roll, how long ago the newer
-// one was opened.
+// overdueRolls reads, for each table set that is still leased from an old roll, how long ago the
+// newer one was opened.
 func (g *Governor) overdueRolls(
 	ctx context.Context, at time.Time,
 ) ([]asyncflow.AlertReading, error) {
 	var all []asyncflow.AlertReading
 	var errs []error
-	for t := range g.store.Catalog.Types() {
-		if t.Begin == t.End {
-			continue
+	for tenant := range g.store.Catalog.Tenants() {
+		for name, set := range g.store.Catalog.SetsOf(tenant) {
+			if set.Begin >= set.End {
+				continue
+			}
+			opened, err := g.store.RollOpened(ctx, set)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			subject := tenant
+			if !set.Shared() {
+				subject += "/" + name
+			}
+			all = append(all, asyncflow.AlertReading{
+				Alert: asyncflow.AlertRollOverdue, Subject: subject,
+				Value: seconds(at.Sub(opened)), Limit: asyncflow.RollOverdueLimit.Seconds(),
+			})
 		}
-		opened, err := g.store.RollOpened(ctx, t)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		all = append(all, asyncflow.AlertReading{
-			Alert: asyncflow.AlertRollOverdue, Subject: t.Tenant + "/" + t.Name,
-			Value: seconds(at.Sub(opened)), Limit: asyncflow.RollOverdueLimit.Seconds(),
-		})
 	}
 	return all, errors.Join(errs...)
 }

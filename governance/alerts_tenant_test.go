@@ -35,7 +35,7 @@ func (b *bundle) held(t *testing.T, url string, pipe *store.Type, n int, why asy
 	for _, r := range b.Submit(t.Context(), tenant, tasks) {
 		require.NoError(t, r.Err)
 	}
-	exec(t, url, `UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '400 s'`)
+	exec(t, url, `UPDATE tenant_acme.ready_1 SET order_time = now() - interval '400 s'`)
 	g, err := b.LeaseLimited(t.Context(), pipe, n, refusing(why).admission)
 	require.NoError(t, err)
 	require.True(t, g.Filed)

@@ -76,8 +76,8 @@ func TestBacklogAlert(t *testing.T) {
 			require.NoError(t, r.Err)
 		}
 	}
-	exec(t, url, `UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '400 s'`)
-	exec(t, url, `UPDATE tenant_acme.task_pipe_1 SET created_at = now() - interval '400 s'`)
+	exec(t, url, `UPDATE tenant_acme.ready_1 SET order_time = now() - interval '400 s'`)
+	exec(t, url, `UPDATE tenant_acme.task_1 SET created_at = now() - interval '400 s'`)
 
 	exec(t, url, `UPDATE tenant_acme.alerts SET evaluated_at = '-infinity'`)
 	due, err := a.jobs["alerts"].DryRun(t.Context())
@@ -106,8 +106,8 @@ func TestBacklogAlert(t *testing.T) {
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	require.Len(t, a.notices(t, tenant), 1, "the task is there already")
 
-	exec(t, url, `UPDATE tenant_acme.ready_pipe_1 SET order_time = now()`)
-	exec(t, url, `UPDATE tenant_acme.task_pipe_1 SET created_at = now()`)
+	exec(t, url, `UPDATE tenant_acme.ready_1 SET order_time = now()`)
+	exec(t, url, `UPDATE tenant_acme.task_1 SET created_at = now()`)
 	require.Zero(t, a.turn(t, url, tenant))
 	require.Zero(t, b.turn(t, url, tenant), "not for long enough")
 	exec(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
@@ -124,8 +124,8 @@ func TestBacklogAlert(t *testing.T) {
 	assert.NotEmpty(t, episodes[0].FiringTask)
 	assert.NotEmpty(t, episodes[0].ResolvedTask)
 
-	exec(t, url, `UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '400 s'`)
-	exec(t, url, `UPDATE tenant_acme.task_pipe_1 SET created_at = now() - interval '400 s'`)
+	exec(t, url, `UPDATE tenant_acme.ready_1 SET order_time = now() - interval '400 s'`)
+	exec(t, url, `UPDATE tenant_acme.task_1 SET created_at = now() - interval '400 s'`)
 	_, err = a.Pause(t.Context(), tenant, "pipe", "")
 	require.NoError(t, err)
 	require.Zero(t, a.turn(t, url, tenant), "a paused type has no backlog")

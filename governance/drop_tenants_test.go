@@ -85,7 +85,7 @@ func TestDropInSteps(t *testing.T) {
 	for i := range types {
 		a.pipe(t, fmt.Sprint("pipe", i))
 	}
-	_, err := a.OpenRoll(t.Context(), a.pipe(t, "pipe0"))
+	_, err := a.OpenRoll(t.Context(), a.pipe(t, "pipe0").Set())
 	require.NoError(t, err)
 	_, err = a.DeleteTenant(t.Context(), tenant, new(time.Duration))
 	require.NoError(t, err)

@@ -108,7 +108,7 @@ func TestOneNodeAtATime(t *testing.T) {
 	b := setup(t, url, "a", governance.Config{})
 	pipe := b.pipe(t, "pipe")
 	b.submitAndLease(t, pipe, 1)
-	exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	exec(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
@@ -133,7 +133,7 @@ func TestCron(t *testing.T) {
 		governance.Config{Timetable: map[string]string{"rescue": "@every 1s", "promote": "@every 1s"}})
 	pipe := b.pipe(t, "pipe")
 	id := b.submitAndLease(t, pipe, 1)[0].ID
-	exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	exec(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.gov.Run(ctx) }()

@@ -56,15 +56,15 @@ func TestDryRun(t *testing.T) {
 	pipe := b.pipe(t, "pipe")
 	b.pipe(t, "quiet")
 	leases := b.submitAndLease(t, pipe, 40)
-	exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s' WHERE id % 4 = 0`)
+	exec(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s' WHERE id % 4 = 0`)
 	for _, r := range b.Submit(t.Context(), tenant,
 		slices.Repeat([]asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`),
 			Delay: asyncflow.Duration(time.Hour)}}, 7)) {
 		require.NoError(t, r.Err)
 	}
 	exec(t, url,
-		`UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now() WHERE id IN (SELECT id
-		FROM tenant_acme.wait_pipe LIMIT 3)`)
+		`UPDATE tenant_acme.wait SET until = now(), order_time = now() WHERE id IN (SELECT id
+		FROM tenant_acme.wait LIMIT 3)`)
 	for i := range 5 {
 		r := b.Submit(t.Context(), tenant,
 			[]asyncflow.NewTask{{Type: "quiet", Context: []byte(`1`),

@@ -62,7 +62,7 @@ func TestRescueCountsAttempts(t *testing.T) {
 	pipe := b.pipe(t, "pipe")
 	id := b.submitAndLease(t, pipe, 1)[0].ID
 	for range 2 {
-		exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+		exec(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 		n, err := b.jobs["rescue"].Run(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)

@@ -3,8 +3,10 @@ package governance
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -13,10 +15,11 @@ import (
 const spread = 3 * time.Second
 
 // roll opens the rolls that are due, and takes closed ones through their steps: sealed, drained,
-// cleared, idle, dropped. It returns how many steps it took.
+// cleared, idle, dropped. It also moves types between shared tables and their own, and deletes what
+// is left of deleted types. It returns how many steps it took.
 func (g *Governor) roll(ctx context.Context) (int, error) {
 	var sum int
-	err := g.eachRolled(ctx, &g.rolled, func(t *store.Type, steps []rollStep) error {
+	err := g.eachRolled(ctx, &g.rolled, func(_ *store.TableSet, steps []rollStep) error {
 		var errs []error
 		for _, step := range steps {
 			done, err := step(ctx)
@@ -33,8 +36,8 @@ func (g *Governor) roll(ctx context.Context) (int, error) {
 // dryRunRoll returns how many steps are due. A step may still find its table in use.
 func (g *Governor) dryRunRoll(ctx context.Context) ([]store.Due, error) {
 	var all []store.Due
-	err := g.eachRolled(ctx, new(rests), func(t *store.Type, steps []rollStep) error {
-		all = append(all, store.Due{Tenant: t.Tenant, Type: t.Name, Rows: len(steps)})
+	err := g.eachRolled(ctx, new(rests), func(set *store.TableSet, steps []rollStep) error {
+		all = append(all, store.Due{Tenant: set.Tenant, Type: set.Name, Rows: len(steps)})
 		return nil
 	})
 	return withoutEmpty(all), err
@@ -43,115 +46,181 @@ func (g *Governor) dryRunRoll(ctx context.Context) ([]store.Due, error) {
 // rollStep takes a step of a roll, and reports whether it did.
 type rollStep func(context.Context) (bool, error)
 
-// eachRolled calls do for each type of each tenant with the steps that are due for its rolls,
-// oldest first. One type's failure doesn't stop the others. It leaves out tenants whose rolls rest.
+// eachRolled calls do for each table set of each tenant with the steps that are due for its rolls,
+// oldest first. One set's failure doesn't stop the others. It leaves out tenants whose rolls rest.
 func (g *Governor) eachRolled(
-	ctx context.Context, resting *rests, do func(*store.Type, []rollStep) error,
+	ctx context.Context, resting *rests, do func(*store.TableSet, []rollStep) error,
 ) error {
 	tokens, err := g.tokens.read(ctx, g.store)
 	if err != nil {
 		return err
 	}
-	var errs []error
 	activity := g.attention.news() // Postgres counts new tasks a little later
 	for tenant, n := range tokens {
 		activity[tenant] += n
 	}
+	var errs []error
 	restless := resting.restless(g.store.Catalog.Versions(), activity, g.store.Clock.Now())
 	for tenant, state := range restless {
-		rolls, err := g.store.Rolls(ctx, tenant)
-		errs = append(errs, err)
-		types, steps, until := g.store.Catalog.TypesOf(tenant), 0, time.Time{}
-		for name, of := range rollsByType(rolls) {
-			t := types[name]
-			if t == nil {
-				steps++ // this node doesn't know it yet
-				continue
-			}
-			due, err := g.dueSteps(ctx, t, of)
-			errs = append(errs, err, do(t, due))
-			next, ok := nextRoll(t, of)
-			if until.IsZero() || !next.IsZero() && next.Before(until) {
-				until = next
-			}
-			if steps += len(due); !ok || err != nil {
-				steps++
-			}
-		}
-		if err == nil && steps == 0 {
+		until, ok, err := g.rollTenant(ctx, tenant, do)
+		if errs = append(errs, err); ok && err == nil {
 			resting.rest(tenant, state, until)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// nextRoll returns when the next step of a type's rolls is due if no task comes or goes; zero:
-// never. ok is false if a step may be due at any time.
-func nextRoll(t *store.Type, rolls []store.Roll) (at time.Time, ok bool) {
-	for i, r := range rolls[:len(rolls)-1] {
-		switch {
-		case r.IdleSince.IsZero():
-			return at, false
-		case i == 0:
-			at = r.IdleSince.Add(t.Retention.Std())
+// rollTenant is eachRolled for a tenant. If no step is due, ok is true, and none will be until a
+// time, unless a task comes or goes.
+func (g *Governor) rollTenant(
+	ctx context.Context, tenant string, do func(*store.TableSet, []rollStep) error,
+) (until time.Time, ok bool, err error) {
+	rolls, err := g.store.Rolls(ctx, tenant)
+	errs := []error{err}
+	sets := g.store.Catalog.SetsOf(tenant)
+	ok = true
+	for name, of := range rollsBySet(rolls) {
+		set := sets[name]
+		if set == nil {
+			ok = false // this node doesn't know it yet
+			continue
 		}
+		steps, err := g.dueSteps(ctx, set, of)
+		errs = append(errs, err, do(set, steps))
+		next, resting := g.restUntil(set, of)
+		if until.IsZero() || !next.IsZero() && next.Before(until) {
+			until = next
+		}
+		ok = ok && resting && len(steps) == 0
 	}
-	if open := rolls[len(rolls)-1]; open.MaxTasks > 0 {
-		if old := open.OpenedAt.Add(t.RollAge.Std()); at.IsZero() || old.Before(at) {
+	return until, ok, errors.Join(errs...)
+}
+
+// restUntil returns when the next step of a set's rolls is due if no task comes or goes; zero:
+// never. ok is false if one may be due at any time.
+func (g *Governor) restUntil(
+	set *store.TableSet, rolls []store.Roll,
+) (at time.Time, ok bool) {
+	open, closed := rolls[len(rolls)-1], rolls[:len(rolls)-1]
+	if set.Closed {
+		closed = rolls
+	} else if _, age := g.limits(set); open.MaxTasks > 0 {
+		at = open.OpenedAt.Add(age)
+	}
+	for i, r := range closed {
+		if r.IdleSince.IsZero() {
+			return at, false
+		}
+		old := r.IdleSince.Add(g.retention(set, r.Position))
+		if i == 0 && (at.IsZero() || old.Before(at)) {
 			at = old
 		}
 	}
 	return at, true
 }
 
-func rollsByType(rolls []store.Roll) map[string][]store.Roll {
-	types := map[string][]store.Roll{}
+func rollsBySet(rolls []store.Roll) map[string][]store.Roll {
+	sets := map[string][]store.Roll{}
 	for _, r := range rolls {
-		types[r.Type] = append(types[r.Type], r)
+		sets[r.Set] = append(sets[r.Set], r)
 	}
-	return types
+	return sets
 }
 
-// dueSteps returns the next steps of a type's rolls.
+// dueSteps returns the next steps of a table set.
 func (g *Governor) dueSteps(
-	ctx context.Context, t *store.Type, rolls []store.Roll,
+	ctx context.Context, set *store.TableSet, rolls []store.Roll,
 ) ([]rollStep, error) {
 	var steps []rollStep
 	open := rolls[len(rolls)-1]
-	for i, r := range rolls[:len(rolls)-1] {
-		if i == len(rolls)-2 && g.since(open.OpenedAt) < spread {
+	closed := rolls[:len(rolls)-1]
+	if set.Closed {
+		closed = rolls
+	}
+	for i, r := range closed {
+		if !set.Closed && i == len(closed)-1 && g.since(open.OpenedAt) < spread {
 			break // some node may not know the next roll yet
 		}
-		if step := g.nextStep(t, r, i == 0); step != nil {
+		if step := g.nextStep(set, r, i == 0); step != nil {
 			steps = append(steps, step)
 		}
 	}
+	if set.Closed {
+		return steps, nil
+	}
 	if open.Lost {
 		return append(steps, func(ctx context.Context) (bool, error) {
-			return g.store.EnterHistory(ctx, t)
+			return g.store.EnterHistory(ctx, set)
 		}), nil
 	}
-	full, err := g.full(ctx, t, open)
+	if set.Shared() {
+		moves, err := g.dueMoves(ctx, set, open)
+		if err != nil {
+			return steps, err
+		}
+		steps = append(steps, moves...)
+	}
+	full, tasks, err := g.full(ctx, set, open)
 	if full {
-		steps = append(steps, func(ctx context.Context) (bool, error) { return g.store.OpenRoll(ctx, t) })
+		steps = append(steps, func(ctx context.Context) (bool, error) {
+			return g.nextRoll(ctx, set, tasks)
+		})
 	}
 	return steps, err
 }
 
+// dueMoves returns the steps that give types of the shared set tables of their own, and the one that
+// deletes rows of deleted types.
+func (g *Governor) dueMoves(
+	ctx context.Context, set *store.TableSet, open store.Roll,
+) (steps []rollStep, err error) {
+	due, err := g.store.BusyTypes(ctx, set.Tenant, open)
+	for _, t := range g.store.Catalog.TypesOf(set.Tenant) {
+		if t.Set().Shared() && store.AsksForOwnSet(t.TaskType) && !slices.Contains(due, t) {
+			due = append(due, t)
+		}
+	}
+	for _, t := range due {
+		steps = append(steps, func(ctx context.Context) (bool, error) { return g.store.OwnSet(ctx, t) })
+	}
+	deleted, err2 := g.store.HasDeletedTypes(ctx, set.Tenant)
+	if deleted {
+		steps = append(steps, func(ctx context.Context) (bool, error) {
+			n, err := untilDone(func() (int, error) { return g.store.DeleteRows(ctx, set.Tenant) })
+			return n > 0, err
+		})
+	}
+	return steps, errors.Join(err, err2)
+}
+
+// nextRoll opens the next roll of a table set. A type with a set of its own that it no longer needs
+// goes to the shared one instead. tasks is about how many the open roll has.
+func (g *Governor) nextRoll(
+	ctx context.Context, set *store.TableSet, tasks int64,
+) (done bool, err error) {
+	if t := g.store.Catalog.TypesOf(set.Tenant)[set.Name]; t != nil && !set.Shared() &&
+		!store.AsksForOwnSet(t.TaskType) && tasks < store.OwnSetTasks {
+		if done, err = g.store.JoinSharedSet(ctx, t); done || err != nil {
+			return done, err
+		}
+	}
+	return g.store.OpenRoll(ctx, set)
+}
+
 // nextStep returns the next step of a closed roll, or nil if none is due.
-func (g *Governor) nextStep(t *store.Type, r store.Roll, oldest bool) rollStep {
+func (g *Governor) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollStep {
 	switch {
 	case r.SealedAt.IsZero():
-		return func(ctx context.Context) (bool, error) { return g.store.SealRoll(ctx, t, r.Position) }
+		return func(ctx context.Context) (bool, error) { return g.store.SealRoll(ctx, set, r.Position) }
 	case r.DrainedAt.IsZero():
-		return func(ctx context.Context) (bool, error) { return g.store.DrainRoll(ctx, t) }
+		return func(ctx context.Context) (bool, error) { return g.store.DrainRoll(ctx, set) }
 	case !r.ReadyDropped && g.since(r.DrainedAt) >= spread:
-		return func(ctx context.Context) (bool, error) { return g.store.ClearRoll(ctx, t, r.Position) }
+		return func(ctx context.Context) (bool, error) { return g.store.ClearRoll(ctx, set, r.Position) }
 	case r.ReadyDropped && r.IdleSince.IsZero():
-		return func(ctx context.Context) (bool, error) { return g.store.IdleRoll(ctx, t, r.Position) }
-	case r.ReadyDropped && oldest && g.since(r.IdleSince) > t.Retention.Std():
+		return func(ctx context.Context) (bool, error) { return g.store.IdleRoll(ctx, set, r.Position) }
+	case r.ReadyDropped && oldest && g.since(r.IdleSince) > g.retention(set, r.Position):
 		return func(ctx context.Context) (bool, error) {
-			return g.store.DropRoll(ctx, t, g.store.Clock.Now().Add(-t.Retention.Std()))
+			return g.store.DropRoll(ctx, set, g.store.Clock.Now().Add(-g.retention(set, r.Position)))
 		}
 	}
 	return nil
@@ -159,17 +228,38 @@ func (g *Governor) nextStep(t *store.Type, r store.Roll, oldest bool) rollStep {
 
 func (g *Governor) since(at time.Time) time.Duration { return g.store.Clock.Now().Sub(at) }
 
-// full reports whether the next roll must open: the previous one is drained, and the open one has
-// enough tasks, or is old and has any.
-func (g *Governor) full(ctx context.Context, t *store.Type, open store.Roll) (bool, error) {
-	switch {
-	case t.Begin != t.End || open.MaxTasks == 0:
-		return false, nil
-	case g.since(open.OpenedAt) > t.RollAge.Std():
-		return true, nil
-	case open.MaxTasks < int64(t.RollRows):
-		return false, nil
+// retention returns how long a roll is kept: for the longest retention of the types that may have
+// tasks in it.
+func (g *Governor) retention(set *store.TableSet, position int) (longest time.Duration) {
+	if set.Shared() {
+		longest = asyncflow.DefaultRetention
 	}
-	tasks, err := g.store.TasksIn(ctx, t, open.Position)
-	return tasks >= int64(t.RollRows), err
+	for _, t := range g.store.Catalog.TypesOf(set.Tenant) {
+		if t.HasIn(set, position) {
+			longest = max(longest, t.Retention.Std())
+		}
+	}
+	return longest
+}
+
+// limits returns the number of tasks and the age after which the next roll opens.
+func (g *Governor) limits(set *store.TableSet) (tasks int64, age time.Duration) {
+	if t := g.store.Catalog.TypesOf(set.Tenant)[set.Name]; t != nil {
+		return int64(t.RollRows), t.RollAge.Std()
+	}
+	return asyncflow.DefaultRollRows, asyncflow.DefaultRollAge
+}
+
+// full reports whether the next roll must open: the previous one is drained, and the open one has
+// enough tasks, or is old and has any. tasks is about how many it has.
+func (g *Governor) full(
+	ctx context.Context, set *store.TableSet, open store.Roll,
+) (full bool, tasks int64, err error) {
+	most, age := g.limits(set)
+	old := g.since(open.OpenedAt) > age
+	if set.Begin != set.End || open.MaxTasks == 0 || !old && open.MaxTasks < most {
+		return false, 0, nil
+	}
+	tasks, err = g.store.TasksIn(ctx, set, open.Position)
+	return old || tasks >= most, tasks, err
 }

@@ -62,7 +62,7 @@ func TestSchedules(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, again)
 	exec(t, url,
-		fmt.Sprintf(`DO $$ BEGIN ASSERT (SELECT count(*) FROM tenant_acme.task_pipe_1) = %d; END $$`, n))
+		fmt.Sprintf(`DO $$ BEGIN ASSERT (SELECT count(*) FROM tenant_acme.task_1) = %d; END $$`, n))
 
 	due()
 	exec(t, url,

@@ -187,10 +187,10 @@ func (s *Store) Failures(
 	return all, wrap(err, "Failures(%q)", tenant)
 }
 
-// RollOpened returns when the open roll of a type was opened.
-func (s *Store) RollOpened(ctx context.Context, t *Type) (at time.Time, err error) {
-	err = s.of(t.Tenant).QueryRow(ctx,
-		`SELECT opened_at FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`, t.Name,
-		t.End).Scan(&at)
-	return at, wrap(err, "RollOpened(%q, %q)", t.Tenant, t.Name)
+// RollOpened returns when the open roll of a table set was opened.
+func (s *Store) RollOpened(ctx context.Context, set *TableSet) (at time.Time, err error) {
+	err = s.of(set.Tenant).QueryRow(ctx, set.tables.at(0,
+		`SELECT opened_at FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
+		set.End).Scan(&at)
+	return at, wrap(err, "RollOpened(%q, %q)", set.Tenant, set.Name)
 }

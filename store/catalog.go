@@ -35,8 +35,9 @@ type knowledge struct {
 	tenant  *Tenant
 	wanted  int64            // the version of the tenant's configuration
 	look    uint64           // the look that found this version
-	types   map[string]*Type // by name
-	version int64            // of types; 0: they were never read
+	types   map[string]*Type     // by name
+	sets    map[string]*TableSet // by name
+	version int64                // of both; 0: they were never read
 }
 
 func newCatalog(s *Store) *Catalog {
@@ -128,6 +129,14 @@ func (c *Catalog) HasTenant(slug string) bool { return c.of(slug) != nil }
 func (c *Catalog) TypesOf(tenant string) map[string]*Type {
 	if k := c.of(tenant); k != nil {
 		return k.types
+	}
+	return nil
+}
+
+// SetsOf returns the table sets of a tenant by name. The caller must not change the map.
+func (c *Catalog) SetsOf(tenant string) map[string]*TableSet {
+	if k := c.of(tenant); k != nil {
+		return k.sets
 	}
 	return nil
 }

@@ -68,9 +68,9 @@ func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 // run reads a tenant's types and takes them over. If the tenant has changed meanwhile, it
 // begins another read.
 func (c *Catalog) run(r *catalogRead, tenant string) {
-	version, types, err := c.readTypesOf(tenant)
+	read, err := c.readTypesOf(tenant)
 	r.err = err
-	changed := c.take(tenant, version, types, err)
+	changed := c.take(tenant, read, err)
 	close(r.done)
 	if err != nil {
 		return
@@ -81,37 +81,38 @@ func (c *Catalog) run(r *catalogRead, tenant string) {
 	}
 }
 
-// readTypesOf waits for a slot and reads a tenant's types. They are at least of the version
-// that it returns.
-func (c *Catalog) readTypesOf(tenant string) (version int64, types map[string]*Type, err error) {
+// typesRead are the types and table sets of a tenant, at least of a version.
+type typesRead struct {
+	version int64
+	types   map[string]*Type
+	sets    map[string]*TableSet
+}
+
+// readTypesOf waits for a slot and reads a tenant's types.
+func (c *Catalog) readTypesOf(tenant string) (read typesRead, err error) {
 	if err := c.slots.Acquire(c.reading, 1); err != nil {
-		return 0, nil, err
+		return read, err
 	}
 	defer c.slots.Release(1)
 	ctx, cancel := context.WithTimeout(c.reading, catalogTime)
 	defer cancel()
 	if k := c.of(tenant); k != nil {
-		version = k.wanted
+		read.version = k.wanted
 	}
 	err = pgx.BeginFunc(ctx, c.store.of(tenant), func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, catalogLock.String())
 		if err != nil {
 			return err
 		}
-		types, err = readTypes(ctx, tx, tenant)
+		read.types, read.sets, err = readTypes(ctx, tx, tenant)
 		return err
 	})
-	return version, types, err
+	return read, err
 }
 
 // take takes over a tenant's types, or the error of their read, and reports whether the tenant
 // has changed since.
-func (c *Catalog) take(
-	tenant string,
-	version int64,
-	types map[string]*Type,
-	err error,
-) (changed bool) {
+func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.underway, tenant)
@@ -128,11 +129,11 @@ func (c *Catalog) take(
 			"after", time.Since(f.since).Round(time.Millisecond))
 		delete(c.failed, tenant)
 	}
-	for _, t := range types {
+	for _, t := range read.types {
 		t.suspended = k.tenant.Suspended
 	}
 	next := *k
-	next.types, next.version = types, version
+	next.types, next.sets, next.version = read.types, read.sets, read.version
 	c.tenants[tenant] = &next
 	return next.version != next.wanted
 }
@@ -153,20 +154,26 @@ func (c *Catalog) noteFailure(tenant string, err error) {
 	c.failed[tenant] = f
 }
 
-// readTypes reads a tenant's types with their rolls and endpoints.
-func readTypes(ctx context.Context, q querier, tenant string) (map[string]*Type, error) {
+// readTypes reads a tenant's types with their endpoints, and its table sets.
+func readTypes(ctx context.Context, q querier, tenant string) (
+	types map[string]*Type, sets map[string]*TableSet, err error,
+) {
 	stored, err := readTaskTypes(ctx, q, tenant)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	types := make(map[string]*Type, len(stored))
-	for _, t := range stored {
-		types[t.Name] = &Type{Tenant: tenant, StoredType: t,
-			endpoints: map[string][]asyncflow.Endpoint{}, serving: map[string][]string{},
-			tables: newTables(tenant, t.Name)}
+	sets, locations, err := readLocations(ctx, q, tenant, "")
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := readAllPositions(ctx, q, tenant, types); err != nil {
-		return nil, err
+	types = make(map[string]*Type, len(stored))
+	for _, one := range stored {
+		if at, ok := locations[one.Name]; ok { // else it was deleted in between
+			t := &Type{Tenant: tenant, StoredType: one,
+				endpoints: map[string][]asyncflow.Endpoint{}, serving: map[string][]string{}}
+			t.locate(at)
+			types[one.Name] = t
+		}
 	}
 	endpoints, err := readEndpoints(ctx, q, tenant, "")
 	for _, e := range endpoints {
@@ -178,23 +185,5 @@ func readTypes(ctx context.Context, q querier, tenant string) (map[string]*Type,
 			}
 		}
 	}
-	return types, err
-}
-
-func readAllPositions(ctx context.Context, q querier, tenant string, types map[string]*Type) error {
-	rows, err := q.Query(ctx,
-		`SELECT name, first_pos, begin_pos, end_pos FROM `+quote(schemaOf(tenant))+`.task_types`)
-	if err != nil {
-		return err
-	}
-	var name string
-	var p positions
-	_, err = pgx.ForEachRow(rows, []any{&name, &p.first, &p.begin, &p.end}, func() error {
-		if t := types[name]; t != nil {
-			t.First, t.Begin, t.End = p.first, p.begin, p.end
-			t.tables.live = p
-		}
-		return nil
-	})
-	return err
+	return types, sets, err
 }

@@ -143,6 +143,7 @@ func (c *Catalog) enter(
 		next := &knowledge{tenant: c.store.newTenant(row), wanted: version, look: look}
 		if old != nil {
 			next.types, next.version = suspendedAs(next.tenant, old), old.version
+			next.sets = old.sets
 		}
 		c.tenants[row.Slug] = next
 	}

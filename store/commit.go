@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,38 +24,47 @@ type Writes struct {
 
 	tokens tokens
 	leases []*asyncflow.Lease
+	counts tally
 }
+
+// Refused are the writes that Postgres has refused, from one index to before another one: those of a
+// tenant.
+type Refused struct{ From, To int }
 
 // Commit writes all of it in one transaction and one round trip, or nothing. It fails when a
 // lease that is to end stands no more, or a task has been inserted before.
 //
-// After an error, refused is the index of the writes that Postgres has refused, so that nothing was
-// written; or -1: all of it may have been committed, or the fault may be with any of them.
+// After an error, refused are the writes that Postgres has refused, so that nothing was written; or
+// none: all of it may have been committed, or the fault may be with any of them.
 //
 // The writes must be sorted by tenant and type, which is the order in which they are locked.
-func (s *Store) Commit(ctx context.Context, all []*Writes) (refused int, err error) {
-	conn, err := s.hot(all[0].Type.Key()).Acquire(ctx)
+func (s *Store) Commit(ctx context.Context, all []*Writes) (refused Refused, err error) {
+	conn, err := s.hot(all[0].Type.Tenant).Acquire(ctx) // it takes that tenant's role
 	if err != nil {
-		return -1, err
+		return refused, err
 	}
 	defer conn.Release()
-	now, tenant := s.Clock.Now(), all[0].Type.Tenant // whose role conn takes
+	now := s.Clock.Now()
 	b := &pgx.Batch{}
 	// That a statement has ended well means that all are prepared: pgx does that before.
 	prepared, done := false, 0 // done: how many of the writes, whose statements have all ended well
-	for i, w := range all {
-		if w.Type.Tenant != tenant {
-			tenant = w.Type.Tenant
-			if err := s.roles.QueueTenant(ctx, b, tenant); err != nil {
-				return -1, err
-			}
+	var ends []int             // of the tenants' writes
+	for from := 0; from < len(all); {
+		tenant, to := all[from].Type.Tenant, from+1
+		for to < len(all) && all[to].Type.Tenant == tenant {
+			to++
 		}
 		first := len(b.QueuedQueries)
-		s.queueWrites(b, w, now)
-		if statements := b.QueuedQueries[first:]; len(statements) > 0 {
-			after(statements[0], func() { prepared = true })
-			after(statements[len(statements)-1], func() { done = i + 1 })
+		if from > 0 {
+			if err := s.roles.QueueTenant(ctx, b, tenant); err != nil {
+				return Refused{from, to}, err
+			}
 		}
+		s.queueWrites(b, all[from:to], now)
+		statements := b.QueuedQueries[first:]
+		after(statements[0], func() { prepared = true })
+		after(statements[len(statements)-1], func() { done = to })
+		ends, from = append(ends, to), to
 	}
 	err = conn.Send(ctx, b)
 	conn.Release()
@@ -66,14 +76,14 @@ func (s *Store) Commit(ctx context.Context, all []*Writes) (refused int, err err
 			}
 		}
 		if prepared && done < len(all) && postgres.RolledBack(err) {
-			return done, err
+			return Refused{done, ends[slices.IndexFunc(ends, func(to int) bool { return to > done })]}, err
 		}
-		return -1, err
+		return refused, err
 	}
 	for _, w := range all {
 		s.announceWrites(w, now)
 	}
-	return -1, nil
+	return refused, nil
 }
 
 // after calls do when a statement of a batch has ended well.
@@ -92,36 +102,30 @@ func after(statement *pgx.QueuedQuery, do func()) {
 	}
 }
 
-// queueWrites adds the statements of one task type to a batch.
-func (s *Store) queueWrites(b *pgx.Batch, w *Writes, now time.Time) {
-	t := w.Type
-	w.tokens, w.leases = tokens{most: len(w.New)}, nil
-	counts := tally{submitted: len(w.New)}
-	if len(w.Extended) > 0 {
-		queueExtensions(b, t, w.Extended)
+// queueWrites adds the statements of one tenant's writes to a batch.
+func (s *Store) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
+	queueExtensions(b, all)
+	queueEndings(b, all)
+	queueTasks(b, all)
+	rows := rows{node: s.cfg.Node}
+	for _, w := range all {
+		w.tokens, w.leases, w.counts = tokens{}, nil, tally{submitted: len(w.New)}
+		w.leases = w.tokens.addNew(w.New, now)
+		w.queueSettled(b, &rows, now)
+		w.addFollowing(&rows, now)
 	}
-	if len(w.Settled) > 0 {
-		queueEndings(b, t, w.Settled)
-	}
-	if len(w.New) > 0 {
-		queueTasks(b, t, w.New)
-		w.leases = append(w.leases, w.tokens.addNew(w.New, now)...)
-	}
-	if len(w.Settled) > 0 {
-		w.leases = append(w.leases, queueSettled(b, t, w.Settled, &w.tokens, &counts, now)...)
-	}
-	s.queueFollowing(b, w, counts, now)
+	rows.queue(b, now)
 }
 
-// queueFollowing adds what follows from new and settled tasks: their token rows, the leases of those
+// addFollowing adds what follows from new and settled tasks: their token rows, the leases of those
 // that begin at once, and the counts.
-func (s *Store) queueFollowing(b *pgx.Batch, w *Writes, counts tally, now time.Time) {
-	w.tokens.queue(b, w.Type)
+func (w *Writes) addFollowing(rows *rows, now time.Time) {
+	rows.addTokens(w.Type, &w.tokens)
 	if len(w.leases) > 0 {
 		begin(w.leases, w.Type, now)
-		s.queueLeases(b, w.Type, w.leases, nil, now)
+		rows.addLeases(w.Type, w.leases, nil)
 	}
-	counts.queue(b, w.Type, now)
+	rows.addTally(w.Type, w.counts)
 }
 
 // announceWrites announces ready tasks to dispatchers, leases that end sooner to governance, and
@@ -163,9 +167,10 @@ func (s *Store) announceEnds(key TypeKey, leases []*asyncflow.Lease) {
 // succeeded, no task should begin with its insert, or go on with its settlement.
 func (s *Store) Doubtful() bool { return s.doubtful.Load() }
 
-// Homes returns the number of hot connections. Home returns the one that has prepared the
-// statements of a task type. Writes of types with the same home should go together.
+// Homes returns the number of hot connections. Writes of tenants with the same home should go
+// together.
 func (s *Store) Homes() int { return s.hotPool.Size() }
 
-// Home returns the number of a task type's home among the hot connections, from 0.
-func (s *Store) Home(key TypeKey) int { return s.hotPool.Home(key.Tenant, key.Type) }
+// Home returns the number of a tenant's home among the hot connections, from 0: of the one that
+// has prepared the statements of its tables.
+func (s *Store) Home(tenant string) int { return s.hotPool.Home(tenant) }

@@ -21,37 +21,49 @@ type Extension struct {
 	Stands bool
 }
 
-// leaseKey names one lease of a task.
-type leaseKey struct {
-	id  int64
-	seq int16
+// leaseName names one lease of a task.
+type leaseName struct {
+	number int32 // of the type
+	id     int64
+	seq    int16
 }
 
 // queueExtensions adds the statement that moves the ends of leases, and sets their results.
-func queueExtensions(b *pgx.Batch, t *Type, items []*Extension) {
-	ids, seqs := make([]int64, len(items)), make([]int16, len(items))
-	untils, had := make([]time.Time, len(items)), make([]*time.Time, len(items))
-	byKey := make(map[leaseKey]*Extension, len(items))
-	for i, item := range items {
-		k := leaseKey{item.ID.Number, int16(item.Seq)}
-		ids[i], seqs[i], untils[i], had[i], byKey[k] = k.id, k.seq, item.Until, item.Had, item
-		item.Stands = false // an earlier try may have been rolled back
+func queueExtensions(b *pgx.Batch, all []*Writes) {
+	var types []int32
+	var ids []int64
+	var seqs []int16
+	var untils []time.Time
+	var had []*time.Time
+	byName := map[leaseName]*Extension{}
+	for _, w := range all {
+		for _, item := range w.Extended {
+			k := leaseName{w.Type.number, item.ID.Number, int16(item.Seq)}
+			types, ids, seqs = append(types, k.number), append(ids, k.id), append(seqs, k.seq)
+			untils, had = append(untils, item.Until), append(had, item.Had)
+			byName[k] = item
+			item.Stands = false // an earlier try may have been rolled back
+		}
 	}
-	b.Queue(t.tables.at(0, extendLeaseSQL), ids, seqs, untils, had).Query(func(rows pgx.Rows) error {
-		var k leaseKey
-		_, err := pgx.ForEachRow(rows, []any{&k.id, &k.seq}, func() error {
-			byKey[k].Stands = true
-			return nil
+	if len(ids) == 0 {
+		return
+	}
+	b.Queue(all[0].Type.at(0, extendLeaseSQL), ids, seqs, untils, had, types).
+		Query(func(rows pgx.Rows) error {
+			var k leaseName
+			_, err := pgx.ForEachRow(rows, []any{&k.number, &k.id, &k.seq}, func() error {
+				byName[k].Stands = true
+				return nil
+			})
+			return err
 		})
-		return err
-	})
 }
 
 // ExtendAgain moves the ends of leases after an earlier try. Repeating it changes nothing.
 func (s *Store) ExtendAgain(ctx context.Context, t *Type, items []*Extension) error {
 	b := &pgx.Batch{}
-	queueExtensions(b, t, items)
-	if err := s.hot(t.Key()).Send(ctx, b); err != nil {
+	queueExtensions(b, []*Writes{{Type: t, Extended: items}})
+	if err := s.hot(t.Tenant).Send(ctx, b); err != nil {
 		return wrap(err, "ExtendAgain(%q, %q)", t.Tenant, t.Name)
 	}
 	s.announceExtended(t.Key(), items)

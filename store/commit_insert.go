@@ -58,27 +58,57 @@ func byRoll(items []*Insertion) iter.Seq[[]*Insertion] {
 	}
 }
 
-// queueTasks adds the rows of new tasks to a batch.
-func queueTasks(b *pgx.Batch, t *Type, items []*Insertion) {
-	for part := range byRoll(items) {
-		sql, args := taskInsert(t, insertTaskSQL, part)
-		b.Queue(sql, args...)
+// taskRows are new tasks of one roll, as columns.
+type taskRows struct {
+	types    []int32 // one for each task
+	contexts pgtype.FlatArray[[]byte]
+	ids      []int64
+	created  moments
+	orders   moments
+	options  texts
+}
+
+// add adds tasks of a type.
+func (r *taskRows) add(t *Type, items []*Insertion) {
+	for _, item := range items {
+		r.types = append(r.types, t.number)
+		r.contexts, r.ids = append(r.contexts, item.Context), append(r.ids, item.ID.Number)
+		r.created = append(r.created, (*moment)(&item.Created))
+		r.orders = append(r.orders, (*moment)(&item.Verdict.OrderTime))
+		r.options = append(r.options, optionsText(item.Options))
 	}
 }
 
-// taskInsert returns a statement, and its arguments, for tasks of one roll.
-func taskInsert(t *Type, sql string, items []*Insertion) (string, []any) {
-	ids := make([]int64, len(items))
-	created := make(moments, len(items))
-	orders := make(moments, len(items))
-	options := make(texts, len(items))
-	contexts := make(pgtype.FlatArray[[]byte], len(items))
-	for i, item := range items {
-		ids[i], created[i] = item.ID.Number, (*moment)(&item.Created)
-		orders[i] = (*moment)(&item.Verdict.OrderTime)
-		options[i], contexts[i] = optionsText(item.Options), item.Context
+// args returns the arguments of insertTaskOfTypeSQL.
+func (r *taskRows) args() []any {
+	return []any{r.contexts, r.ids, r.created, r.orders, r.options, r.types[0]}
+}
+
+// queueTasks adds the rows of new tasks to a batch.
+func queueTasks(b *pgx.Batch, all []*Writes) {
+	var at []rolled
+	byRolled := map[rolled]*taskRows{}
+	for _, w := range all {
+		for part := range byRoll(w.New) {
+			position := part[0].ID.Position()
+			key := rolled{w.Type.setAt(position).tables, position}
+			r := byRolled[key]
+			if r == nil {
+				r = &taskRows{}
+				byRolled[key], at = r, append(at, key)
+			}
+			r.add(w.Type, part)
+		}
 	}
-	return t.tables.at(items[0].ID.Position(), sql), []any{contexts, ids, created, orders, options}
+	for _, key := range at {
+		r := byRolled[key]
+		sql, args := insertTaskOfTypeSQL, r.args()
+		if types := slices.Compact(slices.Clone(r.types)); len(types) > 1 { // sorted by type
+			sql = insertTaskSQL
+			args = append(args[:5], types, len(types), r.types)
+		}
+		b.Queue(key.tables.at(key.position, sql), args...)
+	}
 }
 
 // addNew adds the token rows of new tasks, and returns the leases of those that begin at once.
@@ -108,7 +138,7 @@ func (s *Store) InsertAgain(ctx context.Context, t *Type, items []*Insertion) er
 // inserting runs a transaction that inserts tasks of a type, and announces what it did.
 func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes) error) error {
 	w := &Writes{Type: t}
-	err := pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error { return do(tx, w) })
+	err := pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error { return do(tx, w) })
 	if err != nil && len(w.leases) > 0 {
 		s.announceEnds(t.Key(), w.leases)
 		return s.doubt(err)
@@ -122,13 +152,17 @@ func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes)
 // insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try has
 // inserted with a lease keep it.
 func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
-	sql, args := taskInsert(w.Type, insertTaskAgainSQL, items)
-	rows, err := tx.Query(ctx, sql, args...)
+	var r taskRows
+	r.add(w.Type, items)
+	found, err := tx.Query(ctx, w.Type.at(items[0].ID.Position(), insertTaskAgainSQL), r.args()...)
 	if err != nil {
 		return err
 	}
 	inserted := map[int64]bool{}
-	if err := collectIDs(rows, inserted); err != nil {
+	if err := collectIDs(found, inserted); err != nil {
+		if sqlState(err) == pgerrcode.DivisionByZero {
+			return unknownType(w.Type.Name)
+		}
 		return err
 	}
 	if err := checkOwn(ctx, tx, w.Type, items, inserted); err != nil {
@@ -146,8 +180,11 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*
 		return !inserted[item.ID.Number]
 	})
 	w.leases = w.tokens.addNew(fresh, now)
+	w.counts = tally{submitted: len(fresh)}
 	b := &pgx.Batch{}
-	s.queueFollowing(b, w, tally{submitted: len(fresh)}, now)
+	rows := rows{node: s.cfg.Node}
+	w.addFollowing(&rows, now)
+	rows.queue(b, now)
 	w.tokens.earliest = all.earliest
 	return tx.SendBatch(ctx, b).Close()
 }
@@ -169,9 +206,9 @@ func checkOwn(
 	}
 	var own int
 	position := asyncflow.TaskID{Number: ids[0]}.Position()
-	err := tx.QueryRow(ctx, t.tables.at(position, `
+	err := tx.QueryRow(ctx, t.at(position, `
 		SELECT count(*) FROM {task} t JOIN unnest($1::bigint[], $2::timestamptz[]) AS u (id, created_at)
-		ON t.id = u.id AND t.created_at = u.created_at`), ids, created).Scan(&own)
+		ON t.type = $3 AND t.id = u.id AND t.created_at = u.created_at`), ids, created, t.number).Scan(&own)
 	if err == nil && own < len(ids) {
 		err = asyncflow.Errorf(asyncflow.CodeInternal, "%d ids of %s are those of other tasks",
 			len(ids)-own, t.Name)
@@ -196,7 +233,7 @@ func (s *Store) Renumber(
 	}
 	position := items[0].ID.Position()
 	rows, err := s.of(t.Tenant).Query(ctx,
-		fresh.tables.at(position, `SELECT id FROM {task} WHERE id = ANY ($1)`), ids)
+		fresh.at(position, `SELECT id FROM {task} WHERE type = $2 AND id = ANY ($1)`), ids, fresh.number)
 	inserted := map[int64]bool{}
 	if err == nil {
 		err = collectIDs(rows, inserted)

@@ -17,7 +17,7 @@ import (
 func (b *bundle) expire(items ...*store.Insertion) {
 	b.t.Helper()
 	for _, item := range items {
-		b.exec(`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s' WHERE id = $1`,
+		b.exec(`UPDATE tenant_acme.lease SET until = now() - interval '1 s' WHERE id = $1`,
 			item.ID.Number)
 	}
 }
@@ -74,7 +74,7 @@ func TestInsertWhileTheClockGoesBack(t *testing.T) {
 	leased(items[:2]...)
 	b.Clock.Shift(-time.Minute)
 	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))
-	assert.Equal(t, 2, b.count(`SELECT count(*) FROM tenant_acme.lease_pipe`))
+	assert.Equal(t, 2, b.count(`SELECT count(*) FROM tenant_acme.lease`))
 	b.checkTokens("pipe")
 }
 
@@ -153,8 +153,8 @@ func TestRenumberAcrossASealedRoll(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, stands)
 	assert.Equal(t, "first", l.Stage)
-	assert.Equal(t, 3, b.count(`SELECT (SELECT count(*) FROM tenant_acme.task_pipe_1) +
-		(SELECT count(*) FROM tenant_acme.task_pipe_2)`))
+	assert.Equal(t, 3, b.count(`SELECT (SELECT count(*) FROM tenant_acme.task_1) +
+		(SELECT count(*) FROM tenant_acme.task_2)`))
 }
 
 // A deleted type takes no tasks, by any kind of insert.

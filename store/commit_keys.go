@@ -126,7 +126,7 @@ func claimKeys(
 	b := &pgx.Batch{}
 	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
 	if apart {
-		q := b.Queue(t.tables.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least,
+		q := b.Queue(t.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least,
 			heldMost)
 		q.Query(func(rows pgx.Rows) error {
 			held, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -137,10 +137,10 @@ func claimKeys(
 		})
 	} else {
 		b.Queue(`SET LOCAL lock_timeout = '` + batchPatience + `'`)
-		b.Queue(t.tables.at(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now, least)
+		b.Queue(t.at(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now, least)
 	}
 	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
-	b.Queue(t.tables.at(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
+	b.Queue(t.at(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var name string
 			var h holder

@@ -85,9 +85,10 @@ func lostAttempt(
 	ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID, seq int,
 ) (l asyncflow.Lease, orderTime time.Time, err error) {
 	l.ID, l.Seq = id, seq+1
-	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
+	err = tx.QueryRow(ctx, t.at(id.Position(), `
 		SELECT stage, attempt, next_time FROM {journal}
-		WHERE id = $1 AND seq = $2 AND outcome = 'lost' AND final IS NULL`), id.Number, seq).
+		WHERE type = $3 AND id = $1 AND seq = $2 AND outcome = 'lost' AND final IS NULL`), id.Number, seq,
+		t.number).
 		Scan(&l.Stage, &l.Attempt, &orderTime)
 	return l, orderTime, err
 }
@@ -99,10 +100,10 @@ func reportedLate(
 	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
 ) (same bool, err error) {
 	var kind asyncflow.OutcomeKind
-	err = tx.QueryRow(ctx, t.tables.at(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
-		WHERE id = $1 AND seq = $2 AND attempt = $5 AND stage = $6 AND outcome IN ('done', 'rejected')`),
-		l.ID.Number, l.Seq, string(o.Kind), orNull(string(o.Output)), l.Attempt, l.Stage).Scan(&kind,
-		&same)
+	err = tx.QueryRow(ctx, t.at(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
+		WHERE type = $7 AND id = $1 AND seq = $2 AND attempt = $5 AND stage = $6
+		  AND outcome IN ('done', 'rejected')`), l.ID.Number, l.Seq, string(o.Kind),
+		orNull(string(o.Output)), l.Attempt, l.Stage, t.number).Scan(&kind, &same)
 	switch {
 	case err == pgx.ErrNoRows:
 		return false, nil
@@ -126,12 +127,15 @@ func OtherOutcome(written asyncflow.OutcomeKind, o asyncflow.Outcome) error {
 func takeToken(
 	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, orderTime time.Time,
 ) (bool, error) {
-	tag, err := tx.Exec(ctx, t.tables.at(0, `DELETE FROM {wait} WHERE id = $1 AND seq = $2`),
-		l.ID.Number, l.Seq)
-	for p := t.Begin; p <= t.End && err == nil && tag.RowsAffected() == 0; p++ {
-		tag, err = tx.Exec(ctx, t.tables.at(p,
-			`DELETE FROM {ready} WHERE order_time = $1 AND id = $2 AND seq = $3`),
-			orderTime, l.ID.Number, l.Seq)
+	tag, err := tx.Exec(ctx, t.at(0, `DELETE FROM {wait}
+		WHERE type = $3 AND id = $1 AND seq = $2`), l.ID.Number, l.Seq, t.number)
+	for _, p := range t.live() {
+		if err != nil || tag.RowsAffected() > 0 {
+			break
+		}
+		tag, err = tx.Exec(ctx, t.at(p,
+			`DELETE FROM {ready} WHERE type = $4 AND order_time = $1 AND id = $2 AND seq = $3`),
+			orderTime, l.ID.Number, l.Seq, t.number)
 	}
 	return err == nil && tag.RowsAffected() == 1, err
 }

@@ -34,45 +34,43 @@ type Settled struct {
 	Err     error
 }
 
-// columns returns the ids and seqs of leases that end.
-func columns(items []*Ending) (ids []int64, seqs []int16) {
-	ids, seqs = make([]int64, len(items)), make([]int16, len(items))
-	for i, item := range items {
-		ids[i], seqs[i] = item.Lease.ID.Number, int16(item.Lease.Seq)
+// columns returns the types, ids and seqs of leases that end.
+func columns(all []*Writes) (types []int32, ids []int64, seqs []int16) {
+	for _, w := range all {
+		for _, item := range w.Settled {
+			types, ids = append(types, w.Type.number), append(ids, item.Lease.ID.Number)
+			seqs = append(seqs, int16(item.Lease.Seq))
+		}
 	}
-	return ids, seqs
+	return types, ids, seqs
 }
 
 // queueEndings ends leases, or fails if one of them no longer stands.
-func queueEndings(b *pgx.Batch, t *Type, items []*Ending) {
-	ids, seqs := columns(items)
-	b.Queue(t.tables.at(0, endLeasesSQL), ids, seqs, len(items))
+func queueEndings(b *pgx.Batch, all []*Writes) {
+	if types, ids, seqs := columns(all); len(ids) > 0 {
+		b.Queue(all[0].Type.at(0, endLeasesSQL), ids, seqs, len(ids), types)
+	}
 }
 
-// queueSettled adds the statements for tasks whose leases have ended to a batch. It adds their
-// token rows and counts to those of the transaction. It returns the leases of the tasks that go on
-// at once.
-func queueSettled(b *pgx.Batch, t *Type, items []*Ending, ts *tokens, counts *tally,
-	now time.Time) (
-	leases []*asyncflow.Lease) {
-	var rows journal
-	for _, item := range items {
-		rows.add(item.Settlement)
-		counts.count(item.Settlement)
+// queueSettled adds what follows from leases that have ended: journal rows, token rows, counts, and
+// the leases of the tasks that go on at once.
+func (w *Writes) queueSettled(b *pgx.Batch, rows *rows, now time.Time) {
+	t := w.Type
+	for _, item := range w.Settled {
+		rows.addJournal(t, item.Settlement)
+		w.counts.count(item.Settlement)
 		switch {
 		case item.Verdict.Final() != "":
 		case item.Next != nil:
-			leases = append(leases, item.Next)
+			w.leases = append(w.leases, item.Next)
 		default:
-			ts.add(item.Lease.ID.Number, item.Lease.Seq+1, t.FlowKeyOf(item.Lease.Options),
+			w.tokens.add(item.Lease.ID.Number, item.Lease.Seq+1, t.FlowKeyOf(item.Lease.Options),
 				item.Verdict, t.placedAt(&item.Lease, item.Verdict, now), now)
 		}
 	}
-	rows.queue(b, t, now)
-	if t.Flow != nil {
-		queueBlocks(b, t, settlementsOf(items))
+	if t.Flow != nil && len(w.Settled) > 0 {
+		queueBlocks(b, t, settlementsOf(w.Settled))
 	}
-	return leases
 }
 
 func settlementsOf(items []*Ending) []asyncflow.Settlement {
@@ -120,7 +118,7 @@ func (s *Store) SettleAgain(ctx context.Context, t *Type, items []*Ending) error
 
 // trySettle is one transaction of two round trips. It returns the tasks whose leases it ended.
 func (s *Store) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[int64]bool, error) {
-	conn, err := s.hot(w.Type.Key()).Acquire(ctx)
+	conn, err := s.hot(w.Type.Tenant).Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -128,21 +126,22 @@ func (s *Store) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[
 	ended := make(map[int64]bool, len(items))
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	ids, seqs := columns(items)
-	b.Queue(w.Type.tables.at(0, takeLeaseSQL), ids, seqs).Query(func(rows pgx.Rows) error {
+	_, ids, seqs := columns([]*Writes{{Type: w.Type, Settled: items}})
+	b.Queue(w.Type.at(0, takeLeaseSQL), ids, seqs, w.Type.number).Query(func(rows pgx.Rows) error {
 		return collectIDs(rows, ended)
 	})
 	if err := conn.Send(ctx, b); err != nil {
 		return nil, err
 	}
 	now := s.Clock.Now()
-	var counts tally
 	w.Settled = slices.DeleteFunc(slices.Clone(items), func(item *Ending) bool {
 		return !ended[item.Lease.ID.Number]
 	})
 	b = &pgx.Batch{}
-	w.leases = queueSettled(b, w.Type, w.Settled, &w.tokens, &counts, now)
-	s.queueFollowing(b, w, counts, now)
+	rows := rows{node: s.cfg.Node}
+	w.queueSettled(b, &rows, now)
+	w.addFollowing(&rows, now)
+	rows.queue(b, now)
 	b.Queue("COMMIT")
 	err = conn.Send(ctx, b)
 	if err != nil && len(w.leases) > 0 {
@@ -180,8 +179,8 @@ func (s *Store) explainStale(ctx context.Context, t *Type, items []*Ending) erro
 func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (
 	kind asyncflow.OutcomeKind, err error) {
 	err = s.of(t.Tenant).QueryRow(ctx,
-		t.tables.at(id.Position(), `SELECT outcome FROM {journal} WHERE id = $1 AND seq = $2`),
-		id.Number, seq).Scan(&kind)
+		t.at(id.Position(), `SELECT outcome FROM {journal}
+		WHERE type = $3 AND id = $1 AND seq = $2`), id.Number, seq, t.number).Scan(&kind)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}
@@ -213,9 +212,9 @@ func (s *Store) writtenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq
 	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {
 	err = s.of(t.Tenant).QueryRow(ctx,
-		t.tables.at(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} WHERE id = $1 AND `+
-			`seq = $2`),
-		id.Number, seq, string(o.Kind), orNull(string(o.Output))).Scan(&kind, &same)
+		t.at(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
+			WHERE type = $5 AND id = $1 AND seq = $2`),
+		id.Number, seq, string(o.Kind), orNull(string(o.Output)), t.number).Scan(&kind, &same)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
 	}

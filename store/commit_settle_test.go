@@ -100,7 +100,7 @@ func TestNextStageThatCantBeWritten(t *testing.T) {
 	items := leased(b.insertions(pipe, `1`, `2`)...)
 	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))
 	before := b.endsOf(pipe)
-	b.exec(`ALTER TABLE tenant_acme.journal_pipe_1 ADD CONSTRAINT shut CHECK (false) NOT VALID`)
+	b.exec(`ALTER TABLE tenant_acme.journal_1 ADD CONSTRAINT shut CHECK (false) NOT VALID`)
 	ends := []*store.Ending{goesOn(b.ending(pipe, *items[0].Lease, stageDone)),
 		goesOn(b.ending(pipe, *items[1].Lease, stageDone))}
 	require.Error(t, b.commit([]*store.Writes{{Type: pipe, Settled: ends}}))
@@ -112,7 +112,7 @@ func TestNextStageThatCantBeWritten(t *testing.T) {
 		assert.True(t, stands)
 	}
 	b.checkTokens("pipe")
-	b.exec(`ALTER TABLE tenant_acme.journal_pipe_1 DROP CONSTRAINT shut`)
+	b.exec(`ALTER TABLE tenant_acme.journal_1 DROP CONSTRAINT shut`)
 	require.NoError(t, b.SettleAgain(t.Context(), pipe, ends))
 	for _, e := range ends {
 		assert.Equal(t, store.Settled{}, e.Settled)

@@ -39,11 +39,11 @@ func (s *Store) doubt(err error) error {
 // sure checks, after a doubt, that the database answers commits. While a standby is away, each try
 // would commit leases that no node knows. Their tasks would lose an attempt each time, and finally
 // fail without a delivery.
-func (s *Store) sure(ctx context.Context, key TypeKey) error {
+func (s *Store) sure(ctx context.Context, tenant string) error {
 	if !s.doubtful.Load() {
 		return nil
 	}
-	err := confirm(ctx, s.hot(key))
+	err := confirm(ctx, s.hot(tenant))
 	if err == nil {
 		s.doubtful.Store(false)
 	}

@@ -114,7 +114,7 @@ func testSubmitWaitsForTheStandby(t *testing.T, how, key string) {
 
 	answered := make(chan store.Submitted, 1)
 	go func() { answered <- r.Submit(context.Background(), tenant, []asyncflow.NewTask{task})[0] }()
-	r.cut(how, `SELECT count(*) FROM tenant_acme.task_pipe_1 WHERE context = '{"a":1}'`)
+	r.cut(how, `SELECT count(*) FROM tenant_acme.task_1 WHERE context = '{"a":1}'`)
 	var got *store.Submitted
 	eventually(t, "the answer, or its wait for the standby", func() bool {
 		select {
@@ -197,7 +197,7 @@ func testSettlementWaitsForTheStandby(t *testing.T, how string) {
 	r.Settle(tenant, asyncflow.Settlement{Lease: lease, Outcome: o,
 		Verdict: asyncflow.Decide(kind.TaskType, lease, o, r.Clock.Now())},
 		func(s store.Settled) { settled <- s })
-	r.cut(how, `SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE id = $1`, id.Number)
+	r.cut(how, `SELECT count(*) FROM tenant_acme.journal_1 WHERE id = $1`, id.Number)
 	eventually(t, "the answer, or its wait for the standby",
 		func() bool { return len(settled) > 0 || r.waiting("%") > 0 })
 	require.Empty(t, settled, "acknowledged, but not on the standby")
@@ -228,7 +228,7 @@ func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
 		_, err := r.Cancel(ctx, tenant, id, "enough")
 		first <- err
 	}()
-	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE id = $1`,
+	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.journal_1 WHERE id = $1`,
 		id.Number)
 	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(<-first))
 
@@ -257,14 +257,14 @@ func TestNoMoreLeasesWithoutTheStandby(t *testing.T) {
 		r.submit(newTask(fmt.Sprint(i)))
 	}
 	require.NoError(t, r.standby.Stop(t.Context()))
-	leased := func() int { return r.count(`SELECT count(*) FROM tenant_acme.lease_pipe`) }
+	leased := func() int { return r.count(`SELECT count(*) FROM tenant_acme.lease`) }
 
 	failed := make(chan error, 1)
 	go func() {
 		_, _, err := r.Lease(context.Background(), kind, 1)
 		failed <- err
 	}()
-	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.lease_pipe`)
+	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.lease`)
 	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(<-failed))
 	_, _, err = r.Lease(t.Context(), kind, 1) // a statement's deadline cuts it
 	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
@@ -304,7 +304,7 @@ func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
 	})
 	require.True(t, got.Existing)
 	require.Equal(t, 1,
-		r.count(`SELECT count(*) FROM tenant_acme.task_pipe_1 WHERE context = '{"a":2}'`),
+		r.count(`SELECT count(*) FROM tenant_acme.task_1 WHERE context = '{"a":2}'`),
 		"tried again, and written once")
 	_, err := r.promoted().Task(t.Context(), tenant, got.ID)
 	require.NoError(t, err)

@@ -217,15 +217,15 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 		again := *w.New[0]
 		require.NoError(b.t, b.commit([]*store.Writes{{Type: w.Type, New: []*store.Insertion{&again}}}))
 		return func() {
-			b.exec(`DELETE FROM tenant_other.task_pipe_1 WHERE id = $1`, again.ID.Number)
-			b.exec(`DELETE FROM tenant_other.ready_pipe_1 WHERE id = $1`, again.ID.Number)
+			b.exec(`DELETE FROM tenant_other.task_1 WHERE id = $1`, again.ID.Number)
+			b.exec(`DELETE FROM tenant_other.ready_1 WHERE id = $1`, again.ID.Number)
 			b.exec(`DELETE FROM tenant_other.tallies WHERE submitted = 1`)
 		}
 	},
 	"a table that is locked": func(b *bundle, _ *store.Writes) func() {
 		tx, err := b.db.Begin(b.t.Context())
 		require.NoError(b.t, err)
-		_, err = tx.Exec(b.t.Context(), `LOCK TABLE tenant_other.journal_pipe_1 IN EXCLUSIVE MODE`)
+		_, err = tx.Exec(b.t.Context(), `LOCK TABLE tenant_other.journal_1 IN EXCLUSIVE MODE`)
 		require.NoError(b.t, err)
 		return func() { require.NoError(b.t, tx.Rollback(b.t.Context())) }
 	},
@@ -235,8 +235,8 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 		return func() { w.New[0].Context = context }
 	},
 	"a table that refuses rows": func(b *bundle, _ *store.Writes) func() {
-		b.exec(`ALTER TABLE tenant_other.journal_pipe_1 ADD CONSTRAINT shut CHECK (false) NOT VALID`)
-		return func() { b.exec(`ALTER TABLE tenant_other.journal_pipe_1 DROP CONSTRAINT shut`) }
+		b.exec(`ALTER TABLE tenant_other.journal_1 ADD CONSTRAINT shut CHECK (false) NOT VALID`)
+		return func() { b.exec(`ALTER TABLE tenant_other.journal_1 DROP CONSTRAINT shut`) }
 	},
 	"a roll that is not there": func(b *bundle, w *store.Writes) func() {
 		lost := w.New[0].ID
@@ -314,12 +314,12 @@ func TestCommitLeavesADoubt(t *testing.T) {
 	assert.False(t, b.Doubtful(), "it was refused")
 	b.exec(`CREATE FUNCTION public.die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
 		$$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$`)
-	b.exec(`CREATE TRIGGER die AFTER INSERT ON tenant_acme.task_pipe_1 EXECUTE FUNCTION public.die()`)
+	b.exec(`CREATE TRIGGER die AFTER INSERT ON tenant_acme.task_1 EXECUTE FUNCTION public.die()`)
 	commit(b.insertions(pipe, `1`))
 	assert.False(t, b.Doubtful(), "there was no lease")
 	commit(leased(b.insertions(pipe, `1`)...))
 	assert.True(t, b.Doubtful())
-	b.exec(`DROP TRIGGER die ON tenant_acme.task_pipe_1`)
+	b.exec(`DROP TRIGGER die ON tenant_acme.task_1`)
 	require.Empty(t, b.lease(pipe, 1))
 	assert.False(t, b.Doubtful())
 }

@@ -21,11 +21,11 @@ func (s *Store) of(tenant string) postgres.TenantDB {
 
 // hot returns the database for the work of a task type, over the connections that submit,
 // lease and settle.
-func (s *Store) hot(key TypeKey) postgres.TenantDB {
+func (s *Store) hot(tenant string) postgres.TenantDB {
 	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
-		return s.hotPool.Acquire(ctx, key.Tenant, key.Type)
+		return s.hotPool.Acquire(ctx, tenant)
 	}
-	return postgres.NewTenantDB(acquire, s.roles, key.Tenant)
+	return postgres.NewTenantDB(acquire, s.roles, tenant)
 }
 
 // PoolStat counts the connections of a pool and the waits for them.

@@ -24,7 +24,7 @@ func TestATenantLeavesConnectionsForOthers(t *testing.T) {
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	_, err = tx.Exec(t.Context(), `LOCK TABLE tenant_`+tenant+`.task_pipe_1 IN ACCESS EXCLUSIVE MODE`)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE tenant_`+tenant+`.task_1 IN ACCESS EXCLUSIVE MODE`)
 	require.NoError(t, err)
 
 	reading, stop := context.WithCancel(t.Context())

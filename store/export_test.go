@@ -29,7 +29,7 @@ const (
 )
 
 // Fill returns a statement with the type's table names in it.
-func (t *Type) Fill(sql string) string { return t.tables.at(t.Begin, sql) }
+func (t *Type) Fill(sql string) string { return t.at(t.Begin, sql) }
 
 // ForgetNumbers has the next submits take new blocks of numbers.
 func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s) }
@@ -78,7 +78,7 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 	}
 	return map[string]func() (string, error){
 		"query":     one(s.of(tenant)),
-		"hot query": one(s.hot(TypeKey{Tenant: tenant})),
+		"hot query": one(s.hot(tenant)),
 		"unprepared": func() (role string, err error) {
 			return role, s.of(tenant).QueryRow(ctx, who, pgx.QueryExecModeExec).Scan(&role)
 		},
@@ -103,7 +103,7 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 			})
 		},
 		"connection": func() (role string, err error) {
-			conn, err := s.hot(TypeKey{Tenant: tenant}).Acquire(ctx)
+			conn, err := s.hot(tenant).Acquire(ctx)
 			if err != nil {
 				return "", err
 			}
@@ -163,7 +163,7 @@ func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []str
 		c.windowSQL(): window,
 		c.listSQL():   append(append(window[:3:3], f.Limit), c.args(t)...),
 	} {
-		plan, err := s.explain(ctx, t.Tenant, t.tables.at(t.End, sql), args...)
+		plan, err := s.explain(ctx, t.Tenant, t.at(t.End, sql), args...)
 		if err != nil {
 			return nil, err
 		}

@@ -92,12 +92,12 @@ type keyState struct {
 func readKeys(ctx context.Context, conn interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, t *Type, keys []string) (map[string]keyState, error) {
-	sql, args := keyStatesSQL, []any{keys}
+	sql, args := keyStatesSQL, []any{keys, t.number}
 	if t.Flow.Ordered {
-		sql, args = orderedKeyStatesSQL,
-			[]any{keys, t.Stages[0].Name, t.Name, t.Flow.OnFailure == asyncflow.FlowBlock}
+		sql = orderedKeyStatesSQL
+		args = append(args, t.Stages[0].Name, t.Name, t.Flow.OnFailure == asyncflow.FlowBlock)
 	}
-	rows, err := conn.Query(ctx, t.tables.at(0, sql), args...)
+	rows, err := conn.Query(ctx, t.at(0, sql), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -127,27 +127,29 @@ func readKeys(ctx context.Context, conn interface {
 
 // keyStatesSQL reads one index entry of each table for a key, and counts its leases.
 const keyStatesSQL = `
-SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k), false, w.order_time, w.id,
+SELECT k, (SELECT count(*) FROM {lease} l WHERE l.type = $2 AND l.key = k), false, w.order_time, w.id,
   NULL::timestamptz, NULL::bigint, NULL::bigint[]
 FROM unnest($1::text[]) k` + firstBlockedSQL
 
 const firstBlockedSQL = `
 LEFT JOIN LATERAL (
-  SELECT w.order_time, w.id FROM {wait} w WHERE w.key = k AND w.reason = 'flow_key'
+  SELECT w.order_time, w.id FROM {wait} w
+  WHERE w.type = $2 AND w.key = k AND w.reason = 'flow_key'
   ORDER BY w.order_time, w.id LIMIT 1) w ON true`
 
 // orderedKeyStatesSQL also reads the first task in ready, and whether a task has begun. A task that
 // was postponed before its first attempt has not begun, regardless of its stage.
 const orderedKeyStatesSQL = `
-SELECT k, (SELECT count(*) FROM {lease} l WHERE l.key = k),
-  EXISTS (SELECT FROM {readies} r WHERE r.key = k AND (r.attempt > 1 OR r.stage <> $2))
-    OR EXISTS (SELECT FROM {wait} w WHERE w.key = k AND w.reason <> 'flow_key'
-      AND (w.attempt > 1 OR w.stage <> $2 AND w.reason <> 'delay')),
+SELECT k, (SELECT count(*) FROM {lease} l WHERE l.type = $2 AND l.key = k),
+  EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k
+      AND (r.attempt > 1 OR r.stage <> $3))
+    OR EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.key = k AND w.reason <> 'flow_key'
+      AND (w.attempt > 1 OR w.stage <> $3 AND w.reason <> 'delay')),
   w.order_time, w.id, r.order_time, r.id,
-  CASE WHEN $4 THEN ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $3 AND b.key = k) END
+  CASE WHEN $5 THEN ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $4 AND b.key = k) END
 FROM unnest($1::text[]) k` + firstBlockedSQL + `
 LEFT JOIN LATERAL (
-  SELECT r.order_time, r.id FROM {readies} r WHERE r.key = k
+  SELECT r.order_time, r.id FROM {readies} r WHERE r.type = $2 AND r.key = k
   ORDER BY r.order_time, r.id LIMIT 1) r ON true`
 
 // order returns the decision on the candidates of a key, in order.

@@ -48,10 +48,10 @@ func queueBlocks(b *pgx.Batch, t *Type, settled []asyncflow.Settlement) {
 		switch final := settlement.Verdict.Final(); {
 		case key == "" || final == "":
 		case final == asyncflow.StatusFailed && t.Flow.OnFailure == asyncflow.FlowBlock:
-			b.Queue(t.tables.at(0, `INSERT INTO {blocks} (type, key, id) VALUES ($1, $2, $3)
+			b.Queue(t.at(0, `INSERT INTO {blocks} (type, key, id) VALUES ($1, $2, $3)
 				ON CONFLICT DO NOTHING`), t.Name, key, settlement.Lease.ID.Number)
 		default:
-			b.Queue(t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2 AND id = $3`),
+			b.Queue(t.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2 AND id = $3`),
 				t.Name, key, settlement.Lease.ID.Number)
 		}
 	}
@@ -100,7 +100,7 @@ func (s *Store) releaseKeys(ctx context.Context, t *Type, keys []string) (int, e
 func (s *Store) tryReleaseKeys(
 	ctx context.Context, t *Type, named map[string]int, ts *tokens,
 ) error {
-	return pgx.BeginFunc(ctx, s.hot(t.Key()), func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`) // a lease may take its time
 		b.Queue(`SELECT pg_advisory_xact_lock($1)`, limitLock(t))
@@ -128,7 +128,7 @@ func (s *Store) tryReleaseKeys(
 		for _, state := range states {
 			blocks = append(blocks, state.blocks...)
 		}
-		rows, err := tx.Query(ctx, t.tables.at(0, releaseKeysSQL), keys, most, blocks)
+		rows, err := tx.Query(ctx, t.at(0, releaseKeysSQL), keys, most, blocks, t.number)
 		if err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ const releaseKeysSQL = `
 WITH c AS MATERIALIZED (
   SELECT w.t FROM unnest($1::text[], $2::int[]) AS u (key, most), LATERAL (
     SELECT ctid AS t FROM {wait} k
-    WHERE k.key = u.key AND k.reason = 'flow_key'
+    WHERE k.type = $4 AND k.key = u.key AND k.reason = 'flow_key'
       AND (k.id = ANY ($3)
         OR NOT EXISTS (SELECT FROM {blocks} b WHERE b.key = u.key AND b.id = ANY ($3)))
     ORDER BY k.order_time, k.id
@@ -188,7 +188,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key, coalesce(w.since
 func (s *Store) ReleaseStuck(
 	ctx context.Context, t *Type, after string,
 ) (n int, last string, err error) {
-	rows, err := s.hot(t.Key()).Query(ctx, t.tables.at(0, blockedKeysSQL), after, JobBatch)
+	rows, err := s.hot(t.Tenant).Query(ctx, t.at(0, blockedKeysSQL), after, JobBatch, t.number)
 	if err != nil {
 		return 0, "", wrap(err, "ReleaseStuck(%q, %q)", t.Tenant, t.Name)
 	}
@@ -216,9 +216,10 @@ func stuckAtOnce(f *asyncflow.Flow) int {
 // however many tasks there are.
 const blockedKeysSQL = `
 WITH RECURSIVE s (key, n) AS (
-  (SELECT key, 1 FROM {wait} WHERE reason = 'flow_key' AND key > $1 ORDER BY key LIMIT 1)
+  (SELECT key, 1 FROM {wait} WHERE type = $3 AND reason = 'flow_key' AND key > $1
+    ORDER BY key LIMIT 1)
   UNION ALL
-  SELECT (SELECT w.key FROM {wait} w WHERE w.key > s.key AND w.reason = 'flow_key'
+  SELECT (SELECT w.key FROM {wait} w WHERE w.type = $3 AND w.key > s.key AND w.reason = 'flow_key'
     ORDER BY w.key LIMIT 1), s.n + 1
   FROM s WHERE s.key IS NOT NULL AND s.n < $2)
 SELECT key FROM s WHERE key IS NOT NULL`
@@ -232,7 +233,7 @@ func (s *Store) UnblockKey(ctx context.Context, tenant, taskType, key string) (i
 	}
 	n := 0
 	err = s.audited(ctx, t.Tenant, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, t.tables.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`),
+		tag, err := tx.Exec(ctx, t.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`),
 			t.Name, key)
 		n = int(tag.RowsAffected())
 		AuditedCallOf(ctx).Note("released", n)

@@ -14,7 +14,7 @@ import (
 // doesn't know the ids that were handed out since, which must not be handed out again. So each
 // roll belongs to one history of the database (see migration 14 of a tenant's schema). Each
 // time numbers are taken from a roll, the database names its present history. If that differs
-// from the roll's, the type first gets a new roll, whose numbers begin far from those of the
+// from the roll's, the table set first gets a new roll, whose numbers begin far from those of the
 // lost history, see ADR 27.
 
 // errOtherHistory is the error of taking numbers from a roll of another history.
@@ -25,27 +25,27 @@ var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
 // historyTries is how often the history may change while numbers are taken.
 const historyTries = 2
 
-// EnterHistory opens a new roll of a type if the open one belongs to another history of the
+// EnterHistory opens a new roll of a table set if the open one belongs to another history of the
 // database, and reports whether it opened one. It doesn't wait until earlier rolls are drained.
-func (s *Store) EnterHistory(ctx context.Context, t *Type) (bool, error) {
+func (s *Store) EnterHistory(ctx context.Context, set *TableSet) (bool, error) {
 	opened := 0
-	err := s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
+	err := s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {
 		var same bool
-		err := tx.QueryRow(ctx,
-			`SELECT history = `+t.tables.qualify("history")+`(tableoid) FROM `+t.tables.qualify("rolls")+`
-			WHERE type = $1 AND position = $2`, t.Name, at.end).Scan(&same)
+		err := tx.QueryRow(ctx, set.tables.at(0,
+			`SELECT history = `+set.tables.qualify("history")+`(tableoid) FROM {rolls}
+			WHERE table_set = $1 AND position = $2`), set.Name, at.End).Scan(&same)
 		if err != nil || same {
 			return postgres.FirstError(err, errSame)
 		}
-		opened = at.end + 1
-		return t.tables.openNext(ctx, tx, at, now)
+		opened = at.End + 1
+		return at.openNext(ctx, tx, now)
 	})
 	if err == nil && opened > 0 {
 		s.log.Warn("the database was restored or has failed over: "+
 			"a roll was opened, so that no id comes again",
-			"tenant", t.Tenant, "type", t.Name, "roll", opened)
+			"tenant", set.Tenant, "tables", set.Name, "roll", opened)
 	}
-	return err == nil && opened > 0, wrap(err, "EnterHistory(%q, %q)", t.Tenant, t.Name)
+	return err == nil && opened > 0, wrap(err, "EnterHistory(%q, %q)", set.Tenant, set.Name)
 }
 
 // numberTenant sets where the numbers of a new tenant's tasks begin: at 1 or, if this database

@@ -123,7 +123,7 @@ func named(name string) asyncflow.TaskType {
 func (b *bundle) lead(ids ids) {
 	b.t.Helper()
 	ctx := b.t.Context()
-	_, err := b.OpenRoll(ctx, b.known())
+	_, err := b.OpenRoll(ctx, b.known().Set())
 	require.NoError(b.t, err)
 	remade, err := b.Catalog.Type(tenant, "remade")
 	require.NoError(b.t, err)

@@ -81,11 +81,11 @@ func TestConcurrentSubmits(t *testing.T) {
 func TestLeasePlanIsPinned(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
-	_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.ready_pipe_1, tenant_acme.lease_pipe`)
+	_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.ready_1, tenant_acme.lease`)
 	require.NoError(t, err)
 	_, err = b.db.Exec(
 		t.Context(),
-		`INSERT INTO tenant_acme.ready_pipe_1
+		`INSERT INTO tenant_acme.ready_1
 		SELECT now() - interval '1 hour' + n * interval '1 ms', n, 1, 'first', 1
 		FROM generate_series(1, 50000) n`,
 	)
@@ -105,11 +105,11 @@ func TestLeasePlanIsPinned(t *testing.T) {
 func TestSettlePlanIsPinned(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
-	_, err := b.db.Exec(t.Context(), `VACUUM tenant_acme.lease_pipe`)
+	_, err := b.db.Exec(t.Context(), `VACUUM tenant_acme.lease`)
 	require.NoError(t, err)
 	_, err = b.db.Exec(
 		t.Context(),
-		`INSERT INTO tenant_acme.lease_pipe
+		`INSERT INTO tenant_acme.lease
 		SELECT n, 1, 'first', 1, 'n', now(), now() FROM generate_series(1, 400) n`,
 	)
 	require.NoError(t, err)
@@ -203,7 +203,7 @@ func (b *bundle) compression(id asyncflow.TaskID) (how string) {
 	require.NoError(
 		b.t,
 		b.db.QueryRow(b.t.Context(), `SELECT pg_column_compression(context)
-			FROM tenant_acme.task_pipe_1 WHERE id = $1`, id.Number).
+			FROM tenant_acme.task_1 WHERE id = $1`, id.Number).
 			Scan(&how),
 	)
 	return how

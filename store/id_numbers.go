@@ -9,22 +9,22 @@ import (
 )
 
 // A node takes task numbers from the roll's row in blocks, before the insert, so that an insert
-// whose commit is unknown can be repeated with the same ids. A block lasts for about a second of
-// submits. So the numbers of several nodes follow the order of time to about a second. Lists have
+// whose commit is unknown can be repeated with the same ids. A block lasts for about ten seconds of
+// submits. So the numbers of several nodes follow the order of time to about ten seconds. Lists have
 // that order. Numbers left over are never used.
 const (
-	blockLife  = time.Second
+	blockLife  = 10 * time.Second
 	blockLeast = 16
 	blockMost  = 20000
 
-	// refillTime bounds the wait for a block: all submits of the type wait for it.
+	// refillTime bounds the wait for a block: all submits to the table set wait for it.
 	refillTime = 5 * time.Second
 )
 
 type numbers struct {
 	store  *Store
 	mu     sync.Mutex
-	blocks map[TypeKey]*block
+	blocks map[TypeKey]*block // by table set
 }
 
 type block struct {
@@ -52,22 +52,26 @@ func (s *Store) TakeNumbers(ctx context.Context, t *Type, n int) (*Type, []int64
 // take returns n fresh numbers of the open roll of a type, ascending, and the type with that open
 // roll.
 func (ns *numbers) take(ctx context.Context, t *Type, n int) (*Type, []int64, error) {
-	b := ns.block(t.Key())
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if now, err := ns.store.Catalog.Type(t.Tenant, t.Name); err == nil { // it may be newer by now
 		t = now
 	}
+	b := ns.block(t.set.Key())
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for tries := 0; ; tries++ {
 		out, err := ns.takeFrom(ctx, b, t, n)
 		if err != errOtherHistory || tries == historyTries {
 			return t, out, err
 		}
-		if _, err := ns.store.EnterHistory(ctx, t); err != nil {
+		if _, err := ns.store.EnterHistory(ctx, t.set); err != nil {
 			return t, nil, err
 		}
+		before := t.set.Name
 		if t, err = ns.store.refreshed(ctx, t); err != nil {
 			return t, nil, err
+		}
+		if t.set.Name != before {
+			return t, nil, errOtherHistory
 		}
 	}
 }
@@ -90,7 +94,7 @@ func (ns *numbers) takeFrom(ctx context.Context, b *block, t *Type, n int) ([]in
 // atHand returns n fresh numbers of the current block, ascending; nil: it has fewer, or it has
 // expired.
 func (ns *numbers) atHand(t *Type, n int) []int64 {
-	b := ns.block(t.Key())
+	b := ns.block(t.set.Key())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.expire(t)
@@ -137,10 +141,12 @@ func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) er
 	ctx, cancel := context.WithTimeout(ctx, refillTime)
 	defer cancel()
 	var first int64
-	err := ns.store.hot(t.Key()).QueryRow(ctx, `
-		UPDATE `+t.tables.qualify("rolls")+` SET next_number = next_number + $3
-		WHERE type = $1 AND position = $2 AND history = `+t.tables.qualify("history")+`(tableoid)
-		RETURNING next_number - $3`, t.Name, t.End, b.size).Scan(&first)
+	set := t.set
+	err := ns.store.hot(t.Tenant).QueryRow(ctx, set.tables.at(0, `
+		UPDATE {rolls} SET next_number = next_number + $3
+		WHERE table_set = $1 AND position = $2
+		  AND history = `+set.tables.qualify("history")+`(tableoid)
+		RETURNING next_number - $3`), set.Name, set.End, b.size).Scan(&first)
 	if err == pgx.ErrNoRows {
 		return errOtherHistory
 	}

@@ -97,7 +97,7 @@ func TestNumbersSurviveACrash(t *testing.T) {
 	for range 3 {
 		conn, err := pgx.Connect(t.Context(), url)
 		require.NoError(t, err)
-		_, err = conn.Exec(t.Context(), `BEGIN; LOCK TABLE tenant_acme.task_pipe_1 IN SHARE MODE`)
+		_, err = conn.Exec(t.Context(), `BEGIN; LOCK TABLE tenant_acme.task_1 IN SHARE MODE`)
 		require.NoError(t, err)
 		var before, now int64
 		next := func(n *int64) { // the allotted numbers

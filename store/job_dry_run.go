@@ -22,23 +22,22 @@ type Due struct {
 // DryRunRescue counts the leases of a type that have run out.
 func (s *Store) DryRunRescue(ctx context.Context, t *Type) (int, error) {
 	return countRows(ctx, s.of(t.Tenant),
-		t.tables.at(0, `SELECT count(*) FROM {lease} WHERE until < $1`), s.Clock.Now())
+		t.at(0, `SELECT count(*) FROM {lease} WHERE type = $2 AND until < $1`), s.Clock.Now(), t.number)
 }
 
 // DryRunPromote counts the waiting tasks that Promote would move.
 func (s *Store) DryRunPromote(ctx context.Context, t *Type, served []string) (int, error) {
-	return countRows(ctx, s.of(t.Tenant), t.tables.at(0, `SELECT count(*) FROM {wait}
-		WHERE until <= $1 OR until = 'infinity'
-		  AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $3)`),
-		s.Clock.Now().Add(asyncflow.Soon), served, t.Flow == nil)
+	return countRows(ctx, s.of(t.Tenant), t.at(0, `SELECT count(*) FROM {wait}
+		WHERE type = $4 AND (until <= $1 OR until = 'infinity'
+		  AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $3))`),
+		s.Clock.Now().Add(asyncflow.Soon), served, t.Flow == nil, t.number)
 }
 
 // DryRunVacuum counts the dead rows of a type's small tables, as the server estimates them.
 func (s *Store) DryRunVacuum(ctx context.Context, t *Type) (int, error) {
-	tables := t.tables.tokenTables(positions{t.First, t.Begin, t.End})
 	return countRows(ctx, s.of(t.Tenant),
 		`SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables
-		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, tables)
+		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, t.tokenTables())
 }
 
 // DryRunKeys counts a tenant's idempotency keys whose windows are over, by type.

@@ -25,7 +25,7 @@ const LeaseMargin = 5 * time.Second
 func (s *Store) Lease(
 	ctx context.Context, t *Type, n int,
 ) (leases []asyncflow.Lease, next time.Time, err error) {
-	if err = s.sure(ctx, t.Key()); err == nil {
+	if err = s.sure(ctx, t.Tenant); err == nil {
 		err = s.following(ctx, t, func(t *Type) error {
 			leases, next, err = s.tryLease(ctx, t, n)
 			return err
@@ -41,7 +41,7 @@ func (s *Store) Lease(
 func (s *Store) tryLease(
 	ctx context.Context, t *Type, n int,
 ) (leases []asyncflow.Lease, next time.Time, err error) {
-	conn, err := s.hot(t.Key()).Acquire(ctx)
+	conn, err := s.hot(t.Tenant).Acquire(ctx)
 	if err != nil {
 		return nil, next, err
 	}
@@ -79,8 +79,8 @@ func (s *Store) tryLease(
 func queueHeads(
 	b *pgx.Batch, t *Type, marks map[int]time.Time, tell func(position int, order time.Time),
 ) {
-	for p := t.Begin; p <= t.End; p++ {
-		b.Queue(t.tables.at(p, headSQL), lowwater.Bound(marks[p])).QueryRow(func(row pgx.Row) error {
+	for _, p := range t.live() {
+		b.Queue(t.at(p, headSQL), lowwater.Bound(marks[p]), t.number).QueryRow(func(row pgx.Row) error {
 			var order time.Time
 			switch err := row.Scan(&order); err {
 			case nil:
@@ -111,12 +111,13 @@ func lastOf(leases []asyncflow.Lease) (last time.Time) {
 func (s *Store) olderHead(
 	ctx context.Context, conn *tenantConn, t *Type, now time.Time,
 ) (from int, next time.Time, err error) {
-	from = t.Begin
-	if t.Begin == t.End {
+	live := t.live()
+	from = live[0]
+	if len(live) == 1 {
 		return from, next, nil
 	}
 	scans, marks := map[int]*lowwater.Scan{}, map[int]time.Time{}
-	for p := t.Begin; p <= t.End; p++ {
+	for _, p := range live {
 		scans[p] = s.marks.Begin(t.Key(), p, now)
 		marks[p] = scans[p].From()
 	}
@@ -145,8 +146,8 @@ func takeReady(
 	leases := make([]asyncflow.Lease, 0, n)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(t.tables.at(from, takeReadySQL), now, n,
-		lowwater.Bound(scan.From())).Query(func(rows pgx.Rows) error {
+	b.Queue(t.at(from, takeReadySQL), now, n,
+		lowwater.Bound(scan.From()), t.number).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var l asyncflow.Lease
 			var seq, attempt int16
@@ -192,7 +193,9 @@ func (s *Store) queueTaken(
 	}
 	begin(all, t, now)
 	queuePayloads(b, t, leases, byID)
-	s.queueLeases(b, t, all, keys, now)
+	rows := rows{node: s.cfg.Node}
+	rows.addLeases(t, all, keys)
+	rows.queue(b, now)
 }
 
 // announceTaken announces leases to the callers that follow their tasks.
@@ -222,7 +225,7 @@ func queuePayloads(
 		if p.later {
 			sql = laterPayloadsSQL
 		}
-		b.Queue(t.tables.at(p.position, sql), ids).Query(func(rows pgx.Rows) error {
+		b.Queue(t.at(p.position, sql), ids, t.number).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				if err := scanPayload(rows, byID); err != nil {
 					return err
@@ -245,39 +248,4 @@ func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
 		return nil
 	}
 	return json.Unmarshal(raw[1], &l.Options)
-}
-
-// queueLeases writes the lease rows. keys are their flow keys; nil: none.
-func (s *Store) queueLeases(
-	b *pgx.Batch, t *Type, leases []*asyncflow.Lease, keys texts, now time.Time,
-) {
-	var all groups[leaseGroup, leaseRows]
-	for i, l := range leases {
-		r := all.of(leaseGroup{spot{int16(l.Seq), l.Stage, int16(l.Attempt)}, l.Until, l.Endpoint})
-		r.ids = append(r.ids, l.ID.Number)
-		if keys != nil {
-			r.keys = append(r.keys, keys[i])
-		}
-	}
-	for i, k := range all.keys {
-		r := all.rows[i]
-		sql, args := insertLeaseSQL, []any{r.ids, k.seq, k.stage, k.attempt, k.until, orNull(k.endpoint),
-			s.cfg.Node, now}
-		if keys != nil {
-			sql, args = insertKeyedLeaseSQL, append(args, r.keys)
-		}
-		b.Queue(t.tables.at(0, sql), args...)
-	}
-}
-
-// leaseGroup has the common values of some leases; leaseRows has their other values as columns.
-type leaseGroup struct {
-	spot
-	until    time.Time
-	endpoint string // that it is for; "": any
-}
-
-type leaseRows struct {
-	ids  []int64
-	keys texts
 }

@@ -36,11 +36,11 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	for _, stage := range stages {
 		place, _ := t.Place(stage, 1)
 		if most := min(n, admission.Capacity(place)); most > 0 {
-			b.Queue(t.tables.at(0, takeBlockedSQL), stage, most).Query(collect)
+			b.Queue(t.at(0, takeBlockedSQL), stage, most, t.number).Query(collect)
 		}
 	}
-	b.Queue(t.tables.at(from, takeFullReadySQL), now, n,
-		lowwater.Bound(scan.From())).Query(func(rows pgx.Rows) error {
+	b.Queue(t.at(from, takeFullReadySQL), now, n,
+		lowwater.Bound(scan.From()), t.number).Query(func(rows pgx.Rows) error {
 		before := len(found)
 		err := collect(rows)
 		looked = len(found) - before
@@ -61,7 +61,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 const takeBlockedSQL = `
 WITH c AS MATERIALIZED (
   SELECT ctid AS t FROM {wait}
-  WHERE stage = $1 AND until = 'infinity' AND reason <> 'flow_key'
+  WHERE type = $3 AND stage = $1 AND until = 'infinity' AND reason <> 'flow_key'
   ORDER BY order_time, id
   LIMIT $2
   FOR UPDATE SKIP LOCKED)

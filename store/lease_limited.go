@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -52,7 +53,7 @@ type LimitedLease struct {
 // the Admission that decides. If the rolls have moved on, it calls admit again.
 func (s *Store) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (
 	g LimitedLease, err error) {
-	if err = s.sure(ctx, t.Key()); err == nil {
+	if err = s.sure(ctx, t.Tenant); err == nil {
 		err = s.following(ctx, t, func(t *Type) error {
 			g, err = s.tryLeaseLimited(ctx, t, n, admit)
 			return err
@@ -69,7 +70,7 @@ func (s *Store) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InF
 func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
 	admit func(InFlight) Admission) (
 	g LimitedLease, err error) {
-	conn, err := s.hot(t.Key()).Acquire(ctx)
+	conn, err := s.hot(t.Tenant).Acquire(ctx)
 	if err != nil {
 		return g, err
 	}
@@ -142,8 +143,9 @@ func (s *Store) beginLimited(
 	b.Queue("BEGIN")
 	b.Queue(`SELECT pg_try_advisory_xact_lock($1)`,
 		limitLock(t)).QueryRow(func(row pgx.Row) error { return row.Scan(&ours) })
-	b.Queue(t.tables.at(0, `SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE `+
-		`leased_at >= $1) FROM {lease} GROUP BY 1`), t.healthSince(s.Clock.Now())).
+	b.Queue(t.at(0, `SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE `+
+		`leased_at >= $1) FROM {lease} WHERE type = $2 GROUP BY 1`), t.healthSince(s.Clock.Now()),
+		t.number).
 		Query(func(rows pgx.Rows) error {
 			var endpoint string
 			var all, lately int
@@ -153,7 +155,7 @@ func (s *Store) beginLimited(
 			})
 			return err
 		})
-	b.Queue(t.tables.at(0, `SELECT ARRAY(`+blockedStagesSQL+`)`)).QueryRow(func(row pgx.Row) error {
+	b.Queue(t.at(0, `SELECT ARRAY(`+blockedStagesSQL("$1")+`)`), t.number).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&stages)
 	})
 	onNewest := queueNewest(b, t)
@@ -182,15 +184,17 @@ func (t *Type) healthSince(now time.Time) (since time.Time) {
 // limitLock returns the key of the lock of a type's leases.
 func limitLock(t *Type) int64 { return JobLock("guard " + t.Tenant + "/" + t.Name) }
 
-// blockedStagesSQL finds the stages with blocked tasks. It reads one index entry for each stage,
-// however many tasks there are.
-const blockedStagesSQL = `
+// blockedStagesSQL finds the stages with blocked tasks of a type, whose number is given as an
+// expression. It reads one index entry for each stage, however many tasks there are.
+func blockedStagesSQL(number string) string {
+	return strings.ReplaceAll(`
 WITH RECURSIVE s (stage) AS (
-  (SELECT stage FROM {wait} WHERE until = 'infinity' AND reason <> 'flow_key'
+  (SELECT stage FROM {wait} WHERE type = $type AND until = 'infinity' AND reason <> 'flow_key'
     ORDER BY stage LIMIT 1)
   UNION ALL
   SELECT (SELECT w.stage FROM {wait} w
-    WHERE w.until = 'infinity' AND w.reason <> 'flow_key' AND w.stage > s.stage
+    WHERE w.type = $type AND w.until = 'infinity' AND w.reason <> 'flow_key' AND w.stage > s.stage
     ORDER BY w.stage LIMIT 1)
   FROM s WHERE s.stage IS NOT NULL)
-SELECT stage FROM s WHERE stage IS NOT NULL`
+SELECT stage FROM s WHERE stage IS NOT NULL`, "$type", number)
+}

@@ -221,7 +221,7 @@ func TestFlowKeysInABatch(t *testing.T) {
 	b.put(spec)
 	b.submit(newTask(`"none"`), keyed("a", `"a"`), newTask(`"none"`), keyed("b", `"b"`))
 	rows, err := b.db.Query(t.Context(), `SELECT t.context || coalesce(' ' || r.key, '')
-		FROM tenant_acme.ready_pipe_1 r JOIN tenant_acme.task_pipe_1 t USING (id) ORDER BY id`)
+		FROM tenant_acme.ready_1 r JOIN tenant_acme.task_1 t USING (id) ORDER BY id`)
 	require.NoError(t, err)
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
@@ -288,7 +288,7 @@ func (b *bundle) leaseOf(context string) asyncflow.Lease {
 	b.t.Helper()
 	var l asyncflow.Lease
 	err := b.db.QueryRow(b.t.Context(), `SELECT l.id, l.seq, l.stage, l.attempt
-		FROM tenant_acme.lease_pipe l JOIN tenant_acme.task_pipe_1 t USING (id) WHERE t.context = $1`,
+		FROM tenant_acme.lease l JOIN tenant_acme.task_1 t USING (id) WHERE t.context = $1`,
 		context).
 		Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt)
 	require.NoError(b.t, err)
@@ -368,7 +368,7 @@ func (b *bundle) idOf(context string) asyncflow.TaskID {
 	require.NoError(
 		b.t,
 		b.db.QueryRow(b.t.Context(),
-			`SELECT id FROM tenant_acme.task_pipe_1 WHERE context = $1`, context).
+			`SELECT id FROM tenant_acme.task_1 WHERE context = $1`, context).
 			Scan(&id.Number),
 	)
 	return id
@@ -388,7 +388,7 @@ func TestReleaseStuck(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n, "none has room")
 	for _, key := range []string{"k3", "k7"} { // as if their ends had been forgotten
-		_, err = b.db.Exec(t.Context(), `DELETE FROM tenant_acme.lease_pipe WHERE key = $1`, key)
+		_, err = b.db.Exec(t.Context(), `DELETE FROM tenant_acme.lease WHERE key = $1`, key)
 		require.NoError(t, err)
 	}
 	n, last, err := b.ReleaseStuck(t.Context(), b.known(), "")
@@ -411,7 +411,7 @@ func TestRescueReleasesTheNextOfItsKey(t *testing.T) {
 	require.Equal(t, []string{"0"}, contexts(b.admitAll()))
 	require.Empty(t, b.admitAll())
 	_, err := b.db.Exec(t.Context(),
-		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+		`UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	require.NoError(t, err)
 	n, err := b.Rescue(t.Context(), b.known())
 	require.NoError(t, err)
@@ -639,7 +639,7 @@ func TestOrderedWithRateAndDelay(t *testing.T) {
 	late.Delay = asyncflow.Duration(time.Hour)
 	b.submit(late)
 	_, err := b.db.Exec(t.Context(),
-		`UPDATE tenant_acme.wait_pipe SET stage = 'renamed'`) // as if the first stage had been another
+		`UPDATE tenant_acme.wait SET stage = 'renamed'`) // as if the first stage had been another
 	require.NoError(t, err)
 	b.submit(keyed("a", "0"), keyed("a", "1"))
 	first := b.admitAll()

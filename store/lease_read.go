@@ -12,14 +12,14 @@ import (
 // leasesSQL reads the leases of some tasks of one roll.
 const leasesSQL = `
 SELECT l.id, l.seq, l.stage, l.attempt, l.leased_at, l.until, {options}
-FROM {lease} l JOIN {task} t ON t.id = l.id WHERE l.id = ANY ($1)`
+FROM {lease} l JOIN {task} t ON t.type = l.type AND t.id = l.id WHERE l.type = $2 AND l.id = ANY ($1)`
 
 // LeasesOf returns the leases of the given tasks that are leased, without their contexts.
 func (s *Store) LeasesOf(ctx context.Context, t *Type, ids []asyncflow.TaskID) (
 	leases map[asyncflow.TaskID]asyncflow.Lease, err error) {
 	leases = make(map[asyncflow.TaskID]asyncflow.Lease, len(ids))
 	err = s.following(ctx, t, func(t *Type) error {
-		return s.hot(t.Key()).Send(ctx, leasesBatch(t, ids, leases))
+		return s.hot(t.Tenant).Send(ctx, leasesBatch(t, ids, leases))
 	})
 	return leases, wrap(err, "LeasesOf(%q, %q)", t.Tenant, t.Name)
 }
@@ -30,13 +30,13 @@ func leasesBatch(
 ) *pgx.Batch {
 	parts := map[int][]int64{}
 	for _, id := range ids {
-		if position := id.Position(); position >= t.First && position <= t.End {
+		if position := id.Position(); t.Has(position) {
 			parts[position] = append(parts[position], id.Number)
 		}
 	}
 	b := &pgx.Batch{}
 	for position, ids := range parts {
-		b.Queue(t.tables.at(position, leasesSQL), ids).Query(func(rows pgx.Rows) error {
+		b.Queue(t.at(position, leasesSQL), ids, t.number).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				l := asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name}}
 				var options []byte

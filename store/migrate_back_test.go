@@ -100,7 +100,7 @@ func TestMigrateBackAndForth(t *testing.T) {
 	assert.Equal(t, ids[2], r.ID)
 	var head int
 	require.NoError(t, b.db.QueryRow(t.Context(),
-		`SELECT count(*) FROM tenant_acme.ready_pipe_2 WHERE since IS NOT NULL`).Scan(&head))
+		`SELECT count(*) FROM tenant_acme.ready_2 WHERE since IS NOT NULL`).Scan(&head))
 	assert.Equal(t, 1, head, "of a head start by priority; the other one is leased")
 	require.NoError(t, b.settle(pipe, leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone}).Err)
 	_, err = b.Cancel(t.Context(), tenant, cancelled, "")

@@ -173,7 +173,7 @@ func (m *machine) expire(t *rapid.T) {
 		t.Skip("not running")
 	}
 	_, err := m.b.db.Exec(m.b.t.Context(),
-		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s' WHERE id = $1`, id.Number)
+		`UPDATE tenant_acme.lease SET until = now() - interval '1 s' WHERE id = $1`, id.Number)
 	require.NoError(t, err)
 	n, err := m.b.Rescue(m.b.t.Context(), m.pipe)
 	require.NoError(t, err)
@@ -323,11 +323,11 @@ func (m *machine) onlyOne(do func() error) error {
 func (m *machine) promote(t *rapid.T) {
 	now := m.b.Clock.Now() // in all places that know of it
 	for _, sql := range []string{
-		`UPDATE tenant_acme.task_pipe_1 SET order_time = $1
-			WHERE id IN (SELECT id FROM tenant_acme.wait_pipe)`,
-		`UPDATE tenant_acme.journal_pipe_1 SET next_time = $1
-			WHERE id IN (SELECT id FROM tenant_acme.wait_pipe) AND next_time IS NOT NULL`,
-		`UPDATE tenant_acme.wait_pipe SET until = $1, order_time = $1`,
+		`UPDATE tenant_acme.task_1 SET order_time = $1
+			WHERE id IN (SELECT id FROM tenant_acme.wait)`,
+		`UPDATE tenant_acme.journal_1 SET next_time = $1
+			WHERE id IN (SELECT id FROM tenant_acme.wait) AND next_time IS NOT NULL`,
+		`UPDATE tenant_acme.wait SET until = $1, order_time = $1`,
 	} {
 		_, err := m.b.db.Exec(m.b.t.Context(), sql, now)
 		require.NoError(t, err)

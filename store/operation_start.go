@@ -94,51 +94,30 @@ func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error
 }
 
 // firstLive returns the least number of a live task, 0 if none is live. It returns the type with
-// the positions of that moment: another node may have opened a roll this second that gets the
-// new tasks.
+// its tables of that moment: another node may have opened a roll this second that gets the new
+// tasks.
 func (s *Store) firstLive(ctx context.Context, t *Type) (_ *Type, first int64, err error) {
-	at, err := s.currentPositions(ctx, t)
+	at, err := readLocation(ctx, s.of(t.Tenant), t.Tenant, t.Name)
 	for err == nil {
-		t = t.withPositions(at)
-		if first, err = s.leastToken(ctx, t, at); err != nil {
+		t = t.located(at)
+		if first, err = s.leastToken(ctx, t); err != nil {
 			break
 		}
-		if at, err = s.currentPositions(ctx, t); err == nil &&
-			at == (positions{t.First, t.Begin, t.End}) {
+		if at, err = readLocation(ctx, s.of(t.Tenant), t.Tenant, t.Name); err == nil && t.sameAs(at) {
 			return t, first, nil
 		}
 	}
 	return nil, 0, err
 }
 
-func (s *Store) currentPositions(ctx context.Context, t *Type) (positions, error) {
-	at, err := readPositions(ctx, s.of(t.Tenant), t.Tenant, t.Name)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = unknownType(t.Name)
-	}
-	return at, err
-}
-
 // leastToken returns the least number in the tables in which live tasks have their token row,
 // by one statement; 0 if they are empty.
-func (s *Store) leastToken(ctx context.Context, t *Type, at positions) (least int64, err error) {
+func (s *Store) leastToken(ctx context.Context, t *Type) (least int64, err error) {
 	var selects []string
-	for _, table := range t.tables.tokenTables(at) {
-		selects = append(selects, `(SELECT min(id) FROM `+table+`)`)
+	for _, table := range t.tokenTables() {
+		selects = append(selects, `(SELECT min(id) FROM `+table+` WHERE type = $1)`)
 	}
 	err = s.of(t.Tenant).QueryRow(ctx,
-		`SELECT coalesce(least(`+strings.Join(selects, ", ")+`), 0)`).Scan(&least)
+		`SELECT coalesce(least(`+strings.Join(selects, ", ")+`), 0)`, t.number).Scan(&least)
 	return least, err
-}
-
-// withPositions returns the type with the given positions.
-func (t *Type) withPositions(at positions) *Type {
-	if at == t.tables.live {
-		return t
-	}
-	fresh := *t
-	fresh.tables = newTables(t.Tenant, t.Name)
-	fresh.tables.live = at
-	fresh.First, fresh.Begin, fresh.End = at.first, at.begin, at.end
-	return &fresh
 }

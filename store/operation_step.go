@@ -121,18 +121,20 @@ type step struct {
 // deletion of the type waits and doesn't deadlock.
 func (st *step) lock(ctx context.Context, tx pgx.Tx, t *Type, due DueOperation) error {
 	rows, err := tx.Query(ctx, `
-		SELECT `+operationColumns+`, tt.first_pos, tt.begin_pos, tt.end_pos
-		FROM `+operationsOf(due.Tenant)+` o JOIN `+t.tables.qualify("task_types")+` tt ON tt.name = o.type
+		SELECT `+operationColumns+`
+		FROM `+operationsOf(due.Tenant)+` o JOIN `+t.set.tables.qualify("task_types")+` tt
+		  ON tt.name = o.type
 		WHERE o.id = $1::uuid AND o.state = 'running' AND o.next_at <= $2
 		FOR UPDATE OF o SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, due.ID, st.now)
 	if err != nil {
 		return err
 	}
-	var at positions
 	st.o, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Operation, error) {
-		return scanOperation(row, &at.first, &at.begin, &at.end)
+		return scanOperation(row)
 	})
-	st.t = t.withPositions(at)
+	if err == nil {
+		st.t, err = rollsNow(ctx, tx, t)
+	}
 	return err
 }
 
@@ -174,7 +176,7 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 // write writes the progress of the operation.
 func (st *step) write(ctx context.Context, tx pgx.Tx) error {
 	o := st.o
-	_, err := tx.Exec(ctx, `UPDATE `+st.t.tables.qualify("operations")+`
+	_, err := tx.Exec(ctx, `UPDATE `+st.t.set.tables.qualify("operations")+`
 		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7
 		WHERE id = $1::uuid`,
 		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State), orNull(o.FinishedAt))

@@ -28,14 +28,14 @@ func TestStepIsAtomic(t *testing.T) {
 	_, err = b.StepOperation(t.Context(), due)
 	require.Error(t, err)
 	assert.Equal(t, before, b.operation(due))
-	assert.Equal(t, 100, b.count(`SELECT count(*) FROM tenant_acme.ready_pipe_1`))
+	assert.Equal(t, 100, b.count(`SELECT count(*) FROM tenant_acme.ready_1`))
 	b.checkTokens("pipe")
 	_, err = b.db.Exec(t.Context(), `ALTER TABLE tenant_acme.operations DROP CONSTRAINT broken`)
 	require.NoError(t, err)
 	assert.Equal(t, []any{store.OperationDone, int64(250), int64(250), int64(0)},
 		figures(b.finish(due)))
 	assert.Equal(t, 250,
-		b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE outcome = 'redriven'`))
+		b.count(`SELECT count(*) FROM tenant_acme.journal_1 WHERE outcome = 'redriven'`))
 	b.checkTokens("pipe")
 }
 
@@ -70,7 +70,7 @@ func TestNodesShareAnOperation(t *testing.T) {
 	assert.Equal(t, []any{store.OperationDone, int64(1000), int64(1000), int64(0)},
 		figures(b.operation(due)))
 	assert.Equal(t, 1000,
-		b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE outcome = 'redriven'`))
+		b.count(`SELECT count(*) FROM tenant_acme.journal_1 WHERE outcome = 'redriven'`))
 	b.checkTokens("pipe")
 }
 
@@ -139,8 +139,8 @@ func TestStopWaitsForAStep(t *testing.T) {
 	require.NoError(t, err)
 	defer tx.Rollback(context.Background())
 	_, err = tx.Exec(t.Context(),
-		`SELECT FROM tenant_acme.ready_pipe_1
-			WHERE id = (SELECT min(id) + 50 FROM tenant_acme.ready_pipe_1) FOR UPDATE`)
+		`SELECT FROM tenant_acme.ready_1
+			WHERE id = (SELECT min(id) + 50 FROM tenant_acme.ready_1) FOR UPDATE`)
 	require.NoError(t, err)
 	stepped, stopped := make(chan store.Step, 1), make(chan store.Operation, 1)
 	go func() {

@@ -223,7 +223,7 @@ func TestRedrivenOnce(t *testing.T) {
 	assert.Equal(t, []any{store.OperationDone, int64(150), int64(150), int64(0)},
 		figures(b.finish(due)))
 	assert.Equal(t, 150,
-		b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE outcome = 'redriven'`))
+		b.count(`SELECT count(*) FROM tenant_acme.journal_1 WHERE outcome = 'redriven'`))
 	task, err := b.Task(t.Context(), tenant, later)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.StatusFailed, task.Status)
@@ -294,7 +294,7 @@ func TestCancelAmongMovingTasks(t *testing.T) {
 	assert.Equal(t, []any{store.OperationDone, int64(600), int64(600), int64(0)},
 		figures(b.operation(due)))
 	assert.Equal(t, 600,
-		b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE final = 'cancelled'`))
+		b.count(`SELECT count(*) FROM tenant_acme.journal_1 WHERE final = 'cancelled'`))
 	b.checkTokens("pipe")
 }
 
@@ -399,6 +399,6 @@ func TestManyAreRedriven(t *testing.T) {
 		left -= len(leases)
 	}
 	assert.Equal(t, n,
-		b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1 WHERE final = 'succeeded'`))
+		b.count(`SELECT count(*) FROM tenant_acme.journal_1 WHERE final = 'succeeded'`))
 	b.checkTokens("pipe")
 }

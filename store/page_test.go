@@ -96,7 +96,7 @@ func (b *bundle) attempted(n, bytes int) asyncflow.TaskID {
 	id := b.submit(task)[0].ID
 	_, err := b.db.Exec(
 		b.t.Context(),
-		`INSERT INTO tenant_acme.journal_pipe_1 (id, seq, at, stage, attempt, outcome, output)
+		`INSERT INTO tenant_acme.journal_1 (id, seq, at, stage, attempt, outcome, output)
 		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('é', $3 / 2))
 		FROM generate_series(1, $2::int) n`,
 		id.Number,

@@ -115,7 +115,7 @@ func leaseOver(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) 
 	id := b.submit(newTask(`1`))[0].ID
 	l := b.leaseOne(pipe)
 	_, err := b.db.Exec(b.t.Context(),
-		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+		`UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	require.NoError(b.t, err)
 	return id, l
 }
@@ -195,8 +195,8 @@ func (b *bundle) checkJournal(id asyncflow.TaskID) {
 
 // clear deletes all tasks.
 func (b *bundle) clear() {
-	_, err := b.db.Exec(b.t.Context(), `TRUNCATE tenant_acme.ready_pipe_1, tenant_acme.wait_pipe,
-		tenant_acme.lease_pipe, tenant_acme.task_pipe_1, tenant_acme.journal_pipe_1,
+	_, err := b.db.Exec(b.t.Context(), `TRUNCATE tenant_acme.ready_1, tenant_acme.wait,
+		tenant_acme.lease, tenant_acme.task_1, tenant_acme.journal_1,
 		tenant_acme.tallies`)
 	require.NoError(b.t, err)
 }

@@ -303,8 +303,8 @@ func TestRolesMayLittle(t *testing.T) {
 		assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: %s: %v", role, sql, err)
 	}
 	for _, sql := range []string{
-		`SELECT FROM tenant_other.task_types`, `SELECT FROM tenant_other.task_pipe_1`,
-		`DELETE FROM tenant_other.ready_pipe_1`, `SELECT expires_at FROM tenant_other.idempotency_keys`,
+		`SELECT FROM tenant_other.task_types`, `SELECT FROM tenant_other.task_1`,
+		`DELETE FROM tenant_other.ready_1`, `SELECT expires_at FROM tenant_other.idempotency_keys`,
 		`SELECT FROM asyncflow.tenants`, `UPDATE asyncflow.tenants SET version = version + 1`,
 		`SELECT FROM asyncflow.nodes`, `SELECT FROM asyncflow.fence`,
 		`CREATE TABLE tenant_other.x (i int)`, `CREATE TABLE asyncflow.x (i int)`,
@@ -319,7 +319,7 @@ func TestRolesMayLittle(t *testing.T) {
 		refused(acme, sql)
 	}
 	for _, sql := range []string{
-		`SELECT FROM tenant_other.task_types`, `SELECT context FROM tenant_acme.task_pipe_1`,
+		`SELECT FROM tenant_other.task_types`, `SELECT context FROM tenant_acme.task_1`,
 		`SELECT key FROM tenant_acme.idempotency_keys`, `SELECT filter FROM tenant_acme.operations`,
 		`SELECT spec FROM tenant_acme.schedules`, `DELETE FROM tenant_acme.tallies`,
 		`SELECT outbound FROM tenant_acme.endpoints`, `SELECT sealed FROM tenant_acme.endpoint_secrets`,
@@ -367,7 +367,7 @@ func (b *bundle) as(role, sql string) (tag pgconn.CommandTag, err error) {
 func TestForgottenRole(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	_, err := b.Base().Exec(t.Context(), `SELECT context FROM tenant_acme.task_pipe_1`)
+	_, err := b.Base().Exec(t.Context(), `SELECT context FROM tenant_acme.task_1`)
 	assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err))
 	var role string
 	require.NoError(t, b.Base().QueryRow(t.Context(), `SELECT current_user::text`).Scan(&role))

@@ -93,7 +93,7 @@ func TestMigrateToRoles(t *testing.T) {
 	stats, err := b.Stats(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, stats[0].Failed, "earlier tasks go on")
-	opened, err := b.OpenRoll(t.Context(), pipe)
+	opened, err := b.OpenRoll(t.Context(), pipe.Set())
 	require.NoError(t, err)
 	assert.True(t, opened, "and so do earlier tables")
 	all := []string{tenant, "other"}
@@ -264,7 +264,7 @@ func TestUserThatMakesRoles(t *testing.T) {
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	var n int
 	require.NoError(t, conn.QueryRow(t.Context(),
-		`SELECT count(*) FROM tenant_acme.task_pipe_1`).Scan(&n), "a dump by that user has all")
+		`SELECT count(*) FROM tenant_acme.task_1`).Scan(&n), "a dump by that user has all")
 	require.Equal(t, 1, n)
 }
 

@@ -97,7 +97,7 @@ func TestRoleOutsideOfATransaction(t *testing.T) {
 	eventually(t, "a tenant may vacuum its tables", func() bool {
 		var n int
 		require.NoError(t, b.db.QueryRow(t.Context(),
-			`SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'ready_pipe_1'`).Scan(&n))
+			`SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'ready_1'`).Scan(&n))
 		return n == 1
 	})
 }

@@ -21,9 +21,9 @@ import (
 //
 // A step that waits for the lock of a busy table gives up soon and is tried again.
 
-// Roll is one generation of a type's tables.
+// Roll is one generation of the tables of a table set.
 type Roll struct {
-	Type         string
+	Set          string // its name
 	Position     int
 	MaxTasks     int64 // the most tasks that fit into its size; 0: it has none
 	OpenedAt     time.Time
@@ -35,21 +35,21 @@ type Roll struct {
 	Lost bool
 }
 
-// Rolls returns the rolls of all types of a tenant, by type and position.
+// Rolls returns the rolls of all table sets of a tenant, by set and position.
 func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
-	rows, err := s.of(tenant).Query(ctx, `SELECT type, position,
+	rows, err := s.of(tenant).Query(ctx, `SELECT table_set, position,
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
-		      'task_' || type || '_' || position))) / $2, 0),
+		      concat_ws('_', 'task', nullif(table_set, ''), position)))) / $2, 0),
 		  opened_at, sealed_at, drained_at, ready_dropped, idle_since,
 		  history <> (SELECT `+quote(schemaOf(tenant))+`.history($3::regclass))
 		FROM `+quote(schemaOf(tenant))+`.rolls
-		ORDER BY type, position`, schemaOf(tenant), leastTask, quote(schemaOf(tenant))+".rolls")
+		ORDER BY table_set, position`, schemaOf(tenant), leastTask, quote(schemaOf(tenant))+".rolls")
 	if err != nil {
 		return nil, wrap(err, "Rolls(%q)", tenant)
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Roll, err error) {
 		var sealed, drained, idle *time.Time
-		err = row.Scan(&r.Type, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
+		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
 			&idle, &r.Lost)
 		r.SealedAt, r.DrainedAt, r.IdleSince = orZero(sealed), orZero(drained), orZero(idle)
 		return r, err
@@ -65,37 +65,37 @@ const samplePages = 100
 
 // TasksIn returns about how many tasks a roll has: the rows of a sample of pages, scaled up to
 // the size of the table.
-func (s *Store) TasksIn(ctx context.Context, t *Type, position int) (int64, error) {
+func (s *Store) TasksIn(ctx context.Context, set *TableSet, position int) (int64, error) {
 	var pages int64
-	err := s.of(t.Tenant).QueryRow(ctx,
+	err := s.of(set.Tenant).QueryRow(ctx,
 		`SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`,
-		t.tables.task(position)).Scan(&pages)
+		set.tables.task(position)).Scan(&pages)
 	if err != nil || pages == 0 {
-		return 0, wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
+		return 0, wrap(err, "TasksIn(%q, %q, %d)", set.Tenant, set.Name, position)
 	}
 	percent := min(100, 100*float64(samplePages)/float64(pages))
 	var rows float64
-	err = s.of(t.Tenant).QueryRow(ctx,
-		t.tables.at(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).Scan(&rows)
-	return int64(rows * 100 / percent), wrap(err, "TasksIn(%q, %q, %d)", t.Tenant, t.Name, position)
+	err = s.of(set.Tenant).QueryRow(ctx,
+		set.tables.at(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).Scan(&rows)
+	return int64(rows * 100 / percent), wrap(err, "TasksIn(%q, %q, %d)", set.Tenant, set.Name, position)
 }
 
 // lockPatience is how long a step waits for the lock of a busy table. It is short, as all later
 // statements on the table wait too.
 const lockPatience = `SET LOCAL lock_timeout = '100ms'`
 
-// changeRolls runs do in a transaction that locks the type's row, and notifies all nodes of the
-// change unless do returns errSame.
-func (s *Store) changeRolls(
+// changeSet runs do in a transaction that locks the row of a table set, and notifies all nodes of
+// the change unless do returns errSame. at is the set as it is now.
+func (s *Store) changeSet(
 	ctx context.Context,
-	t *Type,
-	do func(tx pgx.Tx, at positions, now time.Time) error,
+	set *TableSet,
+	do func(tx pgx.Tx, at TableSet, now time.Time) error,
 ) error {
-	err := s.change(ctx, t.Tenant, func(tx pgx.Tx) error {
-		if _, err := readTaskType(ctx, tx, t.Tenant, t.Name, "FOR NO KEY UPDATE"); err != nil {
-			return err
+	err := s.change(ctx, set.Tenant, func(tx pgx.Tx) error {
+		at, err := lockSet(ctx, tx, set)
+		if errors.Is(err, pgx.ErrNoRows) { // another node has just removed it
+			return errSame
 		}
-		at, err := readPositions(ctx, tx, t.Tenant, t.Name)
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 // idle asserts whether the first roll is idle.
 func (b *bundle) idle(want bool) {
 	b.t.Helper()
-	idle, err := b.IdleRoll(b.t.Context(), b.known(), 1)
+	idle, err := b.IdleRoll(b.t.Context(), b.known().Set(), 1)
 	require.NoError(b.t, err)
 	require.Equal(b.t, want, idle)
 }
@@ -24,7 +24,7 @@ func (b *bundle) idle(want bool) {
 // drop tries to drop the first roll, as if a retention that began at a time were over.
 func (b *bundle) drop(since time.Time) bool {
 	b.t.Helper()
-	dropped, err := b.DropRoll(b.t.Context(), b.known(), since)
+	dropped, err := b.DropRoll(b.t.Context(), b.known().Set(), since)
 	require.NoError(b.t, err)
 	return dropped
 }
@@ -37,7 +37,7 @@ func TestRetentionCountsFromTheLastEvent(t *testing.T) {
 	later := newTask(`"later"`)
 	later.Delay = asyncflow.Duration(time.Hour)
 	straggler := b.submit(later)[0].ID
-	journal := `INSERT INTO tenant_acme.journal_pipe_1 (id, seq, at, stage, attempt, outcome, final)
+	journal := `INSERT INTO tenant_acme.journal_1 (id, seq, at, stage, attempt, outcome, final)
 		SELECT (1::bigint << 40) + 500000 + n, 1, now() - interval '1 day', 'first', 1, 'done',
 		  'succeeded' FROM generate_series(1, 20000) n`
 	tx, err := b.db.Begin(t.Context())
@@ -46,16 +46,16 @@ func TestRetentionCountsFromTheLastEvent(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(t.Context()))
 	b.exec(journal)
-	b.exec(`VACUUM tenant_acme.journal_pipe_1`)
+	b.exec(`VACUUM tenant_acme.journal_1`)
 	b.rollAndClear()
 	b.idle(false)
 
 	before := b.Clock.Now()
 	_, err = b.Cancel(t.Context(), tenant, straggler, "")
 	require.NoError(t, err)
-	require.Positive(t, b.count(`SELECT count(*) FROM tenant_acme.journal_pipe_1
+	require.Positive(t, b.count(`SELECT count(*) FROM tenant_acme.journal_1
 		WHERE outcome = 'cancelled' AND (ctid::text::point)[0]
-		  < pg_relation_size('tenant_acme.journal_pipe_1') / 8192 - 64`), "it is not at the end")
+		  < pg_relation_size('tenant_acme.journal_1') / 8192 - 64`), "it is not at the end")
 	b.idle(true)
 	require.False(t, b.drop(before))
 	require.True(t, b.drop(b.Clock.Now()))

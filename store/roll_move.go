@@ -54,7 +54,8 @@ func (s *Store) following(ctx context.Context, t *Type, do func(*Type) error) er
 // may be in a ready table that the node doesn't look at.
 func queueNewest(b *pgx.Batch, t *Type) (onNewest func() error) {
 	var end int
-	newest := b.Queue(`SELECT end_pos FROM `+t.tables.qualify("task_types")+` WHERE name = $1`, t.Name)
+	newest := b.Queue(t.at(0, `SELECT s.end_pos FROM {types} t JOIN {sets} s ON s.name = t.table_set
+		WHERE t.number = $1`), t.number)
 	newest.QueryRow(func(row pgx.Row) error {
 		// Without a row, following reads the type again and finds that it is gone.
 		if err := row.Scan(&end); !errors.Is(err, pgx.ErrNoRows) {
@@ -73,11 +74,11 @@ func queueNewest(b *pgx.Batch, t *Type) (onNewest func() error) {
 // rollsNow returns a type with its rolls as a transaction sees them. Callers that look for a
 // single token row must not miss the newest ready table.
 func rollsNow(ctx context.Context, tx pgx.Tx, t *Type) (*Type, error) {
-	at, err := readPositions(ctx, tx, t.Tenant, t.Name)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return t, unknownType(t.Name)
+	at, err := readLocation(ctx, tx, t.Tenant, t.Name)
+	if err != nil {
+		return t, err
 	}
-	return t.withPositions(at), err
+	return t.located(at), nil
 }
 
 // refreshed returns a type as the database has it now.

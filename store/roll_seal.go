@@ -14,22 +14,22 @@ import (
 // SealRoll makes Postgres refuse new rows in a roll that is no longer open, by a foreign key to
 // a table that is always empty. Its lock waits for transactions that are adding rows, and
 // blocks no reader. SealRoll reports whether it got the lock in time.
-func (s *Store) SealRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
-	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
-		if position >= t.End {
+func (s *Store) SealRoll(ctx context.Context, set *TableSet, position int) (done bool, err error) {
+	err = pgx.BeginFunc(ctx, s.of(set.Tenant), func(tx pgx.Tx) error {
+		if position >= set.End && !set.Closed {
 			return asyncflow.Errorf(asyncflow.CodeInternal, "roll %d is open", position)
 		}
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
-		for _, table := range []string{t.tables.task(position), t.tables.ready(position)} {
+		for _, table := range []string{set.tables.task(position), set.tables.ready(position)} {
 			b.Queue(`ALTER TABLE ` + table + ` ADD CONSTRAINT ` + sealed + ` FOREIGN KEY (id)
-				REFERENCES ` + t.tables.qualify("sealed") + ` NOT VALID`)
+				REFERENCES ` + set.tables.qualify("sealed") + ` NOT VALID`)
 		}
-		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET sealed_at = $3
-			WHERE type = $1 AND position = $2`, t.Name, position, s.Clock.Now())
+		b.Queue(set.tables.at(0, `UPDATE {rolls} SET sealed_at = $3
+			WHERE table_set = $1 AND position = $2`), set.Name, position, s.Clock.Now())
 		return tx.SendBatch(ctx, b).Close()
 	})
-	return unlessBusy(true, err, "SealRoll(%q, %q, %d)", t.Tenant, t.Name, position)
+	return unlessBusy(true, err, "SealRoll(%q, %q, %d)", set.Tenant, set.Name, position)
 }
 
 // sealed is the name of the constraint that seals a table.
@@ -46,40 +46,39 @@ func unlessBusy(done bool, err error, op string, args ...any) (bool, error) {
 
 // DrainRoll ends the leases from the oldest live roll, if its ready table is sealed and empty:
 // tasks are leased from the next roll on.
-func (s *Store) DrainRoll(ctx context.Context, t *Type) (drained bool, err error) {
-	err = s.changeRolls(ctx, t, func(tx pgx.Tx, at positions, now time.Time) error {
-		if at.begin != t.Begin || at.begin == at.end {
+func (s *Store) DrainRoll(ctx context.Context, set *TableSet) (drained bool, err error) {
+	err = s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {
+		if at.Begin != set.Begin || at.Begin > at.End || at.Begin == at.End && !set.Closed {
 			return errSame
 		}
 		var done bool
-		err := tx.QueryRow(ctx, t.tables.at(at.begin, `
+		err := tx.QueryRow(ctx, set.tables.at(at.Begin, `
 			SELECT sealed_at IS NOT NULL AND NOT EXISTS (SELECT FROM {ready})
-			FROM `+t.tables.qualify("rolls")+` WHERE type = $1 AND position = $2`),
-			t.Name, at.begin).Scan(&done)
+			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, at.Begin).Scan(&done)
 		if err != nil || !done {
 			return postgres.FirstError(err, errSame)
 		}
 		drained = true
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE `+t.tables.qualify("task_types")+` SET begin_pos = begin_pos + 1 WHERE name = $1`,
-			t.Name)
-		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET drained_at = $3
-			WHERE type = $1 AND position = $2`, t.Name, at.begin, now)
+		b.Queue(set.tables.at(0, `UPDATE {sets} SET begin_pos = begin_pos + 1 WHERE name = $1`),
+			set.Name)
+		b.Queue(set.tables.at(0, `UPDATE {rolls} SET drained_at = $3
+			WHERE table_set = $1 AND position = $2`), set.Name, at.Begin, now)
 		return tx.SendBatch(ctx, b).Close()
 	})
-	return drained && err == nil, wrap(err, "DrainRoll(%q, %q)", t.Tenant, t.Name)
+	return drained && err == nil, wrap(err, "DrainRoll(%q, %q)", set.Tenant, set.Name)
 }
 
 // ClearRoll drops the ready table of a drained roll. It reports whether it got the lock in time.
-func (s *Store) ClearRoll(ctx context.Context, t *Type, position int) (done bool, err error) {
+func (s *Store) ClearRoll(ctx context.Context, set *TableSet, position int) (done bool, err error) {
 	ctx = postgres.Patient(ctx)
-	err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.of(set.Tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
-		b.Queue(`DROP TABLE IF EXISTS ` + t.tables.ready(position))
-		b.Queue(`UPDATE `+t.tables.qualify("rolls")+` SET ready_dropped = true
-			WHERE type = $1 AND position = $2 AND drained_at IS NOT NULL`, t.Name, position)
+		b.Queue(`DROP TABLE IF EXISTS ` + set.tables.ready(position))
+		b.Queue(set.tables.at(0, `UPDATE {rolls} SET ready_dropped = true
+			WHERE table_set = $1 AND position = $2 AND drained_at IS NOT NULL`), set.Name, position)
 		return tx.SendBatch(ctx, b).Close()
 	})
-	return unlessBusy(true, err, "ClearRoll(%q, %q, %d)", t.Tenant, t.Name, position)
+	return unlessBusy(true, err, "ClearRoll(%q, %q, %d)", set.Tenant, set.Name, position)
 }

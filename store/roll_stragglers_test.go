@@ -38,10 +38,10 @@ func TestStragglers(t *testing.T) {
 		for _, l := range b.lease(pipe, 10) {
 			b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 		}
-		drained, err := b.DrainRoll(t.Context(), pipe)
+		drained, err := b.DrainRoll(t.Context(), pipe.Set())
 		require.NoError(t, err)
 		require.True(t, drained, "roll %d", roll-1)
-		cleared, err := b.ClearRoll(t.Context(), b.known(), roll-1)
+		cleared, err := b.ClearRoll(t.Context(), b.known().Set(), roll-1)
 		require.NoError(t, err)
 		require.True(t, cleared)
 	}
@@ -55,7 +55,7 @@ func TestStragglers(t *testing.T) {
 	urgent.Options.Priority = asyncflow.Priority{3600}
 	b.submit(urgent)
 	_, err := b.db.Exec(t.Context(),
-		`UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now() - interval '1 min' * CASE
+		`UPDATE tenant_acme.wait SET until = now(), order_time = now() - interval '1 min' * CASE
 			WHEN id = $1 THEN 30 ELSE 90 END`, month.Number)
 	require.NoError(t, err)
 	n, err := b.Promote(t.Context(), pipe, nil)

@@ -25,11 +25,11 @@ func (b *bundle) known() *store.Type {
 // roll opens the next roll and seals the one before.
 func (b *bundle) roll() *store.Type {
 	b.t.Helper()
-	opened, err := b.OpenRoll(b.t.Context(), b.known())
+	opened, err := b.OpenRoll(b.t.Context(), b.known().Set())
 	require.NoError(b.t, err)
 	require.True(b.t, opened)
 	t := b.known()
-	sealed, err := b.SealRoll(b.t.Context(), t, t.End-1)
+	sealed, err := b.SealRoll(b.t.Context(), t.Set(), t.End-1)
 	require.NoError(b.t, err)
 	require.True(b.t, sealed)
 	return t
@@ -62,23 +62,23 @@ func TestRollsLife(t *testing.T) {
 	stuck := b.lease(pipe, 1)[0]
 	b.submit(newTask(`2`))
 
-	opened, err := b.OpenRoll(t.Context(), pipe)
+	opened, err := b.OpenRoll(t.Context(), pipe.Set())
 	require.NoError(t, err)
 	require.True(t, opened)
-	opened, err = b.OpenRoll(t.Context(), pipe)
+	opened, err = b.OpenRoll(t.Context(), pipe.Set())
 	require.NoError(t, err)
 	require.False(t, opened, "another node has opened it")
-	opened, err = b.OpenRoll(t.Context(), b.known())
+	opened, err = b.OpenRoll(t.Context(), b.known().Set())
 	require.NoError(t, err)
 	require.False(t, opened, "two are live at most")
 	require.Equal(t, []int{1, 1, 2}, b.positions())
 	third := b.submit(newTask(`3`))[0].ID
 	require.Equal(t, 2, third.Position())
 
-	sealed, err := b.SealRoll(t.Context(), b.known(), 1)
+	sealed, err := b.SealRoll(t.Context(), b.known().Set(), 1)
 	require.NoError(t, err)
 	require.True(t, sealed)
-	drained, err := b.DrainRoll(t.Context(), b.known())
+	drained, err := b.DrainRoll(t.Context(), b.known().Set())
 	require.NoError(t, err)
 	require.False(t, drained, "a task is left")
 	pipe = b.known()
@@ -89,12 +89,12 @@ func TestRollsLife(t *testing.T) {
 		b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"})
 	}
 	require.Equal(t, []string{"2", "3"}, order)
-	drained, err = b.DrainRoll(t.Context(), pipe)
+	drained, err = b.DrainRoll(t.Context(), pipe.Set())
 	require.NoError(t, err)
 	require.True(t, drained, "neither leased nor waiting tasks delay it")
 	require.Equal(t, []int{1, 2, 2}, b.positions())
 	for range 2 { // a repeat is no error
-		cleared, err := b.ClearRoll(t.Context(), b.known(), 1)
+		cleared, err := b.ClearRoll(t.Context(), b.known().Set(), 1)
 		require.NoError(t, err)
 		require.True(t, cleared)
 	}
@@ -109,7 +109,7 @@ func TestRollsLife(t *testing.T) {
 	for _, l := range b.lease(pipe, 5) {
 		require.Equal(t, contexts[l.ID], string(l.Context))
 		delete(contexts, l.ID)
-		idle, err := b.IdleRoll(t.Context(), pipe, 1)
+		idle, err := b.IdleRoll(t.Context(), pipe.Set(), 1)
 		require.NoError(t, err)
 		require.False(t, idle, "a live task is its own")
 		b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
@@ -120,16 +120,16 @@ func TestRollsLife(t *testing.T) {
 	require.Len(t, list, 4)
 	require.Equal(t, third, list[0].ID)
 
-	dropped, err := b.DropRoll(t.Context(), pipe, b.Clock.Now().Add(time.Hour))
+	dropped, err := b.DropRoll(t.Context(), pipe.Set(), b.Clock.Now().Add(time.Hour))
 	require.NoError(t, err)
 	require.False(t, dropped, "it isn't known to be idle")
-	idle, err := b.IdleRoll(t.Context(), pipe, 1)
+	idle, err := b.IdleRoll(t.Context(), pipe.Set(), 1)
 	require.NoError(t, err)
 	require.True(t, idle)
-	dropped, err = b.DropRoll(t.Context(), b.known(), b.Clock.Now().Add(-time.Hour))
+	dropped, err = b.DropRoll(t.Context(), b.known().Set(), b.Clock.Now().Add(-time.Hour))
 	require.NoError(t, err)
 	require.False(t, dropped, "it had an event lately")
-	dropped, err = b.DropRoll(t.Context(), b.known(), b.Clock.Now().Add(time.Hour))
+	dropped, err = b.DropRoll(t.Context(), b.known().Set(), b.Clock.Now().Add(time.Hour))
 	require.NoError(t, err)
 	require.True(t, dropped)
 	require.Equal(t, []int{2, 2, 2}, b.positions())
@@ -140,7 +140,7 @@ func TestRollsLife(t *testing.T) {
 	list, err = b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	dropped, err = b.DropRoll(t.Context(), b.known(), b.Clock.Now().Add(time.Hour))
+	dropped, err = b.DropRoll(t.Context(), b.known().Set(), b.Clock.Now().Add(time.Hour))
 	require.NoError(t, err)
 	require.False(t, dropped, "the open roll stays")
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
@@ -157,7 +157,7 @@ func TestWritersFollowARoll(t *testing.T) {
 	lost := b.submit(newTask(`"lost"`))[0].ID
 	lostLease := b.lease(pipe, 1)[0]
 	_, err := b.db.Exec(t.Context(),
-		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+		`UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	require.NoError(t, err)
 	settled := b.submit(newTask(`"settled"`))[0].ID
 	settledLease := b.lease(pipe, 1)[0]
@@ -173,7 +173,7 @@ func TestWritersFollowARoll(t *testing.T) {
 		t.Helper()
 		var found int
 		err := b.db.QueryRow(t.Context(),
-			`SELECT count(*) FROM tenant_acme.ready_pipe_2 WHERE id = $1 AND stage = $2`, id.Number,
+			`SELECT count(*) FROM tenant_acme.ready_2 WHERE id = $1 AND stage = $2`, id.Number,
 			stage).Scan(&found)
 		require.NoError(t, err)
 		require.Equal(t, 1, found)
@@ -211,7 +211,7 @@ func TestWritersFollowARoll(t *testing.T) {
 	require.NoError(t, err)
 	at(changed, 1, "first")
 	_, err = b.db.Exec(t.Context(),
-		`UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now()`)
+		`UPDATE tenant_acme.wait SET until = now(), order_time = now()`)
 	require.NoError(t, err)
 	n, err = late.Promote(t.Context(), old, nil)
 	require.NoError(t, err)
@@ -232,7 +232,7 @@ func TestReleaseKeyFollowsARoll(t *testing.T) {
 	require.Equal(t, begun, l.ID)
 	require.Equal(t, asyncflow.WaitFlow, b.task(held).WaitsFor)
 	late := behind(t, b)
-	opened, err := b.OpenRoll(t.Context(), b.known())
+	opened, err := b.OpenRoll(t.Context(), b.known().Set())
 	require.NoError(t, err)
 	require.True(t, opened)
 	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
@@ -251,10 +251,10 @@ func TestReadersFollowARoll(t *testing.T) {
 		behind(t, b)}
 	old := nodes[0].known()
 	pipe := b.roll()
-	drained, err := b.DrainRoll(t.Context(), pipe)
+	drained, err := b.DrainRoll(t.Context(), pipe.Set())
 	require.NoError(t, err)
 	require.True(t, drained)
-	_, err = b.ClearRoll(t.Context(), b.known(), 1)
+	_, err = b.ClearRoll(t.Context(), b.known().Set(), 1)
 	require.NoError(t, err)
 	id := b.submit(newTask(`1`))[0].ID
 
@@ -308,23 +308,23 @@ func TestSealAndReaders(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = dump.Rollback(t.Context()) }()
 	_, err = dump.Exec(t.Context(),
-		`LOCK TABLE tenant_acme.task_pipe_1, tenant_acme.ready_pipe_1, tenant_acme.sealed
+		`LOCK TABLE tenant_acme.task_1, tenant_acme.ready_1, tenant_acme.sealed
 		IN ACCESS SHARE MODE`)
 	require.NoError(t, err)
 	pipe := b.roll()
 	var n int
 	require.NoError(t,
-		dump.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.task_pipe_1`).Scan(&n))
+		dump.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.task_1`).Scan(&n))
 	require.Equal(t, 1, n)
 	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
-	drained, err := b.DrainRoll(t.Context(), pipe)
+	drained, err := b.DrainRoll(t.Context(), pipe.Set())
 	require.NoError(t, err)
 	require.True(t, drained)
-	cleared, err := b.ClearRoll(t.Context(), b.known(), 1)
+	cleared, err := b.ClearRoll(t.Context(), b.known().Set(), 1)
 	require.NoError(t, err)
 	require.False(t, cleared, "a reader has it")
 	require.NoError(t, dump.Rollback(t.Context()))
-	cleared, err = b.ClearRoll(t.Context(), b.known(), 1)
+	cleared, err = b.ClearRoll(t.Context(), b.known().Set(), 1)
 	require.NoError(t, err)
 	require.True(t, cleared)
 }
@@ -333,21 +333,21 @@ func TestSealAndReaders(t *testing.T) {
 func TestSealAndWriters(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	_, err := b.OpenRoll(t.Context(), b.known())
+	_, err := b.OpenRoll(t.Context(), b.known().Set())
 	require.NoError(t, err)
 	writer, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = writer.Exec(t.Context(),
-		`INSERT INTO tenant_acme.ready_pipe_1 VALUES (now(), 5, 1, 'first', 1)`)
+		`INSERT INTO tenant_acme.ready_1 VALUES (now(), 5, 1, 'first', 1)`)
 	require.NoError(t, err)
-	done, err := b.SealRoll(t.Context(), b.known(), 1)
+	done, err := b.SealRoll(t.Context(), b.known().Set(), 1)
 	require.NoError(t, err)
 	require.False(t, done)
 	require.NoError(t, writer.Rollback(t.Context()))
-	done, err = b.SealRoll(t.Context(), b.known(), 1)
+	done, err = b.SealRoll(t.Context(), b.known().Set(), 1)
 	require.NoError(t, err)
 	require.True(t, done)
-	_, err = b.SealRoll(t.Context(), b.known(), 2)
+	_, err = b.SealRoll(t.Context(), b.known().Set(), 2)
 	require.Error(t, err, "it is open")
 }
 
@@ -380,8 +380,8 @@ func TestRepeatableReadAcrossARoll(t *testing.T) {
 		}
 		return nested.Commit(t.Context())
 	}
-	require.ErrorContains(t, insert("task_pipe_1"), "sealed")
-	require.NoError(t, insert("task_pipe_2"))
+	require.ErrorContains(t, insert("task_1"), "sealed")
+	require.NoError(t, insert("task_2"))
 	require.NoError(t, tx.Commit(t.Context()))
 }
 
@@ -407,18 +407,18 @@ func TestKeysAndRetention(t *testing.T) {
 func TestTasksIn(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
-	n, err := b.TasksIn(t.Context(), pipe, 1)
+	n, err := b.TasksIn(t.Context(), pipe.Set(), 1)
 	require.NoError(t, err)
 	require.Zero(t, n)
 	b.submit(newTask(`1`), newTask(`2`))
-	n, err = b.TasksIn(t.Context(), pipe, 1)
+	n, err = b.TasksIn(t.Context(), pipe.Set(), 1)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, n, "a small table is counted")
 	_, err = b.db.Exec(t.Context(),
-		`INSERT INTO tenant_acme.task_pipe_1 SELECT g, now(), now(), NULL, '"some context of a task"'
+		`INSERT INTO tenant_acme.task_1 SELECT g, now(), now(), NULL, '"some context of a task"'
 			FROM generate_series(1000, 100999) g`)
 	require.NoError(t, err)
-	n, err = b.TasksIn(t.Context(), pipe, 1)
+	n, err = b.TasksIn(t.Context(), pipe.Set(), 1)
 	require.NoError(t, err)
 	assert.InEpsilon(t, 100_002, n, 0.4, "by a sample of its pages")
 }

@@ -43,9 +43,28 @@ func (c *tally) final(status asyncflow.Status, n int) {
 	}
 }
 
-// queue adds the insert to a batch, unless there is nothing to count.
-func (c tally) queue(b *pgx.Batch, t *Type, now time.Time) {
-	c.insert(b, t.tables.at(0, insertTallySQL), t.Name, now)
+// tallyRow is a row of tallies.
+type tallyRow struct {
+	name string // of the type
+	tally
+}
+
+// queueTallies adds the insert of counts to a batch.
+func queueTallies(b *pgx.Batch, t *tables, rows []tallyRow, now time.Time) {
+	if len(rows) == 1 {
+		rows[0].insert(b, t.at(0, insertTallySQL), rows[0].name, now)
+		return
+	}
+	value := func(of func(*tallyRow) int) any {
+		return column(rows, func(r *tallyRow) int64 { return int64(of(r)) })
+	}
+	b.Queue(t.at(0, insertTalliesSQL), column(rows, func(r *tallyRow) string { return r.name }), now,
+		value(func(r *tallyRow) int { return r.submitted }),
+		value(func(r *tallyRow) int { return r.attempts }),
+		value(func(r *tallyRow) int { return r.failures }),
+		value(func(r *tallyRow) int { return r.succeeded }),
+		value(func(r *tallyRow) int { return r.failed }),
+		value(func(r *tallyRow) int { return r.cancelled }))
 }
 
 func (c tally) insert(b *pgx.Batch, sql, taskType string, at time.Time) {

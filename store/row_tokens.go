@@ -9,41 +9,32 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// tokens has token rows to insert, as columns. Rows that a dispatcher may lease soon go to the
-// ready table of the open roll, the others to wait.
+// tokens has token rows of a type to insert. Rows that a dispatcher may lease soon go to the ready
+// table of the open roll, the others to wait.
 type tokens struct {
-	ready    groups[spot, readyRows]
-	wait     waitRows
+	ready    []readyRow
+	wait     []waitRow
 	earliest time.Time // least order_time in ready
-	most     int       // the most rows that will come; 0: not known
 }
 
-// spot is a task's progress: the seq of its token row, its stage, and its attempt there.
-type spot struct {
-	seq     int16
-	stage   string
-	attempt int16
+// readyRow is a row of a ready table.
+type readyRow struct {
+	typed
+	order time.Time
+	id    int64
+	key   *string // the flow key, if the type needs it
+	since *moment
 }
 
-// readyRows and waitRows are rows as columns.
-type readyRows struct {
-	orders []time.Time
-	ids    []int64
-	// Flow keys, for types that need them, and since; nil: all are null.
-	keys   texts
-	sinces moments
-}
-
-type waitRows struct {
-	orders   []time.Time
-	ids      []int64
-	seqs     []int16
-	stages   []string
-	attempts []int16
-	keys     texts
-	reasons  []string
-	untils   []pgtype.Timestamptz
-	sinces   moments
+// waitRow is a row of wait.
+type waitRow struct {
+	typed
+	order  time.Time
+	id     int64
+	reason asyncflow.WaitReason
+	key    *string
+	until  pgtype.Timestamptz
+	since  *moment
 }
 
 // A token row's since is when its task came to its place in the order, if that is later than its
@@ -84,65 +75,63 @@ var forever = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 // add places a task's next token row. key is its flow key ("": none is needed), placed when it came
 // to its place, and now the database's time.
 func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, placed, now time.Time) {
-	since := sinceOf(placed, v.OrderTime)
+	at := typed{spot: spot{int16(seq), v.Stage, int16(v.Attempt)}}
+	row := waitRow{at, v.OrderTime, id, v.Reason, orNull(key), forever, sinceOf(placed, v.OrderTime)}
 	switch {
 	case v.Kind == asyncflow.Park:
-		ts.wait.add(id, seq, key, v, forever, since)
+		ts.wait = append(ts.wait, row)
 	case v.Status(now) == asyncflow.StatusWaiting:
-		ts.wait.add(id, seq, key, v, pgtype.Timestamptz{Time: v.OrderTime, Valid: true}, nil)
+		row.until, row.since = pgtype.Timestamptz{Time: v.OrderTime, Valid: true}, nil
+		ts.wait = append(ts.wait, row)
 	default:
-		r := ts.ready.of(spot{int16(seq), v.Stage, int16(v.Attempt)})
-		if r.ids == nil {
-			r.orders, r.ids = make([]time.Time, 0, ts.most), make([]int64, 0, ts.most)
-		}
-		if (key != "" || since != nil) && r.keys == nil {
-			r.keys, r.sinces = make(texts, len(r.ids)), make(moments, len(r.ids))
-		}
-		if r.keys != nil {
-			r.keys, r.sinces = append(r.keys, orNull(key)), append(r.sinces, since)
-		}
-		r.orders = append(r.orders, v.OrderTime)
-		r.ids = append(r.ids, id)
+		ts.ready = append(ts.ready, readyRow{at, row.order, id, row.key, row.since})
 		if ts.earliest.IsZero() || v.OrderTime.Before(ts.earliest) {
 			ts.earliest = v.OrderTime
 		}
 	}
 }
 
-func (r *waitRows) add(
-	id int64, seq int, key string, v asyncflow.Verdict, until pgtype.Timestamptz, since *moment,
-) {
-	r.orders = append(r.orders, v.OrderTime)
-	r.ids = append(r.ids, id)
-	r.seqs = append(r.seqs, int16(seq))
-	r.stages = append(r.stages, v.Stage)
-	r.attempts = append(r.attempts, int16(v.Attempt))
-	r.keys = append(r.keys, orNull(key))
-	r.reasons = append(r.reasons, string(v.Reason))
-	r.untils = append(r.untils, until)
-	r.sinces = append(r.sinces, since)
-}
-
 // readied returns how many rows go to the ready table.
-func (ts *tokens) readied() (n int) {
-	for _, r := range ts.ready.rows {
-		n += len(r.ids)
-	}
-	return n
-}
+func (ts *tokens) readied() int { return len(ts.ready) }
 
 // queue adds the inserts to a batch.
 func (ts *tokens) queue(b *pgx.Batch, t *Type) {
-	for i, k := range ts.ready.keys {
-		r := ts.ready.rows[i]
-		sql, args := insertReadySQL, []any{momentsOf(r.orders), r.ids, k.seq, k.stage, k.attempt}
-		if r.keys != nil {
-			sql, args = insertFullReadySQL, append(args, r.keys, r.sinces)
-		}
-		b.Queue(t.tables.at(t.End, sql), args...)
+	var all rows
+	all.addTokens(t, ts)
+	all.queue(b, time.Time{})
+}
+
+// queueReady adds the insert of ready rows of one roll to a batch.
+func queueReady(b *pgx.Batch, at rolled, rows []readyRow) {
+	orders := moments(column(rows, func(r *readyRow) *moment { return (*moment)(&r.order) }))
+	ids := column(rows, func(r *readyRow) int64 { return r.id })
+	k := rows[0].typed
+	plain := func(r *readyRow) bool { return r.key == nil && r.since == nil && r.typed == k }
+	if plain(&rows[0]) && same(rows, plain) {
+		b.Queue(at.tables.at(at.position, insertReadySQL), orders, ids, k.seq, k.stage, k.attempt,
+			k.number)
+		return
 	}
-	if r := &ts.wait; len(r.ids) > 0 {
-		b.Queue(t.tables.at(0, insertWaitSQL), momentsOf(r.orders), r.ids, r.seqs, r.stages, r.attempts,
-			r.reasons, r.untils, r.keys, r.sinces)
-	}
+	b.Queue(at.tables.at(at.position, insertMixedReadySQL), orders, ids,
+		column(rows, func(r *readyRow) int16 { return r.seq }),
+		column(rows, func(r *readyRow) string { return r.stage }),
+		column(rows, func(r *readyRow) int16 { return r.attempt }),
+		texts(column(rows, func(r *readyRow) *string { return r.key })),
+		moments(column(rows, func(r *readyRow) *moment { return r.since })),
+		column(rows, func(r *readyRow) int32 { return r.number }))
+}
+
+// queueWait adds the insert of waiting rows to a batch.
+func queueWait(b *pgx.Batch, t *tables, rows []waitRow) {
+	b.Queue(t.at(0, insertWaitSQL),
+		moments(column(rows, func(r *waitRow) *moment { return (*moment)(&r.order) })),
+		column(rows, func(r *waitRow) int64 { return r.id }),
+		column(rows, func(r *waitRow) int16 { return r.seq }),
+		column(rows, func(r *waitRow) string { return r.stage }),
+		column(rows, func(r *waitRow) int16 { return r.attempt }),
+		column(rows, func(r *waitRow) string { return string(r.reason) }),
+		column(rows, func(r *waitRow) pgtype.Timestamptz { return r.until }),
+		texts(column(rows, func(r *waitRow) *string { return r.key })),
+		moments(column(rows, func(r *waitRow) *moment { return r.since })),
+		column(rows, func(r *waitRow) int32 { return r.number }))
 }

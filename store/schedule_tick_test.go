@@ -55,7 +55,7 @@ func (b *bundle) exec(sql string, args ...any) {
 func (b *bundle) keys() (keys []string) {
 	b.t.Helper()
 	rows, err := b.db.Query(b.t.Context(),
-		`SELECT coalesce(options->>'key', '') FROM tenant_acme.task_pipe_1 ORDER BY 1`)
+		`SELECT coalesce(options->>'key', '') FROM tenant_acme.task_1 ORDER BY 1`)
 	require.NoError(b.t, err)
 	keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(b.t, err)

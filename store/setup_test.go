@@ -153,17 +153,22 @@ func eventually(t *testing.T, what string, done func() bool) {
 // final one has none.
 func (b *bundle) checkTokens(name string) {
 	b.t.Helper()
+	at := "1"
+	if t, err := b.Catalog.Type(tenant, name); err == nil && !t.Set().Shared() {
+		at = name + "_1"
+	}
 	sql := fmt.Sprintf(`
 		WITH tokens AS (
-		  SELECT id FROM tenant_acme."ready_%[1]s_1"
-		  UNION ALL SELECT id FROM tenant_acme."lease_%[1]s"
-		  UNION ALL SELECT id FROM tenant_acme."wait_%[1]s"),
+		  SELECT type, id FROM tenant_acme."ready_%[1]s"
+		  UNION ALL SELECT type, id FROM tenant_acme.lease
+		  UNION ALL SELECT type, id FROM tenant_acme.wait),
 		state AS (
-		  SELECT t.id, (SELECT count(*) FROM tokens k WHERE k.id = t.id) AS n,
-		    coalesce((SELECT j.final IS NOT NULL FROM tenant_acme."journal_%[1]s_1" j
-		      WHERE j.id = t.id ORDER BY j.seq DESC LIMIT 1), false) AS final
-		  FROM tenant_acme."task_%[1]s_1" t)
-		SELECT count(*) FROM state WHERE n <> CASE WHEN final THEN 0 ELSE 1 END`, name)
+		  SELECT t.id, (SELECT count(*) FROM tokens k WHERE k.type = t.type AND k.id = t.id) AS n,
+		    coalesce((SELECT j.final IS NOT NULL FROM tenant_acme."journal_%[1]s" j
+		      WHERE j.type = t.type AND j.id = t.id ORDER BY j.seq DESC LIMIT 1), false) AS final
+		  FROM tenant_acme."task_%[1]s" t
+		  WHERE t.type = (SELECT number FROM tenant_acme.task_types WHERE name = '%[2]s'))
+		SELECT count(*) FROM state WHERE n <> CASE WHEN final THEN 0 ELSE 1 END`, at, name)
 	var wrong int
 	require.NoError(b.t, b.db.QueryRow(b.t.Context(), sql).Scan(&wrong))
 	require.Zero(b.t, wrong, "tasks with a wrong number of token rows")

@@ -1,38 +1,48 @@
 package store
 
-// The hot statements of a task type. Each names one tenant's schema, holds no
+// The hot statements. Each names one tenant's schema, holds no
 // INSERT inside a CTE, and takes times as parameters, so that a distributed
 // Postgres can route it to the node that keeps the tenant. tables.at fills in the
 // names in braces.
 
-// insertTaskSQL adds the immutable rows of new tasks. The longest columns come first, so that pgx
-// copies less while its buffers grow.
+// insertTaskSQL adds the immutable rows of new tasks of the types $6. It fails by a division by zero
+// if one of these $7 types was deleted: its tables go on for other types. The longest columns come
+// first, so that pgx copies less while its buffers grow.
 const insertTaskSQL = `
-INSERT INTO {task} (context, id, created_at, order_time, options)
-SELECT * FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::json[])`
+INSERT INTO {task} (context, id, created_at, order_time, options, type)
+SELECT u.* FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[],
+  $5::json[], $8::int[]) u
+WHERE (SELECT 1 / (count(*) / $7::bigint) FROM {types} WHERE number = ANY ($6::int[])) = 1`
+
+// insertTaskOfTypeSQL is insertTaskSQL for one type.
+const insertTaskOfTypeSQL = `
+INSERT INTO {task} (context, id, created_at, order_time, options, type)
+SELECT u.*, $6 FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[],
+  $5::json[]) u
+WHERE (SELECT 1 / count(*) FROM {types} WHERE number = $6) = 1`
 
 // insertTaskAgainSQL repeats an insert whose commit is unknown, and returns the rows that were
 // missing.
-const insertTaskAgainSQL = insertTaskSQL + `
-ON CONFLICT (id) DO NOTHING
+const insertTaskAgainSQL = insertTaskOfTypeSQL + `
+ON CONFLICT DO NOTHING
 RETURNING id`
 
 // insertReadySQL adds token rows that a dispatcher may lease.
 const insertReadySQL = `
-INSERT INTO {ready} (order_time, id, seq, stage, attempt)
-SELECT u.*, $3, $4, $5 FROM unnest($1::timestamptz[], $2::bigint[]) u`
+INSERT INTO {ready} (order_time, id, seq, stage, attempt, type)
+SELECT u.*, $3, $4, $5, $6 FROM unnest($1::timestamptz[], $2::bigint[]) u`
 
-// insertFullReadySQL adds rows that may have a flow key and a since.
-const insertFullReadySQL = `
-INSERT INTO {ready} (order_time, id, key, since, seq, stage, attempt)
-SELECT u.*, $3, $4, $5
-FROM unnest($1::timestamptz[], $2::bigint[], $6::text[], $7::timestamptz[]) u`
+// insertMixedReadySQL adds rows that have nothing in common.
+const insertMixedReadySQL = `
+INSERT INTO {ready} (order_time, id, seq, stage, attempt, key, since, type)
+SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[],
+  $6::text[], $7::timestamptz[], $8::int[])`
 
 // insertWaitSQL adds token rows of tasks that wait.
 const insertWaitSQL = `
-INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until, key, since)
+INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until, key, since, type)
 SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[],
-  $6::text[], $7::timestamptz[], $8::text[], $9::timestamptz[])`
+  $6::text[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::int[])`
 
 // takeReadySQL takes the first due token rows in order, and returns them in any order. It skips
 // rows that another dispatcher has locked. The ARRAY subquery runs once, before the rows are
@@ -41,18 +51,19 @@ SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[]
 const takeReadySQL = `
 DELETE FROM {ready} r WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM {ready}
-  WHERE order_time <= $1 AND order_time >= $3
+  WHERE type = $4 AND order_time <= $1 AND order_time >= $3
   ORDER BY order_time, id
   LIMIT $2
   FOR UPDATE SKIP LOCKED))
 RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time`
 
 // headSQL reads when the next task is due, from a time on.
-const headSQL = `SELECT order_time FROM {ready} WHERE order_time >= $1 ORDER BY order_time, id ` +
+const headSQL = `SELECT order_time FROM {ready} WHERE type = $2 AND order_time >= $1 ` +
+	`ORDER BY order_time, id ` +
 	`LIMIT 1`
 
 // payloadsSQL reads the options and contexts of tasks in their first attempt.
-const payloadsSQL = `SELECT id, options, context FROM {task} WHERE id = ANY ($1)`
+const payloadsSQL = `SELECT id, options, context FROM {task} WHERE type = $2 AND id = ANY ($1)`
 
 // laterPayloadsSQL reads the options and contexts of later attempts: the latest output of a stage,
 // otherwise the task's own context.
@@ -60,18 +71,21 @@ const laterPayloadsSQL = `
 SELECT t.id, {options}, coalesce(o.output, t.context)
 FROM {task} t LEFT JOIN LATERAL (
   SELECT j.output FROM {journal} j
-  WHERE j.id = t.id AND j.output IS NOT NULL
+  WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
   ORDER BY j.seq DESC LIMIT 1) o ON true
-WHERE t.id = ANY ($1)`
+WHERE t.type = $2 AND t.id = ANY ($1)`
 
 const insertLeaseSQL = `
-INSERT INTO {lease} (id, seq, stage, attempt, until, endpoint, node, leased_at)
-SELECT id, $2, $3, $4, $5, $6, $7, $8 FROM unnest($1::bigint[]) id`
+INSERT INTO {lease} (id, seq, stage, attempt, until, endpoint, node, leased_at, type)
+SELECT id, $2, $3, $4, $5, $6, $7, $8, $9 FROM unnest($1::bigint[]) id`
 
-// insertKeyedLeaseSQL adds lease rows that may have a flow key.
-const insertKeyedLeaseSQL = `
-INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased_at)
-SELECT u.*, $2, $3, $4, $5, $6, $7, $8 FROM unnest($1::bigint[], $9::text[]) u`
+// insertMixedLeaseSQL adds leases that have only the node in common.
+const insertMixedLeaseSQL = `
+INSERT INTO {lease} (type, id, seq, stage, attempt, until, leased_at, endpoint, key, node)
+SELECT u.type, u.id, u.seq, u.stage, u.attempt, u.until, u.leased_at, u.endpoint::uuid, u.key, $10
+FROM unnest($1::int[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::timestamptz[],
+    $7::timestamptz[], $8::text[], $9::text[])
+  AS u (type, id, seq, stage, attempt, until, leased_at, endpoint, key)`
 
 // takeLeaseSQL ends leases, but only those whose seq still matches: this fences off superseded
 // attempts. ANY of an array of one keeps the planner from scanning all leases for each id, which it
@@ -80,7 +94,7 @@ SELECT u.*, $2, $3, $4, $5, $6, $7, $8 FROM unnest($1::bigint[], $9::text[]) u`
 const takeLeaseSQL = `
 DELETE FROM {lease} l
 USING unnest($1::bigint[], $2::smallint[]) AS u (id, seq)
-WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
+WHERE l.type = $3 AND l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
 RETURNING l.id`
 
 // endLeasesSQL ends $3 leases in a transaction that is all or nothing: it fails by a division by
@@ -88,8 +102,8 @@ RETURNING l.id`
 const endLeasesSQL = `
 WITH ended AS (
   DELETE FROM {lease} l
-  USING unnest($1::bigint[], $2::smallint[]) AS u (id, seq)
-  WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
+  USING unnest($1::bigint[], $2::smallint[], $4::int[]) AS u (id, seq, type)
+  WHERE l.type = u.type AND l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
   RETURNING 1)
 SELECT 1 / (CASE WHEN count(*) = $3::bigint THEN 1 ELSE 0 END) FROM ended`
 
@@ -97,26 +111,44 @@ SELECT 1 / (CASE WHEN count(*) = $3::bigint THEN 1 ELSE 0 END) FROM ended`
 // expected end is given, still have it.
 const extendLeaseSQL = `
 UPDATE {lease} l SET until = u.until
-FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[])
-  AS u (id, seq, until, had)
-WHERE l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq AND (u.had IS NULL OR l.until = u.had)
-RETURNING l.id, l.seq`
+FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::int[])
+  AS u (id, seq, until, had, type)
+WHERE l.type = u.type AND l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
+  AND (u.had IS NULL OR l.until = u.had)
+RETURNING l.type, l.id, l.seq`
 
 const insertJournalSQL = `
 INSERT INTO {journal}
-  (id, duration, next_time, at, seq, stage, attempt, outcome, final, endpoint, status)
-SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11
+  (id, duration, next_time, at, seq, stage, attempt, outcome, final, endpoint, status, type)
+SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11, $12
 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[]) u`
 
 // insertToldJournalSQL adds rows that may have an error or an output.
 const insertToldJournalSQL = `
 INSERT INTO {journal}
   (id, duration, next_time, error, output, at, seq, stage, attempt, outcome, final, endpoint,
-   status)
-SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11
-FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $12::text[], $13::text[]) u`
+   status, type)
+SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11, $12
+FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $13::text[], $14::text[]) u`
+
+// insertMixedJournalSQL adds rows that have only the time in common.
+const insertMixedJournalSQL = `
+INSERT INTO {journal}
+  (id, duration, next_time, error, output, type, seq, stage, attempt, outcome, final, endpoint,
+   status, at)
+SELECT u.*, $14
+FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $4::text[], $5::text[], $6::int[],
+  $7::smallint[], $8::text[], $9::smallint[], $10::text[], $11::text[], $12::text[],
+  $13::smallint[]) u`
 
 // insertTallySQL adds the counts of a transaction.
 const insertTallySQL = `
 INSERT INTO {tallies} (type, at, submitted, attempts, failures, succeeded, failed, cancelled)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+
+// insertTalliesSQL adds the counts of several types in a transaction.
+const insertTalliesSQL = `
+INSERT INTO {tallies} (type, submitted, attempts, failures, succeeded, failed, cancelled, at)
+SELECT u.*, $2
+FROM unnest($1::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+  $8::bigint[]) u`

@@ -106,7 +106,7 @@ func TestBacklogOfWaitingTasks(t *testing.T) {
 	b.submit(keyed("k", `1`), keyed("k", `2`), keyed("k", `3`), later)
 	require.Len(t, b.admitAll(), 1)
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitFlow: 2}, b.backlog())
-	b.exec(`UPDATE tenant_acme.wait_pipe SET until = now() - interval '1 h',
+	b.exec(`UPDATE tenant_acme.wait SET until = now() - interval '1 h',
 		order_time = now() - interval '1 h' WHERE reason = 'delay'`)
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitFlow: 2, asyncflow.WaitDelay: 1},
 		b.backlog())

@@ -29,17 +29,20 @@ type dueInWait struct {
 	Oldest time.Time
 }
 
-// countSQL counts one of the types in the array $1. Its verb is the place in the array, from 1.
+// countSQL counts one of the types in the array $1. Its verbs are the place in the array, from 1, and
+// the type's number.
 // It reads only the due rows of wait, by the index on until. Redrives of the last minute don't
 // lower the rate of tasks that became final.
 const countSQL = `
-SELECT %[1]d, (SELECT count(*) FROM {wait}), r.*, (SELECT count(*) FROM {lease}), c.*, (
+SELECT %[1]d, (SELECT count(*) FROM {wait} WHERE type = %[2]d), r.*,
+  (SELECT count(*) FROM {lease} WHERE type = %[2]d), c.*, (
   SELECT json_agg(h) FROM (
     SELECT CASE WHEN reason <> 'flow_key' THEN stage END AS stage, reason, count(*) AS tasks,
       min(coalesce(since, order_time)) AS oldest
-    FROM {wait} WHERE until = 'infinity' AND order_time <= $3 GROUP BY 1, 2
+    FROM {wait} WHERE type = %[2]d AND until = 'infinity' AND order_time <= $3 GROUP BY 1, 2
     UNION ALL
-    SELECT NULL, reason, count(*), min(order_time) FROM {wait} WHERE until <= $3 GROUP BY 2) h)
+    SELECT NULL, reason, count(*), min(order_time) FROM {wait}
+    WHERE type = %[2]d AND until <= $3 GROUP BY 2) h)
 FROM (
   SELECT coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint,
     coalesce(sum(cancelled), 0)::bigint,
@@ -51,7 +54,7 @@ FROM (
   FROM {tallies} WHERE type = ($1::text[])[%[1]d]) c,
 (SELECT count(*), count(*) FILTER (WHERE order_time <= $3),
     min(coalesce(since, order_time)) FILTER (WHERE order_time <= $3)
-  FROM {readies} r) r`
+  FROM {readies} r WHERE type = %[2]d) r`
 
 // countTypes counts some types in one statement, and so all at the same moment.
 func (s *Store) countTypes(
@@ -62,7 +65,7 @@ func (s *Store) countTypes(
 ) ([]counted, error) {
 	selects := make([]string, len(names))
 	for i, name := range names {
-		selects[i] = fmt.Sprintf(types[name].tables.at(0, countSQL), i+1)
+		selects[i] = fmt.Sprintf(types[name].at(0, countSQL), i+1, types[name].number)
 	}
 	now := s.Clock.Now()
 	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL ")+" ORDER BY 1",
@@ -84,7 +87,7 @@ func (s *Store) countTypes(
 			*rate /= rateWindow.Seconds()
 		}
 		c.t, c.since = types[names[place-1]], orZero(since)
-		c.Type, c.Paused, c.Rolls = c.t.Name, c.t.Paused(), c.t.End-c.t.First+1
+		c.Type, c.Paused, c.Rolls = c.t.Name, c.t.Paused(), len(c.t.rolls())
 		return c, err
 	})
 }

@@ -97,10 +97,10 @@ const foldJob = "fold"
 
 // dropTallies deletes the tallies of a type. It waits for a fold under way, which would insert
 // them again.
-func (t *tables) dropTallies(ctx context.Context, tx pgx.Tx) error {
+func (t *Type) dropTallies(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, JobLock(foldJob)); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `DELETE FROM `+t.qualify("tallies")+` WHERE type = $1`, t.name)
+	_, err := tx.Exec(ctx, t.at(0, `DELETE FROM {tallies} WHERE type = $1`), t.Name)
 	return err
 }

@@ -69,7 +69,7 @@ func (b *bundle) leaseAll(pipe *store.Type, n int) []asyncflow.Lease {
 func (b *bundle) loseAll(pipe *store.Type, n int) {
 	b.t.Helper()
 	_, err := b.db.Exec(b.t.Context(),
-		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+		`UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	require.NoError(b.t, err)
 	rescued, err := b.Rescue(b.t.Context(), pipe)
 	require.NoError(b.t, err)
@@ -317,12 +317,12 @@ func TestOldestDue(t *testing.T) {
 	b.settle(pipe, b.leaseAll(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	assert.Zero(t, b.stats("pipe").OldestDue)
 	_, err = b.db.Exec(t.Context(),
-		`UPDATE tenant_acme.task_pipe_1 SET order_time = now() - interval '1 min',
+		`UPDATE tenant_acme.task_1 SET order_time = now() - interval '1 min',
 			created_at = now() - interval '1 h' WHERE context = '"soon"'`)
 	require.NoError(t, err)
 	var due time.Time
 	require.NoError(t, b.db.QueryRow(t.Context(),
-		`UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '1 min'
+		`UPDATE tenant_acme.ready_1 SET order_time = now() - interval '1 min'
 			RETURNING order_time`).Scan(&due))
 	assert.Equal(t, due, b.stats("pipe").OldestDue, "a delayed task is due from its time on")
 }

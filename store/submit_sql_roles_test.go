@@ -25,7 +25,7 @@ func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
 	require.NoError(t, err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	require.Contains(t, tables, "task_pipe_1")
+	require.Contains(t, tables, "task_1")
 	var refused []string
 	for _, table := range tables {
 		refused = append(refused, `SELECT FROM tenant_acme.`+table, `DELETE FROM tenant_acme.`+table,
@@ -70,9 +70,9 @@ func TestSQLSubmitIsNotMisled(t *testing.T) {
 	for _, sql := range []string{
 		`CREATE TEMP TABLE task_types (name text, spec json, end_pos int)`,
 		`CREATE TEMP TABLE submit_limits (refusal text, context_bytes bigint, pending_tasks bigint)`,
-		`CREATE TEMP TABLE task_pipe_1 (LIKE pg_class)`,
-		`CREATE TEMP TABLE task_pipe_2 (id bigint)`,
-		`CREATE TEMP TABLE ready_pipe_1 (id bigint)`, `CREATE TEMP TABLE ready_pipe_2 (id bigint)`,
+		`CREATE TEMP TABLE task_1 (LIKE pg_class)`,
+		`CREATE TEMP TABLE task_2 (id bigint)`,
+		`CREATE TEMP TABLE ready_1 (id bigint)`, `CREATE TEMP TABLE ready_2 (id bigint)`,
 		`GRANT ALL ON ALL TABLES IN SCHEMA pg_temp TO PUBLIC`,
 		`CREATE TEMP TABLE tallies (type text, at timestamptz, submitted int)`,
 		`CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql

@@ -30,10 +30,10 @@ func (b *bundle) rollAndClear() {
 	b.t.Helper()
 	b.roll()
 	b.failAll()
-	drained, err := b.DrainRoll(b.t.Context(), b.known())
+	drained, err := b.DrainRoll(b.t.Context(), b.known().Set())
 	require.NoError(b.t, err)
 	require.True(b.t, drained)
-	cleared, err := b.ClearRoll(b.t.Context(), b.known(), b.known().Begin-1)
+	cleared, err := b.ClearRoll(b.t.Context(), b.known().Set(), b.known().Begin-1)
 	require.NoError(b.t, err)
 	require.True(b.t, cleared)
 }
@@ -83,10 +83,10 @@ func TestSQLSubmitHoldsItsRoll(t *testing.T) {
 	begin(t, app, "REPEATABLE READ")
 	first, err := b.bySQL(app, `'pipe', '1'`)
 	require.NoError(t, err)
-	opened, err := b.OpenRoll(t.Context(), b.known())
+	opened, err := b.OpenRoll(t.Context(), b.known().Set())
 	require.NoError(t, err)
 	require.True(t, opened)
-	sealed, err := b.SealRoll(t.Context(), b.known(), 1)
+	sealed, err := b.SealRoll(t.Context(), b.known().Set(), 1)
 	require.NoError(t, err)
 	require.False(t, sealed, "it is in use")
 	second, err := b.bySQL(app, `'pipe', '2'`)
@@ -94,7 +94,7 @@ func TestSQLSubmitHoldsItsRoll(t *testing.T) {
 	assert.Empty(t, b.failAll())
 	_, err = app.Exec(t.Context(), "COMMIT")
 	require.NoError(t, err)
-	sealed, err = b.SealRoll(t.Context(), b.known(), 1)
+	sealed, err = b.SealRoll(t.Context(), b.known().Set(), 1)
 	require.NoError(t, err)
 	require.True(t, sealed)
 	third, err := b.bySQL(app, `'pipe', '3'`)
@@ -235,7 +235,7 @@ func (b *bundle) someTasks(app *pgx.Conn, r *rand.Rand) (ids []asyncflow.TaskID)
 func (b *bundle) rollStep() bool {
 	ctx, t := b.t.Context(), b.known()
 	if t.Begin == t.End {
-		opened, err := b.OpenRoll(ctx, t)
+		opened, err := b.OpenRoll(ctx, t.Set())
 		assert.NoError(b.t, err)
 		return opened
 	}
@@ -243,11 +243,11 @@ func (b *bundle) rollStep() bool {
 	assert.NoError(b.t, err)
 	for _, r := range rolls {
 		if r.Position == t.Begin && r.SealedAt.IsZero() {
-			_, err = b.SealRoll(ctx, t, r.Position)
+			_, err = b.SealRoll(ctx, t.Set(), r.Position)
 		} else if r.Position == t.Begin {
-			_, err = b.DrainRoll(ctx, t)
+			_, err = b.DrainRoll(ctx, t.Set())
 		} else if r.Position < t.Begin && !r.ReadyDropped {
-			_, err = b.ClearRoll(ctx, t, r.Position)
+			_, err = b.ClearRoll(ctx, t.Set(), r.Position)
 		}
 		assert.NoError(b.t, err)
 	}

@@ -166,13 +166,13 @@ func TestSQLSubmitOptions(t *testing.T) {
 		assert.WithinDuration(t, c.order, task.OrderTime, 20*time.Second, name)
 		var bare bool
 		require.NoError(t, b.db.QueryRow(t.Context(),
-			`SELECT options IS NULL FROM tenant_acme.task_pipe_1 WHERE id = $1`, id.Number).Scan(&bare))
+			`SELECT options IS NULL FROM tenant_acme.task_1 WHERE id = $1`, id.Number).Scan(&bare))
 		assert.Equal(t, c.options.IsZero(), bare, name)
 		var flow *string
 		require.NoError(t, b.db.QueryRow(t.Context(),
 			`SELECT key
-				FROM (SELECT id, key FROM tenant_acme.ready_pipe_1
-				  UNION ALL SELECT id, key FROM tenant_acme.wait_pipe) r
+				FROM (SELECT id, key FROM tenant_acme.ready_1
+				  UNION ALL SELECT id, key FROM tenant_acme.wait) r
 			WHERE id = $1`, id.Number).Scan(&flow))
 		assert.Equal(t, c.options.FlowKey != "", flow != nil, name)
 	}
@@ -220,11 +220,11 @@ func TestSQLSubmitIsListed(t *testing.T) {
 	}
 	assert.Equal(t, want, paged)
 
-	b.exec(`UPDATE tenant_acme.task_pipe_2 SET created_at = created_at - interval '1 day'
+	b.exec(`UPDATE tenant_acme.task_2 SET created_at = created_at - interval '1 day'
 		WHERE id & $1 > 0`, asyncflow.FirstBySQL)
-	b.exec(`UPDATE tenant_acme.task_pipe_1 SET created_at = created_at - interval '2 days'`)
+	b.exec(`UPDATE tenant_acme.task_1 SET created_at = created_at - interval '2 days'`)
 	assert.Equal(t, want[2:4], list(store.Filter{Since: b.Clock.Now().Add(-time.Hour)}),
 		"old ones by SQL don't hide what comes after them")
-	b.exec(`UPDATE tenant_acme.task_pipe_2 SET created_at = now() - interval '1 day'`)
+	b.exec(`UPDATE tenant_acme.task_2 SET created_at = now() - interval '1 day'`)
 	assert.Empty(t, list(store.Filter{Since: b.Clock.Now().Add(-time.Hour)}))
 }

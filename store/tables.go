@@ -2,18 +2,17 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 )
 
-// tables are the qualified, quoted names of a task type's tables.
+// tables are the qualified, quoted names of the tables of a table set, and of those that all types
+// of its tenant share.
 type tables struct {
 	schema string
-	name   string
-	lease  string
-	wait   string
-	live   positions // of the live rolls; not set while the type is changed
-	filled sync.Map  // of filledKey to string: statements with the names in them
+	set    string   // its name
+	filled sync.Map // of filledKey to string: statements with the names in them
 }
 
 type filledKey struct {
@@ -21,70 +20,38 @@ type filledKey struct {
 	position int
 }
 
-func newTables(tenant, name string) *tables {
-	t := &tables{schema: schemaOf(tenant), name: name}
-	t.lease = t.qualify("lease_" + name)
-	t.wait = t.qualify("wait_" + name)
-	return t
-}
+func newTables(tenant, set string) *tables { return &tables{schema: schemaOf(tenant), set: set} }
 
 func (t *tables) qualify(table string) string { return quote(t.schema) + "." + quote(table) }
 
+// rolled returns the name of a table of a roll: kind_position for the set that types share,
+// otherwise kind_type_position. The names of types begin with a letter.
 func (t *tables) rolled(kind string, position int) string {
-	return t.qualify(fmt.Sprintf("%s_%s_%d", kind, t.name, position))
+	if t.set == sharedSet {
+		return t.qualify(fmt.Sprintf("%s_%d", kind, position))
+	}
+	return t.qualify(fmt.Sprintf("%s_%s_%d", kind, t.set, position))
 }
 
 func (t *tables) task(position int) string    { return t.rolled("task", position) }
 func (t *tables) journal(position int) string { return t.rolled("journal", position) }
 func (t *tables) ready(position int) string   { return t.rolled("ready", position) }
 
-// createType returns the statements that make the tables of a task type that don't roll.
-func (t *tables) createType() []string {
-	return t.expand(`
-CREATE TABLE {lease} (
-  id        bigint      PRIMARY KEY,
-  seq       smallint    NOT NULL CHECK (seq > 0),
-  stage     text        NOT NULL,
-  attempt   smallint    NOT NULL CHECK (attempt > 0),
-  node      text        NOT NULL,
-  leased_at timestamptz NOT NULL,
-  until     timestamptz NOT NULL,
-  progress  smallint    CHECK (progress BETWEEN 0 AND 100),
-  note      text,
-  key       text,
-  endpoint  uuid
-) WITH ({lease settings}, {hot});
-CREATE INDEX ON {lease} (key) WHERE key IS NOT NULL;
-CREATE TABLE {wait} (
-  id         bigint      PRIMARY KEY,
-  seq        smallint    NOT NULL CHECK (seq > 0),
-  stage      text        NOT NULL,
-  attempt    smallint    NOT NULL CHECK (attempt > 0),
-  order_time timestamptz NOT NULL,
-  reason     text        NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint', 'flow_key',
-                           'endpoint_limit', 'endpoint_unhealthy')),
-  key        text,
-  until      timestamptz NOT NULL,
-  since      timestamptz
-) WITH ({hot});
-CREATE INDEX ON {wait} (until);
-CREATE INDEX ON {wait} (key, order_time, id) WHERE reason = 'flow_key';
-CREATE INDEX ON {wait} (key) WHERE key IS NOT NULL AND reason <> 'flow_key';
-CREATE INDEX ON {wait} (stage, order_time, id)
-  WHERE until = 'infinity' AND reason <> 'flow_key'`, 0)
-}
-
-// createRoll returns the statements that make the tables of one roll.
+// createRoll returns the statements that make the tables of one roll. type is the number of the
+// task type of a row.
 func (t *tables) createRoll(position int) []string {
-	return t.expand(`
+	ddl := t.at(position, `
 CREATE TABLE {task} (
-  id         bigint      PRIMARY KEY,
+  type       int         NOT NULL,
+  id         bigint      NOT NULL,
   created_at timestamptz NOT NULL,
   order_time timestamptz NOT NULL,
   options    json,
-  context    text        NOT NULL
+  context    text        NOT NULL,
+  PRIMARY KEY (type, id)
 ) WITH ({cold});
 CREATE TABLE {journal} (
+  type      int         NOT NULL,
   id        bigint      NOT NULL,
   seq       smallint    NOT NULL CHECK (seq > 0),
   at        timestamptz NOT NULL,
@@ -100,10 +67,11 @@ CREATE TABLE {journal} (
   output    text,
   next_time timestamptz,
   options   json,
-  PRIMARY KEY (id, seq)
+  PRIMARY KEY (type, id, seq)
 ) WITH ({cold});
-CREATE INDEX ON {journal} (id) WHERE final <> 'succeeded';
+CREATE INDEX ON {journal} (type, id) WHERE final <> 'succeeded';
 CREATE TABLE {ready} (
+  type       int         NOT NULL,
   order_time timestamptz NOT NULL,
   id         bigint      NOT NULL,
   seq        smallint    NOT NULL CHECK (seq > 0),
@@ -112,17 +80,9 @@ CREATE TABLE {ready} (
   key        text,
   since      timestamptz
 ) WITH ({hot});
-CREATE INDEX ON {ready} (order_time, id);
-CREATE INDEX ON {ready} (key, order_time, id) WHERE key IS NOT NULL`, position)
-}
-
-// drop returns the statement that drops all tables of a task type.
-func (t *tables) drop(at positions) string {
-	names := []string{t.lease, t.wait}
-	for p := at.first; p <= at.end; p++ {
-		names = append(names, t.task(p), t.journal(p), t.ready(p))
-	}
-	return "DROP TABLE IF EXISTS " + strings.Join(names, ", ")
+CREATE INDEX ON {ready} (type, order_time, id);
+CREATE INDEX ON {ready} (type, key, order_time, id) WHERE key IS NOT NULL`)
+	return strings.Split(strings.TrimSpace(ddl), ";\n")
 }
 
 // at returns a statement in which the names in braces are replaced by the tables at a position.
@@ -131,31 +91,48 @@ func (t *tables) at(position int, sql string) string {
 	if full, ok := t.filled.Load(key); ok {
 		return full.(string)
 	}
-	full := strings.NewReplacer("{options}", latestOptions, "{readies}", t.readies()).Replace(sql)
-	full = strings.NewReplacer("{lease}", t.lease, "{wait}", t.wait, "{task}", t.task(position),
-		"{journal}", t.journal(position), "{ready}", t.ready(position), "{keys}",
-		t.qualify("idempotency_keys"), "{claim}", t.qualify("claim_keys"),
-		"{tallies}", t.qualify("tallies"), "{blocks}", t.qualify("flow_blocks"), "{lease settings}",
-		leaseTable, "{hot}", hotTable, "{cold}", coldTable).Replace(full)
+	full := strings.ReplaceAll(sql, "{options}", latestOptions)
+	full = strings.NewReplacer("{lease}", t.qualify("lease"), "{wait}", t.qualify("wait"),
+		"{task}", t.task(position), "{journal}", t.journal(position), "{ready}", t.ready(position),
+		"{keys}", t.qualify("idempotency_keys"), "{claim}", t.qualify("claim_keys"),
+		"{types}", t.qualify("task_types"), "{sets}", t.qualify("table_sets"),
+		"{rolls}", t.qualify("rolls"), "{retired}", t.qualify("retired_types"), "{deleted}", t.qualify("deleted_types"),
+		"{tallies}", t.qualify("tallies"),
+		"{blocks}", t.qualify("flow_blocks"), "{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)
 	return full
 }
 
-// readies returns an expression for all rows of the live ready tables.
-func (t *tables) readies() string {
+// latestOptions has the options of a task t: those of its last change, otherwise its own.
+const latestOptions = `coalesce((SELECT o.options FROM {journal} o WHERE o.type = t.type ` +
+	`AND o.id = t.id AND o.options IS NOT NULL ORDER BY o.seq DESC LIMIT 1), t.options)`
+
+// at returns a statement in which the names in braces are replaced by the tables that have the
+// type's rows at a position; {readies} by all rows of its live ready tables. At position 0 there
+// are no rolled tables.
+func (t *Type) at(position int, sql string) string {
+	if strings.Contains(sql, "{readies}") {
+		sql = strings.ReplaceAll(sql, "{readies}", t.readies())
+	}
+	return t.setAt(position).tables.at(position, sql)
+}
+
+// readies returns an expression for all rows of the type's live ready tables, and of other types in
+// them.
+func (t *Type) readies() string {
 	var selects []string
-	for p := t.live.begin; p <= t.live.end; p++ {
+	for _, p := range t.live() {
 		selects = append(selects,
-			"SELECT order_time, id, seq, stage, attempt, key, since FROM "+t.ready(p))
+			"SELECT type, order_time, id, seq, stage, attempt, key, since FROM "+t.setAt(p).tables.ready(p))
 	}
 	return "(" + strings.Join(selects, " UNION ALL ") + ")"
 }
 
-// latestOptions has the options of a task t: those of its last change, otherwise its own.
-const latestOptions = `coalesce((SELECT o.options FROM {journal} o WHERE o.id = t.id AND ` +
-	`o.options IS NOT NULL ORDER BY o.seq DESC LIMIT 1), t.options)`
-
-// expand divides the statements of a DDL text and fills in the names.
-func (t *tables) expand(sql string, position int) []string {
-	return strings.Split(strings.TrimSpace(t.at(position, sql)), ";\n")
+// tokenTables returns the tables in which live tasks of the type have a row.
+func (t *Type) tokenTables() []string {
+	all := []string{t.set.tables.qualify("lease"), t.set.tables.qualify("wait")}
+	for _, p := range slices.Backward(t.live()) {
+		all = append(all, t.setAt(p).tables.ready(p))
+	}
+	return all
 }

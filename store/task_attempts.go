@@ -67,11 +67,12 @@ FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
       + CASE WHEN $4 THEN size ELSE least(size, $6) END AS long
     FROM (SELECT seq, at, stage, attempt, outcome, final, endpoint, duration, status, error,
         output, next_time, coalesce(octet_length(output::text), 0) AS size
-      FROM {journal} WHERE id = $1 AND seq > $2::int ORDER BY seq LIMIT $3) j) k) l
+      FROM {journal} WHERE type = $8 AND id = $1 AND seq > $2::int ORDER BY seq LIMIT $3) j) k) l
 ORDER BY seq`
 
-func (p AttemptPage) args(id asyncflow.TaskID) []any {
-	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.full(), ShortOutput, outputExcerpt}
+func (p AttemptPage) args(t *Type, id asyncflow.TaskID) []any {
+	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.full(), ShortOutput, outputExcerpt,
+		t.number}
 }
 
 func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {
@@ -90,7 +91,7 @@ func (s *Store) AttemptPage(
 	if err != nil {
 		return nil, false, err
 	}
-	rows, err := s.of(t.Tenant).Query(ctx, t.tables.at(id.Position(), attemptsSQL), p.args(id)...)
+	rows, err := s.of(t.Tenant).Query(ctx, t.at(id.Position(), attemptsSQL), p.args(t, id)...)
 	if err == nil {
 		page, more, err = p.collect(rows)
 	}

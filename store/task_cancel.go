@@ -111,7 +111,7 @@ func takeAnyTokens(
 	ids []int64,
 ) (taken []asyncflow.Lease, err error) {
 	take := func(position int, sql string, args ...any) error {
-		rows, err := tx.Query(ctx, t.tables.at(position, sql), args...)
+		rows, err := tx.Query(ctx, t.at(position, sql), args...)
 		if err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func takeAnyTokens(
 		return err
 	}
 	for _, sql := range []string{takeAnyLeaseSQL, takeAnyWaitSQL} {
-		if err := take(0, sql, ids); err != nil {
+		if err := take(0, sql, ids, t.number); err != nil {
 			return nil, err
 		}
 	}
@@ -135,8 +135,8 @@ func takeAnyTokens(
 	if orders, ids, err = readyPlaces(ctx, tx, t, ids); err != nil {
 		return nil, err
 	}
-	for p := t.Begin; p <= t.End; p++ {
-		if err := take(p, takeAnyReadySQL, orders, ids); err != nil {
+	for _, p := range t.live() {
+		if err := take(p, takeAnyReadySQL, orders, ids, t.number); err != nil {
 			return nil, err
 		}
 	}
@@ -147,13 +147,15 @@ func takeAnyTokens(
 const (
 	takeAnyLeaseSQL = `
 DELETE FROM {lease} k USING unnest($1::bigint[]) AS u (id)
-WHERE k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
+WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
+RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 	takeAnyWaitSQL = `
 DELETE FROM {wait} k USING unnest($1::bigint[]) AS u (id)
-WHERE k.id = ANY (ARRAY[u.id]) RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
+WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
+RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 	takeAnyReadySQL = `
 DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
-WHERE k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
+WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 )
 
@@ -165,11 +167,11 @@ func readyPlaces(
 	t *Type,
 	ids []int64,
 ) (orders []time.Time, live []int64, err error) {
-	rows, err := tx.Query(ctx, t.tables.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
+	rows, err := tx.Query(ctx, t.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.next_time, t.order_time)
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
 		  ORDER BY seq DESC LIMIT 1) j ON true
-		WHERE t.id = ANY ($1) AND j.final IS NULL ORDER BY t.id`), ids)
+		WHERE t.type = $2 AND t.id = ANY ($1) AND j.final IS NULL ORDER BY t.id`), ids, t.number)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -218,29 +220,31 @@ func takeResting(
 ) (c candidate, err error) {
 	c.ID = id
 	take := func(position int, sql string, args ...any) error {
-		err := tx.QueryRow(ctx, t.tables.at(position, sql), args...).
+		err := tx.QueryRow(ctx, t.at(position, sql), args...).
 			Scan(&c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.placed, &c.blocked)
 		c.Stage, c.Attempt = t.Place(c.Stage, c.Attempt)
 		return err
 	}
-	err = take(0, `DELETE FROM {wait} WHERE id = $1
-		RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), reason`, id.Number)
+	err = take(0, `DELETE FROM {wait} WHERE type = $2 AND id = $1
+		RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), reason`, id.Number,
+		t.number)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return c, err
 	}
 	// ready has no index by id: the last journal row or the task has the order_time.
 	var order time.Time
-	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
-		SELECT coalesce((SELECT j.next_time FROM {journal} j WHERE j.id = t.id
+	err = tx.QueryRow(ctx, t.at(id.Position(), `
+		SELECT coalesce((SELECT j.next_time FROM {journal} j WHERE j.type = t.type AND j.id = t.id
 		  ORDER BY j.seq DESC LIMIT 1), t.order_time)
-		FROM {task} t WHERE t.id = $1`), id.Number).Scan(&order)
+		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.number).Scan(&order)
 	if err != nil {
 		return c, err
 	}
 	err = pgx.ErrNoRows
-	for p := t.Begin; p <= t.End; p++ {
-		err = take(p, `DELETE FROM {ready} WHERE order_time = $1 AND id = $2
-			RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), ''`, order, id.Number)
+	for _, p := range t.live() {
+		err = take(p, `DELETE FROM {ready} WHERE type = $3 AND order_time = $1 AND id = $2
+			RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), ''`, order, id.Number,
+			t.number)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			break
 		}

@@ -103,10 +103,11 @@ func readPlaced(
 	t *Type,
 	id asyncflow.TaskID,
 ) (p placed, err error) {
-	err = tx.QueryRow(ctx, t.tables.at(id.Position(), `
-		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.id = t.id), t.created_at),
+	err = tx.QueryRow(ctx, t.at(id.Position(), `
+		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
+		    t.created_at),
 		  coalesce({options}, '{}')
-		FROM {task} t WHERE t.id = $1`), id.Number).Scan(&p.at, &p.options)
+		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.number).Scan(&p.at, &p.options)
 	return p, err
 }
 
@@ -142,11 +143,11 @@ func writeChange(
 	if sameOptions {
 		after = nil
 	}
-	_, err := tx.Exec(ctx, t.tables.at(l.ID.Position(), `
-		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error)
+	_, err := tx.Exec(ctx, t.at(l.ID.Position(), `
+		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error, type)
 		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json,
-		  (SELECT error FROM {journal} WHERE id = $1 AND seq = $2::smallint - 1))`),
-		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, v.OrderTime, after)
+		  (SELECT error FROM {journal} WHERE type = $8 AND id = $1 AND seq = $2::smallint - 1), $8)`),
+		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, v.OrderTime, after, t.number)
 	if err != nil {
 		return err
 	}

@@ -56,9 +56,9 @@ func (c *criteria) learn(ctx context.Context, db querier, t *Type) error {
 	if !slices.Contains(c.among(), asyncflow.StatusPending) {
 		return nil
 	}
-	return db.QueryRow(ctx, t.tables.at(0,
-		`SELECT count(*) <= $1 FROM (SELECT FROM {readies} r LIMIT $1::int + 1) r`),
-		fewReady).Scan(&c.fewReady)
+	return db.QueryRow(ctx, t.at(0,
+		`SELECT count(*) <= $1 FROM (SELECT FROM {readies} r WHERE type = $2 LIMIT $1::int + 1) r`),
+		fewReady, t.number).Scan(&c.fewReady)
 }
 
 // among returns the statuses that the tasks may have, nil for any. A task that has succeeded
@@ -76,18 +76,18 @@ func (c criteria) among() []asyncflow.Status {
 
 // places are the tables in which the tasks of a status have a row.
 var places = map[asyncflow.Status]string{
-	asyncflow.StatusRunning:   `{lease} c WHERE true`,
-	asyncflow.StatusWaiting:   `{wait} c WHERE true`,
-	asyncflow.StatusPending:   `{readies} c WHERE true`,
+	asyncflow.StatusRunning:   `{lease} c WHERE type = $1`,
+	asyncflow.StatusWaiting:   `{wait} c WHERE type = $1`,
+	asyncflow.StatusPending:   `{readies} c WHERE type = $1`,
 	asyncflow.StatusFailed:    otherwise,
 	asyncflow.StatusCancelled: otherwise,
 }
 
 // otherwise is the table in which tasks that failed or were cancelled have a row.
-const otherwise = `{journal} c WHERE final <> 'succeeded'`
+const otherwise = `{journal} c WHERE type = $1 AND final <> 'succeeded'`
 
-// candidates returns a query for the ids of all tasks that may meet the criteria, within
-// bounds: a condition, an order by id and a limit, such as "id > $1 ORDER BY id LIMIT $2".
+// candidates returns a query for the ids of all tasks of the type $1 that may meet the criteria,
+// within bounds: a condition, an order by id and a limit, such as "id > $2 ORDER BY id LIMIT $3".
 // As the history is long, it reads the smallest place that has them all: live tasks are in
 // the token tables, and tasks that failed or were cancelled have an index of their own. It
 // reads all tasks instead of a long backlog: the latest of both are the same.
@@ -104,7 +104,7 @@ func (c criteria) candidates(bounds string) string {
 		}
 	}
 	if len(from) == 0 {
-		from = []string{`{task} c WHERE true`}
+		from = []string{`{task} c WHERE type = $1`}
 	}
 	for i, place := range from {
 		columns := `id`

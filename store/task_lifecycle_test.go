@@ -144,7 +144,7 @@ func TestFence(t *testing.T) {
 	done := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
 
 	_, err := b.db.Exec(t.Context(),
-		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 second'`)
+		`UPDATE tenant_acme.lease SET until = now() - interval '1 second'`)
 	require.NoError(t, err)
 	n, err := b.Rescue(t.Context(), pipe)
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestDelayedTaskWaitsAndIsPromoted(t *testing.T) {
 	assert.Zero(t, n)
 
 	_, err = b.db.Exec(t.Context(),
-		`UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now()`)
+		`UPDATE tenant_acme.wait SET until = now(), order_time = now()`)
 	require.NoError(t, err)
 	n, err = b.Promote(t.Context(), pipe, nil)
 	require.NoError(t, err)

@@ -84,6 +84,10 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 	var p Page
 	oldest := asyncflow.NewTaskID(t.Name, t.First, 0).Number
 	for looked, window := 0, firstLook; before > oldest; window *= 4 {
+		if !t.Has(asyncflow.TaskID{Number: before - 1}.Position()) { // a gap between two table sets
+			before = rollOf(t, before)
+			continue
+		}
 		if looked >= pageLook {
 			p.Next = before
 			break
@@ -137,14 +141,14 @@ func (s *Store) readWindow(
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	queueSettings(b, postgres.HotSettings)
-	list := b.Queue(t.tables.at(position, c.listSQL()),
-		append([]any{least, before, window, limit}, c.args(t)...)...)
+	list := b.Queue(t.at(position, c.listSQL()),
+		append([]any{t.number, least, before, window, limit}, c.args(t)...)...)
 	list.Query(func(rows pgx.Rows) (err error) {
 		v.tasks, err = pgx.CollectRows(rows,
 			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
 		return err
 	})
-	bounds := b.Queue(t.tables.at(position, c.windowSQL()), least, before, window)
+	bounds := b.Queue(t.at(position, c.windowSQL()), t.number, least, before, window)
 	bounds.QueryRow(func(row pgx.Row) error {
 		var created *time.Time
 		err := row.Scan(&v.looked, &v.last, &created)
@@ -178,17 +182,18 @@ func rangeOf(t *Type, before int64) int64 {
 func (c criteria) listSQL() string {
 	return listColumns + `
 FROM ` + c.candidates(latest) + ` c
-JOIN {task} t ON t.id = c.id` + stateJoins + `
-WHERE ` + c.sql(5) + `
-ORDER BY t.id DESC LIMIT $4`
+JOIN {task} t ON t.type = $1 AND t.id = c.id` + stateJoins + `
+WHERE ` + c.sql(6) + `
+ORDER BY t.id DESC LIMIT $5`
 }
 
 // windowSQL returns how many candidates a window has, the least one's number, and when that
 // task was created.
 func (c criteria) windowSQL() string {
-	return `SELECT w.n, coalesce(w.least, 0), (SELECT created_at FROM {task} t WHERE t.id = w.least)
+	return `SELECT w.n, coalesce(w.least, 0), (SELECT created_at FROM {task} t
+  WHERE t.type = $1 AND t.id = w.least)
 FROM (SELECT count(*) AS n, min(id) AS least FROM ` + c.candidates(latest) + ` c) w`
 }
 
-// latest bounds a window: the last $3 ids from $1 to before $2.
-const latest = `id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3`
+// latest bounds a window: the last $4 ids from $2 to before $3.
+const latest = `id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4`

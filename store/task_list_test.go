@@ -87,7 +87,7 @@ func TestReadyRowIsFoundByItsIndex(t *testing.T) {
 	found := false
 	for _, text := range plans {
 		planOf(t, text).walk(func(n node) {
-			if n.Relation == "ready_pipe_1" {
+			if n.Relation == "ready_1" {
 				found = true
 				assert.Contains(t, n.Cond, "order_time =", text)
 				assert.Contains(t, n.Cond, "id =", text)
@@ -139,8 +139,8 @@ func TestListsLookAtFewRows(t *testing.T) {
 		}
 	}
 	t.Run("never analysed", check)
-	for _, table := range []string{"task_pipe_1", "journal_pipe_1", "ready_pipe_1", "lease_pipe",
-		"wait_pipe"} {
+	for _, table := range []string{"task_1", "journal_1", "ready_1", "lease",
+		"wait"} {
 		_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.`+table)
 		require.NoError(t, err)
 	}
@@ -161,7 +161,7 @@ func TestListsLookAtFewRows(t *testing.T) {
 func TestPages(t *testing.T) {
 	b, _ := behindHistory(t, 2*store.PageLook)
 	var all []store.Task
-	rows, err := b.db.Query(t.Context(), `SELECT id FROM tenant_acme.task_pipe_1 ORDER BY id DESC`)
+	rows, err := b.db.Query(t.Context(), `SELECT id FROM tenant_acme.task_1 ORDER BY id DESC`)
 	require.NoError(t, err)
 	defer rows.Close()
 	for rows.Next() {

@@ -21,8 +21,8 @@ func (s *Store) SetProgress(
 	p Progress,
 ) (stands bool, err error) {
 	tag, err := s.of(t.Tenant).Exec(ctx,
-		t.tables.at(0, `UPDATE {lease} SET progress = $3, note = $4 WHERE id = $1 AND seq = $2`),
-		id.Number, seq, p.Percent, orNull(p.Note))
+		t.at(0, `UPDATE {lease} SET progress = $3, note = $4 WHERE type = $5 AND id = $1 AND seq = $2`),
+		id.Number, seq, p.Percent, orNull(p.Note), t.number)
 	s.watched.tell(t.Key(), id.Number)
 	return tag.RowsAffected() == 1, wrap(err, "SetProgress(%s, %d)", id, seq)
 }

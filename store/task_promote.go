@@ -28,16 +28,16 @@ func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, err
 func (s *Store) tryPromote(ctx context.Context, t *Type, served []string) (*tokens, error) {
 	ts := &tokens{}
 	return ts, s.exclusively(ctx, t.Tenant, "promote", func(tx pgx.Tx, now time.Time) error {
-		rows, err := tx.Query(ctx, t.tables.at(0, `
+		rows, err := tx.Query(ctx, t.at(0, `
 			WITH c AS MATERIALIZED (
 			  SELECT ctid AS t FROM {wait}
-			  WHERE until <= $1 OR until = 'infinity'
-			    AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $4)
+			  WHERE type = $5 AND (until <= $1 OR until = 'infinity'
+			    AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $4))
 			  ORDER BY until LIMIT $3 FOR UPDATE SKIP LOCKED)
 			DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 			RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
 			  coalesce(w.since, w.order_time)`),
-			now.Add(asyncflow.Soon), served, JobBatch, t.Flow == nil)
+			now.Add(asyncflow.Soon), served, JobBatch, t.Flow == nil, t.number)
 		if err != nil {
 			return err
 		}

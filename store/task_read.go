@@ -36,7 +36,7 @@ const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NU
 // resultSQL reads the result of a task that has succeeded, for stateColumns: the output of its
 // last stage, else the input of that stage. NULL stands for the task's own context.
 const resultSQL = `CASE WHEN j.final = 'succeeded' THEN coalesce(j.output,
-    (SELECT o.output FROM {journal} o WHERE o.id = t.id AND o.output IS NOT NULL
+    (SELECT o.output FROM {journal} o WHERE o.type = t.type AND o.id = t.id AND o.output IS NOT NULL
      ORDER BY o.seq DESC LIMIT 1)) END`
 
 // stateColumns read a task's state from the place of its token row: {lease}, {wait},
@@ -56,13 +56,14 @@ SELECT t.id, t.created_at, {options}, t.context,
 // condition on order_time from becoming a filter over the whole index, in plans that
 // were made while ready was empty and are kept.
 const stateJoins = `
-LEFT JOIN {lease} l ON l.id = t.id
-LEFT JOIN {wait} w ON w.id = t.id
-LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
+LEFT JOIN {lease} l ON l.type = t.type AND l.id = t.id
+LEFT JOIN {wait} w ON w.type = t.type AND w.id = t.id
+LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+  ORDER BY seq DESC LIMIT 1) j ON true
 LEFT JOIN LATERAL (
   SELECT * FROM {readies} r
-  WHERE r.order_time = coalesce(j.next_time, t.order_time) AND r.id = t.id AND l.id IS NULL
-    AND w.id IS NULL AND j.final IS NULL LIMIT 1) r ON true`
+  WHERE r.type = t.type AND r.order_time = coalesce(j.next_time, t.order_time) AND r.id = t.id
+    AND l.id IS NULL AND w.id IS NULL AND j.final IS NULL LIMIT 1) r ON true`
 
 // Task returns a task; CodeNotFound when there is none. It takes one read by primary key,
 // whatever the age of the task. If the task is due and its type or tenant has limits, one or
@@ -86,11 +87,11 @@ func (s *Store) task(
 		return Task{}, err
 	}
 	err = s.following(ctx, t, func(t *Type) error {
-		if id.Position() < t.First { // its roll was dropped a moment ago
+		if !t.Has(id.Position()) { // its roll was dropped a moment ago
 			return unknownTask(id)
 		}
-		rows, err := s.of(t.Tenant).Query(ctx, t.tables.at(id.Position(),
-			stateColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
+		rows, err := s.of(t.Tenant).Query(ctx, t.at(id.Position(),
+			stateColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`), id.Number, t.number)
 		if err != nil {
 			return err
 		}
@@ -110,7 +111,7 @@ func (s *Store) TypeOf(ctx context.Context, tenant string, id asyncflow.TaskID) 
 	if err == nil && id.Position() > t.End { // another node may have opened a roll this second
 		t, err = s.refreshed(ctx, t)
 	}
-	if err == nil && id.Position() >= t.First && id.Position() <= t.End {
+	if err == nil && t.Has(id.Position()) {
 		return t, nil
 	}
 	if err == nil || asyncflow.CodeOf(err) == asyncflow.CodeNotFound {

@@ -60,7 +60,8 @@ func redriveAll(
 	ts *tokens,
 	now time.Time,
 ) (done []int64, refused map[int64]error, err error) {
-	if err := reviveRoll(ctx, tx, t, asyncflow.TaskID{Number: ids[0]}.Position()); err != nil {
+	position := asyncflow.TaskID{Number: ids[0]}.Position()
+	if err := reviveRoll(ctx, tx, t.setAt(position), position); err != nil {
 		return nil, nil, err
 	}
 	ended, refused, err := endsOf(ctx, tx, t, ids)
@@ -95,9 +96,18 @@ func redriveAll(
 	if err := tx.SendBatch(ctx, writes).Close(); err != nil {
 		return nil, nil, err
 	}
+	var all rows
+	all.addTokens(t, ts)
+	all.addTally(t, counts)
 	b := &pgx.Batch{}
-	ts.queue(b, t)
-	counts.queue(b, t, now)
+	all.queue(b, now)
+	b.Queue(t.at(0, `SELECT FROM {types} WHERE number = $1`), t.number).Exec(
+		func(tag pgconn.CommandTag) error { // its shared tables are there, though it may be deleted
+			if tag.RowsAffected() == 0 {
+				return unknownType(t.Name)
+			}
+			return nil
+		})
 	return done, refused, tx.SendBatch(ctx, b).Close()
 }
 
@@ -115,12 +125,12 @@ func endsOf(
 	t *Type,
 	ids []int64,
 ) (ended []end, refused map[int64]error, err error) {
-	rows, err := tx.Query(ctx, t.tables.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
+	rows, err := tx.Query(ctx, t.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
 		  coalesce({options}, '{}')
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.id = t.id
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
 		  ORDER BY seq DESC LIMIT 1) j ON true
-		WHERE t.id = ANY ($1) ORDER BY t.id`), ids)
+		WHERE t.type = $2 AND t.id = ANY ($1) ORDER BY t.id`), ids, t.number)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -181,19 +191,19 @@ func queueRedrive(
 	doc json.RawMessage,
 	order, now time.Time,
 ) *pgx.QueuedQuery {
-	return b.Queue(t.tables.at(id.Position(), `
-		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, output, next_time)
-		SELECT t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text,
+	return b.Queue(t.at(id.Position(), `
+		INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, output, next_time)
+		SELECT t.type, t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text,
 		  (SELECT j.output FROM {journal} j
-		   WHERE j.id = t.id AND j.output IS NOT NULL AND CASE WHEN v.last IS NULL THEN j.stage = ANY ($6)
+		   WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL AND CASE WHEN v.last IS NULL THEN j.stage = ANY ($6)
 		     ELSE j.seq < v.last OR j.seq = v.last AND j.outcome <> 'done' END
 		   ORDER BY j.seq DESC LIMIT 1),
 		  t.context), $7
 		FROM {task} t, LATERAL (
 		  SELECT coalesce(max(j.seq) FILTER (WHERE j.stage = $4), max(j.seq)) AS last
-		  FROM {journal} j WHERE j.id = t.id AND j.stage = ANY ($8)) v
-		WHERE t.id = $1
-		ON CONFLICT (id, seq) DO NOTHING`),
+		  FROM {journal} j WHERE j.type = t.type AND j.id = t.id AND j.stage = ANY ($8)) v
+		WHERE t.type = $9 AND t.id = $1
+		ON CONFLICT DO NOTHING`),
 		id.Number, seq, now, t.Stages[stage].Name, orNull(string(doc)), t.StageNames()[:stage], order,
-		t.NamesOf(t.Stages[stage].Name))
+		t.NamesOf(t.Stages[stage].Name), t.number)
 }

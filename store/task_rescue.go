@@ -47,11 +47,12 @@ func takeExpired(
 	t *Type,
 	now time.Time,
 ) ([]asyncflow.Lease, error) {
-	rows, err := tx.Query(ctx, t.tables.at(0, `
+	rows, err := tx.Query(ctx, t.at(0, `
 		WITH c AS MATERIALIZED (
-		  SELECT ctid AS t FROM {lease} WHERE until < $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
+		  SELECT ctid AS t FROM {lease} WHERE type = $3 AND until < $1
+		  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
 		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
-		RETURNING l.id, l.seq, l.stage, l.attempt, l.until`), now, JobBatch)
+		RETURNING l.id, l.seq, l.stage, l.attempt, l.until`), now, JobBatch, t.number)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +72,10 @@ func readOptions(ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lea
 		byID[id.Number] = &leases[i]
 	}
 	for position, ids := range byPosition {
-		rows, err := tx.Query(ctx, t.tables.at(position, `
-			SELECT id, options FROM (SELECT t.id, {options} AS options FROM {task} t WHERE t.id = ANY ($1)) t
-			WHERE options IS NOT NULL`), ids)
+		rows, err := tx.Query(ctx, t.at(position, `
+			SELECT id, options FROM (SELECT t.id, {options} AS options FROM {task} t
+			  WHERE t.type = $2 AND t.id = ANY ($1)) t
+			WHERE options IS NOT NULL`), ids, t.number)
 		if err != nil {
 			return err
 		}
@@ -120,16 +122,16 @@ func writeSettled(
 	ts *tokens,
 	now time.Time,
 ) error {
-	var j journal
+	var all rows
 	var counts tally
 	for i := range settled {
-		j.add(&settled[i])
+		all.addJournal(t, &settled[i])
 		counts.count(&settled[i])
 	}
+	all.addTokens(t, ts)
+	all.addTally(t, counts)
 	b := &pgx.Batch{}
-	j.queue(b, t, now)
-	ts.queue(b, t)
+	all.queue(b, now)
 	queueBlocks(b, t, settled)
-	counts.queue(b, t, now)
 	return tx.SendBatch(ctx, b).Close()
 }

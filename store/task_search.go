@@ -29,8 +29,8 @@ func search(
 	after int64,
 	window int,
 ) (f findings, err error) {
-	position := max(asyncflow.TaskID{Number: after}.Position(), t.First)
-	if position > t.End {
+	position, ok := t.nextRoll(asyncflow.TaskID{Number: after}.Position())
+	if !ok {
 		return findings{last: after, over: true}, nil
 	}
 	after = max(after, asyncflow.NewTaskID(t.Name, position, 0).Number)
@@ -38,11 +38,11 @@ func search(
 	if err := c.learn(ctx, tx, t); err != nil {
 		return f, err
 	}
-	rows, err := tx.Query(ctx, t.tables.at(position, `
-SELECT t.id, coalesce(`+c.sql(4)+`, false)
-FROM `+c.candidates(`id > $1 AND id < $2 ORDER BY id LIMIT $3`)+` c
-JOIN {task} t ON t.id = c.id`+stateJoins+`
-ORDER BY t.id`), append([]any{after, end, window}, c.args(t)...)...)
+	rows, err := tx.Query(ctx, t.at(position, `
+SELECT t.id, coalesce(`+c.sql(5)+`, false)
+FROM `+c.candidates(`id > $2 AND id < $3 ORDER BY id LIMIT $4`)+` c
+JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`
+ORDER BY t.id`), append([]any{t.number, after, end, window}, c.args(t)...)...)
 	if err != nil {
 		return f, err
 	}

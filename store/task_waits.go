@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/asyncflow/asyncflow"
 )
 
@@ -113,22 +111,23 @@ func (s *Store) countLeases(
 	if len(types) == 0 { // they were deleted a moment ago
 		return 0, nil
 	}
-	b := &pgx.Batch{}
-	for _, t := range types {
-		b.Queue(t.tables.at(0, `SELECT count(*) FROM {lease} WHERE `+condition),
-			args...).QueryRow(func(row pgx.Row) error {
-			var n int
-			err := row.Scan(&n)
-			sum += n
-			return err
-		})
+	err = s.of(types[0].Tenant).QueryRow(ctx, types[0].at(0, `SELECT count(*) FROM {lease}
+		WHERE type = ANY ($1) AND `+condition), append([]any{numbersOf(types)}, args...)...).Scan(&sum)
+	return sum, err
+}
+
+// numbersOf returns the numbers of types in rows.
+func numbersOf(types []*Type) []int32 {
+	numbers := make([]int32, len(types))
+	for i, t := range types {
+		numbers[i] = t.number
 	}
-	return sum, s.of(types[0].Tenant).Send(ctx, b)
+	return numbers
 }
 
 // unansweredSQL selects the leases of tasks in flight: after a 202, a lease stands for longer than
 // any lease does at its beginning.
-const unansweredSQL = `until <= leased_at + $1::interval`
+const unansweredSQL = `until <= leased_at + $2::interval`
 
 func longestLease(types []*Type) (longest time.Duration) {
 	for _, t := range types {
@@ -147,7 +146,7 @@ func (s *Store) rateInUse(ctx context.Context, types []*Type, perSecond float64)
 	const nearly = 0.8
 	span := max(1, float64(s.Dispatchers())/perSecond)
 	since := s.Clock.Now().Add(-time.Duration(span * float64(time.Second)))
-	begun, err := s.countLeases(ctx, types, `leased_at > $1`, since)
+	begun, err := s.countLeases(ctx, types, `leased_at > $2`, since)
 	if err != nil {
 		return false, err
 	}
@@ -157,7 +156,7 @@ func (s *Store) rateInUse(ctx context.Context, types []*Type, perSecond float64)
 	}
 	var ended int
 	err = s.of(types[0].Tenant).QueryRow(ctx,
-		types[0].tables.at(0, `SELECT coalesce(sum(attempts), 0)::bigint FROM {tallies}
+		types[0].at(0, `SELECT coalesce(sum(attempts), 0)::bigint FROM {tallies}
 			WHERE type = ANY ($1) AND at > $2`), names, since).Scan(&ended)
 	return float64(begun+ended) >= max(1, nearly*perSecond*span), err
 }

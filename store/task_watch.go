@@ -52,15 +52,15 @@ func (s *Store) Watch(
 	last := 0
 	err = s.following(ctx, t, func(t *Type) error {
 		b := &pgx.Batch{}
-		state := b.Queue(t.tables.at(id.Position(),
-			watchColumns+` FROM {task} t`+stateJoins+` WHERE t.id = $1`), id.Number)
+		state := b.Queue(t.at(id.Position(),
+			watchColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`), id.Number, t.number)
 		state.Query(func(rows pgx.Rows) (err error) {
 			task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) {
 				return scanTask(alsoScan{row, &last}, t, s.Clock.Now())
 			})
 			return err
 		})
-		journal := b.Queue(t.tables.at(id.Position(), attemptsSQL), p.args(id)...)
+		journal := b.Queue(t.at(id.Position(), attemptsSQL), p.args(t, id)...)
 		journal.Query(func(rows pgx.Rows) (err error) {
 			attempts, more, err = p.collect(rows)
 			return err

@@ -38,7 +38,7 @@ func TestFollow(t *testing.T) {
 		func(stands bool, err error) { extended <- stands && err == nil })
 	require.True(t, <-extended)
 	told("the heartbeat")
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	require.NoError(t, err)
 	_, err = b.Rescue(t.Context(), pipe)
 	require.NoError(t, err)

@@ -22,8 +22,8 @@ import (
 // that makes some hundred locks.
 const dropTables = 20
 
-// ownTables are kept to the end: they have the last positions of the types.
-const ownTables = `('task_types', 'retired_types')`
+// ownTables are kept to the end: they have the last positions of the table sets.
+const ownTables = `('task_types', 'table_sets', 'retired_types')`
 
 // DueDrop is a tenant whose drop is due.
 type DueDrop struct {
@@ -149,13 +149,13 @@ func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time
 	schema := quote(schemaOf(slug))
 	var there bool
 	if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`,
-		schema+".task_types").Scan(&there); err != nil {
+		schema+".table_sets").Scan(&there); err != nil {
 		return err
 	}
 	endPos := 0
 	if there {
 		err := tx.QueryRow(ctx, `SELECT coalesce(max(end_pos), 0) FROM (
-			SELECT end_pos FROM `+schema+`.task_types
+			SELECT end_pos FROM `+schema+`.table_sets
 			UNION ALL SELECT end_pos FROM `+schema+`.retired_types) p`).Scan(&endPos)
 		if err != nil {
 			return err

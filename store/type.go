@@ -10,7 +10,10 @@ import (
 type Type struct {
 	Tenant string
 	StoredType
-	First, Begin, End int // positions of the oldest, the oldest live, and the open roll
+	location
+	// First, Begin and End are the positions of the oldest roll that may have tasks of the type, of
+	// the oldest whose ready table may, and of the open one. There may be gaps between them.
+	First, Begin, End int
 
 	endpoints  map[string][]asyncflow.Endpoint // by stage
 	serving    map[string][]string             // the ids of those that get deliveries, by stage

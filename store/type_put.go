@@ -78,7 +78,7 @@ func writeTaskType(
 		return stored, g, err
 	}
 	g.bytes = docBytes(t, t.StageMapping)
-	old, err := readTaskType(ctx, tx, tenant, t.Name, "FOR UPDATE")
+	old, err := readTaskType(ctx, tx, tenant, t.Name, "FOR NO KEY UPDATE")
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
 		g.one = asyncflow.QuotaTaskTypes
@@ -135,25 +135,14 @@ func createTaskType(
 	spec []byte,
 	now time.Time,
 ) error {
-	schema := quote(schemaOf(tenant))
-	var position int
-	err := tx.QueryRow(ctx, `
-		INSERT INTO `+schema+`.task_types (name, version, spec, first_pos, begin_pos, end_pos, created_at,
-		    updated_at)
-		SELECT $1, 1, $2, p, p, p, $3, $3
-		FROM (SELECT coalesce(max(end_pos), 0) + 1 AS p FROM `+schema+`.retired_types
-		  WHERE name IN ($1, $4)) r
-		RETURNING end_pos`, t.Name, string(spec), now, everyType).Scan(&position)
+	set, from, err := placeNew(ctx, tx, tenant, t, now)
 	if err != nil {
 		return err
 	}
-	names := newTables(tenant, t.Name)
-	for _, ddl := range names.createType() {
-		if _, err := tx.Exec(ctx, ddl); err != nil {
-			return err
-		}
-	}
-	return names.openRoll(ctx, tx, position, now)
+	_, err = tx.Exec(ctx, newTables(tenant, sharedSet).at(0, `
+		INSERT INTO {types} (name, version, spec, table_set, from_pos, created_at, updated_at)
+		VALUES ($1, 1, $2, $3, $4, $5, $5)`), t.Name, string(spec), set, from, now)
+	return err
 }
 
 // checkRemovedStages refuses to remove a stage that has live tasks and no mapping.
@@ -167,15 +156,15 @@ func checkRemovedStages(
 	if len(removed) == 0 {
 		return nil
 	}
-	at, err := readPositions(ctx, tx, tenant, t.Name)
+	at, err := readLocation(ctx, tx, tenant, t.Name)
 	if err != nil {
 		return err
 	}
-	names := newTables(tenant, t.Name)
-	if err := names.stop(ctx, tx, at); err != nil {
+	located := &Type{location: at}
+	if err := located.stop(ctx, tx); err != nil {
 		return err
 	}
-	stage, err := names.liveStage(ctx, tx, at, removed)
+	stage, err := located.liveStage(ctx, tx, removed)
 	if err != nil || stage == "" {
 		return err
 	}

@@ -49,7 +49,7 @@ func (s *Store) Vacuum(ctx context.Context) (int, error) {
 
 // VacuumType vacuums the small tables of a type, however many rows were leased.
 func (s *Store) VacuumType(ctx context.Context, t *Type) error {
-	small := strings.Join(t.tables.tokenTables(t.tables.live), ", ")
+	small := strings.Join(t.tokenTables(), ", ")
 	err := s.of(t.Tenant).Outside(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) `+small)
 	if rolledOn(err) { // the next run does it
 		return nil

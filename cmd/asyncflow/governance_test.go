@@ -82,7 +82,7 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	pipe, err := s.Catalog.Type(testTenant, "pipe")
 	require.NoError(t, err)
 	leaseAll(t, s, pipe, 5)
-	execSQL(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	execSQL(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	execSQL(t, url,
 		`INSERT INTO asyncflow.nodes VALUES ('dead', 'dispatcher', 'v0',
 		now() - interval '1 h', now() - interval '1 min')`)
@@ -156,15 +156,15 @@ func TestAnotherNodeTakesOver(t *testing.T) {
 			defer conn.Close(context.Background())
 			barrier, err := conn.Begin(t.Context())
 			require.NoError(t, err)
-			_, err = barrier.Exec(t.Context(), `LOCK TABLE tenant_acme.journal_pipe_1 IN SHARE MODE`)
+			_, err = barrier.Exec(t.Context(), `LOCK TABLE tenant_acme.journal_1 IN SHARE MODE`)
 			require.NoError(t, err)
-			execSQL(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+			execSQL(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 			// The job holds its lock and waits for the journal, until the barrier is gone.
 			inTheMiddle := func() (waits bool) {
 				err := conn.QueryRow(t.Context(), `
 					SELECT EXISTS (SELECT FROM pg_locks a JOIN pg_locks w USING (pid)
 					WHERE a.locktype = 'advisory' AND a.granted AND NOT w.granted
-					AND w.relation = 'tenant_acme.journal_pipe_1'::regclass
+					AND w.relation = 'tenant_acme.journal_1'::regclass
 					AND w.database = (SELECT oid FROM pg_database
 						WHERE datname = current_database()))`).Scan(&waits)
 				require.NoError(t, err)

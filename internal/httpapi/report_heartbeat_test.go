@@ -16,7 +16,7 @@ import (
 func (b *bundle) rescue() {
 	b.t.Helper()
 	_, err := b.db.Exec(b.t.Context(),
-		`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+		`UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	require.NoError(b.t, err)
 	pipe, err := b.store.Catalog.Type("acme", "pipe")
 	require.NoError(b.t, err)

@@ -97,6 +97,6 @@ func TestRedriveAtOnce(t *testing.T) {
 	assert.Equal(t, 1, ok)
 	var rows int
 	require.NoError(t, b.db.QueryRow(t.Context(),
-		`SELECT count(*) FROM tenant_acme.ready_pipe_1`).Scan(&rows))
+		`SELECT count(*) FROM tenant_acme.ready_1`).Scan(&rows))
 	assert.Equal(t, 1, rows)
 }

@@ -167,7 +167,7 @@ func TestPendingTasksAtOnce(t *testing.T) {
 	assert.Equal(t, map[int]int{201: 20, 403: 44}, submitAtOnce(b, 64))
 	var live int
 	require.NoError(t, b.db.QueryRow(t.Context(),
-		`SELECT count(*) FROM tenant_acme.ready_pipe_1`).Scan(&live))
+		`SELECT count(*) FROM tenant_acme.ready_1`).Scan(&live))
 	assert.Equal(t, 20, live)
 }
 

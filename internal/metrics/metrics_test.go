@@ -136,7 +136,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		_, err := db.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
-	exec(`UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	exec(`UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	n, err := s.Rescue(t.Context(), pipe)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -149,8 +149,8 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, taken)
 	}
-	exec(`UPDATE tenant_acme.ready_pipe_1 SET order_time = now() - interval '50 s'`)
-	exec(`UPDATE tenant_acme.task_pipe_1 SET created_at = now() - interval '50 s'`)
+	exec(`UPDATE tenant_acme.ready_1 SET order_time = now() - interval '50 s'`)
+	exec(`UPDATE tenant_acme.task_1 SET created_at = now() - interval '50 s'`)
 	require.NoError(t, s.RecordJob(t.Context(),
 		store.JobRun{Name: "rescue", Spec: "@every 3s", Started: s.Clock.Now(), Duration: time.Second,
 			Error: "no"}, 3))

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// HotPool has the connections that submit, lease and settle. Each task type has tables of
-// its own, which a backend has to learn: it parses and plans statements for them, and
-// fills its caches. So each type has a home among the connections, and takes another one
-// only while its home is in use. Callers that find no connection free wait in turn.
+// HotPool has the connections that submit, lease and settle. Each tenant has tables of its
+// own, which a backend has to learn: it parses and plans statements for them, and fills its
+// caches. So each tenant has a home among the connections, and takes another one only while
+// its home is in use. Callers that find no connection free wait in turn.
 type HotPool struct {
 	seed  maphash.Seed
 	seats []*pgxpool.Pool     // of one connection each, opened at its first use
@@ -43,15 +43,15 @@ func NewHotPool(ctx context.Context, url string, size int, noRoles bool) (*HotPo
 	return p, nil
 }
 
-// Acquire returns a connection for the work of a task type. The caller calls released
+// Acquire returns a connection for the work of a tenant. The caller calls released
 // after it has released the connection.
-func (p *HotPool) Acquire(ctx context.Context, tenant, taskType string) (
+func (p *HotPool) Acquire(ctx context.Context, tenant string) (
 	conn *pgxpool.Conn, released func(), err error,
 ) {
 	if err := p.turn(ctx); err != nil {
 		return nil, nil, err
 	}
-	seat := p.take(tenant, taskType)
+	seat := p.take(tenant)
 	if conn, err = seat.Acquire(ctx); err != nil {
 		p.release(seat)
 		return nil, nil, err
@@ -78,9 +78,9 @@ func (p *HotPool) turn(ctx context.Context) error {
 	return nil
 }
 
-// take takes the home of a type from the free seats, or else the best of them.
-func (p *HotPool) take(tenant, taskType string) *pgxpool.Pool {
-	home := p.seats[p.Home(tenant, taskType)]
+// take takes the home of a tenant from the free seats, or else the best of them.
+func (p *HotPool) take(tenant string) *pgxpool.Pool {
+	home := p.seats[p.Home(tenant)]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := slices.Index(p.free, home)
@@ -92,9 +92,9 @@ func (p *HotPool) take(tenant, taskType string) *pgxpool.Pool {
 	return seat
 }
 
-// Home returns the number of a type's home, from 0 to Size-1.
-func (p *HotPool) Home(tenant, taskType string) int {
-	hash := maphash.Comparable(p.seed, [2]string{tenant, taskType})
+// Home returns the number of a tenant's home, from 0 to Size-1.
+func (p *HotPool) Home(tenant string) int {
+	hash := maphash.Comparable(p.seed, tenant)
 	return int(hash % uint64(len(p.seats)))
 }
 
