@@ -93,7 +93,7 @@ func TestUnannouncedWorkIsFound(t *testing.T) {
 	pipe, err := b.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
 	b.submitAndLease(t, pipe, 3)
-	exec(t, url, `UPDATE tenant_acme.lease_pipe SET until = now() - interval '1 s'`)
+	exec(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	rescued := 0
 	assert.Eventually(t, func() bool { // not sooner than rescueEvery after the last visit
 		rescued += a.run(t, "rescue")
@@ -106,7 +106,7 @@ func TestUnannouncedWorkIsFound(t *testing.T) {
 			Delay: asyncflow.Duration(time.Hour)}}) {
 		require.NoError(t, r.Err)
 	}
-	exec(t, url, `UPDATE tenant_acme.wait_pipe SET until = now(), order_time = now()
+	exec(t, url, `UPDATE tenant_acme.wait SET until = now(), order_time = now()
 		WHERE until > now() + interval '30 min'`)
 	assert.Equal(t, 1, a.run(t, "promote"), "a task that is due")
 
@@ -114,7 +114,7 @@ func TestUnannouncedWorkIsFound(t *testing.T) {
 	for len(woken) > 0 {
 		<-woken
 	}
-	exec(t, url, `DELETE FROM tenant_acme.ready_pipe_1`)
+	exec(t, url, `DELETE FROM tenant_acme.ready_1`)
 	for len(woken) > 0 {
 		<-woken
 	}
@@ -237,11 +237,12 @@ func TestCalmAlerts(t *testing.T) {
 	require.True(t, evaluates(), "nobody has yet")
 	calm := func() bool { return !evaluates() }
 	require.Eventually(t, calm, patience, 100*time.Millisecond)
-	exec(t, url, `INSERT INTO tenant_acme.wait_pipe (id, seq, stage, attempt, order_time, reason,
-		until) VALUES (1, 1, 'only', 1, now() - interval '1 h', 'delay', 'infinity')`)
+	exec(t, url, `INSERT INTO tenant_acme.wait (type, id, seq, stage, attempt, order_time,
+		reason, until) SELECT number, 1, 1, 'only', 1, now() - interval '1 h', 'delay', 'infinity'
+		FROM tenant_acme.task_types WHERE name = 'pipe'`)
 	assert.True(t, evaluates())
 	assert.True(t, evaluates(), "a task waits")
-	exec(t, url, `DELETE FROM tenant_acme.wait_pipe`)
+	exec(t, url, `DELETE FROM tenant_acme.wait`)
 	assert.True(t, evaluates(), "an episode is open")
 	assert.True(t, evaluates())
 }

@@ -169,8 +169,8 @@ func (g *Governor) dueSteps(
 	return steps, err
 }
 
-// dueMoves returns the steps that give types of the shared set tables of their own, and the one that
-// deletes rows of deleted types.
+// dueMoves returns the steps that give types of the shared set tables of their own, and the one
+// that deletes rows of deleted types.
 func (g *Governor) dueMoves(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (steps []rollStep, err error) {

@@ -60,15 +60,15 @@ func TestActivity(t *testing.T) {
 		sql  string
 		want []string
 	}{
-		{`INSERT INTO tenant_acme.lease_pipe (id, seq, stage, attempt, node, leased_at, until)
-			VALUES (1, 1, 'first', 1, 'n', now(), now())`, []string{"alerts", "tokens"}},
-		{`UPDATE tenant_acme.lease_pipe SET until = now()`, []string{"alerts", "tokens"}},
-		{`DELETE FROM tenant_acme.lease_pipe`, []string{"alerts", "tokens"}},
-		{`SELECT * FROM tenant_acme.lease_pipe`, nil},
-		{`INSERT INTO tenant_acme.ready_pipe_1 (order_time, id, seq, stage, attempt)
-			VALUES (now(), 1, 1, 'first', 1)`, []string{"alerts", "tokens"}},
-		{`INSERT INTO tenant_acme.wait_pipe (id, seq, stage, attempt, order_time, reason, until)
-			VALUES (1, 1, 'first', 1, now(), 'delay', now())`, []string{"alerts", "tokens"}},
+		{`INSERT INTO tenant_acme.lease (type, id, seq, stage, attempt, node, leased_at, until)
+			VALUES (1, 1, 1, 'first', 1, 'n', now(), now())`, []string{"alerts", "tokens"}},
+		{`UPDATE tenant_acme.lease SET until = now()`, []string{"alerts", "tokens"}},
+		{`DELETE FROM tenant_acme.lease`, []string{"alerts", "tokens"}},
+		{`SELECT * FROM tenant_acme.lease`, nil},
+		{`INSERT INTO tenant_acme.ready_1 (type, order_time, id, seq, stage, attempt)
+			VALUES (1, now(), 1, 1, 'first', 1)`, []string{"alerts", "tokens"}},
+		{`INSERT INTO tenant_acme.wait (type, id, seq, stage, attempt, order_time, reason, until)
+			VALUES (1, 1, 1, 'first', 1, now(), 'delay', now())`, []string{"alerts", "tokens"}},
 		{`INSERT INTO tenant_acme.tallies (type, at) VALUES ('pipe', now())`,
 			[]string{"alerts", "tallies"}},
 		{`INSERT INTO tenant_acme.idempotency_keys (type, key, id, hash, expires_at)

@@ -23,8 +23,9 @@ func TestManyTenants(t *testing.T) {
 	require.NoError(t, b.Catalog.Refresh(t.Context()))
 	for _, name := range []string{"t03", "t55"} {
 		_, err := b.db.Exec(t.Context(), fmt.Sprintf(`
-			INSERT INTO tenant_%[1]s.task_types (name, version, spec, first_pos, begin_pos, end_pos,
-			    created_at, updated_at) VALUES ('x', 1, '{}', 1, 1, 1, now(), now());
+			INSERT INTO tenant_%[1]s.table_sets VALUES ('', 1, 1, 1);
+			INSERT INTO tenant_%[1]s.task_types (name, version, spec, table_set, from_pos, created_at,
+			    updated_at) VALUES ('x', 1, '{}', '', 1, now(), now());
 			INSERT INTO tenant_%[1]s.idempotency_keys (type, key, id, hash, expires_at)
 			  VALUES ('x', 'a', 1, '', now() - interval '1 s'), ('x', 'b', 2, '', now() + interval '1 h');
 			INSERT INTO tenant_%[1]s.tallies (type, at)
