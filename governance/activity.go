@@ -22,11 +22,18 @@ const (
 // from before it, and the next one shows all that has happened since.
 type activity struct {
 	tables store.Tables
-	every  time.Duration // the least time between two readings; 0: none is shared
 
-	mu   sync.Mutex
-	at   time.Time
-	last map[string]uint64
+	mu    sync.Mutex
+	every time.Duration // the least time between two readings; 0: none is shared
+	at    time.Time
+	last  map[string]uint64
+}
+
+// share sets the least time between two readings.
+func (a *activity) share(every time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.every = every
 }
 
 // read returns a number for each tenant that changes when rows of the tables are written. Where

@@ -117,7 +117,8 @@ func (j Job) level() slog.Level {
 // A job that is still running isn't begun again.
 func (g *Governor) Run(ctx context.Context) error {
 	g.announce(ctx)
-	g.tokens.every, g.plans.every = tokensEvery, plansEvery
+	g.tokens.share(tokensEvery)
+	g.plans.share(plansEvery)
 	logger := cronLogger{g.log}
 	c := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(logger),
 		cron.WithChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)))

@@ -89,3 +89,17 @@ func TestActivity(t *testing.T) {
 	assert.NotEqual(t, last["keys"][tenant], now[tenant])
 	assert.NotEqual(t, last["keys"]["other"], now["other"], "nobody knows what happened before")
 }
+
+// A database that counts nothing says so.
+func TestActivityIsNotCounted(t *testing.T) {
+	b := setup(t)
+	_, ok, err := b.Activity(t.Context(), store.TokenTables)
+	require.NoError(t, err)
+	assert.True(t, ok)
+	_, err = b.db.Exec(t.Context(), `DO $$ BEGIN
+		EXECUTE format('ALTER DATABASE %I SET track_counts = off', current_database()); END $$`)
+	require.NoError(t, err)
+	_, ok, err = open(t, b.url, "node-2").Activity(t.Context(), store.TokenTables)
+	require.NoError(t, err)
+	assert.False(t, ok)
+}
