@@ -29,8 +29,10 @@ var (
 	hotLifetimes = lifetimes{age: 30 * time.Minute, idle: 2 * time.Minute, statements: 512}
 )
 
-// idleCheck is how often connections are closed that have been idle for too long.
-const idleCheck = 15 * time.Second
+// idleCheck is how often connections are closed that have been idle for too long. It is longer than
+// the idle time of connections that are used in turn: pgx puts all of them at the front of the line
+// after each check, so that each is used once more.
+const idleCheck = time.Minute
 
 // PoolConfig configures a pool.
 type PoolConfig struct {
