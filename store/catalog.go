@@ -33,8 +33,8 @@ type Catalog struct {
 // knowledge is the known configuration of a tenant. It is immutable.
 type knowledge struct {
 	tenant  *Tenant
-	wanted  int64            // the version of the tenant's configuration
-	look    uint64           // the look that found this version
+	wanted  int64                // the version of the tenant's configuration
+	look    uint64               // the look that found this version
 	types   map[string]*Type     // by name
 	sets    map[string]*TableSet // by name
 	version int64                // of both; 0: they were never read

@@ -12,9 +12,13 @@ func PeakMemory(pid int) float64 { return memoryField(pid, "status", "VmHWM") }
 // as the buffers of Postgres.
 func PrivateMemory(pid int) float64 { return memoryField(pid, "smaps_rollup", "Private_Dirty") }
 
-// SharedMemory returns the memory of a process in MB, with its share of what it shares with others
-// (PSS).
-func SharedMemory(pid int) float64 { return memoryField(pid, "smaps_rollup", "Pss") }
+// ProportionalMemory returns the memory of a process in MB, where what n processes share counts as
+// one nth for each of them.
+func ProportionalMemory(pid int) float64 { return memoryField(pid, "smaps_rollup", "Pss") }
+
+// ProportionalShared returns the part of ProportionalMemory that is shared memory, such as the
+// buffers of Postgres.
+func ProportionalShared(pid int) float64 { return memoryField(pid, "smaps_rollup", "Pss_Shmem") }
 
 func memoryField(pid int, file, field string) float64 {
 	var kB float64
