@@ -24,6 +24,7 @@ type Catalog struct {
 	changed  []func(tenant string) // called after every change of a tenant's types
 	tenants  map[string]*knowledge
 	looks    uint64 // how many looks have begun, see look
+	sum      *int64 // of the versions that were all read; nil: some weren't
 	underway map[string]*catalogRead
 	failed   map[string]failedRead
 	roleless map[string]bool // tenants that are left out as they have no database role

@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,27 +23,26 @@ func TestManyTenants(t *testing.T) {
 	require.NoError(t, b.Catalog.Refresh(t.Context()))
 	for _, name := range []string{"t03", "t55"} {
 		_, err := b.db.Exec(t.Context(), fmt.Sprintf(`
-			INSERT INTO tenant_%[1]s.task_types (name, version, spec, first_pos, begin_pos, end_pos,
-			    created_at, updated_at) VALUES ('x', 1, '{}', 1, 1, 1, now(), now());
+			INSERT INTO tenant_%[1]s.table_sets VALUES ('', 1, 1, 1);
+			INSERT INTO tenant_%[1]s.task_types (name, version, spec, table_set, from_pos, created_at,
+			    updated_at) VALUES ('x', 1, '{}', '', 1, now(), now());
 			INSERT INTO tenant_%[1]s.idempotency_keys (type, key, id, hash, expires_at)
 			  VALUES ('x', 'a', 1, '', now() - interval '1 s'), ('x', 'b', 2, '', now() + interval '1 h');
 			INSERT INTO tenant_%[1]s.tallies (type, at)
 			  VALUES ('x', now()), ('x', '2026-01-02T03:04:05Z')`, name))
 		require.NoError(t, err)
 	}
-	tenants, err := b.TenantsToExpire(t.Context())
+	all := slices.Collect(maps.Keys(b.Catalog.Tenants()))
+	require.Len(t, all, 62)
+	keys, err := b.FirstKeys(t.Context(), append(all, "gone"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"t03", "t55"}, tenants)
-	unfolded, err := b.Unfolded(t.Context())
+	assert.Equal(t, []string{"t03", "t55"}, slices.Sorted(maps.Keys(keys)))
+	assert.True(t, keys["t55"].Before(b.Clock.Now()))
+	tallies, err := b.LastTallies(t.Context(), all)
 	require.NoError(t, err)
-	assert.Len(t, unfolded, 62)
-	for name, u := range unfolded {
-		if name == "t03" || name == "t55" {
-			assert.Equal(t, int64(1), u.Rows)
-			assert.True(t, u.Last.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
-		} else {
-			assert.Zero(t, u.Rows)
-			assert.Zero(t, u.Last)
-		}
-	}
+	assert.Equal(t, []string{"t03", "t55"}, slices.Sorted(maps.Keys(tallies)))
+	assert.WithinDuration(t, b.Clock.Now(), tallies["t03"], time.Hour)
+	tallies, err = b.LastTallies(t.Context(), []string{"t04"})
+	require.NoError(t, err)
+	assert.Empty(t, tallies)
 }
