@@ -50,8 +50,9 @@ func TestExtensions(t *testing.T) {
 }
 
 // A lease may be extended and end in one commit: it stood until then.
-func TestExtensionAndEndOfALease(t *testing.T) {
-	b := setup(t)
+func TestExtensionAndEndOfALease(t *testing.T) { eachSet(t, extensionAndEndOfALease) }
+
+func extensionAndEndOfALease(t *testing.T, b *bundle) {
 	pipe := b.put(twoStages())
 	items := leased(b.insertions(pipe, `1`)...)
 	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))

@@ -151,7 +151,11 @@ func claimKeys(
 		}
 		return rows.Err()
 	})
-	return holders, others, tx.SendBatch(ctx, b).Close()
+	err = tx.SendBatch(ctx, b).Close()
+	if sqlState(err) == pgerrcode.ForeignKeyViolation {
+		err = unknownType(t.Name)
+	}
+	return holders, others, err
 }
 
 // ExpireKeys deletes a tenant's keys whose windows are over, and returns how many.

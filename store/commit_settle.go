@@ -126,8 +126,8 @@ func (s *Store) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[
 	ended := make(map[int64]bool, len(items))
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	_, ids, seqs := columns([]*Writes{{Type: w.Type, Settled: items}})
-	b.Queue(w.Type.at(0, takeLeaseSQL), ids, seqs, w.Type.number).Query(func(rows pgx.Rows) error {
+	types, ids, seqs := columns([]*Writes{{Type: w.Type, Settled: items}})
+	b.Queue(w.Type.at(0, takeLeaseSQL), ids, seqs, types).Query(func(rows pgx.Rows) error {
 		return collectIDs(rows, ended)
 	})
 	if err := conn.Send(ctx, b); err != nil {

@@ -14,8 +14,9 @@ import (
 )
 
 // Concurrent reports of one task count once, and don't delay the others in their batch.
-func TestReportsAtOnce(t *testing.T) {
-	b := setup(t)
+func TestReportsAtOnce(t *testing.T) { eachSet(t, reportsAtOnce) }
+
+func reportsAtOnce(t *testing.T, b *bundle) {
 	pipe := b.put(twoStages())
 	tasks := make([]asyncflow.NewTask, 20)
 	for i := range tasks {
@@ -57,8 +58,9 @@ func (b *bundle) settleAgain(t *store.Type, e *store.Ending) store.Settled {
 
 // A task goes on with the lease of its next stage, which the transaction writes that ends the last
 // one. The others stand in line. If the node dies, the leases run out.
-func TestCommitOfTheNextStage(t *testing.T) {
-	b := setup(t)
+func TestCommitOfTheNextStage(t *testing.T) { eachSet(t, commitOfTheNextStage) }
+
+func commitOfTheNextStage(t *testing.T, b *bundle) {
 	pipe := b.put(twoStages())
 	items := leased(b.insertions(pipe, `1`, `2`, `3`)...)
 	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))

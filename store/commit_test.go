@@ -16,16 +16,6 @@ import (
 // stageDone is an outcome after which a task goes on with its next stage.
 var stageDone = asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200}
 
-// putOf puts a type of a tenant.
-func (b *bundle) putOf(tenant string, t asyncflow.TaskType) *store.Type {
-	b.t.Helper()
-	_, _, err := b.PutTaskType(b.t.Context(), tenant, t)
-	require.NoError(b.t, err)
-	known, err := b.Catalog.Type(tenant, t.Name)
-	require.NoError(b.t, err)
-	return known
-}
-
 // insertions returns new tasks that are due, one for each context, with ids of the open roll.
 func (b *bundle) insertions(t *store.Type, contexts ...string) []*store.Insertion {
 	b.t.Helper()
@@ -67,9 +57,8 @@ func goesOn(e *store.Ending) *store.Ending {
 // endsOf returns when the leases of a type end, by the contexts of their tasks.
 func (b *bundle) endsOf(t *store.Type) map[string]time.Time {
 	b.t.Helper()
-	schema := "tenant_" + t.Tenant
-	rows, err := b.db.Query(b.t.Context(), `SELECT t.context::text, l.until
-		FROM `+schema+`.lease_`+t.Name+` l JOIN `+schema+`.task_`+t.Name+`_1 t ON t.id = l.id`)
+	rows, err := b.db.Query(b.t.Context(), t.Fill(1, `SELECT t.context::text, l.until
+		FROM {lease} l JOIN {task} t ON t.type = l.type AND t.id = l.id WHERE l.type = {number}`))
 	require.NoError(b.t, err)
 	defer rows.Close()
 	ends := map[string]time.Time{}
@@ -171,8 +160,9 @@ func (m *mixed) check(b *bundle, i int) {
 }
 
 // Types of several tenants are written in one transaction, each by its tenant's role.
-func TestCommitOfSeveralTenants(t *testing.T) {
-	b := setup(t)
+func TestCommitOfSeveralTenants(t *testing.T) { eachSet(t, commitOfSeveralTenants) }
+
+func commitOfSeveralTenants(t *testing.T, b *bundle) {
 	m := setupMixed(b)
 	b.exec(`
 		CREATE TABLE public.seen (role text, schema text, xid xid8);
@@ -185,7 +175,7 @@ func TestCommitOfSeveralTenants(t *testing.T) {
 		DO $$ DECLARE t regclass; BEGIN
 		  FOR t IN SELECT oid FROM pg_class
 		    WHERE relkind = 'r' AND relnamespace::regnamespace::text LIKE 'tenant\_%'
-		    AND (relname LIKE '%\_pipe%' OR relname LIKE '%\_audits%' OR relname = 'tallies')
+		    AND relname ~ '^(task|journal|ready)_.*[0-9]$|^(lease|wait|tallies)$'
 		  LOOP
 		    EXECUTE format('CREATE TRIGGER see AFTER INSERT OR UPDATE OR DELETE ON %s
 		      FOR EACH STATEMENT EXECUTE FUNCTION public.see()', t);
@@ -207,7 +197,7 @@ func TestCommitOfSeveralTenants(t *testing.T) {
 	}
 }
 
-// offenders break the writes of the last type. They return a function that repairs them.
+// offenders break the writes of a type. They return a function that repairs them.
 var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 	"a lease that stands no more": func(_ *bundle, w *store.Writes) func() {
 		w.Settled[1].Lease.Seq++
@@ -217,15 +207,15 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 		again := *w.New[0]
 		require.NoError(b.t, b.commit([]*store.Writes{{Type: w.Type, New: []*store.Insertion{&again}}}))
 		return func() {
-			b.exec(`DELETE FROM tenant_other.task_1 WHERE id = $1`, again.ID.Number)
-			b.exec(`DELETE FROM tenant_other.ready_1 WHERE id = $1`, again.ID.Number)
-			b.exec(`DELETE FROM tenant_other.tallies WHERE submitted = 1`)
+			b.exec(w.Type.Fill(1, `DELETE FROM {task} WHERE id = $1`), again.ID.Number)
+			b.exec(w.Type.Fill(1, `DELETE FROM {ready} WHERE id = $1`), again.ID.Number)
+			b.exec(w.Type.Fill(1, `DELETE FROM {tallies} WHERE submitted = 1`))
 		}
 	},
-	"a table that is locked": func(b *bundle, _ *store.Writes) func() {
+	"a table that is locked": func(b *bundle, w *store.Writes) func() {
 		tx, err := b.db.Begin(b.t.Context())
 		require.NoError(b.t, err)
-		_, err = tx.Exec(b.t.Context(), `LOCK TABLE tenant_other.journal_1 IN EXCLUSIVE MODE`)
+		_, err = tx.Exec(b.t.Context(), w.Type.Fill(1, `LOCK TABLE {journal} IN EXCLUSIVE MODE`))
 		require.NoError(b.t, err)
 		return func() { require.NoError(b.t, tx.Rollback(b.t.Context())) }
 	},
@@ -234,53 +224,68 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 		w.New[0].Context = json.RawMessage("\"\xff\"")
 		return func() { w.New[0].Context = context }
 	},
-	"a table that refuses rows": func(b *bundle, _ *store.Writes) func() {
-		b.exec(`ALTER TABLE tenant_other.journal_1 ADD CONSTRAINT shut CHECK (false) NOT VALID`)
-		return func() { b.exec(`ALTER TABLE tenant_other.journal_1 DROP CONSTRAINT shut`) }
+	"a table that refuses rows": func(b *bundle, w *store.Writes) func() {
+		b.exec(w.Type.Fill(1, `ALTER TABLE {journal} ADD CONSTRAINT shut CHECK (false) NOT VALID`))
+		return func() { b.exec(w.Type.Fill(1, `ALTER TABLE {journal} DROP CONSTRAINT shut`)) }
 	},
 	"a roll that is not there": func(b *bundle, w *store.Writes) func() {
 		lost := w.New[0].ID
 		w.New[0].ID = asyncflow.NewTaskID(lost.Type, 2, 1)
 		return func() { w.New[0].ID = lost }
 	},
-	"another tenant's role": func(b *bundle, _ *store.Writes) func() {
+	"another tenant's role": func(b *bundle, w *store.Writes) func() {
 		swap := func(role string) {
-			b.exec(`UPDATE asyncflow.tenants SET role = $1 WHERE slug = 'other'`, role)
+			b.exec(`UPDATE asyncflow.tenants SET role = $1 WHERE slug = $2`, role, w.Type.Tenant)
 			require.NoError(b.t, b.Catalog.Refresh(b.t.Context()))
 		}
-		own, err := b.RoleOf(b.t.Context(), "other")
+		own, err := b.RoleOf(b.t.Context(), w.Type.Tenant)
 		require.NoError(b.t, err)
 		swap(b.BaseRole())
 		return func() { swap(own) }
 	},
 }
 
-// If one type can't be written, none is, and all can be written later.
+// If one type can't be written, none is, and all can be written later. The writes of its tenant are
+// refused, and no others.
 func TestCommitIsAllOrNothing(t *testing.T) {
 	for name, offend := range offenders {
 		t.Run(name, func(t *testing.T) {
-			b := setup(t)
-			m := setupMixed(b)
-			repair := offend(b, m.all[2])
-			before := b.dump()
-			refused, err := b.Commit(t.Context(), m.all)
-			require.Error(t, err)
-			if strings.Contains(name, "locked") || strings.Contains(name, "not there") {
-				assert.Equal(t, -1, refused, "statements of which could not be prepared isn't known")
-			} else {
-				assert.Equal(t, 2, refused)
-			}
-			assert.Equal(t, before, b.dump(), "nothing was changed")
-			require.NoError(t, b.commit(m.all[:2]), "it is the third one's fault")
-			if strings.Contains(name, "role") {
-				assert.Equal(t, "42501", sqlState(b.commit(m.all[2:])))
-			}
-			repair()
-			require.NoError(t, b.commit(m.all[2:]))
-			for i := range m.types {
-				m.check(b, i)
-			}
+			t.Run("of the last tenant", func(t *testing.T) {
+				eachSet(t, func(t *testing.T, b *bundle) { allOrNothing(t, b, name, offend, 2) })
+			})
+			t.Run("of the first tenant", func(t *testing.T) {
+				allOrNothing(t, setup(t), name, offend, 1)
+			})
 		})
+	}
+}
+
+func allOrNothing(t *testing.T, b *bundle, name string,
+	offend func(*bundle, *store.Writes) func(), at int) {
+	m := setupMixed(b)
+	repair := offend(b, m.all[at])
+	before := b.dump()
+	refused, err := b.Commit(t.Context(), m.all)
+	require.Error(t, err)
+	fault, others := store.Refused{From: 0, To: 2}, m.all[2:]
+	if at == 2 {
+		fault, others = store.Refused{From: 2, To: 3}, m.all[:2]
+	}
+	if strings.Contains(name, "locked") || strings.Contains(name, "not there") ||
+		strings.Contains(name, "role") && at == 1 {
+		assert.Zero(t, refused, "statements of which could not be prepared isn't known")
+	} else {
+		assert.Equal(t, fault, refused)
+	}
+	assert.Equal(t, before, b.dump(), "nothing was changed")
+	require.NoError(t, b.commit(others), "it is the other tenant's fault")
+	if strings.Contains(name, "role") {
+		assert.Equal(t, "42501", sqlState(b.commit(m.all[fault.From:fault.To])))
+	}
+	repair()
+	require.NoError(t, b.commit(m.all[fault.From:fault.To]))
+	for i := range m.types {
+		m.check(b, i)
 	}
 }
 

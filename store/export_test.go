@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"io/fs"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,12 +26,19 @@ const (
 	HeadSQL      = headSQL
 
 	ConfirmSQL     = confirmSQL
+	EndLeasesSQL   = endLeasesSQL
 	TakeLeaseSQL   = takeLeaseSQL
 	ExtendLeaseSQL = extendLeaseSQL
 )
 
-// Fill returns a statement with the type's table names in it.
-func (t *Type) Fill(sql string) string { return t.at(t.Begin, sql) }
+// Fill returns a statement with the names of the type's tables at a position in it. {number} is the
+// number of the type.
+func (t *Type) Fill(position int, sql string) string {
+	return strings.ReplaceAll(t.at(position, sql), "{number}", strconv.Itoa(int(t.number)))
+}
+
+// Rolls returns the positions of the rolls that may have tasks of the type, ascending.
+func (t *Type) Rolls() []int { return t.rolls() }
 
 // ForgetNumbers has the next submits take new blocks of numbers.
 func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s) }
@@ -155,13 +164,14 @@ func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []str
 		return nil, err
 	}
 	window := []any{
+		t.number,
 		asyncflow.NewTaskID(t.Name, t.End, 0).Number,
 		asyncflow.NewTaskID(t.Name, t.End+1, 0).Number,
 		pageLook,
 	}
 	for sql, args := range map[string][]any{
 		c.windowSQL(): window,
-		c.listSQL():   append(append(window[:3:3], f.Limit), c.args(t)...),
+		c.listSQL():   append(append(window[:4:4], f.Limit), c.args(t)...),
 	} {
 		plan, err := s.explain(ctx, t.Tenant, t.at(t.End, sql), args...)
 		if err != nil {
@@ -192,7 +202,7 @@ func (a *AuditedCall) ForgetWritten() { a.written = false }
 // Shift has the clock go on at another time.
 func (c *Clock) Shift(d time.Duration) { c.offset.Add(int64(d)) }
 
-// KeptTypes returns of how many types the store keeps something besides the catalog.
+// KeptTypes returns of how many types and table sets the store keeps something besides the catalog.
 func (s *Store) KeptTypes() int {
 	kept := map[TypeKey]bool{}
 	collect := func(key TypeKey) bool {

@@ -85,15 +85,18 @@ func TestLeasePlanIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.db.Exec(
 		t.Context(),
-		`INSERT INTO tenant_acme.ready_1
-		SELECT now() - interval '1 hour' + n * interval '1 ms', n, 1, 'first', 1
-		FROM generate_series(1, 50000) n`,
+		pipe.Fill(1, `INSERT INTO {ready}
+		SELECT {number}, now() - interval '1 hour' + n * interval '1 ms', n, 1, 'first', 1
+		FROM generate_series(1, 50000) n`),
 	)
 	require.NoError(t, err)
 	db := b.hotPool()
-	for what, sql := range map[string]string{"take": store.TakeReadySQL, "head": store.HeadSQL} {
-		plan := explain(t, db,
-			strings.NewReplacer("$1", "now()", "$2", "200", "$3", "'-infinity'").Replace(pipe.Fill(sql)))
+	for what, sql := range map[string]string{
+		"take": strings.NewReplacer("$1", "now()", "$2", "200", "$3", "'-infinity'", "$4", "{number}").
+			Replace(store.TakeReadySQL),
+		"head": strings.NewReplacer("$1", "'-infinity'", "$2", "{number}").Replace(store.HeadSQL),
+	} {
+		plan := explain(t, db, pipe.Fill(1, sql))
 		assert.Contains(t, plan, "Index", what)
 		assert.NotContains(t, plan, "Seq Scan", what)
 		assert.NotContains(t, plan, "Sort", what)
@@ -109,23 +112,27 @@ func TestSettlePlanIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.db.Exec(
 		t.Context(),
-		`INSERT INTO tenant_acme.lease
-		SELECT n, 1, 'first', 1, 'n', now(), now() FROM generate_series(1, 400) n`,
+		pipe.Fill(1, `INSERT INTO {lease}
+		SELECT {number}, n, 1, 'first', 1, 'n', now(), now() FROM generate_series(1, 400) n`),
 	)
 	require.NoError(t, err)
 	db := b.hotPool()
+	const ids, ones = "(SELECT array_agg(n) FROM generate_series(1, 100) n)",
+		"(SELECT array_agg(1) FROM generate_series(1, 100))"
 	for what, sql := range map[string]string{
-		"take": store.TakeLeaseSQL, "extend": store.ExtendLeaseSQL,
+		"take": strings.NewReplacer("$1", ids, "$2", ones, "$3", "array_fill({number}, ARRAY[100])").
+			Replace(store.TakeLeaseSQL),
+		"end": strings.NewReplacer("$1", ids, "$2", ones, "$3", "100", "$4",
+			"array_fill({number}, ARRAY[100])").Replace(store.EndLeasesSQL),
+		"extend": strings.NewReplacer("$1", ids, "$2", ones, "$3",
+			"(SELECT array_agg(now()) FROM generate_series(1, 100))", "$4",
+			"array_fill(NULL::timestamptz, ARRAY[100])", "$5", "array_fill({number}, ARRAY[100])").
+			Replace(store.ExtendLeaseSQL),
 	} {
-		plan := explain(
-			t,
-			db,
-			strings.NewReplacer("$1", "(SELECT array_agg(n) FROM generate_series(1, 100) n)", "$2",
-				"(SELECT array_agg(1) FROM generate_series(1, 100))", "$3",
-				"(SELECT array_agg(now()) FROM generate_series(1, 100))", "$4",
-				"array_fill(NULL::timestamptz, ARRAY[100])").Replace(pipe.Fill(sql)),
-		)
-		assert.Contains(t, plan, "Index Cond: (id = ANY", "%s: %s", what, plan)
+		plan := explain(t, db, pipe.Fill(1, sql))
+		assert.Contains(t, plan,
+			"Index Cond: ((type = ANY (ARRAY[u.type])) AND (id >= u.id) AND (id <= u.id))", "%s: %s", what,
+			plan)
 		assert.NotContains(t, plan, "Join Filter", "%s: %s", what, plan)
 	}
 }

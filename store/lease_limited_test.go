@@ -101,8 +101,9 @@ func contexts(leases []asyncflow.Lease) (all []string) {
 
 // Tasks over a stage's capacity wait filed under the stage, and come back in order as there is
 // capacity. Other stages go on meanwhile.
-func TestBlockedByStage(t *testing.T) {
-	b := setup(t)
+func TestBlockedByStage(t *testing.T) { eachSet(t, blockedByStage) }
+
+func blockedByStage(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	for i := range 5 {
 		b.submit(newTask(fmt.Sprint(i)))
@@ -130,8 +131,9 @@ func TestBlockedByStage(t *testing.T) {
 
 // A type has no more tasks in flight than its limit, on any number of nodes; those that were
 // answered with 202 included.
-func TestMaxInFlight(t *testing.T) {
-	b := setup(t)
+func TestMaxInFlight(t *testing.T) { eachSet(t, maxInFlight) }
+
+func maxInFlight(t *testing.T, b *bundle) {
 	far := open(t, b.url, "far")
 	spec := twoStages()
 	spec.MaxInFlight = 3
@@ -178,8 +180,9 @@ func TestMaxInFlight(t *testing.T) {
 
 // A flow key has no more tasks in flight than its limit. The others wait filed under it, and each
 // end of a task releases the next one. Other keys, and tasks without one, are not affected.
-func TestFlowKeyLimit(t *testing.T) {
-	b := setup(t)
+func TestFlowKeyLimit(t *testing.T) { eachSet(t, flowKeyLimit) }
+
+func flowKeyLimit(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 2}}
 	b.put(spec)
@@ -214,14 +217,15 @@ func TestFlowKeyLimit(t *testing.T) {
 }
 
 // Tasks of one batch have their own keys, or none.
-func TestFlowKeysInABatch(t *testing.T) {
-	b := setup(t)
+func TestFlowKeysInABatch(t *testing.T) { eachSet(t, flowKeysInABatch) }
+
+func flowKeysInABatch(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
 	b.put(spec)
 	b.submit(newTask(`"none"`), keyed("a", `"a"`), newTask(`"none"`), keyed("b", `"b"`))
-	rows, err := b.db.Query(t.Context(), `SELECT t.context || coalesce(' ' || r.key, '')
-		FROM tenant_acme.ready_1 r JOIN tenant_acme.task_1 t USING (id) ORDER BY id`)
+	rows, err := b.db.Query(t.Context(), b.at(1, `SELECT t.context || coalesce(' ' || r.key, '')
+		FROM {ready} r JOIN {task} t USING (type, id) ORDER BY id`))
 	require.NoError(t, err)
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
@@ -252,8 +256,9 @@ func TestFlowKeyRate(t *testing.T) {
 }
 
 // The tasks of an ordered key run one at a time through all of their stages.
-func TestOrderedFlow(t *testing.T) {
-	b := setup(t)
+func TestOrderedFlow(t *testing.T) { eachSet(t, orderedFlow) }
+
+func orderedFlow(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Ordered: true}
 	b.put(spec)
@@ -287,8 +292,8 @@ func TestOrderedFlow(t *testing.T) {
 func (b *bundle) leaseOf(context string) asyncflow.Lease {
 	b.t.Helper()
 	var l asyncflow.Lease
-	err := b.db.QueryRow(b.t.Context(), `SELECT l.id, l.seq, l.stage, l.attempt
-		FROM tenant_acme.lease l JOIN tenant_acme.task_1 t USING (id) WHERE t.context = $1`,
+	err := b.db.QueryRow(b.t.Context(), b.at(1, `SELECT l.id, l.seq, l.stage, l.attempt
+		FROM {lease} l JOIN {task} t USING (type, id) WHERE t.context = $1`),
 		context).
 		Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt)
 	require.NoError(b.t, err)
@@ -368,15 +373,16 @@ func (b *bundle) idOf(context string) asyncflow.TaskID {
 	require.NoError(
 		b.t,
 		b.db.QueryRow(b.t.Context(),
-			`SELECT id FROM tenant_acme.task_1 WHERE context = $1`, context).
+			b.at(1, `SELECT id FROM {task} WHERE context = $1`), context).
 			Scan(&id.Number),
 	)
 	return id
 }
 
 // Blocked tasks are released although the announcement of their release was lost.
-func TestReleaseStuck(t *testing.T) {
-	b := setup(t)
+func TestReleaseStuck(t *testing.T) { eachSet(t, releaseStuck) }
+
+func releaseStuck(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
 	b.put(spec)
@@ -400,8 +406,9 @@ func TestReleaseStuck(t *testing.T) {
 }
 
 // When a lease runs out, the next task of its key may begin.
-func TestRescueReleasesTheNextOfItsKey(t *testing.T) {
-	b := setup(t)
+func TestRescueReleasesTheNextOfItsKey(t *testing.T) { eachSet(t, rescueReleasesTheNextOfItsKey) }
+
+func rescueReleasesTheNextOfItsKey(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
 	spec.Stages[0].Retry.Interval = asyncflow.Seconds(
@@ -421,8 +428,9 @@ func TestRescueReleasesTheNextOfItsKey(t *testing.T) {
 
 // Two nodes lease and settle at random. An ordered key never has two tasks in flight, they begin in
 // order, and all end.
-func TestOrderedFlowOnTwoNodes(t *testing.T) {
-	b := setup(t)
+func TestOrderedFlowOnTwoNodes(t *testing.T) { eachSet(t, orderedFlowOnTwoNodes) }
+
+func orderedFlowOnTwoNodes(t *testing.T, b *bundle) {
 	far := open(t, b.url, "far")
 	spec := twoStages()
 	spec.Retry = asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-0.001)}
@@ -561,8 +569,9 @@ func TestReleaseStuckByRate(t *testing.T) {
 }
 
 // The tasks of one submit have the same order_time: their numbers decide.
-func TestOrderedBatch(t *testing.T) {
-	b := setup(t)
+func TestOrderedBatch(t *testing.T) { eachSet(t, orderedBatch) }
+
+func orderedBatch(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Stages = spec.Stages[:1]
 	spec.Flow = &asyncflow.Flow{Ordered: true}
@@ -589,8 +598,9 @@ func TestOrderedBatch(t *testing.T) {
 
 // A blocked key is released when on_failure is changed. A redriven task that its rate has postponed
 // doesn't block itself.
-func TestBlockedKeyGoesOn(t *testing.T) {
-	b := setup(t)
+func TestBlockedKeyGoesOn(t *testing.T) { eachSet(t, blockedKeyGoesOn) }
+
+func blockedKeyGoesOn(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Stages = spec.Stages[:1]
 	spec.Flow = &asyncflow.Flow{
@@ -627,8 +637,9 @@ func TestBlockedKeyGoesOn(t *testing.T) {
 
 // A task that has begun goes on regardless of the rate of its ordered key, and no task passes it. A
 // postponed task has not begun.
-func TestOrderedWithRateAndDelay(t *testing.T) {
-	b := setup(t)
+func TestOrderedWithRateAndDelay(t *testing.T) { eachSet(t, orderedWithRateAndDelay) }
+
+func orderedWithRateAndDelay(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{
 		Ordered: true,

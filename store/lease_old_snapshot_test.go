@@ -26,10 +26,10 @@ func (b *bundle) oldSnapshot() (over func()) {
 		_, err = conn.Exec(b.t.Context(), sql)
 		require.NoError(b.t, err)
 	}
-	_, err = b.db.Exec(b.t.Context(), `
-		INSERT INTO tenant_acme.ready_1 SELECT now() - n * interval '1 ms', n, 1, 'first', 1
+	_, err = b.db.Exec(b.t.Context(), b.at(1, `
+		INSERT INTO {ready} SELECT {number}, now() - n * interval '1 ms', n, 1, 'first', 1
 		  FROM generate_series(1, 300000) n;
-		DELETE FROM tenant_acme.ready_1`)
+		DELETE FROM {ready}`))
 	require.NoError(b.t, err)
 	return func() {
 		_, err := conn.Exec(b.t.Context(), `COMMIT`)
@@ -43,11 +43,11 @@ func (b *bundle) oldSnapshot() (over func()) {
 func (b *bundle) hide(sequence int) (id, order int64) {
 	b.t.Helper()
 	ready := asyncflow.NewTaskID("pipe", 1, 1000000+int64(sequence)).Number
-	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `WITH t AS (
-		INSERT INTO tenant_acme.task_1 (id, created_at, order_time, context)
-		  VALUES ($1, now(), now() - interval '10 min', '1') RETURNING *)
-		INSERT INTO tenant_acme.ready_1 SELECT order_time, id, 1, 'first', 1 FROM t
-		  RETURNING (extract(epoch FROM order_time) * 1e6)::bigint`, ready).Scan(&order))
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), b.at(1, `WITH t AS (
+		INSERT INTO {task} (type, id, created_at, order_time, context)
+		  VALUES ({number}, $1, now(), now() - interval '10 min', '1') RETURNING *)
+		INSERT INTO {ready} SELECT type, order_time, id, 1, 'first', 1 FROM t
+		  RETURNING (extract(epoch FROM order_time) * 1e6)::bigint`), ready).Scan(&order))
 	return ready, order
 }
 

@@ -322,16 +322,13 @@ func (m *machine) onlyOne(do func() error) error {
 // promote has what waits for a time be due.
 func (m *machine) promote(t *rapid.T) {
 	now := m.b.Clock.Now() // in all places that know of it
-	for _, sql := range []string{
-		`UPDATE tenant_acme.task_1 SET order_time = $1
-			WHERE id IN (SELECT id FROM tenant_acme.wait)`,
-		`UPDATE tenant_acme.journal_1 SET next_time = $1
-			WHERE id IN (SELECT id FROM tenant_acme.wait) AND next_time IS NOT NULL`,
-		`UPDATE tenant_acme.wait SET until = $1, order_time = $1`,
-	} {
-		_, err := m.b.db.Exec(m.b.t.Context(), sql, now)
-		require.NoError(t, err)
+	for _, position := range m.pipe.Rolls() {
+		m.b.exec(m.b.at(position, `UPDATE {task} SET order_time = $1
+			WHERE id IN (SELECT id FROM {wait})`), now)
+		m.b.exec(m.b.at(position, `UPDATE {journal} SET next_time = $1
+			WHERE id IN (SELECT id FROM {wait}) AND next_time IS NOT NULL`), now)
 	}
+	m.b.exec(`UPDATE tenant_acme.wait SET until = $1, order_time = $1`, now)
 	want := 0
 	for _, w := range m.tasks {
 		if w.status == asyncflow.StatusWaiting {
@@ -370,24 +367,32 @@ var modelLanes = flag.Int("model-lanes", 1,
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for lane := range *modelLanes {
-		t.Run(fmt.Sprint(lane), holdAgainstModel)
+		t.Run(fmt.Sprint(lane), func(t *testing.T) { eachSet(t, holdAgainstModel) })
 	}
 }
 
-func holdAgainstModel(t *testing.T) {
-	b := setup(t)
+func holdAgainstModel(t *testing.T, b *bundle) {
+	b.holdAgainst(t, func(m *machine) map[string]func(*rapid.T) { return m.steps() })
+}
+
+// holdAgainst takes random steps.
+func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]func(*rapid.T)) {
 	spec := twoStages()
 	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)
-	pipe := b.put(spec)
+	b.put(spec)
 	rapid.Check(t, func(rt *rapid.T) {
 		b.clear()
-		m := &machine{b: b, t: rt, pipe: pipe, tasks: map[asyncflow.TaskID]*model{}}
+		m := &machine{b: b, t: rt, pipe: b.known(), tasks: map[asyncflow.TaskID]*model{}}
 		m.setPaused(false)
-		rt.Repeat(map[string]func(*rapid.T){
-			"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle,
-			"expire": m.expire,
-			"late":   m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
-			"heartbeat": m.heartbeat, "change": m.change, "pause": m.pause, "": m.check,
-		})
+		rt.Repeat(stepsOf(m))
 	})
+}
+
+func (m *machine) steps() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle,
+		"expire": m.expire,
+		"late":   m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
+		"heartbeat": m.heartbeat, "change": m.change, "pause": m.pause, "": m.check,
+	}
 }

@@ -96,9 +96,9 @@ func (b *bundle) attempted(n, bytes int) asyncflow.TaskID {
 	id := b.submit(task)[0].ID
 	_, err := b.db.Exec(
 		b.t.Context(),
-		`INSERT INTO tenant_acme.journal_1 (id, seq, at, stage, attempt, outcome, output)
-		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('é', $3 / 2))
-		FROM generate_series(1, $2::int) n`,
+		b.at(1, `INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, output)
+		SELECT {number}, $1, n, now(), 'first', n, 'failed', to_json(repeat('é', $3 / 2))
+		FROM generate_series(1, $2::int) n`),
 		id.Number,
 		n,
 		bytes,

@@ -123,8 +123,9 @@ func leaseOver(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) 
 // Two nodes that want to move on the same task at the same moment: whichever comes first,
 // the task has one token row (none if it is final) and one journal row for each seq, and
 // of two that exclude each other one wins.
-func TestTwoNodesRace(t *testing.T) {
-	one := setup(t)
+func TestTwoNodesRace(t *testing.T) { eachSet(t, twoNodesRace) }
+
+func twoNodesRace(t *testing.T, one *bundle) {
 	two := open(t, one.url, "node-2")
 	pipe := one.put(twoStages())
 	require.NoError(t, two.Catalog.Refresh(context.Background()))
@@ -195,8 +196,11 @@ func (b *bundle) checkJournal(id asyncflow.TaskID) {
 
 // clear deletes all tasks.
 func (b *bundle) clear() {
-	_, err := b.db.Exec(b.t.Context(), `TRUNCATE tenant_acme.ready_1, tenant_acme.wait,
-		tenant_acme.lease, tenant_acme.task_1, tenant_acme.journal_1,
-		tenant_acme.tallies`)
-	require.NoError(b.t, err)
+	b.t.Helper()
+	b.exec(`
+		DO $$ BEGIN
+		  EXECUTE (SELECT 'TRUNCATE ' || string_agg(oid::regclass::text, ', ') FROM pg_class
+		    WHERE relkind = 'r' AND relnamespace = 'tenant_acme'::regnamespace
+		      AND relname ~ '^(task|journal|ready)_.*[0-9]$|^(lease|wait|tallies)$');
+		END $$`)
 }

@@ -37,9 +37,9 @@ func TestRetentionCountsFromTheLastEvent(t *testing.T) {
 	later := newTask(`"later"`)
 	later.Delay = asyncflow.Duration(time.Hour)
 	straggler := b.submit(later)[0].ID
-	journal := `INSERT INTO tenant_acme.journal_1 (id, seq, at, stage, attempt, outcome, final)
-		SELECT (1::bigint << 40) + 500000 + n, 1, now() - interval '1 day', 'first', 1, 'done',
-		  'succeeded' FROM generate_series(1, 20000) n`
+	journal := b.at(1, `INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, final)
+		SELECT {number}, (1::bigint << 40) + 500000 + n, 1, now() - interval '1 day', 'first', 1, 'done',
+		  'succeeded' FROM generate_series(1, 20000) n`)
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), journal)

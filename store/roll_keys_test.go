@@ -10,8 +10,9 @@ import (
 
 // A key ends with its task: when the retention was lowered and the task is gone, a repeat makes
 // a new task, also by SQL and on a node that doesn't know yet.
-func TestKeysEndWithTheirTasks(t *testing.T) {
-	b := setup(t)
+func TestKeysEndWithTheirTasks(t *testing.T) { eachSet(t, keysEndWithTheirTasks) }
+
+func keysEndWithTheirTasks(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	withKey := func(key string) asyncflow.NewTask {
 		task := newTask(`1`)

@@ -14,8 +14,9 @@ import (
 // A task that waits for a month, one that is retried in two days, and one that a worker has had
 // for hours delay no roll. When their time comes they have their place in the order of all
 // tasks.
-func TestStragglers(t *testing.T) {
-	b := setup(t)
+func TestStragglers(t *testing.T) { eachSet(t, stragglers) }
+
+func stragglers(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Stages[0].Retry.Interval = asyncflow.Seconds(-2 * 24 * 3600)
 	b.put(spec)

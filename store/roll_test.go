@@ -52,8 +52,9 @@ func (b *bundle) positions() []int {
 }
 
 // A roll opens, is sealed, drained, cleared and dropped, while tasks run as usual.
-func TestRollsLife(t *testing.T) {
-	b := setup(t)
+func TestRollsLife(t *testing.T) { eachSet(t, rollsLife) }
+
+func rollsLife(t *testing.T, b *bundle) {
 	pipe := b.put(twoStages())
 	first := b.submit(newTask(`1`))[0].ID
 	later := newTask(`"later"`)
@@ -147,8 +148,9 @@ func TestRollsLife(t *testing.T) {
 }
 
 // A node that doesn't know of a roll yet can do everything all the same.
-func TestWritersFollowARoll(t *testing.T) {
-	b := setup(t)
+func TestWritersFollowARoll(t *testing.T) { eachSet(t, writersFollowARoll) }
+
+func writersFollowARoll(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)
 	pipe := b.put(spec)
@@ -173,8 +175,8 @@ func TestWritersFollowARoll(t *testing.T) {
 		t.Helper()
 		var found int
 		err := b.db.QueryRow(t.Context(),
-			`SELECT count(*) FROM tenant_acme.ready_2 WHERE id = $1 AND stage = $2`, id.Number,
-			stage).Scan(&found)
+			b.at(2, `SELECT count(*) FROM {ready} WHERE type = {number} AND id = $1 AND stage = $2`),
+			id.Number, stage).Scan(&found)
 		require.NoError(t, err)
 		require.Equal(t, 1, found)
 		require.Equal(t, position, id.Position())
@@ -221,8 +223,9 @@ func TestWritersFollowARoll(t *testing.T) {
 
 // A release of a flow key's tasks sees those of a roll that its node doesn't know of yet, also
 // while the previous roll can still be written.
-func TestReleaseKeyFollowsARoll(t *testing.T) {
-	b := setup(t)
+func TestReleaseKeyFollowsARoll(t *testing.T) { eachSet(t, releaseKeyFollowsARoll) }
+
+func releaseKeyFollowsARoll(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Ordered: true}
 	b.put(spec)
@@ -244,8 +247,9 @@ func TestReleaseKeyFollowsARoll(t *testing.T) {
 }
 
 // No read fails as its node doesn't know that a ready table is gone.
-func TestReadersFollowARoll(t *testing.T) {
-	b := setup(t)
+func TestReadersFollowARoll(t *testing.T) { eachSet(t, readersFollowARoll) }
+
+func readersFollowARoll(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	nodes := []*bundle{behind(t, b), behind(t, b), behind(t, b), behind(t, b), behind(t, b),
 		behind(t, b)}
@@ -277,8 +281,9 @@ func TestReadersFollowARoll(t *testing.T) {
 
 // A submit whose commit is uncertain is found in the sealed roll, and not repeated in the next
 // one.
-func TestUnknownCommitAndSeal(t *testing.T) {
-	b := setup(t)
+func TestUnknownCommitAndSeal(t *testing.T) { eachSet(t, unknownCommitAndSeal) }
+
+func unknownCommitAndSeal(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	late := behind(t, b)
 	old := late.known()
@@ -300,21 +305,21 @@ func TestUnknownCommitAndSeal(t *testing.T) {
 }
 
 // A seal doesn't wait for readers, nor do they wait for it; a drop gives up soon.
-func TestSealAndReaders(t *testing.T) {
-	b := setup(t)
+func TestSealAndReaders(t *testing.T) { eachSet(t, sealAndReaders) }
+
+func sealAndReaders(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	b.submit(newTask(`1`))
 	dump, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = dump.Rollback(t.Context()) }()
 	_, err = dump.Exec(t.Context(),
-		`LOCK TABLE tenant_acme.task_1, tenant_acme.ready_1, tenant_acme.sealed
-		IN ACCESS SHARE MODE`)
+		b.at(1, `LOCK TABLE {task}, {ready}, tenant_acme.sealed IN ACCESS SHARE MODE`))
 	require.NoError(t, err)
 	pipe := b.roll()
 	var n int
 	require.NoError(t,
-		dump.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.task_1`).Scan(&n))
+		dump.QueryRow(t.Context(), b.at(1, `SELECT count(*) FROM {task}`)).Scan(&n))
 	require.Equal(t, 1, n)
 	b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 	drained, err := b.DrainRoll(t.Context(), pipe.Set())
@@ -330,15 +335,17 @@ func TestSealAndReaders(t *testing.T) {
 }
 
 // A seal waits for writers, but not for long.
-func TestSealAndWriters(t *testing.T) {
-	b := setup(t)
+func TestSealAndWriters(t *testing.T) { eachSet(t, sealAndWriters) }
+
+func sealAndWriters(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	_, err := b.OpenRoll(t.Context(), b.known().Set())
 	require.NoError(t, err)
 	writer, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = writer.Exec(t.Context(),
-		`INSERT INTO tenant_acme.ready_1 VALUES (now(), 5, 1, 'first', 1)`)
+		b.at(1, `INSERT INTO {ready} (type, order_time, id, seq, stage, attempt)
+			VALUES ({number}, now(), 5, 1, 'first', 1)`))
 	require.NoError(t, err)
 	done, err := b.SealRoll(t.Context(), b.known().Set(), 1)
 	require.NoError(t, err)
@@ -353,8 +360,9 @@ func TestSealAndWriters(t *testing.T) {
 
 // A transaction with a snapshot from before the roll can't add to it, but can add to the next
 // one.
-func TestRepeatableReadAcrossARoll(t *testing.T) {
-	b := setup(t)
+func TestRepeatableReadAcrossARoll(t *testing.T) { eachSet(t, repeatableReadAcrossARoll) }
+
+func repeatableReadAcrossARoll(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	tx, err := b.db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
@@ -362,26 +370,26 @@ func TestRepeatableReadAcrossARoll(t *testing.T) {
 	var end int
 	read := func() int {
 		require.NoError(t,
-			tx.QueryRow(t.Context(), `SELECT end_pos FROM tenant_acme.task_types`).Scan(&end))
+			tx.QueryRow(t.Context(), `SELECT end_pos FROM tenant_acme.table_sets`).Scan(&end))
 		return end
 	}
 	require.Equal(t, 1, read())
 	b.roll()
 	require.Equal(t, 1, read(), "it can't know")
-	insert := func(table string) error {
+	insert := func(position int) error {
 		nested, err := tx.Begin(t.Context())
 		require.NoError(t, err)
 		_, err = nested.Exec(t.Context(),
-			`INSERT INTO tenant_acme.`+table+` (id, created_at, order_time, context)
-				VALUES (77, now(), now(), '1')`)
+			b.at(position, `INSERT INTO {task} (type, id, created_at, order_time, context)
+				VALUES ({number}, 77, now(), now(), '1')`))
 		if err != nil {
 			require.NoError(t, nested.Rollback(t.Context()))
 			return err
 		}
 		return nested.Commit(t.Context())
 	}
-	require.ErrorContains(t, insert("task_1"), "sealed")
-	require.NoError(t, insert("task_2"))
+	require.ErrorContains(t, insert(1), "sealed")
+	require.NoError(t, insert(2))
 	require.NoError(t, tx.Commit(t.Context()))
 }
 
@@ -415,8 +423,8 @@ func TestTasksIn(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, n, "a small table is counted")
 	_, err = b.db.Exec(t.Context(),
-		`INSERT INTO tenant_acme.task_1 SELECT g, now(), now(), NULL, '"some context of a task"'
-			FROM generate_series(1000, 100999) g`)
+		b.at(1, `INSERT INTO {task} SELECT {number}, g, now(), now(), NULL, '"some context of a task"'
+			FROM generate_series(1000, 100999) g`))
 	require.NoError(t, err)
 	n, err = b.TasksIn(t.Context(), pipe.Set(), 1)
 	require.NoError(t, err)

@@ -319,19 +319,19 @@ func TestOverlapWhileCatchingUp(t *testing.T) {
 func TestTickThatFails(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	other := twoStages()
+	other := withOwnSet(twoStages())
 	other.Name = "other"
-	b.put(other)
+	table := b.put(other).Fill(2, "{task}")
 	for i := range 60 {
 		s := b.minutely()
 		s.Name, s.Type = fmt.Sprint("s", i), []string{"pipe", "other"}[i%2]
 		b.putSchedule(s)
 		b.overdue(s.Name, 0)
 	}
-	b.exec(`ALTER TABLE tenant_acme.task_other_1 RENAME TO away`)
+	b.exec(`ALTER TABLE ` + table + ` RENAME TO away`)
 	assert.Equal(t, 30, b.tick())
 	assert.Equal(t, 30, b.count(`SELECT count(*) FROM tenant_acme.schedules WHERE next_at < now()`))
-	b.exec(`ALTER TABLE tenant_acme.away RENAME TO task_other_1`)
+	b.exec(`ALTER TABLE tenant_acme.away RENAME TO task_other_2`)
 	assert.Equal(t, 30, b.tick())
 	assert.Len(t, b.keys(), 30)
 }

@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -31,6 +30,7 @@ type bundle struct {
 	t   *testing.T
 	url string
 	db  *pgxpool.Pool
+	own bool // the types that it puts ask for tables of their own
 }
 
 // prepare fills the template database.
@@ -50,6 +50,25 @@ func setup(t *testing.T) *bundle {
 	t.Helper()
 	t.Parallel()
 	return open(t, pgtest.Database(t, prepare), "node-1")
+}
+
+// eachSet runs a test of types that share tables, and of types that have their own.
+func eachSet(t *testing.T, test func(t *testing.T, b *bundle)) {
+	t.Helper()
+	t.Parallel()
+	for name, own := range map[string]bool{"shared": false, "own": true} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.own = own
+			test(t, b)
+		})
+	}
+}
+
+// withOwnSet has a type ask for tables of its own.
+func withOwnSet(t asyncflow.TaskType) asyncflow.TaskType {
+	t.RollRows = asyncflow.DefaultRollRows + 1
+	return t
 }
 
 // open opens a node's store on a database and keeps it running.
@@ -92,11 +111,26 @@ func twoStages() asyncflow.TaskType {
 
 func (b *bundle) put(t asyncflow.TaskType) *store.Type {
 	b.t.Helper()
+	return b.putOf(tenant, t)
+}
+
+// putOf puts a type of a tenant.
+func (b *bundle) putOf(tenant string, t asyncflow.TaskType) *store.Type {
+	b.t.Helper()
+	if b.own {
+		t = withOwnSet(t)
+	}
 	_, _, err := b.PutTaskType(b.t.Context(), tenant, t)
 	require.NoError(b.t, err)
 	known, err := b.Catalog.Type(tenant, t.Name)
 	require.NoError(b.t, err)
 	return known
+}
+
+// at returns a statement with the names of the tables of the type pipe at a position in it.
+func (b *bundle) at(position int, sql string) string {
+	b.t.Helper()
+	return b.known().Fill(position, sql)
 }
 
 func (b *bundle) submit(tasks ...asyncflow.NewTask) []store.Submitted {
@@ -153,23 +187,21 @@ func eventually(t *testing.T, what string, done func() bool) {
 // final one has none.
 func (b *bundle) checkTokens(name string) {
 	b.t.Helper()
-	at := "1"
-	if t, err := b.Catalog.Type(tenant, name); err == nil && !t.Set().Shared() {
-		at = name + "_1"
+	t, err := b.Catalog.Type(tenant, name)
+	require.NoError(b.t, err)
+	for _, position := range t.Rolls() {
+		var wrong int
+		require.NoError(b.t, b.db.QueryRow(b.t.Context(), t.Fill(position, `
+			WITH tokens AS (
+			  SELECT type, id FROM {readies} r
+			  UNION ALL SELECT type, id FROM {lease}
+			  UNION ALL SELECT type, id FROM {wait}),
+			state AS (
+			  SELECT t.id, (SELECT count(*) FROM tokens k WHERE k.type = t.type AND k.id = t.id) AS n,
+			    coalesce((SELECT j.final IS NOT NULL FROM {journal} j
+			      WHERE j.type = t.type AND j.id = t.id ORDER BY j.seq DESC LIMIT 1), false) AS final
+			  FROM {task} t WHERE t.type = {number})
+			SELECT count(*) FROM state WHERE n <> CASE WHEN final THEN 0 ELSE 1 END`)).Scan(&wrong))
+		require.Zero(b.t, wrong, "tasks of roll %d with a wrong number of token rows", position)
 	}
-	sql := fmt.Sprintf(`
-		WITH tokens AS (
-		  SELECT type, id FROM tenant_acme."ready_%[1]s"
-		  UNION ALL SELECT type, id FROM tenant_acme.lease
-		  UNION ALL SELECT type, id FROM tenant_acme.wait),
-		state AS (
-		  SELECT t.id, (SELECT count(*) FROM tokens k WHERE k.type = t.type AND k.id = t.id) AS n,
-		    coalesce((SELECT j.final IS NOT NULL FROM tenant_acme."journal_%[1]s" j
-		      WHERE j.type = t.type AND j.id = t.id ORDER BY j.seq DESC LIMIT 1), false) AS final
-		  FROM tenant_acme."task_%[1]s" t
-		  WHERE t.type = (SELECT number FROM tenant_acme.task_types WHERE name = '%[2]s'))
-		SELECT count(*) FROM state WHERE n <> CASE WHEN final THEN 0 ELSE 1 END`, at, name)
-	var wrong int
-	require.NoError(b.t, b.db.QueryRow(b.t.Context(), sql).Scan(&wrong))
-	require.Zero(b.t, wrong, "tasks with a wrong number of token rows")
 }

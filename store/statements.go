@@ -85,13 +85,13 @@ INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased
 SELECT u.*, $2, $3, $4, $5, $6, $7, $8, $9 FROM unnest($1::bigint[], $10::text[]) u`
 
 // takeLeaseSQL ends leases, but only those whose seq still matches: this fences off superseded
-// attempts. ANY of an array of one keeps the planner from scanning all leases for each id, which it
-// does once a vacuum has seen the table empty (measured with 400 leases and 100 ids: 0.2 ms,
-// otherwise 8.8 ms).
+// attempts. Conditions of this form leave the planner one plan: a walk down the index for each id.
+// With any other it scans all leases of the type for each id, once a vacuum has seen the table empty
+// (measured with 400 leases and 100 ids: 0.2 ms, otherwise 8.8 ms).
 const takeLeaseSQL = `
 DELETE FROM {lease} l
-USING unnest($1::bigint[], $2::smallint[]) AS u (id, seq)
-WHERE l.type = $3 AND l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
+USING unnest($1::bigint[], $2::smallint[], $3::int[]) AS u (id, seq, type)
+WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
 RETURNING l.id`
 
 // endLeasesSQL ends $3 leases in a transaction that is all or nothing: it fails by a division by
@@ -100,7 +100,7 @@ const endLeasesSQL = `
 WITH ended AS (
   DELETE FROM {lease} l
   USING unnest($1::bigint[], $2::smallint[], $4::int[]) AS u (id, seq, type)
-  WHERE l.type = u.type AND l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
+  WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
   RETURNING 1)
 SELECT 1 / (CASE WHEN count(*) = $3::bigint THEN 1 ELSE 0 END) FROM ended`
 
@@ -110,7 +110,7 @@ const extendLeaseSQL = `
 UPDATE {lease} l SET until = u.until
 FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::int[])
   AS u (id, seq, until, had, type)
-WHERE l.type = u.type AND l.id = ANY (ARRAY[u.id]) AND l.seq = u.seq
+WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
   AND (u.had IS NULL OR l.until = u.had)
 RETURNING l.type, l.id, l.seq`
 

@@ -334,7 +334,7 @@ func TestStatsAfterADelete(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(far.Close)
 	spec := twoStages()
-	b.put(spec)
+	b.put(withOwnSet(spec))
 	spec.Name = "stays"
 	b.put(spec)
 	require.NoError(t, far.Catalog.Refresh(t.Context()))

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // begin begins a transaction by hand, with its snapshot taken.
@@ -51,8 +52,9 @@ func (b *bundle) failAll() (ids []asyncflow.TaskID) {
 
 // A transaction that began before a roll submits to the roll that is open now, whatever its
 // snapshot shows.
-func TestSQLSubmitMeetsNoSeal(t *testing.T) {
-	b := setup(t)
+func TestSQLSubmitMeetsNoSeal(t *testing.T) { eachSet(t, sqlSubmitMeetsNoSeal) }
+
+func sqlSubmitMeetsNoSeal(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	app := b.app()
 	for _, isolation := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
@@ -76,8 +78,9 @@ func TestSQLSubmitMeetsNoSeal(t *testing.T) {
 }
 
 // A roll is not sealed before the transactions end that have written to it.
-func TestSQLSubmitHoldsItsRoll(t *testing.T) {
-	b := setup(t)
+func TestSQLSubmitHoldsItsRoll(t *testing.T) { eachSet(t, sqlSubmitHoldsItsRoll) }
+
+func sqlSubmitHoldsItsRoll(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	app := b.app()
 	begin(t, app, "REPEATABLE READ")
@@ -105,8 +108,9 @@ func TestSQLSubmitHoldsItsRoll(t *testing.T) {
 }
 
 // A deleted type is unknown; nobody can submit to one that only an old snapshot shows.
-func TestSQLSubmitToADeletedType(t *testing.T) {
-	b := setup(t)
+func TestSQLSubmitToADeletedType(t *testing.T) { eachSet(t, sqlSubmitToADeletedType) }
+
+func sqlSubmitToADeletedType(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	app := b.app()
 	begin(t, app, "REPEATABLE READ")
@@ -126,8 +130,9 @@ func TestSQLSubmitToADeletedType(t *testing.T) {
 
 // While a type rolls again and again, transactions of all kinds and a node submit to it:
 // committed tasks are leased once, and no others.
-func TestSQLSubmitsAndRollsAtOnce(t *testing.T) {
-	b := setup(t)
+func TestSQLSubmitsAndRollsAtOnce(t *testing.T) { eachSet(t, sqlSubmitsAndRollsAtOnce) }
+
+func sqlSubmitsAndRollsAtOnce(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -233,23 +238,35 @@ func (b *bundle) someTasks(app *pgx.Conn, r *rand.Rand) (ids []asyncflow.TaskID)
 
 // rollStep takes the rolls of the type one step further, and reports whether it opened one.
 func (b *bundle) rollStep() bool {
-	ctx, t := b.t.Context(), b.known()
-	if t.Begin == t.End {
-		opened, err := b.OpenRoll(ctx, t.Set())
-		assert.NoError(b.t, err)
-		return opened
+	set := b.known().Set()
+	b.stepRolls(set)
+	if set.Begin < set.End {
+		return false
 	}
-	rolls, err := b.Rolls(ctx, tenant)
+	opened, err := b.OpenRoll(b.t.Context(), set)
+	assert.NoError(b.t, err)
+	return opened
+}
+
+// stepRolls takes the rolls of a table set one step further, as far as they can be without a new
+// one. It drops none.
+func (b *bundle) stepRolls(set *store.TableSet) {
+	ctx := b.t.Context()
+	rolls, err := b.Rolls(ctx, set.Tenant)
 	assert.NoError(b.t, err)
 	for _, r := range rolls {
-		if r.Position == t.Begin && r.SealedAt.IsZero() {
-			_, err = b.SealRoll(ctx, t.Set(), r.Position)
-		} else if r.Position == t.Begin {
-			_, err = b.DrainRoll(ctx, t.Set())
-		} else if r.Position < t.Begin && !r.ReadyDropped {
-			_, err = b.ClearRoll(ctx, t.Set(), r.Position)
+		var err error
+		switch live := r.Position < set.End || set.Closed; {
+		case r.Set != set.Name || !live:
+		case r.Position == set.Begin && r.SealedAt.IsZero():
+			_, err = b.SealRoll(ctx, set, r.Position)
+		case r.Position == set.Begin:
+			_, err = b.DrainRoll(ctx, set)
+		case r.Position < set.Begin && !r.ReadyDropped:
+			_, err = b.ClearRoll(ctx, set, r.Position)
+		case r.ReadyDropped && r.IdleSince.IsZero():
+			_, err = b.IdleRoll(ctx, set, r.Position)
 		}
 		assert.NoError(b.t, err)
 	}
-	return false
 }

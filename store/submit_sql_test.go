@@ -65,8 +65,9 @@ func (b *bundle) bySQL(q interface {
 }
 
 // A task exists exactly when its transaction is committed, and then runs like any other.
-func TestSQLSubmit(t *testing.T) {
-	b := setup(t)
+func TestSQLSubmit(t *testing.T) { eachSet(t, sqlSubmit) }
+
+func sqlSubmit(t *testing.T, b *bundle) {
 	pipe := b.put(twoStages())
 	tx, err := b.app().Begin(t.Context())
 	require.NoError(t, err)
@@ -88,8 +89,9 @@ func TestSQLSubmit(t *testing.T) {
 	assert.EqualValues(t, 1, stats[0].Failed)
 }
 
-func TestSQLSubmitRollback(t *testing.T) {
-	b := setup(t)
+func TestSQLSubmitRollback(t *testing.T) { eachSet(t, sqlSubmitRollback) }
+
+func sqlSubmitRollback(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	app := b.app()
 	tx, err := app.Begin(t.Context())

@@ -22,20 +22,20 @@ func (b *bundle) past(pipe *store.Type, n, middle int) {
 	var end int64
 	require.NoError(b.t,
 		b.db.QueryRow(b.t.Context(), `UPDATE tenant_acme.rolls SET next_number = next_number + $2
-		WHERE type = $1 AND position = 1 RETURNING next_number`, pipe.Name, n).Scan(&end))
-	_, err := b.db.Exec(b.t.Context(), fmt.Sprintf(`
-		INSERT INTO tenant_acme.task_%[1]s_1 (id, created_at, order_time, context)
-		SELECT (1::bigint << 40) + n, at, at, '1'
-		FROM (SELECT n, now() + (n - %[4]d) * interval '1 s' AS at
-		  FROM generate_series(%[2]d, %[3]d) n) t;
-		INSERT INTO tenant_acme.journal_%[1]s_1 (id, seq, at, stage, attempt, outcome, final, error)
-		SELECT (1::bigint << 40) + n, 1, now(), CASE final WHEN 'succeeded' THEN 'second'
+		WHERE table_set = $1 AND position = 1 RETURNING next_number`, pipe.Set().Name, n).Scan(&end))
+	_, err := b.db.Exec(b.t.Context(), fmt.Sprintf(pipe.Fill(1, `
+		INSERT INTO {task} (type, id, created_at, order_time, context)
+		SELECT {number}, (1::bigint << 40) + n, at, at, '1'
+		FROM (SELECT n, now() + (n - %[3]d) * interval '1 s' AS at
+		  FROM generate_series(%[1]d, %[2]d) n) t;
+		INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, final, error)
+		SELECT {number}, (1::bigint << 40) + n, 1, now(), CASE final WHEN 'succeeded' THEN 'second'
 		  ELSE 'first' END, 1,
 		  CASE final WHEN 'succeeded' THEN 'done' ELSE final END, final, CASE final WHEN 'failed'
 		    THEN 'error ' || n END
 		FROM (SELECT n, CASE WHEN n %% 10 = 7 THEN 'failed' WHEN n %% 100 = 8 THEN 'cancelled'
-		    ELSE 'succeeded' END AS final FROM generate_series(%[2]d, %[3]d) n) t`,
-		pipe.Name, end-int64(n), end-1, middle))
+		    ELSE 'succeeded' END AS final FROM generate_series(%[1]d, %[2]d) n) t`),
+		end-int64(n), end-1, middle))
 	require.NoError(b.t, err)
 }
 
@@ -139,8 +139,7 @@ func TestListsLookAtFewRows(t *testing.T) {
 		}
 	}
 	t.Run("never analysed", check)
-	for _, table := range []string{"task_1", "journal_1", "ready_1", "lease",
-		"wait"} {
+	for _, table := range []string{"task_1", "journal_1", "ready_1", "lease", "wait"} {
 		_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.`+table)
 		require.NoError(t, err)
 	}

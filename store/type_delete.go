@@ -15,16 +15,14 @@ import (
 // small steps: see DeleteRows.
 func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
+		if err := lockSets(ctx, tx, tenant, name); err != nil { // first, as moves of the type do
+			return err
+		}
 		if _, err := readTaskType(ctx, tx, tenant, name, "FOR UPDATE"); err != nil {
 			return err
 		}
-		at, err := readLocation(ctx, tx, tenant, name)
+		t, err := stopType(ctx, tx, tenant, name)
 		if err != nil {
-			return err
-		}
-		t := &Type{Tenant: tenant, location: at}
-		t.Name = name
-		if err := t.stop(ctx, tx); err != nil {
 			return err
 		}
 		stage, err := t.liveStage(ctx, tx, nil)

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 func TestStageWithLiveTasksStays(t *testing.T) {
@@ -50,8 +52,9 @@ func TestDeleteTaskType(t *testing.T) {
 
 // A delete must not slip between the submits of another node that doesn't know of it: they are
 // refused, not lost.
-func TestDeleteWhileSubmitting(t *testing.T) {
-	b := setup(t)
+func TestDeleteWhileSubmitting(t *testing.T) { eachSet(t, deleteWhileSubmitting) }
+
+func deleteWhileSubmitting(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	far := open(t, b.url, "node-2")
 	stop := make(chan struct{})
@@ -84,4 +87,90 @@ func TestDeleteWhileSubmitting(t *testing.T) {
 		_, err := b.Task(t.Context(), tenant, id)
 		require.NoError(t, err, "%s was acknowledged", id)
 	}
+}
+
+// A type that shares its tables can't be deleted while one of its tasks is live, wherever it stands.
+// Then nobody can write to it, its rows vanish in small steps, and a type of the same name sees none
+// of its tasks.
+func TestDeleteTypeInSharedTables(t *testing.T) {
+	b := setup(t)
+	pipe, beside := b.put(twoStages()), b.put(named("beside"))
+	stays := b.submit(asyncflow.NewTask{Type: "beside", Context: []byte(`"stays"`)})[0].ID
+	for place, moveTo := range places {
+		moveTo(b, pipe)
+		if place != "failed" {
+			require.Equal(t, asyncflow.CodeConflict,
+				asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe")), place)
+		}
+		b.exec(`UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
+		_, err := b.Rescue(t.Context(), pipe)
+		require.NoError(t, err)
+		_, err = b.Promote(t.Context(), pipe, []string{"first"})
+		require.NoError(t, err)
+		for len(b.failAll()) > 0 {
+		}
+	}
+	keyed := withKey("k", `"old"`)
+	gone := b.submit(keyed)[0].ID
+	require.Equal(t, []asyncflow.TaskID{gone}, b.failAll())
+	b.past(pipe, 2*store.JobBatch+5, 0)
+
+	late := behind(t, b)
+	items := late.insertions(pipe, `"late"`)
+	others := late.insertions(beside, `"late beside"`)
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	before := b.dump()
+	for _, all := range [][]*store.Writes{{{Type: pipe, New: items}},
+		{{Type: beside, New: others}, {Type: pipe, New: items}}} {
+		require.Error(t, late.commit(all))
+	}
+	err := late.InsertAgain(t.Context(), pipe, items)
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "%v", err)
+	_, err = late.Redrive(t.Context(), tenant, gone, store.Redrive{})
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "%v", err)
+	_, err = late.InsertKeyed(t.Context(), pipe, withKeys(items, "late"), false)
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "%v", err)
+	require.Equal(t, before, b.dump(), "nothing was changed")
+	r := late.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`"late"`),
+		withKey("late", `1`), {Type: "beside", Context: []byte(`"late"`)}})
+	for _, r := range r[:2] {
+		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(r.Err), "%v", r.Err)
+	}
+	require.NoError(t, r[2].Err)
+	require.NoError(t, late.Catalog.Refresh(t.Context()))
+	_, err = late.Task(t.Context(), tenant, gone)
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "%v", err)
+
+	again := b.put(twoStages())
+	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10})
+	require.NoError(t, err)
+	require.Empty(t, list)
+	_, err = b.Task(t.Context(), tenant, gone)
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+	fresh := b.submit(keyed, newTask(`2`))
+	require.False(t, fresh[0].Existing, "its key was the old type's")
+	bySQL, err := b.bySQL(b.app(), `'pipe', '3'`)
+	require.NoError(t, err)
+	for _, id := range []asyncflow.TaskID{fresh[0].ID, fresh[1].ID, bySQL} {
+		require.Zero(t, b.count(pipe.Fill(1, fmt.Sprintf(
+			`SELECT count(*) FROM {task} WHERE type = {number} AND id = %d`, id.Number))), "no id comes again")
+	}
+
+	const left = `SELECT (SELECT count(*) FROM {task} WHERE type = {number}) +
+		(SELECT count(*) FROM {journal} WHERE type = {number})`
+	for rows := b.count(pipe.Fill(1, left)); rows > 0; {
+		n, err := b.DeleteRows(t.Context(), tenant)
+		require.NoError(t, err)
+		require.Positive(t, n)
+		require.LessOrEqual(t, n, 2*store.JobBatch)
+		rows -= n
+		require.Equal(t, rows, b.count(pipe.Fill(1, left)))
+	}
+	n, err := b.DeleteRows(t.Context(), tenant)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.deleted_types`))
+	require.Equal(t, asyncflow.StatusPending, b.task(stays).Status)
+	require.Equal(t, asyncflow.StatusPending, b.task(bySQL).Status)
+	require.Len(t, b.lease(again, 10), 3)
 }

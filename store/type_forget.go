@@ -11,7 +11,8 @@ func (s *Store) forgetTypes(tenant string) {
 		return err != nil
 	}
 	s.marks.Forget(gone)
-	s.numbers.forget(gone)
+	sets := s.Catalog.SetsOf(tenant)
+	s.numbers.forget(func(key TypeKey) bool { return key.Tenant == tenant && sets[key.Type] == nil })
 	s.churn.Range(func(key, _ any) bool {
 		if gone(key.(TypeKey)) {
 			s.churn.Delete(key)
@@ -20,7 +21,7 @@ func (s *Store) forgetTypes(tenant string) {
 	})
 }
 
-// forget drops the unused numbers of types that are gone.
+// forget drops the unused numbers of table sets that are gone.
 func (ns *numbers) forget(gone func(TypeKey) bool) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()

@@ -156,15 +156,11 @@ func checkRemovedStages(
 	if len(removed) == 0 {
 		return nil
 	}
-	at, err := readLocation(ctx, tx, tenant, t.Name)
+	stopped, err := stopType(ctx, tx, tenant, t.Name)
 	if err != nil {
 		return err
 	}
-	located := &Type{location: at}
-	if err := located.stop(ctx, tx); err != nil {
-		return err
-	}
-	stage, err := located.liveStage(ctx, tx, removed)
+	stage, err := stopped.liveStage(ctx, tx, removed)
 	if err != nil || stage == "" {
 		return err
 	}

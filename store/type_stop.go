@@ -12,9 +12,30 @@ import (
 // stopTries is how often stop tries to get its locks.
 const stopTries = 20
 
-// stop keeps the token rows of a type in their tables until the transaction ends: submits, leases
-// and settlements wait, also those of other types with the same tables. So it doesn't wait in line
-// for the locks, but tries again after a pause.
+// stopType keeps the token rows of a type in their tables until the transaction ends, and returns the
+// type as it is then. Submits, leases and settlements wait, also those of other types with the same
+// tables. No roll of its sets opens meanwhile, since that would get tasks from other nodes.
+func stopType(ctx context.Context, tx pgx.Tx, tenant, name string) (*Type, error) {
+	if err := lockSets(ctx, tx, tenant, name); err != nil {
+		return nil, err
+	}
+	at, err := readLocation(ctx, tx, tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	t := &Type{Tenant: tenant, location: at}
+	t.Name = name
+	return t, t.stop(ctx, tx)
+}
+
+// lockSets locks the rows of all sets that a type may have.
+func lockSets(ctx context.Context, tx pgx.Tx, tenant, name string) error {
+	_, err := tx.Exec(ctx, newTables(tenant, sharedSet).at(0, `SELECT FROM {sets}
+		WHERE name IN ('', $1) ORDER BY name FOR NO KEY UPDATE`), name)
+	return err
+}
+
+// stop gets the locks of stopType. It doesn't wait in line for them, but tries again after a pause.
 func (t *Type) stop(ctx context.Context, tx pgx.Tx) error {
 	all := t.tokenTables()
 	for _, p := range t.live() {
