@@ -57,7 +57,7 @@ generate-typescript: ## Make the types of sdk/typescript from openapi.yaml again
 	npm --prefix sdk/typescript ci --no-audit --no-fund
 	npm --prefix sdk/typescript run generate
 
-bench: bench-peers ## Measure all targets, beside the peers; takes 20 minutes
+bench: bench-peers ## Measure all targets, beside the peers; takes 30 minutes
 	$(GO) run ./bench
 
 bench-peers: ## Build and install the peers
@@ -96,8 +96,11 @@ bench-snapshot: ## Measure leases while a transaction is open for 5 minutes
 bench-sustained: ## Measure a run of 20 minutes
 	$(GO) run ./bench sustained --plots docs/performance
 
-bench-idle: ## Measure what 1,000 and 5,000 idle task types cost
-	$(GO) run ./bench idle --types 0,1000,5000
+bench-idle: ## Measure what 10,000 idle task types in 1,000 tenants cost
+	$(GO) run ./bench idle --types 0,10000 --tenants 1000
+
+bench-pools: ## Measure nodes with 2 to 32 hot connections
+	$(GO) run ./bench pools
 
 ci: ## Run all that CI runs; installs what is missing
 	.ci/run
@@ -114,4 +117,4 @@ clean: ## Remove the built programs
 .PHONY: help dev build test race model test-postgres rolls fuzz fuzz-short lint generate \
 	typescript generate-typescript bench bench-peers bench-compare bench-short bench-profile \
 	bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
-	bench-sustained bench-idle ci docker compose clean
+	bench-sustained bench-idle bench-pools ci docker compose clean

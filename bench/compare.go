@@ -22,8 +22,9 @@ type compareConfig struct {
 // of the short form.
 var (
 	compareRows = names{
-		"post", "batch", "stages", "accepted", "single", "nodes", "nodes20", "nodes50",
-		"types", "context10k", "context100k",
+		"post", "batch", "stages", "accepted", "single", "one", "tenants", "skew",
+		"nodes", "nodes20", "nodes50", "latency", "types", "one-type", "types1500",
+		"context10k", "context100k",
 	}
 	compareShort = names{"post", "single"}
 )

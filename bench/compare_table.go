@@ -40,7 +40,9 @@ type compared struct {
 }
 
 // comparedKeys are the figures that are compared. The first is judged.
-var comparedKeys = []string{"cpu_all", "cpu_node", "cpu_postgres", "rate"}
+var comparedKeys = []string{
+	"cpu_all", "cpu_node", "cpu_postgres", "rate", "submit_mean", "latency_p50", "latency_p99",
+}
 
 func (c *comparison) find(scenario, key string) *compared {
 	for i := range c.Figures {

@@ -12,6 +12,13 @@
 // tables: the targets and whether they are met, what a task costs in each scenario, and the rest.
 // Peers (peers.go) take part once "make bench-peers" has installed them.
 //
+// Of many small tenants there are these rows: one, tenants and skew submit one task a call, as fast
+// as they can, to one type or to 1,000 types in 100 tenants; types and types1500 do so at a rate.
+// Beside each is River with as many kinds:
+//
+//	go run ./bench --only one,river-one,tenants,river-kinds,skew,river-skew
+//	go run ./bench --only types,one-type,river-types,types1500
+//
 // The node gets the environment of this program, so that settings can be tried:
 //
 //	ASYNCFLOW_CONCURRENCY=1024 GOGC=400 go run ./bench --only post --rounds 3
@@ -24,8 +31,9 @@
 //
 //	go run ./bench held       what do tasks that their flow key blocks cost the others?
 //	go run ./bench history    do a million finished tasks slow down new ones, gets and lists?
-//	go run ./bench idle       what do task types cost that have nothing to do?
+//	go run ./bench idle       what do task types cost that have nothing to do, and to make them?
 //	go run ./bench noisy      what does a tenant cost the others that floods a hanging endpoint?
+//	go run ./bench pools      how many hot connections should a node have?
 //	go run ./bench profile    where does the time of a task go?
 //	go run ./bench promote    what happens when a million delayed tasks are due at once?
 //	go run ./bench rolls      do submits take longer while tables roll?

@@ -94,10 +94,11 @@ func runFlowKeys(ctx context.Context, args []string) error {
 // all of them are blocked.
 func blockKey(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int) error {
 	_, err := r.DB.Conn.Exec(ctx, `
-		INSERT INTO `+rig.Schema+`.lease_`+t.Name+`
-		  (id, seq, stage, attempt, node, leased_at, until, key)
-		SELECT n, 1, 'call', 1, 'nobody', now(), now() + interval '1 day', 'stuck'
-		FROM generate_series(1, $1::int) n`, keyLimit)
+		INSERT INTO `+rig.Schema+`.lease
+		  (type, id, seq, stage, attempt, node, leased_at, until, key)
+		SELECT t.number, n, 1, 'call', 1, 'nobody', now(), now() + interval '1 day', 'stuck'
+		FROM `+rig.Schema+`.task_types t, generate_series(1, $1::int) n
+		WHERE t.name = $2`, keyLimit, t.Name)
 	if err != nil {
 		return err
 	}
@@ -105,9 +106,7 @@ func blockKey(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int) error
 		return err
 	}
 	return rig.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
-		var blocked int
-		err := r.DB.Conn.QueryRow(ctx,
-			`SELECT count(*) FROM `+rig.Schema+`.wait_`+t.Name).Scan(&blocked)
+		blocked, err := r.DB.Count(ctx, "wait", t.Name)
 		return blocked == tasks, err
 	})
 }

@@ -15,16 +15,10 @@ func fillHistory(
 	ctx context.Context, d *rig.Database, taskType string, tasks int,
 ) (last int64, err error) {
 	err = pgx.BeginFunc(ctx, d.Conn, func(tx pgx.Tx) error {
-		var position, first int64
-		err := tx.QueryRow(ctx, `
-			UPDATE `+rig.Schema+`.rolls r SET next_number = next_number + $2
-			FROM `+rig.Schema+`.task_types t
-			WHERE t.name = $1 AND r.type = t.name AND r.position = t.end_pos
-			RETURNING r.position, r.next_number - $2`, taskType, tasks).Scan(&position, &first)
+		first, number, err := takeNumbers(ctx, tx, taskType, tasks)
 		if err != nil {
 			return err
 		}
-		first += position << 40
 		last = first + int64(tasks) - 1
 		for _, of := range []struct{ kind, sql string }{
 			{"task", fillTasks}, {"journal", fillJournal},
@@ -33,8 +27,8 @@ func fillHistory(
 			if err != nil {
 				return err
 			}
-			newest := tables[len(tables)-1]
-			if _, err := tx.Exec(ctx, `INSERT INTO `+newest+of.sql, first, last); err != nil {
+			newest := tables[len(tables)-1].Name
+			if _, err := tx.Exec(ctx, `INSERT INTO `+newest+of.sql, first, last, number); err != nil {
 				return err
 			}
 		}
@@ -48,7 +42,7 @@ func fillHistory(
 		if err != nil {
 			return 0, err
 		}
-		newest := tables[len(tables)-1]
+		newest := tables[len(tables)-1].Name
 		if _, err := d.Conn.Exec(ctx, `ANALYZE `+newest); err != nil { // as autovacuum would
 			return 0, err
 		}
@@ -56,14 +50,28 @@ func fillHistory(
 	return last, d.Checkpoint(ctx)
 }
 
-const fillTasks = ` (id, created_at, order_time, context)
-	SELECT id, at, at, '{"n":' || id || ',"pad":"' || repeat('x', 172) || '"}'
+// takeNumbers takes ids from the newest roll in which a type's tasks are. It returns the first, and
+// the type's own number.
+func takeNumbers(
+	ctx context.Context, tx pgx.Tx, taskType string, tasks int,
+) (first int64, number int, err error) {
+	err = tx.QueryRow(ctx, `
+		UPDATE `+rig.Schema+`.rolls r SET next_number = next_number + $2
+		FROM `+rig.Schema+`.task_types t JOIN `+rig.Schema+`.table_sets s ON s.name = t.table_set
+		WHERE t.name = $1 AND r.table_set = s.name AND r.position = s.end_pos
+		RETURNING (r.position::bigint << 40) + r.next_number - $2, t.number`,
+		taskType, tasks).Scan(&first, &number)
+	return first, number, err
+}
+
+const fillTasks = ` (type, id, created_at, order_time, context)
+	SELECT $3::int, id, at, at, '{"n":' || id || ',"pad":"' || repeat('x', 172) || '"}'
 	FROM (SELECT id, now() - ($2 - id + 10000) * interval '1 ms' AS at
 	      FROM generate_series($1::bigint, $2) id) t`
 
 const fillJournal = `
-	  (id, seq, at, stage, attempt, outcome, final, endpoint, duration, status, error)
-	SELECT id, 1, now() - ($2 - id + 9990) * interval '1 ms', 'call', 1,
+	  (type, id, seq, at, stage, attempt, outcome, final, endpoint, duration, status, error)
+	SELECT $3::int, id, 1, now() - ($2 - id + 9990) * interval '1 ms', 'call', 1,
 	  CASE final WHEN 'succeeded' THEN 'done' WHEN 'failed' THEN 'failed' ELSE 'cancelled' END,
 	  final, 'http://127.0.0.1:12345/deliver', 0.005,
 	  CASE final WHEN 'succeeded' THEN 200 WHEN 'failed' THEN 503 END,

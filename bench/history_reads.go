@@ -110,17 +110,17 @@ func timeReads(
 func someTasks(
 	ctx context.Context, d *rig.Database, taskType string,
 ) (old, fresh []int64, err error) {
-	names, err := d.Tables(ctx, "task", taskType)
+	tables, err := d.Tables(ctx, "task", taskType)
 	if err != nil {
 		return nil, nil, err
 	}
 	err = d.Conn.QueryRow(ctx, fmt.Sprintf(`
 		SELECT ARRAY(SELECT t.id FROM (
 		    SELECT least + ((most - least) / 10 * random())::bigint AS x
-		    FROM (SELECT min(id) AS least, max(id) AS most FROM %[1]s) t,
+		    FROM (SELECT min(id) AS least, max(id) AS most FROM %[1]s o) t,
 		      generate_series(1, 1000)) s,
-		    LATERAL (SELECT id FROM %[1]s WHERE id >= x ORDER BY id LIMIT 1) t),
-		  ARRAY(SELECT id FROM %[2]s ORDER BY id DESC LIMIT 100)`,
-		names[0], names[len(names)-1])).Scan(&old, &fresh)
+		    LATERAL (SELECT id FROM %[1]s o WHERE id >= x ORDER BY id LIMIT 1) t),
+		  ARRAY(SELECT id FROM %[2]s f ORDER BY id DESC LIMIT 100)`,
+		tables[0].Rows(), tables[len(tables)-1].Rows())).Scan(&old, &fresh)
 	return old, fresh, err
 }

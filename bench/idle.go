@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,36 +18,56 @@ import (
 // idleConfig says how many types there are, and for how long nothing happens.
 type idleConfig struct {
 	options
-	types  sizes
-	settle time.Duration // after the start, before it is measured
-	idle   time.Duration // that is measured
+	types   sizes
+	tenants int
+	settle  time.Duration // after the start, before it is measured
+	idle    time.Duration // that is measured
 }
 
 func parseIdle(args []string) (idleConfig, error) {
 	cfg := idleConfig{types: sizes{0, 1000}}
 	const short = "a few seconds and types, to see that nothing is broken"
 	err := cfg.parse(args, short, func(f *flag.FlagSet) {
-		f.Var(&cfg.types, "types",
-			"task types, ascending, such as 0,1000,5000; they are of 100 tenants")
+		f.Var(&cfg.types, "types", "task types, ascending, such as 0,1000,5000")
+		f.IntVar(&cfg.tenants, "tenants", manyTenants, "tenants that they belong to")
 		f.DurationVar(&cfg.settle, "settle", 3*time.Minute,
 			"time to calm down before each measurement: tallies are added up for two minutes")
 		f.DurationVar(&cfg.idle, "idle", 2*time.Minute, "time that is measured")
 	})
 	if cfg.short {
-		cfg.types, cfg.settle, cfg.idle = sizes{0, 200}, 3*time.Second, 10*time.Second
+		cfg.types, cfg.tenants = sizes{0, 50}, 5
+		cfg.settle, cfg.idle = 3*time.Second, 10*time.Second
+	}
+	if err == nil && cfg.tenants < 1 {
+		err = errors.New("--tenants must be at least 1")
 	}
 	return cfg, err
 }
 
+// idleTargets are those of 10,000 types in 1,000 tenants, each of which has had a task.
+var idleTargets = []target{
+	{"Memory of the node", "used_memory_node", "MB", 250, atMost},
+	{"CPU of the node and of Postgres", "used_cpu", "% of a core", 3, atMost},
+	{"Memory of the node's connections in Postgres", "used_pss_postgres", "MB", 400, atMost},
+	{"Start of a node", "start", "s", 5, atMost},
+	{"Relations of a type", "type_relations", "relations", 1, atMost},
+	{"Making a tenant", "tenant_mean", "ms", 50, atMost},
+	{"Making a type", "type_mean", "ms", 10, atMost},
+}
+
 // runIdle asks: what do task types cost that have nothing to do? It measures a node and Postgres
-// with types that were never used, and once each has had a task.
+// with types that were never used, and once each has had a task. It measures, too, how long it
+// takes to make tenants and types.
 func runIdle(ctx context.Context, args []string) error {
 	cfg, err := parseIdle(args)
 	if err != nil {
 		return err
 	}
 	what := cfg.rig()
-	what.Settings = map[string]string{"shared_preload_libraries": "pg_stat_statements"}
+	what.Settings = map[string]string{
+		"shared_preload_libraries": "pg_stat_statements",
+		"pg_stat_statements.max":   "50000", // each tenant has statements of its own
+	}
 	r := rig.New(what)
 	if err := r.Begin(ctx, r.StartPostgres, r.StartWorker); err != nil {
 		return err
@@ -55,35 +76,31 @@ func runIdle(ctx context.Context, args []string) error {
 	if _, err := r.DB.Conn.Exec(ctx, `CREATE EXTENSION pg_stat_statements`); err != nil {
 		return err
 	}
-	g := report.Grid{Machine: describe(r), By: "Task types"}
-	var types *rig.ManyTypes
+	all := idleResult{Tenants: cfg.tenants}
+	all.Machine, all.By = describe(r), "Task types"
+	made := madeTypes{rig: r}
 	for _, n := range cfg.types {
-		fmt.Fprintf(os.Stderr, "bench: %d task types\n", n)
-		err := r.WithNode(ctx, func(ctx context.Context) (err error) {
-			if types == nil {
-				if types, err = r.NewManyTypes(ctx, tenants); err != nil {
-					return err
-				}
-			}
-			types.Locate()
-			return types.Add(ctx, n, false)
+		fmt.Fprintf(os.Stderr, "bench: %d task types in %d tenants\n", n, cfg.tenants)
+		err := r.WithNode(ctx, func(ctx context.Context) error {
+			return made.upTo(ctx, n, cfg.tenants)
 		})
 		if err != nil {
 			return fmt.Errorf("make types: %w", err)
 		}
-		g.Columns = append(g.Columns, report.Number(float64(n)))
+		all.Columns = append(all.Columns, report.Number(float64(n)))
 		err = r.WithNode(ctx, func(ctx context.Context) error {
-			types.Locate()
-			figures, err := idleFigures(ctx, r, cfg, types, n)
-			g.Add(figures)
+			made.types.Locate()
+			all.Last, err = idleFigures(ctx, r, cfg, made.types, n)
+			all.Add(all.Last)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("%d types: %w", n, err)
 		}
 	}
-	g.WriteMarkdown(os.Stdout)
-	return report.WriteJSON(cfg.json, g)
+	all.Made = made.figures()
+	all.writeMarkdown(os.Stdout)
+	return report.WriteJSON(cfg.json, all)
 }
 
 // idleFigures measures a new node: before the types are used, and after.
@@ -94,6 +111,7 @@ func idleFigures(
 	if err != nil {
 		return nil, err
 	}
+	all.Add("start", "Start of the node", "s", r.Nodes[0].Took.Seconds())
 	if err := useAll(ctx, types, n); err != nil {
 		return nil, err
 	}
@@ -121,7 +139,10 @@ func whileIdle(
 	if err := rig.Sleep(ctx, cfg.settle); err != nil {
 		return nil, err
 	}
-	before, err := readIdle(ctx, r)
+	if _, err := r.DB.Conn.Exec(ctx, `SELECT pg_stat_statements_reset()`); err != nil {
+		return nil, err
+	}
+	before, err := r.Usage()
 	if err != nil {
 		return nil, err
 	}
@@ -129,22 +150,28 @@ func whileIdle(
 		return nil, err
 	}
 	after, err := readIdle(ctx, r)
-	used, idle := after.Since(before.Usage), cfg.idle.Seconds()
-	all.Add(key+"_cpu_node", "CPU of the node"+name, "% of a core", 100*used.Node.Seconds()/idle)
-	all.Add(key+"_cpu_postgres", "CPU of Postgres"+name, "% of a core",
-		100*used.Postgres.Seconds()/idle)
+	used, idle := after.Since(before), cfg.idle.Seconds()
+	cpu := func(d time.Duration) float64 { return 100 * d.Seconds() / idle }
+	all.Add(key+"_cpu_node", "CPU of the node"+name, "% of a core", cpu(used.Node))
+	all.Add(key+"_cpu_postgres", "CPU of Postgres"+name, "% of a core", cpu(used.Postgres))
+	all.Add(key+"_cpu", "CPU of both"+name, "% of a core", cpu(used.Node+used.Postgres))
 	all.Add(key+"_statements", "Statements"+name, "a second",
-		float64(after.statements-before.statements)/idle)
+		float64(after.statements)/idle)
 	all.Add(key+"_memory_node", "Memory of the node"+name, "MB", after.memory)
-	all.Add(key+"_memory_postgres", "Memory of the node's connections"+name, "MB", after.backends)
+	all.Add(key+"_pss_postgres", "Memory of the node's connections (PSS)"+name, "MB", after.pss)
+	all.Add(key+"_shared_postgres", "Their part of the shared buffers in that"+name, "MB",
+		after.shared)
+	all.Add(key+"_memory_postgres", "Private memory of the node's connections"+name, "MB",
+		after.private)
+	all.Add(key+"_connections", "Connections of the node"+name, "", after.connections)
 	return all, err
 }
 
-// idleReading is what was used until now, and what is in use.
+// idleReading is what was used until now, the statements since they were reset, and what is in use.
 type idleReading struct {
 	rig.Usage
-	statements       int64
-	memory, backends float64 // MB
+	statements                                int64
+	memory, pss, shared, private, connections float64 // MB, but for the connections
 }
 
 func readIdle(ctx context.Context, r *rig.Rig) (now idleReading, err error) {
@@ -168,7 +195,10 @@ func readIdle(ctx context.Context, r *rig.Rig) (now idleReading, err error) {
 		if err := rows.Scan(&pid); err != nil {
 			return now, err
 		}
-		now.backends += machine.PrivateMemory(pid)
+		now.pss += machine.ProportionalMemory(pid)
+		now.shared += machine.ProportionalShared(pid)
+		now.private += machine.PrivateMemory(pid)
+		now.connections++
 	}
 	now.memory = machine.ResidentMemory(r.Nodes[0].PID())
 	return now, rows.Err()

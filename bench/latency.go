@@ -19,6 +19,16 @@ func beginLatency(ctx context.Context, r *rounds) (measure, error) {
 		err = r.WarmUp(ctx, t)
 	}
 	return func(ctx context.Context) (report.Figures, error) {
-		return r.Latency(ctx, t, r.latencyTime)
+		meter, err := r.StartMeter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before := t.Submitted
+		all, err := r.Latency(ctx, t, r.latencyTime)
+		if err != nil {
+			return nil, err
+		}
+		cost, err := meter.Stop(ctx)
+		return append(all, cost.Figures(t.Submitted-before)...), err
 	}, err
 }

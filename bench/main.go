@@ -26,6 +26,7 @@ var modes = map[string]func(context.Context, []string) error{
 	"history":   runHistory,
 	"idle":      runIdle,
 	"noisy":     runNoisy,
+	"pools":     runPools,
 	"profile":   runProfile,
 	"promote":   runPromote,
 	"rolls":     runRolls,

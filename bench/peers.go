@@ -34,6 +34,22 @@ var (
 		"river", "River, no-op jobs in its process", 1,
 		program{name: "river", needs: riverBinary, command: riverCommand}.begin,
 	}
+	riverOne = scenario{
+		"river-one", "River, jobs inserted singly, one POST each", singleTurns,
+		riverSingly("river-one", peer.Flags{}).begin,
+	}
+	riverKinds = scenario{
+		"river-kinds", "River, 1,000 kinds, inserted singly, one POST each", singleTurns,
+		riverSingly("river-kinds", peer.Flags{Kinds: riverKindsCount}).begin,
+	}
+	riverSkew = scenario{
+		"river-skew", "River, 80 % of the jobs of 20 % of 1,000 kinds", singleTurns,
+		riverSingly("river-skew", peer.Flags{Kinds: riverKindsCount, Skewed: true}).begin,
+	}
+	riverTypes = scenario{
+		"river-types", "River, 1,000 kinds, 200 jobs/s", 1,
+		riverSingly("river-types", peer.Flags{Kinds: riverKindsCount, Rate: typesRate}).begin,
+	}
 	graphilePost = scenario{
 		"graphile-post", "graphile-worker, one POST per job", 1,
 		program{
@@ -52,6 +68,9 @@ const (
 	graphileModule = "bench/peers/node_modules/graphile-worker/package.json"
 )
 
+// riverKindsCount is the number of kinds beside as many task types.
+const riverKindsCount = 1000
+
 // program is a peer: it does the same work in another way, in a database of its own. Package peer
 // has the protocol.
 type program struct {
@@ -59,6 +78,24 @@ type program struct {
 	post    bool   // one POST per job
 	needs   string // a file that must be there
 	command func() ([]string, error)
+	how     peer.Flags // in addition to the database, the number of jobs and the URL
+}
+
+// riverSingly is River with jobs that are inserted one by one while it works.
+func riverSingly(name string, how peer.Flags) program {
+	how.Singly = true
+	return program{name: name, post: true, needs: riverBinary, command: riverCommand, how: how}
+}
+
+// jobs returns how many there are in a round, in which other scenarios have r.tasks.
+func (p program) jobs(r *rounds) int {
+	switch {
+	case p.how.Rate > 0:
+		return int(p.how.Rate * r.latencyTime.Seconds())
+	case p.how.Singly:
+		return r.tasks / singlePart
+	}
+	return r.tasks
 }
 
 func riverCommand() ([]string, error) { return []string{riverBinary}, nil }
@@ -78,7 +115,8 @@ func (p program) begin(ctx context.Context, r *rounds) (measure, error) {
 		}
 	}
 	url, err := r.MakeDatabase(ctx, p.name)
-	flags := peer.Flags{Database: url, Jobs: r.tasks}
+	flags := p.how
+	flags.Database, flags.Jobs = url, p.jobs(r)
 	if p.post {
 		flags.URL = r.Worker.Base + worker.RawPath
 	}
@@ -169,6 +207,9 @@ func watchPeer(
 	all.Add("rate", "Rate", "jobs/s", float64(jobs)/result.Seconds)
 	all.Add("settled_p50", "Insert to completion, p50", "ms", result.P50)
 	all.Add("settled_p99", "Insert to completion, p99", "ms", result.P99)
+	if result.InsertMean > 0 {
+		all.Add("submit_mean", "Insert, mean", "ms", result.InsertMean)
+	}
 	return append(all, cost.Figures(jobs)...), nil
 }
 

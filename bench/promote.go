@@ -92,18 +92,19 @@ func watchDelayed(
 		if err != nil {
 			return err
 		}
-		var waiting, ready float64
-		err = r.DB.Conn.QueryRow(ctx, fmt.Sprintf(`
-			SELECT (SELECT count(*) FROM %[1]s.wait_%[2]s), (SELECT count(*) FROM %[1]s.ready_%[2]s_1)`,
-			rig.Schema, delayed.Name)).Scan(&waiting, &ready)
+		waiting, err := r.DB.Count(ctx, "wait", delayed.Name)
+		if err != nil {
+			return err
+		}
+		ready, err := r.DB.Count(ctx, "ready", delayed.Name)
 		if err != nil {
 			return err
 		}
 		var all report.Figures
 		delivered := float64(after.Distinct - before.Distinct)
 		all.Add("rate", "Delivered", "tasks/s", delivered/period.Seconds())
-		all.Add("waiting", "Waiting", "thousands", waiting/1e3)
-		all.Add("ready", "Ready", "thousands", ready/1e3)
+		all.Add("waiting", "Waiting", "thousands", float64(waiting)/1e3)
+		all.Add("ready", "Ready", "thousands", float64(ready)/1e3)
 		t.Add(time.Since(start).Seconds(), append(all, latencies...))
 		if waiting+ready == 0 {
 			return nil
@@ -114,27 +115,28 @@ func watchDelayed(
 // fillWait writes delayed tasks that are due in 90 s, with the numbers of the bench from first on.
 func fillWait(ctx context.Context, d *rig.Database, taskType string, first, tasks int) error {
 	return pgx.BeginFunc(ctx, d.Conn, func(tx pgx.Tx) error {
-		var id int64
-		err := tx.QueryRow(ctx, `
-			UPDATE `+rig.Schema+`.rolls SET next_number = next_number + $2 WHERE type = $1
-			RETURNING (position::bigint << 40) + next_number - $2`, taskType, tasks).Scan(&id)
+		id, number, err := takeNumbers(ctx, tx, taskType, tasks)
+		if err != nil {
+			return err
+		}
+		tables, err := d.Tables(ctx, "task", taskType)
 		if err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `
-			INSERT INTO `+rig.Schema+`.task_`+taskType+`_1 (id, created_at, order_time, context)
-			SELECT $1::bigint + n, now(), now() + interval '90 s',
+			INSERT INTO `+tables[len(tables)-1].Name+` (type, id, created_at, order_time, context)
+			SELECT $4::int, $1::bigint + n, now(), now() + interval '90 s',
 			  '{"n":' || $2::bigint + n || ',"pad":"' || repeat('x', 172) || '"}'
-			FROM generate_series(0, $3::bigint - 1) n`, id, first, tasks)
+			FROM generate_series(0, $3::bigint - 1) n`, id, first, tasks, number)
 		if err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `
-			INSERT INTO `+rig.Schema+`.wait_`+taskType+`
-			  (id, seq, stage, attempt, order_time, reason, until)
-			SELECT $1::bigint + n, 1, 'call', 1, now() + interval '90 s', 'delay',
+			INSERT INTO `+rig.Schema+`.wait
+			  (type, id, seq, stage, attempt, order_time, reason, until)
+			SELECT $3::int, $1::bigint + n, 1, 'call', 1, now() + interval '90 s', 'delay',
 			  now() + interval '90 s'
-			FROM generate_series(0, $2::bigint - 1) n`, id, tasks)
+			FROM generate_series(0, $2::bigint - 1) n`, id, tasks, number)
 		return err
 	})
 }

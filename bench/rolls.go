@@ -119,6 +119,8 @@ func (t *rollingType) round(ctx context.Context, r *rig.Rig, lasting time.Durati
 	all.Add("p99", "Submit, p99", "ms", report.Percentile(took, 99))
 	all.Add("max", "Submit, at most", "ms", report.Percentile(took, 100))
 	t.rounds.Add(all)
-	return r.DB.Conn.QueryRow(ctx,
-		`SELECT end_pos FROM `+rig.Schema+`.task_types WHERE name = $1`, t.Name).Scan(&t.rolls)
+	return r.DB.Conn.QueryRow(ctx, `
+		SELECT s.end_pos FROM `+rig.Schema+`.task_types t
+		JOIN `+rig.Schema+`.table_sets s ON s.name = t.table_set
+		WHERE t.name = $1`, t.Name).Scan(&t.rolls)
 }

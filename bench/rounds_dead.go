@@ -22,25 +22,45 @@ func (r *rounds) countDead(of *rig.Rig, t *rig.TaskType) {
 
 // deadRows returns the number of row versions that died for each task: rows that were deleted or
 // updated. Connections report them when they end, or some seconds later: all nodes are stopped
-// first.
+// first. Of types that share tables it can't be told whose rows they were, unless one type had all
+// the tasks.
 func (r *rounds) deadRows(ctx context.Context) (all report.Figures, err error) {
+	types := map[*rig.Rig]int{}
 	for _, c := range r.counted {
 		c.rig.StopNodes()
+		types[c.rig]++
 	}
 	for _, c := range r.counted {
-		var rows float64
-		err := c.rig.DB.Conn.QueryRow(ctx, `
-			SELECT coalesce(sum(pg_stat_get_tuples_updated(c.oid)
-			                    + pg_stat_get_tuples_deleted(c.oid)), 0)::float8
-			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-			WHERE n.nspname = $1 AND c.relkind = 'r'
-			  AND c.relname ~ ('^(ready|lease|wait|task|journal)_' || $2 || '(_[0-9]+)?$')`,
-			rig.Schema, c.taskType.Name).Scan(&rows)
+		dead, shared, err := deadRowsOf(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("dead rows of %s: %w", c.scenario, err)
 		}
-		rows /= float64(c.taskType.Submitted)
-		all.Add(c.scenario+".dead", "Dead rows", "rows/task", rows)
+		if !shared || types[c.rig] == 1 {
+			dead /= float64(c.taskType.Submitted)
+			all.Add(c.scenario+".dead", "Dead rows", "rows/task", dead)
+		}
 	}
 	return all, nil
+}
+
+// deadRowsOf counts the dead rows of all tables that have tasks of a type, and reports whether
+// other types share some of them.
+func deadRowsOf(ctx context.Context, c counted) (dead float64, shared bool, err error) {
+	for _, kind := range []string{"task", "journal", "ready", "lease", "wait"} {
+		tables, err := c.rig.DB.Tables(ctx, kind, c.taskType.Name)
+		if err != nil {
+			return 0, false, err
+		}
+		for _, t := range tables {
+			var rows float64
+			err := c.rig.DB.Conn.QueryRow(ctx, `
+				SELECT (pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid))::float8
+				FROM (SELECT $1::regclass::oid) t (oid)`, t.Name).Scan(&rows)
+			if err != nil {
+				return 0, false, err
+			}
+			dead, shared = dead+rows, shared || t.Number != 0
+		}
+	}
+	return dead, shared, nil
 }

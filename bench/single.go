@@ -2,15 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net/http"
-	"strings"
-	"sync/atomic"
 
-	"github.com/valyala/fasthttp"
-	"golang.org/x/sync/errgroup"
-
-	"github.com/asyncflow/asyncflow/bench/internal/payload"
 	"github.com/asyncflow/asyncflow/bench/internal/report"
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
@@ -22,10 +14,7 @@ var single = scenario{
 	beginSingle,
 }
 
-const (
-	singleConnections = 64
-	singleWarmUp      = 2000 // submits
-)
+const singleWarmUp = 2000 // submits
 
 func beginSingle(ctx context.Context, r *rounds) (measure, error) {
 	t, err := r.Register(ctx, "single", rig.Shape{})
@@ -33,7 +22,7 @@ func beginSingle(ctx context.Context, r *rounds) (measure, error) {
 		err = r.Pause(ctx, t)
 	}
 	if err == nil {
-		err = submitEach(ctx, r.Rig, t, singleWarmUp)
+		_, err = submitOneType(ctx, r.Rig, t, singleWarmUp)
 	}
 	if err != nil {
 		return nil, err
@@ -46,52 +35,13 @@ func beginSingle(ctx context.Context, r *rounds) (measure, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := submitEach(ctx, r.Rig, t, r.tasks); err != nil {
+		took, err := submitOneType(ctx, r.Rig, t, r.tasks)
+		if err != nil {
 			return nil, err
 		}
 		cost, err := meter.Stop(ctx)
 		all.Add("rate", "Rate", "tasks/s", cost.Rate(r.tasks))
+		all = append(all, took.figures()...)
 		return append(all, cost.Figures(r.tasks)...), err
 	}, nil
-}
-
-// submitEach submits the next tasks one by one over many connections. Its client is the lightest
-// that there is, since it runs on the same cores.
-func submitEach(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int) error {
-	first := r.Take(t, tasks)
-	host := &fasthttp.HostClient{
-		Addr:     strings.TrimPrefix(r.API.Base, "http://"),
-		MaxConns: singleConnections,
-	}
-	defer host.CloseIdleConnections()
-	var taken atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
-	for range singleConnections {
-		g.Go(func() error {
-			req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-			defer fasthttp.ReleaseRequest(req)
-			defer fasthttp.ReleaseResponse(resp)
-			req.SetRequestURI(r.API.Base + "/v1/tasks")
-			req.Header.SetMethod(http.MethodPost)
-			req.Header.SetContentType("application/json")
-			req.Header.Set("Authorization", "Bearer "+r.API.Token)
-			var body []byte
-			for ctx.Err() == nil {
-				n := int(taken.Add(1)) - 1
-				if n >= tasks {
-					return nil
-				}
-				body = rig.AppendTask(body[:0], t.Name, first+n, payload.Usual, "")
-				req.SetBodyRaw(body)
-				if err := host.DoTimeout(req, resp, rig.Slack); err != nil {
-					return err
-				}
-				if resp.StatusCode() != http.StatusCreated {
-					return fmt.Errorf("submit: HTTP %d: %.500s", resp.StatusCode(), resp.Body())
-				}
-			}
-			return ctx.Err()
-		})
-	}
-	return g.Wait()
 }

@@ -133,23 +133,36 @@ func sampleSustained(
 	return nil
 }
 
-// tableSizes are the sizes of a type's tables.
+// tableSizes are the sizes of the tables that have a type's tasks.
 type tableSizes struct {
 	history, live float64 // MB, with indexes
 	dead          float64 // thousands of dead rows in the small tables
 }
 
 func sizesOf(ctx context.Context, d *rig.Database, taskType string) (s tableSizes, err error) {
-	err = d.Conn.QueryRow(ctx, `
-		SELECT coalesce(sum(size) FILTER (WHERE NOT small), 0)::float8 / 1e6,
-		  coalesce(sum(size) FILTER (WHERE small), 0)::float8 / 1e6,
-		  coalesce(sum(dead) FILTER (WHERE small), 0)::float8 / 1e3
-		FROM (
-		    SELECT c.relname ~ '^(ready|lease|wait)_' AS small,
-		      pg_total_relation_size(c.oid) AS size, pg_stat_get_dead_tuples(c.oid) AS dead
-		    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		    WHERE n.nspname = $1 AND c.relkind = 'r'
-		      AND c.relname ~ ('^(task|journal|ready|lease|wait)_' || $2 || '(_[0-9]+)?$')) t`,
-		rig.Schema, taskType).Scan(&s.history, &s.live, &s.dead)
+	sum := func(bytes, dead *float64, kinds ...string) error {
+		for _, kind := range kinds {
+			tables, err := d.Tables(ctx, kind, taskType)
+			if err != nil {
+				return err
+			}
+			for _, t := range tables {
+				var size, rows float64
+				err := d.Conn.QueryRow(ctx, `
+					SELECT pg_total_relation_size(oid)::float8, pg_stat_get_dead_tuples(oid)::float8
+					FROM (SELECT $1::regclass::oid) t (oid)`, t.Name).Scan(&size, &rows)
+				if err != nil {
+					return err
+				}
+				*bytes, *dead = *bytes+size/1e6, *dead+rows/1e3
+			}
+		}
+		return nil
+	}
+	var ignored float64
+	err = sum(&s.history, &ignored, "task", "journal")
+	if err == nil {
+		err = sum(&s.live, &s.dead, "ready", "lease", "wait")
+	}
 	return s, err
 }

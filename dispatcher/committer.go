@@ -30,7 +30,8 @@ type Committer struct {
 	freed      *batcher[store.TypeKey, string] // flow keys
 	accepted   *accepted
 	pending    *pendingQuotas
-	dispatcher *Dispatcher // of this node; nil: there is none
+	retakes    chan struct{} // has one for each further try to take ids
+	dispatcher *Dispatcher   // of this node; nil: there is none
 }
 
 const (
@@ -50,7 +51,8 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	c := &Committer{store: s, log: log, pending: newPendingQuotas(s, log)}
+	c := &Committer{store: s, log: log, pending: newPendingQuotas(s, log),
+		retakes: make(chan struct{}, lockProbes)}
 	c.writing, c.giveUp = context.WithCancel(context.Background())
 	c.writes = newBatcher(c.writing, c.commit)
 	c.writes.size, c.writes.linger = (*write).size, (*write).linger
@@ -64,7 +66,6 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c.freed = newBatcher(c.writing, c.releaseKeys)
 	c.freed.linger = func(string) time.Duration { return settleLinger }
 	c.accepted = newAccepted(c)
-	s.Catalog.OnChange(c.forgetTypes)
 	return c
 }
 
@@ -80,21 +81,6 @@ func (c *Committer) Close() {
 	c.writes.drain()
 	c.lookups.drain()
 	c.freed.drain()
-}
-
-// forgetTypes drops the queues of a tenant's deleted task types. The catalog calls it after every
-// change.
-func (c *Committer) forgetTypes(tenant string) {
-	gone := func(key store.TypeKey) bool {
-		if key.Tenant != tenant {
-			return false
-		}
-		_, err := c.store.Catalog.Type(key.Tenant, key.Type)
-		return err != nil
-	}
-	c.keyed.forget(gone)
-	c.lookups.forget(gone)
-	c.freed.forget(gone)
 }
 
 // write is one change on its way into a transaction. One of its last three fields is set.

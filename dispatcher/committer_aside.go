@@ -15,11 +15,14 @@ import (
 // aside handles writes that have failed: the database may be unreachable, a table locked, some data
 // refused, a lease lost, or a commit unconfirmed. It retries them by type and kind, apart from all
 // others, until they succeed or time out. Later writes of the same type and kind wait meanwhile. So
-// a failing type doesn't affect other types.
+// a failing type doesn't affect other types. If a table is locked, all writes of its tenant wait,
+// see committer_locked.go.
 type aside struct {
 	c       *Committer
 	mu      sync.Mutex
 	waiting map[asideKey]*waitingWrites
+	locked  map[string]*waitingWrites // of tenants, see hold
+	probes  chan struct{}             // has one for each try to write those of a tenant
 }
 
 // waitingWrites has the writes that wait for parts of their type and kind that are written apart.
@@ -65,28 +68,54 @@ const (
 )
 
 func newAside(c *Committer) *aside {
-	return &aside{c: c, waiting: map[asideKey]*waitingWrites{}}
+	return &aside{c: c, waiting: map[asideKey]*waitingWrites{}, locked: map[string]*waitingWrites{},
+		probes: make(chan struct{}, lockProbes)}
 }
 
 // divert keeps the writes that must wait for earlier ones, and returns the rest.
 func (a *aside) divert(batch []*write) []*write {
+	batch = a.divertTypes(batch)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.locked) == 0 {
+		return batch
+	}
+	return slices.DeleteFunc(batch, func(w *write) bool {
+		return a.locked[w.key.Tenant].takes(w)
+	})
+}
+
+// divertTypes keeps the writes that must wait for earlier ones of their type and kind, and returns
+// the rest.
+func (a *aside) divertTypes(batch []*write) []*write {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.waiting) == 0 {
 		return batch
 	}
 	return slices.DeleteFunc(batch, func(w *write) bool {
-		waiting := a.waiting[asideKey{w.key, w.kind()}]
-		if waiting != nil {
-			waiting.add(w)
-		}
-		return waiting != nil
+		return a.waiting[asideKey{w.key, w.kind()}].takes(w)
 	})
 }
 
-// add adds a write. While the database hangs, callers try again and again; add drops their earlier
-// tries.
+// takes adds a write, and returns true, unless w is nil: then nothing waits.
+func (w *waitingWrites) takes(next *write) bool {
+	if w == nil {
+		return false
+	}
+	w.add(next)
+	return true
+}
+
+// add adds a write, which waits for settlePatience at most. While the database hangs, callers try
+// again and again; add drops their earlier tries.
 func (w *waitingWrites) add(next *write) {
+	switch until := time.Now().Add(settlePatience); {
+	case next.settle != nil && next.settle.until.IsZero():
+		next.settle.until = until
+	case next.extend != nil && next.extend.until.IsZero():
+		next.extend.until = until
+	}
 	if len(w.writes) >= w.sweepAt {
 		w.writes = dropLate(w.writes)
 		w.sweepAt = 2*len(w.writes) + commitMost

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type batcher[K comparable, T any] struct {
 
 	mu      sync.Mutex
 	queues  map[K]*queue[T]
+	tidyAt  int    // at this number of queues, those that are idle are dropped
 	pending *count // of items
 }
 
@@ -32,6 +34,10 @@ const (
 	// Batches of at least longBatch bytes are written longWriters at a time.
 	longBatch   = 128 << 10
 	longWriters = 3
+	// tidyLeast is how many queues are kept in any case. A queue is idle after tidyAfter, which is
+	// longer than any item lingers.
+	tidyLeast = 64
+	tidyAfter = time.Second
 	// turnItems and turnBytes bound the turn of a tenant.
 	turnItems = 50
 	turnBytes = batchBytes / 8
@@ -57,7 +63,7 @@ func newBatcher[K comparable, T any](
 	ctx context.Context, write func(context.Context, K, []T),
 ) *batcher[K, T] {
 	return &batcher[K, T]{ctx: ctx, write: write, writers: 1, queues: map[K]*queue[T]{},
-		pending: newCount(), linger: func(T) time.Duration { return submitLinger },
+		tidyAt: tidyLeast, pending: newCount(), linger: func(T) time.Duration { return submitLinger },
 		size: func(T) int { return 0 }, tenant: func(T) string { return "" }}
 }
 
@@ -67,6 +73,7 @@ func (b *batcher[K, T]) add(key K, items ...T) {
 	defer b.mu.Unlock()
 	q := b.queues[key]
 	if q == nil {
+		b.tidy()
 		q = &queue[T]{}
 		b.queues[key] = q
 	}
@@ -158,15 +165,15 @@ func (b *batcher[K, T]) flush(key K, q *queue[T], batch []T) {
 // drain waits until all queued items are written.
 func (b *batcher[K, T]) drain() { b.pending.await() }
 
-// forget drops the queues of keys that are gone, unless they have items or a write under way.
-func (b *batcher[K, T]) forget(gone func(K) bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for key, q := range b.queues {
-		if q.items == 0 && q.writing == 0 && gone(key) {
-			delete(b.queues, key)
-		}
+// tidy drops the idle queues before another one is added, if there are many. b.mu is held.
+func (b *batcher[K, T]) tidy() {
+	if len(b.queues) < b.tidyAt {
+		return
 	}
+	maps.DeleteFunc(b.queues, func(_ K, q *queue[T]) bool {
+		return q.items == 0 && q.writing == 0 && time.Since(q.last) > tidyAfter
+	})
+	b.tidyAt = max(tidyLeast, 2*len(b.queues))
 }
 
 // count counts what isn't written yet. Unlike that of a WaitGroup, it may rise from zero while

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -137,29 +138,22 @@ func TestTheMostUrgentItemDecides(t *testing.T) {
 	})
 }
 
-// The queues of deleted keys are dropped, but not while they have items.
-func TestBatcherForgets(t *testing.T) {
+// However many keys have items now and then, few queues are kept.
+func TestBatcherDropsIdleQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLingering(t)
-		kept := func() (keys []string) {
-			l.forget(func(key string) bool {
-				keys = append(keys, key)
-				return false
-			})
-			return keys
+		for i := range 10 * tidyLeast {
+			l.add(strconv.Itoa(i), 0)
+			if i == 5*tidyLeast {
+				assert.Len(t, l.queues, 5*tidyLeast+1, "none is idle yet")
+			}
 		}
-		gone := func(key string) bool { return key == "gone" }
-		l.add("gone", 0)
-		l.add("here", 0)
-		synctest.Wait()
-		l.forget(gone)
-		assert.Empty(t, kept(), "both are being written")
-		assert.Len(t, l.queues, 2)
-		l.drain()
-		synctest.Wait()
-		assert.ElementsMatch(t, []string{"gone", "here"}, kept())
-		l.forget(gone)
-		assert.Equal(t, []string{"here"}, kept())
+		time.Sleep(2 * tidyAfter)
+		for i := range 20 * tidyLeast {
+			l.add(strconv.Itoa(-i), 0)
+			time.Sleep(2 * tidyAfter)
+		}
+		assert.LessOrEqual(t, len(l.queues), tidyLeast)
 	})
 }
 

@@ -3,7 +3,6 @@ package dispatcher_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"testing"
 	"time"
 
@@ -146,30 +145,4 @@ func (w *writer) checkTokens() {
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, patience, 2*time.Millisecond, what)
-}
-
-// A committer forgets types that were used and deleted.
-func TestCommitterForgetsTypesThatAreGone(t *testing.T) {
-	w := setupWriter(t)
-	for n := range 10 {
-		name := fmt.Sprint("passing", n)
-		w.put(asyncflow.TaskType{Name: name, Flow: &asyncflow.Flow{Ordered: true},
-			Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
-		task := withKey("key", `1`)
-		task.Type = name
-		id := w.submit(task)[0].ID
-		_, stands, err := w.LeaseOf(t.Context(), tenant, id, 1)
-		require.NoError(t, err)
-		require.False(t, stands)
-		require.Positive(t, w.KeptTypes())
-		_, err = w.Cancel(t.Context(), tenant, id, "")
-		require.NoError(t, err)
-		require.NoError(t, w.DeleteTaskType(t.Context(), tenant, name))
-	}
-	pipe := writerType()
-	eventually(t, "with the next change all of them are forgotten", func() bool {
-		pipe.ScheduleLimit = pipe.ScheduleLimit%100 + 1
-		w.put(pipe)
-		return w.KeptTypes() == 0
-	})
 }

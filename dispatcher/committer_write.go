@@ -21,12 +21,22 @@ type part struct {
 	repeated []*ending    // further settlements of a task: they have to see how the first one went
 }
 
-// commit writes a batch in one transaction. A tenant that Postgres refuses is put aside, and the
-// others are committed together. If it isn't known which one is at fault, all are put aside.
+// commit writes a batch in one transaction, but for what has to wait for earlier writes.
 func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
+	c.commitParts(ctx, divide(c.aside.divert(dropLate(batch))), c.aside.hold)
+}
+
+// commitParts writes parts in one transaction. If a table is locked, held gets the parts and those of
+// the tenant that needs the table; none: it isn't known which one does. It takes over parts that have
+// to wait, and returns the others: they are tried once more. A tenant that Postgres refuses otherwise
+// is put aside, and the others are committed together. If it isn't known which one is at fault, all
+// are put aside.
+func (c *Committer) commitParts(
+	ctx context.Context, divided []*part, held func([]*part, store.Refused) (rest []*part),
+) {
 	var parts []*part
 	var all []*store.Writes
-	for _, p := range divide(c.aside.divert(dropLate(batch))) {
+	for _, p := range divided {
 		t, err := c.store.Catalog.Type(p.key.Tenant, p.key.Type)
 		if err != nil {
 			c.failed(p, err)
@@ -41,6 +51,11 @@ func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 		switch {
 		case err == nil:
 			c.committed(parts, all)
+			return
+		case store.IsHeld(err):
+			if rest := held(parts, refused); len(rest) > 0 {
+				c.commitParts(ctx, rest, held)
+			}
 			return
 		case refused.To == 0: // it isn't known which, or whether
 			c.log.Debug("a commit failed; its parts are tried apart", "types", len(parts), "error", err)
@@ -173,6 +188,21 @@ func (p *part) sort() {
 		}
 	}
 	p.extends = extends
+}
+
+// writes returns the writes of a part.
+func (p *part) writes() []*write {
+	all := make([]*write, 0, len(p.inserts)+len(p.extends)+len(p.earlier)+len(p.settles))
+	for _, s := range p.inserts {
+		all = append(all, &write{key: p.key, insert: s})
+	}
+	for _, e := range slices.Concat(p.earlier, p.extends) {
+		all = append(all, &write{key: p.key, extend: e})
+	}
+	for _, e := range slices.Concat(p.settles, p.repeated) {
+		all = append(all, &write{key: p.key, settle: e})
+	}
+	return all
 }
 
 func (e *extension) sameLease(other *extension) bool {

@@ -43,20 +43,15 @@ func (p *breakers) forget(known func() map[string]bool) {
 	maps.DeleteFunc(p.inRow, func(endpoint string, _ int) bool { return !there[endpoint] })
 }
 
-// forgetEndpoints drops the counts of endpoints that are gone. The catalog calls it after every
-// change.
-func (d *Dispatcher) forgetEndpoints(string) {
-	d.breakers.forget(func() map[string]bool {
-		known := map[string]bool{}
-		for t := range d.store.Catalog.Types() {
-			for _, stage := range t.Stages {
-				for _, e := range t.Endpoints(stage.Name) {
-					known[e.ID] = true
-				}
-			}
+// endpoints returns the ids of all endpoints.
+func (d *Dispatcher) endpoints() map[string]bool {
+	known := map[string]bool{}
+	for t := range d.store.Catalog.Types() {
+		for _, e := range t.AllEndpoints() {
+			known[e.ID] = true
 		}
-		return known
-	})
+	}
+	return known
 }
 
 // begin reports whether the caller may change the endpoint's health: no other change is under way.

@@ -50,6 +50,7 @@ type Dispatcher struct {
 
 	rates    *rates
 	blocked  *blockedTypes
+	locked   lockedTenants
 	breakers breakers
 	batches  batches // that may take more tasks
 	workers  workerPool
@@ -76,6 +77,7 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 	d := &Dispatcher{cfg: cfg, store: s, committer: c, sender: sender, log: cfg.Log,
 		agenda:   newAgenda(s.Clock.Now),
 		blocked:  newBlockedTypes(),
+		locked:   lockedTenants{tenants: map[string]time.Time{}},
 		batches:  batches{open: map[string]*batch{}},
 		rates:    newRates(s.Dispatchers, s.Joining),
 		breakers: breakers{inRow: map[string]int{}, changing: map[string]bool{}}}
@@ -85,7 +87,6 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 		func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenant)
-	s.Catalog.OnChange(d.forgetEndpoints)
 	c.dispatcher = d
 	return d
 }
@@ -101,12 +102,41 @@ func (d *Dispatcher) wakeAll() {
 	}
 }
 
-// wakeTenant puts every type of a tenant on the agenda for now.
+// wakeTenant puts the types of a tenant on the agenda for now that may have something to lease. The
+// catalog calls it after every change: what was not allowed may be allowed now.
 func (d *Dispatcher) wakeTenant(tenant string) {
 	now := d.store.Clock.Now()
 	for _, t := range d.store.Catalog.TypesOf(tenant) {
-		d.agenda.wake(t.Key(), now)
+		if idle, _ := d.agenda.idle(t.Key()); !idle || d.blocked.has(t.Key()) {
+			d.agenda.wake(t.Key(), now)
+		}
 	}
+}
+
+// tidyEvery is how often a node drops what it keeps for types that are deleted or idle.
+const tidyEvery = time.Minute
+
+func (d *Dispatcher) tidyLoop(ctx context.Context) error {
+	for ctx.Err() == nil {
+		sleep(ctx, tidyEvery)
+		d.tidy()
+	}
+	return nil
+}
+
+// tidy drops what the node keeps for deleted types and endpoints, and what it has learned of types
+// that are idle. These stay on the agenda: without an entry, the next task of a type would have to
+// be leased.
+func (d *Dispatcher) tidy() {
+	gone := func(key store.TypeKey) bool {
+		_, err := d.store.Catalog.Type(key.Tenant, key.Type)
+		return asyncflow.CodeOf(err) == asyncflow.CodeNotFound
+	}
+	d.agenda.forgetAll(gone)
+	d.ledger.ForgetIdle(gone)
+	d.blocked.forget(gone)
+	d.locked.forget(d.store.Clock.Now())
+	d.breakers.forget(d.endpoints)
 }
 
 // Run leases and attempts tasks until ctx ends, and then until what is in flight is settled.
@@ -120,6 +150,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	for range leasers {
 		g.Go(func() error { return d.leaseLoop(ctx) })
 	}
+	g.Go(func() error { return d.tidyLoop(ctx) })
 	err := g.Wait()
 	d.ledger.Admit(false)
 	d.stop()

@@ -34,24 +34,12 @@ func (c *Committer) SettleUntil(
 	c.settleUntil(until, tenant, settlement, done)
 }
 
-// KeptTypes returns the number of types with a queue in the committer.
-func (c *Committer) KeptTypes() int {
-	kept := map[store.TypeKey]bool{}
-	collect := func(key store.TypeKey) bool {
-		kept[key] = true
-		return false
-	}
-	c.keyed.forget(collect)
-	c.lookups.forget(collect)
-	c.freed.forget(collect)
-	return len(kept)
-}
-
-// WritesApart returns how many kinds of writes of types are written apart from the others.
+// WritesApart returns how many tenants, and kinds of writes of types, are written apart from the
+// others.
 func (c *Committer) WritesApart() int {
 	c.aside.mu.Lock()
 	defer c.aside.mu.Unlock()
-	return len(c.aside.waiting)
+	return len(c.aside.waiting) + len(c.aside.locked)
 }
 
 // Nexts returns the leases with which tasks go on at once that have taken the node's capacity, and

@@ -73,6 +73,21 @@ func (d *Dispatcher) Failing() int {
 	return len(d.breakers.inRow)
 }
 
+// Tidy drops what the node keeps for types that are gone or idle.
+func (d *Dispatcher) Tidy() { d.tidy() }
+
+// KeptTypes returns the number of types of which the node keeps something.
+func (d *Dispatcher) KeptTypes() int {
+	d.agenda.mu.Lock()
+	defer d.agenda.mu.Unlock()
+	d.ledger.mu.Lock()
+	defer d.ledger.mu.Unlock()
+	d.blocked.mu.RLock()
+	defer d.blocked.mu.RUnlock()
+	return max(len(d.agenda.entries), len(d.agenda.heap), len(d.ledger.types), d.ledger.quick.Len(),
+		len(d.blocked.types))
+}
+
 // Reserve takes capacity for up to a.N tasks, and returns for how many.
 func (l *Ledger) Reserve(a Ask) int {
 	l.mu.Lock()

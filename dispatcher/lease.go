@@ -2,6 +2,8 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -18,8 +20,10 @@ const (
 	leaseLinger = 2 * time.Millisecond
 
 	// The pauses after a lease that found nothing where something is due (another node is about
-	// to take it), and after a failure.
+	// to take it), after one that met a locked table (for all types of the tenant), and after a
+	// failure.
 	contendedPause = 20 * time.Millisecond
+	lockedPause    = 50 * time.Millisecond
 	failurePause   = time.Second
 
 	// A type that got no capacity is tried again when some is given back, but not before fullPause
@@ -41,6 +45,10 @@ func (d *Dispatcher) leaseLoop(ctx context.Context) error {
 
 // leaseOnce leases tasks of one type and starts their attempts.
 func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
+	if until := d.locked.until(key.Tenant); d.store.Clock.Now().Before(until) {
+		d.agenda.put(key, until, until)
+		return
+	}
 	t, n := d.reserve(ctx, key)
 	if n == 0 { // no other tasks come now to fill the open batches
 		d.sendOpen(func(k store.TypeKey) bool { return k == key })
@@ -56,7 +64,8 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	now := d.store.Clock.Now()
 	switch {
 	case store.IsHeld(err): // a table is locked, such as one that is being sealed
-		next = now.Add(contendedPause)
+		next = now.Add(lockedPause)
+		d.locked.set(key.Tenant, next)
 	case err != nil:
 		d.log.Warn("lease failed, trying again", "tenant", key.Tenant, "type", key.Type, "error", err)
 		next = now.Add(failurePause)
@@ -69,6 +78,33 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	}
 	d.agenda.put(key, next, now.Add(t.ScheduleInterval.Std()))
 	d.ledger.Serve() // the line may be empty now
+}
+
+// lockedTenants says until when no type of a tenant is leased from because one of its tables was
+// locked: each lease that has to wait for a lock keeps a leaser from all other types.
+type lockedTenants struct {
+	mu      sync.Mutex
+	tenants map[string]time.Time
+}
+
+func (l *lockedTenants) set(tenant string, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tenants[tenant] = until
+}
+
+// until returns the zero time if the tenant's tables aren't known to be locked.
+func (l *lockedTenants) until(tenant string) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tenants[tenant]
+}
+
+// forget drops the tenants of which no table was locked lately.
+func (l *lockedTenants) forget(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.tenants, func(_ string, until time.Time) bool { return until.Before(now) })
 }
 
 func contextBytes(leases []asyncflow.Lease) (sum int) {

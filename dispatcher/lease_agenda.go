@@ -27,6 +27,7 @@ type entry struct {
 	after time.Time // no lease before this, even after a wake-up
 	index int       // on the heap; -1: not on it
 	taken bool
+	fills time.Time // when a task was about to be put in line since it was taken; zero: none was
 	empty bool      // the last lease found nothing due
 	busy  time.Time // since (or from) when something may be due; zero: always
 }
@@ -109,7 +110,7 @@ func (a *agenda) head() (store.TypeKey, time.Duration, chan struct{}, bool) {
 		return store.TypeKey{}, rest, a.changed, false
 	}
 	heap.Pop(&a.heap)
-	e.taken, e.empty, e.at = true, false, time.Time{}
+	e.taken, e.empty, e.at, e.fills = true, false, time.Time{}, time.Time{}
 	return e.key, 0, nil, true
 }
 
@@ -129,11 +130,16 @@ func (a *agenda) put(key store.TypeKey, at, after time.Time) {
 	}
 }
 
-// drained records that nothing of a type was due. The caller must have taken the type.
+// drained records that nothing of a type was due, unless a task was about to be put in line
+// meanwhile. The caller must have taken the type.
 func (a *agenda) drained(key store.TypeKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.entries[key].empty = true
+	if e := a.entries[key]; e.fills.IsZero() {
+		e.empty = true
+	} else {
+		e.busy = e.fills
+	}
 }
 
 // filling records that a due task is about to be put in line. If no wake-up follows, because the
@@ -141,10 +147,18 @@ func (a *agenda) drained(key store.TypeKey) {
 func (a *agenda) filling(key store.TypeKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e := a.entries[key]; e != nil && e.empty {
-		e.empty, e.busy = false, a.now()
-		a.move(e, e.busy.Add(fullLook))
+	e, now := a.entries[key], a.now()
+	switch {
+	case e == nil || !e.fills.IsZero():
+		return
+	case e.empty:
+		e.empty, e.busy = false, now
+	case e.taken:
+		e.fills = now
+	default:
+		return
 	}
+	a.move(e, now.Add(fullLook))
 }
 
 // idle reports whether nothing of a type is due, as far as this node knows. If something may be,
@@ -172,6 +186,21 @@ func (a *agenda) forget(key store.TypeKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.entries, key)
+}
+
+// forgetAll drops the types that are gone and that no leaser has taken.
+func (a *agenda) forgetAll(gone func(store.TypeKey) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, e := range a.entries {
+		if e.taken || !gone(key) {
+			continue
+		}
+		if e.index >= 0 {
+			heap.Remove(&a.heap, e.index)
+		}
+		delete(a.entries, key)
+	}
 }
 
 // entryHeap is a heap by time.

@@ -118,6 +118,35 @@ func TestAgendaKnowsWhatIsIdle(t *testing.T) {
 		g.drained(a)
 		g.put(a, time.Time{}, time.Time{})
 		assert.True(t, idle())
+		g.wake(a, time.Now())
+		_, _ = g.take(t.Context())
+		g.filling(a)
+		g.drained(a)
+		g.put(a, time.Time{}, time.Time{})
+		assert.False(t, idle(), "something is about to come that the last look could not see")
+		began = time.Now()
+		_, _ = g.take(ctx)
+		assert.Equal(t, fullLook, time.Since(began))
+	})
+}
+
+// A type that is gone is dropped, unless a leaser has taken it.
+func TestAgendaForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newAgenda(time.Now)
+		c := store.TypeKey{Tenant: "t", Type: "c"}
+		for i, key := range []store.TypeKey{a, b, c} {
+			g.wake(key, time.Now().Add(time.Duration(i)))
+		}
+		_, _ = g.take(t.Context())
+		g.forgetAll(func(key store.TypeKey) bool { return key != c })
+		assert.Len(t, g.entries, 2)
+		g.put(a, time.Time{}, time.Time{})
+		key, _ := g.take(t.Context())
+		assert.Equal(t, c, key)
+		g.put(c, time.Time{}, time.Time{})
+		g.forgetAll(func(key store.TypeKey) bool { return key != c })
+		assert.Len(t, g.entries, 1)
 	})
 }
 
@@ -158,5 +187,12 @@ func TestAgendaKnowsHowLongSomethingMayBeDue(t *testing.T) {
 		time.Sleep(time.Second)
 		g.filling(a)
 		assert.Equal(t, time.Second, busy())
+		_, _ = g.take(t.Context())
+		g.filling(a)
+		assert.Equal(t, time.Second, busy(), "it was busy before")
+		time.Sleep(time.Second)
+		g.filling(a)
+		g.drained(a)
+		assert.Equal(t, time.Second, busy(), "only what came during the look is in line")
 	})
 }

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -68,6 +69,13 @@ func (b *blockedTypes) set(key store.TypeKey, blocked bool) {
 	} else {
 		delete(b.types, key)
 	}
+}
+
+// forget drops the types that are gone.
+func (b *blockedTypes) forget(gone func(store.TypeKey) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.types, func(key store.TypeKey, _ bool) bool { return gone(key) })
 }
 
 // admission decides which tasks of a limited type one lease takes. It considers the health, limits

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"container/list"
 	"sync"
 	"time"
 
@@ -26,10 +27,12 @@ type Ledger struct {
 	admits    bool // new tasks may begin at once
 	free      int  // tasks that may still begin
 	bytes     int  // of the tasks in flight
+	expected  int  // bytes of the tasks that haven't Arrived yet
+	slow      int  // tasks in flight of types that are not quick
 	types     map[store.TypeKey]*usage
-	active    map[*usage]struct{} // those of types with tasks in flight
-	tenants   map[string]int      // tasks in flight; without zeros
-	endpoints map[string]int      // deliveries under way; without zeros
+	quick     list.List      // the *usage of the types that are quick, by when each was so last
+	tenants   map[string]int // tasks in flight; without zeros
+	endpoints map[string]int // deliveries under way; without zeros
 	waiting   map[store.TypeKey][]*waiter
 	refused   map[store.TypeKey]struct{} // types to wake
 	// Closed when something has ended; nil: nothing waits, see awaitQuiet.
@@ -42,11 +45,14 @@ type usage struct {
 	coming   int // of them, those that haven't Arrived yet
 	leasing  int // of them, those whose leases aren't committed yet
 	bytes    int // of contexts and outputs
+	expected int // bytes of those that are coming
 
 	meanBytes float64       // per task, lately; 0: none has come yet
 	takes     time.Duration // the mean time of a delivery lately
 	quick     time.Time     // when a delivery last ended that took no longer than quickTime
+	place     *list.Element // among the quick types; nil: it isn't one
 	gone      bool          // the type is deleted: forget it once nothing of it is in flight
+	idle      bool          // nothing was asked for it since the last call of ForgetIdle
 }
 
 // Ask is a request for capacity.
@@ -75,9 +81,8 @@ func NewLedger(
 	capacity, bytes int, line func(store.TypeKey) (bool, time.Duration), wake func(store.TypeKey),
 ) *Ledger {
 	return &Ledger{capacity: capacity, free: capacity, mostBytes: bytes, line: line, wake: wake,
-		types: map[store.TypeKey]*usage{}, active: map[*usage]struct{}{}, tenants: map[string]int{},
-		endpoints: map[string]int{},
-		waiting:   map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
+		types: map[store.TypeKey]*usage{}, tenants: map[string]int{}, endpoints: map[string]int{},
+		waiting: map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
 // Keep takes the capacity of n tasks that have ended a stage for their next one, whose endpoints
@@ -124,6 +129,7 @@ func (l *Ledger) Arrived(key store.TypeKey, n, bytes int) {
 	u.coming -= n
 	l.addBytes(u, bytes)
 	u.learn(bytes, n)
+	l.expect(u)
 }
 
 // Answered records that n tasks now use more bytes, or fewer: an output instead of a context.
@@ -134,6 +140,7 @@ func (l *Ledger) Answered(key store.TypeKey, n, before, now int) {
 	l.addBytes(u, now-before)
 	if now > before && n > 0 {
 		u.learn(now, n)
+		l.expect(u)
 	}
 }
 
@@ -156,6 +163,7 @@ func (l *Ledger) Unused(key store.TypeKey, n int) {
 	l.mu.Lock()
 	u := l.usage(key)
 	u.coming -= n
+	l.expect(u)
 	if u.leasing -= n; u.leasing == 0 {
 		l.signal()
 	}
@@ -241,9 +249,16 @@ func (l *Ledger) Took(key store.TypeKey, took time.Duration, now time.Time) {
 		u.takes = took
 	}
 	u.takes += (took - u.takes) / 16
-	if took <= quickTime {
-		u.quick = now
+	if took > quickTime {
+		return
 	}
+	u.quick = now
+	if u.place != nil {
+		l.quick.MoveToBack(u.place)
+		return
+	}
+	u.place = l.quick.PushBack(u)
+	l.slow -= u.inFlight
 }
 
 // Forget drops the data of a deleted type.
@@ -256,10 +271,23 @@ func (l *Ledger) Forget(key store.TypeKey) {
 	}
 }
 
-// tidy drops the data of a deleted type once all its counts are zero. Tasks may end before Begun is
-// called for them.
+// ForgetIdle drops the data of deleted types, and of those of which nothing was in flight or asked
+// for since the call before.
+func (l *Ledger) ForgetIdle(gone func(store.TypeKey) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, u := range l.types {
+		u.gone = u.idle && u.inFlight == 0 || gone(key)
+		u.idle = true
+		l.tidy(key, u)
+	}
+}
+
+// tidy drops the data of a deleted or idle type once all its counts are zero. Tasks may end before
+// Begun is called for them.
 func (l *Ledger) tidy(key store.TypeKey, u *usage) {
 	if u.gone && u.inFlight == 0 && u.leasing == 0 {
+		l.makeSlow(u)
 		delete(l.types, key)
 	}
 }
@@ -271,6 +299,7 @@ func (l *Ledger) usage(key store.TypeKey) *usage {
 		u = &usage{}
 		l.types[key] = u
 	}
+	u.idle = false
 	return u
 }
 
@@ -283,15 +312,15 @@ func (l *Ledger) take(a Ask, n int) {
 	l.count(a.Type, u, n)
 	u.leasing += n
 	u.coming += n
+	l.expect(u)
 }
 
 // count adds n to the tasks in flight.
 func (l *Ledger) count(key store.TypeKey, u *usage, n int) {
 	l.free -= n
-	if u.inFlight += n; u.inFlight > 0 {
-		l.active[u] = struct{}{}
-	} else {
-		delete(l.active, u)
+	u.inFlight += n
+	if u.place == nil {
+		l.slow += n
 	}
 	if l.tenants[key.Tenant] += n; l.tenants[key.Tenant] == 0 {
 		delete(l.tenants, key.Tenant)
@@ -301,6 +330,23 @@ func (l *Ledger) count(key store.TypeKey, u *usage, n int) {
 func (l *Ledger) addBytes(u *usage, n int) {
 	l.bytes += n
 	u.bytes += n
+}
+
+// expect counts the bytes of the tasks of a type that are coming. The caller has changed their
+// number, or the mean.
+func (l *Ledger) expect(u *usage) {
+	l.expected -= u.expected
+	u.expected = int(float64(u.coming) * u.mean())
+	l.expected += u.expected
+}
+
+// makeSlow removes a type from the quick ones.
+func (l *Ledger) makeSlow(u *usage) {
+	if u.place != nil {
+		l.quick.Remove(u.place)
+		u.place = nil
+		l.slow += u.inFlight
+	}
 }
 
 // learn updates the mean bytes per task. The mean falls slowly, since it may rise again.

@@ -71,23 +71,23 @@ func (l *Ledger) mayJump(key store.TypeKey) bool {
 // shareOf returns how many more tasks a type may have by its share of the capacity.
 func (l *Ledger) shareOf(key store.TypeKey, u *usage, now time.Time) int {
 	share := typeRest(u.inFlight, l.tenants[key.Tenant], l.free)
-	if shareRest(slowShare, l.capacity-l.free, l.free) >= share || u.isQuick(now) {
+	if l.slowDown(now); u.place != nil {
 		return share
 	}
-	slow := 0
-	for other := range l.active {
-		if !other.isQuick(now) {
-			slow += other.inFlight
-		}
-	}
-	rest := shareRest(slowShare, slow, l.free)
+	rest := shareRest(slowShare, l.slow, l.free)
 	if u.inFlight == 0 {
 		rest = max(rest, 1)
 	}
 	return min(share, rest)
 }
 
-func (u *usage) isQuick(now time.Time) bool { return now.Sub(u.quick) < quickTime }
+// slowDown removes the types from the quick ones that are quick no more.
+func (l *Ledger) slowDown(now time.Time) {
+	for e := l.quick.Front(); e != nil && now.Sub(e.Value.(*usage).quick) >= quickTime; {
+		l.makeSlow(e.Value.(*usage))
+		e = l.quick.Front()
+	}
+}
 
 // forAnyEndpoint returns how many tasks may begin, regardless of which of the type's endpoints they
 // are for. reserved is how many of them have capacity already. If the result is less than one, an
@@ -127,11 +127,7 @@ func (l *Ledger) bytesFor(u *usage) int {
 
 // bytesOf returns how many bytes are free, and how many a type uses.
 func (l *Ledger) bytesOf(u *usage) (free, has float64) {
-	free = float64(l.mostBytes - l.bytes)
-	for other := range l.active {
-		free -= float64(other.coming) * other.mean()
-	}
-	return free, float64(u.bytes) + float64(u.coming)*u.mean()
+	return float64(l.mostBytes - l.bytes - l.expected), float64(u.bytes + u.expected)
 }
 
 // mean returns the expected bytes of a task of a type.

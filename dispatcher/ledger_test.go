@@ -19,7 +19,8 @@ func requireEmptyAfter(t require.TestingT, l *Ledger, capacity int) {
 	defer l.mu.Unlock()
 	require.Equal(t, capacity, l.free)
 	require.Zero(t, l.bytes)
-	require.Empty(t, l.active)
+	require.Zero(t, l.expected)
+	require.Zero(t, l.slow)
 	require.Empty(t, l.tenants)
 	require.Empty(t, l.endpoints)
 	require.Empty(t, l.waiting)
@@ -184,6 +185,24 @@ func TestForget(t *testing.T) {
 	assert.Zero(t, b.usage(pipe).takes, "another one of the name is another one")
 }
 
+// A type is forgotten when nothing was asked for it for a while. It is slow then.
+func TestForgetIdle(t *testing.T) {
+	t.Parallel()
+	b := newBook(10, plentyOfBytes)
+	other := store.TypeKey{Tenant: pipe.Tenant, Type: "other"}
+	none := func(store.TypeKey) bool { return false }
+	b.Took(pipe, 0, epoch)
+	require.Equal(t, 1, b.Reserve(b.ask(other, 1, epoch)))
+	b.ForgetIdle(none)
+	b.ForgetIdle(func(key store.TypeKey) bool { return key == other })
+	assert.NotContains(t, b.types, pipe)
+	assert.Zero(t, b.quick.Len())
+	assert.Contains(t, b.types, other, "it has a task in flight")
+	b.Unused(other, 1)
+	requireEmptyAfter(t, b.Ledger, 10)
+	assert.Empty(t, b.types)
+}
+
 // flight is a task in flight in a test.
 type flight struct {
 	key             store.TypeKey
@@ -269,7 +288,14 @@ func TestLedgerBalances(t *testing.T) {
 				f.Took(aKey.Draw(t, "type"), took, epoch)
 			},
 			"forget": func(t *rapid.T) { f.Forget(aKey.Draw(t, "type")) },
-			"":       func(t *rapid.T) { f.check(t, keys) },
+			"forget idle": func(t *rapid.T) {
+				f.ForgetIdle(func(store.TypeKey) bool { return rapid.Bool().Draw(t, "gone") })
+			},
+			"slow down": func(t *rapid.T) {
+				now := epoch.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "later")) * quickTime)
+				f.Why(Ask{Type: aKey.Draw(t, "type"), N: 1, Now: now})
+			},
+			"": func(t *rapid.T) { f.check(t, keys) },
 		})
 		for _, x := range f.all {
 			if x.coming {
@@ -386,7 +412,7 @@ func (f *flights) check(t *rapid.T, keys []store.TypeKey) {
 	for e, n := range f.endpoints {
 		got[e] = n
 	}
-	active := 0
+	slow, expected := 0, 0
 	for _, key := range keys {
 		u := f.types[key]
 		if u == nil {
@@ -396,20 +422,19 @@ func (f *flights) check(t *rapid.T, keys []store.TypeKey) {
 		got[fmt.Sprint(key, " bytes")] = u.bytes
 		got[fmt.Sprint(key, " coming")] = u.coming
 		got[fmt.Sprint(key, " leasing")] = u.leasing
-		if u.inFlight > 0 {
-			active++
-			if _, is := f.active[u]; !is {
-				t.Fatalf("%s isn't active", key)
-			}
+		if u.place == nil {
+			slow += u.inFlight
 		}
+		expected += int(float64(u.coming) * u.mean())
 	}
 	for what, n := range got {
 		if n == 0 {
 			delete(got, what)
 		}
 	}
-	if f.InFlight() > f.capacity || len(f.active) != active {
-		t.Fatalf("%d of %d in flight, %d of %d types", f.InFlight(), f.capacity, len(f.active), active)
+	if f.InFlight() > f.capacity || f.slow != slow || f.expected != expected {
+		t.Fatalf("%d of %d in flight, %d of %d slow, %d of %d bytes expected", f.InFlight(), f.capacity,
+			f.slow, slow, f.expected, expected)
 	}
 	require.Equal(t, want, got)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,7 @@ func (s *submission) size() int { return len(s.Context) }
 type submitCall struct {
 	left    *atomic.Int32     // tasks of all types
 	written chan struct{}     // closed when none is left
+	came    time.Time         // the call
 	unused  func(*submission) // gives back the capacity of a task that doesn't begin
 }
 
@@ -83,34 +85,24 @@ func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow
 			open++
 		}
 	}
-	came := time.Now()
-	left, done := &atomic.Int32{}, make(chan struct{})
-	left.Store(int32(open))
+	common := submitCall{left: &atomic.Int32{}, written: make(chan struct{}), came: time.Now()}
+	common.left.Store(int32(open))
+	var begun sync.WaitGroup
 	for name, indexes := range byType {
-		call := &submitCall{left: left, written: done}
-		t, items, err := c.newItems(ctx, tenant, name, tasks, indexes, results)
-		if err != nil {
-			for _, i := range indexes {
-				results[i].Err = err
-			}
+		call, key := common, store.TypeKey{Tenant: tenant, Type: name}
+		if len(byType) == 1 {
+			c.begin(ctx, &call, key, tasks, indexes, results)
+		} else { // each type may wait for ids and for capacity
+			begun.Go(func() { c.begin(ctx, &call, key, tasks, indexes, results) })
 		}
-		for _, item := range items {
-			item.call, item.until = call, submitUntil(ctx, came)
-		}
-		if c.dispatcher != nil && len(items) > 0 {
-			call.unused = func(s *submission) { c.dispatcher.unused(t, s) }
-			c.dispatcher.admit(ctx, t, items, admitPatience-time.Since(came))
-		}
-		c.enqueue(store.TypeKey{Tenant: tenant, Type: name}, items)
-		open -= len(indexes) - len(items)
-		call.done(len(indexes) - len(items))
 	}
+	begun.Wait()
 	if open > 0 {
 		select {
-		case <-done:
+		case <-common.written:
 		case <-ctx.Done():
 			go func() {
-				<-done
+				<-common.written
 				written()
 			}()
 			return unknown(ctx, len(tasks))
@@ -120,6 +112,28 @@ func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow
 	c.countNew(tenant, byType, results)
 	c.readExisting(ctx, tenant, tasks, results)
 	return results
+}
+
+// begin gives the tasks of one type their ids, begins those for which there is capacity, and queues
+// all of them for writing.
+func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeKey,
+	tasks []asyncflow.NewTask, indexes []int, results []store.Submitted) {
+	t, items, err := c.newItems(ctx, key, tasks, indexes, results)
+	if err != nil {
+		for _, i := range indexes {
+			results[i].Err = err
+		}
+	}
+	until := submitUntil(ctx, call.came)
+	for _, item := range items {
+		item.call, item.until = call, until
+	}
+	if c.dispatcher != nil && len(items) > 0 {
+		call.unused = func(s *submission) { c.dispatcher.unused(t, s) }
+		c.dispatcher.admit(ctx, t, items, admitPatience-time.Since(call.came))
+	}
+	c.enqueue(key, items)
+	call.done(len(indexes) - len(items))
 }
 
 // enqueue queues tasks of one type for writing. Tasks with idempotency keys form batches of their
@@ -169,10 +183,9 @@ func notKnown(err error) error {
 }
 
 // newItems gives the tasks of one type their ids and places.
-func (c *Committer) newItems(ctx context.Context, tenant, name string, tasks []asyncflow.NewTask,
-	indexes []int,
-	results []store.Submitted) (*store.Type, []*submission, error) {
-	t, err := c.store.Catalog.Fresh(ctx, tenant, name)
+func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asyncflow.NewTask,
+	indexes []int, results []store.Submitted) (*store.Type, []*submission, error) {
+	t, err := c.store.Catalog.Fresh(ctx, key.Tenant, key.Type)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -187,10 +200,10 @@ func (c *Committer) newItems(ctx context.Context, tenant, name string, tasks []a
 		task := &tasks[i]
 		if window := task.KeyWindow; window > t.Retention {
 			results[i].Err = asyncflow.InvalidField("key_window", "is %s; tasks of %s are kept for %s",
-				window, name, t.Retention)
+				window, t.Name, t.Retention)
 			continue
 		}
-		id := asyncflow.NewTaskID(name, t.End, ids[n])
+		id := asyncflow.NewTaskID(t.Name, t.End, ids[n])
 		order := asyncflow.SubmitOrder(t.TaskType, *task, now)
 		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1,
 			OrderTime: order,
@@ -217,7 +230,17 @@ func (c *Committer) takeNumbers(
 	ctx, cancel := context.WithTimeout(ctx, SubmitPatience)
 	defer cancel()
 	final := func(err error) bool { return asyncflow.CodeOf(err) != asyncflow.CodeUnavailable }
+	again := false
 	err = c.persist(ctx, "take numbers", t.Key(), final, func() (err error) {
+		if again { // a table may be locked: tries must not take all connections
+			select {
+			case c.retakes <- struct{}{}:
+				defer func() { <-c.retakes }()
+			case <-ctx.Done():
+				return unanswered("the database doesn't answer; try again")
+			}
+		}
+		again = true
 		t, ids, err = c.store.TakeNumbers(ctx, t, n)
 		return err
 	})

@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -269,6 +270,57 @@ func TestNewTasksWaitForCapacity(t *testing.T) {
 	}, patience, time.Millisecond)
 }
 
+// Tasks of several types that come in one call wait for capacity at the same time.
+func TestTypesOfACallGoTogether(t *testing.T) {
+	b := setup(t)
+	answers := make(chan struct{})
+	n := b.start("a", dispatcher.Config{Concurrency: 5},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			<-answers
+			return last
+		})
+	n.addType(t, "other", 100)
+	other := []asyncflow.NewTask{{Type: "other", Context: json.RawMessage(`1`)}}
+	both := append(newTasks(1), other...)
+	answerAll := func() {
+		for n.InFlight() > 0 {
+			select {
+			case answers <- struct{}{}:
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	b.shut(ready) // nothing can go in line
+	b.shut("tenant_acme.ready_other_1")
+	submit := func(tasks []asyncflow.NewTask) (ok bool) {
+		for _, r := range n.Submit(t.Context(), tenant, tasks) {
+			if r.Err != nil { // the node doesn't know yet that none is in line
+				return false
+			}
+		}
+		return true
+	}
+	require.Eventually(t, func() bool {
+		defer answerAll()
+		n.ForgetDurations(pipeKey) // an earlier try may have been slow
+		n.ForgetDurations(store.TypeKey{Tenant: tenant, Type: "other"})
+		if !submit(newTasks(4)) || !submit(other) {
+			return false
+		}
+		submitted := make(chan bool, 1)
+		go func() { submitted <- submit(both) }()
+		for n.Waiting() < 2 {
+			select {
+			case <-submitted: // the second was held up for longer than it would wait
+				return false
+			case <-time.After(100 * time.Microsecond):
+			}
+		}
+		answerAll()
+		return <-submitted
+	}, patience, time.Millisecond)
+}
+
 // While a lease checks whether tasks are in line, new tasks wait for its result.
 func TestNewTasksWaitForALook(t *testing.T) {
 	b := setup(t)
@@ -285,8 +337,7 @@ func TestNewTasksWaitForALook(t *testing.T) {
 	}, patience, 5*time.Millisecond)
 	require.Eventually(t, func() bool {
 		unlock := b.lock(ready)
-		n.Wakeups.Announce(pipeKey, n.Clock.Now())
-		b.waitsForLock()
+		n.Wakeups.Announce(pipeKey, n.Clock.Now()) // the look finds nothing as long as the lock stands
 		submitted := make(chan error, 1)
 		go func() { submitted <- n.Submit(t.Context(), tenant, newTasks(1))[0].Err }()
 		for n.Waiting() == 0 {

@@ -11,13 +11,30 @@ import (
 )
 
 // alerts evaluates the alert rules of each tenant that has some, and sends the notices that are
-// due. It returns how many.
+// due. It returns how many. A tenant in which nothing is going on is left alone until something
+// happens there.
 func (g *Governor) alerts(ctx context.Context) (int, error) {
+	tenants := g.tenantsWithAlerts()
+	if len(tenants) == 0 {
+		return 0, nil
+	}
+	activity, err := g.alerted.read(ctx, g.store)
+	if err != nil {
+		return 0, err
+	}
+	restless := g.calm.restless(g.store.Catalog.Versions(), activity, g.store.Clock.Now())
 	var sum int
 	var errs []error
-	for _, tenant := range g.tenantsWithAlerts() {
-		n, err := g.alertTenant(ctx, tenant)
+	for _, tenant := range tenants {
+		state, ok := restless[tenant]
+		if !ok {
+			continue
+		}
+		n, calm, err := g.alertTenant(ctx, tenant)
 		sum, errs = sum+n, append(errs, err)
+		if err == nil && calm {
+			g.calm.rest(tenant, state, time.Time{})
+		}
 	}
 	return sum, errors.Join(errs...)
 }
@@ -34,18 +51,22 @@ func (g *Governor) tenantsWithAlerts() []string {
 	return all
 }
 
-func (g *Governor) alertTenant(ctx context.Context, tenant string) (int, error) {
+// alertTenant evaluates the rules of a tenant, and sends its notices. calm reports that nothing is
+// going on: another evaluation would find the same until rows are written or the configuration
+// changes.
+func (g *Governor) alertTenant(ctx context.Context, tenant string) (n int, calm bool, err error) {
 	rules, ours, err := g.store.TakeAlertTurn(ctx, tenant)
 	if err != nil || !ours {
-		return 0, err
+		return 0, false, err
 	}
 	at := g.store.Clock.Now()
-	readings, err := g.readings(ctx, tenant, rules, at)
+	found, err := g.readings(ctx, tenant, rules, at)
+	episodes := 0
 	if err == nil { // without readings no episode may end
-		err = g.store.ObserveAlerts(ctx, tenant, readings, at)
+		episodes, err = g.store.ObserveAlerts(ctx, tenant, found.all, at)
 	}
 	n, err2 := g.sendNotices(ctx, tenant)
-	return n, errors.Join(err, err2)
+	return n, !found.live && episodes == 0 && n == 0, errors.Join(err, err2)
 }
 
 // noticeWindow is how long the key of a notice stands for its task.
@@ -91,9 +112,9 @@ func (g *Governor) dryRunAlerts(ctx context.Context) ([]store.Due, error) {
 			return nil, nil
 		}
 		at := g.store.Clock.Now()
-		readings, err2 := g.readings(ctx, tenant, a.Rules, at)
+		found, err2 := g.readings(ctx, tenant, a.Rules, at)
 		unsent, err3 := g.store.EpisodesToNotify(ctx, tenant)
-		begun, over, err4 := g.store.DryRunAlerts(ctx, tenant, readings, at)
+		begun, over, err4 := g.store.DryRunAlerts(ctx, tenant, found.all, at)
 		n := begun + over
 		for _, e := range unsent {
 			n += len(e.PendingNotices())
@@ -103,29 +124,38 @@ func (g *Governor) dryRunAlerts(ctx context.Context) ([]store.Due, error) {
 	})
 }
 
+// readings are what a tenant's rules are about.
+type readings struct {
+	all []asyncflow.AlertReading
+	// live reports whether time alone may change them.
+	live bool
+}
+
+func (r *readings) add(some ...asyncflow.AlertReading) { r.all = append(r.all, some...) }
+
 // readings measures what a tenant's rules are about; for the operator's tenant also nodes, jobs
 // and rolls.
 func (g *Governor) readings(
 	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
-) ([]asyncflow.AlertReading, error) {
-	var all []asyncflow.AlertReading
-	var errs []error
-	add := func(some []asyncflow.AlertReading, err error) {
-		all, errs = append(all, some...), append(errs, err)
-	}
-	add(g.backlogs(ctx, tenant, rules, at))
+) (r readings, err error) {
+	errs := []error{g.backlogs(ctx, &r, tenant, rules, at)}
 	if rules.FailureRate > 0 {
-		add(g.failureRates(ctx, tenant, rules, at))
+		errs = append(errs, g.failureRates(ctx, &r, tenant, rules, at))
 	}
 	if rules.EndpointFailureRate > 0 {
-		add(g.endpointFailures(ctx, tenant, rules, at))
+		errs = append(errs, g.endpointFailures(ctx, &r, tenant, rules, at))
 	}
 	if tenant == asyncflow.OperatorTenant {
-		add(g.silentNodes(ctx, at))
-		add(g.overdueJobs(ctx, at))
-		add(g.overdueRolls(ctx, at))
+		r.live = true
+		for _, read := range []func(context.Context, time.Time) ([]asyncflow.AlertReading, error){
+			g.silentNodes, g.overdueJobs, g.overdueRolls,
+		} {
+			some, err := read(ctx, at)
+			r.add(some...)
+			errs = append(errs, err)
+		}
 	}
-	return all, errors.Join(errs...)
+	return r, errors.Join(errs...)
 }
 
 // seconds returns a time in seconds, rounded to the millisecond; 0 if it is negative.

@@ -11,26 +11,26 @@ import (
 // backlogs reads how long the oldest task that is not in flight has been due: of each type that
 // isn't paused, and of each of its stages without an endpoint.
 func (g *Governor) backlogs(
-	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
-) ([]asyncflow.AlertReading, error) {
+	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
+) error {
 	stats, err := g.store.Stats(ctx, tenant, "")
-	var all []asyncflow.AlertReading
 	for _, s := range stats {
+		r.live = r.live || s.Waiting > 0 || s.Pending > 0
 		if s.Type == asyncflow.AlertType || s.Paused || len(s.Backlog) == 0 {
 			continue
 		}
 		if rules.BacklogAge > 0 {
-			all = append(all, backlogReading(
+			r.add(backlogReading(
 				asyncflow.AlertBacklogAge, s.Type, s.Backlog[0], at, rules.BacklogAge.Std()))
 		}
 		for _, b := range s.Backlog {
 			if b.WaitsFor == asyncflow.WaitEndpoint && b.Stage != "" {
-				all = append(all, backlogReading(asyncflow.AlertEndpointMissing, s.Type+"/"+b.Stage, b, at,
+				r.add(backlogReading(asyncflow.AlertEndpointMissing, s.Type+"/"+b.Stage, b, at,
 					asyncflow.EndpointMissingLimit))
 			}
 		}
 	}
-	return all, err
+	return err
 }
 
 func backlogReading(
@@ -45,45 +45,44 @@ func backlogReading(
 // failureRates reads the failure rate of each type with enough attempts. While an endpoint of the
 // type fails, there are few attempts, and any number is enough.
 func (g *Governor) failureRates(
-	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
-) ([]asyncflow.AlertReading, error) {
+	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
+) error {
 	failures, err := g.store.Failures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
-	var all []asyncflow.AlertReading
 	for name, t := range g.store.Catalog.TypesOf(tenant) {
 		f, circuit := failures[name], typeCircuit(t, at)
+		r.live = r.live || f.Attempts > 0 || circuit != circuitClosed
 		if name != asyncflow.AlertType && (circuit != circuitClosed || rules.Enough(f.Attempts)) {
-			all = append(all,
-				rateReading(asyncflow.AlertFailureRate, name, f, circuit, rules, rules.FailureRate))
+			r.add(rateReading(asyncflow.AlertFailureRate, name, f, circuit, rules, rules.FailureRate))
 		}
 	}
-	return all, err
+	return err
 }
 
 // endpointFailures reads the failure rate of each endpoint that has enough attempts or an open
 // circuit breaker. An endpoint that is failing now has the rate 1, however few its attempts.
 func (g *Governor) endpointFailures(
-	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
-) ([]asyncflow.AlertReading, error) {
+	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
+) error {
 	counted, err := g.store.EndpointFailures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
 	failures := map[string]store.Failing{}
 	for _, e := range counted {
 		failures[e.ID] = e.Failing
 	}
-	var all []asyncflow.AlertReading
 	for name, t := range g.store.Catalog.TypesOf(tenant) {
 		for _, e := range t.AllEndpoints() {
 			f, circuit := failures[e.ID], endpointCircuit(&e, at)
+			r.live = r.live || f.Attempts > 0 || circuit != circuitClosed
 			if name == asyncflow.AlertType || circuit == circuitClosed && !rules.Enough(f.Attempts) {
 				continue
 			}
 			if circuit == circuitFailing {
 				f = store.Failing{Attempts: 1, Failures: 1}
 			}
-			all = append(all, rateReading(asyncflow.AlertEndpointFailing, name+"/"+e.Stage+"/"+e.ID, f,
+			r.add(rateReading(asyncflow.AlertEndpointFailing, name+"/"+e.Stage+"/"+e.ID, f,
 				circuit, rules, rules.EndpointFailureRate))
 		}
 	}
-	return all, err
+	return err
 }
 
 // circuit is the state of an endpoint's circuit breaker, or the worst of a type's, as far as it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,85 +12,151 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// sweep is the longest time between two visits of a type. It is less than Soon, so that a task
-// that waits for a time is promoted before that time, although nobody announces it.
+// sweep is the longest time between two visits of a tenant where Postgres doesn't tell what has
+// happened. It is less than Soon, so that a task that waits for a time is promoted before that
+// time, although nobody announces it.
 const sweep = asyncflow.Soon * 4 / 5
 
-// attention knows which task types are worth a visit. Most of a thousand types have nothing to do
+// revisit is the longest time between two visits of a tenant in any case.
+const revisit = 10 * time.Minute
+
+// attention knows which task types are worth a visit. Most of ten thousand types have nothing to do
 // at a time, so visiting each every few seconds would cost more than it gains.
 //
-// Nodes announce every task that becomes ready, to other nodes by NOTIFY. A task gets a lease from
-// ready, together with its insert, or where its last lease ends; the latter two are announced as
-// well. The sweep makes up for lost announcements.
+// A type is worth a visit if its last visit found something to do, or if somebody has announced a
+// task: nodes announce every task that becomes ready, to other nodes by NOTIFY. Announcements may
+// get lost. So all types of a tenant are visited, too, when Postgres has counted new token rows
+// there, see activity.
 type attention struct {
-	all bool // other nodes announce nothing: every type is always visited
 	now func() time.Time
 
-	mu    sync.Mutex
-	heard map[store.TypeKey]bool      // something has happened since the last visit
-	ahead map[store.TypeKey]time.Time // something will happen, at the announced time
-	seen  map[store.TypeKey]visit
+	mu      sync.Mutex
+	tenants map[string]*watch
+}
+
+// watch is what is known of a tenant.
+type watch struct {
+	known  bool      // all its types have been visited
+	tokens uint64    // the activity of the tokens before that visit
+	at     time.Time // of that visit
+	again  time.Time // when all types are visited again, whatever happens
+
+	news  uint64               // announcements, ever
+	heard map[string]bool      // types of which something has happened since their last visit
+	ahead map[string]time.Time // types of which something will happen, at the announced time
+	seen  map[string]visit     // what was found, of the types with anything
 }
 
 // visit is what the last visit of a type found.
 type visit struct {
 	store.Overview
-	at    time.Time // the time of the visit
-	again time.Time // the time of the next visit, whatever happens
+	at time.Time // the time of the visit
 }
 
 func newAttention(s *store.Store) *attention {
-	a := &attention{
-		all: !s.Notified(), now: s.Clock.Now,
-		heard: map[store.TypeKey]bool{},
-		ahead: map[store.TypeKey]time.Time{},
-		seen:  map[store.TypeKey]visit{},
-	}
+	a := &attention{now: s.Clock.Now, tenants: map[string]*watch{}}
 	s.Wakeups.Subscribe(a.hear, a.forget)
 	return a
+}
+
+// of returns what is known of a tenant. The caller has locked mu.
+func (a *attention) of(tenant string) *watch {
+	w := a.tenants[tenant]
+	if w == nil {
+		w = &watch{heard: map[string]bool{}, ahead: map[string]time.Time{}, seen: map[string]visit{}}
+		a.tenants[tenant] = w
+	}
+	return w
 }
 
 // hear records that a type is worth a visit from a time on.
 func (a *attention) hear(key store.TypeKey, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	w := a.of(key.Tenant)
+	w.news++
 	if !at.After(a.now()) {
-		a.heard[key] = true
-	} else if known, ok := a.ahead[key]; !ok || at.Before(known) {
-		a.ahead[key] = at
+		w.heard[key.Type] = true
+	} else if known, ok := w.ahead[key.Type]; !ok || at.Before(known) {
+		w.ahead[key.Type] = at
 	}
+}
+
+// news returns how many tasks of each tenant were announced.
+func (a *attention) news() map[string]uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make(map[string]uint64, len(a.tenants))
+	for tenant, w := range a.tenants {
+		all[tenant] = w.news
+	}
+	return all
 }
 
 // forget makes every type worth a visit, because announcements may have been missed.
 func (a *attention) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	clear(a.seen)
+	for _, w := range a.tenants {
+		w.known = false
+	}
 }
 
-// pick returns the names of a tenant's types that are worth a visit now. A type that stays busy is
-// picked again after every; at once if a lease has run out, or at an announced time.
+// pick returns the names of a tenant's types that are worth a visit now, and whether these are all.
+// tokens is the activity of its tokens. A type that stays busy is picked again after every; at once
+// if a lease has run out, or at an announced time.
 func (a *attention) pick(
-	types map[string]*store.Type, now time.Time, every time.Duration,
-) []string {
+	tenant string, types map[string]*store.Type, tokens uint64, now time.Time, every time.Duration,
+) (names []string, all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var names []string
-	for name, t := range types {
-		seen, known := a.seen[t.Key()]
-		at, announced := a.ahead[t.Key()]
+	w := a.of(tenant)
+	if !w.known || (w.tokens != tokens || !now.Before(w.again)) && now.Sub(w.at) >= every {
+		clear(w.heard)
+		maps.DeleteFunc(w.ahead, func(_ string, at time.Time) bool { return !at.After(now) })
+		return slices.Collect(maps.Keys(types)), true
+	}
+	for name := range w.candidates(now) {
+		t := types[name]
+		if t == nil {
+			w.drop(name)
+			continue
+		}
+		seen, visited := w.seen[name]
+		at, announced := w.ahead[name]
 		announced = announced && !at.After(now)
-		worth := a.all || a.heard[t.Key()] || seen.busy(t, now)
-		if known && !announced && !seen.runsOut(now) && !(worth && now.Sub(seen.at) >= every) {
+		worth := (w.heard[name] || seen.busy(t, now)) && (!visited || now.Sub(seen.at) >= every)
+		if !announced && !seen.runsOut(now) && !worth {
 			continue
 		}
 		names = append(names, name)
-		delete(a.heard, t.Key())
+		delete(w.heard, name)
 		if announced {
-			delete(a.ahead, t.Key())
+			delete(w.ahead, name)
 		}
 	}
-	return names
+	return names, false
+}
+
+// candidates returns the types that may be worth a visit.
+func (w *watch) candidates(now time.Time) map[string]bool {
+	all := maps.Clone(w.heard)
+	for name, at := range w.ahead {
+		if !at.After(now) {
+			all[name] = true
+		}
+	}
+	for name := range w.seen {
+		all[name] = true
+	}
+	return all
+}
+
+// drop forgets a type that is gone.
+func (w *watch) drop(name string) {
+	delete(w.heard, name)
+	delete(w.ahead, name)
+	delete(w.seen, name)
 }
 
 // runsOut reports whether a lease that the visit found has run out. Later leases are announced.
@@ -97,47 +164,63 @@ func (v visit) runsOut(now time.Time) bool { return !v.Lease.IsZero() && !now.Be
 
 // busy reports whether the type has, or had, something that may need governance.
 func (v visit) busy(t *store.Type, now time.Time) bool {
-	return v.runsOut(now) || !v.Ready.IsZero() || !now.Before(v.again) ||
+	return v.runsOut(now) || !v.Ready.IsZero() && !t.Paused() && !t.Suspended() ||
 		!v.Wait.IsZero() && v.Wait.Before(now.Add(asyncflow.Soon)) ||
 		len(v.BlockedStages) > 0 && t.Limited(now) ||
 		len(served(t, v.BlockedStages, now)) > 0 || v.BlockedKeys
 }
 
-// keep records a visit of the picked types of a tenant. overviews is empty if the visit failed.
-// The next sweeps of tenants are spread over some time.
+// keep records a visit of the picked types of a tenant, or of all. The next visits of all types of
+// several tenants are spread over some time.
 func (a *attention) keep(
-	tenant string, picked []string, overviews []store.Overview, now time.Time,
+	tenant string, picked []string, all bool, tokens uint64, overviews []store.Overview,
+	now time.Time,
 ) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, name := range picked {
-		delete(a.seen, store.TypeKey{Tenant: tenant, Type: name})
+	w := a.of(tenant)
+	if all {
+		clear(w.seen)
+		w.known, w.tokens, w.at = true, tokens, now
+		w.again = now.Add(revisit - time.Duration(rand.Int64N(int64(revisit/2))))
 	}
-	again := now.Add(sweep - time.Duration(rand.Int64N(int64(sweep/4))))
+	for _, name := range picked {
+		delete(w.seen, name)
+	}
 	for _, o := range overviews {
-		key := o.Type.Key()
-		o.Type = nil // it would become outdated
-		a.seen[key] = visit{o, now, again}
+		if name := o.Type.Name; o.Any() || !all {
+			o.Type = nil // it would become outdated
+			w.seen[name] = visit{o, now}
+		}
 	}
 }
 
-// tidy forgets types that no longer exist.
+// failed records that a visit failed.
+func (a *attention) failed(tenant string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of(tenant).known = false
+}
+
+// tidy forgets tenants that no longer exist.
 func (a *attention) tidy(tenants map[string]map[string]*store.Type) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	gone := func(key store.TypeKey) bool { return tenants[key.Tenant][key.Type] == nil }
-	maps.DeleteFunc(a.seen, func(key store.TypeKey, _ visit) bool { return gone(key) })
-	maps.DeleteFunc(a.heard, func(key store.TypeKey, _ bool) bool { return gone(key) })
-	maps.DeleteFunc(a.ahead, func(key store.TypeKey, _ time.Time) bool { return gone(key) })
+	maps.DeleteFunc(a.tenants, func(tenant string, _ *watch) bool { return tenants[tenant] == nil })
 }
 
 // overviews visits those types of a tenant that attention picks.
 func (g *Governor) overviews(
-	ctx context.Context, tenant string, every time.Duration,
+	ctx context.Context, tenant string, types map[string]*store.Type, tokens uint64,
+	every time.Duration,
 ) ([]store.Overview, error) {
 	now := g.store.Clock.Now()
-	names := g.attention.pick(g.store.Catalog.TypesOf(tenant), now, every)
+	names, all := g.attention.pick(tenant, types, tokens, now, every)
 	seen, err := g.store.Overviews(ctx, tenant, names)
-	g.attention.keep(tenant, names, seen, now)
-	return seen, err
+	if err != nil {
+		g.attention.failed(tenant)
+		return nil, err
+	}
+	g.attention.keep(tenant, names, all, tokens, seen, now)
+	return seen, nil
 }

@@ -1,6 +1,8 @@
 package governance
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -11,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A type is visited while it has something to do, when something is announced, and once in every
-// sweep. Other types are left alone.
+// A type is visited while it has something to do, when something is announced, and with all types
+// of its tenant when rows have been written there. Other types are left alone.
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
@@ -21,16 +23,17 @@ func TestAttention(t *testing.T) {
 		types[name] = &store.Type{Tenant: "acme",
 			StoredType: store.StoredType{TaskType: asyncflow.TaskType{Name: name}}}
 	}
-	a := &attention{now: func() time.Time { return now }, heard: map[store.TypeKey]bool{},
-		ahead: map[store.TypeKey]time.Time{},
-		seen:  map[store.TypeKey]visit{}}
-	pick := func(at time.Time) []string {
-		names := a.pick(types, at, 0)
+	a := &attention{now: func() time.Time { return now }, tenants: map[string]*watch{}}
+	tokens := uint64(1)
+	after := func(at time.Time, every time.Duration) []string {
+		names, _ := a.pick("acme", types, tokens, at, every)
 		slices.Sort(names)
 		return names
 	}
+	pick := func(at time.Time) []string { return after(at, 0) }
 	look := func(at time.Time) {
-		a.keep("acme", pick(at), []store.Overview{
+		names, all := a.pick("acme", types, tokens, at, 0)
+		a.keep("acme", names, all, tokens, []store.Overview{
 			{Type: types["idle"]}, {Type: types["leased"],
 				Lease: now.Add(20 * time.Second)}, {Type: types["ready"], Ready: now},
 			{Type: types["soon"], Wait: now.Add(30 * time.Second)}, {Type: types["far"],
@@ -51,23 +54,22 @@ func TestAttention(t *testing.T) {
 	assert.Equal(t, busy, pick(now.Add(25*time.Second-1)), "it is worth it later")
 	assert.Equal(t, append([]string{"idle"}, busy...), pick(now.Add(25*time.Second)))
 	assert.Equal(t, busy, pick(now.Add(25*time.Second)), "it was looked at")
-	assert.Equal(t, all, pick(now.Add(sweep)), "the sweep")
-	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(sweep*3/4-time.Millisecond)),
-		"not yet")
-	a.keep("acme", []string{"idle", "ready"}, []store.Overview{{Type: types["ready"]}}, now)
-	assert.Equal(t, []string{"idle", "leased", "soon"}, pick(now.Add(20*time.Second)),
-		"a look that failed is taken again")
+	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(revisit/2-time.Millisecond)),
+		"nothing was written")
+	assert.Equal(t, all, pick(now.Add(revisit)), "in any case")
+	look(now)
+	tokens++
+	assert.Equal(t, all, pick(now), "rows were written")
+	look(now)
+	assert.Equal(t, []string{"ready", "soon"}, pick(now))
+	a.failed("acme")
+	assert.Equal(t, all, pick(now), "a visit that failed is repeated")
+	look(now)
 	a.forget()
 	assert.Equal(t, all, pick(now))
 	look(now)
-	a.all = true
-	assert.Equal(t, all, pick(now), "without news from other nodes")
-	a.all = false
-	look(now)
-	every := func(at time.Time) []string {
-		return slices.Sorted(slices.Values(a.pick(types, at,
-			3*time.Second)))
-	}
+
+	every := func(at time.Time) []string { return after(at, 3*time.Second) }
 	a.hear(types["far"].Key(), now)
 	a.hear(types["blocked"].Key(), now.Add(time.Second))
 	a.hear(types["blocked"].Key(), now.Add(time.Hour))
@@ -76,15 +78,63 @@ func TestAttention(t *testing.T) {
 	assert.Empty(t, every(now.Add(2*time.Second)))
 	assert.Equal(t, []string{"far", "ready", "soon"}, every(now.Add(3*time.Second)),
 		"what was heard isn't forgotten")
-	a.keep("acme", []string{"ready", "leased"},
+	a.keep("acme", []string{"ready", "leased"}, false, tokens,
 		[]store.Overview{{Type: types["ready"], Ready: now},
 			{Type: types["leased"], Lease: now.Add(time.Second)}}, now)
 	assert.Equal(t, []string{"leased"}, every(now.Add(time.Second)), "its lease runs out")
+	tokens++
+	assert.Equal(t, []string{"leased"}, every(now.Add(3*time.Second-1)), "soon enough")
+	assert.Equal(t, all, every(now.Add(3*time.Second)))
 
-	a.hear(types["idle"].Key(), now)
-	a.tidy(map[string]map[string]*store.Type{"acme": {"far": types["far"]}})
-	assert.Len(t, a.seen, 1)
-	assert.Empty(t, a.heard)
-	assert.Empty(t, a.ahead)
+	look(now)
+	a.hear(store.TypeKey{Tenant: "acme", Type: "gone"}, now)
+	a.hear(store.TypeKey{Tenant: "gone", Type: "gone"}, now)
+	pick(now)
+	assert.Empty(t, a.tenants["acme"].heard)
+	assert.NotContains(t, a.tenants["acme"].seen, "idle", "there is nothing to remember")
+	a.tidy(map[string]map[string]*store.Type{"acme": types})
+	assert.Len(t, a.tenants, 1)
 	assert.Less(t, sweep, asyncflow.Soon)
+}
+
+// A tenant rests until its state changes, or its time comes.
+func TestRests(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	versions := map[string]int64{"a": 1, "b": 1}
+	activity := map[string]uint64{"a": 7, "b": 8}
+	var r rests
+	restless := func(at time.Time) []string {
+		return slices.Sorted(maps.Keys(r.restless(versions, activity, at)))
+	}
+	assert.Equal(t, []string{"a", "b"}, restless(now), "none is known")
+	r.rest("a", state{7, 1}, time.Time{})
+	r.rest("b", state{8, 1}, now.Add(time.Second))
+	assert.Empty(t, restless(now))
+	assert.Equal(t, []string{"b"}, restless(now.Add(time.Second)))
+	versions["b"], activity["a"] = 2, 9
+	assert.Equal(t, []string{"a", "b"}, restless(now))
+	r.rest("a", state{7, 1}, time.Time{})
+	assert.Equal(t, []string{"a", "b"}, restless(now), "the state of a visit that something overtook")
+	delete(versions, "a")
+	assert.Equal(t, []string{"b"}, restless(now))
+	assert.Len(t, r.tenants, 1)
+}
+
+// Without Postgres' counts, each tenant is visited once in a sweep, but not all of them at once.
+func TestSweeps(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	changed := map[time.Duration]bool{}
+	for i := range 50 {
+		tenant := fmt.Sprint("t", i)
+		first := sweepOf(tenant, now)
+		assert.Equal(t, first+1, sweepOf(tenant, now.Add(sweep)))
+		at := time.Second
+		for sweepOf(tenant, now.Add(at)) == first {
+			at += time.Second
+		}
+		changed[at] = true
+	}
+	assert.Greater(t, len(changed), 10)
 }

@@ -25,7 +25,7 @@ func (g *Governor) Attention() (names []string) {
 	for _, types := range g.store.Catalog.Tenants() {
 		for name, t := range types {
 			g.attention.mu.Lock()
-			seen, known := g.attention.seen[t.Key()]
+			seen, known := g.attention.of(t.Tenant).seen[name]
 			g.attention.mu.Unlock()
 			if known && seen.busy(t, now) {
 				names = append(names, name)

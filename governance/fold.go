@@ -2,36 +2,45 @@ package governance
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// fold adds up the tallies of times that are over, of the tenants whose tallies have changed
-// since a fold found nothing to do.
+// fold adds up the tallies of times that are over, of the tenants that have new tallies or some
+// that have become old enough.
 func (g *Governor) fold(ctx context.Context) (int, error) {
-	unfolded, err := g.unfolded(ctx)
+	restless, err := g.unfolded(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return eachTenant(slices.Sorted(maps.Keys(unfolded)), func(tenant string) (int, error) {
-		n, err := g.store.Fold(ctx, tenant)
-		if err == nil && n == 0 {
-			g.folded.Store(tenant, unfolded[tenant])
+	names := slices.Collect(maps.Keys(restless))
+	last, err := g.store.LastTallies(ctx, names)
+	if err != nil {
+		return 0, err
+	}
+	sum, errs := 0, []error{}
+	for tenant, state := range restless {
+		if last[tenant].IsZero() {
+			g.folded.rest(tenant, state, last[tenant])
+			continue
 		}
-		return n, err
-	})
+		now := g.store.Clock.Now()
+		n, err := untilDone(func() (int, error) { return g.store.Fold(ctx, tenant) })
+		sum, errs = sum+n, append(errs, err)
+		if err == nil && n == 0 {
+			g.folded.rest(tenant, state, store.NextFold(last[tenant], now))
+		}
+	}
+	return sum, errors.Join(errs...)
 }
 
-// unfolded returns the tenants whose tallies are not as the last fold left them.
-func (g *Governor) unfolded(ctx context.Context) (map[string]store.Unfolded, error) {
-	unfolded, err := g.store.Unfolded(ctx)
-	maps.DeleteFunc(unfolded, func(tenant string, u store.Unfolded) bool {
-		known, _ := g.folded.Load(tenant)
-		return known == u
-	})
-	return unfolded, err
+// unfolded returns the tenants whose tallies may have to be added up.
+func (g *Governor) unfolded(ctx context.Context) (map[string]state, error) {
+	tallies, err := g.tallies.read(ctx, g.store)
+	return g.folded.restless(g.store.Catalog.Versions(), tallies, g.store.Clock.Now()), err
 }
 
 func (g *Governor) dryRunFold(ctx context.Context) ([]store.Due, error) {

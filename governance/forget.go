@@ -10,22 +10,44 @@ import (
 
 // forget deletes the rows of nodes that are gone, of operations and episodes of alerts that ended
 // long ago, old minutes of endpoints, expired signing secrets, and entries of the audit that are
-// older than its retention.
+// older than its retention. It visits the tenants that have new rows, or some that have become old.
 func (g *Governor) forget(ctx context.Context) (int, error) {
 	g.attention.tidy(g.store.Catalog.Tenants())
 	sum, err := g.store.ForgetNodes(ctx)
 	audit, err2 := g.forgetAudit(ctx, "")
 	sum += audit
 	errs := []error{err, err2}
-	for tenant := range g.store.Catalog.Tenants() {
-		for _, forget := range []func(context.Context, string) (int, error){
-			g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes,
-			g.store.ForgetSecrets, g.forgetAudit,
-		} {
-			n, err := forget(ctx, tenant)
-			sum += n
-			errs = append(errs, err)
-		}
+	records, err := g.records.read(ctx, g.store)
+	if err != nil {
+		return sum, errors.Join(append(errs, err)...)
+	}
+	versions, now := g.store.Catalog.Versions(), g.store.Clock.Now()
+	for tenant, state := range g.forgotten.restless(versions, records, now) {
+		n, err := g.forgetTenant(ctx, tenant, state)
+		sum += n
+		errs = append(errs, err)
+	}
+	return sum, errors.Join(errs...)
+}
+
+// forgetTenant deletes the old rows of a tenant. The tenant rests until others have become old.
+func (g *Governor) forgetTenant(ctx context.Context, tenant string, s state) (int, error) {
+	first, err := g.store.FirstForget(ctx, tenant, g.audit)
+	if err != nil {
+		return 0, err
+	}
+	if first.IsZero() || first.After(g.store.Clock.Now()) {
+		g.forgotten.rest(tenant, s, first)
+		return 0, nil
+	}
+	sum, errs := 0, []error{}
+	for _, forget := range []func(context.Context, string) (int, error){
+		g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes,
+		g.store.ForgetSecrets, g.forgetAudit,
+	} {
+		n, err := forget(ctx, tenant)
+		sum += n
+		errs = append(errs, err)
 	}
 	return sum, errors.Join(errs...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -33,7 +32,10 @@ type Governor struct {
 	audit time.Duration // AuditRetention
 
 	attention *attention
-	folded    sync.Map // tenant → store.Unfolded, for which a fold found nothing to do
+
+	// What has happened in tenants' tables, and the tenants for which jobs have nothing to do.
+	tokens, tallies, keys, plans, alerted, records            activity
+	rolled, folded, expired, ticked, stepped, forgotten, calm rests
 }
 
 // Job is a background job. Its functions may be called by hand at any time, even while another
@@ -79,6 +81,12 @@ func New(s *store.Store, tasks Submitter, cfg Config) (*Governor, error) {
 	}
 	g := &Governor{
 		store: s, tasks: tasks, log: cfg.Log, audit: cfg.AuditRetention, attention: newAttention(s),
+		tokens:  activity{tables: store.TokenTables},
+		tallies: activity{tables: store.TallyTables},
+		keys:    activity{tables: store.KeyTables},
+		plans:   activity{tables: store.PlanTables},
+		alerted: activity{tables: store.AlertTables},
+		records: activity{tables: store.RecordTables},
 	}
 	g.jobs = g.standardJobs()
 	return g, setTimes(g.jobs, cfg.Timetable)
@@ -109,6 +117,8 @@ func (j Job) level() slog.Level {
 // A job that is still running isn't begun again.
 func (g *Governor) Run(ctx context.Context) error {
 	g.announce(ctx)
+	g.tokens.share(tokensEvery)
+	g.plans.share(plansEvery)
 	logger := cronLogger{g.log}
 	c := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(logger),
 		cron.WithChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)))

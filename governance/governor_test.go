@@ -91,6 +91,14 @@ func exec(t *testing.T, url, sql string) {
 	defer conn.Close(t.Context())
 	_, err = conn.Exec(t.Context(), sql)
 	require.NoError(t, err)
+	report(t, conn)
+}
+
+// report has a connection report what it has counted now, not seconds later.
+func report(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)
+	require.NoError(t, err)
 }
 
 // Another node's lock keeps a job from running. The lock ends with its transaction.

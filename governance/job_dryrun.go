@@ -14,7 +14,7 @@ func (g *Governor) dryRunTypes(
 	ctx context.Context, count func(store.Overview) (int, error),
 ) ([]store.Due, error) {
 	var all []store.Due
-	_, err := g.eachType(ctx, 0, func(o store.Overview) (int, error) {
+	_, err := g.everyType(ctx, func(o store.Overview) (int, error) {
 		n, err := count(o)
 		all = append(all, store.Due{Tenant: o.Type.Tenant, Type: o.Type.Name, Rows: n})
 		return n, err

@@ -3,39 +3,53 @@ package governance
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/asyncflow/asyncflow/store"
 )
-
-// eachTenant repeats step for each tenant until the tenant is done, and adds up the rows. One
-// tenant's failure doesn't stop the others.
-func eachTenant(tenants []string, step func(tenant string) (int, error)) (int, error) {
-	var sum int
-	var errs []error
-	for _, tenant := range tenants {
-		n, err := untilDone(func() (int, error) { return step(tenant) })
-		sum += n
-		errs = append(errs, err)
-	}
-	return sum, errors.Join(errs...)
-}
 
 // eachType calls do for each type of each tenant that attention picks, and adds up the rows. A
 // type that stays busy is visited again after every. One type's failure doesn't stop the others.
 func (g *Governor) eachType(
 	ctx context.Context, every time.Duration, do func(store.Overview) (int, error),
 ) (int, error) {
+	tokens, err := g.tokens.read(ctx, g.store)
+	if err != nil {
+		return 0, err
+	}
 	var sum int
 	var errs []error
-	for tenant := range g.store.Catalog.Tenants() {
-		overviews, err := g.overviews(ctx, tenant, every)
-		errs = append(errs, err)
-		for _, o := range overviews {
-			n, err := do(o)
-			sum += n
-			errs = append(errs, err)
-		}
+	for tenant, types := range g.store.Catalog.Tenants() {
+		overviews, err := g.overviews(ctx, tenant, types, tokens[tenant], every)
+		n, err2 := eachOverview(overviews, do)
+		sum, errs = sum+n, append(errs, err, err2)
+	}
+	return sum, errors.Join(errs...)
+}
+
+// everyType is eachType for all types, whether or not they have something to do.
+func (g *Governor) everyType(
+	ctx context.Context, do func(store.Overview) (int, error),
+) (int, error) {
+	var sum int
+	var errs []error
+	for tenant, types := range g.store.Catalog.Tenants() {
+		overviews, err := g.store.Overviews(ctx, tenant, slices.Collect(maps.Keys(types)))
+		n, err2 := eachOverview(overviews, do)
+		sum, errs = sum+n, append(errs, err, err2)
+	}
+	return sum, errors.Join(errs...)
+}
+
+func eachOverview(
+	overviews []store.Overview, do func(store.Overview) (int, error),
+) (sum int, err error) {
+	var errs []error
+	for _, o := range overviews {
+		n, err := do(o)
+		sum, errs = sum+n, append(errs, err)
 	}
 	return sum, errors.Join(errs...)
 }

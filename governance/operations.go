@@ -23,7 +23,11 @@ const (
 // operations takes the due steps of operations, of all tenants. Other nodes do the same; each
 // step is taken by one node.
 func (g *Governor) operations(ctx context.Context) (int, error) {
-	due, err := g.store.DueOperations(ctx, g.store.Clock.Now().Add(operationAhead))
+	tenants, err := g.duePlans(ctx, &g.stepped, g.store.FirstSteps, operationAhead)
+	if err != nil {
+		return 0, err
+	}
+	due, err := g.store.DueOperations(ctx, tenants, g.store.Clock.Now().Add(operationAhead))
 	var mu sync.Mutex
 	sum, errs := 0, []error{err}
 	var group errgroup.Group

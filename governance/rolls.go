@@ -19,7 +19,7 @@ const spread = 3 * time.Second
 // is left of deleted types. It returns how many steps it took.
 func (g *Governor) roll(ctx context.Context) (int, error) {
 	var sum int
-	err := g.eachRolled(ctx, func(_ *store.TableSet, steps []rollStep) error {
+	err := g.eachRolled(ctx, &g.rolled, func(_ *store.TableSet, steps []rollStep) error {
 		var errs []error
 		for _, step := range steps {
 			done, err := step(ctx)
@@ -36,7 +36,7 @@ func (g *Governor) roll(ctx context.Context) (int, error) {
 // dryRunRoll returns how many steps are due. A step may still find its table in use.
 func (g *Governor) dryRunRoll(ctx context.Context) ([]store.Due, error) {
 	var all []store.Due
-	err := g.eachRolled(ctx, func(set *store.TableSet, steps []rollStep) error {
+	err := g.eachRolled(ctx, new(rests), func(set *store.TableSet, steps []rollStep) error {
 		all = append(all, store.Due{Tenant: set.Tenant, Type: set.Name, Rows: len(steps)})
 		return nil
 	})
@@ -47,25 +47,76 @@ func (g *Governor) dryRunRoll(ctx context.Context) ([]store.Due, error) {
 type rollStep func(context.Context) (bool, error)
 
 // eachRolled calls do for each table set of each tenant with the steps that are due for its rolls,
-// oldest first. One set's failure doesn't stop the others.
+// oldest first. One set's failure doesn't stop the others. It leaves out tenants whose rolls rest.
 func (g *Governor) eachRolled(
-	ctx context.Context, do func(*store.TableSet, []rollStep) error,
+	ctx context.Context, resting *rests, do func(*store.TableSet, []rollStep) error,
 ) error {
+	tokens, err := g.tokens.read(ctx, g.store)
+	if err != nil {
+		return err
+	}
+	activity := g.attention.news() // Postgres counts new tasks a little later
+	for tenant, n := range tokens {
+		activity[tenant] += n
+	}
 	var errs []error
-	for tenant := range g.store.Catalog.Tenants() {
-		rolls, err := g.store.Rolls(ctx, tenant)
-		errs = append(errs, err)
-		sets := g.store.Catalog.SetsOf(tenant)
-		for name, of := range rollsBySet(rolls) {
-			set := sets[name]
-			if set == nil {
-				continue
-			}
-			steps, err := g.dueSteps(ctx, set, of)
-			errs = append(errs, err, do(set, steps))
+	restless := resting.restless(g.store.Catalog.Versions(), activity, g.store.Clock.Now())
+	for tenant, state := range restless {
+		until, ok, err := g.rollTenant(ctx, tenant, do)
+		if errs = append(errs, err); ok && err == nil {
+			resting.rest(tenant, state, until)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// rollTenant is eachRolled for a tenant. If no step is due, ok is true, and none will be until a
+// time, unless a task comes or goes.
+func (g *Governor) rollTenant(
+	ctx context.Context, tenant string, do func(*store.TableSet, []rollStep) error,
+) (until time.Time, ok bool, err error) {
+	rolls, err := g.store.Rolls(ctx, tenant)
+	errs := []error{err}
+	sets := g.store.Catalog.SetsOf(tenant)
+	ok = true
+	for name, of := range rollsBySet(rolls) {
+		set := sets[name]
+		if set == nil {
+			ok = false // this node doesn't know it yet
+			continue
+		}
+		steps, err := g.dueSteps(ctx, set, of)
+		errs = append(errs, err, do(set, steps))
+		next, resting := g.restUntil(set, of)
+		if until.IsZero() || !next.IsZero() && next.Before(until) {
+			until = next
+		}
+		ok = ok && resting && len(steps) == 0
+	}
+	return until, ok, errors.Join(errs...)
+}
+
+// restUntil returns when the next step of a set's rolls is due if no task comes or goes; zero:
+// never. ok is false if one may be due at any time.
+func (g *Governor) restUntil(
+	set *store.TableSet, rolls []store.Roll,
+) (at time.Time, ok bool) {
+	open, closed := rolls[len(rolls)-1], rolls[:len(rolls)-1]
+	if set.Closed {
+		closed = rolls
+	} else if _, age := g.limits(set); open.MaxTasks > 0 {
+		at = open.OpenedAt.Add(age)
+	}
+	for i, r := range closed {
+		if r.IdleSince.IsZero() {
+			return at, false
+		}
+		old := r.IdleSince.Add(g.retention(set, r.Position))
+		if i == 0 && (at.IsZero() || old.Before(at)) {
+			at = old
+		}
+	}
+	return at, true
 }
 
 func rollsBySet(rolls []store.Roll) map[string][]store.Roll {
@@ -118,8 +169,8 @@ func (g *Governor) dueSteps(
 	return steps, err
 }
 
-// dueMoves returns the steps that give types of the shared set tables of their own, and the one that
-// deletes rows of deleted types.
+// dueMoves returns the steps that give types of the shared set tables of their own, and the one
+// that deletes rows of deleted types.
 func (g *Governor) dueMoves(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (steps []rollStep, err error) {
@@ -132,11 +183,14 @@ func (g *Governor) dueMoves(
 	for _, t := range due {
 		steps = append(steps, func(ctx context.Context) (bool, error) { return g.store.OwnSet(ctx, t) })
 	}
-	steps = append(steps, func(ctx context.Context) (bool, error) {
-		n, err := untilDone(func() (int, error) { return g.store.DeleteRows(ctx, set.Tenant) })
-		return n > 0, err
-	})
-	return steps, err
+	deleted, err2 := g.store.HasDeletedTypes(ctx, set.Tenant)
+	if deleted {
+		steps = append(steps, func(ctx context.Context) (bool, error) {
+			n, err := untilDone(func() (int, error) { return g.store.DeleteRows(ctx, set.Tenant) })
+			return n > 0, err
+		})
+	}
+	return steps, errors.Join(err, err2)
 }
 
 // nextRoll opens the next roll of a table set. A type with a set of its own that it no longer needs

@@ -21,7 +21,7 @@ func (g *Governor) ByHand() *Governor {
 }
 
 func (g *Governor) vacuumAll(ctx context.Context) (int, error) {
-	return g.eachType(ctx, 0, func(o store.Overview) (int, error) {
+	return g.everyType(ctx, func(o store.Overview) (int, error) {
 		return 1, g.store.VacuumType(ctx, o.Type)
 	})
 }

@@ -16,6 +16,12 @@ func Asyncflow() fs.FS { return sub("asyncflow") }
 
 // Tenant returns the migrations of a tenant's schema. The names in them are unqualified: they run
 // with the search path set to that schema.
+//
+// A new schema gets all of them in one transaction, without the parts between "-- +asyncflow
+// UpgradeBegin" and "-- +asyncflow UpgradeEnd". Those change only what a schema in use has already,
+// or are undone or repeated by a later migration; a schema without them must come out the same. A
+// migration with an annotation of goose such as "NO TRANSACTION", and those after it, are applied
+// one by one as in any other schema.
 func Tenant() fs.FS { return sub("tenant") }
 
 func sub(dir string) fs.FS {

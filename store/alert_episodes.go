@@ -63,14 +63,14 @@ const readingAge = 30 * time.Second
 
 // ObserveAlerts updates a tenant's episodes with the readings of a time: it begins new ones and
 // continues or resolves the open ones. It locks the row of the tenant's alerts meanwhile, so
-// that one node at a time does this.
+// that one node at a time does this. It returns how many episodes were open before or are now.
 func (s *Store) ObserveAlerts(
 	ctx context.Context,
 	tenant string,
 	readings []asyncflow.AlertReading,
 	at time.Time,
-) error {
-	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
+) (episodes int, err error) {
+	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		var endpoint string
 		var now time.Time
 		err := tx.QueryRow(ctx, `SELECT endpoint::text, clock_timestamp()
@@ -83,6 +83,7 @@ func (s *Store) ObserveAlerts(
 			return err
 		}
 		begun, changed := asyncflow.FollowEpisodes(open, readings, at)
+		episodes = len(open) + len(begun)
 		b := &pgx.Batch{}
 		for _, e := range changed {
 			b.Queue(`UPDATE `+episodesOf(tenant)+` SET below = $2, resolved_at = $3, resolved_value = $4
@@ -99,9 +100,9 @@ func (s *Store) ObserveAlerts(
 		return tx.SendBatch(ctx, b).Close()
 	})
 	if errors.Is(err, pgx.ErrNoRows) { // the alerts were deleted meanwhile
-		return nil
+		return 0, nil
 	}
-	return wrap(err, "ObserveAlerts(%q)", tenant)
+	return episodes, wrap(err, "ObserveAlerts(%q)", tenant)
 }
 
 // DryRunAlerts returns how many episodes readings would begin and how many they would resolve.

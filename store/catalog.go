@@ -24,6 +24,7 @@ type Catalog struct {
 	changed  []func(tenant string) // called after every change of a tenant's types
 	tenants  map[string]*knowledge
 	looks    uint64 // how many looks have begun, see look
+	sum      *int64 // of the versions that were all read; nil: some weren't
 	underway map[string]*catalogRead
 	failed   map[string]failedRead
 	roleless map[string]bool // tenants that are left out as they have no database role
@@ -32,8 +33,8 @@ type Catalog struct {
 // knowledge is the known configuration of a tenant. It is immutable.
 type knowledge struct {
 	tenant  *Tenant
-	wanted  int64            // the version of the tenant's configuration
-	look    uint64           // the look that found this version
+	wanted  int64                // the version of the tenant's configuration
+	look    uint64               // the look that found this version
 	types   map[string]*Type     // by name
 	sets    map[string]*TableSet // by name
 	version int64                // of both; 0: they were never read

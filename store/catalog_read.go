@@ -23,6 +23,9 @@ const (
 	catalogRetry = 3 * time.Second
 	// catalogOpen bounds how long a starting node waits for all tenants.
 	catalogOpen = 10 * time.Second
+	// catalogMany is the number of tenants from which on a starting node closes the connections
+	// that have read them: each of these backends keeps some 65 kB for each tenant.
+	catalogMany = 100
 )
 
 // catalogRead is a read of a tenant's types that is under way.
@@ -104,7 +107,7 @@ func (c *Catalog) readTypesOf(tenant string) (read typesRead, err error) {
 		if err != nil {
 			return err
 		}
-		read.types, read.sets, err = readTypes(ctx, tx, tenant)
+		read.types, read.sets, err = readTypes(ctx, unprepared{tx}, tenant)
 		return err
 	})
 	return read, err

@@ -35,6 +35,9 @@ func (c *Catalog) open(ctx context.Context) error {
 			return wrap(r.err, "Catalog.open")
 		}
 	}
+	if len(reads) >= catalogMany {
+		c.store.base.Reset()
+	}
 	return wrap(ctx.Err(), "Catalog.open")
 }
 

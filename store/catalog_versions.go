@@ -11,6 +11,13 @@ import (
 // look finds out which tenants have changed, among all or only one, and begins to read their
 // types. With asked it also tries reads again that failed a moment ago.
 func (c *Catalog) look(ctx context.Context, only string, asked bool) ([]*catalogRead, error) {
+	var sum int64
+	if only == "" {
+		var err error
+		if sum, err = c.sumVersions(ctx); err != nil || !asked && c.hasAll(sum) {
+			return nil, err
+		}
+	}
 	c.mu.Lock()
 	c.looks++
 	look := c.looks
@@ -23,7 +30,36 @@ func (c *Catalog) look(ctx context.Context, only string, asked bool) ([]*catalog
 	if err != nil {
 		return nil, err
 	}
-	return c.begin(c.enter(look, only, versions, roles, rows), asked), nil
+	others := c.enter(look, only, versions, roles, rows)
+	if only == "" {
+		c.noteSum(sum, len(others) == 0)
+	}
+	return c.begin(others, asked), nil
+}
+
+// sumVersions returns a number that stands for the versions and the roles of all tenants: a node
+// that has them needs no list.
+func (c *Catalog) sumVersions(ctx context.Context) (sum int64, err error) {
+	err = c.store.base.QueryRow(ctx, `
+		SELECT coalesce(bit_xor(hashtextextended(slug || ' ' || coalesce(role, ''), version)), 0)
+		FROM asyncflow.tenants WHERE dropping_at IS NULL`).Scan(&sum)
+	return sum, err
+}
+
+// hasAll reports whether the node has read all that a sum of versions stands for.
+func (c *Catalog) hasAll(sum int64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.sum != nil && *c.sum == sum
+}
+
+// noteSum notes the sum from before a look, and whether the node had read everything by then.
+func (c *Catalog) noteSum(sum int64, complete bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sum = nil; complete {
+		c.sum = &sum
+	}
 }
 
 // readVersions returns the versions and the roles of tenants.
@@ -45,6 +81,19 @@ func (c *Catalog) readVersions(
 		return nil
 	})
 	return versions, roles, err
+}
+
+// Versions returns the versions of the tenants' configurations as this node has read them. A
+// version changes with each change of a tenant's task types, endpoints, rolls, schedules, alerts or
+// state, and when an operation starts.
+func (c *Catalog) Versions() map[string]int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	all := make(map[string]int64, len(c.tenants))
+	for slug, k := range c.tenants {
+		all[slug] = k.version
+	}
+	return all
 }
 
 // otherVersions returns the tenants that the node knows with another version, or not at all.

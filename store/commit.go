@@ -106,9 +106,9 @@ func after(statement *pgx.QueuedQuery, do func()) {
 func (s *Store) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
 	queueExtensions(b, all)
 	queueEndings(b, all)
-	queueTasks(b, all)
 	rows := rows{node: s.cfg.Node}
 	for _, w := range all {
+		queueTasks(b, w.Type, w.New)
 		w.tokens, w.leases, w.counts = tokens{}, nil, tally{submitted: len(w.New)}
 		w.leases = w.tokens.addNew(w.New, now)
 		w.queueSettled(b, &rows, now)

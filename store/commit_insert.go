@@ -58,57 +58,34 @@ func byRoll(items []*Insertion) iter.Seq[[]*Insertion] {
 	}
 }
 
-// taskRows are new tasks of one roll, as columns.
-type taskRows struct {
-	types    []int32 // one for each task
-	contexts pgtype.FlatArray[[]byte]
-	ids      []int64
-	created  moments
-	orders   moments
-	options  texts
-}
-
-// add adds tasks of a type.
-func (r *taskRows) add(t *Type, items []*Insertion) {
-	for _, item := range items {
-		r.types = append(r.types, t.number)
-		r.contexts, r.ids = append(r.contexts, item.Context), append(r.ids, item.ID.Number)
-		r.created = append(r.created, (*moment)(&item.Created))
-		r.orders = append(r.orders, (*moment)(&item.Verdict.OrderTime))
-		r.options = append(r.options, optionsText(item.Options))
-	}
-}
-
-// args returns the arguments of insertTaskOfTypeSQL.
-func (r *taskRows) args() []any {
-	return []any{r.contexts, r.ids, r.created, r.orders, r.options, r.types[0]}
-}
-
 // queueTasks adds the rows of new tasks to a batch.
-func queueTasks(b *pgx.Batch, all []*Writes) {
-	var at []rolled
-	byRolled := map[rolled]*taskRows{}
-	for _, w := range all {
-		for part := range byRoll(w.New) {
-			position := part[0].ID.Position()
-			key := rolled{w.Type.setAt(position).tables, position}
-			r := byRolled[key]
-			if r == nil {
-				r = &taskRows{}
-				byRolled[key], at = r, append(at, key)
-			}
-			r.add(w.Type, part)
+func queueTasks(b *pgx.Batch, t *Type, items []*Insertion) {
+	for part := range byRoll(items) {
+		if len(part) == 1 {
+			one := part[0]
+			b.Queue(t.at(one.ID.Position(), insertOneTaskSQL), []byte(one.Context), one.ID.Number,
+				one.Created, one.Verdict.OrderTime, optionsText(one.Options), t.number)
+			continue
 		}
+		sql, args := taskInsert(t, insertTaskSQL, part)
+		b.Queue(sql, args...)
 	}
-	for _, key := range at {
-		r := byRolled[key]
-		sql, args := insertTaskOfTypeSQL, r.args()
-		if types := slices.Compact(slices.Clone(r.types)); len(types) > 1 { // sorted by type
-			sql = insertTaskSQL
-			args = append(args[:5], types, len(types), r.types)
-		}
-		b.Queue(key.tables.at(key.position, sql), args...)
+}
+
+// taskInsert returns a statement, and its arguments, for tasks of one roll.
+func taskInsert(t *Type, sql string, items []*Insertion) (string, []any) {
+	ids := make([]int64, len(items))
+	created := make(moments, len(items))
+	orders := make(moments, len(items))
+	options := make(texts, len(items))
+	contexts := make(pgtype.FlatArray[[]byte], len(items))
+	for i, item := range items {
+		ids[i], created[i] = item.ID.Number, (*moment)(&item.Created)
+		orders[i] = (*moment)(&item.Verdict.OrderTime)
+		options[i], contexts[i] = optionsText(item.Options), item.Context
 	}
+	return t.at(items[0].ID.Position(), sql),
+		[]any{contexts, ids, created, orders, options, t.number}
 }
 
 // addNew adds the token rows of new tasks, and returns the leases of those that begin at once.
@@ -152,9 +129,8 @@ func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes)
 // insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try has
 // inserted with a lease keep it.
 func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
-	var r taskRows
-	r.add(w.Type, items)
-	found, err := tx.Query(ctx, w.Type.at(items[0].ID.Position(), insertTaskAgainSQL), r.args()...)
+	sql, args := taskInsert(w.Type, insertTaskAgainSQL, items)
+	found, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return err
 	}

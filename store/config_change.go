@@ -8,7 +8,8 @@ import (
 
 // change runs do in a transaction that also marks the tenant's configuration as changed and
 // writes the audited call of the context. Then it reads the configuration again on this node
-// and notifies the other nodes.
+// and notifies the other nodes. What makes a background job due earlier belongs here, too: jobs
+// look at the tenants whose configuration has changed.
 func (s *Store) change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
 	return s.changeBy(ctx, tenant, tenant, do)
 }

@@ -2,9 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,17 +19,25 @@ type Overview struct {
 	BlockedKeys bool
 }
 
-// overviewTypes is how many types one statement looks at.
-const overviewTypes = 50
+// Any reports whether the type has anything that a job may have to look after, now or later.
+func (o Overview) Any() bool {
+	return !o.Lease.IsZero() || !o.Wait.IsZero() || !o.Ready.IsZero() || len(o.BlockedStages) > 0 ||
+		o.BlockedKeys
+}
 
-// Overviews looks at some task types of a tenant, by name. It leaves out types that are gone.
+// Overviews looks at some task types of a tenant, by name. It leaves out types that are gone. Types
+// with the same tables take one statement.
 func (s *Store) Overviews(ctx context.Context, tenant string, names []string) ([]Overview, error) {
 	types := s.Catalog.TypesOf(tenant)
-	known := slices.DeleteFunc(slices.Sorted(slices.Values(names)),
-		func(name string) bool { return types[name] == nil })
+	together := map[string][]*Type{}
+	for _, name := range names {
+		if t := types[name]; t != nil {
+			together[t.readies()] = append(together[t.readies()], t)
+		}
+	}
 	var all []Overview
-	for names := range slices.Chunk(known, overviewTypes) {
-		part, err := s.overviews(ctx, tenant, types, names)
+	for _, some := range together {
+		part, err := s.overviews(ctx, tenant, some)
 		if err != nil {
 			return nil, wrap(err, "Overviews(%q)", tenant)
 		}
@@ -41,32 +46,32 @@ func (s *Store) Overviews(ctx context.Context, tenant string, names []string) ([
 	return all, nil
 }
 
-func (s *Store) overviews(
-	ctx context.Context,
-	tenant string,
-	types map[string]*Type,
-	names []string,
-) ([]Overview, error) {
-	selects := make([]string, len(names))
-	for i, name := range names {
-		t := types[name]
-		selects[i] = fmt.Sprintf(t.at(t.Begin, `SELECT %[1]d,
-			(SELECT min(until) FROM {lease} WHERE type = %[2]d),
-			(SELECT until FROM {wait} WHERE type = %[2]d AND until < 'infinity' ORDER BY until LIMIT 1),
-			(SELECT order_time FROM {readies} r WHERE type = %[2]d ORDER BY order_time, id LIMIT 1),
-			ARRAY(`+blockedStagesSQL("%[2]d")+`),
-			EXISTS (SELECT FROM {wait} WHERE type = %[2]d AND key IS NOT NULL AND reason = 'flow_key')`),
-			i, t.number)
+// overviewsSQL looks at the types whose numbers are in $1. It takes a few rows of each by index,
+// except that it reads all leases.
+var overviewsSQL = `
+SELECT n, (SELECT min(until) FROM {lease} WHERE type = n),
+  (SELECT until FROM {wait} WHERE type = n AND until < 'infinity' ORDER BY until LIMIT 1),
+  (SELECT order_time FROM {readies} r WHERE type = n ORDER BY order_time, id LIMIT 1),
+  ARRAY(` + blockedStagesSQL("n") + `),
+  EXISTS (SELECT FROM {wait} WHERE type = n AND key IS NOT NULL AND reason = 'flow_key')
+FROM unnest($1::int[]) n`
+
+// overviews looks at types of a tenant that have the same tables.
+func (s *Store) overviews(ctx context.Context, tenant string, types []*Type) ([]Overview, error) {
+	byNumber := make(map[int32]*Type, len(types))
+	numbers := make([]int32, len(types))
+	for i, t := range types {
+		numbers[i], byNumber[t.number] = t.number, t
 	}
-	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL "), pgx.QueryExecModeExec)
+	rows, err := s.of(tenant).Query(ctx, types[0].at(types[0].Begin, overviewsSQL), numbers)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Overview, err error) {
-		var i int
+		var number int32
 		var lease, wait, ready *time.Time
-		err = row.Scan(&i, &lease, &wait, &ready, &o.BlockedStages, &o.BlockedKeys)
-		o.Type, o.Lease, o.Wait, o.Ready = types[names[i]], orZero(lease), orZero(wait), orZero(ready)
+		err = row.Scan(&number, &lease, &wait, &ready, &o.BlockedStages, &o.BlockedKeys)
+		o.Type, o.Lease, o.Wait, o.Ready = byNumber[number], orZero(lease), orZero(wait), orZero(ready)
 		return o, err
 	})
 }

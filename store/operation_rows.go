@@ -40,7 +40,7 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 	if err != nil {
 		return err
 	}
-	return s.audited(ctx, tenant, func(tx pgx.Tx) error {
+	return s.change(ctx, tenant, func(tx pgx.Tx) error {
 		AuditedCallOf(ctx).noteOperation(o)
 		_, err := tx.Exec(ctx,
 			`INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total,

@@ -25,13 +25,24 @@ type DueOperation struct {
 	At               time.Time
 }
 
-// DueOperations returns the running operations of all tenants whose next step is due
-// before a time, first due first.
+// FirstSteps returns when the first step of the running operations of each of some tenants is due.
+// It leaves out tenants without running operations.
+func (s *Store) FirstSteps(
+	ctx context.Context, tenants []string,
+) (map[string]time.Time, error) {
+	all, err := s.firstTimes(ctx, tenants,
+		`SELECT i, min(next_at) FROM {schema}.operations WHERE state = 'running'`)
+	return all, wrap(err, "FirstSteps")
+}
+
+// DueOperations returns the running operations of some tenants whose next step is due before a
+// time, first due first.
 func (s *Store) DueOperations(
 	ctx context.Context,
+	tenants []string,
 	before time.Time,
 ) (all []DueOperation, err error) {
-	err = s.ofTenants(ctx,
+	err = s.ofTenants(ctx, tenants,
 		`SELECT i, type, id::text, next_at FROM {schema}.operations
 			WHERE state = 'running' AND next_at < $1`, []any{before},
 		func(tenant string, row pgx.CollectableRow) error {

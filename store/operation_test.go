@@ -357,11 +357,16 @@ func TestOperationsListed(t *testing.T) {
 	}
 	assert.Equal(t, []string{ids[3], ids[1], ids[2]}, listed(),
 		"newest first; a running one however old")
-	due, err := b.DueOperations(t.Context(), b.Clock.Now().Add(time.Second))
+	due, err := b.DueOperations(t.Context(), []string{tenant, "other"},
+		b.Clock.Now().Add(time.Second))
 	require.NoError(t, err)
 	require.Len(t, due, 2)
 	assert.Equal(t, []string{ids[2], ids[3]}, []string{due[0].ID, due[1].ID}, "first due first")
 	assert.Equal(t, []string{tenant, "pipe"}, []string{due[0].Tenant, due[0].Type})
+	first, err := b.FirstSteps(t.Context(), []string{tenant, "other"})
+	require.NoError(t, err)
+	assert.Len(t, first, 1)
+	assert.True(t, first[tenant].Equal(due[0].At))
 	n, err := b.ForgetOperations(t.Context(), tenant)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)

@@ -14,6 +14,18 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// unprepared runs statements that rarely come again on the same connection. Neither the node nor
+// Postgres keeps them, and each takes one round trip.
+type unprepared struct{ q querier }
+
+func (u unprepared) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return u.q.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+}
+
+func (u unprepared) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return u.q.QueryRow(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+}
+
 func orZero(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}

@@ -96,11 +96,16 @@ func TestMigrateToRoles(t *testing.T) {
 	opened, err := b.OpenRoll(t.Context(), pipe.Set())
 	require.NoError(t, err)
 	assert.True(t, opened, "and so do earlier tables")
+	all := []string{tenant, "other"}
 	for name, survey := range map[string]func() error{
-		"keys":       func() error { _, err := b.TenantsToExpire(t.Context()); return err },
-		"tallies":    func() error { _, err := b.Unfolded(t.Context()); return err },
-		"operations": func() error { _, err := b.DueOperations(t.Context(), time.Now()); return err },
-		"schedules":  func() error { _, err := b.DueSchedules(t.Context()); return err },
+		"keys":    func() error { _, err := b.FirstKeys(t.Context(), all); return err },
+		"tallies": func() error { _, err := b.LastTallies(t.Context(), all); return err },
+		"steps":   func() error { _, err := b.FirstSteps(t.Context(), all); return err },
+		"ticks":   func() error { _, err := b.FirstTicks(t.Context(), all); return err },
+		"operations": func() error {
+			_, err := b.DueOperations(t.Context(), all, time.Now())
+			return err
+		},
 	} {
 		require.NoError(t, survey(), name)
 	}
@@ -235,7 +240,7 @@ func use(t *testing.T, url string, off bool) {
 	require.Len(t, leases, 1)
 	_, err = s.Stats(t.Context(), tenant, "")
 	require.NoError(t, err)
-	_, err = s.DueSchedules(t.Context())
+	_, err = s.FirstTicks(t.Context(), []string{tenant})
 	require.NoError(t, err)
 	require.NoError(t, s.VacuumType(t.Context(), pipe))
 }

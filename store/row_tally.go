@@ -49,24 +49,6 @@ type tallyRow struct {
 	tally
 }
 
-// queueTallies adds the insert of counts to a batch.
-func queueTallies(b *pgx.Batch, t *tables, rows []tallyRow, now time.Time) {
-	if len(rows) == 1 {
-		rows[0].insert(b, t.at(0, insertTallySQL), rows[0].name, now)
-		return
-	}
-	value := func(of func(*tallyRow) int) any {
-		return column(rows, func(r *tallyRow) int64 { return int64(of(r)) })
-	}
-	b.Queue(t.at(0, insertTalliesSQL), column(rows, func(r *tallyRow) string { return r.name }), now,
-		value(func(r *tallyRow) int { return r.submitted }),
-		value(func(r *tallyRow) int { return r.attempts }),
-		value(func(r *tallyRow) int { return r.failures }),
-		value(func(r *tallyRow) int { return r.succeeded }),
-		value(func(r *tallyRow) int { return r.failed }),
-		value(func(r *tallyRow) int { return r.cancelled }))
-}
-
 func (c tally) insert(b *pgx.Batch, sql, taskType string, at time.Time) {
 	if c != (tally{}) {
 		b.Queue(sql, taskType, at, c.submitted, c.attempts, c.failures, c.succeeded, c.failed,

@@ -17,9 +17,16 @@ type tokens struct {
 	earliest time.Time // least order_time in ready
 }
 
+// readyKey has the values that rows of ready have in common.
+type readyKey struct {
+	rolled
+	typed
+	full bool // they have flow keys or a since
+}
+
 // readyRow is a row of a ready table.
 type readyRow struct {
-	typed
+	spot
 	order time.Time
 	id    int64
 	key   *string // the flow key, if the type needs it
@@ -75,8 +82,8 @@ var forever = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 // add places a task's next token row. key is its flow key ("": none is needed), placed when it came
 // to its place, and now the database's time.
 func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, placed, now time.Time) {
-	at := typed{spot: spot{int16(seq), v.Stage, int16(v.Attempt)}}
-	row := waitRow{at, v.OrderTime, id, v.Reason, orNull(key), forever, sinceOf(placed, v.OrderTime)}
+	at := spot{int16(seq), v.Stage, int16(v.Attempt)}
+	row := waitRow{typed{spot: at}, v.OrderTime, id, v.Reason, orNull(key), forever, sinceOf(placed, v.OrderTime)}
 	switch {
 	case v.Kind == asyncflow.Park:
 		ts.wait = append(ts.wait, row)
@@ -101,24 +108,17 @@ func (ts *tokens) queue(b *pgx.Batch, t *Type) {
 	all.queue(b, time.Time{})
 }
 
-// queueReady adds the insert of ready rows of one roll to a batch.
-func queueReady(b *pgx.Batch, at rolled, rows []readyRow) {
-	orders := moments(column(rows, func(r *readyRow) *moment { return (*moment)(&r.order) }))
-	ids := column(rows, func(r *readyRow) int64 { return r.id })
-	k := rows[0].typed
-	plain := func(r *readyRow) bool { return r.key == nil && r.since == nil && r.typed == k }
-	if plain(&rows[0]) && same(rows, plain) {
-		b.Queue(at.tables.at(at.position, insertReadySQL), orders, ids, k.seq, k.stage, k.attempt,
-			k.number)
-		return
+// queueReady adds the insert of ready rows to a batch.
+func queueReady(b *pgx.Batch, k readyKey, rows []readyRow) {
+	sql, args := insertReadySQL, []any{
+		moments(column(rows, func(r *readyRow) *moment { return (*moment)(&r.order) })),
+		column(rows, func(r *readyRow) int64 { return r.id }), k.seq, k.stage, k.attempt, k.number}
+	if k.full {
+		sql = insertFullReadySQL
+		args = append(args, texts(column(rows, func(r *readyRow) *string { return r.key })),
+			moments(column(rows, func(r *readyRow) *moment { return r.since })))
 	}
-	b.Queue(at.tables.at(at.position, insertMixedReadySQL), orders, ids,
-		column(rows, func(r *readyRow) int16 { return r.seq }),
-		column(rows, func(r *readyRow) string { return r.stage }),
-		column(rows, func(r *readyRow) int16 { return r.attempt }),
-		texts(column(rows, func(r *readyRow) *string { return r.key })),
-		moments(column(rows, func(r *readyRow) *moment { return r.since })),
-		column(rows, func(r *readyRow) int32 { return r.number }))
+	b.Queue(k.tables.at(k.position, sql), args...)
 }
 
 // queueWait adds the insert of waiting rows to a batch.

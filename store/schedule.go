@@ -106,7 +106,7 @@ func (s *Store) ResumeSchedule(
 	ctx context.Context,
 	tenant, name string,
 ) (stored StoredSchedule, err error) {
-	err = s.audited(ctx, tenant, func(tx pgx.Tx) error {
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
 		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil ||
 			stored.PausedAt.IsZero() {
 			return err

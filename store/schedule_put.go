@@ -44,7 +44,7 @@ func (s *Store) putSchedule(
 	if _, err := timetable.New(schedule, now); err != nil {
 		return stored, false, err
 	}
-	err = s.audited(ctx, tenant, func(tx pgx.Tx) error {
+	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
 		var g growth
 		if stored, g, err = writeSchedule(ctx, tx, tenant, schedule, now); err == nil {
 			err = s.checkConfig(ctx, tx, tenant, g)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,19 +26,15 @@ const (
 	tickKeyKept = 24 * time.Hour
 )
 
-// DueSchedules returns the tenants that have schedules with a due tick. It leaves out suspended
-// tenants, whose ticks stay due.
-func (s *Store) DueSchedules(ctx context.Context) (due []string, err error) {
-	err = s.ofTenants(ctx,
-		`SELECT i WHERE EXISTS (SELECT FROM {schema}.schedules
-		  WHERE paused_at IS NULL AND next_at <= $1)`, []any{s.Clock.Now()},
-		func(tenant string, _ pgx.CollectableRow) error {
-			if !s.suspended(tenant) {
-				due = append(due, tenant)
-			}
-			return nil
-		})
-	return due, wrap(err, "DueSchedules")
+// FirstTicks returns when the first schedule of each of some tenants is due. It leaves out tenants
+// without schedules that tick, and suspended ones, whose ticks stay due.
+func (s *Store) FirstTicks(
+	ctx context.Context, tenants []string,
+) (map[string]time.Time, error) {
+	active := slices.DeleteFunc(slices.Clone(tenants), s.suspended)
+	all, err := s.firstTimes(ctx, active,
+		`SELECT i, min(next_at) FROM {schema}.schedules WHERE paused_at IS NULL`)
+	return all, wrap(err, "FirstTicks")
 }
 
 // Ticked says what one round through the schedules of a tenant did.

@@ -5,25 +5,25 @@ package store
 // Postgres can route it to the node that keeps the tenant. tables.at fills in the
 // names in braces.
 
-// insertTaskSQL adds the immutable rows of new tasks of the types $6. It fails by a division by zero
-// if one of these $7 types was deleted: its tables go on for other types. The longest columns come
-// first, so that pgx copies less while its buffers grow.
+// insertTaskSQL adds the immutable rows of new tasks of a type. It fails by a division by zero if the
+// type was deleted: its tables go on for other types. The longest columns come first, so that pgx
+// copies less while its buffers grow.
 const insertTaskSQL = `
 INSERT INTO {task} (context, id, created_at, order_time, options, type)
-SELECT u.* FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[],
-  $5::json[], $8::int[]) u
-WHERE (SELECT 1 / (count(*) / $7::bigint) FROM {types} WHERE number = ANY ($6::int[])) = 1`
-
-// insertTaskOfTypeSQL is insertTaskSQL for one type.
-const insertTaskOfTypeSQL = `
-INSERT INTO {task} (context, id, created_at, order_time, options, type)
 SELECT u.*, $6 FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[],
-  $5::json[]) u
-WHERE (SELECT 1 / count(*) FROM {types} WHERE number = $6) = 1`
+  $5::json[]) u` + typeExists
+
+// insertOneTaskSQL is insertTaskSQL for one task.
+const insertOneTaskSQL = `
+INSERT INTO {task} (context, id, created_at, order_time, options, type)
+SELECT $1::text, $2::bigint, $3::timestamptz, $4::timestamptz, $5::json, $6` + typeExists
+
+const typeExists = `
+WHERE (SELECT 1 / count(*) FROM {types} WHERE number = $6::int) = 1`
 
 // insertTaskAgainSQL repeats an insert whose commit is unknown, and returns the rows that were
 // missing.
-const insertTaskAgainSQL = insertTaskOfTypeSQL + `
+const insertTaskAgainSQL = insertTaskSQL + `
 ON CONFLICT DO NOTHING
 RETURNING id`
 
@@ -32,11 +32,11 @@ const insertReadySQL = `
 INSERT INTO {ready} (order_time, id, seq, stage, attempt, type)
 SELECT u.*, $3, $4, $5, $6 FROM unnest($1::timestamptz[], $2::bigint[]) u`
 
-// insertMixedReadySQL adds rows that have nothing in common.
-const insertMixedReadySQL = `
-INSERT INTO {ready} (order_time, id, seq, stage, attempt, key, since, type)
-SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[],
-  $6::text[], $7::timestamptz[], $8::int[])`
+// insertFullReadySQL adds rows that may have a flow key and a since.
+const insertFullReadySQL = `
+INSERT INTO {ready} (order_time, id, key, since, seq, stage, attempt, type)
+SELECT u.*, $3, $4, $5, $6
+FROM unnest($1::timestamptz[], $2::bigint[], $7::text[], $8::timestamptz[]) u`
 
 // insertWaitSQL adds token rows of tasks that wait.
 const insertWaitSQL = `
@@ -79,13 +79,10 @@ const insertLeaseSQL = `
 INSERT INTO {lease} (id, seq, stage, attempt, until, endpoint, node, leased_at, type)
 SELECT id, $2, $3, $4, $5, $6, $7, $8, $9 FROM unnest($1::bigint[]) id`
 
-// insertMixedLeaseSQL adds leases that have only the node in common.
-const insertMixedLeaseSQL = `
-INSERT INTO {lease} (type, id, seq, stage, attempt, until, leased_at, endpoint, key, node)
-SELECT u.type, u.id, u.seq, u.stage, u.attempt, u.until, u.leased_at, u.endpoint::uuid, u.key, $10
-FROM unnest($1::int[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[], $6::timestamptz[],
-    $7::timestamptz[], $8::text[], $9::text[])
-  AS u (type, id, seq, stage, attempt, until, leased_at, endpoint, key)`
+// insertKeyedLeaseSQL adds lease rows that have a flow key.
+const insertKeyedLeaseSQL = `
+INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased_at, type)
+SELECT u.*, $2, $3, $4, $5, $6, $7, $8, $9 FROM unnest($1::bigint[], $10::text[]) u`
 
 // takeLeaseSQL ends leases, but only those whose seq still matches: this fences off superseded
 // attempts. Conditions of this form leave the planner one plan: a walk down the index for each id.
@@ -131,24 +128,14 @@ INSERT INTO {journal}
 SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11, $12
 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $13::text[], $14::text[]) u`
 
-// insertMixedJournalSQL adds rows that have only the time in common.
-const insertMixedJournalSQL = `
+// insertOneJournalSQL adds one row.
+const insertOneJournalSQL = `
 INSERT INTO {journal}
-  (id, duration, next_time, error, output, type, seq, stage, attempt, outcome, final, endpoint,
-   status, at)
-SELECT u.*, $14
-FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $4::text[], $5::text[], $6::int[],
-  $7::smallint[], $8::text[], $9::smallint[], $10::text[], $11::text[], $12::text[],
-  $13::smallint[]) u`
+  (id, duration, next_time, error, output, at, seq, stage, attempt, outcome, final, endpoint,
+   status, type)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
 
 // insertTallySQL adds the counts of a transaction.
 const insertTallySQL = `
 INSERT INTO {tallies} (type, at, submitted, attempts, failures, succeeded, failed, cancelled)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
-
-// insertTalliesSQL adds the counts of several types in a transaction.
-const insertTalliesSQL = `
-INSERT INTO {tallies} (type, submitted, attempts, failures, succeeded, failed, cancelled, at)
-SELECT u.*, $2
-FROM unnest($1::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
-  $8::bigint[]) u`

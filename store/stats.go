@@ -61,6 +61,9 @@ func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 	return all, wrap(err, "Stats(%q, %q)", tenant, taskType)
 }
 
+// statsTypes is how many types one statement counts.
+const statsTypes = 50
+
 func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
 	ctx = postgres.Patient(ctx)
 	types := s.Catalog.TypesOf(tenant)
@@ -72,7 +75,7 @@ func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 		types = map[string]*Type{taskType: t}
 	}
 	var all []Stats
-	for names := range slices.Chunk(slices.Sorted(maps.Keys(types)), overviewTypes) {
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(types)), statsTypes) {
 		counts, err := s.countTypes(ctx, tenant, types, names)
 		if err != nil {
 			return nil, err

@@ -79,6 +79,20 @@ func (s *Store) Fold(ctx context.Context, tenant string) (int, error) {
 	return taken, nil
 }
 
+// NextFold returns when Fold may find something to do again, if it has just found nothing and no
+// tally is written after the last one; zero: never.
+func NextFold(last, now time.Time) time.Time {
+	switch {
+	case !last.Before(now.Add(-rateWindow).Truncate(time.Minute)):
+		return now
+	case !last.Before(now.Add(-keepMinutes).Truncate(time.Hour)):
+		return now.Truncate(time.Hour).Add(time.Hour)
+	case !last.Before(now.Add(-keepHours).Truncate(24 * time.Hour)):
+		return now.Truncate(24 * time.Hour).Add(24 * time.Hour)
+	}
+	return time.Time{}
+}
+
 const foldJob = "fold"
 
 // dropTallies deletes the tallies of a type. It waits for a fold under way, which would insert

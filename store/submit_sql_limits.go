@@ -18,6 +18,7 @@ import (
 type submitLimits struct {
 	store   *Store
 	written map[string]submitLimit // by tenant
+	seen    map[string]*Tenant     // as they were when their limits were written
 }
 
 // submitLimit has the limits of a tenant's tasks.
@@ -29,7 +30,7 @@ type submitLimit struct {
 }
 
 func (s *Store) newSubmitLimits() *submitLimits {
-	return &submitLimits{s, map[string]submitLimit{}}
+	return &submitLimits{s, map[string]submitLimit{}, map[string]*Tenant{}}
 }
 
 // submitLimitOf returns the limits of a tenant as this node knows them.
@@ -52,24 +53,32 @@ func (w *submitLimits) write(ctx context.Context) error {
 	var errs []error
 	maps.DeleteFunc(w.written,
 		func(slug string, _ submitLimit) bool { return !w.store.Catalog.HasTenant(slug) })
+	maps.DeleteFunc(w.seen,
+		func(slug string, _ *Tenant) bool { return !w.store.Catalog.HasTenant(slug) })
 	for slug := range w.store.Catalog.Tenants() {
 		t, ok := w.store.Catalog.Tenant(slug)
-		if !ok {
+		if !ok || w.seen[slug] == t {
 			continue
 		}
 		limit := w.store.submitLimitOf(t)
 		if w.written[slug] == limit {
+			w.seen[slug] = t
 			continue
 		}
-		_, err := w.store.of(slug).Exec(ctx, `UPDATE `+quote(schemaOf(slug))+`.submit_limits
+		rows, err := unprepared{w.store.of(slug)}.Query(ctx,
+			`UPDATE `+quote(schemaOf(slug))+`.submit_limits
 			SET refusal = nullif($1, ''), context_bytes = $2, pending_tasks = $3
 			WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2, $3)`,
 			limit.refusal, limit.contextBytes, limit.pendingTasks)
+		if err == nil {
+			rows.Close()
+			err = rows.Err()
+		}
 		if err != nil {
 			errs = append(errs, wrap(err, "write the limits of %q", slug))
 			continue
 		}
-		w.written[slug] = limit
+		w.written[slug], w.seen[slug] = limit, t
 	}
 	return errors.Join(errs...)
 }

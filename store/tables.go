@@ -38,7 +38,8 @@ func (t *tables) journal(position int) string { return t.rolled("journal", posit
 func (t *tables) ready(position int) string   { return t.rolled("ready", position) }
 
 // createRoll returns the statements that make the tables of one roll. type is the number of the
-// task type of a row.
+// task type of a row. There are no CHECK constraints: Postgres reads their text anew for each
+// statement (those of a journal row took 8 of the 13 µs of its insert).
 func (t *tables) createRoll(position int) []string {
 	ddl := t.at(position, `
 CREATE TABLE {task} (
@@ -53,13 +54,12 @@ CREATE TABLE {task} (
 CREATE TABLE {journal} (
   type      int         NOT NULL,
   id        bigint      NOT NULL,
-  seq       smallint    NOT NULL CHECK (seq > 0),
+  seq       smallint    NOT NULL,
   at        timestamptz NOT NULL,
   stage     text        NOT NULL,
-  attempt   smallint    NOT NULL CHECK (attempt > 0),
-  outcome   text        NOT NULL CHECK (outcome IN ('done', 'failed', 'rejected', 'lost',
-                          'released', 'cancelled', 'redriven', 'changed')),
-  final     text        CHECK (final IN ('succeeded', 'failed', 'cancelled')),
+  attempt   smallint    NOT NULL,
+  outcome   text        NOT NULL,
+  final     text,
   endpoint  text,
   duration  real,
   status    smallint,
@@ -74,9 +74,9 @@ CREATE TABLE {ready} (
   type       int         NOT NULL,
   order_time timestamptz NOT NULL,
   id         bigint      NOT NULL,
-  seq        smallint    NOT NULL CHECK (seq > 0),
+  seq        smallint    NOT NULL,
   stage      text        NOT NULL,
-  attempt    smallint    NOT NULL CHECK (attempt > 0),
+  attempt    smallint    NOT NULL,
   key        text,
   since      timestamptz
 ) WITH ({hot});

@@ -40,7 +40,7 @@ func (s *Store) CreateTenant(
 	case !created:
 		return t, asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
 	}
-	return t, s.change(ctx, slug, func(pgx.Tx) error { return nil })
+	return t, s.changeBase(ctx, slug, func(pgx.Tx) error { return nil })
 }
 
 func createTenant(
@@ -63,21 +63,23 @@ func createTenant(
 	if err := checkName(ctx, f.Conn(), slug); err != nil {
 		return t, false, err
 	}
-	if err := f.GrantBase(ctx); err != nil {
+	if err := f.EnsureBase(ctx); err != nil {
 		return t, false, err
 	}
-	if _, err := f.Conn().Exec(ctx,
-		`CREATE SCHEMA IF NOT EXISTS `+quote(schemaOf(slug))); err != nil &&
-		sqlState(err) != pgerrcode.UniqueViolation {
-		return t, false, wrap(err, "CreateTenant(%q)", slug)
+	enter := func(tx pgx.Tx) (err error) {
+		t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
+		return err
 	}
-	if _, err := f.Migrate(ctx, url, slug); err != nil {
-		return t, false, err
+	done, err := f.Create(ctx, slug, enter)
+	if err == nil && !done {
+		if _, err = f.Migrate(ctx, url, slug); err == nil {
+			err = pgx.BeginFunc(ctx, f.Conn(), enter)
+		}
 	}
-	if t, created, err = enterTenant(ctx, f.Conn(), slug, f.RoleOf(slug), own); err != nil || created {
-		return t, created, err
+	if err == nil && !created {
+		err = f.Enter(ctx, slug)
 	}
-	return t, false, f.Enter(ctx, slug)
+	return t, created, err
 }
 
 // createPlain is createTenant without a role.
@@ -94,10 +96,19 @@ func createPlain(
 	if err := checkName(ctx, conn, slug); err != nil {
 		return t, false, err
 	}
-	if _, err := schema.MigrateOne(ctx, url, schemaOf(slug), migrations.Tenant(), ""); err != nil {
-		return t, false, postgres.ConnectErrorOr(err, url)
+	enter := func(tx pgx.Tx) (err error) {
+		t, created, err = enterTenant(ctx, tx, slug, "", own)
+		return err
 	}
-	return enterTenant(ctx, conn, slug, "", own)
+	done, err := schema.Create(ctx, conn, slug, enter)
+	if err == nil && !done {
+		_, err = schema.MigrateOne(ctx, url, schemaOf(slug), migrations.Tenant(), "")
+		if err != nil {
+			return t, false, postgres.ConnectErrorOr(err, url)
+		}
+		err = pgx.BeginFunc(ctx, conn, enter)
+	}
+	return t, created, err
 }
 
 // checkName refuses the name of a deleted tenant that isn't dropped yet, and a database without
@@ -118,17 +129,13 @@ func checkName(ctx context.Context, conn *pgx.Conn, slug string) error {
 // enterTenant makes a tenant's row, if there is none, and returns it.
 func enterTenant(
 	ctx context.Context,
-	conn *pgx.Conn,
+	tx pgx.Tx,
 	slug, role string,
 	own asyncflow.Quotas,
 ) (t StoredTenant, created bool, err error) {
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if created, err = insertTenant(ctx, tx, slug, role, own); err != nil {
-			return err
-		}
+	if created, err = insertTenant(ctx, tx, slug, role, own); err == nil {
 		t, err = readTenant(ctx, tx, slug, "")
-		return err
-	})
+	}
 	return t, created, wrap(err, "CreateTenant(%q)", slug)
 }
 

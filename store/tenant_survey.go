@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,73 +13,100 @@ import (
 // tenantsAtOnce is how many tenants one statement looks at.
 const tenantsAtOnce = 50
 
-// ofTenants runs a query for all tenants, many in one statement, and calls take with each row.
+// ofTenants runs a query for some tenants, many in one statement, and calls take with each row.
 // query is the text for one tenant: it begins with SELECT i, and {schema} stands for the
-// tenant's schema. The statement changes only when tenants come and go, so it is prepared.
+// tenant's schema. The statement isn't prepared: the next one is for other tenants. ofTenants
+// leaves out tenants that this node doesn't know.
 func (s *Store) ofTenants(
 	ctx context.Context,
+	tenants []string,
 	query string,
 	args []any,
 	take func(tenant string, row pgx.CollectableRow) error,
 ) error {
-	for tenants := range slices.Chunk(slices.Sorted(maps.Keys(s.Catalog.Tenants())), tenantsAtOnce) {
-		selects := make([]string, len(tenants))
-		for i, tenant := range tenants {
-			selects[i] = strings.NewReplacer("SELECT i", fmt.Sprintf("SELECT %d", i), "{schema}",
-				quote(schemaOf(tenant))).Replace(query)
-		}
-		rows, err := s.base.Query(ctx, strings.Join(selects, " UNION ALL "), args...)
-		if err != nil {
-			return err
-		}
-		_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
-			var i int
-			if err := row.Scan(append([]any{&i},
-				make([]any, len(row.FieldDescriptions())-1)...)...); err != nil {
-				return struct{}{}, err
-			}
-			return struct{}{}, take(tenants[i], row)
-		})
-		if err != nil {
+	known := slices.DeleteFunc(slices.Sorted(slices.Values(tenants)),
+		func(tenant string) bool { return !s.Catalog.HasTenant(tenant) })
+	if len(known) == 0 {
+		return nil
+	}
+	conn, err := s.base.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	if len(known) > tenantsAtOnce { // it would keep what it has learnt of all these tables
+		defer func() { _ = conn.Conn().Close(context.WithoutCancel(ctx)) }()
+	}
+	for some := range slices.Chunk(known, tenantsAtOnce) {
+		if err := ofSome(ctx, conn, some, query, args, take); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// TenantsToExpire returns the tenants that have keys whose windows are over.
-func (s *Store) TenantsToExpire(ctx context.Context) (tenants []string, err error) {
-	err = s.ofTenants(ctx,
-		`SELECT i WHERE EXISTS (SELECT FROM {schema}.idempotency_keys WHERE expires_at <= $1)`,
-		[]any{s.Clock.Now()},
-		func(tenant string, _ pgx.CollectableRow) error {
-			tenants = append(tenants, tenant)
-			return nil
-		})
-	return tenants, wrap(err, "TenantsToExpire")
+// ofSome is ofTenants in one statement.
+func ofSome(
+	ctx context.Context,
+	q querier,
+	tenants []string,
+	query string,
+	args []any,
+	take func(tenant string, row pgx.CollectableRow) error,
+) error {
+	selects := make([]string, len(tenants))
+	for i, tenant := range tenants {
+		selects[i] = strings.NewReplacer("SELECT i", fmt.Sprintf("SELECT %d", i), "{schema}",
+			quote(schemaOf(tenant))).Replace(query)
+	}
+	rows, err := q.Query(ctx, strings.Join(selects, " UNION ALL "),
+		append([]any{pgx.QueryExecModeExec}, args...)...)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
+		var i int
+		if err := row.Scan(append([]any{&i},
+			make([]any, len(row.FieldDescriptions())-1)...)...); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, take(tenants[i], row)
+	})
+	return err
 }
 
-// Unfolded identifies the tallies of a tenant. If it is the same as after a fold, there are no
-// new tallies to add up.
-type Unfolded struct {
-	Rows int64     // of minutes that are over
-	Last time.Time // the time of the last of these rows; zero: there is none
-	Hour time.Time // the present one; in the next one more rows may be added up
+// firstTimes runs a query that returns a time for each of some tenants. It leaves out tenants
+// without one.
+func (s *Store) firstTimes(
+	ctx context.Context, tenants []string, query string, args ...any,
+) (map[string]time.Time, error) {
+	all := map[string]time.Time{}
+	err := s.ofTenants(ctx, tenants, query, args, func(tenant string, row pgx.CollectableRow) error {
+		var at *time.Time
+		err := row.Scan(nil, &at)
+		if at != nil {
+			all[tenant] = *at
+		}
+		return err
+	})
+	return all, err
 }
 
-// Unfolded looks at the tallies of all tenants.
-func (s *Store) Unfolded(ctx context.Context) (map[string]Unfolded, error) {
-	now := s.Clock.Now()
-	all := map[string]Unfolded{}
-	err := s.ofTenants(ctx, `SELECT i, count(*), max(at) FROM {schema}.tallies WHERE at < $1`,
-		[]any{now.Add(-rateWindow).Truncate(time.Minute)},
-		func(tenant string, row pgx.CollectableRow) error {
-			u := Unfolded{Hour: now.Truncate(time.Hour)}
-			var last *time.Time
-			err := row.Scan(nil, &u.Rows, &last)
-			u.Last = orZero(last)
-			all[tenant] = u
-			return err
-		})
-	return all, wrap(err, "Unfolded")
+// FirstKeys returns when the first idempotency key of each of some tenants expires. It leaves out
+// tenants without keys.
+func (s *Store) FirstKeys(
+	ctx context.Context, tenants []string,
+) (map[string]time.Time, error) {
+	all, err := s.firstTimes(ctx, tenants,
+		`SELECT i, min(expires_at) FROM {schema}.idempotency_keys`)
+	return all, wrap(err, "FirstKeys")
+}
+
+// LastTallies returns the time of the last tally of each of some tenants. It leaves out tenants
+// without tallies.
+func (s *Store) LastTallies(
+	ctx context.Context, tenants []string,
+) (map[string]time.Time, error) {
+	all, err := s.firstTimes(ctx, tenants, `SELECT i, max(at) FROM {schema}.tallies`)
+	return all, wrap(err, "LastTallies")
 }

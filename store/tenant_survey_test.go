@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,19 +32,17 @@ func TestManyTenants(t *testing.T) {
 			  VALUES ('x', now()), ('x', '2026-01-02T03:04:05Z')`, name))
 		require.NoError(t, err)
 	}
-	tenants, err := b.TenantsToExpire(t.Context())
+	all := slices.Collect(maps.Keys(b.Catalog.Tenants()))
+	require.Len(t, all, 62)
+	keys, err := b.FirstKeys(t.Context(), append(all, "gone"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"t03", "t55"}, tenants)
-	unfolded, err := b.Unfolded(t.Context())
+	assert.Equal(t, []string{"t03", "t55"}, slices.Sorted(maps.Keys(keys)))
+	assert.True(t, keys["t55"].Before(b.Clock.Now()))
+	tallies, err := b.LastTallies(t.Context(), all)
 	require.NoError(t, err)
-	assert.Len(t, unfolded, 62)
-	for name, u := range unfolded {
-		if name == "t03" || name == "t55" {
-			assert.Equal(t, int64(1), u.Rows)
-			assert.True(t, u.Last.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
-		} else {
-			assert.Zero(t, u.Rows)
-			assert.Zero(t, u.Last)
-		}
-	}
+	assert.Equal(t, []string{"t03", "t55"}, slices.Sorted(maps.Keys(tallies)))
+	assert.WithinDuration(t, b.Clock.Now(), tallies["t03"], time.Hour)
+	tallies, err = b.LastTallies(t.Context(), []string{"t04"})
+	require.NoError(t, err)
+	assert.Empty(t, tallies)
 }

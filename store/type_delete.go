@@ -70,6 +70,13 @@ func (t *Type) retire(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, b).Close()
 }
 
+// HasDeletedTypes reports whether rows of deleted types may be left in a tenant's shared tables.
+func (s *Store) HasDeletedTypes(ctx context.Context, tenant string) (has bool, err error) {
+	err = s.of(tenant).QueryRow(ctx,
+		newTables(tenant, sharedSet).at(0, `SELECT EXISTS (SELECT FROM {deleted})`)).Scan(&has)
+	return has, wrap(err, "HasDeletedTypes(%q)", tenant)
+}
+
 // DeleteRows deletes rows of deleted types from a tenant's shared tables, at most JobBatch of each
 // table, and returns how many.
 func (s *Store) DeleteRows(ctx context.Context, tenant string) (n int, err error) {

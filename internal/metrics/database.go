@@ -25,12 +25,15 @@ type database struct {
 	store *store.Store
 	types *types
 
-	mu   sync.Mutex
-	read time.Time
-	last []prometheus.Metric
+	mu    sync.Mutex
+	read  time.Time
+	last  []prometheus.Metric
+	quiet quietTenants
 }
 
-func newDatabase(s *store.Store, t *types) *database { return &database{store: s, types: t} }
+func newDatabase(s *store.Store, t *types) *database {
+	return &database{store: s, types: t, quiet: quietTenants{map[string]quietTenant{}}}
+}
 
 var (
 	databaseUp = desc("database_up", "1 if the database could be read, else 0.")
@@ -101,11 +104,7 @@ type backlogSums struct {
 
 func (d *database) readTasks(ctx context.Context) (all []prometheus.Metric, err error) {
 	byLabel := map[*typeMeter]*sums{}
-	for tenant := range d.store.Catalog.Tenants() {
-		stats, err := d.store.Stats(ctx, tenant, "")
-		if err != nil {
-			return nil, err
-		}
+	err = d.quiet.read(ctx, d.store, func(tenant string, stats []store.Stats) {
 		now := d.store.Clock.Now()
 		for _, s := range stats {
 			m := d.types.meter(store.TypeKey{Tenant: tenant, Type: s.Type})
@@ -114,6 +113,9 @@ func (d *database) readTasks(ctx context.Context) (all []prometheus.Metric, err 
 			}
 			byLabel[m].add(s, now)
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	for m, s := range byLabel {
 		all = append(all, gauge(tasksNow, float64(s.waiting), m.tenant, m.name, "waiting"),

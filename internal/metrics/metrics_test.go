@@ -160,9 +160,10 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		store.Alerts{Endpoint: asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001",
 			URL: "https://x.example.com"}})
 	require.NoError(t, err)
-	require.NoError(t, s.ObserveAlerts(t.Context(), tenant,
+	_, err = s.ObserveAlerts(t.Context(), tenant,
 		[]asyncflow.AlertReading{{Alert: asyncflow.AlertBacklogAge, Subject: "pipe", Value: 2, Limit: 1}},
-		s.Clock.Now()))
+		s.Clock.Now())
+	require.NoError(t, err)
 
 	again := scrape(t, m.Handler())
 	assert.Empty(t, again[`asyncflow_tasks{status="pending",tenant="acme",type="pipe"}`],

@@ -45,6 +45,7 @@ CREATE TABLE tallies (
 CREATE INDEX ON tallies (type, at);
 
 -- The tables of the task types there are, and what they have counted so far.
+-- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -72,6 +73,7 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
+-- +asyncflow UpgradeEnd
 
 -- +goose Down
 -- +goose StatementBegin

@@ -5,6 +5,7 @@
 -- it is taken from the end of their journals.
 ALTER TABLE rolls ADD COLUMN idle_since timestamptz;
 
+-- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -26,6 +27,7 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
+-- +asyncflow UpgradeEnd
 
 -- +goose Down
 ALTER TABLE rolls DROP COLUMN idle_since;

@@ -40,17 +40,18 @@ CREATE TABLE deleted_types (
 );
 
 -- The live tasks of all types that are leased, or wait. The settings are those of
--- store/table_settings.go.
+-- store/table_settings.go. There are no CHECK constraints: Postgres reads their text anew for each
+-- statement.
 CREATE TABLE lease (
   type      int         NOT NULL,
   id        bigint      NOT NULL,
-  seq       smallint    NOT NULL CHECK (seq > 0),
+  seq       smallint    NOT NULL,
   stage     text        NOT NULL,
-  attempt   smallint    NOT NULL CHECK (attempt > 0),
+  attempt   smallint    NOT NULL,
   node      text        NOT NULL,
   leased_at timestamptz NOT NULL,
   until     timestamptz NOT NULL,
-  progress  smallint    CHECK (progress BETWEEN 0 AND 100),
+  progress  smallint,
   note      text,
   key       text,
   endpoint  uuid,
@@ -62,12 +63,11 @@ CREATE INDEX ON lease (type, key) WHERE key IS NOT NULL;
 CREATE TABLE wait (
   type       int         NOT NULL,
   id         bigint      NOT NULL,
-  seq        smallint    NOT NULL CHECK (seq > 0),
+  seq        smallint    NOT NULL,
   stage      text        NOT NULL,
-  attempt    smallint    NOT NULL CHECK (attempt > 0),
+  attempt    smallint    NOT NULL,
   order_time timestamptz NOT NULL,
-  reason     text        NOT NULL CHECK (reason IN ('delay', 'retry', 'endpoint', 'flow_key',
-                           'endpoint_limit', 'endpoint_unhealthy')),
+  reason     text        NOT NULL,
   key        text,
   until      timestamptz NOT NULL,
   since      timestamptz,

@@ -12,6 +12,14 @@ func PeakMemory(pid int) float64 { return memoryField(pid, "status", "VmHWM") }
 // as the buffers of Postgres.
 func PrivateMemory(pid int) float64 { return memoryField(pid, "smaps_rollup", "Private_Dirty") }
 
+// ProportionalMemory returns the memory of a process in MB, where what n processes share counts as
+// one nth for each of them.
+func ProportionalMemory(pid int) float64 { return memoryField(pid, "smaps_rollup", "Pss") }
+
+// ProportionalShared returns the part of ProportionalMemory that is shared memory, such as the
+// buffers of Postgres.
+func ProportionalShared(pid int) float64 { return memoryField(pid, "smaps_rollup", "Pss_Shmem") }
+
 func memoryField(pid int, file, field string) float64 {
 	var kB float64
 	_, _ = fmt.Sscanf(fieldOf(fmt.Sprintf("/proc/%d/%s", pid, file), field), "%f kB", &kB)

@@ -15,16 +15,21 @@ import (
 
 // Result is what a program reports in the end.
 type Result struct {
-	Seconds float64 `json:"seconds"`
-	P50     float64 `json:"p50_ms"` // from insert to completion
-	P99     float64 `json:"p99_ms"`
+	Seconds    float64 `json:"seconds"`
+	P50        float64 `json:"p50_ms"` // from insert to completion
+	P99        float64 `json:"p99_ms"`
+	InsertMean float64 `json:"insert_mean_ms"` // of a job; 0: they are inserted in batches
 }
 
-// Flags say what a program does.
+// Flags say what a program does. Those of singly inserted jobs are River's only.
 type Flags struct {
 	Database string // its URL
 	Jobs     int
-	URL      string // where each is POSTed; empty: nowhere
+	URL      string  // where each is POSTed; empty: nowhere
+	Singly   bool    // 64 goroutines insert one job at a time
+	Rate     float64 // jobs a second that are inserted singly; 0: as many as possible
+	Kinds    int     // of jobs that are inserted singly, any at random; 0: one
+	Skewed   bool    // 80 % of the jobs are of 20 % of the kinds
 }
 
 // ParseFlags reads the arguments of a program.
@@ -33,6 +38,10 @@ func ParseFlags(name string, args []string) (flags Flags, err error) {
 	f.StringVar(&flags.Database, "database", "", "URL of a database")
 	f.IntVar(&flags.Jobs, "jobs", 60000, "number of jobs")
 	f.StringVar(&flags.URL, "url", "", "where each is POSTed")
+	f.BoolVar(&flags.Singly, "singly", false, "64 goroutines insert one job at a time")
+	f.Float64Var(&flags.Rate, "rate", 0, "jobs a second that are inserted singly")
+	f.IntVar(&flags.Kinds, "kinds", 0, "kinds of jobs that are inserted singly")
+	f.BoolVar(&flags.Skewed, "skewed", false, "80 % of the jobs are of 20 % of the kinds")
 	return flags, f.Parse(args)
 }
 
@@ -41,6 +50,18 @@ func (f Flags) Args() []string {
 	args := []string{"--database", f.Database, "--jobs", fmt.Sprint(f.Jobs)}
 	if f.URL != "" {
 		args = append(args, "--url", f.URL)
+	}
+	if f.Singly {
+		args = append(args, "--singly")
+	}
+	if f.Rate > 0 {
+		args = append(args, "--rate", fmt.Sprint(f.Rate))
+	}
+	if f.Kinds > 0 {
+		args = append(args, "--kinds", fmt.Sprint(f.Kinds))
+	}
+	if f.Skewed {
+		args = append(args, "--skewed")
 	}
 	return args
 }

@@ -11,7 +11,12 @@ import (
 
 func TestFlags(t *testing.T) {
 	t.Parallel()
-	for _, f := range []Flags{{"postgres://x", 7, ""}, {"postgres://x", 7, "http://y"}} {
+	for _, f := range []Flags{
+		{Database: "postgres://x", Jobs: 7},
+		{Database: "postgres://x", Jobs: 7, URL: "http://y"},
+		{Database: "postgres://x", Jobs: 7, Singly: true, Kinds: 9, Skewed: true},
+		{Database: "postgres://x", Jobs: 7, Rate: 0.5, Kinds: 9},
+	} {
 		got, err := ParseFlags("a", f.Args())
 		require.NoError(t, err)
 		assert.Equal(t, f, got)
@@ -26,7 +31,7 @@ func TestProtocol(t *testing.T) {
 	var input strings.Builder
 	r, err := Begin(&input, output)
 	require.NoError(t, err)
-	assert.Equal(t, Result{2, 3, 4}, r)
+	assert.Equal(t, Result{Seconds: 2, P50: 3, P99: 4}, r)
 	assert.Equal(t, "go\n", input.String())
 
 	assert.ErrorContains(t, AwaitReady(lines("no\n")), "it is not ready")

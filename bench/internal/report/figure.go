@@ -8,10 +8,10 @@ import (
 
 // Figure is one measured value.
 type Figure struct {
-	Key   string // in JSON
-	Name  string // in tables
-	Unit  string
-	Value float64
+	Key   string  `json:"key"`
+	Name  string  `json:"name"` // in tables
+	Unit  string  `json:"unit"`
+	Value float64 `json:"value"`
 }
 
 // NewFigure returns a figure.

@@ -22,6 +22,10 @@ type Client struct {
 	HTTP  *http.Client
 }
 
+// mostConnections bounds the connections to a node or the worker. Calls that find them all in use
+// wait, as they would in any client.
+const mostConnections = 256
+
 // newHTTPClient returns a client that keeps its connections, as a node's sender does.
 func newHTTPClient() *http.Client {
 	return &http.Client{
@@ -29,7 +33,8 @@ func newHTTPClient() *http.Client {
 		Transport: &http.Transport{
 			DisableCompression:  true,
 			MaxIdleConns:        1024,
-			MaxIdleConnsPerHost: 256,
+			MaxIdleConnsPerHost: mostConnections,
+			MaxConnsPerHost:     mostConnections,
 			IdleConnTimeout:     90 * time.Second,
 		},
 	}

@@ -36,6 +36,11 @@ func (d *Database) Checkpoint(ctx context.Context) error {
 	return err
 }
 
+// Relations counts all tables, indexes and other relations in the catalog.
+func (d *Database) Relations(ctx context.Context) (n int, err error) {
+	return n, d.Conn.QueryRow(ctx, `SELECT count(*) FROM pg_class`).Scan(&n)
+}
+
 // Written is how much the server has written since it was made.
 type Written struct {
 	WAL          int64 // bytes
@@ -51,39 +56,116 @@ func (d *Database) Written(ctx context.Context) (w Written, err error) {
 	return w, err
 }
 
-// Tables returns the quoted names of a task type's tables of a kind, such as "journal": one, or
-// one for each roll.
-func (d *Database) Tables(ctx context.Context, kind, taskType string) ([]string, error) {
+// Table has rows of a task type.
+type Table struct {
+	Name   string // qualified and quoted
+	Number int    // of the type, in a table that types share; 0: the table is the type's own
+}
+
+// Rows is what stands behind FROM for the type's rows. It needs an alias.
+func (t Table) Rows() string {
+	if t.Number == 0 {
+		return t.Name
+	}
+	return fmt.Sprintf("(SELECT * FROM %s WHERE type = %d)", t.Name, t.Number)
+}
+
+// Tables returns the tables of a kind, such as "journal", that have rows of a task type, oldest
+// first: its own and those that types share, with one for each roll. Older revisions share none.
+func (d *Database) Tables(ctx context.Context, kind, taskType string) (all []Table, err error) {
 	rows, err := d.Conn.Query(ctx, `
-		SELECT c.oid::regclass::text
+		SELECT c.oid::regclass::text, c.relname ~ ('^' || $2 || '(_[0-9]+)?$')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname ~ $2`,
-		Schema, "^"+kind+"_"+taskType+"(_[0-9]+)?$")
+		WHERE n.nspname = $1 AND c.relkind = 'r'
+		  AND c.relname ~ ('^' || $2 || '(_' || $3 || ')?(_[0-9]+)?$')
+		ORDER BY c.oid`, Schema, kind, taskType)
 	if err != nil {
 		return nil, err
 	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err == nil && len(names) == 0 {
+	var name string
+	var shared, anyShared bool
+	_, err = pgx.ForEachRow(rows, []any{&name, &shared}, func() error {
+		t := Table{Name: name}
+		if shared {
+			t.Number, anyShared = -1, true
+		}
+		all = append(all, t)
+		return nil
+	})
+	if err == nil && anyShared {
+		err = d.number(ctx, taskType, all)
+	}
+	if err == nil && len(all) == 0 {
 		err = fmt.Errorf("there is no table %s of %s", kind, taskType)
 	}
-	return names, err
+	return all, err
+}
+
+// number sets the type's number in the tables that types share.
+func (d *Database) number(ctx context.Context, taskType string, tables []Table) error {
+	var number int
+	err := d.Conn.QueryRow(ctx,
+		`SELECT number FROM `+Schema+`.task_types WHERE name = $1`, taskType).Scan(&number)
+	for i := range tables {
+		if tables[i].Number != 0 {
+			tables[i].Number = number
+		}
+	}
+	return err
+}
+
+// tablesByTenant returns all tables of some kinds, such as "ready|lease", by tenant, for those
+// tenants that have many types.
+func (d *Database) tablesByTenant(ctx context.Context, kinds string) (all [][]string, err error) {
+	rows, err := d.Conn.Query(ctx, `
+		SELECT array_agg(c.oid::regclass::text)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname ~ $1 AND c.relkind = 'r' AND c.relname ~ ('^(' || $2 || ')(_|$)')
+		GROUP BY n.oid`, "^tenant_"+manyPrefix+"[0-9]+$", kinds)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[[]string])
 }
 
 // live reports whether any task of a type isn't final. Such a task has a row in one of these
 // tables.
-func (d *Database) live(ctx context.Context, taskType string) (live bool, err error) {
-	var parts []string
+func (d *Database) live(ctx context.Context, taskType string) (bool, error) {
+	var all []string
 	for _, kind := range []string{"ready", "lease", "wait"} {
-		names, err := d.Tables(ctx, kind, taskType)
+		tables, err := d.Tables(ctx, kind, taskType)
 		if err != nil {
 			return false, err
 		}
-		for _, name := range names {
-			parts = append(parts, "EXISTS (SELECT FROM "+name+")")
+		for _, t := range tables {
+			all = append(all, t.Rows())
 		}
 	}
-	err = d.Conn.QueryRow(ctx, "SELECT "+strings.Join(parts, " OR ")).Scan(&live)
-	return live, err
+	return d.anyRow(ctx, all)
+}
+
+// Count counts the rows of a task type in tables of a kind.
+func (d *Database) Count(ctx context.Context, kind, taskType string) (n int, err error) {
+	tables, err := d.Tables(ctx, kind, taskType)
+	for _, t := range tables {
+		var rows int
+		err := d.Conn.QueryRow(ctx, "SELECT count(*) FROM "+t.Rows()+" t").Scan(&rows)
+		if err != nil {
+			return 0, err
+		}
+		n += rows
+	}
+	return n, err
+}
+
+// anyRow reports whether one of several tables has a row.
+func (d *Database) anyRow(ctx context.Context, tables []string) (found bool, err error) {
+	parts := make([]string, len(tables))
+	for i, name := range tables {
+		parts[i] = "EXISTS (SELECT FROM " + name + " t)"
+	}
+	err = d.Conn.QueryRow(ctx, "SELECT "+strings.Join(parts, " OR ")).Scan(&found)
+	return found, err
 }
 
 // finals counts the tasks of a type after a number: those that succeeded, and those that ended
@@ -91,18 +173,25 @@ func (d *Database) live(ctx context.Context, taskType string) (live bool, err er
 func (d *Database) finals(
 	ctx context.Context, taskType string, after int64,
 ) (succeeded, otherwise int, err error) {
-	names, err := d.Tables(ctx, "journal", taskType)
-	for _, name := range names {
-		var s, o int
-		err = d.Conn.QueryRow(ctx, `
-			SELECT count(*) FILTER (WHERE final = 'succeeded'),
-			       count(*) FILTER (WHERE final <> 'succeeded')
-			FROM `+name+` WHERE id > $1`, after).Scan(&s, &o)
+	tables, err := d.Tables(ctx, "journal", taskType)
+	for _, t := range tables {
+		s, o, err := d.finalsIn(ctx, t.Rows(), after)
 		if err != nil {
-			break
+			return 0, 0, err
 		}
 		succeeded, otherwise = succeeded+s, otherwise+o
 	}
+	return succeeded, otherwise, err
+}
+
+// finalsIn counts those of one table.
+func (d *Database) finalsIn(
+	ctx context.Context, journal string, after int64,
+) (succeeded, otherwise int, err error) {
+	err = d.Conn.QueryRow(ctx, `
+		SELECT count(*) FILTER (WHERE final = 'succeeded'),
+		       count(*) FILTER (WHERE final <> 'succeeded')
+		FROM `+journal+` j WHERE id > $1`, after).Scan(&succeeded, &otherwise)
 	return succeeded, otherwise, err
 }
 
@@ -111,15 +200,16 @@ func (d *Database) finals(
 func (d *Database) settled(
 	ctx context.Context, taskType string, since time.Time,
 ) (p50, p99 float64, err error) {
-	names, err := d.Tables(ctx, "journal", taskType)
+	journals, err := d.Tables(ctx, "journal", taskType)
 	if err != nil {
 		return 0, 0, err
 	}
 	var parts []string
-	for _, name := range names { // the names of a roll's tables differ in their kind only
-		tasks := strings.Replace(name, "journal_", "task_", 1)
+	for _, journal := range journals { // the names of a roll's tables differ in their kind only
+		tasks := Table{strings.Replace(journal.Name, "journal_", "task_", 1), journal.Number}
 		parts = append(parts, `
-			SELECT j.at - t.created_at AS took FROM `+name+` j JOIN `+tasks+` t USING (id)
+			SELECT j.at - t.created_at AS took
+			FROM `+journal.Rows()+` j JOIN `+tasks.Rows()+` t USING (id)
 			WHERE j.at >= $1 AND j.final IS NOT NULL`)
 	}
 	const percentile = `

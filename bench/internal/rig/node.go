@@ -19,7 +19,8 @@ import (
 // Node is a node that runs.
 type Node struct {
 	*Process
-	API *Client
+	API  *Client
+	Took time.Duration // from its start until it took requests
 }
 
 // StartNode starts a node, the first or one more, and waits until it takes requests.
@@ -34,19 +35,23 @@ func (r *Rig) StartNode(ctx context.Context) error {
 	args := append([]string{"serve", "--migrate", "--listen", address}, r.NodeArgs...)
 	cmd := exec.Command(r.Binary, args...)
 	cmd.Env = r.environment()
+	start := time.Now()
 	p, err := StartProcess("the node", cmd)
 	if err != nil {
 		return err
 	}
 	token, err := r.Token(Tenant)
-	n := &Node{p, &Client{Base: "http://" + address, Token: token, HTTP: newHTTPClient()}}
+	api := &Client{Base: "http://" + address, Token: token, HTTP: newHTTPClient()}
+	n := &Node{Process: p, API: api}
 	if r.Nodes = append(r.Nodes, n); len(r.Nodes) == 1 {
 		r.API = n.API
 	}
 	if err != nil {
 		return err
 	}
-	return n.awaitReady(ctx)
+	err = n.awaitReady(ctx)
+	n.Took = time.Since(start)
+	return err
 }
 
 // freeAddress returns an address on the loopback that is free now.

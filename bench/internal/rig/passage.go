@@ -26,7 +26,16 @@ type Passage struct {
 }
 
 // Pass submits tasks of a type, and waits until all are done.
-func (r *Rig) Pass(ctx context.Context, t *TaskType, tasks int) (p Passage, err error) {
+func (r *Rig) Pass(ctx context.Context, t *TaskType, tasks int) (Passage, error) {
+	return r.PassBy(ctx, t, tasks, func(ctx context.Context) error {
+		return r.SubmitAll(ctx, t, tasks)
+	})
+}
+
+// PassBy lets submit submit that many tasks of a type, and waits until all are done.
+func (r *Rig) PassBy(
+	ctx context.Context, t *TaskType, tasks int, submit func(context.Context) error,
+) (p Passage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience(tasks*t.Stages))
 	defer cancel()
 	meter, err := r.StartMeter(ctx)
@@ -34,7 +43,7 @@ func (r *Rig) Pass(ctx context.Context, t *TaskType, tasks int) (p Passage, err 
 		return p, err
 	}
 	p.TaskType, p.Tasks, p.start = t, tasks, time.Now()
-	if err := r.SubmitAll(ctx, t, tasks); err != nil {
+	if err := submit(ctx); err != nil {
 		return p, fmt.Errorf("submit: %w", err)
 	}
 	p.submitted = time.Since(p.start)
@@ -58,17 +67,22 @@ func (p Passage) Figures() (all report.Figures) {
 
 // Measure measures a passage: the rate of its deliveries, what each task costs, and the time from
 // submit to settled.
-func (r *Rig) Measure(ctx context.Context, t *TaskType, tasks int) (all report.Figures, err error) {
+func (r *Rig) Measure(ctx context.Context, t *TaskType, tasks int) (report.Figures, error) {
 	p, err := r.Pass(ctx, t, tasks)
 	if err != nil {
 		return nil, err
 	}
-	p50, p99, err := r.DB.settled(ctx, t.Name, p.start)
+	return r.Measured(ctx, p)
+}
+
+// Measured returns what Measure does, of a passage that is over.
+func (r *Rig) Measured(ctx context.Context, p Passage) (all report.Figures, err error) {
+	p50, p99, err := r.DB.settled(ctx, p.TaskType.Name, p.start)
 	unit := "tasks/s"
-	if t.Stages > 1 {
+	if p.TaskType.Stages > 1 {
 		unit = "deliveries/s"
 	}
-	all.Add("rate", "Rate", unit, p.Rate(tasks*t.Stages))
+	all.Add("rate", "Rate", unit, p.Rate(p.Tasks*p.TaskType.Stages))
 	all.Add("settled_p50", "Submit to settled, p50", "ms", p50)
 	all.Add("settled_p99", "Submit to settled, p99", "ms", p99)
 	return append(all, p.Figures()[1:]...), err
@@ -109,6 +123,17 @@ func (r *Rig) SubmitAll(ctx context.Context, t *TaskType, tasks int) error {
 // awaitFinal waits until the worker has had a number of deliveries, and then until no task is
 // live. It leaves the database alone until then.
 func (r *Rig) awaitFinal(ctx context.Context, t *TaskType, deliveries int) error {
+	if err := r.awaitDeliveries(ctx, deliveries); err != nil {
+		return err
+	}
+	return Poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		live, err := r.DB.live(ctx, t.Name)
+		return !live, err
+	})
+}
+
+// awaitDeliveries waits until the worker has had a number of deliveries.
+func (r *Rig) awaitDeliveries(ctx context.Context, deliveries int) error {
 	got := 0
 	err := Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		c, err := r.WorkerCounts(ctx)
@@ -116,12 +141,9 @@ func (r *Rig) awaitFinal(ctx context.Context, t *TaskType, deliveries int) error
 		return got >= deliveries, err
 	})
 	if err != nil {
-		return errors.Join(err, fmt.Errorf("%d of %d deliveries have come", got, deliveries))
+		err = errors.Join(err, fmt.Errorf("%d of %d deliveries have come", got, deliveries))
 	}
-	return Poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		live, err := r.DB.live(ctx, t.Name)
-		return !live, err
-	})
+	return err
 }
 
 // checkFinals compares the journal with what was submitted.

@@ -1,5 +1,5 @@
 // Command river works off jobs with River, to be measured beside asyncflow: no-op jobs, or with one
-// POST each. It prints "ready" when all is set up, begins at a line of its input, prints the result
+// POST each; inserted in batches, or one by one. It prints "ready" when all is set up, begins at a line of its input, prints the result
 // in a line of JSON, and ends with its input.
 package main
 
@@ -23,12 +23,9 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
-	"golang.org/x/sync/errgroup"
 )
 
 const (
-	inserters   = 4
-	batch       = 100 // jobs of an insert
 	concurrency = 500
 	warmUp      = 2000 // jobs
 )
@@ -41,9 +38,14 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	var in inserter
 	database := flag.String("database", "", "URL of a database")
 	jobs := flag.Int("jobs", 60000, "number of jobs")
 	url := flag.String("url", "", "where each job POSTs its context; empty: nowhere")
+	flag.BoolVar(&in.singly, "singly", false, "insert one job at a time, in 64 goroutines")
+	flag.Float64Var(&in.rate, "rate", 0, "insert as many jobs a second, singly; 0: all at once")
+	flag.IntVar(&in.kinds, "kinds", 1, "kinds of jobs that are inserted singly, any at random")
+	flag.BoolVar(&in.skewed, "skewed", false, "80 % of the jobs are of 20 % of the kinds")
 	flag.Parse()
 	pool, err := open(ctx, *database)
 	if err != nil {
@@ -52,12 +54,13 @@ func run(ctx context.Context) error {
 	defer pool.Close()
 	transport := &http.Transport{MaxIdleConns: 1024, MaxIdleConnsPerHost: concurrency}
 	w := &worker{url: *url, client: &http.Client{Transport: transport}}
-	client, err := start(ctx, pool, w)
-	if err != nil {
+	if in.client, err = start(ctx, pool, w, in.kinds); err != nil {
 		return err
 	}
-	defer func() { _ = client.Stop(ctx) }()
-	if _, err := work(ctx, pool, client, w, warmUp); err != nil {
+	defer func() { _ = in.client.Stop(ctx) }()
+	warm := in
+	warm.rate = 0
+	if _, err := work(ctx, pool, &warm, w, warmUp); err != nil {
 		return err
 	}
 	input := bufio.NewReader(os.Stdin)
@@ -65,7 +68,7 @@ func run(ctx context.Context) error {
 	if _, err := input.ReadString('\n'); err != nil {
 		return err
 	}
-	result, err := work(ctx, pool, client, w, *jobs)
+	result, err := work(ctx, pool, &in, w, *jobs)
 	if err != nil {
 		return err
 	}
@@ -97,9 +100,13 @@ func open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pool, err
 }
 
-func start(ctx context.Context, pool *pgxpool.Pool, w *worker) (*river.Client[pgx.Tx], error) {
+func start(
+	ctx context.Context, pool *pgxpool.Pool, w *worker, kinds int,
+) (*river.Client[pgx.Tx], error) {
 	workers := river.NewWorkers()
-	river.AddWorker(workers, w)
+	for i := range kinds {
+		river.AddWorkerArgs(workers, args{kind: kindName(i)}, w)
+	}
 	errorsOnly := &slog.HandlerOptions{Level: slog.LevelError}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Logger:            slog.New(slog.NewTextHandler(os.Stderr, errorsOnly)),
@@ -116,11 +123,15 @@ func start(ctx context.Context, pool *pgxpool.Pool, w *worker) (*river.Client[pg
 
 // args are those of a job: a context of 200 bytes.
 type args struct {
-	Pad string `json:"pad"`
+	Pad  string `json:"pad"`
+	kind string
 }
 
-// Kind is the kind of the jobs.
-func (args) Kind() string { return "bench" }
+// Kind is the kind of the job.
+func (a args) Kind() string { return a.kind }
+
+// kindName returns the name of a kind by its number.
+func kindName(i int) string { return fmt.Sprintf("bench%d", i) }
 
 var padding = strings.Repeat("x", 190)
 
@@ -158,24 +169,28 @@ func (w *worker) Work(ctx context.Context, job *river.Job[args]) error {
 
 // result is what the program reports in the end.
 type result struct {
-	Seconds float64 `json:"seconds"`
-	P50     float64 `json:"p50_ms"` // from insert to completion
-	P99     float64 `json:"p99_ms"`
+	Seconds    float64 `json:"seconds"`
+	P50        float64 `json:"p50_ms"` // from insert to completion
+	P99        float64 `json:"p99_ms"`
+	InsertMean float64 `json:"insert_mean_ms"` // of a job; 0: they are inserted in batches
 }
 
 // work inserts jobs and waits until they are completed.
 func work(
-	ctx context.Context, pool *pgxpool.Pool, client *river.Client[pgx.Tx], w *worker, jobs int,
+	ctx context.Context, pool *pgxpool.Pool, in *inserter, w *worker, jobs int,
 ) (r result, err error) {
 	start, before := time.Now(), w.worked.Load()
-	if err := insert(ctx, client, jobs); err != nil {
+	inserting, err := in.insert(ctx, jobs)
+	if err != nil {
 		return r, err
 	}
+	r.InsertMean = 1000 * inserting.Seconds() / float64(jobs)
 	for w.worked.Load() < before+int64(jobs) {
 		time.Sleep(2 * time.Millisecond)
 	}
 	const unfinished = `SELECT EXISTS (SELECT FROM river_job WHERE state <> 'completed')`
 	for left := true; left && err == nil; {
+		time.Sleep(2 * time.Millisecond)
 		err = pool.QueryRow(ctx, unfinished).Scan(&left)
 	}
 	r.Seconds = time.Since(start).Seconds()
@@ -187,27 +202,4 @@ func work(
 			FROM river_job WHERE created_at >= $1`, start).Scan(&r.P50, &r.P99)
 	}
 	return r, err
-}
-
-func insert(ctx context.Context, client *river.Client[pgx.Tx], jobs int) error {
-	var taken atomic.Int64
-	var g errgroup.Group
-	for range inserters {
-		g.Go(func() error {
-			for {
-				n := min(batch, jobs-(int(taken.Add(batch))-batch))
-				if n <= 0 {
-					return nil
-				}
-				params := make([]river.InsertManyParams, n)
-				for i := range params {
-					params[i].Args = args{Pad: padding}
-				}
-				if _, err := client.InsertManyFast(ctx, params); err != nil {
-					return err
-				}
-			}
-		})
-	}
-	return g.Wait()
 }

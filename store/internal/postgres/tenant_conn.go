@@ -3,10 +3,14 @@ package postgres
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+// rollbackTime bounds the end of a transaction that has failed.
+const rollbackTime = time.Second
 
 // TenantConn is a connection for batches of a tenant.
 type TenantConn struct {
@@ -53,10 +57,15 @@ func (c *TenantConn) Query(ctx context.Context, sql string, args ...any) (pgx.Ro
 	return c.conn.Query(ctx, sql, args...)
 }
 
-// Release gives the connection back. The pool closes it if its transaction is still open.
-// A second call does nothing.
+// Release gives the connection back. It ends a transaction that has failed; if the transaction is
+// open for another reason, the pool closes the connection. A second call does nothing.
 func (c *TenantConn) Release() {
 	if c.released != nil {
+		if c.conn.Conn().PgConn().TxStatus() == 'E' { // otherwise each locked table costs a connection
+			ctx, cancel := context.WithTimeout(context.Background(), rollbackTime)
+			_, _ = c.conn.Exec(ctx, "ROLLBACK") // if it fails, the pool closes the connection
+			cancel()
+		}
 		c.conn.Release()
 		c.released()
 		c.released = nil

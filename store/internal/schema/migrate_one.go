@@ -67,6 +67,9 @@ func statusOf(ctx context.Context, url, schema string, set fs.FS) (Status, error
 	return status, err
 }
 
+// versionTable is the table in each schema in which goose writes what it has applied.
+const versionTable = "migrations"
+
 const (
 	// lockEvery is the time in seconds between two tries to take the lock of migrations
 	// while another process has it.
@@ -105,7 +108,7 @@ func WithProvider(
 	if err != nil {
 		return err
 	}
-	p, err := goose.NewProvider(goose.DialectPostgres, db, set, goose.WithTableName("migrations"),
+	p, err := goose.NewProvider(goose.DialectPostgres, db, set, goose.WithTableName(versionTable),
 		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return err
@@ -116,16 +119,18 @@ func WithProvider(
 // LatestTenant returns the number of the newest migration of tenants' schemas.
 func LatestTenant() int64 { return latestVersion(migrations.Tenant()) }
 
-// latestVersion returns the number of the newest migration. The name of its file begins
-// with the number.
+// latestVersion returns the number of the newest migration.
 func latestVersion(set fs.FS) int64 {
 	names, _ := fs.Glob(set, "*.sql")
 	var latest int64
 	for _, name := range names {
-		var n int64
-		if _, err := fmt.Sscanf(name, "%d_", &n); err == nil {
-			latest = max(latest, n)
-		}
+		latest = max(latest, versionOf(name))
 	}
 	return latest
+}
+
+// versionOf returns the number at the beginning of a migration's name.
+func versionOf(name string) (version int64) {
+	_, _ = fmt.Sscanf(name, "%d_", &version)
+	return version
 }

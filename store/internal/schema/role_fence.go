@@ -54,6 +54,17 @@ func (f *RoleFence) Conn() *pgx.Conn { return f.conn }
 // RoleOf returns the name of a tenant's role.
 func (f *RoleFence) RoleOf(tenant string) string { return f.prefix + "_" + tenant }
 
+// Create is the function Create, with roles: the tenant's owns the schema.
+func (f *RoleFence) Create(
+	ctx context.Context, tenant string, enter func(pgx.Tx) error,
+) (bool, error) {
+	n := newTenant{tenant, f.RoleOf(tenant), f.tenantGrants(tenant)}
+	if err := f.need(ctx, f.prefix, n.role); err != nil {
+		return false, err
+	}
+	return create(ctx, f.conn, migrations.Tenant(), n, enter)
+}
+
 // Migrate gives a tenant's schema to its role, brings it to the newest version as that
 // role, and grants the base role its rights there.
 func (f *RoleFence) Migrate(ctx context.Context, url, tenant string) (Status, error) {

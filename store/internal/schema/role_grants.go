@@ -37,10 +37,29 @@ func (f *RoleFence) GrantBase(ctx context.Context) error {
 	return postgres.Wrap(err, "grant the schema asyncflow to %s", f.prefix)
 }
 
-// grantTenant lets the base role read the surveyed columns of a tenant. It also moves the
-// right to delete from the audit from the tenant's role, which serves all calls, to the base
-// role, which forgets old entries.
-func (f *RoleFence) grantTenant(ctx context.Context, tenant string) error {
+// EnsureBase is GrantBase for a database that was hardly ever without: it changes nothing if the
+// base role may read each table of the schema asyncflow.
+func (f *RoleFence) EnsureBase(ctx context.Context) error {
+	var granted bool
+	// The tables are found by what depends on their schema: pg_class has no index for it.
+	err := f.conn.QueryRow(ctx, `
+		SELECT CASE WHEN base_role = prefix AND EXISTS (SELECT FROM pg_roles WHERE rolname = prefix)
+		  THEN (SELECT bool_and(has_table_privilege(prefix, c.oid, 'SELECT'))
+		    FROM pg_depend d JOIN pg_class c ON c.oid = d.objid AND relkind IN ('r', 'p')
+		    WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'asyncflow'::regnamespace
+		      AND d.classid = 'pg_class'::regclass)
+		  ELSE false END
+		FROM asyncflow.fence`).Scan(&granted)
+	if err != nil || granted {
+		return postgres.Wrap(err, "look at the rights of %s", f.prefix)
+	}
+	return f.GrantBase(ctx)
+}
+
+// tenantGrants are the statements by which a tenant's role lets the base role read the surveyed
+// columns. They also move the right to delete from the audit from the tenant's role, which serves
+// all calls, to the base role, which forgets old entries.
+func (f *RoleFence) tenantGrants(tenant string) []string {
 	role, schema := postgres.Quote(f.RoleOf(tenant)), postgres.Quote(Of(tenant))
 	base := postgres.Quote(f.prefix)
 	grants := []string{`GRANT USAGE ON SCHEMA ` + schema + ` TO ` + base}
@@ -49,9 +68,13 @@ func (f *RoleFence) grantTenant(ctx context.Context, tenant string) error {
 			`GRANT SELECT (`+surveyed[table]+`) ON `+schema+`.`+table+` TO `+base)
 	}
 	audit := schema + `.audit`
-	grants = append(grants, `GRANT DELETE ON `+audit+` TO `+base,
+	return append(grants, `GRANT DELETE ON `+audit+` TO `+base,
 		`REVOKE UPDATE, DELETE, TRUNCATE ON `+audit+` FROM `+role)
-	_, err := f.conn.Exec(ctx,
-		`BEGIN; SET LOCAL ROLE `+role+`; `+strings.Join(grants, "; ")+`; COMMIT`)
-	return postgres.Wrap(err, "grant the base role's rights in %s", schema)
+}
+
+// grantTenant runs tenantGrants.
+func (f *RoleFence) grantTenant(ctx context.Context, tenant string) error {
+	_, err := f.conn.Exec(ctx, `BEGIN; SET LOCAL ROLE `+postgres.Quote(f.RoleOf(tenant))+`; `+
+		strings.Join(f.tenantGrants(tenant), "; ")+`; COMMIT`)
+	return postgres.Wrap(err, "grant the base role's rights in the schema of %q", tenant)
 }

@@ -1,0 +1,132 @@
+package dispatcher
+
+import (
+	"slices"
+	"time"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// A tenant with a locked table waits apart from all others: each try to write something of it may
+// take as long as a connection waits for a lock. So its writes of all types and kinds are kept, and
+// one batch of them is tried now and then, until the lock is gone. What fails for another reason is
+// put aside by type and kind.
+
+const (
+	// lockProbes is how many tenants are tried at a time at most: each try takes a hot connection.
+	lockProbes = 2
+	// The pause between two tries doubles from firstTry to lockPause.
+	lockPause = 100 * time.Millisecond
+)
+
+// hold keeps the writes of a tenant that has a locked table, and those that come later, until they
+// can be written. If it isn't known which tenant that is, each one is tried apart.
+func (a *aside) hold(parts []*part, locked store.Refused) (rest []*part) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range parts {
+		tenant := p.key.Tenant
+		if locked.To > 0 && tenant != parts[locked.From].key.Tenant {
+			rest = append(rest, p)
+			continue
+		}
+		waiting := a.locked[tenant]
+		if waiting == nil {
+			waiting = &waitingWrites{}
+			a.locked[tenant] = waiting
+			a.c.writes.pending.add(1) // drain waits for this, too
+			go a.writeHeld(tenant, waiting)
+		}
+		for _, w := range p.writes() {
+			waiting.add(w)
+		}
+	}
+	return rest
+}
+
+// writeHeld writes what waits of a tenant until nothing is left.
+func (a *aside) writeHeld(tenant string, waiting *waitingWrites) {
+	defer a.c.writes.pending.add(-1)
+	pause := firstTry
+	for batch := a.nextHeld(tenant, waiting); batch != nil; batch = a.nextHeld(tenant, waiting) {
+		a.probes <- struct{}{}
+		still := a.tryHeld(byKind(divide(a.divertTypes(batch))))
+		<-a.probes
+		if len(still) == 0 {
+			pause = firstTry
+			continue
+		}
+		a.putBack(waiting, still)
+		if pause == firstTry {
+			a.c.log.Info("a table is locked; the tenant's writes wait", "tenant", tenant)
+		}
+		sleep(a.c.writing, pause)
+		pause = min(2*pause, lockPause)
+	}
+}
+
+// byKind divides parts by kind of writes: some may need the locked table, and others not.
+func byKind(parts []*part) (kinds []*part) {
+	for _, p := range parts {
+		for _, k := range []*part{{extends: p.extends, earlier: p.earlier},
+			{settles: p.settles, repeated: p.repeated}, {inserts: p.inserts}} {
+			if k.key = p.key; len(k.extends)+len(k.settles)+len(k.inserts) > 0 {
+				kinds = append(kinds, k)
+			}
+		}
+	}
+	return kinds
+}
+
+// tryHeld writes parts of a tenant, and returns those that still wait for a lock. After the second
+// one that does, it tries no others.
+func (a *aside) tryHeld(parts []*part) (still []*part) {
+	var held func([]*part, store.Refused) (rest []*part)
+	held = func(parts []*part, _ store.Refused) (rest []*part) {
+		if len(still) > 0 || len(parts) == 1 {
+			still = append(still, parts...)
+			return nil
+		}
+		for i := range parts { // it isn't known which: they are tried one by one
+			if len(still) > 1 {
+				still = append(still, parts[i])
+			} else {
+				a.c.commitParts(a.c.writing, parts[i:i+1:i+1], held)
+			}
+		}
+		return nil
+	}
+	a.c.commitParts(a.c.writing, parts, held)
+	return still
+}
+
+// nextHeld takes the next batch of a tenant's writes that wait. When there is none, the tenant's
+// writes no longer have to wait, and nextHeld returns nil.
+func (a *aside) nextHeld(tenant string, waiting *waitingWrites) []*write {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	waiting.writes = dropLate(waiting.writes)
+	n, bytes := 0, 0
+	for n < min(len(waiting.writes), commitMost) && (n == 0 || bytes < batchBytes) {
+		bytes += waiting.writes[n].size()
+		n++
+	}
+	if n == 0 {
+		delete(a.locked, tenant)
+		return nil
+	}
+	batch := slices.Clone(waiting.writes[:n])
+	waiting.writes = slices.Delete(waiting.writes, 0, n)
+	return batch
+}
+
+// putBack puts writes back before those that came later.
+func (a *aside) putBack(waiting *waitingWrites, parts []*part) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []*write
+	for _, p := range parts {
+		all = append(all, p.writes()...)
+	}
+	waiting.writes = append(all, waiting.writes...)
+}

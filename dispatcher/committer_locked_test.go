@@ -1,0 +1,169 @@
+package dispatcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// neighbours are tenants of which the first one has many task types, and the others have one each.
+type neighbours struct {
+	*node
+	t       *testing.T
+	tenants []string
+	mu      sync.Mutex
+	tasks   map[store.TypeKey][]asyncflow.TaskID // that were accepted
+	refused map[string]int                       // submits, by tenant
+}
+
+func (b *bundle) neighbours(n *node, count int) *neighbours {
+	b.t.Helper()
+	all := &neighbours{node: n, t: b.t, tasks: map[store.TypeKey][]asyncflow.TaskID{},
+		refused: map[string]int{}}
+	for i := range count {
+		slug := fmt.Sprint("neighbour", i)
+		_, err := n.CreateTenant(b.t.Context(), slug, asyncflow.Quotas{})
+		require.NoError(b.t, err)
+		all.tenants = append(all.tenants, slug)
+		for j := range typesOf(slug) {
+			name := fmt.Sprint("kind", j)
+			_, _, err := n.PutTaskType(b.t.Context(), slug,
+				asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
+			require.NoError(b.t, err)
+			_, err = n.CreateEndpoint(b.t.Context(), slug, asyncflow.Endpoint{
+				ID: fmt.Sprintf("0190a6f0-0000-7000-8000-%012d", 100*(i+1)+j), Type: name, Stage: "only",
+				URL: "http://worker/" + name, Weight: 1})
+			require.NoError(b.t, err)
+		}
+	}
+	return all
+}
+
+func typesOf(tenant string) int {
+	if tenant == "neighbour0" {
+		return 24
+	}
+	return 1
+}
+
+// submitFor submits single tasks steadily for each of some tenants, until ctx ends and all are
+// answered. It returns how long each submit took.
+func (all *neighbours) submitFor(ctx context.Context, tenants []string) (took []time.Duration) {
+	var running sync.WaitGroup
+	for i, tenant := range tenants {
+		running.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				running.Go(func() {
+					kind := fmt.Sprint("kind", (5*i+n)%typesOf(tenant))
+					d := all.submitOne(store.TypeKey{Tenant: tenant, Type: kind})
+					all.mu.Lock()
+					defer all.mu.Unlock()
+					took = append(took, d)
+				})
+				select {
+				case <-ctx.Done():
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		})
+	}
+	running.Wait()
+	return took
+}
+
+func (all *neighbours) submitOne(key store.TypeKey) time.Duration {
+	task := asyncflow.NewTask{Type: key.Type, Context: json.RawMessage(`{}`)}
+	began := time.Now()
+	r := all.Submit(all.t.Context(), key.Tenant, []asyncflow.NewTask{task})[0]
+	took := time.Since(began)
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if r.Err != nil {
+		all.refused[key.Tenant]++
+	} else {
+		all.tasks[key] = append(all.tasks[key], r.ID)
+	}
+	return took
+}
+
+// lockTenant locks all tables of a tenant against everything, until unlock is called.
+func (b *bundle) lockTenant(tenant string) (unlock func()) {
+	b.t.Helper()
+	conn, err := pgx.Connect(b.t.Context(), b.url)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	rows, err := conn.Query(b.t.Context(),
+		`SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = $1 ORDER BY 1`,
+		"tenant_"+tenant)
+	require.NoError(b.t, err)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(b.t, err)
+	_, err = conn.Exec(b.t.Context(), `BEGIN`)
+	require.NoError(b.t, err)
+	for _, table := range tables {
+		_, err = conn.Exec(b.t.Context(), `LOCK TABLE `+table+` IN ACCESS EXCLUSIVE MODE`)
+		require.NoError(b.t, err)
+	}
+	return func() { require.NoError(b.t, conn.Close(context.Background())) }
+}
+
+// While a tenant's tables are locked, the submits of others take hardly longer than before. Nothing
+// is lost, and the tenant goes on when the lock is gone.
+func TestLockedTenantHoldsUpNoOther(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+	all := b.neighbours(n, 8)
+	others := all.tenants[1:]
+	p99 := func(what string, took []time.Duration) time.Duration {
+		slices.Sort(took)
+		worst := took[len(took)*99/100]
+		t.Logf("%s: %d submits, p50 %s, p99 %s, longest %s", what, len(took), took[len(took)/2], worst,
+			took[len(took)-1])
+		return worst
+	}
+	submitFor := func(d time.Duration, tenants []string) []time.Duration {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		return all.submitFor(ctx, tenants)
+	}
+	submitFor(2*time.Second, all.tenants) // connections are opened, and statements prepared
+	before := p99("before", submitFor(5*time.Second, all.tenants))
+
+	unlock := b.lockTenant(all.tenants[0])
+	var ofLocked sync.WaitGroup
+	ofLocked.Go(func() { submitFor(9*time.Second, slices.Repeat(all.tenants[:1], 4)) })
+	during := p99("during", submitFor(9*time.Second, others))
+	assert.Positive(t, n.WritesApart())
+	unlock()
+	ofLocked.Wait()
+	assert.Less(t, during, max(4*before, 250*time.Millisecond))
+	for _, tenant := range others {
+		assert.Zero(t, all.refused[tenant])
+	}
+
+	count := all.refused[all.tenants[0]]
+	submitFor(time.Second, all.tenants)
+	assert.Equal(t, count, all.refused[all.tenants[0]], "it goes on")
+	require.Eventually(t, func() bool { return n.WritesApart() == 0 }, patience, 5*time.Millisecond)
+	for key, ids := range all.tasks {
+		for _, id := range ids {
+			task, err := n.AwaitFinal(t.Context(), key.Tenant, id, patience)
+			require.NoError(t, err)
+			require.Equal(t, asyncflow.StatusFailed, task.Status)
+			require.Equal(t, 1, task.Attempt)
+		}
+	}
+}

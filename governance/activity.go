@@ -1,0 +1,120 @@
+package governance
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// The least times between two readings for the timetable, of tables that several jobs look after,
+// or one job often. Plans are also found by the version of the tenant's configuration; their tables
+// are read for those that other programs have written.
+const (
+	tokensEvery = 4 * time.Second
+	plansEvery  = time.Minute
+)
+
+// activity has the last readings of what has happened in the tables of tenants. Jobs of the
+// timetable share them. An old reading misses nothing: what a visit finds belongs to the reading
+// from before it, and the next one shows all that has happened since.
+type activity struct {
+	tables store.Tables
+
+	mu    sync.Mutex
+	every time.Duration // the least time between two readings; 0: none is shared
+	at    time.Time
+	last  map[string]uint64
+}
+
+// share sets the least time between two readings.
+func (a *activity) share(every time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.every = every
+}
+
+// read returns a number for each tenant that changes when rows of the tables are written. Where
+// Postgres doesn't count them, it changes once in a sweep.
+func (a *activity) read(ctx context.Context, s *store.Store) (map[string]uint64, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last != nil && time.Since(a.at) < a.every {
+		return a.last, nil
+	}
+	began := time.Now()
+	all, counted, err := s.Activity(ctx, a.tables)
+	if err != nil {
+		return nil, err
+	}
+	if !counted {
+		all = map[string]uint64{}
+		for tenant := range s.Catalog.Tenants() {
+			all[tenant] = sweepOf(tenant, s.Clock.Now())
+		}
+	}
+	a.last, a.at = all, began
+	return all, nil
+}
+
+// sweepOf returns the number of the sweep that a tenant is in. Tenants are spread over its time.
+func sweepOf(tenant string, now time.Time) uint64 {
+	spread := time.Duration(maphash.String(sweepSeed, tenant) % uint64(sweep))
+	return uint64(now.UnixNano()+int64(spread)) / uint64(sweep)
+}
+
+var sweepSeed = maphash.MakeSeed()
+
+// rests knows for which tenants a job has nothing to do. It is safe for concurrent use.
+type rests struct {
+	mu      sync.Mutex
+	tenants map[string]rest
+}
+
+// rest is what stands as long as a tenant rests.
+type rest struct {
+	state state
+	until time.Time // zero: for as long as the state lasts
+}
+
+// state is the state of a tenant, as far as it is known without a visit.
+type state struct {
+	activity uint64 // see activity
+	version  int64  // of the tenant's configuration
+}
+
+// restless returns the tenants that a job has to visit, with their states: those whose state has
+// changed, or whose time has come, or that it doesn't know. It forgets tenants that are gone.
+func (r *rests) restless(
+	versions map[string]int64, activity map[string]uint64, now time.Time,
+) map[string]state {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for tenant := range r.tenants {
+		if _, ok := versions[tenant]; !ok {
+			delete(r.tenants, tenant)
+		}
+	}
+	found := map[string]state{}
+	for tenant, version := range versions {
+		s := state{activity[tenant], version}
+		known, ok := r.tenants[tenant]
+		if !ok || known.state != s || !known.until.IsZero() && !now.Before(known.until) {
+			found[tenant] = s
+		}
+	}
+	return found
+}
+
+// rest notes that there is nothing to do for a tenant in a state until a time; zero: for as long
+// as the state lasts. The state must be from before the visit.
+func (r *rests) rest(tenant string, s state, until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tenants == nil {
+		r.tenants = map[string]rest{}
+	}
+	r.tenants[tenant] = rest{s, until}
+}
