@@ -25,14 +25,15 @@ func (w *writer) lock(table string) pgx.Tx {
 	return tx
 }
 
-// While a table of a type is locked, its new tasks wait, and so do later ones. Its other writes and
-// other types go on. When the lock is gone, everything is written once.
+// While a table of a tenant is locked, its new tasks wait, and so do later ones. Its writes that don't
+// need the table go on, and so do other tenants. When the lock is gone, everything is written once.
 func TestLockedTableHoldsUpNoOther(t *testing.T) {
 	w := setupWriter(t)
 	pipe := w.put(writerType())
-	spec := writerType()
-	spec.Name = "other"
-	w.put(spec)
+	_, err := w.CreateTenant(t.Context(), "other", asyncflow.Quotas{})
+	require.NoError(t, err)
+	_, _, err = w.PutTaskType(t.Context(), "other", writerType())
+	require.NoError(t, err)
 	w.submit(newTask(`1`))
 	l := w.lease(pipe, 1)[0]
 	tx := w.lock("task_1")
@@ -46,10 +47,8 @@ func TestLockedTableHoldsUpNoOther(t *testing.T) {
 	eventually(t, "they are written apart", func() bool { return w.WritesApart() == 1 })
 	submit(`3`)
 	for range 20 {
-		other := newTask(`1`)
-		other.Type = "other"
 		began := time.Now()
-		w.submit(other)
+		require.NoError(t, w.Submit(t.Context(), "other", []asyncflow.NewTask{newTask(`1`)})[0].Err)
 		assert.Less(t, time.Since(began), dispatcher.SubmitPatience/2)
 	}
 	assert.Equal(t, store.Settled{},

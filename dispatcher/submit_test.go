@@ -20,7 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// The tables of the type pipe.
+// Tables of the tenant.
 const (
 	ready = "tenant_acme.ready_1"
 	lease = "tenant_acme.lease"
@@ -291,7 +291,6 @@ func TestTypesOfACallGoTogether(t *testing.T) {
 		}
 	}
 	b.shut(ready) // nothing can go in line
-	b.shut("tenant_acme.ready_other_1")
 	submit := func(tasks []asyncflow.NewTask) (ok bool) {
 		for _, r := range n.Submit(t.Context(), tenant, tasks) {
 			if r.Err != nil { // the node doesn't know yet that none is in line

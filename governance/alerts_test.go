@@ -3,6 +3,7 @@ package governance_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -70,19 +71,23 @@ func TestBacklogAlert(t *testing.T) {
 	a.putAlerts(t, tenant, asyncflow.AlertRules{BacklogAge: asyncflow.Duration(5 * time.Minute)})
 	b := setup(t, url, "b", governance.Config{})
 	require.Zero(t, a.turn(t, url, tenant), "all is well")
+	due := func(seconds int) { // since when the task of pipe has been
+		ago := fmt.Sprintf(` = now() - interval '%d s' WHERE `, seconds)
+		exec(t, url, `UPDATE tenant_acme.ready_1 SET order_time`+ago+ofType("pipe"))
+		exec(t, url, `UPDATE tenant_acme.task_1 SET created_at`+ago+ofType("pipe"))
+	}
 	for _, name := range []string{"pipe", "other"} {
 		for _, r := range a.Submit(t.Context(), tenant,
 			[]asyncflow.NewTask{{Type: name, Context: []byte(`1`)}}) {
 			require.NoError(t, r.Err)
 		}
 	}
-	exec(t, url, `UPDATE tenant_acme.ready_1 SET order_time = now() - interval '400 s'`)
-	exec(t, url, `UPDATE tenant_acme.task_1 SET created_at = now() - interval '400 s'`)
+	due(400)
 
 	exec(t, url, `UPDATE tenant_acme.alerts SET evaluated_at = '-infinity'`)
-	due, err := a.jobs["alerts"].DryRun(t.Context())
+	rows, err := a.jobs["alerts"].DryRun(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, []store.Due{{Tenant: tenant, Type: asyncflow.AlertType, Rows: 1}}, due)
+	assert.Equal(t, []store.Due{{Tenant: tenant, Type: asyncflow.AlertType, Rows: 1}}, rows)
 	var wg sync.WaitGroup
 	for _, node := range []*bundle{a, b, a, b} {
 		wg.Go(func() {
@@ -106,8 +111,7 @@ func TestBacklogAlert(t *testing.T) {
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	require.Len(t, a.notices(t, tenant), 1, "the task is there already")
 
-	exec(t, url, `UPDATE tenant_acme.ready_1 SET order_time = now()`)
-	exec(t, url, `UPDATE tenant_acme.task_1 SET created_at = now()`)
+	due(0)
 	require.Zero(t, a.turn(t, url, tenant))
 	require.Zero(t, b.turn(t, url, tenant), "not for long enough")
 	exec(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
@@ -124,8 +128,7 @@ func TestBacklogAlert(t *testing.T) {
 	assert.NotEmpty(t, episodes[0].FiringTask)
 	assert.NotEmpty(t, episodes[0].ResolvedTask)
 
-	exec(t, url, `UPDATE tenant_acme.ready_1 SET order_time = now() - interval '400 s'`)
-	exec(t, url, `UPDATE tenant_acme.task_1 SET created_at = now() - interval '400 s'`)
+	due(400)
 	_, err = a.Pause(t.Context(), tenant, "pipe", "")
 	require.NoError(t, err)
 	require.Zero(t, a.turn(t, url, tenant), "a paused type has no backlog")
@@ -255,6 +258,7 @@ func TestOperatorAlerts(t *testing.T) {
 	require.NoError(t, err)
 	b := setup(t, url, "a", governance.Config{})
 	b.pipe(t, "pipe")
+	b.ownPipe(t, "own")
 	b.putAlerts(t, tenant, asyncflow.AlertRules{FailureRate: 0.5})
 	b.putAlerts(t, asyncflow.OperatorTenant, asyncflow.AlertRules{})
 	exec(t, url,
@@ -271,23 +275,27 @@ func TestOperatorAlerts(t *testing.T) {
 		('promote', '@every 10s', now() - interval '9 min'), ('vacuum', 'off', now() - interval '1 d'),
 		('fold', '@every 1h', now() - interval '65 min')
 		ON CONFLICT (name) DO UPDATE SET succeeded_at = excluded.succeeded_at`)
-	exec(t, url, `UPDATE tenant_acme.task_types SET end_pos = 2 WHERE name = 'pipe'`)
-	exec(t, url,
-		`INSERT INTO tenant_acme.rolls (type, position, opened_at, history) VALUES
-		('pipe', 2, now() - interval '11 min', '')`)
-	exec(t, url, `UPDATE asyncflow.tenants SET version = version + 1`)
+	for _, set := range b.Catalog.SetsOf(tenant) {
+		_, err = b.OpenRoll(t.Context(), set)
+		require.NoError(t, err)
+	}
+	exec(t, url, `UPDATE tenant_acme.rolls SET opened_at = now() - interval '11 min'`)
 	require.NoError(t, b.Catalog.Refresh(t.Context()))
-	require.Equal(t, 3, b.turn(t, url, asyncflow.OperatorTenant))
+	require.Equal(t, 4, b.turn(t, url, asyncflow.OperatorTenant))
 	got := map[string]told{}
+	var rolls []string
 	for _, n := range b.notices(t, asyncflow.OperatorTenant) {
 		got[n.Alert] = n
+		if n.Alert == "roll_overdue" {
+			rolls = append(rolls, n.Tenant+"/"+n.Type)
+		}
 	}
 	require.Len(t, got, 3)
 	assert.Equal(t, "b", got["node_gone"].Node)
 	assert.Equal(t, "rescue", got["job_overdue"].Job)
 	assert.InDelta(t, 657, got["job_overdue"].Value, 30)
-	assert.Equal(t, []string{"acme", "pipe"},
-		[]string{got["roll_overdue"].Tenant, got["roll_overdue"].Type})
+	assert.ElementsMatch(t, []string{"acme/", "acme/own"}, rolls,
+		"the shared tables, and those of a type")
 	exec(t, url, `UPDATE asyncflow.nodes SET started_at = now() - interval '20 min' WHERE id = 'a'`)
 	exec(t, url, `UPDATE asyncflow.jobs SET succeeded_at = NULL WHERE name = 'promote'`)
 	require.Greater(t, b.turn(t, url, asyncflow.OperatorTenant), 0, "a job that has never ended well")

@@ -59,12 +59,22 @@ func setup(t *testing.T, url, node string, cfg governance.Config) *bundle {
 // pipe makes a task type whose leases can be made to run out.
 func (b *bundle) pipe(t *testing.T, name string) *store.Type {
 	t.Helper()
-	spec := asyncflow.TaskType{Name: name,
-		Stages: []asyncflow.Stage{{Name: "only",
-			Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(-1)}}}}
+	return b.put(t, asyncflow.TaskType{Name: name})
+}
+
+// ownPipe is pipe with tables of its own.
+func (b *bundle) ownPipe(t *testing.T, name string) *store.Type {
+	t.Helper()
+	return b.put(t, asyncflow.TaskType{Name: name, RollRows: 2 * asyncflow.DefaultRollRows})
+}
+
+func (b *bundle) put(t *testing.T, spec asyncflow.TaskType) *store.Type {
+	t.Helper()
+	spec.Stages = []asyncflow.Stage{{Name: "only",
+		Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(-1)}}}
 	_, _, err := b.PutTaskType(t.Context(), tenant, spec.WithDefaults())
 	require.NoError(t, err)
-	known, err := b.Catalog.Type(tenant, name)
+	known, err := b.Catalog.Type(tenant, spec.Name)
 	require.NoError(t, err)
 	return known
 }
@@ -92,6 +102,11 @@ func exec(t *testing.T, url, sql string) {
 	_, err = conn.Exec(t.Context(), sql)
 	require.NoError(t, err)
 	report(t, conn)
+}
+
+// ofType is a condition for the rows of a task type.
+func ofType(name string) string {
+	return `type = (SELECT number FROM tenant_acme.task_types WHERE name = '` + name + `')`
 }
 
 // report has a connection report what it has counted now, not seconds later.

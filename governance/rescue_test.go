@@ -29,8 +29,9 @@ func TestRescue(t *testing.T) {
 	n, err := a.jobs["rescue"].Run(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, n, "they stand")
-	exec(t, url, `UPDATE tenant_acme.lease_one SET until = now() - interval '1 s'`)
-	exec(t, url, `UPDATE tenant_acme.lease_two SET until = now() - interval '1 s' WHERE id % 2 = 0`)
+	exec(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s' WHERE `+ofType("one"))
+	exec(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s' WHERE id % 2 = 0 AND `+
+		ofType("two"))
 	var mu sync.Mutex
 	sum := 0
 	require.Eventually(t, func() bool { // a node that doesn't get the lock leaves it to the other

@@ -21,7 +21,7 @@ func Asyncflow() fs.FS { return sub("asyncflow") }
 // UpgradeBegin" and "-- +asyncflow UpgradeEnd". Those change only what a schema in use has already,
 // or are undone or repeated by a later migration; a schema without them must come out the same. A
 // migration with an annotation of goose such as "NO TRANSACTION", and those after it, are applied
-// one by one as in any other schema.
+// one by one as in any other schema, unless a new schema needs nothing of it.
 func Tenant() fs.FS { return sub("tenant") }
 
 func sub(dir string) fs.FS {

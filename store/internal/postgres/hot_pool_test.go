@@ -58,22 +58,22 @@ func setupHot(t *testing.T, size int) *hotBundle {
 	return &hotBundle{pool, t, db, roles, size}
 }
 
-// typeName returns the name of one of many types.
-func typeName(n int) string { return fmt.Sprintf("type-%d", n) }
+// guest returns the name of one of many tenants.
+func guest(n int) string { return fmt.Sprintf("guest-%d", n) }
 
-// of returns the tenant's database over the pool's connections, for the work of a type.
-func (b *hotBundle) of(taskType string) postgres.TenantDB {
+// of returns the tenant's database over connections that the pool takes for a guest's.
+func (b *hotBundle) of(guest string) postgres.TenantDB {
 	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
-		return b.Acquire(ctx, tenant, taskType)
+		return b.Acquire(ctx, guest)
 	}
 	return postgres.NewTenantDB(acquire, b.roles, tenant)
 }
 
-// take takes a connection for a type, and returns the process that serves it.
-func (b *hotBundle) take(ctx context.Context, taskType string) (
+// take takes a connection for a guest, and returns the process that serves it.
+func (b *hotBundle) take(ctx context.Context, guest string) (
 	pid int, release func(), err error,
 ) {
-	conn, err := b.of(taskType).Acquire(ctx)
+	conn, err := b.of(guest).Acquire(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -89,37 +89,37 @@ func (b *hotBundle) take(ctx context.Context, taskType string) (
 }
 
 // hold is take without errors.
-func (b *hotBundle) hold(taskType string) (pid int, release func()) {
+func (b *hotBundle) hold(guest string) (pid int, release func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
 	defer cancel()
-	pid, release, err := b.take(ctx, taskType)
+	pid, release, err := b.take(ctx, guest)
 	require.NoError(b.t, err)
 	return pid, release
 }
 
-// touch takes a connection for a type and gives it back.
-func (b *hotBundle) touch(taskType string) (pid int) {
+// touch takes a connection for a guest and gives it back.
+func (b *hotBundle) touch(guest string) (pid int) {
 	b.t.Helper()
-	pid, release := b.hold(taskType)
+	pid, release := b.hold(guest)
 	release()
 	return pid
 }
 
-// homes returns the homes of enough types that every connection is one.
+// homes returns the homes of enough guests that every connection is one.
 func (b *hotBundle) homes() map[string]int {
 	b.t.Helper()
 	homes := map[string]int{}
 	pids := map[int]bool{}
 	for n := 0; len(pids) < b.size; n++ {
 		require.Less(b.t, n, 1000)
-		homes[typeName(n)] = b.touch(typeName(n))
-		pids[homes[typeName(n)]] = true
+		homes[guest(n)] = b.touch(guest(n))
+		pids[homes[guest(n)]] = true
 	}
 	return homes
 }
 
-// A type has the same connection each time, also when others had it in between.
+// A tenant has the same connection each time, also when others had it in between.
 func TestHotHomeIsTakenWhenFree(t *testing.T) {
 	b := setupHot(t, 4)
 	homes := b.homes()
@@ -130,41 +130,41 @@ func TestHotHomeIsTakenWhenFree(t *testing.T) {
 	assert.Zero(t, b.Stat().InUse)
 }
 
-// While its home is in use a type has the connection that was used last. The pool opens no
+// While its home is in use a tenant has the connection that was used last. The pool opens no
 // more connections than are used at once.
 func TestHotHomeInUse(t *testing.T) {
 	b := setupHot(t, 8)
-	home, release := b.hold(typeName(1))
-	second, releaseSecond := b.hold(typeName(1))
+	home, release := b.hold(guest(1))
+	second, releaseSecond := b.hold(guest(1))
 	assert.NotEqual(t, home, second)
-	third := b.touch(typeName(1))
+	third := b.touch(guest(1))
 	for range 5 {
-		assert.Equal(t, third, b.touch(typeName(1)))
+		assert.Equal(t, third, b.touch(guest(1)))
 	}
 	releaseSecond()
 	for range 5 {
-		assert.Equal(t, second, b.touch(typeName(1)), "it was used last")
+		assert.Equal(t, second, b.touch(guest(1)), "it was used last")
 	}
 	release()
-	assert.Equal(t, home, b.touch(typeName(1)))
+	assert.Equal(t, home, b.touch(guest(1)))
 	assert.Equal(t, 3, b.Stat().Idle)
 }
 
 // An acquire that ends with its context leaves the pool as it was.
 func TestHotAcquireEndsWithItsContext(t *testing.T) {
 	b := setupHot(t, 2)
-	_, releaseOne := b.hold(typeName(1))
-	_, releaseTwo := b.hold(typeName(1))
+	_, releaseOne := b.hold(guest(1))
+	_, releaseTwo := b.hold(guest(1))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, _, err := b.take(ctx, typeName(1))
+	_, _, err := b.take(ctx, guest(1))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	releaseOne()
 	releaseTwo()
-	_, _, err = b.take(ctx, typeName(1))
+	_, _, err = b.take(ctx, guest(1))
 	require.ErrorIs(t, err, context.DeadlineExceeded, "though one is free")
 	for range 2 {
-		_, release := b.hold(typeName(1))
+		_, release := b.hold(guest(1))
 		defer release()
 	}
 }
@@ -174,7 +174,7 @@ func TestHotConnectionIsReplaced(t *testing.T) {
 	b := setupHot(t, 2)
 	homes := b.homes()
 	known := slices.Collect(maps.Values(homes))
-	key := typeName(0)
+	key := guest(0)
 	_, release := b.hold(key)
 	b.kill(homes[key])
 	release() // as it was in use
@@ -198,14 +198,14 @@ func (b *hotBundle) kill(pid int) {
 	require.True(b.t, ended)
 }
 
-// replacement returns the process that serves a type whose home was killed. It is not one of
+// replacement returns the process that serves a guest whose home was killed. It is not one of
 // the known ones. The first caller to get the broken connection gets an error.
-func (b *hotBundle) replacement(taskType string, known []int) (pid int) {
+func (b *hotBundle) replacement(guest string, known []int) (pid int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
 		var release func()
 		var err error
-		if pid, release, err = b.take(b.t.Context(), taskType); err != nil {
+		if pid, release, err = b.take(b.t.Context(), guest); err != nil {
 			return false
 		}
 		release()
@@ -217,7 +217,7 @@ func (b *hotBundle) replacement(taskType string, known []int) (pid int) {
 // A connection comes back however the work of a tenant ends.
 func TestHotConnectionComesBack(t *testing.T) {
 	b := setupHot(t, 1)
-	db := b.of(typeName(1))
+	db := b.of(guest(1))
 	ctx := t.Context()
 	bad := &pgx.Batch{}
 	bad.Queue(`SELECT nothing`)
@@ -243,7 +243,7 @@ func TestHotConnectionComesBack(t *testing.T) {
 		"exec": func() error { _, err := db.Exec(ctx, `SELECT 1`); return err },
 	} {
 		require.NoError(t, do(), name)
-		b.touch(typeName(1))
+		b.touch(guest(1))
 	}
 	for name, do := range map[string]func() error{
 		"query":     func() error { _, err := db.Query(ctx, `SELECT nothing`); return err },
@@ -265,7 +265,7 @@ func TestHotConnectionComesBack(t *testing.T) {
 		"exec": func() error { _, err := db.Exec(ctx, `SELECT nothing`); return err },
 	} {
 		require.Error(t, do(), name)
-		b.touch(typeName(1))
+		b.touch(guest(1))
 	}
 	assert.Zero(t, b.Stat().InUse)
 }
@@ -282,7 +282,7 @@ func TestHotManyAtOnce(t *testing.T) {
 				if i%5 == 4 {
 					ctx, cancel = context.WithTimeout(t.Context(), 200*time.Microsecond)
 				}
-				pid, release, err := b.take(ctx, typeName((n*i)%7))
+				pid, release, err := b.take(ctx, guest((n*i)%7))
 				if err == nil {
 					_, doubly := using.LoadOrStore(pid, true)
 					assert.False(t, doubly)
@@ -297,7 +297,7 @@ func TestHotManyAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	for n := range 3 {
-		_, release := b.hold(typeName(n))
+		_, release := b.hold(guest(n))
 		defer release()
 	}
 	assert.Equal(t, 3, b.Stat().InUse)

@@ -137,7 +137,7 @@ func (s *script) ExecContext(_ context.Context, query string, args ...any) (sql.
 // goose must apply it.
 func upOf(migration string) (up string, ok bool) {
 	var b strings.Builder
-	in, upgrade := false, false
+	in, upgrade, annotated := false, false, false
 	for line := range strings.Lines(migration) {
 		switch mark := strings.TrimSpace(line); mark {
 		case "-- +goose Up", "-- +goose Down":
@@ -147,12 +147,12 @@ func upOf(migration string) (up string, ok bool) {
 		case "-- +goose StatementBegin", "-- +goose StatementEnd":
 		default:
 			if strings.HasPrefix(mark, "-- +") {
-				return "", false
-			}
-			if in && !upgrade {
+				annotated = true
+			} else if in && !upgrade {
 				b.WriteString(line)
 			}
 		}
 	}
-	return b.String(), true
+	up = strings.TrimSpace(b.String())
+	return up, up == "" || !annotated
 }
