@@ -12,7 +12,9 @@ import (
 // leasesSQL reads the leases of some tasks of one roll.
 const leasesSQL = `
 SELECT l.id, l.seq, l.stage, l.attempt, l.leased_at, l.until, {options}
-FROM {lease} l JOIN {task} t ON t.type = l.type AND t.id = l.id WHERE l.type = $2 AND l.id = ANY ($1)`
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {lease} WHERE type = $2 AND id = u.id LIMIT 1) l, LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t`
 
 // LeasesOf returns the leases of the given tasks that are leased, without their contexts.
 func (s *Store) LeasesOf(ctx context.Context, t *Type, ids []asyncflow.TaskID) (

@@ -1,10 +1,7 @@
 package store_test
 
 import (
-	"io/fs"
 	"testing"
-	"testing/fstest"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -45,69 +42,48 @@ func (b *bundle) shapeOf(schema string) []string {
 // are set aside, times of rolls and refusals, and forth again. Nothing is lost on the way.
 func TestMigrateBackAndForth(t *testing.T) {
 	const before, baseBefore = 13, 5
-	b := setup(t)
-	role, err := b.RoleOf(t.Context(), tenant)
+	b := earlier(t)
+	_, err := store.MigrateSchema(t.Context(), b.url, "tenant_early", migrationsTo(t, before))
 	require.NoError(t, err)
-	early := fstest.MapFS{}
-	names, err := fs.Glob(migrations.Tenant(), "*.sql")
+	stands := b.earlierTasks()
+	app := b.app()
+	keyed, err := b.bySQL(app, `'pipe', '1', key => 'k'`)
 	require.NoError(t, err)
-	for _, name := range names[:before] {
-		data, err := fs.ReadFile(migrations.Tenant(), name)
-		require.NoError(t, err)
-		early[name] = &fstest.MapFile{Data: data}
-	}
-	_, err = store.MigrateSchema(t.Context(), b.url, "tenant_early", early)
+	ahead, err := b.bySQL(app, `'pipe', '2', priority => 3600`)
 	require.NoError(t, err)
+	latest := b.shapeOf("tenant_acme")
 
-	b.put(twoStages())
-	later := newTask(`"later"`)
-	later.Delay = asyncflow.Duration(time.Hour)
-	cancelled := b.submit(later)[0].ID
-	b.rollAndClear()
-	pipe := b.known()
-	ahead := newTask(`"ahead"`)
-	ahead.Options.Priority = asyncflow.Priority{3600}
-	ids := []asyncflow.TaskID{}
-	for _, r := range b.submit(ahead, later, withKey("k", `1`), newTask(`2`)) {
-		ids = append(ids, r.ID)
-	}
-	leases := b.lease(pipe, 1)
-	require.Len(t, leases, 1)
-	latest, app := b.shapeOf("tenant_acme"), b.app()
-
-	for range 2 {
-		require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, role, before))
+	var bySQL asyncflow.TaskID
+	for n := range 2 {
+		require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, "", before))
 		require.NoError(t, store.MigrateDownTo(t.Context(), b.url, baseBefore))
 		assert.Equal(t, b.shapeOf("tenant_early"), b.shapeOf("tenant_acme"))
 		id, err := b.bySQL(app, `'pipe', '3', key => 'by-sql', priority => 60`)
 		require.NoError(t, err)
 		again, err := b.bySQL(app, `'pipe', '1', key => 'k'`)
 		require.NoError(t, err)
-		assert.Equal(t, ids[2], again)
-		if len(ids) == 4 {
-			ids = append(ids, id)
+		assert.Equal(t, keyed, again)
+		if n == 0 {
+			bySQL = id
 		}
-		assert.Equal(t, ids[4], id)
-		_, err = store.Migrate(t.Context(), b.url)
+		assert.Equal(t, bySQL, id)
+		_, err = store.MigrateSchema(t.Context(), b.url, "asyncflow", migrations.Asyncflow())
 		require.NoError(t, err)
+		b.migrateTo(18)
 		assert.Equal(t, latest, b.shapeOf("tenant_acme"))
 	}
+	assert.Equal(t, 2, b.count(
+		`SELECT count(*) FROM tenant_acme.ready_pipe_3 WHERE since IS NOT NULL`), "of head starts")
+	b = b.migrated()
 	again, err := b.bySQL(app, `'pipe', '3', key => 'by-sql', priority => 60`)
 	require.NoError(t, err)
-	assert.Equal(t, ids[4], again)
+	assert.Equal(t, bySQL, again)
 	r := b.submit(withKey("k", `1`))[0]
 	assert.True(t, r.Existing)
-	assert.Equal(t, ids[2], r.ID)
-	var head int
-	require.NoError(t, b.db.QueryRow(t.Context(),
-		`SELECT count(*) FROM tenant_acme.ready_2 WHERE since IS NOT NULL`).Scan(&head))
-	assert.Equal(t, 1, head, "of a head start by priority; the other one is leased")
-	require.NoError(t, b.settle(pipe, leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone}).Err)
-	_, err = b.Cancel(t.Context(), tenant, cancelled, "")
-	require.NoError(t, err)
-	b.idle(true)
-	for _, id := range ids {
-		_, err := b.Task(t.Context(), tenant, id)
-		require.NoError(t, err)
+	assert.Equal(t, keyed, r.ID)
+	for id, status := range stands {
+		assert.Equal(t, status, b.task(id).Status)
 	}
+	assert.Equal(t, asyncflow.StatusPending, b.task(ahead).Status)
+	assert.Equal(t, asyncflow.StatusPending, b.task(bySQL).Status)
 }

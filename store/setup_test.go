@@ -146,11 +146,17 @@ func newTask(context string) asyncflow.NewTask {
 	return asyncflow.NewTask{Type: "pipe", Context: json.RawMessage(context)}
 }
 
+// lease leases tasks. It tries again while somebody waits for the lock of a table, as a seal does.
 func (b *bundle) lease(t *store.Type, n int) []asyncflow.Lease {
 	b.t.Helper()
-	leases, _, err := b.Lease(b.t.Context(), t, n)
-	require.NoError(b.t, err)
-	return leases
+	for until := time.Now().Add(patience); ; {
+		leases, _, err := b.Lease(b.t.Context(), t, n)
+		if store.IsHeld(err) && time.Now().Before(until) {
+			continue
+		}
+		require.NoError(b.t, err)
+		return leases
+	}
 }
 
 // settle settles a lease with an outcome and waits for the result.

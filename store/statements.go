@@ -62,18 +62,22 @@ const headSQL = `SELECT order_time FROM {ready} WHERE type = $2 AND order_time >
 	`ORDER BY order_time, id ` +
 	`LIMIT 1`
 
-// payloadsSQL reads the options and contexts of tasks in their first attempt.
-const payloadsSQL = `SELECT id, options, context FROM {task} WHERE type = $2 AND id = ANY ($1)`
+// payloadsSQL reads the options and contexts of tasks in their first attempt. The LIMIT leaves the
+// planner one plan, a walk down the index for each id. Otherwise it might read all tasks of the type,
+// if a vacuum has seen the table empty.
+const payloadsSQL = `
+SELECT t.* FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT id, options, context FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t`
 
 // laterPayloadsSQL reads the options and contexts of later attempts: the latest output of a stage,
 // otherwise the task's own context.
 const laterPayloadsSQL = `
 SELECT t.id, {options}, coalesce(o.output, t.context)
-FROM {task} t LEFT JOIN LATERAL (
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t LEFT JOIN LATERAL (
   SELECT j.output FROM {journal} j
   WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
-  ORDER BY j.seq DESC LIMIT 1) o ON true
-WHERE t.type = $2 AND t.id = ANY ($1)`
+  ORDER BY j.seq DESC LIMIT 1) o ON true`
 
 const insertLeaseSQL = `
 INSERT INTO {lease} (id, seq, stage, attempt, until, endpoint, node, leased_at, type)

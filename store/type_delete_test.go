@@ -174,3 +174,19 @@ func TestDeleteTypeInSharedTables(t *testing.T) {
 	require.Equal(t, asyncflow.StatusPending, b.task(bySQL).Status)
 	require.Len(t, b.lease(again, 10), 3)
 }
+
+// No roll opens while a type is deleted: it would get tasks of the type from other nodes.
+func TestDeleteWaitsForARoll(t *testing.T) { eachSet(t, deleteWaitsForARoll) }
+
+func deleteWaitsForARoll(t *testing.T, b *bundle) {
+	b.put(twoStages())
+	opening, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = opening.Exec(t.Context(), `SELECT FROM tenant_acme.table_sets FOR NO KEY UPDATE`)
+	require.NoError(t, err)
+	deleted := make(chan error, 1)
+	go func() { deleted <- b.DeleteTaskType(t.Context(), tenant, "pipe") }()
+	b.blocked(1)
+	require.NoError(t, opening.Rollback(t.Context()))
+	require.NoError(t, <-deleted)
+}

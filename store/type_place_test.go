@@ -168,6 +168,52 @@ func typeMovesBetweenSets(t *testing.T, b *bundle) {
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
 }
 
+// A transaction that began before a move submits to the set that the type has now or, if its snapshot
+// can't show that, is refused, to be tried again. It meets no seal.
+func TestSQLSubmitAcrossAMove(t *testing.T) {
+	for _, isolation := range []string{"READ COMMITTED", "REPEATABLE READ"} {
+		for steps, name := range []string{"open", "sealed", "drained", "cleared"} {
+			t.Run(isolation+" "+name, func(t *testing.T) {
+				eachSet(t, func(t *testing.T, b *bundle) { b.submitAcrossAMove(isolation, steps) })
+			})
+		}
+	}
+}
+
+// submitAcrossAMove submits after the set that the type left was taken some steps further.
+func (b *bundle) submitAcrossAMove(isolation string, steps int) {
+	b.put(twoStages())
+	if b.own {
+		b.own = false
+		b.put(twoStages())
+		b.mayJoin()
+	}
+	app := b.app()
+	begin(b.t, app, isolation)
+	before := b.known().Set().Name
+	require.True(b.t, b.move())
+	if before == "" {
+		_, err := b.OpenRoll(b.t.Context(), b.shared())
+		require.NoError(b.t, err)
+	}
+	for range steps {
+		b.stepRolls(b.Catalog.SetsOf(tenant)[before])
+	}
+	id, err := b.bySQL(app, `'pipe', '1'`)
+	if isolation != "READ COMMITTED" && err != nil {
+		require.Equal(b.t, pgerrcode.SerializationFailure, sqlState(err), "%v", err)
+		require.ErrorContains(b.t, err, "try it again")
+		return
+	}
+	require.NoError(b.t, err)
+	if isolation == "READ COMMITTED" || steps > 0 {
+		require.Equal(b.t, b.known().End, id.Position())
+	}
+	_, err = app.Exec(b.t.Context(), "COMMIT")
+	require.NoError(b.t, err)
+	require.Equal(b.t, []asyncflow.TaskID{id}, b.failAll())
+}
+
 // roll takes the rolls of a set one step further, or moves the type. Rolls whose tasks are final are
 // dropped at times, with their tasks.
 func (m *machine) roll(t *rapid.T) {
