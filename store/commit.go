@@ -133,7 +133,7 @@ func (w *Writes) addFollowing(rows *rows, now time.Time) {
 func (s *Store) announceWrites(w *Writes, now time.Time) {
 	key := w.Type.Key()
 	s.Wakeups.Announce(key, w.tokens.earliest)
-	s.announceLeases(key, w.leases)
+	s.announceLeases(w.Type, w.leases)
 	if len(w.Extended) > 0 {
 		s.announceExtended(key, w.Extended)
 	}
@@ -144,12 +144,13 @@ func (s *Store) announceWrites(w *Writes, now time.Time) {
 
 // announceLeases announces leases that have begun: the background jobs check when the first one
 // ends.
-func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
+func (s *Store) announceLeases(t *Type, leases []*asyncflow.Lease) {
+	key := t.Key()
 	for _, l := range leases {
 		s.watched.tell(key, l.ID.Number)
 	}
 	s.announceEnds(key, leases)
-	s.countLeased(key, len(leases))
+	s.countLeased(t, len(leases))
 }
 
 // announceEnds announces to governance when the first of some leases ends.

@@ -67,7 +67,7 @@ type Store struct {
 	dispatchers atomic.Int32              // how many of them lease tasks
 	joined      atomic.Pointer[time.Time] // when all other nodes know this node; nil: they don't yet
 	numbers     *numbers
-	churn       sync.Map // of TypeKey to *atomic.Int64: see Vacuum
+	churn       sync.Map // of TableSet.Key to *atomic.Int64: see Vacuum
 	watched     *watchers
 	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
