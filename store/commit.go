@@ -168,10 +168,6 @@ func (s *Store) announceEnds(key TypeKey, leases []*asyncflow.Lease) {
 // succeeded, no task should begin with its insert, or go on with its settlement.
 func (s *Store) Doubtful() bool { return s.doubtful.Load() }
 
-// Homes returns the number of hot connections. Writes of tenants with the same home should go
-// together.
-func (s *Store) Homes() int { return s.hotPool.Size() }
-
 // Home returns the number of a tenant's home among the hot connections, from 0: of the one that
-// has prepared the statements of its tables.
+// has prepared the statements of its tables. Writes of tenants with the same home should go together.
 func (s *Store) Home(tenant string) int { return s.hotPool.Home(tenant) }

@@ -23,6 +23,9 @@ import (
 
 // Limited reports whether the leases of a type need an Admission.
 func (t *Type) Limited(now time.Time) bool {
+	if t.unlimited {
+		return false
+	}
 	if t.Limits != (asyncflow.Limits{}) || t.Flow != nil {
 		return true
 	}
