@@ -33,7 +33,7 @@ const (
 
 	AlertNodeGone    AlertKind = "node_gone"    // a node has been silent, and was not shut down
 	AlertJobOverdue  AlertKind = "job_overdue"  // a background job should have succeeded by now
-	AlertRollOverdue AlertKind = "roll_overdue" // an old roll of a type still has tasks to lease
+	AlertRollOverdue AlertKind = "roll_overdue" // an old roll of a table set still has tasks to lease
 )
 
 // FailureWindow is the period over which failures are counted.

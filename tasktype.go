@@ -58,7 +58,8 @@ type TaskType struct {
 	Flow *Flow `json:"flow,omitempty"`
 
 	// A new roll opens when the open one has about RollRows tasks, or has been open for
-	// RollAge and has any.
+	// RollAge and has any. Types in which RollRows, RollAge and Retention are the defaults share
+	// their tables; any other has tables of its own.
 	RollRows int      `json:"roll_rows"`
 	RollAge  Duration `json:"roll_age"`
 	// Retention is the minimum time for which finished tasks are kept: a roll is dropped whole

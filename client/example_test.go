@@ -77,12 +77,12 @@ func ExampleClient_SubmitMany() {
 	})
 	check(err)
 	for _, r := range results {
-		fmt.Println(r.Task.ID, r.Err)
+		fmt.Println(r.Task.Type, r.Err)
 	}
 	// Output:
-	// many.1.1 <nil>
+	// many <nil>
 	//  400 invalid_argument: priority is -1; it must be 0 to 31536000 seconds (a year)
-	// many.1.2 <nil>
+	// many <nil>
 }
 
 // Follow a task until it is final. A connection that breaks is made again on the way.

@@ -22,7 +22,7 @@ type Committer struct {
 	writing context.Context // of all writing; independent of callers
 	giveUp  context.CancelFunc
 
-	writes     *batcher[int, *write] // by the type's home among the connections
+	writes     *batcher[int, *write] // by the tenant's home among the connections
 	aside      *aside                // types of which a write has failed
 	keyed      *batcher[store.TypeKey, *submission]
 	heldKeys   *heldKeys

@@ -136,8 +136,8 @@ func (b *bundle) lockTenant(tenant string) (unlock func()) {
 	return func() { require.NoError(b.t, conn.Close(context.Background())) }
 }
 
-// While a tenant's tables are locked, the submits of others take hardly longer than before. Nothing
-// is lost, and the tenant goes on when the lock is gone.
+// While a tenant's tables are locked, the submits of others take hardly longer than before or after.
+// Nothing is lost, and the tenant goes on when the lock is gone.
 func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},
@@ -149,18 +149,18 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 
 	unlock := b.lockTenant(all.tenants[0])
 	var ofLocked sync.WaitGroup
-	ofLocked.Go(func() { all.steadily(9*time.Second, slices.Repeat(all.tenants[:1], 4)) })
+	ofLocked.Go(func() { all.steadily(9*time.Second, slices.Repeat(all.tenants[:1], 8)) })
 	during := all.p99("during", 9*time.Second, others)
 	assert.Positive(t, n.WritesApart())
 	unlock()
 	ofLocked.Wait()
-	assert.Less(t, during, max(4*before, 250*time.Millisecond))
 	for _, tenant := range others {
 		assert.Zero(t, all.refused[tenant])
 	}
 
 	count := all.refused[all.tenants[0]]
-	all.steadily(time.Second, all.tenants)
+	after := all.p99("after", 4*time.Second, all.tenants)
+	assert.Less(t, during, max(3*before, 3*after, 150*time.Millisecond))
 	assert.Equal(t, count, all.refused[all.tenants[0]], "it goes on")
 	require.Eventually(t, func() bool { return n.WritesApart() == 0 }, patience, 5*time.Millisecond)
 	for key, ids := range all.tasks {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // arrivals keeps when deliveries came, and to which node.
@@ -178,12 +179,12 @@ func TestRampAfterARecovery(t *testing.T) {
 		<-finish
 		return rejected
 	}
-	one := b.start("a", dispatcher.Config{}, send)
-	two := b.start("b", dispatcher.Config{}, send)
-	endpoints, err := one.Endpoints(t.Context(), tenant, "pipe")
+	// A dispatcher that leases meanwhile would take the endpoint to be well.
+	before := b.open(store.Config{Node: "before"})
+	endpoints, err := before.Endpoints(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
-	now := one.Clock.Now()
-	set, err := one.SetHealth(t.Context(), tenant, endpoints[0].ID, endpoints[0].Health,
+	now := before.Clock.Now()
+	set, err := before.SetHealth(t.Context(), tenant, endpoints[0].ID, endpoints[0].Health,
 		asyncflow.Health{
 			State: asyncflow.HealthOpen,
 			Since: now.Add(-2 * asyncflow.FirstOpen),
@@ -192,9 +193,10 @@ func TestRampAfterARecovery(t *testing.T) {
 		})
 	require.NoError(t, err)
 	require.True(t, set)
+	one := b.start("a", dispatcher.Config{}, send)
+	two := b.start("b", dispatcher.Config{}, send)
 	for _, n := range []*node{one, two} {
-		require.Eventually(t, func() bool { return n.health(t, "first").State == asyncflow.HealthOpen },
-			patience, time.Millisecond)
+		require.Equal(t, asyncflow.HealthOpen, n.health(t, "first").State)
 	}
 	all := one.submit(t, tasks)
 	<-tried

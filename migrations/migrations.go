@@ -1,6 +1,6 @@
 // Package migrations holds the SQL that brings a database to the schema of this version: one set
-// for the schema asyncflow, one for the schema of each tenant. Package store makes the tables of a
-// task type when it makes the type.
+// for the schema asyncflow, one for the schema of each tenant. Package store makes the
+// rolled tables that task types share, or have for themselves.
 package migrations
 
 import (

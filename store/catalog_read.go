@@ -188,5 +188,14 @@ func readTypes(ctx context.Context, q querier, tenant string) (
 			}
 		}
 	}
+	for _, t := range types {
+		t.unlimited = t.Limits == (asyncflow.Limits{}) && t.Flow == nil
+	}
+	for _, e := range endpoints {
+		if t := types[e.Type]; t != nil && (e.Limits != (asyncflow.Limits{}) ||
+			e.Health != (asyncflow.Health{})) {
+			t.unlimited = false
+		}
+	}
 	return types, sets, err
 }

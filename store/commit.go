@@ -133,7 +133,7 @@ func (w *Writes) addFollowing(rows *rows, now time.Time) {
 func (s *Store) announceWrites(w *Writes, now time.Time) {
 	key := w.Type.Key()
 	s.Wakeups.Announce(key, w.tokens.earliest)
-	s.announceLeases(key, w.leases)
+	s.announceLeases(w.Type, w.leases)
 	if len(w.Extended) > 0 {
 		s.announceExtended(key, w.Extended)
 	}
@@ -144,12 +144,13 @@ func (s *Store) announceWrites(w *Writes, now time.Time) {
 
 // announceLeases announces leases that have begun: the background jobs check when the first one
 // ends.
-func (s *Store) announceLeases(key TypeKey, leases []*asyncflow.Lease) {
+func (s *Store) announceLeases(t *Type, leases []*asyncflow.Lease) {
+	key := t.Key()
 	for _, l := range leases {
 		s.watched.tell(key, l.ID.Number)
 	}
 	s.announceEnds(key, leases)
-	s.countLeased(key, len(leases))
+	s.countLeased(t, len(leases))
 }
 
 // announceEnds announces to governance when the first of some leases ends.
@@ -167,10 +168,6 @@ func (s *Store) announceEnds(key TypeKey, leases []*asyncflow.Lease) {
 // succeeded, no task should begin with its insert, or go on with its settlement.
 func (s *Store) Doubtful() bool { return s.doubtful.Load() }
 
-// Homes returns the number of hot connections. Writes of tenants with the same home should go
-// together.
-func (s *Store) Homes() int { return s.hotPool.Size() }
-
 // Home returns the number of a tenant's home among the hot connections, from 0: of the one that
-// has prepared the statements of its tables.
+// has prepared the statements of its tables. Writes of tenants with the same home should go together.
 func (s *Store) Home(tenant string) int { return s.hotPool.Home(tenant) }

@@ -2,10 +2,11 @@
 // callers use domain words only. Package postgres below it has the connections, package
 // schema the migrations and roles, package lowwater the marks at which leases begin to look.
 //
-// A tenant is a schema. A task type has five tables: task, journal and ready,
-// which are rolled by position (task_T_P, journal_T_P, ready_T_P), and lease
-// and wait, which are not (lease_T, wait_T). A task's row and its journal rows
-// are only ever inserted. Its state is the table that has its one token row:
+// A tenant is a schema. Its task types share five tables: task, journal and ready,
+// which are rolled by position (task_P, journal_P, ready_P), and lease and wait, which
+// are not. A type may have rolled tables of its own (task_T_P, journal_T_P, ready_T_P):
+// see TableSet. A task's row and its journal rows are only ever inserted. Its state is the
+// table that has its one token row:
 //
 //	ready  it may be leased at its order_time
 //	lease  an attempt is under way

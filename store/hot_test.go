@@ -137,20 +137,24 @@ func TestSettlePlanIsPinned(t *testing.T) {
 	}
 }
 
-// A node vacuums what it has moved many rows of, and nothing else.
+// A node vacuums what it has moved many rows of, whichever types they are of, and nothing else.
 func TestVacuum(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
+	spec := twoStages()
+	spec.Name = "other"
+	other := b.put(spec)
 	tasks := make([]asyncflow.NewTask, 5000)
 	for i := range tasks {
 		tasks[i] = newTask(`1`)
 	}
+	tasks[0].Type = "other"
 	b.submit(tasks...)
-	require.Len(t, b.lease(pipe, 4999), 4999)
+	require.Len(t, b.lease(pipe, 5000), 4999)
 	n, err := b.Vacuum(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, n)
-	require.Len(t, b.lease(pipe, 1), 1)
+	require.Len(t, b.lease(other, 1), 1)
 	for _, want := range []int{1, 0} {
 		n, err = b.Vacuum(t.Context())
 		require.NoError(t, err)

@@ -33,11 +33,11 @@ func (s *Store) DryRunPromote(ctx context.Context, t *Type, served []string) (in
 		s.Clock.Now().Add(asyncflow.Soon), served, t.Flow == nil, t.number)
 }
 
-// DryRunVacuum counts the dead rows of a type's small tables, as the server estimates them.
-func (s *Store) DryRunVacuum(ctx context.Context, t *Type) (int, error) {
-	return countRows(ctx, s.of(t.Tenant),
+// DryRunVacuum counts the dead rows of a table set's small tables, as the server estimates them.
+func (s *Store) DryRunVacuum(ctx context.Context, set *TableSet) (int, error) {
+	return countRows(ctx, s.of(set.Tenant),
 		`SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables
-		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, t.tokenTables())
+		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, set.smallTables())
 }
 
 // DryRunKeys counts a tenant's idempotency keys whose windows are over, by type.

@@ -34,7 +34,7 @@ func (s *Store) Lease(
 	if err != nil {
 		return nil, time.Time{}, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
 	}
-	s.announceTaken(t.Key(), leases)
+	s.announceTaken(t, leases)
 	return leases, next, nil
 }
 
@@ -199,8 +199,9 @@ func (s *Store) queueTaken(
 }
 
 // announceTaken announces leases to the callers that follow their tasks.
-func (s *Store) announceTaken(key TypeKey, leases []asyncflow.Lease) {
-	s.countLeased(key, len(leases))
+func (s *Store) announceTaken(t *Type, leases []asyncflow.Lease) {
+	s.countLeased(t, len(leases))
+	key := t.Key()
 	for _, l := range leases {
 		s.watched.tell(key, l.ID.Number)
 	}

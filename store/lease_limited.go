@@ -23,6 +23,9 @@ import (
 
 // Limited reports whether the leases of a type need an Admission.
 func (t *Type) Limited(now time.Time) bool {
+	if t.unlimited {
+		return false
+	}
 	if t.Limits != (asyncflow.Limits{}) || t.Flow != nil {
 		return true
 	}
@@ -63,7 +66,7 @@ func (s *Store) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InF
 		return LimitedLease{}, wrap(err, "LeaseLimited(%q, %q)", t.Tenant, t.Name)
 	}
 	s.Wakeups.Announce(t.Key(), g.back)
-	s.announceTaken(t.Key(), g.Leases)
+	s.announceTaken(t, g.Leases)
 	return g, nil
 }
 

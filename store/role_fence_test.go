@@ -57,7 +57,7 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	// it logs what fails: ReleaseKey returns that
 	"ReleaseKeys",
 	// Postgres skips the tables of another role with a warning
-	"VacuumType",
+	"VacuumSet",
 	// it runs under the base role
 	"ForgetAudit",
 	// the operator's methods, on the schema asyncflow

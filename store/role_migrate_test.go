@@ -242,7 +242,7 @@ func use(t *testing.T, url string, off bool) {
 	require.NoError(t, err)
 	_, err = s.FirstTicks(t.Context(), []string{tenant})
 	require.NoError(t, err)
-	require.NoError(t, s.VacuumType(t.Context(), pipe))
+	require.NoError(t, s.VacuumSet(t.Context(), pipe.Set()))
 }
 
 // A user that may make roles needs nothing else.

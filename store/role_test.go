@@ -93,7 +93,7 @@ func TestRoleOutsideOfATransaction(t *testing.T) {
 	b.submit(newTask(`1`))
 	pipe, err := b.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
-	require.NoError(t, b.VacuumType(t.Context(), pipe))
+	require.NoError(t, b.VacuumSet(t.Context(), pipe.Set()))
 	eventually(t, "a tenant may vacuum its tables", func() bool {
 		var n int
 		require.NoError(t, b.db.QueryRow(t.Context(),

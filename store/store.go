@@ -25,7 +25,7 @@ type Config struct {
 
 	// Pool bounds the connections for requests and governance; 0: 10.
 	Pool int
-	// HotPool bounds the connections that submit, lease and settle; 0: 8. With more of them,
+	// HotPool bounds the connections that submit, lease and settle; 0: 4. With more of them,
 	// batches are smaller.
 	HotPool int
 	// Notify announces new work to other nodes by NOTIFY. Without it (behind a transaction pooler,
@@ -67,7 +67,7 @@ type Store struct {
 	dispatchers atomic.Int32              // how many of them lease tasks
 	joined      atomic.Pointer[time.Time] // when all other nodes know this node; nil: they don't yet
 	numbers     *numbers
-	churn       sync.Map // of TypeKey to *atomic.Int64: see Vacuum
+	churn       sync.Map // of TableSet.Key to *atomic.Int64: see Vacuum
 	watched     *watchers
 	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
@@ -81,7 +81,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 		cfg.Pool = 10
 	}
 	if cfg.HotPool == 0 {
-		cfg.HotPool = 8
+		cfg.HotPool = 4
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -18,6 +18,7 @@ type Type struct {
 	endpoints  map[string][]asyncflow.Endpoint // by stage
 	serving    map[string][]string             // the ids of those that get deliveries, by stage
 	allServing []string                        // those of all stages
+	unlimited  bool                            // it has no limits of any kind
 	tables     *tables
 	suspended  bool // whether its tenant is
 }

@@ -12,9 +12,10 @@ func (s *Store) forgetTypes(tenant string) {
 	}
 	s.marks.Forget(gone)
 	sets := s.Catalog.SetsOf(tenant)
-	s.numbers.forget(func(key TypeKey) bool { return key.Tenant == tenant && sets[key.Type] == nil })
+	noSet := func(key TypeKey) bool { return key.Tenant == tenant && sets[key.Type] == nil }
+	s.numbers.forget(noSet)
 	s.churn.Range(func(key, _ any) bool {
-		if gone(key.(TypeKey)) {
+		if noSet(key.(TypeKey)) {
 			s.churn.Delete(key)
 		}
 		return true

@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// PutTaskType creates a task type with its tables, or makes a new version of it. The same
-// document again changes nothing. Without a mapping, it refuses to remove a stage that has
+// PutTaskType creates a task type, with tables if it needs new ones, or makes a new version of it.
+// The same document again changes nothing. Without a mapping, it refuses to remove a stage that has
 // live tasks: CodeConflict.
 func (s *Store) PutTaskType(
 	ctx context.Context,

@@ -22,6 +22,8 @@ const (
 	// the server. So several types share one round trip, and a busy type is announced only
 	// once in a while.
 	notifyEvery = 50 * time.Millisecond
+	// notifyBytes is the length at which a notification is full; Postgres takes 8,000 bytes.
+	notifyBytes = 6000
 	// listenCheck is how often a silent LISTEN connection is pinged.
 	listenCheck = 10 * time.Second
 )
@@ -108,15 +110,24 @@ func (w *Wakeups) send(ctx context.Context) error {
 	}
 }
 
+// notify sends a line for each type, many in a notification. It doesn't wait for the disk: Postgres
+// makes a commit of every NOTIFY.
 func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) error {
-	payloads := make([]string, 0, len(pending))
+	var payloads []string
+	var lines []byte
 	for key, at := range pending {
-		payloads = append(payloads,
-			fmt.Sprintf("%s %s %s %d", w.store.cfg.Node, key.Tenant, key.Type, at.UnixMicro()))
+		lines = fmt.Appendf(lines, "%s %s %s %d\n", w.store.cfg.Node, key.Tenant, key.Type, at.UnixMicro())
+		if len(lines) > notifyBytes {
+			payloads, lines = append(payloads, string(lines)), lines[:0]
+		}
 	}
-	_, err := w.store.base.Exec(ctx, `SELECT pg_notify($1, p) FROM unnest($2::text[]) p`, wakeChannel,
-		payloads)
-	return err
+	if len(lines) > 0 {
+		payloads = append(payloads, string(lines))
+	}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT set_config('synchronous_commit', 'off', true)`)
+	b.Queue(`SELECT pg_notify($1, p) FROM unnest($2::text[]) p`, wakeChannel, payloads)
+	return w.store.base.SendBatch(ctx, b).Close()
 }
 
 // listen receives the announcements of other nodes until ctx ends. It connects again whenever
@@ -176,15 +187,20 @@ func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// received passes on "node tenant type microseconds", unless this node has sent it.
+// received passes on the lines "node tenant type microseconds", unless this node has sent them.
 func (w *Wakeups) received(payload string) {
-	f := strings.Fields(payload)
-	if len(f) != 4 || f[0] == w.store.cfg.Node {
+	if strings.HasPrefix(payload, w.store.cfg.Node+" ") {
 		return
 	}
-	if micros, err := strconv.ParseInt(f[3], 10, 64); err == nil {
-		key, at := TypeKey{f[1], f[2]}, time.UnixMicro(micros)
-		w.store.marks.Lower(key, at)
-		w.local(key, at)
+	for line := range strings.Lines(payload) {
+		f := strings.Fields(line)
+		if len(f) != 4 {
+			continue
+		}
+		if micros, err := strconv.ParseInt(f[3], 10, 64); err == nil {
+			key, at := TypeKey{f[1], f[2]}, time.UnixMicro(micros)
+			w.store.marks.Lower(key, at)
+			w.local(key, at)
+		}
 	}
 }

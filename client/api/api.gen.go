@@ -1488,7 +1488,7 @@ type Stats struct {
 	// Rates In tasks per second, over the last minute.
 	Rates Rates `json:"rates"`
 
-	// Rolls How many rolls are kept.
+	// Rolls In how many rolls tasks of the type may be.
 	Rolls   int   `json:"rolls"`
 	Running int64 `json:"running"`
 
@@ -1736,7 +1736,8 @@ type TaskTypeSpec struct {
 	// Example: 30s
 	RollAge Duration `json:"roll_age,omitempty,omitzero"`
 
-	// RollRows About how many tasks are in the tables of one roll.
+	// RollRows About how many tasks are in the tables of one roll. A type in which this, `roll_age` or
+	// `retention` isn't the default has tables of its own; the others of a tenant share theirs.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
 	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
@@ -2597,8 +2598,8 @@ type ClientInterface interface {
 
 	// DeleteTaskType Delete a task type
 	//
-	// Drops the tables of the task type with all its finished tasks, and deletes its endpoints.
-	// Refused with 409 while it has live tasks.
+	// Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
+	// it has live tasks.
 	//
 	// Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 	DeleteTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3834,8 +3835,8 @@ func (c *Client) ListTaskTypes(ctx context.Context, params *ListTaskTypesParams,
 
 // DeleteTaskType Delete a task type
 //
-// Drops the tables of the task type with all its finished tasks, and deletes its endpoints.
-// Refused with 409 while it has live tasks.
+// Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
+// it has live tasks.
 //
 // Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 func (c *Client) DeleteTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error) {

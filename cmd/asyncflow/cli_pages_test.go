@@ -79,9 +79,9 @@ func TestClientsFollowPages(t *testing.T) {
 	require.NoError(t, err)
 	id, err := asyncflow.ParseTaskID(task.ID)
 	require.NoError(t, err)
-	exec(`INSERT INTO `+schema+`.journal_1 (id, seq, at, stage, attempt, outcome, output)
-		SELECT $1, n, now(), 'only', 1, 'released', to_json(repeat('x', 100000)) FROM
-		generate_series(1, 100) n`, id.Number)
+	exec(`INSERT INTO `+schema+`.journal_1 (type, id, seq, at, stage, attempt, outcome, output)
+		SELECT t.number, $1, n, now(), 'only', 1, 'released', to_json(repeat('x', 100000))
+		FROM `+schema+`.task_types t, generate_series(1, 100) n WHERE t.name = 'pipe'`, id.Number)
 	attempts, err := c.Attempts(t.Context(), task.ID)
 	require.NoError(t, err)
 	require.Len(t, attempts, 100)

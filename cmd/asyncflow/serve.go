@@ -37,7 +37,7 @@ type serveCmd struct {
 	ContextBytes         int           `env:"ASYNCFLOW_CONTEXT_BYTES" default:"67108864"`
 	Grace                time.Duration `env:"ASYNCFLOW_GRACE" default:"20s"`
 	Pool                 int           `env:"ASYNCFLOW_POOL" default:"10"`
-	HotPool              int           `env:"ASYNCFLOW_HOT_POOL" default:"8"`
+	HotPool              int           `env:"ASYNCFLOW_HOT_POOL" default:"4"`
 	Notify               bool          `env:"ASYNCFLOW_NOTIFY" default:"true" negatable:""`
 	Poll                 time.Duration `env:"ASYNCFLOW_POLL" default:"1s"`
 	MaxContext           int           `env:"ASYNCFLOW_MAX_CONTEXT" default:"262144"`

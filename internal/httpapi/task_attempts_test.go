@@ -54,9 +54,9 @@ func (b *bundle) journal(n, bytes int) string {
 	require.NoError(b.t, err)
 	_, err = b.db.Exec(
 		b.t.Context(),
-		`INSERT INTO tenant_acme.journal_1 (id, seq, at, stage, attempt, outcome, output)
-		SELECT $1, n, now(), 'first', n, 'failed', to_json(repeat('x', $3))
-		FROM generate_series(1, $2::int) n`,
+		`INSERT INTO tenant_acme.journal_1 (type, id, seq, at, stage, attempt, outcome, output)
+		SELECT t.number, $1, n, now(), 'first', n, 'failed', to_json(repeat('x', $3))
+		FROM tenant_acme.task_types t, generate_series(1, $2::int) n WHERE t.name = 'pipe'`,
 		parsed.Number,
 		n,
 		bytes,

@@ -123,7 +123,7 @@ func TestSQLSaysWhatTheAPISays(t *testing.T) {
 	}
 	var n int
 	require.NoError(t, b.db.QueryRow(t.Context(),
-		`SELECT count(*) FROM tenant_acme.task_1`).Scan(&n))
+		`SELECT count(*) FROM tenant_acme.task_pipe_1`).Scan(&n))
 	assert.Equal(t, 7, n, "only those three, in both ways")
 }
 

@@ -51,8 +51,8 @@ export interface paths {
         post?: never;
         /**
          * Delete a task type
-         * @description Drops the tables of the task type with all its finished tasks, and deletes its endpoints.
-         *     Refused with 409 while it has live tasks.
+         * @description Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
+         *     it has live tasks.
          */
         delete: operations["deleteTaskType"];
         options?: never;
@@ -1237,7 +1237,8 @@ export interface components {
             rate?: components["schemas"]["Rate"];
             flow?: components["schemas"]["Flow"];
             /**
-             * @description About how many tasks are in the tables of one roll.
+             * @description About how many tasks are in the tables of one roll. A type in which this, `roll_age` or
+             *     `retention` isn't the default has tables of its own; the others of a tenant share theirs.
              * @default 5000000
              */
             roll_rows?: number;
@@ -2289,7 +2290,7 @@ export interface components {
              */
             backlog?: components["schemas"]["Backlog"][];
             rates: components["schemas"]["Rates"];
-            /** @description How many rolls are kept. */
+            /** @description In how many rolls tasks of the type may be. */
             rolls: number;
         };
         /** @description Tasks of a type that are due and wait for the same reason. */

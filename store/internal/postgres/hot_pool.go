@@ -92,11 +92,15 @@ func (p *HotPool) take(tenant string) *pgxpool.Pool {
 	return seat
 }
 
-// Home returns the number of a tenant's home, from 0 to Size-1.
+// Home returns the number of a tenant's home, from 0 to Homes-1.
 func (p *HotPool) Home(tenant string) int {
 	hash := maphash.Comparable(p.seed, tenant)
-	return int(hash % uint64(len(p.seats)))
+	return int(hash % uint64(p.Homes()))
 }
+
+// Homes returns how many of the connections are homes: half of them. What is written goes to the
+// homes, in few large transactions; the others lease meanwhile.
+func (p *HotPool) Homes() int { return (len(p.seats) + 1) / 2 }
 
 // Size returns how many connections there are at most.
 func (p *HotPool) Size() int { return len(p.seats) }

@@ -31,7 +31,6 @@ type hotBundle struct {
 	t     *testing.T
 	db    *pgxpool.Pool
 	roles *postgres.Roles
-	size  int
 }
 
 // prepare fills the template database.
@@ -55,7 +54,7 @@ func setupHot(t *testing.T, size int) *hotBundle {
 	t.Cleanup(db.Close)
 	roles, err := postgres.NewRoles(t.Context(), db, false)
 	require.NoError(t, err)
-	return &hotBundle{pool, t, db, roles, size}
+	return &hotBundle{pool, t, db, roles}
 }
 
 // guest returns the name of one of many tenants.
@@ -106,12 +105,12 @@ func (b *hotBundle) touch(guest string) (pid int) {
 	return pid
 }
 
-// homes returns the homes of enough guests that every connection is one.
+// homes returns the homes of enough guests that every home is one.
 func (b *hotBundle) homes() map[string]int {
 	b.t.Helper()
 	homes := map[string]int{}
 	pids := map[int]bool{}
-	for n := 0; len(pids) < b.size; n++ {
+	for n := 0; len(pids) < b.Homes(); n++ {
 		require.Less(b.t, n, 1000)
 		homes[guest(n)] = b.touch(guest(n))
 		pids[homes[guest(n)]] = true
@@ -121,7 +120,7 @@ func (b *hotBundle) homes() map[string]int {
 
 // A tenant has the same connection each time, also when others had it in between.
 func TestHotHomeIsTakenWhenFree(t *testing.T) {
-	b := setupHot(t, 4)
+	b := setupHot(t, 8)
 	homes := b.homes()
 	for _, key := range slices.Backward(slices.Sorted(maps.Keys(homes))) {
 		assert.Equal(t, homes[key], b.touch(key), key)
@@ -171,7 +170,7 @@ func TestHotAcquireEndsWithItsContext(t *testing.T) {
 
 // A connection that the server ended is replaced, in use or not, and stays the home.
 func TestHotConnectionIsReplaced(t *testing.T) {
-	b := setupHot(t, 2)
+	b := setupHot(t, 4)
 	homes := b.homes()
 	known := slices.Collect(maps.Values(homes))
 	key := guest(0)
