@@ -139,8 +139,15 @@ type extension struct {
 
 // releaseKeys puts blocked tasks of flow keys in line after other tasks of these keys have ended.
 func (c *Committer) releaseKeys(ctx context.Context, key store.TypeKey, keys []string) {
-	if t, err := c.store.Catalog.Type(key.Tenant, key.Type); err == nil {
-		c.store.ReleaseKeys(ctx, t, keys)
+	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
+	if err != nil {
+		return
+	}
+	err = c.store.ReleaseKeys(ctx, t, keys)
+	until := time.Now().Add(settlePatience)
+	for pause := firstTry; store.IsHeld(err) && time.Now().Before(until); pause *= 2 {
+		sleep(ctx, min(pause, lockPause))
+		c.aside.probe(func() { err = c.store.ReleaseKeys(ctx, t, keys) })
 	}
 }
 

@@ -19,7 +19,7 @@ func (s *Store) freed(ctx context.Context, t *Type, settled []asyncflow.Settleme
 	}
 	s.Wakeups.Announce(t.Key(), now) // a lease takes tasks blocked by stage
 	if keys := t.FreedKeys(settled); len(keys) > 0 {
-		s.ReleaseKeys(ctx, t, keys)
+		_ = s.ReleaseKeys(ctx, t, keys)
 	}
 }
 
@@ -71,16 +71,21 @@ func (s *Store) ReleaseKey(
 }
 
 // ReleaseKeys puts blocked tasks of flow keys in line, for each key at most as many as its
-// occurrences in keys. It logs a failure; ReleaseStuck releases the tasks later.
-func (s *Store) ReleaseKeys(ctx context.Context, t *Type, keys []string) {
+// occurrences in keys. If it fails, ReleaseStuck releases the tasks later; the caller may try again
+// sooner if a table is locked, see IsHeld.
+func (s *Store) ReleaseKeys(ctx context.Context, t *Type, keys []string) error {
 	if t.Flow == nil {
-		return
+		return nil
 	}
 	_, err := s.releaseKeys(ctx, t, keys)
-	if err != nil && asyncflow.CodeOf(err) != asyncflow.CodeNotFound {
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+		return nil
+	}
+	if err != nil && !IsHeld(err) {
 		s.log.Warn("can't look for the next tasks of flow keys; governance will",
 			"tenant", t.Tenant, "type", t.Name, "error", err)
 	}
+	return err
 }
 
 func (s *Store) releaseKeys(ctx context.Context, t *Type, keys []string) (int, error) {
@@ -104,6 +109,7 @@ func (s *Store) tryReleaseKeys(
 		b := &pgx.Batch{}
 		b.Queue(`SET LOCAL lock_timeout = '` + leasePatience + `'`)
 		b.Queue(`SELECT pg_advisory_xact_lock($1)`, limitLock(t))
+		b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
 		onNewest := queueNewest(b, t)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
@@ -245,6 +251,6 @@ func (s *Store) UnblockKey(ctx context.Context, tenant, taskType, key string) (i
 	if err != nil {
 		return 0, wrap(err, "UnblockKey(%q, %q)", tenant, taskType)
 	}
-	s.ReleaseKeys(ctx, t, []string{key})
+	_ = s.ReleaseKeys(ctx, t, []string{key})
 	return n, nil
 }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -377,6 +378,30 @@ func (b *bundle) idOf(context string) asyncflow.TaskID {
 			Scan(&id.Number),
 	)
 	return id
+}
+
+// A release doesn't wait for the lock of a table: it would keep a connection from other tenants. The
+// caller learns that it may try again.
+func TestReleaseKeysOfALockedTable(t *testing.T) { eachSet(t, releaseKeysOfALockedTable) }
+
+func releaseKeysOfALockedTable(t *testing.T, b *bundle) {
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Ordered: true}
+	b.put(spec)
+	b.submit(keyed("a", `1`))
+	held := b.submit(keyed("a", `2`))[0].ID
+	l := b.admitAll()[0]
+	require.Equal(t, asyncflow.WaitFlow, b.task(held).WaitsFor)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE tenant_acme.wait IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+	err = b.ReleaseKeys(t.Context(), b.known(), []string{"a"})
+	require.True(t, store.IsHeld(err), "%v", err)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, held, b.soon()[0].ID)
 }
 
 // Blocked tasks are released although the announcement of their release was lost.
