@@ -26,11 +26,11 @@ func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 	c.commitParts(ctx, divide(c.aside.divert(dropLate(batch))), c.aside.hold)
 }
 
-// commitParts writes parts in one transaction. If a table is locked, held gets the parts and those of
-// the tenant that needs the table; none: it isn't known which one does. It takes over parts that have
-// to wait, and returns the others: they are tried once more. A tenant that Postgres refuses otherwise
-// is put aside, and the others are committed together. If it isn't known which one is at fault, all
-// are put aside.
+// commitParts writes parts in one transaction. If a table is locked, held gets the parts and those
+// of the tenant that needs the table; none: it isn't known which one does. It takes over parts that
+// have to wait, and returns the others: they are tried once more. A tenant that Postgres refuses
+// otherwise is put aside, and the others are committed together. If it isn't known which one is at
+// fault, all are put aside.
 func (c *Committer) commitParts(
 	ctx context.Context, divided []*part, held func([]*part, store.Refused) (rest []*part),
 ) {

@@ -142,8 +142,8 @@ func settle(t *testing.T, b *bundle, pipe *store.Type, l asyncflow.Lease) {
 }
 
 // The job gives a type tables of its own once it asks for them, opens the next shared roll, so that
-// the type needn't look at both for long, and keeps the roll that it left for its retention. When it
-// no longer asks for them, it goes back at its next roll, and its tables are dropped.
+// the type needn't look at both for long, and keeps the roll that it left for its retention. When
+// it no longer asks for them, it goes back at its next roll, and its tables are dropped.
 func TestRollJobMovesTypes(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

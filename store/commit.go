@@ -27,8 +27,8 @@ type Writes struct {
 	counts tally
 }
 
-// Refused are the writes that Postgres has refused, from one index to before another one: those of a
-// tenant.
+// Refused are the writes that Postgres has refused, from one index to before another one: those of
+// a tenant.
 type Refused struct{ From, To int }
 
 // Commit writes all of it in one transaction and one round trip, or nothing. It fails when a
@@ -168,10 +168,10 @@ func (s *Store) announceEnds(key TypeKey, leases []*asyncflow.Lease) {
 // succeeded, no task should begin with its insert, or go on with its settlement.
 func (s *Store) Doubtful() bool { return s.doubtful.Load() }
 
-// Home returns the number of a tenant's home among the hot connections, from 0: of the one that
-// has prepared the statements of its tables. Writes of tenants with the same home should go together.
+// Home returns the number of a tenant's home among the hot connections, from 0: of the one that has
+// prepared the statements of its tables. Writes of tenants with the same home should go together.
 func (s *Store) Home(tenant string) int { return s.hotPool.Home(tenant) }
 
-// Distributed reports whether Postgres keeps tenants on several servers (Citus). A transaction should
-// have one tenant then: those of several would be committed in two phases.
+// Distributed reports whether Postgres keeps tenants on several servers (Citus). A transaction
+// should have one tenant then: those of several would be committed in two phases.
 func (s *Store) Distributed() bool { return s.distributed }

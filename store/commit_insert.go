@@ -184,7 +184,8 @@ func checkOwn(
 	position := asyncflow.TaskID{Number: ids[0]}.Position()
 	err := tx.QueryRow(ctx, t.at(position, `
 		SELECT count(*) FROM {task} t JOIN unnest($1::bigint[], $2::timestamptz[]) AS u (id, created_at)
-		ON t.type = $3 AND t.id = u.id AND t.created_at = u.created_at`), ids, created, t.number).Scan(&own)
+		ON t.type = $3 AND t.id = u.id AND t.created_at = u.created_at`), ids, created, t.number).
+		Scan(&own)
 	if err == nil && own < len(ids) {
 		err = asyncflow.Errorf(asyncflow.CodeInternal, "%d ids of %s are those of other tasks",
 			len(ids)-own, t.Name)

@@ -83,8 +83,8 @@ func migrationsTo(t *testing.T, version int) fs.FS {
 	return early
 }
 
-// earlier returns a database whose tenant acme has a schema of version 18 with the type pipe and its
-// first roll. There is no node.
+// earlier returns a database whose tenant acme has a schema of version 18 with the type pipe and
+// its first roll. There is no node.
 func earlier(t *testing.T) *bundle {
 	t.Helper()
 	t.Parallel()
@@ -133,8 +133,8 @@ func (b *bundle) earlierRoll(position int) {
 	b.inSchema(strings.ReplaceAll(earlierRoll, "$", strconv.Itoa(position)))
 }
 
-// earlierTasks puts tasks into three rolls as a node of version 18 does, and returns them. The first
-// roll is cleared, the second one sealed, and the third one open.
+// earlierTasks puts tasks into three rolls as a node of version 18 does, and returns them. The
+// first roll is cleared, the second one sealed, and the third one open.
 func (b *bundle) earlierTasks() map[asyncflow.TaskID]asyncflow.Status {
 	b.t.Helper()
 	b.earlierRoll(2)

@@ -76,8 +76,10 @@ func (s *Store) TasksIn(ctx context.Context, set *TableSet, position int) (int64
 	percent := min(100, 100*float64(samplePages)/float64(pages))
 	var rows float64
 	err = s.of(set.Tenant).QueryRow(ctx,
-		set.tables.at(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).Scan(&rows)
-	return int64(rows * 100 / percent), wrap(err, "TasksIn(%q, %q, %d)", set.Tenant, set.Name, position)
+		set.tables.at(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).
+		Scan(&rows)
+	return int64(rows * 100 / percent),
+		wrap(err, "TasksIn(%q, %q, %d)", set.Tenant, set.Name, position)
 }
 
 // lockPatience is how long a step waits for the lock of a busy table. It is short, as all later

@@ -8,9 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// EmptyRoll moves ready rows of a sealed roll to the open rolls of their types, and returns how many:
-// at most JobBatch. Their order stays. Otherwise tasks that nobody leases, as those of a paused type,
-// would keep the roll from being drained, and all types of the table set from the next one.
+// EmptyRoll moves ready rows of a sealed roll to the open rolls of their types, and returns how
+// many: at most JobBatch. Their order stays. Otherwise tasks that nobody leases, as those of a
+// paused type, would keep the roll from being drained, and all types of the table set from the next
+// one.
 func (s *Store) EmptyRoll(ctx context.Context, set *TableSet, position int) (n int, err error) {
 	earliest := map[TypeKey]time.Time{}
 	err = s.exclusively(ctx, set.Tenant, "empty-roll", func(tx pgx.Tx, _ time.Time) error {

@@ -11,7 +11,7 @@ import (
 
 // rows are the rows that a transaction inserts for task types of one tenant. Rows with the same
 // common values are inserted by one statement, which has these once, and only the other values as
-// arrays: Postgres unnests each array by itself (1 µs each; 30 µs for a statement with ten of them).
+// arrays: Postgres unnests each array by itself (22 µs for one row by nine of them, 6 µs by one).
 type rows struct {
 	node    string
 	ready   groups[readyKey, readyRow]

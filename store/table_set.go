@@ -30,8 +30,8 @@ func (s *TableSet) Shared() bool { return s.Name == sharedSet }
 func (s *TableSet) Key() TypeKey { return TypeKey{s.Tenant, s.Name} }
 
 // location says which tables have the tasks of a type. New tasks go to set; its rolls from a
-// position on may have tasks of the type. Earlier ones are in the set earlier (nil: there are none),
-// whose positions are lower.
+// position on may have tasks of the type. Earlier ones are in the set earlier (nil: there are
+// none), whose positions are lower.
 type location struct {
 	number  int32 // of the type in rows
 	set     *TableSet
@@ -138,8 +138,8 @@ func readLocations(ctx context.Context, q querier, tenant, only string) (
 	var l location
 	var read, before TableSet
 	var beforeName *string
-	_, err = pgx.ForEachRow(rows, []any{&name, &l.number, &l.from, &read.Name, &read.First, &read.Begin,
-		&read.End, &beforeName, &before.First, &before.Begin, &before.End}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &l.number, &l.from,
+		&read.Name, &read.First, &read.Begin, &read.End, &beforeName, &before.First, &before.Begin, &before.End}, func() error {
 		l.set, l.earlier = known(read), nil
 		if beforeName != nil && before.First < l.from { // otherwise its rolls are dropped
 			before.Name = *beforeName

@@ -96,7 +96,8 @@ func (t *tables) at(position int, sql string) string {
 		"{task}", t.task(position), "{journal}", t.journal(position), "{ready}", t.ready(position),
 		"{keys}", t.qualify("idempotency_keys"), "{claim}", t.qualify("claim_keys"),
 		"{types}", t.qualify("task_types"), "{sets}", t.qualify("table_sets"),
-		"{rolls}", t.qualify("rolls"), "{retired}", t.qualify("retired_types"), "{deleted}", t.qualify("deleted_types"),
+		"{rolls}", t.qualify("rolls"), "{retired}", t.qualify("retired_types"),
+		"{deleted}", t.qualify("deleted_types"),
 		"{tallies}", t.qualify("tallies"),
 		"{blocks}", t.qualify("flow_blocks"), "{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)

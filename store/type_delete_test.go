@@ -90,7 +90,7 @@ func deleteWhileSubmitting(t *testing.T, b *bundle) {
 	}
 }
 
-// Whoever deletes a type makes all types of the tenant wait for no longer than need be: not if the
+// A delete makes all types of the tenant wait for no longer than need be: not if the
 // type has live tasks, and not while its idempotency keys are deleted, which may be many.
 func TestDeleteStopsTheTenantOnlyAtTheEnd(t *testing.T) {
 	b := setup(t)
@@ -117,9 +117,9 @@ func TestDeleteStopsTheTenantOnlyAtTheEnd(t *testing.T) {
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
 }
 
-// A type that shares its tables can't be deleted while one of its tasks is live, wherever it stands.
-// Then nobody can write to it, its rows vanish in small steps, and a type of the same name sees none
-// of its tasks.
+// A type that shares its tables can't be deleted while one of its tasks is live, wherever it
+// stands. Then nobody can write to it, its rows vanish in small steps, and a type of the same name
+// sees none of its tasks.
 func TestDeleteTypeInSharedTables(t *testing.T) {
 	b := setup(t)
 	pipe, beside := b.put(twoStages()), b.put(named("beside"))
@@ -181,7 +181,8 @@ func TestDeleteTypeInSharedTables(t *testing.T) {
 	require.NoError(t, err)
 	for _, id := range []asyncflow.TaskID{fresh[0].ID, fresh[1].ID, bySQL} {
 		require.Zero(t, b.count(pipe.Fill(1, fmt.Sprintf(
-			`SELECT count(*) FROM {task} WHERE type = {number} AND id = %d`, id.Number))), "no id comes again")
+			`SELECT count(*) FROM {task} WHERE type = {number} AND id = %d`, id.Number))),
+			"no id comes again")
 	}
 
 	const left = `SELECT (SELECT count(*) FROM {task} WHERE type = {number}) +

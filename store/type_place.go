@@ -10,11 +10,11 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// A tenant's types share a table set. A type has a set of its own if it asks for one, by a roll_rows,
-// roll_age or retention that isn't the default, or if it is busy. It moves from one set to the other
-// between two tasks: new tasks go to the new set, ready rows too, and nothing is copied. Until the
-// ready tables that it left are drained, its leases look at both; its finished tasks stay there for
-// the retention.
+// A tenant's types share a table set. A type has a set of its own if it asks for one, by a
+// roll_rows, roll_age or retention that isn't the default, or if it is busy. It moves from one set
+// to the other between two tasks: new tasks go to the new set, ready rows too, and nothing is
+// copied. Until the ready tables that it left are drained, its leases look at both; its finished
+// tasks stay there for the retention.
 
 // OwnSetTasks is how many tasks of a type in the open roll of the shared set make it busy.
 const OwnSetTasks = 100_000
@@ -82,9 +82,9 @@ func (s *Store) OwnSet(ctx context.Context, t *Type) (moved bool, err error) {
 	return moved && err == nil, wrap(err, "OwnSet(%q, %q)", t.Tenant, t.Name)
 }
 
-// JoinSharedSet has the new tasks of a type with a set of its own go to the shared set from then on.
-// It does nothing while a set that the type had before still has finished tasks, or the type had
-// later positions than the shared set has.
+// JoinSharedSet has the new tasks of a type with a set of its own go to the shared set from then
+// on. It does nothing while a set that the type had before still has finished tasks, or the type
+// had later positions than the shared set has.
 func (s *Store) JoinSharedSet(ctx context.Context, t *Type) (moved bool, err error) {
 	if t.set.Shared() || t.earlier != nil {
 		return false, nil

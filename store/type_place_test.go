@@ -51,9 +51,9 @@ func (b *bundle) mayJoin() {
 	}
 }
 
-// A type moves between the shared set and one of its own while it has tasks in all tables. They keep
-// their ids and places, new ones go to the new tables, and both are leased in one order. A node that
-// doesn't know of the move can do everything all the same.
+// A type moves between the shared set and one of its own while it has tasks in all tables. They
+// keep their ids and places, new ones go to the new tables, and both are leased in one order. A
+// node that doesn't know of the move can do everything all the same.
 func TestTypeMovesBetweenSets(t *testing.T) { eachSet(t, typeMovesBetweenSets) }
 
 func typeMovesBetweenSets(t *testing.T, b *bundle) {
@@ -168,8 +168,8 @@ func typeMovesBetweenSets(t *testing.T, b *bundle) {
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
 }
 
-// A transaction that began before a move submits to the set that the type has now or, if its snapshot
-// can't show that, is refused, to be tried again. It meets no seal.
+// A transaction that began before a move submits to the set that the type has now or, if its
+// snapshot can't show that, is refused, to be tried again. It meets no seal.
 func TestSQLSubmitAcrossAMove(t *testing.T) {
 	for _, isolation := range []string{"READ COMMITTED", "REPEATABLE READ"} {
 		for steps, name := range []string{"open", "sealed", "drained", "cleared"} {
@@ -214,8 +214,8 @@ func (b *bundle) submitAcrossAMove(isolation string, steps int) {
 	require.Equal(b.t, []asyncflow.TaskID{id}, b.failAll())
 }
 
-// roll takes the rolls of a set one step further, or moves the type. Rolls whose tasks are final are
-// dropped at times, with their tasks.
+// roll takes the rolls of a set one step further, or moves the type. Rolls whose tasks are final
+// are dropped at times, with their tasks.
 func (m *machine) roll(t *rapid.T) {
 	ctx := m.b.t.Context()
 	sets := m.b.Catalog.SetsOf(tenant)
@@ -354,8 +354,8 @@ func TestSQLSubmitsAndMovesAtOnce(t *testing.T) {
 	assert.Less(t, int(refusals.Load()), len(committed.ids)/2)
 }
 
-// taskOrRefusal submits a task in a transaction whose snapshot may be older than a move. Then it may
-// be refused, to be tried again.
+// taskOrRefusal submits a task in a transaction whose snapshot may be older than a move. Then it
+// may be refused, to be tried again.
 func (b *bundle) taskOrRefusal(app *pgx.Conn, r *rand.Rand) (ids []asyncflow.TaskID, refused int32) {
 	ctx := context.WithoutCancel(b.t.Context())
 	isolation := []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead}[r.IntN(2)]

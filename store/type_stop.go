@@ -12,9 +12,9 @@ import (
 // stopTries is how often stop tries to get its locks.
 const stopTries = 20
 
-// stopType keeps the token rows of a type in their tables until the transaction ends, and returns the
-// type as it is then. Submits, leases and settlements wait, also those of other types with the same
-// tables. No roll of its sets opens meanwhile, since that would get tasks from other nodes.
+// stopType keeps the token rows of a type in their tables until the transaction ends, and returns
+// the type as it is then. Submits, leases and settlements wait, also those of other types with the
+// same tables. No roll of its sets opens meanwhile, since that would get tasks from other nodes.
 func stopType(ctx context.Context, tx pgx.Tx, tenant, name string) (*Type, error) {
 	if err := lockSets(ctx, tx, tenant, name); err != nil {
 		return nil, err
@@ -61,7 +61,9 @@ func (t *Type) stop(ctx context.Context, tx pgx.Tx) error {
 
 // liveStage returns a stage that has a live task, or "". It looks at some stages, or (nil) at
 // all. Call stop before, as a task may be moving from one table to another.
-func (t *Type) liveStage(ctx context.Context, tx pgx.Tx, stages []string) (stage string, err error) {
+func (t *Type) liveStage(
+	ctx context.Context, tx pgx.Tx, stages []string,
+) (stage string, err error) {
 	var selects []string
 	for _, table := range t.tokenTables() {
 		selects = append(selects, `(SELECT stage FROM `+table+

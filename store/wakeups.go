@@ -116,7 +116,8 @@ func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) err
 	var payloads []string
 	var lines []byte
 	for key, at := range pending {
-		lines = fmt.Appendf(lines, "%s %s %s %d\n", w.store.cfg.Node, key.Tenant, key.Type, at.UnixMicro())
+		lines = fmt.Appendf(lines, "%s %s %s %d\n", w.store.cfg.Node, key.Tenant, key.Type,
+			at.UnixMicro())
 		if len(lines) > notifyBytes {
 			payloads, lines = append(payloads, string(lines)), lines[:0]
 		}
