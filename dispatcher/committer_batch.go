@@ -41,6 +41,9 @@ const (
 	// turnItems and turnBytes bound the turn of a tenant.
 	turnItems = 50
 	turnBytes = batchBytes / 8
+	// batchTenants bounds the tenants of a batch. Its transaction locks some ten tables and indexes of
+	// each until it ends; Postgres has room for 6,400 locks by default, in all transactions together.
+	batchTenants = 32
 )
 
 type queue[T any] struct {
@@ -134,7 +137,7 @@ func (b *batcher[K, T]) writersOf(q *queue[T]) int {
 // take takes a batch out of a queue that has items.
 func (b *batcher[K, T]) take(q *queue[T]) []T {
 	batch, bytes := make([]T, 0, min(q.items, commitMost)), 0
-	for full := false; len(q.lines) > 0 && !full; {
+	for turns, full := 0, false; len(q.lines) > 0 && !full && turns < batchTenants; turns++ {
 		l := q.lines[0]
 		q.lines = q.lines[1:]
 		var turn int // bytes

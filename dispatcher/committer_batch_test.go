@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -190,6 +191,28 @@ func TestTenantsTakeTurns(t *testing.T) {
 		assert.Equal(t, 2*turnItems, count(batches[1], "other"))
 		assert.Equal(t, 1, count(batches[1], "third"))
 		assert.Len(t, batches, 11)
+	})
+}
+
+// A batch has few tenants: its transaction locks tables of each.
+func TestBatchesHaveFewTenants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var batches [][]string
+		b := newBatcher(t.Context(), func(_ context.Context, _ string, batch []string) {
+			batches = append(batches, batch)
+			time.Sleep(10 * time.Millisecond)
+		})
+		b.tenant = func(item string) string { return item }
+		var all []string
+		for i := range 3 * batchTenants {
+			all = append(all, fmt.Sprint("tenant-", i))
+		}
+		b.add("home", append(all, all...)...)
+		b.drain()
+		for _, batch := range batches {
+			assert.Len(t, slices.Compact(slices.Sorted(slices.Values(batch))), batchTenants)
+		}
+		assert.Len(t, batches, 3)
 	})
 }
 

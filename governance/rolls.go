@@ -193,16 +193,27 @@ func (g *Governor) dueMoves(
 	return steps, errors.Join(err, err2)
 }
 
+// catchUp is how many rolls the shared set opens at most so that a type may join it.
+const catchUp = 3
+
 // nextRoll opens the next roll of a table set. A type with a set of its own that it no longer needs
-// goes to the shared one instead. tasks is about how many the open roll has.
+// goes to the shared one instead. The shared set must have later positions than the type had; it
+// opens a roll for that. tasks is about how many the open roll has.
 func (g *Governor) nextRoll(
 	ctx context.Context, set *store.TableSet, tasks int64,
 ) (done bool, err error) {
-	if t := g.store.Catalog.TypesOf(set.Tenant)[set.Name]; t != nil && !set.Shared() &&
-		!store.AsksForOwnSet(t.TaskType) && tasks < store.OwnSetTasks {
-		if done, err = g.store.JoinSharedSet(ctx, t); done || err != nil {
-			return done, err
+	sets := g.store.Catalog.SetsOf(set.Tenant)
+	shared, t := sets[""], g.store.Catalog.TypesOf(set.Tenant)[set.Name]
+	if t == nil || store.AsksForOwnSet(t.TaskType) || tasks >= store.OwnSetTasks {
+		return g.store.OpenRoll(ctx, set)
+	}
+	if shared != nil {
+		if behind := set.End - shared.End; behind >= 0 && behind < catchUp {
+			return g.store.OpenRoll(ctx, shared)
 		}
+	}
+	if done, err = g.store.JoinSharedSet(ctx, t); done || err != nil {
+		return done, err
 	}
 	return g.store.OpenRoll(ctx, set)
 }
@@ -213,7 +224,7 @@ func (g *Governor) nextStep(set *store.TableSet, r store.Roll, oldest bool) roll
 	case r.SealedAt.IsZero():
 		return func(ctx context.Context) (bool, error) { return g.store.SealRoll(ctx, set, r.Position) }
 	case r.DrainedAt.IsZero():
-		return func(ctx context.Context) (bool, error) { return g.store.DrainRoll(ctx, set) }
+		return func(ctx context.Context) (bool, error) { return g.drain(ctx, set, r) }
 	case !r.ReadyDropped && g.since(r.DrainedAt) >= spread:
 		return func(ctx context.Context) (bool, error) { return g.store.ClearRoll(ctx, set, r.Position) }
 	case r.ReadyDropped && r.IdleSince.IsZero():
@@ -224,6 +235,30 @@ func (g *Governor) nextStep(set *store.TableSet, r store.Roll, oldest bool) roll
 		}
 	}
 	return nil
+}
+
+const (
+	// emptyAfter is how long a sealed roll may have ready tasks before they move to the open one.
+	emptyAfter = 10 * time.Minute
+	// emptyBatches is how many batches of them move in one run.
+	emptyBatches = 10
+)
+
+// drain ends the leases from a sealed roll if its ready table is empty. It moves what stays there
+// for long.
+func (g *Governor) drain(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
+	if r.Position == set.Begin && g.since(r.SealedAt) > emptyAfter {
+		for range emptyBatches {
+			n, err := g.store.EmptyRoll(ctx, set, r.Position)
+			if err != nil {
+				return false, err
+			}
+			if n < store.JobBatch {
+				break
+			}
+		}
+	}
+	return g.store.DrainRoll(ctx, set)
 }
 
 func (g *Governor) since(at time.Time) time.Duration { return g.store.Clock.Now().Sub(at) }
@@ -251,15 +286,31 @@ func (g *Governor) limits(set *store.TableSet) (tasks int64, age time.Duration) 
 }
 
 // full reports whether the next roll must open: the previous one is drained, and the open one has
-// enough tasks, or is old and has any. tasks is about how many it has.
+// enough tasks, or is old and has any, or types have left it for tables of their own, and look at
+// both until it is drained. tasks is about how many it has.
 func (g *Governor) full(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (full bool, tasks int64, err error) {
 	most, age := g.limits(set)
 	old := g.since(open.OpenedAt) > age
-	if set.Begin != set.End || open.MaxTasks == 0 || !old && open.MaxTasks < most {
+	switch {
+	case set.Begin != set.End:
+		return false, 0, nil
+	case g.left(set, open):
+		return true, 0, nil
+	case open.MaxTasks == 0 || !old && open.MaxTasks < most:
 		return false, 0, nil
 	}
 	tasks, err = g.store.TasksIn(ctx, set, open.Position)
 	return old || tasks >= most, tasks, err
+}
+
+// left reports whether a type has left the open roll of a table set.
+func (g *Governor) left(set *store.TableSet, open store.Roll) bool {
+	for _, t := range g.store.Catalog.TypesOf(set.Tenant) {
+		if t.Set().Name != set.Name && t.HasIn(set, open.Position) {
+			return true
+		}
+	}
+	return false
 }

@@ -1,10 +1,12 @@
 package governance_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -137,4 +139,113 @@ func settle(t *testing.T, b *bundle, pipe *store.Type, l asyncflow.Lease) {
 			Verdict: asyncflow.Decide(pipe.TaskType, l, o,
 				b.Clock.Now())}, func(r store.Settled) { done <- r })
 	require.NoError(t, (<-done).Err)
+}
+
+// The job gives a type tables of its own once it asks for them, opens the next shared roll, so that
+// the type needn't look at both for long, and keeps the roll that it left for its retention. When it
+// no longer asks for them, it goes back at its next roll, and its tables are dropped.
+func TestRollJobMovesTypes(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	put := func(name string, retention time.Duration) {
+		t.Helper()
+		spec := asyncflow.TaskType{Name: name, Retention: asyncflow.Duration(retention),
+			Stages: []asyncflow.Stage{{Name: "only"}}}
+		_, _, err := b.PutTaskType(t.Context(), tenant, spec.WithDefaults())
+		require.NoError(t, err)
+	}
+	submit := func(name string) asyncflow.TaskID {
+		t.Helper()
+		r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: name, Context: []byte(`1`)}})[0]
+		require.NoError(t, r.Err)
+		return r.ID
+	}
+	cancel := func(id asyncflow.TaskID) {
+		t.Helper()
+		_, err := b.Cancel(t.Context(), tenant, id, "")
+		require.NoError(t, err)
+	}
+	settled := func() { // takes all steps that are due, with the time that they need
+		t.Helper()
+		for n := 1; n > 0; {
+			n = b.roll(t)
+			exec(t, url, `UPDATE tenant_acme.rolls SET drained_at = drained_at - interval '1 h',
+				sealed_at = sealed_at - interval '1 h', opened_at = opened_at - interval '1 h'`)
+			n += b.roll(t)
+		}
+	}
+	year := 360 * 24 * time.Hour
+	put("stays", 0)
+	put("moves", 0)
+	kept, old := submit("moves"), submit("stays")
+	cancel(kept)
+	cancel(old)
+	put("moves", year)
+	settled()
+	moves, err := b.Catalog.Type(tenant, "moves")
+	require.NoError(t, err)
+	require.Equal(t, "moves", moves.Set().Name)
+	require.Equal(t, 2, b.Catalog.SetsOf(tenant)[""].End, "the roll that it left is not open")
+	require.Equal(t, 2, b.Catalog.SetsOf(tenant)[""].Begin)
+	require.Equal(t, 2, submit("moves").Position())
+
+	back(t, url, "idle_since", "200 days")
+	settled()
+	for _, id := range []asyncflow.TaskID{kept, old} {
+		_, err = b.Task(t.Context(), tenant, id)
+		require.NoError(t, err, "one of its types keeps its tasks for a year")
+	}
+	back(t, url, "idle_since", "200 days")
+	settled()
+	for _, id := range []asyncflow.TaskID{kept, old} {
+		_, err = b.Task(t.Context(), tenant, id)
+		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+	}
+
+	put("moves", asyncflow.DefaultRetention)
+	back(t, url, "opened_at", "40 days")
+	settled()
+	moves, err = b.Catalog.Type(tenant, "moves")
+	require.NoError(t, err)
+	require.True(t, moves.Set().Shared())
+	require.Equal(t, 3, submit("moves").Position(), "the shared set had to go ahead")
+}
+
+// Rows of a deleted type vanish from the shared tables.
+func TestRollJobDeletesRows(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	for _, name := range []string{"goes", "stays"} {
+		spec := asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only"}}}
+		_, _, err := b.PutTaskType(t.Context(), tenant, spec.WithDefaults())
+		require.NoError(t, err)
+		tasks := make([]asyncflow.NewTask, 1000)
+		for i := range tasks {
+			tasks[i] = asyncflow.NewTask{Type: name, Context: []byte(`1`)}
+		}
+		for range 3 {
+			for _, r := range b.Submit(t.Context(), tenant, tasks) {
+				require.NoError(t, r.Err)
+			}
+		}
+	}
+	exec(t, url, `DELETE FROM tenant_acme.ready_1
+		WHERE type = (SELECT number FROM tenant_acme.task_types WHERE name = 'goes')`)
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "goes"))
+	b.roll(t)
+	require.Equal(t, 3000, count(t, url, `SELECT count(*) FROM tenant_acme.task_1`))
+	require.Zero(t, count(t, url, `SELECT count(*) FROM tenant_acme.deleted_types`))
+	require.Zero(t, b.roll(t))
+}
+
+// count returns the number that a statement returns.
+func count(t *testing.T, url, sql string) (n int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	require.NoError(t, conn.QueryRow(t.Context(), sql).Scan(&n))
+	return n
 }

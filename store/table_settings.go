@@ -16,8 +16,4 @@ const (
 		"autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, " +
 		"autovacuum_vacuum_cost_delay = 0, " +
 		"autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000"
-
-	// leaseTable leaves space in the pages of lease tables, so that a heartbeat's new version
-	// of a row stays in its page and needs no index entry (HOT).
-	leaseTable = "fillfactor = 70"
 )
