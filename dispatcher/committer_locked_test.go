@@ -119,7 +119,7 @@ func (b *bundle) lockTenant(tenant string) (unlock func()) {
 	return func() { require.NoError(b.t, conn.Close(context.Background())) }
 }
 
-// While a tenant's tables are locked, the submits of others take hardly longer than before or after.
+// While a tenant's tables are locked, the submits of others take hardly longer than otherwise.
 // Nothing is lost, and the tenant goes on when the lock is gone.
 func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 	b := setup(t)
