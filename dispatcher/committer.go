@@ -57,6 +57,9 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c.writes = newBatcher(c.writing, c.commit)
 	c.writes.size, c.writes.linger = (*write).size, (*write).linger
 	c.writes.tenant = func(w *write) string { return w.key.Tenant }
+	if s.Distributed() {
+		c.writes.tenants = 1
+	}
 	c.aside = newAside(c)
 	c.keyed = newBatcher(c.writing, c.commitKeyed)
 	c.keyed.size, c.keyed.writers = (*submission).size, 2 // one may wait for another node's submit

@@ -22,7 +22,7 @@ type aside struct {
 	mu      sync.Mutex
 	waiting map[asideKey]*waitingWrites
 	locked  map[string]*waitingWrites // of tenants, see hold
-	probes  chan struct{}             // has one for each try to write those of a tenant
+	probes  chan struct{}             // has one for each try, see probe
 }
 
 // waitingWrites has the writes that wait for parts of their type and kind that are written apart.

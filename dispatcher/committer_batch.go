@@ -21,6 +21,7 @@ type batcher[K comparable, T any] struct {
 	linger  func(T) time.Duration // how long an item may wait
 	size    func(T) int           // bytes of an item
 	tenant  func(T) string        // the tenant of an item
+	tenants int                   // the most tenants of a batch
 
 	mu      sync.Mutex
 	queues  map[K]*queue[T]
@@ -67,7 +68,7 @@ func newBatcher[K comparable, T any](
 ) *batcher[K, T] {
 	return &batcher[K, T]{ctx: ctx, write: write, writers: 1, queues: map[K]*queue[T]{},
 		tidyAt: tidyLeast, pending: newCount(), linger: func(T) time.Duration { return submitLinger },
-		size: func(T) int { return 0 }, tenant: func(T) string { return "" }}
+		size: func(T) int { return 0 }, tenant: func(T) string { return "" }, tenants: batchTenants}
 }
 
 // add queues items. write gets each of them once, and answers its caller.
@@ -137,9 +138,11 @@ func (b *batcher[K, T]) writersOf(q *queue[T]) int {
 // take takes a batch out of a queue that has items.
 func (b *batcher[K, T]) take(q *queue[T]) []T {
 	batch, bytes := make([]T, 0, min(q.items, commitMost)), 0
-	for turns, full := 0, false; len(q.lines) > 0 && !full && turns < batchTenants; turns++ {
-		l := q.lines[0]
-		q.lines = q.lines[1:]
+	n := min(len(q.lines), b.tenants)
+	lines, others := slices.Clone(q.lines[:n]), q.lines[n:]
+	for full := false; len(lines) > 0 && !full; {
+		l := lines[0]
+		lines = lines[1:]
 		var turn int // bytes
 		for n := 0; n < turnItems && turn < turnBytes && len(l.items) > 0 && !full; n++ {
 			size := b.size(l.items[0])
@@ -149,9 +152,10 @@ func (b *batcher[K, T]) take(q *queue[T]) []T {
 			}
 		}
 		if len(l.items) > 0 {
-			q.lines = append(q.lines, l)
+			lines = append(lines, l)
 		}
 	}
+	q.lines = append(slices.Clone(others), lines...)
 	q.items, q.bytes, q.last = q.items-len(batch), q.bytes-bytes, time.Now()
 	return batch
 }

@@ -213,6 +213,12 @@ func TestBatchesHaveFewTenants(t *testing.T) {
 			assert.Len(t, slices.Compact(slices.Sorted(slices.Values(batch))), batchTenants)
 		}
 		assert.Len(t, batches, 3)
+
+		b.tenants, batches = 1, nil
+		b.add("home", slices.Repeat([]string{"a", "b"}, 3*turnItems)...)
+		b.drain()
+		assert.Equal(t, [][]string{slices.Repeat([]string{"a"}, 3*turnItems),
+			slices.Repeat([]string{"b"}, 3*turnItems)}, batches)
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 // put aside by type and kind.
 
 const (
-	// lockProbes is how many tenants are tried at a time at most: each try takes a hot connection.
+	// lockProbes is how many of these tries are made at a time at most: each takes a hot connection.
 	lockProbes = 2
 	// The pause between two tries doubles from firstTry to lockPause.
 	lockPause = 100 * time.Millisecond
@@ -49,9 +49,8 @@ func (a *aside) writeHeld(tenant string, waiting *waitingWrites) {
 	defer a.c.writes.pending.add(-1)
 	pause := firstTry
 	for batch := a.nextHeld(tenant, waiting); batch != nil; batch = a.nextHeld(tenant, waiting) {
-		a.probes <- struct{}{}
-		still := a.tryHeld(byKind(divide(a.divertTypes(batch))))
-		<-a.probes
+		var still []*part
+		a.probe(func() { still = a.tryHeld(byKind(divide(a.divertTypes(batch)))) })
 		if len(still) == 0 {
 			pause = firstTry
 			continue
@@ -63,6 +62,13 @@ func (a *aside) writeHeld(tenant string, waiting *waitingWrites) {
 		sleep(a.c.writing, pause)
 		pause = min(2*pause, lockPause)
 	}
+}
+
+// probe runs a try to write what waits for a lock, when it is its turn.
+func (a *aside) probe(try func()) {
+	a.probes <- struct{}{}
+	defer func() { <-a.probes }()
+	try()
 }
 
 // byKind divides parts by kind of writes: some may need the locked table, and others not.

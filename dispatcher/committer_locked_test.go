@@ -83,6 +83,23 @@ func (all *neighbours) submitFor(ctx context.Context, tenants []string) (took []
 	return took
 }
 
+// steadily is submitFor for a time.
+func (all *neighbours) steadily(d time.Duration, tenants []string) []time.Duration {
+	ctx, cancel := context.WithTimeout(all.t.Context(), d)
+	defer cancel()
+	return all.submitFor(ctx, tenants)
+}
+
+// p99 submits steadily for a time, and returns the longest time of a submit but for 1 %.
+func (all *neighbours) p99(what string, d time.Duration, tenants []string) time.Duration {
+	took := all.steadily(d, tenants)
+	slices.Sort(took)
+	worst := took[len(took)*99/100]
+	all.t.Logf("%s: %d submits, p50 %s, p99 %s, longest %s", what, len(took), took[len(took)/2], worst,
+		took[len(took)-1])
+	return worst
+}
+
 func (all *neighbours) submitOne(key store.TypeKey) time.Duration {
 	task := asyncflow.NewTask{Type: key.Type, Context: json.RawMessage(`{}`)}
 	began := time.Now()
@@ -127,25 +144,13 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
 	all := b.neighbours(n, 8)
 	others := all.tenants[1:]
-	p99 := func(what string, took []time.Duration) time.Duration {
-		slices.Sort(took)
-		worst := took[len(took)*99/100]
-		t.Logf("%s: %d submits, p50 %s, p99 %s, longest %s", what, len(took), took[len(took)/2], worst,
-			took[len(took)-1])
-		return worst
-	}
-	submitFor := func(d time.Duration, tenants []string) []time.Duration {
-		ctx, cancel := context.WithTimeout(t.Context(), d)
-		defer cancel()
-		return all.submitFor(ctx, tenants)
-	}
-	submitFor(2*time.Second, all.tenants) // connections are opened, and statements prepared
-	before := p99("before", submitFor(5*time.Second, all.tenants))
+	all.steadily(2*time.Second, all.tenants) // connections are opened, and statements prepared
+	before := all.p99("before", 5*time.Second, all.tenants)
 
 	unlock := b.lockTenant(all.tenants[0])
 	var ofLocked sync.WaitGroup
-	ofLocked.Go(func() { submitFor(9*time.Second, slices.Repeat(all.tenants[:1], 8)) })
-	during := p99("during", submitFor(9*time.Second, others))
+	ofLocked.Go(func() { all.steadily(9*time.Second, slices.Repeat(all.tenants[:1], 8)) })
+	during := all.p99("during", 9*time.Second, others)
 	assert.Positive(t, n.WritesApart())
 	unlock()
 	ofLocked.Wait()
@@ -154,7 +159,7 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 	}
 
 	count := all.refused[all.tenants[0]]
-	after := p99("after", submitFor(4*time.Second, all.tenants))
+	after := all.p99("after", 4*time.Second, all.tenants)
 	assert.Less(t, during, max(3*before, 3*after, 150*time.Millisecond))
 	assert.Equal(t, count, all.refused[all.tenants[0]], "it goes on")
 	require.Eventually(t, func() bool { return n.WritesApart() == 0 }, patience, 5*time.Millisecond)
@@ -165,5 +170,38 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 			require.Equal(t, asyncflow.StatusFailed, task.Status)
 			require.Equal(t, 1, task.Attempt)
 		}
+	}
+}
+
+// The same holds for tasks with idempotency keys, whose types each have batches of their own.
+func TestLockedTableOfKeyedTasksHoldsUpNoOther(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
+	all := b.neighbours(n, 8)
+	others := all.tenants[1:]
+	all.steadily(2*time.Second, all.tenants)
+	before := all.p99("before", 3*time.Second, all.tenants)
+
+	conn, err := pgx.Connect(t.Context(), b.url)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	_, err = conn.Exec(t.Context(), `BEGIN; LOCK TABLE tenant_neighbour0.task_1 IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	var waiting sync.WaitGroup
+	for i := range 2 * typesOf("neighbour0") {
+		waiting.Go(func() {
+			task := asyncflow.NewTask{Type: fmt.Sprint("kind", i/2), Context: json.RawMessage(`{}`)}
+			task.Options.Key = fmt.Sprint(i)
+			assert.NoError(t, n.Submit(t.Context(), "neighbour0", []asyncflow.NewTask{task})[0].Err)
+		})
+	}
+	during := all.p99("during", 3*time.Second, others)
+	_, err = conn.Exec(t.Context(), `ROLLBACK`)
+	require.NoError(t, err)
+	waiting.Wait()
+	assert.Less(t, during, max(4*before, 250*time.Millisecond))
+	for _, tenant := range others {
+		assert.Zero(t, all.refused[tenant])
 	}
 }

@@ -55,12 +55,19 @@ func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, item
 	if err == nil {
 		// Apart, no key is waited for: it is a table that is locked.
 		final := func(err error) bool { return isFinal(err) || !apart && store.IsHeld(err) }
-		err = c.persist(ctx, "submit with keys", key, final, func() (err error) {
+		insert := func() (err error) {
 			if heldNow, err = c.store.InsertKeyed(ctx, t, left, apart); store.RolledOn(err) {
 				if t, left, err = c.store.Renumber(ctx, t, left); err == nil {
 					heldNow, err = c.store.InsertKeyed(ctx, t, left, apart)
 				}
 			}
+			return err
+		}
+		err = c.persist(ctx, "submit with keys", key, final, func() (err error) {
+			if !apart {
+				return insert()
+			}
+			c.aside.probe(func() { err = insert() })
 			return err
 		})
 	}

@@ -186,8 +186,7 @@ func (g *Governor) dueMoves(
 	deleted, err2 := g.store.HasDeletedTypes(ctx, set.Tenant)
 	if deleted {
 		steps = append(steps, func(ctx context.Context) (bool, error) {
-			n, err := untilDone(func() (int, error) { return g.store.DeleteRows(ctx, set.Tenant) })
-			return n > 0, err
+			return g.deleteRows(ctx, set.Tenant)
 		})
 	}
 	return steps, errors.Join(err, err2)
@@ -195,6 +194,19 @@ func (g *Governor) dueMoves(
 
 // catchUp is how many rolls the shared set opens at most so that a type may join it.
 const catchUp = 3
+
+// deleteSteps is how often deleteRows deletes rows before the tenants after it have their turn.
+const deleteSteps = 50
+
+// deleteRows deletes rows of deleted types, and reports whether there were any.
+func (g *Governor) deleteRows(ctx context.Context, tenant string) (done bool, err error) {
+	at := store.Deleting{More: true}
+	for i := 0; at.More && err == nil && i < deleteSteps; i++ {
+		at, err = g.store.DeleteRows(ctx, tenant, at)
+		done = done || at.Rows > 0
+	}
+	return done, err
+}
 
 // nextRoll opens the next roll of a table set. A type with a set of its own that it no longer needs
 // goes to the shared one instead. The shared set must have later positions than the type had; it

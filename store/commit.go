@@ -171,3 +171,7 @@ func (s *Store) Doubtful() bool { return s.doubtful.Load() }
 // Home returns the number of a tenant's home among the hot connections, from 0: of the one that
 // has prepared the statements of its tables. Writes of tenants with the same home should go together.
 func (s *Store) Home(tenant string) int { return s.hotPool.Home(tenant) }
+
+// Distributed reports whether Postgres keeps tenants on several servers (Citus). A transaction should
+// have one tenant then: those of several would be committed in two phases.
+func (s *Store) Distributed() bool { return s.distributed }

@@ -53,8 +53,8 @@ const (
 	// heldMost is the most locked keys that one call finds: each takes a millisecond.
 	heldMost = 10
 	// tablePatience is how long a batch waits for the lock of a table, for example while a roll is
-	// sealed.
-	tablePatience = "2s"
+	// sealed: no longer than all else on these connections, which tenants share.
+	tablePatience = "5ms"
 )
 
 // IsHeld reports whether an error means that others hold a lock for too long: of a table, or of an

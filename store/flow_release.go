@@ -102,7 +102,7 @@ func (s *Store) tryReleaseKeys(
 ) error {
 	return pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
-		b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`) // a lease may take its time
+		b.Queue(`SET LOCAL lock_timeout = '` + leasePatience + `'`)
 		b.Queue(`SELECT pg_advisory_xact_lock($1)`, limitLock(t))
 		onNewest := queueNewest(b, t)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
@@ -151,6 +151,9 @@ func (s *Store) tryReleaseKeys(
 		return tx.SendBatch(ctx, b).Close()
 	})
 }
+
+// leasePatience is how long a release waits for a lease of its type.
+const leasePatience = "2s"
 
 // capacity returns how many of the key's blocked tasks may be released.
 func (s keyState) capacity(t *Type) int {

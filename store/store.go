@@ -71,6 +71,7 @@ type Store struct {
 	watched     *watchers
 	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
+	distributed bool        // tenants are on several servers, see Distributed
 	doubtful    atomic.Bool // leases may be committed that no node knows, see sure
 }
 
@@ -108,6 +109,10 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	}
 	if err = schema.Check(ctx, s.base, s.cfg.URL); err != nil {
 		return nil, err
+	}
+	if err = s.base.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')`).
+		Scan(&s.distributed); err != nil {
+		return nil, wrap(err, "store.Open")
 	}
 	if s.roles, err = postgres.NewRoles(ctx, s.base, cfg.NoRoles); err != nil {
 		return nil, err

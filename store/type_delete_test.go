@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -89,6 +90,33 @@ func deleteWhileSubmitting(t *testing.T, b *bundle) {
 	}
 }
 
+// Whoever deletes a type makes all types of the tenant wait for no longer than need be: not if the
+// type has live tasks, and not while its idempotency keys are deleted, which may be many.
+func TestDeleteStopsTheTenantOnlyAtTheEnd(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	b.submit(withKey("k", `1`))
+	long, err := b.db.Begin(t.Context()) // as a transaction that submits by SQL has them
+	require.NoError(t, err)
+	defer func() { _ = long.Rollback(context.Background()) }()
+	_, err = long.Exec(t.Context(), pipe.Fill(1, `LOCK TABLE {task}, {ready} IN ROW EXCLUSIVE MODE`))
+	require.NoError(t, err)
+	err = b.DeleteTaskType(t.Context(), tenant, "pipe")
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
+	require.NoError(t, long.Rollback(t.Context()))
+
+	require.Len(t, b.failAll(), 1)
+	b.exec(`CREATE FUNCTION tenant_acme.check() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			ASSERT NOT EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid()
+				AND mode = 'ShareRowExclusiveLock' AND granted), 'other types wait';
+			RETURN OLD;
+		END $$`)
+	b.exec(`CREATE TRIGGER checked BEFORE DELETE ON tenant_acme.idempotency_keys
+		FOR EACH ROW EXECUTE FUNCTION tenant_acme.check()`)
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+}
+
 // A type that shares its tables can't be deleted while one of its tasks is live, wherever it stands.
 // Then nobody can write to it, its rows vanish in small steps, and a type of the same name sees none
 // of its tasks.
@@ -158,17 +186,21 @@ func TestDeleteTypeInSharedTables(t *testing.T) {
 
 	const left = `SELECT (SELECT count(*) FROM {task} WHERE type = {number}) +
 		(SELECT count(*) FROM {journal} WHERE type = {number})`
+	var deleting store.Deleting
 	for rows := b.count(pipe.Fill(1, left)); rows > 0; {
-		n, err := b.DeleteRows(t.Context(), tenant)
+		deleting, err = b.DeleteRows(t.Context(), tenant, deleting)
 		require.NoError(t, err)
-		require.Positive(t, n)
-		require.LessOrEqual(t, n, 2*store.JobBatch)
-		rows -= n
+		require.True(t, deleting.More)
+		require.Positive(t, deleting.Rows)
+		require.LessOrEqual(t, deleting.Rows, 2*store.JobBatch)
+		rows -= deleting.Rows
 		require.Equal(t, rows, b.count(pipe.Fill(1, left)))
 	}
-	n, err := b.DeleteRows(t.Context(), tenant)
-	require.NoError(t, err)
-	require.Zero(t, n)
+	for deleting.More {
+		deleting, err = b.DeleteRows(t.Context(), tenant, deleting)
+		require.NoError(t, err)
+		require.Zero(t, deleting.Rows)
+	}
 	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.deleted_types`))
 	require.Equal(t, asyncflow.StatusPending, b.task(stays).Status)
 	require.Equal(t, asyncflow.StatusPending, b.task(bySQL).Status)

@@ -156,11 +156,17 @@ func checkRemovedStages(
 	if len(removed) == 0 {
 		return nil
 	}
-	stopped, err := stopType(ctx, tx, tenant, t.Name)
+	at, err := readLocation(ctx, tx, tenant, t.Name)
 	if err != nil {
 		return err
 	}
-	stage, err := stopped.liveStage(ctx, tx, removed)
+	stage, err := (&Type{location: at}).liveStage(ctx, tx, removed) // first without a lock
+	if err == nil && stage == "" {
+		var stopped *Type
+		if stopped, err = stopType(ctx, tx, tenant, t.Name); err == nil {
+			stage, err = stopped.liveStage(ctx, tx, removed)
+		}
+	}
 	if err != nil || stage == "" {
 		return err
 	}
