@@ -25,8 +25,9 @@ func (w *writer) lock(table string) pgx.Tx {
 	return tx
 }
 
-// While a table of a tenant is locked, its new tasks wait, and so do later ones. Its writes that don't
-// need the table go on, and so do other tenants. When the lock is gone, everything is written once.
+// While a table of a tenant is locked, its new tasks wait, and so do later ones. Its writes that
+// don't need the table go on, and so do other tenants. When the lock is gone, everything is written
+// once.
 func TestLockedTableHoldsUpNoOther(t *testing.T) {
 	w := setupWriter(t)
 	pipe := w.put(writerType())

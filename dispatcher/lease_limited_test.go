@@ -182,8 +182,8 @@ func TestTypesWithoutLimitsAllocateNothing(t *testing.T) {
 	}
 }
 
-// Nor does it cost a statement: a lease with limits first looks for tasks in wait that are held back,
-// one without limits doesn't.
+// Nor does it cost a statement: a lease with limits first looks for tasks in wait that are held
+// back, one without limits doesn't.
 func TestTypesWithoutLimitsAskNothing(t *testing.T) {
 	const tasks = 200
 	b := setup(t)
@@ -199,13 +199,15 @@ func TestTypesWithoutLimitsAskNothing(t *testing.T) {
 	looked := map[string]int{}
 	for i, name := range []string{"free", "limited"} {
 		before := looks()
+		submitter := b.open(store.Config{Node: "submitter"}) // which doesn't begin them at once
+		submitter.submitTo(t, name, tasks)
+		submitter.stop()
 		var sent atomic.Int32
-		n := b.start(name, dispatcher.Config{},
+		n := b.start(name, dispatcher.Config{Concurrency: 10}, // so it leases often
 			func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
 				sent.Add(1)
 				return rejected
 			})
-		n.submitTo(t, name, tasks)
 		require.Eventually(t, func() bool { return sent.Load() == tasks && n.InFlight() == 0 },
 			patience, time.Millisecond)
 		n.stop()

@@ -48,8 +48,8 @@ func (s *Store) Vacuum(ctx context.Context) (int, error) {
 	return done, errors.Join(errs...)
 }
 
-// VacuumSet vacuums the small tables of a table set, however many rows were leased: its ready tables,
-// and the tables of leases and waiting tasks, which are those of all sets of the tenant.
+// VacuumSet vacuums the small tables of a table set, however many rows were leased: its ready
+// tables, and the tables of leases and waiting tasks, which are those of all sets of the tenant.
 func (s *Store) VacuumSet(ctx context.Context, set *TableSet) error {
 	small := strings.Join(set.smallTables(), ", ")
 	err := s.of(set.Tenant).Outside(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) `+small)

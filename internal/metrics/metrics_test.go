@@ -184,7 +184,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		`asyncflow_delivery_duration_seconds_bucket{tenant="acme",type="pipe",le="0.025"}`: "1",
 		`asyncflow_delivery_duration_seconds_bucket{tenant="acme",type="pipe",le="2.5"}`:   "2",
 		`asyncflow_in_flight_tasks`:                       "7",
-		`asyncflow_pool_connections_max{pool="hot-pool"}`: "8",
+		`asyncflow_pool_connections_max{pool="hot-pool"}`: "4",
 		`asyncflow_build_info{version="v1"}`:              "1",
 	} {
 		assert.Equal(t, want, again[series], series)
