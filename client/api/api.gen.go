@@ -388,7 +388,8 @@ type AlertEpisode struct {
 	State      AlertEpisodeState `json:"state"`
 
 	// Subject What the alert is about: the task type, the stage as type/stage, the endpoint as
-	// type/stage/id, the node, the job, or tenant/type.
+	// type/stage/id, the node, the job, the tenant (whose shared tables don't roll), or
+	// tenant/type.
 	Subject string `json:"subject"`
 
 	// Tasks The ids of the tasks that announced its beginning and its end.

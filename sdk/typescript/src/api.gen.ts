@@ -2450,7 +2450,8 @@ export interface components {
             alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "node_gone" | "job_overdue" | "roll_overdue";
             /**
              * @description What the alert is about: the task type, the stage as type/stage, the endpoint as
-             *     type/stage/id, the node, the job, or tenant/type.
+             *     type/stage/id, the node, the job, the tenant (whose shared tables don't roll), or
+             *     tenant/type.
              */
             subject: string;
             /** @enum {string} */
