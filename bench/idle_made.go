@@ -18,12 +18,16 @@ type madeTypes struct {
 	tenantRelations, typeRelations int
 }
 
-// upTo makes the tenants, unless they are there, and types until there are as many.
+// upTo makes the tenants, unless they are there, and types until there are as many. The tables that
+// types share are made with the first type of a tenant: they count as the tenant's.
 func (m *madeTypes) upTo(ctx context.Context, types, tenants int) (err error) {
 	if m.types == nil {
 		err = m.counting(ctx, &m.tenantRelations, func() (err error) {
-			m.types, err = m.rig.NewManyTypes(ctx, tenants)
-			return err
+			if m.types, err = m.rig.NewManyTypes(ctx, tenants); err != nil {
+				return err
+			}
+			m.types.Locate()
+			return m.types.AddSlowly(ctx, min(tenants, types), false)
 		})
 		if err != nil {
 			return err
@@ -54,10 +58,11 @@ func (m *madeTypes) figures() (all report.Figures) {
 	for _, of := range []struct {
 		key, name string
 		took      []time.Duration
-		relations int
+		relations float64
 	}{
-		{"tenant", "a tenant", m.types.TenantTimes, m.tenantRelations},
-		{"type", "a type", m.types.TypeTimes, m.typeRelations},
+		{"tenant", "a tenant", m.types.TenantTimes, share(m.tenantRelations, len(m.types.TenantTimes))},
+		{"type", "a type", m.types.TypeTimes,
+			share(m.typeRelations, len(m.types.TypeTimes)-len(m.types.TenantTimes))},
 	} {
 		if len(of.took) == 0 {
 			continue
@@ -65,10 +70,17 @@ func (m *madeTypes) figures() (all report.Figures) {
 		took := callTimes(of.took)
 		all.Add(of.key+"_mean", "Making "+of.name+", mean", "ms", took.mean())
 		all.Add(of.key+"_p99", "Making "+of.name+", p99", "ms", took.percentile(99))
-		all.Add(of.key+"_relations", "Relations of "+of.name, "relations",
-			float64(of.relations)/float64(len(of.took)))
+		all.Add(of.key+"_relations", "Relations of "+of.name, "relations", of.relations)
 	}
 	return all
+}
+
+// share returns the share of each of n; 0 if there are none.
+func share(all, n int) float64 {
+	if n <= 0 {
+		return 0
+	}
+	return float64(all) / float64(n)
 }
 
 // idleResult has a column for each number of types.
