@@ -24,6 +24,7 @@ type Committer struct {
 
 	writes     *batcher[int, *write] // by the tenant's home among the connections
 	aside      *aside                // types of which a write has failed
+	turns      *turns                // of tenants, in tries to write something apart
 	keyed      *batcher[store.TypeKey, *submission]
 	heldKeys   *heldKeys
 	lookups    *batcher[store.TypeKey, lookup]
@@ -60,7 +61,7 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	if s.Distributed() {
 		c.writes.tenants = 1
 	}
-	c.aside = newAside(c)
+	c.aside, c.turns = newAside(c), newTurns()
 	c.keyed = newBatcher(c.writing, c.commitKeyed)
 	c.keyed.size, c.keyed.writers = (*submission).size, 2 // one may wait for another node's submit
 	c.heldKeys = newHeldKeys(c)

@@ -290,15 +290,20 @@ func isFinal(err error) bool {
 }
 
 // persist runs one transaction until it commits, fails for good or ctx ends. do must be safe to
-// repeat after a commit whose answer was lost.
+// repeat after a commit whose answer was lost. A tenant has few tries at a time: each takes
+// a hot connection, and a tenant may have a thousand types.
 func (c *Committer) persist(
 	ctx context.Context, what string, key store.TypeKey, final func(error) bool, do func() error,
 ) error {
-	err := do()
+	try := func() error {
+		defer c.turns.take(key.Tenant)()
+		return do()
+	}
+	err := try()
 	for pause := firstTry; err != nil && !final(err) && ctx.Err() == nil; pause *= 2 {
 		c.log.Warn("trying again", "what", what, "tenant", key.Tenant, "type", key.Type, "error", err)
 		sleep(ctx, min(pause, lastTry))
-		err = do()
+		err = try()
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -52,7 +51,5 @@ func wrap(err error, op string, args ...any) error { return postgres.Wrap(err, o
 func sqlState(err error) string { return postgres.State(err) }
 
 func quote(identifier string) string { return postgres.Quote(identifier) }
-
-func momentsOf(times []time.Time) moments { return postgres.MomentsOf(times) }
 
 func schemaOf(tenant string) string { return schema.Of(tenant) }

@@ -19,7 +19,6 @@ type Type struct {
 	serving    map[string][]string             // the ids of those that get deliveries, by stage
 	allServing []string                        // those of all stages
 	unlimited  bool                            // it has no limits of any kind
-	tables     *tables
 	suspended  bool // whether its tenant is
 }
 

@@ -79,7 +79,7 @@ func (s *Store) OwnSet(ctx context.Context, t *Type) (moved bool, err error) {
 		moved = true
 		return s.moveType(ctx, tx, t, t.Name, from)
 	})
-	return moved && err == nil, wrap(err, "OwnSet(%q, %q)", t.Tenant, t.Name)
+	return unlessBusy(moved, err, "OwnSet(%q, %q)", t.Tenant, t.Name)
 }
 
 // JoinSharedSet has the new tasks of a type with a set of its own go to the shared set from then
@@ -101,11 +101,15 @@ func (s *Store) JoinSharedSet(ctx context.Context, t *Type) (moved bool, err err
 		moved = true
 		return s.moveType(ctx, tx, t, sharedSet, e.shared)
 	})
-	return moved && err == nil, wrap(err, "JoinSharedSet(%q, %q)", t.Tenant, t.Name)
+	return unlessBusy(moved, err, "JoinSharedSet(%q, %q)", t.Tenant, t.Name)
 }
 
 // moveType enters that a type's new tasks go to another set, from a position on.
 func (s *Store) moveType(ctx context.Context, tx pgx.Tx, t *Type, set string, from int) error {
+	// Transactions that submit by SQL may lock the type's row.
+	if _, err := tx.Exec(ctx, lockPatience); err != nil {
+		return err
+	}
 	tag, err := tx.Exec(ctx, t.at(0, `UPDATE {types}
 		SET table_set = $2, from_pos = $3, earlier_set = table_set
 		WHERE number = $1 AND table_set = $4 AND earlier_set IS NULL`),

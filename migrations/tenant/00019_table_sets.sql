@@ -27,6 +27,7 @@ UPDATE task_types SET table_set = name;
 ALTER TABLE task_types
   ALTER COLUMN table_set SET NOT NULL,
   ALTER COLUMN from_pos DROP DEFAULT,
+  ADD UNIQUE (name, table_set), -- so a move is a change of a key, which FOR KEY SHARE notices
   DROP COLUMN first_pos, DROP COLUMN begin_pos, DROP COLUMN end_pos;
 
 ALTER TABLE rolls DROP CONSTRAINT rolls_type_fkey;
@@ -106,30 +107,18 @@ $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- submit_next returns the table set in which the roll after a type's roll is; null when there is
--- none. It looks by name, as a snapshot may be older than the roll. A type that gets tables of its
--- own does so with the next position.
-CREATE FUNCTION submit_next(type text, table_set text, roll int) RETURNS text
-LANGUAGE sql STABLE AS $$
-  SELECT CASE WHEN to_regclass(submit_table('task', type, roll + 1)) IS NOT NULL THEN type
-    WHEN to_regclass(submit_table('task', table_set, roll + 1)) IS NOT NULL THEN table_set END
-$$;
--- +goose StatementEnd
-
--- +goose StatementBegin
 -- submit_place returns where a type's new tasks go, and keeps that roll from being sealed and the
 -- type from being deleted until the transaction ends. spec is null when there is no such type; roll
--- is null when a snapshot shows a type that is gone or was made again, 0 when it is of another
--- history. A roll is sealed after the next one was made, and never while we hold it. The roll of the
+-- is null when a snapshot shows a type that is gone, was made again or has other tables by now, 0
+-- when it is of another history. Later rolls are looked up by name, as a snapshot may be older than
+-- they are. A roll is sealed after the next one was made, and never while we hold it. The roll of the
 -- snapshot must be of this history; then all later ones are: a history ends all transactions of the
 -- one before.
 CREATE FUNCTION submit_place(type text, OUT type_number int, OUT spec json, OUT table_set text, OUT roll int)
 LANGUAGE plpgsql AS $$
-DECLARE
-  seen text;
 BEGIN
   LOOP
-    SELECT t.number, t.spec, s.name, s.name, s.end_pos INTO type_number, spec, table_set, seen, roll
+    SELECT t.number, t.spec, s.name, s.end_pos INTO type_number, spec, table_set, roll
     FROM task_types t JOIN table_sets s ON s.name = t.table_set WHERE t.name = submit_place.type;
     IF NOT FOUND THEN
       RETURN;
@@ -140,22 +129,22 @@ BEGIN
       roll := 0;
       RETURN;
     END IF;
-    WHILE submit_next(type, table_set, roll) IS NOT NULL LOOP
-      table_set := submit_next(type, table_set, roll);
+    WHILE to_regclass(submit_table('task', table_set, roll + 1)) IS NOT NULL LOOP
       roll := roll + 1;
     END LOOP;
     BEGIN
       EXECUTE format('LOCK TABLE %s, %s IN ROW EXCLUSIVE MODE', submit_table('task', table_set, roll),
         submit_table('ready', table_set, roll));
       IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM FROM task_types t WHERE t.name = submit_place.type FOR KEY SHARE; -- fails if it was deleted
+        PERFORM FROM task_types t WHERE t.name = submit_place.type FOR KEY SHARE; -- fails if it was deleted or moved
       END IF;
     EXCEPTION WHEN undefined_table OR serialization_failure THEN
       roll := NULL;
       RETURN;
     END;
-    CONTINUE WHEN submit_next(type, table_set, roll) IS NOT NULL;
-    PERFORM FROM task_types t WHERE t.name = submit_place.type AND t.number = type_number AND t.table_set = seen;
+    CONTINUE WHEN to_regclass(submit_table('task', table_set, roll + 1)) IS NOT NULL;
+    PERFORM FROM task_types t WHERE t.name = submit_place.type AND t.number = type_number
+      AND t.table_set = submit_place.table_set;
     EXIT WHEN FOUND;
   END LOOP;
 END $$;

@@ -27,7 +27,7 @@ var (
 	baseLifetimes = lifetimes{age: 2 * time.Minute, idle: 30 * time.Second, statements: 128}
 	// hotLifetimes are those of the connections that submit, lease and settle. A task that comes
 	// after a longer silence waits for the connection.
-	hotLifetimes = lifetimes{age: 30 * time.Minute, idle: 2 * time.Minute, statements: 4096}
+	hotLifetimes = lifetimes{age: 30 * time.Minute, idle: 2 * time.Minute, statements: 2048}
 )
 
 // idleCheck is how often connections are closed that have been idle for too long. It is longer than
