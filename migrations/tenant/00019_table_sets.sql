@@ -153,38 +153,27 @@ END $$;
 -- +goose StatementBegin
 -- submit_write writes a task with its first token row, and tells the dispatchers, who hear of
 -- it when the transaction is committed. What they are told is rounded down to a second, so
--- that Postgres sends it once for many tasks of a transaction. It returns false, and writes nothing,
--- if a snapshot shows a set that the type has left and that is sealed by now.
+-- that Postgres sends it once for many tasks of a transaction.
 CREATE FUNCTION submit_write(table_set text, type_number int, type text, number bigint, now timestamptz,
-  order_time timestamptz, options json, context json, stage text, flow_key text) RETURNS boolean
+  order_time timestamptz, options json, context json, stage text, flow_key text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-  roll int  := number >> 40;
-  task text := format('INSERT INTO %s (type, id, created_at, order_time, options, context) VALUES ($1, $2, $3, $4, $5, $6)',
-    submit_table('task', table_set, roll));
+  roll int := number >> 40;
 BEGIN
-  IF current_setting('transaction_isolation') = 'read committed' THEN
-    EXECUTE task USING type_number, number, now, order_time, options, context;
-  ELSE
-    BEGIN
-      EXECUTE task USING type_number, number, now, order_time, options, context;
-    EXCEPTION WHEN foreign_key_violation THEN
-      RETURN false;
-    END;
-  END IF;
+  EXECUTE format('INSERT INTO %s (type, id, created_at, order_time, options, context) VALUES ($1, $2, $3, $4, $5, $6)',
+    submit_table('task', table_set, roll)) USING type_number, number, now, order_time, options, context;
   INSERT INTO tallies (type, at, submitted) VALUES (submit_write.type, submit_write.now, 1);
   IF order_time > now + interval '1 minute' THEN
     INSERT INTO wait (type, order_time, id, seq, stage, attempt, reason, until, key)
     VALUES (type_number, submit_write.order_time, number, 1, submit_write.stage, 1, 'delay',
       submit_write.order_time, flow_key);
-    RETURN true;
+    RETURN;
   END IF;
   EXECUTE format('INSERT INTO %s (type, order_time, id, seq, stage, attempt, key, since) VALUES ($1, $2, $3, 1, $4, 1, $5, $6)',
     submit_table('ready', table_set, roll)) USING type_number, order_time, number, stage, flow_key,
     CASE WHEN order_time <= now - interval '1 s' THEN now END;
   PERFORM pg_notify('asyncflow_wake', format('sql %s %s %s', substr(current_schema(), length('tenant_') + 1), type,
     floor(extract(epoch FROM order_time))::bigint * 1000000));
-  RETURN true;
 END $$;
 -- +goose StatementEnd
 
@@ -233,7 +222,6 @@ DECLARE
   number  bigint;
   claimed record;
   keep    interval;
-  changed text[] := ARRAY['conflict', 'the task type ' || type || ' has changed since this transaction began; try it again', ''];
   refusal text[];
 BEGIN
   <<trying>> -- it is left with a refusal, or the function with an id
@@ -255,7 +243,7 @@ BEGIN
         || type || ' yet; try it again', ''];
       EXIT trying;
     ELSIF place.roll IS NULL THEN -- a snapshot shows a type that is gone, or was made again since
-      refusal := changed;
+      refusal := ARRAY['conflict', 'the task type ' || type || ' has changed since this transaction began; try it again', ''];
       EXIT trying;
     END IF;
 
@@ -278,8 +266,7 @@ BEGIN
     END IF;
     refusal := submit_quota(most.pending_tasks);
     EXIT trying WHEN refusal IS NOT NULL;
-    refusal := changed;
-    EXIT trying WHEN NOT submit_write(place.table_set, place.type_number, type, number, now,
+    PERFORM submit_write(place.table_set, place.type_number, type, number, now,
       CASE WHEN run_at > now THEN run_at
         ELSE now - make_interval(secs => coalesce(priority, (place.spec #>> '{stages,0,priority}')::int, 0)) END,
       nullif(json_strip_nulls(json_build_object('priority', priority, 'key', key, 'flow_key', flow_key))::text, '{}')::json,
