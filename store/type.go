@@ -19,7 +19,7 @@ type Type struct {
 	serving    map[string][]string             // the ids of those that get deliveries, by stage
 	allServing []string                        // those of all stages
 	unlimited  bool                            // it has no limits of any kind
-	suspended  bool // whether its tenant is
+	suspended  bool                            // whether its tenant is
 }
 
 // Suspended reports whether the tenant is suspended or deleted, so that nothing is leased.
