@@ -1,0 +1,32 @@
+package dispatcher
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A tenant has few tries at a time, whatever others have. Nothing is kept when all are done.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, began := newTurns(), time.Now()
+		took := map[string]time.Duration{}
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for _, tenant := range []string{"many", "many", "many", "many", "many", "one"} {
+			all.Go(func() {
+				defer turns.take(tenant)()
+				time.Sleep(time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				took[tenant] = time.Since(began)
+			})
+		}
+		all.Wait()
+		assert.Equal(t, map[string]time.Duration{"many": 3 * time.Second, "one": time.Second}, took)
+		assert.Empty(t, turns.tenants)
+	})
+}
