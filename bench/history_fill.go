@@ -8,18 +8,17 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// fillHistory writes finished tasks, one for each of the last milliseconds, and returns the number
-// of the last. Of a hundred tasks, 10 have failed and 1 was cancelled; of 10,000 errors, one is a
-// rare one. The numbers are taken from the roll's row, so that those of new tasks follow.
+// fillHistory writes finished tasks, one for each of the last milliseconds, and returns their ids. Of a hundred tasks, 10 have failed and 1 was cancelled; of 10,000 errors, one is a
+// rare one. The numbers are taken from the roll's row, as nodes do.
 func fillHistory(
 	ctx context.Context, d *rig.Database, taskType string, tasks int,
-) (last int64, err error) {
+) (filled rig.Range, err error) {
 	err = pgx.BeginFunc(ctx, d.Conn, func(tx pgx.Tx) error {
 		first, number, err := takeNumbers(ctx, tx, taskType, tasks)
 		if err != nil {
 			return err
 		}
-		last = first + int64(tasks) - 1
+		filled = rig.Range{First: first, Last: first + int64(tasks) - 1}
 		for _, of := range []struct{ kind, sql string }{
 			{"task", fillTasks}, {"journal", fillJournal},
 		} {
@@ -28,26 +27,27 @@ func fillHistory(
 				return err
 			}
 			newest := tables[len(tables)-1].Name
-			if _, err := tx.Exec(ctx, `INSERT INTO `+newest+of.sql, first, last, number); err != nil {
+			if _, err := tx.Exec(ctx, `INSERT INTO `+newest+of.sql, filled.First, filled.Last,
+				number); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return 0, err
+		return filled, err
 	}
 	for _, kind := range []string{"task", "journal"} {
 		tables, err := d.Tables(ctx, kind, taskType)
 		if err != nil {
-			return 0, err
+			return filled, err
 		}
 		newest := tables[len(tables)-1].Name
 		if _, err := d.Conn.Exec(ctx, `ANALYZE `+newest); err != nil { // as autovacuum would
-			return 0, err
+			return filled, err
 		}
 	}
-	return last, d.Checkpoint(ctx)
+	return filled, d.Checkpoint(ctx)
 }
 
 // takeNumbers takes ids from the newest roll in which a type's tasks are. It returns the first, and

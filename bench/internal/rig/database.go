@@ -168,14 +168,14 @@ func (d *Database) anyRow(ctx context.Context, tables []string) (found bool, err
 	return found, err
 }
 
-// finals counts the tasks of a type after a number: those that succeeded, and those that ended
+// finals counts the tasks of a type, except some: those that succeeded, and those that ended
 // otherwise.
 func (d *Database) finals(
-	ctx context.Context, taskType string, after int64,
+	ctx context.Context, taskType string, except Range,
 ) (succeeded, otherwise int, err error) {
 	tables, err := d.Tables(ctx, "journal", taskType)
 	for _, t := range tables {
-		s, o, err := d.finalsIn(ctx, t.Rows(), after)
+		s, o, err := d.finalsIn(ctx, t.Rows(), except)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -186,12 +186,12 @@ func (d *Database) finals(
 
 // finalsIn counts those of one table.
 func (d *Database) finalsIn(
-	ctx context.Context, journal string, after int64,
+	ctx context.Context, journal string, except Range,
 ) (succeeded, otherwise int, err error) {
 	err = d.Conn.QueryRow(ctx, `
 		SELECT count(*) FILTER (WHERE final = 'succeeded'),
 		       count(*) FILTER (WHERE final <> 'succeeded')
-		FROM `+journal+` j WHERE id > $1`, after).Scan(&succeeded, &otherwise)
+		FROM `+journal+` j WHERE id NOT BETWEEN $1 AND $2`, except.First, except.Last).Scan(&succeeded, &otherwise)
 	return succeeded, otherwise, err
 }
 

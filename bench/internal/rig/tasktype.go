@@ -15,9 +15,12 @@ import (
 type TaskType struct {
 	Name string
 	Shape
-	History   int64 // number of the last task that was written there as finished; 0: none was
-	Submitted int   // tasks after it
+	History   Range // of the tasks that were written there as finished
+	Submitted int   // other tasks
 }
+
+// Range has the ids of tasks from the first to the last one; the zero value has none.
+type Range struct{ First, Last int64 }
 
 // Shape says what a task type and its tasks are like. A zero field has its usual value.
 type Shape struct {

@@ -156,7 +156,7 @@ func (m *ManyTypes) checkFinals(ctx context.Context) error {
 	succeeded, otherwise := 0, 0
 	for _, tables := range journals {
 		for _, name := range tables {
-			s, o, err := m.rig.DB.finalsIn(ctx, name, 0)
+			s, o, err := m.rig.DB.finalsIn(ctx, name, Range{})
 			if err != nil {
 				return err
 			}
