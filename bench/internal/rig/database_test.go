@@ -64,7 +64,7 @@ func TestRowsOfATypeInSharedTables(t *testing.T) {
 		live, err := d.live(ctx, taskType)
 		require.NoError(t, err)
 		assert.Equal(t, want.live, live, taskType)
-		succeeded, otherwise, err := d.finals(ctx, taskType, 0)
+		succeeded, otherwise, err := d.finals(ctx, taskType, Range{})
 		require.NoError(t, err)
 		assert.Equal(t, want.succeeded, succeeded, taskType)
 		assert.Equal(t, want.otherwise, otherwise, taskType)
