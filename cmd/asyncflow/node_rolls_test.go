@@ -34,6 +34,13 @@ type acknowledged struct {
 	took []time.Duration // by each call
 }
 
+// count returns how many there are.
+func (a *acknowledged) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.ids)
+}
+
 // percentile returns the time within which a share of the calls ended.
 func (a *acknowledged) percentile(share float64) time.Duration {
 	slices.Sort(a.took)
@@ -74,9 +81,9 @@ func (a *acknowledged) submitUntil(
 	}
 }
 
-// Tables roll every 2,000 tasks while two nodes dispatch at full speed and always have tasks
-// (with -rolls, they submit at full speed as well), and one of them is killed: no acknowledged
-// task is lost, each is final, and nothing is left in an old roll.
+// A type moves from shared tables to its own, which roll every 2,000 tasks, while two nodes dispatch
+// at full speed and always have tasks (with -rolls, they submit at full speed as well), and one of
+// them is killed: no acknowledged task is lost, each is final, and nothing is left in an old roll.
 func TestRollsUnderLoad(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -84,7 +91,6 @@ func TestRollsUnderLoad(t *testing.T) {
 	a, b := startNode(t, url, often), startNode(t, url, often)
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
 	spec := briefStage()
-	spec.RollRows = *rollsRows
 	w.pipe(t, b.client(), spec)
 	acked := &acknowledged{ids: map[string]bool{}}
 	stats := func() client.Stats {
@@ -102,10 +108,18 @@ func TestRollsUnderLoad(t *testing.T) {
 		return float64(stats().Rolls) >= share*3
 	}
 	var submitting sync.WaitGroup
-	var half sync.Once
+	var moving, half sync.Once
+	move := func() { // it asks for tables of its own
+		spec.RollRows = *rollsRows
+		_, err := b.client().PutTaskType(t.Context(), "pipe", spec)
+		assert.NoError(t, err)
+	}
 	for _, node := range []*process{a, b} {
 		submitting.Go(func() {
 			acked.submitUntil(t.Context(), node.client(), func() bool {
+				if acked.count() >= 500 {
+					moving.Do(move)
+				}
 				if past(0.5) {
 					half.Do(a.kill)
 				}
