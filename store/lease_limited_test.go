@@ -380,8 +380,8 @@ func (b *bundle) idOf(context string) asyncflow.TaskID {
 	return id
 }
 
-// A release doesn't wait for the lock of a table: it would keep a connection from other tenants. The
-// caller learns that it may try again.
+// A release doesn't wait for the lock of a table: it would keep a connection from other tenants.
+// The caller learns that it may try again.
 func TestReleaseKeysOfALockedTable(t *testing.T) { eachSet(t, releaseKeysOfALockedTable) }
 
 func releaseKeysOfALockedTable(t *testing.T, b *bundle) {

@@ -76,7 +76,8 @@ var special = map[string][]any{
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {
 	c := &calls{b: b, tenant: tenant, types: map[reflect.Type]any{}}
-	for _, arg := range []any{t, t.Set(), store.Roll{MaxTasks: store.OwnSetTasks}, l, l.ID, 1, time.Now(), time.Second, []string{"pipe"}, changed(),
+	for _, arg := range []any{t, t.Set(), store.Roll{MaxTasks: store.OwnSetTasks}, l, l.ID, 1,
+		time.Now(), time.Second, []string{"pipe"}, changed(),
 		store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 10},
 		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}}, newTask(`1`),
 		[]asyncflow.NewTask{newTask(`1`), withKey("known", `1`)},

@@ -77,7 +77,8 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 			at.First)
 		b.Queue(`DROP TABLE ` + set.tables.task(at.First) + `, ` + set.tables.journal(at.First))
 		if set.Closed && at.First == at.End {
-			b.Queue(set.tables.at(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`), set.Name)
+			b.Queue(set.tables.at(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
+				set.Name)
 			b.Queue(set.tables.at(0, `DELETE FROM {sets} WHERE name = $1`), set.Name)
 		}
 		return tx.SendBatch(ctx, b).Close()

@@ -83,7 +83,8 @@ var forever = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 // to its place, and now the database's time.
 func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, placed, now time.Time) {
 	at := spot{int16(seq), v.Stage, int16(v.Attempt)}
-	row := waitRow{typed{spot: at}, v.OrderTime, id, v.Reason, orNull(key), forever, sinceOf(placed, v.OrderTime)}
+	row := waitRow{typed{spot: at}, v.OrderTime, id, v.Reason, orNull(key), forever,
+		sinceOf(placed, v.OrderTime)}
 	switch {
 	case v.Kind == asyncflow.Park:
 		ts.wait = append(ts.wait, row)

@@ -29,10 +29,9 @@ type dueInWait struct {
 	Oldest time.Time
 }
 
-// countSQL counts one of the types in the array $1. Its verbs are the place in the array, from 1, and
-// the type's number.
-// It reads only the due rows of wait, by the index on until. Redrives of the last minute don't
-// lower the rate of tasks that became final.
+// countSQL counts one of the types in the array $1. Its verbs are the place in the array, from 1,
+// and the type's number. It reads only the due rows of wait, by the index on until. Redrives of the
+// last minute don't lower the rate of tasks that became final.
 const countSQL = `
 SELECT %[1]d, (SELECT count(*) FROM {wait} WHERE type = %[2]d), r.*,
   (SELECT count(*) FROM {lease} WHERE type = %[2]d), c.*, (

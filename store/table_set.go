@@ -139,7 +139,8 @@ func readLocations(ctx context.Context, q querier, tenant, only string) (
 	var read, before TableSet
 	var beforeName *string
 	_, err = pgx.ForEachRow(rows, []any{&name, &l.number, &l.from,
-		&read.Name, &read.First, &read.Begin, &read.End, &beforeName, &before.First, &before.Begin, &before.End}, func() error {
+		&read.Name, &read.First, &read.Begin, &read.End,
+		&beforeName, &before.First, &before.Begin, &before.End}, func() error {
 		l.set, l.earlier = known(read), nil
 		if beforeName != nil && before.First < l.from { // otherwise its rolls are dropped
 			before.Name = *beforeName

@@ -91,7 +91,8 @@ func (s *Store) task(
 			return unknownTask(id)
 		}
 		rows, err := s.of(t.Tenant).Query(ctx, t.at(id.Position(),
-			stateColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`), id.Number, t.number)
+			stateColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
+			id.Number, t.number)
 		if err != nil {
 			return err
 		}

@@ -195,7 +195,8 @@ func queueRedrive(
 		INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, output, next_time)
 		SELECT t.type, t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text,
 		  (SELECT j.output FROM {journal} j
-		   WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL AND CASE WHEN v.last IS NULL THEN j.stage = ANY ($6)
+		   WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
+		     AND CASE WHEN v.last IS NULL THEN j.stage = ANY ($6)
 		     ELSE j.seq < v.last OR j.seq = v.last AND j.outcome <> 'done' END
 		   ORDER BY j.seq DESC LIMIT 1),
 		  t.context), $7

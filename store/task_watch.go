@@ -53,7 +53,8 @@ func (s *Store) Watch(
 	err = s.following(ctx, t, func(t *Type) error {
 		b := &pgx.Batch{}
 		state := b.Queue(t.at(id.Position(),
-			watchColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`), id.Number, t.number)
+			watchColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
+			id.Number, t.number)
 		state.Query(func(rows pgx.Rows) (err error) {
 			task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) {
 				return scanTask(alsoScan{row, &last}, t, s.Clock.Now())

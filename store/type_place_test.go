@@ -354,7 +354,9 @@ func TestSQLSubmitsAndMovesAtOnce(t *testing.T) {
 
 // taskOrRefusal submits a task in a transaction whose snapshot may be older than a move. Then it
 // may be refused, to be tried again.
-func (b *bundle) taskOrRefusal(app *pgx.Conn, r *rand.Rand) (ids []asyncflow.TaskID, refused int32) {
+func (b *bundle) taskOrRefusal(
+	app *pgx.Conn, r *rand.Rand,
+) (ids []asyncflow.TaskID, refused int32) {
 	ctx := context.WithoutCancel(b.t.Context())
 	isolation := []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead}[r.IntN(2)]
 	tx, err := app.BeginTx(ctx, pgx.TxOptions{IsoLevel: isolation})
