@@ -14,6 +14,13 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return Verdict{Kind: Cancel}
 	case o.Kind == OutcomeRejected:
 		return Verdict{Kind: Fail}
+	case o.Kind == OutcomeFannedOut:
+		return Verdict{Kind: Spawn, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime,
+			Reason: WaitChildren}
+	case o.Kind == OutcomeJoined && o.Error != "":
+		return Verdict{Kind: Fail}
+	case o.Kind == OutcomeDone && l.Options.Child != nil: // the next stages are its parent's
+		return Verdict{Kind: Succeed}
 	// the stage was removed, whatever the outcome
 	case stage < 0 && t.StageMapping[l.Stage] != "":
 		to := t.StageMapping[l.Stage]
@@ -22,9 +29,9 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	case stage < 0: // it was removed before this task was seen: keep the task
 		l.OrderTime = now
 		return ParkFor(l, WaitEndpoint)
-	case o.Kind == OutcomeDone && stage == len(t.Stages)-1:
+	case o.passed() && stage == len(t.Stages)-1:
 		return Verdict{Kind: Succeed}
-	case o.Kind == OutcomeDone:
+	case o.passed():
 		return Verdict{Kind: Advance, Stage: t.Stages[stage+1].Name, Attempt: 1,
 			OrderTime: EnterOrder(t, stage+1, l.Options, now)}
 	}
@@ -35,6 +42,9 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt + 1, OrderTime: now.Add(pause),
 		Reason: WaitRetry}
 }
+
+// passed reports whether the stage was done, by the task or its children.
+func (o Outcome) passed() bool { return o.Kind == OutcomeDone || o.Kind == OutcomeJoined }
 
 // ParkFor returns the verdict for a leased task that can't be sent: it waits for the reason to
 // go away, and no attempt is counted.

@@ -23,7 +23,9 @@ const (
 	CodeNotFound    Code = "not_found"      // nothing of that name or id in this tenant
 	CodeConflict    Code = "conflict"       // the thing is in a state that doesn't allow this
 	// the idempotency key belongs to a task with another context
-	CodeKeyReused   Code = "key_reused"
+	CodeKeyReused Code = "key_reused"
+	// a dependency can't be: it makes a cycle, or names a task that doesn't exist: see Fields
+	CodeDependency  Code = "invalid_dependency"
 	CodeTooLarge    Code = "too_large"   // a body, context or batch over its limit
 	CodeUnavailable Code = "unavailable" // can't be done now; nothing was changed
 	CodeUncertain   Code = "uncertain"   // the database broke off: the result is unknown

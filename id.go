@@ -44,6 +44,15 @@ func (id TaskID) Append(b []byte) []byte {
 	return strconv.AppendInt(b, id.Sequence(), 10)
 }
 
+// MarshalText is String.
+func (id TaskID) MarshalText() ([]byte, error) { return id.Append(nil), nil }
+
+// UnmarshalText is ParseTaskID.
+func (id *TaskID) UnmarshalText(text []byte) (err error) {
+	*id, err = ParseTaskID(string(text))
+	return err
+}
+
 // ParseTaskID reads what String wrote. Anything else is CodeInvalid.
 func ParseTaskID(s string) (TaskID, error) {
 	invalid := func() (TaskID, error) {

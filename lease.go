@@ -34,7 +34,12 @@ const (
 
 	OutcomeRedriven OutcomeKind = "redriven" // a failed or cancelled task was redriven
 	OutcomeChanged  OutcomeKind = "changed"  // its priority or time was changed by a caller
-	// cancelled by a caller in any state, or by the worker
+
+	OutcomeFannedOut    OutcomeKind = "fanned_out"   // its children are made, and it waits for them
+	OutcomeJoined       OutcomeKind = "joined"       // its children have ended
+	OutcomeDependencies OutcomeKind = "dependencies" // what it depends on has ended
+	// cancelled by a caller in any state, or by the worker, or as the task that it depended on or was
+	// a child of
 	OutcomeCancelled OutcomeKind = "cancelled"
 	OutcomeAccepted  OutcomeKind = "accepted" // 202: the completion follows; never in the journal
 )
@@ -48,6 +53,14 @@ type Outcome struct {
 	Endpoint   string          // the URL it was sent to
 	Duration   time.Duration   // from send to answer
 	RetryAfter time.Duration   // asked for by the worker; 0: nothing asked
+	FannedOut  *FannedOut      // of a task that fanned out
+}
+
+// FannedOut is how a task fanned out.
+type FannedOut struct {
+	FanOut
+	Count  int             // of its children
+	Shared json.RawMessage // what they have in common
 }
 
 // EndpointFailed reports whether the attempt failed because of the endpoint: there was no
@@ -67,6 +80,7 @@ const (
 	Park    VerdictKind = "park"    // wait until the blocking reason is gone
 	Await   VerdictKind = "await"   // answered with 202: the lease remains until the completion
 	Return  VerdictKind = "return"  // back to its old place, as if never leased
+	Spawn   VerdictKind = "spawn"   // wait for children, which do the stage
 )
 
 // WaitReason is what a waiting or pending task waits for.
@@ -81,6 +95,10 @@ const (
 	WaitLimit     WaitReason = "endpoint_limit"     // a free slot at an endpoint of its stage
 	WaitUnhealthy WaitReason = "endpoint_unhealthy" // an endpoint of its stage to recover
 
+	WaitDependencies WaitReason = "dependencies" // the tasks that it depends on
+	WaitChildren     WaitReason = "children"     // its children
+	WaitTaskPaused   WaitReason = "task_paused"  // a caller to resume it
+
 	// These are never stored.
 
 	WaitType WaitReason = "type_limit" // capacity within the limits of its type
@@ -90,6 +108,12 @@ const (
 	WaitPaused      WaitReason = "paused"                      // its task type to be resumed
 	WaitCapacity    WaitReason = "capacity"                    // a dispatcher with a free slot
 )
+
+// ForOthers reports whether a task with this reason waits for an event outside of its type's line:
+// nothing but that event moves it on.
+func (r WaitReason) ForOthers() bool {
+	return r == WaitDependencies || r == WaitChildren || r == WaitTaskPaused
+}
 
 // Verdict is what follows from an outcome.
 type Verdict struct {
@@ -118,7 +142,7 @@ func (v Verdict) Status(now time.Time) Status {
 	switch {
 	case v.Final() != "":
 		return v.Final()
-	case v.Kind == Park || v.OrderTime.After(now.Add(Soon)):
+	case v.Kind == Park || v.Kind == Spawn || v.OrderTime.After(now.Add(Soon)):
 		return StatusWaiting
 	}
 	return StatusPending

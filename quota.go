@@ -24,6 +24,7 @@ const (
 	QuotaContextBytes        QuotaName = "context_bytes" // of one task
 	QuotaDeliveriesPerSecond QuotaName = "deliveries_per_second"
 	QuotaConcurrency         QuotaName = "concurrency" // tasks that are running
+	QuotaChildren            QuotaName = "children"    // of one task in one stage
 )
 
 // Quotas bound what a tenant may use, on all nodes together. In a tenant's settings, 0 is the
@@ -38,6 +39,7 @@ type Quotas struct {
 	ContextBytes        int64   `json:"context_bytes,omitempty"`
 	DeliveriesPerSecond float64 `json:"deliveries_per_second,omitempty"`
 	Concurrency         int64   `json:"concurrency,omitempty"`
+	Children            int64   `json:"children,omitempty"`
 }
 
 // DefaultQuotas apply unless the tenant or the operator has set others: no tenant can fill a
@@ -47,6 +49,7 @@ var DefaultQuotas = Quotas{
 	Endpoints:          1000,
 	Schedules:          1000,
 	ConfigurationBytes: 16 << 20,
+	Children:           DefaultMaxChildren,
 }
 
 // QuotaUse is how much of a quota is in use.
@@ -68,6 +71,7 @@ var quotaRules = []struct {
 	{QuotaContextBytes, 1, 64 << 20, true},
 	{QuotaDeliveriesPerSecond, 0.01, 1e6, false},
 	{QuotaConcurrency, 1, 1e6, true},
+	{QuotaChildren, 1, MaxChildren, true},
 	{QuotaEndpoints, 1, 100_000, true},
 	{QuotaSchedules, 1, 100_000, true},
 	{QuotaConfigurationBytes, 1, 1 << 30, true},
@@ -103,6 +107,8 @@ func (q Quotas) Get(name QuotaName) float64 {
 		return q.DeliveriesPerSecond
 	case QuotaConcurrency:
 		return float64(q.Concurrency)
+	case QuotaChildren:
+		return float64(q.Children)
 	}
 	return 0
 }
@@ -128,6 +134,8 @@ func (q *Quotas) set(name QuotaName, value float64) {
 		q.DeliveriesPerSecond = value
 	case QuotaConcurrency:
 		q.Concurrency = int64(value)
+	case QuotaChildren:
+		q.Children = int64(value)
 	}
 }
 

@@ -48,6 +48,9 @@ type Schedule struct {
 	Context  json.RawMessage `json:"-"` // passed on byte by byte, so it is stored apart
 	Priority Priority        `json:"priority,omitempty"`
 	Retry    *RetryPolicy    `json:"retry,omitempty"`
+	// DependsOn are the tasks that each of its tasks waits for; ContextFrom is that of its tasks.
+	DependsOn   []Dependency `json:"depends_on,omitempty"`
+	ContextFrom string       `json:"context_from,omitempty"`
 
 	// Cron is an expression of five fields, or one such as @daily, for local time in TimeZone (an
 	// IANA name). Either Cron or Every is set.
@@ -98,6 +101,7 @@ func (s Schedule) Validate(maxContext int) error {
 	if s.Retry != nil {
 		s.Retry.check("retry", &out)
 	}
+	checkDependencies(s.DependsOn, s.ContextFrom, &out)
 	s.checkTimes(&out)
 	s.checkPolicies(&out)
 	return out.err()
@@ -151,8 +155,8 @@ func (s Schedule) checkPolicies(out *problems) {
 
 // Task returns the task that the schedule submits, without a key.
 func (s Schedule) Task() NewTask {
-	return NewTask{Type: s.Type, Context: s.Context,
-		Options: Options{Priority: s.Priority, Retry: s.Retry}}
+	return NewTask{Type: s.Type, Context: s.Context, DependsOn: s.DependsOn,
+		Options: Options{Priority: s.Priority, Retry: s.Retry, ContextFrom: s.ContextFrom}}
 }
 
 // TickTask returns the task of a tick. Its idempotency key names the tick, so repeated submits

@@ -54,6 +54,8 @@ type NewTask struct {
 	Delay   Duration  // no sooner than this long from now; excludes RunAt
 	// KeyWindow is how long Options.Key identifies this task; 0: a day.
 	KeyWindow Duration
+	// DependsOn are the tasks that it waits for.
+	DependsOn []Dependency
 }
 
 // Options are the parts of a task that control its attempts. They are stored beside its context
@@ -64,11 +66,17 @@ type Options struct {
 	Key      string       `json:"key,omitempty"` // its idempotency key
 	// tasks with the same key share the limits of TaskType.Flow
 	FlowKey string `json:"flow_key,omitempty"`
+	// DependsOn is the number of its dependencies.
+	DependsOn int `json:"depends_on,omitempty"`
+	// ContextFrom, if it is ContextFromDependencies, adds their results to the context.
+	ContextFrom string `json:"context_from,omitempty"`
+	Child       *Child `json:"child,omitempty"` // its part, if it is the child of another task
 }
 
 // IsZero reports whether no option is set.
 func (o Options) IsZero() bool {
-	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == ""
+	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
+		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil
 }
 
 // Validate checks a new task. now is the database's time, and maxContext the limit for the
@@ -85,6 +93,7 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	}
 	t.checkKey(&out)
 	t.checkFlowKey(&out)
+	checkDependencies(t.DependsOn, t.Options.ContextFrom, &out)
 	switch {
 	case t.Delay != 0 && !t.RunAt.IsZero():
 		out.add("delay", "and run_at exclude each other")

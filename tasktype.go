@@ -81,6 +81,8 @@ type Stage struct {
 	// Priority is the head start of tasks that enter this stage, in seconds. A task's own priority
 	// replaces it.
 	Priority int `json:"priority,omitzero"`
+	// FanOut makes children of a task, which pass through the stage; nil: it makes none.
+	FanOut *FanOut `json:"fan_out,omitempty"`
 }
 
 // WithDefaults returns t with its defaults filled in.
@@ -150,6 +152,7 @@ func (s Stage) check(field string, out *problems) {
 		MaxProcessingTime)
 	s.Retry.check(field+".retry", out)
 	Priority{s.Priority}.check(field+".priority", out)
+	s.FanOut.check(field+".fan_out", out)
 }
 
 func checkDuration(out *problems, field string, d Duration, least, most time.Duration) {

@@ -25,6 +25,7 @@ var Transitions = []Transition{
 	{StatusRunning, string(Retry), StatusWaiting},
 	{StatusRunning, string(Return), StatusPending},
 	{StatusRunning, string(Park), StatusWaiting},
+	{StatusRunning, string(Spawn), StatusWaiting},
 	{StatusRunning, string(Succeed), StatusSucceeded},
 	{StatusRunning, string(Fail), StatusFailed},
 	{StatusRunning, string(Cancel), StatusCancelled},
@@ -45,4 +46,11 @@ var Transitions = []Transition{
 	{StatusWaiting, string(Cancel), StatusCancelled},
 	{StatusFailed, "redrive", StatusPending},
 	{StatusCancelled, "redrive", StatusPending},
+	{StatusFailed, "redrive", StatusWaiting}, // its failed children are redriven
+	{StatusCancelled, "redrive", StatusWaiting},
+
+	{StatusPending, "pause", StatusWaiting},
+	{StatusWaiting, "pause", StatusWaiting},
+	{StatusWaiting, "resume", StatusPending},
+	{StatusWaiting, "resume", StatusWaiting},
 }

@@ -99,6 +99,8 @@ func (t *tables) at(position int, sql string) string {
 		"{rolls}", t.qualify("rolls"), "{retired}", t.qualify("retired_types"),
 		"{deleted}", t.qualify("deleted_types"),
 		"{tallies}", t.qualify("tallies"),
+		"{outbox}", t.qualify("outbox"), "{edges}", t.qualify("edges"),
+		"{fan_outs}", t.qualify("fan_outs"),
 		"{blocks}", t.qualify("flow_blocks"), "{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)
 	return full

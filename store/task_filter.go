@@ -18,6 +18,7 @@ type Filter struct {
 	Error  string           // a part of its last error, in any case; "": any
 	Since  time.Time        // submitted at or after; zero: any time
 	Until  time.Time        // submitted before; zero: any time
+	Parent asyncflow.TaskID // children of this task, of its latest fan-out; zero: any tasks
 	Before int64            // only tasks of lesser numbers, for the next page; 0: the first page
 	Limit  int
 }

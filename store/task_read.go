@@ -27,6 +27,21 @@ type Task struct {
 	Error      string    // of its last attempt, unless that succeeded
 	Context    json.RawMessage
 	Result     json.RawMessage // once succeeded: the last stage's output, else its input
+
+	// Children counts those of the latest fan-out; nil: there was none.
+	Children *asyncflow.Children
+	// Dependencies are the tasks that it depends on, in the order of the submit.
+	Dependencies []DependencyState
+	// Redriven are the dependents that were redriven with it, or would be.
+	Redriven []asyncflow.TaskID
+}
+
+// DependencyState is a dependency as it stands.
+type DependencyState struct {
+	asyncflow.Dependency
+	// Status is how the other task has ended; "": it hasn't.
+	Status asyncflow.Status
+	Until  time.Time // when the wait for it ends; zero: never
 }
 
 // statusSQL reads a task's status from the rows of stateJoins.

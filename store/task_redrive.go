@@ -15,6 +15,13 @@ import (
 type Redrive struct {
 	Stage   string          // that in which it ended ("") or an earlier one
 	Context json.RawMessage // nil: the stage's input before
+	// AllChildren redrives a task that fanned out with new children. Otherwise only those are
+	// redriven that failed or were cancelled, unless there is another context.
+	AllChildren bool
+	// Dependents also redrives the tasks that failed or were cancelled because of this one.
+	Dependents bool
+	// DryRun changes nothing; Task.Redriven has what Dependents would redrive.
+	DryRun bool
 }
 
 // Redrive starts a failed or cancelled task again and returns it. The task has all attempts

@@ -25,6 +25,7 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodeNotFound:        http.StatusNotFound,
 	asyncflow.CodeConflict:        http.StatusConflict,
 	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
+	asyncflow.CodeDependency:      http.StatusUnprocessableEntity,
 	asyncflow.CodeTooLarge:        http.StatusRequestEntityTooLarge,
 	asyncflow.CodeUnavailable:     http.StatusServiceUnavailable,
 	asyncflow.CodeUncertain:       http.StatusServiceUnavailable,

@@ -1,0 +1,283 @@
+package asyncflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Bounds of a fan-out.
+const (
+	MaxShards          = 10_000
+	MaxPointer         = 1024     // bytes of a JSON pointer
+	MaxShared          = 64 << 10 // bytes of the part of a context that all children get
+	MaxFanOutBytes     = 64 << 20 // bytes of what all children of a fan-out get together
+	MaxInlineResults   = 1 << 20  // bytes of the results in the next stage's context
+	MaxChildren        = 100_000  // of one task, by the quota children
+	DefaultMaxChildren = 10_000
+)
+
+// FanOut makes children of a task that comes to a stage: one for each item of a list, or for each
+// shard. They pass through that stage instead of their parent, which waits until all have ended,
+// and then goes on to the next stage with their results.
+type FanOut struct {
+	// Items is a JSON pointer (RFC 6901) into the context, to an array. Each child has one item as
+	// its context.
+	Items string `json:"items,omitempty"`
+	// Shards is the number of children that have the same context, and differ by their index. Either
+	// Items or Shards is set.
+	Shards int `json:"shards,omitempty"`
+	// Shared is a JSON pointer to a part of the context that is added to each child's delivery.
+	Shared         string       `json:"shared,omitempty"`
+	OnChildFailure ChildFailure `json:"on_child_failure,omitzero"`
+	// MaxParallel is the most children of one parent that have begun and not ended; 0: no limit.
+	MaxParallel int `json:"max_parallel,omitempty"`
+}
+
+// ChildFailure is what follows when children fail or are cancelled. The zero value is FailFast.
+type ChildFailure struct {
+	Policy  ChildFailurePolicy
+	Count   int     // for Tolerate: that many may fail
+	Percent float64 // for Tolerate: so many of the children may
+}
+
+// ChildFailurePolicy is a kind of ChildFailure.
+type ChildFailurePolicy string
+
+const (
+	// FailFast cancels the other children, and fails the parent.
+	FailFast ChildFailurePolicy = "fail_fast"
+	// AllSettled waits for all children, whatever their ends.
+	AllSettled ChildFailurePolicy = "all_settled"
+	// Tolerate is FailFast for more failures than a number, or a share, of the children.
+	Tolerate ChildFailurePolicy = "tolerate"
+)
+
+type tolerated struct {
+	Tolerate struct {
+		Count   *int     `json:"count,omitempty"`
+		Percent *float64 `json:"percent,omitempty"`
+	} `json:"tolerate"`
+}
+
+// MarshalJSON writes the name of a policy, or {"tolerate": {"count": …}} or {"tolerate":
+// {"percent": …}}.
+func (f ChildFailure) MarshalJSON() ([]byte, error) {
+	if f.Policy != Tolerate {
+		return json.Marshal(f.Policy)
+	}
+	var t tolerated
+	if f.Percent > 0 {
+		t.Tolerate.Percent = &f.Percent
+	} else {
+		t.Tolerate.Count = &f.Count
+	}
+	return json.Marshal(t)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *ChildFailure) UnmarshalJSON(b []byte) error {
+	*f = ChildFailure{}
+	if json.Unmarshal(b, &f.Policy) == nil {
+		return nil
+	}
+	var t tolerated
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&t); err != nil || (t.Tolerate.Count == nil) == (t.Tolerate.Percent == nil) {
+		return fmt.Errorf(
+			`must be "fail_fast", "all_settled" or {"tolerate": {"count": …}} (or "percent")`)
+	}
+	f.Policy = Tolerate
+	if t.Tolerate.Count != nil {
+		f.Count = *t.Tolerate.Count
+	} else {
+		f.Percent = *t.Tolerate.Percent
+	}
+	return nil
+}
+
+// TooMany reports whether more of count children have failed than are tolerated.
+func (f ChildFailure) TooMany(failed, count int) bool {
+	switch f.Policy {
+	case AllSettled:
+		return false
+	case Tolerate:
+		return failed > f.Count && float64(failed)*100 > f.Percent*float64(count)
+	}
+	return failed > 0
+}
+
+func (f ChildFailure) check(field string, out *problems) {
+	switch f.Policy {
+	case "", FailFast, AllSettled:
+	case Tolerate:
+		if f.Count < 0 || f.Percent < 0 || f.Percent > 100 {
+			out.add(field+".tolerate", "must have a count of 0 or more, or a percent of 0 to 100")
+		}
+	default:
+		out.add(field, "is %q; it must be fail_fast, all_settled or {tolerate: …}", f.Policy)
+	}
+}
+
+func (f *FanOut) check(field string, out *problems) {
+	if f == nil {
+		return
+	}
+	switch {
+	case f.Items == "" && f.Shards == 0:
+		out.add(field+".items", "is required, or shards")
+	case f.Items != "" && f.Shards != 0:
+		out.add(field+".items", "and shards exclude each other")
+	case f.Shards < 0 || f.Shards > MaxShards:
+		out.add(field+".shards", "is %d; it must be 1 to %d", f.Shards, MaxShards)
+	}
+	checkPointer(field+".items", f.Items, out)
+	checkPointer(field+".shared", f.Shared, out)
+	if f.MaxParallel < 0 || f.MaxParallel > MaxChildren {
+		out.add(field+".max_parallel", "is %d; it must be 0 (no limit) to %d", f.MaxParallel,
+			MaxChildren)
+	}
+	f.OnChildFailure.check(field+".on_child_failure", out)
+}
+
+func checkPointer(field, pointer string, out *problems) {
+	switch {
+	case pointer == "":
+	case len(pointer) > MaxPointer:
+		out.add(field, "is %d bytes long; the limit is %d", len(pointer), MaxPointer)
+	case pointer[0] != '/':
+		out.add(field, "is %q; a JSON pointer begins with /, such as /pages", pointer)
+	}
+}
+
+// FansOut returns the fan-out of the stage of a leased task; nil: the task passes through the stage
+// by itself.
+func (t TaskType) FansOut(l Lease) *FanOut {
+	if i := t.StageIndex(l.Stage); i >= 0 && l.Options.Child == nil {
+		return t.Stages[i].FanOut
+	}
+	return nil
+}
+
+// HasFanOut reports whether tasks of the type have children in a stage.
+func (t TaskType) HasFanOut() bool {
+	for i := range t.Stages {
+		if t.Stages[i].FanOut != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Child says which part of its parent's work a child is.
+type Child struct {
+	Parent int64           `json:"parent"`           // the number of its parent, which has its type
+	Seq    int             `json:"seq"`              // of the parent's token row while it waits
+	Index  int             `json:"index"`            // from 0
+	Count  int             `json:"count"`            // of all children
+	Shard  bool            `json:"shard,omitempty"`  // it is a shard
+	Shared json.RawMessage `json:"shared,omitempty"` // the part that FanOut.Shared points to
+}
+
+// Children counts the children of a task in one stage, by their status.
+type Children struct {
+	Total, Waiting, Pending, Running, Succeeded, Failed, Cancelled int
+}
+
+// Spread is the work of a task that fans out.
+type Spread struct {
+	Items  []json.RawMessage // nil: shards, which have the task's context
+	Count  int
+	Shared json.RawMessage
+}
+
+// Spread returns the work of a task with a context. An error says what was found instead.
+func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
+	if f.Shared != "" {
+		if s.Shared, err = PointTo(context, f.Shared); err != nil {
+			return s, fmt.Errorf("fan_out.shared: %w", err)
+		}
+		if len(s.Shared) > MaxShared {
+			return s, fmt.Errorf("fan_out.shared: %s has %d bytes; the limit is %d", f.Shared,
+				len(s.Shared), MaxShared)
+		}
+	}
+	each := len(s.Shared)
+	if s.Count = f.Shards; f.Shards == 0 {
+		list, err := PointTo(context, f.Items)
+		if err != nil {
+			return s, fmt.Errorf("fan_out.items: %w", err)
+		}
+		if json.Unmarshal(list, &s.Items) != nil || s.Items == nil {
+			return s, fmt.Errorf("fan_out.items: %s is %s; it must be an array", f.Items, kindOf(list))
+		}
+		s.Count = len(s.Items)
+	} else {
+		each += len(context)
+	}
+	if bytes := each * s.Count; bytes > MaxFanOutBytes {
+		return s, fmt.Errorf("the %d children would have %d bytes in common; the limit is %d together",
+			s.Count, each, MaxFanOutBytes)
+	}
+	return s, nil
+}
+
+// PointTo returns the part of a JSON document at a pointer (RFC 6901), byte by byte.
+func PointTo(doc json.RawMessage, pointer string) (json.RawMessage, error) {
+	if pointer == "" {
+		return doc, nil
+	}
+	unescape := strings.NewReplacer("~1", "/", "~0", "~")
+	at := doc
+	for i, token := range strings.Split(pointer[1:], "/") {
+		token = unescape.Replace(token)
+		var fields map[string]json.RawMessage
+		var list []json.RawMessage
+		switch first := firstByte(at); {
+		case first == '{' && json.Unmarshal(at, &fields) == nil:
+			value, ok := fields[token]
+			if !ok {
+				return nil, fmt.Errorf("%s: the context has no %q there", pointer, token)
+			}
+			at = value
+		case first == '[' && json.Unmarshal(at, &list) == nil:
+			n, err := strconv.Atoi(token)
+			if err != nil || n < 0 || n >= len(list) || strconv.Itoa(n) != token {
+				return nil, fmt.Errorf("%s: an array of %d has no entry %q", pointer, len(list), token)
+			}
+			at = list[n]
+		default:
+			return nil, fmt.Errorf("%s: step %d is in %s", pointer, i+1, kindOf(at))
+		}
+	}
+	return at, nil
+}
+
+func firstByte(doc []byte) byte {
+	if doc = bytes.TrimLeft(doc, " \t\r\n"); len(doc) > 0 {
+		return doc[0]
+	}
+	return 0
+}
+
+// kindOf names the kind of a JSON value.
+func kindOf(doc []byte) string {
+	switch firstByte(doc) {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	case 0:
+		return "nothing"
+	}
+	return "a number"
+}
