@@ -30,6 +30,7 @@ type Committer struct {
 	lookups    *batcher[store.TypeKey, lookup]
 	freed      *batcher[store.TypeKey, string] // flow keys
 	accepted   *accepted
+	followUps  *followUps
 	pending    *pendingQuotas
 	retakes    chan struct{} // has one for each further try to take ids
 	dispatcher *Dispatcher   // of this node; nil: there is none
@@ -70,6 +71,8 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c.freed = newBatcher(c.writing, c.releaseKeys)
 	c.freed.linger = func(string) time.Duration { return settleLinger }
 	c.accepted = newAccepted(c)
+	c.followUps = newFollowUps(c)
+	s.OnFollowUp(c.followUps.tell)
 	return c
 }
 
@@ -85,6 +88,7 @@ func (c *Committer) Close() {
 	c.writes.drain()
 	c.lookups.drain()
 	c.freed.drain()
+	c.followUps.drain()
 }
 
 // write is one change on its way into a transaction. One of its last three fields is set.

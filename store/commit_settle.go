@@ -58,6 +58,7 @@ func (w *Writes) queueSettled(b *pgx.Batch, rows *rows, now time.Time) {
 	t := w.Type
 	for _, item := range w.Settled {
 		rows.addJournal(t, item.Settlement)
+		w.followUp = rows.addFollowUp(t, item.Settlement) || w.followUp
 		w.counts.count(item.Settlement)
 		switch {
 		case item.Verdict.Final() != "":

@@ -14,6 +14,7 @@ import (
 // capacity and flow keys. If it fails, ReleaseStuck releases these later.
 func (s *Store) freed(ctx context.Context, t *Type, settled []asyncflow.Settlement) {
 	now := s.Clock.Now()
+	s.tellEnds(t, settled)
 	if len(settled) == 0 || !t.Limited(now) {
 		return
 	}

@@ -19,6 +19,10 @@ type rows struct {
 	leased  groups[leaseKey, leaseRow]
 	waiting []waitRow
 	counts  []tallyRow
+	fanOuts []fanOutRow
+	outbox  []outboxRow
+	// children are the places in outbox of the children of each fan-out.
+	children map[fanOutKey]int
 	tables  *tables // of any of the sets
 }
 
@@ -98,6 +102,12 @@ func (r *rows) queue(b *pgx.Batch, now time.Time) {
 	}
 	for _, c := range r.counts {
 		c.insert(b, r.tables.at(0, insertTallySQL), c.name, now)
+	}
+	for _, f := range r.fanOuts {
+		queueFanOut(b, r.tables, f)
+	}
+	if len(r.outbox) > 0 {
+		queueOutbox(b, r.tables, r.outbox, now)
 	}
 }
 

@@ -79,6 +79,10 @@ func (t *Type) placedAt(l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) 
 // forever is the until of rows that don't wait for a time.
 var forever = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 
+// untilOthers is the until of rows that wait for an event outside of their type's line: neither
+// promotions nor leases take them.
+var untilOthers = pgtype.Timestamptz{Time: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), Valid: true}
+
 // add places a task's next token row. key is its flow key ("": none is needed), placed when it came
 // to its place, and now the database's time.
 func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, placed, now time.Time) {
@@ -86,7 +90,10 @@ func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, placed
 	row := waitRow{typed{spot: at}, v.OrderTime, id, v.Reason, orNull(key), forever,
 		sinceOf(placed, v.OrderTime)}
 	switch {
-	case v.Kind == asyncflow.Park:
+	case v.Kind == asyncflow.Park || v.Kind == asyncflow.Spawn:
+		if v.Reason.ForOthers() {
+			row.until = untilOthers
+		}
 		ts.wait = append(ts.wait, row)
 	case v.Status(now) == asyncflow.StatusWaiting:
 		row.until, row.since = pgtype.Timestamptz{Time: v.OrderTime, Valid: true}, nil

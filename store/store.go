@@ -71,6 +71,8 @@ type Store struct {
 	watched     *watchers
 	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
+
+	tellFollowUp func(tenant string) // see OnFollowUp
 	distributed bool        // tenants are on several servers, see Distributed
 	doubtful    atomic.Bool // leases may be committed that no node knows, see sure
 }
@@ -91,7 +93,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 		cfg.Meter = noMeter{}
 	}
 	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
-	s := &Store{cfg: cfg, log: cfg.Log}
+	s := &Store{cfg: cfg, log: cfg.Log, tellFollowUp: func(string) {}}
 	defer func() {
 		if err != nil {
 			s.Close()

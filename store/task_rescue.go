@@ -126,6 +126,7 @@ func writeSettled(
 	var counts tally
 	for i := range settled {
 		all.addJournal(t, &settled[i])
+		all.addFollowUp(t, &settled[i])
 		counts.count(&settled[i])
 	}
 	all.addTokens(t, ts)

@@ -16,7 +16,12 @@ type StoredType struct {
 	asyncflow.TaskType
 	PauseState
 	CreatedAt, UpdatedAt time.Time
+	// AwaitedSince is since when tasks may depend on those of the type; zero: none does.
+	AwaitedSince time.Time
 }
+
+// Awaited reports whether tasks may depend on those of the type.
+func (t StoredType) Awaited() bool { return !t.AwaitedSince.IsZero() }
 
 // TaskType returns one task type; CodeNotFound when there is none.
 func (s *Store) TaskType(ctx context.Context, tenant, name string) (StoredType, error) {
@@ -61,17 +66,18 @@ func readTaskType(ctx context.Context, q querier, tenant, name, lock string) (St
 }
 
 const taskTypeColumns = `SELECT name, version, spec, coalesce(stage_mapping, '{}'), paused_at,
-	coalesce(pause_reason, ''), resumed_at, coalesce(ramp_seconds, 0), created_at, updated_at FROM `
+	coalesce(pause_reason, ''), resumed_at, coalesce(ramp_seconds, 0), created_at, updated_at,
+	awaited_since FROM `
 
 func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 	var spec []byte
-	var paused, resumed *time.Time
+	var paused, resumed, awaited *time.Time
 	var ramp float64
 	if err := row.Scan(&t.Name, &t.Version, &spec, &t.StageMapping, &paused, &t.PauseReason, &resumed,
-		&ramp, &t.CreatedAt, &t.UpdatedAt); err != nil {
+		&ramp, &t.CreatedAt, &t.UpdatedAt, &awaited); err != nil {
 		return t, err
 	}
-	t.PausedAt, t.ResumedAt = orZero(paused), orZero(resumed)
+	t.PausedAt, t.ResumedAt, t.AwaitedSince = orZero(paused), orZero(resumed), orZero(awaited)
 	t.Ramp = time.Duration(ramp * float64(time.Second))
 	name, version := t.Name, t.Version
 	err = json.Unmarshal(spec, &t.TaskType)

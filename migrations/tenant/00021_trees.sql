@@ -12,7 +12,8 @@ CREATE TABLE outbox (
   fan_out   smallint    NOT NULL DEFAULT 0,
   succeeded int         NOT NULL DEFAULT 0,
   failed    int         NOT NULL DEFAULT 0,
-  cancelled int         NOT NULL DEFAULT 0
+  cancelled int         NOT NULL DEFAULT 0,
+  at        int         NOT NULL DEFAULT 0
 ) WITH (vacuum_truncate = off,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);

@@ -1,0 +1,213 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// The end of a task may move others: tasks that depend on it, or its parent. The transaction that
+// ends it only writes a row in outbox. FollowUp does the rest in a transaction of its own, which
+// deletes the row. The node that wrote the row calls it at once, and a background job later, so
+// that nothing is lost with a node.
+
+const (
+	// followUpRows is how many rows of outbox one transaction handles.
+	followUpRows = 500
+	// followUpPause is how long a row rests that can't be handled.
+	followUpPause = 10 * time.Second
+)
+
+// OnFollowUp registers a function that is called with a tenant when FollowUp has something to do
+// for it. It must not block. Call OnFollowUp before the first write.
+func (s *Store) OnFollowUp(tell func(tenant string)) { s.tellFollowUp = tell }
+
+// FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
+// there may be more. What fails is tried again after a pause.
+func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
+	more, err = s.tryFollowUp(ctx, tenant, followUpRows)
+	if err == nil || ctx.Err() != nil {
+		return more, wrap(err, "FollowUp(%q)", tenant)
+	}
+	if rolledOn(err) {
+		err = s.Catalog.RefreshTenant(ctx, tenant)
+	}
+	if err == nil || !errors.Is(err, errNotFollowed) {
+		if more, err = s.tryFollowUp(ctx, tenant, 1); err == nil {
+			return true, nil
+		}
+	}
+	_, late := s.of(tenant).Exec(ctx, newTables(tenant, sharedSet).at(0, `
+		UPDATE {outbox} SET due = $2 WHERE seq = (
+		  SELECT seq FROM {outbox} WHERE due <= $1 ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED)`),
+		s.Clock.Now(), s.Clock.Now().Add(followUpPause))
+	return late == nil, wrap(errors.Join(err, late), "FollowUp(%q)", tenant)
+}
+
+var errNotFollowed = errors.New("not followed")
+
+// followUp is one transaction of FollowUp.
+type followUp struct {
+	ctx    context.Context
+	s      *Store
+	tx     pgx.Tx
+	tenant string
+	now    time.Time
+	byType map[int32]*followed
+	types  map[int32]*Type
+	outbox []outboxRow // what is left to do after it
+}
+
+// followed is what a followUp does with tasks of a type.
+type followed struct {
+	t       *Type
+	tokens  tokens
+	settled []asyncflow.Settlement
+	created int     // new tasks
+	changed []int64 // tasks whose token rows have changed
+}
+
+func (s *Store) tryFollowUp(ctx context.Context, tenant string, n int) (more bool, err error) {
+	f := &followUp{ctx: ctx, s: s, tenant: tenant, now: s.Clock.Now(), byType: map[int32]*followed{},
+		types: map[int32]*Type{}}
+	for _, t := range s.Catalog.TypesOf(tenant) {
+		f.types[t.number] = t
+	}
+	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
+		f.tx = tx
+		taken, err := f.take(n)
+		if err != nil || len(taken) == 0 {
+			return err
+		}
+		more = len(taken) == n
+		if err := f.handle(taken); err != nil {
+			return err
+		}
+		return f.write()
+	})
+	if err != nil {
+		return false, err
+	}
+	f.announce()
+	return more || slices.ContainsFunc(f.outbox, func(r outboxRow) bool { return r.due.IsZero() }), nil
+}
+
+// take takes rows that are due.
+func (f *followUp) take(n int) ([]outboxRow, error) {
+	rows, err := f.tx.Query(f.ctx, newTables(f.tenant, sharedSet).at(0, `
+		DELETE FROM {outbox} WHERE seq = ANY (ARRAY(
+		  SELECT seq FROM {outbox} WHERE due <= $1 ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED))
+		RETURNING kind, type, id, fan_out, succeeded, failed, cancelled, at`), f.now, n)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r outboxRow, err error) {
+		return r, row.Scan(&r.kind, &r.number, &r.id, &r.fanOut, &r.ended.succeeded, &r.ended.failed,
+			&r.ended.cancelled, &r.at)
+	})
+}
+
+// handle handles rows. Ids ascend, so that transactions lock rows in one order.
+func (f *followUp) handle(taken []outboxRow) error {
+	slices.SortFunc(taken, func(a, b outboxRow) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.id, b.id),
+			cmp.Compare(a.fanOut, b.fanOut))
+	})
+	ended, looks, trees := map[int32][]int64{}, map[int32][]int64{}, []outboxRow{}
+	for _, r := range taken {
+		switch r.kind {
+		case outboxEnded:
+			ended[r.number] = append(ended[r.number], r.id)
+		case outboxLook:
+			looks[r.number] = append(looks[r.number], r.id)
+		default:
+			trees = append(trees, r)
+		}
+	}
+	for number, ids := range ended {
+		if err := f.followEnded(f.types[number], ids); err != nil {
+			return err
+		}
+	}
+	for number, ids := range looks {
+		if err := f.followLook(f.types[number], ids); err != nil {
+			return err
+		}
+	}
+	return f.followTrees(trees)
+}
+
+// look has the edges of a task looked at in a later transaction.
+func (f *followUp) look(number int32, id int64) { f.lookAt(number, id, time.Time{}) }
+
+// lookAt has the edges of a task looked at from a time on.
+func (f *followUp) lookAt(number int32, id int64, due time.Time) {
+	f.outbox = append(f.outbox, outboxRow{kind: outboxLook, due: due, number: number, id: id})
+}
+
+// of returns what the transaction does with a type.
+func (f *followUp) of(t *Type) *followed {
+	if f.byType[t.number] == nil {
+		f.byType[t.number] = &followed{t: t}
+	}
+	return f.byType[t.number]
+}
+
+// settle adds a settlement of a task whose token row was deleted, and the token row that follows.
+func (f *followUp) settle(t *Type, s asyncflow.Settlement) {
+	of := f.of(t)
+	of.settled = append(of.settled, s)
+	if s.Verdict.Final() == "" {
+		of.tokens.add(s.Lease.ID.Number, s.Lease.Seq+1, t.FlowKeyOf(s.Lease.Options), s.Verdict, f.now,
+			f.now)
+	}
+}
+
+// write writes what the transaction has collected.
+func (f *followUp) write() error {
+	for _, of := range f.byType {
+		err := writeSettled(f.ctx, f.tx, of.t, of.settled, &of.tokens, f.now)
+		if err != nil {
+			return err
+		}
+	}
+	b := &pgx.Batch{}
+	var all rows
+	for _, of := range f.byType {
+		all.addTally(of.t, tally{submitted: of.created})
+	}
+	all.outbox, all.tables = f.outbox, newTables(f.tenant, sharedSet)
+	all.queue(b, f.now)
+	return f.tx.SendBatch(f.ctx, b).Close()
+}
+
+// announce announces what the transaction did.
+func (f *followUp) announce() {
+	for _, of := range f.byType {
+		key := of.t.Key()
+		f.s.Wakeups.Announce(key, of.tokens.earliest)
+		f.s.countSettled(key, of.settled...)
+		f.s.freed(f.ctx, of.t, of.settled)
+		for _, settled := range of.settled {
+			f.s.watched.tell(key, settled.Lease.ID.Number)
+		}
+		for _, id := range of.changed {
+			f.s.watched.tell(key, id)
+		}
+	}
+}
+
+// tellEnds says that FollowUp has something to do after settlements of a type.
+func (s *Store) tellEnds(t *Type, settled []asyncflow.Settlement) {
+	if slices.ContainsFunc(settled, func(one asyncflow.Settlement) bool {
+		return needsFollowUp(t, &one) || one.Outcome.Kind == asyncflow.OutcomeCancelled
+	}) {
+		s.tellFollowUp(t.Tenant)
+	}
+}
