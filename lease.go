@@ -59,8 +59,7 @@ type Outcome struct {
 // FannedOut is how a task fanned out.
 type FannedOut struct {
 	FanOut
-	Count  int             // of its children
-	Shared json.RawMessage // what they have in common
+	Count int // of its children
 }
 
 // EndpointFailed reports whether the attempt failed because of the endpoint: there was no
@@ -97,7 +96,6 @@ const (
 
 	WaitDependencies WaitReason = "dependencies" // the tasks that it depends on
 	WaitChildren     WaitReason = "children"     // its children
-	WaitTaskPaused   WaitReason = "task_paused"  // a caller to resume it
 
 	// These are never stored.
 
@@ -112,7 +110,7 @@ const (
 // ForOthers reports whether a task with this reason waits for an event outside of its type's line:
 // nothing but that event moves it on.
 func (r WaitReason) ForOthers() bool {
-	return r == WaitDependencies || r == WaitChildren || r == WaitTaskPaused
+	return r == WaitDependencies || r == WaitChildren
 }
 
 // Verdict is what follows from an outcome.

@@ -48,9 +48,4 @@ var Transitions = []Transition{
 	{StatusCancelled, "redrive", StatusPending},
 	{StatusFailed, "redrive", StatusWaiting}, // its failed children are redriven
 	{StatusCancelled, "redrive", StatusWaiting},
-
-	{StatusPending, "pause", StatusWaiting},
-	{StatusWaiting, "pause", StatusWaiting},
-	{StatusWaiting, "resume", StatusPending},
-	{StatusWaiting, "resume", StatusWaiting},
 }

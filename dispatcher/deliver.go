@@ -13,7 +13,7 @@ import (
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	now := d.current(t)
 	for _, l := range leases {
-		if !now.Serves(l.Stage) { // another node may have registered an endpoint this second
+		if now.FansOut(l) == nil && !now.Serves(l.Stage) { // another node may have registered an endpoint this second
 			d.workers.do(func() { d.begin(d.refreshed(t), leases) })
 			return
 		}
@@ -31,6 +31,10 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 	now := d.store.Clock.Now()
 	var together map[string][]asyncflow.Lease // by endpoint
 	for i, l := range leases {
+		if rule := t.FansOut(l); rule != nil {
+			d.workers.do(func() { d.fanOut(t, l, *rule) })
+			continue
+		}
 		switch e, blocked, why := place(t, l, now); {
 		case blocked != "":
 			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: released(why),

@@ -1,4 +1,160 @@
 package store
 
-// followTrees handles rows about fan-outs.
-func (f *followUp) followTrees(rows []outboxRow) error { return nil }
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+const (
+	// spawnMost is how many children one transaction makes, and spawnBytes how many bytes they have.
+	spawnMost  = 1000
+	spawnBytes = 1 << 20
+	// stopMost is how many children one transaction cancels, or redrives.
+	stopMost = 500
+)
+
+// followTrees handles rows about fan-outs, sorted by fan-out. The rows of fan_outs are locked in
+// that order.
+func (f *followUp) followTrees(rows []outboxRow) error {
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].fanOutKey() == rows[0].fanOutKey() {
+			n++
+		}
+		if t := f.types[rows[0].number]; t != nil { // else it was deleted
+			if err := f.followTree(t, rows[:n]); err != nil {
+				return fmt.Errorf("fan-out %d of task %d: %w", rows[0].fanOut, rows[0].id, err)
+			}
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+func (r outboxRow) fanOutKey() fanOutKey { return fanOutKey{r.number, r.id, r.fanOut} }
+
+// followTree handles the rows about one fan-out.
+func (f *followUp) followTree(t *Type, rows []outboxRow) error {
+	t, err := rollsNow(f.ctx, f.tx, t)
+	if err != nil {
+		return err
+	}
+	o, err := latestFanOut(f.ctx, f.tx, t, rows[0].id, int(rows[0].fanOut), "FOR UPDATE")
+	if err != nil || o == nil {
+		return err
+	}
+	f.of(t).changed = append(f.of(t).changed, o.id)
+	stopAt := -1
+	for _, r := range rows {
+		o.ended.add(r.ended)
+		if r.kind == outboxStop {
+			o.stopped, stopAt = true, max(stopAt, r.at)
+		}
+	}
+	bad := o.ended.failed + o.ended.cancelled
+	if !o.stopped && o.again == nil && o.rule.OnChildFailure.TooMany(bad, o.count) {
+		o.stopped, stopAt = true, 0
+	}
+	switch {
+	case o.stopped && stopAt >= 0:
+		err = f.stop(t, o, stopAt)
+	case o.again != nil:
+		err = f.redriveChildren(t, o)
+	case !o.stopped && !o.closed:
+		err = f.spawn(t, o)
+	}
+	if err == nil && o.settledAll() && !o.closed {
+		err = f.join(t, o)
+	}
+	if err != nil {
+		return err
+	}
+	return o.save(f.ctx, f.tx, t)
+}
+
+// stop cancels children from an index on.
+func (f *followUp) stop(t *Type, o *fanOut, from int) error {
+	reason := "its siblings have failed, or its parent has ended"
+	for _, r := range o.runs(from, from+stopMost) {
+		settled, err := cancelAll(f.ctx, f.tx, t, r.ids(), reason, f.now)
+		if err != nil {
+			return err
+		}
+		of := f.of(t)
+		of.written = append(of.written, settled...)
+	}
+	if from += stopMost; from < o.spawned {
+		f.outbox = append(f.outbox, outboxRow{kind: outboxStop, number: o.number, id: o.id,
+			fanOut: o.seq, at: from})
+	}
+	return nil
+}
+
+// redriveChildren redrives the next of the children that failed or were cancelled.
+func (f *followUp) redriveChildren(t *Type, o *fanOut) error {
+	if err := o.save(f.ctx, f.tx, t); err != nil {
+		return err
+	}
+	from, of := *o.again, f.of(t)
+	for _, r := range o.runs(from, from+stopMost) {
+		ts := &tokens{}
+		done, _, err := redriveAll(f.ctx, f.tx, t, r.ids(), Redrive{}, ts, f.now)
+		if err != nil {
+			return err
+		}
+		of.changed = append(of.changed, done...)
+		of.tokens.lower(ts.earliest)
+	}
+	now, err := latestFanOut(f.ctx, f.tx, t, o.id, int(o.seq), "FOR UPDATE")
+	if err != nil {
+		return err
+	}
+	*o = *now
+	if from += stopMost; from < o.spawned {
+		o.again = &from
+	} else {
+		o.again = nil
+	}
+	f.spawnLater(o)
+	return nil
+}
+
+func (f *followUp) spawnLater(o *fanOut) {
+	f.outbox = append(f.outbox, outboxRow{kind: outboxSpawn, number: o.number, id: o.id,
+		fanOut: o.seq})
+}
+
+// join ends the wait of the task for its children. The transaction that deletes its row in wait has
+// won; if there is none, the task was cancelled.
+func (f *followUp) join(t *Type, o *fanOut) error {
+	o.closed = true
+	l := asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name, Number: o.id}, Seq: int(o.waits)}
+	err := f.tx.QueryRow(f.ctx, t.at(0, `DELETE FROM {wait}
+		WHERE type = $1 AND id = $2 AND seq = $3 AND reason = 'children'
+		RETURNING stage, attempt, order_time`), o.number, o.id, o.waits).
+		Scan(&l.Stage, &l.Attempt, &l.OrderTime)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	leases := []asyncflow.Lease{l}
+	if err := readOptions(f.ctx, f.tx, t, leases); err != nil {
+		return err
+	}
+	joined := asyncflow.Outcome{Kind: asyncflow.OutcomeJoined}
+	if o.stopped {
+		joined.Error = fmt.Sprintf("of %d children, %d failed and %d were cancelled", o.count,
+			o.ended.failed, o.ended.cancelled+o.count-o.spawned)
+	} else if joined.Output, err = f.results(t, o); err != nil {
+		return err
+	}
+	f.settle(t, asyncflow.Settlement{Lease: leases[0], Outcome: joined,
+		Verdict: asyncflow.Decide(t.TaskType, leases[0], joined, f.now)})
+	return nil
+}

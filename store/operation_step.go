@@ -96,6 +96,7 @@ func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	}
 	s.Wakeups.Announce(t.Key(), st.tokens.earliest)
 	s.freed(ctx, t, st.cancelled)
+	s.tellRedriven(t)
 	for _, c := range st.cancelled {
 		s.watched.tell(t.Key(), c.Lease.ID.Number)
 	}

@@ -19,7 +19,7 @@ import (
 
 const (
 	// followUpRows is how many rows of outbox one transaction handles.
-	followUpRows = 500
+	followUpRows = 200
 	// followUpPause is how long a row rests that can't be handled.
 	followUpPause = 10 * time.Second
 )
@@ -54,14 +54,15 @@ var errNotFollowed = errors.New("not followed")
 
 // followUp is one transaction of FollowUp.
 type followUp struct {
-	ctx    context.Context
-	s      *Store
-	tx     pgx.Tx
-	tenant string
-	now    time.Time
-	byType map[int32]*followed
-	types  map[int32]*Type
-	outbox []outboxRow // what is left to do after it
+	ctx     context.Context
+	s       *Store
+	tx      pgx.Tx
+	tenant  string
+	now     time.Time
+	byType  map[int32]*followed
+	types   map[int32]*Type
+	outbox  []outboxRow // what is left to do after it
+	spawned int         // children made in it
 }
 
 // followed is what a followUp does with tasks of a type.
@@ -69,8 +70,9 @@ type followed struct {
 	t       *Type
 	tokens  tokens
 	settled []asyncflow.Settlement
-	created int     // new tasks
-	changed []int64 // tasks whose token rows have changed
+	written []asyncflow.Settlement // that are written already
+	created int                    // new tasks
+	changed []int64                // tasks whose token rows have changed
 }
 
 func (s *Store) tryFollowUp(ctx context.Context, tenant string, n int) (more bool, err error) {
@@ -192,9 +194,10 @@ func (f *followUp) announce() {
 	for _, of := range f.byType {
 		key := of.t.Key()
 		f.s.Wakeups.Announce(key, of.tokens.earliest)
-		f.s.countSettled(key, of.settled...)
-		f.s.freed(f.ctx, of.t, of.settled)
-		for _, settled := range of.settled {
+		settled := append(of.settled, of.written...)
+		f.s.countSettled(key, settled...)
+		f.s.freed(f.ctx, of.t, settled)
+		for _, settled := range settled {
 			f.s.watched.tell(key, settled.Lease.ID.Number)
 		}
 		for _, id := range of.changed {

@@ -67,6 +67,9 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 		if err != nil || live {
 			return postgres.FirstError(err, errSame)
 		}
+		if awaited, err := set.hasChildren(ctx, tx, at.First); err != nil || awaited {
+			return postgres.FirstError(err, errSame)
+		}
 		dropped = true
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
@@ -76,6 +79,11 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 		b.Queue(set.tables.at(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
 			at.First)
 		b.Queue(`DROP TABLE ` + set.tables.task(at.First) + `, ` + set.tables.journal(at.First))
+		for _, table := range []string{"{edges}", "{fan_outs}"} {
+			b.Queue(set.tables.at(0, `DELETE FROM `+table+` WHERE type IN (`+typesOfSetSQL+`)
+				AND id >= $2 AND id < $3`), set.Name, asyncflow.NewTaskID("", at.First, 0).Number,
+				asyncflow.NewTaskID("", at.First+1, 0).Number)
+		}
 		if set.Closed && at.First == at.End {
 			b.Queue(set.tables.at(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
 				set.Name)
@@ -84,6 +92,22 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return unlessBusy(dropped, err, "DropRoll(%q, %q)", set.Tenant, set.Name)
+}
+
+// typesOfSetSQL selects the numbers of the types that may have tasks in the set $1.
+const typesOfSetSQL = `SELECT number FROM {types} WHERE table_set = $1 OR earlier_set = $1`
+
+// hasChildren reports whether a roll has children whose parents still wait for them: their results
+// are needed.
+func (s *TableSet) hasChildren(
+	ctx context.Context, tx pgx.Tx, position int,
+) (has bool, err error) {
+	err = tx.QueryRow(ctx, s.tables.at(0, `SELECT EXISTS (
+		SELECT FROM {fan_outs}, unnest(firsts) first
+		WHERE NOT closed AND type IN (`+typesOfSetSQL+`) AND first >= $2 AND first < $3)`), s.Name,
+		asyncflow.NewTaskID("", position, 0).Number, asyncflow.NewTaskID("", position+1, 0).Number).
+		Scan(&has)
+	return has, err
 }
 
 // lockRoll locks a roll's row; CodeNotFound when the roll was dropped.

@@ -23,7 +23,7 @@ type rows struct {
 	outbox  []outboxRow
 	// children are the places in outbox of the children of each fan-out.
 	children map[fanOutKey]int
-	tables  *tables // of any of the sets
+	tables   *tables // of any of the sets
 }
 
 // rolled names the tables of a roll.

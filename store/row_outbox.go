@@ -118,8 +118,8 @@ func queueFanOut(b *pgx.Batch, t *tables, r fanOutRow) {
 	if err != nil {
 		panic(err) // numbers and strings
 	}
-	b.Queue(t.at(0, `INSERT INTO {fan_outs} (type, id, seq, stage, rule, count)
-		VALUES ($1, $2, $3, $4, $5::text::json, $6)`), r.number, r.id, r.seq, r.settled.Lease.Stage,
+	b.Queue(t.at(0, `INSERT INTO {fan_outs} (type, id, seq, waits, stage, rule, count)
+		VALUES ($1, $2, $3, $3, $4, $5::text::json, $6)`), r.number, r.id, r.seq, r.settled.Lease.Stage,
 		string(rule), out.Count)
 }
 

@@ -100,9 +100,14 @@ func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, placed
 		ts.wait = append(ts.wait, row)
 	default:
 		ts.ready = append(ts.ready, readyRow{at, row.order, id, row.key, row.since})
-		if ts.earliest.IsZero() || v.OrderTime.Before(ts.earliest) {
-			ts.earliest = v.OrderTime
-		}
+		ts.lower(v.OrderTime)
+	}
+}
+
+// lower notes that there is an order_time in ready; zero: there is none.
+func (ts *tokens) lower(order time.Time) {
+	if ts.earliest.IsZero() || order.Before(ts.earliest) && !order.IsZero() {
+		ts.earliest = order
 	}
 }
 

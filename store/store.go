@@ -73,8 +73,8 @@ type Store struct {
 	minutes     *endpointMinutes
 
 	tellFollowUp func(tenant string) // see OnFollowUp
-	distributed bool        // tenants are on several servers, see Distributed
-	doubtful    atomic.Bool // leases may be committed that no node knows, see sure
+	distributed  bool                // tenants are on several servers, see Distributed
+	doubtful     atomic.Bool         // leases may be committed that no node knows, see sure
 }
 
 // Open connects, and checks that the schema is current. An unreachable or outdated database is

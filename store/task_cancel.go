@@ -95,10 +95,35 @@ func cancelAll(
 			return nil, nil
 		}
 		if len(ids) == 0 {
-			return settled, writeSettled(ctx, tx, t, settled, &tokens{}, now)
+			return settled, writeCancelled(ctx, tx, t, settled, now)
 		}
 	}
 	return nil, tooFast()
+}
+
+// writeCancelled writes the settlements of a cancel. The children of a cancelled task are left to
+// FollowUp.
+func writeCancelled(
+	ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.Settlement, now time.Time,
+) error {
+	leases := make([]asyncflow.Lease, len(settled))
+	ids := make([]int64, len(settled))
+	for i := range settled {
+		leases[i], ids[i] = settled[i].Lease, settled[i].Lease.ID.Number
+	}
+	if err := readOptions(ctx, tx, t, leases); err != nil {
+		return err
+	}
+	for i := range settled {
+		settled[i].Lease = leases[i]
+	}
+	if err := writeSettled(ctx, tx, t, settled, &tokens{}, now); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, t.at(0, `INSERT INTO {outbox} (kind, due, type, id, fan_out)
+		SELECT 'stop', $3, type, id, seq FROM {fan_outs}
+		WHERE type = $1 AND id = ANY ($2) AND NOT closed`), t.number, ids, now)
+	return err
 }
 
 // takeAnyTokens deletes the token rows of tasks of one roll from whichever tables they are

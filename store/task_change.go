@@ -71,6 +71,10 @@ func (s *Store) tryChange(
 		if err != nil {
 			return err
 		}
+		if c.blocked == asyncflow.WaitChildren {
+			return asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s can't be changed: it waits for its children", id)
+		}
 		if c.Seq > maxSeq {
 			return journalFull(id)
 		}

@@ -81,9 +81,17 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 	if f.Before > 0 {
 		before = min(before, f.Before)
 	}
+	family, err := s.familyOf(ctx, t, f.Parent)
+	if err != nil {
+		return Page{}, err
+	}
 	var p Page
 	oldest := asyncflow.NewTaskID(t.Name, t.First, 0).Number
 	for looked, window := 0, firstLook; before > oldest; window *= 4 {
+		var least int64
+		if before, least = family.before(before); before <= oldest {
+			break
+		}
 		if !t.Has(asyncflow.TaskID{Number: before - 1}.Position()) { // a gap between two table sets
 			before = rollOf(t, before)
 			continue
@@ -93,7 +101,8 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 			break
 		}
 		window = min(window, pageLook-looked)
-		v, err := s.readWindow(ctx, t, c, before, window, f.Limit+1-len(p.Tasks))
+		least = max(least, rangeOf(t, before))
+		v, err := s.readWindow(ctx, t, c, least, before, window, f.Limit+1-len(p.Tasks))
 		if err != nil {
 			return Page{}, err
 		}
@@ -127,17 +136,16 @@ var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NUL
 	Replace(stateColumns)
 
 // readWindow reads the tasks that meet the criteria among the last candidates before a number.
-// All candidates are of one range of a roll. Both statements see the same moment. They are
+// All candidates are of one range of a roll, and have the number least or higher. Both statements see the same moment. They are
 // planned like the hot ones: the small tables are never analysed, and the tasks may be anywhere.
 func (s *Store) readWindow(
 	ctx context.Context,
 	t *Type,
 	c criteria,
-	before int64,
+	least, before int64,
 	window, limit int,
 ) (v view, err error) {
 	position := asyncflow.TaskID{Number: before - 1}.Position()
-	least := rangeOf(t, before)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	queueSettings(b, postgres.HotSettings)

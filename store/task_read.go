@@ -88,10 +88,24 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	if err == nil {
 		err = s.tellLimits(ctx, tenant, &task)
 	}
+	if err == nil {
+		err = s.tellTree(ctx, tenant, &task)
+	}
 	return task, wrap(err, "Task(%q, %s)", tenant, id)
 }
 
-// task is Task without the limits that a due task waits for.
+// tellTree fills in the children of a task.
+func (s *Store) tellTree(ctx context.Context, tenant string, task *Task) error {
+	t, err := s.Catalog.Type(tenant, task.ID.Type)
+	if err != nil || task.Options.Child != nil ||
+		!t.HasFanOut() && task.WaitsFor != asyncflow.WaitChildren {
+		return err
+	}
+	task.Children, err = s.childrenOf(ctx, t, task.ID)
+	return err
+}
+
+// task is Task without the limits that a due task waits for, and without its children.
 func (s *Store) task(
 	ctx context.Context,
 	tenant string,

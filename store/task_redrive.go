@@ -53,7 +53,15 @@ func (s *Store) Redrive(
 	}
 	s.Wakeups.Announce(t.Key(), ts.earliest)
 	s.watched.tell(t.Key(), id.Number)
+	s.tellRedriven(t)
 	return s.Task(ctx, tenant, id)
+}
+
+// tellRedriven says that FollowUp may have to redrive children of a type's tasks.
+func (s *Store) tellRedriven(t *Type) {
+	if t.HasFanOut() {
+		s.tellFollowUp(t.Tenant)
+	}
 }
 
 // redriveAll redrives those of some tasks of one roll that it can. It returns their ids, and
@@ -76,12 +84,21 @@ func redriveAll(
 		return nil, nil, err
 	}
 	var counts tally
+	var all rows
 	writes := &pgx.Batch{}
 	for _, task := range ended {
 		id := task.ID.Number
 		stage, err := redriveStage(t, task.Task, r.Stage)
 		if err != nil {
 			refused[id] = err
+			continue
+		}
+		children, refusal, err := reopen(ctx, tx, t, task, stage, r)
+		if err != nil {
+			return nil, nil, err
+		}
+		if refusal != nil {
+			refused[id] = refusal
 			continue
 		}
 		order := asyncflow.EnterOrder(t.TaskType, stage, task.Options, now)
@@ -96,6 +113,10 @@ func redriveAll(
 			counts.final(task.Status, -1)
 			v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1,
 				OrderTime: order}
+			if children != nil {
+				v.Kind, v.Reason = asyncflow.Spawn, asyncflow.WaitChildren
+				all.outbox = append(all.outbox, *children)
+			}
 			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options), v, now, now)
 			return nil
 		})
@@ -103,7 +124,6 @@ func redriveAll(
 	if err := tx.SendBatch(ctx, writes).Close(); err != nil {
 		return nil, nil, err
 	}
-	var all rows
 	all.addTokens(t, ts)
 	all.addTally(t, counts)
 	b := &pgx.Batch{}

@@ -62,6 +62,9 @@ func (t *Type) retire(ctx context.Context, tx pgx.Tx) error {
 	}
 	b := &pgx.Batch{}
 	b.Queue(t.at(0, `DELETE FROM {blocks} WHERE type = $1`), t.Name)
+	for _, table := range []string{"{edges}", "{fan_outs}", "{outbox}"} {
+		b.Queue(t.at(0, `DELETE FROM `+table+` WHERE type = $1`), t.number)
+	}
 	b.Queue(t.at(0, `DELETE FROM {types} WHERE name = $1`), t.Name)
 	shared := false
 	for _, set := range []*TableSet{t.set, t.earlier} {

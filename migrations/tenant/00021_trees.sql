@@ -39,13 +39,15 @@ CREATE INDEX ON edges (until) WHERE status IS NULL AND until IS NOT NULL;
 -- Since when somebody has waited for tasks of the type; null: nobody ever has.
 ALTER TABLE task_types ADD COLUMN awaited_since timestamptz;
 
--- The children of a task in one stage. seq is that of the task's row in wait. spawned of count
+-- The children of a task in one stage. seq is that of the task's row in wait when it fanned out,
+-- waits that of its latest one: a redrive of the failed children makes another. spawned of count
 -- children are made, in runs of ids that begin with firsts, at the indexes starts. again is the
 -- index at which a redrive of the failed ones goes on. closed: the task no longer waits for them.
 CREATE TABLE fan_outs (
   type      int      NOT NULL,
   id        bigint   NOT NULL,
   seq       smallint NOT NULL,
+  waits     smallint NOT NULL,
   stage     text     NOT NULL,
   rule      json     NOT NULL,
   count     int      NOT NULL,
@@ -57,7 +59,6 @@ CREATE TABLE fan_outs (
   cancelled int      NOT NULL DEFAULT 0,
   again     int,
   stopped   boolean  NOT NULL DEFAULT false,
-  paused    boolean  NOT NULL DEFAULT false,
   closed    boolean  NOT NULL DEFAULT false,
   PRIMARY KEY (type, id, seq)
 ) WITH (fillfactor = 70);

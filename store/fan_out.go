@@ -1,0 +1,134 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// fanOut is a row of fan_outs: the children of a task in one stage.
+type fanOut struct {
+	fanOutKey
+	waits   int16 // seq of the task's row in wait
+	stage   string
+	rule    asyncflow.FanOut
+	count   int
+	spawned int     // children that are made, from the first one on
+	firsts  []int64 // the ids of the children are in runs, which begin with these,
+	starts  []int32 // at these indexes
+	ended   children
+	again   *int // the index at which a redrive goes on; nil: there is none
+	stopped bool // no child is made any more, and the others are cancelled
+	closed  bool // the task no longer waits for children
+}
+
+const fanOutColumns = `SELECT type, id, seq, waits, stage, rule, count, spawned, firsts, starts,
+	succeeded, failed, cancelled, again, stopped, closed FROM {fan_outs} `
+
+func scanFanOut(row pgx.Row) (o fanOut, err error) {
+	err = row.Scan(&o.number, &o.id, &o.seq, &o.waits, &o.stage, &o.rule, &o.count, &o.spawned,
+		&o.firsts, &o.starts, &o.ended.succeeded, &o.ended.failed, &o.ended.cancelled, &o.again,
+		&o.stopped, &o.closed)
+	return o, err
+}
+
+// latestFanOut returns the latest fan-out of a task, or one of a seq unless that is 0; nil: there
+// is none.
+func latestFanOut(
+	ctx context.Context, db querier, t *Type, id int64, seq int, lock string,
+) (*fanOut, error) {
+	o, err := scanFanOut(db.QueryRow(ctx, t.at(0, fanOutColumns+`
+		WHERE type = $1 AND id = $2 AND $3 IN (0, seq) ORDER BY seq DESC LIMIT 1 `+lock), t.number, id,
+		seq))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return &o, err
+}
+
+// save writes what may have changed.
+func (o *fanOut) save(ctx context.Context, tx pgx.Tx, t *Type) error {
+	_, err := tx.Exec(ctx, t.at(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6,
+		starts = $7, succeeded = $8, failed = $9, cancelled = $10, again = $11, stopped = $12,
+		closed = $13 WHERE type = $1 AND id = $2 AND seq = $3`), o.number, o.id, o.seq, o.waits,
+		o.spawned, o.firsts, o.starts, o.ended.succeeded, o.ended.failed, o.ended.cancelled, o.again,
+		o.stopped, o.closed)
+	return err
+}
+
+// run is the ids of some children: n from first on, of which that has an index.
+type run struct {
+	first int64
+	index int
+	n     int
+}
+
+// last returns the last id of a run.
+func (r run) last() int64 { return r.first + int64(r.n) - 1 }
+
+// position returns the roll of a run.
+func (r run) position() int { return asyncflow.TaskID{Number: r.first}.Position() }
+
+func (r run) ids() []int64 {
+	ids := make([]int64, r.n)
+	for i := range ids {
+		ids[i] = r.first + int64(i)
+	}
+	return ids
+}
+
+// runs returns the ids of the children that are made, with indexes from from to before to.
+func (o *fanOut) runs(from, to int) (all []run) {
+	for i, first := range o.firsts {
+		start, end := int(o.starts[i]), o.spawned
+		if i+1 < len(o.starts) {
+			end = int(o.starts[i+1])
+		}
+		begin, end := max(start, from), min(end, to)
+		if begin < end {
+			all = append(all, run{first + int64(begin-start), begin, end - begin})
+		}
+	}
+	return all
+}
+
+// settledAll reports whether all children have ended, and no other one will be made.
+func (o *fanOut) settledAll() bool {
+	return o.again == nil && o.ended.sum() == o.spawned && (o.stopped || o.spawned == o.count)
+}
+
+// childrenOf counts the children of a task by their status; nil: it has none.
+func (s *Store) childrenOf(
+	ctx context.Context, t *Type, id asyncflow.TaskID,
+) (*asyncflow.Children, error) {
+	o, err := latestFanOut(ctx, s.of(t.Tenant), t, id.Number, 0, "")
+	if err != nil || o == nil {
+		return nil, err
+	}
+	c := &asyncflow.Children{Total: o.count, Waiting: o.count - o.spawned,
+		Succeeded: o.ended.succeeded, Failed: o.ended.failed, Cancelled: o.ended.cancelled}
+	if o.stopped {
+		c.Waiting, c.Cancelled = 0, c.Cancelled+c.Waiting
+	}
+	if o.closed {
+		return c, nil
+	}
+	var waiting int
+	for _, r := range o.runs(0, o.spawned) {
+		var leased, waits int
+		err := s.of(t.Tenant).QueryRow(ctx, t.at(0, `
+			SELECT (SELECT count(*) FROM {lease} WHERE type = $1 AND id BETWEEN $2 AND $3),
+			  (SELECT count(*) FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3)`), t.number, r.first,
+			r.last()).Scan(&leased, &waits)
+		if err != nil {
+			return nil, err
+		}
+		c.Running, waiting = c.Running+leased, waiting+waits
+	}
+	c.Pending = max(0, o.spawned-o.ended.sum()-c.Running-waiting)
+	c.Waiting += waiting
+	return c, nil
+}

@@ -1,0 +1,58 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// reopen prepares the redrive of a task from a stage that is the child or the parent of others.
+//
+// A child is redriven while its parent waits: it then counts as not ended. Of a parent that fanned
+// out in that stage, children is what is left to do: to redrive those that didn't succeed. It is
+// nil if the task is to fan out anew. refusal says why the task can't be redriven now.
+func reopen(
+	ctx context.Context, tx pgx.Tx, t *Type, task end, stage int, r Redrive,
+) (children *outboxRow, refusal, err error) {
+	if task.Options.Child != nil {
+		refusal, err = reopenChild(ctx, tx, t, task)
+		return nil, refusal, err
+	}
+	if !t.HasFanOut() || r.AllChildren || len(r.Context) > 0 {
+		return nil, nil, nil
+	}
+	o, err := latestFanOut(ctx, tx, t, task.ID.Number, 0, "FOR UPDATE")
+	if err != nil || o == nil || o.stage != t.Stages[stage].Name {
+		return nil, nil, err
+	}
+	if !o.closed {
+		return nil, asyncflow.Errorf(asyncflow.CodeConflict,
+			"the children of task %s are still being cancelled; try again", task.ID), nil
+	}
+	if o.ended.succeeded == o.count { // the task itself didn't get through
+		return nil, nil, nil
+	}
+	again := 0
+	o.waits, o.stopped, o.closed, o.again = int16(task.seq+2), false, false, &again
+	if err := o.save(ctx, tx, t); err != nil {
+		return nil, nil, err
+	}
+	return &outboxRow{kind: outboxSpawn, number: o.number, id: o.id, fanOut: o.seq}, nil, nil
+}
+
+// reopenChild takes the end of a child back from its parent's count.
+func reopenChild(ctx context.Context, tx pgx.Tx, t *Type, task end) (refusal, err error) {
+	child, ended := task.Options.Child, childEnded(task.Status)
+	tag, err := tx.Exec(ctx, t.at(0, `UPDATE {fan_outs}
+		SET failed = failed - $4, cancelled = cancelled - $5
+		WHERE type = $1 AND id = $2 AND seq = $3 AND NOT stopped AND NOT closed`), t.number,
+		child.Parent, child.Seq, ended.failed, ended.cancelled)
+	if err == nil && tag.RowsAffected() == 0 {
+		refusal = asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s is a child of %s, which no longer waits for it: redrive that one", task.ID,
+			asyncflow.TaskID{Type: t.Name, Number: child.Parent})
+	}
+	return refusal, err
+}
