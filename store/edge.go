@@ -17,7 +17,8 @@ import (
 type edge struct {
 	taskRef
 	n         int16
-	on        taskRef // on.id is 0 while no task has the key
+	on        taskRef // id is 0 while no task has the key
+	name      string  // of on's type; "": it was deleted
 	key       string  // "": it was given by id
 	onFailure asyncflow.OnFailure
 	until     time.Time // zero: for ever
@@ -73,16 +74,25 @@ func queueEdges(b *pgx.Batch, t *Type, edges []edge) {
 // which the key belongs now.
 const readEdgesSQL = `
 SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, 0), coalesce(e.on_key, ''),
-  e.on_failure, e.until, coalesce(e.status, '')
+  e.on_failure, e.until, coalesce(e.status, ''), coalesce(y.name, d.name, '')
 FROM {edges} e
-LEFT JOIN {types} y ON y.number = e.on_type AND e.on_id IS NULL
-LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key AND k.expires_at > $3
+LEFT JOIN {types} y ON y.number = e.on_type
+LEFT JOIN {deleted} d ON d.number = e.on_type
+LEFT JOIN {keys} k ON e.on_id IS NULL AND k.type = y.name AND k.key = e.on_key AND k.expires_at > $3
 WHERE e.type = $1 AND e.id = ANY ($2) ORDER BY e.id, e.n`
 
 func scanEdge(row pgx.CollectableRow) (e edge, err error) {
 	var until *time.Time
 	err = row.Scan(&e.number, &e.id, &e.n, &e.on.number, &e.on.id, &e.key, &e.onFailure, &until,
-		&e.status)
+		&e.status, &e.name)
 	e.until = orZero(until)
 	return e, err
+}
+
+// task returns the id of the other task; zero: it is not known.
+func (e *edge) task() (id asyncflow.TaskID) {
+	if e.name != "" && e.on.id != 0 {
+		id = asyncflow.TaskID{Type: e.name, Number: e.on.id}
+	}
+	return id
 }
