@@ -13,6 +13,9 @@ func (s *Sender) body(all []asyncflow.Delivery) []byte {
 	size := 0
 	for i := range all {
 		size += envelopeBytes + len(s.cfg.PublicURL) + len(all[i].Lease.Context)
+		if c := all[i].Lease.Options.Child; c != nil {
+			size += len(c.Shared)
+		}
 	}
 	b := make([]byte, 0, size)
 	batch := !all[0].Endpoint.Batch.IsZero()
@@ -54,6 +57,9 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 	b = d.Deadline.UTC().AppendFormat(b, time.RFC3339Nano)
 	b = append(b, `","context":`...)
 	b = append(b, l.Context...)
+	if l.Options.Child != nil {
+		b = appendFanOut(b, l)
+	}
 	b = append(b, `,"callback":{"url":"`...)
 	b = append(b, s.cfg.PublicURL...)
 	b = append(b, "/v1/callbacks/"...)
@@ -67,6 +73,28 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 		Endpoint: d.Endpoint.ID,
 	})
 	return append(b, `"}}`...)
+}
+
+// appendFanOut appends which part of its parent's work a child is.
+func appendFanOut(b []byte, l *asyncflow.Lease) []byte {
+	c := l.Options.Child
+	b = append(b, `,"fan_out":{"parent":"`...)
+	b = asyncflow.TaskID{Type: l.ID.Type, Number: c.Parent}.Append(b)
+	b = append(b, `","index":`...)
+	b = strconv.AppendInt(b, int64(c.Index), 10)
+	b = append(b, `,"count":`...)
+	b = strconv.AppendInt(b, int64(c.Count), 10)
+	if c.Shard {
+		b = append(b, `,"shard_index":`...)
+		b = strconv.AppendInt(b, int64(c.Index), 10)
+		b = append(b, `,"shard_count":`...)
+		b = strconv.AppendInt(b, int64(c.Count), 10)
+	}
+	if len(c.Shared) > 0 {
+		b = append(b, `,"shared":`...)
+		b = append(b, c.Shared...)
+	}
+	return append(b, '}')
 }
 
 // deliveryID returns the id of a delivery: the task and the attempt's seq. A request with several

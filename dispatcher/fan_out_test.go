@@ -297,3 +297,21 @@ func TestRedriveOfAChild(t *testing.T) {
 	assert.Equal(t, fmt.Sprintf(`{"count":2,"succeeded":2,"failed":0,"cancelled":0,"results":[%s,%[1]s]}`,
 		`"x"`), f.joined[0])
 }
+
+// What a node leaves undone when it dies, a background job does.
+func TestSweepOfAnotherNode(t *testing.T) {
+	f := startFamily(t, asyncflow.FanOut{Shards: 1200}, echo)
+	f.OnFollowUp(func(string) {})
+	id := f.submitOne(`1`)
+	require.Eventually(t, func() bool {
+		_, _, err := f.SweepFollowUps(t.Context(), tenant)
+		require.NoError(t, err)
+		task, err := f.Task(t.Context(), tenant, id)
+		return err == nil && task.Status.Final()
+	}, patience, 20*time.Millisecond)
+	assert.Len(t, f.joined, 1)
+	assert.Len(t, f.first, 1200)
+	due, err := f.FirstFollowUps(t.Context(), []string{tenant})
+	require.NoError(t, err)
+	assert.Empty(t, due)
+}

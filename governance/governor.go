@@ -34,8 +34,8 @@ type Governor struct {
 	attention *attention
 
 	// What has happened in tenants' tables, and the tenants for which jobs have nothing to do.
-	tokens, tallies, keys, plans, alerted, records            activity
-	rolled, folded, expired, ticked, stepped, forgotten, calm rests
+	tokens, tallies, keys, plans, follows, alerted, records             activity
+	rolled, folded, expired, ticked, stepped, followed, forgotten, calm rests
 }
 
 // Job is a background job. Its functions may be called by hand at any time, even while another
@@ -57,6 +57,7 @@ func (g *Governor) standardJobs() []Job {
 		{"vacuum", "@every 2s", g.vacuum, g.dryRunVacuum},
 		{"roll", "@every 5s", g.roll, g.dryRunRoll},
 		{"operations", "@every 1s", g.operations, g.dryRunOperations},
+		{"follow-up", "@every 2s", g.followUp, g.dryRunFollowUp},
 		{"schedules", "@every 1s", g.schedules, g.dryRunSchedules},
 		{"expire-keys", "@every 1m", g.expireKeys, g.dryRunExpireKeys},
 		{"fold", "@every 1m", g.fold, g.dryRunFold},
@@ -85,6 +86,7 @@ func New(s *store.Store, tasks Submitter, cfg Config) (*Governor, error) {
 		tallies: activity{tables: store.TallyTables},
 		keys:    activity{tables: store.KeyTables},
 		plans:   activity{tables: store.PlanTables},
+		follows: activity{tables: store.FollowUpTables},
 		alerted: activity{tables: store.AlertTables},
 		records: activity{tables: store.RecordTables},
 	}
@@ -119,6 +121,7 @@ func (g *Governor) Run(ctx context.Context) error {
 	g.announce(ctx)
 	g.tokens.share(tokensEvery)
 	g.plans.share(plansEvery)
+	g.follows.share(followsEvery)
 	logger := cronLogger{g.log}
 	c := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(logger),
 		cron.WithChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)))

@@ -23,7 +23,7 @@ const (
 // operations takes the due steps of operations, of all tenants. Other nodes do the same; each
 // step is taken by one node.
 func (g *Governor) operations(ctx context.Context) (int, error) {
-	tenants, err := g.duePlans(ctx, &g.stepped, g.store.FirstSteps, operationAhead)
+	tenants, err := g.duePlans(ctx, &g.plans, &g.stepped, g.store.FirstSteps, operationAhead)
 	if err != nil {
 		return 0, err
 	}

@@ -17,7 +17,7 @@ const scheduleRounds = 10
 // submitted by one node. A tick may pass to another node and come later, never earlier, without a
 // new version of the tenant's configuration.
 func (g *Governor) schedules(ctx context.Context) (int, error) {
-	due, err := g.duePlans(ctx, &g.ticked, g.store.FirstTicks, 0)
+	due, err := g.duePlans(ctx, &g.plans, &g.ticked, g.store.FirstTicks, 0)
 	sum, errs := 0, []error{err}
 	for _, tenant := range due {
 		n, err := g.tick(ctx, tenant)
@@ -27,15 +27,17 @@ func (g *Governor) schedules(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// duePlans returns the tenants whose plans are due within a time. The others rest until the first
+// duePlans returns the tenants whose plans are due within a time. happened is what has happened in
+// the tables of the plans. The other tenants rest until the first
 // of their plans is due. first returns when that is.
 func (g *Governor) duePlans(
 	ctx context.Context,
+	happened *activity,
 	resting *rests,
 	first func(ctx context.Context, tenants []string) (map[string]time.Time, error),
 	ahead time.Duration,
 ) (due []string, err error) {
-	plans, err := g.plans.read(ctx, g.store)
+	plans, err := happened.read(ctx, g.store)
 	if err != nil {
 		return nil, err
 	}

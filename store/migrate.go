@@ -12,7 +12,7 @@ type MigrationStatus = schema.Status
 // Option says how a database is administered.
 type Option func(*options)
 
-type options struct{ noRoles bool }
+type options struct{ noRoles, stale bool }
 
 func with(opts []Option) (all options) {
 	for _, o := range opts {
@@ -24,10 +24,17 @@ func with(opts []Option) (all options) {
 // WithoutRoles makes and uses no database roles if off is set, see Config.NoRoles.
 func WithoutRoles(off bool) Option { return func(all *options) { all.noRoles = off } }
 
+// StaleOnly has Migrate look only at the tenants whose rows say that they need it. A node that
+// starts does so: otherwise its start would grow with the number of tenants.
+func StaleOnly() Option { return func(all *options) { all.stale = true } }
+
 // Migrate brings the schema asyncflow and every tenant's schema of the database at url to the
 // newest version, and returns their status before. It also makes and grants the roles of the
 // role fence. Concurrent calls wait for each other.
 func Migrate(ctx context.Context, url string, opts ...Option) ([]MigrationStatus, error) {
+	if all := with(opts); all.stale {
+		return schema.MigrateStale(ctx, url, all.noRoles)
+	}
 	return schema.Migrate(ctx, url, with(opts).noRoles)
 }
 

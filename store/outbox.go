@@ -36,12 +36,10 @@ func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err err
 		return more, wrap(err, "FollowUp(%q)", tenant)
 	}
 	if rolledOn(err) {
-		err = s.Catalog.RefreshTenant(ctx, tenant)
+		_ = s.Catalog.RefreshTenant(ctx, tenant)
 	}
-	if err == nil || !errors.Is(err, errNotFollowed) {
-		if more, err = s.tryFollowUp(ctx, tenant, 1); err == nil {
-			return true, nil
-		}
+	if _, err = s.tryFollowUp(ctx, tenant, 1); err == nil { // so that one row doesn't hold up others
+		return true, nil
 	}
 	_, late := s.of(tenant).Exec(ctx, newTables(tenant, sharedSet).at(0, `
 		UPDATE {outbox} SET due = $2 WHERE seq = (
@@ -49,8 +47,6 @@ func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err err
 		s.Clock.Now(), s.Clock.Now().Add(followUpPause))
 	return late == nil, wrap(errors.Join(err, late), "FollowUp(%q)", tenant)
 }
-
-var errNotFollowed = errors.New("not followed")
 
 // followUp is one transaction of FollowUp.
 type followUp struct {

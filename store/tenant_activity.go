@@ -33,6 +33,8 @@ var (
 	KeyTables   = Tables{names: []string{"idempotency_keys"}}
 	// PlanTables say what is to be done at some time.
 	PlanTables = Tables{names: []string{"schedules", "operations"}}
+	// FollowUpTables say what transactions have left to do, and what tasks depend on.
+	FollowUpTables = Tables{names: []string{"outbox", "edges"}}
 	// AlertTables are those that alerts are about, besides the configuration.
 	AlertTables = Tables{
 		names: []string{"tallies", "alert_episodes", "endpoint_minutes"},

@@ -20,8 +20,17 @@ type Task[In any] struct {
 	Deadline             time.Time // when reports stop counting; heartbeats postpone it
 	Context              In        // the task's context, or the latest output of an earlier stage
 	Callback             Callback  // to report later
+	FanOut               *FanOut   // if it is a child of another task; nil otherwise
 
 	reporter *Reporter
+}
+
+// FanOut says which part of another task's work a child is.
+type FanOut struct {
+	Parent string          `json:"parent"` // the id of that task
+	Index  int             `json:"index"`  // from 0
+	Count  int             `json:"count"`  // of all children
+	Shared json.RawMessage `json:"shared"` // what the children have in common; nil: nothing
 }
 
 // Progress reports the progress of the work: 0 to 100, and a message. An error is no reason to
@@ -160,6 +169,7 @@ func taskOf[In any](r *run) (Task[In], error) {
 		Seq:         d.Seq,
 		Deadline:    d.Deadline,
 		Callback:    d.Callback,
+		FanOut:      d.FanOut,
 		reporter:    r.worker.reporter,
 	}
 	if len(d.Context) > 0 {

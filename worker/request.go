@@ -23,6 +23,7 @@ type delivery struct {
 	Deadline    time.Time       `json:"deadline"`
 	Context     json.RawMessage `json:"context"`
 	Callback    Callback        `json:"callback"`
+	FanOut      *FanOut         `json:"fan_out"`
 }
 
 // envelope is the body of a request: one delivery, several of one stage, or a challenge.

@@ -96,6 +96,8 @@ const (
 	AttemptOutcomeChanged   AttemptOutcome = "changed"
 	AttemptOutcomeDone      AttemptOutcome = "done"
 	AttemptOutcomeFailed    AttemptOutcome = "failed"
+	AttemptOutcomeFannedOut AttemptOutcome = "fanned_out"
+	AttemptOutcomeJoined    AttemptOutcome = "joined"
 	AttemptOutcomeLost      AttemptOutcome = "lost"
 	AttemptOutcomeRedriven  AttemptOutcome = "redriven"
 	AttemptOutcomeRejected  AttemptOutcome = "rejected"
@@ -112,6 +114,10 @@ func (e AttemptOutcome) Valid() bool {
 	case AttemptOutcomeDone:
 		return true
 	case AttemptOutcomeFailed:
+		return true
+	case AttemptOutcomeFannedOut:
+		return true
+	case AttemptOutcomeJoined:
 		return true
 	case AttemptOutcomeLost:
 		return true
@@ -312,6 +318,7 @@ func (e OperationState) Valid() bool {
 // Defines values for TaskWaitsFor.
 const (
 	TaskWaitsForCapacity                 TaskWaitsFor = "capacity"
+	TaskWaitsForChildren                 TaskWaitsFor = "children"
 	TaskWaitsForDelay                    TaskWaitsFor = "delay"
 	TaskWaitsForEndpoint                 TaskWaitsFor = "endpoint"
 	TaskWaitsForEndpointLimit            TaskWaitsFor = "endpoint_limit"
@@ -328,6 +335,8 @@ const (
 func (e TaskWaitsFor) Valid() bool {
 	switch e {
 	case TaskWaitsForCapacity:
+		return true
+	case TaskWaitsForChildren:
 		return true
 	case TaskWaitsForDelay:
 		return true
@@ -697,6 +706,55 @@ type Cancellation struct {
 // late. last (the default): the latest of them submits its task.
 type CatchUp = asyncflow.CatchUp
 
+// ChildOf Which part of another task's work the task is.
+type ChildOf struct {
+	// Count Of all children.
+	Count int `json:"count"`
+
+	// Index From 0.
+	Index int `json:"index"`
+
+	// Parent The id of that task.
+	Parent string `json:"parent"`
+}
+
+// ChildResult defines model for ChildResult.
+type ChildResult struct {
+	// ID The child; absent if it was never made.
+	ID    string `json:"id,omitempty,omitzero"`
+	Index int    `json:"index"`
+
+	// Output Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Output JSON `json:"output"`
+
+	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
+	// attempt is under way; succeeded, failed and cancelled are final.
+	Status Status `json:"status"`
+}
+
+// ChildResults defines model for ChildResults.
+type ChildResults struct {
+	// Count Of all children.
+	Count int `json:"count"`
+
+	// Next The parameter from of the next page; absent on the last one.
+	Next    int           `json:"next,omitempty,omitzero"`
+	Results []ChildResult `json:"results"`
+}
+
+// Children The children of a task in its latest fan-out, by status.
+type Children struct {
+	Cancelled int `json:"cancelled"`
+	Failed    int `json:"failed"`
+	Pending   int `json:"pending"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Total     int `json:"total"`
+
+	// Waiting Also those that are still to be made.
+	Waiting int `json:"waiting"`
+}
+
 // Completion defines model for Completion.
 type Completion struct {
 	// Output Any JSON value. It is stored and passed on byte by byte, and never interpreted.
@@ -706,6 +764,27 @@ type Completion struct {
 // Count defines model for Count.
 type Count struct {
 	Count int64 `json:"count"`
+}
+
+// DeliveryFanOut Which part of another task's work a child is. Only children have it.
+type DeliveryFanOut struct {
+	// Count Of all children.
+	Count int `json:"count"`
+
+	// Index From 0.
+	Index int `json:"index"`
+
+	// Parent The id of that task.
+	Parent string `json:"parent"`
+
+	// ShardCount The number of shards.
+	ShardCount int `json:"shard_count,omitempty,omitzero"`
+
+	// ShardIndex The index of a shard.
+	ShardIndex int `json:"shard_index,omitempty,omitzero"`
+
+	// Shared Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Shared JSON `json:"shared,omitempty,omitzero"`
 }
 
 // Duration A Go-style duration, such as 30s or 1h30m.
@@ -899,6 +978,11 @@ type Failure struct {
 	// Retryable False: the task has failed for good.
 	Retryable *bool `json:"retryable,omitempty"`
 }
+
+// FanOut Children of a task that comes to the stage: one for each item of a list, or for each shard.
+// They pass through the stage instead of the task, which waits until all have ended, and then
+// goes on with their results.
+type FanOut = asyncflow.FanOut
 
 // FieldError defines model for FieldError.
 type FieldError = asyncflow.FieldError
@@ -1237,6 +1321,7 @@ type Progress struct {
 
 // QuotaChanges Only the quotas that are given change: -1 is no limit, 0 the operator's default.
 type QuotaChanges struct {
+	Children            *int64   `json:"children,omitempty"`
 	Concurrency         *int64   `json:"concurrency,omitempty"`
 	ConfigurationBytes  *int64   `json:"configuration_bytes,omitempty"`
 	ContextBytes        *int64   `json:"context_bytes,omitempty"`
@@ -1301,6 +1386,10 @@ type Rates struct {
 
 // Redrive defines model for Redrive.
 type Redrive struct {
+	// AllChildren Redrive a task that fanned out with new children. By default only those of its children
+	// are redriven that failed or were cancelled, unless there is a context.
+	AllChildren bool `json:"all_children,omitempty,omitzero"`
+
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context,omitempty,omitzero"`
 
@@ -1548,7 +1637,9 @@ type SubmittedTask struct {
 // last stage or, without one, the context that this stage got.
 type Task struct {
 	// Attempt The attempt of that stage that is under way, next, or last.
-	Attempt int `json:"attempt,omitempty,omitzero"`
+	Attempt  int       `json:"attempt,omitempty,omitzero"`
+	ChildOf  *ChildOf  `json:"child_of,omitempty"`
+	Children *Children `json:"children,omitempty"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context   JSON      `json:"context,omitempty,omitzero"`
@@ -1608,7 +1699,8 @@ type Task struct {
 	// flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
 	// max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
 	// capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
-	// a dispatcher with capacity, as the task is due and within all limits.
+	// a dispatcher with capacity, as the task is due and within all limits; children: its
+	// children.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
@@ -1618,7 +1710,8 @@ type Task struct {
 // flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
 // max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
 // capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
-// a dispatcher with capacity, as the task is due and within all limits.
+// a dispatcher with capacity, as the task is due and within all limits; children: its
+// children.
 type TaskWaitsFor string
 
 // TaskList defines model for TaskList.
@@ -1910,6 +2003,18 @@ type ListOperatorAuditParams struct {
 	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ListResultsParams defines parameters for ListResults.
+type ListResultsParams struct {
+	// FanOut The fan-out, as results_url has it.
+	FanOut int `form:"fan_out" json:"fan_out"`
+
+	// From The index of the first result.
+	From int `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Limit The most results on one page. A page ends after 4 MiB.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // ListEndpointsParams defines parameters for ListEndpoints.
 type ListEndpointsParams struct {
 	// Type Only endpoints of this task type.
@@ -1986,6 +2091,9 @@ type ListTasksParams struct {
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// Parent Only the children of this task, of its latest fan-out.
+	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
 	// Limit The most tasks on one page.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -2352,6 +2460,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
 	ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListResults Read the results of children
+	//
+	// For the delivery of the stage after a fan-out whose results are too long for its context:
+	// that has results_url instead. The call needs the token of that delivery. Results come in the
+	// order of the items or shards.
+	//
+	// Corresponds with GET /v1/callbacks/{id}/results (the `ListResults` operationId).
+	ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEndpoints List the endpoints
 	//
@@ -3320,6 +3437,25 @@ func (c *Client) ReportProgressWithBody(ctx context.Context, id TaskID, contentT
 // Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
 func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReportProgressRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListResults Read the results of children
+//
+// For the delivery of the stage after a fan-out whose results are too long for its context:
+// that has results_url instead. The call needs the token of that delivery. Results come in the
+// order of the items or shards.
+//
+// Corresponds with GET /v1/callbacks/{id}/results (the `ListResults` operationId).
+func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListResultsRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5216,6 +5352,79 @@ func NewReportProgressRequestWithBody(server string, id TaskID, contentType stri
 	return req, nil
 }
 
+// NewListResultsRequest constructs an http.Request for the ListResults method
+func NewListResultsRequest(server string, id TaskID, params *ListResultsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/callbacks/%s/results", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fan_out", params.FanOut, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListEndpointsRequest constructs an http.Request for the ListEndpoints method
 func NewListEndpointsRequest(server string, params *ListEndpointsParams) (*http.Request, error) {
 	var err error
@@ -6486,6 +6695,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent", params.Parent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {

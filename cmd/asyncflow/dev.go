@@ -134,7 +134,7 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 		return err
 	}
 	d.database = pg.URL("asyncflow")
-	if _, err := store.Migrate(ctx, d.database); err != nil {
+	if _, err := store.Migrate(ctx, d.database, store.StaleOnly()); err != nil {
 		return err
 	}
 	switch _, err := store.CreateTenant(ctx, d.database, devTenant); {

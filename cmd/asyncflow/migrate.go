@@ -35,8 +35,10 @@ func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
 
 // migrate brings every schema up to date. If there was something to do, the audit gets an
 // entry.
-func migrate(ctx context.Context, url string, roles store.Option) ([]store.MigrationStatus, error) {
-	all, err := store.Migrate(ctx, url, roles)
+func migrate(
+	ctx context.Context, url string, how ...store.Option,
+) ([]store.MigrationStatus, error) {
+	all, err := store.Migrate(ctx, url, how...)
 	b := auditedCommand{url: url, action: "schema.migrate", objectType: "schema",
 		detail: map[string]any{}}
 	schemas := 0

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow/internal/node"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // serveCmd runs a node against the operator's Postgres.
@@ -19,7 +20,7 @@ type serveCmd struct {
 	AdminListen string    `env:"ASYNCFLOW_ADMIN_LISTEN" placeholder:"ADDRESS"`
 	PublicURL   string    `env:"ASYNCFLOW_PUBLIC_URL" placeholder:"URL"`
 	Roles       []string  `env:"ASYNCFLOW_ROLES" default:"api,dispatcher,governance"`
-	Migrate     bool      `env:"ASYNCFLOW_MIGRATE" help:"Migrate the database's schemas first."`
+	Migrate     bool      `env:"ASYNCFLOW_MIGRATE" help:"Migrate the database's schemas first, as far as they say that they need it."`
 
 	Secret  string   `env:"ASYNCFLOW_SECRET" required:""`
 	Old     string   `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS"`
@@ -70,7 +71,7 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 	}
 	c.DBRoles.warn(log)
 	if c.Migrate {
-		if _, err := migrate(ctx, c.DatabaseURL, c.DBRoles.option()); err != nil {
+		if _, err := migrate(ctx, c.DatabaseURL, c.DBRoles.option(), store.StaleOnly()); err != nil {
 			return err
 		}
 	}

@@ -79,6 +79,12 @@ func (s *Server) ListTasks(
 		Limit:  orDefaultPage(p.Limit),
 	}
 	var err error
+	if p.Parent != "" {
+		if f.Parent, err = asyncflow.ParseTaskID(p.Parent); err != nil {
+			return nil, asyncflow.InvalidField("parent",
+				"must look like thumbnails.1.42 (type.position.number)")
+		}
+	}
 	if f.Before, err = cursor.ReadNumber(p.Cursor); err != nil {
 		return nil, err
 	}
@@ -119,6 +125,14 @@ func (s *Server) taskOut(tenant string, t store.Task) Task {
 	}
 	if t.Progress != nil {
 		out.Progress = Progress{Percent: t.Progress.Percent, Note: t.Progress.Note}
+	}
+	if c := t.Children; c != nil {
+		out.Children = &Children{Total: c.Total, Waiting: c.Waiting, Pending: c.Pending,
+			Running: c.Running, Succeeded: c.Succeeded, Failed: c.Failed, Cancelled: c.Cancelled}
+	}
+	if c := t.Options.Child; c != nil {
+		parent := asyncflow.TaskID{Type: t.ID.Type, Number: c.Parent}
+		out.ChildOf = &ChildOf{Parent: parent.String(), Index: c.Index, Count: c.Count}
 	}
 	return out
 }

@@ -98,7 +98,8 @@ func (s *Server) RedriveTask(
 	}
 	redrive := store.Redrive{}
 	if r.Body != nil {
-		redrive = store.Redrive{Stage: r.Body.Stage, Context: r.Body.Context}
+		redrive = store.Redrive{Stage: r.Body.Stage, Context: r.Body.Context,
+			AllChildren: r.Body.AllChildren}
 	}
 	if redrive.Context != nil {
 		err := asyncflow.CheckDocument("context", redrive.Context, s.cfg.MaxContext)

@@ -807,6 +807,31 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/callbacks/{id}/results": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Read the results of children
+         * @description For the delivery of the stage after a fan-out whose results are too long for its context:
+         *     that has results_url instead. The call needs the token of that delivery. Results come in the
+         *     order of the items or shards.
+         */
+        get: operations["listResults"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/alerts": {
         parameters: {
             query?: never;
@@ -1259,6 +1284,128 @@ export interface components {
              * @default 0
              */
             priority?: number;
+            fan_out?: components["schemas"]["FanOut"];
+        };
+        /**
+         * @description Children of a task that comes to the stage: one for each item of a list, or for each shard.
+         *     They pass through the stage instead of the task, which waits until all have ended, and then
+         *     goes on with their results.
+         * @example {
+         *       "items": "/pages",
+         *       "shared": "/options",
+         *       "max_parallel": 20,
+         *       "on_child_failure": {
+         *         "tolerate": {
+         *           "percent": 5
+         *         }
+         *       }
+         *     }
+         */
+        FanOut: {
+            /**
+             * @description A JSON pointer into the context, to an array. Each child has one item as its context.
+             *     Excludes shards.
+             */
+            items?: string;
+            /** @description The number of children that have the context of the task. Excludes items. */
+            shards?: number;
+            /**
+             * @description A JSON pointer to a part of the context, of up to 64 KiB, that the delivery of each child
+             *     has as fan_out.shared.
+             */
+            shared?: string;
+            /** @description The most children of a task that have begun and not ended; 0 is no limit. */
+            max_parallel?: number;
+            /**
+             * @description What follows when children fail or are cancelled. fail_fast: the other children are
+             *     cancelled, and the task fails. all_settled: the task goes on when all have ended.
+             *     tolerate: fail_fast when more than a count, or a percentage, of them have failed.
+             */
+            on_child_failure?: ("fail_fast" | "all_settled") | {
+                tolerate: {
+                    count?: number;
+                    /** Format: double */
+                    percent?: number;
+                };
+            };
+        };
+        /**
+         * @description The children of a task in its latest fan-out, by status.
+         * @example {
+         *       "total": 1000,
+         *       "waiting": 0,
+         *       "pending": 120,
+         *       "running": 80,
+         *       "succeeded": 797,
+         *       "failed": 3,
+         *       "cancelled": 0
+         *     }
+         */
+        Children: {
+            total: number;
+            /** @description Also those that are still to be made. */
+            waiting: number;
+            pending: number;
+            running: number;
+            succeeded: number;
+            failed: number;
+            cancelled: number;
+        };
+        /**
+         * @description Which part of another task's work the task is.
+         * @example {
+         *       "parent": "scans.1.17",
+         *       "index": 3,
+         *       "count": 8
+         *     }
+         */
+        ChildOf: {
+            /** @description The id of that task. */
+            parent: string;
+            /** @description From 0. */
+            index: number;
+            /** @description Of all children. */
+            count: number;
+        };
+        /**
+         * @example {
+         *       "index": 3,
+         *       "id": "scans.1.21",
+         *       "status": "succeeded",
+         *       "output": {
+         *         "words": 812
+         *       }
+         *     }
+         */
+        ChildResult: {
+            index: number;
+            /** @description The child; absent if it was never made. */
+            id?: string;
+            status: components["schemas"]["Status"];
+            output: components["schemas"]["JSON"];
+        };
+        /**
+         * @example {
+         *       "count": 8,
+         *       "results": [
+         *         {
+         *           "index": 0,
+         *           "id": "scans.1.18",
+         *           "status": "succeeded",
+         *           "output": {
+         *             "words": 812
+         *           }
+         *         }
+         *       ],
+         *       "next": 1
+         *     }
+         */
+        ChildResults: {
+            /** @description Of all children. */
+            count: number;
+            results: components["schemas"]["ChildResult"][];
+            /** @description The parameter from of the next page; absent on the last one. */
+            next?: number;
         };
         /**
          * @example {
@@ -1737,10 +1884,11 @@ export interface components {
              *     flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
              *     max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
              *     capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
-             *     a dispatcher with capacity, as the task is due and within all limits.
+             *     a dispatcher with capacity, as the task is due and within all limits; children: its
+             *     children.
              * @enum {string}
              */
-            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity";
+            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children";
             /**
              * Format: date-time
              * @description Its place in the order. Present while it is waiting or pending.
@@ -1752,6 +1900,8 @@ export interface components {
              */
             deadline?: string;
             progress?: components["schemas"]["Progress"];
+            children?: components["schemas"]["Children"];
+            child_of?: components["schemas"]["ChildOf"];
             /** @description Why its last attempt failed. */
             error?: string;
             /** Format: date-time */
@@ -1802,7 +1952,7 @@ export interface components {
              *     priority or time was changed.
              * @enum {string}
              */
-            outcome: "done" | "failed" | "rejected" | "lost" | "released" | "cancelled" | "redriven" | "changed";
+            outcome: "done" | "failed" | "rejected" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined";
             /**
              * @description The final status that followed from the attempt.
              * @enum {string}
@@ -1840,6 +1990,11 @@ export interface components {
             /** @description The stage to continue with: by default where the task ended, or an earlier one. */
             stage?: string;
             context?: components["schemas"]["JSON"];
+            /**
+             * @description Redrive a task that fanned out with new children. By default only those of its children
+             *     are redriven that failed or were cancelled, unless there is a context.
+             */
+            all_children?: boolean;
         };
         TaskPatch: {
             priority?: components["schemas"]["Priority"];
@@ -2091,7 +2246,7 @@ export interface components {
          *     tasks.
          * @enum {string}
          */
-        QuotaName: "task_types" | "endpoints" | "schedules" | "configuration_bytes" | "pending_tasks" | "submits_per_second" | "context_bytes" | "deliveries_per_second" | "concurrency";
+        QuotaName: "task_types" | "endpoints" | "schedules" | "configuration_bytes" | "pending_tasks" | "submits_per_second" | "context_bytes" | "deliveries_per_second" | "concurrency" | "children";
         /** @description The tenant's own quotas: -1 is no limit; 0, or left out, is the operator's default. */
         Quotas: {
             /** Format: int64 */
@@ -2112,6 +2267,8 @@ export interface components {
             deliveries_per_second?: number;
             /** Format: int64 */
             concurrency?: number;
+            /** Format: int64 */
+            children?: number;
         };
         /** @description Only the quotas that are given change: -1 is no limit, 0 the operator's default. */
         QuotaChanges: {
@@ -2133,6 +2290,8 @@ export interface components {
             deliveries_per_second?: number;
             /** Format: int64 */
             concurrency?: number;
+            /** Format: int64 */
+            children?: number;
         };
         /**
          * @example {
@@ -2311,7 +2470,7 @@ export interface components {
          *     retry mean that their time has come and a background job has not released them yet.
          * @enum {string}
          */
-        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity";
+        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children";
         /** @description In tasks per second, over the last minute. */
         Rates: {
             submitted: number;
@@ -2508,6 +2667,30 @@ export interface components {
             deadline: string;
             context: components["schemas"]["JSON"];
             callback: components["schemas"]["DeliveryCallback"];
+            fan_out?: components["schemas"]["DeliveryFanOut"];
+        };
+        /**
+         * @description Which part of another task's work a child is. Only children have it.
+         * @example {
+         *       "parent": "scans.1.17",
+         *       "index": 3,
+         *       "count": 8,
+         *       "shard_index": 3,
+         *       "shard_count": 8
+         *     }
+         */
+        DeliveryFanOut: {
+            /** @description The id of that task. */
+            parent: string;
+            /** @description From 0. */
+            index: number;
+            /** @description Of all children. */
+            count: number;
+            /** @description The index of a shard. */
+            shard_index?: number;
+            /** @description The number of shards. */
+            shard_count?: number;
+            shared?: components["schemas"]["JSON"];
         };
         /** @description Where and with what token to report after a 202. */
         DeliveryCallback: {
@@ -3821,6 +4004,8 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
+                /** @description Only the children of this task, of its latest fan-out. */
+                parent?: string;
                 /** @description The most tasks on one page. */
                 limit?: number;
                 /** @description The next_cursor of the previous page. */
@@ -4826,6 +5011,42 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listResults: {
+        parameters: {
+            query: {
+                /** @description The fan-out, as results_url has it. */
+                fan_out: number;
+                /** @description The index of the first result. */
+                from?: number;
+                /** @description The most results on one page. A page ends after 4 MiB. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of results. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChildResults"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

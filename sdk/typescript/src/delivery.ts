@@ -11,6 +11,19 @@ export interface Delivery {
   deadline: string;
   context?: unknown;
   callback: Callback;
+  fan_out?: FanOut;
+}
+
+/** Which part of another task's work a child is. */
+export interface FanOut {
+  /** The id of that task. */
+  readonly parent: string;
+  /** From 0. */
+  readonly index: number;
+  /** Of all children. */
+  readonly count: number;
+  /** What the children have in common. */
+  readonly shared?: unknown;
 }
 
 /** The body of a request: deliveries of one stage, or a challenge. */

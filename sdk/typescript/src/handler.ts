@@ -1,3 +1,4 @@
+import type { FanOut } from "./delivery.js";
 import { messageOf } from "./errors.js";
 import { AbortedError, Fail, later, returned, thrown, type Outcome } from "./outcome.js";
 import type { Callback } from "./reporter.js";
@@ -20,6 +21,8 @@ export interface WorkerTask<In> {
   readonly context: In;
   /** To report later. */
   readonly callback: Callback;
+  /** If it is a child of another task. */
+  readonly fanOut?: FanOut;
   /** Aborted when the result no longer counts; its reason is an AbortedError. */
   readonly signal: AbortSignal;
   /**
@@ -134,7 +137,7 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
   }
   return {
     id: d.task_id, type: d.type, stage: d.stage, attempt: d.attempt, maxAttempts: d.max_attempts, seq: d.seq, deadline: new Date(d.deadline),
-    context, callback: d.callback, signal: r.signal,
+    context, callback: d.callback, signal: r.signal, ...(d.fan_out && { fanOut: d.fan_out }),
     progress: (percent, note) => r.progress(percent, note),
   };
 }

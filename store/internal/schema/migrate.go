@@ -19,16 +19,25 @@ type Status struct {
 // newest version, and returns their status before. It also makes and grants the roles, unless
 // noRoles is set. Concurrent calls wait for each other.
 func Migrate(ctx context.Context, url string, noRoles bool) ([]Status, error) {
-	if !noRoles {
-		return migrateWithRoles(ctx, url)
+	if noRoles {
+		return eachSchema(ctx, url, allSQL, migratePlain(ctx, url))
 	}
-	return eachSchema(ctx, url, func(schema string, set fs.FS) (Status, error) {
-		return MigrateOne(ctx, url, schema, set, "")
+	return migrateWithRoles(ctx, url, func(_ *RoleFence, ctx context.Context) ([]string, error) {
+		return tenantsOf(ctx, url, allSQL)
 	})
 }
 
-// migrateWithRoles is Migrate with roles.
-func migrateWithRoles(ctx context.Context, url string) ([]Status, error) {
+// migratePlain migrates a schema without roles.
+func migratePlain(ctx context.Context, url string) func(string, fs.FS) (Status, error) {
+	return func(schema string, set fs.FS) (Status, error) {
+		return MigrateOne(ctx, url, schema, set, "")
+	}
+}
+
+// migrateWithRoles is Migrate with roles, for the tenants that choose returns.
+func migrateWithRoles(
+	ctx context.Context, url string, choose func(*RoleFence, context.Context) ([]string, error),
+) ([]Status, error) {
 	first, err := MigrateOne(ctx, url, Base, migrations.Asyncflow(), "")
 	if err != nil {
 		return nil, postgres.ConnectErrorOr(err, url)
@@ -38,7 +47,7 @@ func migrateWithRoles(ctx context.Context, url string) ([]Status, error) {
 		return nil, postgres.ConnectErrorOr(err, url)
 	}
 	defer f.Close(ctx)
-	tenants, err := Tenants(ctx, url)
+	tenants, err := choose(f, ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -68,21 +77,22 @@ func migrateWithRoles(ctx context.Context, url string) ([]Status, error) {
 
 // Statuses returns the migration status of every schema and changes nothing.
 func Statuses(ctx context.Context, url string) ([]Status, error) {
-	return eachSchema(ctx, url, func(schema string, set fs.FS) (Status, error) {
+	return eachSchema(ctx, url, allSQL, func(schema string, set fs.FS) (Status, error) {
 		return statusOf(ctx, url, schema, set)
 	})
 }
 
-// eachSchema calls do for the schema asyncflow and every tenant's, and returns all results.
+// eachSchema calls do for the schema asyncflow and those of the tenants that a query selects, and
+// returns all results.
 func eachSchema(
-	ctx context.Context, url string, do func(schema string, set fs.FS) (Status, error),
+	ctx context.Context, url, query string, do func(schema string, set fs.FS) (Status, error),
 ) ([]Status, error) {
 	first, err := do(Base, migrations.Asyncflow())
 	if err != nil {
 		return nil, postgres.ConnectErrorOr(err, url)
 	}
 	all := []Status{first}
-	tenants, err := Tenants(ctx, url)
+	tenants, err := tenantsOf(ctx, url, query)
 	if err != nil {
 		return nil, err
 	}

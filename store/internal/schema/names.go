@@ -23,13 +23,22 @@ const notDropping = `to_jsonb(t) ->> 'dropping_at' IS NULL`
 // Tenants returns the tenants of the database at url by name; none where the base schema is
 // missing. It leaves out those that are being dropped.
 func Tenants(ctx context.Context, url string) ([]string, error) {
+	return tenantsOf(ctx, url, allSQL)
+}
+
+// allSQL selects all tenants that aren't being dropped. Like each query of tenantsOf, it may use
+// the newest version of a tenant's schema, $1.
+const allSQL = `SELECT slug FROM asyncflow.tenants t
+	WHERE ` + notDropping + ` AND $1::bigint > 0 ORDER BY slug`
+
+// tenantsOf returns the tenants that a query selects.
+func tenantsOf(ctx context.Context, url, query string) ([]string, error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return nil, postgres.ConnectError(url, err)
 	}
 	defer conn.Close(ctx)
-	rows, _ := conn.Query(ctx, `SELECT slug FROM asyncflow.tenants t
-		WHERE `+notDropping+` ORDER BY slug`) // CollectRows returns its error
+	rows, _ := conn.Query(ctx, query, LatestTenant()) // CollectRows returns its error
 	tenants, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if postgres.State(err) == pgerrcode.UndefinedTable {
 		return nil, nil

@@ -62,7 +62,14 @@ func (f *RoleFence) Create(
 	if err := f.need(ctx, f.prefix, n.role); err != nil {
 		return false, err
 	}
-	return create(ctx, f.conn, migrations.Tenant(), n, enter)
+	return create(ctx, f.conn, migrations.Tenant(), n, func(tx pgx.Tx) error {
+		if err := enter(tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET grants = $2 WHERE slug = $1`, tenant,
+			f.grantsHash())
+		return err
+	})
 }
 
 // Migrate gives a tenant's schema to its role, brings it to the newest version as that
@@ -78,11 +85,11 @@ func (f *RoleFence) Migrate(ctx context.Context, url, tenant string) (Status, er
 	return status, f.grantTenant(ctx, tenant)
 }
 
-// Enter writes into a tenant's row that its schema is current, and its role. From then on
-// nodes use the role.
+// Enter writes into a tenant's row that its schema and its grants are current, and its role. From
+// then on nodes use the role.
 func (f *RoleFence) Enter(ctx context.Context, tenant string) error {
-	_, err := f.conn.Exec(ctx, `UPDATE asyncflow.tenants SET schema_version = $2, role = $3
-		WHERE slug = $1`, tenant, LatestTenant(), f.RoleOf(tenant))
+	_, err := f.conn.Exec(ctx, `UPDATE asyncflow.tenants SET schema_version = $2, role = $3,
+		grants = $4 WHERE slug = $1`, tenant, LatestTenant(), f.RoleOf(tenant), f.grantsHash())
 	return postgres.Wrap(err, "enter the role of %q", tenant)
 }
 

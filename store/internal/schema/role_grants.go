@@ -14,6 +14,8 @@ import (
 // do. They show nothing else of a tenant.
 var surveyed = map[string]string{
 	"audit":            "id, at",
+	"edges":            "status, until",
+	"outbox":           "due",
 	"idempotency_keys": "expires_at",
 	"operations":       "id, type, state, next_at",
 	"schedules":        "paused_at, next_at",

@@ -1,0 +1,49 @@
+package schema
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// MigrateStale is Migrate for the tenants only that need it, which one statement finds: those whose
+// row says another version, role or grants than this program's, or whose schema isn't their role's.
+// So the start of a node doesn't grow with the number of tenants. It misses what was altered by
+// hand within a schema.
+func MigrateStale(ctx context.Context, url string, noRoles bool) ([]Status, error) {
+	if noRoles {
+		return eachSchema(ctx, url, staleSQL, migratePlain(ctx, url))
+	}
+	return migrateWithRoles(ctx, url, (*RoleFence).stale)
+}
+
+// staleSQL selects the tenants whose row says another version than $1.
+const staleSQL = `SELECT slug FROM asyncflow.tenants t
+	WHERE ` + notDropping + ` AND schema_version <> $1 ORDER BY slug`
+
+// stale returns the tenants that need a migration or grants.
+func (f *RoleFence) stale(ctx context.Context) ([]string, error) {
+	rows, err := f.conn.Query(ctx, `
+		SELECT slug FROM asyncflow.tenants t
+		LEFT JOIN pg_roles r ON r.rolname = $2::text || '_' || slug
+		LEFT JOIN pg_namespace n ON n.nspname = 'tenant_' || slug
+		WHERE `+notDropping+` AND (schema_version <> $1 OR role IS DISTINCT FROM r.rolname::text
+		  OR n.nspowner IS DISTINCT FROM r.oid OR grants IS DISTINCT FROM $3)
+		ORDER BY slug`, LatestTenant(), f.prefix, f.grantsHash())
+	if err != nil {
+		return nil, postgres.Wrap(err, "look for tenants to migrate")
+	}
+	tenants, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return tenants, postgres.Wrap(err, "look for tenants to migrate")
+}
+
+// grantsHash stands for what tenantGrants grants for any tenant.
+func (f *RoleFence) grantsHash() string {
+	sum := sha256.Sum256([]byte(strings.Join(f.tenantGrants("any"), ";")))
+	return hex.EncodeToString(sum[:8])
+}
