@@ -26,6 +26,7 @@ type Committer struct {
 	aside      *aside                // types of which a write has failed
 	turns      *turns                // of tenants, in tries to write something apart
 	keyed      *batcher[store.TypeKey, *submission]
+	dependent  *batcher[store.TypeKey, *submission] // that depend on other tasks
 	heldKeys   *heldKeys
 	lookups    *batcher[store.TypeKey, lookup]
 	freed      *batcher[store.TypeKey, string] // flow keys
@@ -66,6 +67,8 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c.keyed = newBatcher(c.writing, c.commitKeyed)
 	c.keyed.size, c.keyed.writers = (*submission).size, 2 // one may wait for another node's submit
 	c.heldKeys = newHeldKeys(c)
+	c.dependent = newBatcher(c.writing, c.commitDependent)
+	c.dependent.size = (*submission).size
 	c.lookups = newBatcher(c.writing, c.lookUp)
 	c.lookups.linger, c.lookups.writers = func(lookup) time.Duration { return lookupLinger }, 2
 	c.freed = newBatcher(c.writing, c.releaseKeys)
@@ -83,6 +86,7 @@ const closePatience = 5 * time.Second
 func (c *Committer) Close() {
 	defer time.AfterFunc(closePatience, c.giveUp).Stop()
 	c.keyed.drain()
+	c.dependent.drain()
 	c.heldKeys.drain()
 	c.accepted.extendAll()
 	c.writes.drain()

@@ -137,11 +137,16 @@ func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeK
 }
 
 // enqueue queues tasks of one type for writing. Tasks with idempotency keys form batches of their
-// own, because they may have to wait for another submit of the same key.
+// own, because they may have to wait for another submit of the same key; so do tasks that depend on
+// others, because these are looked up.
 func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 	plain := make([]*write, 0, len(items))
 	for _, item := range items {
-		if item.Key != nil {
+		switch {
+		case len(item.DependsOn) > 0:
+			c.dependent.add(key, item)
+			continue
+		case item.Key != nil:
 			c.keyed.add(key, item)
 			continue
 		}
@@ -208,12 +213,16 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1,
 			OrderTime: order,
 			Reason:    asyncflow.WaitDelay}
+		options := task.Options
+		if options.DependsOn = len(task.DependsOn); options.DependsOn > 0 {
+			first.Kind, first.Reason = asyncflow.Park, asyncflow.WaitDependencies
+		}
 		results[i] = store.Submitted{ID: id, Stage: first.Stage, Status: first.Status(now),
 			OrderTime: order}
 		all[n] = submission{result: &results[i],
 			Insertion: store.Insertion{ID: id, Verdict: first, Created: now,
-				Options: task.Options, Context: task.Context, FlowKey: t.FlowKeyOf(task.Options),
-				Key: keyOf(task, now, t.Retention.Std())}}
+				Options: options, Context: task.Context, FlowKey: t.FlowKeyOf(options),
+				Key: keyOf(task, now, t.Retention.Std()), DependsOn: slices.Clone(task.DependsOn)}}
 		items = append(items, &all[n])
 	}
 	return t, items, nil
@@ -286,7 +295,7 @@ func (d *Dispatcher) admit(
 	now := d.store.Clock.Now()
 	due := make([]*submission, 0, len(items))
 	for _, item := range items {
-		if item.FlowKey == "" && !item.Verdict.OrderTime.After(now) {
+		if item.FlowKey == "" && !item.Verdict.OrderTime.After(now) && len(item.DependsOn) == 0 {
 			due = append(due, item)
 		}
 	}

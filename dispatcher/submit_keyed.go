@@ -106,8 +106,7 @@ func (c *Committer) insertedKeyed(
 		case waits[&s.Insertion]:
 			held = append(held, s)
 		case s.Key.Reused:
-			s.end(&asyncflow.Error{Code: asyncflow.CodeKeyReused, Fields: []asyncflow.FieldError{
-				{Field: "key", Message: "stands for task " + holder.String() + ", which has another context"}}})
+			s.end(keyReused(holder))
 		case holder.Number != 0:
 			s.result.ID, s.result.Existing = holder, true
 			s.end(nil)
@@ -117,6 +116,12 @@ func (c *Committer) insertedKeyed(
 	}
 	c.start(t, inserted(fresh))
 	return held
+}
+
+// keyReused returns the error for a key that belongs to a task with another context.
+func keyReused(holder asyncflow.TaskID) error {
+	return &asyncflow.Error{Code: asyncflow.CodeKeyReused, Fields: []asyncflow.FieldError{
+		{Field: "key", Message: "stands for task " + holder.String() + ", which has another context"}}}
 }
 
 // heldError returns the error for a locked key.

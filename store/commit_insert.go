@@ -24,6 +24,9 @@ type Insertion struct {
 	FlowKey string
 	Key     *Key             // its idempotency key; nil: none
 	Lease   *asyncflow.Lease // the task begins with it; nil: it goes in line
+
+	DependsOn []asyncflow.Dependency
+	Refused   error // why InsertDependent has not inserted it
 }
 
 // optionsText returns the stored form of a task's options; nil if there are none.
@@ -129,19 +132,8 @@ func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes)
 // insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try has
 // inserted with a lease keep it.
 func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
-	sql, args := taskInsert(w.Type, insertTaskAgainSQL, items)
-	found, err := tx.Query(ctx, sql, args...)
+	inserted, err := insertMissing(ctx, tx, w.Type, items)
 	if err != nil {
-		return err
-	}
-	inserted := map[int64]bool{}
-	if err := collectIDs(found, inserted); err != nil {
-		if sqlState(err) == pgerrcode.DivisionByZero {
-			return unknownType(w.Type.Name)
-		}
-		return err
-	}
-	if err := checkOwn(ctx, tx, w.Type, items, inserted); err != nil {
 		return err
 	}
 	// An earlier try may have been committed without its announcement.
@@ -163,6 +155,26 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*
 	rows.queue(b, now)
 	w.tokens.earliest = all.earliest
 	return tx.SendBatch(ctx, b).Close()
+}
+
+// insertMissing inserts the rows of the tasks, all of one roll, that an earlier try has not inserted,
+// and returns their ids.
+func insertMissing(
+	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion,
+) (inserted map[int64]bool, err error) {
+	sql, args := taskInsert(t, insertTaskAgainSQL, items)
+	found, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	inserted = map[int64]bool{}
+	if err := collectIDs(found, inserted); err != nil {
+		if sqlState(err) == pgerrcode.DivisionByZero {
+			return nil, unknownType(t.Name)
+		}
+		return nil, err
+	}
+	return inserted, checkOwn(ctx, tx, t, items, inserted)
 }
 
 // checkOwn checks that rows that existed already are those of these very tasks. If an id named

@@ -1,7 +1,371 @@
 package store
 
-// followEnded closes the open edges on tasks that have ended.
-func (f *followUp) followEnded(t *Type, ids []int64) error { return nil }
+import (
+	"fmt"
+	"slices"
+	"time"
 
-// followLook moves tasks on whose edges have closed.
-func (f *followUp) followLook(t *Type, ids []int64) error { return nil }
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+const (
+	// closeMost is how many edges one transaction closes of the tasks of a type.
+	closeMost = 1000
+	// contextMost is how many tasks one transaction gives the results of their dependencies: each
+	// may have MaxInlineResults bytes of them.
+	contextMost = 16
+)
+
+// typeNow returns the type of tasks as the transaction sees it; nil: it was deleted.
+func (f *followUp) typeNow(t *Type, number int32) (*Type, error) {
+	if t == nil {
+		var exists bool
+		err := f.tx.QueryRow(f.ctx, newTables(f.tenant, sharedSet).at(0,
+			`SELECT EXISTS (SELECT FROM {types} WHERE number = $1)`), number).Scan(&exists)
+		if err == nil && exists { // this node doesn't know it yet
+			err = errElsewhere
+		}
+		return nil, err
+	}
+	now, err := rollsNow(f.ctx, f.tx, t)
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+		return nil, nil
+	}
+	return now, err
+}
+
+// followEnded closes the open edges on tasks that have ended. What is more than closeMost is left
+// to a later transaction.
+func (f *followUp) followEnded(t *Type, ids []int64) error {
+	ends, err := f.endsOf(t, ids)
+	if err != nil {
+		return err
+	}
+	n, err := f.closeBy(t, closeByIDSQL, ends)
+	if err != nil {
+		return err
+	}
+	keyed := slices.DeleteFunc(slices.Clone(ends), func(e taskEnd) bool { return e.key == "" })
+	more, err := f.closeBy(t, closeByKeySQL, keyed)
+	if err != nil {
+		return err
+	}
+	if n == closeMost || more == closeMost {
+		for _, e := range ends {
+			f.outbox = append(f.outbox, outboxRow{kind: outboxEnded, number: t.number, id: e.id})
+		}
+	}
+	return nil
+}
+
+// taskEnd says how a task has ended.
+type taskEnd struct {
+	id     int64
+	status edgeStatus // edgeOpen: it is live
+	key    string     // its idempotency key
+}
+
+// endsOf returns how tasks of a type have ended, those that have.
+func (f *followUp) endsOf(t *Type, ids []int64) (ends []taskEnd, err error) {
+	for position, ids := range byPosition(ids) {
+		if !t.Has(position) { // dropped
+			continue
+		}
+		rows, err := f.tx.Query(f.ctx, t.at(position, `
+			SELECT t.id, j.final, coalesce(({options})->>'key', '')
+			FROM unnest($1::bigint[]) AS u (id), LATERAL (
+			  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t, LATERAL (
+			  SELECT j.final FROM {journal} j WHERE j.type = $2 AND j.id = u.id
+			  ORDER BY j.seq DESC LIMIT 1) j
+			WHERE j.final IS NOT NULL`), ids, t.number)
+		if err != nil {
+			return nil, err
+		}
+		more, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e taskEnd, err error) {
+			return e, row.Scan(&e.id, &e.status, &e.key)
+		})
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, more...)
+	}
+	return ends, nil
+}
+
+// closeByIDSQL and closeByKeySQL close open edges on tasks, by their ids or their keys. FOR UPDATE
+// waits for a concurrent transaction that closes the same edges.
+const (
+	closeByIDSQL = `
+UPDATE {edges} e SET status = c.status FROM (
+  SELECT o.type, o.id, o.n, u.status
+  FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
+  JOIN {edges} o ON o.on_type = $1 AND o.on_id = ANY (ARRAY[u.id]) AND o.status IS NULL
+  LIMIT $5 FOR UPDATE OF o) c
+WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
+	closeByKeySQL = `
+UPDATE {edges} e SET status = c.status, on_id = c.on_id FROM (
+  SELECT o.type, o.id, o.n, u.status, u.id AS on_id
+  FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
+  JOIN {edges} o ON o.on_type = $1 AND o.on_key = ANY (ARRAY[u.key]) AND o.status IS NULL AND o.on_id IS NULL
+  LIMIT $5 FOR UPDATE OF o) c
+WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
+)
+
+// closeBy closes the open edges on tasks of a type, has their dependents looked at, and returns how
+// many edges there were.
+func (f *followUp) closeBy(t *Type, sql string, ends []taskEnd) (n int, err error) {
+	if len(ends) == 0 {
+		return 0, nil
+	}
+	rows, err := f.tx.Query(f.ctx, t.at(0, sql), t.number,
+		column(ends, func(e *taskEnd) int64 { return e.id }),
+		column(ends, func(e *taskEnd) string { return e.key }),
+		column(ends, func(e *taskEnd) string { return string(e.status) }), closeMost)
+	if err != nil {
+		return 0, err
+	}
+	dependents := map[taskRef]bool{}
+	var k taskRef
+	_, err = pgx.ForEachRow(rows, []any{&k.number, &k.id}, func() error {
+		n++
+		if !dependents[k] {
+			dependents[k] = true
+			f.look(k.number, k.id)
+		}
+		return nil
+	})
+	return n, err
+}
+
+// followLook closes edges of tasks on others that have ended already, or too late, and moves those
+// tasks on that wait no more.
+func (f *followUp) followLook(t *Type, ids []int64) error {
+	live, err := f.waitingIDs(t, ids)
+	if err != nil || len(live) == 0 {
+		return err
+	}
+	edges, err := f.edgesOf(t, live)
+	if err != nil {
+		return err
+	}
+	if err := f.closeEnded(t, edges); err != nil {
+		return err
+	}
+	decided := map[int64]decision{}
+	for len(edges) > 0 {
+		n := 1
+		for n < len(edges) && edges[n].id == edges[0].id {
+			n++
+		}
+		if d := decide(edges[:n]); d.verdict != "" {
+			decided[edges[0].id] = d
+		}
+		edges = edges[n:]
+	}
+	return f.moveOn(t, decided)
+}
+
+// waitingIDs returns those of some tasks that wait for their dependencies.
+func (f *followUp) waitingIDs(t *Type, ids []int64) (live []int64, err error) {
+	rows, err := f.tx.Query(f.ctx, t.at(0, `SELECT id FROM {wait}
+		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies' ORDER BY id`), t.number,
+		slices.Compact(slices.Sorted(slices.Values(ids))))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
+}
+
+// edgesOf returns the edges of tasks, in order.
+func (f *followUp) edgesOf(t *Type, ids []int64) ([]edge, error) {
+	rows, err := f.tx.Query(f.ctx, t.at(0, readEdgesSQL), t.number, ids, f.now)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanEdge)
+}
+
+// closeEnded closes those of some edges of one type whose other task has ended, is gone, or has not
+// ended in time.
+func (f *followUp) closeEnded(t *Type, edges []edge) error {
+	open := map[int32][]int64{}
+	for _, e := range edges {
+		if e.status == edgeOpen && e.on.id != 0 {
+			open[e.on.number] = append(open[e.on.number], e.on.id)
+		}
+	}
+	ended := map[taskRef]edgeStatus{}
+	for number, ids := range open {
+		if err := f.findEnded(number, ids, ended); err != nil {
+			return err
+		}
+	}
+	var closed []edge
+	for i := range edges {
+		e := &edges[i]
+		if e.status != edgeOpen {
+			continue
+		}
+		e.status = ended[e.on]
+		if e.status == edgeOpen && !e.until.IsZero() && !e.until.After(f.now) {
+			e.status = edgeLate
+		}
+		if e.status != edgeOpen {
+			closed = append(closed, *e)
+		}
+	}
+	if len(closed) == 0 {
+		return nil
+	}
+	_, err := f.tx.Exec(f.ctx, t.at(0, `
+		UPDATE {edges} e SET status = u.status, on_id = coalesce(e.on_id, u.on_id)
+		FROM unnest($2::bigint[], $3::smallint[], $4::text[], $5::bigint[]) AS u (id, n, status, on_id)
+		WHERE e.type = $1 AND e.id = u.id AND e.n = u.n AND e.status IS NULL`), t.number,
+		column(closed, func(e *edge) int64 { return e.id }),
+		column(closed, func(e *edge) int16 { return e.n }),
+		column(closed, func(e *edge) string { return string(e.status) }),
+		column(closed, func(e *edge) *int64 { return orNull(e.on.id) }))
+	return err
+}
+
+// findEnded finds those of some tasks of a type that have ended or are gone.
+func (f *followUp) findEnded(number int32, ids []int64, ended map[taskRef]edgeStatus) error {
+	t, err := f.typeNow(f.types[number], number)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if position := (asyncflow.TaskID{Number: id}).Position(); t == nil || !t.Has(position) {
+			ended[taskRef{number, id}] = edgeGone
+		}
+	}
+	if t == nil {
+		return nil
+	}
+	ends, err := f.endsOf(t, ids)
+	for _, e := range ends {
+		ended[taskRef{number, e.id}] = e.status
+	}
+	return err
+}
+
+// decision is what follows for a task from its edges; the zero value: it waits on.
+type decision struct {
+	verdict asyncflow.VerdictKind
+	err     string // of a task that fails or is cancelled
+}
+
+func decide(edges []edge) decision {
+	open := 0
+	for _, e := range edges {
+		switch {
+		case e.status == edgeOpen:
+			open++
+		case !e.status.failed() || e.onFailure == asyncflow.DependentRuns:
+		case e.onFailure == asyncflow.DependentCancelled:
+			return decision{asyncflow.Cancel, failure(e)}
+		default:
+			return decision{asyncflow.Fail, failure(e)}
+		}
+	}
+	if open > 0 {
+		return decision{}
+	}
+	return decision{verdict: asyncflow.Retry}
+}
+
+// failure says why an edge has failed.
+func failure(e edge) string {
+	name := e.task().String()
+	if e.task().Number == 0 {
+		name = fmt.Sprintf("of the type %s with the key %q", e.name, e.key)
+	}
+	how := "has " + string(e.status)
+	switch e.status {
+	case edgeStatus(asyncflow.StatusCancelled):
+		how = "was cancelled"
+	case edgeLate:
+		how = "has not ended until " + e.until.UTC().Format(time.RFC3339)
+	case edgeGone:
+		how = "was deleted"
+	}
+	return fmt.Sprintf("depends_on[%d]: task %s %s", e.n, name, how)
+}
+
+// moveOn moves tasks on about which was decided, unless another transaction has done so.
+func (f *followUp) moveOn(t *Type, decided map[int64]decision) error {
+	if len(decided) == 0 {
+		return nil
+	}
+	leases, keys, err := f.takeDependents(t, decided)
+	if err != nil {
+		return err
+	}
+	for i, l := range leases {
+		d := decided[l.ID.Number]
+		l.Stage, l.Attempt = t.Place(l.Stage, l.Attempt)
+		settled := asyncflow.Settlement{Lease: l, Verdict: asyncflow.Verdict{Kind: d.verdict},
+			Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDependencies, Error: d.err}}
+		if d.verdict != asyncflow.Retry {
+			f.settle(t, settled)
+			continue
+		}
+		v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,
+			OrderTime: l.OrderTime, Reason: asyncflow.WaitDelay}
+		if l.Options.ContextFrom == "" {
+			of := f.of(t)
+			of.tokens.add(l.ID.Number, l.Seq, keys[i], v, f.now, f.now)
+			of.changed = append(of.changed, l.ID.Number)
+			continue
+		}
+		if settled.Outcome.Output, err = f.dependencyContext(t, l.ID.Number); err != nil {
+			return err
+		}
+		settled.Verdict = v
+		f.settle(t, settled)
+	}
+	return nil
+}
+
+// takeDependents deletes the rows in wait of tasks about which was decided, and returns them as
+// leases, with their flow keys. Tasks that need too much memory at once are left to a later
+// transaction.
+func (f *followUp) takeDependents(
+	t *Type, decided map[int64]decision,
+) (leases []asyncflow.Lease, keys []string, err error) {
+	for id := range decided {
+		leases = append(leases, asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name, Number: id}})
+	}
+	if err := readOptions(f.ctx, f.tx, t, leases); err != nil {
+		return nil, nil, err
+	}
+	options := map[int64]asyncflow.Options{}
+	var ids []int64
+	contexts := 0
+	for _, l := range leases {
+		if id := l.ID.Number; l.Options.ContextFrom != "" && decided[id].verdict == asyncflow.Retry {
+			if contexts++; contexts > contextMost {
+				f.look(t.number, id)
+				continue
+			}
+		}
+		ids = append(ids, l.ID.Number)
+		options[l.ID.Number] = l.Options
+	}
+	rows, err := f.tx.Query(f.ctx, t.at(0, `DELETE FROM {wait}
+		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies'
+		RETURNING id, seq, stage, attempt, order_time, coalesce(key, '')`), t.number, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+		var key string
+		l.ID.Type = t.Name
+		err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key)
+		l.Options, keys = options[l.ID.Number], append(keys, key)
+		return l, err
+	})
+	return leases, keys, err
+}

@@ -128,17 +128,29 @@ func (f *followUp) handle(taken []outboxRow) error {
 			trees = append(trees, r)
 		}
 	}
-	for number, ids := range ended {
-		if err := f.followEnded(f.types[number], ids); err != nil {
-			return err
-		}
+	if err := f.followEach(ended, f.followEnded); err != nil {
+		return err
 	}
-	for number, ids := range looks {
-		if err := f.followLook(f.types[number], ids); err != nil {
-			return err
-		}
+	if err := f.followEach(looks, f.followLook); err != nil {
+		return err
 	}
 	return f.followTrees(trees)
+}
+
+// followEach calls follow with the tasks of each type. A type that was deleted has none.
+func (f *followUp) followEach(
+	byType map[int32][]int64, follow func(t *Type, ids []int64) error,
+) error {
+	for number, ids := range byType {
+		t, err := f.typeNow(f.types[number], number)
+		if err == nil && t != nil {
+			err = follow(t, ids)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // look has the edges of a task looked at in a later transaction.

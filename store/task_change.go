@@ -133,9 +133,10 @@ func writeChange(
 	if p.RunAt.IsZero() {
 		placed = c.placed
 	}
-	if p.RunAt.IsZero() && c.blocked != "" { // it still waits for the same reason
+	others := c.blocked.ForOthers()
+	if (p.RunAt.IsZero() || others) && c.blocked != "" { // it still waits for the same reason
 		v.Reason = c.blocked
-		if c.blocked == asyncflow.WaitEndpoint {
+		if c.blocked == asyncflow.WaitEndpoint || others {
 			v.Kind = asyncflow.Park
 		}
 	}

@@ -94,9 +94,12 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	return task, wrap(err, "Task(%q, %s)", tenant, id)
 }
 
-// tellTree fills in the children of a task.
+// tellTree fills in the children of a task, and what it depends on.
 func (s *Store) tellTree(ctx context.Context, tenant string, task *Task) error {
 	t, err := s.Catalog.Type(tenant, task.ID.Type)
+	if err == nil && task.Options.DependsOn > 0 {
+		task.Dependencies, err = s.dependenciesOf(ctx, t, task.ID)
+	}
 	if err != nil || task.Options.Child != nil ||
 		!t.HasFanOut() && task.WaitsFor != asyncflow.WaitChildren {
 		return err
@@ -105,7 +108,7 @@ func (s *Store) tellTree(ctx context.Context, tenant string, task *Task) error {
 	return err
 }
 
-// task is Task without the limits that a due task waits for, and without its children.
+// task is Task without the limits that a due task waits for, its children and its dependencies.
 func (s *Store) task(
 	ctx context.Context,
 	tenant string,

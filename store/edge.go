@@ -1,0 +1,98 @@
+package store
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// An edge says that a task waits until another one has ended. The edge is open until then. Open
+// edges are closed in two ways, which together miss nothing: the end of a task closes those on it
+// (followEnded), and a look at a dependent closes those on tasks that have ended already
+// (followLook). Then a look decides on the dependent.
+
+// edge is a row of edges: the n-th of the task id of the type number.
+type edge struct {
+	taskRef
+	n         int16
+	on        taskRef // id is 0 while no task has the key
+	name      string  // of on's type; "": it was deleted
+	key       string  // "": it was given by id
+	onFailure asyncflow.OnFailure
+	until     time.Time // zero: for ever
+	status    edgeStatus
+}
+
+// taskRef names a task of a tenant.
+type taskRef struct {
+	number int32 // of its type
+	id     int64
+}
+
+// edgeStatus says how the other task has ended: it is a final status, or one of these.
+type edgeStatus string
+
+const (
+	edgeOpen edgeStatus = ""
+	edgeLate edgeStatus = "late" // the other task has not ended in time
+	edgeGone edgeStatus = "gone" // the other task was dropped with its roll or its type
+)
+
+// final returns the status as callers see it.
+func (s edgeStatus) final() asyncflow.Status {
+	if s == edgeLate || s == edgeGone {
+		return asyncflow.StatusFailed
+	}
+	return asyncflow.Status(s)
+}
+
+// failed reports whether the other task has not succeeded.
+func (s edgeStatus) failed() bool {
+	return s != edgeOpen && s.final() != asyncflow.StatusSucceeded
+}
+
+// insertEdgesSQL adds edges of tasks of one type.
+const insertEdgesSQL = `
+INSERT INTO {edges} (type, id, n, on_type, on_id, on_key, on_failure, until)
+SELECT $1, * FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::text[],
+  $7::text[], $8::timestamptz[])`
+
+func queueEdges(b *pgx.Batch, t *Type, edges []edge) {
+	b.Queue(t.at(0, insertEdgesSQL), t.number,
+		column(edges, func(e *edge) int64 { return e.id }),
+		column(edges, func(e *edge) int16 { return e.n }),
+		column(edges, func(e *edge) int32 { return e.on.number }),
+		column(edges, func(e *edge) *int64 { return orNull(e.on.id) }),
+		column(edges, func(e *edge) *string { return orNull(e.key) }),
+		column(edges, func(e *edge) string { return string(e.onFailure) }),
+		column(edges, func(e *edge) *time.Time { return orNull(e.until) }))
+}
+
+// readEdgesSQL reads the edges of tasks of one type, in order. An open edge by key has the task to
+// which the key belongs now.
+const readEdgesSQL = `
+SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, 0), coalesce(e.on_key, ''),
+  e.on_failure, e.until, coalesce(e.status, ''), coalesce(y.name, d.name, '')
+FROM {edges} e
+LEFT JOIN {types} y ON y.number = e.on_type
+LEFT JOIN {deleted} d ON d.number = e.on_type
+LEFT JOIN {keys} k ON e.on_id IS NULL AND k.type = y.name AND k.key = e.on_key AND k.expires_at > $3
+WHERE e.type = $1 AND e.id = ANY ($2) ORDER BY e.id, e.n`
+
+func scanEdge(row pgx.CollectableRow) (e edge, err error) {
+	var until *time.Time
+	err = row.Scan(&e.number, &e.id, &e.n, &e.on.number, &e.on.id, &e.key, &e.onFailure, &until,
+		&e.status, &e.name)
+	e.until = orZero(until)
+	return e, err
+}
+
+// task returns the id of the other task; zero: it is not known.
+func (e *edge) task() (id asyncflow.TaskID) {
+	if e.name != "" && e.on.id != 0 {
+		id = asyncflow.TaskID{Type: e.name, Number: e.on.id}
+	}
+	return id
+}

@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// maxChainEdges bounds the open edges that are read to check new tasks.
+const maxChainEdges = 100_000
+
+// chains are the open edges that lead on from new tasks.
+type chains struct {
+	on    map[taskRef][]taskRef // the tasks that a task waits for
+	depth map[taskRef]int       // how many edges lead on from it, one after the other
+}
+
+// checkChains refuses tasks that would wait for themselves, or whose chain is too long.
+func (d *dependents) checkChains(ctx context.Context, items []*Insertion, edges []edge) error {
+	c := chains{on: map[taskRef][]taskRef{}, depth: map[taskRef]int{}}
+	complete, err := c.read(ctx, d, edges)
+	if err != nil {
+		return err
+	}
+	waited := map[taskRef]bool{} // that others wait for
+	for _, on := range c.on {
+		for _, k := range on {
+			waited[k] = true
+		}
+	}
+	byTask := map[taskRef]*Insertion{}
+	for _, item := range items {
+		byTask[taskRef{d.t.number, item.ID.Number}] = item
+	}
+	for _, e := range edges {
+		item := byTask[e.taskRef]
+		switch {
+		case waited[e.taskRef] && c.leads(e.on, e.taskRef, map[taskRef]bool{}):
+			item.refuse(int(e.n), "makes a cycle: that task waits for this one")
+		case !complete:
+			item.refuse(int(e.n), "leads to too many tasks that wait; the limit is %d", maxChainEdges)
+		case 1+c.longest(e.on) > asyncflow.MaxDependencyDepth:
+			item.refuse(int(e.n), "makes a chain of more than %d dependencies",
+				asyncflow.MaxDependencyDepth)
+		}
+	}
+	return nil
+}
+
+// read reads the edges that lead on from some edges. It reports whether it has read all that
+// matter.
+func (c *chains) read(ctx context.Context, d *dependents, edges []edge) (complete bool, err error) {
+	next := map[taskRef]bool{}
+	for _, e := range edges {
+		c.on[e.taskRef] = append(c.on[e.taskRef], e.on)
+	}
+	for _, e := range edges {
+		if _, known := c.on[e.on]; !known && e.on.id != 0 {
+			next[e.on] = true
+		}
+	}
+	n := 0
+	for range asyncflow.MaxDependencyDepth {
+		if len(next) == 0 || n > maxChainEdges {
+			break
+		}
+		found, err := c.follow(ctx, d, next, maxChainEdges-n+1)
+		if err != nil {
+			return false, err
+		}
+		n += len(found)
+		next = map[taskRef]bool{}
+		for _, e := range found {
+			c.on[e.taskRef] = append(c.on[e.taskRef], e.on)
+			next[e.on] = true
+		}
+		for k := range next {
+			if _, known := c.on[k]; known {
+				delete(next, k)
+			}
+		}
+	}
+	return n <= maxChainEdges, nil
+}
+
+// follow reads the open edges of tasks, at most some.
+func (c *chains) follow(
+	ctx context.Context, d *dependents, of map[taskRef]bool, most int,
+) ([]edge, error) {
+	numbers, ids := make([]int32, 0, len(of)), make([]int64, 0, len(of))
+	for k := range of {
+		numbers, ids = append(numbers, k.number), append(ids, k.id)
+	}
+	rows, err := d.tx.Query(ctx, d.t.at(0, `
+		SELECT e.type, e.id, e.on_type, coalesce(e.on_id, k.id)
+		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
+		JOIN {edges} e ON e.type = u.type AND e.id = u.id AND e.status IS NULL
+		LEFT JOIN {types} y ON y.number = e.on_type AND e.on_id IS NULL
+		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key
+		WHERE coalesce(e.on_id, k.id) IS NOT NULL LIMIT $3`), numbers, ids, most)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {
+		return e, row.Scan(&e.number, &e.id, &e.on.number, &e.on.id)
+	})
+}
+
+// leads reports whether edges lead from one task to another.
+func (c *chains) leads(from, to taskRef, seen map[taskRef]bool) bool {
+	if from == to {
+		return true
+	}
+	if from.id == 0 || seen[from] {
+		return false
+	}
+	seen[from] = true
+	for _, on := range c.on[from] {
+		if c.leads(on, to, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// longest returns how many edges lead on from a task, one after the other. Those of a cycle count
+// once.
+func (c *chains) longest(from taskRef) int {
+	if from.id == 0 {
+		return 0
+	}
+	if n, known := c.depth[from]; known {
+		return n
+	}
+	c.depth[from] = 0
+	n := 0
+	for _, on := range c.on[from] {
+		n = max(n, 1+c.longest(on))
+	}
+	c.depth[from] = n
+	return n
+}

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// find finds the tasks that new tasks depend on: which ids exist, and to which tasks keys belong.
+func (d *dependents) find(ctx context.Context, items []*Insertion) error {
+	ids, keys := map[string][]int64{}, map[string][]string{}
+	for _, item := range items {
+		for _, on := range item.DependsOn {
+			if on.Key != "" {
+				keys[on.Type] = append(keys[on.Type], on.Key)
+			} else {
+				ids[on.Task.Type] = append(ids[on.Task.Type], on.Task.Number)
+			}
+		}
+	}
+	d.holders, d.exist = map[typedKey]int64{}, map[taskRef]bool{}
+	for name, t := range d.types {
+		t, err := rollsNow(ctx, d.tx, t)
+		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+			continue // it was deleted a moment ago
+		}
+		if err != nil {
+			return err
+		}
+		if err := d.findIDs(ctx, t, ids[name]); err != nil {
+			return err
+		}
+		if err := d.findKeys(ctx, t, keys[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *dependents) findIDs(ctx context.Context, t *Type, ids []int64) error {
+	for position, ids := range byPosition(ids) {
+		if !t.Has(position) {
+			continue
+		}
+		rows, err := d.tx.Query(ctx, t.at(position,
+			`SELECT id FROM {task} WHERE type = $1 AND id = ANY ($2)`), t.number, ids)
+		found := map[int64]bool{}
+		if err == nil {
+			err = collectIDs(rows, found)
+		}
+		if err != nil {
+			return err
+		}
+		for id := range found {
+			d.exist[taskRef{t.number, id}] = true
+		}
+	}
+	return nil
+}
+
+func (d *dependents) findKeys(ctx context.Context, t *Type, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	rows, err := d.tx.Query(ctx, t.at(0, `SELECT key, id FROM {keys}
+		WHERE type = $1 AND key = ANY ($2) AND expires_at > $3 AND id >= $4`),
+		t.Name, keys, d.now, asyncflow.NewTaskID(t.Name, t.First, 0).Number)
+	if err != nil {
+		return err
+	}
+	var key string
+	var id int64
+	_, err = pgx.ForEachRow(rows, []any{&key, &id}, func() error {
+		d.holders[typedKey{t.number, key}] = id
+		return nil
+	})
+	return err
+}
+
+// byPosition divides ids by the position of their roll. Those of each ascend, without doubles.
+func byPosition(ids []int64) map[int][]int64 {
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	all := map[int][]int64{}
+	for _, id := range ids {
+		position := asyncflow.TaskID{Number: id}.Position()
+		all[position] = append(all[position], id)
+	}
+	return all
+}

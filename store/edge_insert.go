@@ -1,0 +1,299 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// awaitedAnew is how long nodes may not know that a type is awaited. Until then they don't tell
+// of the ends of its tasks, so that their dependents are looked at once more.
+const awaitedAnew = 15 * time.Second
+
+// InsertDependent inserts tasks of one roll that depend on others. It is one transaction, which may
+// be repeated. It sets Insertion.Refused of tasks whose dependencies can't be, and the existing task
+// of those whose key is not free.
+func (s *Store) InsertDependent(ctx context.Context, t *Type, items []*Insertion) error {
+	if len(items) == 0 { // an earlier try has inserted all of them
+		return wrap(confirm(ctx, s.of(t.Tenant)), "InsertDependent(%q, %q)", t.Tenant, t.Name)
+	}
+	d := &dependents{t: t, now: s.Clock.Now()}
+	err := d.findTypes(ctx, s, items)
+	if err == nil {
+		err = s.inserting(ctx, t, func(tx pgx.Tx, w *Writes) error {
+			d.tx, d.w, d.node = tx, w, s.cfg.Node
+			return d.insert(ctx, items)
+		})
+	}
+	if err == nil {
+		s.tellFollowUp(t.Tenant)
+	}
+	return wrap(err, "InsertDependent(%q, %q)", t.Tenant, t.Name)
+}
+
+// dependents is one transaction of InsertDependent.
+type dependents struct {
+	t     *Type
+	tx    pgx.Tx
+	w     *Writes
+	node  string
+	now   time.Time
+	types map[string]*Type // that are depended on
+	again bool             // they have been awaited for a short time only
+
+	holders map[typedKey]int64 // of the keys that are depended on
+	exist   map[taskRef]bool   // of the ids that are depended on
+}
+
+// typedKey is an idempotency key of a type.
+type typedKey struct {
+	number int32
+	key    string
+}
+
+func typeOfDependency(d asyncflow.Dependency) string { return cmp.Or(d.Task.Type, d.Type) }
+
+// findTypes finds the types that are depended on, and marks them as awaited.
+func (d *dependents) findTypes(ctx context.Context, s *Store, items []*Insertion) error {
+	d.types = map[string]*Type{}
+	for _, item := range items {
+		item.Refused = nil
+		for i, on := range item.DependsOn {
+			name := typeOfDependency(on)
+			if d.types[name] == nil {
+				on, err := s.Catalog.Fresh(ctx, d.t.Tenant, name)
+				switch {
+				case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+					item.refuse(i, "names the task type %s, which doesn't exist", name)
+					continue
+				case err != nil:
+					return err
+				}
+				d.types[name] = on
+			}
+		}
+	}
+	var fresh []int32
+	for _, on := range d.types {
+		if !on.Awaited() {
+			fresh = append(fresh, on.number)
+		}
+		d.again = d.again || d.now.Sub(on.AwaitedSince) < awaitedAnew
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	return s.change(ctx, d.t.Tenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, d.t.at(0, `UPDATE {types} SET awaited_since = $2
+			WHERE number = ANY ($1) AND awaited_since IS NULL`), fresh, d.now)
+		return err
+	})
+}
+
+// refuse refuses the task because of its i-th dependency, unless it is refused already.
+func (item *Insertion) refuse(i int, format string, args ...any) {
+	if item.Refused == nil {
+		item.Refused = asyncflow.BadDependency(i, format, args...)
+	}
+}
+
+func (d *dependents) insert(ctx context.Context, items []*Insertion) error {
+	items, doubles, err := d.claim(ctx, items)
+	if err != nil || len(items) == 0 {
+		return err
+	}
+	fresh, err := d.insertTasks(ctx, items)
+	if err != nil {
+		return err
+	}
+	if len(fresh) == 0 {
+		return confirm(ctx, d.tx)
+	}
+	if err := d.find(ctx, fresh); err != nil {
+		return err
+	}
+	edges := d.edges(fresh)
+	b := &pgx.Batch{}
+	queueEdges(b, d.t, edges)
+	if err := d.tx.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	if err := d.checkChains(ctx, fresh, edges); err != nil {
+		return err
+	}
+	if fresh, err = d.withdraw(ctx, fresh); err != nil {
+		return err
+	}
+	for _, double := range doubles {
+		double.settle()
+	}
+	return d.insertRest(ctx, fresh)
+}
+
+// double is a task with the same key as an earlier one of the transaction.
+type double struct{ first, second *Insertion }
+
+// settle lets the second task have the fate of the first one.
+func (d double) settle() {
+	if d.first.Refused != nil {
+		d.second.Refused, d.second.Key.Holder = d.first.Refused, asyncflow.TaskID{}
+	}
+}
+
+// claim takes the keys of the tasks, and returns those that don't exist already, by id.
+func (d *dependents) claim(
+	ctx context.Context, items []*Insertion,
+) (fresh []*Insertion, doubles []double, err error) {
+	var keyed []*Insertion
+	byID := map[int64]*Insertion{}
+	for _, item := range items {
+		if item.Key != nil {
+			item.Key.Holder, item.Key.Reused = asyncflow.TaskID{}, false
+			keyed = append(keyed, item)
+			byID[item.ID.Number] = item
+		} else {
+			fresh = append(fresh, item)
+		}
+	}
+	if len(keyed) > 0 {
+		slices.SortFunc(keyed, func(a, b *Insertion) int {
+			return cmp.Or(cmp.Compare(a.Key.Name, b.Key.Name), cmp.Compare(a.ID.Number, b.ID.Number))
+		})
+		if err := d.lock(ctx); err != nil {
+			return nil, nil, err
+		}
+		holders, _, err := claimKeys(ctx, d.tx, d.t, keyed, d.now, false)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, item := range keyed {
+			h := holders[item.Key.Name]
+			if h.id == item.ID.Number {
+				fresh = append(fresh, item)
+				continue
+			}
+			item.Refused = nil // it exists, and so do its dependencies
+			item.Key.Holder = asyncflow.TaskID{Type: d.t.Name, Number: h.id}
+			item.Key.Reused = string(h.hash) != string(item.Key.Hash[:])
+			if first := byID[h.id]; first != nil {
+				doubles = append(doubles, double{first, item})
+			}
+		}
+	}
+	slices.SortFunc(fresh, func(a, b *Insertion) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
+	return fresh, doubles, nil
+}
+
+// lock lets no other transaction insert dependents with keys: two of them could make a cycle that
+// neither sees.
+func (d *dependents) lock(ctx context.Context) error {
+	b := &pgx.Batch{}
+	b.Queue(`SET LOCAL lock_timeout = '` + leasePatience + `'`)
+	b.Queue(`SELECT pg_advisory_xact_lock($1)`, postgres.LockKey("dependents "+d.t.Tenant))
+	return d.tx.SendBatch(ctx, b).Close()
+}
+
+// insertTasks inserts the rows of tasks, and returns the tasks that an earlier try has not inserted.
+func (d *dependents) insertTasks(
+	ctx context.Context, items []*Insertion,
+) (fresh []*Insertion, err error) {
+	inserted, err := insertMissing(ctx, d.tx, d.t, items)
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range items {
+		if inserted[item.ID.Number] {
+			fresh = append(fresh, item)
+		}
+	}
+	return fresh, nil
+}
+
+// edges returns the edges of tasks, and refuses tasks that depend on others that don't exist, or on
+// themselves.
+func (d *dependents) edges(items []*Insertion) (all []edge) {
+	for _, item := range items {
+		var own []edge
+		for i, on := range item.DependsOn {
+			t := d.types[typeOfDependency(on)]
+			if t == nil { // it is refused
+				continue
+			}
+			e := edge{taskRef: taskRef{d.t.number, item.ID.Number}, n: int16(i),
+				on: taskRef{t.number, on.Task.Number}, key: on.Key, onFailure: on.Failure()}
+			if on.WaitFor > 0 {
+				e.until = d.now.Add(on.WaitFor.Std())
+			}
+			self := e.on == e.taskRef || on.Key != "" && t.number == d.t.number && item.Key != nil &&
+				on.Key == item.Key.Name
+			switch {
+			case self:
+				item.refuse(i, "is the task itself")
+			case on.Key == "" && !d.exist[e.on]:
+				item.refuse(i, "names the task %s, which doesn't exist", on.Task)
+			}
+			if on.Key != "" {
+				e.on.id = d.holders[typedKey{t.number, on.Key}]
+			}
+			own = append(own, e)
+		}
+		if item.Refused == nil {
+			all = append(all, own...)
+		}
+	}
+	return all
+}
+
+// withdraw deletes the rows of refused tasks, and returns the other ones.
+func (d *dependents) withdraw(
+	ctx context.Context, items []*Insertion,
+) (accepted []*Insertion, err error) {
+	var ids []int64
+	keys := []string{}
+	for _, item := range items {
+		if item.Refused == nil {
+			accepted = append(accepted, item)
+			continue
+		}
+		ids = append(ids, item.ID.Number)
+		if item.Key != nil {
+			keys = append(keys, item.Key.Name)
+		}
+	}
+	if len(ids) == 0 {
+		return accepted, nil
+	}
+	b := &pgx.Batch{}
+	b.Queue(d.t.at(items[0].ID.Position(), `DELETE FROM {task} WHERE type = $1 AND id = ANY ($2)`),
+		d.t.number, ids)
+	b.Queue(d.t.at(0, `DELETE FROM {edges} WHERE type = $1 AND id = ANY ($2)`), d.t.number, ids)
+	b.Queue(d.t.at(0, `UPDATE {edges} SET on_id = NULL WHERE on_type = $1 AND on_id = ANY ($2)
+		AND status IS NULL`), d.t.number, ids) // others of this transaction depend on their keys
+	b.Queue(d.t.at(0, `DELETE FROM {keys} WHERE type = $1 AND key = ANY ($2) AND id = ANY ($3)`),
+		d.t.Name, keys, ids)
+	return accepted, d.tx.SendBatch(ctx, b).Close()
+}
+
+// insertRest inserts what follows from new tasks: their rows in wait, a look at each, and counts.
+func (d *dependents) insertRest(ctx context.Context, items []*Insertion) error {
+	all := rows{node: d.node}
+	d.w.tokens, d.w.counts = tokens{}, tally{submitted: len(items)}
+	d.w.leases = d.w.tokens.addNew(items, d.now)
+	d.w.addFollowing(&all, d.now)
+	for _, item := range items {
+		look := outboxRow{kind: outboxLook, number: d.t.number, id: item.ID.Number}
+		all.outbox = append(all.outbox, look)
+		if look.due = d.now.Add(awaitedAnew); d.again {
+			all.outbox = append(all.outbox, look)
+		}
+	}
+	b := &pgx.Batch{}
+	all.queue(b, d.now)
+	return d.tx.SendBatch(ctx, b).Close()
+}

@@ -1,0 +1,349 @@
+package store_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// base is a type with one stage, whose tasks others depend on.
+func base() asyncflow.TaskType {
+	return asyncflow.TaskType{Name: "base", Stages: []asyncflow.Stage{{Name: "only",
+		Timeout: asyncflow.Duration(time.Minute)}}}.WithDefaults()
+}
+
+// setupEdges returns a bundle with the types base and pipe.
+func setupEdges(t *testing.T) *bundle {
+	t.Helper()
+	b := setup(t)
+	b.put(base())
+	b.put(twoStages())
+	return b
+}
+
+func newBase(key string) asyncflow.NewTask {
+	return asyncflow.NewTask{Type: "base", Context: json.RawMessage(`{"of": "base"}`),
+		Options: asyncflow.Options{Key: key}}
+}
+
+func byKey(key string) asyncflow.Dependency { return asyncflow.Dependency{Type: "base", Key: key} }
+
+func byID(id asyncflow.TaskID) asyncflow.Dependency { return asyncflow.Dependency{Task: id} }
+
+// dependent is a task of the type pipe that depends on others.
+func dependent(on ...asyncflow.Dependency) asyncflow.NewTask {
+	task := newTask(`{"a": 1.0}`)
+	task.DependsOn = on
+	return task
+}
+
+// endBase ends the next task of the type base.
+func (b *bundle) endBase(o asyncflow.Outcome) {
+	b.t.Helper()
+	kind, err := b.Catalog.Type(tenant, "base")
+	require.NoError(b.t, err)
+	leases := b.lease(kind, 1)
+	require.Len(b.t, leases, 1)
+	b.settle(kind, leases[0], o)
+}
+
+// followUp does all that is left to do.
+func (b *bundle) followUp() {
+	b.t.Helper()
+	for more := true; more; {
+		var err error
+		more, err = b.FollowUp(b.t.Context(), tenant)
+		require.NoError(b.t, err)
+	}
+}
+
+// comesTo waits until a task has a status, and returns it.
+func (b *bundle) comesTo(id asyncflow.TaskID, status asyncflow.Status) (task store.Task) {
+	b.t.Helper()
+	eventually(b.t, id.String()+" is "+string(status), func() bool {
+		var err error
+		task, err = b.Task(b.t.Context(), tenant, id)
+		require.NoError(b.t, err)
+		return task.Status == status
+	})
+	return task
+}
+
+func TestADependentWaitsForATask(t *testing.T) {
+	b := setupEdges(t)
+	other := b.submit(newBase(""))[0]
+	got := b.submit(dependent(byID(other.ID)))[0]
+	assert.Equal(t, asyncflow.StatusWaiting, got.Status)
+	b.followUp()
+	task := b.comesTo(got.ID, asyncflow.StatusWaiting)
+	assert.Equal(t, asyncflow.WaitDependencies, task.WaitsFor)
+	require.Len(t, task.Dependencies, 1)
+	assert.Equal(t, other.ID, task.Dependencies[0].Task)
+	assert.Empty(t, task.Dependencies[0].Status)
+	assert.Empty(t, b.lease(b.known(), 1))
+
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	task = b.comesTo(got.ID, asyncflow.StatusPending)
+	assert.Equal(t, asyncflow.StatusSucceeded, task.Dependencies[0].Status)
+	leases := b.lease(b.known(), 1)
+	require.Len(t, leases, 1)
+	assert.Equal(t, 1, leases[0].Seq, "without a journal row")
+	assert.JSONEq(t, `{"a":1.0}`, string(leases[0].Context))
+	b.checkTokens("pipe")
+}
+
+func TestADependentMayComeBeforeOrAfter(t *testing.T) {
+	b := setupEdges(t)
+	first := b.submit(dependent(byKey("k")))[0]
+	b.followUp()
+	b.comesTo(first.ID, asyncflow.StatusWaiting)
+	b.submit(newBase("k"))
+	second := b.submit(dependent(byKey("k")))[0]
+	b.followUp()
+	b.comesTo(second.ID, asyncflow.StatusWaiting)
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	for _, got := range []store.Submitted{first, second} {
+		task := b.comesTo(got.ID, asyncflow.StatusPending)
+		assert.Equal(t, "k", task.Dependencies[0].Key)
+		assert.Equal(t, "base", task.Dependencies[0].Task.Type)
+	}
+	third := b.submit(dependent(byKey("k")))[0]
+	b.comesTo(third.ID, asyncflow.StatusPending)
+	b.checkTokens("pipe")
+}
+
+func TestWhatFollowsFromAFailedDependency(t *testing.T) {
+	b := setupEdges(t)
+	for policy, want := range map[asyncflow.OnFailure]asyncflow.Status{
+		"": asyncflow.StatusFailed, asyncflow.DependentFails: asyncflow.StatusFailed,
+		asyncflow.DependentCancelled: asyncflow.StatusCancelled,
+		asyncflow.DependentRuns:      asyncflow.StatusPending} {
+		bad, good := b.submit(newBase(""))[0], b.submit(newBase(""))[0]
+		on := byID(bad.ID)
+		on.OnFailure = policy
+		got := b.submit(dependent(byID(good.ID), on))[0]
+		b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"})
+		if policy == asyncflow.DependentRuns {
+			b.followUp()
+			b.comesTo(got.ID, asyncflow.StatusWaiting)
+			b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+			b.comesTo(got.ID, want)
+			continue
+		}
+		task := b.comesTo(got.ID, want)
+		assert.Equal(t, "depends_on[1]: task "+bad.ID.String()+" has failed", task.Error)
+		b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	}
+	b.checkTokens("pipe")
+}
+
+func TestADependencyIsNotWaitedForLongerThanItsTime(t *testing.T) {
+	b := setupEdges(t)
+	on := byKey("never")
+	on.WaitFor = asyncflow.Duration(time.Millisecond)
+	got := b.submit(dependent(on))[0]
+	eventually(t, "the edge is late", func() bool {
+		_, err := b.SweepEdges(t.Context(), tenant)
+		require.NoError(t, err)
+		task, err := b.Task(t.Context(), tenant, got.ID)
+		require.NoError(t, err)
+		return task.Status == asyncflow.StatusFailed
+	})
+	task := b.comesTo(got.ID, asyncflow.StatusFailed)
+	assert.Contains(t, task.Error, `depends_on[0]: task of the type base with the key "never" has not`)
+	assert.Equal(t, asyncflow.StatusFailed, task.Dependencies[0].Status)
+}
+
+func TestBadDependencies(t *testing.T) {
+	b := setupEdges(t)
+	known := b.submit(newBase(""))[0]
+	ownKey := dependent(byKey("x"), asyncflow.Dependency{Type: "pipe", Key: "own"})
+	ownKey.Options.Key = "own"
+	unknown := known.ID
+	unknown.Number += 1 << 20
+	gone := known.ID
+	gone.Number = 1 << 60
+	for message, task := range map[string]asyncflow.NewTask{
+		"depends_on[1]: is the task itself":                   ownKey,
+		"depends_on[0]: names the task " + unknown.String():   dependent(byID(unknown)),
+		"depends_on[1]: names the task " + gone.String():      dependent(byKey("k"), byID(gone)),
+		"depends_on[0]: names the task type nothing, which d": dependent(asyncflow.Dependency{Type: "nothing", Key: "k"}),
+	} {
+		fine := dependent(byID(known.ID))
+		got := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task, fine})
+		assert.Equal(t, asyncflow.CodeDependency, asyncflow.CodeOf(got[0].Err))
+		field, text, _ := strings.Cut(message, ": ")
+		bad := fieldsOf(got[0].Err)
+		require.Len(t, bad, 1)
+		assert.Equal(t, field, bad[0].Field)
+		assert.Contains(t, bad[0].Message, text)
+		assert.NoError(t, got[1].Err, "a refused task doesn't affect the others")
+	}
+	b.checkTokens("pipe")
+	var keys int
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`SELECT count(*) FROM tenant_acme.idempotency_keys`).Scan(&keys))
+	assert.Zero(t, keys, "a refused task has no key")
+}
+
+func fieldsOf(err error) []asyncflow.FieldError {
+	var known *asyncflow.Error
+	if errors.As(err, &known) {
+		return known.Fields
+	}
+	return nil
+}
+
+func TestACycleIsRefused(t *testing.T) {
+	b := setupEdges(t)
+	keyed := func(key string, on ...string) asyncflow.NewTask {
+		task := dependent()
+		task.Options.Key = key
+		for _, key := range on {
+			task.DependsOn = append(task.DependsOn, asyncflow.Dependency{Type: "pipe", Key: key})
+		}
+		return task
+	}
+	b.submit(keyed("a", "b"), keyed("b", "x", "c"))
+	got := b.Submit(t.Context(), tenant, []asyncflow.NewTask{keyed("c", "y", "z", "a"),
+		keyed("d", "a"), keyed("e", "c")})
+	require.Equal(t, asyncflow.CodeDependency, asyncflow.CodeOf(got[0].Err))
+	assert.Equal(t, "depends_on[2]", fieldsOf(got[0].Err)[0].Field)
+	require.NoError(t, got[1].Err)
+	require.NoError(t, got[2].Err, "it isn't in the cycle")
+	task, err := b.Task(t.Context(), tenant, got[2].ID)
+	require.NoError(t, err)
+	assert.Zero(t, task.Dependencies[0].Task, "that was refused")
+	b.submit(keyed("c", "y"))
+	b.checkTokens("pipe")
+}
+
+func TestAChainHasALimit(t *testing.T) {
+	b := setupEdges(t)
+	last := b.submit(newBase(""))[0].ID
+	for range asyncflow.MaxDependencyDepth {
+		last = b.submit(dependent(byID(last)))[0].ID
+	}
+	got := b.Submit(t.Context(), tenant, []asyncflow.NewTask{dependent(byKey("k"), byID(last))})[0]
+	require.Equal(t, asyncflow.CodeDependency, asyncflow.CodeOf(got.Err))
+	assert.Equal(t, "depends_on[1]", fieldsOf(got.Err)[0].Field)
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"})
+	b.comesTo(last, asyncflow.StatusFailed)
+}
+
+func TestManyDependentsOfOneTask(t *testing.T) {
+	b := setupEdges(t)
+	other := b.submit(newBase(""))[0]
+	const n = 10_000
+	for range n / asyncflow.MaxBatch {
+		tasks := make([]asyncflow.NewTask, asyncflow.MaxBatch)
+		for i := range tasks {
+			tasks[i] = dependent(byID(other.ID))
+		}
+		b.submit(tasks...)
+	}
+	b.followUp()
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	begin := time.Now()
+	eventually(t, "all are released", func() bool {
+		var left int
+		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.wait`).Scan(&left))
+		return left == 0
+	})
+	t.Logf("%d dependents released in %s", n, time.Since(begin))
+	b.checkTokens("pipe")
+}
+
+func TestATaskDependsOnManyOthers(t *testing.T) {
+	b := setupEdges(t)
+	var on []asyncflow.Dependency
+	for i := range asyncflow.MaxDependencies {
+		on = append(on, byKey(fmt.Sprint(i)))
+	}
+	got := b.submit(dependent(on...))[0]
+	for i := range on {
+		b.submit(newBase(fmt.Sprint(i)))
+		b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	}
+	task := b.comesTo(got.ID, asyncflow.StatusPending)
+	assert.Len(t, task.Dependencies, asyncflow.MaxDependencies)
+	b.checkTokens("pipe")
+}
+
+func TestContextFromDependencies(t *testing.T) {
+	b := setupEdges(t)
+	b.submit(newBase("a"), newBase("b"), newBase("c"))
+	task := dependent(byKey("a"), byKey("b"), byKey("c"))
+	task.Options.ContextFrom = asyncflow.ContextFromDependencies
+	task.DependsOn[2].OnFailure = asyncflow.DependentRuns
+	got := b.submit(task)[0]
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`{"n": 1.0}`)})
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"})
+	on := b.comesTo(got.ID, asyncflow.StatusPending).Dependencies
+	leases := b.lease(b.known(), 1)
+	require.Len(t, leases, 1)
+	assert.Equal(t, fmt.Sprintf(`{"context":{"a": 1.0},"dependencies":[`+
+		`{"status":"succeeded","id":"%s","key":"a","output":{"n": 1.0}},`+
+		`{"status":"succeeded","id":"%s","key":"b","output":{"of": "base"}},`+
+		`{"status":"failed","id":"%s","key":"c"}]}`, on[0].Task, on[1].Task, on[2].Task),
+		string(leases[0].Context))
+	b.checkTokens("pipe")
+}
+
+func TestLongResultsOfDependenciesAreLeftOut(t *testing.T) {
+	b := setupEdges(t)
+	b.submit(newBase("a"), newBase("b"))
+	task := dependent(byKey("a"), byKey("b"))
+	task.Options.ContextFrom = asyncflow.ContextFromDependencies
+	b.submit(task)
+	long := json.RawMessage(`"` + strings.Repeat("x", asyncflow.MaxInlineResults/2) + `"`)
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: long})
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: long})
+	var leases []asyncflow.Lease
+	eventually(t, "it is released", func() bool {
+		leases = b.lease(b.known(), 1)
+		return len(leases) == 1
+	})
+	assert.Less(t, len(leases[0].Context), 1000)
+	assert.Contains(t, string(leases[0].Context), `"output_omitted":true`)
+}
+
+func TestAWaitingDependentIsCancelledAndChanged(t *testing.T) {
+	b := setupEdges(t)
+	other := b.submit(newBase(""))[0]
+	got := b.submit(dependent(byID(other.ID)))[0]
+	later := b.Clock.Now().Add(-time.Hour)
+	task, err := b.Change(t.Context(), tenant, got.ID, asyncflow.Patch{RunAt: later})
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.WaitDependencies, task.WaitsFor)
+	b.followUp()
+	assert.Empty(t, b.lease(b.known(), 1))
+	b.checkTokens("pipe")
+	task, err = b.Cancel(t.Context(), tenant, got.ID, "")
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.StatusCancelled, task.Status)
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	b.followUp()
+	b.comesTo(got.ID, asyncflow.StatusCancelled)
+	b.checkTokens("pipe")
+}
+
+func TestTheCancelOfATaskClosesEdges(t *testing.T) {
+	b := setupEdges(t)
+	other := b.submit(newBase(""))[0]
+	got := b.submit(dependent(byID(other.ID)))[0]
+	_, err := b.Cancel(t.Context(), tenant, other.ID, "")
+	require.NoError(t, err)
+	task := b.comesTo(got.ID, asyncflow.StatusFailed)
+	assert.Equal(t, "depends_on[0]: task "+other.ID.String()+" was cancelled", task.Error)
+}
