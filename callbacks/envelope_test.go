@@ -100,3 +100,19 @@ func TestDeliveryID(t *testing.T) {
 	l.Seq++
 	require.Equal(t, "thumbnails.1.42.4", deliveryID(l))
 }
+
+// The delivery of a child says which part it is.
+func TestEnvelopeOfAChild(t *testing.T) {
+	t.Parallel()
+	d := testDelivery(`7`)
+	d.Lease.Options.Child = &asyncflow.Child{Parent: asyncflow.NewTaskID("", 1, 17).Number, Seq: 2,
+		Index: 3, Count: 8}
+	body := func() string { return string(envelope(d, "https://tasks.example.com", "afc2.x.y")) }
+	require.Contains(t, body(),
+		`"context":7,"fan_out":{"parent":"thumbnails.1.17","index":3,"count":8},"callback":`)
+	d.Lease.Options.Child.Shard = true
+	d.Lease.Options.Child.Shared = json.RawMessage(`{"dpi":300}`)
+	require.Contains(t, body(), `"fan_out":{"parent":"thumbnails.1.17","index":3,"count":8,`+
+		`"shard_index":3,"shard_count":8,"shared":{"dpi":300}},"callback":`)
+	require.True(t, json.Valid([]byte(body())))
+}

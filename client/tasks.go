@@ -110,6 +110,7 @@ func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
 		"error":  p.Error,
 		"since":  timeParam(p.Since),
 		"until":  timeParam(p.Until),
+		"parent": p.Parent,
 		"cursor": p.Cursor,
 	}
 	if p.Limit != 0 {

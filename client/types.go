@@ -166,6 +166,9 @@ type (
 	// cursor of the next one. See [api.ScheduleList] for its fields.
 	ScheduleList = api.ScheduleList
 
+	// Children counts the children of a task by their status. See [api.Children] for its fields.
+	Children = api.Children
+
 	// ListParams narrow a list of tasks. Type is required; zero fields are not sent. See
 	// [api.ListTasksParams] for its fields.
 	ListParams = api.ListTasksParams

@@ -2005,8 +2005,8 @@ type ListOperatorAuditParams struct {
 
 // ListResultsParams defines parameters for ListResults.
 type ListResultsParams struct {
-	// FanOut The fan-out, as results_url has it.
-	FanOut int `form:"fan_out" json:"fan_out"`
+	// FanOut The fan-out, as results_url has it; 0 is the latest one.
+	FanOut int `form:"fan_out,omitempty" json:"fan_out,omitempty,omitzero"`
 
 	// From The index of the first result.
 	From int `form:"from,omitempty" json:"from,omitempty,omitzero"`
@@ -2465,7 +2465,7 @@ type ClientInterface interface {
 	//
 	// For the delivery of the stage after a fan-out whose results are too long for its context:
 	// that has results_url instead. The call needs the token of that delivery. Results come in the
-	// order of the items or shards.
+	// order of the items or shards. The answer is 409 if the attempt is over.
 	//
 	// Corresponds with GET /v1/callbacks/{id}/results (the `ListResults` operationId).
 	ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3451,7 +3451,7 @@ func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgr
 //
 // For the delivery of the stage after a fan-out whose results are too long for its context:
 // that has results_url instead. The call needs the token of that delivery. Results come in the
-// order of the items or shards.
+// order of the items or shards. The answer is 409 if the attempt is over.
 //
 // Corresponds with GET /v1/callbacks/{id}/results (the `ListResults` operationId).
 func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

@@ -17,6 +17,7 @@ type tasksCmd struct {
 	Get      tasksGetCmd      `cmd:"" help:"Show a task, waiting for its end if asked to."`
 	Watch    tasksWatchCmd    `cmd:"" help:"Show what happens to a task until it is final."`
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
+	Tree     tasksTreeCmd     `cmd:"" help:"Show a task with its children."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
 	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or start time of a task."`
 	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task, or all that a filter matches."`
@@ -92,7 +93,8 @@ func (g *globals) printTask(t client.Task) error {
 	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status), "stage",
 		t.Stage, "attempt", attempt,
 		"waits for", string(t.WaitsFor), "priority", priority, "order time", timeText(t.OrderTime),
-		"deadline", timeText(t.Deadline), "progress", progressText(t),
+		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
+		childrenText(t.Children),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))
 }

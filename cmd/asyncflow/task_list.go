@@ -20,6 +20,7 @@ type tasksListCmd struct {
 	Error  string `placeholder:"TEXT"`
 	Since  moment `placeholder:"TIME"`
 	Until  moment `placeholder:"TIME" help:"Only tasks submitted before this time."`
+	Parent string `placeholder:"ID" help:"Only the children of this task."`
 	Limit  int    `default:"50" help:"The most tasks to list; 0 lists all."`
 	Cursor string `help:"Continue a list: the next_cursor of the previous page."`
 }
@@ -63,7 +64,8 @@ func (c *tasksListCmd) collect(
 	ctx context.Context, api *client.Client,
 ) ([]client.Task, string, error) {
 	params := client.ListParams{Type: c.Type, Status: client.Status(c.Status), Stage: c.Stage,
-		Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Cursor: c.Cursor}
+		Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Parent: c.Parent,
+		Cursor: c.Cursor}
 	var tasks []client.Task
 	for {
 		params.Limit = pageSize

@@ -18,6 +18,13 @@ func (s *Server) ListResults(
 	if err != nil {
 		return nil, err
 	}
+	_, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
+	if err == nil && !stands {
+		err = s.ended(ctx, a)
+	}
+	if err != nil {
+		return nil, err
+	}
 	p := r.Params
 	results, count, err := s.cfg.Store.ChildResults(ctx, a.Tenant, a.Task, p.FanOut, p.From,
 		cmp.Or(p.Limit, maxResults))

@@ -634,9 +634,9 @@ func (siw *ServerInterfaceWrapper) ListResults(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
-	// ------------- Required query parameter "fan_out" -------------
+	// ------------- Optional query parameter "fan_out" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, true, "fan_out", query, &params.FanOut, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fan_out", query, &params.FanOut, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fan_out: %w", err).Error())
 	}

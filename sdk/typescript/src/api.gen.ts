@@ -821,7 +821,7 @@ export interface paths {
          * Read the results of children
          * @description For the delivery of the stage after a fan-out whose results are too long for its context:
          *     that has results_url instead. The call needs the token of that delivery. Results come in the
-         *     order of the items or shards.
+         *     order of the items or shards. The answer is 409 if the attempt is over.
          */
         get: operations["listResults"];
         put?: never;
@@ -5018,9 +5018,9 @@ export interface operations {
     };
     listResults: {
         parameters: {
-            query: {
-                /** @description The fan-out, as results_url has it. */
-                fan_out: number;
+            query?: {
+                /** @description The fan-out, as results_url has it; 0 is the latest one. */
+                fan_out?: number;
                 /** @description The index of the first result. */
                 from?: number;
                 /** @description The most results on one page. A page ends after 4 MiB. */
@@ -5047,6 +5047,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

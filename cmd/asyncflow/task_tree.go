@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+type tasksTreeCmd struct {
+	ID    string        `arg:"" name:"id" help:"The id of a task, or of one of its children."`
+	Watch bool          `help:"Go on until the task is final."`
+	Every time.Duration `default:"1s" placeholder:"TIME" help:"How often --watch shows it."`
+	Limit int           `default:"20" help:"The most children to list; 0 lists none."`
+}
+
+// Help is shown by asyncflow tasks tree --help.
+func (c *tasksTreeCmd) Help() string {
+	return `Shows a task, how far its children are, and those that aren't done yet, or failed.
+
+Example:
+
+    asyncflow tasks tree scans.1.17 --watch`
+}
+
+// Run shows a tree, once or until its task is final.
+func (c *tasksTreeCmd) Run(ctx context.Context, g *globals) error {
+	for {
+		t, err := g.client().Get(ctx, c.ID)
+		if err == nil && t.ChildOf != nil { // the tree is its parent's
+			c.ID = t.ChildOf.Parent
+			continue
+		}
+		if err == nil {
+			err = c.show(ctx, g, t)
+		}
+		if err != nil || !c.Watch || t.Status.Final() {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(max(c.Every, 100*time.Millisecond)):
+		}
+	}
+}
+
+// show prints a task and its children.
+func (c *tasksTreeCmd) show(ctx context.Context, g *globals, t client.Task) error {
+	if g.output == "json" {
+		return g.printJSON(t)
+	}
+	line := t.ID + "  " + taskText(t)
+	if t.Children != nil {
+		line += "\n  " + progressBar(*t.Children) + "  " + childrenText(t.Children)
+	}
+	if _, err := fmt.Fprintln(g.stdout, printable(line)); err != nil || t.Children == nil {
+		return err
+	}
+	left := c.Limit
+	for _, status := range []client.Status{client.StatusRunning, client.StatusFailed,
+		client.StatusPending, client.StatusWaiting} {
+		if left <= 0 {
+			break
+		}
+		page, err := g.client().List(ctx, client.ListParams{Type: t.Type, Parent: t.ID, Status: status,
+			Limit: left})
+		if err != nil {
+			return err
+		}
+		for _, child := range page.Data {
+			_, err := fmt.Fprintf(g.stdout, "  ├─ %s  %s\n", child.ID, printable(taskText(child)))
+			if err != nil {
+				return err
+			}
+		}
+		left -= len(page.Data)
+	}
+	return nil
+}
+
+// childrenText returns how many children have which status, such as "797 of 1000 succeeded, 80
+// running"; "" without children.
+func childrenText(c *client.Children) string {
+	if c == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d succeeded", c.Succeeded, c.Total)
+	for _, part := range []struct {
+		n    int
+		name string
+	}{{c.Failed, "failed"}, {c.Cancelled, "cancelled"}, {c.Running, "running"},
+		{c.Pending, "pending"}, {c.Waiting, "waiting"}} {
+		if part.n > 0 {
+			text += fmt.Sprintf(", %d %s", part.n, part.name)
+		}
+	}
+	return text
+}
+
+// progressBar draws which part of the children has ended.
+func progressBar(c client.Children) string {
+	const width = 20
+	full := 0
+	if c.Total > 0 {
+		full = width * (c.Succeeded + c.Failed + c.Cancelled) / c.Total
+	}
+	return "[" + strings.Repeat("█", full) + strings.Repeat("░", width-full) + "]"
+}

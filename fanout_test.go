@@ -1,0 +1,105 @@
+package asyncflow_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+func TestPointTo(t *testing.T) {
+	t.Parallel()
+	doc := json.RawMessage(`{"a": {"b/c": [1, {"~": 2.50}]}, "": 3}`)
+	for pointer, want := range map[string]string{"": string(doc), "/a/b~1c/1/~0": "2.50",
+		"/a/b~1c/0": "1", "/": "3", "/a/b~1c": `[1, {"~": 2.50}]`} {
+		got, err := asyncflow.PointTo(doc, pointer)
+		require.NoError(t, err, pointer)
+		assert.Equal(t, want, string(got), pointer)
+	}
+	for pointer, want := range map[string]string{
+		"/x":         `/x: the context has no "x" there`,
+		"/a/b~1c/2":  `/a/b~1c/2: an array of 2 has no entry "2"`,
+		"/a/b~1c/01": `/a/b~1c/01: an array of 2 has no entry "01"`,
+		"/a/b~1c/-":  `/a/b~1c/-: an array of 2 has no entry "-"`,
+		"//y":        `//y: step 2 is in a number`,
+	} {
+		_, err := asyncflow.PointTo(doc, pointer)
+		assert.EqualError(t, err, want)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	work, err := asyncflow.FanOut{Items: "/i", Shared: "/s"}.Spread(json.RawMessage(
+		`{"i": [ 1.0, {"x":  "é"}], "s": {"k": [ ]}}`))
+	require.NoError(t, err)
+	assert.Equal(t, []json.RawMessage{[]byte("1.0"), []byte(`{"x":  "é"}`)}, work.Items)
+	assert.Equal(t, `{"k": [ ]}`, string(work.Shared))
+	for doc, want := range map[string]string{
+		`{"i": "x", "s": 1}`: "fan_out.items: /i is a string; it must be an array",
+		`{"i": [], "t": 1}`:  `fan_out.shared: /s: the context has no "s" there`,
+		`{"i": [], "s": "` + strings.Repeat("x", asyncflow.MaxShared) + `"}`: "fan_out.shared: /s has " +
+			"65538 bytes; the limit is 65536",
+	} {
+		_, err := asyncflow.FanOut{Items: "/i", Shared: "/s"}.Spread(json.RawMessage(doc))
+		assert.EqualError(t, err, want)
+	}
+	_, err = asyncflow.FanOut{Shards: 1000}.Spread(
+		json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`))
+	assert.EqualError(t, err, "the 1000 children would have 100002 bytes in common; the limit is "+
+		"67108864 together")
+}
+
+func TestChildFailures(t *testing.T) {
+	t.Parallel()
+	for doc, want := range map[string]asyncflow.ChildFailure{
+		`"fail_fast"`:                   {Policy: asyncflow.FailFast},
+		`"all_settled"`:                 {Policy: asyncflow.AllSettled},
+		`{"tolerate":{"count":0}}`:      {Policy: asyncflow.Tolerate},
+		`{"tolerate":{"count":3}}`:      {Policy: asyncflow.Tolerate, Count: 3},
+		`{"tolerate":{"percent":12.5}}`: {Policy: asyncflow.Tolerate, Percent: 12.5},
+	} {
+		var got asyncflow.ChildFailure
+		require.NoError(t, json.Unmarshal([]byte(doc), &got))
+		assert.Equal(t, want, got)
+		back, err := json.Marshal(got)
+		require.NoError(t, err)
+		assert.JSONEq(t, doc, string(back))
+	}
+	for _, doc := range []string{`{"tolerate":{}}`, `{"tolerate":{"count":1,"percent":2}}`, `7`,
+		`{"forgive":1}`} {
+		assert.Error(t, json.Unmarshal([]byte(doc), new(asyncflow.ChildFailure)), doc)
+	}
+	assert.True(t, asyncflow.ChildFailure{}.TooMany(1, 100))
+	percent := asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 5}
+	assert.False(t, percent.TooMany(5, 100))
+	assert.True(t, percent.TooMany(6, 100))
+	count := asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 5}
+	assert.False(t, count.TooMany(5, 6))
+	assert.True(t, count.TooMany(6, 100_000))
+	assert.False(t, asyncflow.ChildFailure{Policy: asyncflow.AllSettled}.TooMany(9, 9))
+}
+
+func TestFanOutFields(t *testing.T) {
+	t.Parallel()
+	for want, rule := range map[string]asyncflow.FanOut{
+		"stages[0].fan_out.items is required, or shards":                               {},
+		"stages[0].fan_out.items and shards exclude each other":                        {Items: "/a", Shards: 1},
+		"stages[0].fan_out.shards is 10001; it must be 1 to 10000":                     {Shards: 10001},
+		`stages[0].fan_out.items is "a"; a JSON pointer begins with /, such as /pages`: {Items: "a"},
+		"stages[0].fan_out.shared is 1025 bytes long; the limit is 1024": {Shards: 1,
+			Shared: "/" + strings.Repeat("x", 1024)},
+		"stages[0].fan_out.max_parallel is -1; it must be 0 (no limit) to 100000": {Shards: 1,
+			MaxParallel: -1},
+		"stages[0].fan_out.on_child_failure.tolerate must have a count of 0 or more, or a percent of 0 " +
+			"to 100": {Shards: 1, OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.Tolerate,
+			Percent: 101}},
+	} {
+		tt := asyncflow.TaskType{Name: "t", Stages: []asyncflow.Stage{{Name: "a", FanOut: &rule}}}
+		assert.EqualError(t, tt.WithDefaults().Validate(), want)
+	}
+}
