@@ -66,7 +66,7 @@ func (c *Committer) insertDependent(ctx context.Context, key store.TypeKey, item
 	case store.IsDataError(err):
 		err = asyncflow.InvalidField("context", "was refused by Postgres: %v", errors.Unwrap(err))
 	case store.IsHeld(err):
-		err = heldError(err)
+		err = notKnown(err) // an earlier try may have been committed
 	default:
 		err = uncertain(err)
 	}

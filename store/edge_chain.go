@@ -96,7 +96,7 @@ func (c *chains) follow(
 	rows, err := d.tx.Query(ctx, d.t.at(0, `
 		SELECT e.type, e.id, e.on_type, coalesce(e.on_id, k.id)
 		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
-		JOIN {edges} e ON e.type = u.type AND e.id = u.id AND e.status IS NULL
+		JOIN {edges} e ON e.type = u.type AND e.id = ANY (ARRAY[u.id]) AND e.status IS NULL
 		LEFT JOIN {types} y ON y.number = e.on_type AND e.on_id IS NULL
 		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key
 		WHERE coalesce(e.on_id, k.id) IS NOT NULL LIMIT $3`), numbers, ids, most)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -337,7 +338,7 @@ func (f *followUp) moveOn(t *Type, decided map[int64]decision) error {
 func (f *followUp) takeDependents(
 	t *Type, decided map[int64]decision,
 ) (leases []asyncflow.Lease, keys []string, err error) {
-	for id := range decided {
+	for _, id := range slices.Sorted(maps.Keys(decided)) {
 		leases = append(leases, asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name, Number: id}})
 	}
 	if err := readOptions(f.ctx, f.tx, t, leases); err != nil {

@@ -1,0 +1,43 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// A commit whose answer was lost is tried again, also after a roll was opened.
+func TestDependentsAreInsertedOnce(t *testing.T) {
+	b := setupEdges(t)
+	old := b.known()
+	items := withKeys(b.insertions(old, `1`, `2`), "a", "b")
+	for _, item := range items {
+		item.DependsOn = []asyncflow.Dependency{byKey("k")}
+		item.Options.DependsOn = 1
+		item.Verdict.Kind, item.Verdict.Reason = asyncflow.Park, asyncflow.WaitDependencies
+	}
+	require.NoError(t, b.InsertDependent(t.Context(), old, items[:1]))
+	require.NoError(t, b.InsertDependent(t.Context(), old, items[:1]))
+	b.roll()
+	require.True(t, store.RolledOn(b.InsertDependent(t.Context(), old, items)))
+	now, left, err := b.Renumber(t.Context(), old, items)
+	require.NoError(t, err)
+	require.Equal(t, items[1:], left)
+	require.NoError(t, b.InsertDependent(t.Context(), now, left))
+	require.NoError(t, b.InsertDependent(t.Context(), now, nil))
+	var edges, counted int
+	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM tenant_acme.edges),
+		(SELECT sum(submitted) FROM tenant_acme.tallies)`).Scan(&edges, &counted))
+	assert.Equal(t, 2, edges)
+	assert.Equal(t, 2, counted)
+	b.submit(newBase("k"))
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	for _, item := range items {
+		b.comesTo(item.ID, asyncflow.StatusPending)
+	}
+	b.checkTokens("pipe")
+}
