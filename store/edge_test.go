@@ -176,7 +176,8 @@ func TestBadDependencies(t *testing.T) {
 		"depends_on[1]: is the task itself":                   ownKey,
 		"depends_on[0]: names the task " + unknown.String():   dependent(byID(unknown)),
 		"depends_on[1]: names the task " + gone.String():      dependent(byKey("k"), byID(gone)),
-		"depends_on[0]: names the task type nothing, which d": dependent(asyncflow.Dependency{Type: "nothing", Key: "k"}),
+		"depends_on[0]: names the task type nothing, which d": dependent(
+			asyncflow.Dependency{Type: "nothing", Key: "k"}),
 	} {
 		fine := dependent(byID(known.ID))
 		got := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task, fine})
@@ -187,6 +188,10 @@ func TestBadDependencies(t *testing.T) {
 		assert.Equal(t, field, bad[0].Field)
 		assert.Contains(t, bad[0].Message, text)
 		assert.NoError(t, got[1].Err, "a refused task doesn't affect the others")
+	}
+	double := b.Submit(t.Context(), tenant, []asyncflow.NewTask{ownKey, ownKey})
+	for _, got := range double {
+		assert.Equal(t, asyncflow.CodeDependency, asyncflow.CodeOf(got.Err), "%v", got.Err)
 	}
 	b.checkTokens("pipe")
 	var keys int
@@ -256,7 +261,8 @@ func TestManyDependentsOfOneTask(t *testing.T) {
 	begin := time.Now()
 	eventually(t, "all are released", func() bool {
 		var left int
-		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.wait`).Scan(&left))
+		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.wait`).
+			Scan(&left))
 		return left == 0
 	})
 	t.Logf("%d dependents released in %s", n, time.Since(begin))
