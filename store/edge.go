@@ -23,6 +23,7 @@ type edge struct {
 	onFailure asyncflow.OnFailure
 	until     time.Time // zero: for ever
 	status    edgeStatus
+	gone      bool // on's type was deleted
 }
 
 // taskRef names a task of a tenant.
@@ -74,7 +75,7 @@ func queueEdges(b *pgx.Batch, t *Type, edges []edge) {
 // which the key belongs now.
 const readEdgesSQL = `
 SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, 0), coalesce(e.on_key, ''),
-  e.on_failure, e.until, coalesce(e.status, ''), coalesce(y.name, d.name, '')
+  e.on_failure, e.until, coalesce(e.status, ''), coalesce(y.name, d.name, ''), y.name IS NULL
 FROM {edges} e
 LEFT JOIN {types} y ON y.number = e.on_type
 LEFT JOIN {deleted} d ON d.number = e.on_type
@@ -84,7 +85,7 @@ WHERE e.type = $1 AND e.id = ANY ($2) ORDER BY e.id, e.n`
 func scanEdge(row pgx.CollectableRow) (e edge, err error) {
 	var until *time.Time
 	err = row.Scan(&e.number, &e.id, &e.n, &e.on.number, &e.on.id, &e.key, &e.onFailure, &until,
-		&e.status, &e.name)
+		&e.status, &e.name, &e.gone)
 	e.until = orZero(until)
 	return e, err
 }
@@ -95,4 +96,14 @@ func (e *edge) task() (id asyncflow.TaskID) {
 		id = asyncflow.TaskID{Type: e.name, Number: e.on.id}
 	}
 	return id
+}
+
+// queueGoneEdges closes the open edges on tasks of a type that is deleted, and has their dependents
+// looked at.
+func queueGoneEdges(b *pgx.Batch, t *Type, now time.Time) {
+	b.Queue(t.at(0, `INSERT INTO {outbox} (kind, due, type, id)
+		SELECT DISTINCT 'look', $2::timestamptz, type, id FROM {edges}
+		WHERE on_type = $1 AND status IS NULL`), t.number, now)
+	b.Queue(t.at(0, `UPDATE {edges} SET status = 'gone' WHERE on_type = $1 AND status IS NULL`),
+		t.number)
 }

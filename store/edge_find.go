@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -22,10 +23,16 @@ func (d *dependents) find(ctx context.Context, items []*Insertion) error {
 		}
 	}
 	d.holders, d.exist = map[typedKey]int64{}, map[taskRef]bool{}
-	for name, t := range d.types {
-		t, err := rollsNow(ctx, d.tx, t)
-		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
-			continue // it was deleted a moment ago
+	for _, name := range slices.Sorted(maps.Keys(d.types)) {
+		t := d.types[name]
+		tag, err := d.tx.Exec(ctx, t.at(0, // so that it isn't deleted meanwhile
+			`SELECT FROM {types} WHERE number = $1 FOR KEY SHARE`), t.number)
+		if err == nil && tag.RowsAffected() == 0 {
+			delete(d.types, name) // it was deleted a moment ago
+			continue
+		}
+		if err == nil {
+			t, err = rollsNow(ctx, d.tx, t)
 		}
 		if err != nil {
 			return err

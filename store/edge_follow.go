@@ -208,7 +208,9 @@ func (f *followUp) closeEnded(t *Type, edges []edge) error {
 		if e.status != edgeOpen {
 			continue
 		}
-		e.status = ended[e.on]
+		if e.status = ended[e.on]; e.gone {
+			e.status = edgeGone
+		}
 		if e.status == edgeOpen && !e.until.IsZero() && !e.until.After(f.now) {
 			e.status = edgeLate
 		}

@@ -64,14 +64,13 @@ func (d *dependents) findTypes(ctx context.Context, s *Store, items []*Insertion
 	d.types = map[string]*Type{}
 	for _, item := range items {
 		item.Refused = nil
-		for i, on := range item.DependsOn {
+		for _, on := range item.DependsOn {
 			name := typeOfDependency(on)
 			if d.types[name] == nil {
 				on, err := s.Catalog.Fresh(ctx, d.t.Tenant, name)
 				switch {
 				case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
-					item.refuse(i, "names the task type %s, which doesn't exist", name)
-					continue
+					continue // it will be refused
 				case err != nil:
 					return err
 				}
@@ -222,7 +221,8 @@ func (d *dependents) edges(items []*Insertion) (all []edge) {
 		var own []edge
 		for i, on := range item.DependsOn {
 			t := d.types[typeOfDependency(on)]
-			if t == nil { // it is refused
+			if t == nil {
+				item.refuse(i, "names the task type %s, which doesn't exist", typeOfDependency(on))
 				continue
 			}
 			e := edge{taskRef: taskRef{d.t.number, item.ID.Number}, n: int16(i),

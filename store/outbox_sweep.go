@@ -25,11 +25,12 @@ func (s *Store) SweepFollowUps(ctx context.Context, tenant string) (n int, more 
 	if err != nil || n == 0 {
 		return n, false, err
 	}
-	if _, err := s.SweepEdges(ctx, tenant); err != nil {
+	late, err := s.SweepEdges(ctx, tenant)
+	if err != nil {
 		return n, false, err
 	}
 	more, err = s.FollowUp(ctx, tenant)
-	return n, more, err
+	return n, more || late == JobBatch, err
 }
 
 // DryRunFollowUps counts what SweepFollowUps would do now.

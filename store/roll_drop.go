@@ -52,7 +52,7 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 	dropped bool, err error,
 ) {
 	ctx = postgres.Patient(ctx)
-	err = s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, _ time.Time) error {
+	err = s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {
 		if at.First != set.First || at.First >= at.Begin {
 			return errSame
 		}
@@ -79,11 +79,16 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 		b.Queue(set.tables.at(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
 			at.First)
 		b.Queue(`DROP TABLE ` + set.tables.task(at.First) + `, ` + set.tables.journal(at.First))
+		first := asyncflow.NewTaskID("", at.First, 0).Number
+		next := asyncflow.NewTaskID("", at.First+1, 0).Number
 		for _, table := range []string{"{edges}", "{fan_outs}"} {
 			b.Queue(set.tables.at(0, `DELETE FROM `+table+` WHERE type IN (`+typesOfSetSQL+`)
-				AND id >= $2 AND id < $3`), set.Name, asyncflow.NewTaskID("", at.First, 0).Number,
-				asyncflow.NewTaskID("", at.First+1, 0).Number)
+				AND id >= $2 AND id < $3`), set.Name, first, next)
 		}
+		b.Queue(set.tables.at(0, `INSERT INTO {outbox} (kind, due, type, id)
+			SELECT DISTINCT 'look', $4::timestamptz, type, id FROM {edges}
+			WHERE on_type IN (`+typesOfSetSQL+`) AND on_id >= $2 AND on_id < $3 AND status IS NULL`),
+			set.Name, first, next, now)
 		if set.Closed && at.First == at.End {
 			b.Queue(set.tables.at(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
 				set.Name)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,8 @@ type Redrive struct {
 	Dependents bool
 	// DryRun changes nothing; Task.Redriven has what Dependents would redrive.
 	DryRun bool
+
+	parked bool // the task waits for its dependencies again
 }
 
 // Redrive starts a failed or cancelled task again and returns it. The task has all attempts
@@ -38,23 +41,29 @@ func (s *Store) Redrive(
 		return Task{}, err
 	}
 	var ts *tokens
+	var dependents *redriving
 	err = s.following(ctx, t, func(t *Type) error {
 		ts = &tokens{}
 		return s.audited(ctx, t.Tenant, func(tx pgx.Tx) error {
-			_, refused, err := redriveAll(ctx, tx, t, []int64{id.Number}, r, ts, s.Clock.Now())
-			if err == nil {
-				err = refused[id.Number]
-			}
-			return err
+			dependents = &redriving{s: s, tx: tx, t: t, now: s.Clock.Now()}
+			return dependents.with(ctx, id, r, ts)
 		})
 	})
+	if errors.Is(err, errDry) {
+		task, err := s.Task(ctx, tenant, id)
+		task.Redriven = dependents.done
+		return task, err
+	}
 	if err != nil {
 		return Task{}, wrap(err, "Redrive(%q, %s)", tenant, id)
 	}
+	dependents.tell()
 	s.Wakeups.Announce(t.Key(), ts.earliest)
 	s.watched.tell(t.Key(), id.Number)
 	s.tellRedriven(t)
-	return s.Task(ctx, tenant, id)
+	task, err := s.Task(ctx, tenant, id)
+	task.Redriven = dependents.done
+	return task, err
 }
 
 // tellRedriven says that FollowUp may have to redrive children of a type's tasks.
@@ -116,6 +125,9 @@ func redriveAll(
 			if children != nil {
 				v.Kind, v.Reason = asyncflow.Spawn, asyncflow.WaitChildren
 				all.outbox = append(all.outbox, *children)
+			}
+			if r.parked {
+				v.Kind, v.Reason = asyncflow.Park, asyncflow.WaitDependencies
 			}
 			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options), v, now, now)
 			return nil

@@ -40,8 +40,11 @@ func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string) error {
 		if err != nil {
 			return err
 		}
-		return t.retire(ctx, tx)
+		return t.retire(ctx, tx, s.Clock.Now())
 	})
+	if err == nil {
+		s.tellFollowUp(tenant)
+	}
 	return wrap(err, "DeleteTaskType(%q, %q)", tenant, name)
 }
 
@@ -56,12 +59,13 @@ func (t *Type) refuseLive(ctx context.Context, tx pgx.Tx, name string) error {
 }
 
 // retire drops a type's own tables and its rows, and keeps its last position.
-func (t *Type) retire(ctx context.Context, tx pgx.Tx) error {
+func (t *Type) retire(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	if err := t.dropTallies(ctx, tx); err != nil {
 		return err
 	}
 	b := &pgx.Batch{}
 	b.Queue(t.at(0, `DELETE FROM {blocks} WHERE type = $1`), t.Name)
+	queueGoneEdges(b, t, now)
 	for _, table := range []string{"{edges}", "{fan_outs}", "{outbox}"} {
 		b.Queue(t.at(0, `DELETE FROM `+table+` WHERE type = $1`), t.number)
 	}

@@ -1426,6 +1426,13 @@ type Redrive struct {
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context,omitempty,omitzero"`
 
+	// Dependents Also redrive the tasks that failed or were cancelled because of this one, and those that
+	// did because of them; at most 1,000. They wait for it again.
+	Dependents bool `json:"dependents,omitempty,omitzero"`
+
+	// DryRun Change nothing; redriven has the tasks that dependents would redrive.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
 	// Stage The stage to continue with: by default where the task ended, or an earlier one.
 	Stage string `json:"stage,omitempty,omitzero"`
 }
@@ -1727,6 +1734,9 @@ type Task struct {
 
 	// Progress The progress that the worker last reported.
 	Progress Progress `json:"progress,omitempty,omitzero"`
+
+	// Redriven After a redrive: the dependents that were redriven with it.
+	Redriven []string `json:"redriven,omitempty,omitzero"`
 
 	// Result Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Result JSON `json:"result,omitempty,omitzero"`

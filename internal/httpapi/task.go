@@ -142,6 +142,9 @@ func (s *Server) taskOut(tenant string, t store.Task) Task {
 		}
 		out.Dependencies = append(out.Dependencies, one)
 	}
+	for _, id := range t.Redriven {
+		out.Redriven = append(out.Redriven, id.String())
+	}
 	return out
 }
 

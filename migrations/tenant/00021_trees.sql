@@ -19,7 +19,8 @@ CREATE TABLE outbox (
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);
 
 -- The tasks that tasks depend on: the n-th of a task (type, id) is the task (on_type, on_id), or
--- the one with a key. status says how that has ended; until it has, the edge is open.
+-- the one with a key. status says how that has ended; until it has, the edge is open. It is late
+-- when that has not ended until then, and gone when that was dropped.
 CREATE TABLE edges (
   type       int      NOT NULL,
   id         bigint   NOT NULL,
@@ -34,6 +35,7 @@ CREATE TABLE edges (
 );
 CREATE INDEX ON edges (on_type, on_id) WHERE status IS NULL AND on_id IS NOT NULL;
 CREATE INDEX ON edges (on_type, on_key) WHERE status IS NULL AND on_key IS NOT NULL;
+CREATE INDEX ON edges (on_type, on_id) WHERE status <> 'succeeded';
 CREATE INDEX ON edges (until) WHERE status IS NULL AND until IS NOT NULL;
 
 -- Since when somebody has waited for tasks of the type; null: nobody ever has.

@@ -1958,6 +1958,8 @@ export interface components {
             child_of?: components["schemas"]["ChildOf"];
             /** @description What it depends on, in the order of the submit. */
             dependencies?: components["schemas"]["DependencyState"][];
+            /** @description After a redrive: the dependents that were redriven with it. */
+            redriven?: string[];
             /** @description Why its last attempt failed. */
             error?: string;
             /** Format: date-time */
@@ -2051,6 +2053,13 @@ export interface components {
              *     are redriven that failed or were cancelled, unless there is a context.
              */
             all_children?: boolean;
+            /**
+             * @description Also redrive the tasks that failed or were cancelled because of this one, and those that
+             *     did because of them; at most 1,000. They wait for it again.
+             */
+            dependents?: boolean;
+            /** @description Change nothing; redriven has the tasks that dependents would redrive. */
+            dry_run?: boolean;
         };
         TaskPatch: {
             priority?: components["schemas"]["Priority"];
