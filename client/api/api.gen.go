@@ -92,16 +92,17 @@ func (e AttemptFinal) Valid() bool {
 
 // Defines values for AttemptOutcome.
 const (
-	AttemptOutcomeCancelled AttemptOutcome = "cancelled"
-	AttemptOutcomeChanged   AttemptOutcome = "changed"
-	AttemptOutcomeDone      AttemptOutcome = "done"
-	AttemptOutcomeFailed    AttemptOutcome = "failed"
-	AttemptOutcomeFannedOut AttemptOutcome = "fanned_out"
-	AttemptOutcomeJoined    AttemptOutcome = "joined"
-	AttemptOutcomeLost      AttemptOutcome = "lost"
-	AttemptOutcomeRedriven  AttemptOutcome = "redriven"
-	AttemptOutcomeRejected  AttemptOutcome = "rejected"
-	AttemptOutcomeReleased  AttemptOutcome = "released"
+	AttemptOutcomeCancelled    AttemptOutcome = "cancelled"
+	AttemptOutcomeChanged      AttemptOutcome = "changed"
+	AttemptOutcomeDependencies AttemptOutcome = "dependencies"
+	AttemptOutcomeDone         AttemptOutcome = "done"
+	AttemptOutcomeFailed       AttemptOutcome = "failed"
+	AttemptOutcomeFannedOut    AttemptOutcome = "fanned_out"
+	AttemptOutcomeJoined       AttemptOutcome = "joined"
+	AttemptOutcomeLost         AttemptOutcome = "lost"
+	AttemptOutcomeRedriven     AttemptOutcome = "redriven"
+	AttemptOutcomeRejected     AttemptOutcome = "rejected"
+	AttemptOutcomeReleased     AttemptOutcome = "released"
 )
 
 // Valid indicates whether the value is a known member of the AttemptOutcome enum.
@@ -110,6 +111,8 @@ func (e AttemptOutcome) Valid() bool {
 	case AttemptOutcomeCancelled:
 		return true
 	case AttemptOutcomeChanged:
+		return true
+	case AttemptOutcomeDependencies:
 		return true
 	case AttemptOutcomeDone:
 		return true
@@ -320,6 +323,7 @@ const (
 	TaskWaitsForCapacity                 TaskWaitsFor = "capacity"
 	TaskWaitsForChildren                 TaskWaitsFor = "children"
 	TaskWaitsForDelay                    TaskWaitsFor = "delay"
+	TaskWaitsForDependencies             TaskWaitsFor = "dependencies"
 	TaskWaitsForEndpoint                 TaskWaitsFor = "endpoint"
 	TaskWaitsForEndpointLimit            TaskWaitsFor = "endpoint_limit"
 	TaskWaitsForEndpointUnhealthy        TaskWaitsFor = "endpoint_unhealthy"
@@ -339,6 +343,8 @@ func (e TaskWaitsFor) Valid() bool {
 	case TaskWaitsForChildren:
 		return true
 	case TaskWaitsForDelay:
+		return true
+	case TaskWaitsForDependencies:
 		return true
 	case TaskWaitsForEndpoint:
 		return true
@@ -787,6 +793,26 @@ type DeliveryFanOut struct {
 	Shared JSON `json:"shared,omitempty,omitzero"`
 }
 
+// Dependency Another task, by its id, or by its type and idempotency key. With a key it may be submitted
+// later.
+type Dependency = asyncflow.Dependency
+
+// DependencyState A dependency as it stands.
+type DependencyState struct {
+	Key       string `json:"key,omitempty,omitzero"`
+	OnFailure string `json:"on_failure"`
+
+	// Status How the other task has ended; absent: it hasn't.
+	Status string `json:"status,omitempty,omitzero"`
+
+	// Task The id of the other task. Absent while there is none with the key.
+	Task string `json:"task,omitempty,omitzero"`
+	Type string `json:"type,omitempty,omitzero"`
+
+	// Until When the wait for it ends.
+	Until time.Time `json:"until,omitempty,omitzero"`
+}
+
 // Duration A Go-style duration, such as 30s or 1h30m.
 //
 // Example: 30s
@@ -1165,10 +1191,17 @@ type NewTask struct {
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context"`
 
+	// ContextFrom Gives the first stage {"context": …, "dependencies": [{"id", "key", "status", "output"}]}
+	// instead of the context.
+	ContextFrom string `json:"context_from,omitempty,omitzero"`
+
 	// Delay A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	Delay Duration `json:"delay,omitempty,omitzero"`
+
+	// DependsOn The tasks that it waits for.
+	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 
 	// FlowKey Tasks of a type with the same flow_key share the limits of its flow. It has no effect if
 	// the type has no flow.
@@ -1393,6 +1426,13 @@ type Redrive struct {
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context,omitempty,omitzero"`
 
+	// Dependents Also redrive the tasks that failed or were cancelled because of this one, and those that
+	// did because of them; at most 1,000. They wait for it again.
+	Dependents bool `json:"dependents,omitempty,omitzero"`
+
+	// DryRun Change nothing; redriven has the tasks that dependents would redrive.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
 	// Stage The stage to continue with: by default where the task ended, or an earlier one.
 	Stage string `json:"stage,omitempty,omitzero"`
 }
@@ -1416,10 +1456,17 @@ type Schedule struct {
 	CatchUpLimit int     `json:"catch_up_limit"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
-	Context   JSON      `json:"context,omitempty,omitzero"`
-	CreatedAt time.Time `json:"created_at"`
-	Cron      string    `json:"cron,omitempty,omitzero"`
-	EndsAt    time.Time `json:"ends_at,omitempty,omitzero"`
+	Context JSON `json:"context,omitempty,omitzero"`
+
+	// ContextFrom Gives the first stage {"context": …, "dependencies": [{"id", "key", "status", "output"}]}
+	// instead of the context.
+	ContextFrom string    `json:"context_from,omitempty,omitzero"`
+	CreatedAt   time.Time `json:"created_at"`
+	Cron        string    `json:"cron,omitempty,omitzero"`
+
+	// DependsOn The tasks that it waits for.
+	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
+	EndsAt    time.Time    `json:"ends_at,omitempty,omitzero"`
 
 	// Every A Go-style duration, such as 30s or 1h30m.
 	//
@@ -1496,9 +1543,16 @@ type ScheduleSpec struct {
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context"`
 
+	// ContextFrom Gives the first stage {"context": …, "dependencies": [{"id", "key", "status", "output"}]}
+	// instead of the context.
+	ContextFrom string `json:"context_from,omitempty,omitzero"`
+
 	// Cron Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
 	// @weekly, @monthly or @yearly, in time_zone. Either this or every must be set.
 	Cron string `json:"cron,omitempty,omitzero"`
+
+	// DependsOn The tasks that it waits for.
+	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 
 	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
@@ -1648,6 +1702,9 @@ type Task struct {
 	// Deadline When the attempt under way ends without a report. Present while it is running.
 	Deadline time.Time `json:"deadline,omitempty,omitzero"`
 
+	// Dependencies What it depends on, in the order of the submit.
+	Dependencies []DependencyState `json:"dependencies,omitempty,omitzero"`
+
 	// Error Why its last attempt failed.
 	Error string `json:"error,omitempty,omitzero"`
 
@@ -1678,6 +1735,9 @@ type Task struct {
 	// Progress The progress that the worker last reported.
 	Progress Progress `json:"progress,omitempty,omitzero"`
 
+	// Redriven After a redrive: the dependents that were redriven with it.
+	Redriven []string `json:"redriven,omitempty,omitzero"`
+
 	// Result Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Result JSON `json:"result,omitempty,omitzero"`
 
@@ -1700,7 +1760,7 @@ type Task struct {
 	// max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
 	// capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
 	// a dispatcher with capacity, as the task is due and within all limits; children: its
-	// children.
+	// children; dependencies: the tasks that it depends on.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
@@ -1711,7 +1771,7 @@ type Task struct {
 // max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
 // capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
 // a dispatcher with capacity, as the task is due and within all limits; children: its
-// children.
+// children; dependencies: the tasks that it depends on.
 type TaskWaitsFor string
 
 // TaskList defines model for TaskList.

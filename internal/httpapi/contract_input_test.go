@@ -523,8 +523,14 @@ func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any
 			in[name] = inner
 			all = append(all, s.badFields(p, field, inner)...)
 		case p.Type.Is("array") && p.Items.Value.Type.Is("object") && s.bulk() == "":
-			inner := map[string]any{"name": "a"}
-			in[name] = []any{map[string]any{"name": "b"}, inner}
+			inner, other := map[string]any{}, map[string]any{}
+			if p.Items.Value.Properties["name"] != nil {
+				inner["name"], other["name"] = "a", "b"
+			}
+			if p.Items.Value.Properties["on_failure"] != nil { // a dependency
+				inner["type"], inner["key"], other["task"] = "pipe", "k", "pipe.1.1"
+			}
+			in[name] = []any{other, inner}
 			all = append(all, s.badFields(p.Items.Value, field+"[1]", inner)...)
 		}
 		if delete(in, name); was {

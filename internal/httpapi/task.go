@@ -134,6 +134,17 @@ func (s *Server) taskOut(tenant string, t store.Task) Task {
 		parent := asyncflow.TaskID{Type: t.ID.Type, Number: c.Parent}
 		out.ChildOf = &ChildOf{Parent: parent.String(), Index: c.Index, Count: c.Count}
 	}
+	for _, d := range t.Dependencies {
+		one := DependencyState{Type: d.Type, Key: d.Key, OnFailure: string(d.Failure()),
+			Status: string(d.Status), Until: d.Until}
+		if d.Task.Number != 0 {
+			one.Task = d.Task.String()
+		}
+		out.Dependencies = append(out.Dependencies, one)
+	}
+	for _, id := range t.Redriven {
+		out.Redriven = append(out.Redriven, id.String())
+	}
 	return out
 }
 

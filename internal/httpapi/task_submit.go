@@ -115,7 +115,9 @@ func taskIn(t *NewTask) asyncflow.NewTask {
 		RunAt:     t.RunAt,
 		Delay:     t.Delay,
 		KeyWindow: t.KeyWindow,
-		Options:   asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey},
+		DependsOn: t.DependsOn,
+		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey,
+			ContextFrom: t.ContextFrom},
 	}
 	if !t.Retry.IsZero() {
 		task.Options.Retry = &t.Retry

@@ -1774,6 +1774,60 @@ export interface components {
              *     the type has no flow.
              */
             flow_key?: string;
+            /** @description The tasks that it waits for. */
+            depends_on?: components["schemas"]["Dependency"][];
+            /**
+             * @description Gives the first stage {"context": …, "dependencies": [{"id", "key", "status", "output"}]}
+             *     instead of the context.
+             * @enum {string}
+             */
+            context_from?: "dependencies";
+        };
+        /**
+         * @description Another task, by its id, or by its type and idempotency key. With a key it may be submitted
+         *     later.
+         * @example {
+         *       "task": "resize.1.7",
+         *       "on_failure": "run",
+         *       "wait_for": "24h"
+         *     }
+         */
+        Dependency: {
+            /** @description The id of the task. Excludes type and key. */
+            task?: string;
+            type?: components["schemas"]["Name"];
+            /** @description The idempotency key of the task. */
+            key?: string;
+            /**
+             * @description What happens to the task that waits when this one fails or is cancelled, or when wait_for
+             *     is over.
+             * @default fail
+             * @enum {string}
+             */
+            on_failure?: "fail" | "cancel" | "run";
+            wait_for?: components["schemas"]["Duration"];
+        };
+        /**
+         * @description A dependency as it stands.
+         * @example {
+         *       "task": "resize.1.7",
+         *       "on_failure": "fail",
+         *       "status": "succeeded"
+         *     }
+         */
+        DependencyState: {
+            /** @description The id of the other task. Absent while there is none with the key. */
+            task?: string;
+            type?: string;
+            key?: string;
+            on_failure: string;
+            /** @description How the other task has ended; absent: it hasn't. */
+            status?: string;
+            /**
+             * Format: date-time
+             * @description When the wait for it ends.
+             */
+            until?: string;
         };
         NewTaskBatch: {
             tasks: components["schemas"]["NewTask"][];
@@ -1885,10 +1939,10 @@ export interface components {
              *     max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
              *     capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
              *     a dispatcher with capacity, as the task is due and within all limits; children: its
-             *     children.
+             *     children; dependencies: the tasks that it depends on.
              * @enum {string}
              */
-            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children";
+            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "dependencies";
             /**
              * Format: date-time
              * @description Its place in the order. Present while it is waiting or pending.
@@ -1902,6 +1956,10 @@ export interface components {
             progress?: components["schemas"]["Progress"];
             children?: components["schemas"]["Children"];
             child_of?: components["schemas"]["ChildOf"];
+            /** @description What it depends on, in the order of the submit. */
+            dependencies?: components["schemas"]["DependencyState"][];
+            /** @description After a redrive: the dependents that were redriven with it. */
+            redriven?: string[];
             /** @description Why its last attempt failed. */
             error?: string;
             /** Format: date-time */
@@ -1952,7 +2010,7 @@ export interface components {
              *     priority or time was changed.
              * @enum {string}
              */
-            outcome: "done" | "failed" | "rejected" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined";
+            outcome: "done" | "failed" | "rejected" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies";
             /**
              * @description The final status that followed from the attempt.
              * @enum {string}
@@ -1995,6 +2053,13 @@ export interface components {
              *     are redriven that failed or were cancelled, unless there is a context.
              */
             all_children?: boolean;
+            /**
+             * @description Also redrive the tasks that failed or were cancelled because of this one, and those that
+             *     did because of them; at most 1,000. They wait for it again.
+             */
+            dependents?: boolean;
+            /** @description Change nothing; redriven has the tasks that dependents would redrive. */
+            dry_run?: boolean;
         };
         TaskPatch: {
             priority?: components["schemas"]["Priority"];
@@ -2125,6 +2190,14 @@ export interface components {
             context: components["schemas"]["JSON"];
             priority?: components["schemas"]["Priority"];
             retry?: components["schemas"]["RetryPolicy"];
+            /** @description The tasks that it waits for. */
+            depends_on?: components["schemas"]["Dependency"][];
+            /**
+             * @description Gives the first stage {"context": …, "dependencies": [{"id", "key", "status", "output"}]}
+             *     instead of the context.
+             * @enum {string}
+             */
+            context_from?: "dependencies";
             /**
              * @description Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
              *     @weekly, @monthly or @yearly, in time_zone. Either this or every must be set.
@@ -2195,6 +2268,14 @@ export interface components {
             context?: components["schemas"]["JSON"];
             priority?: components["schemas"]["Priority"];
             retry?: components["schemas"]["RetryPolicy"];
+            /** @description The tasks that it waits for. */
+            depends_on?: components["schemas"]["Dependency"][];
+            /**
+             * @description Gives the first stage {"context": …, "dependencies": [{"id", "key", "status", "output"}]}
+             *     instead of the context.
+             * @enum {string}
+             */
+            context_from?: "dependencies";
             cron?: string;
             time_zone?: string;
             every?: components["schemas"]["Duration"];
@@ -2470,7 +2551,7 @@ export interface components {
          *     retry mean that their time has come and a background job has not released them yet.
          * @enum {string}
          */
-        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children";
+        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "dependencies";
         /** @description In tasks per second, over the last minute. */
         Rates: {
             submitted: number;
