@@ -36,11 +36,18 @@ func TestMigrateStale(t *testing.T) {
 		"other grants":    `UPDATE asyncflow.tenants SET grants = 'x' WHERE slug = 'acme'`,
 		"unknown grants":  `UPDATE asyncflow.tenants SET grants = NULL WHERE slug = 'acme'`,
 		"another owner":   `ALTER SCHEMA tenant_acme OWNER TO CURRENT_USER`,
+		"a table's owner": `ALTER TABLE tenant_acme.tallies OWNER TO CURRENT_USER`,
 	} {
 		b.exec(change)
 		assert.Equal(t, []string{"asyncflow", "tenant_acme"}, migrated(), name)
 		assert.Equal(t, []string{"asyncflow"}, migrated(), name)
 	}
+	b.exec(`REVOKE USAGE ON SCHEMA tenant_acme FROM ` + b.prefix())
+	assert.Equal(t, []string{"asyncflow", "tenant_acme"}, migrated(), "no right to the schema")
+	b.exec(`UPDATE asyncflow.tenants SET schema_version = 1000, grants = 'x' WHERE slug = 'acme'`)
+	assert.Equal(t, []string{"asyncflow"}, migrated(), "a newer version")
+	b.exec(`UPDATE asyncflow.tenants SET schema_version = 1 WHERE slug = 'acme'`)
+	migrated()
 	var granted bool
 	b.exec(`REVOKE SELECT (at) ON tenant_acme.tallies FROM ` + b.prefix())
 	b.exec(`UPDATE asyncflow.tenants SET grants = NULL WHERE slug = 'acme'`)
@@ -56,6 +63,7 @@ func TestMigrateStale(t *testing.T) {
 	all, err := store.Migrate(t.Context(), url, store.StaleOnly(), store.WithoutRoles(true))
 	require.NoError(t, err)
 	assert.Len(t, all, 2)
+	assert.Equal(t, []string{"asyncflow", "tenant_other"}, migrated(), "migrated without roles")
 }
 
 // prefix returns the name of the base role.

@@ -42,6 +42,13 @@ func MigrateOne(ctx context.Context, url, schema string, set fs.FS, role string)
 		if postgres.State(err) == pgerrcode.UndefinedTable {
 			err = nil // a tenant before the base schema: CreateTenant says so
 		}
+		if err == nil { // its new tables aren't its role's: see MigrateStale
+			_, err = db.ExecContext(ctx,
+				`UPDATE asyncflow.tenants SET grants = NULL WHERE 'tenant_' || slug = $1`, schema)
+			if postgres.State(err) == pgerrcode.UndefinedColumn {
+				err = nil
+			}
+		}
 		return err
 	}
 	err := WithProvider(ctx, url, schema, set, role, migrate)

@@ -12,9 +12,9 @@ import (
 )
 
 // MigrateStale is Migrate for the tenants only that need it, which one statement finds: those whose
-// row says another version, role or grants than this program's, or whose schema isn't their role's.
-// So the start of a node doesn't grow with the number of tenants. It misses what was altered by
-// hand within a schema.
+// row says an older version, or another role or other grants than this program's, or whose schema
+// or tables aren't their role's. So the start of a node hardly grows with the number of tenants. It
+// misses what was altered by hand within a schema, and leaves tenants of a newer version alone.
 func MigrateStale(ctx context.Context, url string, noRoles bool) ([]Status, error) {
 	if noRoles {
 		return eachSchema(ctx, url, staleSQL, migratePlain(ctx, url))
@@ -22,9 +22,9 @@ func MigrateStale(ctx context.Context, url string, noRoles bool) ([]Status, erro
 	return migrateWithRoles(ctx, url, (*RoleFence).stale)
 }
 
-// staleSQL selects the tenants whose row says another version than $1.
+// staleSQL selects the tenants whose row says an older version than $1.
 const staleSQL = `SELECT slug FROM asyncflow.tenants t
-	WHERE ` + notDropping + ` AND schema_version <> $1 ORDER BY slug`
+	WHERE ` + notDropping + ` AND schema_version < $1 ORDER BY slug`
 
 // stale returns the tenants that need a migration or grants.
 func (f *RoleFence) stale(ctx context.Context) ([]string, error) {
@@ -32,8 +32,15 @@ func (f *RoleFence) stale(ctx context.Context) ([]string, error) {
 		SELECT slug FROM asyncflow.tenants t
 		LEFT JOIN pg_roles r ON r.rolname = $2::text || '_' || slug
 		LEFT JOIN pg_namespace n ON n.nspname = 'tenant_' || slug
-		WHERE `+notDropping+` AND (schema_version <> $1 OR role IS DISTINCT FROM r.rolname::text
-		  OR n.nspowner IS DISTINCT FROM r.oid OR grants IS DISTINCT FROM $3)
+		LEFT JOIN (
+		  SELECT DISTINCT relnamespace FROM pg_class c JOIN pg_namespace o ON o.oid = relnamespace
+		  WHERE relkind IN ('r', 'p', 'v', 'S') AND relowner <> nspowner) others
+		  ON others.relnamespace = n.oid
+		WHERE `+notDropping+` AND schema_version <= $1 AND (schema_version < $1
+		  OR role IS DISTINCT FROM r.rolname::text OR n.nspowner IS DISTINCT FROM r.oid
+		  OR grants IS DISTINCT FROM $3 OR others.relnamespace IS NOT NULL
+		  OR NOT coalesce((SELECT has_schema_privilege(b.oid, n.oid, 'USAGE') FROM pg_roles b
+		    WHERE b.rolname = $2::text), false))
 		ORDER BY slug`, LatestTenant(), f.prefix, f.grantsHash())
 	if err != nil {
 		return nil, postgres.Wrap(err, "look for tenants to migrate")
