@@ -173,9 +173,9 @@ func TestBadDependencies(t *testing.T) {
 	gone := known.ID
 	gone.Number = 1 << 60
 	for message, task := range map[string]asyncflow.NewTask{
-		"depends_on[1]: is the task itself":                   ownKey,
-		"depends_on[0]: names the task " + unknown.String():   dependent(byID(unknown)),
-		"depends_on[1]: names the task " + gone.String():      dependent(byKey("k"), byID(gone)),
+		"depends_on[1]: is the task itself":                 ownKey,
+		"depends_on[0]: names the task " + unknown.String(): dependent(byID(unknown)),
+		"depends_on[1]: names the task " + gone.String():    dependent(byKey("k"), byID(gone)),
 		"depends_on[0]: names the task type nothing, which d": dependent(
 			asyncflow.Dependency{Type: "nothing", Key: "k"}),
 	} {
