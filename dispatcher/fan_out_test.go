@@ -179,7 +179,7 @@ func TestFailuresOfChildren(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFamily(t, asyncflow.FanOut{Shards: 8, OnChildFailure: test.rule},
-				func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+				func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 					if d.Lease.Options.Child.Index < test.bad {
 						return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422, Error: "no"}
 					}
@@ -237,11 +237,11 @@ func TestRedriveATree(t *testing.T) {
 	var well atomic.Bool
 	f := startFamily(t, asyncflow.FanOut{Shards: 700,
 		OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 9}},
-		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 			if !well.Load() && d.Lease.Options.Child.Index%50 == 7 {
 				return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422, Error: "no"}
 			}
-			return echo(nil, d)
+			return echo(ctx, d)
 		})
 	task := f.one(`[1]`)
 	require.Equal(t, asyncflow.StatusFailed, task.Status)
@@ -271,14 +271,14 @@ func TestRedriveOfAChild(t *testing.T) {
 	end := make(chan struct{})
 	f := startFamily(t, asyncflow.FanOut{Shards: 2,
 		OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.AllSettled}},
-		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+		func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 			switch {
 			case d.Lease.Options.Child.Index == 1:
 				<-end
 			case !well.Load():
 				return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422, Error: "no"}
 			}
-			return echo(nil, d)
+			return echo(ctx, d)
 		})
 	id := f.submitOne(`"x"`)
 	var failed []store.Task
