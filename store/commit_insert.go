@@ -157,8 +157,8 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// insertMissing inserts the rows of the tasks, all of one roll, that an earlier try has not inserted,
-// and returns their ids.
+// insertMissing inserts the rows of the tasks, all of one roll, that an earlier try has not
+// inserted, and returns their ids.
 func insertMissing(
 	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion,
 ) (inserted map[int64]bool, err error) {

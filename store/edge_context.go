@@ -38,6 +38,7 @@ func contextDocument(
 ) json.RawMessage {
 	doc := append([]byte(`{"context":`), own...)
 	doc = append(doc, `,"dependencies":[`...)
+	omitted := false
 	for i, e := range edges {
 		if i > 0 {
 			doc = append(doc, ',')
@@ -56,11 +57,14 @@ func contextDocument(
 		if output := outputs[e.on]; output != nil {
 			doc = append(append(doc, `,"output":`...), output...)
 		} else if e.status.final() == asyncflow.StatusSucceeded {
-			doc = append(doc, `,"output_omitted":true`...)
+			omitted = true
 		}
 		doc = append(doc, '}')
 	}
-	return append(doc, "]}"...)
+	if doc = append(doc, ']'); omitted {
+		doc = append(doc, `,"output_omitted":true`...)
+	}
+	return append(doc, '}')
 }
 
 // outputSQL reads the results of tasks that have succeeded: the latest output, else the context.

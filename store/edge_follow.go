@@ -109,7 +109,8 @@ WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
 UPDATE {edges} e SET status = c.status, on_id = c.on_id FROM (
   SELECT o.type, o.id, o.n, u.status, u.id AS on_id
   FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
-  JOIN {edges} o ON o.on_type = $1 AND o.on_key = ANY (ARRAY[u.key]) AND o.status IS NULL AND o.on_id IS NULL
+  JOIN {edges} o ON o.on_type = $1 AND o.on_key = ANY (ARRAY[u.key]) AND o.status IS NULL
+    AND o.on_id IS NULL
   LIMIT $5 FOR UPDATE OF o) c
 WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
 )

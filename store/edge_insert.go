@@ -17,8 +17,8 @@ import (
 const awaitedAnew = 15 * time.Second
 
 // InsertDependent inserts tasks of one roll that depend on others. It is one transaction, which may
-// be repeated. It sets Insertion.Refused of tasks whose dependencies can't be, and the existing task
-// of those whose key is not free.
+// be repeated. It sets Insertion.Refused of tasks whose dependencies can't be, and Key.Holder of
+// tasks whose key is not free.
 func (s *Store) InsertDependent(ctx context.Context, t *Type, items []*Insertion) error {
 	if len(items) == 0 { // an earlier try has inserted all of them
 		return wrap(confirm(ctx, s.of(t.Tenant)), "InsertDependent(%q, %q)", t.Tenant, t.Name)
@@ -198,7 +198,7 @@ func (d *dependents) lock(ctx context.Context) error {
 	return d.tx.SendBatch(ctx, b).Close()
 }
 
-// insertTasks inserts the rows of tasks, and returns the tasks that an earlier try has not inserted.
+// insertTasks inserts the rows of tasks, and returns those that an earlier try has not inserted.
 func (d *dependents) insertTasks(
 	ctx context.Context, items []*Insertion,
 ) (fresh []*Insertion, err error) {

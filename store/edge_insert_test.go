@@ -10,6 +10,21 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
+// Of two tasks with one key, the second one shares the fate of the first.
+func TestDoublesOfARefusedTaskAreRefused(t *testing.T) {
+	b := setupEdges(t)
+	pipe := b.known()
+	items := withKeys(b.insertions(pipe, `1`, `1`), "a", "a")
+	for _, item := range items {
+		item.DependsOn = []asyncflow.Dependency{{Type: "pipe", Key: "a"}}
+	}
+	require.NoError(t, b.InsertDependent(t.Context(), pipe, items))
+	for _, item := range items {
+		assert.Equal(t, asyncflow.CodeDependency, asyncflow.CodeOf(item.Refused))
+		assert.Zero(t, item.Key.Holder)
+	}
+}
+
 // A commit whose answer was lost is tried again, also after a roll was opened.
 func TestDependentsAreInsertedOnce(t *testing.T) {
 	b := setupEdges(t)

@@ -14,8 +14,8 @@ import (
 // maxRedriven bounds the dependents that are redriven with a task.
 const maxRedriven = 1000
 
-// redriving redrives the dependents of a task that failed or were cancelled because of it, and their
-// dependents. They wait again.
+// redriving redrives the dependents of a task that failed or were cancelled because of it, and
+// their dependents. They wait again.
 type redriving struct {
 	s    *Store
 	tx   pgx.Tx
