@@ -127,7 +127,7 @@ func TestAdminListen(t *testing.T) {
 	require.NoError(t, err, "the other node has it too")
 	quotas, err := c.Quota(t.Context())
 	require.NoError(t, err)
-	require.Len(t, quotas, 9)
+	require.Len(t, quotas, 10)
 
 	_, err = admin.SuspendTenant(t.Context(), "globex", "unpaid")
 	require.NoError(t, err)
