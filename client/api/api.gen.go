@@ -731,7 +731,7 @@ type ChildResult struct {
 	Index int    `json:"index"`
 
 	// Output Any JSON value. It is stored and passed on byte by byte, and never interpreted.
-	Output JSON `json:"output"`
+	Output JSON `json:"output,omitempty,omitzero"`
 
 	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
 	// attempt is under way; succeeded, failed and cancelled are final.

@@ -1382,7 +1382,7 @@ export interface components {
             /** @description The child; absent if it was never made. */
             id?: string;
             status: components["schemas"]["Status"];
-            output: components["schemas"]["JSON"];
+            output?: components["schemas"]["JSON"];
         };
         /**
          * @example {

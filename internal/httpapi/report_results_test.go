@@ -1,0 +1,85 @@
+package httpapi_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// leaseOf leases the next task of a type, like a dispatcher.
+func (b *bundle) leaseOf(name string) (l asyncflow.Lease, token string) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		t, err := b.store.Catalog.Type("acme", name)
+		require.NoError(b.t, err)
+		leases, _, err := b.store.Lease(b.t.Context(), t, 1)
+		if err != nil || len(leases) == 0 {
+			return false
+		}
+		l = leases[0]
+		return true
+	}, patience, 5*time.Millisecond)
+	return l, b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
+		Expiry: time.Now().Add(time.Hour)})
+}
+
+// The stage after a fan-out reads the results of the children with its delivery's token.
+func TestResultsOfChildren(t *testing.T) {
+	b := setup(t)
+	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/tree",
+		`{"stages":[{"name":"map","fan_out":{"items":"/n","on_child_failure":"all_settled"}},
+		  {"name":"reduce"}]}`))
+	for _, stage := range []string{"map", "reduce"} {
+		require.Equal(t, 201, b.call("POST", "/v1/endpoints",
+			`{"type":"tree","stage":"`+stage+`","url":"https://worker.example/`+stage+`"}`).status)
+	}
+	id := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"tree","context":{"n":[10,20]}}`)).ID
+	l, _ := b.leaseOf("tree")
+	tree, err := b.store.Catalog.Type("acme", "tree")
+	require.NoError(t, err)
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: *tree.FansOut(l), Count: 2}}
+	require.NoError(t, b.store.SettleAgain(t.Context(), tree, []*store.Ending{{
+		Settlement: &asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(tree.TaskType, l, o, b.store.Clock.Now())}}}))
+
+	for range 2 {
+		child, token := b.leaseOf("tree")
+		path := "/v1/callbacks/" + child.ID.String()
+		if child.Options.Child.Index == 0 {
+			require.Equal(t, 200, b.callAs(token, "POST", path+"/complete",
+				`{"output":`+string(child.Context)+`}`).status)
+		} else {
+			require.Equal(t, 200, b.callAs(token, "POST", path+"/fail",
+				`{"error":"no","retryable":false}`).status)
+		}
+	}
+	next, token := b.leaseOf("tree")
+	assert.Equal(t, id, next.ID.String())
+	assert.Equal(t, `{"count":2,"succeeded":1,"failed":1,"cancelled":0,"results":[10,null]}`,
+		string(next.Context))
+	path := "/v1/callbacks/" + id + "/results"
+	all := read[api.ChildResults](b, 200, b.callAs(token, "GET", path+"?fan_out=2", ""))
+	require.Len(t, all.Results, 2)
+	assert.Equal(t, 2, all.Count)
+	assert.Equal(t, "10", string(all.Results[0].Output))
+	assert.Equal(t, asyncflow.StatusFailed, all.Results[1].Status)
+	one := read[api.ChildResults](b, 200, b.callAs(token, "GET", path+"?limit=1", ""))
+	assert.Equal(t, 1, one.Next)
+	assert.Len(t, one.Results, 1)
+	assert.Equal(t, 404, b.callAs(token, "GET", path+"?fan_out=7", "").status)
+
+	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+	assert.Equal(t, &api.Children{Total: 2, Succeeded: 1, Failed: 1}, task.Children)
+	list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=tree&parent="+id, ""))
+	require.Len(t, list.Data, 2)
+	assert.Equal(t, &api.ChildOf{Parent: id, Index: 1, Count: 2}, list.Data[0].ChildOf)
+}
