@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 
@@ -93,6 +94,14 @@ func (o *fanOut) runs(from, to int) (all []run) {
 		}
 	}
 	return all
+}
+
+// room returns how many more children may run at once.
+func (o *fanOut) room() int {
+	if o.rule.MaxParallel == 0 {
+		return math.MaxInt
+	}
+	return max(0, o.rule.MaxParallel-(o.spawned-o.ended.sum()))
 }
 
 // settledAll reports whether all children have ended, and no other one will be made.

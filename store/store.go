@@ -73,6 +73,7 @@ type Store struct {
 	minutes     *endpointMinutes
 
 	tellFollowUp func(tenant string) // see OnFollowUp
+	chunks       chunks              // of FollowUp
 	distributed  bool                // tenants are on several servers, see Distributed
 	doubtful     atomic.Bool         // leases may be committed that no node knows, see sure
 }
@@ -93,7 +94,8 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 		cfg.Meter = noMeter{}
 	}
 	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
-	s := &Store{cfg: cfg, log: cfg.Log, tellFollowUp: func(string) {}}
+	s := &Store{cfg: cfg, log: cfg.Log, tellFollowUp: func(string) {},
+		chunks: followUpChunks}
 	defer func() {
 		if err != nil {
 			s.Close()
