@@ -25,6 +25,7 @@ race: ## Run all tests with the race detector
 
 model: ## Compare the store with a simple model in 1,000 random sequences
 	$(GO) test -count=1 -run '^TestModel$$' ./store -rapid.checks=250 -model-lanes 4 -parallel 4
+	$(GO) test -count=1 -run '^TestTreeModel$$' ./store -rapid.checks=125 -model-lanes 4 -parallel 8
 
 test-postgres: ## Run the tests of the store and of whole nodes on Postgres 15 to 18
 	.ci/postgres

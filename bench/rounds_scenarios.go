@@ -38,6 +38,7 @@ var scenarios = []scenario{
 	types, oneType, riverTypes,
 	types1500,
 	context10k, context100k,
+	children, plain, join, release,
 	pending,
 	httpAlone, storeAlone,
 }

@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	// closeMost is how many edges one transaction closes of the tasks of a type.
-	closeMost = 1000
 	// contextMost is how many tasks one transaction gives the results of their dependencies: each
 	// may have MaxInlineResults bytes of them.
 	contextMost = 16
@@ -39,7 +37,7 @@ func (f *followUp) typeNow(t *Type, number int32) (*Type, error) {
 	return now, err
 }
 
-// followEnded closes the open edges on tasks that have ended. What is more than closeMost is left
+// followEnded closes the open edges on tasks that have ended. What is more than a chunk is left
 // to a later transaction.
 func (f *followUp) followEnded(t *Type, ids []int64) error {
 	ends, err := f.endsOf(t, ids)
@@ -55,7 +53,7 @@ func (f *followUp) followEnded(t *Type, ids []int64) error {
 	if err != nil {
 		return err
 	}
-	if n == closeMost || more == closeMost {
+	if n == f.s.chunks.edges || more == f.s.chunks.edges {
 		for _, e := range ends {
 			f.outbox = append(f.outbox, outboxRow{kind: outboxEnded, number: t.number, id: e.id})
 		}
@@ -126,7 +124,7 @@ func (f *followUp) closeBy(t *Type, sql string, ends []taskEnd) (n int, err erro
 	rows, err := f.tx.Query(f.ctx, t.at(0, sql), t.number,
 		column(ends, func(e *taskEnd) int64 { return e.id }),
 		column(ends, func(e *taskEnd) string { return e.key }),
-		column(ends, func(e *taskEnd) string { return string(e.status) }), closeMost)
+		column(ends, func(e *taskEnd) string { return string(e.status) }), f.s.chunks.edges)
 	if err != nil {
 		return 0, err
 	}

@@ -168,7 +168,7 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 	return next, err
 }
 
-// closeGone closes open edges on a task that is gone, at most closeMost, and has their dependents
+// closeGone closes open edges on a task that is gone, at most a chunk of them, and has their dependents
 // looked at.
 func (f *followUp) closeGone(on taskRef) error {
 	rows, err := f.tx.Query(f.ctx, newTables(f.tenant, sharedSet).at(0, `
@@ -176,7 +176,7 @@ func (f *followUp) closeGone(on taskRef) error {
 		  SELECT type, id, n FROM {edges} WHERE on_type = $1 AND on_id = $2 AND status IS NULL
 		  LIMIT $3 FOR UPDATE) c
 		WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`),
-		on.number, on.id, closeMost)
+		on.number, on.id, f.s.chunks.edges)
 	if err != nil {
 		return err
 	}

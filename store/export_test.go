@@ -227,3 +227,13 @@ func (c *Clock) TakeClock(at time.Duration, least, most int64) int64 {
 
 // PoolShare returns how many connections of the base pool a tenant may have.
 func (s *Store) PoolShare() int { return s.shares.Each() }
+
+// SetChunks bounds transactions of FollowUp, so that few tasks need several.
+func (s *Store) SetChunks(edges, spawn, stop int) {
+	s.chunks.edges, s.chunks.spawn, s.chunks.stop = edges, spawn, stop
+}
+
+// FollowUpRows is one transaction of FollowUp over at most n rows, without further tries.
+func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bool, err error) {
+	return s.tryFollowUp(ctx, tenant, n)
+}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -103,6 +104,14 @@ func (o *fanOut) runs(from, to int) (all []run) {
 
 // paused reports whether no child begins.
 func (o *fanOut) paused() bool { return o.pausedAt != nil }
+
+// room returns how many more children may run at once.
+func (o *fanOut) room() int {
+	if o.rule.MaxParallel == 0 {
+		return math.MaxInt
+	}
+	return max(0, o.rule.MaxParallel-(o.spawned-o.ended.sum()))
+}
 
 // settledAll reports whether all children have ended, and no other one will be made.
 func (o *fanOut) settledAll() bool {

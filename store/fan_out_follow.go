@@ -9,13 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-const (
-	// spawnMost is how many children one transaction makes, and spawnBytes how many bytes they have.
-	spawnMost  = 1000
-	spawnBytes = 1 << 20
-	// stopMost is how many children one transaction cancels, or redrives.
-	stopMost = 500
-)
+// spawnBytes is how many bytes the children have that one transaction makes.
+const spawnBytes = 1 << 20
 
 // followTrees handles rows about fan-outs, sorted by fan-out. The rows of fan_outs are locked in
 // that order.
@@ -48,22 +43,26 @@ func (f *followUp) followTree(t *Type, rows []outboxRow) error {
 		return err
 	}
 	f.of(t).changed = append(f.of(t).changed, o.id)
-	stopAt, pauseAt := -1, o.spawned
+	pauseAt := o.spawned
 	for _, r := range rows {
 		o.ended.add(r.ended)
-		switch r.kind {
-		case outboxStop:
-			o.stopped, o.again, stopAt = true, nil, max(stopAt, r.at)
-		case outboxPause:
+		if r.kind == outboxPause {
 			pauseAt = min(pauseAt, r.at)
 		}
+	}
+	stopAt, err := f.stops(t, o, rows)
+	if err != nil {
+		return err
 	}
 	bad := o.ended.failed + o.ended.cancelled
 	if !o.stopped && o.again == nil && o.rule.OnChildFailure.TooMany(bad, o.count) {
 		o.stopped, stopAt = true, 0
 	}
+	if o.stopped {
+		o.again = nil
+	}
 	switch {
-	case o.stopped && stopAt >= 0:
+	case stopAt >= 0:
 		err = f.stop(t, o, stopAt)
 	case o.stopped || o.closed:
 	case pauseAt < o.spawned:
@@ -83,10 +82,34 @@ func (f *followUp) followTree(t *Type, rows []outboxRow) error {
 	return o.save(f.ctx, f.tx, t)
 }
 
+// stops stops a fan-out if a row says so, and returns the index from which on its children are to be
+// cancelled; -1: none are. The row may be older than a redrive of the task, which waits for its
+// children again.
+func (f *followUp) stops(t *Type, o *fanOut, rows []outboxRow) (at int, err error) {
+	at = -1
+	for _, r := range rows {
+		if r.kind == outboxStop && (at < 0 || r.at < at) {
+			at = r.at
+		}
+	}
+	if at < 0 || o.stopped || o.closed {
+		return at, nil
+	}
+	var waits bool
+	err = f.tx.QueryRow(f.ctx, t.at(0, `SELECT EXISTS (SELECT FROM {wait}
+		WHERE type = $1 AND id = $2 AND seq = $3 AND reason = 'children')`), o.number, o.id, o.waits).
+		Scan(&waits)
+	if waits {
+		return -1, err
+	}
+	o.stopped = true
+	return at, err
+}
+
 // stop cancels children from an index on.
 func (f *followUp) stop(t *Type, o *fanOut, from int) error {
 	reason := "its siblings have failed, or its parent has ended"
-	for _, r := range o.runs(from, from+stopMost) {
+	for _, r := range o.runs(from, from+f.s.chunks.stop) {
 		settled, err := cancelAll(f.ctx, f.tx, t, r.ids(), reason, f.now)
 		if err != nil {
 			return err
@@ -94,40 +117,63 @@ func (f *followUp) stop(t *Type, o *fanOut, from int) error {
 		of := f.of(t)
 		of.written = append(of.written, settled...)
 	}
-	if from += stopMost; from < o.spawned {
+	if from += f.s.chunks.stop; from < o.spawned {
 		f.outbox = append(f.outbox, outboxRow{kind: outboxStop, number: o.number, id: o.id,
 			fanOut: o.seq, at: from})
 	}
 	return nil
 }
 
-// redriveChildren redrives the next of the children that failed or were cancelled.
+// redriveChildren redrives the next of the children that failed or were cancelled, as many as may
+// run at once. The end of a child goes on there.
 func (f *followUp) redriveChildren(t *Type, o *fanOut) error {
 	if err := o.save(f.ctx, f.tx, t); err != nil {
 		return err
 	}
-	from, of := *o.again, f.of(t)
-	for _, r := range o.runs(from, from+stopMost) {
-		ts := &tokens{}
-		done, _, err := redriveAll(f.ctx, f.tx, t, r.ids(), Redrive{}, ts, f.now)
+	from, room := *o.again, o.room()
+	to := min(from+f.s.chunks.stop, o.spawned)
+	for _, r := range o.runs(from, to) {
+		ended, _, err := endsOf(f.ctx, f.tx, t, r.ids())
 		if err != nil {
 			return err
 		}
-		of.changed = append(of.changed, done...)
-		of.tokens.lower(ts.earliest)
+		full := len(ended) > room
+		if full {
+			to = r.index + int(ended[room].ID.Number-r.first)
+			ended = ended[:room]
+		}
+		if err := f.redriveEnded(t, ended); err != nil {
+			return err
+		}
+		if room -= len(ended); full {
+			break
+		}
 	}
 	now, err := latestFanOut(f.ctx, f.tx, t, o.id, int(o.seq), "FOR UPDATE")
 	if err != nil {
 		return err
 	}
 	*o = *now
-	if from += stopMost; from < o.spawned {
-		o.again = &from
-	} else {
+	if o.again = &to; to == o.spawned {
 		o.again = nil
 	}
-	f.spawnLater(o)
+	if o.again == nil || to > from {
+		f.spawnLater(o)
+	}
 	return nil
+}
+
+func (f *followUp) redriveEnded(t *Type, ended []end) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	ids := column(ended, func(e *end) int64 { return e.ID.Number })
+	ts := &tokens{}
+	done, _, err := redriveAll(f.ctx, f.tx, t, ids, Redrive{}, ts, f.now)
+	of := f.of(t)
+	of.changed = append(of.changed, done...)
+	of.tokens.lower(ts.earliest)
+	return err
 }
 
 func (f *followUp) spawnLater(o *fanOut) {

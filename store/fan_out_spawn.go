@@ -12,14 +12,11 @@ import (
 // spawn makes the next children of a task, in one chunk. The row of the fan-out is the cursor: it
 // moves in the same transaction.
 func (f *followUp) spawn(t *Type, o *fanOut) error {
-	n := o.count - o.spawned
-	if most := o.rule.MaxParallel; most > 0 {
-		n = min(n, most-(o.spawned-o.ended.sum()))
-	}
+	n := min(o.count-o.spawned, o.room())
 	if n <= 0 {
 		return nil
 	}
-	if f.spawned >= spawnMost {
+	if f.spawned >= f.s.chunks.spawn {
 		f.spawnLater(o)
 		return nil
 	}
@@ -34,7 +31,7 @@ func (f *followUp) spawn(t *Type, o *fanOut) error {
 	if err := f.takeRun(t, o); err != nil {
 		return err
 	}
-	items := f.children(t, o, parent, work, min(n, spawnMost))
+	items := f.children(t, o, parent, work, min(n, f.s.chunks.spawn))
 	b := &pgx.Batch{}
 	queueTasks(b, t, items)
 	if err := f.tx.SendBatch(f.ctx, b).Close(); err != nil {

@@ -18,12 +18,18 @@ import (
 // deletes the row. The node that wrote the row calls it at once, and a background job later, so
 // that nothing is lost with a node.
 
-const (
-	// followUpRows is how many rows of outbox one transaction handles.
-	followUpRows = 200
-	// followUpPause is how long a row rests that can't be handled.
-	followUpPause = 10 * time.Second
-)
+// followUpPause is how long a row rests that can't be handled.
+const followUpPause = 10 * time.Second
+
+// chunks bound one transaction of FollowUp.
+type chunks struct {
+	rows  int // of outbox that it handles
+	edges int // of tasks of one type that it closes
+	spawn int // children that it makes
+	stop  int // children of one parent that it cancels, redrives or pauses
+}
+
+var followUpChunks = chunks{rows: 200, edges: 1000, spawn: 1000, stop: 500}
 
 // OnFollowUp registers a function that is called with a tenant when FollowUp has something to do
 // for it. It must not block. Call OnFollowUp before the first write.
@@ -32,7 +38,7 @@ func (s *Store) OnFollowUp(tell func(tenant string)) { s.tellFollowUp = tell }
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
 // there may be more. What fails is tried again after a pause.
 func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
-	more, err = s.tryFollowUp(ctx, tenant, followUpRows)
+	more, err = s.tryFollowUp(ctx, tenant, s.chunks.rows)
 	if err == nil || ctx.Err() != nil {
 		return more, wrap(err, "FollowUp(%q)", tenant)
 	}

@@ -74,6 +74,7 @@ type Store struct {
 
 	tellFollowUp func(tenant string) // see OnFollowUp
 	edgeCursors  edgeCursors
+	chunks       chunks      // of FollowUp
 	distributed  bool        // tenants are on several servers, see Distributed
 	doubtful     atomic.Bool // leases may be committed that no node knows, see sure
 }
@@ -95,7 +96,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	}
 	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
 	s := &Store{cfg: cfg, log: cfg.Log, tellFollowUp: func(string) {},
-		edgeCursors: edgeCursors{all: map[string]edgeCursor{}}}
+		chunks: followUpChunks, edgeCursors: edgeCursors{all: map[string]edgeCursor{}}}
 	defer func() {
 		if err != nil {
 			s.Close()

@@ -30,6 +30,8 @@ type Shape struct {
 	Path     string // of the endpoint; worker.DeliverPath
 	More     string // members of the type's document, each with a comma behind it
 	Endpoint string // members of the endpoint's document, each with a comma before it
+	FanOut   string // the first stage's fan_out, a JSON document; "": it has no children
+	Next     string // path of the endpoints of later stages; Path
 }
 
 func (s Shape) withDefaults() Shape {
@@ -39,6 +41,9 @@ func (s Shape) withDefaults() Shape {
 	}
 	if s.Path == "" {
 		s.Path = worker.DeliverPath
+	}
+	if s.Next == "" {
+		s.Next = s.Path
 	}
 	return s
 }
@@ -58,6 +63,9 @@ func (c *Client) putTaskType(ctx context.Context, name string, s Shape) error {
 	for i := range stages {
 		stages[i] = `{"name":"` + stageName(i) + `"}`
 	}
+	if s.FanOut != "" {
+		stages[0] = `{"name":"` + stageName(0) + `","fan_out":` + s.FanOut + `}`
+	}
 	document := `{` + s.More + `"stages":[` + strings.Join(stages, ",") + `]}`
 	_, err := c.Call(ctx, http.MethodPut, "/v1/task-types/"+name, []byte(document))
 	return err
@@ -65,8 +73,12 @@ func (c *Client) putTaskType(ctx context.Context, name string, s Shape) error {
 
 func (c *Client) addEndpoints(ctx context.Context, name string, s Shape, worker string) error {
 	for i := range s.Stages {
+		path := s.Path
+		if i > 0 {
+			path = s.Next
+		}
 		endpoint := fmt.Appendf(nil, `{"type":%q,"stage":%q,"url":%q%s}`,
-			name, stageName(i), worker+s.Path, s.Endpoint)
+			name, stageName(i), worker+path, s.Endpoint)
 		if _, err := c.Call(ctx, http.MethodPost, "/v1/endpoints", endpoint); err != nil {
 			return err
 		}

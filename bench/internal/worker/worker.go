@@ -27,6 +27,8 @@ const (
 	AfterPath    = "/after/"   // and a duration such as 20ms: the same after that time
 	BatchPath    = "/batch"    // answers for each task of a batch
 	AcceptPath   = "/accept"   // answers 202, and completes the task later
+	ChildPath    = "/child"    // answers 200 with {"n": …} to a child
+	JoinPath     = "/join"     // answers 200 to a task that has the results of such children
 	HangPath     = "/hang"     // never answers
 	RawPath      = "/raw"      // reads the body, answers 200, does nothing else
 	CountPath    = "/count"    // returns the Counts
@@ -75,6 +77,8 @@ func (w *worker) routes(c *completer) http.Handler {
 	mux.HandleFunc("POST "+DeliverPath, w.deliver)
 	mux.HandleFunc("POST "+AfterPath+"{delay}", w.deliverSlowly)
 	mux.HandleFunc("POST "+BatchPath, w.deliverBatch)
+	mux.HandleFunc("POST "+ChildPath, w.deliverChild)
+	mux.HandleFunc("POST "+JoinPath, w.deliverJoin)
 	mux.HandleFunc("POST "+AcceptPath, func(rw http.ResponseWriter, r *http.Request) {
 		w.accept(rw, r, c)
 	})

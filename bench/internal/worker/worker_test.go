@@ -42,6 +42,20 @@ func TestWorkerAnswersABatch(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, w.post(t, BatchPath, `{"deliveries":[]}`).Code)
 }
 
+func TestWorkerOfATree(t *testing.T) {
+	t.Parallel()
+	w := &worker{}
+	rec := w.post(t, ChildPath, delivery("a.1.1", 3, ""))
+	require.Equal(t, http.StatusOK, rec.Code)
+	assert.Equal(t, `{"output":{"n":3}}`, rec.Body.String())
+	assert.Equal(t, Counts{1, 0}, w.counts)
+	rec = w.post(t, JoinPath, `{"task_id":"a.1.2","context":{"count":2,"results":[{"n":3},{"n":3}]}}`)
+	require.Equal(t, http.StatusOK, rec.Code)
+	assert.Equal(t, Counts{2, 1}, w.counts)
+	assert.NotZero(t, w.arrivals[3])
+	assert.Equal(t, http.StatusBadRequest, w.post(t, JoinPath, `{}`).Code)
+}
+
 func TestWorkerCompletesLater(t *testing.T) {
 	t.Parallel()
 	calls := make(chan string, 1)

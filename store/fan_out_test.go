@@ -1,0 +1,132 @@
+package store_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// setupFanOut returns a bundle whose type pipe has children in its first stage. What follows from ends is
+// only done when a test says so.
+func setupFanOut(t *testing.T) *bundle {
+	t.Helper()
+	b := setup(t)
+	b.OnFollowUp(func(string) {})
+	spec := twoStages()
+	spec.Stages[0].FanOut = &asyncflow.FanOut{Items: "/items"}
+	b.put(spec)
+	return b
+}
+
+// fanOut submits a task, and has it wait for its children.
+func (b *bundle) fanOut(rule asyncflow.FanOut) asyncflow.TaskID {
+	b.t.Helper()
+	id := b.submit(newTask(`{"items":[1,2]}`))[0].ID
+	l := b.leaseAll(b.known(), 1)[0]
+	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: rule, Count: 2}})
+	b.followUp()
+	return id
+}
+
+var (
+	badEnd     = asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"}
+	goodEnd    = asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
+	allSettled = asyncflow.ChildFailure{Policy: asyncflow.AllSettled}
+)
+
+// endChildren ends two children.
+func (b *bundle) endChildren(first, second asyncflow.Outcome) {
+	b.t.Helper()
+	for i, l := range b.leaseAll(b.known(), 2) {
+		b.settle(b.known(), l, []asyncflow.Outcome{first, second}[i])
+	}
+}
+
+// A task that is redriven, and cancelled before its children were, can be redriven again.
+func TestCancelDuringTheRedriveOfATree(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{Items: "/items"})
+	b.endChildren(badEnd, goodEnd)
+	b.followUp()
+	b.comesTo(id, asyncflow.StatusFailed)
+	for range 2 {
+		_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{})
+		require.NoError(t, err)
+		_, err = b.Cancel(t.Context(), tenant, id, "")
+		require.NoError(t, err)
+		b.followUp()
+	}
+	task := b.comesTo(id, asyncflow.StatusCancelled)
+	assert.Equal(t, &asyncflow.Children{Total: 2, Succeeded: 1, Failed: 1}, task.Children)
+	b.checkTokens("pipe")
+}
+
+// What is left of a cancel doesn't stop the children of a task that was redriven since.
+func TestAnOldCancelDoesNotStopATree(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{Items: "/items", OnChildFailure: allSettled})
+	leases := b.leaseAll(b.known(), 2)
+	_, err := b.Cancel(t.Context(), tenant, id, "")
+	require.NoError(t, err)
+	b.settle(b.known(), leases[0], badEnd)
+	b.settle(b.known(), leases[1], goodEnd)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM tenant_acme.outbox WHERE kind = 'stop' FOR UPDATE`)
+	require.NoError(t, err)
+	b.followUp() // another node is about to stop the children
+	_, err = b.Redrive(t.Context(), tenant, id, store.Redrive{})
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	b.followUp()
+	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], goodEnd)
+	b.followUp()
+	task := b.comesTo(id, asyncflow.StatusPending)
+	assert.Equal(t, "second", task.Stage)
+	b.checkTokens("pipe")
+}
+
+// A task that is redriven from a stage with children has that stage's context, not their results.
+func TestRedriveFromTheStageWithChildren(t *testing.T) {
+	b := setupFanOut(t)
+	b.fanOut(asyncflow.FanOut{Items: "/items"})
+	b.endChildren(goodEnd, goodEnd)
+	b.followUp()
+	l := b.leaseAll(b.known(), 1)[0]
+	assert.Equal(t, `{"count":2,"succeeded":2,"failed":0,"cancelled":0,"results":[null,null]}`,
+		string(l.Context))
+	b.settle(b.known(), l, badEnd)
+	_, err := b.Redrive(t.Context(), tenant, l.ID, store.Redrive{Stage: "first"})
+	require.NoError(t, err)
+	again := b.leaseAll(b.known(), 1)[0]
+	assert.Equal(t, json.RawMessage(`{"items":[1,2]}`), again.Context)
+	assert.Equal(t, "first", again.Stage)
+}
+
+// A redrive has no more children under way than max_parallel allows.
+func TestRedriveWithMaxParallel(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{Shards: 2, MaxParallel: 1, OnChildFailure: allSettled})
+	for range 2 {
+		b.settle(b.known(), b.leaseAll(b.known(), 1)[0], badEnd)
+		b.followUp()
+	}
+	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], badEnd)
+	_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{Stage: "first"})
+	require.NoError(t, err)
+	for range 2 {
+		b.followUp()
+		task := b.comesTo(id, asyncflow.StatusWaiting)
+		assert.Equal(t, 1, task.Children.Pending)
+		b.settle(b.known(), b.leaseAll(b.known(), 1)[0], goodEnd)
+	}
+	b.followUp()
+	task := b.comesTo(id, asyncflow.StatusPending)
+	assert.Equal(t, &asyncflow.Children{Total: 2, Succeeded: 2}, task.Children)
+}

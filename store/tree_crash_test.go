@@ -1,0 +1,221 @@
+package store_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// line carries the connections of a node to Postgres, and cuts them at a statement: as if the node
+// or its network had died there. Postgres ends the open transaction.
+type line struct {
+	server string
+	l      net.Listener
+
+	mu      sync.Mutex
+	conns   map[net.Conn]bool
+	left    int  // statements until the cut; 0: none is planned
+	answers bool // the statement is run, but its answer is lost
+	node    bool // the whole node dies; otherwise only that connection
+	cut     bool // it has happened
+}
+
+// newLine returns a line, and the URL of a database over it.
+func newLine(t *testing.T, database string) (*line, string) {
+	t.Helper()
+	u, err := url.Parse(database)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	n := &line{server: u.Host, l: l, conns: map[net.Conn]bool{}}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { n.carry(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		n.cutAll()
+		running.Wait()
+	})
+	u.Host = l.Addr().String()
+	q := u.Query()
+	q.Set("sslmode", "disable")
+	u.RawQuery = q.Encode()
+	return n, u.String()
+}
+
+// arm plans a cut at the n-th statement from now on.
+func (n *line) arm(statement int, answers, node bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.left, n.answers, n.node, n.cut = statement, answers, node, false
+}
+
+// mend ends the plan, and reports whether the line was cut.
+func (n *line) mend() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	cut := n.cut
+	n.left, n.cut = 0, false
+	return cut
+}
+
+func (n *line) cutAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for conn := range n.conns {
+		_ = conn.Close()
+	}
+	clear(n.conns)
+}
+
+// dead reports whether the node is dead.
+func (n *line) dead() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cut && n.node
+}
+
+// counts counts a statement. It reports whether the connection is cut at it, and whether the
+// statement is run nonetheless.
+func (n *line) counts() (cut, run bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.left == 0 {
+		return false, true
+	}
+	n.left--
+	n.cut = n.left == 0
+	return n.cut, !n.cut || n.answers
+}
+
+// carry carries one connection.
+func (n *line) carry(node net.Conn) {
+	defer node.Close()
+	if n.dead() {
+		return
+	}
+	server, err := net.Dial("tcp", n.server)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	n.mu.Lock()
+	n.conns[node], n.conns[server] = true, true
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.conns, node)
+		delete(n.conns, server)
+	}()
+	deaf := make(chan struct{}) // closed when answers are lost
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n.answer(node, server, deaf)
+		_ = node.Close()
+		_ = server.Close()
+	}()
+	runs := n.ask(node, server, deaf)
+	if !runs {
+		_ = server.Close()
+	}
+	<-done
+	if n.dead() {
+		n.cutAll()
+	}
+}
+
+// ask carries messages to the server until the line is cut. It reports whether the last statement
+// is still to be run.
+func (n *line) ask(node, server net.Conn, deaf chan struct{}) (runs bool) {
+	from := bufio.NewReader(node)
+	if copyMessage(server, from, true) != nil {
+		return false
+	}
+	lost := false
+	for {
+		kind, err := from.Peek(1)
+		if err != nil {
+			return lost
+		}
+		if (kind[0] == 'E' || kind[0] == 'Q') && !lost {
+			cut, run := n.counts()
+			if cut && !run {
+				return false
+			}
+			if lost = cut; lost {
+				close(deaf)
+			}
+		}
+		if copyMessage(server, from, false) != nil {
+			return lost
+		}
+	}
+}
+
+// answer carries messages of the server. Once it is deaf, it ends with the end of a transaction or
+// a statement, which it doesn't pass on.
+func (n *line) answer(node, server net.Conn, deaf chan struct{}) {
+	from := bufio.NewReader(server)
+	for {
+		kind, err := from.Peek(1)
+		if err != nil {
+			return
+		}
+		to, lost := io.Writer(node), false
+		select {
+		case <-deaf:
+			to, lost = io.Discard, true
+		default:
+		}
+		last := lost && kind[0] == 'Z'
+		if copyMessage(to, from, false) != nil || last {
+			return
+		}
+	}
+}
+
+// copyMessage carries one message; the first one of a connection has no kind.
+func copyMessage(to io.Writer, from *bufio.Reader, first bool) error {
+	n := 5
+	if first {
+		n = 4
+	}
+	head, err := from.Peek(n)
+	if err != nil {
+		return err
+	}
+	size := int64(binary.BigEndian.Uint32(head[n-4:])) + int64(n-4)
+	_, err = io.CopyN(to, from, size)
+	return err
+}
+
+// mortal returns a node whose line can be cut. It follows nothing up by itself.
+func mortal(t *testing.T, b *bundle) (*bundle, *line) {
+	t.Helper()
+	n, address := newLine(t, b.url)
+	s, err := store.Open(t.Context(), store.Config{URL: address, Node: "mortal", Pool: 2, HotPool: 2})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	c := dispatcher.NewCommitter(s, nil)
+	t.Cleanup(c.Close)
+	s.OnFollowUp(func(string) {})
+	return &bundle{Store: s, Committer: c, t: t, url: address, db: b.db}, n
+}

@@ -1,0 +1,97 @@
+package store_test
+
+import (
+	"sync"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// followUp handles some of the rows of outbox in one transaction.
+func (m *treeMachine) followUp(t *rapid.T) {
+	_, err := m.b.FollowUpRows(m.b.t.Context(), tenant, rapid.IntRange(1, 4).Draw(t, "rows"))
+	require.NoError(t, err)
+}
+
+// followUpTwice does so twice at once.
+func (m *treeMachine) followUpTwice(t *rapid.T) {
+	rows := rapid.IntRange(1, 4).Draw(t, "rows")
+	var all sync.WaitGroup
+	errs := make([]error, 2)
+	for i := range errs {
+		all.Go(func() { _, errs[i] = m.b.FollowUpRows(m.b.t.Context(), tenant, rows) })
+	}
+	all.Wait()
+	require.NoError(t, errs[0])
+	require.NoError(t, errs[1])
+}
+
+// dieFollowingUp has a node die while it handles rows.
+func (m *treeMachine) dieFollowingUp(t *rapid.T) {
+	if m.seen.outbox == 0 {
+		t.Skip("nothing to do")
+	}
+	died, err := m.dying(t, func(b *bundle) error {
+		_, err := b.FollowUp(b.t.Context(), tenant)
+		return err
+	})
+	require.True(t, died || err == nil, "%v", err)
+}
+
+// dieSweeping has a node die while its background job does what others have left.
+func (m *treeMachine) dieSweeping(t *rapid.T) {
+	died, err := m.dying(t, func(b *bundle) error {
+		_, _, err := b.SweepFollowUps(b.t.Context(), tenant)
+		return err
+	})
+	require.True(t, died || err == nil, "%v", err)
+}
+
+// finish drives all tasks to their ends: none may wait for ever.
+func (m *treeMachine) finish() {
+	m.check(m.t)
+	for round := 0; ; round++ {
+		m.quiet(m.t)
+		live := 0
+		for _, w := range m.order {
+			if !w.status.Final() {
+				live++
+			}
+		}
+		if live == 0 {
+			break
+		}
+		require.Less(m.t, round, 200, "%d tasks don't end", live)
+		m.goOn()
+		m.check(m.t)
+	}
+	for _, name := range treeTypes {
+		m.b.checkTallies(name)
+	}
+}
+
+// goOn leases and settles what it can. If nothing moves, it cancels the first task that waits for a
+// key that no task has.
+func (m *treeMachine) goOn() {
+	moved := false
+	m.lease()
+	for _, w := range m.order {
+		if w.status == asyncflow.StatusRunning {
+			m.report(m.t, w, w.leases[len(w.leases)-1], asyncflow.OutcomeDone)
+			moved = true
+		}
+	}
+	for _, w := range m.order {
+		for _, on := range w.deps {
+			if !moved && w.reason == asyncflow.WaitDependencies && m.other(on) == nil {
+				_, err := m.b.Cancel(m.b.t.Context(), tenant, w.id, "nobody comes")
+				require.NoError(m.t, err)
+				w.end(asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled})
+				moved = true
+			}
+		}
+	}
+	require.True(m.t, moved, "nothing moves")
+}

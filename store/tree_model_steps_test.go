@@ -1,0 +1,265 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// pick picks a task, mostly one of some.
+func (m *treeMachine) pick(t *rapid.T, some func(*treeTask) bool) *treeTask {
+	if len(m.order) == 0 {
+		t.Skip("no task yet")
+	}
+	from := m.order
+	if rapid.IntRange(0, 7).Draw(t, "any") > 0 {
+		if from = slices.DeleteFunc(slices.Clone(m.order), func(w *treeTask) bool { return !some(w) }); len(from) == 0 {
+			t.Skip("no such task")
+		}
+	}
+	return from[rapid.IntRange(0, len(from)-1).Draw(t, "task")]
+}
+
+// node returns a node. It may be one that loses a connection at a statement; then it tries again.
+func (m *treeMachine) node(t *rapid.T) (b *bundle, end func()) {
+	if rapid.IntRange(0, 9).Draw(t, "connection is lost") > 0 {
+		return m.b, func() {}
+	}
+	m.line.arm(rapid.IntRange(1, 12).Draw(t, "at statement"), rapid.Bool().Draw(t, "answer lost"), false)
+	return m.mortal, func() { m.line.mend() }
+}
+
+// submit submits a task that may depend on others, by id or by key, which may come later.
+func (m *treeMachine) submit(t *rapid.T) {
+	task := asyncflow.NewTask{Type: rapid.SampledFrom(treeTypes).Draw(t, "type")}
+	items := rapid.IntRange(0, 5).Draw(t, "items")
+	task.Context = json.RawMessage(fmt.Sprintf(`{"n":%d,"items":[%s]}`, len(m.order),
+		strings.Join([]string{`"a"`, `{"b": 1.0}`, `null`, `3`, `"é"`}[:items], ",")))
+	key := rapid.SampledFrom([]string{"", "", "x", "y", "z"}).Draw(t, "key")
+	own := asyncflow.Dependency{Type: task.Type, Key: key}
+	if key != "" && m.keys[own] == nil {
+		task.Options.Key = key
+	}
+	m.dependencies(t, &task)
+	b, end := m.node(t)
+	got := b.Submit(b.t.Context(), tenant, []asyncflow.NewTask{task})[0]
+	end()
+	if task.Options.Key != "" && asyncflow.CodeOf(got.Err) == asyncflow.CodeDependency {
+		return // a cycle, or the task itself
+	}
+	require.NoError(t, got.Err)
+	require.False(t, got.Existing)
+	w := &treeTask{id: got.ID, contexts: []string{string(task.Context), ""}, deps: task.DependsOn,
+		status: asyncflow.StatusPending}
+	if len(w.deps) > 0 {
+		w.status, w.reason = asyncflow.StatusWaiting, asyncflow.WaitDependencies
+	}
+	if task.Options.Key != "" {
+		m.keys[own] = w
+	}
+	m.add(w)
+}
+
+func (m *treeMachine) dependencies(t *rapid.T, task *asyncflow.NewTask) {
+	for range rapid.SampledFrom([]int{0, 0, 0, 1, 1, 2, 3}).Draw(t, "dependencies") {
+		on := asyncflow.Dependency{OnFailure: rapid.SampledFrom([]asyncflow.OnFailure{"",
+			asyncflow.DependentFails, asyncflow.DependentCancelled, asyncflow.DependentRuns}).
+			Draw(t, "on failure")}
+		if len(m.order) > 0 && rapid.Bool().Draw(t, "by id") {
+			on.Task = m.order[rapid.IntRange(0, len(m.order)-1).Draw(t, "on")].id
+		} else {
+			on.Type = rapid.SampledFrom(treeTypes).Draw(t, "of type")
+			on.Key = rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "with key")
+		}
+		task.DependsOn = append(task.DependsOn, on)
+	}
+}
+
+// add adds a new task to the model.
+func (m *treeMachine) add(w *treeTask) {
+	w.attempt, w.seq = 1, 1
+	w.written, w.outputs = map[int]asyncflow.OutcomeKind{}, map[int]string{}
+	w.ends = map[asyncflow.Status]bool{}
+	m.tasks[w.id], m.order = w, append(m.order, w)
+}
+
+// lease leases all tasks that are pending.
+func (m *treeMachine) lease() {
+	for _, name := range treeTypes {
+		n := 0
+		for _, w := range m.order {
+			if w.id.Type == name && w.status == asyncflow.StatusPending {
+				n++
+			}
+		}
+		if n > 0 {
+			m.leaseSome(name, n)
+		}
+	}
+}
+
+func (m *treeMachine) leaseSome(name string, n int) {
+	kind := m.kind(name)
+	for until := time.Now().Add(patience); n > 0; {
+		require.True(m.t, time.Now().Before(until), "%d tasks are pending and not to be had", n)
+		for _, l := range m.b.lease(kind, n) {
+			w := m.tasks[l.ID]
+			require.NotNil(m.t, w, "%s is none of ours", l.ID)
+			require.Equal(m.t, asyncflow.StatusPending, w.status, l.ID)
+			require.Equal(m.t, []any{w.stage, w.attempt, w.seq, w.contexts[w.stage]},
+				[]any{kind.StageIndex(l.Stage), l.Attempt, l.Seq, string(l.Context)}, "%s", l.ID)
+			w.status = asyncflow.StatusRunning
+			w.leases = append(w.leases, l)
+			n--
+		}
+	}
+}
+
+// work leases, and settles a task that runs.
+func (m *treeMachine) work(t *rapid.T) {
+	m.lease()
+	w := m.pick(t, func(w *treeTask) bool { return w.status == asyncflow.StatusRunning })
+	if w.status != asyncflow.StatusRunning {
+		t.Skip("not running")
+	}
+	m.report(t, w, w.leases[len(w.leases)-1], drawOutcome(t))
+}
+
+// repeat reports an outcome for any lease ever given out.
+func (m *treeMachine) repeat(t *rapid.T) {
+	w := m.pick(t, func(w *treeTask) bool { return len(w.leases) > 0 })
+	if len(w.leases) == 0 {
+		t.Skip("never leased")
+	}
+	m.report(t, w, w.leases[rapid.IntRange(0, len(w.leases)-1).Draw(t, "lease")], drawOutcome(t))
+}
+
+func drawOutcome(t *rapid.T) asyncflow.OutcomeKind {
+	return rapid.SampledFrom([]asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeDone,
+		asyncflow.OutcomeDone, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected,
+		asyncflow.OutcomeReleased}).Draw(t, "outcome")
+}
+
+func (m *treeMachine) report(t *rapid.T, w *treeTask, l asyncflow.Lease, kind asyncflow.OutcomeKind) {
+	k, o := m.kind(w.id.Type), asyncflow.Outcome{Kind: kind}
+	switch {
+	case kind == asyncflow.OutcomeDone && k.FansOut(l) != nil:
+		o = m.fanOut(t, l)
+	case kind == asyncflow.OutcomeDone && rapid.Bool().Draw(t, "with output"):
+		o.Output = json.RawMessage(fmt.Sprintf(`"%s.%d"`, w.id, l.Seq))
+	}
+	b, end := m.node(t)
+	r := b.settle(k, l, o)
+	end()
+	require.NoError(t, r.Err)
+	if w.status == asyncflow.StatusRunning && l.Seq == w.seq {
+		require.False(t, r.Stale, "%s seq %d holds the lease", w.id, l.Seq)
+		w.end(o)
+		if o.FannedOut != nil {
+			m.families[w.own.key()] = w.own
+		}
+		return
+	}
+	same := w.written[l.Seq] == o.Kind && w.outputs[l.Seq] == string(o.Output)
+	require.Equal(t, store.Settled{Stale: !same, Written: w.written[l.Seq]}, r, "%s seq %d", w.id,
+		l.Seq)
+}
+
+// fanOut is what a node reports of a task that has children in its stage.
+func (m *treeMachine) fanOut(t *rapid.T, l asyncflow.Lease) asyncflow.Outcome {
+	rule := asyncflow.FanOut{Items: "/items",
+		MaxParallel: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "most in parallel")}
+	if rapid.Bool().Draw(t, "shards") {
+		rule.Items, rule.Shards = "", rapid.IntRange(1, 5).Draw(t, "of them")
+	}
+	rule.OnChildFailure = rapid.SampledFrom([]asyncflow.ChildFailure{{},
+		{Policy: asyncflow.AllSettled}, {Policy: asyncflow.Tolerate, Count: 1}}).
+		Draw(t, "on child failure")
+	work, err := rule.Spread(l.Context)
+	require.NoError(t, err)
+	if work.Count == 0 {
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeJoined, Output: store.NoResults}
+	}
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: rule, Count: work.Count}}
+}
+
+// end has the current attempt end.
+func (w *treeTask) end(o asyncflow.Outcome) {
+	w.written[w.seq], w.outputs[w.seq], w.last = o.Kind, string(o.Output), o.Kind
+	w.seq++
+	lastStage := w.family != nil || w.id.Type == "base" || w.stage == 1
+	switch o.Kind {
+	case asyncflow.OutcomeReleased:
+		w.status = asyncflow.StatusPending
+	case asyncflow.OutcomeRejected:
+		w.finish(asyncflow.StatusFailed)
+	case asyncflow.OutcomeCancelled:
+		w.finish(asyncflow.StatusCancelled)
+	case asyncflow.OutcomeFannedOut:
+		w.fanOut(*o.FannedOut)
+	case asyncflow.OutcomeDone, asyncflow.OutcomeJoined:
+		if lastStage {
+			w.finish(asyncflow.StatusSucceeded)
+			return
+		}
+		w.next(w.contexts[w.stage], string(o.Output))
+	default:
+		if w.attempt++; w.attempt > modelAttempts {
+			w.finish(asyncflow.StatusFailed)
+			return
+		}
+		w.status = asyncflow.StatusPending
+	}
+}
+
+// next has the task come to its second stage.
+func (w *treeTask) next(context, output string) {
+	if output != "" {
+		context = output
+	}
+	w.stage, w.attempt, w.status, w.reason = 1, 1, asyncflow.StatusPending, ""
+	w.contexts[1] = context
+}
+
+func (w *treeTask) finish(status asyncflow.Status) {
+	w.status, w.reason = status, ""
+	w.ends[status] = true
+	w.seq-- // no token row follows
+}
+
+func (w *treeTask) fanOut(o asyncflow.FannedOut) {
+	w.own = &family{parent: w, seq: w.seq, waits: w.seq, rule: o.FanOut}
+	w.status, w.reason = asyncflow.StatusWaiting, asyncflow.WaitChildren
+	work, _ := o.Spread(json.RawMessage(w.contexts[0]))
+	for i := range o.Count {
+		context := w.contexts[0]
+		if o.Shards == 0 {
+			context = string(work.Items[i])
+		}
+		w.own.contexts = append(w.own.contexts, context)
+	}
+}
+
+// expire has a lease run out.
+func (m *treeMachine) expire(t *rapid.T) {
+	w := m.pick(t, func(w *treeTask) bool { return w.status == asyncflow.StatusRunning })
+	if w.status != asyncflow.StatusRunning {
+		t.Skip("not running")
+	}
+	kind := m.kind(w.id.Type)
+	m.b.exec(kind.Fill(0, `UPDATE {lease} SET until = now() - interval '1 s'
+		WHERE type = {number} AND id = $1`), w.id.Number)
+	n, err := m.b.Rescue(m.b.t.Context(), kind)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	w.end(asyncflow.Outcome{Kind: asyncflow.OutcomeLost})
+}
