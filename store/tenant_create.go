@@ -22,8 +22,23 @@ func CreateTenant(
 	url, tenant string,
 	opts ...Option,
 ) (created bool, err error) {
-	_, created, err = createTenant(ctx, url, tenant, asyncflow.Quotas{}, with(opts).noRoles)
-	return created, err
+	if err := checkSlug(tenant); err != nil {
+		return false, err
+	}
+	conn, err := postgres.Connect(ctx, url)
+	if err != nil {
+		return false, postgres.ConnectError(url, err)
+	}
+	defer conn.Close(ctx)
+	noRoles := with(opts).noRoles
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+		_, created, err = makeTenant(ctx, tx, tenant, asyncflow.Quotas{}, noRoles)
+		return err
+	})
+	if errors.Is(err, schema.ErrThere) {
+		_, created, err = adoptTenant(ctx, url, tenant, asyncflow.Quotas{}, noRoles)
+	}
+	return created && err == nil, wrap(err, "CreateTenant(%q)", tenant)
 }
 
 // CreateTenant makes a tenant with quotas of its own; CodeConflict if there is a tenant of that
@@ -32,28 +47,96 @@ func (s *Store) CreateTenant(
 	ctx context.Context,
 	slug string,
 	own asyncflow.Quotas,
-) (StoredTenant, error) {
-	t, created, err := createTenant(ctx, s.cfg.URL, slug, own, s.cfg.NoRoles)
-	switch {
-	case err != nil:
+) (t StoredTenant, err error) {
+	if err := checkSlug(slug); err != nil {
 		return t, err
-	case !created:
-		return t, asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
 	}
-	return t, s.changeBase(ctx, slug, func(pgx.Tx) error { return nil })
+	var created bool
+	make := func(tx pgx.Tx) (err error) {
+		t, created, err = makeTenant(ctx, tx, slug, own, s.cfg.NoRoles)
+		if err == nil && !created {
+			err = asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
+		}
+		return err
+	}
+	ctx = postgres.Patient(ctx) // others may be made at the moment, one after the other
+	if err = s.changeBase(ctx, slug, make); errors.Is(err, schema.ErrThere) {
+		t, created, err = adoptTenant(ctx, s.cfg.URL, slug, own, s.cfg.NoRoles)
+		if err == nil && created {
+			err = s.changeBase(ctx, slug, func(pgx.Tx) error { return nil })
+		} else if err == nil {
+			err = asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
+		}
+	}
+	return t, wrap(err, "CreateTenant(%q)", slug)
 }
 
-func createTenant(
+func checkSlug(slug string) error {
+	if err := asyncflow.CheckName(slug); err != nil {
+		return asyncflow.InvalidField("tenant", "%v", err)
+	}
+	return nil
+}
+
+// makeTenant makes all of a new tenant in a transaction: its role, its schema and, unless it is
+// there, its row. It reports whether it has made the row. If there is such a schema, it returns
+// schema.ErrThere.
+func makeTenant(
+	ctx context.Context,
+	tx pgx.Tx,
+	slug string,
+	own asyncflow.Quotas,
+	noRoles bool,
+) (t StoredTenant, created bool, err error) {
+	if noRoles {
+		if err = checkNew(ctx, tx, slug); err == nil {
+			err = schema.Create(ctx, tx, slug)
+		}
+		if err == nil {
+			t, created, err = enterTenant(ctx, tx, slug, "", own)
+		}
+		return t, created, err
+	}
+	f, err := schema.RoleFenceIn(ctx, tx)
+	if err == nil {
+		err = checkNew(ctx, tx, slug)
+	}
+	if err == nil {
+		err = f.EnsureBase(ctx)
+	}
+	if err == nil {
+		err = f.Create(ctx, tx, slug, func() (err error) {
+			t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
+			return err
+		})
+	}
+	return t, created, err
+}
+
+// checkNew is checkName that returns schema.ErrThere if there is a schema of that name.
+func checkNew(ctx context.Context, tx pgx.Tx, slug string) error {
+	if err := checkName(ctx, tx, slug); err != nil {
+		return err
+	}
+	var there bool
+	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`,
+		schemaOf(slug)).Scan(&there)
+	if err == nil && there {
+		err = schema.ErrThere
+	}
+	return err
+}
+
+// adoptTenant makes what is missing of a tenant of which something is there, and reports whether
+// its row was missing.
+func adoptTenant(
 	ctx context.Context,
 	url, slug string,
 	own asyncflow.Quotas,
 	noRoles bool,
 ) (t StoredTenant, created bool, err error) {
-	if err := asyncflow.CheckName(slug); err != nil {
-		return t, false, asyncflow.InvalidField("tenant", "%v", err)
-	}
 	if noRoles {
-		return createPlain(ctx, url, slug, own)
+		return adoptPlain(ctx, url, slug, own)
 	}
 	f, err := schema.OpenRoleFence(ctx, url)
 	if err != nil {
@@ -66,55 +149,45 @@ func createTenant(
 	if err := f.EnsureBase(ctx); err != nil {
 		return t, false, err
 	}
-	enter := func(tx pgx.Tx) (err error) {
+	if _, err = f.Migrate(ctx, url, slug); err != nil {
+		return t, false, err
+	}
+	err = pgx.BeginFunc(ctx, f.Conn(), func(tx pgx.Tx) (err error) {
 		t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
 		return err
-	}
-	done, err := f.Create(ctx, slug, enter)
-	if err == nil && !done {
-		if _, err = f.Migrate(ctx, url, slug); err == nil {
-			err = pgx.BeginFunc(ctx, f.Conn(), enter)
-		}
-	}
-	if err == nil && !created {
+	})
+	if err == nil {
 		err = f.Enter(ctx, slug)
 	}
 	return t, created, err
 }
 
-// createPlain is createTenant without a role.
-func createPlain(
+// adoptPlain is adoptTenant without a role.
+func adoptPlain(
 	ctx context.Context,
 	url, slug string,
 	own asyncflow.Quotas,
 ) (t StoredTenant, created bool, err error) {
+	_, err = schema.MigrateOne(ctx, url, schemaOf(slug), migrations.Tenant(), "")
+	if err != nil {
+		return t, false, postgres.ConnectErrorOr(err, url)
+	}
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return t, false, postgres.ConnectError(url, err)
 	}
 	defer conn.Close(ctx)
-	if err := checkName(ctx, conn, slug); err != nil {
-		return t, false, err
-	}
-	enter := func(tx pgx.Tx) (err error) {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
 		t, created, err = enterTenant(ctx, tx, slug, "", own)
 		return err
-	}
-	done, err := schema.Create(ctx, conn, slug, enter)
-	if err == nil && !done {
-		_, err = schema.MigrateOne(ctx, url, schemaOf(slug), migrations.Tenant(), "")
-		if err != nil {
-			return t, false, postgres.ConnectErrorOr(err, url)
-		}
-		err = pgx.BeginFunc(ctx, conn, enter)
-	}
+	})
 	return t, created, err
 }
 
 // checkName refuses the name of a deleted tenant that isn't dropped yet, and a database without
 // a current schema.
-func checkName(ctx context.Context, conn *pgx.Conn, slug string) error {
-	t, err := readTenant(ctx, conn, slug, "")
+func checkName(ctx context.Context, q querier, slug string) error {
+	t, err := readTenant(ctx, q, slug, "")
 	switch state := sqlState(err); {
 	case state == pgerrcode.UndefinedTable || state == pgerrcode.UndefinedColumn:
 		return schema.ErrMissing()

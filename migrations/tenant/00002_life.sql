@@ -45,7 +45,6 @@ CREATE TABLE tallies (
 CREATE INDEX ON tallies (type, at);
 
 -- The tables of the task types there are, and what they have counted so far.
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -73,7 +72,6 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose Down
 -- +goose StatementBegin

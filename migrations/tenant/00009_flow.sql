@@ -23,7 +23,6 @@ CREATE TABLE flow_blocks (
 
 -- The token tables of the task types there are have the flow key of a task, if it
 -- matters, and a lease the endpoint that it counts for.
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -47,7 +46,6 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose Down
 -- +goose StatementBegin

@@ -29,7 +29,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 -- +goose StatementEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_refuse says no: code is the API's, and field, if there is one, the argument at fault.
 CREATE FUNCTION submit_refuse(code text, message text, field text DEFAULT '') RETURNS void
@@ -46,7 +45,6 @@ BEGIN
   END;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose StatementBegin
 -- submit_duration writes a time as the API does: 4320h0m0s.
@@ -76,7 +74,6 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_check refuses what the API would refuse, in its words.
 CREATE FUNCTION submit_check(type text, context json, key text, priority int, run_at timestamptz, flow_key text,
@@ -129,9 +126,7 @@ BEGIN
   FROM unnest(fields, problems) WITH ORDINALITY AS p (field, what, i) WHERE what IS NOT NULL HAVING count(*) > 0;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_roll returns the position of the type's open roll, and keeps it from being sealed
 -- until the transaction ends; null when its tables are gone. What there is is looked up by
@@ -155,9 +150,7 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_claim has a key stand for a task, and returns the task that it stands for: this
 -- one, or an earlier one, which must have the same context. It waits for other transactions
@@ -185,7 +178,6 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose StatementBegin
 -- submit_id writes a task's id as the API does.
@@ -195,7 +187,6 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 -- +goose StatementEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_quota refuses a task that the quota of pending tasks has no room for.
 CREATE FUNCTION submit_quota(quota bigint) RETURNS void
@@ -212,9 +203,7 @@ BEGIN
   END IF;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_write writes a task with its first token row, and tells the dispatchers, who hear of
 -- it when the transaction is committed. What they are told is rounded down to a second, so
@@ -239,9 +228,7 @@ BEGIN
     floor(extract(epoch FROM order_time))::bigint * 1000000));
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_task submits a task in the caller's transaction, and returns its id.
 CREATE FUNCTION submit_task(type text, context json, key text DEFAULT NULL, priority int DEFAULT NULL, run_at timestamptz DEFAULT NULL,
@@ -292,9 +279,7 @@ BEGIN
   RETURN submit_id(type, number);
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_window returns how long a key stands for a task: no longer than the task is kept.
 CREATE FUNCTION submit_window(type text, key_window interval, retention interval) RETURNS interval
@@ -307,16 +292,13 @@ BEGIN
   RETURN coalesce(nullif(key_window, interval '0'), least(interval '24 hours', retention));
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 DO $$
 BEGIN
   EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema());
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose Down
 DROP FUNCTION submit_task, submit_window, submit_write, submit_quota, submit_claim, submit_id, submit_roll, submit_check,

@@ -3,7 +3,6 @@
 -- Contexts and outputs are JSON that has been checked when it came in: as text, Postgres
 -- doesn't read it once more for each row.
 -- Long ones are compressed anew, as nodes have it.
--- +asyncflow UpgradeBegin
 SELECT set_config(name, 'lz4', true) FROM pg_settings
 WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals) AND source = 'default';
 -- +goose StatementBegin
@@ -17,7 +16,6 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose Down
 -- +goose StatementBegin

@@ -1,7 +1,6 @@
 -- +goose Up
 
 -- Nothing is found by the time of journal rows, but each of them cost half a microsecond for it.
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -14,7 +13,6 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose Down
 -- +goose StatementBegin

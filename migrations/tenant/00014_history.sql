@@ -67,7 +67,6 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 -- submit_roll returns the position of the type's open roll, and keeps it from being sealed
 -- until the transaction ends; null when its tables are gone. What there is is looked up by
@@ -97,16 +96,13 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 DO $$
 BEGIN
   EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema());
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose Down
 

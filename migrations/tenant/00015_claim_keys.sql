@@ -33,14 +33,12 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 DO $$
 BEGIN
   EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema());
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose Down
 DROP FUNCTION claim_keys;

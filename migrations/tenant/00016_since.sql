@@ -2,7 +2,6 @@
 
 -- A token row's since is when its task got to its place, where a head start by priority has
 -- made its order_time earlier than that; else null.
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -26,7 +25,6 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose StatementBegin
 -- submit_write writes a task with its first token row, and tells the dispatchers, who hear of

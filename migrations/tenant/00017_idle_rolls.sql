@@ -5,7 +5,6 @@
 -- it is taken from the end of their journals.
 ALTER TABLE rolls ADD COLUMN idle_since timestamptz;
 
--- +asyncflow UpgradeBegin
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -27,7 +26,6 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose Down
 ALTER TABLE rolls DROP COLUMN idle_since;

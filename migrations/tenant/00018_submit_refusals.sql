@@ -5,9 +5,7 @@
 -- calls return a refusal: {code, message, field}, null when all is well.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
--- +asyncflow UpgradeBegin
 DROP FUNCTION submit_check, submit_claim, submit_quota, submit_window, submit_refuse;
--- +asyncflow UpgradeEnd
 
 -- +goose StatementBegin
 -- submit_check returns the refusal of what the API would refuse, in its words.

@@ -1,6 +1,5 @@
 -- +goose NO TRANSACTION
 -- +goose Up
--- +asyncflow UpgradeBegin
 
 -- The tables of the types there are get the column type. Their leases and waiting tasks move to the
 -- tables of all types; all else stays where it is until the type's next roll. Each type is a
@@ -29,7 +28,6 @@ BEGIN
   END LOOP;
 END $$;
 -- +goose StatementEnd
--- +asyncflow UpgradeEnd
 
 -- +goose Down
 SELECT 1;

@@ -2,18 +2,17 @@ package schema
 
 import (
 	"context"
-	"io/fs"
+	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/fstest"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/internal/pgtest"
-	"github.com/asyncflow/asyncflow/migrations"
 )
 
 // openFence returns the role fence of a new database, and the database's URL.
@@ -35,12 +34,13 @@ WITH s AS (SELECT * FROM pg_namespace WHERE nspname = $1),
 SELECT concat_ws(' ', 'schema', nspowner::regrole, nspacl) FROM s
 UNION ALL SELECT concat_ws(' ', relkind, relname, relowner::regrole, relacl, reloptions,
   reltoastrelid > 0) FROM c
-UNION ALL SELECT concat_ws(' ', 'column', relname, attnum, attname,
+UNION ALL SELECT concat_ws(' ', 'column', relname,
+  row_number() OVER (PARTITION BY attrelid, attnum > 0 ORDER BY attnum), attname,
   format_type(atttypid, atttypmod), attnotnull, attidentity, attacl, attstorage, attcompression,
     pg_get_expr(adbin, adrelid))
   FROM c JOIN pg_attribute ON attrelid = c.oid
     LEFT JOIN pg_attrdef ON adrelid = c.oid AND adnum = attnum
-  WHERE relkind = 'r'
+  WHERE relkind = 'r' AND NOT attisdropped
 UNION ALL SELECT concat_ws(' ', 'constraint', conname, pg_get_constraintdef(k.oid))
   FROM pg_constraint k JOIN s ON connamespace = s.oid
 UNION ALL SELECT pg_get_indexdef(c.oid) FROM c WHERE relkind = 'i'
@@ -70,70 +70,64 @@ func describe(t *testing.T, conn *pgx.Conn, tenant string) []string {
 	return lines
 }
 
-// nothing enters nothing.
-func nothing(pgx.Tx) error { return nil }
+// create creates a tenant's schema by the script.
+func (f *RoleFence) create(ctx context.Context, tenant string, enter func() error) error {
+	return pgx.BeginFunc(ctx, f.conn, func(tx pgx.Tx) error {
+		return f.Create(ctx, tx, tenant, enter)
+	})
+}
 
-func TestANewSchemaIsAsGooseMakesIt(t *testing.T) {
+// nothing enters nothing.
+func nothing() error { return nil }
+
+func TestANewSchemaIsAsMigrationsMakeIt(t *testing.T) {
 	t.Parallel()
 	f, url := openFence(t)
-	done, err := f.Create(t.Context(), "scripted", nothing)
+	require.NoError(t, f.create(t.Context(), "scripted", nothing))
+	_, err := f.Conn().Exec(t.Context(), `CREATE SCHEMA tenant_stepwise`)
 	require.NoError(t, err)
-	require.True(t, done, "no migration is left to goose")
-	_, err = f.Conn().Exec(t.Context(), `CREATE SCHEMA tenant_stepwise`)
-	require.NoError(t, err)
-	done, err = f.Create(t.Context(), "stepwise", nothing)
-	require.NoError(t, err)
-	require.False(t, done, "there is such a schema")
 	_, err = f.Migrate(t.Context(), url, "stepwise")
 	require.NoError(t, err)
-	want := describe(t, f.Conn(), "stepwise")
+	want, got := describe(t, f.Conn(), "stepwise"), describe(t, f.Conn(), "scripted")
 	require.Greater(t, len(want), 200)
-	assert.Equal(t, want, describe(t, f.Conn(), "scripted"))
-	var user string
-	require.NoError(t, f.Conn().QueryRow(t.Context(), `SELECT current_user`).Scan(&user))
-	assert.Equal(t, f.user, user, "the connection is no tenant's in the end")
-}
-
-// withMigration returns the migrations of tenants and one more.
-func withMigration(t *testing.T, text string) fs.FS {
-	t.Helper()
-	set := fstest.MapFS{"99999_more.sql": {Data: []byte(text)}}
-	names, err := fs.Glob(migrations.Tenant(), "*.sql")
-	require.NoError(t, err)
-	for _, name := range names {
-		data, err := fs.ReadFile(migrations.Tenant(), name)
-		require.NoError(t, err)
-		set[name] = &fstest.MapFile{Data: data}
+	for _, line := range without(want, got) {
+		t.Errorf("migrations/tenant.sql lacks what the migrations make; copy it there:\n%s", line)
 	}
-	return set
+	for _, line := range without(got, want) {
+		t.Errorf("migrations/tenant.sql has what no migration makes, or a later one changes:\n%s", line)
+	}
+	var user, path string
+	require.NoError(t, f.Conn().QueryRow(t.Context(),
+		`SELECT current_user, current_setting('search_path')`).Scan(&user, &path))
+	assert.Equal(t, f.user, user, "the connection is no tenant's in the end")
+	assert.NotContains(t, path, "tenant_")
 }
 
-// A migration that can't run in a transaction is left to goose, and so are later ones.
-func TestCreateLeavesMigrationsToGoose(t *testing.T) {
+// without returns the lines that others don't have.
+func without(lines, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		return slices.Contains(others, line)
+	})
+}
+
+func TestCreateRefusesASchemaThatIsThere(t *testing.T) {
 	t.Parallel()
-	f, url := openFence(t)
-	set := withMigration(t, `-- +goose NO TRANSACTION
--- +goose Up
-CREATE INDEX CONCURRENTLY more ON task_types (version);`)
-	entered := func(pgx.Tx) error { t.Error("entered"); return nil }
-	done, err := create(t.Context(), f.Conn(), set, newTenant{tenant: "acme"}, entered)
-	require.NoError(t, err)
-	require.False(t, done)
-	status, err := MigrateOne(t.Context(), url, "tenant_acme", set, "")
-	require.NoError(t, err)
-	assert.Equal(t, LatestTenant(), status.Version)
-	assert.Contains(t, describe(t, f.Conn(), "acme"),
-		`CREATE INDEX more ON tenant_T.task_types USING btree (version)`)
+	f, _ := openFence(t)
+	require.NoError(t, f.create(t.Context(), "acme", nothing))
+	err := f.create(t.Context(), "acme", func() error { t.Error("entered"); return nil })
+	require.ErrorIs(t, err, ErrThere)
 }
 
 // What fails leaves nothing.
 func TestCreateIsWholeOrNothing(t *testing.T) {
 	t.Parallel()
 	f, _ := openFence(t)
-	set := withMigration(t, "-- +goose Up\nSELECT 1 / 0;")
-	_, err := create(t.Context(), f.Conn(), set, newTenant{tenant: "acme"}, nothing)
-	require.ErrorContains(t, err, "division by zero")
+	failed := errors.New("failed")
+	require.ErrorIs(t, f.create(t.Context(), "acme", func() error { return failed }), failed)
 	assert.Empty(t, describe(t, f.Conn(), "acme"))
+	missing, err := f.missing(t.Context(), []string{f.RoleOf("acme")})
+	require.NoError(t, err)
+	assert.Equal(t, []missingRole{{f.RoleOf("acme"), false}}, missing)
 }
 
 // Processes without roles have no fence between them: one of them makes the schema.
@@ -141,23 +135,25 @@ func TestCreateAtOnce(t *testing.T) {
 	t.Parallel()
 	_, url := openFence(t)
 	var all sync.WaitGroup
-	made := make(chan bool, 4)
+	made := make(chan error, 4)
 	for range cap(made) {
 		conn, err := pgx.Connect(t.Context(), url)
 		require.NoError(t, err)
 		defer conn.Close(context.Background())
 		all.Go(func() {
-			done, err := Create(t.Context(), conn, "acme", nothing)
-			assert.NoError(t, err)
-			made <- done
+			made <- pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+				return Create(t.Context(), tx, "acme")
+			})
 		})
 	}
 	all.Wait()
 	close(made)
 	count := 0
-	for done := range made {
-		if done {
+	for err := range made {
+		if err == nil {
 			count++
+		} else {
+			assert.ErrorIs(t, err, ErrThere)
 		}
 	}
 	assert.Equal(t, 1, count)

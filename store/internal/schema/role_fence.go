@@ -8,41 +8,63 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// RoleFence makes the roles of a database and grants their rights. It has an advisory lock
-// until it is closed, so that one process at a time does so.
+// RoleFence makes the roles of a database and grants their rights. It has an advisory lock, so that
+// one process at a time does so: until it is closed, or until its transaction ends.
 type RoleFence struct {
-	conn   *pgx.Conn
-	user   string // the user of the connection
-	prefix string // of the names of roles, and the base role's name itself
+	db     querier
+	conn   *pgx.Conn // nil in a transaction
+	user   string    // the user of the connection
+	prefix string    // of the names of roles, and the base role's name itself
+}
+
+// querier is a connection or a transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // OpenRoleFence connects and waits for the lock. The schema asyncflow must be current.
 func OpenRoleFence(ctx context.Context, url string) (_ *RoleFence, err error) {
-	f := &RoleFence{}
-	if f.conn, err = postgres.Connect(ctx, url); err != nil {
+	conn, err := postgres.Connect(ctx, url)
+	if err != nil {
 		return nil, postgres.ConnectError(url, err)
 	}
-	defer func() {
-		if err != nil {
-			f.Close(ctx)
-		}
-	}()
-	_, err = f.conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, postgres.LockKey("fence"))
-	if err != nil {
+	f := &RoleFence{db: conn, conn: conn}
+	if err := f.lock(ctx, `SELECT pg_advisory_lock($1)`); err != nil {
+		f.Close(ctx)
 		return nil, err
 	}
-	err = f.conn.QueryRow(ctx, `SELECT current_user, prefix FROM asyncflow.fence`).
+	return f, nil
+}
+
+// RoleFenceIn is OpenRoleFence within a transaction, which gets the user of its connection.
+func RoleFenceIn(ctx context.Context, tx pgx.Tx) (*RoleFence, error) {
+	f := &RoleFence{db: tx}
+	if _, err := tx.Exec(ctx, asUser); err != nil {
+		return nil, postgres.Wrap(err, "RoleFenceIn")
+	}
+	return f, f.lock(ctx, `SELECT pg_advisory_xact_lock($1)`)
+}
+
+// lock waits for the lock, and reads what roles there are to be.
+func (f *RoleFence) lock(ctx context.Context, take string) error {
+	if _, err := f.db.Exec(ctx, take, postgres.LockKey("fence")); err != nil {
+		return err
+	}
+	err := f.db.QueryRow(ctx, `SELECT current_user, prefix FROM asyncflow.fence`).
 		Scan(&f.user, &f.prefix)
 	if postgres.State(err) == pgerrcode.UndefinedTable {
-		return nil, ErrMissing()
+		return ErrMissing()
 	}
-	return f, err
+	return err
 }
 
 // Close closes the connection, which gives the lock back.
@@ -54,22 +76,24 @@ func (f *RoleFence) Conn() *pgx.Conn { return f.conn }
 // RoleOf returns the name of a tenant's role.
 func (f *RoleFence) RoleOf(tenant string) string { return f.prefix + "_" + tenant }
 
-// Create is the function Create, with roles: the tenant's owns the schema.
+// Create is the function Create, with roles: the tenant's owns the schema. It needs a transaction.
+// enter makes the tenant's row.
 func (f *RoleFence) Create(
-	ctx context.Context, tenant string, enter func(pgx.Tx) error,
-) (bool, error) {
+	ctx context.Context, tx pgx.Tx, tenant string, enter func() error,
+) error {
 	n := newTenant{tenant, f.RoleOf(tenant), f.tenantGrants(tenant)}
 	if err := f.need(ctx, f.prefix, n.role); err != nil {
-		return false, err
-	}
-	return create(ctx, f.conn, migrations.Tenant(), n, func(tx pgx.Tx) error {
-		if err := enter(tx); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET grants = $2 WHERE slug = $1`, tenant,
-			f.grantsHash())
 		return err
-	})
+	}
+	if err := create(ctx, tx, n); err != nil {
+		return err
+	}
+	if err := enter(); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `UPDATE asyncflow.tenants SET grants = $2 WHERE slug = $1`, tenant,
+		f.grantsHash())
+	return err
 }
 
 // Migrate gives a tenant's schema to its role, brings it to the newest version as that
@@ -88,7 +112,7 @@ func (f *RoleFence) Migrate(ctx context.Context, url, tenant string) (Status, er
 // Enter writes into a tenant's row that its schema and its grants are current, and its role. From
 // then on nodes use the role.
 func (f *RoleFence) Enter(ctx context.Context, tenant string) error {
-	_, err := f.conn.Exec(ctx, `UPDATE asyncflow.tenants SET schema_version = $2, role = $3,
+	_, err := f.db.Exec(ctx, `UPDATE asyncflow.tenants SET schema_version = $2, role = $3,
 		grants = $4 WHERE slug = $1`, tenant, LatestTenant(), f.RoleOf(tenant), f.grantsHash())
 	return postgres.Wrap(err, "enter the role of %q", tenant)
 }
@@ -101,16 +125,16 @@ func (f *RoleFence) giveSchema(ctx context.Context, tenant string) error {
 		return err
 	}
 	var ours bool
-	err := f.conn.QueryRow(ctx, `SELECT nspowner = $2::text::regrole FROM pg_namespace
+	err := f.db.QueryRow(ctx, `SELECT nspowner = $2::text::regrole FROM pg_namespace
 		WHERE nspname = $1`, schema, postgres.Quote(role)).Scan(&ours)
 	if err == nil && !ours {
-		_, err = f.conn.Exec(ctx,
+		_, err = f.db.Exec(ctx,
 			`ALTER SCHEMA `+postgres.Quote(schema)+` OWNER TO `+postgres.Quote(role))
 	}
 	if err != nil {
 		return postgres.Wrap(err, "give schema %s to %s", schema, role)
 	}
-	rows, _ := f.conn.Query(ctx, `
+	rows, _ := f.db.Query(ctx, `
 		SELECT 'TABLE ' || c.oid::regclass FROM pg_class c
 		WHERE relnamespace = $1::text::regnamespace
 		  AND relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND relowner <> $2::text::regrole
@@ -139,12 +163,12 @@ const (
 // give gives an object, such as "TABLE acme.tallies", to a role. Nodes may be using it.
 func (f *RoleFence) give(ctx context.Context, object, role string) (err error) {
 	for range giveTries {
-		_, err = f.conn.Exec(ctx, `BEGIN; SET LOCAL lock_timeout = '`+givePatience+`';
+		_, err = f.db.Exec(ctx, `BEGIN; SET LOCAL lock_timeout = '`+givePatience+`';
 			ALTER `+object+` OWNER TO `+postgres.Quote(role)+`; COMMIT`)
 		if err == nil {
 			return nil
 		}
-		_, ended := f.conn.Exec(ctx, `ROLLBACK`)
+		_, ended := f.db.Exec(ctx, `ROLLBACK`)
 		if ended != nil || postgres.State(err) != pgerrcode.LockNotAvailable {
 			break
 		}
@@ -162,31 +186,34 @@ func (f *RoleFence) need(ctx context.Context, names ...string) error {
 	if err != nil {
 		return postgres.Wrap(err, "look at roles")
 	}
-	for i, name := range missing {
-		_, err := f.conn.Exec(ctx, `CREATE ROLE `+postgres.Quote(name)+` NOLOGIN`)
-		state := postgres.State(err)
-		if state == pgerrcode.DuplicateObject || state == pgerrcode.UniqueViolation {
-			err = nil // it exists, but our user is no member yet
+	for i, role := range missing {
+		name := postgres.Quote(role.name)
+		make := `GRANT ` + name + ` TO CURRENT_USER`
+		if !role.exists {
+			make = `CREATE ROLE ` + name + ` NOLOGIN; ` + make
 		}
-		if err == nil {
-			_, err = f.conn.Exec(ctx, `GRANT `+postgres.Quote(name)+` TO CURRENT_USER`)
-		}
+		_, err := f.db.Exec(ctx, make)
 		if postgres.State(err) == pgerrcode.InsufficientPrivilege {
 			return mayNotMakeRoles(f.user, missing[i:], err)
 		}
 		if err != nil {
-			return postgres.Wrap(err, "make role %s", name)
+			return postgres.Wrap(err, "make role %s", role.name)
 		}
 	}
 	return nil
 }
 
-// missing returns the roles that our user can't take: they don't exist, or the user is no
-// member. From Postgres 16 on, the user that made a role is a member that may neither take
-// it nor use it.
-func (f *RoleFence) missing(ctx context.Context, names []string) ([]string, error) {
-	rows, err := f.conn.Query(ctx, `
-		SELECT name FROM unnest($1::text[]) WITH ORDINALITY AS n (name, i)
+// missingRole is a role that our user can't take. It doesn't exist, or the user is no member.
+type missingRole struct {
+	name   string
+	exists bool
+}
+
+// missing returns the roles that our user can't take. From Postgres 16 on, the user that made a
+// role is a member that may neither take it nor use it.
+func (f *RoleFence) missing(ctx context.Context, names []string) ([]missingRole, error) {
+	rows, err := f.db.Query(ctx, `
+		SELECT name, r.oid IS NOT NULL FROM unnest($1::text[]) WITH ORDINALITY AS n (name, i)
 		LEFT JOIN pg_roles r ON rolname = name
 		WHERE r.oid IS NULL OR NOT CASE WHEN current_setting('server_version_num')::int >= 160000
 		  THEN pg_has_role(r.oid, 'SET') AND pg_has_role(r.oid, 'USAGE')
@@ -195,15 +222,17 @@ func (f *RoleFence) missing(ctx context.Context, names []string) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r missingRole, err error) {
+		return r, row.Scan(&r.name, &r.exists)
+	})
 }
 
 // mayNotMakeRoles tells an administrator what to do.
-func mayNotMakeRoles(user string, missing []string, err error) error {
+func mayNotMakeRoles(user string, missing []missingRole, err error) error {
 	var do strings.Builder
-	for _, name := range missing {
+	for _, role := range missing {
 		fmt.Fprintf(&do, "\n  CREATE ROLE %[1]s NOLOGIN; GRANT %[1]s TO %[2]s;",
-			postgres.Quote(name), postgres.Quote(user))
+			postgres.Quote(role.name), postgres.Quote(user))
 	}
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err, Message: fmt.Sprintf(
 		"the database user %s may not make the roles that keep tenants apart. "+

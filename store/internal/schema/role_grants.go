@@ -29,7 +29,7 @@ func (f *RoleFence) GrantBase(ctx context.Context) error {
 		return err
 	}
 	role := postgres.Quote(f.prefix)
-	_, err := f.conn.Exec(ctx, `
+	_, err := f.db.Exec(ctx, `
 		GRANT USAGE ON SCHEMA asyncflow TO `+role+`;
 		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA asyncflow TO `+role+`;
 		GRANT USAGE ON ALL SEQUENCES IN SCHEMA asyncflow TO `+role+`;
@@ -44,7 +44,7 @@ func (f *RoleFence) GrantBase(ctx context.Context) error {
 func (f *RoleFence) EnsureBase(ctx context.Context) error {
 	var granted bool
 	// The tables are found by what depends on their schema: pg_class has no index for it.
-	err := f.conn.QueryRow(ctx, `
+	err := f.db.QueryRow(ctx, `
 		SELECT CASE WHEN base_role = prefix AND EXISTS (SELECT FROM pg_roles WHERE rolname = prefix)
 		  THEN (SELECT bool_and(has_table_privilege(prefix, c.oid, 'SELECT'))
 		    FROM pg_depend d JOIN pg_class c ON c.oid = d.objid AND relkind IN ('r', 'p')
@@ -76,7 +76,7 @@ func (f *RoleFence) tenantGrants(tenant string) []string {
 
 // grantTenant runs tenantGrants.
 func (f *RoleFence) grantTenant(ctx context.Context, tenant string) error {
-	_, err := f.conn.Exec(ctx, `BEGIN; SET LOCAL ROLE `+postgres.Quote(f.RoleOf(tenant))+`; `+
+	_, err := f.db.Exec(ctx, `BEGIN; SET LOCAL ROLE `+postgres.Quote(f.RoleOf(tenant))+`; `+
 		strings.Join(f.tenantGrants(tenant), "; ")+`; COMMIT`)
 	return postgres.Wrap(err, "grant the base role's rights in the schema of %q", tenant)
 }

@@ -28,7 +28,7 @@ const staleSQL = `SELECT slug FROM asyncflow.tenants t
 
 // stale returns the tenants that need a migration or grants.
 func (f *RoleFence) stale(ctx context.Context) ([]string, error) {
-	rows, err := f.conn.Query(ctx, `
+	rows, err := f.db.Query(ctx, `
 		SELECT slug FROM asyncflow.tenants t
 		LEFT JOIN pg_roles r ON r.rolname = $2::text || '_' || slug
 		LEFT JOIN pg_namespace n ON n.nspname = 'tenant_' || slug

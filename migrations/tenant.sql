@@ -1,0 +1,791 @@
+-- The schema of a tenant as it is now, which is what a new tenant gets. Its migrations, in
+-- migrations/tenant, make the same of any older schema: a test compares the two, and says what is
+-- missing here. The names are unqualified, as the search path is that schema.
+--
+-- A btree costs a new tenant an fsync before Postgres 17, and so does each table with a column of
+-- unlimited length.
+
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
+-- Task types --------------------------------------------------------------------------------------
+
+-- A table set is the rolled tables (task, journal, ready) of one task type, or ('') those that all
+-- other types share. Ready rows are written to end_pos and leased from begin_pos on; the oldest
+-- tables that are kept are those of first_pos. A set that gets no more tasks ends up with a
+-- begin_pos after its end_pos.
+CREATE TABLE table_sets (
+  name      text PRIMARY KEY,
+  first_pos int  NOT NULL,
+  begin_pos int  NOT NULL,
+  end_pos   int  NOT NULL,
+  CHECK (first_pos >= 1 AND begin_pos >= first_pos AND end_pos >= begin_pos - 1)
+);
+
+-- One row a roll. Task numbers are allotted from next_number in blocks. sealed_at: no row is added
+-- to the roll's task and ready tables from then on. drained_at: its ready table was empty, and
+-- begin_pos moved on; ready_dropped: that table is gone. A roll hands out numbers only in the
+-- history in which it was opened. idle_since: since when no task of the roll has been live, which
+-- is after the last event of any; null while one may be. The retention counts from it.
+CREATE TABLE rolls (
+  table_set     text        NOT NULL REFERENCES table_sets (name) ON DELETE CASCADE,
+  position      int         NOT NULL,
+  next_number   bigint      NOT NULL DEFAULT 1,
+  opened_at     timestamptz NOT NULL,
+  sealed_at     timestamptz,
+  drained_at    timestamptz,
+  ready_dropped boolean     NOT NULL DEFAULT false,
+  history       text        NOT NULL,
+  idle_since    timestamptz,
+  PRIMARY KEY (table_set, position)
+) WITH (fillfactor = 50);
+
+-- Always empty: a foreign key to it seals a table against inserts.
+CREATE TABLE sealed (id bigint PRIMARY KEY);
+
+-- spec is the document that was applied. A paused type is not leased from. After a resume its
+-- dispatchers ramp up over ramp_seconds from resumed_at on. stage_mapping says where tasks go on
+-- that still stand in a stage that was removed. number names the type in the rows of all tables.
+-- New tasks go to table_set; its rolls from from_pos on may have tasks of the type. Earlier ones
+-- are in the earlier set, if there is one. awaited_since: since when somebody has waited for tasks
+-- of the type; null: nobody ever has.
+CREATE SEQUENCE type_numbers AS int;
+CREATE TABLE task_types (
+  name          text        PRIMARY KEY,
+  version       int         NOT NULL,
+  spec          json        NOT NULL,
+  created_at    timestamptz NOT NULL,
+  updated_at    timestamptz NOT NULL,
+  paused_at     timestamptz,
+  pause_reason  text,
+  resumed_at    timestamptz,
+  ramp_seconds  double precision CHECK (ramp_seconds >= 0),
+  stage_mapping json,
+  number        int         NOT NULL DEFAULT nextval('type_numbers') UNIQUE,
+  table_set     text        NOT NULL REFERENCES table_sets (name),
+  from_pos      int         NOT NULL,
+  earlier_set   text        REFERENCES table_sets (name),
+  awaited_since timestamptz,
+  UNIQUE (name, table_set) -- so a move is a change of a key, which FOR KEY SHARE notices
+);
+
+-- The last position of task types that were deleted. One that is made again goes on
+-- after it, so that no id ever names two tasks.
+CREATE TABLE retired_types (
+  name    text PRIMARY KEY,
+  end_pos int  NOT NULL
+);
+
+-- Deleted types whose rows are still in shared tables.
+CREATE TABLE deleted_types (
+  number int  PRIMARY KEY,
+  name   text NOT NULL
+);
+
+-- Live tasks --------------------------------------------------------------------------------------
+
+-- The live tasks of all types that are leased, or wait. The settings are those of
+-- store/table_settings.go. There are no CHECK constraints: Postgres reads their text anew for each
+-- statement.
+CREATE TABLE lease (
+  type      int         NOT NULL,
+  id        bigint      NOT NULL,
+  seq       smallint    NOT NULL,
+  stage     text        NOT NULL,
+  attempt   smallint    NOT NULL,
+  node      text        NOT NULL,
+  leased_at timestamptz NOT NULL,
+  until     timestamptz NOT NULL,
+  progress  smallint,
+  note      text,
+  key       text,
+  endpoint  uuid,
+  PRIMARY KEY (type, id)
+) WITH (fillfactor = 70, vacuum_truncate = off,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);
+CREATE INDEX ON lease (type, key) WHERE key IS NOT NULL;
+
+CREATE TABLE wait (
+  type       int         NOT NULL,
+  id         bigint      NOT NULL,
+  seq        smallint    NOT NULL,
+  stage      text        NOT NULL,
+  attempt    smallint    NOT NULL,
+  order_time timestamptz NOT NULL,
+  reason     text        NOT NULL,
+  key        text,
+  until      timestamptz NOT NULL,
+  since      timestamptz,
+  PRIMARY KEY (type, id)
+) WITH (vacuum_truncate = off,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);
+CREATE INDEX ON wait (type, until);
+CREATE INDEX ON wait (type, key, order_time, id) WHERE reason = 'flow_key';
+CREATE INDEX ON wait (type, key) WHERE key IS NOT NULL AND reason <> 'flow_key';
+CREATE INDEX ON wait (type, stage, order_time, id) WHERE until = 'infinity' AND reason <> 'flow_key';
+
+-- The tasks that have failed for good and keep the others of their flow key waiting.
+CREATE TABLE flow_blocks (
+  type text   NOT NULL,
+  key  text   NOT NULL,
+  id   bigint NOT NULL,
+  PRIMARY KEY (type, key, id)
+);
+
+-- A key's first task, until the key expires. hash is SHA-256 of the context.
+CREATE TABLE idempotency_keys (
+  type       text        NOT NULL REFERENCES task_types (name) ON DELETE CASCADE,
+  key        text        NOT NULL,
+  id         bigint      NOT NULL,
+  hash       bytea       NOT NULL,
+  expires_at timestamptz NOT NULL,
+  PRIMARY KEY (type, key)
+);
+CREATE INDEX ON idempotency_keys (expires_at);
+
+-- What was counted in one transaction, or, once governance has added them up, in a
+-- longer time. Inserted and deleted only.
+CREATE TABLE tallies (
+  type      text        NOT NULL,
+  at        timestamptz NOT NULL,
+  submitted bigint      NOT NULL DEFAULT 0,
+  attempts  bigint      NOT NULL DEFAULT 0,
+  failures  bigint      NOT NULL DEFAULT 0,
+  succeeded bigint      NOT NULL DEFAULT 0,
+  failed    bigint      NOT NULL DEFAULT 0,
+  cancelled bigint      NOT NULL DEFAULT 0
+);
+CREATE INDEX ON tallies (type, at);
+
+-- Trees -------------------------------------------------------------------------------------------
+
+-- What is left to do because of a transaction that was committed: the node that wrote the row does
+-- it next, or a background job. See store/outbox.go for the kinds.
+CREATE TABLE outbox (
+  seq       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  kind      text        NOT NULL,
+  due       timestamptz NOT NULL,
+  type      int         NOT NULL,
+  id        bigint      NOT NULL,
+  fan_out   smallint    NOT NULL DEFAULT 0,
+  succeeded int         NOT NULL DEFAULT 0,
+  failed    int         NOT NULL DEFAULT 0,
+  cancelled int         NOT NULL DEFAULT 0,
+  at        int         NOT NULL DEFAULT 0
+) WITH (vacuum_truncate = off,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);
+
+-- The tasks that tasks depend on: the n-th of a task (type, id) is the task (on_type, on_id), or
+-- the one with a key. status says how that has ended; until it has, the edge is open. It is late
+-- when that has not ended until then, and gone when that was dropped.
+CREATE TABLE edges (
+  type       int      NOT NULL,
+  id         bigint   NOT NULL,
+  n          smallint NOT NULL,
+  on_type    int      NOT NULL,
+  on_id      bigint,
+  on_key     text,
+  on_failure text     NOT NULL,
+  until      timestamptz,
+  status     text,
+  PRIMARY KEY (type, id, n)
+);
+CREATE INDEX ON edges (on_type, on_id) WHERE status IS NULL AND on_id IS NOT NULL;
+CREATE INDEX ON edges (on_type, on_key) WHERE status IS NULL AND on_key IS NOT NULL;
+CREATE INDEX ON edges (on_type, on_id) WHERE status <> 'succeeded';
+CREATE INDEX ON edges (until) WHERE status IS NULL AND until IS NOT NULL;
+
+-- The children of a task in one stage. seq is that of the task's row in wait when it fanned out,
+-- waits that of its latest one: a redrive of the failed children makes another. spawned of count
+-- children are made, in runs of ids that begin with firsts, at the indexes starts. again is the
+-- index at which a redrive of the failed ones goes on. closed: the task no longer waits for them.
+CREATE TABLE fan_outs (
+  type      int      NOT NULL,
+  id        bigint   NOT NULL,
+  seq       smallint NOT NULL,
+  waits     smallint NOT NULL,
+  stage     text     NOT NULL,
+  rule      json     NOT NULL,
+  count     int      NOT NULL,
+  spawned   int      NOT NULL DEFAULT 0,
+  firsts    bigint[] NOT NULL DEFAULT '{}',
+  starts    int[]    NOT NULL DEFAULT '{}',
+  succeeded int      NOT NULL DEFAULT 0,
+  failed    int      NOT NULL DEFAULT 0,
+  cancelled int      NOT NULL DEFAULT 0,
+  again     int,
+  stopped   boolean  NOT NULL DEFAULT false,
+  closed    boolean  NOT NULL DEFAULT false,
+  PRIMARY KEY (type, id, seq)
+) WITH (fillfactor = 70);
+
+-- Endpoints ---------------------------------------------------------------------------------------
+
+-- outbound is sealed: headers, auth and certificates. A challenged endpoint gets no
+-- deliveries until it is verified; the oldest ones were never challenged. batch_max_tasks and
+-- batch_max_wait: how many tasks it gets in one request, and how long one waits for others; without
+-- them each task has a request of its own.
+CREATE TABLE endpoints (
+  id                 uuid        PRIMARY KEY,
+  type               text        NOT NULL REFERENCES task_types (name) ON DELETE CASCADE,
+  stage              text        NOT NULL,
+  url                text        NOT NULL,
+  created_at         timestamptz NOT NULL,
+  weight             smallint    NOT NULL DEFAULT 1 CHECK (weight BETWEEN 0 AND 100),
+  outbound           bytea,
+  challenged         boolean     NOT NULL DEFAULT false,
+  verified_at        timestamptz,
+  verification_error text        NOT NULL DEFAULT '',
+  updated_at         timestamptz NOT NULL,
+  max_in_flight      int         CHECK (max_in_flight > 0),
+  rate               text,
+  batch_max_tasks    int         CHECK (batch_max_tasks > 0),
+  batch_max_wait     interval
+);
+CREATE INDEX ON endpoints (type, stage);
+
+-- What deliveries to an endpoint are signed with: several at a time while one is rotated
+-- away. sealed begins with what names its key (AES-256-GCM); the oldest ones don't, and have the
+-- endpoint's id.
+CREATE TABLE endpoint_secrets (
+  id         uuid        PRIMARY KEY,
+  endpoint   uuid        NOT NULL REFERENCES endpoints (id) ON DELETE CASCADE,
+  kind       text        NOT NULL CHECK (kind IN ('hmac', 'ed25519')),
+  sealed     bytea       NOT NULL,
+  public_key text        NOT NULL DEFAULT '' CHECK ((kind = 'ed25519') = (public_key <> '')),
+  created_at timestamptz NOT NULL,
+  expires_at timestamptz
+);
+CREATE INDEX ON endpoint_secrets (endpoint);
+
+-- How an endpoint is doing, if it isn't simply well, and what it may have at once.
+CREATE TABLE endpoint_health (
+  endpoint uuid        PRIMARY KEY REFERENCES endpoints (id) ON DELETE CASCADE,
+  state    text        NOT NULL CHECK (state IN ('closed', 'open', 'disabled')),
+  since    timestamptz NOT NULL,
+  until    timestamptz,
+  pause    interval    NOT NULL,
+  reason   text        NOT NULL
+);
+
+-- How the attempts at an endpoint went, added up by minute and kept for an hour.
+CREATE TABLE endpoint_minutes (
+  endpoint uuid        NOT NULL REFERENCES endpoints (id) ON DELETE CASCADE,
+  at       timestamptz NOT NULL,
+  attempts int         NOT NULL,
+  failures int         NOT NULL,
+  PRIMARY KEY (endpoint, at)
+) WITH (fillfactor = 50);
+
+-- Plans, alerts and records -----------------------------------------------------------------------
+
+-- Schedules: what submits a task at each of its ticks. spec is the document that was
+-- applied, without the context of its tasks. next_at is the first tick that hasn't been
+-- dealt with, null when there is none. last_at and last_id are of the last tick that had
+-- a task, skipped_at of the last one of the skipped that had none, as the task before
+-- was not final.
+CREATE TABLE schedules (
+  name       text        PRIMARY KEY,
+  type       text        NOT NULL REFERENCES task_types (name) ON DELETE CASCADE,
+  spec       json        NOT NULL,
+  context    json        NOT NULL,
+  version    int         NOT NULL,
+  next_at    timestamptz,
+  paused_at  timestamptz,
+  last_at    timestamptz,
+  last_id    bigint,
+  skipped    bigint      NOT NULL DEFAULT 0,
+  skipped_at timestamptz,
+  created_at timestamptz NOT NULL,
+  updated_at timestamptz NOT NULL
+);
+CREATE INDEX ON schedules (next_at) WHERE paused_at IS NULL;
+CREATE INDEX ON schedules (type);
+
+-- Cancelling or redriving all tasks that a filter finds. position is the number of the
+-- last task looked at, next_at when the next step is due, for the sake of the pace.
+CREATE TABLE operations (
+  id          uuid        PRIMARY KEY,
+  kind        text        NOT NULL CHECK (kind IN ('cancel', 'redrive')),
+  type        text        NOT NULL REFERENCES task_types (name) ON DELETE CASCADE,
+  filter      json        NOT NULL,
+  options     json        NOT NULL,
+  state       text        NOT NULL CHECK (state IN ('running', 'done', 'stopped', 'failed')),
+  total       bigint      NOT NULL,
+  done        bigint      NOT NULL DEFAULT 0,
+  skipped     bigint      NOT NULL DEFAULT 0,
+  position    bigint      NOT NULL DEFAULT 0,
+  next_at     timestamptz NOT NULL,
+  error       text,
+  created_at  timestamptz NOT NULL,
+  finished_at timestamptz
+);
+CREATE INDEX ON operations (created_at);
+
+-- Where a tenant's alerts go, and when: one row at most. The endpoint is of the task type
+-- asyncflow-alerts. evaluated_at is when a node last took its turn at the rules.
+CREATE TABLE alerts (
+  endpoint     uuid        PRIMARY KEY REFERENCES endpoints (id) ON DELETE CASCADE,
+  rules        json        NOT NULL,
+  evaluated_at timestamptz NOT NULL DEFAULT '-infinity',
+  updated_at   timestamptz NOT NULL
+);
+CREATE UNIQUE INDEX ON alerts ((true));
+
+-- The time from when something got over its limit until it was back for a minute; below
+-- is since when it has been back. firing_task and resolved_task are the tasks that told.
+-- waits_for is why the task was held that had been due for longest, when an alert of a backlog began.
+CREATE TABLE alert_episodes (
+  id             uuid             PRIMARY KEY,
+  endpoint       uuid             NOT NULL REFERENCES alerts (endpoint) ON DELETE CASCADE,
+  alert          text             NOT NULL,
+  subject        text             NOT NULL,
+  since          timestamptz      NOT NULL,
+  value          double precision NOT NULL,
+  bound          double precision NOT NULL,
+  below          timestamptz,
+  resolved_at    timestamptz,
+  resolved_value double precision,
+  firing_task    text,
+  resolved_task  text,
+  waits_for      text
+);
+CREATE UNIQUE INDEX ON alert_episodes (alert, subject) WHERE resolved_at IS NULL;
+
+-- Who did what in the tenant. claimed is what a token said that was not accepted; calls
+-- and last_at tell of several calls that share a row. No row has a secret or a context.
+CREATE TABLE audit (
+  id          uuid        PRIMARY KEY,
+  at          timestamptz NOT NULL,
+  origin      text        NOT NULL CHECK (origin IN ('api', 'cli')),
+  tenant      text,
+  subject     text,
+  token_id    text,
+  issuer      text,
+  scopes      text,
+  action      text        NOT NULL,
+  object_type text,
+  object      text,
+  address     text,
+  proxy       text,
+  request_id  text,
+  user_agent  text,
+  outcome     text        NOT NULL CHECK (outcome IN ('done', 'refused', 'denied', 'failed')),
+  status      smallint,
+  code        text,
+  detail      json,
+  claimed     json,
+  calls       bigint      NOT NULL DEFAULT 1 CHECK (calls > 0),
+  last_at     timestamptz
+);
+CREATE INDEX ON audit (at, id);
+
+-- Rows are only ever added: an UPDATE changes nothing, and a DELETE passes over what is
+-- younger than a day, whoever asks, the owner and superusers too. A role that may only
+-- INSERT and SELECT can do all that requests need.
+CREATE RULE audit_never_changes AS ON UPDATE TO audit DO INSTEAD NOTHING;
+CREATE RULE audit_keeps_a_day AS ON DELETE TO audit WHERE old.at > now() - interval '1 day' DO INSTEAD NOTHING;
+REVOKE UPDATE, TRUNCATE ON audit FROM CURRENT_USER;
+
+-- Numbers -----------------------------------------------------------------------------------------
+
+-- Numbers of tasks that are submitted by SQL. Those of a roll's row would keep it locked until
+-- the caller's transaction ends. They are the upper half of a roll's numbers.
+CREATE SEQUENCE submit_numbers MAXVALUE 549755813887 CYCLE; -- 2^39 - 1
+
+-- history names the history of a table, as asyncflow.history does, which tenants don't see.
+CREATE FUNCTION history(relation oid) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+  cluster  text := '';
+  timeline text := '';
+BEGIN
+  BEGIN
+    SELECT system_identifier::text INTO cluster FROM pg_control_system();
+  EXCEPTION WHEN insufficient_privilege OR undefined_function OR feature_not_supported THEN NULL;
+  END;
+  BEGIN
+    timeline := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+  EXCEPTION WHEN insufficient_privilege OR undefined_function OR feature_not_supported THEN NULL;
+  END;
+  RETURN format('%s.%s.%s', cluster, timeline, relation);
+END $$;
+
+-- In which history the last roll was opened, and where the numbers of its tasks begin: at 1, or in
+-- another history than the first one far from there.
+CREATE TABLE numbering (
+  one          boolean PRIMARY KEY DEFAULT true CHECK (one),
+  history      text    NOT NULL,
+  first_number bigint  NOT NULL CHECK (first_number > 0)
+);
+INSERT INTO numbering (history, first_number) VALUES (history('rolls'::regclass), 1);
+
+-- random_number returns a place far from 1 and far from the end.
+CREATE FUNCTION random_number() RETURNS bigint
+LANGUAGE sql AS $$ SELECT (1::bigint << 36) + floor(random() * 3 * (1::bigint << 36))::bigint $$;
+
+-- number_from has numbers begin somewhere else, those of submit_task too. In the history that was
+-- lost they began at 1, or at another random place: the two meet in 1 of 10,000 cases if both rolls
+-- get ten million tasks. 2^36 numbers are more than a roll ever has.
+CREATE FUNCTION number_from(number bigint) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+  UPDATE numbering SET history = history('rolls'::regclass), first_number = number;
+  PERFORM setval('submit_numbers', number, false);
+END $$;
+
+-- open_roll writes the row of a new roll of a table set.
+CREATE FUNCTION open_roll(table_set text, roll int, now timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+  PERFORM FROM numbering n WHERE n.history <> history('rolls'::regclass) FOR UPDATE;
+  IF FOUND THEN
+    PERFORM number_from(random_number());
+  END IF;
+  INSERT INTO rolls (table_set, position, opened_at, history, next_number)
+  SELECT open_roll.table_set, open_roll.roll, open_roll.now, n.history, n.first_number FROM numbering n;
+END $$;
+
+-- claim_keys has keys stand for tasks, as far as they are free, one by one: it returns those that
+-- another transaction has, and waits for each only as long as Postgres can. After so many of them
+-- it returns all others too, unseen; so it begins at another one each time. It leaves
+-- lock_timeout as short. A key whose task has a number below first, the least that is kept, is
+-- free: the task was dropped with its roll.
+CREATE FUNCTION claim_keys(type text, keys text[], ids bigint[], hashes bytea[], expiries timestamptz[], now timestamptz, first bigint, most int)
+RETURNS SETOF text
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+  i    int;
+  held int := 0;
+BEGIN
+  PERFORM set_config('lock_timeout', '1ms', true);
+  FOR i IN SELECT n FROM generate_subscripts(keys, 1) n ORDER BY random() LOOP
+    IF held >= most THEN
+      RETURN NEXT keys[i];
+      CONTINUE;
+    END IF;
+    BEGIN
+      INSERT INTO idempotency_keys AS k (type, key, id, hash, expires_at)
+      VALUES (claim_keys.type, keys[i], ids[i], hashes[i], expiries[i])
+      ON CONFLICT ON CONSTRAINT idempotency_keys_pkey DO UPDATE SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
+      WHERE k.expires_at <= claim_keys.now OR k.id < claim_keys.first;
+    EXCEPTION WHEN lock_not_available THEN
+      held := held + 1;
+      RETURN NEXT keys[i];
+    END;
+  END LOOP;
+END $$;
+
+-- Submits by SQL ----------------------------------------------------------------------------------
+
+-- What the nodes hold submits against, for those that come by SQL: one row, which nodes
+-- write when they start and when something changes. refusal is why none is taken, null when they
+-- are; a quota of 0 is none.
+CREATE TABLE submit_limits (
+  one           boolean PRIMARY KEY DEFAULT true CHECK (one),
+  refusal       text,
+  context_bytes bigint  NOT NULL CHECK (context_bytes > 0),
+  pending_tasks bigint  NOT NULL CHECK (pending_tasks >= 0)
+);
+INSERT INTO submit_limits (context_bytes, pending_tasks) VALUES (262144, 0);
+
+-- submit_task is called by roles that may do nothing else here. It finds its names in this
+-- schema alone, and so do the functions that it calls: a temporary table of the caller's must
+-- not take the place of one of ours.
+
+-- submit_duration writes a time as the API does: 4320h0m0s.
+CREATE FUNCTION submit_duration(seconds numeric) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE WHEN seconds < 0 THEN '-' ELSE '' END
+    || CASE WHEN s >= 3600 THEN div(s, 3600) || 'h' ELSE '' END
+    || CASE WHEN s >= 60 THEN mod(div(s, 60), 60) || 'm' ELSE '' END
+    || trim_scale(mod(s, 60)) || 's'
+  FROM (SELECT abs(seconds) AS s) a
+$$;
+
+-- submit_depth tells how deep a JSON document is nested, or 0 if it has so few brackets that
+-- it doesn't matter.
+CREATE FUNCTION submit_depth(doc text, most int) RETURNS int
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  IF length(doc) - length(translate(doc, '[{', '')) <= most THEN
+    RETURN 0;
+  END IF;
+  doc := regexp_replace(doc, '"(?:[^"\\]|\\.)*"', '', 'g');
+  doc := regexp_replace(doc, '[^][{}]+', '', 'g');
+  RETURN (SELECT max(d) FROM (SELECT sum(CASE WHEN c IN ('[', '{') THEN 1 ELSE -1 END) OVER (ORDER BY i) AS d
+    FROM unnest(string_to_array(doc, NULL)) WITH ORDINALITY AS u (c, i)) depths);
+END $$;
+
+-- submit_sqlstate returns the SQLSTATE of a refusal, by its code.
+CREATE FUNCTION submit_sqlstate(code text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE code
+    WHEN 'invalid_argument' THEN '22023' -- invalid_parameter_value
+    WHEN 'too_large'        THEN '54000' -- program_limit_exceeded
+    WHEN 'not_found'        THEN '42704' -- undefined_object
+    WHEN 'key_reused'       THEN '23505' -- unique_violation
+    WHEN 'quota_exceeded'   THEN '53400' -- configuration_limit_exceeded
+    WHEN 'tenant_suspended' THEN '55000' -- object_not_in_prerequisite_state
+    WHEN 'conflict'         THEN '40001' -- serialization_failure
+  END
+$$;
+
+-- submit_check returns the refusal of what the API would refuse, in its words.
+CREATE FUNCTION submit_check(type text, context json, key text, priority int, run_at timestamptz, flow_key text,
+  key_window interval, context_limit bigint, now timestamptz) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+  size     bigint := octet_length(convert_to(context::text, 'UTF8'));
+  seconds  numeric := extract(epoch FROM key_window);
+  fields   text[] := '{}';
+  problems text[] := '{}';
+  problem  text;
+  refusal  text[];
+BEGIN
+  problem := CASE
+    WHEN coalesce(type, '') = '' THEN 'is required'
+    WHEN octet_length(type) > 40 THEN format('is %s characters long; the limit is 40', octet_length(type))
+    WHEN type COLLATE "C" !~ '^[a-z]' THEN 'must start with a lower-case letter'
+    WHEN type COLLATE "C" !~ '^[a-z0-9_-]+$' THEN 'may hold lower-case letters, digits, - and _ only'
+  END;
+  fields := fields || 'type'::text; problems := problems || problem;
+
+  problem := CASE
+    WHEN context IS NULL THEN 'is required'
+    WHEN size > context_limit THEN format('is %s bytes; the limit is %s', size, context_limit)
+    WHEN submit_depth(context::text, 128) > 128 THEN 'is nested more than 128 deep'
+  END;
+  fields := fields || 'context'::text; problems := problems || problem;
+
+  problem := CASE WHEN priority NOT BETWEEN 0 AND 31536000
+    THEN format('is %s; it must be 0 to 31536000 seconds (a year)', priority) END;
+  fields := fields || 'priority'::text; problems := problems || problem;
+
+  problem := CASE
+    WHEN key = '' THEN 'must not be empty'
+    WHEN octet_length(key) > 255 THEN format('is %s bytes long; the limit is 255', octet_length(key))
+  END;
+  fields := fields || 'key'::text; problems := problems || problem;
+
+  problem := CASE
+    WHEN key = '' OR octet_length(key) > 255 THEN NULL
+    WHEN seconds <> 0 AND key IS NULL THEN 'needs a key'
+    WHEN seconds NOT BETWEEN 0 AND 15552000 THEN format('is %s; it must be up to 4320h0m0s (180 days)', submit_duration(seconds))
+  END;
+  fields := fields || 'key_window'::text; problems := problems || problem;
+
+  problem := CASE
+    WHEN flow_key = '' THEN 'must not be empty'
+    WHEN octet_length(flow_key) > 255 THEN format('is %s bytes long; the limit is 255', octet_length(flow_key))
+  END;
+  fields := fields || 'flow_key'::text; problems := problems || problem;
+
+  problem := CASE WHEN run_at > now + interval '365 days' THEN 'is more than 8760h0m0s (a year) ahead' END;
+  fields := fields || 'run_at'::text; problems := problems || problem;
+
+  SELECT ARRAY[CASE WHEN size > context_limit THEN 'too_large' ELSE 'invalid_argument' END,
+    string_agg(field || ' ' || what, '; ' ORDER BY i), (array_agg(field ORDER BY i))[1]] INTO refusal
+  FROM unnest(fields, problems) WITH ORDINALITY AS p (field, what, i) WHERE what IS NOT NULL HAVING count(*) > 0;
+  RETURN refusal;
+END $$;
+
+-- submit_table returns the name of a rolled table. It is qualified, as it may not be there: a
+-- temporary table of that name must not be taken for it.
+CREATE FUNCTION submit_table(kind text, table_set text, roll int) RETURNS text
+LANGUAGE sql STABLE AS $$
+  SELECT format('%I.%I', current_schema(), concat_ws('_', kind, nullif(table_set, ''), roll))
+$$;
+
+-- submit_place returns where a type's new tasks go, and keeps that roll from being sealed and the
+-- type from being deleted until the transaction ends. spec is null when there is no such type; roll
+-- is null when a snapshot shows a type that is gone, was made again or has other tables by now, 0
+-- when it is of another history. Later rolls are looked up by name, as a snapshot may be older than
+-- they are. A roll is sealed after the next one was made, and never while we hold it. The roll of the
+-- snapshot must be of this history; then all later ones are: a history ends all transactions of the
+-- one before.
+CREATE FUNCTION submit_place(type text, OUT type_number int, OUT spec json, OUT table_set text, OUT roll int)
+LANGUAGE plpgsql AS $$
+BEGIN
+  LOOP
+    SELECT t.number, t.spec, s.name, s.end_pos INTO type_number, spec, table_set, roll
+    FROM task_types t JOIN table_sets s ON s.name = t.table_set WHERE t.name = submit_place.type;
+    IF NOT FOUND THEN
+      RETURN;
+    END IF;
+    PERFORM FROM rolls r WHERE r.table_set = submit_place.table_set AND r.position = submit_place.roll
+      AND r.history <> history('rolls'::regclass);
+    IF FOUND THEN
+      roll := 0;
+      RETURN;
+    END IF;
+    WHILE to_regclass(submit_table('task', table_set, roll + 1)) IS NOT NULL LOOP
+      roll := roll + 1;
+    END LOOP;
+    BEGIN
+      EXECUTE format('LOCK TABLE %s, %s IN ROW EXCLUSIVE MODE', submit_table('task', table_set, roll),
+        submit_table('ready', table_set, roll));
+      IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM FROM task_types t WHERE t.name = submit_place.type FOR KEY SHARE; -- fails if it was deleted or moved
+      END IF;
+    EXCEPTION WHEN undefined_table OR serialization_failure THEN
+      roll := NULL;
+      RETURN;
+    END;
+    CONTINUE WHEN to_regclass(submit_table('task', table_set, roll + 1)) IS NOT NULL;
+    PERFORM FROM task_types t WHERE t.name = submit_place.type AND t.number = type_number
+      AND t.table_set = submit_place.table_set;
+    EXIT WHEN FOUND;
+  END LOOP;
+END $$;
+
+-- submit_window returns how long a key stands for a task, which is kept for a time: no longer than that.
+CREATE FUNCTION submit_window(key_window interval, keep interval) RETURNS interval
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce(nullif(key_window, interval '0'), least(interval '24 hours', keep))
+$$;
+
+-- submit_claim has a key stand for a task, and returns the task that it stands for: this
+-- one, or an earlier one; same reports whether that has the same context. It waits for other
+-- transactions that have the key. A key whose task was dropped with its roll stands for none
+-- any more.
+CREATE FUNCTION submit_claim(type text, key text, number bigint, context json, expires timestamptz, now timestamptz,
+  OUT owner bigint, OUT same boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+  digest bytea := sha256(convert_to(context::text, 'UTF8'));
+  first  bigint := (SELECT coalesce(e.first_pos, s.first_pos)::bigint << 40
+    FROM task_types t JOIN table_sets s ON s.name = t.table_set LEFT JOIN table_sets e ON e.name = t.earlier_set
+    WHERE t.name = submit_claim.type);
+BEGIN
+  LOOP
+    INSERT INTO idempotency_keys AS k (type, key, id, hash, expires_at)
+    VALUES (submit_claim.type, submit_claim.key, number, digest, expires)
+    ON CONFLICT ON CONSTRAINT idempotency_keys_pkey DO UPDATE SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
+    WHERE k.expires_at <= submit_claim.now OR k.id < first;
+    IF FOUND THEN
+      owner := number;
+      same := true;
+      RETURN;
+    END IF;
+    SELECT k.id, k.hash = digest INTO owner, same FROM idempotency_keys k
+    WHERE k.type = submit_claim.type AND k.key = submit_claim.key;
+    IF FOUND THEN -- else it has expired and was deleted in between
+      RETURN;
+    END IF;
+  END LOOP;
+END $$;
+
+-- submit_id writes a task's id as the API does.
+CREATE FUNCTION submit_id(type text, number bigint) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT type || '.' || (number >> 40) || '.' || (number & (1::bigint << 40) - 1)
+$$;
+
+-- submit_quota returns the refusal of a task that the quota of pending tasks has no room for.
+CREATE FUNCTION submit_quota(quota bigint) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+  used bigint;
+BEGIN
+  IF quota = 0 THEN
+    RETURN NULL;
+  END IF;
+  SELECT coalesce(sum(submitted - succeeded - failed - cancelled), 0) INTO used FROM tallies;
+  IF used >= quota THEN
+    RETURN ARRAY['quota_exceeded', format('the tenant''s quota pending_tasks is %s, and %s are in use', quota, used), ''];
+  END IF;
+  RETURN NULL;
+END $$;
+
+-- submit_write writes a task with its first token row, and tells the dispatchers, who hear of
+-- it when the transaction is committed. What they are told is rounded down to a second, so
+-- that Postgres sends it once for many tasks of a transaction.
+CREATE FUNCTION submit_write(table_set text, type_number int, type text, number bigint, now timestamptz,
+  order_time timestamptz, options json, context json, stage text, flow_key text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  roll int := number >> 40;
+BEGIN
+  EXECUTE format('INSERT INTO %s (type, id, created_at, order_time, options, context) VALUES ($1, $2, $3, $4, $5, $6)',
+    submit_table('task', table_set, roll)) USING type_number, number, now, order_time, options, context;
+  INSERT INTO tallies (type, at, submitted) VALUES (submit_write.type, submit_write.now, 1);
+  IF order_time > now + interval '1 minute' THEN
+    INSERT INTO wait (type, order_time, id, seq, stage, attempt, reason, until, key)
+    VALUES (type_number, submit_write.order_time, number, 1, submit_write.stage, 1, 'delay',
+      submit_write.order_time, flow_key);
+    RETURN;
+  END IF;
+  EXECUTE format('INSERT INTO %s (type, order_time, id, seq, stage, attempt, key, since) VALUES ($1, $2, $3, 1, $4, 1, $5, $6)',
+    submit_table('ready', table_set, roll)) USING type_number, order_time, number, stage, flow_key,
+    CASE WHEN order_time <= now - interval '1 s' THEN now END;
+  PERFORM pg_notify('asyncflow_wake', format('sql %s %s %s', substr(current_schema(), length('tenant_') + 1), type,
+    floor(extract(epoch FROM order_time))::bigint * 1000000));
+END $$;
+
+-- submit_task submits a task in the caller's transaction, and returns its id.
+CREATE FUNCTION submit_task(type text, context json, key text DEFAULT NULL, priority int DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+  flow_key text DEFAULT NULL, key_window interval DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  now     timestamptz := clock_timestamp();
+  most    submit_limits;
+  place   record;
+  number  bigint;
+  claimed record;
+  keep    interval;
+  refusal text[];
+BEGIN
+  <<trying>> -- it is left with a refusal, or the function with an id
+  BEGIN
+    SELECT * INTO STRICT most FROM submit_limits;
+    IF most.refusal IS NOT NULL THEN
+      refusal := ARRAY['tenant_suspended', most.refusal, ''];
+      EXIT trying;
+    END IF;
+    refusal := submit_check(type, context, key, priority, run_at, flow_key, key_window, most.context_bytes, now);
+    EXIT trying WHEN refusal IS NOT NULL;
+
+    place := submit_place(type);
+    IF place.spec IS NULL THEN
+      refusal := ARRAY['not_found', 'there is no task type ' || type, 'type'];
+      EXIT trying;
+    ELSIF place.roll = 0 THEN
+      refusal := ARRAY['conflict', 'the database was restored or has failed over, and no node of asyncflow has made new tables for '
+        || type || ' yet; try it again', ''];
+      EXIT trying;
+    ELSIF place.roll IS NULL THEN -- a snapshot shows a type that is gone, or was made again since
+      refusal := ARRAY['conflict', 'the task type ' || type || ' has changed since this transaction began; try it again', ''];
+      EXIT trying;
+    END IF;
+
+    number := (place.roll::bigint << 40) + (1::bigint << 39) + nextval('submit_numbers');
+    IF key IS NOT NULL THEN
+      keep := (place.spec ->> 'retention')::interval;
+      IF key_window > keep THEN
+        refusal := ARRAY['invalid_argument', format('key_window is %s; tasks of %s are kept for %s',
+          submit_duration(extract(epoch FROM key_window)), type, submit_duration(extract(epoch FROM keep))), 'key_window'];
+        EXIT trying;
+      END IF;
+      claimed := submit_claim(type, key, number, context, now + submit_window(key_window, keep), now);
+      IF NOT claimed.same THEN
+        refusal := ARRAY['key_reused',
+          format('key stands for task %s, which has another context', submit_id(type, claimed.owner)), 'key'];
+        EXIT trying;
+      ELSIF claimed.owner <> number THEN
+        RETURN submit_id(type, claimed.owner);
+      END IF;
+    END IF;
+    refusal := submit_quota(most.pending_tasks);
+    EXIT trying WHEN refusal IS NOT NULL;
+    PERFORM submit_write(place.table_set, place.type_number, type, number, now,
+      CASE WHEN run_at > now THEN run_at
+        ELSE now - make_interval(secs => coalesce(priority, (place.spec #>> '{stages,0,priority}')::int, 0)) END,
+      nullif(json_strip_nulls(json_build_object('priority', priority, 'key', key, 'flow_key', flow_key))::text, '{}')::json,
+      context, place.spec #>> '{stages,0,name}', CASE WHEN place.spec -> 'flow' IS NOT NULL THEN flow_key END);
+    RETURN submit_id(type, number);
+  END trying;
+  RAISE EXCEPTION USING MESSAGE = refusal[2], DETAIL = refusal[1], COLUMN = refusal[3], ERRCODE = submit_sqlstate(refusal[1]);
+END $$;
