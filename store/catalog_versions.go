@@ -67,9 +67,12 @@ func (c *Catalog) readVersions(
 	ctx context.Context,
 	only string,
 ) (versions map[string]int64, roles map[string]string, err error) {
-	rows, err := c.store.base.Query(ctx,
-		`SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants
-		WHERE dropping_at IS NULL AND $1 IN ('', slug)`, only)
+	sql := `SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants WHERE dropping_at IS NULL`
+	var args []any
+	if only != "" {
+		sql, args = sql+` AND slug = $1`, []any{only}
+	}
+	rows, err := c.store.base.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, nil, err
 	}

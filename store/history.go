@@ -49,10 +49,17 @@ func (s *Store) EnterHistory(ctx context.Context, set *TableSet) (bool, error) {
 }
 
 // numberTenant sets where the numbers of a new tenant's tasks begin: at 1 or, if this database
-// was in another history before, far from where they began there for a tenant of this name.
+// was in another history before, far from where they began there for a tenant of this name. It
+// names few functions: to find one, Postgres reads all tenants' functions of the same name.
 func numberTenant(ctx context.Context, tx pgx.Tx, slug string) error {
+	var same bool
+	err := tx.QueryRow(ctx, `SELECT history = asyncflow.history(tableoid) AND first_number = 1
+		FROM asyncflow.numbering`).Scan(&same)
+	if err != nil || same {
+		return err
+	}
 	schema := quote(schemaOf(slug))
-	_, err := tx.Exec(ctx,
+	_, err = tx.Exec(ctx,
 		`UPDATE asyncflow.numbering n SET history = asyncflow.history(n.tableoid),
 			first_number = `+schema+`.random_number()
 		WHERE n.history <> asyncflow.history(n.tableoid)`)

@@ -33,10 +33,8 @@ func (s *TableSet) openNext(ctx context.Context, tx pgx.Tx, now time.Time) error
 
 // openRoll makes the tables and the row of a roll.
 func (s *TableSet) openRoll(ctx context.Context, tx pgx.Tx, position int, now time.Time) error {
-	for _, ddl := range s.tables.createRoll(position) {
-		if _, err := tx.Exec(ctx, ddl); err != nil {
-			return err
-		}
+	if _, err := tx.Exec(ctx, s.tables.createRoll(position)); err != nil {
+		return err
 	}
 	_, err := tx.Exec(ctx, `SELECT `+s.tables.qualify("open_roll")+`($1, $2, $3)`, s.Name, position,
 		now)

@@ -178,7 +178,7 @@ func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 		w.received(n.Payload)
 		return nil
 	case err == nil:
-		return w.store.Catalog.follow(ctx)
+		return w.store.Catalog.followOne(ctx, n.Payload)
 	case waitCtx.Err() != nil && ctx.Err() == nil && !conn.IsClosed():
 		pingCtx, cancel := context.WithTimeout(ctx, postgres.ConnectTimeout)
 		defer cancel()
