@@ -1,0 +1,87 @@
+package store_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// left returns what there is of a tenant.
+func (b *bundle) left(slug string) (schemas, roles, rows int) {
+	b.t.Helper()
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT
+		(SELECT count(*) FROM pg_namespace WHERE nspname = 'tenant_' || $1),
+		(SELECT count(*) FROM pg_roles WHERE rolname = $2 || '_' || $1),
+		(SELECT count(*) FROM asyncflow.tenants WHERE slug = $1)`, slug, b.BaseRole()).
+		Scan(&schemas, &roles, &rows))
+	return schemas, roles, rows
+}
+
+// baseRoleOnly checks that no connection of the pool has kept another role, nor a search path.
+func (b *bundle) baseRoleOnly() {
+	b.t.Helper()
+	ways := b.Roles(b.t.Context(), "", "")
+	for range 8 { // the pool has four
+		role, err := ways["query"]()
+		require.NoError(b.t, err)
+		require.Equal(b.t, b.BaseRole(), role)
+	}
+}
+
+// A tenant and the entry of its creation in the audit are made together, or not at all.
+func TestCreateTenantWithItsAudit(t *testing.T) {
+	b := setup(t)
+	ctx, first := b.auditedCall("tenant.create")
+	first.Schema = ""
+	_, err := b.CreateTenant(ctx, "new", asyncflow.Quotas{})
+	require.NoError(t, err)
+	require.True(t, first.Written())
+	b.baseRoleOnly()
+
+	ctx, second := b.auditedCall("tenant.create")
+	second.Schema, second.ID = "", first.ID
+	_, err = b.CreateTenant(ctx, "late", asyncflow.Quotas{})
+	require.Error(t, err, "there is an entry with that id")
+	schemas, roles, rows := b.left("late")
+	assert.Zero(t, schemas+roles+rows)
+	b.baseRoleOnly()
+
+	schemas, roles, rows = b.left("new")
+	assert.Equal(t, []int{1, 1, 1}, []int{schemas, roles, rows})
+	_, err = b.CreateTenant(t.Context(), "new", asyncflow.Quotas{})
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
+}
+
+// A schema that is there without a tenant is brought up to date, and given to the tenant's role.
+func TestCreateTenantOfASchemaThatIsThere(t *testing.T) {
+	b := setup(t)
+	b.exec(`CREATE SCHEMA tenant_new`)
+	_, err := b.CreateTenant(t.Context(), "new", asyncflow.Quotas{})
+	require.NoError(t, err)
+	_, _, err = b.PutTaskType(t.Context(), "new", twoStages())
+	require.NoError(t, err)
+}
+
+// A node creates tenants as a user that may make roles and isn't a superuser.
+func TestCreateTenantAsAUserThatMakesRoles(t *testing.T) {
+	t.Parallel()
+	url, _, _ := login(t, "CREATEROLE")
+	_, err := store.Migrate(t.Context(), url)
+	require.NoError(t, err)
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n",
+		Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer s.Close()
+	for _, slug := range []string{"one", "two"} {
+		_, err := s.CreateTenant(context.Background(), slug, asyncflow.Quotas{})
+		require.NoError(t, err)
+		_, _, err = s.PutTaskType(t.Context(), slug, twoStages())
+		require.NoError(t, err)
+	}
+}
