@@ -3,6 +3,7 @@ package asyncflow
 import (
 	"cmp"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -53,8 +54,8 @@ func (d Dependency) check(field string, out *problems) {
 		out.add(field+".key", "is required with type")
 	case len(d.Key) > MaxKeyLength:
 		out.add(field+".key", "is %d bytes long; the limit is %d", len(d.Key), MaxKeyLength)
-	case !utf8.ValidString(d.Key):
-		out.add(field+".key", "must be UTF-8")
+	case !utf8.ValidString(d.Key) || strings.ContainsRune(d.Key, 0):
+		out.add(field+".key", "must be UTF-8 without NUL")
 	}
 	if d.Type != "" {
 		if err := CheckName(d.Type); err != nil {

@@ -93,7 +93,6 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	}
 	t.checkKey(&out)
 	t.checkFlowKey(&out)
-	checkDependencies(t.DependsOn, t.Options.ContextFrom, &out)
 	switch {
 	case t.Delay != 0 && !t.RunAt.IsZero():
 		out.add("delay", "and run_at exclude each other")
@@ -102,6 +101,7 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	case t.RunAt.After(now.Add(MaxDelay)):
 		out.add("run_at", "is more than %s (a year) ahead", MaxDelay)
 	}
+	checkDependencies(t.DependsOn, t.Options.ContextFrom, &out)
 	return out.err()
 }
 

@@ -23,7 +23,9 @@ type edge struct {
 	onFailure asyncflow.OnFailure
 	until     time.Time // zero: for ever
 	status    edgeStatus
-	gone      bool // on's type was deleted
+	gone      bool          // on's type was deleted
+	ownKey    string        // the idempotency key of the task that waits
+	waitFor   time.Duration // until minus the time when the edge opened; 0: for ever
 }
 
 // taskRef names a task of a tenant.
@@ -56,9 +58,9 @@ func (s edgeStatus) failed() bool {
 
 // insertEdgesSQL adds edges of tasks of one type.
 const insertEdgesSQL = `
-INSERT INTO {edges} (type, id, n, on_type, on_id, on_key, on_failure, until)
+INSERT INTO {edges} (type, id, n, on_type, on_id, on_key, on_failure, until, key, wait_for)
 SELECT $1, * FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::text[],
-  $7::text[], $8::timestamptz[])`
+  $7::text[], $8::timestamptz[], $9::text[], $10::interval[])`
 
 func queueEdges(b *pgx.Batch, t *Type, edges []edge) {
 	b.Queue(t.at(0, insertEdgesSQL), t.number,
@@ -68,14 +70,17 @@ func queueEdges(b *pgx.Batch, t *Type, edges []edge) {
 		column(edges, func(e *edge) *int64 { return orNull(e.on.id) }),
 		column(edges, func(e *edge) *string { return orNull(e.key) }),
 		column(edges, func(e *edge) string { return string(e.onFailure) }),
-		column(edges, func(e *edge) *time.Time { return orNull(e.until) }))
+		column(edges, func(e *edge) *time.Time { return orNull(e.until) }),
+		column(edges, func(e *edge) *string { return orNull(e.ownKey) }),
+		column(edges, func(e *edge) *time.Duration { return orNull(e.waitFor) }))
 }
 
 // readEdgesSQL reads the edges of tasks of one type, in order. An open edge by key has the task to
 // which the key belongs now.
 const readEdgesSQL = `
 SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, 0), coalesce(e.on_key, ''),
-  e.on_failure, e.until, coalesce(e.status, ''), coalesce(y.name, d.name, ''), y.name IS NULL
+  e.on_failure, e.until, coalesce(e.status, ''), coalesce(y.name, d.name, ''), y.name IS NULL,
+  coalesce(e.key, '')
 FROM {edges} e
 LEFT JOIN {types} y ON y.number = e.on_type
 LEFT JOIN {deleted} d ON d.number = e.on_type
@@ -85,7 +90,7 @@ WHERE e.type = $1 AND e.id = ANY ($2) ORDER BY e.id, e.n`
 func scanEdge(row pgx.CollectableRow) (e edge, err error) {
 	var until *time.Time
 	err = row.Scan(&e.number, &e.id, &e.n, &e.on.number, &e.on.id, &e.key, &e.onFailure, &until,
-		&e.status, &e.name, &e.gone)
+		&e.status, &e.name, &e.gone, &e.ownKey)
 	e.until = orZero(until)
 	return e, err
 }

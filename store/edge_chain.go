@@ -11,16 +11,33 @@ import (
 // maxChainEdges bounds the open edges that are read to check new tasks.
 const maxChainEdges = 100_000
 
-// chains are the open edges that lead on from new tasks.
+// stillWaits is whether the task of the edge e waits: a task may fail while some of its edges are
+// open.
+const stillWaits = `EXISTS (SELECT FROM {wait} w
+	WHERE w.type = e.type AND w.id = e.id AND w.reason = 'dependencies')`
+
+const cycle = "makes a cycle: that task waits for this one"
+
+// chains are the open edges that lead on from some tasks.
 type chains struct {
+	tx    pgx.Tx
+	t     *tables
 	on    map[taskRef][]taskRef // the tasks that a task waits for
 	depth map[taskRef]int       // how many edges lead on from it, one after the other
 }
 
+func newChains(tx pgx.Tx, t *tables) *chains {
+	return &chains{tx, t, map[taskRef][]taskRef{}, map[taskRef]int{}}
+}
+
 // checkChains refuses tasks that would wait for themselves, or whose chain is too long.
 func (d *dependents) checkChains(ctx context.Context, items []*Insertion, edges []edge) error {
-	c := chains{on: map[taskRef][]taskRef{}, depth: map[taskRef]int{}}
-	complete, err := c.read(ctx, d, edges)
+	c := newChains(d.tx, d.t.set.tables)
+	complete, err := c.read(ctx, edges)
+	if err != nil {
+		return err
+	}
+	above, err := d.chainsAbove(ctx, items)
 	if err != nil {
 		return err
 	}
@@ -38,10 +55,10 @@ func (d *dependents) checkChains(ctx context.Context, items []*Insertion, edges 
 		item := byTask[e.taskRef]
 		switch {
 		case waited[e.taskRef] && c.leads(e.on, e.taskRef, map[taskRef]bool{}):
-			item.refuse(int(e.n), "makes a cycle: that task waits for this one")
+			item.refuse(int(e.n), cycle)
 		case !complete:
 			item.refuse(int(e.n), "leads to too many tasks that wait; the limit is %d", maxChainEdges)
-		case 1+c.longest(e.on) > asyncflow.MaxDependencyDepth:
+		case above.longest(e.taskRef)+1+c.longest(e.on) > asyncflow.MaxDependencyDepth:
 			item.refuse(int(e.n), "makes a chain of more than %d dependencies",
 				asyncflow.MaxDependencyDepth)
 		}
@@ -51,7 +68,7 @@ func (d *dependents) checkChains(ctx context.Context, items []*Insertion, edges 
 
 // read reads the edges that lead on from some edges. It reports whether it has read all that
 // matter.
-func (c *chains) read(ctx context.Context, d *dependents, edges []edge) (complete bool, err error) {
+func (c *chains) read(ctx context.Context, edges []edge) (complete bool, err error) {
 	next := map[taskRef]bool{}
 	for _, e := range edges {
 		c.on[e.taskRef] = append(c.on[e.taskRef], e.on)
@@ -66,7 +83,7 @@ func (c *chains) read(ctx context.Context, d *dependents, edges []edge) (complet
 		if len(next) == 0 || n > maxChainEdges {
 			break
 		}
-		found, err := c.follow(ctx, d, next, maxChainEdges-n+1)
+		found, err := c.follow(ctx, next, maxChainEdges-n+1)
 		if err != nil {
 			return false, err
 		}
@@ -86,20 +103,18 @@ func (c *chains) read(ctx context.Context, d *dependents, edges []edge) (complet
 }
 
 // follow reads the open edges of tasks, at most some.
-func (c *chains) follow(
-	ctx context.Context, d *dependents, of map[taskRef]bool, most int,
-) ([]edge, error) {
+func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]edge, error) {
 	numbers, ids := make([]int32, 0, len(of)), make([]int64, 0, len(of))
 	for k := range of {
 		numbers, ids = append(numbers, k.number), append(ids, k.id)
 	}
-	rows, err := d.tx.Query(ctx, d.t.at(0, `
+	rows, err := c.tx.Query(ctx, c.t.at(0, `
 		SELECT e.type, e.id, e.on_type, coalesce(e.on_id, k.id)
 		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
 		JOIN {edges} e ON e.type = u.type AND e.id = ANY (ARRAY[u.id]) AND e.status IS NULL
 		LEFT JOIN {types} y ON y.number = e.on_type AND e.on_id IS NULL
 		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key
-		WHERE coalesce(e.on_id, k.id) IS NOT NULL LIMIT $3`), numbers, ids, most)
+		WHERE coalesce(e.on_id, k.id) IS NOT NULL AND `+stillWaits+` LIMIT $3`), numbers, ids, most)
 	if err != nil {
 		return nil, err
 	}

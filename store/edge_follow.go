@@ -17,6 +17,8 @@ const (
 	// contextMost is how many tasks one transaction gives the results of their dependencies: each
 	// may have MaxInlineResults bytes of them.
 	contextMost = 16
+	// awaitedAnew is how long nodes may not know that a type is awaited.
+	awaitedAnew = 15 * time.Second
 )
 
 // typeNow returns the type of tasks as the transaction sees it; nil: it was deleted.
@@ -163,6 +165,8 @@ func (f *followUp) followLook(t *Type, ids []int64) error {
 		}
 		if d := decide(edges[:n]); d.verdict != "" {
 			decided[edges[0].id] = d
+		} else {
+			f.lookAgain(edges[:n])
 		}
 		edges = edges[n:]
 	}
@@ -253,6 +257,25 @@ func (f *followUp) findEnded(number int32, ids []int64, ended map[taskRef]edgeSt
 		ended[taskRef{number, e.id}] = e.status
 	}
 	return err
+}
+
+// lookAgain has the edges of a task looked at once more if tasks have not waited for long for tasks
+// of those types: other nodes may not know it yet, and not tell of the ends of such tasks.
+func (f *followUp) lookAgain(edges []edge) {
+	again := false
+	for _, e := range edges {
+		on := f.types[e.on.number]
+		if e.status != edgeOpen || on == nil {
+			continue
+		}
+		if !on.Awaited() {
+			f.await[on.number] = true
+		}
+		again = again || !on.Awaited() || f.now.Sub(on.AwaitedSince) < awaitedAnew
+	}
+	if again {
+		f.lookAt(edges[0].number, edges[0].id, f.now.Add(awaitedAnew))
+	}
 }
 
 // decision is what follows for a task from its edges; the zero value: it waits on.

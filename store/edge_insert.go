@@ -12,10 +12,6 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// awaitedAnew is how long nodes may not know that a type is awaited. Until then they don't tell
-// of the ends of its tasks, so that their dependents are looked at once more.
-const awaitedAnew = 15 * time.Second
-
 // InsertDependent inserts tasks of one roll that depend on others. It is one transaction, which may
 // be repeated. It sets Insertion.Refused of tasks whose dependencies can't be, and Key.Holder of
 // tasks whose key is not free.
@@ -45,7 +41,6 @@ type dependents struct {
 	node  string
 	now   time.Time
 	types map[string]*Type // that are depended on
-	again bool             // they have been awaited for a short time only
 
 	holders map[typedKey]int64 // of the keys that are depended on
 	exist   map[taskRef]bool   // of the ids that are depended on
@@ -83,14 +78,19 @@ func (d *dependents) findTypes(ctx context.Context, s *Store, items []*Insertion
 		if !on.Awaited() {
 			fresh = append(fresh, on.number)
 		}
-		d.again = d.again || d.now.Sub(on.AwaitedSince) < awaitedAnew
 	}
-	if len(fresh) == 0 {
+	return s.await(ctx, d.t.Tenant, fresh)
+}
+
+// await marks types, by their numbers, as awaited.
+func (s *Store) await(ctx context.Context, tenant string, numbers []int32) error {
+	if len(numbers) == 0 {
 		return nil
 	}
-	return s.change(ctx, d.t.Tenant, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, d.t.at(0, `UPDATE {types} SET awaited_since = $2
-			WHERE number = ANY ($1) AND awaited_since IS NULL`), fresh, d.now)
+	return s.change(ctx, tenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, newTables(tenant, sharedSet).at(0, `UPDATE {types}
+			SET awaited_since = $2 WHERE number = ANY ($1) AND awaited_since IS NULL`), numbers,
+			s.Clock.Now())
 		return err
 	})
 }
@@ -164,7 +164,7 @@ func (d *dependents) claim(
 		slices.SortFunc(keyed, func(a, b *Insertion) int {
 			return cmp.Or(cmp.Compare(a.Key.Name, b.Key.Name), cmp.Compare(a.ID.Number, b.ID.Number))
 		})
-		if err := d.lock(ctx); err != nil {
+		if err := lockDependents(ctx, d.tx, d.t.Tenant); err != nil {
 			return nil, nil, err
 		}
 		holders, _, err := claimKeys(ctx, d.tx, d.t, keyed, d.now, false)
@@ -189,13 +189,13 @@ func (d *dependents) claim(
 	return fresh, doubles, nil
 }
 
-// lock lets no other transaction insert dependents with keys: two of them could make a cycle that
-// neither sees.
-func (d *dependents) lock(ctx context.Context) error {
+// lockDependents lets no other transaction insert dependents with keys: two of them could make a
+// cycle that neither sees.
+func lockDependents(ctx context.Context, tx pgx.Tx, tenant string) error {
 	b := &pgx.Batch{}
 	b.Queue(`SET LOCAL lock_timeout = '` + leasePatience + `'`)
-	b.Queue(`SELECT pg_advisory_xact_lock($1)`, postgres.LockKey("dependents "+d.t.Tenant))
-	return d.tx.SendBatch(ctx, b).Close()
+	b.Queue(`SELECT pg_advisory_xact_lock($1)`, postgres.LockKey("dependents "+tenant))
+	return tx.SendBatch(ctx, b).Close()
 }
 
 // insertTasks inserts the rows of tasks, and returns those that an earlier try has not inserted.
@@ -227,8 +227,12 @@ func (d *dependents) edges(items []*Insertion) (all []edge) {
 			}
 			e := edge{taskRef: taskRef{d.t.number, item.ID.Number}, n: int16(i),
 				on: taskRef{t.number, on.Task.Number}, key: on.Key, onFailure: on.Failure()}
+			if item.Key != nil {
+				e.ownKey = item.Key.Name
+			}
 			if on.WaitFor > 0 {
-				e.until = d.now.Add(on.WaitFor.Std())
+				e.waitFor = on.WaitFor.Std()
+				e.until = d.now.Add(e.waitFor)
 			}
 			self := e.on == e.taskRef || on.Key != "" && t.number == d.t.number && item.Key != nil &&
 				on.Key == item.Key.Name
@@ -287,11 +291,8 @@ func (d *dependents) insertRest(ctx context.Context, items []*Insertion) error {
 	d.w.leases = d.w.tokens.addNew(items, d.now)
 	d.w.addFollowing(&all, d.now)
 	for _, item := range items {
-		look := outboxRow{kind: outboxLook, number: d.t.number, id: item.ID.Number}
-		all.outbox = append(all.outbox, look)
-		if look.due = d.now.Add(awaitedAnew); d.again {
-			all.outbox = append(all.outbox, look)
-		}
+		all.outbox = append(all.outbox,
+			outboxRow{kind: outboxLook, number: d.t.number, id: item.ID.Number})
 	}
 	b := &pgx.Batch{}
 	all.queue(b, d.now)

@@ -134,10 +134,10 @@ func (r *redriving) redriveRoll(
 }
 
 // reopen opens the edges of tasks on others that live again, and has the tasks looked at. Those on
-// others that have ended are closed again then. A wait whose time is over has no end any more.
+// others that have ended are closed again then. Each waits as long as it would have at first.
 func (r *redriving) reopen(ctx context.Context, t *Type, ids []int64) error {
 	_, err := r.tx.Exec(ctx, t.at(0, `
-		UPDATE {edges} SET status = NULL, until = CASE WHEN until > $3 THEN until END
+		UPDATE {edges} SET status = NULL, until = $3::timestamptz + wait_for
 		WHERE type = $1 AND id = ANY ($2) AND status <> 'succeeded' AND on_failure <> 'run'`),
 		t.number, ids, r.now)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -57,8 +58,9 @@ type followUp struct {
 	now     time.Time
 	byType  map[int32]*followed
 	types   map[int32]*Type
-	outbox  []outboxRow // what is left to do after it
-	spawned int         // children made in it
+	outbox  []outboxRow    // what is left to do after it
+	await   map[int32]bool // types that are to be marked as awaited after it
+	spawned int            // children made in it
 }
 
 // followed is what a followUp does with tasks of a type.
@@ -71,12 +73,17 @@ type followed struct {
 	changed []int64                // tasks whose token rows have changed
 }
 
-func (s *Store) tryFollowUp(ctx context.Context, tenant string, n int) (more bool, err error) {
+func (s *Store) newFollowUp(ctx context.Context, tenant string) *followUp {
 	f := &followUp{ctx: ctx, s: s, tenant: tenant, now: s.Clock.Now(), byType: map[int32]*followed{},
-		types: map[int32]*Type{}}
+		types: map[int32]*Type{}, await: map[int32]bool{}}
 	for _, t := range s.Catalog.TypesOf(tenant) {
 		f.types[t.number] = t
 	}
+	return f
+}
+
+func (s *Store) tryFollowUp(ctx context.Context, tenant string, n int) (more bool, err error) {
+	f := s.newFollowUp(ctx, tenant)
 	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		f.tx = tx
 		taken, err := f.take(n)
@@ -93,6 +100,9 @@ func (s *Store) tryFollowUp(ctx context.Context, tenant string, n int) (more boo
 		return false, err
 	}
 	f.announce()
+	if err := s.await(ctx, tenant, slices.Collect(maps.Keys(f.await))); err != nil {
+		return false, err // the tasks are looked at again anyway
+	}
 	return more || slices.ContainsFunc(f.outbox, func(r outboxRow) bool { return r.due.IsZero() }), nil
 }
 
@@ -117,18 +127,24 @@ func (f *followUp) handle(taken []outboxRow) error {
 		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.id, b.id),
 			cmp.Compare(a.fanOut, b.fanOut))
 	})
-	ended, looks, trees := map[int32][]int64{}, map[int32][]int64{}, []outboxRow{}
+	ended, looks, submitted := map[int32][]int64{}, map[int32][]int64{}, map[int32][]int64{}
+	var trees []outboxRow
 	for _, r := range taken {
 		switch r.kind {
 		case outboxEnded:
 			ended[r.number] = append(ended[r.number], r.id)
 		case outboxLook:
 			looks[r.number] = append(looks[r.number], r.id)
+		case outboxSubmitted:
+			submitted[r.number] = append(submitted[r.number], r.id)
 		default:
 			trees = append(trees, r)
 		}
 	}
 	if err := f.followEach(ended, f.followEnded); err != nil {
+		return err
+	}
+	if err := f.followEach(submitted, f.followSubmitted); err != nil {
 		return err
 	}
 	if err := f.followEach(looks, f.followLook); err != nil {

@@ -13,11 +13,13 @@ import (
 type outboxKind string
 
 const (
-	outboxEnded    outboxKind = "ended"    // a task has ended that others may depend on
-	outboxLook     outboxKind = "look"     // edges of a task may have closed
-	outboxChildren outboxKind = "children" // children of a task have ended
-	outboxSpawn    outboxKind = "spawn"    // children of a task are to be made, or redriven
-	outboxStop     outboxKind = "stop"     // children of a task are to be cancelled
+	outboxEnded outboxKind = "ended" // a task has ended that others may depend on
+	outboxLook  outboxKind = "look"  // edges of a task may have closed
+	// a task that depends on others was submitted by SQL
+	outboxSubmitted outboxKind = "submitted"
+	outboxChildren  outboxKind = "children" // children of a task have ended
+	outboxSpawn     outboxKind = "spawn"    // children of a task are to be made, or redriven
+	outboxStop      outboxKind = "stop"     // children of a task are to be cancelled
 )
 
 // outboxRow is a row of outbox.

@@ -73,8 +73,9 @@ type Store struct {
 	minutes     *endpointMinutes
 
 	tellFollowUp func(tenant string) // see OnFollowUp
-	distributed  bool                // tenants are on several servers, see Distributed
-	doubtful     atomic.Bool         // leases may be committed that no node knows, see sure
+	edgeCursors  edgeCursors
+	distributed  bool        // tenants are on several servers, see Distributed
+	doubtful     atomic.Bool // leases may be committed that no node knows, see sure
 }
 
 // Open connects, and checks that the schema is current. An unreachable or outdated database is
@@ -93,7 +94,8 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 		cfg.Meter = noMeter{}
 	}
 	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
-	s := &Store{cfg: cfg, log: cfg.Log, tellFollowUp: func(string) {}}
+	s := &Store{cfg: cfg, log: cfg.Log, tellFollowUp: func(string) {},
+		edgeCursors: edgeCursors{all: map[string]edgeCursor{}}}
 	defer func() {
 		if err != nil {
 			s.Close()

@@ -188,13 +188,17 @@ func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// received passes on the lines "node tenant type microseconds", unless this node has sent them.
+// received passes on the lines "node tenant type microseconds", unless this node has sent them. A
+// line "sql tenant" says that FollowUp has something to do.
 func (w *Wakeups) received(payload string) {
 	if strings.HasPrefix(payload, w.store.cfg.Node+" ") {
 		return
 	}
 	for line := range strings.Lines(payload) {
 		f := strings.Fields(line)
+		if len(f) == 2 && w.store.Catalog.HasTenant(f[1]) {
+			w.store.tellFollowUp(f[1])
+		}
 		if len(f) != 4 {
 			continue
 		}
