@@ -25,7 +25,7 @@ const (
 type FanOut struct {
 	// Items is a JSON pointer (RFC 6901) into the context, to an array. Each child has one item as
 	// its context.
-	Items string `json:"items,omitempty"`
+	Items Pointer `json:"items,omitempty"`
 	// Shards is the number of children that have the same context, and differ by their index. Either
 	// Items or Shards is set.
 	Shards int `json:"shards,omitempty"`
@@ -34,6 +34,38 @@ type FanOut struct {
 	OnChildFailure ChildFailure `json:"on_child_failure,omitzero"`
 	// MaxParallel is the most children of one parent that have begun and not ended; 0: no limit.
 	MaxParallel int `json:"max_parallel,omitempty"`
+}
+
+// Pointer is a JSON pointer (RFC 6901), such as /pages. The pointer to a whole document is the empty
+// string in JSON; here it is WholeContext, so that it differs from none.
+type Pointer string
+
+// WholeContext points to the context of a task itself.
+const WholeContext Pointer = "#"
+
+// MarshalText writes the pointer as it is in JSON.
+func (p Pointer) MarshalText() ([]byte, error) {
+	if p == WholeContext {
+		p = ""
+	}
+	return []byte(p), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (p *Pointer) UnmarshalText(b []byte) error {
+	if *p = Pointer(b); len(b) == 0 {
+		*p = WholeContext
+	}
+	return nil
+}
+
+// of returns the part of a document at the pointer, and names it.
+func (p Pointer) of(doc json.RawMessage) (part json.RawMessage, name string, err error) {
+	if p == WholeContext {
+		return doc, "the context", nil
+	}
+	part, err = PointTo(doc, string(p))
+	return part, string(p), err
 }
 
 // ChildFailure is what follows when children fail or are cancelled. The zero value is FailFast.
@@ -134,7 +166,9 @@ func (f *FanOut) check(field string, out *problems) {
 	case f.Shards < 0 || f.Shards > MaxShards:
 		out.add(field+".shards", "is %d; it must be 1 to %d", f.Shards, MaxShards)
 	}
-	checkPointer(field+".items", f.Items, out)
+	if f.Items != WholeContext {
+		checkPointer(field+".items", string(f.Items), out)
+	}
 	checkPointer(field+".shared", f.Shared, out)
 	if f.MaxParallel < 0 || f.MaxParallel > MaxChildren {
 		out.add(field+".max_parallel", "is %d; it must be 0 (no limit) to %d", f.MaxParallel,
@@ -207,12 +241,12 @@ func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 	}
 	each := len(s.Shared)
 	if s.Count = f.Shards; f.Shards == 0 {
-		list, err := PointTo(context, f.Items)
+		list, name, err := f.Items.of(context)
 		if err != nil {
 			return s, fmt.Errorf("fan_out.items: %w", err)
 		}
 		if json.Unmarshal(list, &s.Items) != nil || s.Items == nil {
-			return s, fmt.Errorf("fan_out.items: %s is %s; it must be an array", f.Items, kindOf(list))
+			return s, fmt.Errorf("fan_out.items: %s is %s; it must be an array", name, kindOf(list))
 		}
 		s.Count = len(s.Items)
 	} else {

@@ -84,6 +84,26 @@ func TestChildFailures(t *testing.T) {
 	assert.False(t, asyncflow.ChildFailure{Policy: asyncflow.AllSettled}.TooMany(9, 9))
 }
 
+func TestTheContextItselfCanBeTheItems(t *testing.T) {
+	t.Parallel()
+	var rule asyncflow.FanOut
+	require.NoError(t, json.Unmarshal([]byte(`{"items":""}`), &rule))
+	assert.Equal(t, asyncflow.FanOut{Items: asyncflow.WholeContext}, rule)
+	back, err := json.Marshal(rule)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"items":""}`, string(back))
+	tt := asyncflow.TaskType{Name: "t", Stages: []asyncflow.Stage{{Name: "a", FanOut: &rule}}}
+	require.NoError(t, tt.WithDefaults().Validate())
+	work, err := rule.Spread(json.RawMessage(`[1.0, "b"]`))
+	require.NoError(t, err)
+	assert.Equal(t, []json.RawMessage{json.RawMessage(`1.0`), json.RawMessage(`"b"`)}, work.Items)
+	_, err = rule.Spread(json.RawMessage(`{"a": 1}`))
+	assert.EqualError(t, err, "fan_out.items: the context is an object; it must be an array")
+	none := asyncflow.FanOut{}
+	require.NoError(t, json.Unmarshal([]byte(`{"shards":2}`), &none))
+	assert.Empty(t, none.Items)
+}
+
 func TestFanOutFields(t *testing.T) {
 	t.Parallel()
 	for want, rule := range map[string]asyncflow.FanOut{

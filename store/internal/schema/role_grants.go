@@ -14,7 +14,7 @@ import (
 // do. They show nothing else of a tenant.
 var surveyed = map[string]string{
 	"audit":            "id, at",
-	"edges":            "status, until",
+	"edges":            "status, until, on_id, on_key",
 	"outbox":           "due",
 	"idempotency_keys": "expires_at",
 	"operations":       "id, type, state, next_at",

@@ -3,6 +3,8 @@ package contract
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -103,7 +105,12 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		return "is required"
 	case "nullable":
 		return "must be " + kindOf(s) + ", not null"
-	case "oneOf", "format", "type":
+	case "oneOf":
+		if named := variants(s); named != "" {
+			return fmt.Sprintf("is %s; it must be %s", shown(e.Value), named)
+		}
+		return "must be " + kindOf(s)
+	case "format", "type":
 		return "must be " + kindOf(s)
 	case "enum":
 		return fmt.Sprintf("is %s; it must be one of %s", shown(e.Value), choices(s.Enum))
@@ -196,6 +203,42 @@ func kindOf(s *openapi3.Schema) string {
 		return "a JSON value"
 	}
 	return "a " + (*s.Type)[0] + rangeOf(s)
+}
+
+// variants names the values and the objects that a schema allows; "": it has no such list.
+func variants(s *openapi3.Schema) string {
+	var all []string
+	named := false
+	for _, one := range s.OneOf {
+		switch v := one.Value; {
+		case len(v.Enum) > 0:
+			all, named = append(all, choices(v.Enum)), true
+		case v.Type.Is("object"):
+			all = append(all, shapeOf(v))
+		default:
+			all = append(all, kindOf(v))
+		}
+	}
+	if !named {
+		return ""
+	}
+	return strings.Join(all, ", or ")
+}
+
+// shapeOf returns an object as in {tolerate: {count | percent}}.
+func shapeOf(s *openapi3.Schema) string {
+	var fields []string
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if v := s.Properties[name].Value; v.Type.Is("object") {
+			name += ": " + shapeOf(v)
+		}
+		fields = append(fields, name)
+	}
+	between := ", "
+	if s.MaxProps != nil && *s.MaxProps == 1 {
+		between = " | "
+	}
+	return "{" + strings.Join(fields, between) + "}"
 }
 
 // rangeOf returns the bounds of a schema as in " of 0 to 9".
