@@ -16,7 +16,8 @@ func (g *Governor) backlogs(
 	stats, err := g.store.Stats(ctx, tenant, "")
 	for _, s := range stats {
 		r.live = r.live || s.Waiting > 0 || s.Pending > 0
-		if s.Type == asyncflow.AlertType || s.Paused || len(s.Backlog) == 0 {
+		if s.Type == asyncflow.AlertType || s.Paused || len(s.Backlog) == 0 ||
+			s.OldestDue.IsZero() {
 			continue
 		}
 		if rules.BacklogAge > 0 {

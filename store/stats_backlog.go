@@ -9,7 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Backlog counts the tasks of a type that are due, not under way, and wait for the same reason.
+// Backlog counts the tasks of a type that are due, not under way, and wait for the same reason. Those
+// that wait for other tasks come last: they are in time, however long they wait.
 type Backlog struct {
 	// WaitsFor is why they are not under way. Delayed and retried tasks keep that reason when
 	// they are due until a background job moves them to ready.
@@ -41,9 +42,15 @@ func (s *Store) addBacklogs(ctx context.Context, tenant string, all []counted) e
 			c.add(Backlog{WaitsFor: why, Tasks: c.due, Oldest: c.since})
 		}
 		slices.SortFunc(c.Backlog, func(a, b Backlog) int {
+			if others := a.WaitsFor.ForOthers(); others != b.WaitsFor.ForOthers() {
+				if others {
+					return 1
+				}
+				return -1
+			}
 			return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.WaitsFor, b.WaitsFor))
 		})
-		if len(c.Backlog) > 0 {
+		if len(c.Backlog) > 0 && !c.Backlog[0].WaitsFor.ForOthers() {
 			c.OldestDue = c.Backlog[0].Oldest
 		}
 	}

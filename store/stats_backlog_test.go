@@ -139,3 +139,25 @@ func TestBacklogOfSQLSubmits(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, b.Clock.Now().Sub(b.stats("pipe").OldestDue), 30*time.Minute)
 }
+
+// Tasks that wait for others have rows of their own. No task is late because of them.
+func TestBacklogOfTasksThatWaitForOthers(t *testing.T) {
+	b := setupEdges(t)
+	b.submit(dependent(byKey("a")), dependent(byKey("b")))
+	b.followUp()
+	s := b.stats("pipe")
+	require.Len(t, s.Backlog, 1)
+	assert.Equal(t, asyncflow.WaitDependencies, s.Backlog[0].WaitsFor)
+	assert.EqualValues(t, 2, s.Backlog[0].Tasks)
+	assert.False(t, s.Backlog[0].Oldest.IsZero())
+	assert.EqualValues(t, 2, s.Waiting)
+	assert.Zero(t, s.Pending)
+	assert.Zero(t, s.OldestDue)
+	b.submit(newTask(`1`))
+	s = b.stats("pipe")
+	require.Len(t, s.Backlog, 2)
+	assert.Equal(t, asyncflow.WaitDependencies, s.Backlog[1].WaitsFor)
+	assert.Equal(t, s.Backlog[0].Oldest, s.OldestDue)
+	b.exec(`UPDATE tenant_acme.wait SET reason = 'children'`)
+	assert.Equal(t, asyncflow.WaitChildren, b.stats("pipe").Backlog[1].WaitsFor)
+}

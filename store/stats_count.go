@@ -41,7 +41,10 @@ SELECT %[1]d, (SELECT count(*) FROM {wait} WHERE type = %[2]d), r.*,
     FROM {wait} WHERE type = %[2]d AND until = 'infinity' AND order_time <= $3 GROUP BY 1, 2
     UNION ALL
     SELECT NULL, reason, count(*), min(order_time) FROM {wait}
-    WHERE type = %[2]d AND until <= $3 GROUP BY 2) h)
+    WHERE type = %[2]d AND until <= $3 GROUP BY 2
+    UNION ALL
+    SELECT NULL, reason, count(*), min(coalesce(since, order_time)) FROM {wait}
+    WHERE type = %[2]d AND until = $4 AND order_time <= $3 GROUP BY 2) h)
 FROM (
   SELECT coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint,
     coalesce(sum(cancelled), 0)::bigint,
@@ -68,7 +71,7 @@ func (s *Store) countTypes(
 	}
 	now := s.Clock.Now()
 	rows, err := s.of(tenant).Query(ctx, strings.Join(selects, " UNION ALL ")+" ORDER BY 1",
-		pgx.QueryExecModeExec, names, now.Add(-rateWindow), now)
+		pgx.QueryExecModeExec, names, now.Add(-rateWindow), now, untilOthers.Time)
 	if err != nil {
 		return nil, err
 	}
