@@ -13,6 +13,13 @@ type (
 	// stages. See [api.NewTask] for its fields.
 	NewTask = api.NewTask
 
+	// Dependency is a task that another one waits for; see OnTask and OnKey. See [api.Dependency] for
+	// its fields.
+	Dependency = api.Dependency
+
+	// RedriveOptions say how to redrive a task. See [api.Redrive] for its fields.
+	RedriveOptions = api.Redrive
+
 	// SubmittedTask is the answer to a submit: the task's ID, and its status. Existing reports whether
 	// the Key had a task already; then OrderTime may be zero. See [api.SubmittedTask] for its fields.
 	SubmittedTask = api.SubmittedTask

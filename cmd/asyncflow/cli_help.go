@@ -241,6 +241,8 @@ var longTexts = map[string]map[string]string{
 		"--run-at":       "Start no sooner than this time, in RFC 3339.",
 		"--max-attempts": "The most attempts in each stage, 1 to 100. Default: the stage's.",
 		"--key":          "Idempotency key: submitting the same key again returns the first task.",
+		"--context-from": "What the first stage gets beside the context: dependencies, the results of " +
+			"the tasks of --depends-on.",
 		"--flow-key": "Flow key: tasks with the same key share the limits and order of the type's " +
 			"flow.",
 		"--wait": "Wait for the end of the task and show it. The exit code gives its end.",

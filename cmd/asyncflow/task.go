@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
 // tasksCmd groups the commands for tasks.
@@ -94,11 +97,25 @@ func (g *globals) printTask(t client.Task) error {
 	}
 	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status), "stage",
 		t.Stage, "attempt", attempt,
-		"waits for", string(t.WaitsFor), "priority", priority, "order time", timeText(t.OrderTime),
+		"waits for", string(t.WaitsFor), "depends on", dependenciesText(t.Dependencies), "redriven",
+		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
 		childrenText(t.Children), "paused", pausedText(t),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))
+}
+
+// dependenciesText lists what a task depends on, each with its status.
+func dependenciesText(all []api.DependencyState) string {
+	texts := make([]string, len(all))
+	for i, d := range all {
+		name := d.Task
+		if d.Key != "" {
+			name = d.Type + ":" + d.Key
+		}
+		texts[i] = name + " (" + cmp.Or(d.Status, "open") + ")"
+	}
+	return strings.Join(texts, ", ")
 }
 
 // jsonText returns a small value as JSON.

@@ -14,6 +14,9 @@ type tasksRedriveCmd struct {
 	FromStage string `placeholder:"NAME"`
 	Context   string `placeholder:"JSON"`
 	Status    string `enum:"failed,cancelled," default:""`
+
+	AllChildren bool `help:"With an id: all of its children, not only those that failed."`
+	Dependents  bool `help:"With an id: also what failed because of it. --dry-run lists it."`
 	manyFlags
 }
 
@@ -27,16 +30,25 @@ Examples:
 
     asyncflow tasks redrive thumbnails.1.42 --from-stage inspect \
       --context '{"image": "harbour.png"}'
+    asyncflow tasks redrive upload.1.7 --dependents --dry-run
     asyncflow tasks redrive --type thumbnails --error timeout --since 24h --dry-run
     asyncflow tasks redrive --type thumbnails --stage resize --from-stage inspect --pace 50`
 }
 
 // Run redrives a task and shows it, or redrives many.
 func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
-	if err := c.check(c.ID, c.Status); err != nil {
+	flags := c.manyFlags
+	if c.ID != "" && c.Dependents {
+		flags.DryRun = false // it lists them
+	}
+	if err := flags.check(c.ID, c.Status); err != nil {
 		return usageError(err)
 	}
 	if c.ID == "" {
+		if c.AllChildren || c.Dependents {
+			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
+				"--all-children, --dependents and --type exclude each other: they are for one task"))
+		}
 		if c.Context != "" {
 			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 				"--context and --type exclude each other: a context is for one task"))
@@ -53,7 +65,9 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 	if c.Context != "" && !json.Valid([]byte(c.Context)) {
 		return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))
 	}
-	task, err := g.client().Redrive(ctx, c.ID, c.FromStage, json.RawMessage(c.Context))
+	task, err := g.client().RedriveWith(ctx, c.ID, client.RedriveOptions{Stage: c.FromStage,
+		Context: json.RawMessage(c.Context), AllChildren: c.AllChildren, Dependents: c.Dependents,
+		DryRun: c.DryRun})
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,8 @@ type tasksSubmitCmd struct {
 	MaxAttempts int           `placeholder:"N"`
 	Key         *string       `placeholder:"KEY"`
 	FlowKey     *string       `placeholder:"KEY"`
+	DependsOn   []string      `sep:"none" placeholder:"TASK" help:"A task to wait for; repeatable."`
+	ContextFrom string        `placeholder:"dependencies"`
 	Wait        bool
 	Timeout     time.Duration `default:"5m" help:"How long to wait with --wait."`
 }
@@ -33,6 +35,10 @@ says so on standard error and, with --output json, in the field existing.
 With --wait, the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was not final
 in time.
 
+With --depends-on, the task waits until the other one has ended. Behind the id or TYPE:KEY may
+follow ",on_failure=fail", cancel or run, and ",wait_for=24h". With --context-from dependencies,
+its first stage gets the results of these tasks, too.
+
 With --file, each line is the context of a task of TYPE or, without TYPE, a whole task such as
 {"type": "thumbnails", "context": {}, "delay": "5m"}. Files may have any size. Refused lines are
 listed on standard error, and the exit code is then 1. Among the submitted lines, existing counts
@@ -43,6 +49,8 @@ Examples:
     asyncflow tasks submit thumbnails '{"image": "harbour.jpg"}' --wait
     asyncflow tasks submit thumbnails @context.json --delay 5m
     asyncflow tasks submit thumbnails -f contexts.jsonl
+    asyncflow tasks submit report --depends-on resize.1.7 \
+      --depends-on upload:invoice-17,on_failure=run,wait_for=24h --context-from dependencies
     zcat tasks.jsonl.gz | asyncflow tasks submit -f -`
 }
 
@@ -93,10 +101,15 @@ func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error 
 // check refuses flags that don't go together.
 func (c *tasksSubmitCmd) check() error {
 	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 ||
-		c.Key != nil || c.FlowKey != nil
+		c.Key != nil || c.FlowKey != nil || len(c.DependsOn) > 0 || c.ContextFrom != ""
 	switch {
 	case c.Key != nil && *c.Key == "": // such as from an unset variable in a script
 		return asyncflow.InvalidField("--key", "must not be empty")
+	case c.ContextFrom != "" && c.ContextFrom != asyncflow.ContextFromDependencies:
+		return asyncflow.InvalidField("--context-from", "is %q; it must be %s", c.ContextFrom,
+			asyncflow.ContextFromDependencies)
+	case c.ContextFrom != "" && len(c.DependsOn) == 0:
+		return asyncflow.InvalidField("--context-from", "needs --depends-on")
 	case c.FlowKey != nil && *c.FlowKey == "":
 		return asyncflow.InvalidField("--flow-key", "must not be empty")
 	case c.File == "" && c.Type == "":
@@ -115,7 +128,8 @@ func (c *tasksSubmitCmd) check() error {
 	case c.Wait && c.Timeout <= 0:
 		return asyncflow.InvalidField("--timeout", "is %v; it must be above 0", c.Timeout)
 	}
-	return nil
+	_, err := dependencies(c.DependsOn)
+	return err
 }
 
 // task returns the task that the command line describes.
@@ -151,7 +165,8 @@ func readContext(text string) (json.RawMessage, error) {
 // template returns the task without its context.
 func (c *tasksSubmitCmd) template() client.NewTask {
 	t := client.NewTask{Type: c.Type, Delay: client.Duration(c.Delay), RunAt: c.RunAt,
-		Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}}
+		Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}, ContextFrom: c.ContextFrom}
+	t.DependsOn, _ = dependencies(c.DependsOn) // they are checked
 	if c.Key != nil {
 		t.Key = *c.Key
 	}
