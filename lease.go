@@ -96,6 +96,8 @@ const (
 
 	WaitDependencies WaitReason = "dependencies" // the tasks that it depends on
 	WaitChildren     WaitReason = "children"     // its children
+	// its parent, whose children are paused, to be resumed
+	WaitParent WaitReason = "parent_paused"
 
 	// These are never stored.
 
@@ -110,7 +112,7 @@ const (
 // ForOthers reports whether a task with this reason waits for an event outside of its type's line:
 // nothing but that event moves it on.
 func (r WaitReason) ForOthers() bool {
-	return r == WaitDependencies || r == WaitChildren
+	return r == WaitDependencies || r == WaitChildren || r == WaitParent
 }
 
 // Verdict is what follows from an outcome.

@@ -202,6 +202,29 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
 	})
 }
 
+// Pause keeps further children of a task from beginning, and returns the task. Those that run are
+// finished. The reason may be empty. For a task that doesn't wait for children, the error has
+// CodeConflict.
+func (c *Client) Pause(ctx context.Context, id, reason string) (Task, error) {
+	if err := checkPart("id", id); err != nil {
+		return Task{}, err
+	}
+	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.PauseTask(ctx, id, api.TaskPause{Reason: reason})
+	})
+}
+
+// Resume lets the children of a paused task begin again, and returns the task. For a task that
+// doesn't wait for children, the error has CodeConflict.
+func (c *Client) Resume(ctx context.Context, id string) (Task, error) {
+	if err := checkPart("id", id); err != nil {
+		return Task{}, err
+	}
+	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ResumeTask(ctx, id)
+	})
+}
+
 // Redrive runs a failed or cancelled task again, and returns it. It starts at stage, or where the
 // task ended if stage is empty. The stage gets doc as its context, or the context that it had
 // before if doc is nil.

@@ -1,7 +1,9 @@
 package dispatcher
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -30,4 +32,23 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 	}
 	d.settle(t, asyncflow.Settlement{Lease: l, Outcome: o,
 		Verdict: asyncflow.Decide(t.TaskType, l, o, d.store.Clock.Now())})
+}
+
+// withoutPaused puts leased children aside whose parents are paused, and returns the other tasks.
+func (d *Dispatcher) withoutPaused(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
+	child := func(l asyncflow.Lease) bool { return l.Options.Child != nil }
+	if !slices.ContainsFunc(leases, child) {
+		return leases
+	}
+	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
+	defer cancel()
+	others, err := d.store.ParkPaused(ctx, t, leases)
+	if err != nil {
+		d.giveBack(t, leases, "it can't be read whether parents are paused: "+err.Error())
+		return nil
+	}
+	if n := len(leases) - len(others); n > 0 {
+		d.release(t, n, contextBytes(leases)-contextBytes(others))
+	}
+	return others
 }

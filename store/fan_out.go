@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,15 +24,19 @@ type fanOut struct {
 	again   *int // the index at which a redrive goes on; nil: there is none
 	stopped bool // no child is made any more, and the others are cancelled
 	closed  bool // the task no longer waits for children
+
+	pausedAt    *time.Time // since when no child begins; nil: they do
+	pauseReason string
 }
 
 const fanOutColumns = `SELECT type, id, seq, waits, stage, rule, count, spawned, firsts, starts,
-	succeeded, failed, cancelled, again, stopped, closed FROM {fan_outs} `
+	succeeded, failed, cancelled, again, stopped, closed, paused_at, coalesce(pause_reason, '')
+	FROM {fan_outs} `
 
 func scanFanOut(row pgx.Row) (o fanOut, err error) {
 	err = row.Scan(&o.number, &o.id, &o.seq, &o.waits, &o.stage, &o.rule, &o.count, &o.spawned,
 		&o.firsts, &o.starts, &o.ended.succeeded, &o.ended.failed, &o.ended.cancelled, &o.again,
-		&o.stopped, &o.closed)
+		&o.stopped, &o.closed, &o.pausedAt, &o.pauseReason)
 	return o, err
 }
 
@@ -49,11 +54,12 @@ func latestFanOut(
 	return &o, err
 }
 
-// save writes what may have changed.
+// save writes what may have changed. Once the task goes on, its pause is over.
 func (o *fanOut) save(ctx context.Context, tx pgx.Tx, t *Type) error {
 	_, err := tx.Exec(ctx, t.at(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6,
 		starts = $7, succeeded = $8, failed = $9, cancelled = $10, again = $11, stopped = $12,
-		closed = $13 WHERE type = $1 AND id = $2 AND seq = $3`), o.number, o.id, o.seq, o.waits,
+		closed = $13, paused_at = CASE WHEN NOT $13 THEN paused_at END
+		WHERE type = $1 AND id = $2 AND seq = $3`), o.number, o.id, o.seq, o.waits,
 		o.spawned, o.firsts, o.starts, o.ended.succeeded, o.ended.failed, o.ended.cancelled, o.again,
 		o.stopped, o.closed)
 	return err
@@ -95,19 +101,31 @@ func (o *fanOut) runs(from, to int) (all []run) {
 	return all
 }
 
+// paused reports whether no child begins.
+func (o *fanOut) paused() bool { return o.pausedAt != nil }
+
 // settledAll reports whether all children have ended, and no other one will be made.
 func (o *fanOut) settledAll() bool {
 	return o.again == nil && o.ended.sum() == o.spawned && (o.stopped || o.spawned == o.count)
 }
 
-// childrenOf counts the children of a task by their status; nil: it has none.
-func (s *Store) childrenOf(
-	ctx context.Context, t *Type, id asyncflow.TaskID,
-) (*asyncflow.Children, error) {
-	o, err := latestFanOut(ctx, s.of(t.Tenant), t, id.Number, 0, "")
+// tellChildren counts the children of a task by their status, if it has any, and says whether they
+// are paused.
+func (s *Store) tellChildren(ctx context.Context, t *Type, task *Task) error {
+	o, err := latestFanOut(ctx, s.of(t.Tenant), t, task.ID.Number, 0, "")
 	if err != nil || o == nil {
-		return nil, err
+		return err
 	}
+	if o.paused() && !o.stopped && !task.Status.Final() {
+		task.Pause = TreePause{Since: *o.pausedAt, Reason: o.pauseReason}
+	}
+	task.Children, err = s.childrenOf(ctx, t, o)
+	return err
+}
+
+func (s *Store) childrenOf(
+	ctx context.Context, t *Type, o *fanOut,
+) (*asyncflow.Children, error) {
 	c := &asyncflow.Children{Total: o.count, Waiting: o.count - o.spawned,
 		Succeeded: o.ended.succeeded, Failed: o.ended.failed, Cancelled: o.ended.cancelled}
 	if o.stopped {

@@ -48,11 +48,14 @@ func (f *followUp) followTree(t *Type, rows []outboxRow) error {
 		return err
 	}
 	f.of(t).changed = append(f.of(t).changed, o.id)
-	stopAt := -1
+	stopAt, pauseAt := -1, o.spawned
 	for _, r := range rows {
 		o.ended.add(r.ended)
-		if r.kind == outboxStop {
-			o.stopped, stopAt = true, max(stopAt, r.at)
+		switch r.kind {
+		case outboxStop:
+			o.stopped, o.again, stopAt = true, nil, max(stopAt, r.at)
+		case outboxPause:
+			pauseAt = min(pauseAt, r.at)
 		}
 	}
 	bad := o.ended.failed + o.ended.cancelled
@@ -62,9 +65,13 @@ func (f *followUp) followTree(t *Type, rows []outboxRow) error {
 	switch {
 	case o.stopped && stopAt >= 0:
 		err = f.stop(t, o, stopAt)
+	case o.stopped || o.closed:
+	case pauseAt < o.spawned:
+		err = f.pause(t, o, pauseAt)
+	case o.paused():
 	case o.again != nil:
 		err = f.redriveChildren(t, o)
-	case !o.stopped && !o.closed:
+	default:
 		err = f.spawn(t, o)
 	}
 	if err == nil && o.settledAll() && !o.closed {

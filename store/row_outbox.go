@@ -18,6 +18,7 @@ const (
 	outboxChildren outboxKind = "children" // children of a task have ended
 	outboxSpawn    outboxKind = "spawn"    // children of a task are to be made, or redriven
 	outboxStop     outboxKind = "stop"     // children of a task are to be cancelled
+	outboxPause    outboxKind = "pause"    // a task's children were paused, or resumed
 )
 
 // outboxRow is a row of outbox.

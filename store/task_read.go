@@ -30,6 +30,7 @@ type Task struct {
 
 	// Children counts those of the latest fan-out; nil: there was none.
 	Children *asyncflow.Children
+	Pause    TreePause // of the children; zero: they aren't paused
 	// Dependencies are the tasks that it depends on, in the order of the submit.
 	Dependencies []DependencyState
 	// Redriven are the dependents that were redriven with it, or would be.
@@ -104,8 +105,7 @@ func (s *Store) tellTree(ctx context.Context, tenant string, task *Task) error {
 		!t.HasFanOut() && task.WaitsFor != asyncflow.WaitChildren {
 		return err
 	}
-	task.Children, err = s.childrenOf(ctx, t, task.ID)
-	return err
+	return s.tellChildren(ctx, t, task)
 }
 
 // task is Task without the limits that a due task waits for, its children and its dependencies.

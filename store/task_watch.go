@@ -38,7 +38,7 @@ var watchColumns = strings.NewReplacer(
 
 // Watch returns a task without its context, a page of its journal up to the task's state, and
 // whether there are more rows; CodeNotFound when there is no such task. It takes one round
-// trip.
+// trip, and more for a task with children or dependencies.
 func (s *Store) Watch(
 	ctx context.Context,
 	tenant string,
@@ -73,6 +73,9 @@ func (s *Store) Watch(
 	}
 	if err == nil {
 		err = s.tellLimits(ctx, tenant, &task)
+	}
+	if err == nil {
+		err = s.tellTree(ctx, tenant, &task)
 	}
 	// Leave out rows that were written between the two statements.
 	for len(attempts) > 0 && attempts[len(attempts)-1].Seq > last {

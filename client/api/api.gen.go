@@ -328,6 +328,7 @@ const (
 	TaskWaitsForEndpointLimit            TaskWaitsFor = "endpoint_limit"
 	TaskWaitsForEndpointUnhealthy        TaskWaitsFor = "endpoint_unhealthy"
 	TaskWaitsForFlowKey                  TaskWaitsFor = "flow_key"
+	TaskWaitsForParentPaused             TaskWaitsFor = "parent_paused"
 	TaskWaitsForPaused                   TaskWaitsFor = "paused"
 	TaskWaitsForQuotaConcurrency         TaskWaitsFor = "quota_concurrency"
 	TaskWaitsForQuotaDeliveriesPerSecond TaskWaitsFor = "quota_deliveries_per_second"
@@ -353,6 +354,8 @@ func (e TaskWaitsFor) Valid() bool {
 	case TaskWaitsForEndpointUnhealthy:
 		return true
 	case TaskWaitsForFlowKey:
+		return true
+	case TaskWaitsForParentPaused:
 		return true
 	case TaskWaitsForPaused:
 		return true
@@ -1322,6 +1325,12 @@ type Pause struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
+// PausedTask Present while the children of the task are paused.
+type PausedTask struct {
+	Reason string    `json:"reason,omitempty,omitzero"`
+	Since  time.Time `json:"since"`
+}
+
 // Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 // for each stage of the type. A list of another length is refused with 400, but a list of one
 // means the same as its number.
@@ -1722,7 +1731,8 @@ type Task struct {
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
 
 	// OrderTime Its place in the order. Present while it is waiting or pending.
-	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
+	OrderTime time.Time   `json:"order_time,omitempty,omitzero"`
+	Paused    *PausedTask `json:"paused,omitempty"`
 
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
@@ -1760,7 +1770,8 @@ type Task struct {
 	// max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
 	// capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
 	// a dispatcher with capacity, as the task is due and within all limits; children: its
-	// children; dependencies: the tasks that it depends on.
+	// children; parent_paused: the task that it is a child of to be resumed; dependencies: the
+	// tasks that it depends on.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
@@ -1771,7 +1782,8 @@ type Task struct {
 // max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
 // capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
 // a dispatcher with capacity, as the task is due and within all limits; children: its
-// children; dependencies: the tasks that it depends on.
+// children; parent_paused: the task that it is a child of to be resumed; dependencies: the
+// tasks that it depends on.
 type TaskWaitsFor string
 
 // TaskList defines model for TaskList.
@@ -1796,6 +1808,12 @@ type TaskPatch struct {
 
 	// RunAt When the task may run at the earliest; at most a year ahead. Excludes delay.
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
+}
+
+// TaskPause defines model for TaskPause.
+type TaskPause struct {
+	// Reason Why. Shown with the task while it is paused.
+	Reason string `json:"reason,omitempty,omitzero"`
 }
 
 // TaskType defines model for TaskType.
@@ -2266,6 +2284,9 @@ type PatchTaskJSONRequestBody = TaskPatch
 
 // CancelTaskJSONRequestBody defines body for CancelTask for application/json ContentType.
 type CancelTaskJSONRequestBody = Cancellation
+
+// PauseTaskJSONRequestBody defines body for PauseTask for application/json ContentType.
+type PauseTaskJSONRequestBody = TaskPause
 
 // RedriveTaskJSONRequestBody defines body for RedriveTask for application/json ContentType.
 type RedriveTaskJSONRequestBody = Redrive
@@ -3032,11 +3053,37 @@ type ClientInterface interface {
 	//
 	// Sends the journal so far, then each change: an event `attempt` (an Attempt; its id is the
 	// seq) for each row of the journal, and an event `task` (a Task, without its context) whenever
-	// the state of the task changes. The stream ends after the event of a final task. With
-	// Last-Event-ID, the attempts up to that seq are left out. Outputs are as in listAttempts.
+	// the state of the task changes. While the task waits for its children, that includes their
+	// counts; it then has at most five events a second. The stream ends after the event of a final
+	// task. With Last-Event-ID, the attempts up to that seq are left out. Outputs are as in
+	// listAttempts.
 	//
 	// Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
 	TaskEvents(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseTaskWithBody Pause the children of a task
+	//
+	// For a task that waits for its children: no further child is made or begins until resumeTask.
+	// Children that run are finished, and are counted. Their task goes on if all have ended, and
+	// fails if too many have failed. Pausing a paused task changes nothing. The answer is 409 for
+	// any other task: one that is final, or doesn't wait for children.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/{id}/pause (the `PauseTask` operationId).
+	PauseTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseTask Pause the children of a task
+	//
+	// For a task that waits for its children: no further child is made or begins until resumeTask.
+	// Children that run are finished, and are counted. Their task goes on if all have ended, and
+	// fails if too many have failed. Pausing a paused task changes nothing. The answer is 409 for
+	// any other task: one that is final, or doesn't wait for children.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/{id}/pause (the `PauseTask` operationId).
+	PauseTask(ctx context.Context, id TaskID, body PauseTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RedriveTaskWithBody Redrive a failed or cancelled task
 	//
@@ -3057,6 +3104,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 	RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeTask Resume the children of a paused task
+	//
+	// Its children begin again, each at its old place in the order. Resuming a task that isn't
+	// paused changes nothing. The answer is 409 if the task doesn't wait for children.
+	//
+	// Corresponds with POST /v1/tasks/{id}/resume (the `ResumeTask` operationId).
+	ResumeTask(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTenants List the tenants
 	//
@@ -4538,12 +4593,58 @@ func (c *Client) CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONR
 //
 // Sends the journal so far, then each change: an event `attempt` (an Attempt; its id is the
 // seq) for each row of the journal, and an event `task` (a Task, without its context) whenever
-// the state of the task changes. The stream ends after the event of a final task. With
-// Last-Event-ID, the attempts up to that seq are left out. Outputs are as in listAttempts.
+// the state of the task changes. While the task waits for its children, that includes their
+// counts; it then has at most five events a second. The stream ends after the event of a final
+// task. With Last-Event-ID, the attempts up to that seq are left out. Outputs are as in
+// listAttempts.
 //
 // Corresponds with GET /v1/tasks/{id}/events (the `TaskEvents` operationId).
 func (c *Client) TaskEvents(ctx context.Context, id TaskID, params *TaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewTaskEventsRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseTaskWithBody Pause the children of a task
+//
+// For a task that waits for its children: no further child is made or begins until resumeTask.
+// Children that run are finished, and are counted. Their task goes on if all have ended, and
+// fails if too many have failed. Pausing a paused task changes nothing. The answer is 409 for
+// any other task: one that is final, or doesn't wait for children.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/{id}/pause (the `PauseTask` operationId).
+func (c *Client) PauseTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseTaskRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseTask Pause the children of a task
+//
+// For a task that waits for its children: no further child is made or begins until resumeTask.
+// Children that run are finished, and are counted. Their task goes on if all have ended, and
+// fails if too many have failed. Pausing a paused task changes nothing. The answer is 409 for
+// any other task: one that is final, or doesn't wait for children.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/{id}/pause (the `PauseTask` operationId).
+func (c *Client) PauseTask(ctx context.Context, id TaskID, body PauseTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseTaskRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4584,6 +4685,24 @@ func (c *Client) RedriveTaskWithBody(ctx context.Context, id TaskID, contentType
 // Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRedriveTaskRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeTask Resume the children of a paused task
+//
+// Its children begin again, each at its old place in the order. Resuming a task that isn't
+// paused changes nothing. The answer is 409 if the task doesn't wait for children.
+//
+// Corresponds with POST /v1/tasks/{id}/resume (the `ResumeTask` operationId).
+func (c *Client) ResumeTask(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeTaskRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -7267,6 +7386,53 @@ func NewTaskEventsRequest(server string, id TaskID, params *TaskEventsParams) (*
 	return req, nil
 }
 
+// NewPauseTaskRequest calls the generic PauseTask builder with application/json body
+func NewPauseTaskRequest(server string, id TaskID, body PauseTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPauseTaskRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewPauseTaskRequestWithBody constructs an http.Request for the PauseTask method, with any body, and a specified content type
+func NewPauseTaskRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s/pause", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewRedriveTaskRequest calls the generic RedriveTask builder with application/json body
 func NewRedriveTaskRequest(server string, id TaskID, body RedriveTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -7310,6 +7476,40 @@ func NewRedriveTaskRequestWithBody(server string, id TaskID, contentType string,
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewResumeTaskRequest constructs an http.Request for the ResumeTask method
+func NewResumeTaskRequest(server string, id TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s/resume", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }

@@ -21,6 +21,8 @@ type tasksCmd struct {
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
 	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or start time of a task."`
 	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task, or all that a filter matches."`
+	Pause    tasksPauseCmd    `cmd:"" help:"Keep further children of a task from beginning."`
+	Resume   tasksResumeCmd   `cmd:"" help:"Let the children of a paused task begin again."`
 	Redrive  tasksRedriveCmd  `cmd:"" help:"Run failed or cancelled tasks again."`
 }
 
@@ -94,7 +96,7 @@ func (g *globals) printTask(t client.Task) error {
 		t.Stage, "attempt", attempt,
 		"waits for", string(t.WaitsFor), "priority", priority, "order time", timeText(t.OrderTime),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
-		childrenText(t.Children),
+		childrenText(t.Children), "paused", pausedText(t),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))
 }

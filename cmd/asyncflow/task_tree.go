@@ -11,8 +11,8 @@ import (
 
 type tasksTreeCmd struct {
 	ID    string        `arg:"" name:"id" help:"The id of a task, or of one of its children."`
-	Watch bool          `help:"Go on until the task is final."`
-	Every time.Duration `default:"1s" placeholder:"TIME" help:"How often --watch shows it."`
+	Watch bool          `help:"Show each change until the task is final."`
+	Every time.Duration `default:"1s" placeholder:"TIME" help:"How often --watch shows it at most."`
 	Limit int           `default:"20" help:"The most children to list; 0 lists none."`
 }
 
@@ -27,24 +27,54 @@ Example:
 
 // Run shows a tree, once or until its task is final.
 func (c *tasksTreeCmd) Run(ctx context.Context, g *globals) error {
-	for {
-		t, err := g.client().Get(ctx, c.ID)
-		if err == nil && t.ChildOf != nil { // the tree is its parent's
-			c.ID = t.ChildOf.Parent
-			continue
+	t, err := g.client().Get(ctx, c.ID)
+	if err == nil && t.ChildOf != nil { // the tree is its parent's
+		t, err = g.client().Get(ctx, t.ChildOf.Parent)
+	}
+	if err != nil {
+		return err
+	}
+	if !c.Watch {
+		return c.show(ctx, g, t)
+	}
+	return c.watch(ctx, g, t.ID)
+}
+
+// watch shows a tree whenever its task, or how far its children are, has changed. Of changes that
+// come too soon after another, it shows the latest.
+func (c *tasksTreeCmd) watch(ctx context.Context, g *globals, id string) error {
+	latest := make(chan client.Task, 1)
+	var failed error // once latest is closed
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer close(latest)
+		for e, err := range g.client().Watch(ctx, id) {
+			if err != nil {
+				failed = err
+				return
+			}
+			if e.Task == nil {
+				continue
+			}
+			select {
+			case <-latest:
+			default:
+			}
+			latest <- *e.Task
 		}
-		if err == nil {
-			err = c.show(ctx, g, t)
-		}
-		if err != nil || !c.Watch || t.Status.Final() {
+	}()
+	for t := range latest {
+		if err := c.show(ctx, g, t); err != nil || t.Status.Final() {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(max(c.Every, 100*time.Millisecond)):
+		case <-time.After(c.Every):
 		}
 	}
+	return failed
 }
 
 // show prints a task and its children.
@@ -55,6 +85,9 @@ func (c *tasksTreeCmd) show(ctx context.Context, g *globals, t client.Task) erro
 	line := t.ID + "  " + taskText(t)
 	if t.Children != nil {
 		line += "\n  " + progressBar(*t.Children) + "  " + childrenText(t.Children)
+	}
+	if paused := pausedText(t); paused != "" {
+		line += "\n  paused " + paused
 	}
 	if _, err := fmt.Fprintln(g.stdout, printable(line)); err != nil || t.Children == nil {
 		return err
@@ -98,6 +131,14 @@ func childrenText(c *client.Children) string {
 		}
 	}
 	return text
+}
+
+// pausedText returns since when the children of a task are paused, and why; "": they aren't.
+func pausedText(t client.Task) string {
+	if t.Paused == nil {
+		return ""
+	}
+	return strings.TrimSuffix("since "+clockText(t.Paused.Since)+": "+t.Paused.Reason, ": ")
 }
 
 // progressBar draws which part of the children has ended.

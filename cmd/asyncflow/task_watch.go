@@ -115,6 +115,12 @@ func taskText(t client.Task) string {
 	case until.After(now()):
 		text += ", due " + clockText(until)
 	}
+	if t.WaitsFor == "children" && t.Children != nil {
+		text += ", " + childrenText(t.Children)
+	}
+	if paused := pausedText(t); paused != "" {
+		text += ", paused " + paused
+	}
 	if progress := progressText(t); progress != "" {
 		text += ", " + progress
 	}

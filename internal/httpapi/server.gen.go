@@ -172,9 +172,15 @@ type ServerInterface interface {
 	// TaskEvents Follow a task as a stream of server-sent events
 	// (GET /v1/tasks/{id}/events)
 	TaskEvents(c *fiber.Ctx, id TaskID, params TaskEventsParams) error
+	// PauseTask Pause the children of a task
+	// (POST /v1/tasks/{id}/pause)
+	PauseTask(c *fiber.Ctx, id TaskID) error
 	// RedriveTask Redrive a failed or cancelled task
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(c *fiber.Ctx, id TaskID) error
+	// ResumeTask Resume the children of a paused task
+	// (POST /v1/tasks/{id}/resume)
+	ResumeTask(c *fiber.Ctx, id TaskID) error
 	// ListTenants List the tenants
 	// (GET /v1/tenants)
 	ListTenants(c *fiber.Ctx, params ListTenantsParams) error
@@ -1911,6 +1917,35 @@ func (siw *ServerInterfaceWrapper) TaskEvents(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// PauseTask operation middleware
+func (siw *ServerInterfaceWrapper) PauseTask(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PauseTask(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // RedriveTask operation middleware
 func (siw *ServerInterfaceWrapper) RedriveTask(c *fiber.Ctx) error {
 
@@ -1927,6 +1962,35 @@ func (siw *ServerInterfaceWrapper) RedriveTask(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.RedriveTask(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ResumeTask operation middleware
+func (siw *ServerInterfaceWrapper) ResumeTask(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ResumeTask(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2262,7 +2326,11 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/tasks/:id/events", wrapper.TaskEvents)
 
+	router.Post(options.BaseURL+"/v1/tasks/:id/pause", wrapper.PauseTask)
+
 	router.Post(options.BaseURL+"/v1/tasks/:id/redrive", wrapper.RedriveTask)
+
+	router.Post(options.BaseURL+"/v1/tasks/:id/resume", wrapper.ResumeTask)
 
 	router.Post(options.BaseURL+"/v1/tasks/cancel", wrapper.CancelTasks)
 
@@ -3890,6 +3958,36 @@ func (response TaskEventsdefaultApplicationProblemPlusJSONResponse) VisitTaskEve
 	return ctx.JSON(&response.Body)
 }
 
+type PauseTaskRequestObject struct {
+	ID   TaskID `json:"id"`
+	Body *PauseTaskJSONRequestBody
+}
+
+type PauseTaskResponseObject interface {
+	VisitPauseTaskResponse(ctx *fiber.Ctx) error
+}
+
+type PauseTask200JSONResponse Task
+
+func (response PauseTask200JSONResponse) VisitPauseTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type PauseTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PauseTaskdefaultApplicationProblemPlusJSONResponse) VisitPauseTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type RedriveTaskRequestObject struct {
 	ID   TaskID `json:"id"`
 	Body *RedriveTaskJSONRequestBody
@@ -3914,6 +4012,35 @@ type RedriveTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RedriveTaskdefaultApplicationProblemPlusJSONResponse) VisitRedriveTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ResumeTaskRequestObject struct {
+	ID TaskID `json:"id"`
+}
+
+type ResumeTaskResponseObject interface {
+	VisitResumeTaskResponse(ctx *fiber.Ctx) error
+}
+
+type ResumeTask200JSONResponse Task
+
+func (response ResumeTask200JSONResponse) VisitResumeTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ResumeTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumeTaskdefaultApplicationProblemPlusJSONResponse) VisitResumeTaskResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -4251,9 +4378,15 @@ type StrictServerInterface interface {
 	// TaskEvents Follow a task as a stream of server-sent events
 	// (GET /v1/tasks/{id}/events)
 	TaskEvents(ctx context.Context, request TaskEventsRequestObject) (TaskEventsResponseObject, error)
+	// PauseTask Pause the children of a task
+	// (POST /v1/tasks/{id}/pause)
+	PauseTask(ctx context.Context, request PauseTaskRequestObject) (PauseTaskResponseObject, error)
 	// RedriveTask Redrive a failed or cancelled task
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(ctx context.Context, request RedriveTaskRequestObject) (RedriveTaskResponseObject, error)
+	// ResumeTask Resume the children of a paused task
+	// (POST /v1/tasks/{id}/resume)
+	ResumeTask(ctx context.Context, request ResumeTaskRequestObject) (ResumeTaskResponseObject, error)
 	// ListTenants List the tenants
 	// (GET /v1/tenants)
 	ListTenants(ctx context.Context, request ListTenantsRequestObject) (ListTenantsResponseObject, error)
@@ -5855,6 +5988,50 @@ func (sh *strictHandler) TaskEvents(ctx *fiber.Ctx, id TaskID, params TaskEvents
 	return nil
 }
 
+// PauseTask operation middleware
+func (sh *strictHandler) PauseTask(ctx *fiber.Ctx, id TaskID) error {
+	var request PauseTaskRequestObject
+
+	request.ID = id
+
+	var body PauseTaskJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PauseTask(ctx.UserContext(), request.(PauseTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PauseTask")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PauseTaskResponseObject); ok {
+		if err := validResponse.VisitPauseTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // RedriveTask operation middleware
 func (sh *strictHandler) RedriveTask(ctx *fiber.Ctx, id TaskID) error {
 	var request RedriveTaskRequestObject
@@ -5891,6 +6068,33 @@ func (sh *strictHandler) RedriveTask(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(RedriveTaskResponseObject); ok {
 		if err := validResponse.VisitRedriveTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ResumeTask operation middleware
+func (sh *strictHandler) ResumeTask(ctx *fiber.Ctx, id TaskID) error {
+	var request ResumeTaskRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeTask(ctx.UserContext(), request.(ResumeTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeTask")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResumeTaskResponseObject); ok {
+		if err := validResponse.VisitResumeTaskResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -130,6 +130,9 @@ func (s *Server) taskOut(tenant string, t store.Task) Task {
 		out.Children = &Children{Total: c.Total, Waiting: c.Waiting, Pending: c.Pending,
 			Running: c.Running, Succeeded: c.Succeeded, Failed: c.Failed, Cancelled: c.Cancelled}
 	}
+	if p := t.Pause; !p.Since.IsZero() {
+		out.Paused = &PausedTask{Since: p.Since, Reason: p.Reason}
+	}
 	if c := t.Options.Child; c != nil {
 		parent := asyncflow.TaskID{Type: t.ID.Type, Number: c.Parent}
 		out.ChildOf = &ChildOf{Parent: parent.String(), Index: c.Index, Count: c.Count}

@@ -81,6 +81,7 @@ type eventStream struct {
 	seq     int  // of the last attempt sent
 	outputs bool // the client asked for long outputs too
 	behind  bool // the journal has more rows after seq
+	parent  bool // the task waits for its children
 
 	ctx     context.Context // its own: the request's ends with the handler
 	release func()          // ends ctx and gives the place in the pool back
@@ -89,7 +90,8 @@ type eventStream struct {
 
 	pending []byte    // to be read
 	shown   []byte    // the last task event
-	written time.Time // when something was last read
+	looked  time.Time // when the task was last read from the database
+	written time.Time // when something was last read from the stream
 	ended   bool      // nothing follows pending
 }
 
@@ -169,9 +171,29 @@ func (e *eventStream) wait() {
 	case <-e.changed:
 	case <-poll.C:
 	}
+	if e.parent && !e.pause(childrenPause-time.Since(e.looked)) {
+		e.ended = true
+		return
+	}
 	e.readAgain()
 	if len(e.pending) == 0 && time.Since(e.written) >= e.server.cfg.Streams.KeepAlive {
 		e.pending = []byte(":\n\n")
+	}
+}
+
+// childrenPause is the least time between two reads of a task that waits for its children: it may
+// hear of each of them.
+const childrenPause = 200 * time.Millisecond
+
+// pause waits for a time, and reports whether the stream goes on.
+func (e *eventStream) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-e.ctx.Done():
+		return false
 	}
 }
 
@@ -206,7 +228,7 @@ func (e *eventStream) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.behind = more
+	e.behind, e.parent, e.looked = more, task.WaitsFor == asyncflow.WaitChildren, time.Now()
 	for _, a := range attempts {
 		doc, err := encode(attemptOut(a))
 		if err != nil {

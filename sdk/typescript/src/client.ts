@@ -155,6 +155,16 @@ export class Client {
     return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/cancel`, { ...options, body: JSON.stringify(reason ? { reason } : {}) });
   }
 
+  /** Keeps further children of a task from beginning. The reason may be empty. */
+  async pause(id: string, reason = "", options: CallOptions = {}): Promise<Task> {
+    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/pause`, { ...options, body: JSON.stringify(reason ? { reason } : {}) });
+  }
+
+  /** Lets the children of a paused task begin again. */
+  async resume(id: string, options: CallOptions = {}): Promise<Task> {
+    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/resume`, options);
+  }
+
   /**
    * Runs a failed or cancelled task again. By default it starts in the stage where the task ended,
    * with the context that this stage had before.

@@ -1,0 +1,187 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// A paused fan-out makes no children. FollowUp moves those that are ready to wait, and back after
+// the pause. Children that become ready meanwhile, such as retries, are moved by the node that
+// leases them: see ParkPaused.
+
+// TreePause says that no further child of a task begins.
+type TreePause struct {
+	Since  time.Time
+	Reason string
+}
+
+// PauseTree keeps children of a task from beginning, and returns the task. Those that run are
+// finished. A paused one keeps its time and reason; one that doesn't wait for its children is
+// CodeConflict.
+func (s *Store) PauseTree(
+	ctx context.Context, tenant string, id asyncflow.TaskID, reason string,
+) (Task, error) {
+	return s.setTreePause(ctx, tenant, id, true, reason)
+}
+
+// ResumeTree ends the pause of a task's children, and returns the task. It changes nothing if they
+// aren't paused; a task that doesn't wait for its children is CodeConflict.
+func (s *Store) ResumeTree(
+	ctx context.Context, tenant string, id asyncflow.TaskID,
+) (Task, error) {
+	return s.setTreePause(ctx, tenant, id, false, "")
+}
+
+func (s *Store) setTreePause(
+	ctx context.Context, tenant string, id asyncflow.TaskID, paused bool, reason string,
+) (Task, error) {
+	t, err := s.TypeOf(ctx, tenant, id)
+	if err != nil {
+		return Task{}, err
+	}
+	err = s.audited(ctx, tenant, func(tx pgx.Tx) error {
+		o, err := waitingFanOut(ctx, tx, t, id)
+		if err != nil {
+			return err
+		}
+		if o.paused() == paused {
+			return errSame
+		}
+		now := s.Clock.Now()
+		_, err = tx.Exec(ctx, t.at(0, `UPDATE {fan_outs}
+			SET paused_at = CASE WHEN $4 THEN $5::timestamptz END, pause_reason = nullif($6, '')
+			WHERE type = $1 AND id = $2 AND seq = $3`), o.number, o.id, o.seq, paused, now, reason)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		queueOutbox(b, t.set.tables, []outboxRow{{kind: outboxPause, number: o.number, id: o.id,
+			fanOut: o.seq}}, now)
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if err != nil && !errors.Is(err, errSame) {
+		return Task{}, wrap(err, "setTreePause(%q, %s, %t)", tenant, id, paused)
+	}
+	if err == nil {
+		s.tellFollowUp(tenant)
+		s.watched.tell(t.Key(), id.Number)
+	}
+	return s.Task(ctx, tenant, id)
+}
+
+// waitingFanOut locks the fan-out whose children a task waits for.
+func waitingFanOut(
+	ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID,
+) (*fanOut, error) {
+	o, err := latestFanOut(ctx, tx, t, id.Number, 0, "FOR UPDATE")
+	if err != nil {
+		return nil, err
+	}
+	waits := false
+	if o != nil && !o.stopped && !o.closed {
+		err = tx.QueryRow(ctx, t.at(0, `SELECT EXISTS (SELECT FROM {wait}
+			WHERE type = $1 AND id = $2 AND seq = $3 AND reason = 'children')`), o.number, o.id, o.waits).
+			Scan(&waits)
+	}
+	if err == nil && !waits {
+		err = asyncflow.Errorf(asyncflow.CodeConflict, "task %s doesn't wait for children", id)
+	}
+	return o, err
+}
+
+// pause moves children from an index on: to wait those that are ready, if their parent is paused,
+// and back if it isn't. Then the others are made.
+func (f *followUp) pause(t *Type, o *fanOut, from int) error {
+	move := f.unpark
+	if o.paused() {
+		move = f.park
+	}
+	for _, r := range o.runs(from, from+stopMost) {
+		if err := move(t, r); err != nil {
+			return err
+		}
+	}
+	if from += stopMost; from < o.spawned {
+		f.outbox = append(f.outbox, outboxRow{kind: outboxPause, number: o.number, id: o.id,
+			fanOut: o.seq, at: from})
+	} else if !o.paused() {
+		f.spawnLater(o)
+	}
+	return nil
+}
+
+// park moves the children of a run that are ready to wait, and those that a limit blocks.
+func (f *followUp) park(t *Type, r run) error {
+	_, err := f.tx.Exec(f.ctx, t.at(0, `UPDATE {wait} SET reason = 'parent_paused', until = $4
+		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity'`), t.number, r.first, r.last(),
+		untilOthers)
+	if err != nil {
+		return err
+	}
+	orders, ids, err := readyPlaces(f.ctx, f.tx, t, r.ids())
+	if err != nil {
+		return err
+	}
+	for _, p := range t.live() {
+		rows, err := f.tx.Query(f.ctx, t.at(p, parkReadySQL), orders, ids, t.number)
+		if err == nil {
+			err = f.moved(t, rows, func(int) asyncflow.Verdict {
+				return asyncflow.Verdict{Kind: asyncflow.Park, Reason: asyncflow.WaitParent}
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unpark moves the children of a run back that waited for the end of a pause.
+func (f *followUp) unpark(t *Type, r run) error {
+	rows, err := f.tx.Query(f.ctx, t.at(0, unparkSQL), t.number, r.first, r.last())
+	if err != nil {
+		return err
+	}
+	return f.moved(t, rows, func(attempt int) asyncflow.Verdict {
+		if attempt > 1 {
+			return asyncflow.Verdict{Kind: asyncflow.Retry, Reason: asyncflow.WaitRetry}
+		}
+		return asyncflow.Verdict{Kind: asyncflow.Retry, Reason: asyncflow.WaitDelay}
+	})
+}
+
+// moved gives tasks whose token rows were deleted the next ones. verdict returns the kind and the
+// reason, by the attempt.
+func (f *followUp) moved(
+	t *Type, rows pgx.Rows, verdict func(attempt int) asyncflow.Verdict,
+) error {
+	var id int64
+	var seq, attempt int
+	var stage string
+	var order, since time.Time
+	of := f.of(t)
+	_, err := pgx.ForEachRow(rows, []any{&id, &seq, &stage, &attempt, &order, &since}, func() error {
+		v := verdict(attempt)
+		v.Stage, v.Attempt, v.OrderTime = stage, attempt, order
+		of.tokens.add(id, seq, "", v, since, f.now)
+		of.changed = append(of.changed, id)
+		return nil
+	})
+	return err
+}
+
+// As in takeAnyReadySQL, ANY of an array of one keeps the planner from reading a whole table.
+const (
+	parkReadySQL = `
+DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
+WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
+RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time)`
+	unparkSQL = `
+DELETE FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3 AND reason = 'parent_paused'
+RETURNING id, seq, stage, attempt, order_time, coalesce(since, order_time)`
+)
