@@ -197,7 +197,10 @@ func TestPauseIsSwept(t *testing.T) {
 	t.Cleanup(open)
 	id := f.submitOne(`1`)
 	<-begun
-	f.children(id, func(c asyncflow.Children) bool { return c.Waiting == 0 }) // all are made
+	require.Eventually(t, func() bool { // all are made
+		all, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 1200})
+		return err == nil && len(all) == 1200
+	}, patience, 20*time.Millisecond)
 	f.OnFollowUp(func(string) {})
 	sweep := func(until func(asyncflow.Children) bool) {
 		f.children(id, func(c asyncflow.Children) bool {
@@ -237,7 +240,7 @@ func TestOnlyTreesArePaused(t *testing.T) {
 		final.ID.Number++
 		assert.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(set(final.ID)), "a child")
 		final.ID.Number += 1000
-		assert.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(set(final.ID)))
+		assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(set(final.ID)))
 		final.ID.Number -= 1001
 	}
 }

@@ -64,14 +64,15 @@ func (s *Store) setTreePause(
 			fanOut: o.seq}}, now)
 		return tx.SendBatch(ctx, b).Close()
 	})
-	if err != nil && !errors.Is(err, errSame) {
-		return Task{}, wrap(err, "setTreePause(%q, %s, %t)", tenant, id, paused)
-	}
 	if err == nil {
 		s.tellFollowUp(tenant)
 		s.watched.tell(t.Key(), id.Number)
 	}
-	return s.Task(ctx, tenant, id)
+	task, missing := s.Task(ctx, tenant, id)
+	if missing == nil && !errors.Is(err, errSame) {
+		return task, wrap(err, "setTreePause(%q, %s, %t)", tenant, id, paused)
+	}
+	return task, missing
 }
 
 // waitingFanOut locks the fan-out whose children a task waits for.

@@ -60,6 +60,7 @@ func (b *bundle) managing() []managing {
 	}
 	task, again := pipe(), pipe()
 	require.Equal(b.t, 200, b.call("POST", "/v1/tasks/"+again+"/cancel", "").status)
+	parent := b.parent()
 	made := read[api.Endpoint](b, 201,
 		b.call("POST", "/v1/endpoints",
 			`{"type":"pipe","stage":"first","url":"https://w.example.com/x?key=`+secretURL+`"}`))
@@ -98,6 +99,9 @@ func (b *bundle) managing() []managing {
 		{"deleteSchedule", "DELETE", "/v1/schedules/nightly", ``, 204, "nightly", ``},
 		{"patchTask", "PATCH", "/v1/tasks/" + task, `{"priority":60}`, 200, task, `{"priority":60}`},
 		{"patchTask", "PATCH", "/v1/tasks/" + task, `{"priority":60}`, 200, task, `{"priority":60}`},
+		{"pauseTask", "POST", "/v1/tasks/" + parent + "/pause", `{"reason":"` + secretContext + `"}`, 200,
+			parent, ``},
+		{"resumeTask", "POST", "/v1/tasks/" + parent + "/resume", ``, 200, parent, ``},
 		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", `{"reason":"` + secretContext + `"}`, 200,
 			task, ``},
 		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", ``, 200, task, ``},

@@ -30,27 +30,33 @@ func (b *bundle) leaseOf(name string) (l asyncflow.Lease, token string) {
 		Expiry: time.Now().Add(time.Hour)})
 }
 
-// The stage after a fan-out reads the results of the children with its delivery's token.
-func TestResultsOfChildren(t *testing.T) {
-	b := setup(t)
+// parent submits a task that waits for two children.
+func (b *bundle) parent() (id string) {
+	b.t.Helper()
 	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/tree",
 		`{"stages":[{"name":"map","fan_out":{"items":"/n","on_child_failure":"all_settled"}},
 		  {"name":"reduce"}]}`))
 	for _, stage := range []string{"map", "reduce"} {
-		require.Equal(t, 201, b.call("POST", "/v1/endpoints",
+		require.Equal(b.t, 201, b.call("POST", "/v1/endpoints",
 			`{"type":"tree","stage":"`+stage+`","url":"https://worker.example/`+stage+`"}`).status)
 	}
-	id := read[api.SubmittedTask](b, 201,
+	id = read[api.SubmittedTask](b, 201,
 		b.call("POST", "/v1/tasks", `{"type":"tree","context":{"n":[10,20]}}`)).ID
 	l, _ := b.leaseOf("tree")
 	tree, err := b.store.Catalog.Type("acme", "tree")
-	require.NoError(t, err)
+	require.NoError(b.t, err)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
 		FannedOut: &asyncflow.FannedOut{FanOut: *tree.FansOut(l), Count: 2}}
-	require.NoError(t, b.store.SettleAgain(t.Context(), tree, []*store.Ending{{
+	require.NoError(b.t, b.store.SettleAgain(b.t.Context(), tree, []*store.Ending{{
 		Settlement: &asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(tree.TaskType, l, o, b.store.Clock.Now())}}}))
+	return id
+}
 
+// The stage after a fan-out reads the results of the children with its delivery's token.
+func TestResultsOfChildren(t *testing.T) {
+	b := setup(t)
+	id := b.parent()
 	for range 2 {
 		child, token := b.leaseOf("tree")
 		path := "/v1/callbacks/" + child.ID.String()

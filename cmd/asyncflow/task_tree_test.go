@@ -1,0 +1,76 @@
+package main
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// A tree is applied from a document, watched, paused and resumed by commands.
+func TestCLITree(t *testing.T) {
+	t.Parallel()
+	node := startNode(t, database(t))
+	run := clientOf(t, node)
+	begun, end := make(chan struct{}, 9), make(chan struct{})
+	open := sync.OnceFunc(func() { close(end) })
+	w := startWorker(t, func(_ http.ResponseWriter, r *http.Request, d delivery) {
+		if d.Stage == "map" {
+			begun <- struct{}{}
+			select {
+			case <-end:
+			case <-r.Context().Done():
+			}
+		}
+	})
+	t.Cleanup(open)
+	document := func(failures string) string {
+		return writeFile(t, `
+types:
+  - name: pipe
+    stages:
+      - name: map
+        fan_out: {items: /pages, shared: /options, max_parallel: 2, on_child_failure: `+failures+`}
+      - name: reduce
+endpoints:
+  - {type: pipe, stage: map, url: "`+w.URL+`", secret: "`+testWebhook+`"}
+  - {type: pipe, stage: reduce, url: "`+w.URL+`", secret: "`+testWebhook+`"}
+`)
+	}
+	run(0, "types", "apply", "-f", document("all_settled"))
+	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", document("all_settled")))
+	require.Equal(t, `~ type pipe
+    stages[map].fan_out: {"items":"/pages","shared":"/options","on_child_failure":"all_settled",`+
+		`"max_parallel":2} becomes {"items":"/pages","shared":"/options","on_child_failure":`+
+		`{"tolerate":{"percent":5}},"max_parallel":2}
+`, run(0, "types", "diff", "-f", document("{tolerate: {percent: 5}}")))
+
+	c := node.client()
+	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe",
+		Context: client.JSON(`{"pages": [1, 2, 3], "options": {}}`)})
+	require.NoError(t, err)
+	<-begun
+	<-begun
+	assert.Contains(t, run(0, "tasks", "pause", task.ID, "--reason", "no disk"), "no disk")
+	assert.Regexp(t, `(?s)0 of 3 succeeded, 2 running, 1 waiting.*paused since .*: no disk`,
+		run(0, "tasks", "tree", task.ID))
+	watched := make(chan string, 2)
+	go func() { watched <- run(0, "tasks", "watch", task.ID) }()
+	go func() { watched <- run(0, "tasks", "tree", task.ID, "--watch", "--every", "0s") }()
+	open()
+	require.Eventually(t, func() bool {
+		now, err := c.Get(t.Context(), task.ID)
+		return err == nil && now.Children.Succeeded == 2
+	}, patience, 20*time.Millisecond)
+	assert.Len(t, begun, 0, "the third waits")
+	assert.NotContains(t, run(0, "tasks", "resume", task.ID), "no disk")
+	for range 2 {
+		assert.Contains(t, <-watched, "3 of 3 succeeded")
+	}
+	run(exitFailed, "tasks", "pause", task.ID)
+}
