@@ -232,7 +232,10 @@ func (s *Store) AwaitFinal(
 	defer end.Stop()
 	for {
 		task, err := s.task(ctx, tenant, id)
-		if err != nil || task.Status.Final() {
+		if err == nil && task.Status.Final() {
+			return task, wrap(s.tellTree(ctx, tenant, &task), "AwaitFinal(%q, %s)", tenant, id)
+		}
+		if err != nil {
 			return task, wrap(err, "AwaitFinal(%q, %s)", tenant, id)
 		}
 		poll := time.NewTimer(s.WatchPause())

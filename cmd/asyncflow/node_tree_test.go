@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+var treeSize = flag.Int("tree", 2000, "children in TestTreeSurvivesKills; at least 1,100")
+
+// A node is killed while a tree spawns, and another while its last children end: each item is
+// delivered, each child is settled once, and the next stage gets all results, once.
+func TestTreeSurvivesKills(t *testing.T) {
+	t.Parallel()
+	size := *treeSize
+	url := database(t)
+	last := startNode(t, url, "--roles=api,governance")
+	first := startNode(t, url)
+	var mu sync.Mutex
+	var second *process
+	var spawning, joining sync.Once
+	delivered := map[int]int{} // by item
+	var joined []json.RawMessage
+	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
+		mu.Lock()
+		defer mu.Unlock()
+		if d.Stage == "reduce" {
+			joined = append(joined, d.Context)
+			answer(rw, 200, map[string]any{"output": "whole"})
+			return
+		}
+		var item int
+		assert.NoError(t, json.Unmarshal(d.Context, &item))
+		delivered[item]++
+		if len(delivered) == 1 { // there are more chunks to come
+			spawning.Do(first.kill)
+		}
+		if len(delivered) >= size-50 && second != nil { // others are under way
+			joining.Do(second.kill)
+		}
+		answer(rw, 200, map[string]any{"output": item})
+	})
+	stage := client.Stage{Name: "map", Timeout: asyncflow.Duration(time.Second),
+		Retry:  asyncflow.RetryPolicy{MaxAttempts: 100, Interval: asyncflow.Seconds(-0.1)},
+		FanOut: &asyncflow.FanOut{Items: "/items"}}
+	reduce := stage
+	reduce.Name, reduce.FanOut = "reduce", nil
+	w.pipe(t, last.client(), client.TaskTypeSpec{Stages: []client.Stage{stage, reduce}})
+	items := make([]int, size)
+	for i := range items {
+		items[i] = i
+	}
+	doc, err := json.Marshal(map[string]any{"items": items})
+	require.NoError(t, err)
+	begun := time.Now()
+	task, err := last.client().Submit(t.Context(), client.NewTask{Type: "pipe", Context: doc})
+	require.NoError(t, err)
+	first.wait()
+	next := startNode(t, url)
+	mu.Lock()
+	second = next
+	mu.Unlock()
+	next.wait()
+	startNode(t, url)
+	done, err := last.client().Wait(t.Context(), task.ID, patience)
+	require.NoError(t, err)
+	require.Equal(t, client.StatusSucceeded, done.Status, "%+v", done)
+	assert.Equal(t, &client.Children{Total: size, Succeeded: size}, done.Children)
+	assert.Equal(t, `"whole"`, string(done.Result))
+
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Len(t, delivered, size)
+	require.NotEmpty(t, joined)
+	for _, got := range joined { // the delivery may be repeated, the join not
+		var results struct {
+			Count, Succeeded int
+			Results          []int
+		}
+		require.NoError(t, json.Unmarshal(got, &results))
+		assert.Equal(t, []int{size, size}, []int{results.Count, results.Succeeded})
+		assert.Equal(t, items, results.Results)
+	}
+	requireOneEndEach(t, url, size)
+	t.Logf("%d children, %d deliveries of them, %v", size, sum(delivered), time.Since(begun))
+}
+
+func sum(counts map[int]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// requireOneEndEach checks that each child, and its parent, has one final row, and that the parent
+// joined once.
+func requireOneEndEach(t *testing.T, url string, children int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	var ends, tasks, joins, left int
+	require.NoError(t, conn.QueryRow(t.Context(), `
+		SELECT count(*) FILTER (WHERE final IS NOT NULL), count(DISTINCT id),
+		  count(*) FILTER (WHERE outcome = 'joined'),
+		  (SELECT count(*) FROM tenant_acme.outbox) + (SELECT count(*) FROM tenant_acme.wait)
+		FROM tenant_acme.journal_1`).Scan(&ends, &tasks, &joins, &left))
+	assert.Equal(t, []int{children + 1, children + 1, 1, 0}, []int{ends, tasks, joins, left})
+}
