@@ -33,6 +33,9 @@ test-postgres: ## Run the tests of the store and of whole nodes on Postgres 15 t
 rolls: ## Roll tables every 2,000 tasks under load for a minute, with a node killed
 	$(GO) test -count=1 -v -run '^TestRollsUnderLoad$$' ./cmd/asyncflow -rolls 1m
 
+tree: ## Kill two nodes while a tree of 10,000 spawns and joins
+	$(GO) test -count=1 -v -run '^TestTreeSurvivesKills$$' ./cmd/asyncflow -tree 10000
+
 fuzz: ## Run every fuzz target for a minute; FUZZTIME=10m for longer
 	.ci/fuzz $(FUZZTIME)
 

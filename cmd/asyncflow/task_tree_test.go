@@ -59,8 +59,7 @@ endpoints:
 	assert.Contains(t, run(0, "tasks", "pause", task.ID, "--reason", "no disk"), "no disk")
 	assert.Regexp(t, `(?s)0 of 3 succeeded, 2 running, 1 waiting.*paused since .*: no disk`,
 		run(0, "tasks", "tree", task.ID))
-	watched := make(chan string, 2)
-	go func() { watched <- run(0, "tasks", "watch", task.ID) }()
+	watched := make(chan string, 1)
 	go func() { watched <- run(0, "tasks", "tree", task.ID, "--watch", "--every", "0s") }()
 	open()
 	require.Eventually(t, func() bool {
@@ -69,8 +68,9 @@ endpoints:
 	}, patience, 20*time.Millisecond)
 	assert.Len(t, begun, 0, "the third waits")
 	assert.NotContains(t, run(0, "tasks", "resume", task.ID), "no disk")
-	for range 2 {
-		assert.Contains(t, <-watched, "3 of 3 succeeded")
-	}
+	assert.Contains(t, <-watched, "3 of 3 succeeded")
+	assert.Equal(t, "waiting map #1 (children), 2 of 3 succeeded, 1 waiting", taskText(client.Task{
+		Status: "waiting", Stage: "map", Attempt: 1, WaitsFor: "children",
+		Children: &client.Children{Total: 3, Succeeded: 2, Waiting: 1}}))
 	run(exitFailed, "tasks", "pause", task.ID)
 }

@@ -426,6 +426,56 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/{id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause the children of a task
+         * @description For a task that waits for its children: no further child is made or begins until resumeTask.
+         *     Children that run are finished, and are counted. Their task goes on if all have ended, and
+         *     fails if too many have failed. Pausing a paused task changes nothing. The answer is 409 for
+         *     any other task: one that is final, or doesn't wait for children.
+         */
+        post: operations["pauseTask"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tasks/{id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume the children of a paused task
+         * @description Its children begin again, each at its old place in the order. Resuming a task that isn't
+         *     paused changes nothing. The answer is 409 if the task doesn't wait for children.
+         */
+        post: operations["resumeTask"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/{id}/redrive": {
         parameters: {
             query?: never;
@@ -489,8 +539,10 @@ export interface paths {
          * Follow a task as a stream of server-sent events
          * @description Sends the journal so far, then each change: an event `attempt` (an Attempt; its id is the
          *     seq) for each row of the journal, and an event `task` (a Task, without its context) whenever
-         *     the state of the task changes. The stream ends after the event of a final task. With
-         *     Last-Event-ID, the attempts up to that seq are left out. Outputs are as in listAttempts.
+         *     the state of the task changes. While the task waits for its children, that includes their
+         *     counts; it then has at most five events a second. The stream ends after the event of a final
+         *     task. With Last-Event-ID, the attempts up to that seq are left out. Outputs are as in
+         *     listAttempts.
          */
         get: operations["taskEvents"];
         put?: never;
@@ -1352,6 +1404,18 @@ export interface components {
             cancelled: number;
         };
         /**
+         * @description Present while the children of the task are paused.
+         * @example {
+         *       "since": "2026-11-21T10:43:31.91376Z",
+         *       "reason": "the scanner's disk is full"
+         *     }
+         */
+        PausedTask: {
+            /** Format: date-time */
+            since: string;
+            reason?: string;
+        };
+        /**
          * @description Which part of another task's work the task is.
          * @example {
          *       "parent": "scans.1.17",
@@ -1939,10 +2003,11 @@ export interface components {
              *     max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
              *     capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
              *     a dispatcher with capacity, as the task is due and within all limits; children: its
-             *     children; dependencies: the tasks that it depends on.
+             *     children; parent_paused: the task that it is a child of to be resumed; dependencies: the
+             *     tasks that it depends on.
              * @enum {string}
              */
-            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "dependencies";
+            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies";
             /**
              * Format: date-time
              * @description Its place in the order. Present while it is waiting or pending.
@@ -1955,6 +2020,7 @@ export interface components {
             deadline?: string;
             progress?: components["schemas"]["Progress"];
             children?: components["schemas"]["Children"];
+            paused?: components["schemas"]["PausedTask"];
             child_of?: components["schemas"]["ChildOf"];
             /** @description What it depends on, in the order of the submit. */
             dependencies?: components["schemas"]["DependencyState"][];
@@ -2042,6 +2108,10 @@ export interface components {
         };
         Cancellation: {
             /** @description Why the task is cancelled. Shown with the task and in its journal. */
+            reason?: string;
+        };
+        TaskPause: {
+            /** @description Why. Shown with the task while it is paused. */
             reason?: string;
         };
         Redrive: {
@@ -2551,7 +2621,7 @@ export interface components {
          *     retry mean that their time has come and a background job has not released them yet.
          * @enum {string}
          */
-        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "dependencies";
+        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies";
         /** @description In tasks per second, over the last minute. */
         Rates: {
             submitted: number;
@@ -4449,6 +4519,78 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    pauseTask: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "the scanner's disk is full"
+                 *     }
+                 */
+                "application/json": components["schemas"]["TaskPause"];
+            };
+        };
+        responses: {
+            /** @description The task as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    resumeTask: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The task as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
