@@ -59,6 +59,9 @@ func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
 	return s.roles.Of(ctx, tenant)
 }
 
+// FenceLock is the key of the advisory lock of the role fence.
+var FenceLock = postgres.LockKey("fence")
+
 // BaseRole returns the base role.
 func (s *Store) BaseRole() string { return s.roles.Base() }
 

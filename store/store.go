@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/asyncflow/asyncflow"
 	_ "github.com/asyncflow/asyncflow/internal/expression" // evaluates retry expressions
@@ -57,6 +58,8 @@ type Store struct {
 	hotPool *postgres.HotPool
 	roles   *postgres.Roles
 
+	creating *semaphore.Weighted // one tenant at a time
+
 	Clock   *Clock
 	Catalog *Catalog
 	Wakeups *Wakeups
@@ -95,8 +98,8 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 		cfg.Meter = noMeter{}
 	}
 	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
-	s := &Store{cfg: cfg, log: cfg.Log, tellFollowUp: func(string) {},
-		chunks: followUpChunks, edgeCursors: edgeCursors{all: map[string]edgeCursor{}}}
+	s := &Store{cfg: cfg, log: cfg.Log, creating: semaphore.NewWeighted(1), chunks: followUpChunks,
+		tellFollowUp: func(string) {}, edgeCursors: edgeCursors{all: map[string]edgeCursor{}}}
 	defer func() {
 		if err != nil {
 			s.Close()

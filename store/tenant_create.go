@@ -51,16 +51,23 @@ func (s *Store) CreateTenant(
 	if err := checkSlug(slug); err != nil {
 		return t, err
 	}
-	var created bool
-	make := func(tx pgx.Tx) (err error) {
-		t, created, err = makeTenant(ctx, tx, slug, own, s.cfg.NoRoles)
-		if err == nil && !created {
-			err = asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
-		}
-		return err
+	// One at a time: the database makes no more, and the others would keep connections waiting.
+	if err := s.creating.Acquire(ctx, 1); err != nil {
+		return t, wrap(err, "CreateTenant(%q)", slug)
 	}
-	ctx = postgres.Patient(ctx) // others may be made at the moment, one after the other
-	if err = s.changeBase(ctx, slug, make); errors.Is(err, schema.ErrThere) {
+	defer s.creating.Release(1)
+	var created bool
+	whole := func(tx pgx.Tx) (err error) {
+		if t, created, err = makeTenant(ctx, tx, slug, own, s.cfg.NoRoles); err != nil {
+			return err
+		}
+		if !created {
+			return asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
+		}
+		return s.roles.AsBase(ctx, tx)
+	}
+	ctx = postgres.Patient(ctx) // another process may be making one
+	if err = s.changeBase(ctx, slug, whole); errors.Is(err, schema.ErrThere) {
 		t, created, err = adoptTenant(ctx, s.cfg.URL, slug, own, s.cfg.NoRoles)
 		if err == nil && created {
 			err = s.changeBase(ctx, slug, func(pgx.Tx) error { return nil })

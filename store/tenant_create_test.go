@@ -2,11 +2,14 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -84,4 +87,33 @@ func TestCreateTenantAsAUserThatMakesRoles(t *testing.T) {
 		_, _, err = s.PutTaskType(t.Context(), slug, twoStages())
 		require.NoError(t, err)
 	}
+}
+
+// Calls that come at once wait in turn, and leave the pool's connections to others.
+func TestCreateTenantAtOnce(t *testing.T) {
+	b := setup(t)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.WithoutCancel(t.Context())) // after a failure; else it has ended
+	_, err = tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock($1)`, store.FenceLock)
+	require.NoError(t, err)
+	var all errgroup.Group
+	for i := range 8 { // the pool has four connections
+		all.Go(func() error {
+			_, err := b.CreateTenant(t.Context(), fmt.Sprintf("at-once-%d", i), asyncflow.Quotas{})
+			return err
+		})
+	}
+	waiting := func() int {
+		return b.count(`SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+			WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted`)
+	}
+	require.Eventually(t, func() bool { return waiting() > 0 }, patience, time.Millisecond, "one of them waits for the lock")
+	for range 50 {
+		_, err = b.Tenant(t.Context(), tenant)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1, waiting())
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, all.Wait())
 }

@@ -51,9 +51,10 @@ func create(ctx context.Context, tx pgx.Tx, n newTenant) error {
 	}
 	// The bodies of functions aren't checked: for that Postgres reads all tenants' functions of the
 	// same name.
-	script := slices.Concat(begin,
-		[]string{`SET LOCAL check_function_bodies = off; SET LOCAL search_path = ` + name, versions, migrations.NewTenant(),
-			`SET LOCAL check_function_bodies TO DEFAULT; SET LOCAL search_path TO DEFAULT`}, end)
+	script := slices.Concat(begin, []string{
+		`SET LOCAL check_function_bodies = off; SET LOCAL search_path = ` + name,
+		versions, migrations.NewTenant(),
+		`SET LOCAL check_function_bodies TO DEFAULT; SET LOCAL search_path TO DEFAULT`}, end)
 	_, err = tx.Exec(ctx, strings.Join(script, ";\n"))
 	switch postgres.State(err) {
 	case pgerrcode.DuplicateSchema, pgerrcode.UniqueViolation: // another process has just made it

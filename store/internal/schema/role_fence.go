@@ -188,11 +188,11 @@ func (f *RoleFence) need(ctx context.Context, names ...string) error {
 	}
 	for i, role := range missing {
 		name := postgres.Quote(role.name)
-		make := `GRANT ` + name + ` TO CURRENT_USER`
+		sql := `GRANT ` + name + ` TO CURRENT_USER`
 		if !role.exists {
-			make = `CREATE ROLE ` + name + ` NOLOGIN; ` + make
+			sql = `CREATE ROLE ` + name + ` NOLOGIN; ` + sql
 		}
-		_, err := f.db.Exec(ctx, make)
+		_, err := f.db.Exec(ctx, sql)
 		if postgres.State(err) == pgerrcode.InsufficientPrivilege {
 			return mayNotMakeRoles(f.user, missing[i:], err)
 		}
