@@ -30,6 +30,7 @@ var profiled []byte
 type profileConfig struct {
 	options
 	tasks int
+	many  bool // single submits of many types, not batches of one
 }
 
 func parseProfile(args []string) (profileConfig, error) {
@@ -37,6 +38,8 @@ func parseProfile(args []string) (profileConfig, error) {
 	const short = "5,000 tasks, to see that nothing is broken"
 	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.IntVar(&cfg.tasks, "tasks", 60_000, "tasks")
+		f.BoolVar(&cfg.many, "many", false,
+			"tasks of 1,000 types in 100 tenants, submitted one by one; default: one type, 100 at a time")
 	})
 	if cfg.short {
 		cfg.tasks = 5000
@@ -55,9 +58,10 @@ func runProfile(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := rig.New(rig.Config{
-		Settings: map[string]string{"shared_preload_libraries": "pg_stat_statements"},
-	})
+	r := rig.New(rig.Config{Settings: map[string]string{
+		"shared_preload_libraries": "pg_stat_statements",
+		"pg_stat_statements.max":   "50000", // each tenant has statements of its own
+	}})
 	build := func(ctx context.Context) error { return buildProfiled(ctx, r) }
 	err = r.Begin(ctx, r.StartPostgres, r.StartWorker, build, r.StartNode, r.MakeTenant)
 	if err != nil {
@@ -65,29 +69,61 @@ func runProfile(ctx context.Context, args []string) error {
 	}
 	defer r.Stop()
 	m := describe(r)
-	t, err := r.Register(ctx, "bench", rig.Shape{})
-	if err == nil {
-		err = r.WarmUp(ctx, t)
-	}
+	pass, err := cfg.begin(ctx, r)
 	if err != nil {
 		return err
 	}
-	var p rig.Passage
+	var all report.Figures
 	err = profiling(ctx, r, func() (err error) {
-		p, err = r.Pass(ctx, t, cfg.tasks)
+		all, err = pass(ctx)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%s. %d tasks.\n\n", m, cfg.tasks)
-	for _, f := range p.Figures() {
+	for _, f := range all {
 		fmt.Printf("%s: %s %s\n", f.Name, report.Number(f.Value), f.Unit)
 	}
 	if err := writeStatements(ctx, r.DB, os.Stdout, cfg.tasks); err != nil {
 		return err
 	}
 	return writeProfiles(ctx, r, os.Stdout)
+}
+
+// begin lets tasks pass that aren't profiled, and returns what lets those pass that are.
+func (cfg profileConfig) begin(
+	ctx context.Context, r *rig.Rig,
+) (pass func(context.Context) (report.Figures, error), err error) {
+	if cfg.many {
+		return cfg.beginMany(ctx, r)
+	}
+	t, err := r.Register(ctx, "bench", rig.Shape{})
+	if err == nil {
+		err = r.WarmUp(ctx, t)
+	}
+	return func(ctx context.Context) (report.Figures, error) {
+		p, err := r.Pass(ctx, t, cfg.tasks)
+		return p.Figures(), err
+	}, err
+}
+
+func (cfg profileConfig) beginMany(
+	ctx context.Context, r *rig.Rig,
+) (pass func(context.Context) (report.Figures, error), err error) {
+	types, tenants := config{options: cfg.options}.many()
+	m := manyRig{Rig: r, count: types}
+	if m.types, err = r.NewManyTypes(ctx, tenants); err == nil {
+		err = m.types.Add(ctx, types, true)
+	}
+	if err == nil {
+		err = m.warmUp(ctx)
+	}
+	return func(ctx context.Context) (all report.Figures, err error) {
+		cost, _, err := m.pass(ctx, cfg.tasks, anyOf)
+		all.Add("rate", "Rate", "tasks/s", cost.Rate(cfg.tasks))
+		return append(all, cost.Figures(cfg.tasks)...), err
+	}, err
 }
 
 // buildProfiled builds the program with the profiler in it.
@@ -139,10 +175,11 @@ func profiling(ctx context.Context, r *rig.Rig, do func() error) error {
 // writeStatements writes what statements cost the server.
 func writeStatements(ctx context.Context, d *rig.Database, w io.Writer, tasks int) error {
 	rows, err := d.Conn.Query(ctx, `
-		SELECT regexp_replace(regexp_replace(query, '--[^\n]*', '', 'g'), '\s+', ' ', 'g'), calls,
-		  total_exec_time * 1000, wal_bytes::float8
+		SELECT regexp_replace(regexp_replace(regexp_replace(query, '--[^\n]*', '', 'g'), '\s+', ' ', 'g'),
+		  '"?tenant_\w+"?\.', '', 'g') AS text, sum(calls), sum(total_exec_time) * 1000,
+		  sum(wal_bytes)::float8
 		FROM pg_stat_statements WHERE toplevel AND query <> 'CHECKPOINT'
-		ORDER BY total_exec_time DESC LIMIT 16`)
+		GROUP BY text ORDER BY 3 DESC LIMIT 16`)
 	if err != nil {
 		return err
 	}
@@ -152,7 +189,7 @@ func writeStatements(ctx context.Context, d *rig.Database, w io.Writer, tasks in
 	var calls int64
 	var time, wal float64
 	n := float64(tasks)
-	short := strings.NewReplacer(`"`+rig.Schema+`".`, "", rig.Schema+".", "", "|", `\|`)
+	short := strings.NewReplacer("|", `\|`)
 	_, err = pgx.ForEachRow(rows, []any{&text, &calls, &time, &wal}, func() error {
 		_, err := fmt.Fprintf(w, "| `%.90s` | %s | %s | %s |\n",
 			short.Replace(strings.TrimSpace(text)),

@@ -108,12 +108,7 @@ func (m *manyRig) measureSingly(
 	ctx context.Context, tasks int, choose func(types int) int,
 ) (all report.Figures, err error) {
 	m.types.Locate()
-	last := -1
-	_, _, err = m.pass(ctx, max(m.count, rig.WarmUpTasks), func(types int) int {
-		last++
-		return last % types
-	})
-	if err != nil {
+	if err := m.warmUp(ctx); err != nil {
 		return nil, err
 	}
 	cost, took, err := m.pass(ctx, tasks, choose)
@@ -123,6 +118,16 @@ func (m *manyRig) measureSingly(
 	all.Add("rate", "Rate", "tasks/s", cost.Rate(tasks))
 	all = append(all, took.figures()...)
 	return append(all, cost.Figures(tasks)...), nil
+}
+
+// warmUp lets some tasks of each type pass.
+func (m *manyRig) warmUp(ctx context.Context) error {
+	last := -1
+	_, _, err := m.pass(ctx, max(m.count, rig.WarmUpTasks), func(types int) int {
+		last++
+		return last % types
+	})
+	return err
 }
 
 // pass submits tasks one by one, and waits until all are done.

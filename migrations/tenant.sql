@@ -156,7 +156,6 @@ CREATE TABLE tallies (
   failed    bigint      NOT NULL DEFAULT 0,
   cancelled bigint      NOT NULL DEFAULT 0
 );
-CREATE INDEX ON tallies (type, at);
 
 -- Trees -------------------------------------------------------------------------------------------
 

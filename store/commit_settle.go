@@ -47,8 +47,13 @@ func columns(all []*Writes) (types []int32, ids []int64, seqs []int16) {
 
 // queueEndings ends leases, or fails if one of them no longer stands.
 func queueEndings(b *pgx.Batch, all []*Writes) {
-	if types, ids, seqs := columns(all); len(ids) > 0 {
-		b.Queue(all[0].Type.at(0, endLeasesSQL), ids, seqs, len(ids), types)
+	t := all[0].Type
+	switch types, ids, seqs := columns(all); len(ids) {
+	case 0:
+	case 1:
+		b.Queue(t.at(0, endOneLeaseSQL), ids[0], seqs[0], types[0])
+	default:
+		b.Queue(t.at(0, endLeasesSQL), ids, seqs, len(ids), types)
 	}
 }
 

@@ -22,8 +22,13 @@ type leaseKey struct {
 
 // queueLeases adds the insert of leases to a batch.
 func queueLeases(b *pgx.Batch, t *tables, k leaseKey, rows []leaseRow, node string) {
-	sql, args := insertLeaseSQL, []any{column(rows, func(r *leaseRow) int64 { return r.id }), k.seq,
-		k.stage, k.attempt, k.until, orNull(k.endpoint), node, k.began, k.number}
+	common := []any{k.seq, k.stage, k.attempt, k.until, orNull(k.endpoint), node, k.began, k.number}
+	if len(rows) == 1 {
+		b.Queue(t.at(0, insertOneLeaseSQL), append(append([]any{rows[0].id}, common...), rows[0].key)...)
+		return
+	}
+	sql := insertLeaseSQL
+	args := append([]any{column(rows, func(r *leaseRow) int64 { return r.id })}, common...)
 	if k.keyed {
 		sql = insertKeyedLeaseSQL
 		args = append(args, texts(column(rows, func(r *leaseRow) *string { return r.key })))

@@ -123,9 +123,17 @@ func (ts *tokens) queue(b *pgx.Batch, t *Type) {
 
 // queueReady adds the insert of ready rows to a batch.
 func queueReady(b *pgx.Batch, k readyKey, rows []readyRow) {
-	sql, args := insertReadySQL, []any{
+	common := []any{k.seq, k.stage, k.attempt, k.number}
+	if len(rows) == 1 {
+		r := rows[0]
+		b.Queue(k.tables.at(k.position, insertOneReadySQL),
+			append(append([]any{r.order, r.id}, common...), r.key, r.since)...)
+		return
+	}
+	sql := insertReadySQL
+	args := append([]any{
 		moments(column(rows, func(r *readyRow) *moment { return (*moment)(&r.order) })),
-		column(rows, func(r *readyRow) int64 { return r.id }), k.seq, k.stage, k.attempt, k.number}
+		column(rows, func(r *readyRow) int64 { return r.id })}, common...)
 	if k.full {
 		sql = insertFullReadySQL
 		args = append(args, texts(column(rows, func(r *readyRow) *string { return r.key })),

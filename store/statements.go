@@ -32,6 +32,11 @@ const insertReadySQL = `
 INSERT INTO {ready} (order_time, id, seq, stage, attempt, type)
 SELECT u.*, $3, $4, $5, $6 FROM unnest($1::timestamptz[], $2::bigint[]) u`
 
+// insertOneReadySQL adds one row.
+const insertOneReadySQL = `
+INSERT INTO {ready} (order_time, id, key, since, seq, stage, attempt, type)
+VALUES ($1, $2, $7, $8, $3, $4, $5, $6)`
+
 // insertFullReadySQL adds rows that may have a flow key and a since.
 const insertFullReadySQL = `
 INSERT INTO {ready} (order_time, id, key, since, seq, stage, attempt, type)
@@ -83,6 +88,11 @@ const insertLeaseSQL = `
 INSERT INTO {lease} (id, seq, stage, attempt, until, endpoint, node, leased_at, type)
 SELECT id, $2, $3, $4, $5, $6, $7, $8, $9 FROM unnest($1::bigint[]) id`
 
+// insertOneLeaseSQL adds one lease row. Postgres starts it in half the time of insertLeaseSQL.
+const insertOneLeaseSQL = `
+INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased_at, type)
+VALUES ($1, $10, $2, $3, $4, $5, $6, $7, $8, $9)`
+
 // insertKeyedLeaseSQL adds lease rows that have a flow key.
 const insertKeyedLeaseSQL = `
 INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased_at, type)
@@ -107,6 +117,13 @@ WITH ended AS (
   WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
   RETURNING 1)
 SELECT 1 / (CASE WHEN count(*) = $3::bigint THEN 1 ELSE 0 END) FROM ended`
+
+// endOneLeaseSQL is endLeasesSQL for one lease.
+const endOneLeaseSQL = `
+WITH ended AS (
+  DELETE FROM {lease} WHERE type = $3 AND id = $1 AND seq = $2
+  RETURNING 1)
+SELECT 1 / count(*) FROM ended`
 
 // extendLeaseSQL is not a transition: it moves the end of leases that still stand and, if an
 // expected end is given, still have it.
