@@ -121,6 +121,22 @@ func (c *Committer) Claim(
 	return call.deliveries(<-call.done, c.store.Clock.Now())
 }
 
+// WaitingClaims returns how many calls wait for tasks to claim.
+func (c *Committer) WaitingClaims() (n int) {
+	c.claims.mu.Lock()
+	defer c.claims.mu.Unlock()
+	for _, stages := range c.claims.lines {
+		for _, line := range stages {
+			for _, call := range line.calls {
+				if call.looked && !call.taken {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
 // typeOf returns a type if workers ask for the tasks of the stage.
 func (h *claims) typeOf(ctx context.Context, key store.TypeKey, stage string) (*store.Type, error) {
 	t, err := h.c.store.Catalog.Fresh(ctx, key.Tenant, key.Type)
@@ -321,6 +337,7 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 		call.taken = false
 		switch {
 		case call.gone:
+			call.done <- claimResult{}
 		case r.err != nil && !(held && call.waits), len(call.Leases) > 0, !call.waits:
 			call.done <- r
 		default:
