@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -42,6 +43,7 @@ type ClaimRequest struct {
 type claims struct {
 	c     *Committer
 	slots chan struct{} // has one for each transaction under way
+	looks atomic.Int64  // transactions, ever
 
 	mu    sync.Mutex
 	lines map[store.TypeKey]map[string]*claimLine // by stage; only those with calls
@@ -136,6 +138,9 @@ func (c *Committer) WaitingClaims() (n int) {
 	}
 	return n
 }
+
+// ClaimLooks returns how often tasks to claim were looked for in the database, ever.
+func (c *Committer) ClaimLooks() int64 { return c.claims.looks.Load() }
 
 // typeOf returns a type if workers ask for the tasks of the stage.
 func (h *claims) typeOf(ctx context.Context, key store.TypeKey, stage string) (*store.Type, error) {
@@ -311,6 +316,7 @@ func (h *claims) claim(line *claimLine, calls []*claimCall, most int) (
 	}
 	if len(asks) > 0 {
 		n = min(n, most)
+		h.looks.Add(1)
 		next, r.err = h.c.store.Claim(ctx, r.t, line.stage, asks, n, claimBytes)
 	}
 	for _, ask := range asks {

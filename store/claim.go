@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -112,11 +113,11 @@ func (s *Store) tryClaim(
 	return next, nil
 }
 
-// openClaimsSQL reads the claims of some claimers that haven't run out.
+// openClaimsSQL reads the claims of some claimers that haven't run out. It has no order: with one,
+// the planner walks over all leases of the type in that order.
 const openClaimsSQL = `
 SELECT id, seq, stage, attempt, leased_at, until, claimer FROM {lease}
-WHERE type = $1 AND claimer = ANY ($2) AND stage = ANY ($3) AND until > $4
-ORDER BY id`
+WHERE type = $1 AND claimer = ANY ($2) AND stage = ANY ($3) AND until > $4`
 
 func (c *claiming) queueOpen(b *pgx.Batch) {
 	var claimers []string
@@ -169,6 +170,7 @@ func (c *claiming) share() {
 	for _, a := range c.asks {
 		a.Leases = nil
 		open := c.open[a.Claimer]
+		slices.SortFunc(open, byNumber)
 		if a.Again {
 			for _, l := range open {
 				if len(a.Leases) < a.N && !slices.Contains(a.Held, l.ID.Number) {
@@ -192,6 +194,8 @@ func (c *claiming) share() {
 	}
 	c.back = c.found
 }
+
+func byNumber(a, b asyncflow.Lease) int { return cmp.Compare(a.ID.Number, b.ID.Number) }
 
 // begun returns an open claim as it is handed out again: if nothing was heard of it, it begins anew.
 func (c *claiming) begun(l asyncflow.Lease) asyncflow.Lease {
@@ -252,7 +256,7 @@ func (c *claiming) queueAgain(b *pgx.Batch, byID map[int64]*asyncflow.Lease) {
 	if len(c.again) == 0 {
 		return
 	}
-	slices.SortFunc(c.again, func(a, b asyncflow.Lease) int { return int(a.ID.Number - b.ID.Number) })
+	slices.SortFunc(c.again, byNumber)
 	var ids []int64
 	var seqs []int16
 	var begins, untils []time.Time
