@@ -34,3 +34,6 @@ func (g *Governor) Attention() (names []string) {
 	}
 	return names
 }
+
+// InRounds takes steps for tenants in turn.
+var InRounds = inRounds

@@ -13,32 +13,41 @@ const (
 	followsEvery = 4 * time.Second
 	// followAfter is how long the node that wrote a row of an outbox has to handle it.
 	followAfter = 2 * time.Second
+	// followTurn is how long a run begins with what is left of tenants: then others may be due.
+	followTurn = 5 * time.Second
 )
 
 // followUp does what transactions have left to do whose node didn't, of all tenants, and ends the
 // waits for tasks that didn't come in time.
 func (g *Governor) followUp(ctx context.Context) (int, error) {
 	due, err := g.duePlans(ctx, &g.follows, &g.followed, g.store.FirstFollowUps, -followAfter)
-	sum, errs := 0, []error{err}
-	for _, tenant := range due {
-		n, err := g.followUpOf(ctx, tenant)
-		sum += n
-		errs = append(errs, err)
-	}
-	return sum, errors.Join(errs...)
+	end := g.store.Clock.Now().Add(followTurn)
+	sum, left := inRounds(ctx, due, func() bool { return g.store.Clock.Now().After(end) },
+		g.store.SweepFollowUps)
+	return sum, errors.Join(err, left)
 }
 
-// followUpOf is followUp for one tenant.
-func (g *Governor) followUpOf(ctx context.Context, tenant string) (sum int, err error) {
-	for more := true; more && ctx.Err() == nil; {
-		var n int
-		n, more, err = g.store.SweepFollowUps(ctx, tenant)
-		sum += n
-		if err != nil {
-			return sum, err
+// inRounds takes a step for each tenant in turn, until none has more to do or the time is over. A
+// round is finished, so that no tenant holds up others.
+func inRounds(
+	ctx context.Context, tenants []string, over func() bool,
+	step func(ctx context.Context, tenant string) (n int, more bool, err error),
+) (sum int, err error) {
+	var errs []error
+	for len(tenants) > 0 && ctx.Err() == nil {
+		var left []string
+		for _, tenant := range tenants {
+			n, more, err := step(ctx, tenant)
+			sum, errs = sum+n, append(errs, err)
+			if err == nil && more {
+				left = append(left, tenant)
+			}
+		}
+		if tenants = left; over() {
+			break
 		}
 	}
-	return sum, ctx.Err()
+	return sum, errors.Join(append(errs, ctx.Err())...)
 }
 
 func (g *Governor) dryRunFollowUp(ctx context.Context) ([]store.Due, error) {

@@ -41,12 +41,7 @@ func (d *dependents) checkChains(ctx context.Context, items []*Insertion, edges 
 	if err != nil {
 		return err
 	}
-	waited := map[taskRef]bool{} // that others wait for
-	for _, on := range c.on {
-		for _, k := range on {
-			waited[k] = true
-		}
-	}
+	ring := ringsOf(c.on)
 	byTask := map[taskRef]*Insertion{}
 	for _, item := range items {
 		byTask[taskRef{d.t.number, item.ID.Number}] = item
@@ -54,7 +49,7 @@ func (d *dependents) checkChains(ctx context.Context, items []*Insertion, edges 
 	for _, e := range edges {
 		item := byTask[e.taskRef]
 		switch {
-		case waited[e.taskRef] && c.leads(e.on, e.taskRef, map[taskRef]bool{}):
+		case ring[e.on] == ring[e.taskRef]:
 			item.refuse(int(e.n), cycle)
 		case !complete:
 			item.refuse(int(e.n), "leads to too many tasks that wait; the limit is %d", maxChainEdges)
@@ -121,23 +116,6 @@ func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]e
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {
 		return e, row.Scan(&e.number, &e.id, &e.on.number, &e.on.id)
 	})
-}
-
-// leads reports whether edges lead from one task to another.
-func (c *chains) leads(from, to taskRef, seen map[taskRef]bool) bool {
-	if from == to {
-		return true
-	}
-	if from.id == 0 || seen[from] {
-		return false
-	}
-	seen[from] = true
-	for _, on := range c.on[from] {
-		if c.leads(on, to, seen) {
-			return true
-		}
-	}
-	return false
 }
 
 // longest returns how many edges lead on from a task, one after the other. Those of a cycle count

@@ -42,11 +42,12 @@ func (f *followUp) cycles(t *Type, edges []edge) (map[int64]decision, error) {
 	if _, err := c.read(f.ctx, keyed); err != nil {
 		return nil, err
 	}
-	found := map[int64]decision{}
+	found, ring := map[int64]decision{}, ringsOf(c.on)
 	for _, e := range keyed {
-		if _, known := found[e.id]; !known && c.leads(e.on, e.taskRef, map[taskRef]bool{}) {
+		if _, known := found[e.id]; !known && ring[e.on] == ring[e.taskRef] {
 			found[e.id] = decision{asyncflow.Fail, asyncflow.BadDependency(int(e.n), cycle).Detail()}
 			delete(c.on, e.taskRef)
+			ring = ringsOf(c.on)
 		}
 	}
 	return found, nil

@@ -240,3 +240,19 @@ func (s *Store) SetChunks(edges, spawn, stop int) {
 func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bool, err error) {
 	return s.tryFollowUp(ctx, tenant, n)
 }
+
+// RingsOf returns a number for each task that waits for others, the same for those that wait for
+// each other.
+func RingsOf(on map[int64][]int64) map[int64]int {
+	edges := map[taskRef][]taskRef{}
+	for id, others := range on {
+		for _, other := range others {
+			edges[taskRef{1, id}] = append(edges[taskRef{1, id}], taskRef{1, other})
+		}
+	}
+	all := map[int64]int{}
+	for k, ring := range ringsOf(edges) {
+		all[k.id] = ring
+	}
+	return all
+}
