@@ -22,6 +22,15 @@ type Lease struct {
 	Context   json.RawMessage // the latest stage output, else the task's own context
 }
 
+// Size returns how many bytes of documents a lease has: its context, and what its siblings share.
+func (l *Lease) Size() int {
+	size := len(l.Context)
+	if l.Options.Child != nil {
+		size += len(l.Options.Child.Shared)
+	}
+	return size
+}
+
 // OutcomeKind is the way in which an attempt ended.
 type OutcomeKind string
 

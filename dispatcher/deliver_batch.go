@@ -21,7 +21,7 @@ type batch struct {
 	t        *store.Type
 	endpoint string
 	leases   []asyncflow.Lease
-	bytes    int         // of their contexts
+	bytes    int         // of their documents
 	timer    *time.Timer // limits how long the first task waits
 }
 
@@ -55,14 +55,14 @@ func (g *batches) add(
 	defer g.mu.Unlock()
 	b := g.open[e.ID]
 	for i, l := range leases {
-		if b != nil && (len(b.leases) >= most || b.bytes+len(l.Context) > asyncflow.MaxBatchBytes) {
+		if b != nil && (len(b.leases) >= most || b.bytes+l.Size() > asyncflow.MaxBatchBytes) {
 			full, b = append(full, b), nil
 		}
 		if b == nil {
 			b = &batch{t: t, endpoint: e.ID, leases: make([]asyncflow.Lease, 0, min(most, len(leases)-i))}
 		}
 		b.leases = append(b.leases, l)
-		b.bytes += len(l.Context)
+		b.bytes += l.Size()
 	}
 	delete(g.open, e.ID)
 	if len(b.leases) >= most {

@@ -51,7 +51,7 @@ func (d *Dispatcher) Nexts(t *store.Type, settlements []asyncflow.Settlement) (
 	}
 	n, bytes := len(settlements), 0
 	for _, s := range settlements {
-		bytes += len(s.Lease.Context)
+		bytes += s.Lease.Size()
 	}
 	d.ledger.mu.Lock()
 	d.ledger.take(Ask{Type: t.Key()}, n)

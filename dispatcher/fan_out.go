@@ -18,7 +18,10 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok {
 		most = tenant.Quotas.Children
 	}
-	if err == nil && most > 0 && int64(work.Count) > most {
+	if most <= 0 { // no quota
+		most = asyncflow.MaxChildren
+	}
+	if err == nil && int64(work.Count) > most {
 		err = fmt.Errorf("fan_out: the task would have %d children; the tenant's quota %s is %d",
 			work.Count, asyncflow.QuotaChildren, most)
 	}

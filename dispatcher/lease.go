@@ -121,7 +121,7 @@ func (l *lockedTenants) forget(now time.Time) {
 
 func contextBytes(leases []asyncflow.Lease) (sum int) {
 	for i := range leases {
-		sum += len(leases[i].Context)
+		sum += leases[i].Size()
 	}
 	return sum
 }

@@ -33,7 +33,7 @@ func (d *Dispatcher) conclude(
 // accept extends the lease of a task that was answered with 202 until its completion is due. The
 // task is no longer in flight.
 func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Outcome) {
-	bytes := len(v.Lease.Context)
+	bytes := v.Lease.Size()
 	v.Lease.Context = nil // no longer needed
 	asyncflow.LogAttempt(d.log, t.Tenant, asyncflow.Settlement{Lease: v.Lease, Outcome: o,
 		Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
@@ -75,7 +75,7 @@ func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) 
 	all := make([]*write, len(settlements))
 	for i := range settlements {
 		s, e := &settlements[i], &endings[i]
-		before += len(s.Lease.Context)
+		before += s.Lease.Size()
 		s.Lease.Context = nil // no longer needed
 		e.Settlement, e.done = s, func(e *ending) { d.settled(t, e) }
 		if nexts != nil {
@@ -89,13 +89,13 @@ func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) 
 	d.committer.add(t.Key(), all...)
 }
 
-// bytes returns how many bytes are kept until a settlement is written: the output, and the context
-// of the next stage.
+// bytes returns how many bytes are kept until a settlement is written: the output, or the context
+// of the next stage, and what siblings share.
 func (e *ending) bytes() int {
 	if e.Next != nil {
-		return len(e.Next.Context)
+		return e.Next.Size()
 	}
-	return len(e.Outcome.Output)
+	return e.Lease.Size() + len(e.Outcome.Output)
 }
 
 // settled handles the result of a settlement.
