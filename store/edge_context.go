@@ -77,13 +77,16 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
 
 // outputsFit reports whether the results of tasks fit into the context of another one.
 func (f *followUp) outputsFit(edges []edge) (bool, error) {
-	sum := 0
+	sum, times := 0, map[taskRef]int{} // a task may be depended on several times
+	for _, e := range edges {
+		times[e.on]++
+	}
 	err := f.eachOutput(edges, `octet_length(coalesce(o.output, t.context))`,
 		func(t *Type, rows pgx.Rows) error {
 			var id int64
 			var n int
 			_, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error {
-				sum += n
+				sum += n * times[taskRef{t.number, id}]
 				return nil
 			})
 			return err

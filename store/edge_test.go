@@ -356,3 +356,18 @@ func TestTheCancelOfATaskClosesEdges(t *testing.T) {
 	task := b.comesTo(got.ID, asyncflow.StatusFailed)
 	assert.Equal(t, "depends_on[0]: task "+other.ID.String()+" was cancelled", task.Error)
 }
+
+// An output counts as often as a task depends on it.
+func TestOneOutputManyTimes(t *testing.T) {
+	b := setupEdges(t)
+	on := b.submit(newBase(""))[0].ID
+	task := dependent(byID(on), byID(on), byID(on))
+	task.Options.ContextFrom = asyncflow.ContextFromDependencies
+	got := b.submit(task)[0].ID
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(
+		`"` + strings.Repeat("x", asyncflow.MaxInlineResults/2) + `"`)})
+	b.comesTo(got, asyncflow.StatusPending)
+	leases := b.lease(b.known(), 1)
+	require.Len(t, leases, 1)
+	assert.Less(t, len(leases[0].Context), 1000)
+}

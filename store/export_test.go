@@ -238,7 +238,8 @@ func (s *Store) SetChunks(edges, spawn, stop int) {
 
 // FollowUpRows is one transaction of FollowUp over at most n rows, without further tries.
 func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bool, err error) {
-	return s.tryFollowUp(ctx, tenant, n)
+	more, _, err = s.tryFollowUp(ctx, tenant, n)
+	return more, err
 }
 
 // RingsOf returns a number for each task that waits for others, the same for those that wait for

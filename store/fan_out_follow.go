@@ -20,10 +20,12 @@ func (f *followUp) followTrees(rows []outboxRow) error {
 		for n < len(rows) && rows[n].fanOutKey() == rows[0].fanOutKey() {
 			n++
 		}
-		if t := f.types[rows[0].number]; t != nil { // else it was deleted
-			if err := f.followTree(t, rows[:n]); err != nil {
-				return fmt.Errorf("fan-out %d of task %d: %w", rows[0].fanOut, rows[0].id, err)
-			}
+		t, err := f.typeNow(f.types[rows[0].number], rows[0].number)
+		if err == nil && t != nil { // else it was deleted
+			err = f.followTree(t, rows[:n])
+		}
+		if err != nil {
+			return fmt.Errorf("fan-out %d of task %d: %w", rows[0].fanOut, rows[0].id, err)
 		}
 		rows = rows[n:]
 	}
@@ -34,10 +36,6 @@ func (r outboxRow) fanOutKey() fanOutKey { return fanOutKey{r.number, r.id, r.fa
 
 // followTree handles the rows about one fan-out.
 func (f *followUp) followTree(t *Type, rows []outboxRow) error {
-	t, err := rollsNow(f.ctx, f.tx, t)
-	if err != nil {
-		return err
-	}
 	o, err := latestFanOut(f.ctx, f.tx, t, rows[0].id, int(rows[0].fanOut), "FOR UPDATE")
 	if err != nil || o == nil {
 		return err

@@ -18,16 +18,23 @@ const outputsSQL = `SELECT id, output FROM {journal}
 // results returns the context of the next stage. If the outputs have more than MaxInlineResults
 // bytes, it has an address instead of them.
 func (f *followUp) results(t *Type, o *fanOut) (json.RawMessage, error) {
+	fits, err := f.resultsFit(t, o)
+	if err != nil {
+		return nil, err
+	}
 	head := fmt.Appendf(nil, `{"count":%d,"succeeded":%d,"failed":%d,"cancelled":%d,`, o.count,
 		o.ended.succeeded, o.ended.failed, o.ended.cancelled)
 	doc := append(head[:len(head):len(head)], `"results":[`...)
-	next, fits := 0, true // index of the next result
+	next := 0 // index of the next result
 	pad := func(to int) {
 		for ; next < to; next++ {
 			doc = append(doc, "null,"...)
 		}
 	}
 	for _, r := range o.runs(0, o.spawned) {
+		if !fits {
+			break
+		}
 		if !t.Has(r.position()) {
 			continue
 		}
@@ -55,16 +62,38 @@ func (f *followUp) results(t *Type, o *fanOut) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	if !fits {
+	pad(o.count)
+	if !fits || len(doc) > asyncflow.MaxInlineResults {
 		id := asyncflow.TaskID{Type: t.Name, Number: o.id}
 		return append(head, `"results_url":"/v1/callbacks/`+id.String()+`/results?fan_out=`+
 			strconv.Itoa(int(o.seq))+`"}`...), nil
 	}
-	pad(o.count)
 	if doc[len(doc)-1] == ',' {
 		doc = doc[:len(doc)-1]
 	}
 	return append(doc, "]}"...), nil
+}
+
+// resultsFit reports whether the outputs of children have no more than MaxInlineResults bytes. It
+// reads only their lengths.
+func (f *followUp) resultsFit(t *Type, o *fanOut) (bool, error) {
+	sum := 0
+	for _, r := range o.runs(0, o.spawned) {
+		if !t.Has(r.position()) {
+			continue
+		}
+		var n int
+		err := f.tx.QueryRow(f.ctx, t.at(r.position(), `SELECT coalesce(sum(octet_length(output)), 0)
+			FROM {journal} WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded'`), t.number,
+			r.first, r.last()).Scan(&n)
+		if err != nil {
+			return false, err
+		}
+		if sum += n; sum > asyncflow.MaxInlineResults {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // NoResults is the context of the stage after a fan-out of an empty list.
@@ -109,10 +138,14 @@ func (s *Store) ChildResults(
 			one.ID = asyncflow.TaskID{Type: t.Name, Number: r.first + int64(i)}
 			one.Status = asyncflow.StatusPending
 		}
+		last, full, err := s.pageEnd(ctx, t, r, &size)
+		if err != nil {
+			return nil, 0, wrap(err, "ChildResults(%q, %s)", tenant, parent)
+		}
 		rows, err := s.of(tenant).Query(ctx, t.at(r.position(), `
 			SELECT id, final, CASE WHEN final = 'succeeded' THEN output END FROM {journal} j
 			WHERE type = $1 AND id BETWEEN $2 AND $3 AND final IS NOT NULL ORDER BY id, seq`), t.number,
-			r.first, r.last())
+			r.first, last)
 		if err != nil {
 			return nil, 0, wrap(err, "ChildResults(%q, %s)", tenant, parent)
 		}
@@ -123,19 +156,38 @@ func (s *Store) ChildResults(
 			one := &results[r.index+int(id-r.first)-from]
 			one.Status, one.Output = final, output
 			output = nil
-			if size += len(one.Output); size > resultBytes {
-				return errPageFull
-			}
 			return nil
 		})
-		if err == errPageFull {
-			return results[:r.index+int(id-r.first)+1-from], o.count, nil
-		}
 		if err != nil {
 			return nil, 0, wrap(err, "ChildResults(%q, %s)", tenant, parent)
+		}
+		if full {
+			return results[:r.index+int(last-r.first)+1-from], o.count, nil
 		}
 	}
 	return results, o.count, nil
 }
 
-var errPageFull = fmt.Errorf("the page is full")
+// pageEnd returns the last child of a run whose output a page still takes, and reports whether the
+// page is full then. size is what the page has, in bytes. It reads only the lengths of outputs.
+func (s *Store) pageEnd(
+	ctx context.Context, t *Type, r run, size *int,
+) (last int64, full bool, err error) {
+	rows, err := s.of(t.Tenant).Query(ctx, t.at(r.position(), `
+		SELECT id, octet_length(output) FROM {journal}
+		WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded' AND output IS NOT NULL
+		ORDER BY id`), t.number, r.first, r.last())
+	if err != nil {
+		return 0, false, err
+	}
+	last = r.last()
+	var id int64
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&id, &n}, func() error {
+		if *size += n; *size > resultBytes && !full {
+			last, full = id, true
+		}
+		return nil
+	})
+	return last, full, err
+}

@@ -38,20 +38,24 @@ func (s *Store) OnFollowUp(tell func(tenant string)) { s.tellFollowUp = tell }
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
 // there may be more. What fails is tried again after a pause.
 func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
-	more, err = s.tryFollowUp(ctx, tenant, s.chunks.rows)
+	more, _, err = s.tryFollowUp(ctx, tenant, s.chunks.rows)
 	if err == nil || ctx.Err() != nil {
 		return more, wrap(err, "FollowUp(%q)", tenant)
 	}
 	if rolledOn(err) {
 		_ = s.Catalog.RefreshTenant(ctx, tenant)
 	}
-	if _, err = s.tryFollowUp(ctx, tenant, 1); err == nil { // so that one row doesn't hold up others
+	_, bad, err := s.tryFollowUp(ctx, tenant, 1) // so that one row doesn't hold up others
+	if err == nil {
 		return true, nil
+	}
+	if bad == 0 {
+		return false, wrap(err, "FollowUp(%q)", tenant)
 	}
 	_, late := s.of(tenant).Exec(ctx, newTables(tenant, sharedSet).at(0, `
 		UPDATE {outbox} SET due = $2 WHERE seq = (
-		  SELECT seq FROM {outbox} WHERE due <= $1 ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED)`),
-		s.Clock.Now(), s.Clock.Now().Add(followUpPause))
+		  SELECT seq FROM {outbox} WHERE seq = $1 FOR UPDATE SKIP LOCKED)`),
+		bad, s.Clock.Now().Add(followUpPause))
 	return late == nil, wrap(errors.Join(err, late), "FollowUp(%q)", tenant)
 }
 
@@ -88,7 +92,11 @@ func (s *Store) newFollowUp(ctx context.Context, tenant string) *followUp {
 	return f
 }
 
-func (s *Store) tryFollowUp(ctx context.Context, tenant string, n int) (more bool, err error) {
+// tryFollowUp handles up to n rows in one transaction. first is the seq of the first one, also if
+// that fails; 0: none was taken.
+func (s *Store) tryFollowUp(
+	ctx context.Context, tenant string, n int,
+) (more bool, first int64, err error) {
 	f := s.newFollowUp(ctx, tenant)
 	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		f.tx = tx
@@ -96,20 +104,21 @@ func (s *Store) tryFollowUp(ctx context.Context, tenant string, n int) (more boo
 		if err != nil || len(taken) == 0 {
 			return err
 		}
-		more = len(taken) == n
+		more, first = len(taken) == n, taken[0].seq
 		if err := f.handle(taken); err != nil {
 			return err
 		}
 		return f.write()
 	})
 	if err != nil {
-		return false, err
+		return false, first, err
 	}
 	f.announce()
 	if err := s.await(ctx, tenant, slices.Collect(maps.Keys(f.await))); err != nil {
-		return false, err // the tasks are looked at again anyway
+		return false, first, err // the tasks are looked at again anyway
 	}
-	return more || slices.ContainsFunc(f.outbox, func(r outboxRow) bool { return r.due.IsZero() }), nil
+	now := func(r outboxRow) bool { return r.due.IsZero() }
+	return more || slices.ContainsFunc(f.outbox, now), first, nil
 }
 
 // take takes rows that are due.
@@ -117,13 +126,13 @@ func (f *followUp) take(n int) ([]outboxRow, error) {
 	rows, err := f.tx.Query(f.ctx, newTables(f.tenant, sharedSet).at(0, `
 		DELETE FROM {outbox} WHERE seq = ANY (ARRAY(
 		  SELECT seq FROM {outbox} WHERE due <= $1 ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED))
-		RETURNING kind, type, id, fan_out, succeeded, failed, cancelled, at`), f.now, n)
+		RETURNING seq, kind, type, id, fan_out, succeeded, failed, cancelled, at`), f.now, n)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r outboxRow, err error) {
-		return r, row.Scan(&r.kind, &r.number, &r.id, &r.fanOut, &r.ended.succeeded, &r.ended.failed,
-			&r.ended.cancelled, &r.at)
+		return r, row.Scan(&r.seq, &r.kind, &r.number, &r.id, &r.fanOut, &r.ended.succeeded,
+			&r.ended.failed, &r.ended.cancelled, &r.at)
 	})
 }
 

@@ -24,6 +24,7 @@ const (
 
 // outboxRow is a row of outbox.
 type outboxRow struct {
+	seq    int64 // of a row that was read
 	kind   outboxKind
 	due    time.Time // zero: now
 	number int32     // of the type

@@ -1,0 +1,54 @@
+package store_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// A node that doesn't know a type yet makes its children all the same.
+func TestAFanOutOfATypeThatANodeDoesNotKnow(t *testing.T) {
+	b := setup(t)
+	b.OnFollowUp(func(string) {})
+	ignorant, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "node-2", Pool: 2,
+		HotPool: 2})
+	require.NoError(t, err) // it doesn't run, so it doesn't read the type
+	t.Cleanup(ignorant.Close)
+	spec := twoStages()
+	spec.Stages[0].FanOut = &asyncflow.FanOut{Shards: 2}
+	b.put(spec)
+	b.submit(newTask(`{}`))
+	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], asyncflow.Outcome{
+		Kind:      asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: 2}, Count: 2}})
+	for more := true; more; {
+		more, _ = ignorant.FollowUp(t.Context(), tenant)
+	}
+	b.exec(`UPDATE tenant_acme.outbox SET due = due - interval '1 hour'`)
+	b.followUp()
+	b.leaseAll(b.known(), 2)
+}
+
+// Long outputs of children are left out of their parent's context, and come in pages.
+func TestLongOutputsOfChildren(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{Items: "/items"})
+	long := goodEnd
+	long.Output = json.RawMessage(`"` + strings.Repeat("x", asyncflow.MaxInlineResults) + `"`)
+	b.endChildren(goodEnd, long)
+	b.followUp()
+	l := b.leaseAll(b.known(), 1)[0]
+	assert.Contains(t, string(l.Context), `"results_url"`)
+	results, count, err := b.ChildResults(t.Context(), tenant, id, 2, 0, 2)
+	require.NoError(t, err)
+	assert.Equal(t, 2, count)
+	require.Len(t, results, 2)
+	assert.Nil(t, results[0].Output)
+	assert.Equal(t, long.Output, results[1].Output)
+}
