@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -160,9 +159,7 @@ func (s *Store) beginLimited(
 			return err
 		})
 	b.Queue(t.at(0, `SELECT ARRAY(`+blockedStagesSQL("$1")+`)`), t.number).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&stages)
-		stages = slices.DeleteFunc(stages, t.claimed)
-		return err
+		return row.Scan(&stages)
 	})
 	onNewest := queueNewest(b, t)
 	if err := conn.Send(ctx, b); err != nil {
