@@ -1355,8 +1355,8 @@ export interface components {
          */
         FanOut: {
             /**
-             * @description A JSON pointer into the context, to an array. Each child has one item as its context.
-             *     Excludes shards.
+             * @description A JSON pointer into the context, to an array; empty: the context itself. Each child has
+             *     one item as its context. Excludes shards.
              */
             items?: string;
             /** @description The number of children that have the context of the task. Excludes items. */
