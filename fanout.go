@@ -72,7 +72,7 @@ func (p Pointer) of(doc json.RawMessage) (part json.RawMessage, name string, err
 type ChildFailure struct {
 	Policy  ChildFailurePolicy
 	Count   int     // for Tolerate: that many may fail
-	Percent float64 // for Tolerate: so many of the children may
+	Percent float64 // for Tolerate: this share of the children may
 }
 
 // ChildFailurePolicy is a kind of ChildFailure.
