@@ -36,7 +36,7 @@ func reopen(
 	}
 	again := 0
 	o.waits, o.stopped, o.closed, o.again = int16(task.seq+2), false, false, &again
-	if err := o.save(ctx, tx, t); err != nil {
+	if err := saveFanOuts(ctx, tx, t, []*fanOut{o}); err != nil {
 		return nil, nil, err
 	}
 	return &outboxRow{kind: outboxSpawn, number: o.number, id: o.id, fanOut: o.seq}, nil, nil

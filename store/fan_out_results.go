@@ -15,56 +15,75 @@ import (
 const outputsSQL = `SELECT id, output FROM {journal}
 	WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded' ORDER BY id`
 
-// results returns the context of the next stage. If the outputs have more than MaxInlineResults
-// bytes, it has an address instead of them.
-func (f *followUp) results(t *Type, o *fanOut) (json.RawMessage, error) {
+// resultList is the context of the stage after a fan-out under way. If the outputs have more than
+// MaxInlineResults bytes, it will have an address instead of them.
+type resultList struct {
+	o    *fanOut
+	head []byte
+	doc  []byte
+	next int // index of the next result
+	fits bool
+}
+
+func newResultList(o *fanOut) *resultList {
 	head := fmt.Appendf(nil, `{"count":%d,"succeeded":%d,"failed":%d,"cancelled":%d,`, o.count,
 		o.ended.succeeded, o.ended.failed, o.ended.cancelled)
 	doc := append(head[:len(head):len(head)], `"results":[`...)
-	next, fits := 0, true // index of the next result
-	pad := func(to int) {
-		for ; next < to; next++ {
-			doc = append(doc, "null,"...)
+	return &resultList{o: o, head: head, doc: doc, fits: true}
+}
+
+// queue reads the outputs.
+func (l *resultList) queue(b *pgx.Batch, t *Type) {
+	for _, r := range l.o.runs(0, l.o.spawned) {
+		if t.Has(r.position()) {
+			b.Queue(t.at(r.position(), outputsSQL), t.number, r.first, r.last()).Query(
+				func(rows pgx.Rows) error { return l.read(rows, r) })
 		}
 	}
-	for _, r := range o.runs(0, o.spawned) {
-		if !t.Has(r.position()) {
+}
+
+// read reads the outputs of a run.
+func (l *resultList) read(rows pgx.Rows, r run) error {
+	for rows.Next() {
+		if !l.fits {
 			continue
 		}
-		rows, err := f.tx.Query(f.ctx, t.at(r.position(), outputsSQL), t.number, r.first, r.last())
-		if err != nil {
-			return nil, err
+		raw := rows.RawValues()
+		var id int64
+		if err := rows.Scan(&id, nil); err != nil {
+			return err
 		}
-		for fits && rows.Next() {
-			raw := rows.RawValues()
-			var id int64
-			if err := rows.Scan(&id, nil); err != nil {
-				return nil, err
-			}
-			pad(r.index + int(id-r.first))
-			output := raw[1]
-			if output == nil {
-				output = []byte("null")
-			}
-			doc = append(append(doc, output...), ',')
-			next++
-			fits = len(doc) <= asyncflow.MaxInlineResults
+		l.pad(r.index + int(id-r.first))
+		output := raw[1]
+		if output == nil {
+			output = []byte("null")
 		}
-		rows.Close()
-		if err := rows.Err(); err != nil && fits {
-			return nil, err
-		}
+		l.doc = append(append(l.doc, output...), ',')
+		l.next++
+		l.fits = len(l.doc) <= asyncflow.MaxInlineResults
 	}
-	if !fits {
-		id := asyncflow.TaskID{Type: t.Name, Number: o.id}
-		return append(head, `"results_url":"/v1/callbacks/`+id.String()+`/results?fan_out=`+
-			strconv.Itoa(int(o.seq))+`"}`...), nil
+	return rows.Err()
+}
+
+// pad adds a null for each child without a result before an index.
+func (l *resultList) pad(to int) {
+	for ; l.next < to; l.next++ {
+		l.doc = append(l.doc, "null,"...)
 	}
-	pad(o.count)
-	if doc[len(doc)-1] == ',' {
-		doc = doc[:len(doc)-1]
+}
+
+// context returns the context.
+func (l *resultList) context(t *Type) json.RawMessage {
+	if !l.fits {
+		id := asyncflow.TaskID{Type: t.Name, Number: l.o.id}
+		return append(l.head, `"results_url":"/v1/callbacks/`+id.String()+`/results?fan_out=`+
+			strconv.Itoa(int(l.o.seq))+`"}`...)
 	}
-	return append(doc, "]}"...), nil
+	l.pad(l.o.count)
+	if l.doc[len(l.doc)-1] == ',' {
+		l.doc = l.doc[:len(l.doc)-1]
+	}
+	return append(l.doc, "]}"...)
 }
 
 // NoResults is the context of the stage after a fan-out of an empty list.

@@ -28,7 +28,7 @@ type chunks struct {
 	stop  int // children of one parent that it cancels or redrives
 }
 
-var followUpChunks = chunks{rows: 200, edges: 1000, spawn: 1000, stop: 500}
+var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500}
 
 // OnFollowUp registers a function that is called with a tenant when FollowUp has something to do
 // for it. It must not block. Call OnFollowUp before the first write.
@@ -65,6 +65,7 @@ type followUp struct {
 	types   map[int32]*Type
 	outbox  []outboxRow // what is left to do after it
 	spawned int         // children made in it
+	joined  int         // bytes of results of those joined in it
 }
 
 // followed is what a followUp does with tasks of a type.
