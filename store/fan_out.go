@@ -42,8 +42,8 @@ func latestFanOut(
 	ctx context.Context, db querier, t *Type, id int64, seq int, lock string,
 ) (*fanOut, error) {
 	o, err := scanFanOut(db.QueryRow(ctx, t.at(0, fanOutColumns+`
-		WHERE type = $1 AND id = $2 AND ($3::int = 0 OR seq = $3::int) ORDER BY seq DESC LIMIT 1 `+lock), t.number, id,
-		seq))
+		WHERE type = $1 AND id = $2 AND ($3::int = 0 OR seq = $3::int)
+		ORDER BY seq DESC LIMIT 1 `+lock), t.number, id, seq))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

@@ -2,23 +2,13 @@ package store
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/asyncflow/asyncflow"
 )
 
-const (
-	// spawnBytes is how many bytes the children have that one transaction makes of one parent.
-	spawnBytes = 1 << 20
-	// joinBytes is how many bytes of results let a transaction join no more parents.
-	joinBytes = 4 << 20
-)
-
-// treeGroup is how many fan-outs one round trip makes children of, or joins: each may have a context
-// of MaxInlineResults bytes.
+// treeGroup is how many fan-outs one round trip makes children of, or joins: each may have a
+// context of MaxInlineResults bytes.
 const treeGroup = 32
 
 // followTrees handles rows about fan-outs, sorted by fan-out. The rows of fan_outs are locked in
@@ -130,8 +120,8 @@ func (f *followUp) followTree(t *Type, o *fanOut, rows []outboxRow) (more bool, 
 	return more, err
 }
 
-// stops stops a fan-out if a row says so, and returns the index from which on its children are to be
-// cancelled; -1: none are. The row may be older than a redrive of the task, which waits for its
+// stops stops a fan-out if a row says so, and returns the index from which on its children are to
+// be cancelled; -1: none are. The row may be older than a redrive of the task, which waits for its
 // children again.
 func (f *followUp) stops(t *Type, o *fanOut, rows []outboxRow) (at int, err error) {
 	at = -1
@@ -172,123 +162,7 @@ func (f *followUp) stop(t *Type, o *fanOut, from int) error {
 	return nil
 }
 
-// redriveChildren redrives the next of the children that failed or were cancelled, as many as may
-// run at once. The end of a child goes on there.
-func (f *followUp) redriveChildren(t *Type, o *fanOut) error {
-	if err := saveFanOuts(f.ctx, f.tx, t, []*fanOut{o}); err != nil {
-		return err
-	}
-	from, room := *o.again, o.room()
-	to := min(from+f.s.chunks.stop, o.spawned)
-	for _, r := range o.runs(from, to) {
-		ended, _, err := endsOf(f.ctx, f.tx, t, r.ids())
-		if err != nil {
-			return err
-		}
-		full := len(ended) > room
-		if full {
-			to = r.index + int(ended[room].ID.Number-r.first)
-			ended = ended[:room]
-		}
-		if err := f.redriveEnded(t, ended); err != nil {
-			return err
-		}
-		if room -= len(ended); full {
-			break
-		}
-	}
-	now, err := latestFanOut(f.ctx, f.tx, t, o.id, int(o.seq), "FOR UPDATE")
-	if err != nil {
-		return err
-	}
-	*o = *now
-	if o.again = &to; to == o.spawned {
-		o.again = nil
-	}
-	if o.again == nil || to > from {
-		f.spawnLater(o)
-	}
-	return nil
-}
-
-func (f *followUp) redriveEnded(t *Type, ended []end) error {
-	if len(ended) == 0 {
-		return nil
-	}
-	ids := column(ended, func(e *end) int64 { return e.ID.Number })
-	ts := &tokens{}
-	done, _, err := redriveAll(f.ctx, f.tx, t, ids, Redrive{}, ts, f.now)
-	of := f.of(t)
-	of.changed = append(of.changed, done...)
-	of.tokens.lower(ts.earliest)
-	return err
-}
-
 func (f *followUp) spawnLater(o *fanOut) {
 	f.outbox = append(f.outbox, outboxRow{kind: outboxSpawn, number: o.number, id: o.id,
 		fanOut: o.seq})
-}
-
-// join ends the waits of tasks for their children. The transaction that deletes the row in wait has
-// won; if there is none, the task was cancelled.
-func (f *followUp) join(t *Type, all []*fanOut) error {
-	byID := map[int64]*fanOut{}
-	for _, o := range all {
-		if f.joined > joinBytes {
-			f.spawnLater(o) // a later transaction joins
-			continue
-		}
-		o.closed, byID[o.id] = true, o
-	}
-	leases, err := f.takeParents(t, byID)
-	if err != nil {
-		return err
-	}
-	lists, b := make([]*resultList, len(leases)), &pgx.Batch{}
-	for i, l := range leases {
-		lists[i] = newResultList(byID[l.ID.Number])
-		if !lists[i].o.stopped {
-			lists[i].queue(b, t)
-		}
-	}
-	if err := f.tx.SendBatch(f.ctx, b).Close(); err != nil {
-		return err
-	}
-	for i, l := range leases {
-		o, joined := byID[l.ID.Number], asyncflow.Outcome{Kind: asyncflow.OutcomeJoined}
-		if o.stopped {
-			joined.Error = fmt.Sprintf("of %d children, %d failed and %d were cancelled", o.count,
-				o.ended.failed, o.ended.cancelled+o.count-o.spawned)
-		} else {
-			joined.Output = lists[i].context(t)
-		}
-		f.joined += len(joined.Output)
-		f.settle(t, asyncflow.Settlement{Lease: l, Outcome: joined,
-			Verdict: asyncflow.Decide(t.TaskType, l, joined, f.now)})
-	}
-	return nil
-}
-
-// takeParents deletes the rows in wait of tasks that wait for their children, and returns them as
-// leases.
-func (f *followUp) takeParents(
-	t *Type, byID map[int64]*fanOut,
-) (leases []asyncflow.Lease, err error) {
-	ids := slices.Sorted(maps.Keys(byID))
-	rows, err := f.tx.Query(f.ctx, t.at(0, `
-		DELETE FROM {wait} k USING unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
-		WHERE k.type = $1 AND k.id = ANY (ARRAY[u.id]) AND k.seq = u.seq AND k.reason = 'children'
-		RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time`), t.number, ids,
-		column(ids, func(id *int64) int16 { return byID[*id].waits }))
-	if err != nil {
-		return nil, err
-	}
-	leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
-		l.ID.Type = t.Name
-		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime)
-	})
-	if err == nil && len(leases) > 0 {
-		err = readOptions(f.ctx, f.tx, t, leases)
-	}
-	return leases, err
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
+// spawnBytes is how many bytes the children have that one transaction makes of one parent.
+const spawnBytes = 1 << 20
+
 // spawn makes the next children of tasks, one chunk each. The row of the fan-out is the cursor: it
 // moves in the same transaction.
 func (f *followUp) spawn(t *Type, all []*fanOut) error {
