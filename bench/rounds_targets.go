@@ -90,7 +90,10 @@ var targets = []target{
 		"1,000 task types in 100 tenants at 1,500 tasks/s, submit to arrival, p99",
 		"types1500.latency_p99", "ms", 25, atMost,
 	},
-	{"Children of one task of 10,000 ÷ as many plain tasks", "children.over_plain", "×", 0.8, atLeast},
+	{
+		"Children of one task of 10,000 ÷ as many plain tasks",
+		"children.over_plain", "×", 0.8, atLeast,
+	},
 	{
 		"Last child settled to the next stage's arrival at 100 parents/s, p99",
 		"join.latency_p99", "ms", 10, atMost,

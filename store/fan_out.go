@@ -47,23 +47,26 @@ func latestFanOut(
 	ctx context.Context, db querier, t *Type, id int64, seq int, lock string,
 ) (*fanOut, error) {
 	o, err := scanFanOut(db.QueryRow(ctx, t.at(0, fanOutColumns+`
-		WHERE type = $1 AND id = $2 AND ($3::int = 0 OR seq = $3::int) ORDER BY seq DESC LIMIT 1 `+lock), t.number, id,
-		seq))
+		WHERE type = $1 AND id = $2 AND ($3::int = 0 OR seq = $3::int)
+		ORDER BY seq DESC LIMIT 1 `+lock), t.number, id, seq))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
 	return &o, err
 }
 
-// save writes what may have changed. Once the task goes on, its pause is over.
-func (o *fanOut) save(ctx context.Context, tx pgx.Tx, t *Type) error {
-	_, err := tx.Exec(ctx, t.at(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6,
-		starts = $7, succeeded = $8, failed = $9, cancelled = $10, again = $11, stopped = $12,
-		closed = $13, paused_at = CASE WHEN NOT $13 THEN paused_at END
-		WHERE type = $1 AND id = $2 AND seq = $3`), o.number, o.id, o.seq, o.waits,
-		o.spawned, o.firsts, o.starts, o.ended.succeeded, o.ended.failed, o.ended.cancelled, o.again,
-		o.stopped, o.closed)
-	return err
+// saveFanOuts writes what may have changed. Once a task goes on, its pause is over.
+func saveFanOuts(ctx context.Context, tx pgx.Tx, t *Type, all []*fanOut) error {
+	b := &pgx.Batch{}
+	for _, o := range all {
+		b.Queue(t.at(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6, starts = $7,
+			succeeded = $8, failed = $9, cancelled = $10, again = $11, stopped = $12, closed = $13,
+			paused_at = CASE WHEN NOT $13 THEN paused_at END
+			WHERE type = $1 AND id = $2 AND seq = $3`), o.number, o.id, o.seq, o.waits, o.spawned,
+			o.firsts, o.starts, o.ended.succeeded, o.ended.failed, o.ended.cancelled, o.again, o.stopped,
+			o.closed)
+	}
+	return tx.SendBatch(ctx, b).Close()
 }
 
 // run is the ids of some children: n from first on, of which that has an index.

@@ -1,31 +1,30 @@
 package store
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/asyncflow/asyncflow"
 )
 
-// spawnBytes is how many bytes the children have that one transaction makes.
-const spawnBytes = 1 << 20
+// treeGroup is how many fan-outs one round trip makes children of, or joins: each may have a
+// context of MaxInlineResults bytes.
+const treeGroup = 32
 
 // followTrees handles rows about fan-outs, sorted by fan-out. The rows of fan_outs are locked in
 // that order.
 func (f *followUp) followTrees(rows []outboxRow) error {
 	for len(rows) > 0 {
 		n := 1
-		for n < len(rows) && rows[n].fanOutKey() == rows[0].fanOutKey() {
+		for n < len(rows) && rows[n].number == rows[0].number {
 			n++
 		}
 		t, err := f.typeNow(f.types[rows[0].number], rows[0].number)
 		if err == nil && t != nil { // else it was deleted
-			err = f.followTree(t, rows[:n])
+			err = f.followTreesOf(t, rows[:n])
 		}
 		if err != nil {
-			return fmt.Errorf("fan-out %d of task %d: %w", rows[0].fanOut, rows[0].id, err)
+			return err
 		}
 		rows = rows[n:]
 	}
@@ -34,12 +33,67 @@ func (f *followUp) followTrees(rows []outboxRow) error {
 
 func (r outboxRow) fanOutKey() fanOutKey { return fanOutKey{r.number, r.id, r.fanOut} }
 
-// followTree handles the rows about one fan-out.
-func (f *followUp) followTree(t *Type, rows []outboxRow) error {
-	o, err := latestFanOut(f.ctx, f.tx, t, rows[0].id, int(rows[0].fanOut), "FOR UPDATE")
-	if err != nil || o == nil {
+// followTreesOf handles rows about fan-outs of tasks of one type.
+func (f *followUp) followTreesOf(t *Type, rows []outboxRow) error {
+	all, err := f.lockFanOuts(t, rows)
+	if err != nil {
 		return err
 	}
+	byKey := map[fanOutKey][]outboxRow{}
+	for _, r := range rows {
+		byKey[r.fanOutKey()] = append(byKey[r.fanOutKey()], r)
+	}
+	var spawning, joining []*fanOut
+	for _, o := range all {
+		more, err := f.followTree(t, o, byKey[o.fanOutKey])
+		if err != nil {
+			return fmt.Errorf("fan-out %d of task %d: %w", o.seq, o.id, err)
+		}
+		switch {
+		case more:
+			spawning = append(spawning, o)
+		case o.settledAll() && !o.closed:
+			joining = append(joining, o)
+		}
+	}
+	for some := range slices.Chunk(spawning, treeGroup) {
+		if err := f.spawn(t, some); err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(joining, treeGroup) {
+		if err := f.join(t, some); err != nil {
+			return err
+		}
+	}
+	return saveFanOuts(f.ctx, f.tx, t, all)
+}
+
+// lockFanOuts locks the fan-outs that rows are about.
+func (f *followUp) lockFanOuts(t *Type, rows []outboxRow) (all []*fanOut, err error) {
+	found, err := f.tx.Query(f.ctx, t.at(0, fanOutColumns+`
+		WHERE type = $1 AND id = ANY ($2) ORDER BY id, seq FOR UPDATE`), t.number,
+		slices.Compact(column(rows, func(r *outboxRow) int64 { return r.id })))
+	if err != nil {
+		return nil, err
+	}
+	meant := map[fanOutKey]bool{}
+	for _, r := range rows {
+		meant[r.fanOutKey()] = true
+	}
+	_, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (struct{}, error) {
+		o, err := scanFanOut(row)
+		if meant[o.fanOutKey] {
+			all = append(all, &o)
+		}
+		return struct{}{}, err
+	})
+	return all, err
+}
+
+// followTree handles the rows about one fan-out, but for a join. It reports whether more children
+// are to be made.
+func (f *followUp) followTree(t *Type, o *fanOut, rows []outboxRow) (more bool, err error) {
 	f.of(t).changed = append(f.of(t).changed, o.id)
 	pauseAt := o.spawned
 	for _, r := range rows {
@@ -50,7 +104,7 @@ func (f *followUp) followTree(t *Type, rows []outboxRow) error {
 	}
 	stopAt, err := f.stops(t, o, rows)
 	if err != nil {
-		return err
+		return false, err
 	}
 	bad := o.ended.failed + o.ended.cancelled
 	if !o.stopped && o.again == nil && o.rule.OnChildFailure.TooMany(bad, o.count) {
@@ -69,19 +123,13 @@ func (f *followUp) followTree(t *Type, rows []outboxRow) error {
 	case o.again != nil:
 		err = f.redriveChildren(t, o)
 	default:
-		err = f.spawn(t, o)
+		more = o.spawned < o.count && o.room() > 0
 	}
-	if err == nil && o.settledAll() && !o.closed {
-		err = f.join(t, o)
-	}
-	if err != nil {
-		return err
-	}
-	return o.save(f.ctx, f.tx, t)
+	return more, err
 }
 
-// stops stops a fan-out if a row says so, and returns the index from which on its children are to be
-// cancelled; -1: none are. The row may be older than a redrive of the task, which waits for its
+// stops stops a fan-out if a row says so, and returns the index from which on its children are to
+// be cancelled; -1: none are. The row may be older than a redrive of the task, which waits for its
 // children again.
 func (f *followUp) stops(t *Type, o *fanOut, rows []outboxRow) (at int, err error) {
 	at = -1
@@ -122,90 +170,7 @@ func (f *followUp) stop(t *Type, o *fanOut, from int) error {
 	return nil
 }
 
-// redriveChildren redrives the next of the children that failed or were cancelled, as many as may
-// run at once. The end of a child goes on there.
-func (f *followUp) redriveChildren(t *Type, o *fanOut) error {
-	if err := o.save(f.ctx, f.tx, t); err != nil {
-		return err
-	}
-	from, room := *o.again, o.room()
-	to := min(from+f.s.chunks.stop, o.spawned)
-	for _, r := range o.runs(from, to) {
-		ended, _, err := endsOf(f.ctx, f.tx, t, r.ids())
-		if err != nil {
-			return err
-		}
-		full := len(ended) > room
-		if full {
-			to = r.index + int(ended[room].ID.Number-r.first)
-			ended = ended[:room]
-		}
-		if err := f.redriveEnded(t, ended); err != nil {
-			return err
-		}
-		if room -= len(ended); full {
-			break
-		}
-	}
-	now, err := latestFanOut(f.ctx, f.tx, t, o.id, int(o.seq), "FOR UPDATE")
-	if err != nil {
-		return err
-	}
-	*o = *now
-	if o.again = &to; to == o.spawned {
-		o.again = nil
-	}
-	if o.again == nil || to > from {
-		f.spawnLater(o)
-	}
-	return nil
-}
-
-func (f *followUp) redriveEnded(t *Type, ended []end) error {
-	if len(ended) == 0 {
-		return nil
-	}
-	ids := column(ended, func(e *end) int64 { return e.ID.Number })
-	ts := &tokens{}
-	done, _, err := redriveAll(f.ctx, f.tx, t, ids, Redrive{}, ts, f.now)
-	of := f.of(t)
-	of.changed = append(of.changed, done...)
-	of.tokens.lower(ts.earliest)
-	return err
-}
-
 func (f *followUp) spawnLater(o *fanOut) {
 	f.outbox = append(f.outbox, outboxRow{kind: outboxSpawn, number: o.number, id: o.id,
 		fanOut: o.seq})
-}
-
-// join ends the wait of the task for its children. The transaction that deletes its row in wait has
-// won; if there is none, the task was cancelled.
-func (f *followUp) join(t *Type, o *fanOut) error {
-	o.closed = true
-	l := asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name, Number: o.id}, Seq: int(o.waits)}
-	err := f.tx.QueryRow(f.ctx, t.at(0, `DELETE FROM {wait}
-		WHERE type = $1 AND id = $2 AND seq = $3 AND reason = 'children'
-		RETURNING stage, attempt, order_time`), o.number, o.id, o.waits).
-		Scan(&l.Stage, &l.Attempt, &l.OrderTime)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	leases := []asyncflow.Lease{l}
-	if err := readOptions(f.ctx, f.tx, t, leases); err != nil {
-		return err
-	}
-	joined := asyncflow.Outcome{Kind: asyncflow.OutcomeJoined}
-	if o.stopped {
-		joined.Error = fmt.Sprintf("of %d children, %d failed and %d were cancelled", o.count,
-			o.ended.failed, o.ended.cancelled+o.count-o.spawned)
-	} else if joined.Output, err = f.results(t, o); err != nil {
-		return err
-	}
-	f.settle(t, asyncflow.Settlement{Lease: leases[0], Outcome: joined,
-		Verdict: asyncflow.Decide(t.TaskType, leases[0], joined, f.now)})
-	return nil
 }

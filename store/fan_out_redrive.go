@@ -36,7 +36,7 @@ func reopen(
 	}
 	again := 0
 	o.waits, o.stopped, o.closed, o.again = int16(task.seq+2), false, false, &again
-	if err := o.save(ctx, tx, t); err != nil {
+	if err := saveFanOuts(ctx, tx, t, []*fanOut{o}); err != nil {
 		return nil, nil, err
 	}
 	return &outboxRow{kind: outboxSpawn, number: o.number, id: o.id, fanOut: o.seq}, nil, nil
@@ -55,4 +55,56 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *Type, task end) (refusal, er
 			asyncflow.TaskID{Type: t.Name, Number: child.Parent})
 	}
 	return refusal, err
+}
+
+// redriveChildren redrives the next of the children that failed or were cancelled, as many as may
+// run at once. The end of a child goes on there.
+func (f *followUp) redriveChildren(t *Type, o *fanOut) error {
+	if err := saveFanOuts(f.ctx, f.tx, t, []*fanOut{o}); err != nil {
+		return err
+	}
+	from, room := *o.again, o.room()
+	to := min(from+f.s.chunks.stop, o.spawned)
+	for _, r := range o.runs(from, to) {
+		ended, _, err := endsOf(f.ctx, f.tx, t, r.ids())
+		if err != nil {
+			return err
+		}
+		full := len(ended) > room
+		if full {
+			to = r.index + int(ended[room].ID.Number-r.first)
+			ended = ended[:room]
+		}
+		if err := f.redriveEnded(t, ended); err != nil {
+			return err
+		}
+		if room -= len(ended); full {
+			break
+		}
+	}
+	now, err := latestFanOut(f.ctx, f.tx, t, o.id, int(o.seq), "FOR UPDATE")
+	if err != nil {
+		return err
+	}
+	*o = *now
+	if o.again = &to; to == o.spawned {
+		o.again = nil
+	}
+	if o.again == nil || to > from {
+		f.spawnLater(o)
+	}
+	return nil
+}
+
+func (f *followUp) redriveEnded(t *Type, ended []end) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	ids := column(ended, func(e *end) int64 { return e.ID.Number })
+	ts := &tokens{}
+	done, _, err := redriveAll(f.ctx, f.tx, t, ids, Redrive{}, ts, f.now)
+	of := f.of(t)
+	of.changed = append(of.changed, done...)
+	of.tokens.lower(ts.earliest)
+	return err
 }

@@ -1,10 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,85 +15,110 @@ import (
 const outputsSQL = `SELECT id, output FROM {journal}
 	WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded' ORDER BY id`
 
-// results returns the context of the next stage. If the outputs have more than MaxInlineResults
-// bytes, it has an address instead of them.
-func (f *followUp) results(t *Type, o *fanOut) (json.RawMessage, error) {
-	fits, err := f.resultsFit(t, o)
-	if err != nil {
-		return nil, err
-	}
-	head := fmt.Appendf(nil, `{"count":%d,"succeeded":%d,"failed":%d,"cancelled":%d,`, o.count,
-		o.ended.succeeded, o.ended.failed, o.ended.cancelled)
-	doc := append(head[:len(head):len(head)], `"results":[`...)
-	next := 0 // index of the next result
-	pad := func(to int) {
-		for ; next < to; next++ {
-			doc = append(doc, "null,"...)
-		}
-	}
-	for _, r := range o.runs(0, o.spawned) {
-		if !fits {
-			break
-		}
-		if !t.Has(r.position()) {
-			continue
-		}
-		rows, err := f.tx.Query(f.ctx, t.at(r.position(), outputsSQL), t.number, r.first, r.last())
-		if err != nil {
-			return nil, err
-		}
-		for fits && rows.Next() {
-			raw := rows.RawValues()
-			var id int64
-			if err := rows.Scan(&id, nil); err != nil {
-				return nil, err
-			}
-			pad(r.index + int(id-r.first))
-			output := raw[1]
-			if output == nil {
-				output = []byte("null")
-			}
-			doc = append(append(doc, output...), ',')
-			next++
-			fits = len(doc) <= asyncflow.MaxInlineResults
-		}
-		rows.Close()
-		if err := rows.Err(); err != nil && fits {
-			return nil, err
-		}
-	}
-	pad(o.count)
-	if !fits || len(doc) > asyncflow.MaxInlineResults {
-		id := asyncflow.TaskID{Type: t.Name, Number: o.id}
-		return append(head, `"results_url":"/v1/callbacks/`+id.String()+`/results?fan_out=`+
-			strconv.Itoa(int(o.seq))+`"}`...), nil
-	}
-	if doc[len(doc)-1] == ',' {
-		doc = doc[:len(doc)-1]
-	}
-	return append(doc, "]}"...), nil
+// outputLengthsSQL reads how many bytes outputsSQL would read.
+const outputLengthsSQL = `SELECT coalesce(sum(octet_length(output)), 0) FROM {journal}
+	WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded'`
+
+// resultList is the context of the stage after a fan-out under way. If the outputs have more than
+// MaxInlineResults bytes, it will have an address instead of them.
+type resultList struct {
+	o    *fanOut
+	size int // bytes of the outputs
+	doc  []byte
+	next int // index of the next result
 }
 
-// resultsFit reports whether the outputs of children have no more than MaxInlineResults bytes. It
-// reads only their lengths.
-func (f *followUp) resultsFit(t *Type, o *fanOut) (bool, error) {
-	sum := 0
-	for _, r := range o.runs(0, o.spawned) {
-		if !t.Has(r.position()) {
-			continue
-		}
-		var n int
-		err := f.tx.QueryRow(f.ctx, t.at(r.position(), `SELECT coalesce(sum(octet_length(output)), 0)
-			FROM {journal} WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded'`), t.number,
-			r.first, r.last()).Scan(&n)
-		if err != nil {
-			return false, err
-		}
-		if sum += n; sum > asyncflow.MaxInlineResults {
-			return false, nil
+// resultLists reads the outputs of the children of tasks, but not for those that were stopped.
+func (f *followUp) resultLists(
+	t *Type, parents []asyncflow.Lease, byID map[int64]*fanOut,
+) (map[int64]*resultList, error) {
+	lists, lengths, outputs := map[int64]*resultList{}, &pgx.Batch{}, &pgx.Batch{}
+	for _, p := range parents {
+		if o := byID[p.ID.Number]; !o.stopped {
+			lists[o.id] = &resultList{o: o}
+			lists[o.id].queueLengths(lengths, t)
 		}
 	}
-	return true, nil
+	if err := f.tx.SendBatch(f.ctx, lengths).Close(); err != nil {
+		return nil, err
+	}
+	for _, l := range lists {
+		l.queue(outputs, t)
+	}
+	return lists, f.tx.SendBatch(f.ctx, outputs).Close()
+}
+
+// queueLengths reads the size of the outputs.
+func (l *resultList) queueLengths(b *pgx.Batch, t *Type) {
+	l.eachRun(t, func(r run) {
+		b.Queue(t.at(r.position(), outputLengthsSQL), t.number, r.first, r.last()).QueryRow(
+			func(row pgx.Row) error {
+				var n int
+				err := row.Scan(&n)
+				l.size += n
+				return err
+			})
+	})
+}
+
+// queue reads the outputs if they are inline.
+func (l *resultList) queue(b *pgx.Batch, t *Type) {
+	if l.size > asyncflow.MaxInlineResults {
+		return
+	}
+	l.eachRun(t, func(r run) {
+		b.Queue(t.at(r.position(), outputsSQL), t.number, r.first, r.last()).Query(
+			func(rows pgx.Rows) error { return l.read(rows, r) })
+	})
+}
+
+// eachRun calls a function with the runs of children whose rolls are still there.
+func (l *resultList) eachRun(t *Type, call func(r run)) {
+	for _, r := range l.o.runs(0, l.o.spawned) {
+		if t.Has(r.position()) {
+			call(r)
+		}
+	}
+}
+
+// read reads the outputs of a run.
+func (l *resultList) read(rows pgx.Rows, r run) error {
+	for rows.Next() {
+		raw := rows.RawValues()
+		var id int64
+		if err := rows.Scan(&id, nil); err != nil {
+			return err
+		}
+		l.pad(r.index + int(id-r.first))
+		output := raw[1]
+		if output == nil {
+			output = []byte("null")
+		}
+		l.doc = append(append(l.doc, output...), ',')
+		l.next++
+	}
+	return rows.Err()
+}
+
+// pad adds a null for each child without a result before an index.
+func (l *resultList) pad(to int) {
+	for ; l.next < to; l.next++ {
+		l.doc = append(l.doc, "null,"...)
+	}
+}
+
+// context returns the context.
+func (l *resultList) context(t *Type) json.RawMessage {
+	o := l.o
+	doc := fmt.Appendf(nil, `{"count":%d,"succeeded":%d,"failed":%d,"cancelled":%d,`, o.count,
+		o.ended.succeeded, o.ended.failed, o.ended.cancelled)
+	l.pad(o.count)
+	if max(l.size, len(l.doc)) > asyncflow.MaxInlineResults {
+		id := asyncflow.TaskID{Type: t.Name, Number: o.id}
+		return fmt.Appendf(doc, `"results_url":"/v1/callbacks/%s/results?fan_out=%d"}`, id, o.seq)
+	}
+	results := bytes.TrimSuffix(l.doc, []byte(","))
+	return fmt.Appendf(doc, `"results":[%s]}`, results)
 }
 
 // NoResults is the context of the stage after a fan-out of an empty list.

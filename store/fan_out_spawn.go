@@ -9,67 +9,90 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// spawn makes the next children of a task, in one chunk. The row of the fan-out is the cursor: it
+// spawnBytes is how many bytes the children have that one transaction makes of one parent.
+const spawnBytes = 1 << 20
+
+// spawn makes the next children of tasks, one chunk each. The row of the fan-out is the cursor: it
 // moves in the same transaction.
-func (f *followUp) spawn(t *Type, o *fanOut) error {
-	n := min(o.count-o.spawned, o.room())
-	if n <= 0 {
-		return nil
-	}
-	if f.spawned >= f.s.chunks.spawn {
-		f.spawnLater(o)
-		return nil
-	}
-	parent, err := f.parentOf(t, o)
+func (f *followUp) spawn(t *Type, all []*fanOut) error {
+	parents, err := f.parentsOf(t, all)
 	if err != nil {
 		return err
 	}
-	work, err := o.rule.Spread(parent.Context)
-	if err != nil {
+	if err := f.takeRuns(t, all); err != nil {
 		return err
 	}
-	if err := f.takeRun(t, o); err != nil {
-		return err
+	var made []*Insertion
+	for _, o := range all {
+		if f.spawned >= f.s.chunks.spawn {
+			f.spawnLater(o)
+			continue
+		}
+		parent := parents[o.id]
+		work, err := o.rule.Spread(parent.Context)
+		if err != nil {
+			return err
+		}
+		n := min(o.count-o.spawned, o.room())
+		items := f.children(t, o, parent, work, min(n, f.s.chunks.spawn))
+		f.spawned += len(items)
+		if o.spawned += len(items); len(items) < n {
+			f.spawnLater(o)
+		}
+		made = append(made, items...)
 	}
-	items := f.children(t, o, parent, work, min(n, f.s.chunks.spawn))
+	if len(made) == 0 {
+		return nil
+	}
 	b := &pgx.Batch{}
-	queueTasks(b, t, items)
-	if err := f.tx.SendBatch(f.ctx, b).Close(); err != nil {
-		return err
-	}
+	queueTasks(b, t, made)
 	of := f.of(t)
-	of.tokens.addNew(items, f.now)
-	of.created += len(items)
-	f.spawned += len(items)
-	if o.spawned += len(items); len(items) < n {
-		f.spawnLater(o)
-	}
-	return nil
+	of.tokens.addNew(made, f.now)
+	of.created += len(made)
+	return f.tx.SendBatch(f.ctx, b).Close()
 }
 
-// parentOf reads the options and the context of the task that fans out.
-func (f *followUp) parentOf(t *Type, o *fanOut) (asyncflow.Lease, error) {
-	l := asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name, Number: o.id}}
-	rows, err := f.tx.Query(f.ctx, t.at(l.ID.Position(), laterPayloadsSQL), []int64{o.id}, t.number)
-	if err != nil {
-		return l, err
+// parentsOf reads the options and the contexts of the tasks that fan out.
+func (f *followUp) parentsOf(t *Type, all []*fanOut) (map[int64]*asyncflow.Lease, error) {
+	parents, ids := map[int64]*asyncflow.Lease{}, []int64{}
+	for _, o := range all {
+		id := asyncflow.TaskID{Type: t.Name, Number: o.id}
+		parents[o.id], ids = &asyncflow.Lease{ID: id}, append(ids, o.id)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scanPayload(rows, map[int64]*asyncflow.Lease{o.id: &l}); err != nil {
-			return l, err
+	for position, ids := range byPosition(ids) {
+		rows, err := f.tx.Query(f.ctx, t.at(position, laterPayloadsSQL), ids, t.number)
+		if err != nil {
+			return nil, err
+		}
+		for rows.Next() {
+			if err := scanPayload(rows, parents); err != nil {
+				rows.Close()
+				return nil, err
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return nil, err
 		}
 	}
-	if rows.Err() == nil && l.Context == nil {
-		return l, unknownTask(l.ID)
+	for _, l := range parents {
+		if l.Context == nil {
+			return nil, unknownTask(l.ID)
+		}
 	}
-	return l, rows.Err()
+	return parents, nil
 }
 
-// takeRun takes ids for all children that are still to be made, unless there are some in the open
-// roll.
-func (f *followUp) takeRun(t *Type, o *fanOut) error {
-	if n := len(o.firsts); n > 0 && (run{first: o.firsts[n-1]}).position() == t.End {
+// takeRuns takes ids for all children that are still to be made, of those tasks that have none in
+// the open roll.
+func (f *followUp) takeRuns(t *Type, all []*fanOut) error {
+	var without []*fanOut
+	sum := 0
+	for _, o := range all {
+		if n := len(o.firsts); n == 0 || (run{first: o.firsts[n-1]}).position() != t.End {
+			without, sum = append(without, o), sum+o.count-o.spawned
+		}
+	}
+	if sum == 0 {
 		return nil
 	}
 	var first int64
@@ -77,21 +100,24 @@ func (f *followUp) takeRun(t *Type, o *fanOut) error {
 		UPDATE {rolls} SET next_number = next_number + $3
 		WHERE table_set = $1 AND position = $2
 		  AND history = `+t.set.tables.qualify("history")+`(tableoid)
-		RETURNING next_number - $3`), t.set.Name, t.End, o.count-o.spawned).Scan(&first)
+		RETURNING next_number - $3`), t.set.Name, t.End, sum).Scan(&first)
 	if errors.Is(err, pgx.ErrNoRows) { // the database has lost history: the next submit opens a roll
 		return errElsewhere
 	}
 	if err != nil {
 		return err
 	}
-	o.firsts = append(o.firsts, asyncflow.NewTaskID(t.Name, t.End, first).Number)
-	o.starts = append(o.starts, int32(o.spawned))
+	for _, o := range without {
+		o.firsts = append(o.firsts, asyncflow.NewTaskID(t.Name, t.End, first).Number)
+		o.starts = append(o.starts, int32(o.spawned))
+		first += int64(o.count - o.spawned)
+	}
 	return nil
 }
 
 // children returns up to n of the next children.
 func (f *followUp) children(
-	t *Type, o *fanOut, parent asyncflow.Lease, work asyncflow.Spread, n int,
+	t *Type, o *fanOut, parent *asyncflow.Lease, work asyncflow.Spread, n int,
 ) (items []*Insertion) {
 	stage, attempt := t.Place(o.stage, 1)
 	run := len(o.firsts) - 1

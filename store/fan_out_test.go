@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// setupFanOut returns a bundle whose type pipe has children in its first stage. What follows from ends is
-// only done when a test says so.
+// setupFanOut returns a bundle whose type pipe has children in its first stage. What follows from
+// ends is only done when a test says so.
 func setupFanOut(t *testing.T) *bundle {
 	t.Helper()
 	b := setup(t)

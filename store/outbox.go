@@ -29,7 +29,7 @@ type chunks struct {
 	stop  int // children of one parent that it cancels, redrives or pauses
 }
 
-var followUpChunks = chunks{rows: 200, edges: 1000, spawn: 1000, stop: 500}
+var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500}
 
 // OnFollowUp registers a function that is called with a tenant when FollowUp has something to do
 // for it. It must not block. Call OnFollowUp before the first write.
@@ -71,6 +71,7 @@ type followUp struct {
 	outbox  []outboxRow    // what is left to do after it
 	await   map[int32]bool // types that are to be marked as awaited after it
 	spawned int            // children made in it
+	joined  int            // bytes of results of those joined in it
 }
 
 // followed is what a followUp does with tasks of a type.

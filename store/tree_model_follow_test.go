@@ -28,22 +28,18 @@ func (m *treeMachine) followUpTwice(t *rapid.T) {
 	require.NoError(t, errs[1])
 }
 
-// dieFollowingUp has a node die while it handles rows.
-func (m *treeMachine) dieFollowingUp(t *rapid.T) {
+// die has a node die while it follows up, or while its background job does what others have left.
+func (m *treeMachine) die(t *rapid.T) {
 	if m.seen.outbox == 0 {
 		t.Skip("nothing to do")
 	}
-	died, err := m.dying(t, func(b *bundle) error {
-		_, err := b.FollowUp(b.t.Context(), tenant)
-		return err
-	})
-	require.True(t, died || err == nil, "%v", err)
-}
-
-// dieSweeping has a node die while its background job does what others have left.
-func (m *treeMachine) dieSweeping(t *rapid.T) {
-	died, err := m.dying(t, func(b *bundle) error {
-		_, _, err := b.SweepFollowUps(b.t.Context(), tenant)
+	sweeps := rapid.Bool().Draw(t, "sweeps")
+	died, err := m.dying(t, func(b *bundle) (err error) {
+		if sweeps {
+			_, _, err = b.SweepFollowUps(b.t.Context(), tenant)
+		} else {
+			_, err = b.FollowUp(b.t.Context(), tenant)
+		}
 		return err
 	})
 	require.True(t, died || err == nil, "%v", err)

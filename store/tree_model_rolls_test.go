@@ -13,7 +13,7 @@ import (
 // roll opens another roll and seals the one before, so that children of one parent are in several.
 func (m *treeMachine) roll(t *rapid.T) {
 	set := m.kind(rapid.SampledFrom(treeTypes).Draw(t, "set of")).Set()
-	if set.End-set.First >= 2 || !rapid.Bool().Draw(t, "really") {
+	if set.End-set.First >= 2 || rapid.IntRange(0, 3).Draw(t, "really") > 0 {
 		t.Skip("enough rolls")
 	}
 	ctx := m.b.t.Context()

@@ -146,7 +146,7 @@ func (m *treeMachine) steps() map[string]func(*rapid.T) {
 		"submit": m.submit, "work": m.work, "work on": m.work, "work more": m.work, "repeat": m.repeat,
 		"expire": m.expire, "cancel": m.cancel, "redrive": m.redrive, "redrive more": m.redrive,
 		"follow up": m.followUp, "follow up more": m.followUp, "follow up twice at once": m.followUpTwice,
-		"die following up": m.dieFollowingUp, "die sweeping": m.dieSweeping, "roll": m.roll,
+		"die": m.die, "roll": m.roll,
 		"quiet": m.quiet, "": m.check,
 	}
 }

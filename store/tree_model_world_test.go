@@ -113,7 +113,9 @@ func (m *treeMachine) look() (w world) {
 		return w.readFamilies(rows, names)
 	})
 	b.Queue(`SELECT count(*) FILTER (WHERE due <= now()), count(*) FILTER (WHERE due > now())
-		FROM tenant_acme.outbox`).QueryRow(func(row pgx.Row) error { return row.Scan(&w.outbox, &w.later) })
+		FROM tenant_acme.outbox`).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&w.outbox, &w.later)
+	})
 	require.NoError(m.t, m.b.db.SendBatch(m.b.t.Context(), b).Close())
 	return w
 }
