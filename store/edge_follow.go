@@ -368,10 +368,9 @@ func (f *followUp) takeDependents(
 	}
 	options := map[int64]asyncflow.Options{}
 	var ids []int64
-	contexts := 0
 	for _, l := range leases {
 		if id := l.ID.Number; l.Options.ContextFrom != "" && decided[id].verdict == asyncflow.Retry {
-			if contexts++; contexts > contextMost {
+			if f.contexts++; f.contexts > contextMost {
 				f.look(t.number, id)
 				continue
 			}

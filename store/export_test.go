@@ -22,8 +22,9 @@ import (
 var HotSettings = postgres.HotSettings
 
 const (
-	TakeReadySQL = takeReadySQL
-	HeadSQL      = headSQL
+	TakeReadySQL  = takeReadySQL
+	TakeOutboxSQL = takeOutboxSQL
+	HeadSQL       = headSQL
 
 	ConfirmSQL     = confirmSQL
 	EndLeasesSQL   = endLeasesSQL

@@ -152,10 +152,19 @@ func (f *followUp) stops(t *Type, o *fanOut, rows []outboxRow) (at int, err erro
 	return at, err
 }
 
+// chunk returns how many children from an index on the transaction may still cancel, redrive or
+// pause, and counts them as such.
+func (f *followUp) chunk(o *fanOut, from int) int {
+	n := max(0, min(f.s.chunks.stop-f.stopped, o.spawned-from))
+	f.stopped += n
+	return n
+}
+
 // stop cancels children from an index on.
 func (f *followUp) stop(t *Type, o *fanOut, from int) error {
 	reason := "its siblings have failed, or its parent has ended"
-	for _, r := range o.runs(from, from+f.s.chunks.stop) {
+	n := f.chunk(o, from)
+	for _, r := range o.runs(from, from+n) {
 		settled, err := cancelAll(f.ctx, f.tx, t, r.ids(), reason, f.now)
 		if err != nil {
 			return err
@@ -163,7 +172,7 @@ func (f *followUp) stop(t *Type, o *fanOut, from int) error {
 		of := f.of(t)
 		of.written = append(of.written, settled...)
 	}
-	if from += f.s.chunks.stop; from < o.spawned {
+	if from += n; from < o.spawned {
 		f.outbox = append(f.outbox, outboxRow{kind: outboxStop, number: o.number, id: o.id,
 			fanOut: o.seq, at: from})
 	}

@@ -102,12 +102,13 @@ func (f *followUp) pause(t *Type, o *fanOut, from int) error {
 	if o.paused() {
 		move = f.park
 	}
-	for _, r := range o.runs(from, from+f.s.chunks.stop) {
+	n := f.chunk(o, from)
+	for _, r := range o.runs(from, from+n) {
 		if err := move(t, r); err != nil {
 			return err
 		}
 	}
-	if from += f.s.chunks.stop; from < o.spawned {
+	if from += n; from < o.spawned {
 		f.outbox = append(f.outbox, outboxRow{kind: outboxPause, number: o.number, id: o.id,
 			fanOut: o.seq, at: from})
 	} else if !o.paused() {

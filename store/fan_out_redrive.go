@@ -60,11 +60,15 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *Type, task end) (refusal, er
 // redriveChildren redrives the next of the children that failed or were cancelled, as many as may
 // run at once. The end of a child goes on there.
 func (f *followUp) redriveChildren(t *Type, o *fanOut) error {
+	from, room := *o.again, o.room()
+	to := from + f.chunk(o, from)
+	if to == from && from < o.spawned {
+		f.spawnLater(o)
+		return nil
+	}
 	if err := saveFanOuts(f.ctx, f.tx, t, []*fanOut{o}); err != nil {
 		return err
 	}
-	from, room := *o.again, o.room()
-	to := min(from+f.s.chunks.stop, o.spawned)
 	for _, r := range o.runs(from, to) {
 		ended, _, err := endsOf(f.ctx, f.tx, t, r.ids())
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// spawnBytes is how many bytes the children have that one transaction makes of one parent.
+// spawnBytes is how many bytes the children have that one transaction makes.
 const spawnBytes = 1 << 20
 
 // spawn makes the next children of tasks, one chunk each. The row of the fan-out is the cursor: it
@@ -24,7 +24,7 @@ func (f *followUp) spawn(t *Type, all []*fanOut) error {
 	}
 	var made []*Insertion
 	for _, o := range all {
-		if f.spawned >= f.s.chunks.spawn {
+		if f.spawned >= f.s.chunks.spawn || f.spawnedBytes >= spawnBytes {
 			f.spawnLater(o)
 			continue
 		}
@@ -34,7 +34,7 @@ func (f *followUp) spawn(t *Type, all []*fanOut) error {
 			return err
 		}
 		n := min(o.count-o.spawned, o.room())
-		items := f.children(t, o, parent, work, min(n, f.s.chunks.spawn))
+		items := f.children(t, o, parent, work, min(n, f.s.chunks.spawn-f.spawned))
 		f.spawned += len(items)
 		if o.spawned += len(items); len(items) < n {
 			f.spawnLater(o)
@@ -121,8 +121,7 @@ func (f *followUp) children(
 ) (items []*Insertion) {
 	stage, attempt := t.Place(o.stage, 1)
 	run := len(o.firsts) - 1
-	size := 0
-	for i := o.spawned; i < o.spawned+n && size < spawnBytes; i++ {
+	for i := o.spawned; i < o.spawned+n && f.spawnedBytes < spawnBytes; i++ {
 		doc := parent.Context
 		if o.rule.Shards == 0 {
 			doc = json.RawMessage("null") // the list can't have become shorter
@@ -137,7 +136,7 @@ func (f *followUp) children(
 			ID: asyncflow.TaskID{Type: t.Name, Number: o.firsts[run] + int64(i-int(o.starts[run]))},
 			Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt,
 				OrderTime: asyncflow.EnterOrder(t.TaskType, t.StageIndex(stage), options, f.now)}})
-		size += len(doc) + len(work.Shared)
+		f.spawnedBytes += len(doc) + len(work.Shared)
 	}
 	return items
 }

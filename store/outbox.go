@@ -26,7 +26,7 @@ type chunks struct {
 	rows  int // of outbox that it handles
 	edges int // of tasks of one type that it closes
 	spawn int // children that it makes
-	stop  int // children of one parent that it cancels, redrives or pauses
+	stop  int // children that it cancels, redrives or pauses
 }
 
 var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500}
@@ -61,17 +61,20 @@ func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err err
 
 // followUp is one transaction of FollowUp.
 type followUp struct {
-	ctx     context.Context
-	s       *Store
-	tx      pgx.Tx
-	tenant  string
-	now     time.Time
-	byType  map[int32]*followed
-	types   map[int32]*Type
-	outbox  []outboxRow    // what is left to do after it
-	await   map[int32]bool // types that are to be marked as awaited after it
-	spawned int            // children made in it
-	joined  int            // bytes of results of those joined in it
+	ctx    context.Context
+	s      *Store
+	tx     pgx.Tx
+	tenant string
+	now    time.Time
+	byType map[int32]*followed
+	types  map[int32]*Type
+	outbox []outboxRow    // what is left to do after it
+	await  map[int32]bool // types that are to be marked as awaited after it
+
+	spawned, spawnedBytes int // children made in it
+	stopped               int // children cancelled, redriven or paused in it
+	contexts              int // tasks that got the results of their dependencies in it
+	joined                int // bytes of results of those joined in it
 }
 
 // followed is what a followUp does with tasks of a type.
@@ -122,12 +125,14 @@ func (s *Store) tryFollowUp(
 	return more || slices.ContainsFunc(f.outbox, now), first, nil
 }
 
+const takeOutboxSQL = `
+DELETE FROM {outbox} WHERE seq = ANY (ARRAY(
+  SELECT seq FROM {outbox} WHERE due <= $1 ORDER BY due, seq LIMIT $2 FOR UPDATE SKIP LOCKED))
+RETURNING seq, kind, type, id, fan_out, succeeded, failed, cancelled, at`
+
 // take takes rows that are due.
 func (f *followUp) take(n int) ([]outboxRow, error) {
-	rows, err := f.tx.Query(f.ctx, newTables(f.tenant, sharedSet).at(0, `
-		DELETE FROM {outbox} WHERE seq = ANY (ARRAY(
-		  SELECT seq FROM {outbox} WHERE due <= $1 ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED))
-		RETURNING seq, kind, type, id, fan_out, succeeded, failed, cancelled, at`), f.now, n)
+	rows, err := f.tx.Query(f.ctx, newTables(f.tenant, sharedSet).at(0, takeOutboxSQL), f.now, n)
 	if err != nil {
 		return nil, err
 	}
@@ -173,10 +178,10 @@ func (f *followUp) handle(taken []outboxRow) error {
 func (f *followUp) followEach(
 	byType map[int32][]int64, follow func(t *Type, ids []int64) error,
 ) error {
-	for number, ids := range byType {
+	for _, number := range slices.Sorted(maps.Keys(byType)) {
 		t, err := f.typeNow(f.types[number], number)
 		if err == nil && t != nil {
-			err = follow(t, ids)
+			err = follow(t, byType[number])
 		}
 		if err != nil {
 			return err
@@ -213,7 +218,9 @@ func (f *followUp) settle(t *Type, s asyncflow.Settlement) {
 
 // write writes what the transaction has collected.
 func (f *followUp) write() error {
-	for _, of := range f.byType {
+	numbers := slices.Sorted(maps.Keys(f.byType))
+	for _, number := range numbers {
+		of := f.byType[number]
 		err := writeSettled(f.ctx, f.tx, of.t, of.settled, &of.tokens, f.now)
 		if err != nil {
 			return err
@@ -221,7 +228,8 @@ func (f *followUp) write() error {
 	}
 	b := &pgx.Batch{}
 	var all rows
-	for _, of := range f.byType {
+	for _, number := range numbers {
+		of := f.byType[number]
 		all.addTally(of.t, tally{submitted: of.created})
 	}
 	all.outbox, all.tables = f.outbox, newTables(f.tenant, sharedSet)

@@ -49,7 +49,8 @@ func (s *Store) Vacuum(ctx context.Context) (int, error) {
 }
 
 // VacuumSet vacuums the small tables of a table set, however many rows were leased: its ready
-// tables, and the tables of leases and waiting tasks, which are those of all sets of the tenant.
+// tables, and the tables of leases, waiting tasks and the outbox, which are those of all sets of the
+// tenant.
 func (s *Store) VacuumSet(ctx context.Context, set *TableSet) error {
 	small := strings.Join(set.smallTables(), ", ")
 	err := s.of(set.Tenant).Outside(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) `+small)
@@ -60,7 +61,7 @@ func (s *Store) VacuumSet(ctx context.Context, set *TableSet) error {
 }
 
 func (s *TableSet) smallTables() []string {
-	all := []string{s.tables.qualify("lease"), s.tables.qualify("wait")}
+	all := []string{s.tables.qualify("lease"), s.tables.qualify("wait"), s.tables.qualify("outbox")}
 	for p := s.Begin; p <= s.End; p++ {
 		all = append(all, s.tables.ready(p))
 	}
