@@ -371,6 +371,21 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// checkSequences runs random sequences: some, or as many as -rapid.checks says if -model-lanes asks
+// for more than one lane.
+func checkSequences(t *testing.T, some int, run func(*rapid.T)) {
+	done, failed := 0, false
+	rapid.Check(t, func(rt *rapid.T) {
+		if *modelLanes == 1 && done >= some && !failed {
+			return
+		}
+		ended := false
+		defer func() { failed = failed || !ended }() // rapid looks for the shortest sequence then
+		run(rt)
+		ended, done = true, done+1
+	})
+}
+
 func holdAgainstModel(t *testing.T, b *bundle) {
 	b.holdAgainst(t, func(m *machine) map[string]func(*rapid.T) { return m.steps() })
 }
@@ -380,7 +395,7 @@ func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]fun
 	spec := twoStages()
 	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)
 	b.put(spec)
-	rapid.Check(t, func(rt *rapid.T) {
+	checkSequences(t, 25, func(rt *rapid.T) {
 		b.clear()
 		m := &machine{b: b, t: rt, pipe: b.known(), tasks: map[asyncflow.TaskID]*model{}}
 		m.setPaused(false)

@@ -98,9 +98,6 @@ type treeMachine struct {
 	seen     world // the database after the last step
 }
 
-// fewSequences is how many there are of one kind unless -model-lanes asks for more.
-const fewSequences = 10
-
 var treeTypes = []string{"base", "pipe"}
 
 // Random steps and crashes lead tasks that depend on each other, and tasks with children, where a
@@ -124,20 +121,13 @@ func holdTreesAgainstModel(t *testing.T, b *bundle) {
 	require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
 	second, line := mortal(t, b)
 	second.SetChunks(2, 2, 2)
-	done, failed := 0, false
-	rapid.Check(t, func(rt *rapid.T) {
-		if *modelLanes == 1 && done >= fewSequences && !failed {
-			return
-		}
-		ended := false
-		defer func() { failed = failed || !ended }() // rapid looks for the shortest sequence then
+	checkSequences(t, 10, func(rt *rapid.T) {
 		m := &treeMachine{b: b, mortal: second, line: line, t: rt,
 			tasks: map[asyncflow.TaskID]*treeTask{}, keys: map[asyncflow.Dependency]*treeTask{},
 			families: map[familyKey]*family{}}
 		m.clear()
 		rt.Repeat(m.steps())
 		m.finish()
-		ended, done = true, done+1
 	})
 }
 
