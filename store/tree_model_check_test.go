@@ -95,18 +95,26 @@ func (m *treeMachine) moved(w *treeTask, s taskSeen, tooMany map[*family]bool) {
 		w.finish(s.final)
 	case w.own != nil && w.own.waitedFor() && s.last == asyncflow.OutcomeJoined:
 		m.joined(w, s)
-	case f != nil && !w.status.Final() && s.final == asyncflow.StatusCancelled:
+	case f != nil && w.status.Final() && s.last == asyncflow.OutcomeRedriven:
+		m.redrivenWithParent(w)
+	case f != nil && s.final == asyncflow.StatusCancelled:
+		if w.status.Final() { // it was redriven before in the same step
+			m.redrivenWithParent(w)
+		}
 		require.True(m.t, tooMany[f] || !f.waitedFor(), "%s was cancelled for no reason", w.id)
 		w.reason = ""
 		w.end(o)
-	case f != nil && w.status.Final() && s.last == asyncflow.OutcomeRedriven:
-		require.True(m.t, f.again && w.status != asyncflow.StatusSucceeded,
-			"%s was redriven for no reason", w.id)
-		w.redrive(0, asyncflow.StatusPending, "")
 	default:
 		m.t.Fatalf("%s went from %s %s to %s %s (%s) for no reason", w.id, w.status, w.reason, s.status,
 			s.reason, s.last)
 	}
+}
+
+// redrivenWithParent notes that a child was redriven as its parent was.
+func (m *treeMachine) redrivenWithParent(w *treeTask) {
+	require.True(m.t, w.family.again && w.status != asyncflow.StatusSucceeded,
+		"%s was redriven for no reason", w.id)
+	w.redrive(0, asyncflow.StatusPending, "")
 }
 
 // requireReason asserts that all, or some, of a task's dependencies have ended in a way.
