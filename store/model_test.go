@@ -390,9 +390,18 @@ func holdAgainstModel(t *testing.T, b *bundle) {
 	b.holdAgainst(t, func(m *machine) map[string]func(*rapid.T) { return m.steps() })
 }
 
+// patient is a task type whose leases outlive a sequence, on a busy machine as well.
+func patient() asyncflow.TaskType {
+	t := twoStages()
+	for i := range t.Stages {
+		t.Stages[i].Timeout = asyncflow.Duration(10 * time.Minute)
+	}
+	return t
+}
+
 // holdAgainst takes random steps.
 func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]func(*rapid.T)) {
-	spec := twoStages()
+	spec := patient()
 	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)
 	b.put(spec)
 	checkSequences(t, 25, func(rt *rapid.T) {

@@ -112,7 +112,7 @@ func TestTreeModel(t *testing.T) {
 func holdTreesAgainstModel(t *testing.T, b *bundle) {
 	b.OnFollowUp(func(string) {})
 	b.SetChunks(2, 2, 2)
-	one, spec := base(), twoStages()
+	one, spec := base(), patient()
 	one.Stages[0].Retry = spec.Stages[0].Retry
 	spec.Stages[0].FanOut = &asyncflow.FanOut{Items: "/items"}
 	b.put(one)
