@@ -14,8 +14,8 @@ type world struct {
 	tasks    []taskSeen // by type and id
 	edges    []edgeSeen
 	families map[familyKey]*familySeen
-	outbox   int // rows that are due
-	later    int // rows that are not
+	outbox   int    // rows that are due
+	later    string // those that are not
 }
 
 type familyKey struct {
@@ -113,7 +113,9 @@ func (m *treeMachine) look() (w world) {
 		return w.readFamilies(rows, names)
 	})
 	// the node's clock may be a little ahead of Postgres'
-	b.Queue(`SELECT count(*) FILTER (WHERE due <= soon), count(*) FILTER (WHERE due > soon)
+	b.Queue(`SELECT count(*) FILTER (WHERE due <= soon), 
+		  coalesce(string_agg(format('%s of %s.%s in %s', kind, type, id, due - now()), ', ')
+		    FILTER (WHERE due > soon), '')
 		FROM tenant_acme.outbox, (SELECT now() + interval '5 s' AS soon) s`).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&w.outbox, &w.later)
 	})
