@@ -155,13 +155,30 @@ func TestListsThatAreNone(t *testing.T) {
 		assert.Equal(t, asyncflow.StatusFailed, task.Status)
 		assert.Equal(t, want, task.Error)
 	}
-	_, err := f.PatchTenant(t.Context(), tenant, store.TenantPatch{
-		Quotas: map[asyncflow.QuotaName]float64{asyncflow.QuotaChildren: 2}})
-	require.NoError(t, err)
-	require.NoError(t, f.Catalog.RefreshTenant(t.Context(), tenant))
+	f.quota(asyncflow.QuotaChildren, 2)
 	task := f.one(`{"pages": [1, 2, 3]}`)
 	assert.Equal(t, "fan_out: the task would have 3 children; the tenant's quota children is 2",
 		task.Error)
+}
+
+func (f *family) quota(name asyncflow.QuotaName, limit float64) {
+	_, err := f.PatchTenant(f.t.Context(), tenant, store.TenantPatch{
+		Quotas: map[asyncflow.QuotaName]float64{name: limit}})
+	require.NoError(f.t, err)
+	require.NoError(f.t, f.Catalog.RefreshTenant(f.t.Context(), tenant))
+}
+
+// Children count as pending tasks, as many as may be under way at once.
+func TestAFanOutKeepsTheQuotaOfPendingTasks(t *testing.T) {
+	f := startFamily(t, asyncflow.FanOut{Items: "/pages"}, echo)
+	f.quota(asyncflow.QuotaPendingTasks, 6)
+	task := f.one(`{"pages": [1, 2, 3, 4, 5, 6]}`)
+	assert.Equal(t, asyncflow.StatusFailed, task.Status)
+	assert.Equal(t, "fan_out: 6 children would be pending at once; the tenant's quota pending_tasks "+
+		"is 6, and 1 are in use", task.Error)
+	f.fansOut(asyncflow.FanOut{Items: "/pages", MaxParallel: 4})
+	task = f.one(`{"pages": [1, 2, 3, 4, 5, 6]}`)
+	assert.Equal(t, asyncflow.StatusSucceeded, task.Status, task.Error)
 }
 
 func TestFailuresOfChildren(t *testing.T) {
