@@ -196,7 +196,8 @@ func (s Spread) Items(from, n int) (items []json.RawMessage) {
 	return items
 }
 
-// Spread returns the work of a task with a context, which is valid JSON. An error says what was found instead.
+// Spread returns the work of a task with a context, which is valid JSON. An error says what was
+// found instead.
 func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 	if f.Shared != "" {
 		if s.Shared, err = PointTo(context, f.Shared); err != nil {

@@ -111,8 +111,9 @@ func BenchmarkSpread(b *testing.B) {
 		rule asyncflow.FanOut
 		doc  string
 	}{
-		"100,000 items":            {asyncflow.FanOut{Items: "/a"}, `{"a":` + list + `}`},
-		"100,000 items, 120 steps": {deep, strings.Repeat(`{"a":`, 120) + list + strings.Repeat("}", 120)},
+		"100,000 items": {asyncflow.FanOut{Items: "/a"}, `{"a":` + list + `}`},
+		"100,000 items, 120 steps": {deep,
+			strings.Repeat(`{"a":`, 120) + list + strings.Repeat("}", 120)},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

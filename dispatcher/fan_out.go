@@ -36,8 +36,8 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 // errNotCounted is that the pending tasks of a tenant can't be counted now.
 var errNotCounted = errors.New("the tenant's pending tasks can't be counted")
 
-// overQuota returns an error if a task would have more children than the quotas of its tenant allow:
-// in all, or as pending tasks at once.
+// overQuota returns an error if a task would have more children than the quotas of its tenant
+// allow: in all, or as pending tasks at once.
 func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) error {
 	most := int64(asyncflow.DefaultMaxChildren)
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok {

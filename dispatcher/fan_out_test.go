@@ -32,7 +32,8 @@ type family struct {
 func startFamily(t *testing.T, rule asyncflow.FanOut, work sendFunc) *family {
 	b := setup(t)
 	f := &family{t: t, first: map[int]int{}}
-	f.node = b.start("a", dispatcher.Config{}, func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+	f.node = b.start("a", dispatcher.Config{}, func(ctx context.Context,
+		d asyncflow.Delivery) asyncflow.Outcome {
 		if d.Lease.Stage == "first" {
 			f.mu.Lock()
 			f.first[d.Lease.Options.Child.Index]++
@@ -131,7 +132,8 @@ func TestLongResultsHaveAnAddress(t *testing.T) {
 	})
 	task := f.one(`{"pages": [` + strings.Repeat("1,", 11) + `1]}`)
 	require.Len(t, f.joined, 1)
-	assert.Contains(t, f.joined[0], `"results_url":"/v1/callbacks/`+task.ID.String()+`/results?fan_out=2"`)
+	assert.Contains(t, f.joined[0],
+		`"results_url":"/v1/callbacks/`+task.ID.String()+`/results?fan_out=2"`)
 	results, count, err := f.ChildResults(t.Context(), tenant, task.ID, 2, 3, 5)
 	require.NoError(t, err)
 	assert.Equal(t, 12, count)
@@ -182,17 +184,18 @@ func TestAFanOutKeepsTheQuotaOfPendingTasks(t *testing.T) {
 }
 
 func TestFailuresOfChildren(t *testing.T) {
+	const fails, goesOn = asyncflow.StatusFailed, asyncflow.StatusSucceeded
 	for name, test := range map[string]struct {
 		rule asyncflow.ChildFailure
 		bad  int
 		want asyncflow.Status
 	}{
-		"fail fast":        {asyncflow.ChildFailure{}, 1, asyncflow.StatusFailed},
-		"all settled":      {asyncflow.ChildFailure{Policy: asyncflow.AllSettled}, 8, asyncflow.StatusSucceeded},
-		"within a count":   {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 2, asyncflow.StatusSucceeded},
-		"over a count":     {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 3, asyncflow.StatusFailed},
-		"within a percent": {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 2, asyncflow.StatusSucceeded},
-		"over a percent":   {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 3, asyncflow.StatusFailed},
+		"fail fast":        {asyncflow.ChildFailure{}, 1, fails},
+		"all settled":      {asyncflow.ChildFailure{Policy: asyncflow.AllSettled}, 8, goesOn},
+		"within a count":   {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 2, goesOn},
+		"over a count":     {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 3, fails},
+		"within a percent": {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 2, goesOn},
+		"over a percent":   {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 3, fails},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFamily(t, asyncflow.FanOut{Shards: 8, OnChildFailure: test.rule},

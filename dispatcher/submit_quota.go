@@ -58,8 +58,8 @@ type pendingCount struct {
 	took    time.Duration
 }
 
-// enter admits up to n tasks and returns how many. The caller must call leave for these. If it is to
-// be exact, it refuses none before it has counted.
+// enter admits up to n tasks and returns how many. The caller must call leave for these. If it is
+// to be exact, it refuses none before it has counted.
 func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int, exact bool,
 	count func(context.Context) (int64, error)) (
 	granted, used int64, err error) {

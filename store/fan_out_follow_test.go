@@ -80,3 +80,25 @@ func TestALockedFanOut(t *testing.T) {
 	b.followUp()
 	b.comesTo(locked, asyncflow.StatusPending)
 }
+
+// One transaction cancels no more children than its bound, of all trees together.
+func TestOneTransactionCancelsNoMoreThanItsBound(t *testing.T) {
+	b := setupFanOut(t)
+	parents := b.submit(newTask(`1`), newTask(`1`))
+	for _, l := range b.leaseAll(b.known(), 2) {
+		b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+			FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: 400}, Count: 400}})
+	}
+	b.followUp()
+	for _, parent := range parents {
+		_, err := b.Cancel(t.Context(), tenant, parent.ID, "")
+		require.NoError(t, err)
+	}
+	const cancelled = `SELECT coalesce(sum(cancelled), 0) - 2 FROM tenant_acme.tallies`
+	more, err := b.FollowUp(t.Context(), tenant)
+	require.NoError(t, err)
+	assert.True(t, more)
+	assert.Equal(t, 500, b.count(cancelled))
+	b.followUp()
+	assert.Equal(t, 800, b.count(cancelled))
+}

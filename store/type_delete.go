@@ -112,9 +112,8 @@ func (s *Store) DeleteRows(ctx context.Context, tenant string, at Deleting) (Del
 		var number int32
 		var first, end int
 		b.Queue(shared.at(0, `SELECT d.number, coalesce(s.first_pos, 1), coalesce(s.end_pos, 0)
-			FROM {deleted} d LEFT JOIN {sets} s ON s.name = '' ORDER BY d.number LIMIT 1`)).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&number, &first, &end)
-		})
+			FROM {deleted} d LEFT JOIN {sets} s ON s.name = '' ORDER BY d.number LIMIT 1`)).QueryRow(
+			func(row pgx.Row) error { return row.Scan(&number, &first, &end) })
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
