@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
 )
 
 // Bounds of a fan-out.
@@ -34,38 +32,6 @@ type FanOut struct {
 	OnChildFailure ChildFailure `json:"on_child_failure,omitzero"`
 	// MaxParallel is the most children of one parent that have begun and not ended; 0: no limit.
 	MaxParallel int `json:"max_parallel,omitempty"`
-}
-
-// Pointer is a JSON pointer (RFC 6901), such as /pages. The pointer to a whole document is the empty
-// string in JSON; here it is WholeContext, so that it differs from none.
-type Pointer string
-
-// WholeContext points to the context of a task itself.
-const WholeContext Pointer = "#"
-
-// MarshalText writes the pointer as it is in JSON.
-func (p Pointer) MarshalText() ([]byte, error) {
-	if p == WholeContext {
-		p = ""
-	}
-	return []byte(p), nil
-}
-
-// UnmarshalText reads what MarshalText writes.
-func (p *Pointer) UnmarshalText(b []byte) error {
-	if *p = Pointer(b); len(b) == 0 {
-		*p = WholeContext
-	}
-	return nil
-}
-
-// of returns the part of a document at the pointer, and names it.
-func (p Pointer) of(doc json.RawMessage) (part json.RawMessage, name string, err error) {
-	if p == WholeContext {
-		return doc, "the context", nil
-	}
-	part, err = PointTo(doc, string(p))
-	return part, string(p), err
 }
 
 // ChildFailure is what follows when children fail or are cancelled. The zero value is FailFast.
@@ -177,16 +143,6 @@ func (f *FanOut) check(field string, out *problems) {
 	f.OnChildFailure.check(field+".on_child_failure", out)
 }
 
-func checkPointer(field, pointer string, out *problems) {
-	switch {
-	case pointer == "":
-	case len(pointer) > MaxPointer:
-		out.add(field, "is %d bytes long; the limit is %d", len(pointer), MaxPointer)
-	case pointer[0] != '/':
-		out.add(field, "is %q; a JSON pointer begins with /, such as /pages", pointer)
-	}
-}
-
 // FansOut returns the fan-out of the stage of a leased task; nil: the task passes through the stage
 // by itself.
 func (t TaskType) FansOut(l Lease) *FanOut {
@@ -223,12 +179,25 @@ type Children struct {
 
 // Spread is the work of a task that fans out.
 type Spread struct {
-	Items  []json.RawMessage // nil: shards, which have the task's context
 	Count  int
 	Shared json.RawMessage
+	list   json.RawMessage // nil: shards, which have the task's context
 }
 
-// Spread returns the work of a task with a context. An error says what was found instead.
+// Items returns up to n items from an index on. Shards have none.
+func (s Spread) Items(from, n int) (items []json.RawMessage) {
+	w := jsonWalk{doc: s.list}
+	w.enter()
+	for i := 0; len(items) < n && w.next(); i++ {
+		if item := w.skip(); i >= from {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+// Spread returns the work of a task with a context, which is valid JSON. An error says what was
+// found instead.
 func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 	if f.Shared != "" {
 		if s.Shared, err = PointTo(context, f.Shared); err != nil {
@@ -245,10 +214,13 @@ func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 		if err != nil {
 			return s, fmt.Errorf("fan_out.items: %w", err)
 		}
-		if json.Unmarshal(list, &s.Items) != nil || s.Items == nil {
+		w := jsonWalk{doc: list}
+		if w.enter() != '[' {
 			return s, fmt.Errorf("fan_out.items: %s is %s; it must be an array", name, kindOf(list))
 		}
-		s.Count = len(s.Items)
+		for s.list = list; w.next(); s.Count++ {
+			w.skip()
+		}
 	} else {
 		each += len(context)
 	}
@@ -257,61 +229,4 @@ func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 			s.Count, each, MaxFanOutBytes)
 	}
 	return s, nil
-}
-
-// PointTo returns the part of a JSON document at a pointer (RFC 6901), byte by byte.
-func PointTo(doc json.RawMessage, pointer string) (json.RawMessage, error) {
-	if pointer == "" {
-		return doc, nil
-	}
-	unescape := strings.NewReplacer("~1", "/", "~0", "~")
-	at := doc
-	for i, token := range strings.Split(pointer[1:], "/") {
-		token = unescape.Replace(token)
-		var fields map[string]json.RawMessage
-		var list []json.RawMessage
-		switch first := firstByte(at); {
-		case first == '{' && json.Unmarshal(at, &fields) == nil:
-			value, ok := fields[token]
-			if !ok {
-				return nil, fmt.Errorf("%s: the context has no %q there", pointer, token)
-			}
-			at = value
-		case first == '[' && json.Unmarshal(at, &list) == nil:
-			n, err := strconv.Atoi(token)
-			if err != nil || n < 0 || n >= len(list) || strconv.Itoa(n) != token {
-				return nil, fmt.Errorf("%s: an array of %d has no entry %q", pointer, len(list), token)
-			}
-			at = list[n]
-		default:
-			return nil, fmt.Errorf("%s: step %d is in %s", pointer, i+1, kindOf(at))
-		}
-	}
-	return at, nil
-}
-
-func firstByte(doc []byte) byte {
-	if doc = bytes.TrimLeft(doc, " \t\r\n"); len(doc) > 0 {
-		return doc[0]
-	}
-	return 0
-}
-
-// kindOf names the kind of a JSON value.
-func kindOf(doc []byte) string {
-	switch firstByte(doc) {
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
-	case '"':
-		return "a string"
-	case 't', 'f':
-		return "a boolean"
-	case 'n':
-		return "null"
-	case 0:
-		return "nothing"
-	}
-	return "a number"
 }

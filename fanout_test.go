@@ -11,33 +11,12 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-func TestPointTo(t *testing.T) {
-	t.Parallel()
-	doc := json.RawMessage(`{"a": {"b/c": [1, {"~": 2.50}]}, "": 3}`)
-	for pointer, want := range map[string]string{"": string(doc), "/a/b~1c/1/~0": "2.50",
-		"/a/b~1c/0": "1", "/": "3", "/a/b~1c": `[1, {"~": 2.50}]`} {
-		got, err := asyncflow.PointTo(doc, pointer)
-		require.NoError(t, err, pointer)
-		assert.Equal(t, want, string(got), pointer)
-	}
-	for pointer, want := range map[string]string{
-		"/x":         `/x: the context has no "x" there`,
-		"/a/b~1c/2":  `/a/b~1c/2: an array of 2 has no entry "2"`,
-		"/a/b~1c/01": `/a/b~1c/01: an array of 2 has no entry "01"`,
-		"/a/b~1c/-":  `/a/b~1c/-: an array of 2 has no entry "-"`,
-		"//y":        `//y: step 2 is in a number`,
-	} {
-		_, err := asyncflow.PointTo(doc, pointer)
-		assert.EqualError(t, err, want)
-	}
-}
-
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	work, err := asyncflow.FanOut{Items: "/i", Shared: "/s"}.Spread(json.RawMessage(
 		`{"i": [ 1.0, {"x":  "é"}], "s": {"k": [ ]}}`))
 	require.NoError(t, err)
-	assert.Equal(t, []json.RawMessage{[]byte("1.0"), []byte(`{"x":  "é"}`)}, work.Items)
+	assert.Equal(t, []json.RawMessage{[]byte("1.0"), []byte(`{"x":  "é"}`)}, work.Items(0, 9))
 	assert.Equal(t, `{"k": [ ]}`, string(work.Shared))
 	for doc, want := range map[string]string{
 		`{"i": "x", "s": 1}`: "fan_out.items: /i is a string; it must be an array",
@@ -96,7 +75,7 @@ func TestTheContextItselfCanBeTheItems(t *testing.T) {
 	require.NoError(t, tt.WithDefaults().Validate())
 	work, err := rule.Spread(json.RawMessage(`[1.0, "b"]`))
 	require.NoError(t, err)
-	assert.Equal(t, []json.RawMessage{json.RawMessage(`1.0`), json.RawMessage(`"b"`)}, work.Items)
+	assert.Equal(t, []json.RawMessage{json.RawMessage(`1.0`), json.RawMessage(`"b"`)}, work.Items(0, 9))
 	_, err = rule.Spread(json.RawMessage(`{"a": 1}`))
 	assert.EqualError(t, err, "fan_out.items: the context is an object; it must be an array")
 	none := asyncflow.FanOut{}
@@ -121,5 +100,28 @@ func TestFanOutFields(t *testing.T) {
 	} {
 		tt := asyncflow.TaskType{Name: "t", Stages: []asyncflow.Stage{{Name: "a", FanOut: &rule}}}
 		assert.EqualError(t, tt.WithDefaults().Validate(), want)
+	}
+}
+
+// BenchmarkSpread measures what each chunk of children costs, and each child if max_parallel is 1.
+func BenchmarkSpread(b *testing.B) {
+	list := `[` + strings.Repeat("1,", 99_999) + `1]`
+	deep := asyncflow.FanOut{Items: asyncflow.Pointer(strings.Repeat("/a", 120))}
+	for name, one := range map[string]struct {
+		rule asyncflow.FanOut
+		doc  string
+	}{
+		"100,000 items": {asyncflow.FanOut{Items: "/a"}, `{"a":` + list + `}`},
+		"100,000 items, 120 steps": {deep,
+			strings.Repeat(`{"a":`, 120) + list + strings.Repeat("}", 120)},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := one.rule.Spread(json.RawMessage(one.doc)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

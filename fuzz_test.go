@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -119,4 +120,60 @@ func FuzzRetryPolicy(f *testing.F) {
 		require.GreaterOrEqual(t, pause, seconds(0))
 		require.LessOrEqual(t, pause, seconds(asyncflow.MaxInterval))
 	})
+}
+
+// A pointer leads to the same part as in a document that is decoded step by step.
+func FuzzPointTo(f *testing.F) {
+	f.Fuzz(func(t *testing.T, doc, pointer string) {
+		if pointer != "" && pointer[0] != '/' || len(pointer) > asyncflow.MaxPointer {
+			return
+		}
+		part, err := asyncflow.PointTo(json.RawMessage(doc), pointer)
+		if asyncflow.CheckJSON([]byte(doc)) != nil {
+			return
+		}
+		want, ok := decodedAt(doc, pointer)
+		require.Equal(t, ok, err == nil, err)
+		require.Equal(t, strings.Trim(want, " \t\r\n"), strings.Trim(string(part), " \t\r\n"))
+		work, err := asyncflow.FanOut{Items: asyncflow.WholeContext}.Spread(json.RawMessage(doc))
+		var list []json.RawMessage
+		if json.Unmarshal([]byte(doc), &list) == nil && list != nil {
+			require.NoError(t, err)
+			require.Equal(t, len(list), work.Count)
+			require.Equal(t, list, append([]json.RawMessage{}, work.Items(0, work.Count)...))
+			require.Equal(t, list[work.Count/2:],
+				append([]json.RawMessage{}, work.Items(work.Count/2, work.Count)...))
+		} else {
+			require.Error(t, err)
+		}
+	})
+}
+
+// decodedAt decodes a valid document to the part at a pointer; ok is false if there is none.
+func decodedAt(doc, pointer string) (part string, ok bool) {
+	if pointer == "" {
+		return doc, true
+	}
+	for _, step := range strings.Split(pointer[1:], "/") {
+		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+		var fields map[string]json.RawMessage
+		var list []json.RawMessage
+		switch {
+		case json.Unmarshal([]byte(doc), &fields) == nil:
+			next, ok := fields[step]
+			if !ok {
+				return "", false
+			}
+			doc = string(next)
+		case json.Unmarshal([]byte(doc), &list) == nil:
+			n, err := strconv.Atoi(step)
+			if err != nil || n < 0 || n >= len(list) || strconv.Itoa(n) != step {
+				return "", false
+			}
+			doc = string(list[n])
+		default:
+			return "", false
+		}
+	}
+	return doc, true
 }

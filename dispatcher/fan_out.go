@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,18 +15,13 @@ import (
 func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.FanOut) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut}
 	work, err := rule.Spread(l.Context)
-	most := int64(asyncflow.DefaultMaxChildren)
-	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok {
-		most = tenant.Quotas.Children
-	}
-	if most <= 0 { // no quota
-		most = asyncflow.MaxChildren
-	}
-	if err == nil && int64(work.Count) > most {
-		err = fmt.Errorf("fan_out: the task would have %d children; the tenant's quota %s is %d",
-			work.Count, asyncflow.QuotaChildren, most)
+	if err == nil {
+		err = d.overQuota(t, rule, work.Count)
 	}
 	switch {
+	case errors.Is(err, errNotCounted):
+		d.giveBack(t, []asyncflow.Lease{l}, err.Error())
+		return
 	case err != nil:
 		o.Kind, o.Error = asyncflow.OutcomeRejected, err.Error()
 	case work.Count == 0:
@@ -35,6 +31,37 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 	}
 	d.settle(t, asyncflow.Settlement{Lease: l, Outcome: o,
 		Verdict: asyncflow.Decide(t.TaskType, l, o, d.store.Clock.Now())})
+}
+
+// errNotCounted is that the pending tasks of a tenant can't be counted now.
+var errNotCounted = errors.New("the tenant's pending tasks can't be counted")
+
+// overQuota returns an error if a task would have more children than the quotas of its tenant
+// allow: in all, or as pending tasks at once.
+func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) error {
+	most := int64(asyncflow.DefaultMaxChildren)
+	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok {
+		most = tenant.Quotas.Children
+	}
+	if most <= 0 { // no quota
+		most = asyncflow.MaxChildren
+	}
+	if int64(count) > most {
+		return fmt.Errorf("fan_out: the task would have %d children; the tenant's quota %s is %d",
+			count, asyncflow.QuotaChildren, most)
+	}
+	if rule.MaxParallel > 0 {
+		count = min(count, rule.MaxParallel) // the others aren't tasks yet
+	}
+	limit, used, err := d.committer.pending.enterAll(d.sending, t.Tenant, int64(count))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errNotCounted, err)
+	case limit > 0:
+		return fmt.Errorf("fan_out: %d children would be pending at once; the tenant's quota %s is %d, "+
+			"and %d are in use", count, asyncflow.QuotaPendingTasks, limit, used)
+	}
+	return nil
 }
 
 // withoutPaused puts leased children aside whose parents are paused, and returns the other tasks.

@@ -32,7 +32,8 @@ type family struct {
 func startFamily(t *testing.T, rule asyncflow.FanOut, work sendFunc) *family {
 	b := setup(t)
 	f := &family{t: t, first: map[int]int{}}
-	f.node = b.start("a", dispatcher.Config{}, func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+	f.node = b.start("a", dispatcher.Config{}, func(ctx context.Context,
+		d asyncflow.Delivery) asyncflow.Outcome {
 		if d.Lease.Stage == "first" {
 			f.mu.Lock()
 			f.first[d.Lease.Options.Child.Index]++
@@ -131,7 +132,8 @@ func TestLongResultsHaveAnAddress(t *testing.T) {
 	})
 	task := f.one(`{"pages": [` + strings.Repeat("1,", 11) + `1]}`)
 	require.Len(t, f.joined, 1)
-	assert.Contains(t, f.joined[0], `"results_url":"/v1/callbacks/`+task.ID.String()+`/results?fan_out=2"`)
+	assert.Contains(t, f.joined[0],
+		`"results_url":"/v1/callbacks/`+task.ID.String()+`/results?fan_out=2"`)
 	results, count, err := f.ChildResults(t.Context(), tenant, task.ID, 2, 3, 5)
 	require.NoError(t, err)
 	assert.Equal(t, 12, count)
@@ -155,27 +157,45 @@ func TestListsThatAreNone(t *testing.T) {
 		assert.Equal(t, asyncflow.StatusFailed, task.Status)
 		assert.Equal(t, want, task.Error)
 	}
-	_, err := f.PatchTenant(t.Context(), tenant, store.TenantPatch{
-		Quotas: map[asyncflow.QuotaName]float64{asyncflow.QuotaChildren: 2}})
-	require.NoError(t, err)
-	require.NoError(t, f.Catalog.RefreshTenant(t.Context(), tenant))
+	f.quota(asyncflow.QuotaChildren, 2)
 	task := f.one(`{"pages": [1, 2, 3]}`)
 	assert.Equal(t, "fan_out: the task would have 3 children; the tenant's quota children is 2",
 		task.Error)
 }
 
+func (f *family) quota(name asyncflow.QuotaName, limit float64) {
+	_, err := f.PatchTenant(f.t.Context(), tenant, store.TenantPatch{
+		Quotas: map[asyncflow.QuotaName]float64{name: limit}})
+	require.NoError(f.t, err)
+	require.NoError(f.t, f.Catalog.RefreshTenant(f.t.Context(), tenant))
+}
+
+// Children count as pending tasks, as many as may be under way at once.
+func TestAFanOutKeepsTheQuotaOfPendingTasks(t *testing.T) {
+	f := startFamily(t, asyncflow.FanOut{Items: "/pages"}, echo)
+	f.quota(asyncflow.QuotaPendingTasks, 6)
+	task := f.one(`{"pages": [1, 2, 3, 4, 5, 6]}`)
+	assert.Equal(t, asyncflow.StatusFailed, task.Status)
+	assert.Equal(t, "fan_out: 6 children would be pending at once; the tenant's quota pending_tasks "+
+		"is 6, and 1 are in use", task.Error)
+	f.fansOut(asyncflow.FanOut{Items: "/pages", MaxParallel: 4})
+	task = f.one(`{"pages": [1, 2, 3, 4, 5, 6]}`)
+	assert.Equal(t, asyncflow.StatusSucceeded, task.Status, task.Error)
+}
+
 func TestFailuresOfChildren(t *testing.T) {
+	const fails, goesOn = asyncflow.StatusFailed, asyncflow.StatusSucceeded
 	for name, test := range map[string]struct {
 		rule asyncflow.ChildFailure
 		bad  int
 		want asyncflow.Status
 	}{
-		"fail fast":        {asyncflow.ChildFailure{}, 1, asyncflow.StatusFailed},
-		"all settled":      {asyncflow.ChildFailure{Policy: asyncflow.AllSettled}, 8, asyncflow.StatusSucceeded},
-		"within a count":   {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 2, asyncflow.StatusSucceeded},
-		"over a count":     {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 3, asyncflow.StatusFailed},
-		"within a percent": {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 2, asyncflow.StatusSucceeded},
-		"over a percent":   {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 3, asyncflow.StatusFailed},
+		"fail fast":        {asyncflow.ChildFailure{}, 1, fails},
+		"all settled":      {asyncflow.ChildFailure{Policy: asyncflow.AllSettled}, 8, goesOn},
+		"within a count":   {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 2, goesOn},
+		"over a count":     {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 3, fails},
+		"within a percent": {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 2, goesOn},
+		"over a percent":   {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 3, fails},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFamily(t, asyncflow.FanOut{Shards: 8, OnChildFailure: test.rule},

@@ -58,8 +58,9 @@ type pendingCount struct {
 	took    time.Duration
 }
 
-// enter admits up to n tasks and returns how many. The caller must call leave for these.
-func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int,
+// enter admits up to n tasks and returns how many. The caller must call leave for these. If it is
+// to be exact, it refuses none before it has counted.
+func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int, exact bool,
 	count func(context.Context) (int64, error)) (
 	granted, used int64, err error) {
 	p.mu.Lock()
@@ -68,8 +69,11 @@ func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int,
 	rest := limit - p.counted - p.since
 	again := age > countEvery
 	switch share := max(0, limit-p.counted) / int64(nodes); {
-	case n > rest: // some may have ended
+	case n > rest && !exact: // some may have ended
 		again = again || age > pause
+	case n > rest:
+		again = true
+		sleep(ctx, pause-age)
 	case p.since+n > share: // the rest is for other nodes, unless a new count shows that it is free
 		again = true
 		sleep(ctx, pause-age)
@@ -103,6 +107,14 @@ func (p *pendingCount) count(
 	return nil
 }
 
+// withdraw takes n admitted tasks back: they aren't written.
+func (p *pendingCount) withdraw(n int64) {
+	p.leave(n)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.since = max(0, p.since-n)
+}
+
 // leave records that n admitted tasks are written or refused.
 func (p *pendingCount) leave(n int64) { p.underway.Add(-n) }
 
@@ -118,7 +130,7 @@ func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncf
 	}
 	p := q.of(tenant)
 	granted, used, err := p.enter(ctx, t.Quotas.PendingTasks, int64(len(tasks)), q.store.APINodes(),
-		func(ctx context.Context) (int64, error) { return q.store.CountLive(ctx, tenant) })
+		false, func(ctx context.Context) (int64, error) { return q.store.CountLive(ctx, tenant) })
 	if err == nil && granted < int64(len(tasks)) {
 		err = asyncflow.QuotaExceeded(asyncflow.QuotaPendingTasks, float64(t.Quotas.PendingTasks),
 			float64(used+granted))
@@ -136,4 +148,24 @@ func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncf
 		}
 	}
 	return func() { p.leave(granted) }
+}
+
+// enterAll admits n tasks that a tenant's task makes, or none of them. limit is the quota that they
+// would exceed, of which used are in use; 0: they don't.
+func (q *pendingQuotas) enterAll(
+	ctx context.Context, tenant string, n int64,
+) (limit, used int64, err error) {
+	t, ok := q.store.Catalog.Tenant(tenant)
+	if !ok || t.Quotas.PendingTasks <= 0 || n == 0 {
+		return 0, 0, nil
+	}
+	p := q.of(tenant)
+	granted, used, err := p.enter(ctx, t.Quotas.PendingTasks, n, q.store.APINodes(), true,
+		func(ctx context.Context) (int64, error) { return q.store.CountLive(ctx, tenant) })
+	if err == nil && granted == n {
+		p.leave(n) // they are written soon
+		return 0, 0, nil
+	}
+	p.withdraw(granted)
+	return t.Quotas.PendingTasks, used, err
 }

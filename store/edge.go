@@ -103,12 +103,11 @@ func (e *edge) task() (id asyncflow.TaskID) {
 	return id
 }
 
-// queueGoneEdges closes the open edges on tasks of a type that is deleted, and has their dependents
-// looked at.
+// queueGoneEdges has tasks looked at that wait for those of a type that is deleted, at most
+// JobBatch. The background job dependencies finds the others.
 func queueGoneEdges(b *pgx.Batch, t *Type, now time.Time) {
 	b.Queue(t.at(0, `INSERT INTO {outbox} (kind, due, type, id)
-		SELECT DISTINCT 'look', $2::timestamptz, type, id FROM {edges}
-		WHERE on_type = $1 AND status IS NULL`), t.number, now)
-	b.Queue(t.at(0, `UPDATE {edges} SET status = 'gone' WHERE on_type = $1 AND status IS NULL`),
-		t.number)
+		SELECT DISTINCT 'look', $2::timestamptz, type, id FROM (
+		  SELECT type, id FROM {edges} WHERE on_type = $1 AND status IS NULL LIMIT $3) e`), t.number, now,
+		JobBatch)
 }

@@ -96,7 +96,8 @@ func (f *followUp) endsOf(t *Type, ids []int64) (ends []taskEnd, err error) {
 }
 
 // closeByIDSQL and closeByKeySQL close open edges on tasks, by their ids or their keys. FOR UPDATE
-// waits for a concurrent transaction that closes the same edges.
+// waits for a concurrent transaction that closes the same edges. A key whose window is over may
+// belong to a later task by now: then that one is waited for.
 const (
 	closeByIDSQL = `
 UPDATE {edges} e SET status = c.status FROM (
@@ -111,6 +112,8 @@ UPDATE {edges} e SET status = c.status, on_id = c.on_id FROM (
   FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
   JOIN {edges} o ON o.on_type = $1 AND o.on_key = ANY (ARRAY[u.key]) AND o.status IS NULL
     AND o.on_id IS NULL
+  WHERE NOT EXISTS (SELECT FROM {keys} k JOIN {types} y ON y.name = k.type
+    WHERE y.number = $1 AND k.key = u.key AND k.id <> u.id)
   LIMIT $5 FOR UPDATE OF o) c
 WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
 )

@@ -164,7 +164,7 @@ func (d *dependents) claim(
 		slices.SortFunc(keyed, func(a, b *Insertion) int {
 			return cmp.Or(cmp.Compare(a.Key.Name, b.Key.Name), cmp.Compare(a.ID.Number, b.ID.Number))
 		})
-		if err := lockDependents(ctx, d.tx, d.t.Tenant); err != nil {
+		if err := lockDependents(ctx, d.tx, d.t.Tenant, leasePatience); err != nil {
 			return nil, nil, err
 		}
 		holders, _, err := claimKeys(ctx, d.tx, d.t, keyed, d.now, false)
@@ -190,10 +190,10 @@ func (d *dependents) claim(
 }
 
 // lockDependents lets no other transaction insert dependents with keys: two of them could make a
-// cycle that neither sees.
-func lockDependents(ctx context.Context, tx pgx.Tx, tenant string) error {
+// cycle that neither sees. It waits that long for one.
+func lockDependents(ctx context.Context, tx pgx.Tx, tenant, patience string) error {
 	b := &pgx.Batch{}
-	b.Queue(`SET LOCAL lock_timeout = '` + leasePatience + `'`)
+	b.Queue(`SET LOCAL lock_timeout = '` + patience + `'`)
 	b.Queue(`SELECT pg_advisory_xact_lock($1)`, postgres.LockKey("dependents "+tenant))
 	return tx.SendBatch(ctx, b).Close()
 }

@@ -168,8 +168,8 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 	return next, err
 }
 
-// closeGone closes open edges on a task that is gone, at most a chunk of them, and has their dependents
-// looked at.
+// closeGone closes open edges on a task that is gone, at most a chunk of them, and has their
+// dependents looked at.
 func (f *followUp) closeGone(on taskRef) error {
 	rows, err := f.tx.Query(f.ctx, newTables(f.tenant, sharedSet).at(0, `
 		UPDATE {edges} e SET status = 'gone' FROM (

@@ -371,3 +371,20 @@ func TestOneOutputManyTimes(t *testing.T) {
 	require.Len(t, leases, 1)
 	assert.Less(t, len(leases[0].Context), 1000)
 }
+
+// A task whose key belongs to a later one by now doesn't end the wait for that key.
+func TestAKeyThatBelongsToALaterTask(t *testing.T) {
+	b := setupEdges(t)
+	b.submit(newBase("k"))
+	b.exec(`UPDATE tenant_acme.idempotency_keys SET expires_at = $1`, b.Clock.Now())
+	got := b.submit(dependent(byKey("k")))[0].ID
+	later := b.submit(newBase("k"))[0]
+	require.False(t, later.Existing)
+	b.followUp()
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "too old"})
+	b.followUp()
+	b.comesTo(got, asyncflow.StatusWaiting)
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	task := b.comesTo(got, asyncflow.StatusPending)
+	assert.Equal(t, later.ID, task.Dependencies[0].Task)
+}

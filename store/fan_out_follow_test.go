@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -51,4 +52,53 @@ func TestLongOutputsOfChildren(t *testing.T) {
 	require.Len(t, results, 2)
 	assert.Nil(t, results[0].Output)
 	assert.Equal(t, long.Output, results[1].Output)
+}
+
+// A row of a fan-out that is locked for long is left for later, and holds up no others.
+func TestALockedFanOut(t *testing.T) {
+	b := setupFanOut(t)
+	locked := b.fanOut(asyncflow.FanOut{Items: "/items"})
+	b.endChildren(goodEnd, goodEnd)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM tenant_acme.fan_outs FOR UPDATE`)
+	require.NoError(t, err)
+	other := b.submit(newTask(`{"items":[1,2]}`))[0].ID
+	l := b.leaseAll(b.known(), 1)[0]
+	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Items: "/items"}, Count: 2}})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for more := true; more; {
+		more, err = b.FollowUp(ctx, tenant)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 2, b.task(other).Children.Pending)
+	assert.Equal(t, asyncflow.WaitChildren, b.task(locked).WaitsFor)
+	require.NoError(t, tx.Commit(t.Context()))
+	b.exec(`UPDATE tenant_acme.outbox SET due = $1`, b.Clock.Now())
+	b.followUp()
+	b.comesTo(locked, asyncflow.StatusPending)
+}
+
+// One transaction cancels no more children than its bound, of all trees together.
+func TestOneTransactionCancelsNoMoreThanItsBound(t *testing.T) {
+	b := setupFanOut(t)
+	parents := b.submit(newTask(`1`), newTask(`1`))
+	for _, l := range b.leaseAll(b.known(), 2) {
+		b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+			FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: 400}, Count: 400}})
+	}
+	b.followUp()
+	for _, parent := range parents {
+		_, err := b.Cancel(t.Context(), tenant, parent.ID, "")
+		require.NoError(t, err)
+	}
+	const cancelled = `SELECT coalesce(sum(cancelled), 0) - 2 FROM tenant_acme.tallies`
+	more, err := b.FollowUp(t.Context(), tenant)
+	require.NoError(t, err)
+	assert.True(t, more)
+	assert.Equal(t, 500, b.count(cancelled))
+	b.followUp()
+	assert.Equal(t, 800, b.count(cancelled))
 }

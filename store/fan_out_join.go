@@ -41,6 +41,7 @@ func (f *followUp) join(t *Type, all []*fanOut) error {
 			joined.Output = lists[o.id].context(t)
 		}
 		f.joined += len(joined.Output)
+		l.Stage, l.Attempt = t.Place(l.Stage, l.Attempt)
 		f.settle(t, asyncflow.Settlement{Lease: l, Outcome: joined,
 			Verdict: asyncflow.Decide(t.TaskType, l, joined, f.now)})
 	}

@@ -126,7 +126,7 @@ var NoResults = json.RawMessage(`{"count":0,"succeeded":0,"failed":0,"cancelled"
 
 // ChildResult is the result of a child.
 type ChildResult struct {
-	ID     asyncflow.TaskID // zero: it was never made
+	ID     asyncflow.TaskID // zero: it was never made, or is deleted
 	Index  int
 	Status asyncflow.Status
 	Output json.RawMessage // nil unless it succeeded
@@ -158,6 +158,9 @@ func (s *Store) ChildResults(
 	}
 	size := 0
 	for _, r := range o.runs(from, to) {
+		if r.position() < t.First { // dropped
+			continue
+		}
 		for i := range r.n {
 			one := &results[r.index+i-from]
 			one.ID = asyncflow.TaskID{Type: t.Name, Number: r.first + int64(i)}

@@ -120,13 +120,13 @@ func (f *followUp) children(
 	t *Type, o *fanOut, parent *asyncflow.Lease, work asyncflow.Spread, n int,
 ) (items []*Insertion) {
 	stage, attempt := t.Place(o.stage, 1)
-	run := len(o.firsts) - 1
+	run, list := len(o.firsts)-1, work.Items(o.spawned, n)
 	for i := o.spawned; i < o.spawned+n && f.spawnedBytes < spawnBytes; i++ {
 		doc := parent.Context
 		if o.rule.Shards == 0 {
 			doc = json.RawMessage("null") // the list can't have become shorter
-			if i < len(work.Items) {
-				doc = work.Items[i]
+			if at := i - o.spawned; at < len(list) {
+				doc = list[at]
 			}
 		}
 		options := asyncflow.Options{Priority: parent.Options.Priority, Retry: parent.Options.Retry,

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -129,4 +130,35 @@ func TestRedriveWithMaxParallel(t *testing.T) {
 	b.followUp()
 	task := b.comesTo(id, asyncflow.StatusPending)
 	assert.Equal(t, &asyncflow.Children{Total: 2, Succeeded: 2}, task.Children)
+}
+
+// A stage that is renamed while a task waits for its children there.
+func TestAFanOutInARenamedStage(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{Items: "/items"})
+	spec := b.known().TaskType
+	spec.Stages = slices.Clone(spec.Stages)
+	spec.Stages[0].Name = "renamed"
+	spec.StageMapping = map[string]string{"first": "renamed"}
+	b.put(spec)
+	b.endChildren(goodEnd, goodEnd)
+	b.followUp()
+	task := b.comesTo(id, asyncflow.StatusPending)
+	assert.Equal(t, "second", task.Stage)
+	b.checkTokens("pipe")
+}
+
+// Results of children whose roll was dropped are gone.
+func TestResultsOfDroppedChildren(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{Items: "/items"})
+	b.endChildren(goodEnd, goodEnd)
+	b.followUp()
+	b.exec(`UPDATE tenant_acme.fan_outs SET firsts = ARRAY[1::bigint]`) // in roll 0
+	results, count, err := b.ChildResults(t.Context(), tenant, id, 2, 0, 9)
+	require.NoError(t, err)
+	assert.Equal(t, 2, count)
+	require.Len(t, results, 2)
+	assert.Empty(t, results[0].Output)
+	assert.Zero(t, results[0].ID)
 }

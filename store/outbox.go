@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -18,8 +19,15 @@ import (
 // deletes the row. The node that wrote the row calls it at once, and a background job later, so
 // that nothing is lost with a node.
 
-// followUpPause is how long a row rests that can't be handled.
-const followUpPause = 10 * time.Second
+const (
+	// followUpPause is how long a row rests that can't be handled, with the others about its task, and
+	// lockedPause if it is because of a lock.
+	followUpPause = 10 * time.Second
+	lockedPause   = 2 * time.Second
+	// followPatience is how long a statement of FollowUp waits for a lock: meanwhile other tenants
+	// wait for their turn.
+	followPatience = "300ms"
+)
 
 // chunks bound one transaction of FollowUp.
 type chunks struct {
@@ -52,10 +60,15 @@ func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err err
 	if bad == 0 {
 		return false, wrap(err, "FollowUp(%q)", tenant)
 	}
+	pause := followUpPause
+	if sqlState(err) == pgerrcode.LockNotAvailable { // others go on
+		pause, err = lockedPause, nil
+	}
 	_, late := s.of(tenant).Exec(ctx, newTables(tenant, sharedSet).at(0, `
-		UPDATE {outbox} SET due = $2 WHERE seq = (
-		  SELECT seq FROM {outbox} WHERE seq = $1 FOR UPDATE SKIP LOCKED)`),
-		bad, s.Clock.Now().Add(followUpPause))
+		UPDATE {outbox} SET due = $3 WHERE seq = ANY (ARRAY(
+		  SELECT o.seq FROM {outbox} b JOIN {outbox} o ON o.type = b.type AND o.id = b.id
+		  WHERE b.seq = $1 AND o.due <= $2 FOR UPDATE OF o SKIP LOCKED))`),
+		bad, s.Clock.Now(), s.Clock.Now().Add(pause))
 	return late == nil, wrap(errors.Join(err, late), "FollowUp(%q)", tenant)
 }
 
@@ -131,15 +144,18 @@ DELETE FROM {outbox} WHERE seq = ANY (ARRAY(
 RETURNING seq, kind, type, id, fan_out, succeeded, failed, cancelled, at`
 
 // take takes rows that are due.
-func (f *followUp) take(n int) ([]outboxRow, error) {
-	rows, err := f.tx.Query(f.ctx, newTables(f.tenant, sharedSet).at(0, takeOutboxSQL), f.now, n)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r outboxRow, err error) {
-		return r, row.Scan(&r.seq, &r.kind, &r.number, &r.id, &r.fanOut, &r.ended.succeeded,
-			&r.ended.failed, &r.ended.cancelled, &r.at)
-	})
+func (f *followUp) take(n int) (taken []outboxRow, err error) {
+	b := &pgx.Batch{}
+	b.Queue(`SET LOCAL lock_timeout = '` + followPatience + `'`)
+	b.Queue(newTables(f.tenant, sharedSet).at(0, takeOutboxSQL), f.now, n).Query(
+		func(rows pgx.Rows) error {
+			taken, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r outboxRow, err error) {
+				return r, row.Scan(&r.seq, &r.kind, &r.number, &r.id, &r.fanOut, &r.ended.succeeded,
+					&r.ended.failed, &r.ended.cancelled, &r.at)
+			})
+			return err
+		})
+	return taken, f.tx.SendBatch(f.ctx, b).Close()
 }
 
 // handle handles rows. Ids ascend, so that transactions lock rows in one order.

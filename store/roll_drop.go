@@ -47,11 +47,22 @@ func (s *Store) IdleRoll(ctx context.Context, set *TableSet, position int) (idle
 }
 
 // DropRoll drops the oldest roll of a table set with all its finished tasks, if it became idle at a
-// time or before. With its last roll, a closed set goes, too.
+// time or before. With its last roll, a closed set goes, too. What the tasks have in tables of all
+// rolls is deleted first, in small steps.
 func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 	dropped bool, err error,
 ) {
 	ctx = postgres.Patient(ctx)
+	for more := true; more && err == nil; {
+		dropped, more, err = s.dropStep(ctx, set, since)
+	}
+	return unlessBusy(dropped, err, "DropRoll(%q, %q)", set.Tenant, set.Name)
+}
+
+// dropStep is one transaction of DropRoll. It reports whether another one is to follow.
+func (s *Store) dropStep(ctx context.Context, set *TableSet, since time.Time) (
+	dropped, more bool, err error,
+) {
 	err = s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {
 		if at.First != set.First || at.First >= at.Begin {
 			return errSame
@@ -70,6 +81,13 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 		if awaited, err := set.hasChildren(ctx, tx, at.First); err != nil || awaited {
 			return postgres.FirstError(err, errSame)
 		}
+		first := asyncflow.NewTaskID("", at.First, 0).Number
+		next := asyncflow.NewTaskID("", at.First+1, 0).Number
+		n, err := deleteTreeRows(ctx, tx, set.tables, `type IN (SELECT number FROM {types}
+			WHERE table_set = $2 OR earlier_set = $2) AND id >= $3 AND id < $4`, set.Name, first, next)
+		if more = n > 0; err != nil || more {
+			return err
+		}
 		dropped = true
 		b := &pgx.Batch{}
 		b.Queue(lockPatience)
@@ -79,16 +97,10 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 		b.Queue(set.tables.at(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
 			at.First)
 		b.Queue(`DROP TABLE ` + set.tables.task(at.First) + `, ` + set.tables.journal(at.First))
-		first := asyncflow.NewTaskID("", at.First, 0).Number
-		next := asyncflow.NewTaskID("", at.First+1, 0).Number
-		for _, table := range []string{"{edges}", "{fan_outs}"} {
-			b.Queue(set.tables.at(0, `DELETE FROM `+table+` WHERE type IN (`+typesOfSetSQL+`)
-				AND id >= $2 AND id < $3`), set.Name, first, next)
-		}
 		b.Queue(set.tables.at(0, `INSERT INTO {outbox} (kind, due, type, id)
-			SELECT DISTINCT 'look', $4::timestamptz, type, id FROM {edges}
-			WHERE on_type IN (`+typesOfSetSQL+`) AND on_id >= $2 AND on_id < $3 AND status IS NULL`),
-			set.Name, first, next, now)
+			SELECT DISTINCT 'look', $4::timestamptz, type, id FROM (
+			  SELECT type, id FROM {edges} WHERE on_type IN (`+typesOfSetSQL+`) AND on_id >= $2
+			    AND on_id < $3 AND status IS NULL LIMIT $5) e`), set.Name, first, next, now, JobBatch)
 		if set.Closed && at.First == at.End {
 			b.Queue(set.tables.at(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
 				set.Name)
@@ -96,7 +108,7 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 		}
 		return tx.SendBatch(ctx, b).Close()
 	})
-	return unlessBusy(dropped, err, "DropRoll(%q, %q)", set.Tenant, set.Name)
+	return dropped, more, err
 }
 
 // typesOfSetSQL selects the numbers of the types that may have tasks in the set $1.

@@ -106,10 +106,11 @@ func (w *treeTask) fanOut(o asyncflow.FannedOut) {
 	w.own = &family{parent: w, seq: w.seq, waits: w.seq, rule: o.FanOut}
 	w.status, w.reason = asyncflow.StatusWaiting, asyncflow.WaitChildren
 	work, _ := o.Spread(json.RawMessage(w.contexts[0]))
+	items := work.Items(0, o.Count)
 	for i := range o.Count {
 		context := w.contexts[0]
 		if o.Shards == 0 {
-			context = string(work.Items[i])
+			context = string(items[i])
 		}
 		w.own.contexts = append(w.own.contexts, context)
 	}

@@ -66,17 +66,9 @@ func (t *Type) retire(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	b := &pgx.Batch{}
 	b.Queue(t.at(0, `DELETE FROM {blocks} WHERE type = $1`), t.Name)
 	queueGoneEdges(b, t, now)
-	for _, table := range []string{"{edges}", "{fan_outs}", "{outbox}"} {
-		b.Queue(t.at(0, `DELETE FROM `+table+` WHERE type = $1`), t.number)
-	}
 	b.Queue(t.at(0, `DELETE FROM {types} WHERE name = $1`), t.Name)
-	shared := false
 	for _, set := range []*TableSet{t.set, t.earlier} {
-		switch {
-		case set == nil:
-		case set.Shared():
-			shared = true
-		default:
+		if set != nil && !set.Shared() {
 			for p := set.First; p <= set.End; p++ {
 				b.Queue(`DROP TABLE IF EXISTS ` + set.tables.task(p) + `, ` + set.tables.journal(p) + `, ` +
 					set.tables.ready(p))
@@ -87,9 +79,7 @@ func (t *Type) retire(ctx context.Context, tx pgx.Tx, now time.Time) error {
 				t.Name, set.End)
 		}
 	}
-	if shared {
-		b.Queue(t.at(0, `INSERT INTO {deleted} (number, name) VALUES ($1, $2)`), t.number, t.Name)
-	}
+	b.Queue(t.at(0, `INSERT INTO {deleted} (number, name) VALUES ($1, $2)`), t.number, t.Name)
 	return tx.SendBatch(ctx, b).Close()
 }
 
@@ -121,10 +111,9 @@ func (s *Store) DeleteRows(ctx context.Context, tenant string, at Deleting) (Del
 		queueSettings(b, searchSettings)
 		var number int32
 		var first, end int
-		b.Queue(shared.at(0, `SELECT d.number, s.first_pos, s.end_pos FROM {deleted} d, {sets} s
-			WHERE s.name = '' ORDER BY d.number LIMIT 1`)).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&number, &first, &end)
-		})
+		b.Queue(shared.at(0, `SELECT d.number, coalesce(s.first_pos, 1), coalesce(s.end_pos, 0)
+			FROM {deleted} d LEFT JOIN {sets} s ON s.name = '' ORDER BY d.number LIMIT 1`)).QueryRow(
+			func(row pgx.Row) error { return row.Scan(&number, &first, &end) })
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
@@ -134,8 +123,7 @@ func (s *Store) DeleteRows(ctx context.Context, tenant string, at Deleting) (Del
 		at.from, at.More = max(at.from, asyncflow.NewTaskID("", first, 0).Number), true
 		position := asyncflow.TaskID{Number: at.from}.Position()
 		if position > end {
-			_, err := tx.Exec(ctx, shared.at(0, `DELETE FROM {deleted} WHERE number = $1`), number)
-			return err
+			return at.deleteLast(ctx, tx, shared)
 		}
 		return at.deleteFrom(ctx, tx, shared, position)
 	})
@@ -171,4 +159,29 @@ func (d *Deleting) deleteFrom(ctx context.Context, tx pgx.Tx, shared *tables, po
 	d.Rows += int(tag.RowsAffected())
 	d.from = *last + 1
 	return err
+}
+
+// deleteLast deletes what is left of the type when its tasks are gone.
+func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *tables) error {
+	n, err := deleteTreeRows(ctx, tx, shared, `type = $2`, d.number)
+	if d.Rows = n; err == nil && n == 0 {
+		_, err = tx.Exec(ctx, shared.at(0, `DELETE FROM {deleted} WHERE number = $1`), d.number)
+	}
+	return err
+}
+
+// deleteTreeRows deletes some edges and fan-outs of tasks that are gone, at most JobBatch of each,
+// and returns how many. The arguments of the condition are $2 and on.
+func deleteTreeRows(
+	ctx context.Context, tx pgx.Tx, t *tables, of string, args ...any,
+) (n int, err error) {
+	for _, table := range []string{"{edges}", "{fan_outs}"} {
+		tag, err := tx.Exec(ctx, t.at(0, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM `+table+` WHERE `+of+` LIMIT $1))`), append([]any{JobBatch}, args...)...)
+		if err != nil {
+			return 0, err
+		}
+		n += int(tag.RowsAffected())
+	}
+	return n, nil
 }

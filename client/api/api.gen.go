@@ -988,8 +988,8 @@ type ExceededQuota struct {
 
 	// Name configuration_bytes limits what task types, endpoints with their headers, certificates and
 	// secrets, and schedules with their contexts use together. pending_tasks counts the waiting,
-	// pending and running tasks. context_bytes limits each task. concurrency counts the running
-	// tasks.
+	// pending and running tasks; a task that would fan out to more fails. context_bytes limits each
+	// task. concurrency counts the running tasks. children limits what one task fans out to.
 	Name QuotaName `json:"name"`
 	Used float64   `json:"used"`
 }
@@ -1382,8 +1382,8 @@ type QuotaList struct {
 
 // QuotaName configuration_bytes limits what task types, endpoints with their headers, certificates and
 // secrets, and schedules with their contexts use together. pending_tasks counts the waiting,
-// pending and running tasks. context_bytes limits each task. concurrency counts the running
-// tasks.
+// pending and running tasks; a task that would fan out to more fails. context_bytes limits each
+// task. concurrency counts the running tasks. children limits what one task fans out to.
 type QuotaName = asyncflow.QuotaName
 
 // QuotaUsage defines model for QuotaUsage.
@@ -1393,8 +1393,8 @@ type QuotaUsage struct {
 
 	// Name configuration_bytes limits what task types, endpoints with their headers, certificates and
 	// secrets, and schedules with their contexts use together. pending_tasks counts the waiting,
-	// pending and running tasks. context_bytes limits each task. concurrency counts the running
-	// tasks.
+	// pending and running tasks; a task that would fan out to more fails. context_bytes limits each
+	// task. concurrency counts the running tasks. children limits what one task fans out to.
 	Name QuotaName `json:"name"`
 
 	// Own Whether this is the tenant's own quota. Else it is the operator's default.

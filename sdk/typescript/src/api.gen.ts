@@ -2393,8 +2393,8 @@ export interface components {
         /**
          * @description configuration_bytes limits what task types, endpoints with their headers, certificates and
          *     secrets, and schedules with their contexts use together. pending_tasks counts the waiting,
-         *     pending and running tasks. context_bytes limits each task. concurrency counts the running
-         *     tasks.
+         *     pending and running tasks; a task that would fan out to more fails. context_bytes limits each
+         *     task. concurrency counts the running tasks. children limits what one task fans out to.
          * @enum {string}
          */
         QuotaName: "task_types" | "endpoints" | "schedules" | "configuration_bytes" | "pending_tasks" | "submits_per_second" | "context_bytes" | "deliveries_per_second" | "concurrency" | "children";

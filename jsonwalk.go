@@ -1,0 +1,126 @@
+package asyncflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// jsonWalk goes through a valid JSON document once, without decoding it. In one that isn't valid it
+// comes to the end, too.
+type jsonWalk struct {
+	doc []byte
+	at  int
+}
+
+// space skips white space, and returns the byte after it; 0 at the end.
+func (w *jsonWalk) space() byte {
+	for ; w.at < len(w.doc); w.at++ {
+		switch c := w.doc[w.at]; c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// enter moves into an array or object, and returns its first byte. Of any other value, it returns
+// that, too, and doesn't move.
+func (w *jsonWalk) enter() byte {
+	c := w.space()
+	if c == '[' || c == '{' {
+		w.at++
+	}
+	return c
+}
+
+// next moves to the next entry of an array or object. It returns false at its end, and moves on
+// behind that.
+func (w *jsonWalk) next() bool {
+	c := w.space()
+	if c == ',' {
+		w.at++
+		c = w.space()
+	}
+	switch c {
+	case 0:
+		return false
+	case ']', '}':
+		w.at++
+		return false
+	}
+	return true
+}
+
+// named skips the name of a field, and reports whether that is a given one.
+func (w *jsonWalk) named(name string) bool {
+	text := w.skip()
+	if w.space() == ':' {
+		w.at++
+	}
+	if len(text) < 2 {
+		return false
+	}
+	if plain := text[1 : len(text)-1]; bytes.IndexByte(plain, '\\') < 0 && utf8.Valid(plain) {
+		return string(plain) == name
+	}
+	var decoded string
+	return json.Unmarshal(text, &decoded) == nil && decoded == name
+}
+
+// skip skips a value, and returns it.
+func (w *jsonWalk) skip() json.RawMessage {
+	w.space()
+	start, depth := w.at, 0
+	for w.at < len(w.doc) {
+		switch w.doc[w.at] {
+		case '"':
+			w.text()
+		case '[', '{':
+			depth++
+			w.at++
+		case ']', '}':
+			depth--
+			w.at++
+		default:
+			if depth == 0 {
+				return w.word()
+			}
+			w.at++
+		}
+		if depth <= 0 {
+			break
+		}
+	}
+	return w.doc[start:w.at]
+}
+
+// text skips a string.
+func (w *jsonWalk) text() {
+	for w.at++; ; {
+		n := bytes.IndexByte(w.doc[w.at:], '"')
+		if n < 0 {
+			w.at = len(w.doc)
+			return
+		}
+		before := w.doc[w.at : w.at+n]
+		w.at += n + 1
+		escapes := len(before) - len(bytes.TrimRight(before, `\`))
+		if escapes%2 == 0 {
+			return
+		}
+	}
+}
+
+// word skips a number, true, false or null, and returns it.
+func (w *jsonWalk) word() json.RawMessage {
+	start := w.at
+	for ; w.at < len(w.doc); w.at++ {
+		switch w.doc[w.at] {
+		case ',', ']', '}', ' ', '\t', '\r', '\n':
+			return w.doc[start:w.at]
+		}
+	}
+	return w.doc[start:]
+}
