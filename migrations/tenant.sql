@@ -99,11 +99,13 @@ CREATE TABLE lease (
   note      text,
   key       text,
   endpoint  uuid,
+  claimer   text, -- who has asked for the task; null: it is pushed
   PRIMARY KEY (type, id)
 ) WITH (fillfactor = 70, vacuum_truncate = off,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);
 CREATE INDEX ON lease (type, key) WHERE key IS NOT NULL;
+CREATE INDEX ON lease (type, claimer) WHERE claimer IS NOT NULL;
 
 CREATE TABLE wait (
   type       int         NOT NULL,
