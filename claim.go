@@ -24,7 +24,18 @@ const (
 	// FirstClaim is how long a claim stands until the claimer is heard of: by a heartbeat, or by
 	// progress. A claim whose answer was lost is back in line after that.
 	FirstClaim = 15 * time.Second
+
+	MaxWindowTasks = 1000
+	MinWindow      = time.Second
+	MaxWindow      = 7 * 24 * time.Hour
 )
+
+// Window bounds the distinct tasks of a stage that are shown to one claimer in any time of a
+// length, so that nobody can fish for a certain task. Tasks that were given back count, too.
+type Window struct {
+	Tasks int      `json:"tasks"`
+	Per   Duration `json:"per"`
+}
 
 // Claims reports whether workers ask for the tasks of a stage.
 func (t TaskType) Claims(stage string) bool {
@@ -108,6 +119,17 @@ func (s Stage) checkMode(field string, out *problems) {
 	default:
 		out.add(field+".mode", "is %.40q; it must be push or claim", string(s.Mode))
 	}
+	w := s.Window
+	if w == nil {
+		return
+	}
+	if s.Mode != ModeClaim {
+		out.add(field+".window", "needs the mode claim")
+	}
+	if w.Tasks < 1 || w.Tasks > MaxWindowTasks {
+		out.add(field+".window.tasks", "is %d; it must be 1 to %d", w.Tasks, MaxWindowTasks)
+	}
+	checkDuration(out, field+".window.per", w.Per, MinWindow, MaxWindow)
 }
 
 // checkClaims refuses what is counted when a task is pushed, for a type whose tasks are claimed.

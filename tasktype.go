@@ -85,6 +85,8 @@ type Stage struct {
 	FanOut *FanOut `json:"fan_out,omitempty"`
 	// Mode says how workers get the tasks of the stage; "": ModePush.
 	Mode Mode `json:"mode,omitempty"`
+	// Window bounds the tasks that one claimer is shown; nil: it may see all.
+	Window *Window `json:"window,omitempty"`
 }
 
 // WithDefaults returns t with its defaults filled in.

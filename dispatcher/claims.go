@@ -274,8 +274,12 @@ func (h *claims) take(line *claimLine) (calls []*claimCall, most int) {
 	defer h.mu.Unlock()
 	most = min(asyncflow.MaxClaims, max(1, int(claimBytes/line.mean)))
 	claimers := map[string]bool{}
-	left, n := false, 0
+	left, n, now := false, 0, h.c.store.Clock.Now()
 	for _, call := range line.calls {
+		if call.Opens.After(now) {
+			h.arm(line, call.Opens)
+			continue
+		}
 		if call.looked && !line.due {
 			continue
 		}
@@ -317,7 +321,7 @@ func (h *claims) claim(line *claimLine, calls []*claimCall, most int) (
 	if len(asks) > 0 {
 		n = min(n, most)
 		h.looks.Add(1)
-		next, r.err = h.c.store.Claim(ctx, r.t, line.stage, asks, n, claimBytes)
+		next, r.err = h.c.store.LeaseForClaims(ctx, r.t, line.stage, asks, n, claimBytes)
 	}
 	for _, ask := range asks {
 		n -= len(ask.Leases)

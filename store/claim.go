@@ -25,11 +25,14 @@ type ClaimAsk struct {
 	// asked, so the answer to an earlier call may have been lost.
 	Again bool
 
-	// Leases is the result. If some of them are Again, all are.
+	// Leases is the result: open claims, or new ones.
 	Leases []asyncflow.Lease
+	// Opens is the result, too: when the window of the claimer has room for another task, if it has
+	// none now; zero: it has some, or there is no window.
+	Opens time.Time
 }
 
-// Claim leases tasks of a stage to claimers, in the order of the asks, which must be for different
+// LeaseForClaims leases tasks of a stage to claimers, in the order of the asks, which must be for different
 // claimers; most new claims in all. A claimer that may not know of its open claims gets those, under the same seq, and no
 // others. bytes bounds about the contexts that are read: tasks whose context was left out have
 // none, and should be given back. next is when the next task of the stage is due, as far as can be
@@ -37,7 +40,7 @@ type ClaimAsk struct {
 //
 // It is one transaction in two round trips. If the answer to its COMMIT is lost, the claimers get
 // their tasks when they ask again.
-func (s *Store) Claim(
+func (s *Store) LeaseForClaims(
 	ctx context.Context, t *Type, stage string, asks []*ClaimAsk, most, bytes int,
 ) (next time.Time, err error) {
 	if err = s.sure(ctx, t.Tenant); err == nil {
@@ -48,7 +51,7 @@ func (s *Store) Claim(
 		})
 	}
 	if err != nil {
-		return time.Time{}, wrap(err, "Claim(%q, %q, %q)", t.Tenant, t.Name, stage)
+		return time.Time{}, wrap(err, "LeaseForClaims(%q, %q, %q)", t.Tenant, t.Name, stage)
 	}
 	var ends time.Time // of the claims of which nothing is heard
 	for _, a := range asks {
@@ -63,7 +66,7 @@ func (s *Store) Claim(
 	return next, nil
 }
 
-// claiming is one transaction of Claim.
+// claiming is one transaction of LeaseForClaims.
 type claiming struct {
 	t     *Type
 	stage string
@@ -71,6 +74,9 @@ type claiming struct {
 	most  int // new claims
 	now   time.Time
 	until time.Time // of new claims
+
+	window *asyncflow.Window
+	shown  map[string]shown // by claimer; nil: there is no window
 
 	open  map[string][]asyncflow.Lease // by claimer
 	found []candidate                  // taken from wait
@@ -91,7 +97,12 @@ func (s *Store) tryClaim(
 	c := &claiming{t: t, stage: stage, asks: asks, most: most, now: now,
 		until: now.Add(t.FirstClaimOf(stage)), open: map[string][]asyncflow.Lease{}}
 	b := &pgx.Batch{}
-	b.Queue("BEGIN")
+	if c.window = t.Stages[t.StageIndex(stage)].Window; c.window == nil {
+		b.Queue("BEGIN")
+	} else if err := c.lockWindows(ctx, conn, *c.window); err != nil {
+		return next, err
+	}
+	c.most = min(c.most, c.room())
 	c.queueOpen(b)
 	c.queueTake(b)
 	if err := conn.Send(ctx, b); err != nil {
@@ -100,7 +111,7 @@ func (s *Store) tryClaim(
 	c.share()
 	b = &pgx.Batch{}
 	c.queueWrites(b, s.cfg.Node, bytes)
-	if len(c.taken) < c.most || len(c.back) > 0 {
+	if len(c.taken) < max(c.most, 1) || len(c.back) > 0 {
 		c.queueHead(b, &next)
 	} else {
 		next = now
@@ -164,6 +175,37 @@ func (c *claiming) queueTake(b *pgx.Batch) {
 	}
 }
 
+// room returns how many new tasks the windows of the claimers allow, and sets when those open that
+// have no room.
+func (c *claiming) room() (sum int) {
+	for _, a := range c.asks {
+		n := 0
+		n, a.Opens = c.roomOf(a)
+		sum += min(a.N, n)
+	}
+	return sum
+}
+
+func (c *claiming) roomOf(a *ClaimAsk) (int, time.Time) {
+	if c.window == nil {
+		return asyncflow.MaxClaims, time.Time{}
+	}
+	return c.shown[a.Claimer].room(*c.window)
+}
+
+// mayShow reports whether an open claim may be shown to its claimer again.
+func (c *claiming) mayShow(a *ClaimAsk, l asyncflow.Lease) bool {
+	if c.window == nil {
+		return true
+	}
+	all := c.shown[a.Claimer]
+	if _, known := all[l.ID.Number]; !known && len(all) >= c.window.Tasks {
+		return false
+	}
+	all[l.ID.Number] = c.now
+	return true
+}
+
 // share hands what was found out to the asks.
 func (c *claiming) share() {
 	slices.SortFunc(c.found, func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
@@ -173,7 +215,8 @@ func (c *claiming) share() {
 		slices.SortFunc(open, byNumber)
 		if a.Again {
 			for _, l := range open {
-				if len(a.Leases) < a.N && !slices.Contains(a.Held, l.ID.Number) {
+				if len(a.Leases) < a.N && !slices.Contains(a.Held, l.ID.Number) &&
+					c.mayShow(a, l) {
 					a.Leases = append(a.Leases, c.begun(l))
 				}
 			}
@@ -182,7 +225,8 @@ func (c *claiming) share() {
 			c.again = append(c.again, a.Leases...)
 			continue
 		}
-		n := min(a.N, asyncflow.MaxOpenClaims-len(open), len(c.found))
+		room, _ := c.roomOf(a)
+		n := min(a.N, room, asyncflow.MaxOpenClaims-len(open), len(c.found))
 		for _, one := range c.found[:max(0, n)] {
 			l := one.Lease
 			l.Stage, l.Attempt = c.t.Place(l.Stage, l.Attempt)
@@ -226,6 +270,10 @@ func (c *claiming) queueWrites(b *pgx.Batch, node string, bytes int) {
 		queueBoundedPayloads(b, c.t, all, byID, bytes)
 	}
 	c.queueLeases(b, node)
+	b.Queue(c.t.at(0, askedSQL), c.t.number, c.stage, c.now, c.now.Add(-askedEvery))
+	if c.window != nil {
+		c.queueWindows(b, *c.window)
+	}
 	c.queueAgain(b, byID)
 	if len(c.back) > 0 {
 		ts := &tokens{}
@@ -236,6 +284,39 @@ func (c *claiming) queueWrites(b *pgx.Batch, node string, bytes int) {
 		ts.queue(b, c.t)
 	}
 }
+
+// askedEvery is how often it is written down that somebody asks for tasks of a stage.
+const askedEvery = 15 * time.Second
+
+// askedSQL writes down when somebody asked last, unless that was a moment ago.
+const askedSQL = `
+INSERT INTO {claim_stages} AS s (type, stage, asked_at)
+SELECT $1::int, $2::text, $3::timestamptz WHERE NOT EXISTS (
+  SELECT FROM {claim_stages} WHERE type = $1::int AND stage = $2::text AND asked_at > $4)
+ON CONFLICT (type, stage) DO UPDATE SET asked_at = excluded.asked_at
+WHERE s.asked_at < excluded.asked_at`
+
+// AskedAt returns when somebody asked last for tasks of each stage of a tenant, to about a quarter of
+// a minute. A stage has none if nobody ever has.
+func (s *Store) AskedAt(ctx context.Context, tenant string) (map[StageKey]time.Time, error) {
+	schema := quote(schemaOf(tenant))
+	rows, err := s.of(tenant).Query(ctx, `SELECT t.name, c.stage, c.asked_at
+		FROM `+schema+`.claim_stages c JOIN `+schema+`.task_types t ON t.number = c.type`)
+	if err != nil {
+		return nil, wrap(err, "AskedAt(%q)", tenant)
+	}
+	all := map[StageKey]time.Time{}
+	var k StageKey
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&k.Type, &k.Stage, &at}, func() error {
+		all[k] = at
+		return nil
+	})
+	return all, wrap(err, "AskedAt(%q)", tenant)
+}
+
+// StageKey names a stage of a tenant's types.
+type StageKey struct{ Type, Stage string }
 
 func (c *claiming) queueLeases(b *pgx.Batch, node string) {
 	var ids []int64

@@ -25,6 +25,7 @@ const (
 	EndpointMissing AlertEpisodeAlert = "endpoint_missing"
 	FailureRate     AlertEpisodeAlert = "failure_rate"
 	JobOverdue      AlertEpisodeAlert = "job_overdue"
+	NoClaimers      AlertEpisodeAlert = "no_claimers"
 	NodeGone        AlertEpisodeAlert = "node_gone"
 	RollOverdue     AlertEpisodeAlert = "roll_overdue"
 )
@@ -41,6 +42,8 @@ func (e AlertEpisodeAlert) Valid() bool {
 	case FailureRate:
 		return true
 	case JobOverdue:
+		return true
+	case NoClaimers:
 		return true
 	case NodeGone:
 		return true
@@ -430,7 +433,8 @@ type AlertEpisodeAlert string
 // AlertEpisodeState defines model for AlertEpisode.State.
 type AlertEpisodeState string
 
-// AlertRules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
+// AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
+// and no_claimers.
 type AlertRules = asyncflow.AlertRules
 
 // Alerts defines model for Alerts.
@@ -441,7 +445,8 @@ type Alerts struct {
 	// Episodes The episodes that go on, then those of the last 30 days; newest first, at most 200.
 	Episodes []AlertEpisode `json:"episodes"`
 
-	// Rules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
+	// and no_claimers.
 	Rules AlertRules `json:"rules"`
 
 	// Secret Only in the answer to the call that set it.
@@ -1199,7 +1204,8 @@ type Name = string
 
 // NewAlerts defines model for NewAlerts.
 type NewAlerts struct {
-	// Rules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
+	// and no_claimers.
 	Rules AlertRules `json:"rules"`
 
 	// Secret A signing secret of your own, as for an endpoint. If it is left out, the present one
@@ -2066,6 +2072,10 @@ type TenantPatch struct {
 // WaitReason Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
 // retry mean that their time has come and a background job has not released them yet.
 type WaitReason = asyncflow.WaitReason
+
+// Window The most distinct tasks of the stage that one claimer is shown in any time of this length.
+// Tasks that it gave back count, too. For stages of mode claim.
+type Window = asyncflow.Window
 
 // AuditAction defines model for AuditAction.
 type AuditAction = string

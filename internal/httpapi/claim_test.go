@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // claimed creates a task type whose only stage is claimed.
@@ -260,6 +262,10 @@ func TestBadClaims(t *testing.T) {
 		"another tenant's type")
 	d := b.claim("anna", "")[0]
 	assert.Equal(t, ids[0], d.TaskID)
+	endpoint := b.call("POST", "/v1/endpoints",
+		`{"type":"judge","stage":"look","url":"https://worker.example.com/"}`)
+	require.Equal(t, 400, endpoint.status, "%s", endpoint.body)
+	assert.Equal(t, "stage", endpoint.problem.Errors[0].Field)
 	for stages, field := range map[string]string{
 		`[{"name":"look","mode":"pull"}]`: "stages[0].mode",
 	} {
@@ -272,4 +278,77 @@ func TestBadClaims(t *testing.T) {
 		require.Equal(t, 400, a.status)
 		assert.Contains(t, `"`+a.problem.Errors[0].Field, field[:5])
 	}
+}
+
+// A claimer is shown at most so many tasks in a time: asking again shows no others, and tasks that it
+// gives back count.
+func TestClaimWindow(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/judge",
+		`{"stages":[{"name":"look","mode":"claim","window":{"tasks":2,"per":"1h"}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	ids := b.submitJudge(5)
+	first := b.claim("anna", `,"max":5`)
+	require.Len(t, first, 2)
+	again := b.claim("anna", `,"max":5`)
+	require.Len(t, again, 2)
+	assert.Equal(t, []string{ids[0], ids[1]}, []string{again[0].TaskID, again[1].TaskID})
+	require.Equal(t, 200, b.report(first[0], "release", ``).status)
+	require.Equal(t, 200, b.report(first[1], "complete", ``).status)
+	assert.Empty(t, b.claim("anna", `,"max":5,"wait":"50ms"`))
+	other := b.claim("bob", ``)
+	require.Len(t, other, 1, "another claimer is shown tasks")
+
+	answer := make(chan []api.Delivery)
+	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.claim_windows
+		SET shown = ARRAY[now() - interval '1 hour' + interval '2 s', now()] WHERE claimer = 'anna'`)
+	require.NoError(t, err)
+	go func() { answer <- b.claim("anna", `,"max":5,"wait":"1m"`) }()
+	assert.Len(t, <-answer, 1, "it waits until the first one doesn't count any more")
+
+	n, err := b.store.ForgetWindows(t.Context(), "acme")
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.claim_windows SET until = now() - interval '1 s'`)
+	require.NoError(t, err)
+	n, err = b.store.ForgetWindows(t.Context(), "acme")
+	require.NoError(t, err)
+	assert.Equal(t, 2, n)
+
+	for window, field := range map[string]string{
+		`"mode":"claim","window":{"tasks":0,"per":"1h"}`:    "stages[0].window.tasks",
+		`"mode":"claim","window":{"tasks":1001,"per":"1h"}`: "stages[0].window.tasks",
+		`"mode":"claim","window":{"tasks":1,"per":"1ms"}`:   "stages[0].window.per",
+		`"mode":"claim","window":{"tasks":1,"per":"169h"}`:  "stages[0].window.per",
+		`"window":{"tasks":1,"per":"1h"}`:                   "stages[0].window",
+	} {
+		a := b.call("PUT", "/v1/task-types/bad", `{"stages":[{"name":"look",`+window+`}]}`)
+		require.Equal(t, 400, a.status, "%s", a.body)
+		assert.Equal(t, field, a.problem.Errors[0].Field, window)
+	}
+}
+
+// However many calls one claimer makes at a time, its window holds.
+func TestClaimWindowAtOnce(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/judge",
+		`{"stages":[{"name":"look","mode":"claim","window":{"tasks":3,"per":"1h"}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	b.submitJudge(40)
+	judge, err := b.store.Catalog.Type("acme", "judge")
+	require.NoError(t, err)
+	got := make(chan []asyncflow.Lease)
+	for range 10 { // as from ten nodes
+		go func() {
+			ask := &store.ClaimAsk{Claimer: "anna", N: 2}
+			_, err := b.store.LeaseForClaims(context.Background(), judge, "look", []*store.ClaimAsk{ask}, 2, 1<<20)
+			assert.NoError(t, err)
+			got <- ask.Leases
+		}()
+	}
+	sum := 0
+	for range 10 {
+		sum += len(<-got)
+	}
+	assert.Equal(t, 3, sum)
 }
