@@ -1392,6 +1392,19 @@ export interface components {
              * @enum {string}
              */
             mode?: "push" | "claim";
+            window?: components["schemas"]["Window"];
+        };
+        /**
+         * @description The most distinct tasks of the stage that one claimer is shown in any time of this length.
+         *     Tasks that it gave back count, too. For stages of mode claim.
+         * @example {
+         *       "tasks": 20,
+         *       "per": "1h"
+         *     }
+         */
+        Window: {
+            tasks: number;
+            per: components["schemas"]["Duration"];
         };
         /**
          * @description Children of a task that comes to the stage: one for each item of a list, or for each shard.
@@ -2762,7 +2775,10 @@ export interface components {
         CallbackResult: {
             status: components["schemas"]["Status"];
         };
-        /** @description When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate. */
+        /**
+         * @description When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
+         *     and no_claimers.
+         */
         AlertRules: {
             /**
              * @description A task that is not under way has been due for this long; 1s to 30 days. Paused types
@@ -2781,6 +2797,11 @@ export interface components {
              * @default 20
              */
             failure_attempts?: number;
+            /**
+             * @description A task of a stage of mode claim has been due for this long, and nobody has asked for any
+             *     meanwhile; 2m to 30 days.
+             */
+            no_claimers?: components["schemas"]["Duration"];
         };
         NewAlerts: {
             /** @description An absolute https URL; http only if the operator allows it. */
@@ -2835,7 +2856,7 @@ export interface components {
         AlertEpisode: {
             id: string;
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "node_gone" | "job_overdue" | "roll_overdue";
             /**
              * @description What the alert is about: the task type, the stage as type/stage, the endpoint as
              *     type/stage/id, the node, the job, the tenant (whose shared tables don't roll), or
@@ -3049,7 +3070,7 @@ export interface components {
          */
         AlertNotice: {
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "node_gone" | "job_overdue" | "roll_overdue";
             /** @enum {string} */
             state: "firing" | "resolved";
             tenant?: string;
