@@ -230,6 +230,29 @@ CREATE TABLE fan_outs (
   PRIMARY KEY (type, id, seq)
 ) WITH (fillfactor = 70);
 
+-- Claims ------------------------------------------------------------------------------------------
+
+-- The tasks that a claimer was shown lately in a stage with a window, and when each was so last. The
+-- row means nothing after until.
+CREATE TABLE claim_windows (
+  type    int           NOT NULL,
+  stage   text          NOT NULL,
+  claimer text          NOT NULL,
+  ids     bigint[]      NOT NULL,
+  shown   timestamptz[] NOT NULL,
+  until   timestamptz   NOT NULL,
+  PRIMARY KEY (type, stage, claimer)
+);
+CREATE INDEX ON claim_windows (until);
+
+-- When somebody asked last for tasks of a stage, to about a quarter of a minute.
+CREATE TABLE claim_stages (
+  type     int         NOT NULL,
+  stage    text        NOT NULL,
+  asked_at timestamptz NOT NULL,
+  PRIMARY KEY (type, stage)
+) WITH (fillfactor = 50);
+
 -- Endpoints ---------------------------------------------------------------------------------------
 
 -- outbound is sealed: headers, auth and certificates. A challenged endpoint gets no
