@@ -833,7 +833,7 @@ type Delivery struct {
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context"`
 
-	// Deadline After a 202: until when a report is accepted.
+	// Deadline After a 202, and of a claim: until when a report is accepted.
 	Deadline time.Time `json:"deadline"`
 
 	// FanOut Which part of another task's work a child is. Only children have it.

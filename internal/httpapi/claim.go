@@ -44,7 +44,8 @@ func (s *Server) readClaim(c *fiber.Ctx) (r dispatcher.ClaimRequest, err error) 
 		r.Max = 1
 	}
 	if r.Max < 1 || r.Max > asyncflow.MaxClaims || len(body.Held) > asyncflow.MaxOpenClaims ||
-		asyncflow.CheckName(r.Type) != nil || asyncflow.CheckName(r.Stage) != nil {
+		asyncflow.CheckName(r.Type) != nil || asyncflow.CheckName(r.Stage) != nil ||
+		asyncflow.CheckClaimer(r.Claimer) != nil {
 		// For these the type allows more than the contract.
 		if err = s.checkBody(c); err != nil {
 			return r, err
@@ -115,7 +116,10 @@ func leasesOf(all []asyncflow.Delivery) []asyncflow.Lease {
 func (s *Server) ReleaseClaim(
 	ctx context.Context, _ ReleaseClaimRequestObject,
 ) (ReleaseClaimResponseObject, error) {
-	if completionOf(ctx).Claimer == "" {
+	if c := completionOf(ctx); c.Claimer == "" {
+		if err := c.Expired(s.cfg.Store.Clock.Now()); err != nil {
+			return nil, err
+		}
 		return nil, asyncflow.Errorf(asyncflow.CodeConflict,
 			"this delivery was pushed: only a claim can be given back")
 	}

@@ -2723,6 +2723,28 @@ export interface components {
             /** @description The ids of the tasks that the claimer is working on. */
             held?: string[];
         };
+        /**
+         * @example {
+         *       "claims": [
+         *         {
+         *           "task_id": "moderation.1.7",
+         *           "type": "moderation",
+         *           "stage": "judge",
+         *           "attempt": 1,
+         *           "max_attempts": 20,
+         *           "seq": 1,
+         *           "deadline": "2026-11-21T11:43:17.187917Z",
+         *           "context": {
+         *             "image": "harbour.jpg"
+         *           },
+         *           "callback": {
+         *             "url": "https://tasks.example.com/v1/callbacks/moderation.1.7",
+         *             "token": "afc2.ZGV2…"
+         *           }
+         *         }
+         *       ]
+         *     }
+         */
         ClaimList: {
             claims: components["schemas"]["Delivery"][];
         };
@@ -2912,7 +2934,7 @@ export interface components {
             seq: number;
             /**
              * Format: date-time
-             * @description After a 202: until when a report is accepted.
+             * @description After a 202, and of a claim: until when a report is accepted.
              */
             deadline: string;
             context: components["schemas"]["JSON"];
