@@ -150,9 +150,9 @@ func (l *claimer) begin(d client.Delivery) *run {
 	x := &exchange{answered: make(chan struct{}), sent: make(chan struct{})}
 	close(x.answered)
 	close(x.sent)
-	until := d.Deadline // unless this machine's clock is ahead
-	if least := time.Now().Add(asyncflow.FirstClaim); until.Before(least) {
-		until = least
+	until, now := d.Deadline, time.Now()
+	if !until.After(now) { // this machine's clock is ahead
+		until = now.Add(asyncflow.FirstClaim)
 	}
 	r := newRun(context.Background(), l.worker, l.handler, x, deliveryOf(d), until)
 	r.accepted = true

@@ -87,7 +87,7 @@ func post(token, path, body string) []byte {
 
 // A claimer that waits costs a node at most 20 kB beside its connection, and the database nothing.
 func TestWaitingClaimsAreCheap(t *testing.T) {
-	const claimers = 200
+	const claimers = 100
 	b := setupWith(t, func(c *httpapi.Config) { c.Streams.MaxPerTenant = claimers })
 	b.claimed()
 	b.pipe()
