@@ -322,12 +322,40 @@ func (h *claims) claim(line *claimLine, calls []*claimCall, most int) (
 		n = min(n, most)
 		h.looks.Add(1)
 		next, r.err = h.c.store.LeaseForClaims(ctx, r.t, line.stage, asks, n, claimBytes)
+		if r.err == nil {
+			r.err = h.parkPaused(ctx, r.t, asks)
+		}
 	}
 	for _, ask := range asks {
 		n -= len(ask.Leases)
 	}
 	r.more = n <= 0
 	return r, next
+}
+
+// parkPaused takes those of the new claims back that are children of a paused task: they came in
+// line after the pause, such as retries.
+func (h *claims) parkPaused(ctx context.Context, t *store.Type, asks []*store.ClaimAsk) error {
+	var taken []asyncflow.Lease
+	for _, ask := range asks {
+		if ask.New {
+			taken = append(taken, ask.Leases...)
+		}
+	}
+	others, err := h.c.store.ParkPaused(ctx, t, taken)
+	if err != nil || len(others) == len(taken) {
+		return err
+	}
+	stay := map[asyncflow.TaskID]bool{}
+	for _, l := range others {
+		stay[l.ID] = true
+	}
+	for _, ask := range asks {
+		if ask.New {
+			ask.Leases = slices.DeleteFunc(ask.Leases, func(l asyncflow.Lease) bool { return !stay[l.ID] })
+		}
+	}
+	return nil
 }
 
 // answer gives the calls of a transaction their results. Those that got nothing may wait on.

@@ -27,6 +27,7 @@ type ClaimAsk struct {
 
 	// Leases is the result: open claims, or new ones.
 	Leases []asyncflow.Lease
+	New    bool // Leases are new claims
 	// Opens is the result, too: when the window of the claimer has room for another task, if it has
 	// none now; zero: it has some, or there is no window.
 	Opens time.Time
@@ -210,7 +211,7 @@ func (c *claiming) mayShow(a *ClaimAsk, l asyncflow.Lease) bool {
 func (c *claiming) share() {
 	slices.SortFunc(c.found, func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
 	for _, a := range c.asks {
-		a.Leases = nil
+		a.Leases, a.New = nil, false
 		open := c.open[a.Claimer]
 		slices.SortFunc(open, byNumber)
 		if a.Again {
@@ -225,6 +226,7 @@ func (c *claiming) share() {
 			c.again = append(c.again, a.Leases...)
 			continue
 		}
+		a.New = true
 		room, _ := c.roomOf(a)
 		n := min(a.N, room, asyncflow.MaxOpenClaims-len(open), len(c.found))
 		for _, one := range c.found[:max(0, n)] {
