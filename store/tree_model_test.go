@@ -118,6 +118,7 @@ func holdTreesAgainstModel(t *testing.T, b *bundle) {
 	b.put(one)
 	b.put(spec)
 	b.exec(`UPDATE tenant_acme.task_types SET awaited_since = now() - interval '1 h'`)
+	b.exec(`UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = 'acme'`) // to read it
 	require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
 	second, line := mortal(t, b)
 	second.SetChunks(2, 2, 2)
