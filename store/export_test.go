@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pressly/goose/v3"
@@ -237,9 +238,13 @@ func (s *Store) SetChunks(edges, spawn, stop int) {
 	s.chunks.edges, s.chunks.spawn, s.chunks.stop = edges, spawn, stop
 }
 
-// FollowUpRows is one transaction of FollowUp over at most n rows, without further tries.
+// FollowUpRows is one transaction of FollowUp over at most n rows, without further tries. It does
+// nothing if it can't get a lock: a node that has died may hold it for a moment.
 func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bool, err error) {
 	more, _, err = s.tryFollowUp(ctx, tenant, n)
+	if sqlState(err) == pgerrcode.LockNotAvailable {
+		return true, nil
+	}
 	return more, err
 }
 
