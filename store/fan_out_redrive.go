@@ -24,8 +24,11 @@ func reopen(
 		return nil, nil, nil
 	}
 	o, err := latestFanOut(ctx, tx, t, task.ID.Number, 0, "FOR UPDATE")
-	if err != nil || o == nil || o.stage != t.Stages[stage].Name {
+	if err != nil || o == nil {
 		return nil, nil, err
+	}
+	if name, _ := t.Place(o.stage, 1); name != t.Stages[stage].Name {
+		return nil, nil, nil
 	}
 	if !o.closed {
 		return nil, asyncflow.Errorf(asyncflow.CodeConflict,
