@@ -33,11 +33,11 @@ type ClaimAsk struct {
 	Opens time.Time
 }
 
-// LeaseForClaims leases tasks of a stage to claimers, in the order of the asks, which must be for different
-// claimers; most new claims in all. A claimer that may not know of its open claims gets those, under the same seq, and no
-// others. bytes bounds about the contexts that are read: tasks whose context was left out have
-// none, and should be given back. next is when the next task of the stage is due, as far as can be
-// seen; zero: there is none.
+// LeaseForClaims leases tasks of a stage to claimers, in the order of the asks, which must be for
+// different claimers; most new claims in all. A claimer that may not know of its open claims gets
+// those, under the same seq, and no others. bytes bounds about the contexts that are read: tasks
+// whose context was left out have none, and should be given back. next is when the next task of the
+// stage is due, as far as can be seen; zero: there is none.
 //
 // It is one transaction in two round trips. If the answer to its COMMIT is lost, the claimers get
 // their tasks when they ask again.
@@ -89,6 +89,10 @@ type claiming struct {
 func (s *Store) tryClaim(
 	ctx context.Context, t *Type, stage string, asks []*ClaimAsk, most, bytes int,
 ) (next time.Time, err error) {
+	at := t.StageIndex(stage)
+	if at < 0 { // it was removed meanwhile
+		return next, nil
+	}
 	conn, err := s.hot(t.Tenant).Acquire(ctx)
 	if err != nil {
 		return next, err
@@ -98,7 +102,7 @@ func (s *Store) tryClaim(
 	c := &claiming{t: t, stage: stage, asks: asks, most: most, now: now,
 		until: now.Add(t.FirstClaimOf(stage)), open: map[string][]asyncflow.Lease{}}
 	b := &pgx.Batch{}
-	if c.window = t.Stages[t.StageIndex(stage)].Window; c.window == nil {
+	if c.window = t.Stages[at].Window; c.window == nil {
 		b.Queue("BEGIN")
 	} else if err := c.lockWindows(ctx, conn, *c.window); err != nil {
 		return next, err
