@@ -31,6 +31,7 @@ type profileConfig struct {
 	options
 	tasks int
 	many  bool // single submits of many types, not batches of one
+	tree  bool // children of one task, not tasks that are submitted
 }
 
 func parseProfile(args []string) (profileConfig, error) {
@@ -40,6 +41,7 @@ func parseProfile(args []string) (profileConfig, error) {
 		f.IntVar(&cfg.tasks, "tasks", 60_000, "tasks")
 		f.BoolVar(&cfg.many, "many", false,
 			"tasks of 1,000 types in 100 tenants, submitted one by one; default: one type, 100 at a time")
+		f.BoolVar(&cfg.tree, "children", false, "the children of one task")
 	})
 	if cfg.short {
 		cfg.tasks = 5000
@@ -95,8 +97,11 @@ func runProfile(ctx context.Context, args []string) error {
 func (cfg profileConfig) begin(
 	ctx context.Context, r *rig.Rig,
 ) (pass func(context.Context) (report.Figures, error), err error) {
-	if cfg.many {
+	switch {
+	case cfg.many:
 		return cfg.beginMany(ctx, r)
+	case cfg.tree:
+		return cfg.beginTree(ctx, r)
 	}
 	t, err := r.Register(ctx, "bench", rig.Shape{})
 	if err == nil {
@@ -123,6 +128,27 @@ func (cfg profileConfig) beginMany(
 		cost, _, err := m.pass(ctx, cfg.tasks, anyOf)
 		all.Add("rate", "Rate", "tasks/s", cost.Rate(cfg.tasks))
 		return append(all, cost.Figures(cfg.tasks)...), err
+	}, err
+}
+
+func (cfg profileConfig) beginTree(
+	ctx context.Context, r *rig.Rig,
+) (pass func(context.Context) (report.Figures, error), err error) {
+	n := min(cfg.tasks, treeSize)
+	t, err := r.Register(ctx, "children", rig.Shape{FanOut: fmt.Sprintf(`{"shards":%d}`, n)})
+	if err == nil {
+		_, err = r.PassTree(ctx, t, n)
+	}
+	return func(ctx context.Context) (report.Figures, error) {
+		var sum rig.Cost
+		for range cfg.tasks / n {
+			cost, err := r.PassTree(ctx, t, n)
+			if err != nil {
+				return nil, err
+			}
+			sum = cost // the trees are alike
+		}
+		return sum.Figures(n), nil
 	}, err
 }
 

@@ -24,11 +24,13 @@ var (
 const treeTurns = 3
 
 // treeSize is the number of children or dependents of one task.
+const treeSize = 10_000
+
 func (r *rounds) treeSize() int {
 	if r.short {
 		return 3000
 	}
-	return 10_000
+	return treeSize
 }
 
 func beginChildren(ctx context.Context, r *rounds) (measure, error) {

@@ -55,9 +55,15 @@ func latestFanOut(
 	return &o, err
 }
 
-// saveFanOuts writes what may have changed. Once a task goes on, its pause is over.
-func saveFanOuts(ctx context.Context, tx pgx.Tx, t *Type, all []*fanOut) error {
+// saveFanOut writes what may have changed.
+func saveFanOut(ctx context.Context, tx pgx.Tx, t *Type, o *fanOut) error {
 	b := &pgx.Batch{}
+	queueSaves(b, t, []*fanOut{o})
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// queueSaves writes what may have changed. Once a task goes on, its pause is over.
+func queueSaves(b *pgx.Batch, t *Type, all []*fanOut) {
 	for _, o := range all {
 		b.Queue(t.at(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6, starts = $7,
 			succeeded = $8, failed = $9, cancelled = $10, again = $11, stopped = $12, closed = $13,
@@ -66,7 +72,6 @@ func saveFanOuts(ctx context.Context, tx pgx.Tx, t *Type, all []*fanOut) error {
 			o.firsts, o.starts, o.ended.succeeded, o.ended.failed, o.ended.cancelled, o.again, o.stopped,
 			o.closed)
 	}
-	return tx.SendBatch(ctx, b).Close()
 }
 
 // run is the ids of some children: n from first on, of which that has an index.

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// treeGroup is how many fan-outs one round trip makes children of, or joins: each may have a
-// context of MaxInlineResults bytes.
+// treeGroup is how many fan-outs one round trip makes children of, and how many it joins: each may
+// have a context of MaxInlineResults bytes.
 const treeGroup = 32
 
 // followTrees handles rows about fan-outs, sorted by fan-out. The rows of fan_outs are locked in
@@ -56,17 +56,29 @@ func (f *followUp) followTreesOf(t *Type, rows []outboxRow) error {
 			joining = append(joining, o)
 		}
 	}
-	for some := range slices.Chunk(spawning, treeGroup) {
-		if err := f.spawn(t, some); err != nil {
+	for len(spawning) > 0 || len(joining) > 0 {
+		n, m := min(treeGroup, len(spawning)), min(treeGroup, len(joining))
+		if err := f.advance(t, spawning[:n], joining[:m]); err != nil {
 			return err
 		}
+		spawning, joining = spawning[n:], joining[m:]
 	}
-	for some := range slices.Chunk(joining, treeGroup) {
-		if err := f.join(t, some); err != nil {
-			return err
-		}
+	queueSaves(&f.last, t, all)
+	return nil
+}
+
+// advance makes the next children of some tasks, and has others go on whose children have ended.
+func (f *followUp) advance(t *Type, spawning, joining []*fanOut) error {
+	b := &pgx.Batch{}
+	s, j := f.queueSpawn(b, t, spawning), f.queueJoin(b, t, joining)
+	if err := f.tx.SendBatch(f.ctx, b).Close(); err != nil {
+		return err
 	}
-	return saveFanOuts(f.ctx, f.tx, t, all)
+	if err := s.spawn(); err != nil {
+		return err
+	}
+	j.join()
+	return nil
 }
 
 // lockFanOuts locks the fan-outs that rows are about.

@@ -39,7 +39,7 @@ func reopen(
 	}
 	again := 0
 	o.waits, o.stopped, o.closed, o.again = int16(task.seq+2), false, false, &again
-	if err := saveFanOuts(ctx, tx, t, []*fanOut{o}); err != nil {
+	if err := saveFanOut(ctx, tx, t, o); err != nil {
 		return nil, nil, err
 	}
 	return &outboxRow{kind: outboxSpawn, number: o.number, id: o.id, fanOut: o.seq}, nil, nil
@@ -69,7 +69,7 @@ func (f *followUp) redriveChildren(t *Type, o *fanOut) error {
 		f.spawnLater(o)
 		return nil
 	}
-	if err := saveFanOuts(f.ctx, f.tx, t, []*fanOut{o}); err != nil {
+	if err := saveFanOut(f.ctx, f.tx, t, o); err != nil {
 		return err
 	}
 	for _, r := range o.runs(from, to) {

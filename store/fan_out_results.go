@@ -11,13 +11,12 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// outputsSQL reads the outputs of children of one run that have succeeded, in their order.
-const outputsSQL = `SELECT id, output FROM {journal}
-	WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded' ORDER BY id`
-
-// outputLengthsSQL reads how many bytes outputsSQL would read.
-const outputLengthsSQL = `SELECT coalesce(sum(octet_length(output)), 0) FROM {journal}
-	WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded'`
+// childOutputsSQL reads the outputs of children of one run that have succeeded, in their order, and the
+// sum of their lengths up to there. It leaves out those that exceed a sum.
+const childOutputsSQL = `
+SELECT id, sum, CASE WHEN sum <= $4 THEN output END FROM (
+  SELECT id, output, sum(octet_length(output)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING)
+  FROM {journal} WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded') j`
 
 // resultList is the context of the stage after a fan-out under way. If the outputs have more than
 // MaxInlineResults bytes, it will have an address instead of them.
@@ -28,72 +27,36 @@ type resultList struct {
 	next int // index of the next result
 }
 
-// resultLists reads the outputs of the children of tasks, but not for those that were stopped.
-func (f *followUp) resultLists(
-	t *Type, parents []asyncflow.Lease, byID map[int64]*fanOut,
-) (map[int64]*resultList, error) {
-	lists, lengths, outputs := map[int64]*resultList{}, &pgx.Batch{}, &pgx.Batch{}
-	for _, p := range parents {
-		if o := byID[p.ID.Number]; !o.stopped {
-			lists[o.id] = &resultList{o: o}
-			lists[o.id].queueLengths(lengths, t)
-		}
-	}
-	if err := f.tx.SendBatch(f.ctx, lengths).Close(); err != nil {
-		return nil, err
-	}
-	for _, l := range lists {
-		l.queue(outputs, t)
-	}
-	return lists, f.tx.SendBatch(f.ctx, outputs).Close()
-}
-
-// queueLengths reads the size of the outputs.
-func (l *resultList) queueLengths(b *pgx.Batch, t *Type) {
-	l.eachRun(t, func(r run) {
-		b.Queue(t.at(r.position(), outputLengthsSQL), t.number, r.first, r.last()).QueryRow(
-			func(row pgx.Row) error {
-				var n int
-				err := row.Scan(&n)
-				l.size += n
-				return err
-			})
-	})
-}
-
-// queue reads the outputs if they are inline.
+// queue reads the outputs. Children in rolls that were dropped have none.
 func (l *resultList) queue(b *pgx.Batch, t *Type) {
-	if l.size > asyncflow.MaxInlineResults {
-		return
-	}
-	l.eachRun(t, func(r run) {
-		b.Queue(t.at(r.position(), outputsSQL), t.number, r.first, r.last()).Query(
-			func(rows pgx.Rows) error { return l.read(rows, r) })
-	})
-}
-
-// eachRun calls a function with the runs of children whose rolls are still there.
-func (l *resultList) eachRun(t *Type, call func(r run)) {
 	for _, r := range l.o.runs(0, l.o.spawned) {
 		if t.Has(r.position()) {
-			call(r)
+			b.Queue(t.at(r.position(), childOutputsSQL), t.number, r.first, r.last(),
+				asyncflow.MaxInlineResults).Query(func(rows pgx.Rows) error { return l.read(rows, r) })
 		}
 	}
 }
 
 // read reads the outputs of a run.
 func (l *resultList) read(rows pgx.Rows, r run) error {
+	before := l.size
 	for rows.Next() {
-		raw := rows.RawValues()
+		output := rows.RawValues()[2] // in text
 		var id int64
-		if err := rows.Scan(&id, nil); err != nil {
+		var sum *int
+		if err := rows.Scan(&id, &sum, nil); err != nil {
 			return err
 		}
-		l.pad(r.index + int(id-r.first))
-		output := raw[1]
+		if sum != nil {
+			l.size = before + *sum
+		}
+		if l.size > asyncflow.MaxInlineResults {
+			continue
+		}
 		if output == nil {
 			output = []byte("null")
 		}
+		l.pad(r.index + int(id-r.first))
 		l.doc = append(append(l.doc, output...), ',')
 		l.next++
 	}
@@ -112,7 +75,9 @@ func (l *resultList) context(t *Type) json.RawMessage {
 	o := l.o
 	doc := fmt.Appendf(nil, `{"count":%d,"succeeded":%d,"failed":%d,"cancelled":%d,`, o.count,
 		o.ended.succeeded, o.ended.failed, o.ended.cancelled)
-	l.pad(o.count)
+	if l.size <= asyncflow.MaxInlineResults {
+		l.pad(o.count)
+	}
 	if max(l.size, len(l.doc)) > asyncflow.MaxInlineResults {
 		id := asyncflow.TaskID{Type: t.Name, Number: o.id}
 		return fmt.Appendf(doc, `"results_url":"/v1/callbacks/%s/results?fan_out=%d"}`, id, o.seq)

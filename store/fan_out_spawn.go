@@ -12,113 +12,122 @@ import (
 // spawnBytes is how many bytes the children have that one transaction makes.
 const spawnBytes = 1 << 20
 
-// spawn makes the next children of tasks, one chunk each. The row of the fan-out is the cursor: it
-// moves in the same transaction.
-func (f *followUp) spawn(t *Type, all []*fanOut) error {
-	parents, err := f.parentsOf(t, all)
-	if err != nil {
-		return err
-	}
-	if err := f.takeRuns(t, all); err != nil {
-		return err
-	}
-	var made []*Insertion
-	for _, o := range all {
-		if f.spawned >= f.s.chunks.spawn || f.spawnedBytes >= spawnBytes {
-			f.spawnLater(o)
-			continue
-		}
-		parent := parents[o.id]
-		work, err := o.rule.Spread(parent.Context)
-		if err != nil {
-			return err
-		}
-		n := min(o.count-o.spawned, o.room())
-		items := f.children(t, o, parent, work, min(n, f.s.chunks.spawn-f.spawned))
-		f.spawned += len(items)
-		if o.spawned += len(items); len(items) < n {
-			f.spawnLater(o)
-		}
-		made = append(made, items...)
-	}
-	if len(made) == 0 {
-		return nil
-	}
-	b := &pgx.Batch{}
-	queueTasks(b, t, made)
-	of := f.of(t)
-	of.tokens.addNew(made, f.now)
-	of.created += len(made)
-	return f.tx.SendBatch(f.ctx, b).Close()
+// spawns are about to make the next children of tasks, one chunk each. The row of the fan-out is the
+// cursor: it moves in the same transaction.
+type spawns struct {
+	*followUp
+	t       *Type
+	all     []*fanOut
+	parents map[int64]*asyncflow.Lease
 }
 
-// parentsOf reads the options and the contexts of the tasks that fan out.
-func (f *followUp) parentsOf(t *Type, all []*fanOut) (map[int64]*asyncflow.Lease, error) {
-	parents, ids := map[int64]*asyncflow.Lease{}, []int64{}
-	for _, o := range all {
-		id := asyncflow.TaskID{Type: t.Name, Number: o.id}
-		parents[o.id], ids = &asyncflow.Lease{ID: id}, append(ids, o.id)
+func (f *followUp) full() bool {
+	return f.spawned >= f.s.chunks.spawn || f.spawnedBytes >= spawnBytes
+}
+
+// queueSpawn reads what children of tasks are made of.
+func (f *followUp) queueSpawn(b *pgx.Batch, t *Type, all []*fanOut) *spawns {
+	s := &spawns{followUp: f, t: t, parents: map[int64]*asyncflow.Lease{}}
+	if f.full() {
+		for _, o := range all {
+			f.spawnLater(o)
+		}
+		return s
+	}
+	s.all = all
+	s.queueParents(b)
+	s.queueRuns(b)
+	return s
+}
+
+// queueParents reads the options and the contexts of the tasks that fan out.
+func (s *spawns) queueParents(b *pgx.Batch) {
+	var ids []int64
+	for _, o := range s.all {
+		s.parents[o.id] = &asyncflow.Lease{ID: asyncflow.TaskID{Type: s.t.Name, Number: o.id}}
+		ids = append(ids, o.id)
 	}
 	for position, ids := range byPosition(ids) {
-		rows, err := f.tx.Query(f.ctx, t.at(position, laterPayloadsSQL), ids, t.number)
-		if err != nil {
-			return nil, err
-		}
-		for rows.Next() {
-			if err := scanPayload(rows, parents); err != nil {
-				rows.Close()
-				return nil, err
+		b.Queue(s.t.at(position, laterPayloadsSQL), ids, s.t.number).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := scanPayload(rows, s.parents); err != nil {
+					return err
+				}
 			}
-		}
-		if err := rows.Err(); err != nil {
-			return nil, err
-		}
+			return rows.Err()
+		})
 	}
-	for _, l := range parents {
-		if l.Context == nil {
-			return nil, unknownTask(l.ID)
-		}
-	}
-	return parents, nil
 }
 
-// takeRuns takes ids for all children that are still to be made, of those tasks that have none in
+// queueRuns takes ids for all children that are still to be made, of those tasks that have none in
 // the open roll.
-func (f *followUp) takeRuns(t *Type, all []*fanOut) error {
+func (s *spawns) queueRuns(b *pgx.Batch) {
+	t := s.t
 	var without []*fanOut
 	sum := 0
-	for _, o := range all {
+	for _, o := range s.all {
 		if n := len(o.firsts); n == 0 || (run{first: o.firsts[n-1]}).position() != t.End {
 			without, sum = append(without, o), sum+o.count-o.spawned
 		}
 	}
 	if sum == 0 {
-		return nil
+		return
 	}
-	var first int64
-	err := f.tx.QueryRow(f.ctx, t.at(0, `
+	b.Queue(t.at(0, `
 		UPDATE {rolls} SET next_number = next_number + $3
 		WHERE table_set = $1 AND position = $2
 		  AND history = `+t.set.tables.qualify("history")+`(tableoid)
-		RETURNING next_number - $3`), t.set.Name, t.End, sum).Scan(&first)
-	if errors.Is(err, pgx.ErrNoRows) { // the database has lost history: the next submit opens a roll
-		return errElsewhere
-	}
-	if err != nil {
+		RETURNING next_number - $3`), t.set.Name, t.End, sum).QueryRow(func(row pgx.Row) error {
+		var first int64
+		err := row.Scan(&first)
+		if errors.Is(err, pgx.ErrNoRows) { // the database has lost history: a submit opens a roll
+			return errElsewhere
+		}
+		for _, o := range without {
+			o.firsts = append(o.firsts, asyncflow.NewTaskID(t.Name, t.End, first).Number)
+			o.starts = append(o.starts, int32(o.spawned))
+			first += int64(o.count - o.spawned)
+		}
 		return err
+	})
+}
+
+// spawn makes the children, once the batch has been read.
+func (s *spawns) spawn() error {
+	var made []*Insertion
+	for _, o := range s.all {
+		if s.full() {
+			s.spawnLater(o)
+			continue
+		}
+		parent := s.parents[o.id]
+		if parent.Context == nil {
+			return unknownTask(parent.ID)
+		}
+		work, err := o.rule.Spread(parent.Context)
+		if err != nil {
+			return err
+		}
+		n := min(o.count-o.spawned, o.room())
+		items := s.children(o, parent, work, min(n, s.s.chunks.spawn-s.spawned))
+		s.spawned += len(items)
+		if o.spawned += len(items); len(items) < n {
+			s.spawnLater(o)
+		}
+		made = append(made, items...)
 	}
-	for _, o := range without {
-		o.firsts = append(o.firsts, asyncflow.NewTaskID(t.Name, t.End, first).Number)
-		o.starts = append(o.starts, int32(o.spawned))
-		first += int64(o.count - o.spawned)
-	}
+	queueTasks(&s.last, s.t, made)
+	of := s.of(s.t)
+	of.tokens.addNew(made, s.now)
+	of.created += len(made)
 	return nil
 }
 
 // children returns up to n of the next children.
-func (f *followUp) children(
-	t *Type, o *fanOut, parent *asyncflow.Lease, work asyncflow.Spread, n int,
+func (s *spawns) children(
+	o *fanOut, parent *asyncflow.Lease, work asyncflow.Spread, n int,
 ) (items []*Insertion) {
+	t, f := s.t, s.followUp
 	stage, attempt := t.Place(o.stage, 1)
 	run, list := len(o.firsts)-1, work.Items(o.spawned, n)
 	for i := o.spawned; i < o.spawned+n && f.spawnedBytes < spawnBytes; i++ {

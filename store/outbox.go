@@ -81,6 +81,7 @@ type followUp struct {
 	now    time.Time
 	byType map[int32]*followed
 	types  map[int32]*Type
+	last   pgx.Batch      // what it writes at its end
 	outbox []outboxRow    // what is left to do after it
 	await  map[int32]bool // types that are to be marked as awaited after it
 
@@ -235,22 +236,15 @@ func (f *followUp) settle(t *Type, s asyncflow.Settlement) {
 // write writes what the transaction has collected.
 func (f *followUp) write() error {
 	numbers := slices.Sorted(maps.Keys(f.byType))
-	for _, number := range numbers {
-		of := f.byType[number]
-		err := writeSettled(f.ctx, f.tx, of.t, of.settled, &of.tokens, f.now)
-		if err != nil {
-			return err
-		}
-	}
-	b := &pgx.Batch{}
 	var all rows
 	for _, number := range numbers {
 		of := f.byType[number]
+		queueSettlements(&f.last, of.t, of.settled, &of.tokens, f.now)
 		all.addTally(of.t, tally{submitted: of.created})
 	}
 	all.outbox, all.tables = f.outbox, newTables(f.tenant, sharedSet)
-	all.queue(b, f.now)
-	return f.tx.SendBatch(f.ctx, b).Close()
+	all.queue(&f.last, f.now)
+	return f.tx.SendBatch(f.ctx, &f.last).Close()
 }
 
 // announce announces what the transaction did.

@@ -62,34 +62,39 @@ func takeExpired(
 	})
 }
 
-// readOptions sets the options of those leases whose tasks have some.
+// readOptions sets the options of leases.
 func readOptions(ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lease) error {
-	byPosition := map[int][]int64{}
-	byID := map[int64]*asyncflow.Lease{}
+	b := &pgx.Batch{}
+	options := queueOptions(b, t,
+		column(leases, func(l *asyncflow.Lease) int64 { return l.ID.Number }))
+	err := tx.SendBatch(ctx, b).Close()
 	for i := range leases {
-		id := leases[i].ID
-		byPosition[id.Position()] = append(byPosition[id.Position()], id.Number)
-		byID[id.Number] = &leases[i]
+		leases[i].Options = options[leases[i].ID.Number]
 	}
-	for position, ids := range byPosition {
-		rows, err := tx.Query(ctx, t.at(position, `
+	return err
+}
+
+// optionsOf has the options of those tasks that have some.
+type optionsOf map[int64]asyncflow.Options
+
+// queueOptions reads the options of tasks; the map is filled with the batch.
+func queueOptions(b *pgx.Batch, t *Type, ids []int64) optionsOf {
+	all := optionsOf{}
+	for position, ids := range byPosition(ids) {
+		b.Queue(t.at(position, `
 			SELECT id, options FROM (SELECT t.id, {options} AS options FROM {task} t
 			  WHERE t.type = $2 AND t.id = ANY ($1)) t
-			WHERE options IS NOT NULL`), ids, t.number)
-		if err != nil {
+			WHERE options IS NOT NULL`), ids, t.number).Query(func(rows pgx.Rows) error {
+			var id int64
+			var o asyncflow.Options
+			_, err := pgx.ForEachRow(rows, []any{&id, &o}, func() error {
+				all[id], o = o, asyncflow.Options{}
+				return nil
+			})
 			return err
-		}
-		var id int64
-		var o asyncflow.Options
-		if _, err := pgx.ForEachRow(rows, []any{&id, &o}, func() error {
-			byID[id].Options = o
-			o = asyncflow.Options{}
-			return nil
-		}); err != nil {
-			return err
-		}
+		})
 	}
-	return nil
+	return all
 }
 
 // lostLeases returns the settlements of tasks whose leases ran out, and the token rows that
@@ -112,8 +117,7 @@ func (s *Store) lostLeases(
 	return settled, ts
 }
 
-// writeSettled writes the journal rows of settlements whose token rows were taken, the token
-// rows that follow, and their tally.
+// writeSettled writes settlements at once: see queueSettlements.
 func writeSettled(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -122,6 +126,16 @@ func writeSettled(
 	ts *tokens,
 	now time.Time,
 ) error {
+	b := &pgx.Batch{}
+	queueSettlements(b, t, settled, ts, now)
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// queueSettlements writes the journal rows of settlements whose token rows were taken, the token
+// rows that follow, and their tally.
+func queueSettlements(
+	b *pgx.Batch, t *Type, settled []asyncflow.Settlement, ts *tokens, now time.Time,
+) {
 	var all rows
 	var counts tally
 	for i := range settled {
@@ -131,8 +145,6 @@ func writeSettled(
 	}
 	all.addTokens(t, ts)
 	all.addTally(t, counts)
-	b := &pgx.Batch{}
 	all.queue(b, now)
 	queueBlocks(b, t, settled)
-	return tx.SendBatch(ctx, b).Close()
 }
