@@ -34,11 +34,11 @@ const fanOutColumns = `SELECT type, id, seq, waits, stage, rule, count, spawned,
 	succeeded, failed, cancelled, again, stopped, closed, paused_at, coalesce(pause_reason, '')
 	FROM {fan_outs} `
 
-func scanFanOut(row pgx.Row) (o fanOut, err error) {
-	err = row.Scan(&o.number, &o.id, &o.seq, &o.waits, &o.stage, &o.rule, &o.count, &o.spawned,
+// columns returns what fanOutColumns are scanned into.
+func (o *fanOut) columns() []any {
+	return []any{&o.number, &o.id, &o.seq, &o.waits, &o.stage, &o.rule, &o.count, &o.spawned,
 		&o.firsts, &o.starts, &o.ended.succeeded, &o.ended.failed, &o.ended.cancelled, &o.again,
-		&o.stopped, &o.closed, &o.pausedAt, &o.pauseReason)
-	return o, err
+		&o.stopped, &o.closed, &o.pausedAt, &o.pauseReason}
 }
 
 // latestFanOut returns the latest fan-out of a task, or one of a seq unless that is 0; nil: there
@@ -46,13 +46,14 @@ func scanFanOut(row pgx.Row) (o fanOut, err error) {
 func latestFanOut(
 	ctx context.Context, db querier, t *Type, id int64, seq int, lock string,
 ) (*fanOut, error) {
-	o, err := scanFanOut(db.QueryRow(ctx, t.at(0, fanOutColumns+`
+	o := &fanOut{}
+	err := db.QueryRow(ctx, t.at(0, fanOutColumns+`
 		WHERE type = $1 AND id = $2 AND ($3::int = 0 OR seq = $3::int)
-		ORDER BY seq DESC LIMIT 1 `+lock), t.number, id, seq))
+		ORDER BY seq DESC LIMIT 1 `+lock), t.number, id, seq).Scan(o.columns()...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
-	return &o, err
+	return o, err
 }
 
 // saveFanOut writes what may have changed.

@@ -1,8 +1,8 @@
 package store
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -19,7 +19,10 @@ func (f *followUp) followTrees(rows []outboxRow) error {
 		for n < len(rows) && rows[n].number == rows[0].number {
 			n++
 		}
-		t, err := f.typeNow(f.types[rows[0].number], rows[0].number)
+		t, err := f.types[rows[0].number], error(nil)
+		if t == nil { // otherwise whoever moves tasks looks whether it is still so
+			t, err = f.typeNow(t, rows[0].number)
+		}
 		if err == nil && t != nil { // else it was deleted
 			err = f.followTreesOf(t, rows[:n])
 		}
@@ -70,8 +73,9 @@ func (f *followUp) followTreesOf(t *Type, rows []outboxRow) error {
 // advance makes the next children of some tasks, and has others go on whose children have ended.
 func (f *followUp) advance(t *Type, spawning, joining []*fanOut) error {
 	b := &pgx.Batch{}
+	onNewest := queueNewest(b, t)
 	s, j := f.queueSpawn(b, t, spawning), f.queueJoin(b, t, joining)
-	if err := f.tx.SendBatch(f.ctx, b).Close(); err != nil {
+	if err := errors.Join(f.tx.SendBatch(f.ctx, b).Close(), onNewest()); err != nil {
 		return err
 	}
 	if err := s.spawn(); err != nil {
@@ -81,26 +85,23 @@ func (f *followUp) advance(t *Type, spawning, joining []*fanOut) error {
 	return nil
 }
 
-// lockFanOuts locks the fan-outs that rows are about.
+// lockFanOuts returns the fan-outs that rows are about. It waits for those that were locked.
 func (f *followUp) lockFanOuts(t *Type, rows []outboxRow) (all []*fanOut, err error) {
-	found, err := f.tx.Query(f.ctx, t.at(0, fanOutColumns+`
-		WHERE type = $1 AND id = ANY ($2) ORDER BY id, seq FOR UPDATE`), t.number,
-		slices.Compact(column(rows, func(r *outboxRow) int64 { return r.id })))
-	if err != nil {
-		return nil, err
-	}
-	meant := map[fanOutKey]bool{}
 	for _, r := range rows {
-		meant[r.fanOutKey()] = true
-	}
-	_, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (struct{}, error) {
-		o, err := scanFanOut(row)
-		if meant[o.fanOutKey] {
-			all = append(all, &o)
+		if n := len(all); n > 0 && all[n-1].fanOutKey == r.fanOutKey() {
+			continue
 		}
-		return struct{}{}, err
-	})
-	return all, err
+		if r.locked == nil {
+			r.locked, err = latestFanOut(f.ctx, f.tx, t, r.id, int(r.fanOut), "FOR UPDATE")
+		}
+		if err != nil {
+			return nil, err
+		}
+		if r.locked != nil {
+			all = append(all, r.locked)
+		}
+	}
+	return all, nil
 }
 
 // followTree handles the rows about one fan-out, but for a join. It reports whether more children
@@ -125,19 +126,26 @@ func (f *followUp) followTree(t *Type, o *fanOut, rows []outboxRow) (more bool, 
 	if o.stopped {
 		o.again = nil
 	}
+	var move func(t *Type) error
 	switch {
 	case stopAt >= 0:
-		err = f.stop(t, o, stopAt)
+		move = func(t *Type) error { return f.stop(t, o, stopAt) }
 	case o.stopped || o.closed:
 	case pauseAt < o.spawned:
-		err = f.pause(t, o, pauseAt)
+		move = func(t *Type) error { return f.pause(t, o, pauseAt) }
 	case o.paused():
 	case o.again != nil:
-		err = f.redriveChildren(t, o)
+		move = func(t *Type) error { return f.redriveChildren(t, o) }
 	default:
 		more = o.spawned < o.count && o.room() > 0
 	}
-	return more, err
+	if move == nil {
+		return more, nil
+	}
+	if t, err = f.typeNow(t, t.number); err == nil && t != nil { // else it was deleted
+		err = move(t)
+	}
+	return false, err
 }
 
 // stops stops a fan-out if a row says so, and returns the index from which on its children are to

@@ -139,10 +139,16 @@ func (s *Store) tryFollowUp(
 	return more || slices.ContainsFunc(f.outbox, now), first, nil
 }
 
+// takeOutboxSQL takes rows and, if they are about fan-outs, locks these in their order. It skips
+// those that are locked.
 const takeOutboxSQL = `
-DELETE FROM {outbox} WHERE seq = ANY (ARRAY(
-  SELECT seq FROM {outbox} WHERE due <= $1 ORDER BY due, seq LIMIT $2 FOR UPDATE SKIP LOCKED))
-RETURNING seq, kind, type, id, fan_out, succeeded, failed, cancelled, at`
+WITH taken AS (
+  DELETE FROM {outbox} WHERE seq = ANY (ARRAY(
+    SELECT seq FROM {outbox} WHERE due <= $1 ORDER BY due, seq LIMIT $2 FOR UPDATE SKIP LOCKED))
+  RETURNING seq, kind, type, id, fan_out, succeeded, failed, cancelled, at)
+SELECT r.*, o.* FROM (SELECT * FROM taken ORDER BY type, id, fan_out) r LEFT JOIN LATERAL (
+  ` + fanOutColumns + `
+  WHERE type = r.type AND id = r.id AND seq = r.fan_out FOR UPDATE SKIP LOCKED) o ON true`
 
 // take takes rows that are due.
 func (f *followUp) take(n int) (taken []outboxRow, err error) {
@@ -150,13 +156,23 @@ func (f *followUp) take(n int) (taken []outboxRow, err error) {
 	b.Queue(`SET LOCAL lock_timeout = '` + followPatience + `'`)
 	b.Queue(newTables(f.tenant, sharedSet).at(0, takeOutboxSQL), f.now, n).Query(
 		func(rows pgx.Rows) error {
-			taken, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r outboxRow, err error) {
-				return r, row.Scan(&r.seq, &r.kind, &r.number, &r.id, &r.fanOut, &r.ended.succeeded,
-					&r.ended.failed, &r.ended.cancelled, &r.at)
-			})
+			taken, err = pgx.CollectRows(rows, scanOutbox)
 			return err
 		})
 	return taken, f.tx.SendBatch(f.ctx, b).Close()
+}
+
+func scanOutbox(row pgx.CollectableRow) (r outboxRow, err error) {
+	into := []any{&r.seq, &r.kind, &r.number, &r.id, &r.fanOut, &r.ended.succeeded, &r.ended.failed,
+		&r.ended.cancelled, &r.at}
+	var o fanOut
+	columns := o.columns()
+	if row.RawValues()[len(into)] == nil { // there is none
+		clear(columns)
+	} else {
+		r.locked = &o
+	}
+	return r, row.Scan(append(into, columns...)...)
 }
 
 // handle handles rows. Ids ascend, so that transactions lock rows in one order.

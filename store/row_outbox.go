@@ -24,7 +24,8 @@ const (
 
 // outboxRow is a row of outbox.
 type outboxRow struct {
-	seq    int64 // of a row that was read
+	seq    int64   // of a row that was read
+	locked *fanOut // that a row is about that was read; nil: none, or it is locked by others
 	kind   outboxKind
 	due    time.Time // zero: now
 	number int32     // of the type
