@@ -119,9 +119,15 @@ func (w *write) linger() time.Duration {
 		return submitLinger
 	case w.settle != nil && !w.settle.until.IsZero():
 		return reportLinger
+	case w.settle != nil && fewSiblings(w.settle.Lease.Options.Child): // their parent waits
+		return submitLinger
 	}
 	return settleLinger
 }
+
+// fewSiblings reports whether a task is the child of one that has no more than 100, so that the
+// time of one transaction counts.
+func fewSiblings(child *asyncflow.Child) bool { return child != nil && child.Count <= 100 }
 
 // add queues changes of one type for writing.
 func (c *Committer) add(key store.TypeKey, writes ...*write) {
