@@ -49,7 +49,9 @@ func Open(
 		return "", nil, fmt.Errorf("template: %w", err)
 	}
 	name := c.newName()
-	if err := c.exec(ctx, "CREATE DATABASE %s TEMPLATE %s", name, template); err != nil {
+	// The default strategy, WAL_LOG, takes twice the time (15 to 18).
+	const create = "CREATE DATABASE %s TEMPLATE %s STRATEGY file_copy"
+	if err := c.exec(ctx, create, name, template); err != nil {
 		return "", nil, err
 	}
 	return c.urlOf(name), func() error {

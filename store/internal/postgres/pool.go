@@ -93,7 +93,7 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		PresizeArrays(conn.TypeMap())
-		return compressByLZ4(ctx, conn)
+		return config.Fate.compression.choose(ctx, conn)
 	}
 	return cfg, nil
 }

@@ -2,7 +2,10 @@ package postgres
 
 import (
 	"context"
+	"sync"
+	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -62,14 +65,51 @@ var HotSettings = map[string]string{
 	"max_parallel_workers_per_gather": "0",
 }
 
-// compressionSQL compresses long contexts and outputs by lz4, unless an operator has chosen
-// for the server or the server has no lz4.
+// compressionSQL asks whether long contexts and outputs are compressed by lz4: unless an operator
+// has chosen for the server or the server has no lz4.
 const compressionSQL = `
-SELECT set_config(name, 'lz4', false) FROM pg_settings
-WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals) AND source = 'default'`
+SELECT EXISTS (SELECT FROM pg_settings
+  WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals) AND source = 'default')`
 
-// compressByLZ4 runs compressionSQL on a new connection, as each may reach another server.
-func compressByLZ4(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, compressionSQL, pgx.QueryExecModeSimpleProtocol)
+// compression says for a while which servers compress by lz4. compressionSQL takes a server some
+// ms, which is much for each new connection.
+type compression struct {
+	mu    sync.Mutex
+	lz4   map[string]bool // by the server's address
+	until time.Time       // when all are asked again
+}
+
+const compressionTime = time.Minute
+
+// choose chooses for a new connection, as each may reach another server.
+func (c *compression) choose(ctx context.Context, conn *pgx.Conn) error {
+	lz4, err := c.asked(ctx, conn)
+	if err != nil || !lz4 {
+		return err
+	}
+	_, err = conn.PgConn().Exec(ctx, `SET default_toast_compression = lz4`).ReadAll()
+	if State(err) == pgerrcode.InvalidParameterValue { // another server answers at that address now
+		return nil
+	}
 	return err
+}
+
+func (c *compression) asked(ctx context.Context, conn *pgx.Conn) (lz4 bool, err error) {
+	server, now := conn.PgConn().Conn().RemoteAddr().String(), time.Now()
+	c.mu.Lock()
+	if now.After(c.until) {
+		c.lz4, c.until = map[string]bool{}, now.Add(compressionTime)
+	}
+	lz4, known := c.lz4[server]
+	c.mu.Unlock()
+	if known {
+		return lz4, nil
+	}
+	err = conn.QueryRow(ctx, compressionSQL, pgx.QueryExecModeSimpleProtocol).Scan(&lz4)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.lz4[server] = lz4
+	}
+	return lz4, err
 }

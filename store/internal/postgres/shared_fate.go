@@ -18,6 +18,8 @@ type SharedFate struct {
 	mu    sync.Mutex
 	pools []*pgxpool.Pool
 	last  time.Time // of the last reset
+
+	compression compression
 }
 
 func (f *SharedFate) add(pool *pgxpool.Pool) {
