@@ -30,7 +30,7 @@ func (m *treeMachine) followUpTwice(t *rapid.T) {
 
 // die has a node die while it follows up, or while its background job does what others have left.
 func (m *treeMachine) die(t *rapid.T) {
-	if m.seen.outbox == 0 {
+	if m.seen.outbox == 0 || rapid.Bool().Draw(t, "lives") { // the next life costs 0.1 s
 		t.Skip("nothing to do")
 	}
 	sweeps := rapid.Bool().Draw(t, "sweeps")

@@ -22,7 +22,7 @@ func (m *treeMachine) dying(t *rapid.T, do func(*bundle) error) (died bool, err 
 
 // onNode does something, perhaps on a node that dies meanwhile.
 func (m *treeMachine) onNode(t *rapid.T, do func(*bundle) error) (died bool, err error) {
-	if rapid.IntRange(0, 3).Draw(t, "mortal") == 0 {
+	if rapid.IntRange(0, 7).Draw(t, "mortal") == 0 {
 		return m.dying(t, do)
 	}
 	return false, do(m.b)
