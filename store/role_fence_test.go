@@ -72,7 +72,8 @@ var special = map[string][]any{
 	"SealRoll":      {0}, "LeaseLimited": {0}, "TakeNumbers": {30_000}, "SetHealth": {anyUUID},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
-	"ParkPaused": {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
+	"LeaseForClaims": {"first"},
+	"ParkPaused":     {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
 }
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {
@@ -198,6 +199,7 @@ func (c *calls) call(m reflect.Method, f reflect.Value) error {
 			rest = rest[1:]
 		case ok:
 			in = append(in, reflect.ValueOf(arg))
+			tenantGiven = tenantGiven || t == reflect.TypeFor[*store.Type]()
 		case t == reflect.TypeFor[string]():
 			in = append(in, reflect.ValueOf("pipe"))
 		default:
