@@ -215,12 +215,12 @@ func (h *claims) enter(key store.TypeKey, stage string, call *claimCall) {
 	h.start(line)
 }
 
-// leave removes a call, unless a transaction has it.
+// leave removes a call. If a transaction has it, its result comes soon.
 func (h *claims) leave(key store.TypeKey, stage string, call *claimCall) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	line := h.lines[key][stage]
-	if call.taken || line == nil {
+	if call.waits = false; call.taken || line == nil {
 		return false
 	}
 	i := slices.Index(line.calls, call)

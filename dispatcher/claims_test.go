@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -115,10 +116,12 @@ func TestClaimersShareWithoutDoubles(t *testing.T) {
 	const tasks = 500
 	got := make(chan asyncflow.TaskID, 2*tasks)
 	ctx, stop := context.WithCancel(t.Context())
+	var claimers sync.WaitGroup
+	defer claimers.Wait()
 	defer stop()
 	for c := range 16 {
 		n := nodes[c%2]
-		go func() {
+		claimers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				all, err := n.Claim(ctx, tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
 					Claimer: fmt.Sprintf("c%d-%d", c, i), Max: 3, Wait: patience})
@@ -129,7 +132,7 @@ func TestClaimersShareWithoutDoubles(t *testing.T) {
 					got <- d.Lease.ID
 				}
 			}
-		}()
+		})
 	}
 	want := map[asyncflow.TaskID]bool{}
 	for range tasks / 50 {
