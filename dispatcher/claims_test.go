@@ -147,3 +147,28 @@ func TestClaimersShareWithoutDoubles(t *testing.T) {
 	}
 	assert.Empty(t, want)
 }
+
+// Calls that wait end when their stage is no longer claimed, and when its type is deleted.
+func TestClaimersOfAStageThatIsGone(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	for _, gone := range []struct {
+		code asyncflow.Code
+		end  func()
+	}{
+		{asyncflow.CodeConflict, func() { n.mode(t, asyncflow.ModePush, asyncflow.ModePush) }},
+		{asyncflow.CodeNotFound, func() { require.NoError(t, n.DeleteTaskType(t.Context(), tenant, "pipe")) }},
+	} {
+		n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := n.Claim(t.Context(), tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
+				Claimer: "anna", Max: 1, Wait: patience})
+			ended <- err
+		}()
+		require.Eventually(t, func() bool { return n.WaitingClaims() == 1 }, patience, time.Millisecond)
+		gone.end()
+		assert.Equal(t, gone.code, asyncflow.CodeOf(<-ended))
+	}
+}
