@@ -29,6 +29,10 @@ const (
 	// deliveries: how long its oldest task has been due.
 	AlertEndpointMissing AlertKind = "endpoint_missing"
 
+	// AlertNoClaimers concerns a stage of mode claim, named "type/stage": for how long its oldest task
+	// has been due and nobody has asked for any.
+	AlertNoClaimers AlertKind = "no_claimers"
+
 	// The operator's alerts.
 
 	AlertNodeGone    AlertKind = "node_gone"    // a node has been silent, and was not shut down
@@ -62,10 +66,14 @@ type AlertRules struct {
 	EndpointFailureRate float64  `json:"endpoint_failure_rate,omitzero"` // over FailureWindow
 	// FailureAttempts is the least number of attempts in the window; 0: DefaultFailureAttempts.
 	FailureAttempts int `json:"failure_attempts,omitzero"`
+	// NoClaimers is at least minNoClaimers: a call for tasks waits as long, and is written down
+	// later.
+	NoClaimers Duration `json:"no_claimers,omitzero"`
 }
 
 const (
 	minBacklogAge      = time.Second
+	minNoClaimers      = 2 * time.Minute
 	maxBacklogAge      = 30 * 24 * time.Hour
 	minFailureRate     = 0.01
 	maxFailureAttempts = 1_000_000
@@ -74,8 +82,12 @@ const (
 // Validate checks rules; its error names each offending field.
 func (r AlertRules) Validate() error {
 	var out problems
-	if r.BacklogAge == 0 && r.FailureRate == 0 && r.EndpointFailureRate == 0 {
-		out.add("rules", "has no limit; it must have backlog_age, failure_rate or endpoint_failure_rate")
+	if r.BacklogAge == 0 && r.FailureRate == 0 && r.EndpointFailureRate == 0 && r.NoClaimers == 0 {
+		out.add("rules",
+			"has no limit; it must have backlog_age, failure_rate, endpoint_failure_rate or no_claimers")
+	}
+	if r.NoClaimers != 0 {
+		checkDuration(&out, "rules.no_claimers", r.NoClaimers, minNoClaimers, maxBacklogAge)
 	}
 	if r.BacklogAge != 0 {
 		checkDuration(&out, "rules.backlog_age", r.BacklogAge, minBacklogAge, maxBacklogAge)

@@ -6,6 +6,15 @@ import "time"
 // next step of a task. now is the database's time. OutcomeAccepted doesn't end an attempt and
 // must not be passed.
 func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
+	v := decide(t, l, o, now)
+	if v.Final() == "" && v.Kind != Park && v.Kind != Spawn && !v.OrderTime.After(now.Add(Soon)) &&
+		t.LineForClaims(v.Stage, l.Options.Child != nil) {
+		v.Reason = WaitClaimer
+	}
+	return v
+}
+
+func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	stage := t.StageIndex(l.Stage)
 	switch {
 	case o.Kind == OutcomeReleased:

@@ -120,7 +120,7 @@ func (e Episode) Notice(tenant string, state AlertState) json.RawMessage {
 		n.Job = e.Subject
 	case AlertRollOverdue:
 		n.Tenant, n.Type, _ = strings.Cut(e.Subject, "/")
-	case AlertEndpointMissing:
+	case AlertEndpointMissing, AlertNoClaimers:
 		n.Tenant = tenant
 		n.Type, n.Stage, _ = strings.Cut(e.Subject, "/")
 	case AlertEndpointFailing:

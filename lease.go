@@ -17,6 +17,7 @@ type Lease struct {
 	Until     time.Time // by the database's clock
 	LeasedAt  time.Time
 	Endpoint  string // id of the endpoint to use; "": any of the stage
+	Claimer   string // who has asked for the task; "": it is pushed
 	Options   Options
 	Context   json.RawMessage // the latest stage output, else the task's own context
 }
@@ -103,6 +104,8 @@ const (
 	WaitLimit     WaitReason = "endpoint_limit"     // a free slot at an endpoint of its stage
 	WaitUnhealthy WaitReason = "endpoint_unhealthy" // an endpoint of its stage to recover
 
+	WaitClaimer WaitReason = "claimer" // a worker to ask for it
+
 	WaitDependencies WaitReason = "dependencies" // the tasks that it depends on
 	WaitChildren     WaitReason = "children"     // its children
 	// its parent, whose children are paused, to be resumed
@@ -151,7 +154,7 @@ func (v Verdict) Status(now time.Time) Status {
 	switch {
 	case v.Final() != "":
 		return v.Final()
-	case v.Kind == Park || v.Kind == Spawn || v.OrderTime.After(now.Add(Soon)):
+	case v.Kind == Park || v.Kind == Spawn || v.Reason == WaitClaimer || v.OrderTime.After(now.Add(Soon)):
 		return StatusWaiting
 	}
 	return StatusPending

@@ -83,6 +83,10 @@ type Stage struct {
 	Priority int `json:"priority,omitzero"`
 	// FanOut makes children of a task, which pass through the stage; nil: it makes none.
 	FanOut *FanOut `json:"fan_out,omitempty"`
+	// Mode says how workers get the tasks of the stage; "": ModePush.
+	Mode Mode `json:"mode,omitempty"`
+	// Window bounds the tasks that one claimer is shown; nil: it may see all.
+	Window *Window `json:"window,omitempty"`
 }
 
 // WithDefaults returns t with its defaults filled in.
@@ -130,6 +134,7 @@ func (t TaskType) Validate() error {
 	t.checkMapping(&out)
 	t.checkLimits("", &out)
 	t.Flow.check(&out)
+	t.checkClaims(&out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)
@@ -153,6 +158,7 @@ func (s Stage) check(field string, out *problems) {
 	s.Retry.check(field+".retry", out)
 	Priority{s.Priority}.check(field+".priority", out)
 	s.FanOut.check(field+".fan_out", out)
+	s.checkMode(field, out)
 }
 
 func checkDuration(out *problems, field string, d Duration, least, most time.Duration) {

@@ -24,6 +24,10 @@ var Transitions = []Transition{
 	{StatusRunning, string(Retry), StatusPending},
 	{StatusRunning, string(Retry), StatusWaiting},
 	{StatusRunning, string(Return), StatusPending},
+	{StatusRunning, string(Advance), StatusWaiting}, // for a claimer, as the next two
+	{StatusRunning, string(Return), StatusWaiting},
+	{StatusWaiting, string(Advance), StatusWaiting},
+	{StatusPending, string(Advance), StatusWaiting},
 	{StatusRunning, string(Park), StatusWaiting},
 	{StatusRunning, string(Spawn), StatusWaiting},
 	{StatusRunning, string(Succeed), StatusSucceeded},

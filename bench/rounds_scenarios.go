@@ -39,6 +39,7 @@ var scenarios = []scenario{
 	types1500,
 	context10k, context100k,
 	children, plain, join, release,
+	claims, oneClaim,
 	pending,
 	httpAlone, storeAlone,
 }

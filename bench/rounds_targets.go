@@ -98,6 +98,8 @@ var targets = []target{
 		"Last child settled to the next stage's arrival at 100 parents/s, p99",
 		"join.latency_p99", "ms", 10, atMost,
 	},
+	{"Claims, 50 a call, 4 claimers", "claims.rate", "tasks/s", 15_000, atLeast},
+	{"Claims, one a call, 64 claimers", "one-claim.rate", "tasks/s", 6_000, atLeast},
 	{"Release of 10,000 tasks that wait for one", "release.released", "ms", 0, asBefore},
 }
 

@@ -70,9 +70,23 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 		Task:     l.ID,
 		Seq:      l.Seq,
 		Expiry:   d.Deadline.Add(lateReports),
-		Endpoint: d.Endpoint.ID,
+		Endpoint: endpointOf(d),
+		Claimer:  l.Claimer,
 	})
 	return append(b, `"}}`...)
+}
+
+// AppendDelivery appends a delivery as a claimer gets it: as a push would be.
+func (s *Sender) AppendDelivery(b []byte, d *asyncflow.Delivery) []byte {
+	return s.appendEnvelope(b, d)
+}
+
+// endpointOf returns the id of the endpoint of a delivery; "": it was claimed.
+func endpointOf(d *asyncflow.Delivery) string {
+	if d.Endpoint == nil {
+		return ""
+	}
+	return d.Endpoint.ID
 }
 
 // appendFanOut appends which part of its parent's work a child is.

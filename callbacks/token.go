@@ -20,13 +20,14 @@ type Completion struct {
 	Seq      int
 	Expiry   time.Time // in whole seconds
 	Endpoint string    // id of the endpoint that got the delivery; may be empty
+	Claimer  string    // who claimed the delivery, instead of an endpoint; may be empty
 }
 
 // tokenPrefix distinguishes completion tokens from other credentials, and names their version.
 const tokenPrefix = "afc2"
 
 // CompletionToken returns a token: "afc2.<claims>.<MAC>". The claims are "tenant task seq expiry
-// endpoint", and the MAC is HMAC-SHA-256 over prefix and claims; both are in base64url.
+// endpoint", with "@claimer" in place of an endpoint, and the MAC is HMAC-SHA-256 over prefix and claims; both are in base64url.
 func (k *Keys) CompletionToken(c Completion) string {
 	return string(k.appendCompletionToken(make([]byte, 0, 2*tokenBytes), c))
 }
@@ -37,7 +38,10 @@ func (k *Keys) appendCompletionToken(b []byte, c Completion) []byte {
 	claims = append(c.Task.Append(claims), ' ')
 	claims = append(strconv.AppendInt(claims, int64(c.Seq), 10), ' ')
 	claims = append(strconv.AppendInt(claims, c.Expiry.Unix(), 10), ' ')
-	claims = append(claims, c.Endpoint...)
+	if c.Claimer != "" {
+		claims = append(claims, '@')
+	}
+	claims = append(append(claims, c.Endpoint...), c.Claimer...)
 	start := len(b)
 	b = base64.RawURLEncoding.AppendEncode(append(b, tokenPrefix+"."...), claims)
 	return k.all[0].appendMAC(append(b, '.'), b[start:])
@@ -109,5 +113,8 @@ func parseClaims(encoded string) (Completion, bool) {
 	seq, err2 := strconv.Atoi(f[2])
 	expiry, err3 := strconv.ParseInt(f[3], 10, 64)
 	c := Completion{Tenant: f[0], Task: task, Seq: seq, Expiry: time.Unix(expiry, 0), Endpoint: f[4]}
+	if claimer, ok := strings.CutPrefix(c.Endpoint, "@"); ok {
+		c.Endpoint, c.Claimer = "", claimer
+	}
 	return c, err1 == nil && err2 == nil && err3 == nil
 }

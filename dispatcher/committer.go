@@ -32,6 +32,7 @@ type Committer struct {
 	freed      *batcher[store.TypeKey, string] // flow keys
 	accepted   *accepted
 	followUps  *followUps
+	claims     *claims
 	pending    *pendingQuotas
 	retakes    chan struct{} // has one for each further try to take ids
 	dispatcher *Dispatcher   // of this node; nil: there is none
@@ -76,6 +77,7 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c.accepted = newAccepted(c)
 	c.followUps = newFollowUps(c)
 	s.OnFollowUp(c.followUps.tell)
+	c.claims = newClaims(c)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	now := d.current(t)
 	for _, l := range leases {
-		if now.FansOut(l) == nil && !now.Serves(l.Stage) { // another node may have registered an endpoint this second
+		if now.FansOut(l) == nil && !now.Serves(l.Stage) && !now.Claims(l.Stage) { // another node may have registered an endpoint this second
 			d.workers.do(func() { d.begin(d.refreshed(t), leases) })
 			return
 		}
@@ -79,6 +79,9 @@ func place(t *store.Type, l asyncflow.Lease, now time.Time) (
 	e *asyncflow.Endpoint, blocked asyncflow.WaitReason, why string) {
 	if t.StageIndex(l.Stage) < 0 {
 		return e, asyncflow.WaitEndpoint, "the task type has no stage " + l.Stage + " any more"
+	}
+	if t.Claims(l.Stage) { // it was in line when the stage got its mode, or is a child
+		return e, asyncflow.WaitClaimer, "workers ask for the tasks of stage " + l.Stage
 	}
 	switch e, blocked = choose(t.Endpoints(l.Stage), l.Endpoint, now); blocked {
 	case "":

@@ -26,6 +26,9 @@ const (
 	lockedPause    = 50 * time.Millisecond
 	failurePause   = time.Second
 
+	// claimsPause is the time between two leases of a type whose tasks are all claimed.
+	claimsPause = 200 * time.Millisecond
+
 	// A type that got no capacity is tried again when some is given back, but not before fullPause
 	// is over. It is also tried again after fullLook, since the number of nodes may have changed;
 	// so is a type whose tasks were going in line, if no wake-up has come for them.
@@ -76,8 +79,17 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	case len(leases) < n && !more:
 		d.agenda.drained(key)
 	}
-	d.agenda.put(key, next, now.Add(t.ScheduleInterval.Std()))
+	d.agenda.put(key, next, now.Add(leasePause(t)))
 	d.ledger.Serve() // the line may be empty now
+}
+
+// leasePause returns the time between two leases of a type. If all its tasks are claimed, only few
+// of them are in line for a lease, but every one is announced.
+func leasePause(t *store.Type) time.Duration {
+	if _, all := t.HasClaims(); all {
+		return max(t.ScheduleInterval.Std(), claimsPause)
+	}
+	return t.ScheduleInterval.Std()
 }
 
 // lockedTenants says until when no type of a tenant is leased from because one of its tables was

@@ -109,6 +109,9 @@ const plenty = 1 << 30
 
 // Capacity returns how many tasks of a stage may be admitted at most.
 func (a *admission) Capacity(stage string) (sum int) {
+	if a.t.Claims(stage) {
+		return 0
+	}
 	endpoints := a.t.Endpoints(stage)
 	for i := range endpoints {
 		if e := &endpoints[i]; e.Serves() {
@@ -163,6 +166,12 @@ func (a *admission) lookAt(at time.Time) {
 // capacity, or returns what blocks it.
 func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 	endpoints := a.t.Endpoints(stage)
+	if i := a.t.StageIndex(stage); a.t.Claims(stage) {
+		if a.t.Stages[i].FanOut != nil { // a task that fans out; of children, another transaction takes care
+			return "", ""
+		}
+		return "", asyncflow.WaitClaimer
+	}
 	if !asyncflow.Serves(endpoints) {
 		return "", asyncflow.WaitEndpoint
 	}

@@ -112,13 +112,13 @@ const quiescePatience = 10 * time.Second
 // Quiesce waits until no lease statement of some paused types is under way on this node. After that
 // no attempt of theirs begins here until they are resumed.
 func (c *Committer) Quiesce(ctx context.Context, keys ...store.TypeKey) {
-	if c.dispatcher == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, quiescePatience)
 	defer cancel()
 	for _, key := range keys {
-		c.dispatcher.ledger.AwaitLeases(ctx, key)
+		c.claims.quiesce(ctx, key)
+		if c.dispatcher != nil {
+			c.dispatcher.ledger.AwaitLeases(ctx, key)
+		}
 	}
 }
 

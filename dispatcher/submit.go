@@ -213,6 +213,9 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1,
 			OrderTime: order,
 			Reason:    asyncflow.WaitDelay}
+		if t.LineForClaims(first.Stage, false) && !order.After(now.Add(asyncflow.Soon)) {
+			first.Reason = asyncflow.WaitClaimer
+		}
 		options := task.Options
 		if options.DependsOn = len(task.DependsOn); options.DependsOn > 0 {
 			first.Kind, first.Reason = asyncflow.Park, asyncflow.WaitDependencies
@@ -295,6 +298,9 @@ func (d *Dispatcher) admit(
 	now := d.store.Clock.Now()
 	due := make([]*submission, 0, len(items))
 	for _, item := range items {
+		if item.Verdict.Reason == asyncflow.WaitClaimer {
+			continue
+		}
 		if item.FlowKey == "" && !item.Verdict.OrderTime.After(now) && len(item.DependsOn) == 0 {
 			due = append(due, item)
 		}

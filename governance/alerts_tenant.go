@@ -9,11 +9,15 @@ import (
 )
 
 // backlogs reads how long the oldest task that is not in flight has been due: of each type that
-// isn't paused, and of each of its stages without an endpoint.
+// isn't paused, of each of its stages without an endpoint, and of each that nobody claims from.
 func (g *Governor) backlogs(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) error {
 	stats, err := g.store.Stats(ctx, tenant, "")
+	var asked map[store.StageKey]time.Time
+	if err == nil && rules.NoClaimers > 0 {
+		asked, err = g.store.AskedAt(ctx, tenant)
+	}
 	for _, s := range stats {
 		r.live = r.live || s.Waiting > 0 || s.Pending > 0
 		if s.Type == asyncflow.AlertType || s.Paused || len(s.Backlog) == 0 ||
@@ -28,6 +32,13 @@ func (g *Governor) backlogs(
 			if b.WaitsFor == asyncflow.WaitEndpoint && b.Stage != "" {
 				r.add(backlogReading(asyncflow.AlertEndpointMissing, s.Type+"/"+b.Stage, b, at,
 					asyncflow.EndpointMissingLimit))
+			}
+			if b.WaitsFor == asyncflow.WaitClaimer && rules.NoClaimers > 0 {
+				if at := asked[store.StageKey{Type: s.Type, Stage: b.Stage}]; at.After(b.Oldest) {
+					b.Oldest = at
+				}
+				r.add(backlogReading(asyncflow.AlertNoClaimers, s.Type+"/"+b.Stage, b, at,
+					rules.NoClaimers.Std()))
 			}
 		}
 	}

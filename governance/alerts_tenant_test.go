@@ -152,3 +152,32 @@ func TestEndpointMissingAlert(t *testing.T) {
 	exec(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
 	require.Equal(t, 1, b.turn(t, url, tenant), "it has one now")
 }
+
+// An alert fires when tasks of a claimed stage are due and nobody has asked for any, and ends when
+// somebody asks.
+func TestNoClaimersAlert(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.putAlerts(t, tenant, asyncflow.AlertRules{NoClaimers: asyncflow.Duration(5 * time.Minute)})
+	judge := asyncflow.TaskType{Name: "judge", Stages: []asyncflow.Stage{
+		{Name: "look", Mode: asyncflow.ModeClaim}}}.WithDefaults()
+	_, _, err := b.PutTaskType(t.Context(), tenant, judge)
+	require.NoError(t, err)
+	for range 2 {
+		r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "judge", Context: []byte(`1`)}})
+		require.NoError(t, r[0].Err)
+	}
+	exec(t, url, `UPDATE tenant_acme.wait SET order_time = now() - interval '400 s'`)
+	ask := &store.ClaimAsk{Claimer: "anna", N: 1}
+	stored, err := b.Catalog.Type(tenant, "judge")
+	require.NoError(t, err)
+	_, err = b.LeaseForClaims(t.Context(), stored, "look", []*store.ClaimAsk{ask}, 1, 1<<20)
+	require.NoError(t, err)
+	require.Zero(t, b.turn(t, url, tenant), "somebody has just asked")
+	exec(t, url, `UPDATE tenant_acme.claim_stages SET asked_at = now() - interval '301 s'`)
+	require.Equal(t, 1, b.turn(t, url, tenant))
+	got := b.byAlert(t, "firing")["no_claimers"]
+	assert.Equal(t, []any{"judge", "look", 300.0}, []any{got.Type, got.Stage, got.Limit})
+	assert.InDelta(t, 302, got.Value, 60)
+}

@@ -9,7 +9,7 @@ import (
 )
 
 // forget deletes the rows of nodes that are gone, of operations and episodes of alerts that ended
-// long ago, old minutes of endpoints, expired signing secrets, and entries of the audit that are
+// long ago, old minutes of endpoints, expired signing secrets, windows of claimers that are over, and entries of the audit that are
 // older than its retention. It visits the tenants that have new rows, or some that have become old.
 func (g *Governor) forget(ctx context.Context) (int, error) {
 	g.attention.tidy(g.store.Catalog.Tenants())
@@ -43,7 +43,7 @@ func (g *Governor) forgetTenant(ctx context.Context, tenant string, s state) (in
 	sum, errs := 0, []error{}
 	for _, forget := range []func(context.Context, string) (int, error){
 		g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes,
-		g.store.ForgetSecrets, g.forgetAudit,
+		g.store.ForgetSecrets, g.store.ForgetWindows, g.forgetAudit,
 	} {
 		n, err := forget(ctx, tenant)
 		sum += n
@@ -70,10 +70,11 @@ func (g *Governor) dryRunForget(ctx context.Context) ([]store.Due, error) {
 		minutes, err3 := g.store.DryRunForgetMinutes(ctx, tenant)
 		entries, err4 := g.dryRunForgetAudit(ctx, tenant)
 		secrets, err5 := g.store.DryRunForgetSecrets(ctx, tenant)
+		windows, err6 := g.store.DryRunForgetWindows(ctx, tenant)
 		due = append(due,
 			store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: episodes},
-			store.Due{Tenant: tenant, Rows: minutes + entries + secrets})
-		return due, errors.Join(err, err2, err3, err4, err5)
+			store.Due{Tenant: tenant, Rows: minutes + entries + secrets + windows})
+		return due, errors.Join(err, err2, err3, err4, err5, err6)
 	})
 	all := append([]store.Due{{Rows: nodes + audit}}, due...)
 	return withoutEmpty(all), errors.Join(err, err1, err2)

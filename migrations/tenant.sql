@@ -99,11 +99,13 @@ CREATE TABLE lease (
   note      text,
   key       text,
   endpoint  uuid,
+  claimer   text, -- who has asked for the task; null: it is pushed
   PRIMARY KEY (type, id)
 ) WITH (fillfactor = 70, vacuum_truncate = off,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);
 CREATE INDEX ON lease (type, key) WHERE key IS NOT NULL;
+CREATE INDEX ON lease (type, claimer) WHERE claimer IS NOT NULL;
 
 CREATE TABLE wait (
   type       int         NOT NULL,
@@ -227,6 +229,29 @@ CREATE TABLE fan_outs (
   pause_reason text,
   PRIMARY KEY (type, id, seq)
 ) WITH (fillfactor = 70);
+
+-- Claims ------------------------------------------------------------------------------------------
+
+-- The tasks that a claimer was shown lately in a stage with a window, and when each was so last. The
+-- row means nothing after until.
+CREATE TABLE claim_windows (
+  type    int           NOT NULL,
+  stage   text          NOT NULL,
+  claimer text          NOT NULL,
+  ids     bigint[]      NOT NULL,
+  shown   timestamptz[] NOT NULL,
+  until   timestamptz   NOT NULL,
+  PRIMARY KEY (type, stage, claimer)
+);
+CREATE INDEX ON claim_windows (until);
+
+-- When somebody asked last for tasks of a stage, to about a quarter of a minute.
+CREATE TABLE claim_stages (
+  type     int         NOT NULL,
+  stage    text        NOT NULL,
+  asked_at timestamptz NOT NULL,
+  PRIMARY KEY (type, stage)
+) WITH (fillfactor = 50);
 
 -- Endpoints ---------------------------------------------------------------------------------------
 

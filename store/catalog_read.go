@@ -182,7 +182,7 @@ func readTypes(ctx context.Context, q querier, tenant string) (
 	for _, e := range endpoints {
 		if t := types[e.Type]; t != nil {
 			t.endpoints[e.Stage] = append(t.endpoints[e.Stage], e)
-			if e.Serves() {
+			if e.Serves() && !t.Claims(e.Stage) {
 				t.serving[e.Stage] = append(t.serving[e.Stage], e.ID)
 				t.allServing = append(t.allServing, e.ID)
 			}

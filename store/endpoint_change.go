@@ -34,6 +34,10 @@ func (s *Store) CreateEndpoint(
 				Message: "task type " + e.Type + " has no stage " + e.Stage,
 				Fields:  []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " + e.Type}}}
 		}
+		if t.Claims(e.Stage) {
+			return asyncflow.InvalidField("stage",
+				"is %s, whose mode is claim: workers ask for its tasks, and it has no endpoints", e.Stage)
+		}
 		_, err = tx.Exec(ctx,
 			`INSERT INTO `+endpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged,
 			  max_in_flight, rate, batch_max_tasks, batch_max_wait, created_at, updated_at)

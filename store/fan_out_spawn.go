@@ -145,6 +145,9 @@ func (s *spawns) children(
 			ID: asyncflow.TaskID{Type: t.Name, Number: o.firsts[run] + int64(i-int(o.starts[run]))},
 			Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt,
 				OrderTime: asyncflow.EnterOrder(t.TaskType, t.StageIndex(stage), options, f.now)}})
+		if t.LineForClaims(stage, true) {
+			items[len(items)-1].Verdict.Reason = asyncflow.WaitClaimer
+		}
 		f.spawnedBytes += len(doc) + len(work.Shared)
 	}
 	return items

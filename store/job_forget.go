@@ -14,22 +14,23 @@ SELECT (SELECT min(finished_at) FROM {schema}.operations WHERE state <> 'running
   (SELECT min(resolved_at) FROM {schema}.alert_episodes WHERE resolved_task IS NOT NULL),
   (SELECT min(at) FROM {schema}.endpoint_minutes),
   (SELECT min(expires_at) FROM {schema}.endpoint_secrets),
-  (SELECT min(at) FROM {schema}.audit)`
+  (SELECT min(at) FROM {schema}.audit),
+  (SELECT min(until) FROM {schema}.claim_windows)`
 
 // FirstForget returns when the first of a tenant's present rows is old enough to be forgotten: an
-// ended operation, a resolved episode of an alert, a minute of an endpoint, a secret, or an entry
-// of the audit, which are kept for audit (0: for ever). Zero: none ever is.
+// ended operation, a resolved episode of an alert, a minute of an endpoint, a secret, the window of a
+// claimer, or an entry of the audit, which are kept for audit (0: for ever). Zero: none ever is.
 func (s *Store) FirstForget(
 	ctx context.Context, tenant string, audit time.Duration,
 ) (first time.Time, err error) {
-	var at [5]*time.Time
+	var at [6]*time.Time
 	sql := strings.ReplaceAll(firstRecordsSQL, "{schema}", quote(schemaOf(tenant)))
-	err = s.of(tenant).QueryRow(ctx, sql).Scan(&at[0], &at[1], &at[2], &at[3], &at[4])
+	err = s.of(tenant).QueryRow(ctx, sql).Scan(&at[0], &at[1], &at[2], &at[3], &at[4], &at[5])
 	if audit == 0 {
 		at[4] = nil
 	}
-	kept := [5]time.Duration{OperationsKept, EpisodesKept, MinutesKept, 0,
-		max(audit, asyncflow.MinAuditRetention)}
+	kept := [6]time.Duration{OperationsKept, EpisodesKept, MinutesKept, 0,
+		max(audit, asyncflow.MinAuditRetention), 0}
 	for i := range at {
 		if at[i] == nil {
 			continue

@@ -212,16 +212,7 @@ func (s *Store) announceTaken(t *Type, leases []asyncflow.Lease) {
 func queuePayloads(
 	b *pgx.Batch, t *Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
 ) {
-	type part struct {
-		position int
-		later    bool
-	}
-	parts := map[part][]int64{}
-	for _, l := range leases {
-		p := part{l.ID.Position(), l.Seq > 1}
-		parts[p] = append(parts[p], l.ID.Number)
-	}
-	for p, ids := range parts {
+	for p, ids := range payloadParts(leases) {
 		sql := payloadsSQL
 		if p.later {
 			sql = laterPayloadsSQL
@@ -235,6 +226,21 @@ func queuePayloads(
 			return rows.Err()
 		})
 	}
+}
+
+// payloadPart are payloads that one statement reads.
+type payloadPart struct {
+	position int
+	later    bool // of attempts after the first
+}
+
+func payloadParts(leases []asyncflow.Lease) map[payloadPart][]int64 {
+	parts := map[payloadPart][]int64{}
+	for _, l := range leases {
+		p := payloadPart{l.ID.Position(), l.Seq > 1}
+		parts[p] = append(parts[p], l.ID.Number)
+	}
+	return parts
 }
 
 func scanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {

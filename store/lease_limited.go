@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -159,7 +160,9 @@ func (s *Store) beginLimited(
 			return err
 		})
 	b.Queue(t.at(0, `SELECT ARRAY(`+blockedStagesSQL("$1")+`)`), t.number).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&stages)
+		err := row.Scan(&stages)
+		stages = slices.DeleteFunc(stages, t.claimed)
+		return err
 	})
 	onNewest := queueNewest(b, t)
 	if err := conn.Send(ctx, b); err != nil {

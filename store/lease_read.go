@@ -11,7 +11,8 @@ import (
 
 // leasesSQL reads the leases of some tasks of one roll.
 const leasesSQL = `
-SELECT l.id, l.seq, l.stage, l.attempt, l.leased_at, l.until, {options}
+SELECT l.id, l.seq, l.stage, l.attempt, l.leased_at, l.until, coalesce(l.claimer, ''),
+  {options}
 FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT * FROM {lease} WHERE type = $2 AND id = u.id LIMIT 1) l, LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t`
@@ -42,7 +43,8 @@ func leasesBatch(
 			for rows.Next() {
 				l := asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name}}
 				var options []byte
-				err := rows.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt, &l.Until, &options)
+				err := rows.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt, &l.Until, &l.Claimer,
+					&options)
 				if err != nil {
 					return err
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -56,6 +57,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant",
 	// it logs what fails: ReleaseKey returns that
 	"ReleaseKeys",
+	// it calls Settle
+	"ReleaseClaims",
 	// Postgres skips the tables of another role with a warning
 	"VacuumSet",
 	// it runs under the base role
@@ -72,7 +75,8 @@ var special = map[string][]any{
 	"SealRoll":      {0}, "LeaseLimited": {0}, "TakeNumbers": {30_000}, "SetHealth": {anyUUID},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
-	"ParkPaused": {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
+	"LeaseForClaims": {"second"},
+	"ParkPaused":     {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
 }
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {
@@ -89,6 +93,7 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 		store.Redrive{},
 		[]asyncflow.AlertReading{{Alert: "backlog", Subject: "pipe", Value: 2, Limit: 1}},
 		asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, store.Progress{Percent: 1},
+		dispatcher.ClaimRequest{Type: "pipe", Stage: "second", Claimer: "w", Max: 1},
 		asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`1`),
 			Every: asyncflow.Duration(time.Minute)},
 		store.DueOperation{Tenant: tenant, Type: "pipe", ID: anyUUID, At: time.Now()},
@@ -198,6 +203,7 @@ func (c *calls) call(m reflect.Method, f reflect.Value) error {
 			rest = rest[1:]
 		case ok:
 			in = append(in, reflect.ValueOf(arg))
+			tenantGiven = tenantGiven || t == reflect.TypeFor[*store.Type]()
 		case t == reflect.TypeFor[string]():
 			in = append(in, reflect.ValueOf("pipe"))
 		default:
@@ -245,6 +251,7 @@ func secondFence(t *testing.T, b *bundle) {
 	for _, name := range []string{tenant, "other"} {
 		spec := twoStages()
 		spec.Flow = &asyncflow.Flow{Ordered: true}
+		spec.Stages[1].Mode = asyncflow.ModeClaim
 		b.putOf(name, spec)
 		for _, r := range b.Submit(t.Context(), name,
 			[]asyncflow.NewTask{newTask(`1`), newTask(`2`), newTask(`3`)}) {

@@ -49,6 +49,10 @@ type typed struct {
 func (r *rows) addTokens(t *Type, ts *tokens) {
 	r.tables = t.set.tables
 	for _, row := range ts.ready {
+		if t.inLineForClaims(row.stage) {
+			r.waiting = append(r.waiting, row.forClaims(t))
+			continue
+		}
 		key := readyKey{rolled{t.set.tables, t.End}, typed{t.number, row.spot},
 			row.key != nil || row.since != nil}
 		r.ready.add(key, row)

@@ -90,9 +90,12 @@ func (ts *tokens) add(id int64, seq int, key string, v asyncflow.Verdict, placed
 	row := waitRow{typed{spot: at}, v.OrderTime, id, v.Reason, orNull(key), forever,
 		sinceOf(placed, v.OrderTime)}
 	switch {
-	case v.Kind == asyncflow.Park || v.Kind == asyncflow.Spawn:
+	case v.Kind == asyncflow.Park || v.Kind == asyncflow.Spawn || v.Reason == asyncflow.WaitClaimer:
 		if v.Reason.ForOthers() {
 			row.until = untilOthers
+		}
+		if v.Reason == asyncflow.WaitClaimer {
+			ts.lower(v.OrderTime)
 		}
 		ts.wait = append(ts.wait, row)
 	case v.Status(now) == asyncflow.StatusWaiting:

@@ -64,6 +64,8 @@ func (c *counted) addDueInWait(h dueInWait) {
 	if h.Stage != "" {
 		b.Stage, _ = c.t.Place(h.Stage, 1)
 		switch {
+		case c.t.Claims(b.Stage):
+			b.WaitsFor = asyncflow.WaitClaimer
 		case !c.t.Serves(b.Stage):
 			b.WaitsFor = asyncflow.WaitEndpoint
 		case b.WaitsFor == asyncflow.WaitEndpoint:

@@ -213,6 +213,8 @@ func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 		return asyncflow.WaitRetry
 	case task.OrderTime.After(now):
 		return asyncflow.WaitDelay
+	case t.Claims(task.Stage):
+		return asyncflow.WaitClaimer
 	case !t.Serves(task.Stage):
 		return asyncflow.WaitEndpoint
 	}

@@ -52,13 +52,14 @@ func takeExpired(
 		  SELECT ctid AS t FROM {lease} WHERE type = $3 AND until < $1
 		  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
 		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
-		RETURNING l.id, l.seq, l.stage, l.attempt, l.until`), now, JobBatch, t.number)
+		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, '')`), now, JobBatch, t.number)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 		l.ID.Type = t.Name
-		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until)
+		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until, &l.LeasedAt,
+			&l.Claimer)
 	})
 }
 
@@ -106,8 +107,12 @@ func (s *Store) lostLeases(
 ) ([]asyncflow.Settlement, *tokens) {
 	settled, ts := make([]asyncflow.Settlement, len(expired)), &tokens{}
 	for i, l := range expired {
-		o := asyncflow.Outcome{Kind: asyncflow.OutcomeLost,
+		l = t.Reordered(l)
+		o := asyncflow.Outcome{Kind: asyncflow.OutcomeLost, Endpoint: asyncflow.ClaimedBy(l.Claimer),
 			Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
+		if t.Unseen(l) {
+			o.Kind, o.Error = asyncflow.OutcomeReleased, "nothing was heard of the claim"
+		}
 		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
 		if v := settled[i].Verdict; v.Final() == "" {

@@ -42,7 +42,8 @@ var (
 	}
 	// RecordTables have rows that are kept for a while.
 	RecordTables = Tables{names: []string{
-		"operations", "alert_episodes", "endpoint_minutes", "endpoint_secrets", "audit"}}
+		"operations", "alert_episodes", "endpoint_minutes", "endpoint_secrets", "audit",
+		"claim_windows"}}
 )
 
 // epochSQL says what the counts begin with, and whether Postgres has them. With Citus they are on

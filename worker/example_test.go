@@ -79,7 +79,7 @@ func Example() {
 		})
 	worker.Handle(w, "orders", "send",
 		func(_ context.Context, t worker.Task[Invoice]) (string, error) {
-			return fmt.Sprintf("%s: %d sent", t.ID, t.Context.Total), nil
+			return fmt.Sprintf("%d sent", t.Context.Total), nil
 		})
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error)
@@ -94,7 +94,7 @@ func Example() {
 	stop()
 	fmt.Println(<-served)
 	// Output:
-	// succeeded "orders.1.1: 20 sent"
+	// succeeded "20 sent"
 	// <nil>
 }
 

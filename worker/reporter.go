@@ -105,6 +105,12 @@ func (r *Reporter) Heartbeat(ctx context.Context, cb Callback) (deadline time.Ti
 	return beat.Deadline, nil
 }
 
+// Release gives a claimed task back: no attempt is counted. It is sent once.
+func (r *Reporter) Release(ctx context.Context, cb Callback) error {
+	cb.URL = strings.Replace(cb.URL, "/v1/callbacks/", "/v1/claims/", 1)
+	return post(ctx, r.once, cb, "release", nil, nil)
+}
+
 // Progress reports the progress of the work: 0 to 100, and a message. Both are shown with the
 // running task. It is sent once, and is not a heartbeat.
 func (r *Reporter) Progress(ctx context.Context, cb Callback, percent int, note string) error {

@@ -21,6 +21,9 @@ type Config struct {
 	// (whpk_…). A delivery needs to verify with one of them, so give the old and the new key while
 	// a secret is rotated.
 	Keys []string
+	// OnlyClaims says that the worker only claims tasks, see Claim, so that it needs no keys. It refuses
+	// deliveries.
+	OnlyClaims bool
 	// Log gets a line for each delivery; nil: slog.Default().
 	Log *slog.Logger
 	// MaxInFlight bounds the deliveries that are worked on or not yet reported. Those beyond it are
@@ -69,7 +72,7 @@ func (c Config) validate() error {
 		return asyncflow.InvalidField("Heartbeat", "is %s; it must not be below 0s", c.Heartbeat)
 	case c.Grace < 0:
 		return asyncflow.InvalidField("Grace", "is %s; it must not be below 0s", c.Grace)
-	case len(c.Keys) == 0 && c.Registration == nil:
+	case len(c.Keys) == 0 && c.Registration == nil && !c.OnlyClaims:
 		return asyncflow.InvalidField("Keys", "is required: nothing could be verified")
 	}
 	return nil
@@ -101,7 +104,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	verifier, err := signing.NewVerifier(cfg.Keys...)
+	verifier, err := signing.NewVerifier(cfg.Keys...) // without keys it verifies nothing
 	if err != nil {
 		return nil, fmt.Errorf("worker.New: %w", err)
 	}

@@ -25,6 +25,7 @@ const (
 	EndpointMissing AlertEpisodeAlert = "endpoint_missing"
 	FailureRate     AlertEpisodeAlert = "failure_rate"
 	JobOverdue      AlertEpisodeAlert = "job_overdue"
+	NoClaimers      AlertEpisodeAlert = "no_claimers"
 	NodeGone        AlertEpisodeAlert = "node_gone"
 	RollOverdue     AlertEpisodeAlert = "roll_overdue"
 )
@@ -41,6 +42,8 @@ func (e AlertEpisodeAlert) Valid() bool {
 	case FailureRate:
 		return true
 	case JobOverdue:
+		return true
+	case NoClaimers:
 		return true
 	case NodeGone:
 		return true
@@ -322,6 +325,7 @@ func (e OperationState) Valid() bool {
 const (
 	TaskWaitsForCapacity                 TaskWaitsFor = "capacity"
 	TaskWaitsForChildren                 TaskWaitsFor = "children"
+	TaskWaitsForClaimer                  TaskWaitsFor = "claimer"
 	TaskWaitsForDelay                    TaskWaitsFor = "delay"
 	TaskWaitsForDependencies             TaskWaitsFor = "dependencies"
 	TaskWaitsForEndpoint                 TaskWaitsFor = "endpoint"
@@ -342,6 +346,8 @@ func (e TaskWaitsFor) Valid() bool {
 	case TaskWaitsForCapacity:
 		return true
 	case TaskWaitsForChildren:
+		return true
+	case TaskWaitsForClaimer:
 		return true
 	case TaskWaitsForDelay:
 		return true
@@ -427,7 +433,8 @@ type AlertEpisodeAlert string
 // AlertEpisodeState defines model for AlertEpisode.State.
 type AlertEpisodeState string
 
-// AlertRules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
+// AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
+// and no_claimers.
 type AlertRules = asyncflow.AlertRules
 
 // Alerts defines model for Alerts.
@@ -438,7 +445,8 @@ type Alerts struct {
 	// Episodes The episodes that go on, then those of the last 30 days; newest first, at most 200.
 	Episodes []AlertEpisode `json:"episodes"`
 
-	// Rules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
+	// and no_claimers.
 	Rules AlertRules `json:"rules"`
 
 	// Secret Only in the answer to the call that set it.
@@ -455,6 +463,9 @@ type Attempt struct {
 	// At When it ended.
 	At      time.Time `json:"at"`
 	Attempt int       `json:"attempt"`
+
+	// Claimer Who claimed the task.
+	Claimer string `json:"claimer,omitempty,omitzero"`
 
 	// DurationMs The time from sending to the answer.
 	DurationMs float32 `json:"duration_ms,omitempty,omitzero"`
@@ -764,6 +775,42 @@ type Children struct {
 	Waiting int `json:"waiting"`
 }
 
+// Claim defines model for Claim.
+type Claim struct {
+	// Claimer Who asks: a person, or a process. ASCII characters without spaces. Those who ask at the
+	// same time need different names.
+	//
+	//
+	// Example: anna@example.com
+	Claimer string `json:"claimer"`
+
+	// Held The ids of the tasks that the claimer is working on.
+	Held []string `json:"held,omitempty,omitzero"`
+
+	// Max The most deliveries. A claimer has up to 1,000 open claims of a stage.
+	Max int `json:"max,omitempty,omitzero"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type"`
+
+	// Wait A Go-style duration, such as 30s or 1h30m.
+	//
+	// Example: 30s
+	Wait Duration `json:"wait,omitempty,omitzero"`
+}
+
+// ClaimList defines model for ClaimList.
+type ClaimList struct {
+	Claims []Delivery `json:"claims"`
+}
+
 // Completion defines model for Completion.
 type Completion struct {
 	// Output Any JSON value. It is stored and passed on byte by byte, and never interpreted.
@@ -773,6 +820,52 @@ type Completion struct {
 // Count defines model for Count.
 type Count struct {
 	Count int64 `json:"count"`
+}
+
+// Delivery A task as a worker gets it. Ignore unknown fields: there may be more in the future.
+type Delivery struct {
+	// Attempt The attempt of this stage; the first is 1.
+	Attempt int `json:"attempt"`
+
+	// Callback Where and with what token to report after a 202.
+	Callback DeliveryCallback `json:"callback"`
+
+	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Context JSON `json:"context"`
+
+	// Deadline After a 202, and of a claim: until when a report is accepted.
+	Deadline time.Time `json:"deadline"`
+
+	// FanOut Which part of another task's work a child is. Only children have it.
+	FanOut DeliveryFanOut `json:"fan_out,omitempty,omitzero"`
+
+	// MaxAttempts The attempts that the stage has for this task.
+	MaxAttempts int `json:"max_attempts"`
+
+	// Seq The fencing number: it grows with every delivery of the task, over all stages.
+	Seq int `json:"seq"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage"`
+
+	// TaskID The task's id, the same in all its stages and attempts.
+	TaskID string `json:"task_id"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type"`
+}
+
+// DeliveryCallback Where and with what token to report after a 202.
+type DeliveryCallback struct {
+	// Token The completion token.
+	Token string `json:"token"`
+
+	// URL The calls complete, fail, heartbeat and progress are below it.
+	URL string `json:"url"`
 }
 
 // DeliveryFanOut Which part of another task's work a child is. Only children have it.
@@ -1111,7 +1204,8 @@ type Name = string
 
 // NewAlerts defines model for NewAlerts.
 type NewAlerts struct {
-	// Rules When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
+	// and no_claimers.
 	Rules AlertRules `json:"rules"`
 
 	// Secret A signing secret of your own, as for an endpoint. If it is left out, the present one
@@ -1771,7 +1865,7 @@ type Task struct {
 	// capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
 	// a dispatcher with capacity, as the task is due and within all limits; children: its
 	// children; parent_paused: the task that it is a child of to be resumed; dependencies: the
-	// tasks that it depends on.
+	// tasks that it depends on; claimer: a worker that asks for it.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
@@ -1783,7 +1877,7 @@ type Task struct {
 // capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
 // a dispatcher with capacity, as the task is due and within all limits; children: its
 // children; parent_paused: the task that it is a child of to be resumed; dependencies: the
-// tasks that it depends on.
+// tasks that it depends on; claimer: a worker that asks for it.
 type TaskWaitsFor string
 
 // TaskList defines model for TaskList.
@@ -1978,6 +2072,10 @@ type TenantPatch struct {
 // WaitReason Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
 // retry mean that their time has come and a background job has not released them yet.
 type WaitReason = asyncflow.WaitReason
+
+// Window The most distinct tasks of the stage that one claimer is shown in any time of this length.
+// Tasks that it gave back count, too. For stages of mode claim.
+type Window = asyncflow.Window
 
 // AuditAction defines model for AuditAction.
 type AuditAction = string
@@ -2242,6 +2340,9 @@ type FailTaskJSONRequestBody = Failure
 
 // ReportProgressJSONRequestBody defines body for ReportProgress for application/json ContentType.
 type ReportProgressJSONRequestBody = Progress
+
+// ClaimTasksJSONRequestBody defines body for ClaimTasks for application/json ContentType.
+type ClaimTasksJSONRequestBody = Claim
 
 // CreateEndpointJSONRequestBody defines body for CreateEndpoint for application/json ContentType.
 type CreateEndpointJSONRequestBody = NewEndpoint
@@ -2550,6 +2651,40 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/callbacks/{id}/results (the `ListResults` operationId).
 	ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ClaimTasksWithBody Ask for tasks of a stage
+	//
+	// For stages with mode claim. Answers up to max deliveries, each as a push would be; without
+	// any, it waits for the first one. A claim ends after 15 s unless the worker is heard of by
+	// then: by a heartbeat, by progress or by its report. A claimer gets its own open claims
+	// first, apart from those in held, so it can ask again if an answer was lost. A claimer has
+	// one call at a time: a later one ends the one before.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
+	ClaimTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ClaimTasks Ask for tasks of a stage
+	//
+	// For stages with mode claim. Answers up to max deliveries, each as a push would be; without
+	// any, it waits for the first one. A claim ends after 15 s unless the worker is heard of by
+	// then: by a heartbeat, by progress or by its report. A claimer gets its own open claims
+	// first, apart from those in held, so it can ask again if an answer was lost. A claimer has
+	// one call at a time: a later one ends the one before.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
+	ClaimTasks(ctx context.Context, body ClaimTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReleaseClaim Give a claimed task back
+	//
+	// The task goes back in line, and no attempt is counted. Idempotent. 409 means that the claim
+	// is over, or that the delivery was pushed.
+	//
+	// Corresponds with POST /v1/claims/{id}/release (the `ReleaseClaim` operationId).
+	ReleaseClaim(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEndpoints List the endpoints
 	//
@@ -3571,6 +3706,70 @@ func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgr
 // Corresponds with GET /v1/callbacks/{id}/results (the `ListResults` operationId).
 func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListResultsRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ClaimTasksWithBody Ask for tasks of a stage
+//
+// For stages with mode claim. Answers up to max deliveries, each as a push would be; without
+// any, it waits for the first one. A claim ends after 15 s unless the worker is heard of by
+// then: by a heartbeat, by progress or by its report. A claimer gets its own open claims
+// first, apart from those in held, so it can ask again if an answer was lost. A claimer has
+// one call at a time: a later one ends the one before.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
+func (c *Client) ClaimTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClaimTasksRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ClaimTasks Ask for tasks of a stage
+//
+// For stages with mode claim. Answers up to max deliveries, each as a push would be; without
+// any, it waits for the first one. A claim ends after 15 s unless the worker is heard of by
+// then: by a heartbeat, by progress or by its report. A claimer gets its own open claims
+// first, apart from those in held, so it can ask again if an answer was lost. A claimer has
+// one call at a time: a later one ends the one before.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
+func (c *Client) ClaimTasks(ctx context.Context, body ClaimTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClaimTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReleaseClaim Give a claimed task back
+//
+// The task goes back in line, and no attempt is counted. Idempotent. 409 means that the claim
+// is over, or that the delivery was pushed.
+//
+// Corresponds with POST /v1/claims/{id}/release (the `ReleaseClaim` operationId).
+func (c *Client) ReleaseClaim(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReleaseClaimRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -5597,6 +5796,80 @@ func NewListResultsRequest(server string, id TaskID, params *ListResultsParams) 
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewClaimTasksRequest calls the generic ClaimTasks builder with application/json body
+func NewClaimTasksRequest(server string, body ClaimTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewClaimTasksRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewClaimTasksRequestWithBody constructs an http.Request for the ClaimTasks method, with any body, and a specified content type
+func NewClaimTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/claims")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewReleaseClaimRequest constructs an http.Request for the ReleaseClaim method
+func NewReleaseClaimRequest(server string, id TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/claims/%s/release", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ type cli struct {
 	Tasks     tasksCmd     `cmd:"" group:"Use:" help:"Submit, show, change and redrive tasks."`
 	Types     typesCmd     `cmd:"" group:"Use:" help:"Set up task types: pipelines of stages."`
 	Endpoints endpointsCmd `cmd:"" group:"Use:" help:"Set up endpoints: the URLs of workers."`
+	Claim     claimCmd     `cmd:"" group:"Use:" help:"Ask for tasks of a stage, as a worker."`
 	Stats     statsCmd     `cmd:"" group:"Use:" help:"Count waiting, running and ended tasks."`
 
 	Schedules  schedulesCmd  `cmd:"" group:"Use:" help:"Set up tasks at recurring times."`

@@ -16,8 +16,16 @@ const shortAnswer = 16 << 10
 // node's share it returns an error. It doesn't count the answer to a change, because the client
 // can't ask for that again.
 func (s *Server) lendAnswer(c *fiber.Ctx, tenant string) error {
+	if c.Method() != fiber.MethodGet {
+		return nil
+	}
+	return s.lend(c, tenant)
+}
+
+// lend is lendAnswer for a call of any method.
+func (s *Server) lend(c *fiber.Ctx, tenant string) error {
 	r := c.Response()
-	if c.Method() != fiber.MethodGet || r.IsBodyStream() || len(r.Body()) <= shortAnswer {
+	if r.IsBodyStream() || len(r.Body()) <= shortAnswer {
 		return nil
 	}
 	if tenant == "" { // an operator's answer, or a document that all callers share

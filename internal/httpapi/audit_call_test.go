@@ -154,9 +154,9 @@ func managed(t *testing.T) (ids []string, scopes map[string]auth.Scope) {
 				func(r openapi3.SecurityRequirement) bool { return r["adminToken"] != nil }) {
 				scope = auth.ScopeAdmin
 			}
-			submits := op.OperationID == "submitTask" || op.OperationID == "submitTasks"
+			hot := slices.Contains([]string{"submitTask", "submitTasks", "claimTasks"}, op.OperationID)
 			if scope == auth.ScopeManage || scope == auth.ScopeAdmin || scope != "" && method != "GET" &&
-				!submits {
+				!hot {
 				ids = append(ids, op.OperationID)
 				scopes[op.OperationID] = scope
 			}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,10 @@ type badCall struct {
 	status       int
 	field, says  string // "": anything
 }
+
+// tenantScopes are all scopes that a tenant's token may have.
+var tenantScopes = []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate,
+	auth.ScopeManage, auth.ScopeWork}
 
 // subject is one operation of the contract, with a good request for it.
 type subject struct {
@@ -131,18 +136,20 @@ func orElse(text, other string) string {
 
 // subjects returns the operations that need a credential. Their examples use the task type pipe.
 func (b *bundle) subjects(id, completion string) (all []subject) {
+	token := b.newToken("acme", tenantScopes...)
 	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
 	require.NoError(b.t, err)
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			s := subject{Operation: op, method: method,
-				params: slices.Concat(item.Parameters, op.Parameters), token: b.token}
+				params: slices.Concat(item.Parameters, op.Parameters), token: token}
 			if op.Security != nil && len(*op.Security) == 0 {
 				continue
 			}
 			s.path = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "acme", "{id}",
 				id).Replace(path)
-			if s.worker = strings.HasPrefix(path, "/v1/callbacks/"); s.worker {
+			s.worker = op.Security != nil && (*op.Security)[0]["completionToken"] != nil
+			if s.worker {
 				s.token = completion
 			}
 			if op.Security != nil && (*op.Security)[0]["adminToken"] != nil {
@@ -218,13 +225,11 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 			badCall{what: "another attempt's token", body: body, token: token(earlier), status: 409},
 			badCall{what: "an expired token", body: body, token: token(expired), status: 401})
 	}
-	expired, err := b.issuer.Issue("acme", "test",
-		[]auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Minute,
+	expired, err := b.issuer.Issue("acme", "test", tenantScopes, time.Minute,
 		time.Now().Add(-time.Hour))
 	require.NoError(b.t, err)
 	var others []auth.Scope
-	for _, scope := range []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate,
-		auth.ScopeManage, auth.ScopeWork} {
+	for _, scope := range tenantScopes {
 		if string(scope) != s.Extensions["x-scope"] {
 			others = append(others, scope)
 		}
@@ -240,8 +245,7 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 		badCall{what: "all scopes but the right one", body: body, token: b.newToken("acme", others...),
 			status: 403},
 		badCall{what: "an unknown tenant", body: body,
-			token: b.newToken("nobody", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate,
-				auth.ScopeManage), status: 403},
+			token: b.newToken("nobody", tenantScopes...), status: 403},
 		badCall{what: "a completion token", body: body,
 			token: b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
 				Expiry: time.Now().Add(time.Hour)}), status: 401})
@@ -416,7 +420,11 @@ func beyond(s *openapi3.Schema) (all []badValue) {
 			add("too long", strings.Repeat("x", int(*s.MaxLength)+1), strconv.Itoa(int(*s.MaxLength)))
 		}
 		if s.Pattern != "" {
-			add("not of the pattern", "No-Good", "must")
+			bad := "No-Good"
+			if regexp.MustCompile(s.Pattern).MatchString(bad) {
+				bad = "no good"
+			}
+			add("not of the pattern", bad, "must")
 			most := 40 // of names
 			if s.MaxLength != nil {
 				most = int(*s.MaxLength)
@@ -519,6 +527,8 @@ func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any
 			inner := map[string]any{}
 			if had, ok := had.(map[string]any); ok { // what it requires
 				inner = copyOf(had)
+			} else if len(p.Required) > 1 {
+				inner = copyOf(p.Example.(map[string]any))
 			}
 			in[name] = inner
 			all = append(all, s.badFields(p, field, inner)...)

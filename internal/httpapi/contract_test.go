@@ -119,6 +119,13 @@ func TestEveryCallWaitsForKeys(t *testing.T) {
 var fillPath = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}",
 	"pipe.9.1")
 
+// reports are the calls about a delivery of a task, with a body.
+var reports = map[string]string{"/v1/callbacks/pipe.9.1/complete": "",
+	"/v1/callbacks/pipe.9.1/fail":      `{"error":"no"}`,
+	"/v1/callbacks/pipe.9.1/heartbeat": "",
+	"/v1/callbacks/pipe.9.1/progress":  `{"percent":1}`,
+	"/v1/claims/pipe.9.1/release":      ""}
+
 // A report that fails because the database is down can be repeated.
 func TestReportsWithoutADatabase(t *testing.T) {
 	b := setup(t)
@@ -126,12 +133,11 @@ func TestReportsWithoutADatabase(t *testing.T) {
 	id, err := asyncflow.ParseTaskID("pipe.9.1")
 	require.NoError(t, err)
 	token := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: id, Seq: 1,
-		Expiry: b.store.Clock.Now().Add(time.Hour)})
+		Claimer: "anna", Expiry: b.store.Clock.Now().Add(time.Hour)})
 	b.closeDatabase()
-	for _, call := range []string{"complete", "fail", "heartbeat", "progress"} {
-		body := map[string]string{"fail": `{"error":"no"}`, "progress": `{"percent":1}`}[call]
-		a := b.callAs(token, "POST", "/v1/callbacks/pipe.9.1/"+call, body)
-		assert.Equal(t, 503, a.status, "%s: %s", call, a.body)
+	for path, body := range reports {
+		a := b.callAs(token, "POST", path, body)
+		assert.Equal(t, 503, a.status, "%s: %s", path, a.body)
 		assert.Equal(t, "unavailable", a.problem.Code)
 	}
 	assert.Equal(t, 503, b.callAs(token, "GET", "/v1/callbacks/pipe.9.1/results", "").status)
@@ -165,7 +171,7 @@ func TestUnknownThings(t *testing.T) {
 	id, err := asyncflow.ParseTaskID("pipe.9.1")
 	require.NoError(t, err)
 	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: id, Seq: 1,
-		Expiry: b.store.Clock.Now().Add(time.Hour)})
+		Claimer: "anna", Expiry: b.store.Clock.Now().Add(time.Hour)})
 	for _, c := range []struct{ method, path, body string }{
 		{"POST", "/v1/task-types/{type}/release", `{"flow_key":"a"}`},
 		{"GET", "/v1/tasks?type=nothing", ""},
@@ -178,10 +184,9 @@ func TestUnknownThings(t *testing.T) {
 		a := b.call(c.method, fill.Replace(c.path), c.body)
 		assert.Equal(t, 404, a.status, "%s %s: %s", c.method, c.path, a.body)
 	}
-	for call, body := range map[string]string{"complete": "", "fail": `{"error":"no"}`,
-		"heartbeat": "", "progress": `{"percent":1}`} {
-		a := b.callAs(completion, "POST", "/v1/callbacks/pipe.9.1/"+call, body)
-		assert.Equal(t, 404, a.status, "%s: %s", call, a.body)
+	for path, body := range reports {
+		a := b.callAs(completion, "POST", path, body)
+		assert.Equal(t, 404, a.status, "%s: %s", path, a.body)
 	}
 }
 

@@ -76,6 +76,13 @@ func (s *Server) ReportProgress(
 	if err != nil {
 		return nil, err
 	}
+	if a.Claimer != "" {
+		if stands, err := s.prolong(ctx, a); err != nil {
+			return nil, err
+		} else if !stands {
+			return nil, s.ended(ctx, a)
+		}
+	}
 	note := callbacks.Clean(r.Body.Note, callbacks.MaxErrorBytes)
 	stands, err := s.cfg.Store.SetProgress(ctx, a.taskType, a.Task, a.Seq,
 		store.Progress{Percent: r.Body.Percent, Note: note})

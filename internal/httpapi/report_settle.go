@@ -18,6 +18,9 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 		return "", err
 	}
 	o.Endpoint = a.taskType.EndpointURL(a.Endpoint) // empty if it is gone
+	if a.Claimer != "" {
+		o.Endpoint = asyncflow.ClaimedBy(a.Claimer)
+	}
 	l, stands := s.cfg.Committer.Accepted(a.Tenant, a.Task, a.Seq)
 	if !stands {
 		if l, stands, err = s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq); err != nil {
@@ -28,7 +31,11 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 		return s.reportEnded(ctx, a, o)
 	}
 	now := s.cfg.Store.Clock.Now()
-	o.Duration = now.Sub(l.LeasedAt)
+	if o.Kind == asyncflow.OutcomeReleased {
+		l = a.taskType.Reordered(l)
+	} else {
+		o.Duration = now.Sub(l.LeasedAt)
+	}
 	return s.settle(ctx, a, asyncflow.Settlement{
 		Lease:   l,
 		Outcome: o,
@@ -89,7 +96,8 @@ func (s *Server) reportEnded(
 		return "", err
 	}
 	// A failure needs no late report: the lost attempt is retried anyway.
-	if written == asyncflow.OutcomeLost && o.Kind != asyncflow.OutcomeFailed {
+	if written == asyncflow.OutcomeLost && o.Kind != asyncflow.OutcomeFailed &&
+		o.Kind != asyncflow.OutcomeReleased {
 		taken, err := s.reportLate(ctx, a, o)
 		if err != nil {
 			return "", err

@@ -86,6 +86,8 @@ func timeOf(c *fiber.Ctx, o *contract.Operation) time.Duration {
 	switch {
 	case o.ID == "submitTask" || o.ID == "submitTasks":
 		return dispatcher.SubmitPatience
+	case o.ID == "claimTasks":
+		return claimTime
 	case o.ID == "getTask" && c.Context().QueryArgs().Has("wait"):
 		return requestTime + asyncflow.MaxWait
 	}

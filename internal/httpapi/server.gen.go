@@ -64,6 +64,9 @@ type ServerInterface interface {
 	// ListResults Read the results of children
 	// (GET /v1/callbacks/{id}/results)
 	ListResults(c *fiber.Ctx, id TaskID, params ListResultsParams) error
+	// ReleaseClaim Give a claimed task back
+	// (POST /v1/claims/{id}/release)
+	ReleaseClaim(c *fiber.Ctx, id TaskID) error
 	// ListEndpoints List the endpoints
 	// (GET /v1/endpoints)
 	ListEndpoints(c *fiber.Ctx, params ListEndpointsParams) error
@@ -663,6 +666,35 @@ func (siw *ServerInterfaceWrapper) ListResults(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListResults(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ReleaseClaim operation middleware
+func (siw *ServerInterfaceWrapper) ReleaseClaim(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ReleaseClaim(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2258,6 +2290,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/callbacks/:id/results", wrapper.ListResults)
 
+	router.Post(options.BaseURL+"/v1/claims/:id/release", wrapper.ReleaseClaim)
+
 	router.Get(options.BaseURL+"/v1/endpoints", wrapper.ListEndpoints)
 
 	router.Post(options.BaseURL+"/v1/endpoints", wrapper.CreateEndpoint)
@@ -2834,6 +2868,35 @@ type ListResultsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListResultsdefaultApplicationProblemPlusJSONResponse) VisitListResultsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ReleaseClaimRequestObject struct {
+	ID TaskID `json:"id"`
+}
+
+type ReleaseClaimResponseObject interface {
+	VisitReleaseClaimResponse(ctx *fiber.Ctx) error
+}
+
+type ReleaseClaim200JSONResponse CallbackResult
+
+func (response ReleaseClaim200JSONResponse) VisitReleaseClaimResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ReleaseClaimdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReleaseClaimdefaultApplicationProblemPlusJSONResponse) VisitReleaseClaimResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -4270,6 +4333,9 @@ type StrictServerInterface interface {
 	// ListResults Read the results of children
 	// (GET /v1/callbacks/{id}/results)
 	ListResults(ctx context.Context, request ListResultsRequestObject) (ListResultsResponseObject, error)
+	// ReleaseClaim Give a claimed task back
+	// (POST /v1/claims/{id}/release)
+	ReleaseClaim(ctx context.Context, request ReleaseClaimRequestObject) (ReleaseClaimResponseObject, error)
 	// ListEndpoints List the endpoints
 	// (GET /v1/endpoints)
 	ListEndpoints(ctx context.Context, request ListEndpointsRequestObject) (ListEndpointsResponseObject, error)
@@ -4833,6 +4899,33 @@ func (sh *strictHandler) ListResults(ctx *fiber.Ctx, id TaskID, params ListResul
 		return err
 	} else if validResponse, ok := response.(ListResultsResponseObject); ok {
 		if err := validResponse.VisitListResultsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReleaseClaim operation middleware
+func (sh *strictHandler) ReleaseClaim(ctx *fiber.Ctx, id TaskID) error {
+	var request ReleaseClaimRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ReleaseClaim(ctx.UserContext(), request.(ReleaseClaimRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReleaseClaim")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReleaseClaimResponseObject); ok {
+		if err := validResponse.VisitReleaseClaimResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

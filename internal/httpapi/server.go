@@ -84,6 +84,7 @@ func (s *Server) newApp() *fiber.App {
 	app.Use(s.admit)
 	app.Post("/v1/tasks", s.submitTask)
 	app.Post("/v1/tasks/batch", s.submitTasks)
+	app.Post("/v1/claims", s.claimTasks)
 	app.Post("/v1/callbacks/:id/complete", s.completeTask)
 	app.Post("/v1/callbacks/:id/fail", s.failTask)
 	RegisterHandlers(app, NewStrictHandler(s, nil))

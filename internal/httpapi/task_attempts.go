@@ -72,6 +72,9 @@ func attemptOut(a store.Attempt) Attempt {
 		OutputBytes:   a.LeftOut,
 		OutputExcerpt: a.Excerpt,
 	}
+	if out.Claimer = asyncflow.ClaimerOf(a.Endpoint); out.Claimer != "" {
+		out.Endpoint = ""
+	}
 	if a.NextTime != nil {
 		out.NextTime = *a.NextTime
 	}

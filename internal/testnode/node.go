@@ -26,7 +26,7 @@ const tenant = "acme"
 // Node is a running node with a tenant.
 type Node struct {
 	URL   string // of its API
-	Token string // of the tenant, with the scopes submit, read and manage
+	Token string // of the tenant, with all scopes but admin
 }
 
 // Shared returns the node of this process, started at the first call. It may deliver to this
@@ -92,7 +92,8 @@ func (n *Node) authenticate() (*auth.Verifier, error) {
 		return nil, err
 	}
 	n.Token, err = issuer.Issue(tenant, "test",
-		[]auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour,
+		[]auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate,
+			auth.ScopeManage}, time.Hour,
 		time.Now())
 	if err != nil {
 		return nil, err

@@ -158,7 +158,8 @@ func (r *Rig) Token(tenant string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}
+	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate,
+		auth.ScopeManage}
 	return issuer.Issue(tenant, "bench", scopes, tokenLife, time.Now())
 }
 

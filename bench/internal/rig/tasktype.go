@@ -32,6 +32,7 @@ type Shape struct {
 	Endpoint string // members of the endpoint's document, each with a comma before it
 	FanOut   string // the first stage's fan_out, a JSON document; "": it has no children
 	Next     string // path of the endpoints of later stages; Path
+	Claim    bool   // workers ask for the tasks of its one stage, which has no endpoint
 }
 
 func (s Shape) withDefaults() Shape {
@@ -52,7 +53,7 @@ func (s Shape) withDefaults() Shape {
 func (r *Rig) Register(ctx context.Context, name string, s Shape) (*TaskType, error) {
 	t := &TaskType{Name: name, Shape: s.withDefaults()}
 	err := r.API.putTaskType(ctx, name, t.Shape)
-	if err == nil {
+	if err == nil && !s.Claim {
 		err = r.API.addEndpoints(ctx, name, t.Shape, r.Worker.Base)
 	}
 	return t, err
@@ -65,6 +66,9 @@ func (c *Client) putTaskType(ctx context.Context, name string, s Shape) error {
 	}
 	if s.FanOut != "" {
 		stages[0] = `{"name":"` + stageName(0) + `","fan_out":` + s.FanOut + `}`
+	}
+	if s.Claim {
+		stages[0] = `{"name":"` + stageName(0) + `","mode":"claim"}`
 	}
 	document := `{` + s.More + `"stages":[` + strings.Join(stages, ",") + `]}`
 	_, err := c.Call(ctx, http.MethodPut, "/v1/task-types/"+name, []byte(document))

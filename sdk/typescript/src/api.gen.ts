@@ -763,6 +763,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/claims": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask for tasks of a stage
+         * @description For stages with mode claim. Answers up to max deliveries, each as a push would be; without
+         *     any, it waits for the first one. A claim ends after 15 s unless the worker is heard of by
+         *     then: by a heartbeat, by progress or by its report. A claimer gets its own open claims
+         *     first, apart from those in held, so it can ask again if an answer was lost. A claimer has
+         *     one call at a time: a later one ends the one before.
+         */
+        post: operations["claimTasks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/claims/{id}/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a claimed task back
+         * @description The task goes back in line, and no attempt is counted. Idempotent. 409 means that the claim
+         *     is over, or that the delivery was pushed.
+         */
+        post: operations["releaseClaim"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/callbacks/{id}/complete": {
         parameters: {
             query?: never;
@@ -1337,6 +1385,26 @@ export interface components {
              */
             priority?: number;
             fan_out?: components["schemas"]["FanOut"];
+            /**
+             * @description push: the tasks of the stage are sent to its endpoints. claim: workers ask for them, and
+             *     the stage has no endpoints.
+             * @default push
+             * @enum {string}
+             */
+            mode?: "push" | "claim";
+            window?: components["schemas"]["Window"];
+        };
+        /**
+         * @description The most distinct tasks of the stage that one claimer is shown in any time of this length.
+         *     Tasks that it gave back count, too. For stages of mode claim.
+         * @example {
+         *       "tasks": 20,
+         *       "per": "1h"
+         *     }
+         */
+        Window: {
+            tasks: number;
+            per: components["schemas"]["Duration"];
         };
         /**
          * @description Children of a task that comes to the stage: one for each item of a list, or for each shard.
@@ -2004,10 +2072,10 @@ export interface components {
              *     capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
              *     a dispatcher with capacity, as the task is due and within all limits; children: its
              *     children; parent_paused: the task that it is a child of to be resumed; dependencies: the
-             *     tasks that it depends on.
+             *     tasks that it depends on; claimer: a worker that asks for it.
              * @enum {string}
              */
-            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies";
+            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
             /**
              * Format: date-time
              * @description Its place in the order. Present while it is waiting or pending.
@@ -2084,6 +2152,8 @@ export interface components {
             final?: "succeeded" | "failed" | "cancelled";
             /** @description The URL that the delivery was sent to. */
             endpoint?: string;
+            /** @description Who claimed the task. */
+            claimer?: string;
             /** @description The time from sending to the answer. */
             duration_ms?: number;
             /** @description The HTTP status of the answer. */
@@ -2621,7 +2691,7 @@ export interface components {
          *     retry mean that their time has come and a background job has not released them yet.
          * @enum {string}
          */
-        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies";
+        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
         /** @description In tasks per second, over the last minute. */
         Rates: {
             submitted: number;
@@ -2634,6 +2704,49 @@ export interface components {
         };
         StatsList: {
             data: components["schemas"]["Stats"][];
+        };
+        Claim: {
+            type: components["schemas"]["Name"];
+            stage: components["schemas"]["Name"];
+            /**
+             * @description Who asks: a person, or a process. ASCII characters without spaces. Those who ask at the
+             *     same time need different names.
+             * @example anna@example.com
+             */
+            claimer: string;
+            /**
+             * @description The most deliveries. A claimer has up to 1,000 open claims of a stage.
+             * @default 1
+             */
+            max?: number;
+            wait?: components["schemas"]["Duration"];
+            /** @description The ids of the tasks that the claimer is working on. */
+            held?: string[];
+        };
+        /**
+         * @example {
+         *       "claims": [
+         *         {
+         *           "task_id": "moderation.1.7",
+         *           "type": "moderation",
+         *           "stage": "judge",
+         *           "attempt": 1,
+         *           "max_attempts": 20,
+         *           "seq": 1,
+         *           "deadline": "2026-11-21T11:43:17.187917Z",
+         *           "context": {
+         *             "image": "harbour.jpg"
+         *           },
+         *           "callback": {
+         *             "url": "https://tasks.example.com/v1/callbacks/moderation.1.7",
+         *             "token": "afc2.ZGV2…"
+         *           }
+         *         }
+         *       ]
+         *     }
+         */
+        ClaimList: {
+            claims: components["schemas"]["Delivery"][];
         };
         /**
          * @example {
@@ -2684,7 +2797,10 @@ export interface components {
         CallbackResult: {
             status: components["schemas"]["Status"];
         };
-        /** @description When alerts fire; at least one of backlog_age, failure_rate and endpoint_failure_rate. */
+        /**
+         * @description When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
+         *     and no_claimers.
+         */
         AlertRules: {
             /**
              * @description A task that is not under way has been due for this long; 1s to 30 days. Paused types
@@ -2703,6 +2819,11 @@ export interface components {
              * @default 20
              */
             failure_attempts?: number;
+            /**
+             * @description A task of a stage of mode claim has been due for this long, and nobody has asked for any
+             *     meanwhile; 2m to 30 days.
+             */
+            no_claimers?: components["schemas"]["Duration"];
         };
         NewAlerts: {
             /** @description An absolute https URL; http only if the operator allows it. */
@@ -2757,7 +2878,7 @@ export interface components {
         AlertEpisode: {
             id: string;
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "node_gone" | "job_overdue" | "roll_overdue";
             /**
              * @description What the alert is about: the task type, the stage as type/stage, the endpoint as
              *     type/stage/id, the node, the job, the tenant (whose shared tables don't roll), or
@@ -2813,7 +2934,7 @@ export interface components {
             seq: number;
             /**
              * Format: date-time
-             * @description After a 202: until when a report is accepted.
+             * @description After a 202, and of a claim: until when a report is accepted.
              */
             deadline: string;
             context: components["schemas"]["JSON"];
@@ -2971,7 +3092,7 @@ export interface components {
          */
         AlertNotice: {
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "node_gone" | "job_overdue" | "roll_overdue";
             /** @enum {string} */
             state: "firing" | "resolved";
             tenant?: string;
@@ -5078,6 +5199,79 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    claimTasks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "type": "moderation",
+                 *       "stage": "judge",
+                 *       "claimer": "anna@example.com",
+                 *       "max": 5,
+                 *       "wait": "30s"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Claim"];
+            };
+        };
+        responses: {
+            /** @description The deliveries; there may be none. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClaimList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            429: components["responses"]["ShareInUse"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    releaseClaim: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The task is back in line. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackResult"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

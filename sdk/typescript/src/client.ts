@@ -1,5 +1,6 @@
 import { encodeTask, resultOf, taskBatches, type SubmitResult } from "./batch.js";
 import { Caller, pathPart, type CallOptions, type ClientOptions } from "./call.js";
+import type { Delivery } from "./delivery.js";
 import { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "./errors.js";
 import { formatDuration, pause } from "./time.js";
 import {
@@ -24,6 +25,20 @@ export interface ListParams {
   limit?: number;
   /** The next_cursor of the page before. */
   cursor?: string;
+}
+
+/** Asks for tasks of a stage with mode claim. */
+export interface ClaimRequest {
+  type: string;
+  stage: string;
+  /** Who asks: ASCII characters without spaces. */
+  claimer: string;
+  /** The most tasks. Default 1. */
+  max?: number;
+  /** How long to wait for the first one, in milliseconds. Default 0. */
+  waitMs?: number;
+  /** The ids of the tasks that the claimer is working on. */
+  held?: string[];
 }
 
 const maxWaitMs = 60_000; // the longest wait of the server
@@ -171,6 +186,17 @@ export class Client {
    */
   async redrive(id: string, redrive: Redrive = {}, options: CallOptions = {}): Promise<Task> {
     return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/redrive`, { ...options, body: JSON.stringify(redrive) });
+  }
+
+  /**
+   * Asks for tasks, and waits for the first one. It may return none. If the answer is lost, it asks
+   * again: the claimer gets its open claims first, apart from those in held. A claim ends after
+   * 15 s unless there is a heartbeat, progress or a report by then; see claim for a loop around it.
+   */
+  async claim(request: ClaimRequest, options: CallOptions = {}): Promise<Delivery[]> {
+    const { waitMs = 0, ...rest } = request;
+    const body = JSON.stringify({ ...rest, wait: formatDuration(waitMs) });
+    return (await this.caller.call<{ claims: Delivery[] }>("POST", "/v1/claims", { ...options, body, extraMs: waitMs, repeatable: true })).claims;
   }
 
   /** Creates a task type, or changes it to spec. */

@@ -12,5 +12,8 @@ export type { BatchResult, BatchWork, HandlerOptions, Work, WorkerTask } from ".
 export type { LogLine } from "./run.js";
 export { AbortedError, Fail, later, Retry } from "./outcome.js";
 export { Reporter, type Callback, type ReporterOptions } from "./reporter.js";
+export { claim, type Claims } from "./claim.js";
+export type { ClaimRequest } from "./client.js";
+export type { Delivery, FanOut } from "./delivery.js";
 export { register, type Registration } from "./register.js";
 export * from "./types.js";

@@ -89,6 +89,12 @@ export class Reporter {
     return new Date(beat.deadline ?? NaN);
   }
 
+  /** Gives a claimed task back: no attempt is counted. It is sent once. */
+  async release(callback: Callback, signal?: AbortSignal): Promise<void> {
+    const url = callback.url.replace("/v1/callbacks/", "/v1/claims/");
+    await this.once({ ...callback, url }, "release", undefined, signal);
+  }
+
   /**
    * Reports the progress of the work: 0 to 100, and a note. Both are shown with the running task.
    * It is sent once, and is not a heartbeat.

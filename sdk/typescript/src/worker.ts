@@ -13,7 +13,7 @@ export interface WorkerOptions {
   /**
    * The keys that verify deliveries: the secrets of the endpoints (whsec_…) or their public keys
    * (whpk_…). A delivery needs to verify with one of them, so give the old and the new key while a
-   * secret is rotated. It may be empty if register brings one.
+   * secret is rotated. It may be empty if register brings one, or if the worker only claims tasks.
    */
   keys: readonly string[];
   /** Gets a line for each delivery. Default: the console, as JSON. */
@@ -55,6 +55,7 @@ export interface Receipt {
   end(arrived: boolean): void;
 }
 
+const firstClaimMs = 15_000; // how long a claim stands at first
 const closeGraceMs = 5000; // how long interrupted handlers have to end
 
 /**
@@ -184,6 +185,37 @@ export class Worker {
     }
     h.start(inTime);
     x.wait(Math.max(0, h.answerWithinMs));
+  }
+
+  /** @internal */
+  handles(type: string, stage: string): boolean {
+    return this.handlers.has(`${type}/${stage}`);
+  }
+
+  /**
+   * @internal Begins the work on a claimed task. There is no request to answer: the result is
+   * reported. false: the worker is closing, or is full.
+   */
+  beginClaim(d: Delivery, over: () => void): boolean {
+    const h = this.handlers.get(`${d.type}/${d.stage}`);
+    if (!h || this.closing || this.runs.size >= this.maxInFlight) return false;
+    const x = new Exchange(false, () => {});
+    const ended = (r: Run) => {
+      // it goes on elsewhere, and nothing was heard of it yet
+      if (r.result?.kind === "accepted") void this.reporter.heartbeat(d.callback).catch(() => {});
+      this.ended(r);
+      over();
+    };
+    const heartbeatMs = this.heartbeatMs === undefined ? undefined : Math.min(this.heartbeatMs, firstClaimMs / 3);
+    const left = Date.parse(d.deadline) - Date.now();
+    const offset = left > 0 ? 0 : firstClaimMs - left; // this clock is ahead
+    const run = new Run(d, x, { reporter: this.reporter, heartbeatMs, timeLimitMs: h.timeLimitMs, log: this.log, ended }, offset);
+    x.runs.push(run);
+    this.runs.add(run);
+    x.decide(true);
+    x.end(true);
+    h.start([run]);
+    return true;
   }
 
   private ended(r: Run): void {

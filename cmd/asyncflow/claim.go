@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+type claimCmd struct {
+	Type    string        `required:"" help:"Task type."`
+	Stage   string        `required:"" help:"Stage of the task type; its mode must be claim."`
+	Claimer string        `placeholder:"NAME" help:"Who asks (by default the user and the process)."`
+	Max     int           `default:"1" help:"The most tasks."`
+	Wait    time.Duration `default:"0s" help:"How long to wait for the first one."`
+}
+
+// Help is shown by asyncflow claim --help.
+func (c *claimCmd) Help() string {
+	return `Prints each delivery as a line of JSON, as a worker would get it. Report on it by its
+callback: the claim ends after 15 s unless there is a heartbeat, progress or a report by then. The
+token needs the scope work.
+
+Example:
+
+    asyncflow claim --type moderation --stage judge --max 5 --wait 30s`
+}
+
+// Run claims tasks.
+func (c *claimCmd) Run(ctx context.Context, g *globals) error {
+	if c.Claimer == "" {
+		c.Claimer = fmt.Sprintf("cli-%d-%d", os.Getuid(), os.Getpid())
+	}
+	all, err := g.client().Claim(ctx, client.ClaimRequest{Type: c.Type, Stage: c.Stage,
+		Claimer: c.Claimer, Max: c.Max, Wait: asyncflow.Duration(c.Wait)})
+	if err != nil {
+		return err
+	}
+	doc := json.NewEncoder(g.stdout)
+	doc.SetEscapeHTML(false)
+	for _, d := range all {
+		if err := doc.Encode(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}

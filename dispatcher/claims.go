@@ -1,0 +1,247 @@
+package dispatcher
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Workers ask for the tasks of a stage with mode claim. The calls for one stage form a line: one
+// transaction at a time looks for tasks on behalf of all calls that came meanwhile, so that many
+// small calls cost little more than a large one. A call that gets nothing waits, and costs the
+// database nothing until a task is announced or becomes due.
+
+const (
+	// claimCalls is how many calls one transaction serves at most.
+	claimCalls = 256
+	// claimBytes bounds about the contexts that one transaction reads.
+	claimBytes = 4 << 20
+	// claimMean is what a context is taken to have at first, in bytes.
+	claimMean = 1 << 10
+	// claimTransactions is how many transactions for claims run at once.
+	claimTransactions = 4
+)
+
+// ClaimRequest asks for tasks of a stage.
+type ClaimRequest struct {
+	Type, Stage string
+	Claimer     string
+	Max         int           // tasks
+	Wait        time.Duration // for the first one
+	// Held are the tasks that the claimer knows to have. It gets its other open claims first.
+	Held []asyncflow.TaskID
+	// Alive reports whether somebody still waits for the answer.
+	Alive func() bool
+}
+
+// claims has the calls of workers that ask for tasks.
+type claims struct {
+	c     *Committer
+	slots chan struct{} // has one for each transaction under way
+	looks atomic.Int64  // transactions, ever
+
+	mu    sync.Mutex
+	lines map[store.TypeKey]map[string]*claimLine // by stage; only those with calls
+}
+
+// claimLine has the calls for one stage, in the order of their arrival.
+type claimLine struct {
+	key     store.TypeKey
+	stage   string
+	calls   []*claimCall
+	due     bool // something may be due for the calls that wait
+	running bool // a goroutine serves the line
+	// underWay is closed when the transaction under way has ended; nil: there is none.
+	underWay chan struct{}
+	at       time.Time // when timer fires
+	timer    *time.Timer
+	mean     float64 // bytes of a context, lately
+}
+
+// claimCall is a call that waits for tasks.
+type claimCall struct {
+	store.ClaimAsk
+	waits  bool // it stays when there is nothing
+	alive  func() bool
+	taken  bool // by the transaction under way
+	gone   bool // nobody waits for the answer
+	looked bool // it waits: nothing was there for it
+	done   chan claimResult
+}
+
+type claimResult struct {
+	t    *store.Type
+	more bool // as many tasks were there as were asked for
+	err  error
+}
+
+func newClaims(c *Committer) *claims {
+	h := &claims{c: c, slots: make(chan struct{}, claimTransactions),
+		lines: map[store.TypeKey]map[string]*claimLine{}}
+	c.store.Wakeups.Subscribe(h.wake, h.wakeAll)
+	c.store.Catalog.OnChange(h.wakeTenant)
+	return h
+}
+
+// Claim leases tasks of a stage to a claimer and returns their deliveries. Without any, it waits
+// until there are some, r.Wait is over, or ctx ends. A claimer has one call at a time: a later one
+// ends the one before. If the deliveries can't be handed out, the caller gives them back (see
+// ReleaseClaims); otherwise they run out soon.
+func (c *Committer) Claim(
+	ctx context.Context, tenant string, r ClaimRequest,
+) ([]asyncflow.Delivery, error) {
+	key := store.TypeKey{Tenant: tenant, Type: r.Type}
+	if _, err := c.claims.typeOf(ctx, key, r.Stage); err != nil {
+		return nil, err
+	}
+	call := &claimCall{waits: r.Wait > 0, alive: r.Alive, done: make(chan claimResult, 1),
+		ClaimAsk: store.ClaimAsk{Claimer: r.Claimer, N: r.Max}}
+	for _, id := range r.Held {
+		if id.Type == r.Type {
+			call.Held = append(call.Held, id.Number)
+		}
+	}
+	c.claims.enter(key, r.Stage, call)
+	if call.waits {
+		timer := time.NewTimer(r.Wait)
+		defer timer.Stop()
+		select {
+		case result := <-call.done:
+			return call.deliveries(result, c.store.Clock.Now())
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		if c.claims.leave(key, r.Stage, call) {
+			return nil, nil
+		}
+	}
+	return call.deliveries(<-call.done, c.store.Clock.Now())
+}
+
+// WaitingClaims returns how many calls wait for tasks to claim.
+func (c *Committer) WaitingClaims() (n int) {
+	c.claims.mu.Lock()
+	defer c.claims.mu.Unlock()
+	for _, stages := range c.claims.lines {
+		for _, line := range stages {
+			for _, call := range line.calls {
+				if call.looked && !call.taken {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// ClaimLooks returns how often tasks to claim were looked for in the database, ever.
+func (c *Committer) ClaimLooks() int64 { return c.claims.looks.Load() }
+
+// typeOf returns a type if workers ask for the tasks of the stage.
+func (h *claims) typeOf(ctx context.Context, key store.TypeKey, stage string) (*store.Type, error) {
+	t, err := h.c.store.Catalog.Fresh(ctx, key.Tenant, key.Type)
+	if err == nil && !t.Claims(stage) {
+		if err = h.c.store.Catalog.RefreshTenant(ctx, key.Tenant); err == nil {
+			t, err = h.c.store.Catalog.Type(key.Tenant, key.Type)
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case t.StageIndex(stage) < 0:
+		return nil, asyncflow.InvalidField("stage", "is %.40q, which is not a stage of %s", stage, t.Name)
+	case !t.Claims(stage):
+		return nil, asyncflow.Errorf(asyncflow.CodeConflict,
+			"stage %s of %s has no mode claim: its tasks are sent to endpoints", stage, t.Name)
+	}
+	return t, nil
+}
+
+func (call *claimCall) deliveries(r claimResult, now time.Time) ([]asyncflow.Delivery, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	all := make([]asyncflow.Delivery, len(call.Leases))
+	for i, l := range call.Leases {
+		all[i] = asyncflow.Delivery{Tenant: r.t.Tenant, Lease: l, At: now, Deadline: l.Until,
+			MaxAttempts: r.t.MaxAttempts(l.Stage, l.Options)}
+	}
+	return all, nil
+}
+
+// ReleaseClaims puts tasks back in line whose deliveries could not be handed out.
+func (c *Committer) ReleaseClaims(tenant string, leases []asyncflow.Lease, why string) {
+	t, err := c.store.Catalog.Type(tenant, leases[0].ID.Type)
+	if err != nil {
+		return
+	}
+	for _, l := range leases {
+		l.Context = nil
+		o := released(why)
+		o.Endpoint = asyncflow.ClaimedBy(l.Claimer)
+		l = t.Reordered(l)
+		c.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(t.TaskType, l, o, c.store.Clock.Now())}, func(store.Settled) {})
+	}
+}
+
+// enter puts a call in its line. An earlier call of the same claimer ends.
+func (h *claims) enter(key store.TypeKey, stage string, call *claimCall) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	stages := h.lines[key]
+	if stages == nil {
+		stages = map[string]*claimLine{}
+		h.lines[key] = stages
+	}
+	line := stages[stage]
+	if line == nil {
+		line = &claimLine{key: key, stage: stage, mean: claimMean}
+		stages[stage] = line
+	}
+	for i, other := range line.calls {
+		if other.Claimer == call.Claimer && !other.taken {
+			other.done <- claimResult{}
+			line.calls = slices.Delete(line.calls, i, i+1)
+			break
+		}
+	}
+	line.calls = append(line.calls, call)
+	h.start(line)
+}
+
+// leave removes a call. If a transaction has it, its result comes soon.
+func (h *claims) leave(key store.TypeKey, stage string, call *claimCall) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	line := h.lines[key][stage]
+	if call.waits = false; call.taken || line == nil {
+		return false
+	}
+	i := slices.Index(line.calls, call)
+	if i < 0 { // it has a result
+		return false
+	}
+	line.calls = slices.Delete(line.calls, i, i+1)
+	h.tidy(line)
+	return true
+}
+
+// tidy drops a line without calls. h.mu is held, as in all functions below that don't take it.
+func (h *claims) tidy(line *claimLine) {
+	if len(line.calls) > 0 || line.running {
+		return
+	}
+	if line.timer != nil {
+		line.timer.Stop()
+	}
+	stages := h.lines[line.key]
+	if delete(stages, line.stage); len(stages) == 0 {
+		delete(h.lines, line.key)
+	}
+}

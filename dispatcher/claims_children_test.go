@@ -1,0 +1,52 @@
+package dispatcher_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Workers ask for the children of a task whose stage fans out, and get none while they are paused:
+// not even one that came back in line after the pause.
+func TestClaimedChildren(t *testing.T) {
+	f := startFamily(t, asyncflow.FanOut{Shards: 3},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			assert.Fail(t, "it was pushed")
+			return done
+		})
+	f.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+	id := f.submitOne(`1`)
+	one := f.claim(t, "first", "anna", 1)[0]
+	_, err := f.PauseTree(t.Context(), tenant, id, "")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // those that nobody has claimed
+		all, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 2})
+		require.NoError(t, err)
+		return all[0].WaitsFor == asyncflow.WaitParent && all[1].WaitsFor == asyncflow.WaitParent
+	}, patience, time.Millisecond)
+	f.ReleaseClaims(tenant, []asyncflow.Lease{one.Lease}, "given back")
+	f.children(id, func(c asyncflow.Children) bool { return c.Running == 0 })
+	all, err := f.Claim(t.Context(), tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
+		Claimer: "bob", Max: 3})
+	require.NoError(t, err)
+	require.Empty(t, all)
+	_, err = f.ResumeTree(t.Context(), tenant, id)
+	require.NoError(t, err)
+	for got := 0; got < 3; {
+		for _, d := range f.claim(t, "first", "carol", 3) {
+			assert.Equal(t, 3, d.Lease.Options.Child.Count)
+			f.complete(t, d)
+			got++
+		}
+	}
+	task := f.ended(id)
+	assert.Equal(t, asyncflow.StatusSucceeded, task.Status)
+	assert.Len(t, f.joined, 1)
+}

@@ -1,0 +1,174 @@
+package dispatcher_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// mode sets how workers get the tasks of the two stages.
+func (n *node) mode(t *testing.T, first, second asyncflow.Mode) {
+	t.Helper()
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	spec := pipe.TaskType
+	spec.Stages = append([]asyncflow.Stage{}, spec.Stages...)
+	spec.Stages[0].Mode, spec.Stages[1].Mode = first, second
+	_, _, err = n.PutTaskType(t.Context(), tenant, spec)
+	require.NoError(t, err)
+}
+
+// claim claims up to n tasks and waits for the first one.
+func (n *node) claim(t *testing.T, stage, claimer string, most int) []asyncflow.Delivery {
+	t.Helper()
+	all, err := n.Claim(t.Context(), tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: stage,
+		Claimer: claimer, Max: most, Wait: patience})
+	require.NoError(t, err)
+	return all
+}
+
+// complete ends a claimed stage.
+func (n *node) complete(t *testing.T, d asyncflow.Delivery) {
+	t.Helper()
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	settled := make(chan store.Settled, 1)
+	n.Settle(tenant, asyncflow.Settlement{Lease: d.Lease, Outcome: done,
+		Verdict: asyncflow.Decide(pipe.TaskType, d.Lease, done, n.Clock.Now())},
+		func(r store.Settled) { settled <- r })
+	require.Equal(t, store.Settled{}, <-settled)
+}
+
+// A task may be pushed in one stage and claimed in another. A claim is not bound to a node: here the
+// task is submitted at one, claimed at another, and ended at the first.
+func TestClaimedAndPushed(t *testing.T) {
+	for name, modes := range map[string][2]asyncflow.Mode{
+		"claimed first": {asyncflow.ModeClaim, asyncflow.ModePush},
+		"pushed first":  {asyncflow.ModePush, asyncflow.ModeClaim},
+		"only claimed":  {asyncflow.ModeClaim, asyncflow.ModeClaim},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			send := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+				assert.NotEqual(t, asyncflow.ModeClaim, modes[map[string]int{"first": 0, "second": 1}[d.Lease.Stage]])
+				return done
+			}
+			one, other := b.start("a", dispatcher.Config{}, send), b.start("b", dispatcher.Config{}, send)
+			one.mode(t, modes[0], modes[1])
+			tasks := one.submit(t, 20)
+			for i, stage := range []string{"first", "second"} {
+				if modes[i] != asyncflow.ModeClaim {
+					continue
+				}
+				for got := 0; got < len(tasks); {
+					for _, d := range other.claim(t, stage, fmt.Sprint("anna", got), 7) {
+						assert.Equal(t, stage, d.Lease.Stage)
+						one.complete(t, d)
+						got++
+					}
+				}
+			}
+			one.await(t, tasks, asyncflow.StatusSucceeded)
+		})
+	}
+}
+
+// Tasks in line when their stage changes its mode go on in the new one, and so does a task that is
+// due later.
+func TestModeChanges(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	n.Pause(t, "pipe")
+	tasks := n.submit(t, 5)
+	n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+	_, err := n.Resume(t.Context(), tenant, "pipe", 0)
+	require.NoError(t, err)
+	for got := 0; got < 3; got++ {
+		n.complete(t, n.claim(t, "first", fmt.Sprint("anna", got), 1)[0])
+	}
+	require.Eventually(t, func() bool { // the others have left the line of the dispatcher
+		return b.count(`tenant_acme.wait WHERE reason = 'claimer'`) == 2
+	}, patience, time.Millisecond)
+	n.mode(t, asyncflow.ModePush, asyncflow.ModePush)
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	_, err = n.Promote(t.Context(), pipe, []string{"first"}) // as the background job does
+	require.NoError(t, err)
+	n.await(t, tasks, asyncflow.StatusSucceeded)
+}
+
+// Claimers on two nodes never get the same task, and together they get all.
+func TestClaimersShareWithoutDoubles(t *testing.T) {
+	b := setup(t)
+	send := func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done }
+	nodes := []*node{b.start("a", dispatcher.Config{}, send), b.start("b", dispatcher.Config{}, send)}
+	nodes[0].mode(t, asyncflow.ModeClaim, asyncflow.ModeClaim)
+	const tasks = 500
+	got := make(chan asyncflow.TaskID, 2*tasks)
+	ctx, stop := context.WithCancel(t.Context())
+	var claimers sync.WaitGroup
+	defer claimers.Wait()
+	defer stop()
+	for c := range 16 {
+		n := nodes[c%2]
+		claimers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				all, err := n.Claim(ctx, tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
+					Claimer: fmt.Sprintf("c%d-%d", c, i), Max: 3, Wait: patience})
+				if !assert.NoError(t, err) {
+					return
+				}
+				for _, d := range all {
+					got <- d.Lease.ID
+				}
+			}
+		})
+	}
+	want := map[asyncflow.TaskID]bool{}
+	for range tasks / 50 {
+		for _, r := range nodes[1].submit(t, 50) {
+			want[r.ID] = true
+		}
+	}
+	for range tasks {
+		id := <-got
+		assert.True(t, want[id], "claimed twice: %s", id)
+		delete(want, id)
+	}
+	assert.Empty(t, want)
+}
+
+// Calls that wait end when their stage is no longer claimed, and when its type is deleted.
+func TestClaimersOfAStageThatIsGone(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	for _, gone := range []struct {
+		code asyncflow.Code
+		end  func()
+	}{
+		{asyncflow.CodeConflict, func() { n.mode(t, asyncflow.ModePush, asyncflow.ModePush) }},
+		{asyncflow.CodeNotFound, func() { require.NoError(t, n.DeleteTaskType(t.Context(), tenant, "pipe")) }},
+	} {
+		n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := n.Claim(t.Context(), tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
+				Claimer: "anna", Max: 1, Wait: patience})
+			ended <- err
+		}()
+		require.Eventually(t, func() bool { return n.WaitingClaims() == 1 }, patience, time.Millisecond)
+		gone.end()
+		assert.Equal(t, gone.code, asyncflow.CodeOf(<-ended))
+	}
+}

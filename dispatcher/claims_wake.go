@@ -1,0 +1,94 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// arm has the line looked at again at a time, unless it is earlier.
+func (h *claims) arm(line *claimLine, at time.Time) {
+	if line.timer != nil && !at.Before(line.at) {
+		return
+	}
+	if line.timer != nil {
+		line.timer.Stop()
+	}
+	line.at = at
+	var timer *time.Timer
+	timer = time.AfterFunc(at.Sub(h.c.store.Clock.Now()), func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if line.timer == timer {
+			line.timer = nil
+			h.look(line)
+		}
+	})
+	line.timer = timer
+}
+
+// look has the line looked at now.
+func (h *claims) look(line *claimLine) {
+	if len(line.calls) > 0 {
+		line.due = true
+		h.start(line)
+	}
+}
+
+// wake has the lines of a type looked at, of which a task is due at a time.
+func (h *claims) wake(key store.TypeKey, at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	stages := h.lines[key]
+	if stages == nil {
+		return
+	}
+	now := h.c.store.Clock.Now()
+	for _, line := range stages {
+		if at.After(now) {
+			h.arm(line, at)
+		} else {
+			h.look(line)
+		}
+	}
+}
+
+// wakeAll has all lines looked at: announcements may have been lost.
+func (h *claims) wakeAll() { h.wakeThose(func(store.TypeKey) bool { return true }) }
+
+// wakeTenant has the lines of a tenant looked at, whose configuration has changed.
+func (h *claims) wakeTenant(tenant string) {
+	h.wakeThose(func(key store.TypeKey) bool { return key.Tenant == tenant })
+}
+
+func (h *claims) wakeThose(which func(store.TypeKey) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, stages := range h.lines {
+		if !which(key) {
+			continue
+		}
+		for _, line := range stages {
+			h.look(line)
+		}
+	}
+}
+
+// quiesce waits until no transaction for a type is under way that began before.
+func (h *claims) quiesce(ctx context.Context, key store.TypeKey) {
+	h.mu.Lock()
+	var underWay []chan struct{}
+	for _, line := range h.lines[key] {
+		if line.underWay != nil {
+			underWay = append(underWay, line.underWay)
+		}
+	}
+	h.mu.Unlock()
+	for _, ended := range underWay {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+	}
+}

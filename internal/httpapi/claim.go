@@ -1,0 +1,141 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
+)
+
+// claimTasks answers a worker that asks for tasks.
+func (s *Server) claimTasks(c *fiber.Ctx) error {
+	r, err := s.readClaim(c)
+	if err != nil {
+		return err
+	}
+	ctx, tenant := c.UserContext(), principalOf(c.UserContext()).Tenant
+	conn, _ := c.Context().Conn().(*listener.Conn)
+	r.Alive = func() bool { return conn == nil || !conn.Gone() }
+	all, err := s.claim(ctx, tenant, r)
+	if err != nil {
+		return err
+	}
+	if len(all) > 0 && !r.Alive() {
+		s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all), "the claimer was gone before the answer")
+		all = nil
+	}
+	return s.answerClaim(c, tenant, all)
+}
+
+func (s *Server) readClaim(c *fiber.Ctx) (r dispatcher.ClaimRequest, err error) {
+	var body Claim
+	if err = decodeBody(c, &body); err != nil {
+		return r, err
+	}
+	r = dispatcher.ClaimRequest{Type: body.Type, Stage: body.Stage, Claimer: body.Claimer,
+		Max: body.Max, Wait: body.Wait.Std()}
+	if r.Max == 0 && !mayHave(c.Request().Body(), "max") {
+		r.Max = 1
+	}
+	if r.Max < 1 || r.Max > asyncflow.MaxClaims || len(body.Held) > asyncflow.MaxOpenClaims ||
+		asyncflow.CheckName(r.Type) != nil || asyncflow.CheckName(r.Stage) != nil ||
+		asyncflow.CheckClaimer(r.Claimer) != nil {
+		// For these the type allows more than the contract.
+		if err = s.checkBody(c); err != nil {
+			return r, err
+		}
+	}
+	if err = asyncflow.CheckClaimer(r.Claimer); err != nil {
+		return r, err
+	}
+	if r.Wait < 0 || r.Wait > asyncflow.MaxWait {
+		return r, asyncflow.InvalidField("wait", "is %s; it must be 0s to %s", body.Wait,
+			asyncflow.MaxWait)
+	}
+	for _, text := range body.Held {
+		id, err := asyncflow.ParseTaskID(text)
+		if err != nil {
+			return r, asyncflow.InvalidField("held", "has %.80q, which is no id of a task", text)
+		}
+		r.Held = append(r.Held, id)
+	}
+	return r, nil
+}
+
+// claim takes a place among the calls that wait, if the call may wait.
+func (s *Server) claim(
+	ctx context.Context, tenant string, r dispatcher.ClaimRequest,
+) ([]asyncflow.Delivery, error) {
+	if r.Wait > 0 {
+		if err := s.streams.Take(tenant, 1); err != nil {
+			return nil, err
+		}
+		defer s.streams.Give(tenant, 1)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.stopping, cancel)()
+	return s.cfg.Committer.Claim(ctx, tenant, r)
+}
+
+// answerClaim writes deliveries. If there is no memory for them, they are given back.
+func (s *Server) answerClaim(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) error {
+	doc := []byte(`{"claims":[`)
+	for i := range all {
+		if i > 0 {
+			doc = append(doc, ',')
+		}
+		doc = s.cfg.Sender.AppendDelivery(doc, &all[i])
+	}
+	doc = append(doc, "]}\n"...)
+	if err := writeDocument(c, http.StatusOK, doc); err != nil {
+		return err
+	}
+	err := s.lend(c, tenant)
+	if err != nil {
+		s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all), "there was no memory for the answer")
+	}
+	return err
+}
+
+func leasesOf(all []asyncflow.Delivery) []asyncflow.Lease {
+	leases := make([]asyncflow.Lease, len(all))
+	for i := range all {
+		leases[i] = all[i].Lease
+	}
+	return leases
+}
+
+// ReleaseClaim puts a claimed task back in line.
+func (s *Server) ReleaseClaim(
+	ctx context.Context, _ ReleaseClaimRequestObject,
+) (ReleaseClaimResponseObject, error) {
+	if c := completionOf(ctx); c.Claimer == "" {
+		if err := c.Expired(s.cfg.Store.Clock.Now()); err != nil {
+			return nil, err
+		}
+		return nil, asyncflow.Errorf(asyncflow.CodeConflict,
+			"this delivery was pushed: only a claim can be given back")
+	}
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the claimer gave it back"}
+	status, err := s.report(ctx, o)
+	return ReleaseClaim200JSONResponse{Status: status}, err
+}
+
+// prolong moves the end of a claim of which nothing was heard before.
+func (s *Server) prolong(ctx context.Context, a attempt) (stands bool, err error) {
+	l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
+	if err != nil || !stands || !a.taskType.Unseen(l) {
+		return stands, err
+	}
+	return s.extend(ctx, a, l, s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage)))
+}
+
+// claimTime is how long a call that asks for tasks may take.
+const claimTime = requestTime + asyncflow.MaxWait + time.Second

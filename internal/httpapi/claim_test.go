@@ -1,0 +1,358 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// claimed creates a task type whose only stage is claimed.
+func (b *bundle) claimed() {
+	b.t.Helper()
+	a := b.call("PUT", "/v1/task-types/judge", `{"stages":[{"name":"look","mode":"claim",
+		"retry":{"max_attempts":2,"interval":-1}}]}`)
+	require.Equal(b.t, 201, a.status, "%s", a.body)
+}
+
+func (b *bundle) submitJudge(n int) (ids []string) {
+	b.t.Helper()
+	for i := range n {
+		ids = append(ids, read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+			fmt.Sprintf(`{"type":"judge","context":{"n":%d}}`, i))).ID)
+	}
+	return ids
+}
+
+// claim asks for tasks. more are further fields of the call.
+func (b *bundle) claim(claimer, more string) []api.Delivery {
+	b.t.Helper()
+	return read[api.ClaimList](b, 200, b.claimCall(claimer, more)).Claims
+}
+
+func (b *bundle) claimCall(claimer, more string) answer {
+	b.t.Helper()
+	return b.callAs(b.newToken("acme", auth.ScopeWork), "POST", "/v1/claims",
+		`{"type":"judge","stage":"look","claimer":"`+claimer+`"`+more+`}`)
+}
+
+// report makes a call of a worker about a delivery.
+func (b *bundle) report(d api.Delivery, verb, body string) answer {
+	b.t.Helper()
+	path := "/v1/callbacks/" + d.TaskID + "/" + verb
+	if verb == "release" {
+		path = "/v1/claims/" + d.TaskID + "/release"
+	}
+	return b.callAs(d.Callback.Token, "POST", path, body)
+}
+
+func (b *bundle) task(id string) api.Task {
+	b.t.Helper()
+	return read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+}
+
+// A claim is pushed's twin: the same delivery, and the same reports.
+func TestClaim(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	ids := b.submitJudge(3)
+	waiting := b.task(ids[0])
+	assert.Equal(t, []any{asyncflow.StatusWaiting, api.TaskWaitsForClaimer},
+		[]any{waiting.Status, waiting.WaitsFor})
+
+	all := b.claim("anna", `,"max":2`)
+	require.Len(t, all, 2)
+	first := all[0]
+	assert.Equal(t, []any{ids[0], "judge", "look", 1, 2, 1, `{"n":0}`},
+		[]any{first.TaskID, first.Type, first.Stage, first.Attempt, first.MaxAttempts, first.Seq,
+			string(first.Context)})
+	assert.WithinDuration(t, b.store.Clock.Now().Add(asyncflow.FirstClaim), first.Deadline, patience)
+	assert.True(t, strings.HasSuffix(first.Callback.URL, "/v1/callbacks/"+ids[0]), first.Callback.URL)
+	assert.Equal(t, asyncflow.StatusRunning, b.task(ids[0]).Status)
+
+	require.Equal(t, 200, b.report(first, "complete", `{"output":"a cat"}`).status)
+	require.Equal(t, 200, b.report(first, "complete", `{"output":"a cat"}`).status, "again")
+	require.Equal(t, 409, b.report(first, "complete", `{"output":"a dog"}`).status)
+	done := b.task(ids[0])
+	assert.Equal(t, []any{asyncflow.StatusSucceeded, `"a cat"`}, []any{done.Status, string(done.Result)})
+	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+ids[0]+"/attempts", "")).Data
+	require.Len(t, attempts, 1)
+	assert.Equal(t, []any{"anna", ""}, []any{attempts[0].Claimer, attempts[0].Endpoint})
+
+	require.Equal(t, 200, b.report(all[1], "fail", `{"error":"too dark"}`).status)
+	again := b.claim("bob", `,"max":10,"wait":"10s"`)
+	require.NotEmpty(t, again)
+	assert.Equal(t, ids[2], again[0].TaskID, "a retry goes behind")
+	if len(again) == 1 { // the retry is due a second later
+		again = append(again, b.claim("carol", `,"max":10,"wait":"10s"`)...)
+	}
+	require.Len(t, again, 2)
+	assert.Equal(t, []any{ids[1], 2, 2}, []any{again[1].TaskID, again[1].Attempt, again[1].Seq})
+	require.Equal(t, 200, b.report(again[1], "fail", `{"error":"too dark"}`).status)
+	assert.Equal(t, asyncflow.StatusFailed, b.task(ids[1]).Status)
+	assert.Empty(t, b.claim("dora", `,"max":10`))
+}
+
+// A claimer that asks again gets its own open claims first, under the same seq.
+func TestClaimAgain(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	ids := b.submitJudge(4)
+	first := b.claim("anna", `,"max":2`)
+	require.Len(t, first, 2)
+	again := b.claim("anna", `,"max":3`)
+	require.Len(t, again, 2, "no others before those are settled")
+	for i := range again {
+		assert.Equal(t, []any{first[i].TaskID, first[i].Seq}, []any{again[i].TaskID, again[i].Seq})
+	}
+	part := b.claim("anna", `,"max":3,"held":["`+ids[0]+`"]`)
+	require.Len(t, part, 1)
+	assert.Equal(t, ids[1], part[0].TaskID, "the one that it doesn't hold")
+	more := b.claim("anna", `,"max":3,"held":["`+ids[0]+`","`+ids[1]+`"]`)
+	require.Len(t, more, 2)
+	assert.Equal(t, []string{ids[2], ids[3]}, []string{more[0].TaskID, more[1].TaskID})
+	assert.Empty(t, b.claim("bob", `,"max":3`), "each is with one claimer")
+	require.Equal(t, 200, b.report(first[0], "complete", ``).status, "the first token is valid, too")
+	require.Equal(t, 200, b.report(part[0], "complete", ``).status)
+}
+
+// A claim that is given back costs no attempt, and its token is of no more use.
+func TestReleaseClaim(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	ids := b.submitJudge(1)
+	first := b.claim("anna", ``)[0]
+	for range 2 {
+		require.Equal(t, 200, b.report(first, "release", ``).status)
+	}
+	assert.Equal(t, asyncflow.StatusWaiting, b.task(ids[0]).Status)
+	second := b.claim("bob", ``)[0]
+	assert.Equal(t, []any{ids[0], 1, 2}, []any{second.TaskID, second.Attempt, second.Seq})
+	require.Equal(t, 200, b.report(first, "release", ``).status, "replayed: nothing happens")
+	assert.Equal(t, asyncflow.StatusRunning, b.task(ids[0]).Status)
+	assert.Equal(t, 409, b.report(first, "complete", ``).status)
+	assert.Equal(t, 409, b.report(first, "heartbeat", ``).status)
+	assert.Equal(t, 401, b.callAs(second.Callback.Token, "POST", "/v1/claims/judge.1.99/release", "").status)
+	assert.Equal(t, 401, b.call("POST", "/v1/claims/"+ids[0]+"/release", "").status)
+	require.Equal(t, 200, b.report(second, "complete", ``).status)
+	assert.Equal(t, 409, b.report(second, "release", ``).status)
+
+	b.pipe()
+	b.submitOne()
+	l, token := b.lease()
+	a := b.callAs(token, "POST", "/v1/claims/"+l.ID.String()+"/release", "")
+	assert.Equal(t, 409, a.status, "it was pushed: %s", a.body)
+}
+
+// Of a claim of which nothing is heard, no attempt is counted. A heartbeat or progress prolongs it.
+func TestFirstClaim(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	ids := b.submitJudge(3)
+	all := b.claim("anna", `,"max":3`)
+	require.Len(t, all, 3)
+	require.Equal(t, 200, b.report(all[1], "heartbeat", ``).status)
+	require.Equal(t, 200, b.report(all[2], "progress", `{"percent":1}`).status)
+	for _, i := range []int{1, 2} {
+		assert.Greater(t, b.task(ids[i]).Deadline.Sub(all[i].Deadline), 30*time.Minute)
+	}
+	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.lease
+		SET leased_at = leased_at - interval '2 hours', until = until - interval '2 hours'`)
+	require.NoError(t, err)
+	judge, err := b.store.Catalog.Type("acme", "judge")
+	require.NoError(t, err)
+	n, err := b.store.Rescue(t.Context(), judge)
+	require.NoError(t, err)
+	assert.Equal(t, 3, n)
+	for i, outcome := range []api.AttemptOutcome{"released", "lost", "lost"} {
+		rows := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+ids[i]+"/attempts", "")).Data
+		require.Len(t, rows, 1)
+		assert.Equal(t, []any{outcome, "anna"}, []any{rows[0].Outcome, rows[0].Claimer})
+	}
+	again := b.claim("anna", ``)
+	require.Len(t, again, 1)
+	assert.Equal(t, []any{ids[0], 1, 2}, []any{again[0].TaskID, again[0].Attempt, again[0].Seq})
+	assert.Equal(t, 409, b.report(all[0], "progress", `{"percent":1}`).status)
+}
+
+func TestClaimWaits(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	answers := make(chan []api.Delivery)
+	for _, claimer := range []string{"anna", "bob"} {
+		go func() { answers <- b.claim(claimer, `,"max":5,"wait":"1m"`) }()
+	}
+	for i := range 2 {
+		id := b.submitJudge(1)[0]
+		got := <-answers
+		require.Len(t, got, 1, "claimer %d", i)
+		assert.Equal(t, id, got[0].TaskID)
+	}
+	assert.Empty(t, b.claim("carol", `,"wait":"10ms"`))
+
+	later := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"judge","context":1,"delay":"1s"}`)).ID
+	got := b.claim("carol", `,"wait":"1m"`)
+	require.Len(t, got, 1, "it waits until the task is due")
+	assert.Equal(t, later, got[0].TaskID)
+	assert.False(t, b.store.Clock.Now().Before(b.task(later).CreatedAt.Add(time.Second)))
+
+	go func() { answers <- b.claim("dora", `,"wait":"1m"`) }()
+	b.waitingClaims(1)
+	assert.Empty(t, b.claim("dora", ``))
+	assert.Empty(t, <-answers, "a later call ends the one before")
+
+	require.Equal(t, 200, b.call("POST", "/v1/task-types/judge/pause", `{}`).status)
+	id := b.submitJudge(1)[0]
+	assert.Empty(t, b.claim("erik", ``), "the type is paused")
+	go func() { answers <- b.claim("erik", `,"wait":"1m"`) }()
+	b.waitingClaims(1)
+	require.Equal(t, 200, b.call("POST", "/v1/task-types/judge/resume", `{}`).status)
+	got = <-answers
+	require.Len(t, got, 1)
+	assert.Equal(t, id, got[0].TaskID)
+}
+
+func TestBadClaims(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	b.pipe()
+	worker := b.newToken("acme", auth.ScopeWork)
+	long := strings.Repeat("x", 129)
+	for body, want := range map[string]string{
+		`{"type":"judge","stage":"look","claimer":""}`:                                                                      "400 claimer",
+		`{"type":"judge","stage":"look","claimer":"` + long + `"}`:                                                          "400 claimer",
+		`{"type":"judge","stage":"look","claimer":"anna b"}`:                                                                "400 claimer",
+		`{"type":"judge","stage":"look","claimer":"ann\u00e4"}`:                                                             "400 claimer",
+		`{"type":"judge","stage":"look","claimer":"anna","max":0}`:                                                          "400 max",
+		`{"type":"judge","stage":"look","claimer":"anna","max":1001}`:                                                       "400 max",
+		`{"type":"judge","stage":"look","claimer":"anna","max":-1}`:                                                         "400 max",
+		`{"type":"judge","stage":"look","claimer":"anna","wait":"61s"}`:                                                     "400 wait",
+		`{"type":"judge","stage":"look","claimer":"anna","wait":"-1s"}`:                                                     "400 wait",
+		`{"type":"judge","stage":"look","claimer":"anna","held":["judge"]}`:                                                 "400 held",
+		`{"type":"judge","stage":"look","claimer":"anna","other":1}`:                                                        "400 other",
+		`{"type":"Judge","stage":"look","claimer":"anna"}`:                                                                  "400 type",
+		`{"type":"judge","claimer":"anna"}`:                                                                                 "400 stage",
+		`{"type":"judge","stage":"nowhere","claimer":"anna"}`:                                                               "400 stage",
+		`{"type":"other","stage":"look","claimer":"anna"}`:                                                                  "404 type",
+		`{"type":"pipe","stage":"first","claimer":"anna"}`:                                                                  "409 ",
+		`{"type":"judge","stage":"look","claimer":"anna","held":[` + strings.Repeat(`"judge.1.1",`, 1000) + `"judge.1.1"]}`: "400 held",
+	} {
+		a := b.callAs(worker, "POST", "/v1/claims", body)
+		field := ""
+		if len(a.problem.Errors) > 0 {
+			field = a.problem.Errors[0].Field
+		}
+		assert.Equal(t, want, fmt.Sprintf("%d %s", a.status, field), "%.200s: %.300s", body, a.body)
+	}
+	ask := `{"type":"judge","stage":"look","claimer":"anna"}`
+	assert.Equal(t, 403, b.call("POST", "/v1/claims", ask).status, "without the scope work")
+	assert.Equal(t, 401, b.callAs("", "POST", "/v1/claims", ask).status)
+	ids := b.submitJudge(1)
+	assert.Equal(t, 404, b.callAs(b.newToken("other", auth.ScopeWork), "POST", "/v1/claims", ask).status,
+		"another tenant's type")
+	d := b.claim("anna", "")[0]
+	assert.Equal(t, ids[0], d.TaskID)
+	endpoint := b.call("POST", "/v1/endpoints",
+		`{"type":"judge","stage":"look","url":"https://worker.example.com/"}`)
+	require.Equal(t, 400, endpoint.status, "%s", endpoint.body)
+	assert.Equal(t, "stage", endpoint.problem.Errors[0].Field)
+	for stages, field := range map[string]string{
+		`[{"name":"look","mode":"pull"}]`: "stages[0].mode",
+	} {
+		a := b.call("PUT", "/v1/task-types/bad", `{"stages":`+stages+`}`)
+		require.Equal(t, 400, a.status)
+		assert.Equal(t, field, a.problem.Errors[0].Field)
+	}
+	for _, field := range []string{`"flow":{"max_in_flight":1}`, `"max_in_flight":1`, `"rate":"1/s"`} {
+		a := b.call("PUT", "/v1/task-types/bad", `{"stages":[{"name":"look","mode":"claim"}],`+field+`}`)
+		require.Equal(t, 400, a.status)
+		assert.Contains(t, `"`+a.problem.Errors[0].Field, field[:5])
+	}
+}
+
+// A claimer is shown at most so many tasks in a time: asking again shows no others, and tasks that it
+// gives back count.
+func TestClaimWindow(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/judge",
+		`{"stages":[{"name":"look","mode":"claim","window":{"tasks":2,"per":"1h"}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	ids := b.submitJudge(5)
+	first := b.claim("anna", `,"max":5`)
+	require.Len(t, first, 2)
+	again := b.claim("anna", `,"max":5`)
+	require.Len(t, again, 2)
+	assert.Equal(t, []string{ids[0], ids[1]}, []string{again[0].TaskID, again[1].TaskID})
+	require.Equal(t, 200, b.report(first[0], "release", ``).status)
+	require.Equal(t, 200, b.report(first[1], "complete", ``).status)
+	assert.Empty(t, b.claim("anna", `,"max":5,"wait":"50ms"`))
+	other := b.claim("bob", ``)
+	require.Len(t, other, 1, "another claimer is shown tasks")
+
+	answer := make(chan []api.Delivery)
+	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.claim_windows
+		SET shown = ARRAY[now() - interval '1 hour' + interval '2 s', now()] WHERE claimer = 'anna'`)
+	require.NoError(t, err)
+	go func() { answer <- b.claim("anna", `,"max":5,"wait":"1m"`) }()
+	assert.Len(t, <-answer, 1, "it waits until the first one doesn't count any more")
+
+	n, err := b.store.ForgetWindows(t.Context(), "acme")
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.claim_windows SET until = now() - interval '1 s'`)
+	require.NoError(t, err)
+	n, err = b.store.ForgetWindows(t.Context(), "acme")
+	require.NoError(t, err)
+	assert.Equal(t, 2, n)
+
+	for window, field := range map[string]string{
+		`"mode":"claim","window":{"tasks":0,"per":"1h"}`:    "stages[0].window.tasks",
+		`"mode":"claim","window":{"tasks":1001,"per":"1h"}`: "stages[0].window.tasks",
+		`"mode":"claim","window":{"tasks":1,"per":"1ms"}`:   "stages[0].window.per",
+		`"mode":"claim","window":{"tasks":1,"per":"169h"}`:  "stages[0].window.per",
+		`"window":{"tasks":1,"per":"1h"}`:                   "stages[0].window",
+	} {
+		a := b.call("PUT", "/v1/task-types/bad", `{"stages":[{"name":"look",`+window+`}]}`)
+		require.Equal(t, 400, a.status, "%s", a.body)
+		assert.Equal(t, field, a.problem.Errors[0].Field, window)
+	}
+}
+
+// However many calls one claimer makes at a time, its window holds.
+func TestClaimWindowAtOnce(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/judge",
+		`{"stages":[{"name":"look","mode":"claim","window":{"tasks":3,"per":"1h"}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	b.submitJudge(40)
+	judge, err := b.store.Catalog.Type("acme", "judge")
+	require.NoError(t, err)
+	got := make(chan []asyncflow.Lease)
+	for range 10 { // as from ten nodes
+		go func() {
+			ask := &store.ClaimAsk{Claimer: "anna", N: 2}
+			for {
+				_, err := b.store.LeaseForClaims(t.Context(), judge, "look", []*store.ClaimAsk{ask}, 2, 1<<20)
+				if !store.IsHeld(err) { // by another transaction for the same claimer
+					assert.NoError(t, err)
+					break
+				}
+			}
+			got <- ask.Leases
+		}()
+	}
+	sum := 0
+	for range 10 {
+		sum += len(<-got)
+	}
+	assert.Equal(t, 3, sum)
+}

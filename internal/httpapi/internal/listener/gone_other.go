@@ -1,0 +1,6 @@
+//go:build !unix
+
+package listener
+
+// ended can't tell.
+func ended(uintptr) bool { return false }

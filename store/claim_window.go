@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// A stage may have a window: at most so many distinct tasks are shown to one claimer in any time of
+// its length. The row of a claimer in claim_windows has the tasks that were shown, and when. It is
+// read and written under a lock of the claimer, as the first row isn't there to be locked.
+
+// shown are the tasks that a claimer was shown lately, and when each was so last.
+type shown map[int64]time.Time
+
+// room returns how many other tasks the claimer may be shown, and when there is room for one more.
+func (s shown) room(w asyncflow.Window) (n int, opens time.Time) {
+	if n = w.Tasks - len(s); n > 0 {
+		return n, opens
+	}
+	var all []time.Time
+	for _, at := range s {
+		all = append(all, at)
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	return 0, all[len(all)-w.Tasks].Add(w.Per.Std()) // there are more after the window was made smaller
+}
+
+// windowsSQL reads the windows of some claimers.
+const windowsSQL = `
+SELECT claimer, ids, shown FROM {claim_windows} WHERE type = $1 AND stage = $2 AND claimer = ANY ($3)`
+
+// lockWindows begins the transaction, locks the windows of the claimers until its end, and reads
+// them.
+func (c *claiming) lockWindows(ctx context.Context, conn *tenantConn, w asyncflow.Window) error {
+	locks, claimers := make([]int64, len(c.asks)), make([]string, len(c.asks))
+	c.shown = map[string]shown{}
+	for i, a := range c.asks {
+		claimers[i] = a.Claimer
+		locks[i] = JobLock("claimer " + c.t.Tenant + "/" + c.t.Name + "/" + c.stage + "/" + a.Claimer)
+		c.shown[a.Claimer] = shown{}
+	}
+	slices.Sort(locks) // so that two transactions don't wait for each other
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue(`SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) k`, locks)
+	b.Queue(c.t.at(0, windowsSQL), c.t.number, c.stage, claimers).Query(func(rows pgx.Rows) error {
+		var claimer string
+		var ids []int64
+		var at []time.Time
+		_, err := pgx.ForEachRow(rows, []any{&claimer, &ids, &at}, func() error {
+			for i, id := range ids {
+				if at[i].After(c.now.Add(-w.Per.Std())) {
+					c.shown[claimer][id] = at[i]
+				}
+			}
+			return nil
+		})
+		return err
+	})
+	return conn.Send(ctx, b)
+}
+
+// putWindowSQL replaces the window of a claimer.
+const putWindowSQL = `
+INSERT INTO {claim_windows} (type, stage, claimer, ids, shown, until) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (type, stage, claimer) DO UPDATE
+SET ids = excluded.ids, shown = excluded.shown, until = excluded.until`
+
+// queueWindows writes what is shown to each claimer.
+func (c *claiming) queueWindows(b *pgx.Batch, w asyncflow.Window) {
+	for _, a := range c.asks {
+		if len(a.Leases) == 0 {
+			continue
+		}
+		all := c.shown[a.Claimer]
+		for _, l := range a.Leases {
+			all[l.ID.Number] = c.now
+		}
+		var ids []int64
+		var at []time.Time
+		for id, when := range all {
+			ids, at = append(ids, id), append(at, when)
+		}
+		b.Queue(c.t.at(0, putWindowSQL), c.t.number, c.stage, a.Claimer, ids, at,
+			c.now.Add(w.Per.Std()))
+	}
+}
+
+// ForgetWindows deletes the windows of a tenant's claimers that are over, and returns how many.
+func (s *Store) ForgetWindows(ctx context.Context, tenant string) (int, error) {
+	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.claim_windows
+		WHERE until < $1`, s.Clock.Now())
+	return int(tag.RowsAffected()), wrap(err, "ForgetWindows(%q)", tenant)
+}
+
+// DryRunForgetWindows returns how many rows ForgetWindows would delete.
+func (s *Store) DryRunForgetWindows(ctx context.Context, tenant string) (n int, err error) {
+	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+quote(schemaOf(tenant))+
+		`.claim_windows WHERE until < $1`, s.Clock.Now())
+}

@@ -1,0 +1,135 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/testnode"
+	"github.com/asyncflow/asyncflow/worker"
+)
+
+// claimType makes a task type whose only stage is claimed.
+func claimType(t *testing.T, name string) *client.Client {
+	t.Helper()
+	node := testnode.Shared()
+	c, err := client.New(node.URL, node.Token)
+	require.NoError(t, err)
+	_, err = c.PutTaskType(t.Context(), name, client.TaskTypeSpec{Stages: []client.Stage{
+		{Name: "look", Mode: asyncflow.ModeClaim,
+			Retry: client.RetryPolicy{MaxAttempts: 2, Interval: client.Seconds(-0.1)}}}})
+	require.NoError(t, err)
+	return c
+}
+
+func claimWorker(t *testing.T) *worker.Worker {
+	t.Helper()
+	w, err := worker.New(worker.Config{OnlyClaims: true, Log: quiet})
+	require.NoError(t, err)
+	return w
+}
+
+// The same handlers work on claims: with retries, and no more at once than asked for.
+func TestClaimedTasks(t *testing.T) {
+	t.Parallel()
+	c := claimType(t, "claim-work")
+	w := claimWorker(t)
+	var now, failed atomic.Int32
+	worker.Handle(w, "claim-work", "look", func(_ context.Context, task worker.Task[int]) (int, error) {
+		defer now.Add(-1)
+		assert.LessOrEqual(t, now.Add(1), int32(3))
+		if task.Context%5 == 0 && task.Attempt == 1 {
+			failed.Add(1)
+			return 0, errors.New("not yet")
+		}
+		return 2 * task.Context, nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- w.Claim(ctx, worker.Claims{Client: c, Concurrency: 3}, "claim-work", "look")
+	}()
+	const tasks = 30
+	var ids []string
+	for i := range tasks {
+		task, err := c.Submit(t.Context(),
+			client.NewTask{Type: "claim-work", Context: client.JSON(fmt.Sprint(i))})
+		require.NoError(t, err)
+		ids = append(ids, task.ID)
+	}
+	for i, id := range ids {
+		task, err := c.Wait(t.Context(), id, 2*time.Minute)
+		require.NoError(t, err)
+		assert.Equal(t, fmt.Sprint(2*i), string(task.Result), "%s", task.Status)
+	}
+	assert.EqualValues(t, tasks/5, failed.Load())
+	stop()
+	require.NoError(t, <-ended)
+	require.NoError(t, w.Close(t.Context()))
+}
+
+// After a stop, nothing begins; what has begun is finished and reported.
+func TestClaimStops(t *testing.T) {
+	t.Parallel()
+	c := claimType(t, "claim-stop")
+	w := claimWorker(t)
+	begun, goOn := make(chan string, 10), make(chan struct{})
+	worker.Handle(w, "claim-stop", "look",
+		func(_ context.Context, task worker.Task[int]) (worker.None, error) {
+			begun <- task.ID
+			<-goOn
+			return worker.None{}, nil
+		})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- w.Claim(ctx, worker.Claims{Client: c, Concurrency: 2}, "claim-stop", "look")
+	}()
+	var ids []string
+	for range 4 {
+		task, err := c.Submit(t.Context(), client.NewTask{Type: "claim-stop", Context: client.JSON(`1`)})
+		require.NoError(t, err)
+		ids = append(ids, task.ID)
+	}
+	for range 2 {
+		<-begun
+	}
+	stop()
+	require.NoError(t, <-ended)
+	close(goOn)
+	require.NoError(t, w.Close(t.Context()))
+	assert.Empty(t, begun)
+	done := 0
+	for _, id := range ids {
+		task, err := c.Get(t.Context(), id)
+		require.NoError(t, err)
+		if task.Status == client.StatusSucceeded {
+			done++
+		} else {
+			assert.Equal(t, client.StatusWaiting, task.Status)
+		}
+	}
+	assert.Equal(t, 2, done)
+}
+
+func TestClaimRefused(t *testing.T) {
+	t.Parallel()
+	c := claimType(t, "claim-refused")
+	w := claimWorker(t)
+	worker.Handle(w, "claim-refused", "other",
+		func(context.Context, worker.Task[int]) (worker.None, error) { return worker.None{}, nil })
+	err := w.Claim(t.Context(), worker.Claims{Client: c}, "claim-refused", "look")
+	require.ErrorContains(t, err, "has no handler")
+	err = w.Claim(t.Context(), worker.Claims{Client: c}, "claim-refused", "other")
+	require.ErrorContains(t, err, "not a stage")
+	err = w.Claim(t.Context(), worker.Claims{}, "claim-refused", "other")
+	require.ErrorContains(t, err, "Client is required")
+}
