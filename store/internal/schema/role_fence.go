@@ -188,11 +188,16 @@ func (f *RoleFence) need(ctx context.Context, names ...string) error {
 	}
 	for i, role := range missing {
 		name := postgres.Quote(role.name)
-		sql := `GRANT ` + name + ` TO CURRENT_USER`
+		grant := `GRANT ` + name + ` TO CURRENT_USER`
+		sql := grant
 		if !role.exists {
-			sql = `CREATE ROLE ` + name + ` NOLOGIN; ` + sql
+			sql = `CREATE ROLE ` + name + ` NOLOGIN; ` + grant
 		}
 		_, err := f.db.Exec(ctx, sql)
+		switch postgres.State(err) {
+		case pgerrcode.UniqueViolation, pgerrcode.DuplicateObject: // it was made meanwhile
+			_, err = f.db.Exec(ctx, grant)
+		}
 		if postgres.State(err) == pgerrcode.InsufficientPrivilege {
 			return mayNotMakeRoles(f.user, missing[i:], err)
 		}
