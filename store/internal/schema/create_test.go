@@ -3,6 +3,7 @@ package schema
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,32 @@ func openFence(t *testing.T) (*RoleFence, string) {
 	require.NoError(t, err)
 	t.Cleanup(func() { f.Close(context.Background()) })
 	return f, url
+}
+
+func fence(ctx context.Context, url string) error {
+	_, err := Migrate(ctx, url, false)
+	return err
+}
+
+// A database and its copy share the roles of tenants of one name, and may make them at once.
+func TestCopiesMakeTheirRolesAtOnce(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	var copies []*RoleFence
+	for range 4 {
+		f, err := OpenRoleFence(t.Context(), pgtest.Database(t, fence))
+		require.NoError(t, err)
+		defer f.Close(context.Background())
+		copies = append(copies, f)
+	}
+	for _, f := range copies {
+		all.Go(func() {
+			for i := range 50 {
+				assert.NoError(t, f.need(t.Context(), f.RoleOf(fmt.Sprint("copied", i))))
+			}
+		})
+	}
+	all.Wait()
 }
 
 // describeSQL describes all that is in a schema, a line each.

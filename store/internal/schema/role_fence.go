@@ -188,16 +188,12 @@ func (f *RoleFence) need(ctx context.Context, names ...string) error {
 	}
 	for i, role := range missing {
 		name := postgres.Quote(role.name)
-		grant := `GRANT ` + name + ` TO CURRENT_USER`
-		sql := grant
-		if !role.exists {
-			sql = `CREATE ROLE ` + name + ` NOLOGIN; ` + grant
+		sql := `GRANT ` + name + ` TO CURRENT_USER`
+		if !role.exists { // a copy of the database may make it meanwhile
+			sql = `DO $make$ BEGIN CREATE ROLE ` + name + ` NOLOGIN;
+				EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $make$; ` + sql
 		}
 		_, err := f.db.Exec(ctx, sql)
-		switch postgres.State(err) {
-		case pgerrcode.UniqueViolation, pgerrcode.DuplicateObject: // it was made meanwhile
-			_, err = f.db.Exec(ctx, grant)
-		}
 		if postgres.State(err) == pgerrcode.InsufficientPrivilege {
 			return mayNotMakeRoles(f.user, missing[i:], err)
 		}
