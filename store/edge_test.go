@@ -159,7 +159,8 @@ func TestADependencyIsNotWaitedForLongerThanItsTime(t *testing.T) {
 		return task.Status == asyncflow.StatusFailed
 	})
 	task := b.comesTo(got.ID, asyncflow.StatusFailed)
-	assert.Contains(t, task.Error, `depends_on[0]: task of the type base with the key "never" has not`)
+	assert.Contains(t, task.Error,
+		`depends_on[0]: task of the type base with the key "never" has not`)
 	assert.Equal(t, asyncflow.StatusFailed, task.Dependencies[0].Status)
 }
 
