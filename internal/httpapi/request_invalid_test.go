@@ -162,7 +162,8 @@ func TestBadInput(t *testing.T) {
 				"fail_fast, all_settled, or {tolerate: {count of 0 to 100000 | percent of 0 to 100}}"},
 		"another policy for children": {"PUT", "/v1/task-types/new",
 			`{"stages":[{"name":"a","fan_out":{"items":"/x","on_child_failure":{"forgive":1}}}]}`, 400,
-			"invalid_argument", "stages[0].fan_out.on_child_failure", "must be fail_fast, all_settled, or"},
+			"invalid_argument", "stages[0].fan_out.on_child_failure",
+			"must be fail_fast, all_settled, or"},
 		"more than all children": {"PUT", "/v1/task-types/new",
 			`{"stages":[{"name":"a","fan_out":{"items":"/x","on_child_failure":{"tolerate":` +
 				`{"percent":101}}}}]}`, 400, "invalid_argument", "stages[0].fan_out.on_child_failure",
