@@ -108,6 +108,6 @@ func (e *edge) task() (id asyncflow.TaskID) {
 func queueGoneEdges(b *pgx.Batch, t *Type, now time.Time) {
 	b.Queue(t.at(0, `INSERT INTO {outbox} (kind, due, type, id)
 		SELECT DISTINCT 'look', $2::timestamptz, type, id FROM (
-		  SELECT type, id FROM {edges} WHERE on_type = $1 AND status IS NULL LIMIT $3) e`), t.number, now,
-		JobBatch)
+		  SELECT type, id FROM {edges} WHERE on_type = $1 AND status IS NULL LIMIT $3) e`), t.number,
+		now, JobBatch)
 }

@@ -67,7 +67,8 @@ func contextDocument(
 	return append(doc, '}')
 }
 
-// dependencyOutputSQL reads the results of tasks that have succeeded: the latest output, else the context.
+// dependencyOutputSQL reads the results of tasks that have succeeded: the latest output, else the
+// context.
 const dependencyOutputSQL = `
 FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t LEFT JOIN LATERAL (
@@ -129,7 +130,8 @@ func (f *followUp) eachOutput(
 			if t == nil || !t.Has(position) {
 				continue
 			}
-			rows, err := f.tx.Query(f.ctx, t.at(position, `SELECT u.id, `+what+dependencyOutputSQL), ids, number)
+			sql := t.at(position, `SELECT u.id, `+what+dependencyOutputSQL)
+			rows, err := f.tx.Query(f.ctx, sql, ids, number)
 			if err != nil {
 				return err
 			}

@@ -53,8 +53,8 @@ func (r *redriving) all(ctx context.Context, id asyncflow.TaskID) error {
 			return err
 		}
 		if len(r.done)+len(failed) > maxRedriven {
-			return asyncflow.Errorf(asyncflow.CodeConflict, "more than %d tasks failed because of task %s: "+
-				"redrive it without its dependents, and these by an operation", maxRedriven, id)
+			return asyncflow.Errorf(asyncflow.CodeConflict, "more than %d tasks failed because of task "+
+				"%s: redrive it without its dependents, and these by an operation", maxRedriven, id)
 		}
 		if level, err = r.redrive(ctx, failed); err != nil {
 			return err

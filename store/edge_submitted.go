@@ -2,8 +2,9 @@ package store
 
 import "github.com/asyncflow/asyncflow"
 
-// followSubmitted fails tasks that were submitted by SQL and wait for themselves: their transactions
-// didn't see the edges of others that were open at that time. Then it looks at their edges.
+// followSubmitted fails tasks that were submitted by SQL and wait for themselves: their
+// transactions didn't see the edges of others that were open at that time. Then it looks at their
+// edges.
 func (f *followUp) followSubmitted(t *Type, ids []int64) error {
 	live, err := f.waitingIDs(t, ids)
 	if err != nil || len(live) == 0 {

@@ -159,7 +159,8 @@ func TestADependencyIsNotWaitedForLongerThanItsTime(t *testing.T) {
 		return task.Status == asyncflow.StatusFailed
 	})
 	task := b.comesTo(got.ID, asyncflow.StatusFailed)
-	assert.Contains(t, task.Error, `depends_on[0]: task of the type base with the key "never" has not`)
+	assert.Contains(t, task.Error,
+		`depends_on[0]: task of the type base with the key "never" has not`)
 	assert.Equal(t, asyncflow.StatusFailed, task.Dependencies[0].Status)
 }
 
@@ -387,4 +388,43 @@ func TestAKeyThatBelongsToALaterTask(t *testing.T) {
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	task := b.comesTo(got, asyncflow.StatusPending)
 	assert.Equal(t, later.ID, task.Dependencies[0].Task)
+}
+
+// One transaction gives at most 16 tasks the results of their dependencies. Later ones give them to
+// the others.
+func TestOneTransactionWritesNoMoreContextsThanItsBound(t *testing.T) {
+	b := setup(t)
+	b.OnFollowUp(func(string) {})
+	b.put(base())
+	b.put(twoStages())
+	b.submit(newBase("k"))
+	const dependents = 40
+	task := dependent(byKey("k"))
+	plain := task
+	task.Options.ContextFrom = asyncflow.ContextFromDependencies
+	for range dependents {
+		b.submit(task)
+	}
+	b.submit(plain) // it keeps its context, so it doesn't count
+	b.followUp()
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`7`)})
+	var released []int
+	before := b.count(`SELECT count(*) FROM tenant_acme.wait`)
+	require.Equal(t, dependents+1, before)
+	for more := true; more; {
+		var err error
+		more, err = b.FollowUp(t.Context(), tenant)
+		require.NoError(t, err)
+		left := b.count(`SELECT count(*) FROM tenant_acme.wait`)
+		released, before = append(released, before-left), left
+	}
+	assert.Equal(t, []int{0, 17, 16, 8}, released, "first the edges are closed")
+	with := 0
+	for _, l := range b.leaseAll(b.known(), dependents+1) {
+		if strings.Contains(string(l.Context), `"output":7`) {
+			with++
+		}
+	}
+	assert.Equal(t, dependents, with)
+	b.checkTokens("pipe")
 }

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -101,4 +102,33 @@ func TestOneTransactionCancelsNoMoreThanItsBound(t *testing.T) {
 	assert.Equal(t, 500, b.count(cancelled))
 	b.followUp()
 	assert.Equal(t, 800, b.count(cancelled))
+}
+
+// One transaction makes children until these have 1 MiB. Later ones make the others.
+func TestOneTransactionMakesNoMoreBytesThanItsBound(t *testing.T) {
+	b := setupFanOut(t)
+	const parents, children, size = 2, 8, 300 << 10 // 4 of them have more than 1 MiB
+	item := `"` + strings.Repeat("x", size) + `"`
+	for range parents {
+		b.submit(newTask(`{"items":[` + strings.Repeat(item+",", children-1) + item + `]}`))
+	}
+	for _, l := range b.leaseAll(b.known(), parents) {
+		rule := asyncflow.FanOut{Items: "/items"}
+		b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+			FannedOut: &asyncflow.FannedOut{FanOut: rule, Count: children}})
+	}
+	const made = `SELECT sum(spawned) FROM tenant_acme.fan_outs`
+	for want := 4; want <= parents*children; want += 4 {
+		more, err := b.FollowUp(t.Context(), tenant)
+		require.NoError(t, err)
+		require.Equal(t, want, b.count(made))
+		require.Equal(t, want < parents*children, more)
+	}
+	indexes := map[string]int{}
+	for _, l := range b.leaseAll(b.known(), parents*children) {
+		indexes[fmt.Sprint(l.Options.Child.Parent, l.Options.Child.Index)]++
+		assert.Len(t, l.Context, len(item))
+	}
+	assert.Len(t, indexes, parents*children)
+	b.checkTokens("pipe")
 }

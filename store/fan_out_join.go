@@ -13,8 +13,8 @@ import (
 // joinBytes is how many bytes of results let a transaction join no more parents.
 const joinBytes = 4 << 20
 
-// joins are about to end the waits of tasks for their children. The transaction that deletes the row
-// in wait has won; if there is none, the task was cancelled.
+// joins are about to end the waits of tasks for their children. The transaction that deletes the
+// row in wait has won; if there is none, the task was cancelled.
 type joins struct {
 	*followUp
 	t       *Type
@@ -51,10 +51,11 @@ func (f *followUp) queueJoin(b *pgx.Batch, t *Type, all []*fanOut) *joins {
 }
 
 func (j *joins) read(rows pgx.Rows) (err error) {
-	j.leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+	lease := func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 		l.ID.Type = j.t.Name
 		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime)
-	})
+	}
+	j.leases, err = pgx.CollectRows(rows, lease)
 	return err
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// childOutputsSQL reads the outputs of children of one run that have succeeded, in their order, and the
-// sum of their lengths up to there. It leaves out those that exceed a sum.
+// childOutputsSQL reads the outputs of children of one run that have succeeded, in their order, and
+// the sum of their lengths up to there. It leaves out those that exceed a sum.
 const childOutputsSQL = `
 SELECT id, sum, CASE WHEN sum <= $4 THEN output END FROM (
   SELECT id, output, sum(octet_length(output)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING)
@@ -115,7 +115,8 @@ func (s *Store) ChildResults(
 		return nil, 0, wrap(err, "ChildResults(%q, %s)", tenant, parent)
 	}
 	if o == nil {
-		return nil, 0, asyncflow.Errorf(asyncflow.CodeNotFound, "task %s has no fan-out %d", parent, seq)
+		return nil, 0, asyncflow.Errorf(asyncflow.CodeNotFound, "task %s has no fan-out %d", parent,
+			seq)
 	}
 	to := min(from+limit, o.count)
 	for i := from; i < to; i++ {

@@ -12,8 +12,8 @@ import (
 // spawnBytes is how many bytes the children have that one transaction makes.
 const spawnBytes = 1 << 20
 
-// spawns are about to make the next children of tasks, one chunk each. The row of the fan-out is the
-// cursor: it moves in the same transaction.
+// spawns are about to make the next children of tasks, one chunk each. The row of the fan-out is
+// the cursor: it moves in the same transaction.
 type spawns struct {
 	*followUp
 	t       *Type

@@ -20,8 +20,8 @@ import (
 // that nothing is lost with a node.
 
 const (
-	// followUpPause is how long a row rests that can't be handled, with the others about its task, and
-	// lockedPause if it is because of a lock.
+	// followUpPause is how long a row rests that can't be handled, with the others about its task,
+	// and lockedPause if it is because of a lock.
 	followUpPause = 10 * time.Second
 	lockedPause   = 2 * time.Second
 	// followPatience is how long a statement of FollowUp waits for a lock: meanwhile other tenants

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -117,4 +119,62 @@ func requireOneEndEach(t *testing.T, url string, children int) {
 		  (SELECT count(*) FROM tenant_acme.outbox) + (SELECT count(*) FROM tenant_acme.wait)
 		FROM tenant_acme.journal_1`).Scan(&ends, &tasks, &joins, &left))
 	assert.Equal(t, []int{children + 1, children + 1, 1, 0}, []int{ends, tasks, joins, left})
+}
+
+// send sends a body to the API as it is, and returns the answer.
+func (p *process) send(method, path, body string) (status int, answer string) {
+	p.t.Helper()
+	req, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
+	require.NoError(p.t, err)
+	req.Header.Set("Authorization", "Bearer "+testToken(p.t))
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(p.t, err)
+	defer resp.Body.Close()
+	read, err := io.ReadAll(resp.Body)
+	require.NoError(p.t, err)
+	return resp.StatusCode, string(read)
+}
+
+// A stage whose items are at "" fans out over the context itself: each child gets one item, byte
+// for byte, and the next stage gets their results.
+func TestTheContextIsTheItems(t *testing.T) {
+	t.Parallel()
+	node := startNode(t, database(t))
+	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
+		rw.Header().Set("Content-Type", "application/json")
+		_, err := io.WriteString(rw, `{"output":`+string(d.Context)+`}`)
+		assert.NoError(t, err)
+	})
+	status, answer := node.send("PUT", "/v1/task-types/pipe",
+		`{"stages":[{"name":"map","fan_out":{"items":""}},{"name":"reduce"}]}`)
+	require.Equal(t, http.StatusCreated, status, answer)
+	assert.Contains(t, answer, `"fan_out":{"items":""}`)
+	c := node.client()
+	for _, stage := range []string{"map", "reduce"} {
+		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: stage,
+			URL: w.URL, Secret: testWebhook})
+		require.NoError(t, err)
+	}
+	items := []string{`1.0`, `{"b":  "\u00e9", "a": [ ]}`, `"x"`, `true`}
+	status, answer = node.send("POST", "/v1/tasks",
+		`{"type":"pipe","context": [ `+strings.Join(items, " ,\n")+` ]}`)
+	require.Equal(t, http.StatusCreated, status, answer)
+	var task client.SubmittedTask
+	require.NoError(t, json.Unmarshal([]byte(answer), &task))
+
+	done, outcomes := ended(t, c, task.ID)
+	require.Equal(t, "map fanned_out, map joined, reduce done", outcomes, done.Error)
+	assert.Equal(t, &client.Children{Total: 4, Succeeded: 4}, done.Children)
+	var got, reduced []string
+	for _, d := range w.deliveries() {
+		if d.Stage == "map" {
+			got = append(got, string(d.Context))
+		} else {
+			reduced = append(reduced, string(d.Context))
+		}
+	}
+	assert.ElementsMatch(t, items, got)
+	assert.Equal(t, []string{`{"count":4,"succeeded":4,"failed":0,"cancelled":0,"results":[` +
+		strings.Join(items, ",") + `]}`}, reduced)
 }

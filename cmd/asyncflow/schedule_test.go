@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client"
@@ -108,4 +110,70 @@ func TestSchedulesOutliveNodes(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, len(want), 3*5)
 	require.ElementsMatch(t, want, got)
+}
+
+// Each task of a schedule with depends_on waits, by a tick or by a command.
+func TestScheduleWithDependencies(t *testing.T) {
+	t.Parallel()
+	node := startNode(t, database(t))
+	run := clientOf(t, node)
+	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
+		answer(rw, 200, map[string]any{"output": d.Context})
+	})
+	file := writeFile(t, `
+types:
+  - {name: upload, stages: [{name: keep}]}
+  - {name: report, stages: [{name: write}]}
+endpoints:
+  - {type: upload, stage: keep, url: "`+w.URL+`", secret: "`+testWebhook+`"}
+  - {type: report, stage: write, url: "`+w.URL+`", secret: "`+testWebhook+`"}
+schedules:
+  - name: often
+    type: report
+    context: {month: 11}
+    every: 1s
+    context_from: dependencies
+    depends_on:
+      - {type: upload, key: invoice-17, on_failure: run, wait_for: 24h}
+      - {type: upload, key: invoice-18}
+`)
+	run(0, "types", "apply", "-f", file)
+	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", file, "--exit-code"))
+	c := node.client()
+	var s client.Schedule
+	require.Eventually(t, func() (ok bool) {
+		var err error
+		s, err = c.Schedule(t.Context(), "often")
+		return err == nil && s.LastTaskID != ""
+	}, patience, 20*time.Millisecond)
+	run(0, "schedules", "pause", "often")
+	var triggered client.SubmittedTask
+	require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "trigger", "often", "-o", "json")),
+		&triggered))
+	for _, id := range []string{s.LastTaskID, triggered.ID} {
+		task, err := c.Get(t.Context(), id)
+		require.NoError(t, err)
+		assert.Equal(t, client.StatusWaiting, task.Status)
+		assert.Equal(t, "dependencies", string(task.WaitsFor))
+		require.Len(t, task.Dependencies, 2)
+		first := task.Dependencies[0]
+		assert.Equal(t, []string{"upload", "invoice-17", "run"},
+			[]string{first.Type, first.Key, string(first.OnFailure)})
+		assert.WithinDuration(t, task.CreatedAt.Add(24*time.Hour), first.Until, time.Minute)
+	}
+	for _, key := range []string{"invoice-17", "invoice-18"} {
+		run(0, "tasks", "submit", "upload", `"`+key+`"`, "--key", key)
+	}
+	for _, id := range []string{s.LastTaskID, triggered.ID} {
+		task, outcomes := ended(t, c, id)
+		assert.Equal(t, "write dependencies, write done", outcomes)
+		var got struct {
+			Context      json.RawMessage
+			Dependencies []struct{ Key, Output string }
+		}
+		require.NoError(t, json.Unmarshal(task.Result, &got))
+		assert.JSONEq(t, `{"month":11}`, string(got.Context))
+		assert.Equal(t, []struct{ Key, Output string }{{"invoice-17", "invoice-17"},
+			{"invoice-18", "invoice-18"}}, got.Dependencies)
+	}
 }

@@ -74,3 +74,50 @@ endpoints:
 		Children: &client.Children{Total: 3, Succeeded: 2, Waiting: 1}}))
 	run(exitFailed, "tasks", "pause", task.ID)
 }
+
+// A redrive runs the children again that failed, and with --all-children all of them.
+func TestCLIRedriveAllChildren(t *testing.T) {
+	t.Parallel()
+	node := startNode(t, database(t))
+	run := clientOf(t, node)
+	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
+		if string(d.Context) == `"bad"` {
+			rw.WriteHeader(http.StatusUnprocessableEntity)
+		}
+	})
+	run(0, "types", "apply", "-f", writeFile(t, `
+types:
+  - name: pipe
+    retry: {max_attempts: 1}
+    stages: [{name: map, fan_out: {items: "", max_parallel: 1}}]
+endpoints: [{type: pipe, stage: map, url: "`+w.URL+`", secret: "`+testWebhook+`"}]
+`))
+	c := node.client()
+	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe",
+		Context: client.JSON(`["a","b","bad"]`)})
+	require.NoError(t, err)
+	delivered := 0
+	requireDelivered := func(want ...string) {
+		t.Helper()
+		done, _ := ended(t, c, task.ID)
+		require.Equal(t, client.StatusFailed, done.Status)
+		require.Equal(t, &client.Children{Total: 3, Succeeded: 2, Failed: 1}, done.Children)
+		var got []string
+		for _, d := range w.deliveries()[delivered:] {
+			got = append(got, string(d.Context))
+		}
+		delivered += len(got)
+		require.Equal(t, want, got)
+	}
+	requireDelivered(`"a"`, `"b"`, `"bad"`)
+	run(0, "tasks", "redrive", task.ID)
+	requireDelivered(`"bad"`)
+	run(0, "tasks", "redrive", task.ID, "--all-children")
+	requireDelivered(`"a"`, `"b"`, `"bad"`)
+	list, err := c.List(t.Context(), client.ListParams{Type: "pipe"})
+	require.NoError(t, err)
+	require.Len(t, list.Data, 1+2*3, "they are new children")
+
+	assert.Contains(t, runCLI(t, map[string]string{}, "tasks", "redrive", "--type", "pipe",
+		"--all-children").stderr, "they are for one task")
+}

@@ -156,6 +156,18 @@ func TestBadInput(t *testing.T) {
 		"interval is a bomb": {"POST", "/v1/tasks",
 			`{"type":"pipe","context":1,"retry":{"interval":"1..1000000000"}}`, 400, "invalid_argument",
 			"retry.interval", "unknown operator .."},
+		"an unknown policy for children": {"PUT", "/v1/task-types/new",
+			`{"stages":[{"name":"a","fan_out":{"items":"/x","on_child_failure":"never"}}]}`, 400,
+			"invalid_argument", "stages[0].fan_out.on_child_failure", `is \"never\"; it must be ` +
+				"fail_fast, all_settled, or {tolerate: {count of 0 to 100000 | percent of 0 to 100}}"},
+		"another policy for children": {"PUT", "/v1/task-types/new",
+			`{"stages":[{"name":"a","fan_out":{"items":"/x","on_child_failure":{"forgive":1}}}]}`, 400,
+			"invalid_argument", "stages[0].fan_out.on_child_failure",
+			"must be fail_fast, all_settled, or"},
+		"more than all children": {"PUT", "/v1/task-types/new",
+			`{"stages":[{"name":"a","fan_out":{"items":"/x","on_child_failure":{"tolerate":` +
+				`{"percent":101}}}}]}`, 400, "invalid_argument", "stages[0].fan_out.on_child_failure",
+			"percent of 0 to 100"},
 		"over-long name": {"PUT", "/v1/task-types/" + long, `{"stages":[{"name":"a"}]}`, 400,
 			"invalid_argument", "type", "40"},
 		"name in capitals": {"PUT", "/v1/task-types/Pipe", `{"stages":[{"name":"a"}]}`, 400,

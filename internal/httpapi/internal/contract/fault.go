@@ -225,12 +225,14 @@ func variants(s *openapi3.Schema) string {
 	return strings.Join(all, ", or ")
 }
 
-// shapeOf returns an object as in {tolerate: {count | percent}}.
+// shapeOf returns an object as in {tolerate: {count | percent of 0 to 100}}.
 func shapeOf(s *openapi3.Schema) string {
 	var fields []string
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		if v := s.Properties[name].Value; v.Type.Is("object") {
 			name += ": " + shapeOf(v)
+		} else {
+			name += rangeOf(v)
 		}
 		fields = append(fields, name)
 	}
