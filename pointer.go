@@ -12,8 +12,8 @@ import (
 // string in JSON; here it is WholeContext, so that it differs from none.
 type Pointer string
 
-// WholeContext points to the context of a task itself.
-const WholeContext Pointer = "#"
+// WholeContext points to the context of a task itself. No text in JSON can be that.
+const WholeContext Pointer = "\xff"
 
 // MarshalText writes the pointer as it is in JSON.
 func (p Pointer) MarshalText() ([]byte, error) {
