@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -75,10 +74,14 @@ func (f *followUp) advance(t *Type, spawning, joining []*fanOut) error {
 	b := &pgx.Batch{}
 	onNewest := queueNewest(b, t)
 	s, j := f.queueSpawn(b, t, spawning), f.queueJoin(b, t, joining)
-	if err := errors.Join(f.tx.SendBatch(f.ctx, b).Close(), onNewest()); err != nil {
-		return err
+	err := f.tx.SendBatch(f.ctx, b).Close()
+	if err == nil {
+		err = onNewest()
 	}
-	if err := s.spawn(); err != nil {
+	if err == nil {
+		err = s.spawn()
+	}
+	if err != nil {
 		return err
 	}
 	j.join()
