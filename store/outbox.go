@@ -43,6 +43,19 @@ var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500}
 // for it. It must not block. Call OnFollowUp before the first write.
 func (s *Store) OnFollowUp(tell func(tenant string)) { s.tellFollowUp = tell }
 
+// Starter has tasks go on with their next stage at once, if this node has capacity for them.
+type Starter interface {
+	// Admit returns the leases with which tasks go on after settlements of a type; nil for those that
+	// go in line. The slice itself may be nil.
+	Admit(t *Type, settled []asyncflow.Settlement) []*asyncflow.Lease
+	// Start begins with leases of Admit, or gives their capacity back if they were not committed.
+	Start(t *Type, leases []*asyncflow.Lease, committed bool)
+}
+
+// StartWith registers the starter for what FollowUp finds to be due. Without one, tasks go in line.
+// Call StartWith before the first write.
+func (s *Store) StartWith(starter Starter) { s.starter = starter }
+
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
 // there may be more. What fails is tried again after a pause.
 func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
@@ -99,6 +112,8 @@ type followed struct {
 	written []asyncflow.Settlement // that are written already
 	created int                    // new tasks
 	changed []int64                // tasks whose token rows have changed
+	onward  []asyncflow.Settlement // those of settled after which tasks may go on at once
+	leases  []*asyncflow.Lease     // of those that do
 }
 
 func (s *Store) newFollowUp(ctx context.Context, tenant string) *followUp {
@@ -128,6 +143,9 @@ func (s *Store) tryFollowUp(
 		}
 		return f.write()
 	})
+	if f.start(err == nil) && err != nil {
+		err = s.doubt(err)
+	}
 	if err != nil {
 		return false, first, err
 	}
@@ -243,18 +261,63 @@ func (f *followUp) of(t *Type) *followed {
 func (f *followUp) settle(t *Type, s asyncflow.Settlement) {
 	of := f.of(t)
 	of.settled = append(of.settled, s)
-	if s.Verdict.Final() == "" {
-		of.tokens.add(s.Lease.ID.Number, s.Lease.Seq+1, t.FlowKeyOf(s.Lease.Options), s.Verdict, f.now,
-			f.now)
+	switch {
+	case s.Verdict.Final() != "":
+	case s.Verdict.Kind == asyncflow.Advance && f.s.starter != nil:
+		of.onward = append(of.onward, s)
+	default:
+		f.line(of, s)
 	}
+}
+
+// line puts a task in line after its settlement.
+func (f *followUp) line(of *followed, s asyncflow.Settlement) {
+	of.tokens.add(s.Lease.ID.Number, s.Lease.Seq+1, of.t.FlowKeyOf(s.Lease.Options), s.Verdict, f.now,
+		f.now)
+}
+
+// goOn has tasks of a type go on at once, as far as there is capacity. The others go in line.
+func (f *followUp) goOn(of *followed) {
+	if len(of.onward) == 0 {
+		return
+	}
+	admitted := f.s.starter.Admit(of.t, of.onward)
+	for i, s := range of.onward {
+		if admitted != nil && admitted[i] != nil {
+			of.leases = append(of.leases, admitted[i])
+		} else {
+			f.line(of, s)
+		}
+	}
+	begin(of.leases, of.t, f.now)
+}
+
+// start begins with the leases of the transaction, and reports whether there are any. If its end is
+// unknown, they may stand.
+func (f *followUp) start(committed bool) (any bool) {
+	for _, of := range f.byType {
+		if len(of.leases) == 0 {
+			continue
+		}
+		any = true
+		if committed {
+			f.s.announceLeases(of.t, of.leases)
+		} else {
+			f.s.announceEnds(of.t.Key(), of.leases)
+		}
+		f.s.starter.Start(of.t, of.leases, committed)
+	}
+	return any
 }
 
 // write writes what the transaction has collected.
 func (f *followUp) write() error {
 	numbers := slices.Sorted(maps.Keys(f.byType))
-	var all rows
+	all := rows{node: f.s.cfg.Node}
 	for _, number := range numbers {
 		of := f.byType[number]
+		f.goOn(of)
+		all.addLeases(of.t, of.leases, nil)
 		queueSettlements(&f.last, of.t, of.settled, &of.tokens, f.now)
 		all.addTally(of.t, tally{submitted: of.created})
 	}
