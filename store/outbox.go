@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // The end of a task may move others: tasks that depend on it, or its parent. The transaction that
@@ -310,7 +311,7 @@ func (f *followUp) start(committed bool) (any bool) {
 	return any
 }
 
-// write writes what the transaction has collected.
+// write writes what the transaction has collected, and commits it.
 func (f *followUp) write() error {
 	numbers := slices.Sorted(maps.Keys(f.byType))
 	all := rows{node: f.s.cfg.Node}
@@ -323,7 +324,7 @@ func (f *followUp) write() error {
 	}
 	all.outbox, all.tables = f.outbox, newTables(f.tenant, sharedSet)
 	all.queue(&f.last, f.now)
-	return f.tx.SendBatch(f.ctx, &f.last).Close()
+	return postgres.CommitWith(f.ctx, f.tx, &f.last)
 }
 
 // announce announces what the transaction did.
