@@ -178,7 +178,8 @@ func (f *followUp) take(n int) (taken []outboxRow, err error) {
 			taken, err = pgx.CollectRows(rows, scanOutbox)
 			return err
 		})
-	return taken, f.tx.SendBatch(f.ctx, b).Close()
+	err = f.tx.SendBatch(f.ctx, b).Close()
+	return taken, err
 }
 
 func scanOutbox(row pgx.CollectableRow) (r outboxRow, err error) {
@@ -200,6 +201,7 @@ func (f *followUp) handle(taken []outboxRow) error {
 		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.id, b.id),
 			cmp.Compare(a.fanOut, b.fanOut))
 	})
+	taken = f.putBack(taken)
 	ended, looks, submitted := map[int32][]int64{}, map[int32][]int64{}, map[int32][]int64{}
 	var trees []outboxRow
 	for _, r := range taken {
@@ -224,6 +226,24 @@ func (f *followUp) handle(taken []outboxRow) error {
 		return err
 	}
 	return f.followTrees(trees)
+}
+
+// putBack leaves rows about fan-outs that others have locked to a later transaction, and returns the
+// rest. Without a rest it returns all: only a transaction that has locked nothing may wait for them.
+func (f *followUp) putBack(taken []outboxRow) (rest []outboxRow) {
+	var locked []outboxRow
+	for _, r := range taken {
+		if r.fanOut != 0 && r.locked == nil {
+			locked = append(locked, r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	if len(rest) == 0 {
+		return taken
+	}
+	f.outbox = append(f.outbox, locked...)
+	return rest
 }
 
 // followEach calls follow with the tasks of each type. A type that was deleted has none.
