@@ -177,4 +177,5 @@ type Delivery struct {
 	At          time.Time     // now, by the database's clock
 	Timeout     time.Duration // for the whole exchange
 	Deadline    time.Time     // when the attempt is given up if the answer was 202
+	Latest      time.Time     // of a claim: how far heartbeats may move its deadline
 }

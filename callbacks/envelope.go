@@ -69,11 +69,19 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 		Tenant:   d.Tenant,
 		Task:     l.ID,
 		Seq:      l.Seq,
-		Expiry:   d.Deadline.Add(lateReports),
+		Expiry:   latest(d).Add(lateReports),
 		Endpoint: endpointOf(d),
 		Claimer:  l.Claimer,
 	})
 	return append(b, `"}}`...)
+}
+
+// latest returns until when an attempt may take.
+func latest(d *asyncflow.Delivery) time.Time {
+	if d.Latest.After(d.Deadline) {
+		return d.Latest
+	}
+	return d.Deadline
 }
 
 // AppendDelivery appends a delivery as a claimer gets it: as a push would be.

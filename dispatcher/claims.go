@@ -120,7 +120,22 @@ func (c *Committer) Claim(
 			return nil, nil
 		}
 	}
-	return call.deliveries(<-call.done, c.store.Clock.Now())
+	select {
+	case result := <-call.done:
+		return call.deliveries(result, c.store.Clock.Now())
+	case <-ctx.Done():
+	}
+	if !c.claims.leave(key, r.Stage, call) {
+		go call.refuse(c, tenant)
+	}
+	return nil, nil
+}
+
+// refuse gives back the tasks of a call that nobody waits for any more.
+func (call *claimCall) refuse(c *Committer, tenant string) {
+	if r := <-call.done; r.err == nil && len(call.Leases) > 0 {
+		c.ReleaseClaims(tenant, call.Leases, "the caller is gone")
+	}
 }
 
 // WaitingClaims returns how many calls wait for tasks to claim.
@@ -169,6 +184,7 @@ func (call *claimCall) deliveries(r claimResult, now time.Time) ([]asyncflow.Del
 	all := make([]asyncflow.Delivery, len(call.Leases))
 	for i, l := range call.Leases {
 		all[i] = asyncflow.Delivery{Tenant: r.t.Tenant, Lease: l, At: now, Deadline: l.Until,
+			Latest:      now.Add(r.t.ProcessingTime(l.Stage)),
 			MaxAttempts: r.t.MaxAttempts(l.Stage, l.Options)}
 	}
 	return all, nil

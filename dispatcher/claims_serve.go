@@ -19,11 +19,12 @@ func (h *claims) start(line *claimLine) {
 // serve looks for tasks as long as there are calls for which some may be due.
 func (h *claims) serve(line *claimLine) {
 	for {
+		h.slots <- struct{}{} // until then a call may still leave
 		calls, most := h.take(line)
 		if len(calls) == 0 {
+			<-h.slots
 			return
 		}
-		h.slots <- struct{}{}
 		r, next := h.claim(line, calls, most)
 		<-h.slots
 		h.answer(line, calls, r, next)

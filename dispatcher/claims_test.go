@@ -172,3 +172,48 @@ func TestClaimersOfAStageThatIsGone(t *testing.T) {
 		assert.Equal(t, gone.code, asyncflow.CodeOf(<-ended))
 	}
 }
+
+// A transaction that was rolled back gives nothing back: somebody else may have the tasks by then.
+func TestAFailedClaimGivesNothingBack(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+	for range 3 {
+		n.submit(t, 1)
+		unlock := b.lock("tenant_acme.lease")
+		looks := n.ClaimLooks()
+		got := make(chan []asyncflow.Delivery, 1)
+		go func() { got <- n.claim(t, "first", "anna", 1) }()
+		require.Eventually(t, func() bool { return n.ClaimLooks() > looks+2 }, patience, time.Millisecond)
+		unlock()
+		one := (<-got)[0]
+		n.complete(t, n.claimOf(t, n.submit(t, 1)[0].ID)) // what was to be given back would be by now
+		n.complete(t, one)
+	}
+}
+
+// claimOf claims a task.
+func (n *node) claimOf(t *testing.T, id asyncflow.TaskID) asyncflow.Delivery {
+	t.Helper()
+	d := n.claim(t, "first", id.String(), 1)[0]
+	require.Equal(t, id, d.Lease.ID)
+	return d
+}
+
+// A call ends in time also while all transactions for claims are taken.
+func TestAClaimWithoutASlotEnds(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+	defer n.TakeClaimSlots()()
+	for _, wait := range []time.Duration{0, time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		got, err := n.Claim(ctx, tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
+			Claimer: "anna", Max: 1, Wait: wait})
+		require.NoError(t, err)
+		assert.Empty(t, got)
+	}
+}

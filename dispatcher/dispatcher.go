@@ -88,6 +88,7 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenant)
 	c.dispatcher = d
+	c.store.StartWith(starter{d})
 	return d
 }
 

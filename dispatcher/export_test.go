@@ -96,3 +96,15 @@ func (l *Ledger) Reserve(a Ask) int {
 	l.take(a, n)
 	return n
 }
+
+// TakeClaimSlots takes all slots of transactions for claims until free is called.
+func (c *Committer) TakeClaimSlots() (free func()) {
+	for range claimTransactions {
+		c.claims.slots <- struct{}{}
+	}
+	return func() {
+		for range claimTransactions {
+			<-c.claims.slots
+		}
+	}
+}

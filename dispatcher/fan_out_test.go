@@ -335,3 +335,24 @@ func TestSweepOfAnotherNode(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, due)
 }
+
+// A task goes on at once after its last child, if there is capacity: the transaction that ends its
+// wait writes the lease of its next stage.
+func TestHandoffAfterTheLastChild(t *testing.T) {
+	b := setup(t)
+	handed := make(chan int, 1)
+	f := &family{t: t, node: b.start("a", dispatcher.Config{}, func(_ context.Context,
+		d asyncflow.Delivery) asyncflow.Outcome {
+		if d.Lease.Stage == "second" {
+			handed <- b.handedOn()
+		}
+		return done
+	})}
+	f.fansOut(asyncflow.FanOut{Shards: 2})
+	require.Eventually(t, func() bool { // else there was just a look
+		task := f.one(`1`)
+		assert.Equal(t, asyncflow.StatusSucceeded, task.Status)
+		return <-handed == 1
+	}, patience, time.Millisecond)
+	f.isEmpty(t)
+}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // followUps does what settlements have left to do (see store.FollowUp): for each tenant one
@@ -67,3 +70,32 @@ func (f *followUps) again(tenant string, more bool) bool {
 
 // drain waits until nothing is being done.
 func (f *followUps) drain() { f.running.Wait() }
+
+// starter has tasks go on at once whose children have ended: see store.Starter.
+type starter struct{ *Dispatcher }
+
+func (d starter) Admit(t *store.Type, settled []asyncflow.Settlement) []*asyncflow.Lease {
+	nexts := d.goingOn(t, settled, d.reserveNext)
+	n, bytes := 0, 0
+	for _, l := range nexts {
+		if l != nil {
+			n, bytes = n+1, bytes+l.Size()
+		}
+	}
+	d.ledger.Arrived(t.Key(), n, bytes)
+	return nexts
+}
+
+func (d starter) Start(t *store.Type, leases []*asyncflow.Lease, committed bool) {
+	all := make([]asyncflow.Lease, len(leases))
+	for i, l := range leases {
+		all[i] = *l
+	}
+	if committed {
+		d.start(t, all)
+		return
+	}
+	d.refund(t.Tenant, len(all))
+	d.ledger.Begun(t.Key(), len(all))
+	d.ledger.Release(t.Key(), len(all), contextBytes(all))
+}

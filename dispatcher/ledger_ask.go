@@ -95,6 +95,29 @@ func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) int
 	return kept
 }
 
+// reserveNext takes capacity for up to n tasks that have waited for others and go on with a stage.
+func (d *Dispatcher) reserveNext(t *store.Type, stage string, n int, now time.Time) int {
+	charged, _ := d.charge(t.Tenant, n, now)
+	a := d.ask(t, charged, now)
+	a.New = true
+	if a.Endpoints != nil {
+		a.Endpoints = t.Serving(stage)
+	}
+	got := 0
+	if charged > 0 {
+		got = d.ledger.Await(d.sending, a, 0)
+	}
+	if got > 0 && d.current(t).Paused() {
+		d.ledger.Unused(t.Key(), got)
+		got = 0
+	}
+	if got < n { // the others are first in line
+		d.agenda.filling(t.Key())
+	}
+	d.refund(t.Tenant, charged-got)
+	return got
+}
+
 // limits returns the further bounds on the tasks of a type in flight on this node. Each node has
 // its share of a tenant's quota, rounded up. A node that the others don't know yet has none.
 func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {

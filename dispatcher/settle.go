@@ -134,6 +134,14 @@ func (d *Dispatcher) release(t *store.Type, n, bytes int) {
 // due and whose next context is at hand, first in order first, as many as there is capacity for.
 // nil: none goes on.
 func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []*asyncflow.Lease {
+	return d.goingOn(t, settlements, d.keep)
+}
+
+// goingOn is nexts with a function that takes capacity for up to n tasks in a stage.
+func (d *Dispatcher) goingOn(
+	t *store.Type, settlements []asyncflow.Settlement,
+	take func(t *store.Type, stage string, n int, now time.Time) int,
+) []*asyncflow.Lease {
 	if t = d.current(t); len(t.Stages) == 1 { // limits may have been added since the delivery began
 		return nil
 	}
@@ -150,7 +158,7 @@ func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []
 	slices.SortFunc(due, func(a, b int) int {
 		return settlements[a].Verdict.OrderTime.Compare(settlements[b].Verdict.OrderTime)
 	})
-	kept := d.keep(t, settlements[due[0]].Verdict.Stage, len(due), now)
+	kept := take(t, settlements[due[0]].Verdict.Stage, len(due), now)
 	if kept == 0 {
 		return nil
 	}

@@ -95,8 +95,9 @@ func TestASubmitWithDependenciesIsUncertainWhileATableIsLocked(t *testing.T) {
 		asyncflow.Delivery) asyncflow.Outcome {
 		return done
 	})
+	n.submit(t, 1) // so that numbers are at hand
 	unlock := b.lock("tenant_acme.edges")
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	got := n.Submit(ctx, tenant, []asyncflow.NewTask{keyedTask("a", "x")})[0]
 	require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err), "%v", got.Err)

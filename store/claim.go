@@ -52,6 +52,9 @@ func (s *Store) LeaseForClaims(
 		})
 	}
 	if err != nil {
+		for _, a := range asks {
+			a.Leases = nil // whoever gives back what was rolled back ends the claim of another
+		}
 		return time.Time{}, wrap(err, "LeaseForClaims(%q, %q, %q)", t.Tenant, t.Name, stage)
 	}
 	var ends time.Time // of the claims of which nothing is heard

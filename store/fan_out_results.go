@@ -16,7 +16,8 @@ import (
 const childOutputsSQL = `
 SELECT id, sum, CASE WHEN sum <= $4 THEN output END FROM (
   SELECT id, output, sum(octet_length(output)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING)
-  FROM {journal} WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded') j`
+  FROM {journal} WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded') j
+ORDER BY id`
 
 // resultList is the context of the stage after a fan-out under way. If the outputs have more than
 // MaxInlineResults bytes, it will have an address instead of them.
@@ -83,6 +84,7 @@ func (l *resultList) context(t *Type) json.RawMessage {
 		return fmt.Appendf(doc, `"results_url":"/v1/callbacks/%s/results?fan_out=%d"}`, id, o.seq)
 	}
 	results := bytes.TrimSuffix(l.doc, []byte(","))
+	l.doc = nil // the context is a copy
 	return fmt.Appendf(doc, `"results":[%s]}`, results)
 }
 

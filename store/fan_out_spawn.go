@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 
@@ -135,7 +136,7 @@ func (s *spawns) children(
 		if o.rule.Shards == 0 {
 			doc = json.RawMessage("null") // the list can't have become shorter
 			if at := i - o.spawned; at < len(list) {
-				doc = list[at]
+				doc = bytes.Clone(list[at]) // the parent's context goes
 			}
 		}
 		options := asyncflow.Options{Priority: parent.Options.Priority, Retry: parent.Options.Retry,

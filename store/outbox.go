@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // The end of a task may move others: tasks that depend on it, or its parent. The transaction that
@@ -42,6 +43,19 @@ var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500}
 // OnFollowUp registers a function that is called with a tenant when FollowUp has something to do
 // for it. It must not block. Call OnFollowUp before the first write.
 func (s *Store) OnFollowUp(tell func(tenant string)) { s.tellFollowUp = tell }
+
+// Starter has tasks go on with their next stage at once, if this node has capacity for them.
+type Starter interface {
+	// Admit returns the leases with which tasks go on after settlements of a type; nil for those that
+	// go in line. The slice itself may be nil.
+	Admit(t *Type, settled []asyncflow.Settlement) []*asyncflow.Lease
+	// Start begins with leases of Admit, or gives their capacity back if they were not committed.
+	Start(t *Type, leases []*asyncflow.Lease, committed bool)
+}
+
+// StartWith registers the starter for what FollowUp finds to be due. Without one, tasks go in line.
+// Call StartWith before the first write.
+func (s *Store) StartWith(starter Starter) { s.starter = starter }
 
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
 // there may be more. What fails is tried again after a pause.
@@ -99,6 +113,8 @@ type followed struct {
 	written []asyncflow.Settlement // that are written already
 	created int                    // new tasks
 	changed []int64                // tasks whose token rows have changed
+	onward  []asyncflow.Settlement // those of settled after which tasks may go on at once
+	leases  []*asyncflow.Lease     // of those that do
 }
 
 func (s *Store) newFollowUp(ctx context.Context, tenant string) *followUp {
@@ -128,6 +144,9 @@ func (s *Store) tryFollowUp(
 		}
 		return f.write()
 	})
+	if f.start(err == nil) && err != nil {
+		err = s.doubt(err)
+	}
 	if err != nil {
 		return false, first, err
 	}
@@ -159,7 +178,8 @@ func (f *followUp) take(n int) (taken []outboxRow, err error) {
 			taken, err = pgx.CollectRows(rows, scanOutbox)
 			return err
 		})
-	return taken, f.tx.SendBatch(f.ctx, b).Close()
+	err = f.tx.SendBatch(f.ctx, b).Close()
+	return taken, err
 }
 
 func scanOutbox(row pgx.CollectableRow) (r outboxRow, err error) {
@@ -181,6 +201,7 @@ func (f *followUp) handle(taken []outboxRow) error {
 		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.id, b.id),
 			cmp.Compare(a.fanOut, b.fanOut))
 	})
+	taken = f.putBack(taken)
 	ended, looks, submitted := map[int32][]int64{}, map[int32][]int64{}, map[int32][]int64{}
 	var trees []outboxRow
 	for _, r := range taken {
@@ -205,6 +226,24 @@ func (f *followUp) handle(taken []outboxRow) error {
 		return err
 	}
 	return f.followTrees(trees)
+}
+
+// putBack leaves rows about fan-outs that others have locked to a later transaction, and returns the
+// rest. Without a rest it returns all: only a transaction that has locked nothing may wait for them.
+func (f *followUp) putBack(taken []outboxRow) (rest []outboxRow) {
+	var locked []outboxRow
+	for _, r := range taken {
+		if r.fanOut != 0 && r.locked == nil {
+			locked = append(locked, r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	if len(rest) == 0 {
+		return taken
+	}
+	f.outbox = append(f.outbox, locked...)
+	return rest
 }
 
 // followEach calls follow with the tasks of each type. A type that was deleted has none.
@@ -243,24 +282,69 @@ func (f *followUp) of(t *Type) *followed {
 func (f *followUp) settle(t *Type, s asyncflow.Settlement) {
 	of := f.of(t)
 	of.settled = append(of.settled, s)
-	if s.Verdict.Final() == "" {
-		of.tokens.add(s.Lease.ID.Number, s.Lease.Seq+1, t.FlowKeyOf(s.Lease.Options), s.Verdict, f.now,
-			f.now)
+	switch {
+	case s.Verdict.Final() != "":
+	case s.Verdict.Kind == asyncflow.Advance && f.s.starter != nil:
+		of.onward = append(of.onward, s)
+	default:
+		f.line(of, s)
 	}
 }
 
-// write writes what the transaction has collected.
+// line puts a task in line after its settlement.
+func (f *followUp) line(of *followed, s asyncflow.Settlement) {
+	of.tokens.add(s.Lease.ID.Number, s.Lease.Seq+1, of.t.FlowKeyOf(s.Lease.Options), s.Verdict, f.now,
+		f.now)
+}
+
+// goOn has tasks of a type go on at once, as far as there is capacity. The others go in line.
+func (f *followUp) goOn(of *followed) {
+	if len(of.onward) == 0 {
+		return
+	}
+	admitted := f.s.starter.Admit(of.t, of.onward)
+	for i, s := range of.onward {
+		if admitted != nil && admitted[i] != nil {
+			of.leases = append(of.leases, admitted[i])
+		} else {
+			f.line(of, s)
+		}
+	}
+	begin(of.leases, of.t, f.now)
+}
+
+// start begins with the leases of the transaction, and reports whether there are any. If its end is
+// unknown, they may stand.
+func (f *followUp) start(committed bool) (any bool) {
+	for _, of := range f.byType {
+		if len(of.leases) == 0 {
+			continue
+		}
+		any = true
+		if committed {
+			f.s.announceLeases(of.t, of.leases)
+		} else {
+			f.s.announceEnds(of.t.Key(), of.leases)
+		}
+		f.s.starter.Start(of.t, of.leases, committed)
+	}
+	return any
+}
+
+// write writes what the transaction has collected, and commits it.
 func (f *followUp) write() error {
 	numbers := slices.Sorted(maps.Keys(f.byType))
-	var all rows
+	all := rows{node: f.s.cfg.Node}
 	for _, number := range numbers {
 		of := f.byType[number]
+		f.goOn(of)
+		all.addLeases(of.t, of.leases, nil)
 		queueSettlements(&f.last, of.t, of.settled, &of.tokens, f.now)
 		all.addTally(of.t, tally{submitted: of.created})
 	}
 	all.outbox, all.tables = f.outbox, newTables(f.tenant, sharedSet)
 	all.queue(&f.last, f.now)
-	return f.tx.SendBatch(f.ctx, &f.last).Close()
+	return postgres.CommitWith(f.ctx, f.tx, &f.last)
 }
 
 // announce announces what the transaction did.

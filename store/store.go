@@ -76,6 +76,7 @@ type Store struct {
 	minutes     *endpointMinutes
 
 	tellFollowUp func(tenant string) // see OnFollowUp
+	starter      Starter             // nil: none
 	edgeCursors  edgeCursors
 	chunks       chunks      // of FollowUp
 	distributed  bool        // tenants are on several servers, see Distributed

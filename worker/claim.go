@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -58,7 +59,7 @@ func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) er
 			asyncflow.MaxOpenClaims)
 	}
 	c = c.withDefaults()
-	l := &claimer{worker: w, handler: h, ended: make(chan string, c.Concurrency), held: map[string]bool{},
+	l := &claimer{worker: w, handler: h, ended: make(chan endedClaim, c.Concurrency), held: map[string]int{},
 		claims: c, ask: client.ClaimRequest{Type: taskType, Stage: stage, Claimer: c.Claimer,
 			Wait: asyncflow.Duration(c.Wait)}}
 	for tries := 0; ctx.Err() == nil; {
@@ -92,25 +93,62 @@ type claimer struct {
 	handler *handler
 	claims  Claims
 	ask     client.ClaimRequest
-	held    map[string]bool // the tasks that are worked on
-	ended   chan string     // tasks whose work has ended
+	held    map[string]int  // the seqs of the tasks that are worked on, and of those in later
+	later   []string        // tasks that go on elsewhere, the latest last: the claims are still open
+	ended   chan endedClaim // tasks whose work has ended
+}
+
+// endedClaim is a task whose handler has returned.
+type endedClaim struct {
+	id    string
+	later bool // it goes on elsewhere
+}
+
+// over ends the work on a task. As long as a claim is open, the node must know that it isn't lost.
+func (l *claimer) over(e endedClaim) {
+	if e.later {
+		l.later = append(l.later, e.id)
+	} else {
+		delete(l.held, e.id)
+	}
+}
+
+func (l *claimer) forget(i int) {
+	delete(l.held, l.later[i])
+	l.later = slices.Delete(l.later, i, i+1)
+}
+
+// busy returns how many tasks are worked on.
+func (l *claimer) busy() int { return len(l.held) - len(l.later) }
+
+// knows reports whether a claim is known. Another attempt of a task ends what was known of it.
+func (l *claimer) knows(d client.Delivery) bool {
+	seq, known := l.held[d.TaskID]
+	if !known || seq == d.Seq {
+		return known
+	}
+	if i := slices.Index(l.later, d.TaskID); i >= 0 {
+		l.forget(i)
+		return false
+	}
+	return true
 }
 
 // room waits until another task may be worked on.
 func (l *claimer) room(ctx context.Context) bool {
 	for {
 		select {
-		case id := <-l.ended:
-			delete(l.held, id)
+		case e := <-l.ended:
+			l.over(e)
 			continue
 		default:
 		}
-		if len(l.held) < l.claims.Concurrency {
+		if l.busy() < l.claims.Concurrency {
 			return true
 		}
 		select {
-		case id := <-l.ended:
-			delete(l.held, id)
+		case e := <-l.ended:
+			l.over(e)
 		case <-ctx.Done():
 			return false
 		}
@@ -119,7 +157,10 @@ func (l *claimer) room(ctx context.Context) bool {
 
 // once asks for tasks and begins them.
 func (l *claimer) once(ctx context.Context) error {
-	l.ask.Max, l.ask.Held = l.claims.Concurrency-len(l.held), nil
+	for len(l.held) > asyncflow.MaxClaims { // a call can't name more
+		l.forget(0)
+	}
+	l.ask.Max, l.ask.Held = l.claims.Concurrency-l.busy(), nil
 	for id := range l.held {
 		l.ask.Held = append(l.ask.Held, id)
 	}
@@ -129,14 +170,14 @@ func (l *claimer) once(ctx context.Context) error {
 	}
 	var runs []*run
 	for _, d := range all {
-		if l.held[d.TaskID] {
+		if l.knows(d) {
 			continue
 		}
 		if ctx.Err() != nil || !l.worker.admit(1) {
 			l.giveBack(d)
 			continue
 		}
-		l.held[d.TaskID] = true
+		l.held[d.TaskID] = d.Seq
 		runs = append(runs, l.begin(d))
 	}
 	if len(runs) > 0 {
@@ -158,10 +199,11 @@ func (l *claimer) begin(d client.Delivery) *run {
 	r.accepted = true
 	go func() {
 		<-r.over
-		if r.result.kind == kindAccepted { // it goes on elsewhere, and nothing was heard of it yet
+		later := r.result.kind == kindAccepted
+		if later { // nothing was heard of it yet
 			_, _ = l.worker.reporter.Heartbeat(l.worker.reports, r.delivery.Callback)
 		}
-		l.ended <- d.TaskID
+		l.ended <- endedClaim{d.TaskID, later}
 	}()
 	return r
 }

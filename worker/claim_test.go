@@ -133,3 +133,38 @@ func TestClaimRefused(t *testing.T) {
 	err = w.Claim(t.Context(), worker.Claims{}, "claim-refused", "other")
 	require.ErrorContains(t, err, "Client is required")
 }
+
+// A task whose handler returns Later isn't handed out again while its claim is open.
+func TestAClaimThatGoesOnElsewhere(t *testing.T) {
+	t.Parallel()
+	c := claimType(t, "claim-later")
+	w := claimWorker(t)
+	var runs, others atomic.Int32
+	ctx, stop := context.WithCancel(t.Context())
+	worker.Handle(w, "claim-later", "look", func(_ context.Context, task worker.Task[int]) (worker.None, error) {
+		if task.Context == 1 {
+			runs.Add(1)
+			return worker.None{}, worker.Later
+		}
+		if others.Add(1) == 5 {
+			stop()
+		}
+		return worker.None{}, nil
+	})
+	submit := func(n int) {
+		_, err := c.Submit(t.Context(), client.NewTask{Type: "claim-later", Context: client.JSON(fmt.Sprint(n))})
+		assert.NoError(t, err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.Claim(ctx, worker.Claims{Client: c, Concurrency: 1, Wait: 100 * time.Millisecond},
+			"claim-later", "look")
+	}()
+	submit(1)
+	for n := range 5 {
+		submit(n + 2)
+		require.Eventually(t, func() bool { return others.Load() > int32(n) }, time.Minute, time.Millisecond)
+	}
+	require.NoError(t, <-ended)
+	assert.EqualValues(t, 1, runs.Load())
+}

@@ -356,3 +356,19 @@ func TestClaimWindowAtOnce(t *testing.T) {
 	}
 	assert.Equal(t, 3, sum)
 }
+
+// The token of a claim lasts as long as its work may take, as that of a push does.
+func TestTheTokenOfAClaimLasts(t *testing.T) {
+	b := setup(t)
+	answer := b.call("PUT", "/v1/task-types/judge",
+		`{"stages":[{"name":"look","mode":"claim","max_processing_time":"10h"}]}`)
+	require.Equal(t, 201, answer.status, "%s", answer.body)
+	b.submitJudge(1)
+	d := b.claim("anna", "")[0]
+	require.Equal(t, 200, b.report(d, "heartbeat", ``).status)
+	id, err := asyncflow.ParseTaskID(d.TaskID)
+	require.NoError(t, err)
+	c, err := b.keys.VerifyCompletion(d.Callback.Token, id)
+	require.NoError(t, err)
+	assert.True(t, c.Expiry.After(b.task(d.TaskID).Deadline))
+}

@@ -20,6 +20,7 @@ export interface Claims {
   signal: AbortSignal;
 }
 
+const mostHeld = 1000; // that a call can name
 const leastPauseMs = 500;
 const longestPauseMs = 30_000;
 
@@ -34,19 +35,23 @@ export async function claim(worker: Worker, c: Claims): Promise<void> {
   const { type, stage, concurrency = 10, waitMs = 30_000, claimer = `js-${crypto.randomUUID()}` } = c;
   if (!(concurrency >= 1 && concurrency <= 1000)) throw invalid("concurrency", `is ${concurrency}; it must be 1 to 1000`);
   if (!worker.handles(type, stage)) throw invalid("stage", `${type}/${stage} has no handler`);
-  const held = new Set<string>();
+  const held = new Map<string, number>(); // the seqs of the tasks that are worked on, and of those in later
+  const later = new Set<string>(); // tasks that go on elsewhere, the latest last: the claims are still open
+  const busy = () => held.size - later.size;
+  const forget = (id: string) => later.delete(id) && held.delete(id);
   let changed = () => {}; // a task has ended, or the signal is aborted
   const onAbort = () => changed();
   c.signal.addEventListener("abort", onAbort);
   try {
     for (let wait = leastPauseMs; !c.signal.aborted; ) {
-      if (held.size >= concurrency) {
+      if (busy() >= concurrency) {
         await new Promise<void>((resolve) => (changed = resolve));
         continue;
       }
+      for (const id of later) if (held.size > mostHeld) forget(id);
       let all: Delivery[];
       try {
-        all = await c.client.claim({ type, stage, claimer, max: concurrency - held.size, held: [...held], waitMs }, c);
+        all = await c.client.claim({ type, stage, claimer, max: concurrency - busy(), held: [...held.keys()], waitMs }, c);
         wait = leastPauseMs;
       } catch (err) {
         if (c.signal.aborted) return;
@@ -57,10 +62,12 @@ export async function claim(worker: Worker, c: Claims): Promise<void> {
         continue;
       }
       for (const d of all) {
+        if (held.get(d.task_id) !== d.seq) forget(d.task_id); // another attempt
         if (held.has(d.task_id)) continue;
-        held.add(d.task_id);
-        const over = () => {
-          held.delete(d.task_id);
+        held.set(d.task_id, d.seq);
+        const over = (goesOn: boolean) => {
+          if (goesOn) later.add(d.task_id);
+          else held.delete(d.task_id);
           changed();
         };
         if (!c.signal.aborted && worker.beginClaim(d, over)) continue;

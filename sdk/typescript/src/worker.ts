@@ -196,15 +196,15 @@ export class Worker {
    * @internal Begins the work on a claimed task. There is no request to answer: the result is
    * reported. false: the worker is closing, or is full.
    */
-  beginClaim(d: Delivery, over: () => void): boolean {
+  beginClaim(d: Delivery, over: (later: boolean) => void): boolean {
     const h = this.handlers.get(`${d.type}/${d.stage}`);
     if (!h || this.closing || this.runs.size >= this.maxInFlight) return false;
     const x = new Exchange(false, () => {});
     const ended = (r: Run) => {
-      // it goes on elsewhere, and nothing was heard of it yet
-      if (r.result?.kind === "accepted") void this.reporter.heartbeat(d.callback).catch(() => {});
+      const later = r.result?.kind === "accepted"; // it goes on elsewhere
+      if (later) void this.reporter.heartbeat(d.callback).catch(() => {}); // nothing was heard of it yet
       this.ended(r);
-      over();
+      over(later);
     };
     const heartbeatMs = this.heartbeatMs === undefined ? undefined : Math.min(this.heartbeatMs, firstClaimMs / 3);
     const left = Date.parse(d.deadline) - Date.now();

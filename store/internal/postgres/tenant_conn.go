@@ -91,18 +91,35 @@ func queueRole(b *pgx.Batch, role string) {
 // tenantTx is a transaction that releases its connection at its end.
 type tenantTx struct {
 	pgx.Tx
-	conn *TenantConn
+	conn      *TenantConn
+	committed bool
+}
+
+// CommitWith runs the last statements of a transaction of a TenantDB and commits it, in one round
+// trip. Commit has nothing left to do then but to be called.
+func CommitWith(ctx context.Context, tx pgx.Tx, last *pgx.Batch) error {
+	t := tx.(*tenantTx)
+	last.Queue("COMMIT")
+	err := FirstError(t.conn.conn.SendBatch(ctx, last).Close(), t.conn.replicated())
+	t.committed = err == nil
+	return err
 }
 
 // Commit commits the transaction.
 func (tx *tenantTx) Commit(ctx context.Context) error {
 	defer tx.conn.Release()
+	if tx.committed {
+		return nil
+	}
 	return FirstError(tx.Tx.Commit(ctx), tx.conn.replicated())
 }
 
 // Rollback rolls the transaction back, unless it has ended.
 func (tx *tenantTx) Rollback(ctx context.Context) error {
 	defer tx.conn.Release()
+	if tx.committed { // pgx doesn't know, and others may have the connection by now
+		return pgx.ErrTxClosed
+	}
 	return tx.Tx.Rollback(ctx)
 }
 

@@ -43,7 +43,7 @@ func (db TenantDB) Begin(ctx context.Context) (pgx.Tx, error) {
 		conn.Release()
 		return nil, roleError(err)
 	}
-	return &tenantTx{tx, conn}, nil
+	return &tenantTx{Tx: tx, conn: conn}, nil
 }
 
 // Query runs one statement. With a pgx.QueryExecMode it takes two more round trips.
