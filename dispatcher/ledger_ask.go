@@ -74,29 +74,21 @@ func (d *Dispatcher) reserveNew(
 // keep lets n tasks that have ended a stage keep their capacity for the next one, stage, and
 // returns how many may.
 func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) int {
-	charged, _ := d.charge(t.Tenant, n, now)
-	a := d.ask(t, charged, now)
-	a.New = true
-	if a.Endpoints != nil {
-		a.Endpoints = t.Serving(stage)
-	}
-	kept := 0
-	if charged > 0 {
-		kept = d.ledger.Keep(a)
-	}
-	if kept > 0 && d.current(t).Paused() {
-		d.ledger.Begun(t.Key(), kept)
-		kept = 0
-	}
-	if kept < n { // the others are first in line
-		d.agenda.filling(t.Key())
-	}
-	d.refund(t.Tenant, charged-kept)
-	return kept
+	return d.takeFor(t, stage, n, now, d.ledger.Keep, d.ledger.Begun)
 }
 
 // reserveNext takes capacity for up to n tasks that have waited for others and go on with a stage.
 func (d *Dispatcher) reserveNext(t *store.Type, stage string, n int, now time.Time) int {
+	reserve := func(a Ask) int { return d.ledger.Await(d.sending, a, 0) }
+	return d.takeFor(t, stage, n, now, reserve, d.ledger.Unused)
+}
+
+// takeFor takes capacity for up to n tasks that go on with a stage, and returns for how many. back
+// gives back what take has got.
+func (d *Dispatcher) takeFor(
+	t *store.Type, stage string, n int, now time.Time, take func(Ask) int,
+	back func(key store.TypeKey, n int),
+) int {
 	charged, _ := d.charge(t.Tenant, n, now)
 	a := d.ask(t, charged, now)
 	a.New = true
@@ -105,10 +97,10 @@ func (d *Dispatcher) reserveNext(t *store.Type, stage string, n int, now time.Ti
 	}
 	got := 0
 	if charged > 0 {
-		got = d.ledger.Await(d.sending, a, 0)
+		got = take(a)
 	}
 	if got > 0 && d.current(t).Paused() {
-		d.ledger.Unused(t.Key(), got)
+		back(t.Key(), got)
 		got = 0
 	}
 	if got < n { // the others are first in line

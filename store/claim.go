@@ -18,7 +18,7 @@ import (
 // ClaimAsk asks for tasks of a stage.
 type ClaimAsk struct {
 	Claimer string
-	N       int // at most so many, 1 to asyncflow.MaxClaims
+	N       int // the most tasks, 1 to asyncflow.MaxClaims
 	// Held are the numbers of the tasks that the claimer knows to have: it doesn't get them again.
 	Held []int64
 	// Again reports whether the claimer may have open claims that it doesn't know of: it has just
@@ -53,7 +53,7 @@ func (s *Store) LeaseForClaims(
 	}
 	if err != nil {
 		for _, a := range asks {
-			a.Leases = nil // whoever gives back what was rolled back ends the claim of another
+			a.Leases = nil // they were rolled back, and others may have them by now
 		}
 		return time.Time{}, wrap(err, "LeaseForClaims(%q, %q, %q)", t.Tenant, t.Name, stage)
 	}

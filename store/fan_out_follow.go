@@ -19,7 +19,7 @@ func (f *followUp) followTrees(rows []outboxRow) error {
 			n++
 		}
 		t, err := f.types[rows[0].number], error(nil)
-		if t == nil { // otherwise whoever moves tasks looks whether it is still so
+		if t == nil { // a known one is read again before its tasks are moved
 			t, err = f.typeNow(t, rows[0].number)
 		}
 		if err == nil && t != nil { // else it was deleted

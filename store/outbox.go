@@ -44,19 +44,6 @@ var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500}
 // for it. It must not block. Call OnFollowUp before the first write.
 func (s *Store) OnFollowUp(tell func(tenant string)) { s.tellFollowUp = tell }
 
-// Starter has tasks go on with their next stage at once, if this node has capacity for them.
-type Starter interface {
-	// Admit returns the leases with which tasks go on after settlements of a type; nil for those that
-	// go in line. The slice itself may be nil.
-	Admit(t *Type, settled []asyncflow.Settlement) []*asyncflow.Lease
-	// Start begins with leases of Admit, or gives their capacity back if they were not committed.
-	Start(t *Type, leases []*asyncflow.Lease, committed bool)
-}
-
-// StartWith registers the starter for what FollowUp finds to be due. Without one, tasks go in line.
-// Call StartWith before the first write.
-func (s *Store) StartWith(starter Starter) { s.starter = starter }
-
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
 // there may be more. What fails is tried again after a pause.
 func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
@@ -228,8 +215,8 @@ func (f *followUp) handle(taken []outboxRow) error {
 	return f.followTrees(trees)
 }
 
-// putBack leaves rows about fan-outs that others have locked to a later transaction, and returns the
-// rest. Without a rest it returns all: only a transaction that has locked nothing may wait for them.
+// putBack leaves rows about fan-outs that others have locked to a later transaction, and returns
+// the rest. Without a rest it returns all: only a transaction that has locked nothing may wait.
 func (f *followUp) putBack(taken []outboxRow) (rest []outboxRow) {
 	var locked []outboxRow
 	for _, r := range taken {
@@ -295,40 +282,6 @@ func (f *followUp) settle(t *Type, s asyncflow.Settlement) {
 func (f *followUp) line(of *followed, s asyncflow.Settlement) {
 	of.tokens.add(s.Lease.ID.Number, s.Lease.Seq+1, of.t.FlowKeyOf(s.Lease.Options), s.Verdict, f.now,
 		f.now)
-}
-
-// goOn has tasks of a type go on at once, as far as there is capacity. The others go in line.
-func (f *followUp) goOn(of *followed) {
-	if len(of.onward) == 0 {
-		return
-	}
-	admitted := f.s.starter.Admit(of.t, of.onward)
-	for i, s := range of.onward {
-		if admitted != nil && admitted[i] != nil {
-			of.leases = append(of.leases, admitted[i])
-		} else {
-			f.line(of, s)
-		}
-	}
-	begin(of.leases, of.t, f.now)
-}
-
-// start begins with the leases of the transaction, and reports whether there are any. If its end is
-// unknown, they may stand.
-func (f *followUp) start(committed bool) (any bool) {
-	for _, of := range f.byType {
-		if len(of.leases) == 0 {
-			continue
-		}
-		any = true
-		if committed {
-			f.s.announceLeases(of.t, of.leases)
-		} else {
-			f.s.announceEnds(of.t.Key(), of.leases)
-		}
-		f.s.starter.Start(of.t, of.leases, committed)
-	}
-	return any
 }
 
 // write writes what the transaction has collected, and commits it.

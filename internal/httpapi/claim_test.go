@@ -279,8 +279,8 @@ func TestBadClaims(t *testing.T) {
 	}
 }
 
-// A claimer is shown at most so many tasks in a time: asking again shows no others, and tasks that it
-// gives back count.
+// A claimer sees no more tasks in a window than its limit: asking again shows no others, and tasks
+// that it gives back count.
 func TestClaimWindow(t *testing.T) {
 	b := setup(t)
 	a := b.call("PUT", "/v1/task-types/judge",

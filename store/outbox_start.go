@@ -1,0 +1,50 @@
+package store
+
+import "github.com/asyncflow/asyncflow"
+
+// Starter has tasks go on with their next stage at once, if this node has capacity for them.
+type Starter interface {
+	// Admit returns the leases with which tasks go on after settlements of a type; nil for those that
+	// go in line. The slice itself may be nil.
+	Admit(t *Type, settled []asyncflow.Settlement) []*asyncflow.Lease
+	// Start begins with leases of Admit, or gives their capacity back if they were not committed.
+	Start(t *Type, leases []*asyncflow.Lease, committed bool)
+}
+
+// StartWith registers the starter for what FollowUp finds to be due. Without one, tasks go in line.
+// Call StartWith before the first write.
+func (s *Store) StartWith(starter Starter) { s.starter = starter }
+
+// goOn has tasks of a type go on at once, as far as there is capacity. The others go in line.
+func (f *followUp) goOn(of *followed) {
+	if len(of.onward) == 0 {
+		return
+	}
+	admitted := f.s.starter.Admit(of.t, of.onward)
+	for i, s := range of.onward {
+		if admitted != nil && admitted[i] != nil {
+			of.leases = append(of.leases, admitted[i])
+		} else {
+			f.line(of, s)
+		}
+	}
+	begin(of.leases, of.t, f.now)
+}
+
+// start begins with the leases of the transaction, and reports whether there are any. If its end is
+// unknown, they may stand.
+func (f *followUp) start(committed bool) (any bool) {
+	for _, of := range f.byType {
+		if len(of.leases) == 0 {
+			continue
+		}
+		any = true
+		if committed {
+			f.s.announceLeases(of.t, of.leases)
+		} else {
+			f.s.announceEnds(of.t.Key(), of.leases)
+		}
+		f.s.starter.Start(of.t, of.leases, committed)
+	}
+	return any
+}
