@@ -59,7 +59,8 @@ func TestClaimedAndPushed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			send := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-				assert.NotEqual(t, asyncflow.ModeClaim, modes[map[string]int{"first": 0, "second": 1}[d.Lease.Stage]])
+				at := map[string]int{"first": 0, "second": 1}[d.Lease.Stage]
+				assert.NotEqual(t, asyncflow.ModeClaim, modes[at])
 				return done
 			}
 			one, other := b.start("a", dispatcher.Config{}, send), b.start("b", dispatcher.Config{}, send)
@@ -158,7 +159,9 @@ func TestClaimersOfAStageThatIsGone(t *testing.T) {
 		end  func()
 	}{
 		{asyncflow.CodeConflict, func() { n.mode(t, asyncflow.ModePush, asyncflow.ModePush) }},
-		{asyncflow.CodeNotFound, func() { require.NoError(t, n.DeleteTaskType(t.Context(), tenant, "pipe")) }},
+		{asyncflow.CodeNotFound, func() {
+			require.NoError(t, n.DeleteTaskType(t.Context(), tenant, "pipe"))
+		}},
 	} {
 		n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
 		ended := make(chan error, 1)
@@ -185,7 +188,8 @@ func TestAFailedClaimGivesNothingBack(t *testing.T) {
 		looks := n.ClaimLooks()
 		got := make(chan []asyncflow.Delivery, 1)
 		go func() { got <- n.claim(t, "first", "anna", 1) }()
-		require.Eventually(t, func() bool { return n.ClaimLooks() > looks+2 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return n.ClaimLooks() > looks+2 }, patience,
+			time.Millisecond)
 		unlock()
 		one := (<-got)[0]
 		n.complete(t, n.claimOf(t, n.submit(t, 1)[0].ID)) // what was to be given back would be by now

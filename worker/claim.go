@@ -43,9 +43,10 @@ func (c Claims) withDefaults() Claims {
 	return c
 }
 
-// Claim claims tasks of a stage and passes them to the stage's handler, until ctx ends. Then it asks
-// for no more, gives back what hasn't begun, and returns nil; Close waits for the tasks in flight. It
-// retries with growing pauses while asyncflow can't be reached, or says that it has no capacity.
+// Claim claims tasks of a stage and passes them to the stage's handler, until ctx ends. Then it
+// asks for no more, gives back what hasn't begun, and returns nil; Close waits for the tasks in
+// flight. It retries with growing pauses while asyncflow can't be reached, or says that it has no
+// capacity.
 // Other refusals are its error: a token without the scope work, or a stage whose mode isn't claim.
 func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) error {
 	h := w.handlerOf(stageName{taskType, stage})
@@ -59,7 +60,8 @@ func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) er
 			asyncflow.MaxOpenClaims)
 	}
 	c = c.withDefaults()
-	l := &claimer{worker: w, handler: h, ended: make(chan endedClaim, c.Concurrency), held: map[string]int{},
+	l := &claimer{worker: w, handler: h, ended: make(chan endedClaim, c.Concurrency),
+		held:   map[string]int{},
 		claims: c, ask: client.ClaimRequest{Type: taskType, Stage: stage, Claimer: c.Claimer,
 			Wait: asyncflow.Duration(c.Wait)}}
 	for tries := 0; ctx.Err() == nil; {
@@ -74,7 +76,8 @@ func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) er
 			continue
 		case ctx.Err() != nil:
 			return nil
-		case errors.As(err, &answer) && answer.Status/100 == 4 && answer.Status != http.StatusTooManyRequests:
+		case errors.As(err, &answer) && answer.Status/100 == 4 &&
+			answer.Status != http.StatusTooManyRequests:
 			return fmt.Errorf("worker.Claim %s/%s: %w", taskType, stage, err)
 		}
 		w.cfg.Log.Warn("no claim, trying again", "type", taskType, "stage", stage, "error", err)

@@ -141,7 +141,9 @@ func TestAClaimThatGoesOnElsewhere(t *testing.T) {
 	w := claimWorker(t)
 	var runs, others atomic.Int32
 	ctx, stop := context.WithCancel(t.Context())
-	worker.Handle(w, "claim-later", "look", func(_ context.Context, task worker.Task[int]) (worker.None, error) {
+	worker.Handle(w, "claim-later", "look", func(
+		_ context.Context, task worker.Task[int],
+	) (worker.None, error) {
 		if task.Context == 1 {
 			runs.Add(1)
 			return worker.None{}, worker.Later
@@ -152,7 +154,8 @@ func TestAClaimThatGoesOnElsewhere(t *testing.T) {
 		return worker.None{}, nil
 	})
 	submit := func(n int) {
-		_, err := c.Submit(t.Context(), client.NewTask{Type: "claim-later", Context: client.JSON(fmt.Sprint(n))})
+		_, err := c.Submit(t.Context(), client.NewTask{Type: "claim-later",
+			Context: client.JSON(fmt.Sprint(n))})
 		assert.NoError(t, err)
 	}
 	ended := make(chan error, 1)
@@ -163,7 +166,8 @@ func TestAClaimThatGoesOnElsewhere(t *testing.T) {
 	submit(1)
 	for n := range 5 {
 		submit(n + 2)
-		require.Eventually(t, func() bool { return others.Load() > int32(n) }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return others.Load() > int32(n) }, 2*time.Minute,
+			time.Millisecond)
 	}
 	require.NoError(t, <-ended)
 	assert.EqualValues(t, 1, runs.Load())
