@@ -47,6 +47,7 @@ type claims struct {
 
 	mu    sync.Mutex
 	lines map[store.TypeKey]map[string]*claimLine // by stage; only those with calls
+	means map[store.TypeKey]map[string]float64    // by stage: see meanOf
 }
 
 // claimLine has the calls for one stage, in the order of their arrival.
@@ -55,12 +56,12 @@ type claimLine struct {
 	stage   string
 	calls   []*claimCall
 	due     bool // something may be due for the calls that wait
+	reopen  bool // windows may have opened for the calls that wait
 	running bool // a goroutine serves the line
 	// underWay is closed when the transaction under way has ended; nil: there is none.
 	underWay chan struct{}
 	at       time.Time // when timer fires
 	timer    *time.Timer
-	mean     float64 // bytes of a context, lately
 }
 
 // claimCall is a call that waits for tasks.
@@ -82,7 +83,8 @@ type claimResult struct {
 
 func newClaims(c *Committer) *claims {
 	h := &claims{c: c, slots: make(chan struct{}, claimTransactions),
-		lines: map[store.TypeKey]map[string]*claimLine{}}
+		lines: map[store.TypeKey]map[string]*claimLine{},
+		means: map[store.TypeKey]map[string]float64{}}
 	c.store.Wakeups.Subscribe(h.wake, h.wakeAll)
 	c.store.Catalog.OnChange(h.wakeTenant)
 	return h
@@ -217,7 +219,7 @@ func (h *claims) enter(key store.TypeKey, stage string, call *claimCall) {
 	}
 	line := stages[stage]
 	if line == nil {
-		line = &claimLine{key: key, stage: stage, mean: claimMean}
+		line = &claimLine{key: key, stage: stage}
 		stages[stage] = line
 	}
 	for i, other := range line.calls {

@@ -50,3 +50,29 @@ func TestClaimedChildren(t *testing.T) {
 	assert.Equal(t, asyncflow.StatusSucceeded, task.Status)
 	assert.Len(t, f.joined, 1)
 }
+
+// Tasks that stand in line for claimers when their stage gets a fan-out have children, and aren't
+// handed out themselves.
+func TestAClaimedStageGetsAFanOut(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		return done
+	})
+	n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+	tasks := n.submit(t, 3)
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	spec := pipe.TaskType
+	spec.Stages = append([]asyncflow.Stage{}, spec.Stages...)
+	spec.Stages[0].FanOut = &asyncflow.FanOut{Shards: 2}
+	_, _, err = n.PutTaskType(t.Context(), tenant, spec)
+	require.NoError(t, err)
+	for got := 0; got < 6; {
+		for _, d := range n.claim(t, "first", "anna", 10) {
+			require.NotNil(t, d.Lease.Options.Child)
+			n.complete(t, d)
+			got++
+		}
+	}
+	n.await(t, tasks, asyncflow.StatusSucceeded)
+}

@@ -36,10 +36,13 @@ func (h *claims) serve(line *claimLine) {
 func (h *claims) take(line *claimLine) (calls []*claimCall, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	most = min(asyncflow.MaxClaims, max(1, int(claimBytes/line.mean)))
+	most = min(asyncflow.MaxClaims, max(1, int(claimBytes/h.meanOf(line))))
 	claimers := map[string]bool{}
 	left, n, now := false, 0, h.c.store.Clock.Now()
 	for _, call := range line.calls {
+		if line.reopen {
+			call.Opens = time.Time{}
+		}
 		if call.Opens.After(now) {
 			h.arm(line, call.Opens)
 			continue
@@ -56,7 +59,7 @@ func (h *claims) take(line *claimLine) (calls []*claimCall, most int) {
 		n += call.N
 		calls = append(calls, call)
 	}
-	line.due = line.due && left
+	line.due, line.reopen = line.due && left, false
 	if len(calls) == 0 {
 		line.running = false
 		h.tidy(line)
@@ -86,40 +89,12 @@ func (h *claims) claim(line *claimLine, calls []*claimCall, most int) (
 		n = min(n, most)
 		h.looks.Add(1)
 		next, r.err = h.c.store.LeaseForClaims(ctx, r.t, line.stage, asks, n, claimBytes)
-		if r.err == nil {
-			r.err = h.parkPaused(ctx, r.t, asks)
-		}
 	}
 	for _, ask := range asks {
 		n -= len(ask.Leases)
 	}
 	r.more = n <= 0
 	return r, next
-}
-
-// parkPaused takes those of the new claims back that are children of a paused task: they came in
-// line after the pause, such as retries.
-func (h *claims) parkPaused(ctx context.Context, t *store.Type, asks []*store.ClaimAsk) error {
-	var taken []asyncflow.Lease
-	for _, ask := range asks {
-		if ask.New {
-			taken = append(taken, ask.Leases...)
-		}
-	}
-	others, err := h.c.store.ParkPaused(ctx, t, taken)
-	if err != nil || len(others) == len(taken) {
-		return err
-	}
-	stay := map[asyncflow.TaskID]bool{}
-	for _, l := range others {
-		stay[l.ID] = true
-	}
-	for _, ask := range asks {
-		if ask.New {
-			ask.Leases = slices.DeleteFunc(ask.Leases, func(l asyncflow.Lease) bool { return !stay[l.ID] })
-		}
-	}
-	return nil
 }
 
 // answer gives the calls of a transaction their results. Those that got nothing may wait on.
@@ -134,11 +109,10 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 		next = now.Add(lockedPause)
 	}
 	for _, call := range calls {
-		line.learn(call.Leases)
-		h.giveUnreadBack(line, call)
+		h.learn(line, call.Leases)
 		call.taken = false
 		switch {
-		case call.gone:
+		case call.gone, len(call.Leases) == 0 && line.replaced(call):
 			call.done <- claimResult{}
 		case r.err != nil && !(held && call.waits), len(call.Leases) > 0, !call.waits:
 			call.done <- r
@@ -159,30 +133,37 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 	}
 }
 
-// giveUnreadBack gives back the tasks whose contexts were left out, as there were too many bytes.
-func (h *claims) giveUnreadBack(line *claimLine, call *claimCall) {
-	var unread []asyncflow.Lease
-	call.Leases = slices.DeleteFunc(call.Leases, func(l asyncflow.Lease) bool {
-		if l.Context == nil {
-			unread = append(unread, l)
-		}
-		return l.Context == nil
+// replaced reports whether a call's claimer has made another one meanwhile.
+func (l *claimLine) replaced(call *claimCall) bool {
+	at := slices.Index(l.calls, call)
+	return slices.ContainsFunc(l.calls[at+1:], func(c *claimCall) bool {
+		return c.Claimer == call.Claimer
 	})
-	if len(unread) > 0 {
-		h.c.ReleaseClaims(line.key.Tenant, unread, "the answer would have been too long")
+}
+
+// meanOf returns the mean bytes of a context in the stage of a line, lately.
+func (h *claims) meanOf(line *claimLine) float64 {
+	if mean := h.means[line.key][line.stage]; mean > 0 {
+		return mean
 	}
+	return claimMean
 }
 
 // learn updates the mean bytes of a context. It falls slowly, since it may rise again.
-func (l *claimLine) learn(leases []asyncflow.Lease) {
-	for _, one := range leases {
-		if one.Context == nil { // it was left out
-			continue
-		}
-		mean := float64(max(1, len(one.Context)))
-		if l.mean > mean {
-			mean = (15*l.mean + mean) / 16
-		}
-		l.mean = mean
+func (h *claims) learn(line *claimLine, leases []asyncflow.Lease) {
+	if len(leases) == 0 {
+		return
 	}
+	mean := h.meanOf(line)
+	for _, one := range leases {
+		size := float64(max(1, len(one.Context)))
+		if mean > size {
+			size = (15*mean + size) / 16
+		}
+		mean = size
+	}
+	if h.means[line.key] == nil {
+		h.means[line.key] = map[string]float64{}
+	}
+	h.means[line.key][line.stage] = mean
 }

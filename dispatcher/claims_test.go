@@ -221,3 +221,54 @@ func TestAClaimWithoutASlotEnds(t *testing.T) {
 		assert.Empty(t, got)
 	}
 }
+
+// A claimer that has as many open claims as it may have, and waits for more, costs little.
+func TestAFullClaimerWaits(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+	n.submit(t, asyncflow.MaxOpenClaims+1)
+	full := dispatcher.ClaimRequest{Type: "pipe", Stage: "first", Claimer: "anna",
+		Max: asyncflow.MaxClaims, Wait: patience}
+	for len(full.Held) < asyncflow.MaxOpenClaims {
+		all, err := n.Claim(t.Context(), tenant, full)
+		require.NoError(t, err)
+		for _, d := range all {
+			full.Held = append(full.Held, d.Lease.ID)
+		}
+	}
+	require.Len(t, full.Held, asyncflow.MaxOpenClaims)
+	looks := n.ClaimLooks()
+	full.Wait = 1500 * time.Millisecond
+	all, err := n.Claim(t.Context(), tenant, full)
+	require.NoError(t, err)
+	assert.Empty(t, all)
+	assert.LessOrEqual(t, n.ClaimLooks()-looks, int64(4))
+}
+
+// Of two calls of one claimer that wait, the later one stays, also if the first one was looking for
+// tasks when it came.
+func TestALaterCallReplacesOneThatLooks(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+	wait := b.lock("tenant_acme.wait")
+	first, second := make(chan []asyncflow.Delivery, 1), make(chan []asyncflow.Delivery, 1)
+	looks := n.ClaimLooks()
+	go func() { first <- n.claim(t, "first", "anna", 1) }()
+	require.Eventually(t, func() bool { return n.ClaimLooks() > looks }, patience, time.Millisecond)
+	go func() { second <- n.claim(t, "first", "anna", 1) }()
+	select {
+	case all := <-first:
+		assert.Empty(t, all)
+	case <-time.After(patience / 2):
+		assert.Fail(t, "both wait")
+	}
+	wait()
+	id := n.submit(t, 1)[0].ID
+	all := <-second
+	require.Len(t, all, 1)
+	assert.Equal(t, id, all[0].Lease.ID)
+}

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/asyncflow/asyncflow/store"
@@ -55,24 +56,34 @@ func (h *claims) wake(key store.TypeKey, at time.Time) {
 }
 
 // wakeAll has all lines looked at: announcements may have been lost.
-func (h *claims) wakeAll() { h.wakeThose(func(store.TypeKey) bool { return true }) }
-
-// wakeTenant has the lines of a tenant looked at, whose configuration has changed.
-func (h *claims) wakeTenant(tenant string) {
-	h.wakeThose(func(key store.TypeKey) bool { return key.Tenant == tenant })
-}
-
-func (h *claims) wakeThose(which func(store.TypeKey) bool) {
+func (h *claims) wakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for key, stages := range h.lines {
-		if !which(key) {
-			continue
-		}
+	for _, stages := range h.lines {
 		for _, line := range stages {
 			h.look(line)
 		}
 	}
+}
+
+// wakeTenant has the lines of a tenant looked at, whose configuration has changed: windows may have
+// opened.
+func (h *claims) wakeTenant(tenant string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, stages := range h.lines {
+		if key.Tenant != tenant {
+			continue
+		}
+		for _, line := range stages {
+			line.reopen = true
+			h.look(line)
+		}
+	}
+	maps.DeleteFunc(h.means, func(key store.TypeKey, _ map[string]float64) bool {
+		_, err := h.c.store.Catalog.Type(key.Tenant, key.Type)
+		return key.Tenant == tenant && err != nil
+	})
 }
 
 // quiesce waits until no transaction for a type is under way that began before.

@@ -201,7 +201,7 @@ func TestPauseIsSwept(t *testing.T) {
 		all, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 1200})
 		return err == nil && len(all) == 1200
 	}, patience, 20*time.Millisecond)
-	f.OnFollowUp(func(string) {})
+	f.OnFollowUp(func(string, time.Duration) {})
 	sweep := func(until func(asyncflow.Children) bool) {
 		f.children(id, func(c asyncflow.Children) bool {
 			_, _, err := f.SweepFollowUps(t.Context(), tenant)

@@ -30,9 +30,12 @@ type family struct {
 
 // startFamily starts a node. work handles the children.
 func startFamily(t *testing.T, rule asyncflow.FanOut, work sendFunc) *family {
-	b := setup(t)
-	f := &family{t: t, first: map[int]int{}}
-	f.node = b.start("a", dispatcher.Config{}, func(ctx context.Context,
+	return setup(t).family(dispatcher.Config{}, rule, work)
+}
+
+func (b *bundle) family(cfg dispatcher.Config, rule asyncflow.FanOut, work sendFunc) *family {
+	f := &family{t: b.t, first: map[int]int{}}
+	f.node = b.start("a", cfg, func(ctx context.Context,
 		d asyncflow.Delivery) asyncflow.Outcome {
 		if d.Lease.Stage == "first" {
 			f.mu.Lock()
@@ -321,7 +324,7 @@ func TestRedriveOfAChild(t *testing.T) {
 // What a node leaves undone when it dies, a background job does.
 func TestSweepOfAnotherNode(t *testing.T) {
 	f := startFamily(t, asyncflow.FanOut{Shards: 1200}, echo)
-	f.OnFollowUp(func(string) {})
+	f.OnFollowUp(func(string, time.Duration) {})
 	id := f.submitOne(`1`)
 	require.Eventually(t, func() bool {
 		_, _, err := f.SweepFollowUps(t.Context(), tenant)
@@ -334,25 +337,4 @@ func TestSweepOfAnotherNode(t *testing.T) {
 	due, err := f.FirstFollowUps(t.Context(), []string{tenant})
 	require.NoError(t, err)
 	assert.Empty(t, due)
-}
-
-// A task goes on at once after its last child, if there is capacity: the transaction that ends its
-// wait writes the lease of its next stage.
-func TestHandoffAfterTheLastChild(t *testing.T) {
-	b := setup(t)
-	handed := make(chan int, 1)
-	f := &family{t: t, node: b.start("a", dispatcher.Config{}, func(_ context.Context,
-		d asyncflow.Delivery) asyncflow.Outcome {
-		if d.Lease.Stage == "second" {
-			handed <- b.handedOn()
-		}
-		return done
-	})}
-	f.fansOut(asyncflow.FanOut{Shards: 2})
-	require.Eventually(t, func() bool { // else there was just a look
-		task := f.one(`1`)
-		assert.Equal(t, asyncflow.StatusSucceeded, task.Status)
-		return <-handed == 1
-	}, patience, time.Millisecond)
-	f.isEmpty(t)
 }

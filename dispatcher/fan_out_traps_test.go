@@ -16,7 +16,7 @@ import (
 
 // byHand keeps the node from following up. It returns a function that does so once.
 func (f *family) byHand() (step func()) {
-	f.OnFollowUp(func(string) {})
+	f.OnFollowUp(func(string, time.Duration) {})
 	return func() {
 		f.t.Helper()
 		_, err := f.FollowUp(f.t.Context(), tenant)

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -13,10 +12,8 @@ import (
 // transaction at a time, and another one if more has come meanwhile.
 type followUps struct {
 	*Committer
-	mu      sync.Mutex
-	tenants map[string]bool // being handled; true: more has come
-	slots   chan struct{}
-	running sync.WaitGroup
+	tells *batcher[string, time.Duration] // by tenant: how long what is to do may linger
+	slots chan struct{}
 }
 
 const (
@@ -27,51 +24,38 @@ const (
 )
 
 func newFollowUps(c *Committer) *followUps {
-	return &followUps{Committer: c, tenants: map[string]bool{}, slots: make(chan struct{}, followers)}
+	f := &followUps{Committer: c, slots: make(chan struct{}, followers)}
+	f.tells = newBatcher(c.writing, f.run)
+	f.tells.linger = func(linger time.Duration) time.Duration { return linger }
+	return f
 }
 
-// tell says that there is something to do for a tenant.
-func (f *followUps) tell(tenant string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, running := f.tenants[tenant]
-	f.tenants[tenant] = running
-	if !running && f.writing.Err() == nil {
-		f.running.Go(func() { f.run(tenant) })
+// tell says that there is something to do for a tenant, which may wait for more.
+func (f *followUps) tell(tenant string, linger time.Duration) {
+	if f.writing.Err() == nil {
+		f.tells.add(tenant, linger)
 	}
 }
 
-func (f *followUps) run(tenant string) {
-	for again := true; again; {
-		f.slots <- struct{}{}
-		ctx, cancel := context.WithTimeout(f.writing, followTime)
-		more, err := f.store.FollowUp(ctx, tenant)
-		cancel()
-		<-f.slots
-		if err != nil && f.writing.Err() == nil {
-			f.log.Warn("can't follow up what has ended; a background job will", "tenant", tenant,
-				"error", err)
-		}
-		again = f.again(tenant, more)
+func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
+	f.slots <- struct{}{}
+	ctx, cancel := context.WithTimeout(ctx, followTime)
+	more, err := f.store.FollowUp(ctx, tenant)
+	cancel()
+	<-f.slots
+	if err != nil && f.writing.Err() == nil {
+		f.log.Warn("can't follow up what has ended; a background job will", "tenant", tenant,
+			"error", err)
 	}
-}
-
-// again reports whether there is more to do for a tenant. Otherwise it forgets the tenant.
-func (f *followUps) again(tenant string, more bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if (more || f.tenants[tenant]) && f.writing.Err() == nil {
-		f.tenants[tenant] = false
-		return true
+	if more {
+		f.tell(tenant, 0)
 	}
-	delete(f.tenants, tenant)
-	return false
 }
 
 // drain waits until nothing is being done.
-func (f *followUps) drain() { f.running.Wait() }
+func (f *followUps) drain() { f.tells.drain() }
 
-// starter has tasks go on at once whose children have ended: see store.Starter.
+// starter has tasks go on at once whose children have ended, and children begin: see store.Starter.
 type starter struct{ *Dispatcher }
 
 func (d starter) Admit(t *store.Type, settled []asyncflow.Settlement) []*asyncflow.Lease {
@@ -84,6 +68,10 @@ func (d starter) Admit(t *store.Type, settled []asyncflow.Settlement) []*asyncfl
 	}
 	d.ledger.Arrived(t.Key(), n, bytes)
 	return nexts
+}
+
+func (d starter) AdmitNew(t *store.Type, made []*store.Insertion) {
+	d.admit(d.sending, t, made, 0)
 }
 
 func (d starter) Start(t *store.Type, leases []*asyncflow.Lease, committed bool) {

@@ -52,10 +52,9 @@ func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) Ask {
 	return Ask{Type: t.Key(), N: n, Least: n, Limits: d.limits(t, now), Now: now}
 }
 
-// reserveNew takes capacity for new tasks, or for the first few of them.
-func (d *Dispatcher) reserveNew(
-	ctx context.Context, t *store.Type, n int, now time.Time, patience time.Duration,
-) int {
+// reserveNew takes capacity for new tasks that begin with a stage, or for the first few of them.
+func (d *Dispatcher) reserveNew(ctx context.Context, t *store.Type, stage string, n int,
+	now time.Time, patience time.Duration) int {
 	charged, _ := d.charge(t.Tenant, n, now)
 	a := d.ask(t, charged, now)
 	a.New = true
@@ -63,7 +62,7 @@ func (d *Dispatcher) reserveNew(
 	if charged > 0 {
 		got = d.ledger.Await(ctx, a, patience)
 	}
-	if now := d.current(t); got > 0 && (now.Paused() || now != t && !d.mayBeginAtOnce(now)) {
+	if now := d.current(t); got > 0 && (now.Paused() || now != t && !d.mayBeginAtOnce(now, stage)) {
 		d.ledger.Unused(t.Key(), got) // the type was changed during the wait: see Quiesce
 		got = 0
 	}

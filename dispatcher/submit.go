@@ -130,7 +130,7 @@ func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeK
 	}
 	if c.dispatcher != nil && len(items) > 0 {
 		call.unused = func(s *submission) { c.dispatcher.unused(t, s) }
-		c.dispatcher.admit(ctx, t, items, admitPatience-time.Since(call.came))
+		c.dispatcher.admit(ctx, t, insertions(items), admitPatience-time.Since(call.came))
 	}
 	c.enqueue(key, items)
 	call.done(len(indexes) - len(items))
@@ -286,22 +286,24 @@ func (c *Committer) countNew(tenant string, byType map[string][]int, results []s
 	}
 }
 
-// admit begins as many new tasks at once as there is capacity for: of those that are due, the first
-// in order. It waits briefly for capacity if some will come soon. The other tasks go in line, as do
-// tasks that need more than capacity: a flow key, or a certain endpoint.
+// admit gives leases to as many new tasks as there is capacity for: of those that are due, the
+// first in order. It waits briefly for capacity if some will come soon. The other tasks go in line,
+// as do tasks that need more than capacity: a flow key, or a certain endpoint. All are of one
+// stage; children of other stages go in line.
 func (d *Dispatcher) admit(
-	ctx context.Context, t *store.Type, items []*submission, patience time.Duration,
+	ctx context.Context, t *store.Type, items []*store.Insertion, patience time.Duration,
 ) {
 	if t.Paused() {
 		return
 	}
-	now := d.store.Clock.Now()
-	due := make([]*submission, 0, len(items))
+	now, stage := d.store.Clock.Now(), items[0].Verdict.Stage
+	due := make([]*store.Insertion, 0, len(items))
 	for _, item := range items {
-		if item.Verdict.Reason == asyncflow.WaitClaimer {
+		v := item.Verdict
+		if v.Reason == asyncflow.WaitClaimer || v.Stage != stage {
 			continue
 		}
-		if item.FlowKey == "" && !item.Verdict.OrderTime.After(now) && len(item.DependsOn) == 0 {
+		if item.FlowKey == "" && !v.OrderTime.After(now) && len(item.DependsOn) == 0 {
 			due = append(due, item)
 		}
 	}
@@ -309,8 +311,8 @@ func (d *Dispatcher) admit(
 		return
 	}
 	n := 0
-	if d.mayBeginAtOnce(t) {
-		n = d.reserveNew(ctx, t, len(due), now, patience)
+	if d.mayBeginAtOnce(t, stage) {
+		n = d.reserveNew(ctx, t, stage, len(due), now, patience)
 	}
 	if n < len(due) { // the others are first in line
 		d.agenda.filling(t.Key())
@@ -318,7 +320,7 @@ func (d *Dispatcher) admit(
 	if n == 0 {
 		return
 	}
-	slices.SortFunc(due, func(a, b *submission) int {
+	slices.SortFunc(due, func(a, b *store.Insertion) int {
 		return cmp.Or(a.Verdict.OrderTime.Compare(b.Verdict.OrderTime),
 			cmp.Compare(a.ID.Number, b.ID.Number))
 	})
@@ -328,15 +330,15 @@ func (d *Dispatcher) admit(
 			OrderTime: item.Verdict.OrderTime}
 		l.Stage, l.Attempt = t.Place(item.Verdict.Stage, item.Verdict.Attempt)
 		item.Lease = &l
-		bytes += len(item.Context)
+		bytes += l.Size()
 	}
 	d.ledger.Arrived(t.Key(), n, bytes)
 }
 
-// mayBeginAtOnce reports whether new tasks of a type need only capacity, and whether this node
-// would hear of others that stand in line.
-func (d *Dispatcher) mayBeginAtOnce(t *store.Type) bool {
-	return d.passes(t) && t.Serves(t.Stages[0].Name)
+// mayBeginAtOnce reports whether new tasks of a type need only capacity for their first stage, and
+// whether this node would hear of others that stand in line.
+func (d *Dispatcher) mayBeginAtOnce(t *store.Type, stage string) bool {
+	return d.passes(t) && t.Serves(stage)
 }
 
 // passes reports whether tasks of a type may bypass the line while it is empty.

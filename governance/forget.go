@@ -43,13 +43,17 @@ func (g *Governor) forgetTenant(ctx context.Context, tenant string, s state) (in
 	sum, errs := 0, []error{}
 	for _, forget := range []func(context.Context, string) (int, error){
 		g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes,
-		g.store.ForgetSecrets, g.store.ForgetWindows, g.forgetAudit,
+		g.store.ForgetSecrets, g.forgetWindows, g.forgetAudit,
 	} {
 		n, err := forget(ctx, tenant)
 		sum += n
 		errs = append(errs, err)
 	}
 	return sum, errors.Join(errs...)
+}
+
+func (g *Governor) forgetWindows(ctx context.Context, tenant string) (int, error) {
+	return untilDone(func() (int, error) { return g.store.ForgetWindows(ctx, tenant) })
 }
 
 // forgetAudit deletes the entries older than the retention from a tenant's audit, or from the

@@ -91,10 +91,12 @@ func (c *claiming) queueWindows(b *pgx.Batch, w asyncflow.Window) {
 	}
 }
 
-// ForgetWindows deletes the windows of a tenant's claimers that are over, and returns how many.
+// ForgetWindows deletes windows of a tenant's claimers that are over, at most JobBatch of them, and
+// returns how many.
 func (s *Store) ForgetWindows(ctx context.Context, tenant string) (int, error) {
-	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+quote(schemaOf(tenant))+`.claim_windows
-		WHERE until < $1`, s.Clock.Now())
+	table := quote(schemaOf(tenant)) + `.claim_windows`
+	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM `+table+` WHERE until < $1 ORDER BY until LIMIT $2))`, s.Clock.Now(), JobBatch)
 	return int(tag.RowsAffected()), wrap(err, "ForgetWindows(%q)", tenant)
 }
 

@@ -25,8 +25,7 @@ type Writes struct {
 	tokens tokens
 	leases []*asyncflow.Lease
 	counts tally
-	// followUp reports whether something is left to do after the settlements: see FollowUp.
-	followUp bool
+	left   leftToDo // after the settlements
 }
 
 // Refused are the writes that Postgres has refused, from one index to before another one: those of
@@ -112,7 +111,7 @@ func (s *Store) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
 	for _, w := range all {
 		queueTasks(b, w.Type, w.New)
 		w.tokens, w.leases, w.counts = tokens{}, nil, tally{submitted: len(w.New)}
-		w.followUp = false
+		w.left = leftToDo{}
 		w.leases = w.tokens.addNew(w.New, now)
 		w.queueSettled(b, &rows, now)
 		w.addFollowing(&rows, now)
@@ -143,9 +142,7 @@ func (s *Store) announceWrites(w *Writes, now time.Time) {
 	if len(w.Settled) > 0 {
 		s.announceSettled(w.Type, w.Settled, now)
 	}
-	if w.followUp {
-		s.tellFollowUp(w.Type.Tenant)
-	}
+	s.tellLeft(w.Type.Tenant, w.left)
 }
 
 // announceLeases announces leases that have begun: the background jobs check when the first one

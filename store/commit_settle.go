@@ -63,7 +63,9 @@ func (w *Writes) queueSettled(b *pgx.Batch, rows *rows, now time.Time) {
 	t := w.Type
 	for _, item := range w.Settled {
 		rows.addJournal(t, item.Settlement)
-		w.followUp = rows.addFollowUp(t, item.Settlement) || w.followUp
+		if rows.addFollowUp(t, item.Settlement) {
+			w.left.add(t, item.Settlement)
+		}
 		w.counts.count(item.Settlement)
 		switch {
 		case item.Verdict.Final() != "":

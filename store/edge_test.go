@@ -394,7 +394,7 @@ func TestAKeyThatBelongsToALaterTask(t *testing.T) {
 // the others.
 func TestOneTransactionWritesNoMoreContextsThanItsBound(t *testing.T) {
 	b := setup(t)
-	b.OnFollowUp(func(string) {})
+	b.OnFollowUp(func(string, time.Duration) {})
 	b.put(base())
 	b.put(twoStages())
 	b.submit(newBase("k"))

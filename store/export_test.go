@@ -263,3 +263,6 @@ func RingsOf(on map[int64][]int64) map[int64]int {
 	}
 	return all
 }
+
+// LingerAfter returns how long what a settlement has left to do may wait for more.
+func LingerAfter(t *Type, s *asyncflow.Settlement) time.Duration { return lingerAfter(t, s) }

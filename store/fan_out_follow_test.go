@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,7 +18,7 @@ import (
 // A node that doesn't know a type yet makes its children all the same.
 func TestAFanOutOfATypeThatANodeDoesNotKnow(t *testing.T) {
 	b := setup(t)
-	b.OnFollowUp(func(string) {})
+	b.OnFollowUp(func(string, time.Duration) {})
 	ignorant, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "node-2", Pool: 2,
 		HotPool: 2})
 	require.NoError(t, err) // it doesn't run, so it doesn't read the type
@@ -133,4 +134,24 @@ func TestOneTransactionMakesNoMoreBytesThanItsBound(t *testing.T) {
 	}
 	assert.Len(t, indexes, parents*children)
 	b.checkTokens("pipe")
+}
+
+// Only the end of a child that moves nothing by itself waits for others.
+func TestEndsOfManyChildrenWaitForOthers(t *testing.T) {
+	ended := func(count, parallel int, kind asyncflow.VerdictKind) time.Duration {
+		known := &store.Type{}
+		known.Stages = []asyncflow.Stage{{Name: "first",
+			FanOut: &asyncflow.FanOut{MaxParallel: parallel}}}
+		settled := &asyncflow.Settlement{Lease: asyncflow.Lease{Stage: "first"},
+			Verdict: asyncflow.Verdict{Kind: kind}}
+		if count > 0 {
+			settled.Lease.Options.Child = &asyncflow.Child{Count: count}
+		}
+		return store.LingerAfter(known, settled)
+	}
+	assert.Equal(t, 20*time.Millisecond, ended(100_000, 0, asyncflow.Succeed))
+	assert.Equal(t, 2*time.Millisecond, ended(1000, 0, asyncflow.Succeed))
+	assert.Zero(t, ended(100_000, 0, asyncflow.Fail), "others may have to be stopped")
+	assert.Zero(t, ended(100_000, 10, asyncflow.Succeed), "another one may begin")
+	assert.Zero(t, ended(0, 0, asyncflow.Succeed), "no child")
 }

@@ -119,8 +119,7 @@ func (s *spawns) spawn() error {
 	}
 	queueTasks(&s.last, s.t, made)
 	of := s.of(s.t)
-	of.tokens.addNew(made, s.now)
-	of.created += len(made)
+	of.made = append(of.made, made...)
 	return nil
 }
 

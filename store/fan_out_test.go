@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,7 +18,7 @@ import (
 func setupFanOut(t *testing.T) *bundle {
 	t.Helper()
 	b := setup(t)
-	b.OnFollowUp(func(string) {})
+	b.OnFollowUp(func(string, time.Duration) {})
 	spec := twoStages()
 	spec.Stages[0].FanOut = &asyncflow.FanOut{Items: "/items"}
 	b.put(spec)

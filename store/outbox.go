@@ -41,8 +41,14 @@ type chunks struct {
 var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500}
 
 // OnFollowUp registers a function that is called with a tenant when FollowUp has something to do
-// for it. It must not block. Call OnFollowUp before the first write.
-func (s *Store) OnFollowUp(tell func(tenant string)) { s.tellFollowUp = tell }
+// for it, and with how long that may wait for more. It must not block. Call OnFollowUp before the
+// first write.
+func (s *Store) OnFollowUp(tell func(tenant string, linger time.Duration)) {
+	s.tellLinger = tell
+}
+
+// tellFollowUp says that FollowUp has something to do for a tenant at once.
+func (s *Store) tellFollowUp(tenant string) { s.tellLinger(tenant, 0) }
 
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
 // there may be more. What fails is tried again after a pause.
@@ -98,7 +104,7 @@ type followed struct {
 	tokens  tokens
 	settled []asyncflow.Settlement
 	written []asyncflow.Settlement // that are written already
-	created int                    // new tasks
+	made    []*Insertion           // new tasks
 	changed []int64                // tasks whose token rows have changed
 	onward  []asyncflow.Settlement // those of settled after which tasks may go on at once
 	leases  []*asyncflow.Lease     // of those that do
@@ -293,7 +299,7 @@ func (f *followUp) write() error {
 		f.goOn(of)
 		all.addLeases(of.t, of.leases, nil)
 		queueSettlements(&f.last, of.t, of.settled, &of.tokens, f.now)
-		all.addTally(of.t, tally{submitted: of.created})
+		all.addTally(of.t, tally{submitted: len(of.made)})
 	}
 	all.outbox, all.tables = f.outbox, newTables(f.tenant, sharedSet)
 	all.queue(&f.last, f.now)
@@ -319,9 +325,50 @@ func (f *followUp) announce() {
 
 // tellEnds says that FollowUp has something to do after settlements of a type.
 func (s *Store) tellEnds(t *Type, settled []asyncflow.Settlement) {
-	if slices.ContainsFunc(settled, func(one asyncflow.Settlement) bool {
-		return needsFollowUp(t, &one) || one.Outcome.Kind == asyncflow.OutcomeCancelled
-	}) {
-		s.tellFollowUp(t.Tenant)
+	var left leftToDo
+	for i := range settled {
+		one := &settled[i]
+		if needsFollowUp(t, one) || one.Outcome.Kind == asyncflow.OutcomeCancelled {
+			left.add(t, one)
+		}
 	}
+	s.tellLeft(t.Tenant, left)
+}
+
+// leftToDo says whether something is left to do after settlements, and how long that may wait for
+// more.
+type leftToDo struct {
+	any    bool
+	linger time.Duration
+}
+
+func (l *leftToDo) add(t *Type, s *asyncflow.Settlement) {
+	if linger := lingerAfter(t, s); !l.any || linger < l.linger {
+		l.linger = linger
+	}
+	l.any = true
+}
+
+func (s *Store) tellLeft(tenant string, l leftToDo) {
+	if l.any {
+		s.tellLinger(tenant, l.linger)
+	}
+}
+
+const (
+	// siblingLinger is how long the end of a child may wait for others, for each of its siblings: a
+	// fraction of the time that these take. endLinger is the most.
+	siblingLinger = 2 * time.Microsecond
+	endLinger     = 20 * time.Millisecond
+)
+
+// lingerAfter returns how long what is left to do after a settlement may wait for more. The end of
+// one child of many moves nothing, but if it has failed, or makes room for another one.
+func lingerAfter(t *Type, s *asyncflow.Settlement) time.Duration {
+	child, stage := s.Lease.Options.Child, t.StageIndex(s.Lease.Stage)
+	if child == nil || s.Verdict.Final() != asyncflow.StatusSucceeded || t.Awaited() || stage < 0 ||
+		t.Stages[stage].FanOut == nil || t.Stages[stage].FanOut.MaxParallel > 0 {
+		return 0
+	}
+	return min(endLinger, time.Duration(child.Count)*siblingLinger)
 }

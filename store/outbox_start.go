@@ -2,12 +2,16 @@ package store
 
 import "github.com/asyncflow/asyncflow"
 
-// Starter has tasks go on with their next stage at once, if this node has capacity for them.
+// Starter has tasks go on with their next stage, and new children begin, at once, if this node has
+// capacity for them.
 type Starter interface {
 	// Admit returns the leases with which tasks go on after settlements of a type; nil for those that
 	// go in line. The slice itself may be nil.
 	Admit(t *Type, settled []asyncflow.Settlement) []*asyncflow.Lease
-	// Start begins with leases of Admit, or gives their capacity back if they were not committed.
+	// AdmitNew gives new tasks of a type the leases with which they begin. Those without one go in
+	// line.
+	AdmitNew(t *Type, made []*Insertion)
+	// Start begins with these leases, or gives their capacity back if they were not committed.
 	Start(t *Type, leases []*asyncflow.Lease, committed bool)
 }
 
@@ -15,12 +19,17 @@ type Starter interface {
 // Call StartWith before the first write.
 func (s *Store) StartWith(starter Starter) { s.starter = starter }
 
-// goOn has tasks of a type go on at once, as far as there is capacity. The others go in line.
+// goOn has tasks of a type go on, and new ones begin, at once, as far as there is capacity. The
+// others go in line.
 func (f *followUp) goOn(of *followed) {
-	if len(of.onward) == 0 {
-		return
+	if f.s.starter != nil && len(of.made) > 0 {
+		f.s.starter.AdmitNew(of.t, of.made)
 	}
-	admitted := f.s.starter.Admit(of.t, of.onward)
+	of.leases = of.tokens.addNew(of.made, f.now)
+	var admitted []*asyncflow.Lease
+	if len(of.onward) > 0 {
+		admitted = f.s.starter.Admit(of.t, of.onward)
+	}
 	for i, s := range of.onward {
 		if admitted != nil && admitted[i] != nil {
 			of.leases = append(of.leases, admitted[i])

@@ -75,12 +75,12 @@ type Store struct {
 	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
 
-	tellFollowUp func(tenant string) // see OnFollowUp
-	starter      Starter             // nil: none
-	edgeCursors  edgeCursors
-	chunks       chunks      // of FollowUp
-	distributed  bool        // tenants are on several servers, see Distributed
-	doubtful     atomic.Bool // leases may be committed that no node knows, see sure
+	tellLinger  func(tenant string, linger time.Duration) // see OnFollowUp
+	starter     Starter                                   // nil: none
+	edgeCursors edgeCursors
+	chunks      chunks      // of FollowUp
+	distributed bool        // tenants are on several servers, see Distributed
+	doubtful    atomic.Bool // leases may be committed that no node knows, see sure
 }
 
 // Open connects, and checks that the schema is current. An unreachable or outdated database is
@@ -100,7 +100,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	}
 	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
 	s := &Store{cfg: cfg, log: cfg.Log, creating: semaphore.NewWeighted(1), chunks: followUpChunks,
-		tellFollowUp: func(string) {}, edgeCursors: edgeCursors{all: map[string]edgeCursor{}}}
+		tellLinger: func(string, time.Duration) {}, edgeCursors: edgeCursors{all: map[string]edgeCursor{}}}
 	defer func() {
 		if err != nil {
 			s.Close()

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -216,6 +217,6 @@ func mortal(t *testing.T, b *bundle) (*bundle, *line) {
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)
 	t.Cleanup(c.Close)
-	s.OnFollowUp(func(string) {})
+	s.OnFollowUp(func(string, time.Duration) {})
 	return &bundle{Store: s, Committer: c, t: t, url: address, db: b.db}, n
 }

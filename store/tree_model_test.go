@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -110,7 +111,7 @@ func TestTreeModel(t *testing.T) {
 }
 
 func holdTreesAgainstModel(t *testing.T, b *bundle) {
-	b.OnFollowUp(func(string) {})
+	b.OnFollowUp(func(string, time.Duration) {})
 	b.SetChunks(2, 2, 2)
 	one, spec := base(), patient()
 	one.Stages[0].Retry = spec.Stages[0].Retry

@@ -12,7 +12,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // claimed creates a task type whose only stage is claimed.
@@ -227,26 +226,28 @@ func TestBadClaims(t *testing.T) {
 	b.pipe()
 	worker := b.newToken("acme", auth.ScopeWork)
 	long := strings.Repeat("x", 129)
+	const known = `"type":"judge","stage":"look",`
+	const anna = known + `"claimer":"anna",`
 	for body, want := range map[string]string{
-		`{"type":"judge","stage":"look","claimer":""}`:                                                                      "400 claimer",
-		`{"type":"judge","stage":"look","claimer":"` + long + `"}`:                                                          "400 claimer",
-		`{"type":"judge","stage":"look","claimer":"anna b"}`:                                                                "400 claimer",
-		`{"type":"judge","stage":"look","claimer":"ann\u00e4"}`:                                                             "400 claimer",
-		`{"type":"judge","stage":"look","claimer":"anna","max":0}`:                                                          "400 max",
-		`{"type":"judge","stage":"look","claimer":"anna","max":1001}`:                                                       "400 max",
-		`{"type":"judge","stage":"look","claimer":"anna","max":-1}`:                                                         "400 max",
-		`{"type":"judge","stage":"look","claimer":"anna","wait":"61s"}`:                                                     "400 wait",
-		`{"type":"judge","stage":"look","claimer":"anna","wait":"-1s"}`:                                                     "400 wait",
-		`{"type":"judge","stage":"look","claimer":"anna","held":["judge"]}`:                                                 "400 held",
-		`{"type":"judge","stage":"look","claimer":"anna","other":1}`:                                                        "400 other",
-		`{"type":"Judge","stage":"look","claimer":"anna"}`:                                                                  "400 type",
-		`{"type":"judge","claimer":"anna"}`:                                                                                 "400 stage",
-		`{"type":"judge","stage":"nowhere","claimer":"anna"}`:                                                               "400 stage",
-		`{"type":"other","stage":"look","claimer":"anna"}`:                                                                  "404 type",
-		`{"type":"pipe","stage":"first","claimer":"anna"}`:                                                                  "409 ",
-		`{"type":"judge","stage":"look","claimer":"anna","held":[` + strings.Repeat(`"judge.1.1",`, 1000) + `"judge.1.1"]}`: "400 held",
+		known + `"claimer":""`:                              "400 claimer",
+		known + `"claimer":"` + long + `"`:                  "400 claimer",
+		known + `"claimer":"anna b"`:                        "400 claimer",
+		known + `"claimer":"ann\u00e4"`:                     "400 claimer",
+		anna + `"max":0`:                                    "400 max",
+		anna + `"max":1001`:                                 "400 max",
+		anna + `"max":-1`:                                   "400 max",
+		anna + `"wait":"61s"`:                               "400 wait",
+		anna + `"wait":"-1s"`:                               "400 wait",
+		anna + `"held":["judge"]`:                           "400 held",
+		anna + `"other":1`:                                  "400 other",
+		`"type":"Judge","stage":"look","claimer":"anna"`:    "400 type",
+		`"type":"judge","claimer":"anna"`:                   "400 stage",
+		`"type":"judge","stage":"nowhere","claimer":"anna"`: "400 stage",
+		`"type":"other","stage":"look","claimer":"anna"`:    "404 type",
+		`"type":"pipe","stage":"first","claimer":"anna"`:    "409 ",
+		anna + `"held":[` + strings.Repeat(`"judge.1.1",`, 1000) + `"judge.1.1"]`: "400 held",
 	} {
-		a := b.callAs(worker, "POST", "/v1/claims", body)
+		a := b.callAs(worker, "POST", "/v1/claims", "{"+body+"}")
 		field := ""
 		if len(a.problem.Errors) > 0 {
 			field = a.problem.Errors[0].Field
@@ -277,84 +278,6 @@ func TestBadClaims(t *testing.T) {
 		require.Equal(t, 400, a.status)
 		assert.Contains(t, `"`+a.problem.Errors[0].Field, field[:5])
 	}
-}
-
-// A claimer sees no more tasks in a window than its limit: asking again shows no others, and tasks
-// that it gives back count.
-func TestClaimWindow(t *testing.T) {
-	b := setup(t)
-	a := b.call("PUT", "/v1/task-types/judge",
-		`{"stages":[{"name":"look","mode":"claim","window":{"tasks":2,"per":"1h"}}]}`)
-	require.Equal(t, 201, a.status, "%s", a.body)
-	ids := b.submitJudge(5)
-	first := b.claim("anna", `,"max":5`)
-	require.Len(t, first, 2)
-	again := b.claim("anna", `,"max":5`)
-	require.Len(t, again, 2)
-	assert.Equal(t, []string{ids[0], ids[1]}, []string{again[0].TaskID, again[1].TaskID})
-	require.Equal(t, 200, b.report(first[0], "release", ``).status)
-	require.Equal(t, 200, b.report(first[1], "complete", ``).status)
-	assert.Empty(t, b.claim("anna", `,"max":5,"wait":"50ms"`))
-	other := b.claim("bob", ``)
-	require.Len(t, other, 1, "another claimer is shown tasks")
-
-	answer := make(chan []api.Delivery)
-	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.claim_windows
-		SET shown = ARRAY[now() - interval '1 hour' + interval '2 s', now()] WHERE claimer = 'anna'`)
-	require.NoError(t, err)
-	go func() { answer <- b.claim("anna", `,"max":5,"wait":"1m"`) }()
-	assert.Len(t, <-answer, 1, "it waits until the first one doesn't count any more")
-
-	n, err := b.store.ForgetWindows(t.Context(), "acme")
-	require.NoError(t, err)
-	assert.Zero(t, n)
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.claim_windows SET until = now() - interval '1 s'`)
-	require.NoError(t, err)
-	n, err = b.store.ForgetWindows(t.Context(), "acme")
-	require.NoError(t, err)
-	assert.Equal(t, 2, n)
-
-	for window, field := range map[string]string{
-		`"mode":"claim","window":{"tasks":0,"per":"1h"}`:    "stages[0].window.tasks",
-		`"mode":"claim","window":{"tasks":1001,"per":"1h"}`: "stages[0].window.tasks",
-		`"mode":"claim","window":{"tasks":1,"per":"1ms"}`:   "stages[0].window.per",
-		`"mode":"claim","window":{"tasks":1,"per":"169h"}`:  "stages[0].window.per",
-		`"window":{"tasks":1,"per":"1h"}`:                   "stages[0].window",
-	} {
-		a := b.call("PUT", "/v1/task-types/bad", `{"stages":[{"name":"look",`+window+`}]}`)
-		require.Equal(t, 400, a.status, "%s", a.body)
-		assert.Equal(t, field, a.problem.Errors[0].Field, window)
-	}
-}
-
-// However many calls one claimer makes at a time, its window holds.
-func TestClaimWindowAtOnce(t *testing.T) {
-	b := setup(t)
-	a := b.call("PUT", "/v1/task-types/judge",
-		`{"stages":[{"name":"look","mode":"claim","window":{"tasks":3,"per":"1h"}}]}`)
-	require.Equal(t, 201, a.status, "%s", a.body)
-	b.submitJudge(40)
-	judge, err := b.store.Catalog.Type("acme", "judge")
-	require.NoError(t, err)
-	got := make(chan []asyncflow.Lease)
-	for range 10 { // as from ten nodes
-		go func() {
-			ask := &store.ClaimAsk{Claimer: "anna", N: 2}
-			for {
-				_, err := b.store.LeaseForClaims(t.Context(), judge, "look", []*store.ClaimAsk{ask}, 2, 1<<20)
-				if !store.IsHeld(err) { // by another transaction for the same claimer
-					assert.NoError(t, err)
-					break
-				}
-			}
-			got <- ask.Leases
-		}()
-	}
-	sum := 0
-	for range 10 {
-		sum += len(<-got)
-	}
-	assert.Equal(t, 3, sum)
 }
 
 // The token of a claim lasts as long as its work may take, as that of a push does.

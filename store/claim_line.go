@@ -1,0 +1,27 @@
+package store
+
+import "github.com/asyncflow/asyncflow"
+
+// claimed reports whether workers ask for the tasks of a stage, which may be mapped to another.
+func (t *Type) claimed(stage string) bool {
+	place, _ := t.Place(stage, 1)
+	return t.Claims(place)
+}
+
+// inLineForClaims reports whether a task in line at a stage waits for a claimer. Tasks that fan
+// out there go to a dispatcher.
+func (t *Type) inLineForClaims(stage string) bool {
+	for i := range t.Stages {
+		if t.Stages[i].Mode == asyncflow.ModeClaim {
+			place, _ := t.Place(stage, 1)
+			i = t.StageIndex(place)
+			return i >= 0 && t.Stages[i].Mode == asyncflow.ModeClaim && t.Stages[i].FanOut == nil
+		}
+	}
+	return false
+}
+
+// forClaims returns the row of a task in line that waits for a claimer.
+func (r readyRow) forClaims(t *Type) waitRow {
+	return waitRow{typed{t.number, r.spot}, r.order, r.id, asyncflow.WaitClaimer, r.key, forever, r.since}
+}

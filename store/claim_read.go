@@ -1,0 +1,165 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// openClaimsSQL reads the claims of some claimers that haven't run out. It has no order: with one,
+// the planner walks over all leases of the type in that order.
+const openClaimsSQL = `
+SELECT id, seq, stage, attempt, leased_at, until, claimer FROM {lease}
+WHERE type = $1 AND claimer = ANY ($2) AND stage = ANY ($3) AND until > $4`
+
+func (c *claiming) queueOpen(b *pgx.Batch) {
+	var claimers []string
+	for _, a := range c.asks {
+		claimers = append(claimers, a.Claimer)
+	}
+	b.Queue(c.t.at(0, openClaimsSQL), c.t.number, claimers, c.t.NamesOf(c.stage), c.now).
+		Query(func(rows pgx.Rows) error {
+			l := asyncflow.Lease{}
+			l.ID.Type = c.t.Name
+			_, err := pgx.ForEachRow(rows, []any{&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt,
+				&l.Until, &l.Claimer}, func() error {
+				c.open[l.Claimer] = append(c.open[l.Claimer], l)
+				return nil
+			})
+			return err
+		})
+}
+
+// takeForClaimsSQL takes the first due tasks of a stage.
+const takeForClaimsSQL = `
+DELETE FROM {wait} w WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM {wait}
+  WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key'
+    AND order_time <= $3
+  ORDER BY order_time, id
+  LIMIT $4
+  FOR UPDATE SKIP LOCKED))
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time)`
+
+func (c *claiming) queueTake(b *pgx.Batch) {
+	for _, name := range c.t.NamesOf(c.stage) {
+		b.Queue(c.t.at(0, takeForClaimsSQL), c.t.number, name, c.now, c.most).
+			Query(func(rows pgx.Rows) error {
+				one := candidate{}
+				one.ID.Type = c.t.Name
+				_, err := pgx.ForEachRow(rows, []any{&one.ID.Number, &one.Seq, &one.Stage, &one.Attempt,
+					&one.OrderTime, &one.placed}, func() error {
+					c.found = append(c.found, one)
+					return nil
+				})
+				return err
+			})
+	}
+}
+
+// claimHeadSQL reads when the next task of a stage is due.
+const claimHeadSQL = `
+SELECT order_time FROM {wait}
+WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key'
+ORDER BY order_time, id LIMIT 1`
+
+func (c *claiming) queueHead(b *pgx.Batch, next *time.Time) {
+	for _, name := range c.t.NamesOf(c.stage) {
+		b.Queue(c.t.at(0, claimHeadSQL), c.t.number, name).QueryRow(func(row pgx.Row) error {
+			var order time.Time
+			switch err := row.Scan(&order); {
+			case err == pgx.ErrNoRows:
+				return nil
+			case err != nil:
+				return err
+			}
+			if next.IsZero() || order.Before(*next) {
+				*next = order
+			}
+			return nil
+		})
+	}
+}
+
+// readPayloads reads the options and contexts of what is to be handed out, until the contexts have
+// some bytes. The others get none.
+func (c *claiming) readPayloads(ctx context.Context, conn *tenantConn, bytes int) error {
+	var all []asyncflow.Lease
+	byID := map[int64]*asyncflow.Lease{}
+	for _, a := range c.asks {
+		all = append(all, a.Leases...)
+		for i := range a.Leases {
+			byID[a.Leases[i].ID.Number] = &a.Leases[i]
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	queueBoundedPayloads(b, c.t, all, byID, bytes)
+	return conn.Send(ctx, b)
+}
+
+// queueBoundedPayloads is queuePayloads, but it reads no more contexts of a roll once they have some
+// bytes.
+func queueBoundedPayloads(
+	b *pgx.Batch, t *Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease, bytes int,
+) {
+	for p, ids := range payloadParts(leases) {
+		sql := payloadsSQL
+		if p.later {
+			sql = laterPayloadsSQL
+		}
+		sql = `SELECT id, options, CASE WHEN upto - size < $3 THEN context END FROM (
+			SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS upto FROM (
+			SELECT *, octet_length(context) AS size FROM (` + sql + `) p (id, options, context)) q) r`
+		b.Queue(t.at(p.position, sql), ids, t.number, bytes).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := scanPayload(rows, byID); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
+	}
+}
+
+// readPauses finds out which of the parents of the new claims are paused. A paused one is locked, so
+// that a resume finds the children that are parked; one that somebody else has locked is in busy.
+func (c *claiming) readPauses(
+	ctx context.Context, conn *tenantConn,
+) (paused, busy map[fanOutKey]bool, err error) {
+	var parents []fanOutKey
+	for _, a := range c.asks {
+		if a.New {
+			parents = append(parents, parentsOf(c.t, a.Leases)...)
+		}
+	}
+	if len(parents) == 0 {
+		return nil, nil, nil
+	}
+	if busy, err = c.pausedOf(ctx, conn, parents, ""); err != nil || len(busy) == 0 {
+		return nil, nil, err
+	}
+	paused, err = c.pausedOf(ctx, conn, parents, " ORDER BY o.id, o.seq FOR SHARE OF o SKIP LOCKED")
+	return paused, busy, err
+}
+
+func (c *claiming) pausedOf(
+	ctx context.Context, conn *tenantConn, parents []fanOutKey, lock string,
+) (paused map[fanOutKey]bool, err error) {
+	paused = map[fanOutKey]bool{}
+	key := fanOutKey{number: c.t.number}
+	b := &pgx.Batch{}
+	b.Queue(c.t.at(0, pausedSQL+lock), parentArgs(c.t, parents)...).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&key.id, &key.seq}, func() error {
+			paused[key] = true
+			return nil
+		})
+		return err
+	})
+	return paused, conn.Send(ctx, b)
+}
