@@ -8,7 +8,7 @@ import (
 
 // treeGroup is how many fan-outs one round trip makes children of, and how many it joins: each may
 // have a context of MaxInlineResults bytes.
-const treeGroup = 32
+const treeGroup = 16
 
 // followTrees handles rows about fan-outs, sorted by fan-out. The rows of fan_outs are locked in
 // that order.
