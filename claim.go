@@ -1,6 +1,7 @@
 package asyncflow
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -47,7 +48,7 @@ func (t TaskType) Claims(stage string) bool {
 // only the children do.
 func (t TaskType) LineForClaims(stage string, child bool) bool {
 	i := t.StageIndex(stage)
-	return i >= 0 && t.Stages[i].Mode == ModeClaim && (child || t.Stages[i].FanOut == nil)
+	return i >= 0 && t.Stages[i].Mode == ModeClaim && (child || t.Stages[i].Spreads() == nil)
 }
 
 // HasClaims reports whether workers ask for the tasks of some stage, and of all stages.
@@ -55,7 +56,7 @@ func (t TaskType) HasClaims() (some, all bool) {
 	all = true
 	for _, s := range t.Stages {
 		some = some || s.Mode == ModeClaim
-		all = all && s.Mode == ModeClaim && s.FanOut == nil
+		all = all && s.Mode == ModeClaim && s.Spreads() == nil
 	}
 	return some, all
 }
@@ -134,6 +135,9 @@ func (s Stage) checkMode(field string, out *problems) {
 
 // checkClaims refuses what is counted when a task is pushed, for a type whose tasks are claimed.
 func (t TaskType) checkClaims(out *problems) {
+	if t.Flow != nil && slices.ContainsFunc(t.Stages, func(s Stage) bool { return s.Quorum != nil }) {
+		out.add("flow", "can't be combined with a quorum")
+	}
 	if some, _ := t.HasClaims(); !some {
 		return
 	}

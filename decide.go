@@ -7,6 +7,9 @@ import "time"
 // must not be passed.
 func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	v := decide(t, l, o, now)
+	if v.Final() == "" && l.Options.Child.VoteKey() != "" && o.unheard() {
+		v.OrderTime = l.LeasedAt.Add(-expiredHeadStart)
+	}
 	if v.Final() == "" && v.Kind != Park && v.Kind != Spawn && !v.OrderTime.After(now.Add(Soon)) &&
 		t.LineForClaims(v.Stage, l.Options.Child != nil) {
 		v.Reason = WaitClaimer
@@ -51,6 +54,13 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt + 1, OrderTime: now.Add(pause),
 		Reason: WaitRetry}
 }
+
+// expiredHeadStart is how much earlier than it was claimed a vote that was not cast comes in line
+// again: before those of other tasks, which are not as far.
+const expiredHeadStart = 24 * time.Hour
+
+// unheard reports whether the attempt ended without a word of the worker about its task.
+func (o Outcome) unheard() bool { return o.Kind == OutcomeLost || o.Kind == OutcomeReleased }
 
 // passed reports whether the stage was done, by the task or its children.
 func (o Outcome) passed() bool { return o.Kind == OutcomeDone || o.Kind == OutcomeJoined }

@@ -32,6 +32,8 @@ type FanOut struct {
 	OnChildFailure ChildFailure `json:"on_child_failure,omitzero"`
 	// MaxParallel is the most children of one parent that have begun and not ended; 0: no limit.
 	MaxParallel int `json:"max_parallel,omitempty"`
+	// Quorum is that of the stage: the children are votes. nil: they are not.
+	Quorum *Quorum `json:"quorum,omitempty"`
 }
 
 // ChildFailure is what follows when children fail or are cancelled. The zero value is FailFast.
@@ -125,6 +127,8 @@ func (f *FanOut) check(field string, out *problems) {
 		return
 	}
 	switch {
+	case f.Quorum != nil:
+		out.add(field+".quorum", "is a field of the stage")
 	case f.Items == "" && f.Shards == 0:
 		out.add(field+".items", "is required, or shards")
 	case f.Items != "" && f.Shards != 0:
@@ -147,15 +151,24 @@ func (f *FanOut) check(field string, out *problems) {
 // by itself.
 func (t TaskType) FansOut(l Lease) *FanOut {
 	if i := t.StageIndex(l.Stage); i >= 0 && l.Options.Child == nil {
-		return t.Stages[i].FanOut
+		return t.Stages[i].Spreads()
 	}
 	return nil
+}
+
+// Spreads returns the fan-out of tasks that come to the stage; nil: they pass through it by
+// themselves.
+func (s Stage) Spreads() *FanOut {
+	if s.Quorum != nil {
+		return &FanOut{Quorum: s.Quorum}
+	}
+	return s.FanOut
 }
 
 // HasFanOut reports whether tasks of the type have children in a stage.
 func (t TaskType) HasFanOut() bool {
 	for i := range t.Stages {
-		if t.Stages[i].FanOut != nil {
+		if t.Stages[i].Spreads() != nil {
 			return true
 		}
 	}
@@ -169,6 +182,7 @@ type Child struct {
 	Index  int             `json:"index"`            // from 0
 	Count  int             `json:"count"`            // of all children
 	Shard  bool            `json:"shard,omitempty"`  // it is a shard
+	Vote   bool            `json:"vote,omitempty"`   // it is a vote
 	Shared json.RawMessage `json:"shared,omitempty"` // the part that FanOut.Shared points to
 }
 
@@ -181,10 +195,10 @@ type Children struct {
 type Spread struct {
 	Count  int
 	Shared json.RawMessage
-	list   json.RawMessage // nil: shards, which have the task's context
+	list   json.RawMessage // nil: shards or votes, which have the task's context
 }
 
-// Items returns up to n items from an index on. Shards have none.
+// Items returns up to n items from an index on. Shards and votes have none.
 func (s Spread) Items(from, n int) (items []json.RawMessage) {
 	w := jsonWalk{doc: s.list}
 	w.enter()
@@ -209,7 +223,10 @@ func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 		}
 	}
 	each := len(s.Shared)
-	if s.Count = f.Shards; f.Shards == 0 {
+	if s.Count = f.Shards; f.Quorum != nil {
+		s.Count = f.Quorum.most()
+	}
+	if f.Items != "" {
 		list, name, err := f.Items.of(context)
 		if err != nil {
 			return s, fmt.Errorf("fan_out.items: %w", err)

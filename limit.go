@@ -125,8 +125,12 @@ func (f *Flow) InFlight() int {
 	return f.MaxInFlight
 }
 
-// FlowKeyOf returns the flow key of a task with these options, "" if the type has no flow.
+// FlowKeyOf returns the flow key of a task with these options, "" if the type has no flow. That of a
+// vote is its Child.VoteKey.
 func (t TaskType) FlowKeyOf(o Options) string {
+	if key := o.Child.VoteKey(); key != "" {
+		return key
+	}
 	if t.Flow == nil {
 		return ""
 	}

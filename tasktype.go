@@ -83,6 +83,8 @@ type Stage struct {
 	Priority int `json:"priority,omitzero"`
 	// FanOut makes children of a task, which pass through the stage; nil: it makes none.
 	FanOut *FanOut `json:"fan_out,omitempty"`
+	// Quorum has several workers do the stage until enough of them agree; nil: one does it.
+	Quorum *Quorum `json:"quorum,omitempty"`
 	// Mode says how workers get the tasks of the stage; "": ModePush.
 	Mode Mode `json:"mode,omitempty"`
 	// Window bounds the tasks that one claimer is shown; nil: it may see all.
@@ -158,6 +160,7 @@ func (s Stage) check(field string, out *problems) {
 	s.Retry.check(field+".retry", out)
 	Priority{s.Priority}.check(field+".priority", out)
 	s.FanOut.check(field+".fan_out", out)
+	s.Quorum.check(field+".quorum", s, out)
 	s.checkMode(field, out)
 }
 

@@ -50,8 +50,11 @@ func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) 
 		return fmt.Errorf("fan_out: the task would have %d children; the tenant's quota %s is %d",
 			count, asyncflow.QuotaChildren, most)
 	}
-	if rule.MaxParallel > 0 {
-		count = min(count, rule.MaxParallel) // the others aren't tasks yet
+	switch { // the others aren't tasks yet
+	case rule.MaxParallel > 0:
+		count = min(count, rule.MaxParallel)
+	case rule.Quorum != nil:
+		count = rule.Quorum.Votes
 	}
 	limit, used, err := d.committer.pending.enterAll(d.sending, t.Tenant, int64(count))
 	switch {

@@ -22,6 +22,7 @@ import (
 // family has a node whose type "pipe" fans out in its first stage, and what its workers were sent.
 type family struct {
 	*node
+	b      *bundle
 	t      *testing.T
 	mu     sync.Mutex
 	first  map[int]int // deliveries of the first stage, by index
@@ -34,7 +35,7 @@ func startFamily(t *testing.T, rule asyncflow.FanOut, work sendFunc) *family {
 }
 
 func (b *bundle) family(cfg dispatcher.Config, rule asyncflow.FanOut, work sendFunc) *family {
-	f := &family{t: b.t, first: map[int]int{}}
+	f := &family{t: b.t, b: b, first: map[int]int{}}
 	f.node = b.start("a", cfg, func(ctx context.Context,
 		d asyncflow.Delivery) asyncflow.Outcome {
 		if d.Lease.Stage == "first" {

@@ -167,7 +167,7 @@ func (a *admission) lookAt(at time.Time) {
 func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 	endpoints := a.t.Endpoints(stage)
 	if i := a.t.StageIndex(stage); a.t.Claims(stage) {
-		if a.t.Stages[i].FanOut != nil { // a task that fans out; of children, another transaction takes care
+		if a.t.Stages[i].Spreads() != nil { // a task that fans out; of children, another transaction takes care
 			return "", ""
 		}
 		return "", asyncflow.WaitClaimer

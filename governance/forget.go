@@ -43,7 +43,7 @@ func (g *Governor) forgetTenant(ctx context.Context, tenant string, s state) (in
 	sum, errs := 0, []error{}
 	for _, forget := range []func(context.Context, string) (int, error){
 		g.store.ForgetOperations, g.store.ForgetEpisodes, g.store.ForgetMinutes,
-		g.store.ForgetSecrets, g.forgetWindows, g.forgetAudit,
+		g.store.ForgetSecrets, g.forgetClaims, g.forgetAudit,
 	} {
 		n, err := forget(ctx, tenant)
 		sum += n
@@ -52,8 +52,8 @@ func (g *Governor) forgetTenant(ctx context.Context, tenant string, s state) (in
 	return sum, errors.Join(errs...)
 }
 
-func (g *Governor) forgetWindows(ctx context.Context, tenant string) (int, error) {
-	return untilDone(func() (int, error) { return g.store.ForgetWindows(ctx, tenant) })
+func (g *Governor) forgetClaims(ctx context.Context, tenant string) (int, error) {
+	return untilDone(func() (int, error) { return g.store.ForgetClaims(ctx, tenant) })
 }
 
 // forgetAudit deletes the entries older than the retention from a tenant's audit, or from the
@@ -74,7 +74,7 @@ func (g *Governor) dryRunForget(ctx context.Context) ([]store.Due, error) {
 		minutes, err3 := g.store.DryRunForgetMinutes(ctx, tenant)
 		entries, err4 := g.dryRunForgetAudit(ctx, tenant)
 		secrets, err5 := g.store.DryRunForgetSecrets(ctx, tenant)
-		windows, err6 := g.store.DryRunForgetWindows(ctx, tenant)
+		windows, err6 := g.store.DryRunForgetClaims(ctx, tenant)
 		due = append(due,
 			store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: episodes},
 			store.Due{Tenant: tenant, Rows: minutes + entries + secrets + windows})

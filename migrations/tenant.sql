@@ -253,6 +253,20 @@ CREATE TABLE claim_stages (
   PRIMARY KEY (type, stage)
 ) WITH (fillfactor = 50);
 
+-- Who has claimed or cast a vote on a task; key names the task (see Child.VoteKey). late is the
+-- outcome of a vote that came after the decision; such a row is kept until a time.
+CREATE TABLE votes (
+  type    int         NOT NULL,
+  claimer text        NOT NULL,
+  key     text        NOT NULL,
+  late    text,
+  at      timestamptz,
+  until   timestamptz,
+  PRIMARY KEY (type, claimer, key)
+);
+CREATE INDEX ON votes (type, key);
+CREATE INDEX ON votes (until) WHERE until IS NOT NULL;
+
 -- Endpoints ---------------------------------------------------------------------------------------
 
 -- outbound is sealed: headers, auth and certificates. A challenged endpoint gets no

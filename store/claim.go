@@ -79,11 +79,13 @@ type claiming struct {
 	now   time.Time
 	until time.Time // of new claims
 
+	quorum bool // the tasks are votes
 	window *asyncflow.Window
 	shown  map[string]shown // by claimer; nil: there is no window
 
 	open  map[string][]asyncflow.Lease // by claimer
 	found []candidate                  // taken from wait
+	votes map[*ClaimAsk][]candidate    // taken from wait for one claimer
 	byID  map[int64]candidate          // those of them that are shared out
 	again []asyncflow.Lease            // open claims that are handed out again
 	taken []asyncflow.Lease            // new ones
@@ -105,16 +107,21 @@ func (s *Store) tryClaim(
 	now := s.Clock.Now()
 	c := &claiming{t: t, stage: stage, asks: asks, most: most, now: now,
 		until: now.Add(t.FirstClaimOf(stage)), open: map[string][]asyncflow.Lease{},
-		byID: map[int64]candidate{}}
+		byID: map[int64]candidate{}, votes: map[*ClaimAsk][]candidate{}}
 	b := &pgx.Batch{}
-	if c.window = t.Stages[at].Window; c.window == nil {
+	c.quorum, c.window = t.Stages[at].Quorum != nil, t.Stages[at].Window
+	if c.window == nil && !c.quorum {
 		b.Queue("BEGIN")
-	} else if err := c.lockWindows(ctx, conn, *c.window); err != nil {
+	} else if err := c.lockClaimers(ctx, conn); err != nil {
 		return next, err
 	}
 	c.most = min(c.most, c.room())
 	c.queueOpen(b)
-	c.queueTake(b)
+	if c.quorum {
+		c.queueTakeVotes(b)
+	} else {
+		c.queueTake(b)
+	}
 	if err := conn.Send(ctx, b); err != nil {
 		return next, err
 	}
@@ -202,18 +209,29 @@ func (c *claiming) share() {
 			a.Opens = later(a.Opens, c.now.Add(fullPause))
 		}
 		room, _ := c.roomOf(a)
+		if c.quorum {
+			c.giveVotes(a, min(a.N, room, most))
+		}
 		n := max(0, min(a.N, room, most, len(c.found)))
 		for _, one := range c.found[:n] {
-			l := one.Lease
-			l.Stage, l.Attempt = c.t.Place(l.Stage, l.Attempt)
-			l.Claimer, l.LeasedAt, l.Until = a.Claimer, c.now, c.until
-			a.Leases, c.byID[l.ID.Number] = append(a.Leases, l), one
+			c.give(a, one)
 		}
 		c.found = c.found[n:]
+	}
+	for _, all := range c.votes {
+		c.found = append(c.found, all...)
 	}
 	for _, one := range c.found {
 		c.putBack(one, asyncflow.ParkFor(one.Lease, asyncflow.WaitClaimer))
 	}
+}
+
+// give gives an ask a new claim.
+func (c *claiming) give(a *ClaimAsk, one candidate) {
+	l := one.Lease
+	l.Stage, l.Attempt = c.t.Place(l.Stage, l.Attempt)
+	l.Claimer, l.LeasedAt, l.Until = a.Claimer, c.now, c.until
+	a.Leases, c.byID[l.ID.Number] = append(a.Leases, l), one
 }
 
 func later(a, b time.Time) time.Time {
@@ -225,14 +243,14 @@ func later(a, b time.Time) time.Time {
 
 // putBack gives a task that was taken its next place. For the others it has never been away.
 func (c *claiming) putBack(one candidate, v asyncflow.Verdict) {
-	c.back.add(one.ID.Number, one.Seq, "", v, one.placed, c.now)
+	c.back.add(one.ID.Number, one.Seq, one.key, v, one.placed, c.now)
 }
 
 // sift drops what can't be handed out now: contexts that were left out or are too many bytes, and
 // children of paused tasks. Tasks that came in line before their stage got a fan-out go to a
 // dispatcher.
 func (c *claiming) sift(bytes int, paused, busy map[fanOutKey]bool) {
-	fansOut := c.t.Stages[c.t.StageIndex(c.stage)].FanOut != nil
+	fansOut := c.t.Stages[c.t.StageIndex(c.stage)].Spreads() != nil
 	var kept int // bytes
 	for _, a := range c.asks {
 		a.Leases = slices.DeleteFunc(a.Leases, func(l asyncflow.Lease) bool {

@@ -15,7 +15,7 @@ func (t *Type) inLineForClaims(stage string) bool {
 		if t.Stages[i].Mode == asyncflow.ModeClaim {
 			place, _ := t.Place(stage, 1)
 			i = t.StageIndex(place)
-			return i >= 0 && t.Stages[i].Mode == asyncflow.ModeClaim && t.Stages[i].FanOut == nil
+			return i >= 0 && t.Stages[i].Mode == asyncflow.ModeClaim && t.Stages[i].Spreads() == nil
 		}
 	}
 	return false

@@ -42,22 +42,29 @@ DELETE FROM {wait} w WHERE ctid = ANY (ARRAY(
   ORDER BY order_time, id
   LIMIT $4
   FOR UPDATE SKIP LOCKED))
-RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time)`
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time),
+  coalesce(w.key, '')`
 
 func (c *claiming) queueTake(b *pgx.Batch) {
 	for _, name := range c.t.NamesOf(c.stage) {
 		b.Queue(c.t.at(0, takeForClaimsSQL), c.t.number, name, c.now, c.most).
-			Query(func(rows pgx.Rows) error {
-				one := candidate{}
-				one.ID.Type = c.t.Name
-				_, err := pgx.ForEachRow(rows, []any{&one.ID.Number, &one.Seq, &one.Stage, &one.Attempt,
-					&one.OrderTime, &one.placed}, func() error {
-					c.found = append(c.found, one)
-					return nil
-				})
+			Query(func(rows pgx.Rows) (err error) {
+				c.found, err = c.readTaken(rows, c.found)
 				return err
 			})
 	}
+}
+
+// readTaken adds the rows that were taken to others.
+func (c *claiming) readTaken(rows pgx.Rows, all []candidate) ([]candidate, error) {
+	one := candidate{}
+	one.ID.Type = c.t.Name
+	_, err := pgx.ForEachRow(rows, []any{&one.ID.Number, &one.Seq, &one.Stage, &one.Attempt,
+		&one.OrderTime, &one.placed, &one.key}, func() error {
+		all = append(all, one)
+		return nil
+	})
+	return all, err
 }
 
 // claimHeadSQL reads when the next task of a stage is due.

@@ -34,9 +34,8 @@ func (s shown) room(w asyncflow.Window) (n int, opens time.Time) {
 const windowsSQL = `
 SELECT claimer, ids, shown FROM {claim_windows} WHERE type = $1 AND stage = $2 AND claimer = ANY ($3)`
 
-// lockWindows begins the transaction, locks the windows of the claimers until its end, and reads
-// them.
-func (c *claiming) lockWindows(ctx context.Context, conn *tenantConn, w asyncflow.Window) error {
+// lockClaimers begins the transaction, locks the claimers until its end, and reads their windows.
+func (c *claiming) lockClaimers(ctx context.Context, conn *tenantConn) error {
 	locks, claimers := make([]int64, len(c.asks)), make([]string, len(c.asks))
 	c.shown = map[string]shown{}
 	for i, a := range c.asks {
@@ -48,13 +47,16 @@ func (c *claiming) lockWindows(ctx context.Context, conn *tenantConn, w asyncflo
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue(`SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) k`, locks)
+	if c.window == nil {
+		return conn.Send(ctx, b)
+	}
 	b.Queue(c.t.at(0, windowsSQL), c.t.number, c.stage, claimers).Query(func(rows pgx.Rows) error {
 		var claimer string
 		var ids []int64
 		var at []time.Time
 		_, err := pgx.ForEachRow(rows, []any{&claimer, &ids, &at}, func() error {
 			for i, id := range ids {
-				if at[i].After(c.now.Add(-w.Per.Std())) {
+				if at[i].After(c.now.Add(-c.window.Per.Std())) {
 					c.shown[claimer][id] = at[i]
 				}
 			}
@@ -89,19 +91,4 @@ func (c *claiming) queueWindows(b *pgx.Batch, w asyncflow.Window) {
 		b.Queue(c.t.at(0, putWindowSQL), c.t.number, c.stage, a.Claimer, ids, at,
 			c.now.Add(w.Per.Std()))
 	}
-}
-
-// ForgetWindows deletes windows of a tenant's claimers that are over, at most JobBatch of them, and
-// returns how many.
-func (s *Store) ForgetWindows(ctx context.Context, tenant string) (int, error) {
-	table := quote(schemaOf(tenant)) + `.claim_windows`
-	tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM `+table+` WHERE until < $1 ORDER BY until LIMIT $2))`, s.Clock.Now(), JobBatch)
-	return int(tag.RowsAffected()), wrap(err, "ForgetWindows(%q)", tenant)
-}
-
-// DryRunForgetWindows returns how many rows ForgetWindows would delete.
-func (s *Store) DryRunForgetWindows(ctx context.Context, tenant string) (n int, err error) {
-	return countRows(ctx, s.of(tenant), `SELECT count(*) FROM `+quote(schemaOf(tenant))+
-		`.claim_windows WHERE until < $1`, s.Clock.Now())
 }

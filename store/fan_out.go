@@ -26,6 +26,8 @@ type fanOut struct {
 	stopped bool // no child is made any more, and the others are cancelled
 	closed  bool // the task no longer waits for children
 
+	tally *asyncflow.Tally // of votes; nil: it was not read, see readTallies
+
 	pausedAt    *time.Time // since when no child begins; nil: they do
 	pauseReason string
 }
@@ -114,8 +116,11 @@ func (o *fanOut) runs(from, to int) (all []run) {
 // paused reports whether no child begins.
 func (o *fanOut) paused() bool { return o.pausedAt != nil }
 
-// room returns how many more children may run at once.
+// room returns how many more children may run at once. There are no more votes than are needed.
 func (o *fanOut) room() int {
+	if o.tally != nil {
+		return max(0, o.tally.Needed()-(o.spawned-o.ended.sum()))
+	}
 	if o.rule.MaxParallel == 0 {
 		return math.MaxInt
 	}
@@ -124,7 +129,20 @@ func (o *fanOut) room() int {
 
 // settledAll reports whether all children have ended, and no other one will be made.
 func (o *fanOut) settledAll() bool {
-	return o.again == nil && o.ended.sum() == o.spawned && (o.stopped || o.spawned == o.count)
+	all := o.spawned == o.count
+	if o.tally != nil {
+		all = o.tally.Decided()
+	}
+	return o.again == nil && o.ended.sum() == o.spawned && (o.stopped || all)
+}
+
+// failed reports whether the task can't go on with what its children have done.
+func (o *fanOut) failed() bool {
+	if o.tally != nil {
+		out := o.spawned == o.count && o.ended.sum() == o.count // there can be no further vote
+		return o.tally.Failed() || out && !o.tally.Decided()
+	}
+	return o.rule.OnChildFailure.TooMany(o.ended.failed+o.ended.cancelled, o.count)
 }
 
 // tellChildren counts the children of a task by their status, if it has any, and says whether they
@@ -146,7 +164,10 @@ func (s *Store) childrenOf(
 ) (*asyncflow.Children, error) {
 	c := &asyncflow.Children{Total: o.count, Waiting: o.count - o.spawned,
 		Succeeded: o.ended.succeeded, Failed: o.ended.failed, Cancelled: o.ended.cancelled}
-	if o.stopped {
+	switch {
+	case o.rule.Quorum != nil: // further votes are made as needed
+		c.Total, c.Waiting = o.spawned, 0
+	case o.stopped:
 		c.Waiting, c.Cancelled = 0, c.Cancelled+c.Waiting
 	}
 	if o.closed {

@@ -41,6 +41,9 @@ func (f *followUp) followTreesOf(t *Type, rows []outboxRow) error {
 	if err != nil {
 		return err
 	}
+	if err := f.readTallies(t, all); err != nil {
+		return err
+	}
 	byKey := map[fanOutKey][]outboxRow{}
 	for _, r := range rows {
 		byKey[r.fanOutKey()] = append(byKey[r.fanOutKey()], r)
@@ -122,8 +125,7 @@ func (f *followUp) followTree(t *Type, o *fanOut, rows []outboxRow) (more bool, 
 	if err != nil {
 		return false, err
 	}
-	bad := o.ended.failed + o.ended.cancelled
-	if !o.stopped && o.again == nil && o.rule.OnChildFailure.TooMany(bad, o.count) {
+	if !o.stopped && o.again == nil && o.failed() {
 		o.stopped, stopAt = true, 0
 	}
 	if o.stopped {

@@ -32,7 +32,8 @@ func (f *followUp) queueJoin(b *pgx.Batch, t *Type, all []*fanOut) *joins {
 			continue
 		}
 		o.closed, j.byID[o.id] = true, o
-		if !o.stopped {
+		queueCloseVotes(b, t, o)
+		if !o.stopped && o.tally == nil {
 			j.lists[o.id] = &resultList{o: o}
 			j.lists[o.id].queue(b, t)
 		}
@@ -63,10 +64,13 @@ func (j *joins) read(rows pgx.Rows) (err error) {
 func (j *joins) join() {
 	for _, l := range j.leases {
 		o, joined := j.byID[l.ID.Number], asyncflow.Outcome{Kind: asyncflow.OutcomeJoined}
-		if o.stopped {
+		switch {
+		case o.tally != nil:
+			joined.Output, joined.Error = voted(o)
+		case o.stopped:
 			joined.Error = fmt.Sprintf("of %d children, %d failed and %d were cancelled", o.count,
 				o.ended.failed, o.ended.cancelled+o.count-o.spawned)
-		} else {
+		default:
 			joined.Output = j.lists[o.id].context(j.t)
 		}
 		j.joined += len(joined.Output)

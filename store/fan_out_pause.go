@@ -164,13 +164,13 @@ func (f *followUp) moved(
 ) error {
 	var id int64
 	var seq, attempt int
-	var stage string
+	var stage, key string
 	var order, since time.Time
 	of := f.of(t)
-	_, err := pgx.ForEachRow(rows, []any{&id, &seq, &stage, &attempt, &order, &since}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &seq, &stage, &attempt, &order, &since, &key}, func() error {
 		v := verdict(attempt)
 		v.Stage, v.Attempt, v.OrderTime = stage, attempt, order
-		of.tokens.add(id, seq, "", v, since, f.now)
+		of.tokens.add(id, seq, key, v, since, f.now)
 		of.changed = append(of.changed, id)
 		return nil
 	})
@@ -182,8 +182,9 @@ const (
 	parkReadySQL = `
 DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
 WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
-RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time)`
+RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time),
+  coalesce(k.key, '')`
 	unparkSQL = `
 DELETE FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3 AND reason = 'parent_paused'
-RETURNING id, seq, stage, attempt, order_time, coalesce(since, order_time)`
+RETURNING id, seq, stage, attempt, order_time, coalesce(since, order_time), coalesce(key, '')`
 )

@@ -34,6 +34,9 @@ func reopen(
 		return nil, asyncflow.Errorf(asyncflow.CodeConflict,
 			"the children of task %s are still being cancelled; try again", task.ID), nil
 	}
+	if o.rule.Quorum != nil { // new votes
+		return nil, nil, nil
+	}
 	if o.ended.succeeded == o.count { // the task itself didn't get through
 		return nil, nil, nil
 	}
@@ -48,6 +51,11 @@ func reopen(
 // reopenChild takes the end of a child back from its parent's count.
 func reopenChild(ctx context.Context, tx pgx.Tx, t *Type, task end) (refusal, err error) {
 	child, ended := task.Options.Child, childEnded(task.Status)
+	if child.Vote {
+		return asyncflow.Errorf(asyncflow.CodeConflict, "task %s is a vote on %s, which makes others if "+
+			"they are needed: redrive that one", task.ID,
+			asyncflow.TaskID{Type: t.Name, Number: child.Parent}), nil
+	}
 	tag, err := tx.Exec(ctx, t.at(0, `UPDATE {fan_outs}
 		SET failed = failed - $4, cancelled = cancelled - $5
 		WHERE type = $1 AND id = $2 AND seq = $3 AND NOT stopped AND NOT closed`), t.number,

@@ -132,7 +132,7 @@ func (s *spawns) children(
 	run, list := len(o.firsts)-1, work.Items(o.spawned, n)
 	for i := o.spawned; i < o.spawned+n && f.spawnedBytes < spawnBytes; i++ {
 		doc := parent.Context
-		if o.rule.Shards == 0 {
+		if o.rule.Items != "" {
 			doc = json.RawMessage("null") // the list can't have become shorter
 			if at := i - o.spawned; at < len(list) {
 				doc = bytes.Clone(list[at]) // the parent's context goes
@@ -140,9 +140,10 @@ func (s *spawns) children(
 		}
 		options := asyncflow.Options{Priority: parent.Options.Priority, Retry: parent.Options.Retry,
 			Child: &asyncflow.Child{Parent: o.id, Seq: int(o.seq), Index: i, Count: o.count,
-				Shard: o.rule.Shards > 0, Shared: work.Shared}}
+				Shard: o.rule.Shards > 0, Vote: o.rule.Quorum != nil, Shared: work.Shared}}
 		items = append(items, &Insertion{Created: f.now, Options: options, Context: doc,
-			ID: asyncflow.TaskID{Type: t.Name, Number: o.firsts[run] + int64(i-int(o.starts[run]))},
+			FlowKey: t.FlowKeyOf(options),
+			ID:      asyncflow.TaskID{Type: t.Name, Number: o.firsts[run] + int64(i-int(o.starts[run]))},
 			Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt,
 				OrderTime: asyncflow.EnterOrder(t.TaskType, t.StageIndex(stage), options, f.now)}})
 		if t.LineForClaims(stage, true) {

@@ -62,7 +62,7 @@ func sinceOf(placed, order time.Time) *moment {
 // except for a task that goes back unsent: it keeps its earlier time. A lease has only the
 // order_time, so that placedAt subtracts the head start that is known to be in it.
 func (t *Type) placedAt(l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) time.Time {
-	if v.Kind != asyncflow.Return && v.Kind != asyncflow.Park {
+	if v.Kind != asyncflow.Return && v.Kind != asyncflow.Park || l.Options.Child.VoteKey() != "" {
 		return now
 	}
 	placed := v.OrderTime

@@ -39,12 +39,12 @@ func TestClaimWindow(t *testing.T) {
 	go func() { answer <- b.claim("anna", `,"max":5,"wait":"1m"`) }()
 	assert.Len(t, <-answer, 1, "it waits until the first one doesn't count any more")
 
-	n, err := b.store.ForgetWindows(t.Context(), "acme")
+	n, err := b.store.ForgetClaims(t.Context(), "acme")
 	require.NoError(t, err)
 	assert.Zero(t, n)
 	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.claim_windows SET until = now() - interval '1 s'`)
 	require.NoError(t, err)
-	n, err = b.store.ForgetWindows(t.Context(), "acme")
+	n, err = b.store.ForgetClaims(t.Context(), "acme")
 	require.NoError(t, err)
 	assert.Equal(t, 2, n)
 

@@ -1,0 +1,243 @@
+package dispatcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// startQuorum starts a node whose type "pipe" has its first stage claimed by several.
+func startQuorum(t *testing.T, q asyncflow.Quorum) *family {
+	b := setup(t)
+	f := &family{t: t, b: b}
+	f.node = b.start("a", dispatcher.Config{}, func(_ context.Context,
+		d asyncflow.Delivery) asyncflow.Outcome {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.joined = append(f.joined, string(d.Lease.Context))
+		return done
+	})
+	pipe, err := f.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	spec := pipe.TaskType
+	spec.Stages = append([]asyncflow.Stage{}, spec.Stages...)
+	spec.Stages[0].Mode, spec.Stages[0].Quorum = asyncflow.ModeClaim, &q
+	_, _, err = f.PutTaskType(t.Context(), tenant, spec)
+	require.NoError(t, err)
+	require.NoError(t, f.Catalog.RefreshTenant(t.Context(), tenant))
+	return f
+}
+
+// vote ends a claim with an outcome.
+func (f *family) vote(d asyncflow.Delivery, o asyncflow.Outcome) {
+	f.t.Helper()
+	pipe, err := f.Catalog.Type(tenant, "pipe")
+	require.NoError(f.t, err)
+	o.Endpoint = asyncflow.ClaimedBy(d.Lease.Claimer)
+	settled := make(chan store.Settled, 1)
+	f.Settle(tenant, asyncflow.Settlement{Lease: d.Lease, Outcome: o,
+		Verdict: asyncflow.Decide(pipe.TaskType, d.Lease, o, f.Clock.Now())},
+		func(r store.Settled) { settled <- r })
+	require.Equal(f.t, store.Settled{}, <-settled)
+}
+
+func says(output string) asyncflow.Outcome {
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(output)}
+}
+
+// none checks that a claimer gets nothing.
+func (f *family) none(claimer string) {
+	f.t.Helper()
+	all, err := f.Claim(f.t.Context(), tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
+		Claimer: claimer, Max: 10})
+	require.NoError(f.t, err)
+	require.Empty(f.t, all)
+}
+
+// A task goes on once two votes agree. There are never more votes at once than are needed, and no
+// claimer has two.
+func TestQuorum(t *testing.T) {
+	f := startQuorum(t, asyncflow.Quorum{Votes: 2, MaxVotes: 3, MaxErrors: 1, AgreeOn: "/label"})
+	id := f.submitOne(`{"image":7}`)
+	anna := f.claim(t, "first", "anna", 10)
+	require.Len(t, anna, 1)
+	assert.JSONEq(t, `{"image":7}`, string(anna[0].Lease.Context))
+	bob := f.claim(t, "first", "bob", 10)
+	require.Len(t, bob, 1)
+	f.none("carol")
+	f.vote(anna[0], says(`{"label":{"a":1, "b":2.0}, "note":1}`))
+	f.vote(bob[0], says(`{"label":"dog"}`))
+	carol := f.claim(t, "first", "carol", 10)
+	require.Len(t, carol, 1)
+	for _, name := range []string{"anna", "bob", "dora"} {
+		f.none(name)
+	}
+	f.vote(carol[0], says(`{"note":2,"label":{"b":2.0,"a":1}}`))
+	task := f.ended(id)
+	require.Equal(t, asyncflow.StatusSucceeded, task.Status)
+	assert.Equal(t, &asyncflow.Children{Total: 3, Succeeded: 3}, task.Children)
+	var next struct {
+		Outcome json.RawMessage
+		Votes   []struct {
+			Claimer string
+			Outcome json.RawMessage
+			At      time.Time
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(f.joined[0]), &next))
+	assert.Equal(t, `{"a":1,"b":2.0}`, string(next.Outcome))
+	require.Len(t, next.Votes, 3)
+	assert.Equal(t, []string{"anna", `{"a":1,"b":2.0}`}, []string{next.Votes[0].Claimer,
+		string(next.Votes[0].Outcome)})
+	assert.Equal(t, []string{"bob", `"dog"`}, []string{next.Votes[1].Claimer,
+		string(next.Votes[1].Outcome)})
+	assert.WithinDuration(t, time.Now(), next.Votes[2].At, patience)
+	for _, table := range []string{"votes", "wait", "lease"} {
+		assert.Zero(t, f.b.count("tenant_acme."+table), table)
+	}
+}
+
+// Without agreement a task fails with the tally, as soon as none is possible. A redrive begins anew.
+func TestQuorumWithoutAgreement(t *testing.T) {
+	f := startQuorum(t, asyncflow.Quorum{Votes: 2, MaxVotes: 3, MaxErrors: 1})
+	id := f.submitOne(`1`)
+	rejected := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "too dark"}
+	for i, o := range []asyncflow.Outcome{says(`"cat"`), rejected, says(`"dog"`), says(`"cow"`)} {
+		f.vote(f.claim(t, "first", fmt.Sprint("c", i), 10)[0], o)
+	}
+	task := f.ended(id)
+	require.Equal(t, asyncflow.StatusFailed, task.Status)
+	assert.Equal(t, `no outcome has 2 votes: 1 × "cat", 1 × "dog", 1 × "cow", 1 without an outcome`,
+		task.Error)
+	_, err := f.Redrive(t.Context(), tenant, id, store.Redrive{})
+	require.NoError(t, err)
+	for i := range 2 { // both are errors: one has no output
+		o := rejected
+		if i == 1 {
+			o = says(``)
+		}
+		f.vote(f.claim(t, "first", fmt.Sprint("c", i), 10)[0], o)
+	}
+	task = f.ended(id)
+	assert.Contains(t, task.Error, `no outcome has 2 votes: 2 without an outcome`)
+	assert.Empty(t, f.joined)
+}
+
+// Whoever gives a vote back may have it again; and it comes before the votes on other tasks.
+func TestAVoteThatIsGivenBack(t *testing.T) {
+	f := startQuorum(t, asyncflow.Quorum{Votes: 1, MaxVotes: 1})
+	ids := []asyncflow.TaskID{f.submitOne(`0`), f.submitOne(`1`), f.submitOne(`2`)}
+	f.inLine(3)
+	for _, want := range []string{"0", "0", "1", "2"} {
+		d := f.claim(t, "first", "anna", 1)[0]
+		assert.Equal(t, want, string(d.Lease.Context))
+		if d.Lease.Seq == 1 && want == "0" {
+			f.vote(d, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
+		} else {
+			f.vote(d, says(`1`))
+		}
+	}
+	for _, id := range ids {
+		assert.Equal(t, asyncflow.StatusSucceeded, f.ended(id).Status)
+	}
+}
+
+// inLine waits until some votes wait for claimers.
+func (f *family) inLine(n int) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		return f.b.count(`tenant_acme.wait WHERE reason = 'claimer'`) == n
+	}, patience, time.Millisecond)
+}
+
+// overshootSQL counts the tasks with more live votes than they need, in one snapshot.
+const overshootSQL = `(SELECT f.id FROM tenant_acme.fan_outs f
+	JOIN LATERAL (SELECT count(*) AS cast_n, coalesce(max(n), 0) AS best FROM (
+		SELECT count(*) OVER (PARTITION BY j.output) AS n FROM tenant_acme.journal_1 j
+		WHERE j.type = f.type AND j.final IS NOT NULL
+			AND j.id BETWEEN f.firsts[1] AND f.firsts[1] + f.spawned - 1) o) v ON true
+	WHERE f.spawned > 0 AND f.spawned - v.cast_n > 3 - v.best) over`
+
+// Many claimers at once decide many tasks: no vote is wasted, none is one too many at any time, and
+// nobody votes twice on a task.
+func TestManyVoters(t *testing.T) {
+	const tasks, claimers = 100, 40
+	f := startQuorum(t, asyncflow.Quorum{Votes: 3, MaxVotes: 30})
+	for i := range tasks {
+		f.submitOne(fmt.Sprint(i))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	for c := range claimers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				got, err := f.Claim(ctx, tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
+					Claimer: fmt.Sprint("c", c), Max: 3, Wait: time.Second})
+				if !assert.NoError(t, err) {
+					return
+				}
+				for _, d := range got {
+					switch rand.IntN(10) {
+					case 0:
+						f.vote(d, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
+					case 1, 2:
+						f.vote(d, says(`"dog"`))
+					default:
+						f.vote(d, says(`"cat"`))
+					}
+				}
+			}
+		})
+	}
+	require.Eventually(t, func() bool {
+		require.Zero(t, f.b.count(overshootSQL))
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.joined) == tasks
+	}, patience, time.Millisecond)
+	stop()
+	all.Wait()
+	for _, doc := range f.joined {
+		var next struct {
+			Outcome string
+			Votes   []struct{ Claimer, Outcome string }
+		}
+		require.NoError(t, json.Unmarshal([]byte(doc), &next))
+		voters, agreed := map[string]bool{}, 0
+		for _, v := range next.Votes {
+			assert.False(t, voters[v.Claimer], "twice: %s", doc)
+			voters[v.Claimer] = true
+			if v.Outcome == next.Outcome {
+				agreed++
+			}
+		}
+		assert.Equal(t, 3, agreed)
+		assert.Equal(t, next.Outcome, next.Votes[len(next.Votes)-1].Outcome, "the last one decided")
+	}
+	sum := f.b.count(`tenant_acme.journal_1 j JOIN tenant_acme.task_1 k USING (type, id)
+		WHERE j.final = 'succeeded' AND k.options ->> 'child' IS NOT NULL`)
+	assert.Equal(t, sum, f.votes(), "each vote that was cast counts")
+}
+
+// votes returns how many votes the next stages were told of.
+func (f *family) votes() (n int) {
+	for _, doc := range f.joined {
+		var next struct{ Votes []any }
+		require.NoError(f.t, json.Unmarshal([]byte(doc), &next))
+		n += len(next.Votes)
+	}
+	return n
+}

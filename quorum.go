@@ -1,0 +1,212 @@
+package asyncflow
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of a quorum.
+const (
+	MaxVotes   = 100
+	MaxOutcome = 1 << 10 // bytes of an outcome that votes agree on
+)
+
+// Quorum has several workers do the same stage of a task, until enough of them agree. Each vote is
+// a child of the task, with the task's context. No claimer votes twice on a task.
+type Quorum struct {
+	// Votes is how many votes one outcome needs.
+	Votes int `json:"votes"`
+	// MaxVotes is the number of votes after which the task fails if none has enough.
+	MaxVotes int `json:"max_votes"`
+	// MaxErrors is how many votes may fail, be cancelled, or have no outcome.
+	MaxErrors int `json:"max_errors"`
+	// AgreeOn is a JSON pointer (RFC 6901) into the output of a vote, to its outcome; "": all of it.
+	AgreeOn string `json:"agree_on,omitempty"`
+}
+
+func (q *Quorum) check(field string, s Stage, out *problems) {
+	if q == nil {
+		return
+	}
+	if s.FanOut != nil {
+		out.add(field, "and fan_out exclude each other")
+	}
+	if q.Votes < 1 || q.Votes > MaxVotes {
+		out.add(field+".votes", "is %d; it must be 1 to %d", q.Votes, MaxVotes)
+	}
+	if q.MaxVotes < q.Votes || q.MaxVotes > MaxVotes {
+		out.add(field+".max_votes", "is %d; it must be votes (%d) to %d", q.MaxVotes, q.Votes, MaxVotes)
+	}
+	if q.MaxErrors < 0 || q.MaxErrors > MaxVotes {
+		out.add(field+".max_errors", "is %d; it must be 0 to %d", q.MaxErrors, MaxVotes)
+	}
+	checkPointer(field+".agree_on", q.AgreeOn, out)
+}
+
+// most returns how many children the votes of a task are at most.
+func (q *Quorum) most() int { return q.MaxVotes + q.MaxErrors }
+
+// Outcome returns what a vote with an output is for, in a form in which equal values are equal byte
+// by byte: without white space, and with the fields of objects in order. Numbers stay as they are
+// written. nil: the output has no outcome, or one longer than MaxOutcome.
+func (q *Quorum) Outcome(output json.RawMessage) json.RawMessage {
+	if len(output) == 0 {
+		return nil
+	}
+	part, err := PointTo(output, q.AgreeOn)
+	if err != nil || len(part) > MaxOutcome {
+		return nil
+	}
+	var value any
+	d := json.NewDecoder(bytes.NewReader(part))
+	d.UseNumber()
+	if d.Decode(&value) != nil {
+		return nil
+	}
+	var doc bytes.Buffer
+	e := json.NewEncoder(&doc)
+	e.SetEscapeHTML(false)
+	if e.Encode(value) != nil {
+		return nil
+	}
+	return bytes.TrimSuffix(doc.Bytes(), []byte("\n"))
+}
+
+// Vote is the end of a child that votes.
+type Vote struct {
+	Task    TaskID          // the child
+	Claimer string          // who voted; "": it was pushed
+	Status  Status          // final
+	Outcome json.RawMessage // see Quorum.Outcome; nil: it is an error
+	At      time.Time
+}
+
+// Tally is the state of a vote.
+type Tally struct {
+	quorum   Quorum
+	votes    []Vote // that count, in the order of their ends
+	outcomes []outcomeCount
+	errors   int // votes that failed, or have no outcome
+	gone     int // votes that were cancelled
+}
+
+type outcomeCount struct {
+	outcome string
+	n       int
+}
+
+// Count adds up votes. Of several votes of a claimer the first one counts.
+func (q *Quorum) Count(votes []Vote) *Tally {
+	t := &Tally{quorum: *q}
+	votes = slices.Clone(votes)
+	slices.SortStableFunc(votes, func(a, b Vote) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Task.Number, b.Task.Number))
+	})
+	voted := map[string]bool{}
+	for _, v := range votes {
+		switch {
+		case v.Status == StatusCancelled:
+			t.gone++
+		case v.Status != StatusSucceeded || v.Outcome == nil:
+			t.errors++
+		case v.Claimer != "" && voted[v.Claimer]:
+		default:
+			voted[v.Claimer] = true
+			t.votes = append(t.votes, v)
+			t.add(string(v.Outcome))
+		}
+	}
+	slices.SortStableFunc(t.outcomes, func(a, b outcomeCount) int { return b.n - a.n })
+	return t
+}
+
+func (t *Tally) add(outcome string) {
+	at := slices.IndexFunc(t.outcomes, func(o outcomeCount) bool { return o.outcome == outcome })
+	if at < 0 {
+		at = len(t.outcomes)
+		t.outcomes = append(t.outcomes, outcomeCount{outcome: outcome})
+	}
+	t.outcomes[at].n++
+}
+
+// best returns how many votes the leading outcome has.
+func (t *Tally) best() int {
+	if len(t.outcomes) == 0 {
+		return 0
+	}
+	return t.outcomes[0].n
+}
+
+// Decided reports whether an outcome has enough votes.
+func (t *Tally) Decided() bool { return t.best() >= t.quorum.Votes }
+
+// Failed reports whether no outcome can have enough votes any more, or too many votes are errors.
+func (t *Tally) Failed() bool {
+	q := t.quorum
+	return !t.Decided() && (t.errors+t.gone > q.MaxErrors || t.best()+q.MaxVotes-len(t.votes) < q.Votes)
+}
+
+// Needed returns how many more votes may be cast now, so that none is wasted: those that the leading
+// outcome lacks.
+func (t *Tally) Needed() int {
+	if t.Decided() || t.Failed() {
+		return 0
+	}
+	return t.quorum.Votes - t.best()
+}
+
+// MarshalJSON writes the context of the next stage.
+func (t *Tally) MarshalJSON() ([]byte, error) {
+	type vote struct {
+		Claimer string          `json:"claimer,omitempty"`
+		Outcome json.RawMessage `json:"outcome"`
+		At      time.Time       `json:"at"`
+	}
+	out := struct {
+		Outcome json.RawMessage `json:"outcome"`
+		Votes   []vote          `json:"votes"`
+	}{Votes: []vote{}}
+	if len(t.outcomes) > 0 {
+		out.Outcome = json.RawMessage(t.outcomes[0].outcome)
+	}
+	for _, v := range t.votes {
+		out.Votes = append(out.Votes, vote{v.Claimer, v.Outcome, v.At.UTC()})
+	}
+	return json.Marshal(out)
+}
+
+// String tells the tally of a vote without a decision.
+func (t *Tally) String() string {
+	var parts []string
+	for i, o := range t.outcomes {
+		if i == 10 {
+			parts = append(parts, fmt.Sprintf("%d others", len(t.outcomes)-i))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("%d × %.80s", o.n, o.outcome))
+	}
+	if t.errors > 0 {
+		parts = append(parts, fmt.Sprintf("%d without an outcome", t.errors))
+	}
+	if t.gone > 0 {
+		parts = append(parts, fmt.Sprintf("%d cancelled", t.gone))
+	}
+	if len(parts) == 0 {
+		parts = []string{"none"}
+	}
+	return fmt.Sprintf("no outcome has %d votes: %s", t.quorum.Votes, strings.Join(parts, ", "))
+}
+
+// VoteKey returns what the votes of a task have in common; "" for a task that is no vote.
+func (c *Child) VoteKey() string {
+	if c == nil || !c.Vote {
+		return ""
+	}
+	return strconv.FormatInt(c.Parent, 10) + "." + strconv.Itoa(c.Seq)
+}

@@ -1,0 +1,25 @@
+package store
+
+import "context"
+
+// ForgetClaims deletes windows of a tenant's claimers that are over, and late votes that have been
+// kept for long enough, at most JobBatch of each. It returns how many.
+func (s *Store) ForgetClaims(ctx context.Context, tenant string) (n int, err error) {
+	for _, name := range []string{"claim_windows", "votes"} {
+		table := quote(schemaOf(tenant)) + "." + name
+		tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM `+table+` WHERE until < $1 ORDER BY until LIMIT $2))`, s.Clock.Now(), JobBatch)
+		if err != nil {
+			return n, wrap(err, "ForgetClaims(%q)", tenant)
+		}
+		n += int(tag.RowsAffected())
+	}
+	return n, nil
+}
+
+// DryRunForgetClaims returns how many rows ForgetClaims would delete.
+func (s *Store) DryRunForgetClaims(ctx context.Context, tenant string) (n int, err error) {
+	schema := quote(schemaOf(tenant))
+	return countRows(ctx, s.of(tenant), `SELECT (SELECT count(*) FROM `+schema+`.claim_windows
+		WHERE until < $1) + (SELECT count(*) FROM `+schema+`.votes WHERE until < $1)`, s.Clock.Now())
+}
