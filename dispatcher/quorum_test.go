@@ -45,9 +45,9 @@ func (f *family) vote(d asyncflow.Delivery, o asyncflow.Outcome) {
 	pipe, err := f.Catalog.Type(tenant, "pipe")
 	require.NoError(f.t, err)
 	o.Endpoint = asyncflow.ClaimedBy(d.Lease.Claimer)
-	settled := make(chan store.Settled, 1)
-	f.Settle(tenant, asyncflow.Settlement{Lease: d.Lease, Outcome: o,
-		Verdict: asyncflow.Decide(pipe.TaskType, d.Lease, o, f.Clock.Now())},
+	settled, l := make(chan store.Settled, 1), pipe.Reordered(d.Lease)
+	f.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
+		Verdict: asyncflow.Decide(pipe.TaskType, l, o, f.Clock.Now())},
 		func(r store.Settled) { settled <- r })
 	require.Equal(f.t, store.Settled{}, <-settled)
 }
