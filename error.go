@@ -22,6 +22,7 @@ const (
 	CodeRateLimited Code = "rate_limited"   // over a rate of the tenant; nothing was changed
 	CodeNotFound    Code = "not_found"      // nothing of that name or id in this tenant
 	CodeConflict    Code = "conflict"       // the thing is in a state that doesn't allow this
+	CodeDecided     Code = "decided"        // the vote on the task is over; a late vote was recorded
 	// the idempotency key belongs to a task with another context
 	CodeKeyReused Code = "key_reused"
 	// a dependency can't be: it makes a cycle, or names a task that doesn't exist: see Fields

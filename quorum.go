@@ -152,6 +152,14 @@ func (t *Tally) Failed() bool {
 	return !t.Decided() && (t.errors+t.gone > q.MaxErrors || t.best()+q.MaxVotes-len(t.votes) < q.Votes)
 }
 
+// Outcome returns the outcome that was decided on; nil: there is none.
+func (t *Tally) Outcome() json.RawMessage {
+	if !t.Decided() {
+		return nil
+	}
+	return json.RawMessage(t.outcomes[0].outcome)
+}
+
 // Needed returns how many more votes may be cast now, so that none is wasted: those that the leading
 // outcome lacks.
 func (t *Tally) Needed() int {
@@ -172,9 +180,7 @@ func (t *Tally) MarshalJSON() ([]byte, error) {
 		Outcome json.RawMessage `json:"outcome"`
 		Votes   []vote          `json:"votes"`
 	}{Votes: []vote{}}
-	if len(t.outcomes) > 0 {
-		out.Outcome = json.RawMessage(t.outcomes[0].outcome)
-	}
+	out.Outcome = t.Outcome()
 	for _, v := range t.votes {
 		out.Votes = append(out.Votes, vote{v.Claimer, v.Outcome, v.At.UTC()})
 	}

@@ -132,6 +132,8 @@ func codeOf(status int) asyncflow.Code {
 		return asyncflow.CodeNotFound
 	case http.StatusConflict:
 		return asyncflow.CodeConflict
+	case http.StatusGone:
+		return asyncflow.CodeDecided
 	case http.StatusRequestEntityTooLarge:
 		return asyncflow.CodeTooLarge
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,

@@ -236,3 +236,14 @@ func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMess
 		return c.api.RedriveTask(ctx, id, api.Redrive{Stage: stage, Context: doc})
 	})
 }
+
+// Votes returns the votes on a task that came to a stage with a quorum. For any other task, the
+// error has CodeConflict.
+func (c *Client) Votes(ctx context.Context, id string) (VoteList, error) {
+	if err := checkPart("id", id); err != nil {
+		return VoteList{}, err
+	}
+	return call[VoteList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ListVotes(ctx, id)
+	})
+}

@@ -43,6 +43,8 @@ type (
 	// AttemptList is a page of the journal of a task, oldest first, and the cursor of the next one.
 	// See [api.AttemptList] for its fields.
 	AttemptList = api.AttemptList
+	// VoteList are the votes on a task. See [api.VoteList] for its fields.
+	VoteList = api.VoteList
 
 	// AuditEntry is an audited call: who made it, when, from where, and its outcome. See
 	// [api.AuditEntry] for its fields.

@@ -74,7 +74,12 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 			ts.add(id.Number, l.Seq+1, t.FlowKeyOf(leases[0].Options), v, now, now)
 		}
 		written = []asyncflow.Settlement{{Lease: leases[0], Outcome: o, Verdict: v}}
-		return writeSettled(ctx, tx, t, written, ts, now)
+		b := &pgx.Batch{}
+		queueSettlements(b, t, written, ts, now)
+		if v.Final() != "" {
+			queueVoted(b, t, leases[0], o)
+		}
+		return tx.SendBatch(ctx, b).Close()
 	})
 	return written, taken, err
 }

@@ -74,10 +74,14 @@ func voted(o *fanOut) (output json.RawMessage, problem string) {
 // queueCloseVotes forgets who has voted on a task, except for those who came late.
 func queueCloseVotes(b *pgx.Batch, t *Type, o *fanOut) {
 	if o.tally != nil {
-		key := (&asyncflow.Child{Parent: o.id, Seq: int(o.seq), Vote: true}).VoteKey()
 		b.Queue(t.at(0, `DELETE FROM {votes} WHERE type = $1 AND key = $2 AND until IS NULL`), t.number,
-			key)
+			o.voteKey())
 	}
+}
+
+// voteKey returns what the votes of a fan-out have in common.
+func (o *fanOut) voteKey() string {
+	return (&asyncflow.Child{Parent: o.id, Seq: int(o.seq), Vote: true}).VoteKey()
 }
 
 // voteRow is a row of votes.
@@ -103,4 +107,13 @@ func queueUnvoted(b *pgx.Batch, t *tables, rows []voteRow) {
 		column(rows, func(r *voteRow) int32 { return r.number }),
 		column(rows, func(r *voteRow) string { return r.claimer }),
 		column(rows, func(r *voteRow) string { return r.key }))
+}
+
+// queueVoted writes down that a claimer has voted whose claim had run out.
+func queueVoted(b *pgx.Batch, t *Type, l asyncflow.Lease, o asyncflow.Outcome) {
+	key, claimer := l.Options.Child.VoteKey(), asyncflow.ClaimerOf(o.Endpoint)
+	if key != "" && claimer != "" {
+		b.Queue(t.at(0, `INSERT INTO {votes} (type, claimer, key) VALUES ($1, $2, $3)
+			ON CONFLICT DO NOTHING`), t.number, claimer, key)
+	}
 }

@@ -1455,6 +1455,11 @@ type Progress struct {
 	Percent int    `json:"percent"`
 }
 
+// Quorum Several workers do the stage of a task, until enough of them agree. Each vote is a child of
+// the task, with its context. There are never more votes at once than are needed, and no
+// claimer has two on one task. The next stage gets the outcome and the votes. Excludes fan_out.
+type Quorum = asyncflow.Quorum
+
 // QuotaChanges Only the quotas that are given change: -1 is no limit, 0 the operator's default.
 type QuotaChanges struct {
 	Children            *int64   `json:"children,omitempty"`
@@ -2067,6 +2072,41 @@ type TenantPatch struct {
 
 	// Suspended true suspends, false resumes.
 	Suspended *bool `json:"suspended,omitempty"`
+}
+
+// Vote defines model for Vote.
+type Vote struct {
+	At time.Time `json:"at"`
+
+	// Claimer Who voted; absent if the vote was pushed.
+	Claimer string `json:"claimer,omitempty,omitzero"`
+
+	// Late It came after the decision.
+	Late bool `json:"late,omitempty,omitzero"`
+
+	// Outcome Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Outcome JSON `json:"outcome,omitempty,omitzero"`
+
+	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
+	// attempt is under way; succeeded, failed and cancelled are final.
+	Status Status `json:"status"`
+
+	// TaskID The id of the vote itself. Late votes have none.
+	TaskID string `json:"task_id,omitempty,omitzero"`
+}
+
+// VoteList defines model for VoteList.
+type VoteList struct {
+	Data []Vote `json:"data"`
+
+	// Decided Whether an outcome has enough votes.
+	Decided bool `json:"decided"`
+
+	// Outcome Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Outcome JSON `json:"outcome,omitempty,omitzero"`
+
+	// Over Whether the task waits for no further vote.
+	Over bool `json:"over"`
 }
 
 // WaitReason Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
@@ -3247,6 +3287,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/resume (the `ResumeTask` operationId).
 	ResumeTask(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListVotes List the votes on a task
+	//
+	// The votes that were cast in the latest stage with a quorum that the task came to, in their
+	// order, and those that came after the decision (late), which are kept for seven days. 409 if
+	// the task came to no such stage.
+	//
+	// Corresponds with GET /v1/tasks/{id}/votes (the `ListVotes` operationId).
+	ListVotes(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTenants List the tenants
 	//
@@ -4902,6 +4951,25 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 // Corresponds with POST /v1/tasks/{id}/resume (the `ResumeTask` operationId).
 func (c *Client) ResumeTask(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewResumeTaskRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListVotes List the votes on a task
+//
+// The votes that were cast in the latest stage with a quorum that the task came to, in their
+// order, and those that came after the decision (late), which are kept for seven days. 409 if
+// the task came to no such stage.
+//
+// Corresponds with GET /v1/tasks/{id}/votes (the `ListVotes` operationId).
+func (c *Client) ListVotes(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListVotesRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -7780,6 +7848,40 @@ func NewResumeTaskRequest(server string, id TaskID) (*http.Request, error) {
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListVotesRequest constructs an http.Request for the ListVotes method
+func NewListVotesRequest(server string, id TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s/votes", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ type tasksCmd struct {
 	Watch    tasksWatchCmd    `cmd:"" help:"Show what happens to a task until it is final."`
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
 	Tree     tasksTreeCmd     `cmd:"" help:"Show a task with its children."`
+	Votes    tasksVotesCmd    `cmd:"" help:"Show the votes on a task."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
 	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or start time of a task."`
 	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task, or all that a filter matches."`

@@ -24,6 +24,7 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodeRateLimited:     http.StatusTooManyRequests,
 	asyncflow.CodeNotFound:        http.StatusNotFound,
 	asyncflow.CodeConflict:        http.StatusConflict,
+	asyncflow.CodeDecided:         http.StatusGone,
 	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
 	asyncflow.CodeDependency:      http.StatusUnprocessableEntity,
 	asyncflow.CodeTooLarge:        http.StatusRequestEntityTooLarge,

@@ -42,15 +42,24 @@ func (b *bundle) parent() (id string) {
 	}
 	id = read[api.SubmittedTask](b, 201,
 		b.call("POST", "/v1/tasks", `{"type":"tree","context":{"n":[10,20]}}`)).ID
-	l, _ := b.leaseOf("tree")
-	tree, err := b.store.Catalog.Type("acme", "tree")
+	b.fanOut("tree")
+	return id
+}
+
+// fanOut has the next task of a type fan out, as a dispatcher does.
+func (b *bundle) fanOut(name string) {
+	b.t.Helper()
+	l, _ := b.leaseOf(name)
+	t, err := b.store.Catalog.Type("acme", name)
+	require.NoError(b.t, err)
+	rule := *t.FansOut(l)
+	work, err := rule.Spread(l.Context)
 	require.NoError(b.t, err)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
-		FannedOut: &asyncflow.FannedOut{FanOut: *tree.FansOut(l), Count: 2}}
-	require.NoError(b.t, b.store.SettleAgain(b.t.Context(), tree, []*store.Ending{{
+		FannedOut: &asyncflow.FannedOut{FanOut: rule, Count: work.Count}}
+	require.NoError(b.t, b.store.SettleAgain(b.t.Context(), t, []*store.Ending{{
 		Settlement: &asyncflow.Settlement{Lease: l, Outcome: o,
-			Verdict: asyncflow.Decide(tree.TaskType, l, o, b.store.Clock.Now())}}}))
-	return id
+			Verdict: asyncflow.Decide(t.TaskType, l, o, b.store.Clock.Now())}}}))
 }
 
 // The stage after a fan-out reads the results of the children with its delivery's token.

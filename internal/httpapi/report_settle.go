@@ -112,6 +112,16 @@ func (s *Server) reportEnded(
 	case written == o.Kind:
 		return "", store.OtherOutcome(written, o)
 	}
+	if a.Claimer != "" && o.Kind == asyncflow.OutcomeDone {
+		over, err := s.cfg.Store.LateVote(ctx, a.taskType, a.Task, a.Claimer, o.Output)
+		if err != nil {
+			return "", err
+		}
+		if over {
+			return "", asyncflow.Errorf(asyncflow.CodeDecided,
+				"the vote on this task is over: it was decided without this one")
+		}
+	}
 	return "", s.over(ctx, a, written)
 }
 

@@ -184,6 +184,9 @@ type ServerInterface interface {
 	// ResumeTask Resume the children of a paused task
 	// (POST /v1/tasks/{id}/resume)
 	ResumeTask(c *fiber.Ctx, id TaskID) error
+	// ListVotes List the votes on a task
+	// (GET /v1/tasks/{id}/votes)
+	ListVotes(c *fiber.Ctx, id TaskID) error
 	// ListTenants List the tenants
 	// (GET /v1/tenants)
 	ListTenants(c *fiber.Ctx, params ListTenantsParams) error
@@ -2036,6 +2039,35 @@ func (siw *ServerInterfaceWrapper) ResumeTask(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListVotes operation middleware
+func (siw *ServerInterfaceWrapper) ListVotes(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListVotes(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListTenants operation middleware
 func (siw *ServerInterfaceWrapper) ListTenants(c *fiber.Ctx) error {
 
@@ -2365,6 +2397,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/tasks/:id/redrive", wrapper.RedriveTask)
 
 	router.Post(options.BaseURL+"/v1/tasks/:id/resume", wrapper.ResumeTask)
+
+	router.Get(options.BaseURL+"/v1/tasks/:id/votes", wrapper.ListVotes)
 
 	router.Post(options.BaseURL+"/v1/tasks/cancel", wrapper.CancelTasks)
 
@@ -4110,6 +4144,35 @@ func (response ResumeTaskdefaultApplicationProblemPlusJSONResponse) VisitResumeT
 	return ctx.JSON(&response.Body)
 }
 
+type ListVotesRequestObject struct {
+	ID TaskID `json:"id"`
+}
+
+type ListVotesResponseObject interface {
+	VisitListVotesResponse(ctx *fiber.Ctx) error
+}
+
+type ListVotes200JSONResponse VoteList
+
+func (response ListVotes200JSONResponse) VisitListVotesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListVotesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListVotesdefaultApplicationProblemPlusJSONResponse) VisitListVotesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListTenantsRequestObject struct {
 	Params ListTenantsParams
 }
@@ -4453,6 +4516,9 @@ type StrictServerInterface interface {
 	// ResumeTask Resume the children of a paused task
 	// (POST /v1/tasks/{id}/resume)
 	ResumeTask(ctx context.Context, request ResumeTaskRequestObject) (ResumeTaskResponseObject, error)
+	// ListVotes List the votes on a task
+	// (GET /v1/tasks/{id}/votes)
+	ListVotes(ctx context.Context, request ListVotesRequestObject) (ListVotesResponseObject, error)
 	// ListTenants List the tenants
 	// (GET /v1/tenants)
 	ListTenants(ctx context.Context, request ListTenantsRequestObject) (ListTenantsResponseObject, error)
@@ -6188,6 +6254,33 @@ func (sh *strictHandler) ResumeTask(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(ResumeTaskResponseObject); ok {
 		if err := validResponse.VisitResumeTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListVotes operation middleware
+func (sh *strictHandler) ListVotes(ctx *fiber.Ctx, id TaskID) error {
+	var request ListVotesRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListVotes(ctx.UserContext(), request.(ListVotesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListVotes")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListVotesResponseObject); ok {
+		if err := validResponse.VisitListVotesResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -525,6 +525,31 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/{id}/votes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List the votes on a task
+         * @description The votes that were cast in the latest stage with a quorum that the task came to, in their
+         *     order, and those that came after the decision (late), which are kept for seven days. 409 if
+         *     the task came to no such stage.
+         */
+        get: operations["listVotes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/{id}/events": {
         parameters: {
             query?: never;
@@ -1385,6 +1410,7 @@ export interface components {
              */
             priority?: number;
             fan_out?: components["schemas"]["FanOut"];
+            quorum?: components["schemas"]["Quorum"];
             /**
              * @description push: the tasks of the stage are sent to its endpoints. claim: workers ask for them, and
              *     the stage has no endpoints.
@@ -1405,6 +1431,79 @@ export interface components {
         Window: {
             tasks: number;
             per: components["schemas"]["Duration"];
+        };
+        /**
+         * @description Several workers do the stage of a task, until enough of them agree. Each vote is a child of
+         *     the task, with its context. There are never more votes at once than are needed, and no
+         *     claimer has two on one task. The next stage gets the outcome and the votes. Excludes fan_out.
+         * @example {
+         *       "votes": 3,
+         *       "max_votes": 7,
+         *       "max_errors": 3,
+         *       "agree_on": "/label"
+         *     }
+         */
+        Quorum: {
+            /** @description How many votes one outcome needs. */
+            votes: number;
+            /**
+             * @description The task fails, with the tally in its error, when no outcome can have enough of so many
+             *     votes.
+             */
+            max_votes: number;
+            /**
+             * @description How many votes may fail, be cancelled, or have no outcome.
+             * @default 0
+             */
+            max_errors?: number;
+            /**
+             * @description A JSON pointer into the output of a vote, to its outcome, of up to 1 KiB; empty: the whole
+             *     output. Outcomes are compared as JSON, numbers as they are written.
+             */
+            agree_on?: string;
+        };
+        /**
+         * @example {
+         *       "decided": true,
+         *       "over": true,
+         *       "outcome": "cat",
+         *       "data": [
+         *         {
+         *           "task_id": "moderation.1.18",
+         *           "claimer": "anna",
+         *           "status": "succeeded",
+         *           "outcome": "cat",
+         *           "at": "2026-03-01T10:00:00Z"
+         *         },
+         *         {
+         *           "task_id": "moderation.1.19",
+         *           "claimer": "bob",
+         *           "status": "succeeded",
+         *           "outcome": "cat",
+         *           "at": "2026-03-01T10:02:00Z"
+         *         }
+         *       ]
+         *     }
+         */
+        VoteList: {
+            /** @description Whether an outcome has enough votes. */
+            decided: boolean;
+            /** @description Whether the task waits for no further vote. */
+            over: boolean;
+            outcome?: components["schemas"]["JSON"];
+            data: components["schemas"]["Vote"][];
+        };
+        Vote: {
+            /** @description The id of the vote itself. Late votes have none. */
+            task_id?: string;
+            /** @description Who voted; absent if the vote was pushed. */
+            claimer?: string;
+            status: components["schemas"]["Status"];
+            outcome?: components["schemas"]["JSON"];
+            /** Format: date-time */
+            at: string;
+            /** @description It came after the decision. */
+            late?: boolean;
         };
         /**
          * @description Children of a task that comes to the stage: one for each item of a list, or for each shard.
@@ -4798,6 +4897,37 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    listVotes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The votes. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VoteList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
     taskEvents: {
         parameters: {
             query?: {
@@ -5315,6 +5445,25 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            /** @description The vote on the task is over. The late vote is recorded. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Gone",
+                     *       "status": 410,
+                     *       "code": "decided",
+                     *       "detail": "the vote on this task is over: it was decided without this one",
+                     *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];

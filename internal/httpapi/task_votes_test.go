@@ -1,0 +1,87 @@
+package httpapi_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// The votes on a task can be read. One that comes after the decision is told so, and kept.
+func TestVotes(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/judge", `{"stages":[{"name":"look","mode":"claim",
+		"quorum":{"votes":1,"max_votes":2,"max_errors":1,"agree_on":"/label"}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	id := b.submitJudge(1)[0]
+	b.fanOut("judge")
+	anna := b.claim("anna", `,"wait":"1m"`)[0]
+	assert.Equal(t, id, anna.FanOut.Parent)
+	votes := func() api.VoteList {
+		return read[api.VoteList](b, 200, b.call("GET", "/v1/tasks/"+id+"/votes", ""))
+	}
+	assert.Equal(t, api.VoteList{Data: []api.Vote{}}, votes())
+
+	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.lease SET leased_at = now() - interval '2 h',
+		until = now() - interval '1 h'`)
+	require.NoError(t, err)
+	judge, err := b.store.Catalog.Type("acme", "judge")
+	require.NoError(t, err)
+	_, err = b.store.Rescue(t.Context(), judge)
+	require.NoError(t, err)
+	bob := b.claim("bob", `,"wait":"1m"`)[0]
+	assert.Equal(t, anna.TaskID, bob.TaskID)
+	require.Equal(t, 200, b.report(bob, "complete", `{"output":{"label":"cat"}}`).status)
+	require.Eventually(t, func() bool { return b.task(id).Status == asyncflow.StatusSucceeded },
+		patience, time.Millisecond)
+	for range 2 {
+		late := b.report(anna, "complete", `{"output":{"label":"dog"}}`)
+		assert.Equal(t, []any{410, string(asyncflow.CodeDecided)}, []any{late.status, late.problem.Code})
+	}
+	got := votes()
+	require.Len(t, got.Data, 2)
+	assert.Equal(t, []any{true, true, `"cat"`}, []any{got.Decided, got.Over, string(got.Outcome)})
+	assert.Equal(t, []any{bob.TaskID, "bob", `"cat"`, false}, []any{got.Data[0].TaskID,
+		got.Data[0].Claimer, string(got.Data[0].Outcome), got.Data[0].Late})
+	assert.Equal(t, []any{"", "anna", `"dog"`, true}, []any{got.Data[1].TaskID, got.Data[1].Claimer,
+		string(got.Data[1].Outcome), got.Data[1].Late})
+	assert.JSONEq(t, `{"label":"cat"}`, string(b.task(bob.TaskID).Result))
+
+	n, err := b.store.ForgetClaims(t.Context(), "acme")
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.votes SET until = now() - interval '1 s'`)
+	require.NoError(t, err)
+	n, err = b.store.ForgetClaims(t.Context(), "acme")
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+
+	assert.Equal(t, 409, b.call("GET", "/v1/tasks/"+bob.TaskID+"/votes", "").status, "a vote itself")
+	assert.Equal(t, 404, b.call("GET", "/v1/tasks/judge.1.999/votes", "").status)
+	assert.Equal(t, 409, b.call("POST", "/v1/tasks/"+bob.TaskID+"/redrive", "").status)
+}
+
+func TestBadQuorums(t *testing.T) {
+	b := setup(t)
+	for stage, field := range map[string]string{
+		`"quorum":{"votes":0,"max_votes":1}`:                        "stages[0].quorum.votes",
+		`"quorum":{"votes":2,"max_votes":1}`:                        "stages[0].quorum.max_votes",
+		`"quorum":{"votes":2,"max_votes":101}`:                      "stages[0].quorum.max_votes",
+		`"quorum":{"votes":1,"max_votes":1,"max_errors":-1}`:        "stages[0].quorum.max_errors",
+		`"quorum":{"votes":1,"max_votes":1,"agree_on":"label"}`:     "stages[0].quorum.agree_on",
+		`"quorum":{"votes":1,"max_votes":1},"fan_out":{"shards":2}`: "stages[0].quorum",
+		`"fan_out":{"quorum":{"votes":1,"max_votes":1}}`:            "stages[0].fan_out.quorum",
+	} {
+		a := b.call("PUT", "/v1/task-types/bad", `{"stages":[{"name":"look",`+stage+`}]}`)
+		require.Equal(t, 400, a.status, "%s: %s", stage, a.body)
+		assert.Equal(t, field, a.problem.Errors[0].Field, stage)
+	}
+	a := b.call("PUT", "/v1/task-types/bad", `{"flow":{"max_in_flight":1},
+		"stages":[{"name":"look","quorum":{"votes":1,"max_votes":1}}]}`)
+	require.Equal(t, 400, a.status, "%s", a.body)
+	assert.Equal(t, "flow", a.problem.Errors[0].Field)
+}
