@@ -157,7 +157,7 @@ func post(
 func refusal(resp *http.Response, answer []byte) error {
 	e := client.ErrorOf(resp, answer)
 	switch resp.StatusCode {
-	case http.StatusConflict, http.StatusUnauthorized, http.StatusNotFound:
+	case http.StatusConflict, http.StatusUnauthorized, http.StatusNotFound, http.StatusGone:
 		return fmt.Errorf("%w: %w", ErrLost, e)
 	}
 	return e

@@ -82,6 +82,7 @@ func TestReportsAreRetried(t *testing.T) {
 func TestReportsGivenUp(t *testing.T) {
 	for status, want := range map[int][]string{
 		http.StatusConflict:              {"complete"},
+		http.StatusGone:                  {"complete"},
 		http.StatusUnauthorized:          {"complete"},
 		http.StatusNotFound:              {"complete"},
 		http.StatusTemporaryRedirect:     {"complete"},

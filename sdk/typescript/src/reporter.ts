@@ -139,5 +139,5 @@ function failure(o: Outcome): string {
 /** The error that an answer means. */
 function refusal(response: Response, text: string): AbortedError | ProblemError {
   const problem = problemOf(response, text);
-  return [401, 404, 409].includes(response.status) ? new AbortedError("lost", { cause: problem }) : problem;
+  return [401, 404, 409, 410].includes(response.status) ? new AbortedError("lost", { cause: problem }) : problem;
 }
