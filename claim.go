@@ -1,7 +1,6 @@
 package asyncflow
 
 import (
-	"slices"
 	"strings"
 	"time"
 )
@@ -135,7 +134,7 @@ func (s Stage) checkMode(field string, out *problems) {
 
 // checkClaims refuses what is counted when a task is pushed, for a type whose tasks are claimed.
 func (t TaskType) checkClaims(out *problems) {
-	if t.Flow != nil && slices.ContainsFunc(t.Stages, func(s Stage) bool { return s.Quorum != nil }) {
+	if t.Flow != nil && t.HasQuorum() {
 		out.add("flow", "can't be combined with a quorum")
 	}
 	if some, _ := t.HasClaims(); !some {

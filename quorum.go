@@ -30,6 +30,11 @@ type Quorum struct {
 	AgreeOn string `json:"agree_on,omitempty"`
 }
 
+// HasQuorum reports whether a stage has a quorum.
+func (t TaskType) HasQuorum() bool {
+	return slices.ContainsFunc(t.Stages, func(s Stage) bool { return s.Quorum != nil })
+}
+
 func (q *Quorum) check(field string, s Stage, out *problems) {
 	if q == nil {
 		return

@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -15,6 +16,12 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
+)
+
+// For TestManyVoters.
+var (
+	votedTasks = flag.Int("voted", 300, "tasks that are voted on")
+	voters     = flag.Int("voters", 100, "claimers who vote at once; at least 30")
 )
 
 // startQuorum starts a node whose type "pipe" has its first stage claimed by several.
@@ -172,7 +179,7 @@ const overshootSQL = `(SELECT f.id FROM tenant_acme.fan_outs f
 // Many claimers at once decide many tasks: no vote is wasted, none is one too many at any time, and
 // nobody votes twice on a task.
 func TestManyVoters(t *testing.T) {
-	const tasks, claimers = 100, 40
+	tasks, claimers := *votedTasks, *voters
 	f := startQuorum(t, asyncflow.Quorum{Votes: 3, MaxVotes: 30})
 	for i := range tasks {
 		f.submitOne(fmt.Sprint(i))

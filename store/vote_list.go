@@ -64,9 +64,6 @@ func (s *Store) Votes(ctx context.Context, tenant string, id asyncflow.TaskID) (
 func (s *Store) LateVote(
 	ctx context.Context, t *Type, id asyncflow.TaskID, claimer string, output []byte,
 ) (over bool, err error) {
-	if !slices.ContainsFunc(t.Stages, func(s asyncflow.Stage) bool { return s.Quorum != nil }) {
-		return false, nil
-	}
 	b := &pgx.Batch{}
 	options := queueOptions(b, t, []int64{id.Number})
 	if err = s.of(t.Tenant).Send(ctx, b); err != nil {

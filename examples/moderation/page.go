@@ -95,7 +95,7 @@ func (p *Page) show(rw http.ResponseWriter, r *http.Request) {
 
 // next returns the image that a person is to judge. Whoever asks again gets the same one.
 func (p *Page) next(ctx context.Context, name string) (d client.Delivery, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*p.cfg.Wait)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Wait+30*time.Second)
 	defer cancel()
 	all, err := p.cfg.Client.Claim(ctx, client.ClaimRequest{Type: "moderation", Stage: "judge",
 		Claimer: name, Max: 1, Wait: client.Duration(p.cfg.Wait)})

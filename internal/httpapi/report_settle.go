@@ -112,7 +112,7 @@ func (s *Server) reportEnded(
 	case written == o.Kind:
 		return "", store.OtherOutcome(written, o)
 	}
-	if a.Claimer != "" && o.Kind == asyncflow.OutcomeDone {
+	if a.Claimer != "" && o.Kind == asyncflow.OutcomeDone && a.taskType.HasQuorum() {
 		over, err := s.cfg.Store.LateVote(ctx, a.taskType, a.Task, a.Claimer, o.Output)
 		if err != nil {
 			return "", err
