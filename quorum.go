@@ -15,6 +15,7 @@ import (
 const (
 	MaxVotes   = 100
 	MaxOutcome = 1 << 10 // bytes of an outcome that votes agree on
+	MaxTrust   = 1000
 )
 
 // Quorum has several workers do the same stage of a task, until enough of them agree. Each vote is
@@ -28,6 +29,15 @@ type Quorum struct {
 	MaxErrors int `json:"max_errors"`
 	// AgreeOn is a JSON pointer (RFC 6901) into the output of a vote, to its outcome; "": all of it.
 	AgreeOn string `json:"agree_on,omitempty"`
+	// Trust lets claimers decide alone who have agreed with others often; nil: nobody does.
+	Trust *Trust `json:"trust,omitempty"`
+}
+
+// Trust is adaptive replication, as in BOINC: a claimer whose last n votes, at least After, agreed
+// with the decision decides alone with a probability of 1 - 1/n. So each is still checked now and
+// then.
+type Trust struct {
+	After int `json:"after"`
 }
 
 // HasQuorum reports whether a stage has a quorum.
@@ -52,6 +62,12 @@ func (q *Quorum) check(field string, s Stage, out *problems) {
 		out.add(field+".max_errors", "is %d; it must be 0 to %d", q.MaxErrors, MaxVotes)
 	}
 	checkPointer(field+".agree_on", q.AgreeOn, out)
+	if q.Trust != nil && (q.Trust.After < 2 || q.Trust.After > MaxTrust) {
+		out.add(field+".trust.after", "is %d; it must be 2 to %d", q.Trust.After, MaxTrust)
+	}
+	if q.Trust != nil && s.Mode != ModeClaim {
+		out.add(field+".trust", "needs the mode claim")
+	}
 }
 
 // most returns how many children the votes of a task are at most.
@@ -97,8 +113,9 @@ type Tally struct {
 	quorum   Quorum
 	votes    []Vote // that count, in the order of their ends
 	outcomes []outcomeCount
-	errors   int // votes that failed, or have no outcome
-	gone     int // votes that were cancelled
+	alone    bool // the first vote decides
+	errors   int  // votes that failed, or have no outcome
+	gone     int  // votes that were cancelled
 }
 
 type outcomeCount struct {
@@ -148,8 +165,41 @@ func (t *Tally) best() int {
 	return t.outcomes[0].n
 }
 
-// Decided reports whether an outcome has enough votes.
-func (t *Tally) Decided() bool { return t.best() >= t.quorum.Votes }
+// Decided reports whether an outcome has enough votes, or one that decides alone.
+func (t *Tally) Decided() bool { return t.alone || t.best() >= t.quorum.Votes }
+
+// First returns the claimer of the only vote of so many that were made, but for errors, if such a
+// vote may decide alone; otherwise "".
+func (t *Tally) First(made int) (claimer string) {
+	if t.quorum.Trust == nil || len(t.votes) != 1 || made != 1+t.errors+t.gone || t.Decided() {
+		return ""
+	}
+	return t.votes[0].Claimer
+}
+
+// Trust lets the only vote decide, whose claimer has agreed with the last n decisions. random is
+// between 0 and 1.
+func (t *Tally) Trust(n int, random float64) {
+	t.alone = n >= t.quorum.Trust.After && random < 1-1/float64(n)
+}
+
+// Decide says that the only vote has decided, if there is one.
+func (t *Tally) Decide() { t.alone = len(t.votes) == 1 }
+
+// Agreed returns the claimers who voted, and whether each of them voted for the outcome that was
+// decided on. A vote that decided alone says nothing about its claimer.
+func (t *Tally) Agreed() map[string]bool {
+	all := map[string]bool{}
+	if t.quorum.Trust == nil || t.alone || !t.Decided() {
+		return all
+	}
+	for _, v := range t.votes {
+		if v.Claimer != "" {
+			all[v.Claimer] = string(v.Outcome) == t.outcomes[0].outcome
+		}
+	}
+	return all
+}
 
 // Failed reports whether no outcome can have enough votes any more, or too many votes are errors.
 func (t *Tally) Failed() bool {
@@ -170,6 +220,9 @@ func (t *Tally) Outcome() json.RawMessage {
 func (t *Tally) Needed() int {
 	if t.Decided() || t.Failed() {
 		return 0
+	}
+	if t.quorum.Trust != nil && len(t.votes) == 0 {
+		return 1 // it may decide alone
 	}
 	return t.quorum.Votes - t.best()
 }

@@ -87,3 +87,25 @@ func TestNoVoteIsWasted(t *testing.T) {
 		t.Fatalf("no end: %+v", q)
 	})
 }
+
+// A vote decides alone only if it is the first one that was made, but for errors.
+func TestFirstVote(t *testing.T) {
+	q := asyncflow.Quorum{Votes: 3, MaxVotes: 3, MaxErrors: 5, Trust: &asyncflow.Trust{After: 4}}
+	vote := asyncflow.Vote{Claimer: "anna", Status: asyncflow.StatusSucceeded,
+		Outcome: json.RawMessage(`1`)}
+	failed := asyncflow.Vote{Claimer: "bob", Status: asyncflow.StatusFailed}
+	assert.Equal(t, 1, q.Count(nil).Needed())
+	assert.Equal(t, 1, q.Count([]asyncflow.Vote{failed}).Needed())
+	assert.Equal(t, "anna", q.Count([]asyncflow.Vote{vote}).First(1))
+	assert.Equal(t, "anna", q.Count([]asyncflow.Vote{failed, vote}).First(2))
+	assert.Empty(t, q.Count([]asyncflow.Vote{vote}).First(3), "it was not trusted before")
+	for _, c := range []struct {
+		n      int
+		random float64
+		alone  bool
+	}{{3, 0, false}, {4, 0.74, true}, {4, 0.75, false}, {100, 0.98, true}} {
+		tally := q.Count([]asyncflow.Vote{vote})
+		tally.Trust(c.n, c.random)
+		assert.Equal(t, c.alone, tally.Decided(), c)
+	}
+}

@@ -248,3 +248,39 @@ func (f *family) votes() (n int) {
 	}
 	return n
 }
+
+// Who has agreed often decides alone, most of the time; who then disagrees is no longer trusted.
+func TestTrust(t *testing.T) {
+	f := startQuorum(t, asyncflow.Quorum{Votes: 2, MaxVotes: 3, Trust: &asyncflow.Trust{After: 2}})
+	vote := func(claimer, outcome string) {
+		f.vote(f.claim(t, "first", claimer, 1)[0], says(outcome))
+	}
+	both := func(first, second string) {
+		id := f.submitOne(`1`)
+		vote("anna", first)
+		vote("bob", second)
+		if first != second {
+			vote("carol", second)
+		}
+		require.Equal(t, asyncflow.StatusSucceeded, f.ended(id).Status)
+	}
+	both(`"cat"`, `"cat"`)
+	both(`"cat"`, `"cat"`)
+	f.b.quietly(`UPDATE tenant_acme.voters SET agreed = 1000000000
+		WHERE claimer = 'anna' AND agreed = 2`) // the chance that she is checked is 1 in a billion
+	id := f.submitOne(`1`)
+	f.inLine(1)
+	vote("anna", `"dog"`)
+	require.Equal(t, asyncflow.StatusSucceeded, f.ended(id).Status)
+	assert.Contains(t, f.joined[2], `"outcome":"dog"`)
+	votes, err := f.Votes(t.Context(), tenant, id)
+	require.NoError(t, err)
+	assert.Equal(t, []any{true, `"dog"`, 1}, []any{votes.Tally.Decided(),
+		string(votes.Tally.Outcome()), len(votes.Cast)})
+	assert.Equal(t, 1, f.b.count(`tenant_acme.voters WHERE agreed = 1000000000`), "it says nothing")
+
+	f.b.quietly(`UPDATE tenant_acme.voters SET agreed = 1 WHERE claimer = 'anna'`)
+	both(`"cow"`, `"cat"`)
+	assert.Equal(t, 1, f.b.count(`tenant_acme.voters WHERE claimer = 'anna' AND agreed = 0`))
+	assert.Equal(t, 1, f.b.count(`tenant_acme.voters WHERE claimer = 'bob' AND agreed = 3`))
+}

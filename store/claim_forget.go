@@ -2,10 +2,10 @@ package store
 
 import "context"
 
-// ForgetClaims deletes windows of a tenant's claimers that are over, and late votes that have been
-// kept for long enough, at most JobBatch of each. It returns how many.
+// ForgetClaims deletes windows of a tenant's claimers that are over, late votes that have been kept
+// for long enough, and what is known of claimers who vote no more, at most JobBatch of each. It returns how many.
 func (s *Store) ForgetClaims(ctx context.Context, tenant string) (n int, err error) {
-	for _, name := range []string{"claim_windows", "votes"} {
+	for _, name := range []string{"claim_windows", "votes", "voters"} {
 		table := quote(schemaOf(tenant)) + "." + name
 		tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
 			SELECT ctid FROM `+table+` WHERE until < $1 ORDER BY until LIMIT $2))`, s.Clock.Now(), JobBatch)
@@ -21,5 +21,6 @@ func (s *Store) ForgetClaims(ctx context.Context, tenant string) (n int, err err
 func (s *Store) DryRunForgetClaims(ctx context.Context, tenant string) (n int, err error) {
 	schema := quote(schemaOf(tenant))
 	return countRows(ctx, s.of(tenant), `SELECT (SELECT count(*) FROM `+schema+`.claim_windows
-		WHERE until < $1) + (SELECT count(*) FROM `+schema+`.votes WHERE until < $1)`, s.Clock.Now())
+		WHERE until < $1) + (SELECT count(*) FROM `+schema+`.votes WHERE until < $1)
+		+ (SELECT count(*) FROM `+schema+`.voters WHERE until < $1)`, s.Clock.Now())
 }

@@ -67,6 +67,7 @@ func (j *joins) join() {
 		switch {
 		case o.tally != nil:
 			joined.Output, joined.Error = voted(o)
+			j.of(j.t).voters.add(o)
 		case o.stopped:
 			joined.Error = fmt.Sprintf("of %d children, %d failed and %d were cancelled", o.count,
 				o.ended.failed, o.ended.cancelled+o.count-o.spawned)

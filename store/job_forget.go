@@ -15,11 +15,12 @@ SELECT (SELECT min(finished_at) FROM {schema}.operations WHERE state <> 'running
   (SELECT min(at) FROM {schema}.endpoint_minutes),
   (SELECT min(expires_at) FROM {schema}.endpoint_secrets),
   (SELECT min(at) FROM {schema}.audit),
-  least((SELECT min(until) FROM {schema}.claim_windows), (SELECT min(until) FROM {schema}.votes))`
+  least((SELECT min(until) FROM {schema}.claim_windows), (SELECT min(until) FROM {schema}.votes),
+    (SELECT min(until) FROM {schema}.voters))`
 
 // FirstForget returns when the first of a tenant's present rows is old enough to be forgotten: an
 // ended operation, a resolved episode of an alert, a minute of an endpoint, a secret, the window of a
-// claimer, a late vote, or an entry of the audit, which are kept for audit (0: for ever). Zero: none ever is.
+// claimer, a late vote, a claimer who votes no more, or an entry of the audit, which are kept for audit (0: for ever). Zero: none ever is.
 func (s *Store) FirstForget(
 	ctx context.Context, tenant string, audit time.Duration,
 ) (first time.Time, err error) {

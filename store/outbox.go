@@ -108,6 +108,7 @@ type followed struct {
 	changed []int64                // tasks whose token rows have changed
 	onward  []asyncflow.Settlement // those of settled after which tasks may go on at once
 	leases  []*asyncflow.Lease     // of those that do
+	voters  voters                 // on tasks that were decided on
 }
 
 func (s *Store) newFollowUp(ctx context.Context, tenant string) *followUp {
@@ -299,6 +300,7 @@ func (f *followUp) write() error {
 		f.goOn(of)
 		all.addLeases(of.t, of.leases, nil)
 		queueSettlements(&f.last, of.t, of.settled, &of.tokens, f.now)
+		of.voters.queue(&f.last, of.t, f.now)
 		all.addTally(of.t, tally{submitted: len(of.made)})
 	}
 	all.outbox, all.tables = f.outbox, newTables(f.tenant, sharedSet)

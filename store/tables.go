@@ -101,7 +101,7 @@ func (t *tables) at(position int, sql string) string {
 		"{outbox}", t.qualify("outbox"), "{edges}", t.qualify("edges"),
 		"{fan_outs}", t.qualify("fan_outs"),
 		"{claim_windows}", t.qualify("claim_windows"), "{claim_stages}", t.qualify("claim_stages"),
-		"{votes}", t.qualify("votes"),
+		"{votes}", t.qualify("votes"), "{voters}", t.qualify("voters"),
 		"{blocks}", t.qualify("flow_blocks"), "{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)
 	return full

@@ -66,7 +66,7 @@ func (t *Type) retire(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	b := &pgx.Batch{}
 	b.Queue(t.at(0, `DELETE FROM {blocks} WHERE type = $1`), t.Name)
 	queueGoneEdges(b, t, now)
-	for _, table := range []string{"{claim_windows}", "{claim_stages}", "{votes}"} {
+	for _, table := range []string{"{claim_windows}", "{claim_stages}", "{votes}", "{voters}"} {
 		b.Queue(t.at(0, `DELETE FROM `+table+` WHERE type = $1`), t.number)
 	}
 	b.Queue(t.at(0, `DELETE FROM {types} WHERE name = $1`), t.Name)

@@ -56,7 +56,7 @@ func (f *followUp) readTallies(t *Type, all []*fanOut) error {
 	for o, cast := range votes {
 		o.tally = o.rule.Quorum.Count(*cast)
 	}
-	return nil
+	return f.trust(t, all)
 }
 
 // voted returns the output, or the error, of a task on which the vote is over.

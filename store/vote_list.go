@@ -56,6 +56,9 @@ func (s *Store) Votes(ctx context.Context, tenant string, id asyncflow.TaskID) (
 	}
 	slices.SortStableFunc(v.Cast, func(a, b asyncflow.Vote) int { return a.At.Compare(b.At) })
 	v.Tally, v.Over = o.rule.Quorum.Count(v.Cast), o.closed
+	if v.Over && !o.stopped {
+		v.Tally.Decide()
+	}
 	return v, nil
 }
 

@@ -15,5 +15,17 @@ CREATE TABLE votes (
 CREATE INDEX ON votes (type, key);
 CREATE INDEX ON votes (until) WHERE until IS NOT NULL;
 
+-- How many of a claimer's last votes in a stage agreed with the decision. The row means nothing after
+-- until.
+CREATE TABLE voters (
+  type    int         NOT NULL,
+  stage   text        NOT NULL,
+  claimer text        NOT NULL,
+  agreed  int         NOT NULL,
+  until   timestamptz NOT NULL,
+  PRIMARY KEY (type, stage, claimer)
+);
+CREATE INDEX ON voters (until);
+
 -- +goose Down
-DROP TABLE votes;
+DROP TABLE votes, voters;

@@ -1461,6 +1461,13 @@ export interface components {
              *     output. Outcomes are compared as JSON, numbers as they are written.
              */
             agree_on?: string;
+            /**
+             * @description A claimer whose last n votes, at least so many, agreed with the decision decides alone,
+             *     with a probability of 1 - 1/n. For stages of mode claim.
+             */
+            trust?: {
+                after: number;
+            };
         };
         /**
          * @example {

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"cmp"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// voterKept is how long it is known of a claimer who no longer votes how often it has agreed.
+const voterKept = 90 * 24 * time.Hour
+
+// trust lets votes decide alone whose claimers have agreed with others often. That is drawn only
+// once: if a vote doesn't decide, further ones are made in the same transaction.
+func (f *followUp) trust(t *Type, all []*fanOut) error {
+	b := &pgx.Batch{}
+	for _, o := range all {
+		if o.tally == nil {
+			continue
+		}
+		claimer := o.tally.First(o.spawned)
+		if claimer == "" {
+			continue
+		}
+		b.Queue(t.at(0, `SELECT agreed FROM {voters}
+			WHERE type = $1 AND stage = $2 AND claimer = $3 AND until > $4`), t.number, o.stage, claimer,
+			f.now).Query(func(rows pgx.Rows) error {
+			var agreed int
+			_, err := pgx.ForEachRow(rows, []any{&agreed}, func() error {
+				o.tally.Trust(agreed, rand.Float64())
+				return nil
+			})
+			return err
+		})
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return f.tx.SendBatch(f.ctx, b).Close()
+}
+
+// voters has how the claimers of decided tasks have voted, in a transaction.
+type voters map[voter]agreement
+
+// voter is a claimer in a stage.
+type voter struct{ stage, claimer string }
+
+// agreement is how often in a row a claimer has agreed.
+type agreement struct {
+	times int
+	anew  bool // it has disagreed before that
+}
+
+// add adds the votes on a task that was decided.
+func (v *voters) add(o *fanOut) {
+	for claimer, agreed := range o.tally.Agreed() {
+		if *v == nil {
+			*v = voters{}
+		}
+		who := voter{o.stage, claimer}
+		a := (*v)[who]
+		if a.times++; !agreed {
+			a = agreement{anew: true}
+		}
+		(*v)[who] = a
+	}
+}
+
+// queue writes them down, in one order, so that two transactions don't wait for each other.
+func (v voters) queue(b *pgx.Batch, t *Type, now time.Time) {
+	if len(v) == 0 {
+		return
+	}
+	all := slices.SortedFunc(maps.Keys(v), func(a, b voter) int {
+		return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.claimer, b.claimer))
+	})
+	b.Queue(t.at(0, `
+		INSERT INTO {voters} AS v (type, stage, claimer, agreed, until)
+		SELECT $1, u.stage, u.claimer, u.agreed, $2
+		FROM unnest($3::text[], $4::text[], $5::int[], $6::bool[]) AS u (stage, claimer, agreed, anew)
+		ON CONFLICT (type, stage, claimer) DO UPDATE SET until = excluded.until,
+		  agreed = excluded.agreed + CASE WHEN
+		    (SELECT anew FROM unnest($3::text[], $4::text[], $6::bool[]) AS n (stage, claimer, anew)
+		     WHERE n.stage = excluded.stage AND n.claimer = excluded.claimer) THEN 0 ELSE v.agreed END`),
+		t.number, now.Add(voterKept),
+		column(all, func(w *voter) string { return w.stage }),
+		column(all, func(w *voter) string { return w.claimer }),
+		column(all, func(w *voter) int32 { return int32(v[*w].times) }),
+		column(all, func(w *voter) bool { return v[*w].anew }))
+}
