@@ -61,11 +61,14 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 		if t, err = rollsNow(ctx, tx, t); err != nil {
 			return err
 		}
-		if taken, err = takeToken(ctx, tx, t, l, orderTime); err != nil || !taken {
-			return err
-		}
 		leases := []asyncflow.Lease{l}
 		if err := readOptions(ctx, tx, t, leases); err != nil {
+			return err
+		}
+		if may, err := mayVote(ctx, tx, t, leases[0], o); err != nil || !may {
+			return err
+		}
+		if taken, err = takeToken(ctx, tx, t, l, orderTime); err != nil || !taken {
 			return err
 		}
 		now := s.Clock.Now()

@@ -170,6 +170,9 @@ func (f *followUp) moved(
 	_, err := pgx.ForEachRow(rows, []any{&id, &seq, &stage, &attempt, &order, &since, &key}, func() error {
 		v := verdict(attempt)
 		v.Stage, v.Attempt, v.OrderTime = stage, attempt, order
+		if v.Kind == asyncflow.Retry && t.LineForClaims(stage, true) {
+			v.Reason = asyncflow.WaitClaimer
+		}
 		of.tokens.add(id, seq, key, v, since, f.now)
 		of.changed = append(of.changed, id)
 		return nil

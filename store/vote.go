@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/jackc/pgx/v5"
@@ -109,7 +110,20 @@ func queueUnvoted(b *pgx.Batch, t *tables, rows []voteRow) {
 		column(rows, func(r *voteRow) string { return r.key }))
 }
 
-// queueVoted writes down that a claimer has voted whose claim had run out.
+// mayVote reports whether a claimer may vote by a late report: it has no other vote on the task.
+func mayVote(
+	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
+) (may bool, err error) {
+	key, claimer := l.Options.Child.VoteKey(), asyncflow.ClaimerOf(o.Endpoint)
+	if key == "" || claimer == "" {
+		return true, nil
+	}
+	err = tx.QueryRow(ctx, t.at(0, `SELECT NOT EXISTS (SELECT FROM {votes}
+		WHERE type = $1 AND claimer = $2 AND key = $3)`), t.number, claimer, key).Scan(&may)
+	return may, err
+}
+
+// queueVoted writes down that a claimer has voted by a late report.
 func queueVoted(b *pgx.Batch, t *Type, l asyncflow.Lease, o asyncflow.Outcome) {
 	key, claimer := l.Options.Child.VoteKey(), asyncflow.ClaimerOf(o.Endpoint)
 	if key != "" && claimer != "" {
