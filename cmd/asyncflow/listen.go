@@ -16,7 +16,7 @@ type listenCmd struct {
 	Forward     string   `placeholder:"URL"`
 	Type        []string `placeholder:"NAME" sep:"none"`
 	Stage       []string `placeholder:"NAME" sep:"none"`
-	Secret      string   `env:"ASYNCFLOW_LISTEN_SECRET" placeholder:"SECRET"`
+	Secret      string   `env:"ASYNCFLOW_ENDPOINT_SECRET" placeholder:"SECRET"`
 	PrintSecret bool
 }
 

@@ -24,7 +24,7 @@ func (s listenStage) String() string { return s.taskType + "." + s.name }
 // unknownSecret says what to do if the secret isn't known here.
 func (s listenStage) unknownSecret() string {
 	return fmt.Sprintf("the signing secret of %s isn't known on this machine: make a new one with "+
-		"asyncflow endpoints rotate-secret %s --overlap 0s, and give it with ASYNCFLOW_LISTEN_SECRET",
+		"asyncflow endpoints rotate-secret %s --overlap 0s, and give it with ASYNCFLOW_ENDPOINT_SECRET",
 		s, s.endpoint.ID)
 }
 

@@ -263,7 +263,7 @@ func TestListenTakesNothingOver(t *testing.T) {
 	require.Contains(t, r.stderr, "asyncflow endpoints update "+e.ID+" --weight 0")
 	r = runCLI(t, env, "listen", "--forward", "http://localhost:1")
 	require.Equal(t, exitNotFound, r.code)
-	require.Contains(t, r.stderr, "pipe.first is left alone: its deliveries go to https://w.example.com")
+	require.Contains(t, r.stderr, "pipe.first is left alone: its deliveries go to "+e.URL)
 	require.Equal(t, exitUsage, runCLI(t, env, "listen", "--forward", "localhost:3000").code)
 }
 
@@ -271,7 +271,7 @@ func TestListenTakesNothingOver(t *testing.T) {
 func TestListenReconnects(t *testing.T) {
 	t.Parallel()
 	node, db, wire, env := listened(t)
-	env["ASYNCFLOW_LISTEN_SECRET"] = testWebhook
+	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	w := startLocalWorker(t, testWebhook)
 	p := startTerminal(t, env, "--forward", w.server.URL)
 	p.await("listening to pipe.first")
@@ -306,7 +306,7 @@ func TestListenReconnects(t *testing.T) {
 func TestListenSleeps(t *testing.T) {
 	t.Parallel()
 	node, _, _, env := listened(t)
-	env["ASYNCFLOW_LISTEN_SECRET"] = testWebhook
+	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	w := startLocalWorker(t, testWebhook)
 	p := startTerminal(t, env, "--forward", w.server.URL)
 	p.await("listening to pipe.first")
@@ -332,7 +332,7 @@ func TestListenSleeps(t *testing.T) {
 func TestListenWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	node, _, _, env := listened(t)
-	env["ASYNCFLOW_LISTEN_SECRET"] = testWebhook
+	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	w := startLocalWorker(t, testWebhook)
 	local := newCable(t, "")
 	address := local.Addr().String()

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 )
 
-// answerSigned is answerClaims with the headers that pushes would have. Who asks for them passes the
-// deliveries on, and sends a heartbeat first: so their deadlines are those of pushes.
+// answerSigned is answerClaims with the headers that pushes would have. The deadlines are those of
+// pushes, too: a program that passes deliveries on sends a heartbeat first.
 func (s *Server) answerSigned(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) error {
 	doc, headers := []byte(`{"claims":[`), []byte(`],"headers":[`)
 	for i := range all {
@@ -40,8 +40,8 @@ func appendJSON(b []byte, headers map[string]string) ([]byte, error) {
 	return append(b, doc...), err
 }
 
-// signClaim returns the headers that a push of a delivery to its stage's endpoint for listening would
-// have.
+// signClaim returns the headers that a push of a delivery would have. The stage's endpoint for
+// listening signs it.
 func (s *Server) signClaim(
 	tenant string, d *asyncflow.Delivery, body []byte,
 ) (map[string]string, error) {
