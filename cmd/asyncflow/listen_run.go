@@ -77,9 +77,12 @@ func (l *listener) run(ctx context.Context, stages []listenStage) error {
 			slept.Round(time.Second))
 		l.renew(ctx)
 	})
-	all, ctx := errgroup.WithContext(ctx)
+	var all errgroup.Group
 	for _, s := range stages {
-		all.Go(func() error { return newStageListener(l, s).run(ctx, work) })
+		all.Go(func() error {
+			defer stop() // an error in one stage ends the others
+			return newStageListener(l, s).run(ctx, work)
+		})
 	}
 	return all.Wait()
 }

@@ -267,6 +267,34 @@ func TestListenTakesNothingOver(t *testing.T) {
 	require.Equal(t, exitUsage, runCLI(t, env, "listen", "--forward", "localhost:3000").code)
 }
 
+// Without its endpoint the command ends, and the tasks go to another endpoint once there is one.
+func TestListenEnds(t *testing.T) {
+	t.Parallel()
+	node, _, _, env := listened(t)
+	c := node.client()
+	_, err := c.PutTaskType(t.Context(), "other",
+		client.TaskTypeSpec{Stages: []client.Stage{stage("only")}})
+	require.NoError(t, err)
+	w := startLocalWorker(t, testWebhook)
+	p := startTerminal(t, env, "--forward", w.server.URL)
+	p.await("listening to pipe.first")
+	endpoints, err := c.Endpoints(t.Context(), "pipe")
+	require.NoError(t, err)
+	require.NoError(t, c.DeleteEndpoint(t.Context(), endpoints[0].ID))
+	<-p.exited
+	require.Equal(t, exitFailed, p.cmd.ProcessState.ExitCode())
+	p.await("asyncflow: listening to pipe.first: 409 conflict: .*no mode claim")
+	id := submit(t, c, `{"n": 1}`)
+	task, err := c.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, "endpoint", string(task.WaitsFor))
+	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "first",
+		URL: w.server.URL, Secret: testWebhook})
+	require.NoError(t, err)
+	task, _ = ended(t, c, id)
+	require.Equal(t, client.StatusSucceeded, task.Status)
+}
+
 // Nothing is missed when the connection is cut, or the node is killed, and the gap is told.
 func TestListenReconnects(t *testing.T) {
 	t.Parallel()
