@@ -166,6 +166,17 @@ func (p *terminal) await(pattern string) []string {
 	return found
 }
 
+// ends waits for the end of the program, and returns its exit code.
+func (p *terminal) ends() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		p.t.Fatal("asyncflow listen did not end")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
 func (p *terminal) press(key string) {
 	p.t.Helper()
 	_, err := p.pty.WriteString(key)
@@ -235,8 +246,7 @@ func TestListen(t *testing.T) {
 	p.await(line + `  \(repeated\)\r\n`)
 	require.Equal(t, []int{3, 3}, w.did())
 	p.press("q")
-	<-p.exited
-	require.Zero(t, p.cmd.ProcessState.ExitCode())
+	require.Zero(t, p.ends())
 
 	info, err := os.Stat(filepath.Join(env["XDG_CONFIG_HOME"], "asyncflow", "listen.json"))
 	require.NoError(t, err)
@@ -281,17 +291,17 @@ func TestListenEnds(t *testing.T) {
 	endpoints, err := c.Endpoints(t.Context(), "pipe")
 	require.NoError(t, err)
 	require.NoError(t, c.DeleteEndpoint(t.Context(), endpoints[0].ID))
-	<-p.exited
-	require.Equal(t, exitFailed, p.cmd.ProcessState.ExitCode())
+	require.Equal(t, exitFailed, p.ends())
 	p.await("asyncflow: listening to pipe.first: 409 conflict: .*no mode claim")
 	id := submit(t, c, `{"n": 1}`)
-	task, err := c.Get(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, "endpoint", string(task.WaitsFor))
+	require.Eventually(t, func() bool { // a dispatcher looks at it first
+		task, err := c.Get(t.Context(), id)
+		return err == nil && task.WaitsFor == "endpoint"
+	}, patience, 10*time.Millisecond)
 	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "first",
 		URL: w.server.URL, Secret: testWebhook})
 	require.NoError(t, err)
-	task, _ = ended(t, c, id)
+	task, _ := ended(t, c, id)
 	require.Equal(t, client.StatusSucceeded, task.Status)
 }
 
