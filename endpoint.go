@@ -13,7 +13,7 @@ type Endpoint struct {
 	ID    string // a UUID
 	Type  string
 	Stage string
-	URL   string
+	URL   string // or ListenURL
 	// its share of the stage's deliveries, relative to the other weights; 0: no new ones
 	Weight   int
 	Secrets  []SigningSecret // that sign deliveries, the newest first
@@ -129,21 +129,25 @@ func SameURL(a, b string) bool {
 // absolute, allowed by the operator's policy, and without user, fragment or template.
 func (e Endpoint) Validate(egress Egress) error {
 	var out problems
+	e.checkNames(&out)
+	if why := checkURL(e.URL, egress); why != "" {
+		out.add("url", "%s", why)
+	}
+	e.Limits.checkLimits("", &out)
+	e.Batch.check(&out)
+	return out.err()
+}
+
+func (e Endpoint) checkNames(out *problems) {
 	if err := CheckName(e.Type); err != nil {
 		out.add("type", "%v", err)
 	}
 	if err := CheckName(e.Stage); err != nil {
 		out.add("stage", "%v", err)
 	}
-	if why := checkURL(e.URL, egress); why != "" {
-		out.add("url", "%s", why)
-	}
 	if e.Weight < 0 || e.Weight > MaxWeight {
 		out.add("weight", "is %d; it must be 0 to %d", e.Weight, MaxWeight)
 	}
-	e.Limits.checkLimits("", &out)
-	e.Batch.check(&out)
-	return out.err()
 }
 
 // checkURL returns what is wrong with a URL; "" if it is valid.

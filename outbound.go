@@ -71,7 +71,11 @@ func (o Outbound) Validate(url string, egress Egress) error {
 	var out problems
 	o.checkHeaders(&out)
 	o.Auth.check(&out, egress)
-	o.TLS.check(&out, url)
+	if url == ListenURL {
+		o.checkListens(&out)
+	} else {
+		o.TLS.check(&out, url)
+	}
 	return out.err()
 }
 

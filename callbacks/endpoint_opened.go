@@ -55,7 +55,9 @@ func (s *Sender) openAnew(tenant string, e *asyncflow.Endpoint) (*opened, error)
 	if o.settings, err = s.openSettings(e); err != nil {
 		return nil, err
 	}
-	if o.target, err = s.target(e.URL); err != nil {
+	if e.Listens() { // it is only opened to sign
+		o.target = &url.URL{}
+	} else if o.target, err = s.target(e.URL); err != nil {
 		return nil, err
 	}
 	for _, secret := range e.Secrets {

@@ -3,6 +3,9 @@ package client
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/asyncflow/asyncflow/client/api"
@@ -12,6 +15,10 @@ type (
 	// ClaimRequest asks for tasks of a stage with mode claim: Type, Stage and Claimer are required. Held
 	// are the tasks that the claimer is working on. See [api.Claim] for its fields.
 	ClaimRequest = api.Claim
+
+	// ClaimAnswer is what a worker answered to a delivery that was passed on to it. See
+	// [api.ClaimAnswer] for its fields.
+	ClaimAnswer = api.ClaimAnswer
 
 	// Delivery is a task as a worker gets it. See [api.Delivery] for its fields.
 	Delivery = api.Delivery
@@ -30,4 +37,44 @@ func (c *Client) Claim(ctx context.Context, r ClaimRequest) ([]Delivery, error) 
 		return c.api.ClaimTasksWithBody(ctx, "application/json", bytes.NewReader(body))
 	})
 	return list.Claims, err
+}
+
+// SignedDelivery is a claimed task with the request that a push of it would be.
+type SignedDelivery struct {
+	Delivery
+	Headers map[string]string
+	Body    []byte
+}
+
+// ClaimSigned is Claim for programs that pass deliveries on to a worker, as asyncflow listen does.
+// The stage must have an endpoint for listening, whose secrets sign them. A delivery's deadline is
+// that of a push: send a heartbeat before it is passed on.
+func (c *Client) ClaimSigned(ctx context.Context, r ClaimRequest) ([]SignedDelivery, error) {
+	r.Signed = true
+	body, err := encode(r)
+	if err != nil {
+		return nil, err
+	}
+	type list struct {
+		Claims  []json.RawMessage   `json:"claims"`
+		Headers []map[string]string `json:"headers"`
+	}
+	got, err := call[list](ctx, c, r.Wait.Std(), func(ctx context.Context) (*http.Response, error) {
+		return c.api.ClaimTasksWithBody(ctx, "application/json", bytes.NewReader(body))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(got.Claims) != len(got.Headers) {
+		return nil, &ConnectionError{URL: c.url,
+			Err: errors.New("it answered without headers; is it older than this program?")}
+	}
+	all := make([]SignedDelivery, len(got.Claims))
+	for i, doc := range got.Claims {
+		all[i].Headers, all[i].Body = got.Headers[i], doc
+		if err := json.Unmarshal(doc, &all[i].Delivery); err != nil {
+			return nil, &ConnectionError{URL: c.url, Err: fmt.Errorf("a delivery can't be read: %w", err)}
+		}
+	}
+	return all, nil
 }

@@ -157,7 +157,8 @@ func (c *Catalog) noteFailure(tenant string, err error) {
 	c.failed[tenant] = f
 }
 
-// readTypes reads a tenant's types with their endpoints, and its table sets.
+// readTypes reads a tenant's types with their endpoints, and its table sets. A stage that has an
+// endpoint for listening has the mode claim.
 func readTypes(ctx context.Context, q querier, tenant string) (
 	types map[string]*Type, sets map[string]*TableSet, err error,
 ) {
@@ -169,16 +170,17 @@ func readTypes(ctx context.Context, q querier, tenant string) (
 	if err != nil {
 		return nil, nil, err
 	}
+	endpoints, err := readEndpoints(ctx, q, tenant, "")
 	types = make(map[string]*Type, len(stored))
 	for _, one := range stored {
 		if at, ok := locations[one.Name]; ok { // else it was deleted in between
+			one.TaskType = one.WithListeners(endpoints)
 			t := &Type{Tenant: tenant, StoredType: one,
 				endpoints: map[string][]asyncflow.Endpoint{}, serving: map[string][]string{}}
 			t.locate(at)
 			types[one.Name] = t
 		}
 	}
-	endpoints, err := readEndpoints(ctx, q, tenant, "")
 	for _, e := range endpoints {
 		if t := types[e.Type]; t != nil {
 			t.endpoints[e.Stage] = append(t.endpoints[e.Stage], e)

@@ -16,7 +16,8 @@ func endpointSecretsOf(tenant string) string {
 
 // CreateEndpoint registers an endpoint for a stage of a task type. An unknown type or stage is
 // CodeNotFound. If another endpoint of the stage has the same URL, it is CodeConflict unless
-// AllowDuplicate is set.
+// AllowDuplicate is set; and so it is if one of the stage's endpoints is for listening, and
+// another gets deliveries.
 func (s *Store) CreateEndpoint(
 	ctx context.Context,
 	tenant string,
@@ -55,7 +56,10 @@ func (s *Store) CreateEndpoint(
 		if err := s.checkConfig(ctx, tx, tenant, g); err != nil {
 			return err
 		}
-		return s.checkDuplicate(ctx, tx, tenant, e)
+		if err := s.checkDuplicate(ctx, tx, tenant, e); err != nil {
+			return err
+		}
+		return s.checkListens(ctx, tx, tenant, t.TaskType, e)
 	})
 	return e, wrap(err, "CreateEndpoint(%q, %q, %q)", tenant, e.Type, e.Stage)
 }
@@ -84,7 +88,7 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 // ChangeEndpoint calls change with an endpoint, writes the result and returns it. change must
 // keep its id, type and stage. After an error of change, ChangeEndpoint writes nothing and
 // returns the error as it is. If another endpoint of the stage has the new URL, it is
-// CodeConflict unless AllowDuplicate is set.
+// CodeConflict unless AllowDuplicate is set. A weight is checked as at creation.
 func (s *Store) ChangeEndpoint(
 	ctx context.Context,
 	tenant, id string,
@@ -108,10 +112,17 @@ func (s *Store) ChangeEndpoint(
 			return err
 		}
 		err = s.checkConfig(ctx, tx, tenant, growth{bytes: endpointBytes(e) - endpointBytes(before)})
-		if err != nil || e.URL == before.URL {
+		if err == nil && e.URL != before.URL {
+			err = s.checkDuplicate(ctx, tx, tenant, e)
+		}
+		if err != nil || e.Weight == before.Weight {
 			return err
 		}
-		return s.checkDuplicate(ctx, tx, tenant, e)
+		t, err := readTaskType(ctx, tx, tenant, e.Type, "")
+		if err != nil {
+			return err
+		}
+		return s.checkListens(ctx, tx, tenant, t.TaskType, e)
 	})
 	return e, wrap(err, "ChangeEndpoint(%q, %q)", tenant, id)
 }
@@ -169,7 +180,7 @@ func (s *Store) checkDuplicate(
 	tenant string,
 	e asyncflow.Endpoint,
 ) error {
-	if e.AllowDuplicate {
+	if e.AllowDuplicate || e.Listens() {
 		return nil
 	}
 	if err := s.lockTenant(ctx, tx, tenant); err != nil {

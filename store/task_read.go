@@ -185,6 +185,9 @@ func scanTask(row pgx.CollectableRow, t *Type, now time.Time) (task Task, err er
 	case asyncflow.StatusWaiting:
 		task.OrderTime = orZero(order)
 		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
+		if task.WaitsFor == asyncflow.WaitClaimer && !t.Claims(task.Stage) { // the mode has changed
+			task.WaitsFor = pendingFor(t, task, now)
+		}
 	case asyncflow.StatusPending:
 		if order == nil {
 			return task, errElsewhere

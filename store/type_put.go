@@ -89,6 +89,9 @@ func writeTaskType(
 		if err = t.Validate(); err == nil { // by now it may have too many mappings
 			err = checkRemovedStages(ctx, tx, tenant, old.TaskType, t)
 		}
+		if err == nil {
+			err = checkListeners(ctx, tx, tenant, t)
+		}
 		if err == nil && !sameSpec(old.TaskType, t) {
 			err = updateTaskType(ctx, tx, tenant, t, spec, now)
 		}

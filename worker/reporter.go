@@ -111,6 +111,13 @@ func (r *Reporter) Release(ctx context.Context, cb Callback) error {
 	return post(ctx, r.once, cb, "release", nil, nil)
 }
 
+// Answer reports what a worker answered to a claimed delivery that was passed on to it: it counts as
+// the answer to a push. It is sent once.
+func (r *Reporter) Answer(ctx context.Context, cb Callback, a client.ClaimAnswer) error {
+	cb.URL = strings.Replace(cb.URL, "/v1/callbacks/", "/v1/claims/", 1)
+	return post(ctx, r.once, cb, "answer", a, nil)
+}
+
 // Progress reports the progress of the work: 0 to 100, and a message. Both are shown with the
 // running task. It is sent once, and is not a heartbeat.
 func (r *Reporter) Progress(ctx context.Context, cb Callback, percent int, note string) error {

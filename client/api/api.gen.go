@@ -790,6 +790,10 @@ type Claim struct {
 	// Max The most deliveries. A claimer has up to 1,000 open claims of a stage.
 	Max int `json:"max,omitempty,omitzero"`
 
+	// Signed Answer with the headers, too, that a push of each delivery would have. The stage must
+	// have an endpoint for listening, whose secrets sign them.
+	Signed bool `json:"signed,omitempty,omitzero"`
+
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
@@ -806,9 +810,31 @@ type Claim struct {
 	Wait Duration `json:"wait,omitempty,omitzero"`
 }
 
+// ClaimAnswer What a worker answered to a delivery that was passed on to it.
+type ClaimAnswer struct {
+	// Body The body, in base64.
+	Body []byte `json:"body,omitempty,omitzero"`
+
+	// ContentType The header Content-Type.
+	ContentType string `json:"content_type,omitempty,omitzero"`
+
+	// Error Why there was no answer, or why its body isn't whole.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// RetryAfter The header Retry-After.
+	RetryAfter string `json:"retry_after,omitempty,omitzero"`
+
+	// Status The status; absent if there was no answer.
+	Status int `json:"status,omitempty,omitzero"`
+}
+
 // ClaimList defines model for ClaimList.
 type ClaimList struct {
 	Claims []Delivery `json:"claims"`
+
+	// Headers If they were asked for with signed: for each delivery, the headers of the request that
+	// a push would be. Its body is the delivery, byte for byte as it stands in this answer.
+	Headers []map[string]string `json:"headers,omitempty,omitzero"`
 }
 
 // Completion defines model for Completion.
@@ -930,6 +956,9 @@ type Endpoint struct {
 	Health  EndpointHealth    `json:"health"`
 	ID      string            `json:"id"`
 
+	// Listen Deliveries aren't sent to it; asyncflow listen claims them.
+	Listen bool `json:"listen,omitempty,omitzero"`
+
 	// MaxInFlight The most tasks that are leased at once on all nodes, including those that were answered with
 	// 202.
 	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
@@ -964,7 +993,9 @@ type Endpoint struct {
 	// Example: thumbnails
 	Type      Name      `json:"type"`
 	UpdatedAt time.Time `json:"updated_at"`
-	URL       string    `json:"url"`
+
+	// URL Empty if listen is true.
+	URL string `json:"url"`
 
 	// Verification verified: it has echoed a challenge. unverified: it must echo one, and gets no
 	// deliveries until it has. unneeded: challenges were off when it got its URL.
@@ -1238,6 +1269,12 @@ type NewEndpoint struct {
 	// are never shown.
 	Headers EndpointHeaders `json:"headers,omitempty,omitzero"`
 
+	// Listen Make an endpoint for listening, without a url: deliveries aren't sent to it. asyncflow
+	// listen claims them, signed by its secrets, and passes them on to a worker. The stage
+	// can't have another endpoint with a weight above 0, and its type no flow, max_in_flight
+	// and rate.
+	Listen bool `json:"listen,omitempty,omitzero"`
+
 	// MaxInFlight The most tasks that are leased at once on all nodes, including those that were answered with
 	// 202.
 	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
@@ -1271,12 +1308,12 @@ type NewEndpoint struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// URL An absolute https URL that names its host, in ASCII. http, and an address in place of a
-	// name, only if the operator allows them.
+	// URL Required, unless listen is true. An absolute https URL that names its host, in ASCII.
+	// http, and an address in place of a name, only if the operator allows them.
 	//
 	//
 	// Example: https://worker.example.com/inspect
-	URL string `json:"url"`
+	URL string `json:"url,omitempty,omitzero"`
 
 	// Weight Its share of the stage's deliveries, relative to the weights of the other endpoints. 0:
 	// no new deliveries.
@@ -2384,6 +2421,9 @@ type ReportProgressJSONRequestBody = Progress
 // ClaimTasksJSONRequestBody defines body for ClaimTasks for application/json ContentType.
 type ClaimTasksJSONRequestBody = Claim
 
+// AnswerClaimJSONRequestBody defines body for AnswerClaim for application/json ContentType.
+type AnswerClaimJSONRequestBody = ClaimAnswer
+
 // CreateEndpointJSONRequestBody defines body for CreateEndpoint for application/json ContentType.
 type CreateEndpointJSONRequestBody = NewEndpoint
 
@@ -2717,6 +2757,30 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
 	ClaimTasks(ctx context.Context, body ClaimTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AnswerClaimWithBody Report what a worker answered to a claimed delivery
+	//
+	// For programs that pass claims on, such as asyncflow listen. The answer counts as if the
+	// delivery had been pushed: 2xx completes the stage, with the output in the body, and 202
+	// leaves that to the worker. Idempotent like the other reports. 409 means that the claim is
+	// over, or that the delivery was pushed.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/claims/{id}/answer (the `AnswerClaim` operationId).
+	AnswerClaimWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AnswerClaim Report what a worker answered to a claimed delivery
+	//
+	// For programs that pass claims on, such as asyncflow listen. The answer counts as if the
+	// delivery had been pushed: 2xx completes the stage, with the output in the body, and 202
+	// leaves that to the worker. Idempotent like the other reports. 409 means that the claim is
+	// over, or that the delivery was pushed.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/claims/{id}/answer (the `AnswerClaim` operationId).
+	AnswerClaim(ctx context.Context, id TaskID, body AnswerClaimJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReleaseClaim Give a claimed task back
 	//
@@ -3801,6 +3865,50 @@ func (c *Client) ClaimTasksWithBody(ctx context.Context, contentType string, bod
 // Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
 func (c *Client) ClaimTasks(ctx context.Context, body ClaimTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewClaimTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AnswerClaimWithBody Report what a worker answered to a claimed delivery
+//
+// For programs that pass claims on, such as asyncflow listen. The answer counts as if the
+// delivery had been pushed: 2xx completes the stage, with the output in the body, and 202
+// leaves that to the worker. Idempotent like the other reports. 409 means that the claim is
+// over, or that the delivery was pushed.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/claims/{id}/answer (the `AnswerClaim` operationId).
+func (c *Client) AnswerClaimWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerClaimRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AnswerClaim Report what a worker answered to a claimed delivery
+//
+// For programs that pass claims on, such as asyncflow listen. The answer counts as if the
+// delivery had been pushed: 2xx completes the stage, with the output in the body, and 202
+// leaves that to the worker. Idempotent like the other reports. 409 means that the claim is
+// over, or that the delivery was pushed.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/claims/{id}/answer (the `AnswerClaim` operationId).
+func (c *Client) AnswerClaim(ctx context.Context, id TaskID, body AnswerClaimJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerClaimRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5892,6 +6000,53 @@ func NewClaimTasksRequestWithBody(server string, contentType string, body io.Rea
 	}
 
 	operationPath := fmt.Sprintf("/v1/claims")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewAnswerClaimRequest calls the generic AnswerClaim builder with application/json body
+func NewAnswerClaimRequest(server string, id TaskID, body AnswerClaimJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAnswerClaimRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewAnswerClaimRequestWithBody constructs an http.Request for the AnswerClaim method, with any body, and a specified content type
+func NewAnswerClaimRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/claims/%s/answer", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}

@@ -17,6 +17,7 @@ type cli struct {
 	Types     typesCmd     `cmd:"" group:"Use:" help:"Set up task types: pipelines of stages."`
 	Endpoints endpointsCmd `cmd:"" group:"Use:" help:"Set up endpoints: the URLs of workers."`
 	Claim     claimCmd     `cmd:"" group:"Use:" help:"Ask for tasks of a stage, as a worker."`
+	Listen    listenCmd    `cmd:"" group:"Use:" help:"Forward deliveries to your machine."`
 	Stats     statsCmd     `cmd:"" group:"Use:" help:"Count waiting, running and ended tasks."`
 
 	Schedules  schedulesCmd  `cmd:"" group:"Use:" help:"Set up tasks at recurring times."`
@@ -34,7 +35,7 @@ type cli struct {
 type globalFlags struct {
 	URL    string `env:"ASYNCFLOW_URL" placeholder:"URL"`
 	Token  string `env:"ASYNCFLOW_TOKEN" placeholder:"JWT"`
-	Output string `short:"o" enum:"table,json" default:"table"`
+	Output string `short:"o" enum:"table,json,quiet" default:"table"`
 }
 
 const description = `A durable dispatcher of HTTP callbacks on Postgres.

@@ -10,11 +10,12 @@ const defaultURL = "http://127.0.0.1:8080"
 
 // globals is the environment that every command runs in.
 type globals struct {
-	stdout io.Writer // for results only
-	stderr io.Writer // for everything else
-	output string    // "table" or "json"
-	env    lookup
-	api    *client.Client
+	stdout  io.Writer // for results only
+	stderr  io.Writer // for everything else
+	output  string    // "table", "json", or "quiet" for listen
+	env     lookup
+	api     *client.Client
+	connect func(...client.Option) (*client.Client, error) // to the same server
 }
 
 // newGlobals checks the global flags. Only if neither --url nor --token is set, it takes both
@@ -27,11 +28,15 @@ func newGlobals(f *globalFlags, stdout, stderr io.Writer, env lookup) (*globals,
 	if url == "" {
 		url = defaultURL
 	}
-	api, err := client.New(url, token, client.WithUserAgent("asyncflow/"+version))
+	connect := func(more ...client.Option) (*client.Client, error) {
+		return client.New(url, token, append(more, client.WithUserAgent("asyncflow/"+version))...)
+	}
+	api, err := connect()
 	if err != nil {
 		return nil, usageError(err)
 	}
-	return &globals{stdout: stdout, stderr: stderr, output: f.Output, env: env, api: api}, nil
+	return &globals{stdout: stdout, stderr: stderr, output: f.Output, env: env, api: api,
+		connect: connect}, nil
 }
 
 // client returns the client of the server that --url and --token name.

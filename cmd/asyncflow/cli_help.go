@@ -36,7 +36,7 @@ var longTexts = map[string]map[string]string{
 		"--url": "URL of the server. Default: that of a running asyncflow dev, else " +
 			"http://127.0.0.1:8080.",
 		"--token":  "Token for the server. Better set in the environment.",
-		"--output": "Format: table for people, json for programs.",
+		"--output": "Format: table for people, json for programs; quiet for listen only.",
 		"--batch": "The most tasks in one request, for a worker that answers for each of them; 0: " +
 			"one request per task.",
 		"--batch-wait": "With --batch: how long a task may wait for others to fill the request, up " +
@@ -108,6 +108,14 @@ var longTexts = map[string]map[string]string{
 		"--kind":    "Kind of the new secret: hmac or ed25519. Default: that of the old one.",
 		"--secret": "Signing secret of your own. Default: the server makes one, which is shown only " +
 			"now.",
+	},
+	"listen": {
+		"--forward": "URL on this machine that gets the deliveries, such as http://localhost:3000.",
+		"--type":    "Only this task type; repeat the flag for several. Default: all.",
+		"--stage":   "Only stages of this name; repeat the flag for several. Default: all.",
+		"--secret": "Signing secret for new endpoints: whsec_ and base64. Better set in the " +
+			"environment. Default: one that this machine has used for the server, or a new one.",
+		"--print-secret": "Print the signing secret and nothing else, and end.",
 	},
 	"endpoints update": {
 		"--weight": "Its share of the stage's deliveries, relative to the other endpoints, 1 to " +

@@ -52,6 +52,9 @@ func realMain(ctx context.Context, args []string, stdout, stderr io.Writer, env 
 	if err != nil {
 		return report(stderr, err)
 	}
+	if c.Output == outputQuiet && parsed.Command() != "listen" {
+		return report(stderr, usageError(errNotQuiet))
+	}
 	g, err := newGlobals(&c.globalFlags, stdout, stderr, env)
 	if err != nil {
 		return report(stderr, err)

@@ -15,7 +15,7 @@ import (
 
 // claimTasks answers a worker that asks for tasks.
 func (s *Server) claimTasks(c *fiber.Ctx) error {
-	r, err := s.readClaim(c)
+	r, signed, err := s.readClaim(c)
 	if err != nil {
 		return err
 	}
@@ -30,13 +30,18 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 		s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all), "the claimer was gone before the answer")
 		all = nil
 	}
-	return s.answerClaim(c, tenant, all)
+	if signed {
+		return s.answerSigned(c, tenant, all)
+	}
+	return s.answerClaims(c, tenant, all)
 }
 
-func (s *Server) readClaim(c *fiber.Ctx) (r dispatcher.ClaimRequest, err error) {
+func (s *Server) readClaim(
+	c *fiber.Ctx,
+) (r dispatcher.ClaimRequest, signed bool, err error) {
 	var body Claim
 	if err = decodeBody(c, &body); err != nil {
-		return r, err
+		return r, false, err
 	}
 	r = dispatcher.ClaimRequest{Type: body.Type, Stage: body.Stage, Claimer: body.Claimer,
 		Max: body.Max, Wait: body.Wait.Std()}
@@ -48,24 +53,24 @@ func (s *Server) readClaim(c *fiber.Ctx) (r dispatcher.ClaimRequest, err error) 
 		asyncflow.CheckClaimer(r.Claimer) != nil {
 		// For these the type allows more than the contract.
 		if err = s.checkBody(c); err != nil {
-			return r, err
+			return r, false, err
 		}
 	}
 	if err = asyncflow.CheckClaimer(r.Claimer); err != nil {
-		return r, err
+		return r, false, err
 	}
 	if r.Wait < 0 || r.Wait > asyncflow.MaxWait {
-		return r, asyncflow.InvalidField("wait", "is %s; it must be 0s to %s", body.Wait,
+		return r, false, asyncflow.InvalidField("wait", "is %s; it must be 0s to %s", body.Wait,
 			asyncflow.MaxWait)
 	}
 	for _, text := range body.Held {
 		id, err := asyncflow.ParseTaskID(text)
 		if err != nil {
-			return r, asyncflow.InvalidField("held", "has %.80q, which is no id of a task", text)
+			return r, false, asyncflow.InvalidField("held", "has %.80q, which is no id of a task", text)
 		}
 		r.Held = append(r.Held, id)
 	}
-	return r, nil
+	return r, body.Signed, nil
 }
 
 // claim takes a place among the calls that wait, if the call may wait.
@@ -84,8 +89,8 @@ func (s *Server) claim(
 	return s.cfg.Committer.Claim(ctx, tenant, r)
 }
 
-// answerClaim writes deliveries. If there is no memory for them, they are given back.
-func (s *Server) answerClaim(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) error {
+// answerClaims writes deliveries. If there is no memory for them, they are given back.
+func (s *Server) answerClaims(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) error {
 	doc := []byte(`{"claims":[`)
 	for i := range all {
 		if i > 0 {
@@ -93,7 +98,12 @@ func (s *Server) answerClaim(c *fiber.Ctx, tenant string, all []asyncflow.Delive
 		}
 		doc = s.cfg.Sender.AppendDelivery(doc, &all[i])
 	}
-	doc = append(doc, "]}\n"...)
+	return s.writeClaims(c, tenant, all, append(doc, "]}\n"...))
+}
+
+func (s *Server) writeClaims(
+	c *fiber.Ctx, tenant string, all []asyncflow.Delivery, doc []byte,
+) error {
 	if err := writeDocument(c, http.StatusOK, doc); err != nil {
 		return err
 	}
@@ -116,16 +126,21 @@ func leasesOf(all []asyncflow.Delivery) []asyncflow.Lease {
 func (s *Server) ReleaseClaim(
 	ctx context.Context, _ ReleaseClaimRequestObject,
 ) (ReleaseClaimResponseObject, error) {
-	if c := completionOf(ctx); c.Claimer == "" {
-		if err := c.Expired(s.cfg.Store.Clock.Now()); err != nil {
-			return nil, err
-		}
-		return nil, asyncflow.Errorf(asyncflow.CodeConflict,
-			"this delivery was pushed: only a claim can be given back")
+	if completionOf(ctx).Claimer == "" {
+		return nil, s.pushed(ctx)
 	}
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "the claimer gave it back"}
 	status, err := s.report(ctx, o)
 	return ReleaseClaim200JSONResponse{Status: status}, err
+}
+
+// pushed returns the error of a call that is for claims, about a delivery that was pushed.
+func (s *Server) pushed(ctx context.Context) error {
+	if err := completionOf(ctx).Expired(s.cfg.Store.Clock.Now()); err != nil {
+		return err
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"this delivery was pushed: only a claim can be given back, or its answer be reported")
 }
 
 // prolong moves the end of a claim of which nothing was heard before.

@@ -47,8 +47,8 @@ func (b *bundle) claimCall(claimer, more string) answer {
 func (b *bundle) report(d api.Delivery, verb, body string) answer {
 	b.t.Helper()
 	path := "/v1/callbacks/" + d.TaskID + "/" + verb
-	if verb == "release" {
-		path = "/v1/claims/" + d.TaskID + "/release"
+	if verb == "release" || verb == "answer" {
+		path = "/v1/claims/" + d.TaskID + "/" + verb
 	}
 	return b.callAs(d.Callback.Token, "POST", path, body)
 }

@@ -29,7 +29,7 @@ func (s *Server) CreateEndpoint(
 	if r.Body.Weight != nil {
 		e.Weight = *r.Body.Weight
 	}
-	if err := e.Validate(s.cfg.Egress); err != nil {
+	if err := s.checkEndpoint(&e, r.Body.Listen); err != nil {
 		return nil, err
 	}
 	o := asyncflow.Outbound{Headers: r.Body.Headers, Auth: r.Body.Auth, TLS: r.Body.TLS}
@@ -46,7 +46,7 @@ func (s *Server) CreateEndpoint(
 	store.AuditedCallOf(ctx).Note("type", e.Type)
 	store.AuditedCallOf(ctx).Note("stage", e.Stage)
 	stored, err := s.cfg.Store.CreateEndpoint(ctx, tenant, e)
-	if err == nil && s.cfg.VerifyEndpoints {
+	if err == nil && e.Challenged {
 		stored, err = s.challenge(ctx, tenant, stored)
 	}
 	if err != nil {
@@ -55,6 +55,19 @@ func (s *Server) CreateEndpoint(
 	out, err := s.endpointOut(ctx, stored)
 	out.Secret = secret
 	return CreateEndpoint201JSONResponse(out), err
+}
+
+// checkEndpoint checks a new endpoint, and completes it if it is for listening.
+func (s *Server) checkEndpoint(e *asyncflow.Endpoint, listen bool) error {
+	if !listen {
+		return e.Validate(s.cfg.Egress)
+	}
+	if e.URL != "" {
+		return asyncflow.InvalidField("url",
+			"can't be combined with listen: nothing is sent to the endpoint")
+	}
+	e.URL, e.Challenged = asyncflow.ListenURL, false
+	return e.ValidateListens()
 }
 
 // ListEndpoints lists a page of the tenant's endpoints.

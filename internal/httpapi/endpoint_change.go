@@ -38,6 +38,9 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
 		return err
 	}
 	before := *e
+	if p.URL != nil && e.Listens() {
+		return asyncflow.InvalidField("url", "can't be set: the endpoint is for listening")
+	}
 	if p.URL != nil && *p.URL != e.URL {
 		e.MoveTo(*p.URL, s.cfg.VerifyEndpoints)
 		e.AllowDuplicate = p.AllowDuplicate
@@ -56,10 +59,15 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
 	if err := setLimits(e, p); err != nil {
 		return err
 	}
-	if err := e.Validate(egress); err != nil {
-		return err
+	if e.Listens() && before.Listens() {
+		err = e.ValidateListens()
+	} else {
+		err = e.Validate(egress)
 	}
-	if err := staysPrivate(before.URL, e.URL, o, p); err != nil {
+	if err == nil {
+		err = staysPrivate(before.URL, e.URL, o, p)
+	}
+	if err != nil {
 		return err
 	}
 	if p.Headers != nil {

@@ -69,6 +69,9 @@ func (s *Server) endpointDocument(
 		CreatedAt:           e.CreatedAt,
 		UpdatedAt:           e.UpdatedAt,
 	}
+	if e.Listens() {
+		out.URL, out.Listen = "", true
+	}
 	return out, nil
 }
 

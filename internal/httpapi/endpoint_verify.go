@@ -6,7 +6,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// VerifyEndpoint challenges an endpoint.
+// VerifyEndpoint challenges an endpoint. One for listening needs no challenge: it stays as it is.
 func (s *Server) VerifyEndpoint(
 	ctx context.Context, r VerifyEndpointRequestObject,
 ) (VerifyEndpointResponseObject, error) {
@@ -16,7 +16,7 @@ func (s *Server) VerifyEndpoint(
 	}
 	tenant := principalOf(ctx).Tenant
 	e, err := s.cfg.Store.Endpoint(ctx, tenant, id)
-	if err == nil {
+	if err == nil && !e.Listens() {
 		e, err = s.challenge(ctx, tenant, e)
 	}
 	if err != nil {

@@ -64,6 +64,9 @@ type ServerInterface interface {
 	// ListResults Read the results of children
 	// (GET /v1/callbacks/{id}/results)
 	ListResults(c *fiber.Ctx, id TaskID, params ListResultsParams) error
+	// AnswerClaim Report what a worker answered to a claimed delivery
+	// (POST /v1/claims/{id}/answer)
+	AnswerClaim(c *fiber.Ctx, id TaskID) error
 	// ReleaseClaim Give a claimed task back
 	// (POST /v1/claims/{id}/release)
 	ReleaseClaim(c *fiber.Ctx, id TaskID) error
@@ -669,6 +672,35 @@ func (siw *ServerInterfaceWrapper) ListResults(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListResults(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// AnswerClaim operation middleware
+func (siw *ServerInterfaceWrapper) AnswerClaim(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.AnswerClaim(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2322,6 +2354,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/callbacks/:id/results", wrapper.ListResults)
 
+	router.Post(options.BaseURL+"/v1/claims/:id/answer", wrapper.AnswerClaim)
+
 	router.Post(options.BaseURL+"/v1/claims/:id/release", wrapper.ReleaseClaim)
 
 	router.Get(options.BaseURL+"/v1/endpoints", wrapper.ListEndpoints)
@@ -2902,6 +2936,36 @@ type ListResultsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListResultsdefaultApplicationProblemPlusJSONResponse) VisitListResultsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type AnswerClaimRequestObject struct {
+	ID   TaskID `json:"id"`
+	Body *AnswerClaimJSONRequestBody
+}
+
+type AnswerClaimResponseObject interface {
+	VisitAnswerClaimResponse(ctx *fiber.Ctx) error
+}
+
+type AnswerClaim200JSONResponse CallbackResult
+
+func (response AnswerClaim200JSONResponse) VisitAnswerClaimResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type AnswerClaimdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response AnswerClaimdefaultApplicationProblemPlusJSONResponse) VisitAnswerClaimResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -4396,6 +4460,9 @@ type StrictServerInterface interface {
 	// ListResults Read the results of children
 	// (GET /v1/callbacks/{id}/results)
 	ListResults(ctx context.Context, request ListResultsRequestObject) (ListResultsResponseObject, error)
+	// AnswerClaim Report what a worker answered to a claimed delivery
+	// (POST /v1/claims/{id}/answer)
+	AnswerClaim(ctx context.Context, request AnswerClaimRequestObject) (AnswerClaimResponseObject, error)
 	// ReleaseClaim Give a claimed task back
 	// (POST /v1/claims/{id}/release)
 	ReleaseClaim(ctx context.Context, request ReleaseClaimRequestObject) (ReleaseClaimResponseObject, error)
@@ -4965,6 +5032,47 @@ func (sh *strictHandler) ListResults(ctx *fiber.Ctx, id TaskID, params ListResul
 		return err
 	} else if validResponse, ok := response.(ListResultsResponseObject); ok {
 		if err := validResponse.VisitListResultsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// AnswerClaim operation middleware
+func (sh *strictHandler) AnswerClaim(ctx *fiber.Ctx, id TaskID) error {
+	var request AnswerClaimRequestObject
+
+	request.ID = id
+
+	var body AnswerClaimJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.AnswerClaim(ctx.UserContext(), request.(AnswerClaimRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AnswerClaim")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(AnswerClaimResponseObject); ok {
+		if err := validResponse.VisitAnswerClaimResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -812,6 +812,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/claims/{id}/answer": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Report what a worker answered to a claimed delivery
+         * @description For programs that pass claims on, such as asyncflow listen. The answer counts as if the
+         *     delivery had been pushed: 2xx completes the stage, with the output in the body, and 202
+         *     leaves that to the worker. Idempotent like the other reports. 409 means that the claim is
+         *     over, or that the delivery was pushed.
+         */
+        post: operations["answerClaim"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/claims/{id}/release": {
         parameters: {
             query?: never;
@@ -1734,11 +1760,18 @@ export interface components {
             type: components["schemas"]["Name"];
             stage: components["schemas"]["Name"];
             /**
-             * @description An absolute https URL that names its host, in ASCII. http, and an address in place of a
-             *     name, only if the operator allows them.
+             * @description Required, unless listen is true. An absolute https URL that names its host, in ASCII.
+             *     http, and an address in place of a name, only if the operator allows them.
              * @example https://worker.example.com/inspect
              */
-            url: string;
+            url?: string;
+            /**
+             * @description Make an endpoint for listening, without a url: deliveries aren't sent to it. asyncflow
+             *     listen claims them, signed by its secrets, and passes them on to a worker. The stage
+             *     can't have another endpoint with a weight above 0, and its type no flow, max_in_flight
+             *     and rate.
+             */
+            listen?: boolean;
             /**
              * @description Its share of the stage's deliveries, relative to the weights of the other endpoints. 0:
              *     no new deliveries.
@@ -1908,7 +1941,10 @@ export interface components {
             id: string;
             type: components["schemas"]["Name"];
             stage: components["schemas"]["Name"];
+            /** @description Empty if listen is true. */
             url: string;
+            /** @description Deliveries aren't sent to it; asyncflow listen claims them. */
+            listen?: boolean;
             weight: number;
             max_in_flight?: components["schemas"]["MaxInFlight"];
             rate?: components["schemas"]["Rate"];
@@ -2828,6 +2864,11 @@ export interface components {
             wait?: components["schemas"]["Duration"];
             /** @description The ids of the tasks that the claimer is working on. */
             held?: string[];
+            /**
+             * @description Answer with the headers, too, that a push of each delivery would have. The stage must
+             *     have an endpoint for listening, whose secrets sign them.
+             */
+            signed?: boolean;
         };
         /**
          * @example {
@@ -2853,6 +2894,29 @@ export interface components {
          */
         ClaimList: {
             claims: components["schemas"]["Delivery"][];
+            /**
+             * @description If they were asked for with signed: for each delivery, the headers of the request that
+             *     a push would be. Its body is the delivery, byte for byte as it stands in this answer.
+             */
+            headers?: {
+                [key: string]: string;
+            }[];
+        };
+        /** @description What a worker answered to a delivery that was passed on to it. */
+        ClaimAnswer: {
+            /** @description The status; absent if there was no answer. */
+            status?: number;
+            /** @description The header Content-Type. */
+            content_type?: string;
+            /** @description The header Retry-After. */
+            retry_after?: string;
+            /**
+             * Format: byte
+             * @description The body, in base64.
+             */
+            body?: string;
+            /** @description Why there was no answer, or why its body isn't whole. */
+            error?: string;
         };
         /**
          * @example {
@@ -5379,6 +5443,48 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             429: components["responses"]["ShareInUse"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    answerClaim: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "status": 200,
+                 *       "content_type": "application/json",
+                 *       "body": "eyJvdXRwdXQiOjF9"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ClaimAnswer"];
+            };
+        };
+        responses: {
+            /** @description The report is recorded. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackResult"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

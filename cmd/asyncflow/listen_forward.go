@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/signing"
+	sdk "github.com/asyncflow/asyncflow/worker"
+)
+
+// lastDelivery is the delivery that r repeats.
+type lastDelivery struct {
+	client.SignedDelivery
+	stage listenStage
+}
+
+// forward forwards a delivery and reports the answer. It returns true if the worker will report by
+// itself. A heartbeat comes first: the claim may have ended while this machine slept, and stands
+// for as long as the worker may take after it.
+func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (later bool) {
+	cb := sdk.Callback{URL: s.client.URL() + "/v1/callbacks/" + d.TaskID, Token: d.Callback.Token}
+	if !s.patiently(ctx, func() error {
+		_, err := s.reporter.Heartbeat(ctx, cb)
+		return err
+	}) {
+		return false
+	}
+	s.mu.Lock()
+	s.last = &lastDelivery{d, s.stage}
+	s.mu.Unlock()
+	a, err := s.send(ctx, d, s.stage, false)
+	if err != nil || ctx.Err() != nil {
+		s.release(cb)
+		return false
+	}
+	report := client.ClaimAnswer{Status: a.Status, ContentType: cutText(a.ContentType, 1000),
+		RetryAfter: cutText(a.RetryAfter, 100), Body: a.Body,
+		Error: callbacks.Clean(a.Error, callbacks.MaxErrorBytes/2)}
+	return s.patiently(ctx, func() error { return s.reporter.Answer(ctx, cb, report) }) &&
+		a.Status == http.StatusAccepted
+}
+
+// send sends a delivery to the worker and shows what came of it. The error says that nothing
+// listens there; it is shown once.
+func (l *listener) send(
+	ctx context.Context, d client.SignedDelivery, s listenStage, repeated bool,
+) (callbacks.Answer, error) {
+	start := now()
+	a, err := l.sender.Forward(ctx, l.to, d.Headers, d.Body, s.timeout)
+	if err != nil {
+		if l.down.begin() {
+			l.out.problem("nothing listens at %s: start your worker there; tasks wait until then", l.to)
+		}
+		return a, err
+	}
+	l.out.show(forwarded{At: start, Type: s.taskType, Stage: s.name, TaskID: d.TaskID,
+		Attempt: d.Attempt, Status: a.Status,
+		DurationMs: float32(now().Sub(start)) / float32(time.Millisecond), Size: len(d.Body),
+		Error: a.Error, Repeated: repeated})
+	return a, nil
+}
+
+// release gives a claim back: no attempt is counted. If that fails, the claim runs out.
+func (l *listener) release(cb sdk.Callback) {
+	ctx, cancel := context.WithTimeout(context.Background(), listenTimeout)
+	defer cancel()
+	if err := l.reporter.Release(ctx, cb); err != nil {
+		l.out.problem("a task was not given back, and comes again later: %v", err)
+	}
+}
+
+// repeatLast repeats the last delivery to the worker. It is signed anew, under another id: a worker
+// answers the same id from memory, and refuses old signatures.
+func (l *listener) repeatLast(ctx context.Context) {
+	l.mu.Lock()
+	last := l.last
+	l.mu.Unlock()
+	if last == nil {
+		l.out.note("there is no delivery to repeat yet")
+		return
+	}
+	d := last.SignedDelivery
+	if last.stage.secret != "" {
+		id := fmt.Sprintf("%s.repeat.%d", d.Headers["Webhook-Id"], l.repeat.Add(1))
+		headers, err := signAgain(d, id, last.stage.secret)
+		if err != nil {
+			l.out.problem("the delivery can't be signed again: %v", err)
+			return
+		}
+		d.Headers = headers
+	}
+	go func() { _, _ = l.send(ctx, d, last.stage, true) }() // send shows the error
+}
+
+// signAgain returns the headers of a delivery with a new id, time and signature.
+func signAgain(d client.SignedDelivery, id, secret string) (map[string]string, error) {
+	signer, err := signing.NewSigner(secret)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := signing.Headers(id, now(), d.Body, []signing.Signer{signer})
+	headers := map[string]string{}
+	for name, value := range d.Headers {
+		headers[http.CanonicalHeaderKey(name)] = value
+	}
+	for _, h := range signed {
+		headers[http.CanonicalHeaderKey(h.Name)] = h.Value
+	}
+	return headers, err
+}
+
+func cutText(text string, most int) string { return text[:min(len(text), most)] }

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// listenPauses are the pauses before asyncflow is tried again. The last one repeats.
+var listenPauses = []time.Duration{0, 100 * time.Millisecond, 500 * time.Millisecond, time.Second,
+	5 * time.Second}
+
+// pause waits before a try; the first one after a failure is 0. It returns false when ctx ends.
+func pause(ctx context.Context, try int) bool {
+	return rest(ctx, listenPauses[min(try, len(listenPauses)-1)])
+}
+
+func rest(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// isOutage reports whether an error may pass: asyncflow can't be reached, or has no capacity.
+func isOutage(err error) bool {
+	var answer *client.Error
+	return !errors.As(err, &answer) || answer.Status >= 500 ||
+		answer.Status == http.StatusTooManyRequests
+}
+
+// gap is a time in which something couldn't be reached. It is told once, and its end with its
+// length.
+type gap struct {
+	mu    sync.Mutex
+	since time.Time // zero: there is none
+}
+
+// begin reports whether the gap begins now. Times are those of the wall clock: others stand still
+// while a machine sleeps.
+func (g *gap) begin() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.since.IsZero() {
+		return false
+	}
+	g.since = now().Round(0)
+	return true
+}
+
+// end ends the gap, if there is one, and returns its length.
+func (g *gap) end() (length time.Duration, was bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.since.IsZero() {
+		return 0, false
+	}
+	length = now().Round(0).Sub(g.since).Round(100 * time.Millisecond)
+	g.since = time.Time{}
+	return length, true
+}
+
+func (g *gap) open() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.since.IsZero()
+}
+
+// answers reports whether something listens at the host of a URL.
+func answers(ctx context.Context, to *url.URL) bool {
+	port := to.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[to.Scheme]
+	}
+	d := net.Dialer{Timeout: time.Second}
+	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(to.Hostname(), port))
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+const (
+	// asleepTick is how often the clock is looked at, and asleepFor how long it must have stood still
+	// for that to count as sleep.
+	asleepTick = 500 * time.Millisecond
+	asleepFor  = 3 * time.Second
+)
+
+// watchSleep calls woke after the machine, or this process, has slept.
+func watchSleep(ctx context.Context, woke func(slept time.Duration)) {
+	last := now().Round(0)
+	for rest(ctx, asleepTick) {
+		at := now().Round(0)
+		if slept := at.Sub(last); slept > asleepFor {
+			woke(slept)
+		}
+		last = at
+	}
+}

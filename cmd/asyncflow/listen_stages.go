@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/signing"
+)
+
+// listenStage is a stage whose deliveries are forwarded.
+type listenStage struct {
+	taskType, name string
+	timeout        time.Duration // for an answer
+	endpoint       client.Endpoint
+	secret         string // "": it isn't known here
+}
+
+func (s listenStage) String() string { return s.taskType + "." + s.name }
+
+// unknownSecret says what to do if the secret isn't known here.
+func (s listenStage) unknownSecret() string {
+	return fmt.Sprintf("the signing secret of %s isn't known on this machine: make a new one with "+
+		"asyncflow endpoints rotate-secret %s --overlap 0s, and give it with ASYNCFLOW_ENDPOINT_SECRET",
+		s, s.endpoint.ID)
+}
+
+// prepare returns the stages to listen to, each with an endpoint for listening.
+func (c *listenCmd) prepare(
+	ctx context.Context, api *client.Client, secrets *listenSecrets, out *listenOutput,
+) (stages []listenStage, err error) {
+	types, err := api.TaskTypes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	endpoints, err := api.Endpoints(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	secret := c.Secret
+	if secret == "" {
+		secret = secrets.any(endpoints)
+	}
+	if secret == "" {
+		secret = signing.NewSecret()
+	}
+	for _, t := range types {
+		for _, stage := range t.Stages {
+			if !c.chosen(string(t.Name), stage.Name) {
+				continue
+			}
+			s := listenStage{taskType: string(t.Name), name: stage.Name, timeout: stage.Timeout.Std()}
+			own := endpointsOf(endpoints, s)
+			if why := unfit(t, stage, own); why != "" && c.named() {
+				return nil, fmt.Errorf("%s: %s", s, why)
+			} else if why != "" {
+				out.note("%s is left alone: %s", s, why)
+				continue
+			}
+			if err := s.listen(ctx, api, own, secret, secrets); err != nil {
+				return nil, err
+			}
+			if s.secret == "" {
+				s.secret = c.Secret
+			}
+			stages = append(stages, s)
+		}
+	}
+	if len(stages) == 0 {
+		return nil, asyncflow.Errorf(asyncflow.CodeNotFound, "there is no stage to listen to: "+
+			"apply a task type first (asyncflow types apply), or name another with --type and --stage")
+	}
+	return stages, nil
+}
+
+// named reports whether the flags name what to listen to.
+func (c *listenCmd) named() bool { return len(c.Type)+len(c.Stage) > 0 }
+
+func (c *listenCmd) chosen(taskType, stage string) bool {
+	return taskType != asyncflow.AlertType &&
+		(len(c.Type) == 0 || slices.Contains(c.Type, taskType)) &&
+		(len(c.Stage) == 0 || slices.Contains(c.Stage, stage))
+}
+
+// endpointsOf returns the endpoints of a stage.
+func endpointsOf(all []client.Endpoint, s listenStage) (own []client.Endpoint) {
+	for _, e := range all {
+		if string(e.Type) == s.taskType && string(e.Stage) == s.name {
+			own = append(own, e)
+		}
+	}
+	return own
+}
+
+// unfit returns why a stage can't be listened to, and what to do; "": it can.
+func unfit(t client.TaskType, stage client.Stage, own []client.Endpoint) string {
+	for _, e := range own {
+		if !e.Listen && e.Weight > 0 {
+			return fmt.Sprintf("its deliveries go to %s. To take them over, stop these first: "+
+				"asyncflow endpoints update %s --weight 0", printable(e.URL), e.ID)
+		}
+	}
+	switch {
+	case stage.Mode == asyncflow.ModeClaim:
+		return "its mode is claim, so workers ask for its tasks: see asyncflow claim"
+	case t.Flow != nil, t.MaxInFlight > 0, !t.Rate.IsZero():
+		return "tasks of a type with flow, max_in_flight or rate can't be claimed: apply the type without"
+	}
+	return ""
+}
+
+// listen finds the endpoint for listening among those of the stage, or makes one.
+func (s *listenStage) listen(
+	ctx context.Context, api *client.Client, own []client.Endpoint, secret string,
+	secrets *listenSecrets,
+) (err error) {
+	for _, e := range own {
+		if !e.Listen {
+			continue
+		}
+		if s.endpoint, s.secret = e, secrets.of(e); e.Weight == 0 {
+			one := 1
+			_, err = api.UpdateEndpoint(ctx, e.ID, client.EndpointPatch{Weight: &one})
+		}
+		return err
+	}
+	s.endpoint, err = api.CreateEndpoint(ctx, client.NewEndpoint{Type: s.taskType, Stage: s.name,
+		Listen: true, Secret: secret})
+	if err != nil {
+		return err
+	}
+	s.secret = secret
+	return secrets.keep(s.endpoint, secret)
+}

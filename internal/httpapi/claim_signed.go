@@ -1,0 +1,88 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
+)
+
+// answerSigned is answerClaims with the headers that pushes would have. The deadlines are those of
+// pushes, too: a program that passes deliveries on sends a heartbeat first.
+func (s *Server) answerSigned(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) error {
+	doc, headers := []byte(`{"claims":[`), []byte(`],"headers":[`)
+	for i := range all {
+		if i > 0 {
+			doc, headers = append(doc, ','), append(headers, ',')
+		}
+		d := &all[i]
+		d.Deadline = d.Latest
+		begin := len(doc)
+		doc = s.cfg.Sender.AppendDelivery(doc, d)
+		signed, err := s.signClaim(tenant, d, doc[begin:])
+		if err == nil {
+			headers, err = appendJSON(headers, signed)
+		}
+		if err != nil {
+			s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all), "they could not be signed")
+			return err
+		}
+	}
+	doc = append(append(doc, headers...), "]}\n"...)
+	return s.writeClaims(c, tenant, all, doc)
+}
+
+func appendJSON(b []byte, headers map[string]string) ([]byte, error) {
+	doc, err := json.Marshal(headers)
+	return append(b, doc...), err
+}
+
+// signClaim returns the headers that a push of a delivery would have. The stage's endpoint for
+// listening signs it.
+func (s *Server) signClaim(
+	tenant string, d *asyncflow.Delivery, body []byte,
+) (map[string]string, error) {
+	t, err := s.cfg.Store.Catalog.Type(tenant, d.Lease.ID.Type)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range t.Endpoints(d.Lease.Stage) {
+		if e.Listens() {
+			return s.cfg.Sender.SignClaim(d, &e, body)
+		}
+	}
+	return nil, asyncflow.Errorf(asyncflow.CodeConflict,
+		"stage %s of %s has no endpoint for listening: nothing signs its deliveries",
+		d.Lease.Stage, t.Name)
+}
+
+// AnswerClaim settles a claimed task by the answer of the worker that it was passed on to.
+func (s *Server) AnswerClaim(
+	ctx context.Context, r AnswerClaimRequestObject,
+) (AnswerClaimResponseObject, error) {
+	b := r.Body
+	if b.Status == 0 && b.Error == "" {
+		return nil, asyncflow.InvalidField("status", "is required, unless error says why there is none")
+	}
+	a, err := s.attemptOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if a.Claimer == "" {
+		return nil, s.pushed(ctx)
+	}
+	o := s.cfg.Sender.ReadClaim(callbacks.Answer{Status: b.Status, ContentType: b.ContentType,
+		RetryAfter: b.RetryAfter, Body: b.Body, Error: b.Error})
+	if o.Kind == asyncflow.OutcomeAccepted { // the worker will report
+		stands, err := s.prolong(ctx, a)
+		if err == nil && !stands {
+			err = s.ended(ctx, a)
+		}
+		return AnswerClaim200JSONResponse{Status: asyncflow.StatusRunning}, err
+	}
+	status, err := s.report(ctx, o)
+	return AnswerClaim200JSONResponse{Status: status}, err
+}

@@ -1,0 +1,73 @@
+package asyncflow
+
+import "slices"
+
+// ListenURL is stored in place of the URL of an endpoint for listening. Callers can't give it: see
+// Endpoint.Validate.
+const ListenURL = "listen:"
+
+// Listens reports whether the endpoint is for listening: deliveries aren't sent to it, but a
+// program claims them and passes them on to a worker (see asyncflow listen). It has signing
+// secrets, but nothing that says how to send.
+func (e Endpoint) Listens() bool { return e.URL == ListenURL }
+
+// WithListeners returns the type as it works with its endpoints: workers ask for the tasks of a
+// stage that has an endpoint for listening, unless that one gets no deliveries.
+func (t TaskType) WithListeners(endpoints []Endpoint) TaskType {
+	var copied bool
+	for _, e := range endpoints {
+		i := t.StageIndex(e.Stage)
+		if i < 0 || e.Type != t.Name || !e.Listens() || !e.Serves() {
+			continue
+		}
+		if !copied {
+			t.Stages, copied = slices.Clone(t.Stages), true
+		}
+		t.Stages[i].Mode = ModeClaim
+	}
+	return t
+}
+
+// CheckListeners returns the error of a type that can't be claimed, but works with endpoints for
+// listening.
+func (t TaskType) CheckListeners(endpoints []Endpoint) error {
+	var out problems
+	t.WithListeners(endpoints).checkClaims(&out)
+	return out.err()
+}
+
+const notSent = "can't be combined with listen: nothing is sent to the endpoint"
+
+// ValidateListens is Validate for an endpoint for listening, which has neither a URL nor limits.
+func (e Endpoint) ValidateListens() error {
+	var out problems
+	e.checkNames(&out)
+	e.checkListens(&out)
+	return out.err()
+}
+
+// checkListens refuses what says how to send, for an endpoint for listening.
+func (e Endpoint) checkListens(out *problems) {
+	if e.Limits.MaxInFlight != 0 {
+		out.add("max_in_flight", notSent)
+	}
+	if !e.Limits.Rate.IsZero() {
+		out.add("rate", notSent)
+	}
+	if !e.Batch.IsZero() {
+		out.add("batch", notSent)
+	}
+}
+
+// checkListens refuses settings of an endpoint for listening.
+func (o Outbound) checkListens(out *problems) {
+	if len(o.Headers) > 0 {
+		out.add("headers", notSent)
+	}
+	if o.Auth.Kind != "" {
+		out.add("auth", notSent)
+	}
+	if o.TLS != (EndpointTLS{}) {
+		out.add("tls", notSent)
+	}
+}
