@@ -102,13 +102,7 @@ type terminal struct {
 // listenEnv is the environment of asyncflow listen on a machine of its own.
 func listenEnv(t *testing.T, server string) map[string]string {
 	t.Helper()
-	cfg := auth.DefaultConfig()
-	cfg.HMACSecret = []byte(testJWTSecret)
-	issuer, err := auth.NewIssuer(cfg)
-	require.NoError(t, err)
-	token, err := issuer.Issue(testTenant, "test", []auth.Scope{auth.ScopeRead, auth.ScopeManage,
-		auth.ScopeWork}, time.Hour, time.Now())
-	require.NoError(t, err)
+	token := tokenOf(t, testTenant, auth.ScopeRead, auth.ScopeManage, auth.ScopeWork)
 	return map[string]string{"ASYNCFLOW_URL": server, "ASYNCFLOW_TOKEN": token,
 		"XDG_CONFIG_HOME": t.TempDir()}
 }

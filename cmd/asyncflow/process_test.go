@@ -196,16 +196,18 @@ func testToken(t *testing.T) string {
 	return tokenOf(t, testTenant)
 }
 
+// tokenOf returns a token for a tenant; without scopes, one with those of a caller.
 // tokenOf returns a token of a tenant.
-func tokenOf(t *testing.T, tenant string) string {
+func tokenOf(t *testing.T, tenant string, scopes ...auth.Scope) string {
 	t.Helper()
 	cfg := auth.DefaultConfig()
 	cfg.HMACSecret = []byte(testJWTSecret)
 	issuer, err := auth.NewIssuer(cfg)
 	require.NoError(t, err)
-	token, err := issuer.Issue(tenant, "test",
-		[]auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}, time.Hour,
-		time.Now())
+	if len(scopes) == 0 {
+		scopes = []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage}
+	}
+	token, err := issuer.Issue(tenant, "test", scopes, time.Hour, time.Now())
 	require.NoError(t, err)
 	return token
 }
