@@ -7,7 +7,7 @@ import "time"
 // must not be passed.
 func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	v := decide(t, l, o, now)
-	if v.Final() == "" && l.Options.Child.VoteKey() != "" && o.unheard() {
+	if (v.Kind == Return || v.Kind == Retry) && l.Options.Child.VoteKey() != "" && o.uncast() {
 		v.OrderTime = l.LeasedAt.Add(-expiredHeadStart)
 	}
 	if v.Final() == "" && v.Kind != Park && v.Kind != Spawn && !v.OrderTime.After(now.Add(Soon)) &&
@@ -59,8 +59,10 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 // again: before those of other tasks, which are not as far.
 const expiredHeadStart = 24 * time.Hour
 
-// unheard reports whether the attempt ended without a word of the worker about its task.
-func (o Outcome) unheard() bool { return o.Kind == OutcomeLost || o.Kind == OutcomeReleased }
+// uncast reports whether a claimer had the vote, and has not cast it.
+func (o Outcome) uncast() bool {
+	return (o.Kind == OutcomeLost || o.Kind == OutcomeReleased) && ClaimerOf(o.Endpoint) != ""
+}
 
 // passed reports whether the stage was done, by the task or its children.
 func (o Outcome) passed() bool { return o.Kind == OutcomeDone || o.Kind == OutcomeJoined }

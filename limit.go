@@ -125,9 +125,9 @@ func (f *Flow) InFlight() int {
 	return f.MaxInFlight
 }
 
-// FlowKeyOf returns the flow key of a task with these options, "" if the type has no flow. That of a
-// vote is its Child.VoteKey.
-func (t TaskType) FlowKeyOf(o Options) string {
+// LineKeyOf returns the key of the token rows of a task with these options: its flow key, if the type
+// has a flow, or its Child.VoteKey. "": it has none.
+func (t TaskType) LineKeyOf(o Options) string {
 	if key := o.Child.VoteKey(); key != "" {
 		return key
 	}

@@ -73,9 +73,9 @@ func TestFlowKeys(t *testing.T) {
 	t.Parallel()
 	spec := asyncflow.TaskType{Stages: []asyncflow.Stage{{Name: "first"}, {Name: "second"}}}
 	keyed := asyncflow.Options{FlowKey: "k"}
-	assert.Empty(t, spec.FlowKeyOf(keyed), "the type knows nothing of flow keys")
+	assert.Empty(t, spec.LineKeyOf(keyed), "the type knows nothing of flow keys")
 	spec.Flow = &asyncflow.Flow{Ordered: true}
-	assert.Equal(t, "k", spec.FlowKeyOf(keyed))
+	assert.Equal(t, "k", spec.LineKeyOf(keyed))
 	assert.Equal(t, 1, spec.Flow.InFlight())
 	assert.False(t, spec.Started("first", 1))
 	assert.True(t, spec.Started("first", 2))

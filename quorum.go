@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,13 +30,13 @@ type Quorum struct {
 	MaxErrors int `json:"max_errors"`
 	// AgreeOn is a JSON pointer (RFC 6901) into the output of a vote, to its outcome; "": all of it.
 	AgreeOn string `json:"agree_on,omitempty"`
-	// Trust lets claimers decide alone who have agreed with others often; nil: nobody does.
+	// Trust lets claimers decide alone who have often agreed with others; nil: nobody does.
 	Trust *Trust `json:"trust,omitempty"`
 }
 
-// Trust is adaptive replication, as in BOINC: a claimer whose last n votes, at least After, agreed
-// with the decision decides alone with a probability of 1 - 1/n. So each is still checked now and
-// then.
+// Trust is adaptive replication, as in BOINC: a claimer that has agreed with the last n decisions
+// decides alone with a probability of 1 - 1/n, if n is After or more. So each is still checked now
+// and then.
 type Trust struct {
 	After int `json:"after"`
 }
@@ -70,7 +71,7 @@ func (q *Quorum) check(field string, s Stage, out *problems) {
 	}
 }
 
-// most returns how many children the votes of a task are at most.
+// most returns the most children that the votes of a task can be.
 func (q *Quorum) most() int { return q.MaxVotes + q.MaxErrors }
 
 // Outcome returns what a vote with an output is for, in a form in which equal values are equal byte
@@ -110,12 +111,12 @@ type Vote struct {
 
 // Tally is the state of a vote.
 type Tally struct {
-	quorum   Quorum
-	votes    []Vote // that count, in the order of their ends
-	outcomes []outcomeCount
-	alone    bool // the first vote decides
-	errors   int  // votes that failed, or have no outcome
-	gone     int  // votes that were cancelled
+	quorum    Quorum
+	votes     []Vote // that count, in the order of their ends
+	outcomes  []outcomeCount
+	alone     bool // the first vote decides
+	errors    int  // votes that failed, or have no outcome
+	cancelled int  // votes that were cancelled
 }
 
 type outcomeCount struct {
@@ -134,7 +135,7 @@ func (q *Quorum) Count(votes []Vote) *Tally {
 	for _, v := range votes {
 		switch {
 		case v.Status == StatusCancelled:
-			t.gone++
+			t.cancelled++
 		case v.Status != StatusSucceeded || v.Outcome == nil:
 			t.errors++
 		case v.Claimer != "" && voted[v.Claimer]:
@@ -171,20 +172,23 @@ func (t *Tally) Decided() bool { return t.alone || t.best() >= t.quorum.Votes }
 // First returns the claimer of the only vote of so many that were made, but for errors, if such a
 // vote may decide alone; otherwise "".
 func (t *Tally) First(made int) (claimer string) {
-	if t.quorum.Trust == nil || len(t.votes) != 1 || made != 1+t.errors+t.gone || t.Decided() {
+	if t.quorum.Trust == nil || len(t.votes) != 1 || made != 1+t.errors+t.cancelled || t.Decided() {
 		return ""
 	}
 	return t.votes[0].Claimer
 }
 
-// Trust lets the only vote decide, whose claimer has agreed with the last n decisions. random is
-// between 0 and 1.
-func (t *Tally) Trust(n int, random float64) {
-	t.alone = n >= t.quorum.Trust.After && random < 1-1/float64(n)
+// Trust lets the only vote decide with a probability of 1 - 1/n, if its claimer has agreed with the
+// last n decisions and that is often enough. The draw follows from the time of the vote, which nobody
+// knows beforehand: so it is the same whenever it is drawn again.
+func (t *Tally) Trust(n int) {
+	v := t.votes[0]
+	draw := rand.New(rand.NewPCG(uint64(v.At.UnixNano()), uint64(v.Task.Number)))
+	t.alone = n >= t.quorum.Trust.After && draw.Float64() < 1-1/float64(n)
 }
 
-// Decide says that the only vote has decided, if there is one.
-func (t *Tally) Decide() { t.alone = len(t.votes) == 1 }
+// DecideAlone says that the only vote has decided, if there is but one.
+func (t *Tally) DecideAlone() { t.alone = len(t.votes) == 1 }
 
 // Agreed returns the claimers who voted, and whether each of them voted for the outcome that was
 // decided on. A vote that decided alone says nothing about its claimer.
@@ -204,7 +208,7 @@ func (t *Tally) Agreed() map[string]bool {
 // Failed reports whether no outcome can have enough votes any more, or too many votes are errors.
 func (t *Tally) Failed() bool {
 	q := t.quorum
-	return !t.Decided() && (t.errors+t.gone > q.MaxErrors || t.best()+q.MaxVotes-len(t.votes) < q.Votes)
+	return !t.Decided() && (t.errors+t.cancelled > q.MaxErrors || t.best()+q.MaxVotes-len(t.votes) < q.Votes)
 }
 
 // Outcome returns the outcome that was decided on; nil: there is none.
@@ -258,8 +262,8 @@ func (t *Tally) String() string {
 	if t.errors > 0 {
 		parts = append(parts, fmt.Sprintf("%d without an outcome", t.errors))
 	}
-	if t.gone > 0 {
-		parts = append(parts, fmt.Sprintf("%d cancelled", t.gone))
+	if t.cancelled > 0 {
+		parts = append(parts, fmt.Sprintf("%d cancelled", t.cancelled))
 	}
 	if len(parts) == 0 {
 		parts = []string{"none"}

@@ -99,13 +99,19 @@ func TestFirstVote(t *testing.T) {
 	assert.Equal(t, "anna", q.Count([]asyncflow.Vote{vote}).First(1))
 	assert.Equal(t, "anna", q.Count([]asyncflow.Vote{failed, vote}).First(2))
 	assert.Empty(t, q.Count([]asyncflow.Vote{vote}).First(3), "it was not trusted before")
-	for _, c := range []struct {
-		n      int
-		random float64
-		alone  bool
-	}{{3, 0, false}, {4, 0.74, true}, {4, 0.75, false}, {100, 0.98, true}} {
+	alone := 0
+	for i := range 1000 {
 		tally := q.Count([]asyncflow.Vote{vote})
-		tally.Trust(c.n, c.random)
-		assert.Equal(t, c.alone, tally.Decided(), c)
+		tally.Trust(3)
+		assert.False(t, tally.Decided())
+		vote.At = vote.At.Add(time.Duration(i) * time.Microsecond)
+		tally, again := q.Count([]asyncflow.Vote{vote}), q.Count([]asyncflow.Vote{vote})
+		tally.Trust(4)
+		again.Trust(4)
+		assert.Equal(t, tally.Decided(), again.Decided(), "it is drawn once")
+		if tally.Decided() {
+			alone++
+		}
 	}
+	assert.InDelta(t, 750, alone, 70)
 }

@@ -114,6 +114,7 @@ func TestClaimersShareWithoutDoubles(t *testing.T) {
 	send := func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done }
 	nodes := []*node{b.start("a", dispatcher.Config{}, send), b.start("b", dispatcher.Config{}, send)}
 	nodes[0].mode(t, asyncflow.ModeClaim, asyncflow.ModeClaim)
+	require.NoError(t, nodes[1].Catalog.RefreshTenant(t.Context(), tenant)) // else it pushes some
 	const tasks = 500
 	got := make(chan asyncflow.TaskID, 2*tasks)
 	ctx, stop := context.WithCancel(t.Context())

@@ -176,7 +176,7 @@ func (d *Dispatcher) goingOn(
 // mayGoOn reports whether a task that has ended a stage needs only capacity for the next one.
 func mayGoOn(t *store.Type, s *asyncflow.Settlement, now time.Time) bool {
 	return s.Verdict.Kind == asyncflow.Advance && !s.Verdict.OrderTime.After(now) &&
-		t.FlowKeyOf(s.Lease.Options) == "" && len(nextContext(s)) > 0 && t.Serves(s.Verdict.Stage)
+		t.LineKeyOf(s.Lease.Options) == "" && len(nextContext(s)) > 0 && t.Serves(s.Verdict.Stage)
 }
 
 // nextContext returns the context of a task's next stage, if it is at hand: the output of its stage

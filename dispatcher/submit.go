@@ -224,7 +224,7 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 			OrderTime: order}
 		all[n] = submission{result: &results[i],
 			Insertion: store.Insertion{ID: id, Verdict: first, Created: now,
-				Options: options, Context: task.Context, FlowKey: t.FlowKeyOf(options),
+				Options: options, Context: task.Context, FlowKey: t.LineKeyOf(options),
 				Key: keyOf(task, now, t.Retention.Std()), DependsOn: slices.Clone(task.DependsOn)}}
 		items = append(items, &all[n])
 	}

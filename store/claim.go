@@ -85,7 +85,7 @@ type claiming struct {
 
 	open  map[string][]asyncflow.Lease // by claimer
 	found []candidate                  // taken from wait
-	votes map[*ClaimAsk][]candidate    // taken from wait for one claimer
+	votes map[voteRow]bool             // which claimers can't have which votes
 	byID  map[int64]candidate          // those of them that are shared out
 	again []asyncflow.Lease            // open claims that are handed out again
 	taken []asyncflow.Lease            // new ones
@@ -107,7 +107,7 @@ func (s *Store) tryClaim(
 	now := s.Clock.Now()
 	c := &claiming{t: t, stage: stage, asks: asks, most: most, now: now,
 		until: now.Add(t.FirstClaimOf(stage)), open: map[string][]asyncflow.Lease{},
-		byID: map[int64]candidate{}, votes: map[*ClaimAsk][]candidate{}}
+		byID: map[int64]candidate{}}
 	b := &pgx.Batch{}
 	c.quorum, c.window = t.Stages[at].Quorum != nil, t.Stages[at].Window
 	if c.window == nil && !c.quorum {
@@ -123,6 +123,9 @@ func (s *Store) tryClaim(
 		c.queueTake(b)
 	}
 	if err := conn.Send(ctx, b); err != nil {
+		return next, err
+	}
+	if err := c.readVotes(ctx, conn); err != nil {
 		return next, err
 	}
 	c.share()
@@ -209,17 +212,16 @@ func (c *claiming) share() {
 			a.Opens = later(a.Opens, c.now.Add(fullPause))
 		}
 		room, _ := c.roomOf(a)
-		if c.quorum {
-			c.giveVotes(a, min(a.N, room, most))
-		}
-		n := max(0, min(a.N, room, most, len(c.found)))
-		for _, one := range c.found[:n] {
+		n := min(a.N, room, most)
+		c.found = slices.DeleteFunc(c.found, func(one candidate) bool {
+			vote := voteRow{c.t.number, a.Claimer, one.lineKey}
+			if len(a.Leases) >= n || c.votes[vote] {
+				return false
+			}
+			c.votes[vote] = one.lineKey != ""
 			c.give(a, one)
-		}
-		c.found = c.found[n:]
-	}
-	for _, all := range c.votes {
-		c.found = append(c.found, all...)
+			return true
+		})
 	}
 	for _, one := range c.found {
 		c.putBack(one, asyncflow.ParkFor(one.Lease, asyncflow.WaitClaimer))
@@ -243,7 +245,7 @@ func later(a, b time.Time) time.Time {
 
 // putBack gives a task that was taken its next place. For the others it has never been away.
 func (c *claiming) putBack(one candidate, v asyncflow.Verdict) {
-	c.back.add(one.ID.Number, one.Seq, one.key, v, one.placed, c.now)
+	c.back.add(one.ID.Number, one.Seq, one.lineKey, v, one.placed, c.now)
 }
 
 // sift drops what can't be handed out now: contexts that were left out or are too many bytes, and

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -60,7 +61,7 @@ func (c *claiming) readTaken(rows pgx.Rows, all []candidate) ([]candidate, error
 	one := candidate{}
 	one.ID.Type = c.t.Name
 	_, err := pgx.ForEachRow(rows, []any{&one.ID.Number, &one.Seq, &one.Stage, &one.Attempt,
-		&one.OrderTime, &one.placed, &one.key}, func() error {
+		&one.OrderTime, &one.placed, &one.lineKey}, func() error {
 		all = append(all, one)
 		return nil
 	})
@@ -74,8 +75,15 @@ WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key'
 ORDER BY order_time, id LIMIT 1`
 
 func (c *claiming) queueHead(b *pgx.Batch, next *time.Time) {
+	sql, args := claimHeadSQL, []any{c.t.number, ""}
+	if c.quorum {
+		if sql, args = votesHeadSQL, append(args, c.empty()); len(c.empty()) == 0 {
+			return
+		}
+	}
 	for _, name := range c.t.NamesOf(c.stage) {
-		b.Queue(c.t.at(0, claimHeadSQL), c.t.number, name).QueryRow(func(row pgx.Row) error {
+		args[1] = name
+		b.Queue(c.t.at(0, sql), slices.Clone(args)...).QueryRow(func(row pgx.Row) error {
 			var order time.Time
 			switch err := row.Scan(&order); {
 			case err == pgx.ErrNoRows:

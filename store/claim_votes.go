@@ -1,57 +1,99 @@
 package store
 
 import (
-	"cmp"
-	"slices"
+	"context"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// takeVotesSQL is takeForClaimsSQL for one claimer: it leaves out tasks on which that has voted or
-// holds a vote. All votes of a task stand together, so it takes more than are wanted.
+// mostVotes is the most rows that are looked at for one claimer that asks for votes: all votes on a
+// task stand together in line, and others may get the first ones.
+const mostVotes = 200
+
+// takeVotesSQL takes the first votes for each of some claimers: those on tasks on which it has not
+// voted and holds no vote. The same row may be found for several.
 const takeVotesSQL = `
 DELETE FROM {wait} w WHERE ctid = ANY (ARRAY(
-  SELECT ctid FROM {wait} k
-  WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key'
-    AND order_time <= $3
-    AND NOT EXISTS (SELECT FROM {votes} v WHERE v.type = $1 AND v.claimer = $5 AND v.key = k.key)
-  ORDER BY order_time, id
-  LIMIT $4
-  FOR UPDATE OF k SKIP LOCKED))
+  SELECT k.place FROM unnest($4::text[]) AS c (claimer), LATERAL (
+    SELECT ctid AS place FROM {wait} k
+    WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key'
+      AND order_time <= $3
+      AND NOT EXISTS (SELECT FROM {votes} v
+        WHERE v.type = $1 AND v.claimer = c.claimer AND v.key = k.key)
+    ORDER BY order_time, id
+    LIMIT $5
+    FOR UPDATE OF k SKIP LOCKED) k))
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time),
   coalesce(w.key, '')`
 
 func (c *claiming) queueTakeVotes(b *pgx.Batch) {
-	votes := c.t.Stages[c.t.StageIndex(c.stage)].Quorum.Votes
+	var claimers []string
+	sum := 0
 	for _, a := range c.asks {
-		room, _ := c.roomOf(a)
-		n := min(a.N, room)
-		if n <= 0 {
-			continue
+		if room, _ := c.roomOf(a); room > 0 {
+			claimers, sum = append(claimers, a.Claimer), sum+min(a.N, room)
 		}
-		for _, name := range c.t.NamesOf(c.stage) {
-			b.Queue(c.t.at(0, takeVotesSQL), c.t.number, name, c.now, (n-1)*votes+1, a.Claimer).
-				Query(func(rows pgx.Rows) (err error) {
-					c.votes[a], err = c.readTaken(rows, c.votes[a])
-					return err
-				})
-		}
+	}
+	votes := c.t.Stages[c.t.StageIndex(c.stage)].Quorum.Votes
+	most := min(mostVotes, (sum-1)*votes+1)
+	if len(claimers) == 0 {
+		return
+	}
+	for _, name := range c.t.NamesOf(c.stage) {
+		b.Queue(c.t.at(0, takeVotesSQL), c.t.number, name, c.now, claimers, most).
+			Query(func(rows pgx.Rows) (err error) {
+				c.found, err = c.readTaken(rows, c.found)
+				return err
+			})
 	}
 }
 
-// giveVotes gives a claimer up to n votes that were taken for it, each on another task.
-func (c *claiming) giveVotes(a *ClaimAsk, n int) {
-	slices.SortFunc(c.votes[a], func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
-	given := map[string]bool{}
-	c.votes[a] = slices.DeleteFunc(c.votes[a], func(one candidate) bool {
-		key := cmp.Or(one.key, one.ID.String()) // a task that came before its stage got a quorum
-		if len(given) >= n || given[key] {
-			return false
+// readVotes reads which of the claimers have or hold a vote on which of the tasks that were taken.
+func (c *claiming) readVotes(ctx context.Context, conn *tenantConn) error {
+	c.votes = map[voteRow]bool{}
+	var claimers, keys []string
+	for _, one := range c.found {
+		if one.lineKey != "" {
+			keys = append(keys, one.lineKey)
 		}
-		given[key] = true
-		c.give(a, one)
-		return true
-	})
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	for _, a := range c.asks {
+		claimers = append(claimers, a.Claimer)
+	}
+	b := &pgx.Batch{}
+	b.Queue(c.t.at(0, `SELECT claimer, key FROM {votes}
+		WHERE type = $1 AND claimer = ANY ($2) AND key = ANY ($3)`), c.t.number, claimers, keys).
+		Query(func(rows pgx.Rows) error {
+			row := voteRow{number: c.t.number}
+			_, err := pgx.ForEachRow(rows, []any{&row.claimer, &row.key}, func() error {
+				c.votes[row] = true
+				return nil
+			})
+			return err
+		})
+	return conn.Send(ctx, b)
+}
+
+// votesHeadSQL reads when the next vote is due that one of some claimers may have.
+const votesHeadSQL = `
+SELECT order_time FROM {wait} k
+WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key'
+  AND EXISTS (SELECT FROM unnest($3::text[]) c (claimer) WHERE NOT EXISTS (SELECT FROM {votes} v
+    WHERE v.type = $1 AND v.claimer = c.claimer AND v.key = k.key))
+ORDER BY order_time, id LIMIT 1`
+
+// empty returns the claimers that get nothing.
+func (c *claiming) empty() []string {
+	claimers := []string{}
+	for _, a := range c.asks {
+		if len(a.Leases) == 0 {
+			claimers = append(claimers, a.Claimer)
+		}
+	}
+	return claimers
 }
 
 // queueVoters writes down who holds the votes that are handed out.

@@ -34,13 +34,19 @@ func (s shown) room(w asyncflow.Window) (n int, opens time.Time) {
 const windowsSQL = `
 SELECT claimer, ids, shown FROM {claim_windows} WHERE type = $1 AND stage = $2 AND claimer = ANY ($3)`
 
+// claimerLock returns the lock of a claimer in a stage: whoever has it gives the claimer tasks.
+func claimerLock(t *Type, stage, claimer string) int64 {
+	place, _ := t.Place(stage, 1)
+	return JobLock("claimer " + t.Tenant + "/" + t.Name + "/" + place + "/" + claimer)
+}
+
 // lockClaimers begins the transaction, locks the claimers until its end, and reads their windows.
 func (c *claiming) lockClaimers(ctx context.Context, conn *tenantConn) error {
 	locks, claimers := make([]int64, len(c.asks)), make([]string, len(c.asks))
 	c.shown = map[string]shown{}
 	for i, a := range c.asks {
 		claimers[i] = a.Claimer
-		locks[i] = JobLock("claimer " + c.t.Tenant + "/" + c.t.Name + "/" + c.stage + "/" + a.Claimer)
+		locks[i] = claimerLock(c.t, c.stage, a.Claimer)
 		c.shown[a.Claimer] = shown{}
 	}
 	slices.Sort(locks) // so that two transactions don't wait for each other

@@ -74,7 +74,7 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 		now := s.Clock.Now()
 		v := decide(leases[0], now)
 		if v.Final() == "" {
-			ts.add(id.Number, l.Seq+1, t.FlowKeyOf(leases[0].Options), v, now, now)
+			ts.add(id.Number, l.Seq+1, t.LineKeyOf(leases[0].Options), v, now, now)
 		}
 		written = []asyncflow.Settlement{{Lease: leases[0], Outcome: o, Verdict: v}}
 		b := &pgx.Batch{}
@@ -131,8 +131,26 @@ func OtherOutcome(written asyncflow.OutcomeKind, o asyncflow.Outcome) error {
 	return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: it ended as %q", written)
 }
 
-// takeToken deletes the token row of a task that is not leased.
+// takeToken deletes the token row of a task that is not leased. A claim may take the row meanwhile,
+// and put it back: then it is looked for again.
 func takeToken(
+	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, orderTime time.Time,
+) (taken bool, err error) {
+	for range cancelTries {
+		stands := false
+		if taken, err = tryTakeToken(ctx, tx, t, l, orderTime); err != nil || taken {
+			return taken, err
+		}
+		err = tx.QueryRow(ctx, t.at(0, `SELECT EXISTS (SELECT FROM {wait}
+			WHERE type = $1 AND id = $2 AND seq = $3)`), t.number, l.ID.Number, l.Seq).Scan(&stands)
+		if err != nil || !stands {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+func tryTakeToken(
 	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, orderTime time.Time,
 ) (bool, error) {
 	tag, err := tx.Exec(ctx, t.at(0, `DELETE FROM {wait}

@@ -72,7 +72,7 @@ func (w *Writes) queueSettled(b *pgx.Batch, rows *rows, now time.Time) {
 		case item.Next != nil:
 			w.leases = append(w.leases, item.Next)
 		default:
-			w.tokens.add(item.Lease.ID.Number, item.Lease.Seq+1, t.FlowKeyOf(item.Lease.Options),
+			w.tokens.add(item.Lease.ID.Number, item.Lease.Seq+1, t.LineKeyOf(item.Lease.Options),
 				item.Verdict, t.placedAt(&item.Lease, item.Verdict, now), now)
 		}
 	}

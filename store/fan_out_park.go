@@ -119,7 +119,7 @@ func (s *Store) park(
 		l := &parked[i]
 		if taken[l.ID.Number] {
 			v := asyncflow.ParkFor(*l, asyncflow.WaitParent)
-			ts.add(l.ID.Number, l.Seq, t.FlowKeyOf(l.Options), v, t.placedAt(l, v, now), now)
+			ts.add(l.ID.Number, l.Seq, t.LineKeyOf(l.Options), v, t.placedAt(l, v, now), now)
 		}
 	}
 	if len(ts.wait) == 0 {

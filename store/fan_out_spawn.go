@@ -142,7 +142,7 @@ func (s *spawns) children(
 			Child: &asyncflow.Child{Parent: o.id, Seq: int(o.seq), Index: i, Count: o.count,
 				Shard: o.rule.Shards > 0, Vote: o.rule.Quorum != nil, Shared: work.Shared}}
 		items = append(items, &Insertion{Created: f.now, Options: options, Context: doc,
-			FlowKey: t.FlowKeyOf(options),
+			FlowKey: t.LineKeyOf(options),
 			ID:      asyncflow.TaskID{Type: t.Name, Number: o.firsts[run] + int64(i-int(o.starts[run]))},
 			Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt,
 				OrderTime: asyncflow.EnterOrder(t.TaskType, t.StageIndex(stage), options, f.now)}})

@@ -31,7 +31,7 @@ func (t *Type) FreedKeys(settled []asyncflow.Settlement) (keys []string) {
 		return nil
 	}
 	for _, settlement := range settled {
-		if key := t.FlowKeyOf(settlement.Lease.Options); key != "" {
+		if key := t.LineKeyOf(settlement.Lease.Options); key != "" {
 			keys = append(keys, key)
 		}
 	}
@@ -45,7 +45,7 @@ func queueBlocks(b *pgx.Batch, t *Type, settled []asyncflow.Settlement) {
 		return
 	}
 	for _, settlement := range settled {
-		key := t.FlowKeyOf(settlement.Lease.Options)
+		key := t.LineKeyOf(settlement.Lease.Options)
 		switch final := settlement.Verdict.Final(); {
 		case key == "" || final == "":
 		case final == asyncflow.StatusFailed && t.Flow.OnFailure == asyncflow.FlowBlock:

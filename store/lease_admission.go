@@ -41,8 +41,9 @@ type Admission interface {
 
 // candidate is a task that a lease may take.
 type candidate struct {
-	asyncflow.Lease // its Options are read later
-	key             string
+	asyncflow.Lease                      // its Options are read later
+	key             string               // its flow key
+	lineKey         string               // the key of its token row: see TaskType.LineKeyOf
 	placed          time.Time            // when it came to its place in the order
 	blocked         asyncflow.WaitReason // what blocks it; "": nothing
 	back            bool                 // nothing blocks it, but it is over the number of the lease

@@ -21,12 +21,12 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 		c := candidate{}
 		c.ID.Type = t.Name
 		_, err := pgx.ForEachRow(rows,
-			[]any{&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.key, &c.placed},
+			[]any{&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.lineKey, &c.placed},
 			func() error {
 				one := c
 				one.Stage, one.Attempt = t.Place(c.Stage, c.Attempt)
-				if t.Flow == nil {
-					one.key = ""
+				if t.Flow != nil {
+					one.key = one.lineKey
 				}
 				found = append(found, one)
 				return nil
@@ -87,7 +87,7 @@ func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.T
 		if c.back {
 			v.Kind = asyncflow.Return
 		}
-		others.add(c.ID.Number, c.Seq, c.key, v, c.placed, now)
+		others.add(c.ID.Number, c.Seq, c.lineKey, v, c.placed, now)
 	}
 	others.queue(b, t)
 	if len(leases) == 0 {

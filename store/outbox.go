@@ -287,7 +287,7 @@ func (f *followUp) settle(t *Type, s asyncflow.Settlement) {
 
 // line puts a task in line after its settlement.
 func (f *followUp) line(of *followed, s asyncflow.Settlement) {
-	of.tokens.add(s.Lease.ID.Number, s.Lease.Seq+1, of.t.FlowKeyOf(s.Lease.Options), s.Verdict, f.now,
+	of.tokens.add(s.Lease.ID.Number, s.Lease.Seq+1, of.t.LineKeyOf(s.Lease.Options), s.Verdict, f.now,
 		f.now)
 }
 

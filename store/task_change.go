@@ -156,7 +156,7 @@ func writeChange(
 	if err != nil {
 		return err
 	}
-	ts.add(l.ID.Number, l.Seq+1, t.FlowKeyOf(l.Options), v, placed, now)
+	ts.add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), v, placed, now)
 	b := &pgx.Batch{}
 	ts.queue(b, t)
 	return tx.SendBatch(ctx, b).Close()

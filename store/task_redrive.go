@@ -129,7 +129,7 @@ func redriveAll(
 			if r.parked {
 				v.Kind, v.Reason = asyncflow.Park, asyncflow.WaitDependencies
 			}
-			ts.add(id, task.seq+2, t.FlowKeyOf(task.Options), v, now, now)
+			ts.add(id, task.seq+2, t.LineKeyOf(task.Options), v, now, now)
 			return nil
 		})
 	}

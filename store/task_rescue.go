@@ -116,7 +116,7 @@ func (s *Store) lostLeases(
 		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
 		if v := settled[i].Verdict; v.Final() == "" {
-			ts.add(l.ID.Number, l.Seq+1, t.FlowKeyOf(l.Options), v, now, now)
+			ts.add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), v, now, now)
 		}
 	}
 	return settled, ts

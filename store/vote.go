@@ -110,13 +110,18 @@ func queueUnvoted(b *pgx.Batch, t *tables, rows []voteRow) {
 		column(rows, func(r *voteRow) string { return r.key }))
 }
 
-// mayVote reports whether a claimer may vote by a late report: it has no other vote on the task.
+// mayVote reports whether a claimer may vote by a late report: it has no other vote on the task, and
+// gets none until the end of the transaction.
 func mayVote(
 	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
 ) (may bool, err error) {
 	key, claimer := l.Options.Child.VoteKey(), asyncflow.ClaimerOf(o.Endpoint)
 	if key == "" || claimer == "" {
 		return true, nil
+	}
+	_, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, claimerLock(t, l.Stage, claimer))
+	if err != nil {
+		return false, err
 	}
 	err = tx.QueryRow(ctx, t.at(0, `SELECT NOT EXISTS (SELECT FROM {votes}
 		WHERE type = $1 AND claimer = $2 AND key = $3)`), t.number, claimer, key).Scan(&may)

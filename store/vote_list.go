@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -12,10 +13,10 @@ import (
 
 // Votes are the votes on a task in its latest stage with a quorum.
 type Votes struct {
-	Cast  []asyncflow.Vote // in the order of their ends
-	Tally *asyncflow.Tally
-	Late  []asyncflow.Vote // that came after the decision, without their tasks
-	Over  bool             // the task no longer waits for votes
+	Cast    []asyncflow.Vote // in the order of their ends
+	Outcome json.RawMessage  // that was decided on; nil: there is none
+	Late    []asyncflow.Vote // that came after the decision, without their tasks
+	Over    bool             // the task no longer waits for votes
 }
 
 // LateVotesKept is how long a late vote is kept.
@@ -27,15 +28,18 @@ func (s *Store) Votes(ctx context.Context, tenant string, id asyncflow.TaskID) (
 	if err != nil {
 		return v, err
 	}
-	o, err := latestFanOut(ctx, s.of(tenant), t, id.Number, 0, "")
-	if err != nil {
-		return v, wrap(err, "Votes(%q, %s)", tenant, id)
-	}
-	if o == nil || o.rule.Quorum == nil {
+	o := &fanOut{}
+	err = s.of(tenant).QueryRow(ctx, t.at(0, fanOutColumns+`
+		WHERE type = $1 AND id = $2 AND rule -> 'quorum' IS NOT NULL ORDER BY seq DESC LIMIT 1`),
+		t.number, id.Number).Scan(o.columns()...)
+	if err == pgx.ErrNoRows {
 		if _, err := s.Task(ctx, tenant, id); err != nil { // there may be no such task
 			return v, err
 		}
 		return v, asyncflow.Errorf(asyncflow.CodeConflict, "task %s has no votes", id)
+	}
+	if err != nil {
+		return v, wrap(err, "Votes(%q, %s)", tenant, id)
 	}
 	b := &pgx.Batch{}
 	queueVotes(b, t, o, &v.Cast)
@@ -55,18 +59,22 @@ func (s *Store) Votes(ctx context.Context, tenant string, id asyncflow.TaskID) (
 		return v, wrap(err, "Votes(%q, %s)", tenant, id)
 	}
 	slices.SortStableFunc(v.Cast, func(a, b asyncflow.Vote) int { return a.At.Compare(b.At) })
-	v.Tally, v.Over = o.rule.Quorum.Count(v.Cast), o.closed
+	v.Over = o.closed
+	tally := o.rule.Quorum.Count(v.Cast)
 	if v.Over && !o.stopped {
-		v.Tally.Decide()
+		tally.DecideAlone()
+	}
+	if !o.stopped { // the task may have been cancelled before its last vote
+		v.Outcome = tally.Outcome()
 	}
 	return v, nil
 }
 
-// LateVote records the vote of a claimer on the parent of a task, if that vote is over, and reports
-// whether it is. Of several late votes of a claimer on a task the first one stays.
+// LateVote records the vote of a claimer on the parent of a task, if that was decided before, and
+// reports whether it was. Of several late votes of a claimer on a task the first one stays.
 func (s *Store) LateVote(
 	ctx context.Context, t *Type, id asyncflow.TaskID, claimer string, output []byte,
-) (over bool, err error) {
+) (decided bool, err error) {
 	b := &pgx.Batch{}
 	options := queueOptions(b, t, []int64{id.Number})
 	if err = s.of(t.Tenant).Send(ctx, b); err != nil {
@@ -77,7 +85,7 @@ func (s *Store) LateVote(
 		return false, nil
 	}
 	o, err := latestFanOut(ctx, s.of(t.Tenant), t, child.Parent, child.Seq, "")
-	if err != nil || o == nil || !o.closed {
+	if err != nil || o == nil || !o.closed || o.stopped {
 		return false, wrap(err, "LateVote(%s)", id)
 	}
 	outcome := o.rule.Quorum.Outcome(output)

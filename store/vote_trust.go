@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,8 +12,7 @@ import (
 // voterKept is how long it is known of a claimer who no longer votes how often it has agreed.
 const voterKept = 90 * 24 * time.Hour
 
-// trust lets votes decide alone whose claimers have agreed with others often. That is drawn only
-// once: if a vote doesn't decide, further ones are made in the same transaction.
+// trust lets votes decide alone whose claimers have agreed with others often.
 func (f *followUp) trust(t *Type, all []*fanOut) error {
 	b := &pgx.Batch{}
 	for _, o := range all {
@@ -30,7 +28,7 @@ func (f *followUp) trust(t *Type, all []*fanOut) error {
 			f.now).Query(func(rows pgx.Rows) error {
 			var agreed int
 			_, err := pgx.ForEachRow(rows, []any{&agreed}, func() error {
-				o.tally.Trust(agreed, rand.Float64())
+				o.tally.Trust(agreed)
 				return nil
 			})
 			return err
@@ -84,10 +82,11 @@ func (v voters) queue(b *pgx.Batch, t *Type, now time.Time) {
 		ON CONFLICT (type, stage, claimer) DO UPDATE SET until = excluded.until,
 		  agreed = excluded.agreed + CASE WHEN
 		    (SELECT anew FROM unnest($3::text[], $4::text[], $6::bool[]) AS n (stage, claimer, anew)
-		     WHERE n.stage = excluded.stage AND n.claimer = excluded.claimer) THEN 0 ELSE v.agreed END`),
+		     WHERE n.stage = excluded.stage AND n.claimer = excluded.claimer) 
+		      OR v.until <= $7 THEN 0 ELSE v.agreed END`),
 		t.number, now.Add(voterKept),
 		column(all, func(w *voter) string { return w.stage }),
 		column(all, func(w *voter) string { return w.claimer }),
 		column(all, func(w *voter) int32 { return int32(v[*w].times) }),
-		column(all, func(w *voter) bool { return v[*w].anew }))
+		column(all, func(w *voter) bool { return v[*w].anew }), now)
 }

@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -38,7 +39,14 @@ type Page struct {
 	page     *template.Template
 
 	mu   sync.Mutex
-	open map[string]client.Delivery // by person
+	open map[string]vote // by person
+}
+
+// vote is one that a person is to cast.
+type vote struct {
+	task     string
+	callback worker.Callback
+	deadline time.Time
 }
 
 // New returns a page.
@@ -50,7 +58,7 @@ func New(cfg Config) *Page {
 		cfg.Log = slog.Default()
 	}
 	p := &Page{mux: http.NewServeMux(), cfg: cfg, reporter: worker.NewReporter(nil),
-		page: template.Must(template.ParseFS(files, "page.html")), open: map[string]client.Delivery{}}
+		page: template.Must(template.ParseFS(files, "page.html")), open: map[string]vote{}}
 	images, err := fs.Sub(files, "images")
 	if err != nil {
 		panic(err) // it is in the program
@@ -67,6 +75,12 @@ func (p *Page) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(rw, r)
 }
 
+// notes are what the page may say beside an image.
+var notes = map[string]string{
+	"late":    "Others have decided meanwhile, or your time was over.",
+	"problem": "There was a problem. Try again.",
+}
+
 // view is what the page shows.
 type view struct {
 	Name, Task, Image, Note string
@@ -74,13 +88,13 @@ type view struct {
 
 // show asks for a name, and then shows the next image to the person.
 func (p *Page) show(rw http.ResponseWriter, r *http.Request) {
-	v := view{Name: r.FormValue("name"), Note: r.FormValue("note")}
+	v := view{Name: r.FormValue("name"), Note: notes[r.FormValue("note")]}
 	if v.Name != "" {
 		d, err := p.next(r.Context(), v.Name)
 		switch {
 		case err != nil:
 			p.cfg.Log.Warn("can't ask for an image", "error", err)
-			v.Note = "There is a problem: " + err.Error()
+			v.Note = notes["problem"]
 		case d.TaskID == "":
 			v.Note = "There is nothing to judge at the moment."
 		default:
@@ -95,6 +109,9 @@ func (p *Page) show(rw http.ResponseWriter, r *http.Request) {
 
 // next returns the image that a person is to judge. Whoever asks again gets the same one.
 func (p *Page) next(ctx context.Context, name string) (d client.Delivery, err error) {
+	if p.full(name) {
+		return d, errors.New("too many people are judging at the moment")
+	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Wait+30*time.Second)
 	defer cancel()
 	all, err := p.cfg.Client.Claim(ctx, client.ClaimRequest{Type: "moderation", Stage: "judge",
@@ -104,49 +121,53 @@ func (p *Page) next(ctx context.Context, name string) (d client.Delivery, err er
 	}
 	d = all[0]
 	// The claim is held from now on: people need longer than its first 15 seconds.
-	if _, err = p.reporter.Heartbeat(ctx, callbackOf(d)); err != nil {
+	v := vote{task: d.TaskID, callback: worker.Callback{URL: d.Callback.URL, Token: d.Callback.Token}}
+	if v.deadline, err = p.reporter.Heartbeat(ctx, v.callback); err != nil {
 		return client.Delivery{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, known := p.open[name]; !known && len(p.open) >= mostPeople {
-		return client.Delivery{}, errors.New("too many people are judging at the moment")
-	}
-	p.open[name] = d
+	p.open[name] = v
 	return d, nil
+}
+
+// full reports whether a person must wait, because too many are judging. Those whose time is over
+// don't count.
+func (p *Page) full(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.open, func(_ string, v vote) bool { return time.Now().After(v.deadline) })
+	_, known := p.open[name]
+	return !known && len(p.open) >= mostPeople
 }
 
 // vote reports what a person has said, and shows the next image.
 func (p *Page) vote(rw http.ResponseWriter, r *http.Request) {
 	name, note := r.PostFormValue("name"), ""
 	p.mu.Lock()
-	d, ok := p.open[name]
+	v, ok := p.open[name]
 	delete(p.open, name)
 	p.mu.Unlock()
 	switch label := r.PostFormValue("label"); {
-	case !ok || d.TaskID != r.PostFormValue("task"):
-		note = "That image is not yours any more."
+	case !ok || v.task != r.PostFormValue("task"):
+		note = "late"
 	case label != "fine" && label != "not fine":
 		http.Error(rw, "label must be fine or not fine", http.StatusBadRequest)
 		return
 	default:
-		err := p.reporter.Complete(r.Context(), callbackOf(d), map[string]string{"label": label})
+		err := p.reporter.Complete(r.Context(), v.callback, map[string]string{"label": label})
 		switch {
 		case errors.Is(err, worker.ErrLost):
-			note = "Others have decided meanwhile, or your time was over."
+			note = "late"
 		case err != nil:
 			p.cfg.Log.Warn("can't report a vote", "error", err)
-			note = "There was a problem: " + err.Error()
+			note = "problem"
 		}
 	}
 	q := r.URL.Query()
 	q.Set("name", name)
 	q.Set("note", note)
 	http.Redirect(rw, r, "/?"+q.Encode(), http.StatusSeeOther)
-}
-
-func callbackOf(d client.Delivery) worker.Callback {
-	return worker.Callback{URL: d.Callback.URL, Token: d.Callback.Token}
 }
 
 // imageOf returns the name of the image that a task is about.

@@ -113,11 +113,11 @@ func (s *Server) reportEnded(
 		return "", store.OtherOutcome(written, o)
 	}
 	if a.Claimer != "" && o.Kind == asyncflow.OutcomeDone && a.taskType.HasQuorum() {
-		over, err := s.cfg.Store.LateVote(ctx, a.taskType, a.Task, a.Claimer, o.Output)
+		decided, err := s.cfg.Store.LateVote(ctx, a.taskType, a.Task, a.Claimer, o.Output)
 		if err != nil {
 			return "", err
 		}
-		if over {
+		if decided {
 			return "", asyncflow.Errorf(asyncflow.CodeDecided,
 				"the vote on this task is over: it was decided without this one")
 		}

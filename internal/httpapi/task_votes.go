@@ -19,8 +19,8 @@ func (s *Server) ListVotes(
 	if err != nil {
 		return nil, err
 	}
-	out := ListVotes200JSONResponse{Decided: v.Tally.Decided(), Over: v.Over,
-		Outcome: v.Tally.Outcome(), Data: []Vote{}}
+	out := ListVotes200JSONResponse{Decided: v.Outcome != nil, Over: v.Over,
+		Outcome: v.Outcome, Data: []Vote{}}
 	for _, vote := range v.Cast {
 		one := voteOut(vote)
 		one.TaskID = vote.Task.String()

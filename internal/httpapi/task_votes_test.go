@@ -65,6 +65,67 @@ func TestVotes(t *testing.T) {
 	assert.Equal(t, 409, b.call("POST", "/v1/tasks/"+bob.TaskID+"/redrive", "").status)
 }
 
+// Reports about the votes on a cancelled task are told that, not that it was decided.
+func TestVotesOnACancelledTask(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/judge", `{"stages":[{"name":"look","mode":"claim",
+		"quorum":{"votes":1,"max_votes":1}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	id := b.submitJudge(1)[0]
+	b.fanOut("judge")
+	anna := b.claim("anna", `,"wait":"1m"`)[0]
+	require.Equal(t, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", "").status)
+	require.Eventually(t, func() bool {
+		return b.task(anna.TaskID).Status == asyncflow.StatusCancelled
+	}, patience, time.Millisecond)
+	late := b.report(anna, "complete", `{"output":"dog"}`)
+	assert.Equal(t, 409, late.status, "%s", late.body)
+	assert.Contains(t, late.problem.Detail, "cancelled")
+	got := read[api.VoteList](b, 200, b.call("GET", "/v1/tasks/"+id+"/votes", ""))
+	assert.False(t, got.Decided)
+}
+
+// A late vote counts though a claim takes it from its place and puts it back meanwhile.
+func TestALateVoteWhileAClaimLooks(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/judge", `{"stages":[{"name":"look","mode":"claim",
+		"quorum":{"votes":1,"max_votes":1}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	b.submitJudge(1)
+	b.fanOut("judge")
+	anna := b.claim("anna", `,"wait":"1m"`)[0]
+	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.lease SET leased_at = now() - interval '2 h',
+		until = now() - interval '1 h'`)
+	require.NoError(t, err)
+	judge, err := b.store.Catalog.Type("acme", "judge")
+	require.NoError(t, err)
+	_, err = b.store.Rescue(t.Context(), judge)
+	require.NoError(t, err)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	for _, sql := range []string{
+		`CREATE TEMP TABLE x ON COMMIT DROP AS SELECT * FROM tenant_acme.wait WHERE seq = 2
+			AND id IN (SELECT id FROM tenant_acme.journal_1 WHERE outcome = 'lost')`,
+		`DELETE FROM tenant_acme.wait WHERE id IN (SELECT id FROM x)`,
+		`INSERT INTO tenant_acme.wait SELECT * FROM x`,
+	} {
+		tag, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, tag.RowsAffected())
+	}
+	done := make(chan answer, 1)
+	go func() { done <- b.report(anna, "complete", `{"output":"cat"}`) }()
+	require.Eventually(t, func() bool {
+		var n int
+		err := b.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
+		return err == nil && n > 0
+	}, patience, time.Millisecond)
+	require.NoError(t, tx.Commit(t.Context()))
+	late := <-done
+	assert.Equal(t, 200, late.status, "%s", late.body)
+}
+
 func TestBadQuorums(t *testing.T) {
 	b := setup(t)
 	for stage, field := range map[string]string{

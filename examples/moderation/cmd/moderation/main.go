@@ -22,9 +22,10 @@ import (
 const grace = 30 * time.Second
 
 type options struct {
-	Addr   string `help:"Address to listen on." env:"MODERATION_ADDR" default:"127.0.0.1:8092"`
-	URL    string `name:"url" help:"Address of asyncflow." env:"ASYNCFLOW_URL" default:"http://localhost:8080"`
-	Token  string `help:"Token with the scope work." env:"ASYNCFLOW_TOKEN" required:""`
+	Addr string `help:"Address to listen on." env:"MODERATION_ADDR" default:"127.0.0.1:8092"`
+	// The dev server tells both by its export lines.
+	URL   string `name:"url" env:"ASYNCFLOW_URL" default:"http://localhost:8080"`
+	Token string `help:"Token with the scope work." env:"ASYNCFLOW_TOKEN" required:""`
 }
 
 func main() {
@@ -32,7 +33,8 @@ func main() {
 	kong.Parse(&o, kong.Description("A sample of asyncflow: a page on which people judge images."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := run(ctx, o, func(addr string) { slog.Info("serving", "addr", "http://"+addr) }); err != nil {
+	err := run(ctx, o, func(addr string) { slog.Info("serving", "addr", "http://"+addr) })
+	if err != nil {
 		slog.Error("stopped", "error", err)
 		os.Exit(1)
 	}
