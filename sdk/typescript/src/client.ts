@@ -6,6 +6,7 @@ import { formatDuration, pause } from "./time.js";
 import {
   isFinal, type Attempt, type AttemptList, type Endpoint, type EndpointList, type NewEndpoint, type NewTask, type Redrive, type Status,
   type SubmittedBatch, type SubmittedTask, type Task, type TaskList, type TaskPatch, type TaskType, type TaskTypeSpec,
+  type VoteList,
 } from "./types.js";
 import { watchTask, type TaskEvent } from "./watch.js";
 
@@ -138,6 +139,11 @@ export class Client {
   /** Returns the journal of a task, oldest first, with all outputs. */
   async attempts(id: string, options: CallOptions = {}): Promise<Attempt[]> {
     return this.pages<Attempt, AttemptList>(`/v1/tasks/${pathPart("id", id)}/attempts`, { outputs: "true" }, options);
+  }
+
+  /** Returns the votes on a task that came to a stage with a quorum; any other is a ProblemError with conflict. */
+  async votes(id: string, options: CallOptions = {}): Promise<VoteList> {
+    return this.caller.call("GET", `/v1/tasks/${pathPart("id", id)}/votes`, options);
   }
 
   /**

@@ -18,6 +18,7 @@ export type TaskList = Schemas["TaskList"];
 export type TaskPatch = Schemas["TaskPatch"];
 export type TaskType = Schemas["TaskType"];
 export type TaskTypeSpec = Schemas["TaskTypeSpec"];
+export type VoteList = Schemas["VoteList"];
 
 export type AttemptList = Schemas["AttemptList"];
 export type EndpointList = Schemas["EndpointList"];

@@ -95,6 +95,22 @@ test("an answer that is lost is asked for again; a task is given back by a worke
   assert.deepEqual((await c.attempts(id)).map((a) => [a.outcome, a.attempt]), [["released", 1], ["released", 1]]);
 });
 
+test("two claimers decide a task", options, async () => {
+  const name = await type();
+  await c.putTaskType(name, { stages: [{ name: stage, mode: "claim", quorum: { votes: 2, max_votes: 2, agree_on: "/label" } }] });
+  const { id } = await c.submit({ type: name, context: 1 });
+  const stop = new AbortController();
+  const workers = ["anna", "bob"].map(() => worker().handle(name, stage, () => ({ label: "cat" })));
+  const ended = workers.map((w) => claim(w, { client: c, type: name, stage, concurrency: 1, signal: stop.signal }));
+  assert.equal(((await c.wait(id)).result as { outcome: string }).outcome, "cat");
+  stop.abort();
+  await Promise.all(ended);
+  const votes = await c.votes(id);
+  assert.deepEqual([votes.decided, votes.outcome, votes.data.map((v) => v.outcome)], [true, "cat", ["cat", "cat"]]);
+  assert.notEqual(votes.data[0]?.claimer, votes.data[1]?.claimer);
+  await Promise.all(workers.map((w) => w.close()));
+});
+
 test("what can't be claimed", options, async () => {
   const name = await type();
   const signal = new AbortController().signal;
