@@ -103,5 +103,11 @@ func printSecrets(g *globals, stages []listenStage) error {
 // claimerName returns a name that no other process has.
 func claimerName() string {
 	host, _ := os.Hostname()
+	host = strings.Map(func(c rune) rune { // see asyncflow.CheckClaimer
+		if c <= ' ' || c > '~' {
+			return '-'
+		}
+		return c
+	}, host)
 	return fmt.Sprintf("listen-%.60s-%d-%x", host, os.Getpid(), now().UnixNano())
 }

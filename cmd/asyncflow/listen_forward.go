@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -32,16 +33,55 @@ func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (l
 	s.mu.Lock()
 	s.last = &lastDelivery{d, s.stage}
 	s.mu.Unlock()
-	a, err := s.send(ctx, d, s.stage, false)
-	if err != nil || ctx.Err() != nil {
+	beating, stop := context.WithCancel(ctx)
+	go s.beat(beating, cb, stop)
+	a, err := s.send(beating, d, s.stage, false)
+	lost := beating.Err() != nil && ctx.Err() == nil
+	stop()
+	switch {
+	case lost: // the task was cancelled, or the claim is over
+		return false
+	case err != nil, ctx.Err() != nil:
 		s.release(cb)
 		return false
 	}
+	return s.answer(ctx, d, cb, a) && a.Status == http.StatusAccepted
+}
+
+// beat sends heartbeats while a worker has a delivery, if its claim would end before that may be
+// over. It calls lost once the claim is over.
+func (s *stageListener) beat(ctx context.Context, cb sdk.Callback, lost func()) {
+	if s.stage.processing > s.stage.timeout {
+		return
+	}
+	for rest(ctx, s.stage.processing/3) {
+		_, err := s.reporter.Heartbeat(ctx, cb)
+		if errors.Is(err, sdk.ErrLost) || errors.Is(err, sdk.ErrCancelled) {
+			lost()
+		}
+	}
+}
+
+// answer reports the answer of the worker. An answer that asyncflow refuses counts as none.
+func (s *stageListener) answer(
+	ctx context.Context, d client.SignedDelivery, cb sdk.Callback, a callbacks.Answer,
+) bool {
 	report := client.ClaimAnswer{Status: a.Status, ContentType: cutText(a.ContentType, 1000),
 		RetryAfter: cutText(a.RetryAfter, 100), Body: a.Body,
 		Error: callbacks.Clean(a.Error, callbacks.MaxErrorBytes/2)}
-	return s.patiently(ctx, func() error { return s.reporter.Answer(ctx, cb, report) }) &&
-		a.Status == http.StatusAccepted
+	if a.Status/100 != 2 {
+		report.Body = a.Body[:min(len(a.Body), listenExcerpt)]
+	}
+	return s.patiently(ctx, func() error {
+		err := s.reporter.Answer(ctx, cb, report)
+		if err == nil || isOutage(err) || errors.Is(err, sdk.ErrLost) || report.Status == 0 {
+			return err
+		}
+		s.out.problem("asyncflow refused the answer to %s: %v", d.TaskID, err)
+		report = client.ClaimAnswer{Error: "the answer was refused: " +
+			callbacks.Clean(err.Error(), callbacks.MaxErrorBytes/2)}
+		return s.reporter.Answer(ctx, cb, report)
+	})
 }
 
 // send sends a delivery to the worker and shows what came of it. The error says that nothing
@@ -83,17 +123,25 @@ func (l *listener) repeatLast(ctx context.Context) {
 		l.out.note("there is no delivery to repeat yet")
 		return
 	}
+	if l.repeats.Swap(true) {
+		l.out.note("the last repetition is still under way")
+		return
+	}
 	d := last.SignedDelivery
 	if last.stage.secret != "" {
 		id := fmt.Sprintf("%s.repeat.%d", d.Headers["Webhook-Id"], l.repeat.Add(1))
 		headers, err := signAgain(d, id, last.stage.secret)
 		if err != nil {
 			l.out.problem("the delivery can't be signed again: %v", err)
+			l.repeats.Store(false)
 			return
 		}
 		d.Headers = headers
 	}
-	go func() { _, _ = l.send(ctx, d, last.stage, true) }() // send shows the error
+	go func() {
+		defer l.repeats.Store(false)
+		_, _ = l.send(ctx, d, last.stage, true) // it shows the error
+	}()
 }
 
 // signAgain returns the headers of a delivery with a new id, time and signature.

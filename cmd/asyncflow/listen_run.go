@@ -27,11 +27,12 @@ type listener struct {
 	away gap // asyncflow can't be reached
 	down gap // the worker can't be reached
 
-	mu     sync.Mutex
-	polls  context.Context // of calls that wait; it ends when the machine has slept
-	again  context.CancelFunc
-	last   *lastDelivery
-	repeat atomic.Int64 // how often r was pressed
+	mu      sync.Mutex
+	polls   context.Context // of calls that wait; it ends when the machine has slept
+	again   context.CancelFunc
+	last    *lastDelivery
+	repeat  atomic.Int64 // how often r was pressed
+	repeats atomic.Bool  // a repetition is under way
 }
 
 const (
@@ -52,8 +53,12 @@ func newListener(g *globals, out *listenOutput, to *url.URL) (*listener, error) 
 		claimer: claimerName()}, nil
 }
 
-// listenMaxOutput bounds an answer. A server with a lower limit refuses it by that.
-const listenMaxOutput = 4 * asyncflow.DefaultMaxContext
+const (
+	// listenMaxOutput bounds an answer, so that its base64 fits into a report.
+	listenMaxOutput = 2 * asyncflow.DefaultMaxContext
+	// listenExcerpt is what is reported of the body of an answer that isn't 2xx.
+	listenExcerpt = 1000
+)
 
 // run forwards deliveries of stages until ctx ends, or a stage can't be listened to any more.
 func (l *listener) run(ctx context.Context, stages []listenStage) error {
@@ -80,8 +85,7 @@ func (l *listener) run(ctx context.Context, stages []listenStage) error {
 	var all errgroup.Group
 	for _, s := range stages {
 		all.Go(func() error {
-			defer stop() // an error in one stage ends the others
-			return newStageListener(l, s).run(ctx, work)
+			return newStageListener(l, s).run(ctx, work, stop)
 		})
 	}
 	return all.Wait()

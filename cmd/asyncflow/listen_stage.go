@@ -28,9 +28,11 @@ func newStageListener(l *listener, s listenStage) *stageListener {
 		held: map[string]int{}}
 }
 
-// run claims until ctx ends. What is under way then has until work ends.
-func (s *stageListener) run(ctx, work context.Context) error {
+// run claims until ctx ends. What is under way then has until work ends. An error calls stop, which
+// ends the other stages.
+func (s *stageListener) run(ctx, work context.Context, stop func()) error {
 	defer s.done.Wait()
+	defer stop()
 	healthy := false
 	for try := 0; ctx.Err() == nil; {
 		if (!healthy || s.down.open()) && !s.awaitWorker(ctx) {

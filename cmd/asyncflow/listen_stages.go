@@ -15,6 +15,7 @@ import (
 type listenStage struct {
 	taskType, name string
 	timeout        time.Duration // for an answer
+	processing     time.Duration // for which a claim stands after a heartbeat
 	endpoint       client.Endpoint
 	secret         string // "": it isn't known here
 }
@@ -40,6 +41,9 @@ func (c *listenCmd) prepare(
 	if err != nil {
 		return nil, err
 	}
+	if stages, err = c.choose(types, endpoints, out); err != nil {
+		return nil, err
+	}
 	secret := c.Secret
 	if secret == "" {
 		secret = secrets.any(endpoints)
@@ -47,33 +51,51 @@ func (c *listenCmd) prepare(
 	if secret == "" {
 		secret = signing.NewSecret()
 	}
+	for i := range stages {
+		s := &stages[i]
+		if err := s.listen(ctx, api, endpointsOf(endpoints, *s), secret, secrets); err != nil {
+			return nil, err
+		}
+		if s.secret == "" {
+			s.secret = c.Secret
+		}
+	}
+	return stages, nil
+}
+
+// choose returns the stages that can be listened to, before anything is changed.
+func (c *listenCmd) choose(
+	types []client.TaskType, endpoints []client.Endpoint, out *listenOutput,
+) (stages []listenStage, err error) {
+	for _, name := range c.Type {
+		known := func(t client.TaskType) bool { return string(t.Name) == name }
+		if !slices.ContainsFunc(types, known) {
+			return nil, asyncflow.Errorf(asyncflow.CodeNotFound, "--type: there is no task type %.80q",
+				name)
+		}
+	}
 	for _, t := range types {
 		for _, stage := range t.Stages {
 			if !c.chosen(string(t.Name), stage.Name) {
 				continue
 			}
-			s := listenStage{taskType: string(t.Name), name: stage.Name, timeout: stage.Timeout.Std()}
-			own := endpointsOf(endpoints, s)
-			if why := unfit(t, stage, own); why != "" && c.named() {
+			s := listenStage{taskType: string(t.Name), name: stage.Name, timeout: stage.Timeout.Std(),
+				processing: stage.MaxProcessingTime.Std()}
+			switch why := c.unfit(t, stage, endpointsOf(endpoints, s)); {
+			case why == "":
+				stages = append(stages, s)
+			case c.named():
 				return nil, fmt.Errorf("%s: %s", s, why)
-			} else if why != "" {
+			default:
 				out.note("%s is left alone: %s", s, why)
-				continue
 			}
-			if err := s.listen(ctx, api, own, secret, secrets); err != nil {
-				return nil, err
-			}
-			if s.secret == "" {
-				s.secret = c.Secret
-			}
-			stages = append(stages, s)
 		}
 	}
 	if len(stages) == 0 {
-		return nil, asyncflow.Errorf(asyncflow.CodeNotFound, "there is no stage to listen to: "+
+		err = asyncflow.Errorf(asyncflow.CodeNotFound, "there is no stage to listen to: "+
 			"apply a task type first (asyncflow types apply), or name another with --type and --stage")
 	}
-	return stages, nil
+	return stages, err
 }
 
 // named reports whether the flags name what to listen to.
@@ -95,9 +117,14 @@ func endpointsOf(all []client.Endpoint, s listenStage) (own []client.Endpoint) {
 	return own
 }
 
-// unfit returns why a stage can't be listened to, and what to do; "": it can.
-func unfit(t client.TaskType, stage client.Stage, own []client.Endpoint) string {
+// unfit returns why a stage can't be listened to, and what to do; "": it can. A stage whose endpoints
+// have the weight 0 must be named.
+func (c *listenCmd) unfit(t client.TaskType, stage client.Stage, own []client.Endpoint) string {
 	for _, e := range own {
+		if !e.Listen && e.Weight == 0 && !c.named() {
+			return fmt.Sprintf("it has the endpoint %s with the weight 0. To listen to it all the same, "+
+				"name it with --type and --stage", printable(e.URL))
+		}
 		if !e.Listen && e.Weight > 0 {
 			return fmt.Sprintf("its deliveries go to %s. To take them over, stop these first: "+
 				"asyncflow endpoints update %s --weight 0", printable(e.URL), e.ID)
@@ -117,6 +144,7 @@ func (s *listenStage) listen(
 	ctx context.Context, api *client.Client, own []client.Endpoint, secret string,
 	secrets *listenSecrets,
 ) (err error) {
+	slices.SortStableFunc(own, func(a, b client.Endpoint) int { return b.Weight - a.Weight })
 	for _, e := range own {
 		if !e.Listen {
 			continue

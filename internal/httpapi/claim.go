@@ -22,7 +22,13 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 	ctx, tenant := c.UserContext(), principalOf(c.UserContext()).Tenant
 	conn, _ := c.Context().Conn().(*listener.Conn)
 	r.Alive = func() bool { return conn == nil || !conn.Gone() }
-	all, err := s.claim(ctx, tenant, r)
+	if signed {
+		err = s.maySign(ctx, tenant, r.Type, r.Stage)
+	}
+	var all []asyncflow.Delivery
+	if err == nil {
+		all, err = s.claim(ctx, tenant, r)
+	}
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // answerSigned is answerClaims with the headers that pushes would have. The deadlines are those of
@@ -49,14 +50,31 @@ func (s *Server) signClaim(
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range t.Endpoints(d.Lease.Stage) {
-		if e.Listens() {
-			return s.cfg.Sender.SignClaim(d, &e, body)
+	e, err := listenerOf(t, d.Lease.Stage)
+	if err != nil {
+		return nil, err
+	}
+	return s.cfg.Sender.SignClaim(d, e, body)
+}
+
+// listenerOf returns the endpoint for listening that signs the deliveries of a stage.
+func listenerOf(t *store.Type, stage string) (*asyncflow.Endpoint, error) {
+	for _, e := range t.Endpoints(stage) {
+		if e.Listens() && e.Serves() {
+			return &e, nil
 		}
 	}
 	return nil, asyncflow.Errorf(asyncflow.CodeConflict,
-		"stage %s of %s has no endpoint for listening: nothing signs its deliveries",
-		d.Lease.Stage, t.Name)
+		"stage %s of %s has no endpoint for listening: nothing signs its deliveries", stage, t.Name)
+}
+
+// maySign refuses a call for signed deliveries that nothing would sign, before it claims any.
+func (s *Server) maySign(ctx context.Context, tenant, name, stage string) error {
+	t, err := s.cfg.Store.Catalog.Fresh(ctx, tenant, name)
+	if err == nil {
+		_, err = listenerOf(t, stage)
+	}
+	return err
 }
 
 // AnswerClaim settles a claimed task by the answer of the worker that it was passed on to.

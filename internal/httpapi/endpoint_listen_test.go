@@ -209,5 +209,5 @@ func TestSignedClaimsNeedAListener(t *testing.T) {
 	require.Equal(t, 409, a.status, "%s", a.body)
 	assert.Contains(t, a.problem.Detail, "no endpoint for listening")
 	d := b.claim("anna", `,"wait":"10s"`)[0]
-	assert.Equal(t, []any{id, 1}, []any{d.TaskID, d.Attempt}, "it was given back")
+	assert.Equal(t, []any{id, 1, 1}, []any{d.TaskID, d.Attempt, d.Seq}, "it wasn't claimed")
 }
