@@ -68,7 +68,7 @@ func TestDocumentProblems(t *testing.T) {
 				"retry, roll_age, roll_rows, schedule_interval, schedule_limit, stage_mapping, stages",
 			"types[0].stages[0].time_out is not known here",
 			"endpoints[0].uri is not known here; the keys are allow_duplicate, auth, batch, headers, " +
-				"max_in_flight, rate, secret, secret_kind, stage, tls, type, url, weight",
+				"listen, max_in_flight, rate, secret, secret_kind, stage, tls, type, url, weight",
 		}},
 		"no mapping": {"types: [{name: a, stages: [{name: x}], stage_mapping: [y]}]",
 			[]string{"types[0].stage_mapping must be a mapping of keys to values, not a list"}},
