@@ -88,7 +88,10 @@ func post(token, path, body string) []byte {
 // A claimer that waits costs a node at most 20 kB beside its connection, and the database nothing.
 func TestWaitingClaimsAreCheap(t *testing.T) {
 	const claimers = 100
-	b := setupWith(t, func(c *httpapi.Config) { c.Streams.MaxPerTenant = claimers })
+	// Not beside other tests: the memory of the whole process is measured.
+	b := setupOn(t, func(*store.Config) {}, func(c *httpapi.Config) {
+		c.Streams.MaxPerTenant = claimers
+	})
 	b.claimed()
 	b.pipe()
 	token := b.newToken("acme", auth.ScopeWork)
