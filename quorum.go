@@ -28,7 +28,7 @@ type Quorum struct {
 	MaxVotes int `json:"max_votes"`
 	// MaxErrors is how many votes may fail, be cancelled, or have no outcome.
 	MaxErrors int `json:"max_errors"`
-	// AgreeOn is a JSON pointer (RFC 6901) into the output of a vote, to its outcome; "": all of it.
+	// AgreeOn is a JSON pointer (RFC 6901) into a vote's output, to its outcome; "": all of it.
 	AgreeOn string `json:"agree_on,omitempty"`
 	// Trust lets claimers decide alone who have often agreed with others; nil: nobody does.
 	Trust *Trust `json:"trust,omitempty"`
@@ -57,7 +57,8 @@ func (q *Quorum) check(field string, s Stage, out *problems) {
 		out.add(field+".votes", "is %d; it must be 1 to %d", q.Votes, MaxVotes)
 	}
 	if q.MaxVotes < q.Votes || q.MaxVotes > MaxVotes {
-		out.add(field+".max_votes", "is %d; it must be votes (%d) to %d", q.MaxVotes, q.Votes, MaxVotes)
+		out.add(field+".max_votes", "is %d; it must be votes (%d) to %d", q.MaxVotes, q.Votes,
+			MaxVotes)
 	}
 	if q.MaxErrors < 0 || q.MaxErrors > MaxVotes {
 		out.add(field+".max_errors", "is %d; it must be 0 to %d", q.MaxErrors, MaxVotes)
@@ -169,8 +170,8 @@ func (t *Tally) best() int {
 // Decided reports whether an outcome has enough votes, or one that decides alone.
 func (t *Tally) Decided() bool { return t.alone || t.best() >= t.quorum.Votes }
 
-// First returns the claimer of the only vote of so many that were made, but for errors, if such a
-// vote may decide alone; otherwise "".
+// First returns the claimer of the only vote, if that vote may decide alone; otherwise "". made is
+// the number of votes that were made: all others must be errors.
 func (t *Tally) First(made int) (claimer string) {
 	if t.quorum.Trust == nil || len(t.votes) != 1 || made != 1+t.errors+t.cancelled || t.Decided() {
 		return ""
@@ -208,7 +209,8 @@ func (t *Tally) Agreed() map[string]bool {
 // Failed reports whether no outcome can have enough votes any more, or too many votes are errors.
 func (t *Tally) Failed() bool {
 	q := t.quorum
-	return !t.Decided() && (t.errors+t.cancelled > q.MaxErrors || t.best()+q.MaxVotes-len(t.votes) < q.Votes)
+	possible := t.best() + q.MaxVotes - len(t.votes)
+	return !t.Decided() && (t.errors+t.cancelled > q.MaxErrors || possible < q.Votes)
 }
 
 // Outcome returns the outcome that was decided on; nil: there is none.

@@ -141,7 +141,7 @@ func TestQuorumWithoutAgreement(t *testing.T) {
 	assert.Empty(t, f.joined)
 }
 
-// Whoever gives a vote back may have it again; and it comes before the votes on other tasks.
+// A claimer that gives its vote back may get it again. It comes before the votes on other tasks.
 func TestAVoteThatIsGivenBack(t *testing.T) {
 	f := startQuorum(t, asyncflow.Quorum{Votes: 1, MaxVotes: 1})
 	var ids []asyncflow.TaskID

@@ -34,7 +34,8 @@ func (s shown) room(w asyncflow.Window) (n int, opens time.Time) {
 const windowsSQL = `
 SELECT claimer, ids, shown FROM {claim_windows} WHERE type = $1 AND stage = $2 AND claimer = ANY ($3)`
 
-// claimerLock returns the lock of a claimer in a stage: whoever has it gives the claimer tasks.
+// claimerLock returns the lock of a claimer in a stage. A transaction needs it to give the claimer
+// tasks.
 func claimerLock(t *Type, stage, claimer string) int64 {
 	place, _ := t.Place(stage, 1)
 	return JobLock("claimer " + t.Tenant + "/" + t.Name + "/" + place + "/" + claimer)

@@ -204,8 +204,11 @@ const (
 
 func (m *voteMachine) check(t *rapid.T) {
 	kind := m.kind()
-	require.Zero(t, m.b.count(kind.Fill(kind.End, `SELECT count(*) FROM `+twiceSQL)), "a claimer has two votes")
-	require.Zero(t, m.b.count(kind.Fill(kind.End, `SELECT count(*) FROM `+overSQL)), "more votes at once than are needed")
+	count := func(from string) int {
+		return m.b.count(kind.Fill(kind.End, `SELECT count(*) FROM `+from))
+	}
+	require.Zero(t, count(twiceSQL), "a claimer has two votes")
+	require.Zero(t, count(overSQL), "more votes at once than are needed")
 }
 
 // finish has all tasks end: none may wait for ever.

@@ -107,7 +107,7 @@ func (p *Page) show(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// next returns the image that a person is to judge. Whoever asks again gets the same one.
+// next returns the image that a person is to judge: the same one until the person has voted.
 func (p *Page) next(ctx context.Context, name string) (d client.Delivery, err error) {
 	if p.full(name) {
 		return d, errors.New("too many people are judging at the moment")

@@ -129,19 +129,19 @@ func TestALateVoteWhileAClaimLooks(t *testing.T) {
 func TestBadQuorums(t *testing.T) {
 	b := setup(t)
 	for stage, field := range map[string]string{
-		`"quorum":{"votes":0,"max_votes":1}`:                                    "stages[0].quorum.votes",
-		`"quorum":{"votes":2,"max_votes":1}`:                                    "stages[0].quorum.max_votes",
-		`"quorum":{"votes":2,"max_votes":101}`:                                  "stages[0].quorum.max_votes",
-		`"quorum":{"votes":1,"max_votes":1,"max_errors":-1}`:                    "stages[0].quorum.max_errors",
-		`"quorum":{"votes":1,"max_votes":1,"agree_on":"label"}`:                 "stages[0].quorum.agree_on",
-		`"mode":"claim","quorum":{"votes":1,"max_votes":1,"trust":{"after":1}}`: "stages[0].quorum.trust.after",
-		`"quorum":{"votes":1,"max_votes":1,"trust":{"after":2}}`:                "stages[0].quorum.trust",
-		`"quorum":{"votes":1,"max_votes":1},"fan_out":{"shards":2}`:             "stages[0].quorum",
-		`"fan_out":{"quorum":{"votes":1,"max_votes":1}}`:                        "stages[0].fan_out.quorum",
+		`"quorum":{"votes":0,"max_votes":1}`:                                    "quorum.votes",
+		`"quorum":{"votes":2,"max_votes":1}`:                                    "quorum.max_votes",
+		`"quorum":{"votes":2,"max_votes":101}`:                                  "quorum.max_votes",
+		`"quorum":{"votes":1,"max_votes":1,"max_errors":-1}`:                    "quorum.max_errors",
+		`"quorum":{"votes":1,"max_votes":1,"agree_on":"label"}`:                 "quorum.agree_on",
+		`"mode":"claim","quorum":{"votes":1,"max_votes":1,"trust":{"after":1}}`: "quorum.trust.after",
+		`"quorum":{"votes":1,"max_votes":1,"trust":{"after":2}}`:                "quorum.trust",
+		`"quorum":{"votes":1,"max_votes":1},"fan_out":{"shards":2}`:             "quorum",
+		`"fan_out":{"quorum":{"votes":1,"max_votes":1}}`:                        "fan_out.quorum",
 	} {
 		a := b.call("PUT", "/v1/task-types/bad", `{"stages":[{"name":"look",`+stage+`}]}`)
 		require.Equal(t, 400, a.status, "%s: %s", stage, a.body)
-		assert.Equal(t, field, a.problem.Errors[0].Field, stage)
+		assert.Equal(t, "stages[0]."+field, a.problem.Errors[0].Field, stage)
 	}
 	a := b.call("PUT", "/v1/task-types/bad", `{"flow":{"max_in_flight":1},
 		"stages":[{"name":"look","quorum":{"votes":1,"max_votes":1}}]}`)
