@@ -124,6 +124,7 @@ var reports = map[string]string{"/v1/callbacks/pipe.9.1/complete": "",
 	"/v1/callbacks/pipe.9.1/fail":      `{"error":"no"}`,
 	"/v1/callbacks/pipe.9.1/heartbeat": "",
 	"/v1/callbacks/pipe.9.1/progress":  `{"percent":1}`,
+	"/v1/claims/pipe.9.1/answer":       `{"status":200}`,
 	"/v1/claims/pipe.9.1/release":      ""}
 
 // A report that fails because the database is down can be repeated.
