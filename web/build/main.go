@@ -1,0 +1,102 @@
+// Command build bundles the console's sources into assets, and prints how large they are. It runs
+// in the folder web, after npm ci.
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/evanw/esbuild/pkg/api"
+)
+
+// libraries are those that the bundle contains.
+var libraries = []string{"preact", "@preact/signals", "@preact/signals-core", "preact-iso",
+	"openapi-fetch", "uplot"}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	result := api.Build(api.BuildOptions{
+		EntryPoints:       []string{"src/console.tsx"},
+		Outdir:            "assets",
+		Bundle:            true,
+		Write:             true,
+		Format:            api.FormatESModule,
+		Target:            api.ES2022,
+		JSX:               api.JSXAutomatic,
+		JSXImportSource:   "preact",
+		MinifyWhitespace:  true,
+		MinifyIdentifiers: true,
+		MinifySyntax:      true,
+		LegalComments:     api.LegalCommentsNone, // the licences are in LICENSE.txt
+		LogLevel:          api.LogLevelWarning,
+	})
+	if len(result.Errors) > 0 {
+		return errors.New("the sources can't be bundled; did npm ci run here?")
+	}
+	for _, name := range []string{"index.html", "favicon.svg"} {
+		if err := copyFile(filepath.Join("src", name), filepath.Join("assets", name)); err != nil {
+			return err
+		}
+	}
+	if err := writeLicences(); err != nil {
+		return err
+	}
+	return printSizes("console.js", "console.css")
+}
+
+func copyFile(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o644)
+}
+
+// writeLicences writes the licences of the libraries in the bundle.
+func writeLicences() error {
+	all := bytes.NewBufferString("The console contains these libraries.\n")
+	for _, name := range libraries {
+		text, err := os.ReadFile(filepath.Join("node_modules", name, "LICENSE"))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(all, "\n%s\n\n%s\n", name, bytes.TrimSpace(text))
+	}
+	return os.WriteFile(filepath.Join("assets", "LICENSE.txt"), all.Bytes(), 0o644)
+}
+
+// printSizes prints what files take when they are compressed, in bytes.
+func printSizes(names ...string) error {
+	sum := 0
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join("assets", name))
+		if err != nil {
+			return err
+		}
+		var zipped bytes.Buffer
+		w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		fmt.Printf("%s: %d bytes, %d compressed\n", name, len(text), zipped.Len())
+		sum += zipped.Len()
+	}
+	fmt.Printf("together: %d compressed\n", sum)
+	return nil
+}

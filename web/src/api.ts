@@ -1,0 +1,55 @@
+import createClient from "openapi-fetch";
+import type { components, paths } from "../../sdk/typescript/src/api.gen.ts";
+import { sessionEnded } from "./session.ts";
+
+/** The schemas of openapi.yaml. */
+export type Schemas = components["schemas"];
+
+/** The public API, with the session's cookie. */
+export const api = createClient<paths>({ baseUrl: "" });
+
+/** A call that was refused or that got no answer. */
+export class CallError extends Error {
+  /** The HTTP status; 0: there was no answer. */
+  readonly status: number;
+  readonly problem: Partial<Schemas["Problem"]>;
+
+  constructor(status: number, problem: Partial<Schemas["Problem"]>) {
+    super(problem.detail ?? problem.title ?? `the server answered ${status}`);
+    this.status = status;
+    this.problem = problem;
+  }
+}
+
+interface Answer<T> {
+  data?: T;
+  error?: unknown;
+  response: Response;
+}
+
+/** Returns the data of a call. Throws a CallError if it was refused or got no answer. */
+export async function answer<T>(call: Promise<Answer<T>>): Promise<T> {
+  let got: Answer<T>;
+  try {
+    got = await call;
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new CallError(0, { detail: "The server can't be reached. It is tried again." });
+  }
+  if (got.response.status === 401) sessionEnded();
+  if (got.error !== undefined || !got.response.ok) {
+    throw new CallError(got.response.status, problemOf(got.error));
+  }
+  return got.data as T;
+}
+
+function problemOf(error: unknown): Partial<Schemas["Problem"]> {
+  if (typeof error === "string") {
+    try {
+      return JSON.parse(error) as Partial<Schemas["Problem"]>;
+    } catch {
+      return { detail: error.slice(0, 500) };
+    }
+  }
+  return typeof error === "object" && error !== null ? error : {};
+}

@@ -1,0 +1,57 @@
+import { effect } from "@preact/signals";
+import type { ComponentType } from "preact";
+import { ErrorBoundary, LocationProvider, Route, Router } from "preact-iso";
+import { Layout } from "./layout.tsx";
+import { Login } from "./login/login.tsx";
+import { Overview } from "./overview/overview.tsx";
+import { Empty } from "./parts/empty.tsx";
+import { expired, isOperator, session } from "./session.ts";
+import { Task } from "./task/task.tsx";
+import { Tasks } from "./tasks/tasks.tsx";
+
+/** A page of the console, with its path below /console. */
+export interface Page {
+  path: string;
+  title: string; // in the menu; "": it isn't there
+  show: ComponentType;
+}
+
+const tenantPages: Page[] = [
+  { path: "/console", title: "Overview", show: Overview },
+  { path: "/console/tasks", title: "Tasks", show: Tasks },
+  { path: "/console/tasks/:id", title: "", show: Task },
+];
+
+const operatorPages: Page[] = [];
+
+export function App() {
+  const s = session.value;
+  if (s === undefined) return null;
+  if (!s.logged_in) return <Login />;
+  const pages = isOperator() ? operatorPages : tenantPages;
+  return (
+    <LocationProvider scope="/console">
+      <Layout pages={pages}>
+        <ErrorBoundary>
+          <Router>
+            {pages.map((p) => (
+              <Route key={p.path} path={p.path} component={p.show} />
+            ))}
+            <Route default component={Missing} />
+          </Router>
+        </ErrorBoundary>
+      </Layout>
+      {expired.value && <Login over />}
+    </LocationProvider>
+  );
+}
+
+function Missing() {
+  return <Empty title="There is no such page">Go on by the menu.</Empty>;
+}
+
+effect(() => {
+  const { name, color } = session.value?.instance ?? {};
+  document.title = name ? `${name} – asyncflow` : "asyncflow";
+  if (color) document.documentElement.style.setProperty("--instance", color);
+});

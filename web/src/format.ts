@@ -1,0 +1,35 @@
+const units: [string, number][] = [
+  ["d", 86_400_000],
+  ["h", 3_600_000],
+  ["min", 60_000],
+  ["s", 1000],
+];
+
+/** Returns a duration in ms as text, in its two largest units: 1 h 5 min. */
+export function duration(ms: number): string {
+  if (ms < 1000) return `${ms < 10 ? Math.round(ms * 10) / 10 : Math.round(ms)} ms`;
+  for (const [i, [unit, size]] of units.entries()) {
+    if (ms < size) continue;
+    const whole = Math.floor(ms / size);
+    const next = units[i + 1];
+    if (!next) return `${whole < 10 ? Math.round(ms / 100) / 10 : whole} s`;
+    const rest = Math.floor((ms % size) / next[1]);
+    return rest && whole < 10 ? `${whole} ${unit} ${rest} ${next[0]}` : `${whole} ${unit}`;
+  }
+  return "";
+}
+
+const counts = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const rates = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+
+/** Returns a number of things as text: 12,345. */
+export const count = (n: number): string => counts.format(n);
+
+/** Returns a number per second as text; nothing for nothing. */
+export const rate = (n: number): string => (n ? `${rates.format(n)}/s` : "–");
+
+/** Returns a number of bytes as text, in powers of 1,000. */
+export function bytes(n: number): string {
+  if (n < 1000) return `${n} B`;
+  return n < 1e6 ? `${rates.format(n / 1000)} kB` : `${rates.format(n / 1e6)} MB`;
+}

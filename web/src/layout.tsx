@@ -1,0 +1,46 @@
+import type { ComponentChildren } from "preact";
+import { useLocation } from "preact-iso";
+import type { Page } from "./app.tsx";
+import { paused } from "./clock.ts";
+import { Keys } from "./parts/keys.tsx";
+import { Toasts } from "./parts/toast.tsx";
+import { logout, session } from "./session.ts";
+
+/** The frame of all pages: the menu, who is logged in, and the page. */
+export function Layout({ pages, children }: { pages: Page[]; children: ComponentChildren }) {
+  const s = session.value;
+  return (
+    <>
+      <a class="skip" href="#main">Skip to the page</a>
+      <header>
+        <a class="brand" href="/console">
+          <img src="/console/assets/favicon.svg" alt="" width="24" height="24" />
+          {s?.instance?.name || "asyncflow"}
+        </a>
+        <nav aria-label="Pages">
+          {pages.filter((p) => p.title).map((p) => <MenuItem key={p.path} page={p} />)}
+        </nav>
+        <div class="who">
+          <button type="button" aria-pressed={paused.value}
+            onClick={() => (paused.value = !paused.value)}
+            title="The page shows what happens as it happens, unless it is paused.">
+            {paused.value ? "▶ Resume" : "❚❚ Pause"}
+          </button>
+          <span title={`Scopes: ${s?.scopes?.join(", ") ?? "none"}`}>
+            {s?.kind === "operator" ? "operator" : s?.tenant}
+          </span>
+          <button type="button" onClick={() => void logout()}>Log out</button>
+        </div>
+      </header>
+      <main id="main" tabIndex={-1}>{children}</main>
+      <Toasts />
+      <Keys />
+    </>
+  );
+}
+
+function MenuItem({ page }: { page: Page }) {
+  const { path } = useLocation();
+  const here = path === page.path || (page.path !== "/console" && path.startsWith(`${page.path}/`));
+  return <a href={page.path} aria-current={here ? "page" : undefined}>{page.title}</a>;
+}

@@ -1,0 +1,61 @@
+import { useSignal, useSignalEffect } from "@preact/signals";
+import { useCallback, useEffect, useRef } from "preact/hooks";
+import { CallError } from "./api.ts";
+import { live } from "./clock.ts";
+import { expired } from "./session.ts";
+
+/** What was loaded. After an error the data of before stays. */
+export interface Loaded<T> {
+  data: T | undefined;
+  error: CallError | undefined;
+  loading: boolean;
+  reload: () => void;
+}
+
+/**
+ * Loads something when keys change, and again each so many ms (0: never) while the page is live.
+ * A load that was overtaken by another one is aborted.
+ */
+export function useLoad<T>(
+  load: (signal: AbortSignal) => Promise<T>,
+  keys: readonly unknown[],
+  every = 0,
+): Loaded<T> {
+  const data = useSignal<T | undefined>(undefined);
+  const error = useSignal<CallError | undefined>(undefined);
+  const loading = useSignal(true);
+  const latest = useRef(load);
+  latest.current = load;
+  const under = useRef<AbortController | undefined>(undefined);
+
+  const reload = useCallback(async () => {
+    under.current?.abort();
+    const mine = new AbortController();
+    under.current = mine;
+    loading.value = true;
+    try {
+      const got = await latest.current(mine.signal);
+      if (mine.signal.aborted) return;
+      data.value = got;
+      error.value = undefined;
+    } catch (e) {
+      if (mine.signal.aborted) return;
+      error.value = e instanceof CallError ? e : new CallError(0, { detail: String(e) });
+    }
+    loading.value = false;
+  }, []);
+
+  useEffect(() => {
+    data.value = undefined;
+    void reload();
+    return () => under.current?.abort();
+  }, keys);
+  useSignalEffect(() => {
+    if (every === 0 || !live.value || expired.value) return;
+    const timer = setInterval(() => {
+      if (!loading.peek()) void reload();
+    }, every);
+    return () => clearInterval(timer);
+  });
+  return { data: data.value, error: error.value, loading: loading.value, reload };
+}

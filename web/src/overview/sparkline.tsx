@@ -1,0 +1,27 @@
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { now } from "../clock.ts";
+
+const most = 60; // values that are kept
+
+/** Keeps the last values of a figure, one each two seconds, and shows them. */
+export function History(
+  { value, show: Show }: { value: number; show: ComponentType<{ values: number[] }> },
+) {
+  const [values, setValues] = useState<number[]>([]);
+  const tick = Math.floor(now.value / 2000);
+  useEffect(() => setValues((all) => [...all.slice(1 - most), value]), [tick]);
+  return <Show values={values} />;
+}
+
+/** A line of values, without axes. */
+export function Sparkline({ values }: { values: number[] }) {
+  const top = Math.max(...values, 1e-9);
+  const points = values.map((v, i) => `${(most - values.length + i) * 2},${23 - (v / top) * 21}`);
+  return (
+    <svg class="sparkline" viewBox={`0 0 ${most * 2} 24`} width={most * 2} height="24"
+      aria-hidden="true">
+      <polyline points={points.join(" ")} />
+    </svg>
+  );
+}

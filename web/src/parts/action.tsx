@@ -1,0 +1,69 @@
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { CallError } from "../api.ts";
+import { may } from "../session.ts";
+import { Dialog } from "./dialog.tsx";
+import { Problem } from "./problem.tsx";
+import { toast } from "./toast.tsx";
+
+interface ActionProps {
+  label: string;
+  /** The scope that the call needs: without it there is no button. */
+  scope: "submit" | "operate" | "manage";
+  /** Returns what to say when it is done. */
+  run: () => Promise<string | void>;
+  /** What to ask before; nothing: it is done at once. */
+  ask?: ComponentChildren;
+  /** Called when the button is pressed, before the question is shown. */
+  begin?: () => void;
+  danger?: boolean;
+  disabled?: boolean;
+}
+
+/** A button that changes something, after a question if there is one. */
+export function Action(props: ActionProps) {
+  const open = useSignal(false);
+  const busy = useSignal(false);
+  const error = useSignal<CallError | undefined>(undefined);
+  if (!may(props.scope)) return null;
+  const close = () => {
+    open.value = false;
+    error.value = undefined;
+  };
+  const run = async () => {
+    busy.value = true;
+    try {
+      const said = await props.run();
+      close();
+      toast(said || `${props.label}: done`);
+    } catch (e) {
+      error.value = e instanceof CallError ? e : new CallError(0, { detail: String(e) });
+      open.value = true;
+    }
+    busy.value = false;
+  };
+  const press = () => {
+    props.begin?.();
+    if (props.ask) open.value = true;
+    else void run();
+  };
+  return (
+    <>
+      <button type="button" class={props.danger ? "danger" : ""}
+        disabled={props.disabled || busy.value} onClick={press}>{props.label}</button>
+      {open.value && (
+        <Dialog title={props.label} close={close}>
+          <form onSubmit={(e) => { e.preventDefault(); void run(); }}>
+            {props.ask}
+            <Problem error={error.value} />
+            <p class="buttons">
+              <button type="button" onClick={close}>Back</button>
+              <button type="submit" disabled={busy.value}
+                class={props.danger ? "danger" : "primary"}>{props.label}</button>
+            </p>
+          </form>
+        </Dialog>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,47 @@
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { Dialog } from "./dialog.tsx";
+
+const help: [string, string][] = [
+  ["j", "next row"],
+  ["k", "previous row"],
+  ["Enter", "open the row"],
+  ["/", "go to the search"],
+  ["?", "show these keys"],
+];
+
+/** The keyboard on all pages. Rows are links with data-row; a search has data-search. */
+export function Keys() {
+  const open = useSignal(false);
+  useEffect(() => {
+    const press = (e: KeyboardEvent) => {
+      const target = e.target as HTMLElement;
+      if (e.ctrlKey || e.metaKey || e.altKey || target.closest("input, textarea, select, dialog")) {
+        return;
+      }
+      if (e.key === "?") open.value = true;
+      else if (e.key === "/") document.querySelector<HTMLElement>("[data-search]")?.focus();
+      else if (e.key === "j") moveRow(1);
+      else if (e.key === "k") moveRow(-1);
+      else return;
+      e.preventDefault();
+    };
+    document.addEventListener("keydown", press);
+    return () => document.removeEventListener("keydown", press);
+  }, []);
+  if (!open.value) return null;
+  return (
+    <Dialog title="Keys" close={() => (open.value = false)}>
+      <dl class="facts">
+        {help.map(([key, what]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>)}
+      </dl>
+    </Dialog>
+  );
+}
+
+function moveRow(by: number): void {
+  const rows = [...document.querySelectorAll<HTMLElement>("[data-row]")];
+  const at = rows.indexOf(document.activeElement as HTMLElement);
+  const to = at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + by, 0), rows.length - 1);
+  rows[to]?.focus();
+}

@@ -1,0 +1,110 @@
+import { useSignal } from "@preact/signals";
+import { answer, api, CallError, type Schemas } from "../api.ts";
+import { parse } from "../json.ts";
+import { Action } from "../parts/action.tsx";
+import type { WholeTask } from "./task.tsx";
+
+interface ActionsProps {
+  whole: WholeTask;
+  stages: Schemas["Stage"][];
+  changed: () => void;
+}
+
+/** The buttons for what can be done with a task in its status. */
+export function TaskActions({ whole, stages, changed }: ActionsProps) {
+  const { task } = whole;
+  const path = { params: { path: { id: task.id } } };
+  const reason = useSignal("");
+  const final = task.finished_at !== undefined;
+  const after = async (call: Promise<unknown>, said: string) => {
+    await call;
+    changed();
+    return said;
+  };
+  const why = (
+    <label>
+      Reason
+      <input maxLength={4096} value={reason.value}
+        onInput={(e) => (reason.value = e.currentTarget.value)} />
+    </label>
+  );
+  const body = () => (reason.value ? { reason: reason.value } : {});
+  return (
+    <p class="buttons">
+      {!final && !task.paused && <Action label="Pause" scope="operate" ask={why}
+        run={() => after(answer(api.POST("/v1/tasks/{id}/pause", { ...path, body: body() })),
+          "The task is paused")} />}
+      {task.paused && <Action label="Resume" scope="operate"
+        run={() => after(answer(api.POST("/v1/tasks/{id}/resume", path)), "The task is resumed")} />}
+      {(task.status === "waiting" || task.status === "pending") && (
+        <Priority task={task} changed={changed} />
+      )}
+      {(task.status === "failed" || task.status === "cancelled") && (
+        <Redrive whole={whole} stages={stages} changed={changed} />
+      )}
+      {!final && <Action label="Cancel" scope="operate" danger
+        ask={<><p>A cancelled task doesn't go on. It can be redriven.</p>{why}</>}
+        run={() => after(answer(api.POST("/v1/tasks/{id}/cancel", { ...path, body: body() })),
+          "The task is cancelled")} />}
+    </p>
+  );
+}
+
+function Priority({ task, changed }: { task: Schemas["Task"]; changed: () => void }) {
+  const seconds = useSignal("0");
+  const run = async () => {
+    await answer(api.PATCH("/v1/tasks/{id}", { params: { path: { id: task.id } },
+      body: { priority: Number(seconds.value) } }));
+    changed();
+    return "The priority is changed";
+  };
+  const ask = (
+    <label>
+      Head start in seconds
+      <input type="number" min="0" max="31536000" required value={seconds.value}
+        onInput={(e) => (seconds.value = e.currentTarget.value)} />
+    </label>
+  );
+  return <Action label="Change priority" scope="operate" ask={ask} run={run} />;
+}
+
+function Redrive({ whole: { task, context }, stages, changed }: ActionsProps) {
+  const stage = useSignal(task.stage ?? "");
+  const text = useSignal("");
+  const edit = useSignal(false);
+  const at = stages.findIndex((s) => s.name === task.stage);
+  const run = async () => {
+    if (edit.value && !parse(text.value)) throw new CallError(0, { detail: "The context is no JSON" });
+    // The text goes as it is: a parsed one could have changed numbers.
+    const members = [`"stage":${JSON.stringify(stage.value)}`];
+    if (edit.value) members.push(`"context":${text.value}`);
+    await answer(api.POST("/v1/tasks/{id}/redrive", { params: { path: { id: task.id } },
+      body: {}, bodySerializer: () => `{${members.join(",")}}` }));
+    changed();
+    return "The task is redriven";
+  };
+  const ask = (
+    <>
+      <label>
+        From stage
+        <select value={stage.value} onChange={(e) => (stage.value = e.currentTarget.value)}>
+          {stages.slice(0, at + 1).map((s) => <option key={s.name}>{s.name}</option>)}
+        </select>
+      </label>
+      <label class="check">
+        <input type="checkbox" checked={edit.value}
+          onChange={(e) => (edit.value = e.currentTarget.checked)} />
+        With another context
+      </label>
+      {edit.value && (
+        <label>
+          Context
+          <textarea rows={12} spellcheck={false} value={text.value}
+            onInput={(e) => (text.value = e.currentTarget.value)} />
+        </label>
+      )}
+    </>
+  );
+  return <Action label="Redrive" scope="operate" ask={ask} run={run}
+    begin={() => (text.value = context ?? "null")} />;
+}

@@ -1,0 +1,88 @@
+import { answer, api, type Schemas } from "../api.ts";
+import { duration } from "../format.ts";
+import { elements, members } from "../json.ts";
+import { useLoad } from "../load.ts";
+import { Json } from "../parts/json.tsx";
+import { Pager, useQuery } from "../parts/pager.tsx";
+import { Problem } from "../parts/problem.tsx";
+import { Time } from "../parts/time.tsx";
+
+/** An attempt, with the text of its output as it is stored. */
+type Row = Schemas["Attempt"] & {
+  text: string | undefined;
+};
+
+/** The attempts of a task: a chart of when they ran, and a list. */
+export function Attempts({ task }: { task: Schemas["Task"] }) {
+  const [query] = useQuery();
+  const state = `${task.status} ${task.stage} ${task.attempt}`;
+  const list = useLoad(async (signal) => {
+    const text = await answer(api.GET("/v1/tasks/{id}/attempts", { signal, parseAs: "text",
+      params: { path: { id: task.id }, query: { cursor: query.cursor, limit: 100 } } })) as string;
+    const page = JSON.parse(text) as Schemas["AttemptList"];
+    const texts = elements(members(text).data ?? "[]");
+    const rows: Row[] = page.data.map((a, i) => ({ ...a, text: members(texts[i] ?? "").output }));
+    return { rows, next: page.next_cursor };
+  }, [task.id, state, query.cursor]);
+  const { rows = [], next } = list.data ?? {};
+  return (
+    <section>
+      <h2>Attempts</h2>
+      <Problem error={list.error} retry={list.reload} />
+      {rows.length === 0 && !list.loading && <p class="quiet">None has ended yet.</p>}
+      {rows.length > 0 && <Chart rows={rows} begin={task.created_at} />}
+      <ol class="attempts">{rows.map((a) => <Attempt key={a.seq} attempt={a} />)}</ol>
+      <Pager next={next} />
+    </section>
+  );
+}
+
+function Attempt({ attempt: a }: { attempt: Row }) {
+  return (
+    <li class={a.outcome}>
+      <div>
+        <strong>{a.stage}</strong> attempt {a.attempt}: <span class={`status ${a.outcome}`}>
+          {a.outcome}</span>
+        {a.final && <> → {a.final}</>} <Time at={a.at} />
+        {a.duration_ms !== undefined && <> after {duration(a.duration_ms)}</>}
+        {a.status_code !== undefined && <> with {a.status_code}</>}
+        {a.next_time && <>, next <Time at={a.next_time} /></>}
+      </div>
+      {(a.endpoint || a.claimer) && <div class="quiet">{a.endpoint ?? `claimed by ${a.claimer}`}</div>}
+      {a.error && <pre class="problem">{a.error}</pre>}
+      <Json label="Output" text={a.text} />
+      {a.output_excerpt && (
+        <Json label={`Start of the output, of ${a.output_bytes} bytes`} text={a.output_excerpt} />
+      )}
+    </li>
+  );
+}
+
+/** Bars of when attempts ran, from the submit to the last end. */
+function Chart({ rows, begin }: { rows: Row[]; begin: string }) {
+  const from = Date.parse(begin);
+  const to = Math.max(...rows.map((a) => Date.parse(a.at)), from + 1);
+  const place = (ms: number) => ((ms - from) / (to - from)) * 1000;
+  const shown = rows.slice(-50);
+  return (
+    <figure class="chart">
+      <svg viewBox={`0 0 1000 ${shown.length * 10}`} preserveAspectRatio="none" role="img"
+        height={Math.max(shown.length * 10, 20)}
+        aria-label={`When each attempt ran, over ${duration(to - from)}`}>
+        {shown.map((a, i) => {
+          const end = place(Date.parse(a.at));
+          const width = Math.max(place(from + (a.duration_ms ?? 0)), 4);
+          return (
+            <rect key={a.seq} class={a.outcome} x={Math.max(end - width, 0)} y={i * 10 + 1}
+              width={width} height="8">
+              <title>{`${a.stage}, attempt ${a.attempt}: ${a.outcome}`}</title>
+            </rect>
+          );
+        })}
+      </svg>
+      <figcaption class="quiet">
+        <span>submitted</span><span>{duration(to - from)} later</span>
+      </figcaption>
+    </figure>
+  );
+}

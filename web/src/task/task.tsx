@@ -1,0 +1,94 @@
+import { useRoute } from "preact-iso";
+import { answer, api, type Schemas } from "../api.ts";
+import { useLoad } from "../load.ts";
+import { members } from "../json.ts";
+import { Json } from "../parts/json.tsx";
+import { Problem } from "../parts/problem.tsx";
+import { Status } from "../parts/status.tsx";
+import { Time } from "../parts/time.tsx";
+import { TaskActions } from "./actions.tsx";
+import { Attempts } from "./attempts.tsx";
+import { Pipeline } from "./pipeline.tsx";
+import { Relatives } from "./relatives.tsx";
+import { Repeat } from "./repeat.tsx";
+import { Votes } from "./votes.tsx";
+import { Why } from "./why.tsx";
+
+const pause = 2000; // between two looks at a task that isn't final, in ms
+
+/** A task, with the texts of its context and result as they are stored. */
+export interface WholeTask {
+  task: Schemas["Task"];
+  context: string | undefined;
+  result: string | undefined;
+}
+
+/** All of one task. */
+export function Task() {
+  const id = useRoute().params.id ?? "";
+  const path = { params: { path: { id } } };
+  const whole = useLoad<WholeTask>(async (signal) => {
+    const text = await answer(api.GET("/v1/tasks/{id}", { ...path, signal, parseAs: "text" }));
+    const { context, result } = members(text as string);
+    return { task: JSON.parse(text as string) as Schemas["Task"], context, result };
+  }, [id], pause);
+  const task = whole.data?.task;
+  const type = useLoad(async (signal) => task && answer(api.GET("/v1/task-types/{type}",
+    { signal, params: { path: { type: task.type } } })), [task?.type]);
+  if (!whole.data || !task) return <Problem error={whole.error} retry={whole.reload} />;
+  return (
+    <>
+      <h1>{task.id} <Status status={task.status} /></h1>
+      <Problem error={whole.error} retry={whole.reload} />
+      <TaskActions whole={whole.data} stages={type.data?.stages ?? []} changed={whole.reload} />
+      <Pipeline task={task} stages={type.data?.stages ?? []} />
+      <Why task={task} />
+      {task.error && <p class="problem">{task.error}</p>}
+      <Facts task={task} />
+      <Attempts task={task} />
+      <Relatives task={task} />
+      <Votes task={task} stages={type.data?.stages ?? []} />
+      <Json label="Context" text={whole.data.context} />
+      <Json label="Result" text={whole.data.result} />
+      <Repeat whole={whole.data} />
+    </>
+  );
+}
+
+function Facts({ task: t }: { task: Schemas["Task"] }) {
+  return (
+    <dl class="facts">
+      <div><dt>Type</dt><dd><a href={`/console/types/${t.type}`}>{t.type}</a></dd></div>
+      <div><dt>Submitted</dt><dd><Time at={t.created_at} /></dd></div>
+      {t.order_time && <div><dt>Place in the order</dt><dd><Time at={t.order_time} /></dd></div>}
+      {t.deadline && <div><dt>Attempt ends</dt><dd><Time at={t.deadline} /></dd></div>}
+      {t.finished_at && <div><dt>Ended</dt><dd><Time at={t.finished_at} /></dd></div>}
+      {t.attempt !== undefined && (
+        <div><dt>Attempt</dt><dd>{t.attempt} of {t.max_attempts ?? "?"} in {t.stage}</dd></div>
+      )}
+      {t.priority !== undefined && (
+        <div><dt>Priority</dt><dd>{JSON.stringify(t.priority)} s</dd></div>
+      )}
+      {t.key && <div><dt>Key</dt><dd><code>{t.key}</code></dd></div>}
+      {t.flow_key && <div><dt>Flow key</dt><dd><code>{t.flow_key}</code></dd></div>}
+      {t.progress && (
+        <div>
+          <dt>Progress</dt>
+          <dd>
+            <progress max={100} value={t.progress.percent} aria-label="Progress" />
+            {" "}{t.progress.percent} % {t.progress.note}
+          </dd>
+        </div>
+      )}
+      {t.child_of && (
+        <div>
+          <dt>Child of</dt>
+          <dd>
+            <a href={`/console/tasks/${t.child_of.parent}`}>{t.child_of.parent}</a>,
+            {" "}{t.child_of.index + 1} of {t.child_of.count}
+          </dd>
+        </div>
+      )}
+    </dl>
+  );
+}

@@ -1,0 +1,33 @@
+import { answer, api, type Schemas } from "../api.ts";
+import { useLoad } from "../load.ts";
+import { Problem } from "../parts/problem.tsx";
+import { Status } from "../parts/status.tsx";
+import { Time } from "../parts/time.tsx";
+
+/** The votes on a task, if its type has a stage with a quorum. */
+export function Votes({ task, stages }: { task: Schemas["Task"]; stages: Schemas["Stage"][] }) {
+  if (!task.children || !stages.some((s) => s.quorum)) return null;
+  return <Cast task={task} />;
+}
+
+function Cast({ task }: { task: Schemas["Task"] }) {
+  const votes = useLoad((signal) => answer(api.GET("/v1/tasks/{id}/votes",
+    { signal, params: { path: { id: task.id } } })), [task.id, JSON.stringify(task.children)]);
+  if (votes.error?.status === 409) return null;
+  return (
+    <section>
+      <h2>Votes</h2>
+      <Problem error={votes.error} />
+      {votes.data?.decided && <p>Decided: <code>{JSON.stringify(votes.data.outcome)}</code></p>}
+      <ul>
+        {votes.data?.data.map((v, i) => (
+          <li key={i}>
+            {v.claimer ?? "a worker"}: <code>{JSON.stringify(v.outcome) ?? "no outcome"}</code>
+            {" "}<Status status={v.status} /> <Time at={v.at} />
+            {v.late && <span class="quiet"> too late to count</span>}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

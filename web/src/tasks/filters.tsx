@@ -1,0 +1,96 @@
+import { useLocation } from "preact-iso";
+import type { Schemas } from "../api.ts";
+import { useQuery } from "../parts/pager.tsx";
+
+/** What GET /v1/tasks takes; it stands in the URL of the page. */
+export interface Filter {
+  type: string;
+  status?: Schemas["Status"];
+  stage?: string;
+  error?: string;
+  since?: string;
+  until?: string;
+  parent?: string;
+  cursor?: string;
+}
+
+const statuses = ["waiting", "pending", "running", "succeeded", "failed", "cancelled"];
+
+/** The form of the filter. A change of it changes the URL. */
+export function Filters(
+  { filter, types, stages }: { filter: Filter; types: string[]; stages: string[] },
+) {
+  const { route } = useLocation();
+  const [, link] = useQuery();
+  const set = (changes: Record<string, string>) => route(link({ cursor: "", ...changes }));
+  const find = (e: SubmitEvent) => {
+    e.preventDefault();
+    const form = new FormData(e.currentTarget as HTMLFormElement);
+    const text = String(form.get("find")).trim();
+    if (/^[^\s.]+\.\d+\.\d+$/.test(text)) route(`/console/tasks/${encodeURIComponent(text)}`);
+    else set({ error: text });
+  };
+  return (
+    <form class="filters" role="search" onSubmit={find}>
+      <Select label="Type" value={filter.type} options={types}
+        change={(type) => set({ type, stage: "", parent: "" })} />
+      <Select label="Status" value={filter.status} options={statuses} any
+        change={(status) => set({ status })} />
+      <Select label="Stage" value={filter.stage} options={stages} any
+        change={(stage) => set({ stage })} />
+      <label>
+        Submitted from
+        <input type="datetime-local" value={local(filter.since)}
+          onChange={(e) => set({ since: instant(e.currentTarget.value) })} />
+      </label>
+      <label>
+        until
+        <input type="datetime-local" value={local(filter.until)}
+          onChange={(e) => set({ until: instant(e.currentTarget.value) })} />
+      </label>
+      <label class="wide">
+        Error text, or a task's id
+        <input type="search" name="find" data-search maxLength={200} key={filter.error}
+          defaultValue={filter.error} />
+      </label>
+      <button type="submit">Search</button>
+      {filter.parent && (
+        <p>
+          Children of <a href={`/console/tasks/${filter.parent}`}>{filter.parent}</a>{" "}
+          <a href={link({ parent: "", cursor: "" })}>show all tasks</a>
+        </p>
+      )}
+    </form>
+  );
+}
+
+interface SelectProps {
+  label: string;
+  value: string | undefined;
+  options: string[];
+  any?: boolean;
+  change: (value: string) => void;
+}
+
+function Select({ label, value = "", options, any = false, change }: SelectProps) {
+  return (
+    <label>
+      {label}
+      <select value={value} onChange={(e) => change(e.currentTarget.value)}>
+        {any && <option value="">any</option>}
+        {options.map((o) => <option key={o} value={o}>{o}</option>)}
+      </select>
+    </label>
+  );
+}
+
+/** Returns a time as a field for local times has it; "" for none. */
+function local(at: string | undefined): string {
+  if (!at || Number.isNaN(Date.parse(at))) return "";
+  const t = new Date(at);
+  return new Date(t.getTime() - t.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
+function instant(text: string): string {
+  return text && new Date(text).toISOString();
+}

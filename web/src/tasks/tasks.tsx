@@ -1,0 +1,97 @@
+import { useLocation } from "preact-iso";
+import { answer, api, type Schemas } from "../api.ts";
+import { useLoad } from "../load.ts";
+import { Empty } from "../parts/empty.tsx";
+import { Pager, useQuery } from "../parts/pager.tsx";
+import { Problem } from "../parts/problem.tsx";
+import { Status } from "../parts/status.tsx";
+import { Time } from "../parts/time.tsx";
+import { why } from "../task/why.tsx";
+import { AllThatMatch } from "./all.tsx";
+import { type Filter, Filters } from "./filters.tsx";
+
+/** The tasks of a type that match the filter in the URL, newest first. */
+export function Tasks() {
+  const [query] = useQuery();
+  const types = useLoad(
+    async (signal) => (await answer(api.GET("/v1/task-types", { signal }))).data, []);
+  const filter: Filter = { ...query, type: query.type || types.data?.[0]?.name || "" };
+  const type = types.data?.find((t) => t.name === filter.type);
+  return (
+    <>
+      <h1>Tasks</h1>
+      <Problem error={types.error} retry={types.reload} />
+      {types.data?.length === 0 && (
+        <Empty title="There are no task types yet">
+          Describe one in a file, and apply it: <code>asyncflow apply -f asyncflow.yaml</code>
+        </Empty>
+      )}
+      {types.data && filter.type && (
+        <>
+          <Filters filter={filter} types={types.data.map((t) => t.name)}
+            stages={type?.stages.map((s) => s.name) ?? []} />
+          <List filter={filter} />
+        </>
+      )}
+    </>
+  );
+}
+
+function List({ filter }: { filter: Filter }) {
+  const [, link] = useQuery();
+  const list = useLoad((signal) => answer(api.GET("/v1/tasks", { signal, params: { query: filter } })),
+    [JSON.stringify(filter)], filter.cursor ? 0 : 3000);
+  const { data, next_cursor: next } = list.data ?? {};
+  return (
+    <>
+      <AllThatMatch filter={filter} />
+      <Problem error={list.error} retry={list.reload} />
+      {data && data.length > 0 && <TaskTable tasks={data} />}
+      {data?.length === 0 && (next
+        ? <Empty title="None of the newest 5,000 tasks match">
+            <a href={link({ cursor: next })}>Search the next 5,000</a>
+          </Empty>
+        : <Empty title="No task matches">
+            <a href={`/console/tasks?type=${filter.type}`}>Remove the filters</a>, or submit one:{" "}
+            <code>{`asyncflow submit ${filter.type} --context '{}'`}</code>
+          </Empty>)}
+      <Pager next={next} />
+    </>
+  );
+}
+
+/** Tasks as a table. Each row is a link to its task. */
+export function TaskTable({ tasks }: { tasks: Schemas["Task"][] }) {
+  const { route } = useLocation();
+  return (
+    <div class="scroll">
+      <table class="rows">
+        <caption class="hidden">Tasks</caption>
+        <thead>
+          <tr>
+            <th scope="col">Task</th><th scope="col">Status</th><th scope="col">Stage</th>
+            <th scope="col" class="n">Attempt</th><th scope="col">Submitted</th>
+            <th scope="col">What of it</th>
+          </tr>
+        </thead>
+        <tbody>
+          {tasks.map((t) => {
+            const href = `/console/tasks/${encodeURIComponent(t.id)}`;
+            return (
+              <tr key={t.id} onClick={(e) => {
+                if (!(e.target as HTMLElement).closest("a")) route(href);
+              }}>
+                <th scope="row"><a data-row href={href}>{t.id}</a></th>
+                <td><Status status={t.status} /></td>
+                <td>{t.stage}</td>
+                <td class="n">{t.attempt}{t.max_attempts ? ` of ${t.max_attempts}` : ""}</td>
+                <td><Time at={t.created_at} /></td>
+                <td class="cut">{why(t) || t.error}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
