@@ -1,0 +1,1 @@
+document.querySelector("#console").dataset.ready = "yes";

@@ -1,0 +1,12 @@
+// Package web is the console in the browser. Its sources are in src: a folder a page, and parts
+// that pages share. go generate bundles them into assets, which are committed and embedded.
+package web
+
+import "embed"
+
+//go:generate go run ./build
+
+// Assets has the bundled files: index.html, console.js, console.css, favicon.svg, LICENSE.txt.
+//
+//go:embed assets
+var Assets embed.FS
