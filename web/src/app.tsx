@@ -5,21 +5,26 @@ import { Layout } from "./layout.tsx";
 import { Login } from "./login/login.tsx";
 import { Overview } from "./overview/overview.tsx";
 import { Empty } from "./parts/empty.tsx";
-import { expired, isOperator, session } from "./session.ts";
+import { expired, isOperator, may, type Scope, session } from "./session.ts";
 import { Task } from "./task/task.tsx";
 import { Tasks } from "./tasks/tasks.tsx";
+import { Type } from "./types/type.tsx";
+import { Types } from "./types/types.tsx";
 
 /** A page of the console, with its path below /console. */
 export interface Page {
   path: string;
   title: string; // in the menu; "": it isn't there
   show: ComponentType;
+  scope?: Scope; // who lacks it has no such page
 }
 
 const tenantPages: Page[] = [
   { path: "/console", title: "Overview", show: Overview },
   { path: "/console/tasks", title: "Tasks", show: Tasks },
   { path: "/console/tasks/:id", title: "", show: Task },
+  { path: "/console/types", title: "Types", show: Types },
+  { path: "/console/types/:type", title: "", show: Type },
 ];
 
 const operatorPages: Page[] = [];
@@ -28,7 +33,7 @@ export function App() {
   const s = session.value;
   if (s === undefined) return null;
   if (!s.logged_in) return <Login />;
-  const pages = isOperator() ? operatorPages : tenantPages;
+  const pages = (isOperator() ? operatorPages : tenantPages).filter((p) => !p.scope || may(p.scope));
   return (
     <LocationProvider scope="/console">
       <Layout pages={pages}>
