@@ -1,6 +1,8 @@
 import { effect } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { ErrorBoundary, LocationProvider, Route, Router } from "preact-iso";
+import { Endpoint } from "./endpoints/endpoint.tsx";
+import { Endpoints } from "./endpoints/endpoints.tsx";
 import { Layout } from "./layout.tsx";
 import { Login } from "./login/login.tsx";
 import { Overview } from "./overview/overview.tsx";
@@ -25,6 +27,8 @@ const tenantPages: Page[] = [
   { path: "/console/tasks/:id", title: "", show: Task },
   { path: "/console/types", title: "Types", show: Types },
   { path: "/console/types/:type", title: "", show: Type },
+  { path: "/console/endpoints", title: "Endpoints", show: Endpoints },
+  { path: "/console/endpoints/:id", title: "", show: Endpoint },
 ];
 
 const operatorPages: Page[] = [];
@@ -33,7 +37,8 @@ export function App() {
   const s = session.value;
   if (s === undefined) return null;
   if (!s.logged_in) return <Login />;
-  const pages = (isOperator() ? operatorPages : tenantPages).filter((p) => !p.scope || may(p.scope));
+  const all = isOperator() ? operatorPages : tenantPages;
+  const pages = all.filter((p) => !p.scope || may(p.scope));
   return (
     <LocationProvider scope="/console">
       <Layout pages={pages}>

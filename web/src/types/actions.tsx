@@ -26,8 +26,9 @@ export function TypeActions({ type, changed }: Props) {
 function Pause({ type, changed }: Props) {
   const reason = useSignal("");
   const run = async () => {
+    const body = reason.value ? { reason: reason.value } : {};
     await answer(api.POST("/v1/task-types/{type}/pause",
-      { params: { path: { type: type.name } }, body: reason.value ? { reason: reason.value } : {} }));
+      { params: { path: { type: type.name } }, body }));
     changed();
     return `${type.name} is paused`;
   };
@@ -43,8 +44,9 @@ function Pause({ type, changed }: Props) {
 function Resume({ type, changed }: Props) {
   const ramp = useSignal("");
   const run = async () => {
+    const body = ramp.value ? { ramp: ramp.value } : {};
     await answer(api.POST("/v1/task-types/{type}/resume",
-      { params: { path: { type: type.name } }, body: ramp.value ? { ramp: ramp.value } : {} }));
+      { params: { path: { type: type.name } }, body }));
     changed();
     return `${type.name} is resumed`;
   };
