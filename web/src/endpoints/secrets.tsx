@@ -22,7 +22,7 @@ export function Secrets({ endpoint: e }: { endpoint: Schemas["Endpoint"] }) {
               {s.kind} {s.public_key && <Copy text={s.public_key} label="Copy the public key" />}
             </td>
             <td><Time at={s.created_at} /></td>
-            <td>{s.expires_at ? <Time at={s.expires_at} /> : "it is rotated"}</td>
+            <td>{s.expires_at ? <Time at={s.expires_at} /> : "–"}</td>
           </tr>
         ))}
       </Table>
