@@ -54,6 +54,8 @@ var arrows = map[string][]string{
 	"internal/timetable":  {"."},
 	"internal/signing":    {"."},
 	"internal/docspage":   {},
+	"web":                 {},
+	"internal/console":    {"auth", "web", "."},
 
 	"internal/httpapi/internal/contract":    {"auth", "client/api", "."},
 	"internal/httpapi/internal/cursor":      {"store", "."},
@@ -66,8 +68,8 @@ var arrows = map[string][]string{
 
 	"internal/contracttest": {"internal/httpapi", "."},
 	"internal/document":     {"client", "internal/expression", "internal/timetable", "."},
-	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/httpapi",
-		"internal/metrics", "store", "."},
+	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/console",
+		"internal/httpapi", "internal/metrics", "store", "."},
 	"internal/testnode": {"auth", "callbacks", "internal/contracttest", "internal/httpapi",
 		"internal/node", "internal/pgtest", "store", "."},
 }
@@ -77,7 +79,7 @@ var standardOnly = []string{".", "migrations"}
 
 // onlyBy names, for a library, our packages that may import it.
 var onlyBy = map[string][]string{
-	"github.com/gofiber/fiber/...":  {"internal/httpapi"},
+	"github.com/gofiber/fiber/...":  {"internal/httpapi", "internal/console"},
 	"github.com/prometheus/...":     {"internal/metrics"},
 	"github.com/expr-lang/expr/...": {"internal/expression"},
 	"github.com/robfig/cron/...":    {"governance", "internal/timetable"},
@@ -309,6 +311,8 @@ func TestArchitectureRules(t *testing.T) {
 		{"worker", module + "/callbacks", false},
 		{"internal/signing", module + "/callbacks", false},
 		{"internal/httpapi", "github.com/gofiber/fiber/v2", true},
+		{"internal/httpapi", module + "/internal/console", false},
+		{"internal/console", module + "/internal/httpapi", false},
 		{"store", module + "/dispatcher", false},
 		{"internal/httpapi", "github.com/jackc/pgx/v5", false},
 		{"client/api", "github.com/gofiber/fiber/v2/middleware/cors", false},

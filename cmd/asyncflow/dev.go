@@ -19,6 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/console"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/internal/node"
@@ -234,6 +235,7 @@ func (d *dev) node() node.Config {
 		Dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
 		Governance: governance.Config{Timetable: d.timetable,
 			AuditRetention: asyncflow.DefaultAuditRetention},
-		API: httpapi.Config{Version: version, Egress: devEgress}, // endpoints aren't challenged
+		API:     httpapi.Config{Version: version, Egress: devEgress}, // endpoints aren't challenged
+		Console: &console.Config{Open: d.token, Instance: console.Instance{Name: "dev"}},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,6 +185,9 @@ func TestDevTour(t *testing.T) {
 			"--data=" + dir}, printed, t.Output(), os.LookupEnv)
 	}()
 	<-printed.seen
+	console := regexp.MustCompile(`^\s*The console: (http://\S+)\n`).FindStringSubmatch(stdout.String())
+	require.NotNil(t, console, "its address comes first: %s", stdout.String())
+	assert.Equal(t, devTenant, sessionAt(t, console[1]).Tenant)
 	script := regexp.MustCompile(`(?s)export.*`).FindString(stdout.String())
 	out, err := exec.Command("bash", "-ec", "set -o pipefail\n"+script).CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -195,6 +199,22 @@ func TestDevTour(t *testing.T) {
 	assert.NotContains(t, text, `"code":`)
 	stop()
 	assert.Equal(t, 0, <-ended)
+}
+
+// sessionAt returns the session that a browser on this machine finds at a console.
+func sessionAt(t *testing.T, console string) (s struct {
+	LoggedIn bool `json:"logged_in"`
+	Tenant   string
+}) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodGet, console+"/session", nil)
+	require.NoError(t, err)
+	req.Header.Set("Sec-Fetch-Site", "same-origin")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&s))
+	return s
 }
 
 // signalWriter closes seen once a text has been written.

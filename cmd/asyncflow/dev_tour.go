@@ -18,6 +18,7 @@ func redact(url string) string {
 // printTour prints commands to try next, ready to paste.
 func (d *dev) printTour(sampleID, image string) {
 	w := d.g.stdout
+	fmt.Fprintf(w, "\nThe console: %s/console\n", d.url)
 	fmt.Fprintf(w, "\nasyncflow is running: %s, tenant %s. Stop it with Ctrl-C.\n", d.url, devTenant)
 	fmt.Fprintf(w, "\nGo on in another terminal:\n\n  export ASYNCFLOW_URL=%s ASYNCFLOW_TOKEN=%s\n\n",
 		d.url, d.token)

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A request passes begin, admit, and its handler. In between, admit finds the operation
+// A request passes begin, frame, admit, and its handler. In between, admit finds the operation
 // (contract), the caller (request_caller.go) and the body (request_body.go), and checks them
 // (request_validation.go).
 
@@ -27,13 +27,18 @@ func (s *Server) begin(c *fiber.Ctx) error {
 	return recovered(c.Next)
 }
 
-// admit passes a request to its handler if its caller may make it and it keeps to the contract.
-// A request that the contract doesn't know reaches no handler.
-func (s *Server) admit(c *fiber.Ctx) error {
+// frame refuses a request whose framing two servers in a row may read differently.
+func (s *Server) frame(c *fiber.Ctx) error {
 	if err := checkFraming(&c.Request().Header); err != nil {
 		c.Context().SetConnectionClose() // what follows is not read as a request
 		return err
 	}
+	return c.Next()
+}
+
+// admit passes a request to its handler if its caller may make it and it keeps to the contract.
+// A request that the contract doesn't know reaches no handler.
+func (s *Server) admit(c *fiber.Ctx) error {
 	o, values := s.contract.Find(c.Method(), c.Path())
 	if o == nil {
 		return s.unknownRoute(c)

@@ -44,7 +44,7 @@ func (s *Server) identify(
 	if o.Access == contract.AccessOpen {
 		return ctx, nil
 	}
-	token, err := auth.Bearer(c.Get(fiber.HeaderAuthorization))
+	token, err := s.tokenOf(c, o)
 	if err != nil {
 		return ctx, err
 	}
@@ -63,6 +63,23 @@ func (s *Server) identify(
 		return ctx, nil
 	}
 	return ctx, s.checkTenant(ctx, p)
+}
+
+// tokenOf returns the token of a call: the one in Authorization or, if there is none, that of a
+// session of the console. A worker's calls have no sessions.
+func (s *Server) tokenOf(c *fiber.Ctx, o *contract.Operation) (string, error) {
+	header := c.Get(fiber.HeaderAuthorization)
+	if header == "" && s.cfg.Console != nil && o.Access == contract.AccessToken {
+		token, err := s.cfg.Console.Token(c)
+		if err != nil {
+			return "", err
+		}
+		if token != "" {
+			c.Set(fiber.HeaderCacheControl, "no-store") // caches know only Authorization as private
+			return token, nil
+		}
+	}
+	return auth.Bearer(header)
 }
 
 // identifyWorker proves that a worker was given the delivery that it reports on.

@@ -81,6 +81,10 @@ func (s *Server) newApp() *fiber.App {
 		JSONEncoder: encode,
 	})
 	app.Use(s.begin)
+	app.Use(s.frame)
+	if s.cfg.Console != nil {
+		app.Use(s.console)
+	}
 	app.Use(s.admit)
 	app.Post("/v1/tasks", s.submitTask)
 	app.Post("/v1/tasks/batch", s.submitTasks)

@@ -44,6 +44,8 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// Metrics answers /metrics; nil: /metrics is not found.
 	Metrics http.Handler
+	// Console is the web console; nil: there is none. It is on every surface.
+	Console Console
 	// Streams bounds the event streams and the calls that wait.
 	Streams StreamConfig
 	// Bodies bounds the memory for the bodies of requests.

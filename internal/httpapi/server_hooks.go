@@ -33,7 +33,7 @@ func (s *Server) hook(server *fasthttp.Server) {
 			c.SetConnectionClose()
 		}
 		endBody(c)
-		if Inspect != nil {
+		if Inspect != nil && !s.forConsole(string(c.URI().PathOriginal())) {
 			s.inspect(c)
 		}
 	}

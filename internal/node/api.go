@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/asyncflow/asyncflow/internal/console"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
@@ -23,6 +24,13 @@ func (n *node) prepareAPI() error {
 	if n.cfg.Metrics == MetricsOnAPI {
 		cfg.Metrics = n.meter.Handler()
 	}
+	if n.cfg.Console != nil {
+		pages, err := n.newConsole(*n.cfg.Console)
+		if err != nil {
+			return err
+		}
+		cfg.Console = pages
+	}
 	if n.cfg.AdminListener == nil {
 		return n.serveAPI(cfg, n.cfg.Listener)
 	}
@@ -32,6 +40,13 @@ func (n *node) prepareAPI() error {
 	}
 	cfg.Surface, cfg.Metrics = httpapi.SurfaceAdmin, nil
 	return n.serveAPI(cfg, n.cfg.AdminListener)
+}
+
+// newConsole returns the console of all listeners.
+func (n *node) newConsole(cfg console.Config) (*console.Console, error) {
+	cfg.Secret, cfg.OldSecrets = n.cfg.Secret, n.cfg.OldSecrets
+	cfg.Verifier, cfg.Version = n.cfg.Tokens, n.cfg.API.Version
+	return console.New(cfg)
 }
 
 // serveAPI collects a server of the API that answers at a listener.

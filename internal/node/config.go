@@ -10,6 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/console"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -41,6 +42,10 @@ type Config struct {
 	Tokens        *auth.Verifier
 	// Issuers keeps Tokens up to date; nil: their issuers don't change.
 	Issuers Issuers
+
+	// Console is the web console, which the role api serves; nil: there is none. The node fills
+	// in the secrets and the verifier.
+	Console *console.Config
 
 	// Metrics says where /metrics is served.
 	Metrics MetricsPlace

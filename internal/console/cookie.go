@@ -1,0 +1,70 @@
+package console
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// sessionCookie holds the sealed token of a session. A browser accepts the prefix __Host- only on a
+// cookie that is Secure, has Path=/ and names no domain, so that no other host can set it. On this
+// machine (localhost and 127.0.0.1) browsers accept such a cookie by plain http too.
+const sessionCookie = "__Host-asyncflow_session"
+
+// loggedOut is the value of the session's cookie after a logout where a console is open to requests
+// without a session.
+const loggedOut = "out"
+
+const (
+	// maxCookie is the longest cookie that every browser keeps, with its name and attributes, in
+	// bytes (RFC 6265, section 6.1).
+	maxCookie = 4096
+	// cookieAttributes is room for the attributes of a cookie.
+	cookieAttributes = 64
+
+	// MaxToken bounds the token of a session, in bytes: base64 of its seal must fit into a cookie.
+	MaxToken = (maxCookie-cookieAttributes-len(sessionCookie)-1)/4*3 - sealOverhead
+)
+
+// checkSize refuses a token that no session can hold.
+func checkSize(token string) error {
+	if len(token) <= MaxToken {
+		return nil
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeTooLarge, Fields: []asyncflow.FieldError{{
+		Field: "token", Message: tooLong(len(token))}}}
+}
+
+// setSession starts a session that ends with its token.
+func (c *Console) setSession(ctx *fiber.Ctx, token string, expires time.Time) {
+	setCookie(ctx, sessionCookie, c.seals.seal(token, useSession), time.Until(expires))
+}
+
+// clearSession ends a session. If the console is open to requests without a session, the cookie
+// stays, to say that the user has logged out; it goes when the browser is closed.
+func (c *Console) clearSession(ctx *fiber.Ctx) {
+	if c.cfg.Open != "" {
+		setCookie(ctx, sessionCookie, loggedOut, 0)
+		return
+	}
+	setCookie(ctx, sessionCookie, "", -1)
+}
+
+// setCookie sets a cookie for a time; 0: until the browser is closed; below 0: deletes it.
+//
+// SameSite=Lax, since Strict breaks the return from an issuer's login page: that is a navigation
+// from another site, and the browser would not send the cookies that the return needs. It is no
+// loss, since checkOrigin looks at each request.
+func setCookie(ctx *fiber.Ctx, name, value string, life time.Duration) {
+	cookie := &fiber.Cookie{Name: name, Value: value, Path: "/", Secure: true, HTTPOnly: true,
+		SameSite: fiber.CookieSameSiteLaxMode}
+	switch {
+	case life < 0:
+		cookie.Expires = time.Unix(1, 0)
+	case life > 0:
+		cookie.MaxAge = max(1, int(life/time.Second))
+	}
+	ctx.Cookie(cookie)
+}

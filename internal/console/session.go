@@ -1,0 +1,152 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+)
+
+// Token returns the token of the session that a request without Authorization belongs to; "" if
+// there is none. An error is CodeForbidden for a request from elsewhere, or CodeUnauthenticated
+// for a cookie that can't be opened. The token itself is not verified yet.
+func (c *Console) Token(ctx *fiber.Ctx) (string, error) {
+	switch value := ctx.Cookies(sessionCookie); value {
+	case "":
+		if c.cfg.Open != "" && ownMachine(ctx) && checkOrigin(&ctx.Request().Header) == nil {
+			return c.cfg.Open, nil
+		}
+		return "", nil
+	case loggedOut:
+		return "", nil
+	default:
+		if err := checkOrigin(&ctx.Request().Header); err != nil {
+			return "", err
+		}
+		token, ok := c.seals.open(value, useSession)
+		if !ok {
+			return "", asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the session can't be opened: "+
+				"its cookie was changed, or sealed with a secret that this node doesn't know; log in again")
+		}
+		return token, nil
+	}
+}
+
+// verifyTime bounds the check of a token, which may wait for its issuer's keys.
+const verifyTime = 15 * time.Second
+
+// verify returns the caller that a token names.
+func (c *Console) verify(ctx *fiber.Ctx, token string) (auth.Principal, error) {
+	limited, cancel := context.WithTimeout(ctx.UserContext(), verifyTime)
+	defer cancel()
+	return c.cfg.Verifier.Verify(limited, token, time.Now())
+}
+
+// session is what a page may know of its session. It has no secret.
+type session struct {
+	LoggedIn  bool         `json:"logged_in"`
+	Kind      auth.Kind    `json:"kind,omitempty"` // tenant or operator
+	Tenant    string       `json:"tenant,omitempty"`
+	Subject   string       `json:"subject,omitempty"`
+	Scopes    []auth.Scope `json:"scopes"`
+	ExpiresAt *time.Time   `json:"expires_at,omitempty"`
+	Instance  instance     `json:"instance"`
+	Version   string       `json:"version"`
+	Dev       bool         `json:"dev"` // requests of this machine need no login
+	Login     logins       `json:"login"`
+}
+
+type instance struct {
+	Name  string `json:"name"`
+	Color string `json:"color"`
+}
+
+// logins are the ways to log in.
+type logins struct {
+	Token bool `json:"token"`
+	OIDC  bool `json:"oidc"`
+}
+
+// showSession answers with the session of a request, also if there is none or it has ended.
+func (c *Console) showSession(ctx *fiber.Ctx) error {
+	token, err := c.Token(ctx)
+	if asyncflow.CodeOf(err) == asyncflow.CodeForbidden {
+		return err
+	}
+	var p auth.Principal
+	if err == nil && token != "" {
+		p, err = c.verify(ctx, token)
+		if asyncflow.CodeOf(err) == asyncflow.CodeUnavailable { // it may be a good one
+			return err
+		}
+	}
+	return ctx.JSON(c.sessionOf(p))
+}
+
+// sessionOf describes the session of a verified caller; the zero Principal has none.
+func (c *Console) sessionOf(p auth.Principal) session {
+	s := session{
+		Scopes:   []auth.Scope{},
+		Instance: instance(c.cfg.Instance),
+		Version:  c.cfg.Version,
+		Dev:      c.cfg.Open != "",
+		Login:    logins{Token: true},
+	}
+	if p.Kind != "" {
+		s.LoggedIn, s.Kind, s.Tenant, s.Subject = true, p.Kind, p.Tenant, p.Subject
+		s.Scopes, s.ExpiresAt = append(s.Scopes, p.Scopes.List()...), &p.ExpiresAt
+	}
+	return s
+}
+
+// login starts a session with the token in Authorization, and answers with the session. It has no
+// body, so that none is read from strangers.
+func (c *Console) login(ctx *fiber.Ctx) error {
+	if err := checkOrigin(&ctx.Request().Header); err != nil {
+		return err
+	}
+	if ctx.Request().Header.ContentLength() != 0 {
+		return asyncflow.InvalidField("body", "must be empty: the token goes into Authorization")
+	}
+	token, err := auth.Bearer(ctx.Get(fiber.HeaderAuthorization))
+	if err != nil {
+		return err
+	}
+	p, err := c.start(ctx, token)
+	if err != nil {
+		return err
+	}
+	return ctx.JSON(c.sessionOf(p))
+}
+
+// start verifies a token and starts its session.
+func (c *Console) start(ctx *fiber.Ctx, token string) (auth.Principal, error) {
+	p, err := c.verify(ctx, token)
+	if err != nil {
+		return p, err
+	}
+	if err := checkSize(token); err != nil {
+		return p, err
+	}
+	c.setSession(ctx, token, p.ExpiresAt)
+	return p, nil
+}
+
+// tooLong says that a token fits into no cookie.
+func tooLong(size int) string {
+	return fmt.Sprintf("is %d bytes; the limit of a session is %d, since browsers keep cookies of "+
+		"up to %d bytes: use a token with fewer claims", size, MaxToken, maxCookie)
+}
+
+// logout ends a session. The token itself stays valid until it expires.
+func (c *Console) logout(ctx *fiber.Ctx) error {
+	if err := checkOrigin(&ctx.Request().Header); err != nil {
+		return err
+	}
+	c.clearSession(ctx)
+	return ctx.SendStatus(fiber.StatusNoContent)
+}
