@@ -5,8 +5,11 @@ import { Endpoint } from "./endpoints/endpoint.tsx";
 import { Endpoints } from "./endpoints/endpoints.tsx";
 import { Layout } from "./layout.tsx";
 import { Login } from "./login/login.tsx";
+import { Operations } from "./operations/operations.tsx";
 import { Overview } from "./overview/overview.tsx";
 import { Empty } from "./parts/empty.tsx";
+import { Schedule } from "./schedules/schedule.tsx";
+import { Schedules } from "./schedules/schedules.tsx";
 import { expired, isOperator, may, type Scope, session } from "./session.ts";
 import { Task } from "./task/task.tsx";
 import { Tasks } from "./tasks/tasks.tsx";
@@ -29,6 +32,9 @@ const tenantPages: Page[] = [
   { path: "/console/types/:type", title: "", show: Type },
   { path: "/console/endpoints", title: "Endpoints", show: Endpoints },
   { path: "/console/endpoints/:id", title: "", show: Endpoint },
+  { path: "/console/schedules", title: "Schedules", show: Schedules },
+  { path: "/console/schedules/:name", title: "", show: Schedule },
+  { path: "/console/operations", title: "Operations", show: Operations },
 ];
 
 const operatorPages: Page[] = [];
