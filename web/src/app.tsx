@@ -1,8 +1,11 @@
 import { effect } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { ErrorBoundary, LocationProvider, Route, Router } from "preact-iso";
+import { Alerts } from "./alerts/alerts.tsx";
+import { Audit, OperatorAudit } from "./audit/audit.tsx";
 import { Endpoint } from "./endpoints/endpoint.tsx";
 import { Endpoints } from "./endpoints/endpoints.tsx";
+import { Governance } from "./governance/governance.tsx";
 import { Layout } from "./layout.tsx";
 import { Login } from "./login/login.tsx";
 import { Operations } from "./operations/operations.tsx";
@@ -13,6 +16,8 @@ import { Schedules } from "./schedules/schedules.tsx";
 import { expired, isOperator, may, type Scope, session } from "./session.ts";
 import { Task } from "./task/task.tsx";
 import { Tasks } from "./tasks/tasks.tsx";
+import { Tenant } from "./tenants/tenant.tsx";
+import { Tenants } from "./tenants/tenants.tsx";
 import { Type } from "./types/type.tsx";
 import { Types } from "./types/types.tsx";
 
@@ -35,9 +40,17 @@ const tenantPages: Page[] = [
   { path: "/console/schedules", title: "Schedules", show: Schedules },
   { path: "/console/schedules/:name", title: "", show: Schedule },
   { path: "/console/operations", title: "Operations", show: Operations },
+  { path: "/console/alerts", title: "Alerts", show: Alerts, scope: "manage" },
+  { path: "/console/audit", title: "Audit", show: Audit, scope: "manage" },
 ];
 
-const operatorPages: Page[] = [];
+const operatorPages: Page[] = [
+  { path: "/console", title: "", show: Tenants },
+  { path: "/console/tenants", title: "Tenants", show: Tenants },
+  { path: "/console/tenants/:slug", title: "", show: Tenant },
+  { path: "/console/governance", title: "Governance", show: Governance },
+  { path: "/console/audit", title: "Audit", show: OperatorAudit },
+];
 
 export function App() {
   const s = session.value;

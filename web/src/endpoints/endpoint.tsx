@@ -85,7 +85,10 @@ function Settings({ endpoint: e }: Shown) {
           <dd><a href={`/console/types/${e.type}`}>{e.type}</a> / {e.stage}</dd>
         </div>
         <div><dt>Weight</dt><dd>{e.weight}{e.weight === 0 && ": no new deliveries"}</dd></div>
-        <div><dt>Most in flight</dt><dd>{e.max_in_flight ? count(e.max_in_flight) : "–"}</dd></div>
+        <div>
+          <dt>Most in flight</dt>
+          <dd>{e.max_in_flight ? count(e.max_in_flight) : "–"}</dd>
+        </div>
         <div><dt>Rate</dt><dd>{e.rate ?? "–"}</dd></div>
         <div>
           <dt>Tasks in one request</dt>
@@ -98,7 +101,7 @@ function Settings({ endpoint: e }: Shown) {
         {e.headers && (
           <div>
             <dt>Headers</dt>
-            <dd>{Object.keys(e.headers).map((name) => <div key={name}><code>{name}</code></div>)}</dd>
+            <dd><code>{Object.keys(e.headers).join(", ")}</code></dd>
           </div>
         )}
         {e.tls && <div><dt>Certificates</dt><dd>{tlsText(e.tls)}</dd></div>}
