@@ -31,7 +31,7 @@ export function Episodes({ episodes }: { episodes: Episode[] }) {
 
 function EpisodeTable({ label, episodes }: { label: string; episodes: Episode[] }) {
   return (
-    <Table label={label} columns={["Alert", "About", "State", { n: "Value" }, { n: "Limit" },
+    <Table label={label} columns={["Alert", "About", "State", { n: "First value" }, { n: "Limit" },
       "Since", "Ended", "Sent"]}>
       {episodes.map((e) => (
         <tr key={e.id}>

@@ -93,7 +93,7 @@ function Settings({ endpoint: e }: Shown) {
         <div>
           <dt>Tasks in one request</dt>
           <dd>
-            {most || wait ? `up to ${most ?? "the most"}` : "1"}
+            {most ? `up to ${count(most)}` : wait ? "several" : "1"}
             {wait && `, which wait ${span(wait)} for others`}
           </dd>
         </div>

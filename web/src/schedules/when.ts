@@ -20,7 +20,8 @@ export function when(s: Pick<Schemas["Schedule"], "cron" | "every" | "time_zone"
   const cron = s.cron ?? "";
   const words = cronWords(cron);
   const zone = s.time_zone ?? "UTC";
-  return words.startsWith("every ") && !words.includes(" at ") ? words : `${words}, ${zone} time`;
+  if (words === cron) return `by ${cron}, ${zone} time`;
+  return / (at|on|from) /.test(` ${words}`) ? `${words}, ${zone} time` : words;
 }
 
 /** Says a cron expression in words if it is a common one; returns it as it is otherwise. */
@@ -31,8 +32,10 @@ export function cronWords(cron: string): string {
   const time = timeWords(minute, hour);
   const days = dayWords(day, month, weekday);
   if (time === undefined || days === undefined) return cron;
-  if (time.startsWith("every")) return days ? `${time} on ${days}` : time;
-  return days ? `on ${days} ${time}` : `every day ${time}`;
+  const often = time.startsWith("every");
+  if (!days) return often ? time : `every day ${time}`;
+  const on = `${days.includes(" to ") ? "from" : "on"} ${days}`;
+  return often ? `${time} ${on}` : `${on} ${time}`;
 }
 
 /** Says the minute and the hour; undefined if they aren't common ones. */

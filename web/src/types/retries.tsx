@@ -30,7 +30,7 @@ function Curve({ title, policy }: { title: string; policy: Policy }) {
   const own = typeof interval === "string" && interval !== "poly";
   return (
     <figure class="curve">
-      {all.length > 0 && <Bars seconds={all} />}
+      {all.length > 0 && <Bars of={title} seconds={all} />}
       <figcaption>
         {title && <><strong>{title}</strong>: </>}
         {most === 1 ? "One attempt, no retries." : (
@@ -56,11 +56,11 @@ const text = (seconds: number) => duration(seconds * 1000);
 const height = 80, step = 16;
 
 /** A bar for each pause. Their heights grow with the logarithm. */
-function Bars({ seconds }: { seconds: number[] }) {
+function Bars({ of, seconds }: { of: string; seconds: number[] }) {
   const top = Math.log1p(Math.max(...seconds, 1));
   const width = seconds.length * step;
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Chart of the pauses">
+    <div class="scroll" tabIndex={0} role="region" aria-label={`Pauses ${of}`}>
       <svg class="bars" viewBox={`0 0 ${width} ${height + 14}`} width={width} height={height + 14}
         role="img" aria-label="The pause after each attempt, on a logarithmic scale">
         {seconds.map((s, i) => {

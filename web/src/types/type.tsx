@@ -55,7 +55,9 @@ function Facts({ type: t }: { type: Schemas["TaskType"] }) {
           <dd>{t.flow ? flowLimits(t.flow) : "none"}</dd>
         </div>
         <div><dt>Tasks that one lease takes</dt><dd>{count(t.schedule_limit)}</dd></div>
-        <div><dt>Between two leases</dt><dd>{span(t.schedule_interval)}</dd></div>
+        {t.schedule_interval !== "0s" && (
+          <div><dt>Between two leases</dt><dd>{span(t.schedule_interval)}</dd></div>
+        )}
         {t.retention && <div><dt>Ended tasks are kept for</dt><dd>{span(t.retention)}</dd></div>}
         {t.roll_rows !== undefined && t.roll_age && (
           <div><dt>A roll has</dt><dd>{count(t.roll_rows)} tasks, or {span(t.roll_age)}</dd></div>
