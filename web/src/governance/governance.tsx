@@ -9,12 +9,15 @@ import { Time } from "../parts/time.tsx";
 /** The nodes and the background jobs. */
 export function Governance() {
   // There is no timer: each read has an entry in the operators' audit.
-  const all = useLoad((signal) => answer(api.GET("/v1/governance", { signal })), []);
+  const all = useLoad(async (signal) => ({
+    ...await answer(api.GET("/v1/governance", { signal })), at: new Date().toISOString(),
+  }), []);
   return (
     <>
       <h1>Governance</h1>
       <p class="buttons">
         <button type="button" disabled={all.loading} onClick={all.reload}>Refresh</button>
+        {all.data && <span class="quiet">As it was <Time at={all.data.at} /></span>}
       </p>
       <Problem error={all.error} retry={all.reload} />
       {all.data && (

@@ -67,7 +67,7 @@ function Create() {
   const ask = (
     <>
       <Field label="Name: a lower-case letter, then those, digits, - and _" required
-        pattern="[a-z][-a-z0-9_]*" maxLength={40} value={slug} />
+        pattern="[a-z][a-z0-9_\-]*" maxLength={40} value={slug} />
       <p>
         Its quotas can be set afterwards. Its first token comes from{" "}
         <code>asyncflow token create</code>.

@@ -110,18 +110,29 @@ export function Editor({ type, changed }: EditorProps) {
   );
 }
 
+/** Lines that are shown before and after a change. */
+const around = 3;
+
 const signs = { " ": "", "-": "removed", "+": "added" };
 
 function Changes({ lines }: { lines: Line[] }) {
+  const near = (i: number, by: number) =>
+    lines.slice(Math.max(0, i - by), i + by + 1).some((l) => l.sign !== " ");
   return (
     <div class="code diff" tabIndex={0} role="region" aria-label="Changes">
-      {lines.map((l, i) => (
-        <div key={i} class={signs[l.sign]}>
-          <span aria-hidden="true">{l.sign} </span>
-          {l.sign !== " " && <span class="hidden">{signs[l.sign]}: </span>}
-          {l.text}
-        </div>
-      ))}
+      {lines.map((l, i) => near(i, around)
+        ? <Change key={i} line={l} />
+        : near(i, around + 1) && <div key={i} class="quiet">…</div>)}
+    </div>
+  );
+}
+
+function Change({ line: { sign, text } }: { line: Line }) {
+  return (
+    <div class={signs[sign]}>
+      <span aria-hidden="true">{sign} </span>
+      {sign !== " " && <span class="hidden">{signs[sign]}: </span>}
+      {text}
     </div>
   );
 }
