@@ -154,7 +154,7 @@ func TestPauseAndCancelATask(t *testing.T) {
 	require.NoError(t, err)
 	p.open("/console/tasks/" + task.ID)
 	p.see("It waits for its children.")
-	p.see("2 in all: 2 pending")
+	p.see("2 in all: 2 waiting")
 	p.click("Pause")
 	p.fill("Reason", "a look")
 	p.click("Pause")

@@ -1,34 +1,63 @@
 import { effect } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { ErrorBoundary, LocationProvider, Route, Router } from "preact-iso";
+import { Alerts } from "./alerts/alerts.tsx";
+import { Audit, OperatorAudit } from "./audit/audit.tsx";
+import { Endpoint } from "./endpoints/endpoint.tsx";
+import { Endpoints } from "./endpoints/endpoints.tsx";
+import { Governance } from "./governance/governance.tsx";
 import { Layout } from "./layout.tsx";
 import { Login } from "./login/login.tsx";
+import { Operations } from "./operations/operations.tsx";
 import { Overview } from "./overview/overview.tsx";
 import { Empty } from "./parts/empty.tsx";
-import { expired, isOperator, session } from "./session.ts";
+import { Schedule } from "./schedules/schedule.tsx";
+import { Schedules } from "./schedules/schedules.tsx";
+import { expired, isOperator, may, type Scope, session } from "./session.ts";
 import { Task } from "./task/task.tsx";
 import { Tasks } from "./tasks/tasks.tsx";
+import { Tenant } from "./tenants/tenant.tsx";
+import { Tenants } from "./tenants/tenants.tsx";
+import { Type } from "./types/type.tsx";
+import { Types } from "./types/types.tsx";
 
 /** A page of the console, with its path below /console. */
 export interface Page {
   path: string;
   title: string; // in the menu; "": it isn't there
   show: ComponentType;
+  scope?: Scope; // who lacks it has no such page
 }
 
 const tenantPages: Page[] = [
   { path: "/console", title: "Overview", show: Overview },
   { path: "/console/tasks", title: "Tasks", show: Tasks },
   { path: "/console/tasks/:id", title: "", show: Task },
+  { path: "/console/types", title: "Types", show: Types },
+  { path: "/console/types/:type", title: "", show: Type },
+  { path: "/console/endpoints", title: "Endpoints", show: Endpoints },
+  { path: "/console/endpoints/:id", title: "", show: Endpoint },
+  { path: "/console/schedules", title: "Schedules", show: Schedules },
+  { path: "/console/schedules/:name", title: "", show: Schedule },
+  { path: "/console/operations", title: "Operations", show: Operations },
+  { path: "/console/alerts", title: "Alerts", show: Alerts, scope: "manage" },
+  { path: "/console/audit", title: "Audit", show: Audit, scope: "manage" },
 ];
 
-const operatorPages: Page[] = [];
+const operatorPages: Page[] = [
+  { path: "/console", title: "", show: Tenants },
+  { path: "/console/tenants", title: "Tenants", show: Tenants },
+  { path: "/console/tenants/:slug", title: "", show: Tenant },
+  { path: "/console/governance", title: "Governance", show: Governance },
+  { path: "/console/audit", title: "Audit", show: OperatorAudit },
+];
 
 export function App() {
   const s = session.value;
   if (s === undefined) return null;
   if (!s.logged_in) return <Login />;
-  const pages = isOperator() ? operatorPages : tenantPages;
+  const all = isOperator() ? operatorPages : tenantPages;
+  const pages = all.filter((p) => !p.scope || may(p.scope));
   return (
     <LocationProvider scope="/console">
       <Layout pages={pages}>

@@ -33,3 +33,22 @@ export function bytes(n: number): string {
   if (n < 1000) return `${n} B`;
   return n < 1e6 ? `${rates.format(n / 1000)} kB` : `${rates.format(n / 1e6)} MB`;
 }
+
+const sizes: Record<string, number> = {
+  h: 3_600_000, m: 60_000, s: 1000, ms: 1, us: 1e-3, "µs": 1e-3, ns: 1e-6,
+};
+
+/** Returns a duration of the API, such as 1h30m0s, in ms. */
+export function milliseconds(text: string): number {
+  let sum = 0;
+  for (const [, n, unit = ""] of text.matchAll(/([\d.]+)(h|ms|m|s|us|µs|ns)/g)) {
+    sum += Number(n) * (sizes[unit] ?? 0);
+  }
+  return sum;
+}
+
+/** Returns a duration of the API as text: 1 h 30 min. */
+export const span = (text: string): string => duration(milliseconds(text));
+
+/** Returns a share of 1 as a percentage. */
+export const percent = (share: number): string => `${rates.format(share * 100)} %`;

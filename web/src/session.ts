@@ -50,8 +50,12 @@ export async function logout(): Promise<void> {
   location.assign("/console");
 }
 
-/** Reports whether the session's token has a scope of a tenant. */
-export function may(scope: "read" | "submit" | "operate" | "manage"): boolean {
+/** A scope of a tenant, or operator: what only operators may. */
+export type Scope = "read" | "submit" | "operate" | "manage" | "operator";
+
+/** Reports whether the session's token has a scope. */
+export function may(scope: Scope): boolean {
+  if (scope === "operator") return isOperator();
   return session.value?.scopes?.includes(scope) ?? false;
 }
 

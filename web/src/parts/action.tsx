@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { CallError } from "../api.ts";
-import { may } from "../session.ts";
+import { may, type Scope } from "../session.ts";
 import { Dialog } from "./dialog.tsx";
 import { Problem } from "./problem.tsx";
 import { toast } from "./toast.tsx";
@@ -9,7 +9,7 @@ import { toast } from "./toast.tsx";
 interface ActionProps {
   label: string;
   /** The scope that the call needs: without it there is no button. */
-  scope: "submit" | "operate" | "manage";
+  scope: Scope;
   /** Returns what to say when it is done. */
   run: () => Promise<string | void>;
   /** What to ask before; nothing: it is done at once. */

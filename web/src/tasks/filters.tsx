@@ -1,5 +1,6 @@
 import { useLocation } from "preact-iso";
 import type { Schemas } from "../api.ts";
+import { Instant, Select } from "../parts/field.tsx";
 import { useQuery } from "../parts/pager.tsx";
 
 /** What GET /v1/tasks takes; it stands in the URL of the page. */
@@ -38,16 +39,8 @@ export function Filters(
         change={(status) => set({ status })} />
       <Select label="Stage" value={filter.stage} options={stages} any
         change={(stage) => set({ stage })} />
-      <label>
-        Submitted from
-        <input type="datetime-local" value={local(filter.since)}
-          onChange={(e) => set({ since: instant(e.currentTarget.value) })} />
-      </label>
-      <label>
-        until
-        <input type="datetime-local" value={local(filter.until)}
-          onChange={(e) => set({ until: instant(e.currentTarget.value) })} />
-      </label>
+      <Instant label="Submitted from" value={filter.since} change={(since) => set({ since })} />
+      <Instant label="until" value={filter.until} change={(until) => set({ until })} />
       <label class="wide">
         Error text, or a task's id
         <input type="search" name="find" data-search maxLength={200} key={filter.error}
@@ -62,35 +55,4 @@ export function Filters(
       )}
     </form>
   );
-}
-
-interface SelectProps {
-  label: string;
-  value: string | undefined;
-  options: string[];
-  any?: boolean;
-  change: (value: string) => void;
-}
-
-function Select({ label, value = "", options, any = false, change }: SelectProps) {
-  return (
-    <label>
-      {label}
-      <select value={value} onChange={(e) => change(e.currentTarget.value)}>
-        {any && <option value="">any</option>}
-        {options.map((o) => <option key={o} value={o}>{o}</option>)}
-      </select>
-    </label>
-  );
-}
-
-/** Returns a time as a field for local times has it; "" for none. */
-function local(at: string | undefined): string {
-  if (!at || Number.isNaN(Date.parse(at))) return "";
-  const t = new Date(at);
-  return new Date(t.getTime() - t.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
-}
-
-function instant(text: string): string {
-  return text && new Date(text).toISOString();
 }

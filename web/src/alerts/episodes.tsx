@@ -1,0 +1,62 @@
+import type { Schemas } from "../api.ts";
+import { Table } from "../parts/rows.tsx";
+import { Status } from "../parts/status.tsx";
+import { Time } from "../parts/time.tsx";
+import { waitText } from "../task/why.tsx";
+import { alertText, subjectPage, valueText } from "./rules.ts";
+
+type Episode = Schemas["AlertEpisode"];
+
+/** The alerts that go on, and those of the last 30 days. */
+export function Episodes({ episodes }: { episodes: Episode[] }) {
+  const firing = episodes.filter((e) => e.state === "firing");
+  const past = episodes.filter((e) => e.state !== "firing");
+  return (
+    <>
+      <section>
+        <h2>Now</h2>
+        {firing.length === 0
+          ? <p>Nothing is amiss.</p>
+          : <EpisodeTable label="Alerts that go on" episodes={firing} />}
+      </section>
+      <section>
+        <h2>Last 30 days</h2>
+        {past.length === 0
+          ? <p>There were no alerts.</p>
+          : <EpisodeTable label="Alerts that have ended" episodes={past} />}
+      </section>
+    </>
+  );
+}
+
+function EpisodeTable({ label, episodes }: { label: string; episodes: Episode[] }) {
+  return (
+    <Table label={label} columns={["Alert", "About", "State", { n: "First value" }, { n: "Limit" },
+      "Since", "Ended", "Sent"]}>
+      {episodes.map((e) => (
+        <tr key={e.id}>
+          <th scope="row">
+            {alertText(e.alert)}
+            {e.waits_for && <div class="quiet">{waitText(e.waits_for)}</div>}
+          </th>
+          <td class="long"><Subject episode={e} /></td>
+          <td><Status status={e.state} /></td>
+          <td class="n">{valueText(e.alert, e.value)}</td>
+          <td class="n">{valueText(e.alert, e.limit)}</td>
+          <td><Time at={e.since} /></td>
+          <td><Time at={e.resolved_at} /></td>
+          <td>
+            {e.tasks?.map((id) => (
+              <div key={id}><a href={`/console/tasks/${encodeURIComponent(id)}`}>{id}</a></div>
+            ))}
+          </td>
+        </tr>
+      ))}
+    </Table>
+  );
+}
+
+function Subject({ episode }: { episode: Episode }) {
+  const href = subjectPage(episode);
+  return href ? <a data-row href={href}>{episode.subject}</a> : <>{episode.subject}</>;
+}

@@ -1,0 +1,53 @@
+import type { Schemas } from "../api.ts";
+import { duration, percent, span } from "../format.ts";
+
+type Episode = Schemas["AlertEpisode"];
+
+/** Returns a sentence for each rule that is set. */
+export function ruleTexts(r: Schemas["AlertRules"]): string[] {
+  const { failure_rate: type, endpoint_failure_rate: endpoint } = r;
+  const within = `in 5 minutes fail, of at least ${r.failure_attempts ?? 20}`;
+  return [
+    r.backlog_age && `A task has been due for ${span(r.backlog_age)}.`,
+    type && `${percent(type)} of a type's attempts ${within}.`,
+    endpoint && `${percent(endpoint)} of the attempts at an endpoint ${within}.`,
+    r.no_claimers && `Nobody has asked for a due task for ${span(r.no_claimers)}.`,
+  ].filter((text): text is string => typeof text === "string" && text !== "");
+}
+
+const texts: Record<Episode["alert"], string> = {
+  backlog_age: "tasks have been due for long",
+  failure_rate: "attempts fail",
+  endpoint_failing: "an endpoint fails",
+  endpoint_missing: "a stage has no endpoint",
+  no_claimers: "nobody asks for tasks",
+  node_gone: "a node is gone",
+  job_overdue: "a background job is overdue",
+  roll_overdue: "a roll is overdue",
+};
+
+/** Says what an alert is about. */
+export const alertText = (alert: Episode["alert"]): string => texts[alert] ?? alert;
+
+/** Returns a value of an alert as text: a share of 1, or seconds. */
+export function valueText(alert: Episode["alert"], value: number): string {
+  const share = alert === "failure_rate" || alert === "endpoint_failing";
+  return share ? percent(value) : duration(value * 1000);
+}
+
+/** Returns the page about the subject of an alert; "": there is none. */
+export function subjectPage({ alert, subject }: Episode): string {
+  const [type, stage, endpoint] = subject.split("/");
+  switch (alert) {
+    case "backlog_age":
+    case "failure_rate":
+    case "no_claimers":
+      return `/console/types/${type}`;
+    case "endpoint_missing":
+      return `/console/endpoints?type=${type}&stage=${stage ?? ""}`;
+    case "endpoint_failing":
+      return endpoint ? `/console/endpoints/${endpoint}` : "";
+    default:
+      return "";
+  }
+}

@@ -1,0 +1,94 @@
+import { useSignal } from "@preact/signals";
+import { useLocation } from "preact-iso";
+import { answer, api, CallError, type Schemas } from "../api.ts";
+import { Action } from "../parts/action.tsx";
+import { Field } from "../parts/field.tsx";
+import { nameOf } from "./endpoints.tsx";
+import { Rotate } from "./rotate.tsx";
+
+interface Props {
+  endpoint: Schemas["Endpoint"];
+  changed: () => void;
+}
+
+/** The buttons of an endpoint. */
+export function EndpointActions({ endpoint: e, changed }: Props) {
+  const path = { params: { path: { id: e.id } } };
+  const verify = async () => {
+    const { verification, verification_error: why } = await answer(
+      api.POST("/v1/endpoints/{id}/verify", path));
+    changed();
+    if (why) throw new CallError(0, { detail: `The endpoint failed the challenge: ${why}` });
+    return `The endpoint is ${verification}`;
+  };
+  const enable = async () => {
+    await answer(api.POST("/v1/endpoints/{id}/enable", path));
+    changed();
+    return "The endpoint is enabled";
+  };
+  return (
+    <p class="buttons">
+      {e.health.state !== "closed" && (
+        <Action label="Enable" scope="operate" run={enable}
+          ask={<p>Its failures are forgotten, and deliveries flow at once.</p>} />
+      )}
+      {!e.listen && (
+        <Action label="Verify" scope="manage" run={verify}
+          ask={<p>It is sent a challenge, and has 10 seconds to echo it.</p>} />
+      )}
+      <Change endpoint={e} changed={changed} />
+      <Rotate endpoint={e} changed={changed} />
+      <Delete endpoint={e} />
+    </p>
+  );
+}
+
+function Change({ endpoint: e, changed }: Props) {
+  const weight = useSignal(""), most = useSignal(""), rate = useSignal("");
+  const begin = () => {
+    weight.value = String(e.weight);
+    most.value = String(e.max_in_flight ?? "");
+    rate.value = e.rate ?? "";
+  };
+  const run = async () => {
+    await answer(api.PATCH("/v1/endpoints/{id}", {
+      params: { path: { id: e.id } },
+      body: {
+        weight: Number(weight.value),
+        ...(e.listen ? {} : { max_in_flight: Number(most.value), rate: rate.value.trim() }),
+      },
+    }));
+    changed();
+    return "The endpoint is changed";
+  };
+  const ask = (
+    <>
+      <Field label="Weight, relative to the other endpoints of the stage; 0: no new deliveries"
+        type="number" min="0" required value={weight} />
+      {!e.listen && (
+        <>
+          <Field label="Most tasks in flight; empty: no limit" type="number" min="0"
+            value={most} />
+          <Field label="Deliveries that begin, such as 100/s; empty: no limit" value={rate} />
+        </>
+      )}
+    </>
+  );
+  return <Action label="Change" scope="manage" ask={ask} begin={begin} run={run} />;
+}
+
+function Delete({ endpoint: e }: { endpoint: Schemas["Endpoint"] }) {
+  const { route } = useLocation();
+  const run = async () => {
+    await answer(api.DELETE("/v1/endpoints/{id}", { params: { path: { id: e.id } } }));
+    route(`/console/endpoints?type=${e.type}`);
+    return "The endpoint is deleted";
+  };
+  const ask = (
+    <p>
+      Delete <strong class="long">{nameOf(e)}</strong> with its secrets? This can't be undone.
+      If the stage has no other endpoint, its tasks wait.
+    </p>
+  );
+  return <Action label="Delete" scope="manage" danger ask={ask} run={run} />;
+}

@@ -1,0 +1,81 @@
+import { useLocation } from "preact-iso";
+import { answer, api, type Schemas } from "../api.ts";
+import { count } from "../format.ts";
+import { useLoad } from "../load.ts";
+import { Empty } from "../parts/empty.tsx";
+import { Select } from "../parts/field.tsx";
+import { Pager, useQuery } from "../parts/pager.tsx";
+import { Problem } from "../parts/problem.tsx";
+import { Row, Rows } from "../parts/rows.tsx";
+import { Status } from "../parts/status.tsx";
+import { limits } from "../types/limits.ts";
+
+/** The endpoints by type and stage, with their health. */
+export function Endpoints() {
+  const [{ type, stage, cursor }] = useQuery();
+  const list = useLoad((signal) => answer(api.GET("/v1/endpoints",
+    { signal, params: { query: { type, cursor } } })), [type, cursor], 3000);
+  const shown = list.data?.data.filter((e) => !stage || e.stage === stage);
+  return (
+    <>
+      <h1>Endpoints</h1>
+      <Filters type={type} stage={stage} />
+      <Problem error={list.error} retry={list.reload} />
+      {shown?.length === 0 && (
+        <Empty title={type ? "No endpoint matches" : "There are no endpoints yet"}>
+          Tasks wait while their stage has none. Register one with{" "}
+          <code>asyncflow endpoints create</code>, or in the file for{" "}
+          <code>asyncflow apply</code>. Workers that claim tasks need none.
+        </Empty>
+      )}
+      {!!shown?.length && <EndpointRows endpoints={shown} />}
+      <Pager next={list.data?.next_cursor} />
+    </>
+  );
+}
+
+function Filters({ type, stage }: { type: string | undefined; stage: string | undefined }) {
+  const { route } = useLocation();
+  const [, link] = useQuery();
+  const types = useLoad((signal) => answer(api.GET("/v1/task-types", { signal })), []);
+  const all = types.data?.data ?? [];
+  return (
+    <form class="filters" onSubmit={(e) => e.preventDefault()}>
+      <Select label="Type" value={type} any options={all.map((t) => t.name)}
+        change={(to) => route(link({ type: to, stage: "", cursor: "" }))} />
+      {type && (
+        <Select label="Stage" value={stage} any
+          options={all.find((t) => t.name === type)?.stages.map((s) => s.name) ?? []}
+          change={(to) => route(link({ stage: to, cursor: "" }))} />
+      )}
+    </form>
+  );
+}
+
+function EndpointRows({ endpoints }: { endpoints: Schemas["Endpoint"][] }) {
+  return (
+    <Rows label="Endpoints" columns={["Endpoint", "Type and stage", "Health",
+      { n: "Failed in 5 min" }, { n: "Weight" }, "Limits", "Challenge"]}>
+      {endpoints.map((e) => (
+        <Row key={e.id} href={`/console/endpoints/${e.id}`} name={nameOf(e)}>
+          <td>{e.type} / {e.stage}</td>
+          <td>
+            <Status status={e.health.state} />
+            {e.health.state !== "closed" && <div class="cut quiet">{e.health.reason}</div>}
+          </td>
+          <td class={e.health.failures ? "n bad" : "n"}>
+            {count(e.health.failures)} of {count(e.health.attempts)}
+          </td>
+          <td class="n">{e.weight}</td>
+          <td>{limits(e)}</td>
+          <td><Status status={e.verification} /></td>
+        </Row>
+      ))}
+    </Rows>
+  );
+}
+
+/** Returns what people know an endpoint by. */
+export function nameOf(e: Schemas["Endpoint"]): string {
+  return e.url || `asyncflow listen (${e.id.slice(-6)})`;
+}

@@ -1,0 +1,83 @@
+import { answer, api, type Schemas } from "../api.ts";
+import { count, duration } from "../format.ts";
+import { useLoad } from "../load.ts";
+import { Problem } from "../parts/problem.tsx";
+import { Table } from "../parts/rows.tsx";
+import { Status } from "../parts/status.tsx";
+import { Time } from "../parts/time.tsx";
+
+/** The nodes and the background jobs. */
+export function Governance() {
+  // There is no timer: each read has an entry in the operators' audit.
+  const all = useLoad(async (signal) => ({
+    ...await answer(api.GET("/v1/governance", { signal })), at: new Date().toISOString(),
+  }), []);
+  return (
+    <>
+      <h1>Governance</h1>
+      <p class="buttons">
+        <button type="button" disabled={all.loading} onClick={all.reload}>Refresh</button>
+        {all.data && <span class="quiet">As it was <Time at={all.data.at} /></span>}
+      </p>
+      <Problem error={all.error} retry={all.reload} />
+      {all.data && (
+        <>
+          <Nodes nodes={all.data.nodes} />
+          <Jobs jobs={all.data.jobs} />
+        </>
+      )}
+    </>
+  );
+}
+
+function Nodes({ nodes }: { nodes: Schemas["Node"][] }) {
+  return (
+    <section>
+      <h2>Nodes</h2>
+      <Table label="Nodes" columns={["Node", "State", "Roles", "Version", "Started", "Seen"]}>
+        {nodes.map((n) => (
+          <tr key={n.id}>
+            <th scope="row">{n.id}</th>
+            <td><Status status={n.state} /></td>
+            <td>{n.roles.join(", ")}</td>
+            <td>{n.version}</td>
+            <td><Time at={n.started_at} /></td>
+            <td><Time at={n.seen_at} /></td>
+          </tr>
+        ))}
+      </Table>
+    </section>
+  );
+}
+
+function Jobs({ jobs }: { jobs: Schemas["Job"][] }) {
+  return (
+    <section>
+      <h2>Background jobs</h2>
+      <Table label="Background jobs" columns={["Job", "Last run", "Began", "On", { n: "Took" },
+        { n: "Rows" }, "Next run", "Timetable"]}>
+        {jobs.map((j) => (
+          <tr key={j.name}>
+            <th scope="row">{j.name}</th>
+            <td>
+              <Status status={j.outcome} />
+              {j.failures > 0 && (
+                <div class="bad">
+                  {count(j.failures)} failed{j.succeeded_at && <>, the last success{" "}
+                    <Time at={j.succeeded_at} /></>}
+                </div>
+              )}
+              {j.error && <div class="long">{j.error}</div>}
+            </td>
+            <td><Time at={j.started_at} /></td>
+            <td>{j.node}</td>
+            <td class="n">{j.duration_ms !== undefined && duration(j.duration_ms)}</td>
+            <td class="n">{count(j.rows)}</td>
+            <td><Time at={j.next_at} /></td>
+            <td><code>{j.schedule}</code></td>
+          </tr>
+        ))}
+      </Table>
+    </section>
+  );
+}

@@ -1,0 +1,117 @@
+import { answer, api, type Schemas } from "../api.ts";
+import { count, duration } from "../format.ts";
+import { now } from "../clock.ts";
+import { useLoad } from "../load.ts";
+import { Action } from "../parts/action.tsx";
+import { Empty } from "../parts/empty.tsx";
+import { Pager, useQuery } from "../parts/pager.tsx";
+import { Problem } from "../parts/problem.tsx";
+import { Row, Rows } from "../parts/rows.tsx";
+import { Status } from "../parts/status.tsx";
+import { Time } from "../parts/time.tsx";
+
+const second = 1000;
+
+type Operation = Schemas["Operation"];
+
+/** The operations, newest first; the one that the URL names is shown above them. */
+export function Operations() {
+  const [{ id, cursor }] = useQuery();
+  const list = useLoad((signal) => answer(api.GET("/v1/operations",
+    { signal, params: { query: { cursor, limit: 50 } } })), [cursor], 2 * second);
+  const { data, next_cursor: next } = list.data ?? {};
+  return (
+    <>
+      <h1>Operations</h1>
+      {id && <Chosen key={id} id={id} />}
+      <Problem error={list.error} retry={list.reload} />
+      {data?.length === 0 && (
+        <Empty title="There are no operations">
+          An operation cancels or redrives many tasks. Filter the{" "}
+          <a href="/console/tasks">tasks</a>, and choose what to do with all that match. Ended
+          operations are kept for 30 days.
+        </Empty>
+      )}
+      {!!data?.length && (
+        <Rows label="Operations"
+          columns={["Operation", "Type", "State", "Progress", "Begun", "Ended"]}>
+          {data.map((o) => (
+            <Row key={o.id} href={`/console/operations?id=${o.id}`} name={nameOf(o)}>
+              <td>{o.type}</td>
+              <td><Status status={o.state} /></td>
+              <td><Progress operation={o} /></td>
+              <td><Time at={o.created_at} /></td>
+              <td><Time at={o.finished_at} /></td>
+            </Row>
+          ))}
+        </Rows>
+      )}
+      <Pager next={next} />
+    </>
+  );
+}
+
+/** What an operation does, with the end of its id. */
+const nameOf = (o: Operation) => `${o.kind} ${o.id.slice(-6)}`;
+
+function Progress({ operation: o }: { operation: Operation }) {
+  const past = o.done + o.skipped;
+  return (
+    <>
+      <progress max={Math.max(o.total, 1)} value={o.total ? past : 1}
+        aria-label={`Progress of ${nameOf(o)}`} />
+      {" "}{count(past)} of {count(o.total)}
+    </>
+  );
+}
+
+/** All of one operation. */
+function Chosen({ id }: { id: string }) {
+  const one = useLoad((signal) => answer(api.GET("/v1/operations/{id}",
+    { signal, params: { path: { id } } })), [id], second);
+  const o = one.data;
+  const stop = async () => {
+    await answer(api.POST("/v1/operations/{id}/stop", { params: { path: { id } } }));
+    one.reload();
+    return "The operation is stopped";
+  };
+  return (
+    <section class="panel">
+      <h2>{o ? nameOf(o) : "Operation"} {o && <Status status={o.state} />}</h2>
+      <Problem error={one.error} retry={one.reload} />
+      {o && (
+        <>
+          <p><Progress operation={o} /> {remaining(o)}</p>
+          {o.error && <p class="problem">{o.error}</p>}
+          <dl class="facts">
+            <div><dt>Type</dt><dd><a href={`/console/types/${o.type}`}>{o.type}</a></dd></div>
+            <div>
+              <dt>{o.kind === "cancel" ? "Cancelled" : "Redriven"}</dt>
+              <dd>{count(o.done)} tasks</dd>
+            </div>
+            <div><dt>Had changed before</dt><dd>{count(o.skipped)} tasks</dd></div>
+            {o.pace && <div><dt>Pace</dt><dd>at most {o.pace} tasks per second</dd></div>}
+            <div><dt>Begun</dt><dd><Time at={o.created_at} /></dd></div>
+            {o.finished_at && <div><dt>Ended</dt><dd><Time at={o.finished_at} /></dd></div>}
+            <div><dt>Id</dt><dd><code>{o.id}</code></dd></div>
+          </dl>
+          <p class="buttons">
+            {o.state === "running" && (
+              <Action label="Stop" scope="operate" danger run={stop}
+                ask={<p>The tasks that it has changed stay changed. It can't go on later.</p>} />
+            )}
+            <a class="button" href="/console/operations">Close</a>
+          </p>
+        </>
+      )}
+    </section>
+  );
+}
+
+/** Says how long a running operation will take, at its speed so far. */
+function remaining(o: Operation): string {
+  const past = o.done + o.skipped;
+  if (o.state !== "running" || past === 0 || past >= o.total) return "";
+  const each = (now.value - Date.parse(o.created_at)) / past;
+  return `About ${duration(each * (o.total - past))} to go.`;
+}

@@ -1,0 +1,74 @@
+import { useRoute } from "preact-iso";
+import { answer, api, type Schemas } from "../api.ts";
+import { rate, count } from "../format.ts";
+import { useLoad } from "../load.ts";
+import { Problem } from "../parts/problem.tsx";
+import { Table } from "../parts/rows.tsx";
+import { Status } from "../parts/status.tsx";
+import { Time } from "../parts/time.tsx";
+import { TenantActions } from "./actions.tsx";
+
+/** All of one tenant. */
+export function Tenant() {
+  const slug = useRoute().params.slug ?? "";
+  const tenant = useLoad((signal) => answer(api.GET("/v1/tenants/{slug}",
+    { signal, params: { path: { slug } } })), [slug]);
+  const t = tenant.data;
+  return (
+    <>
+      <h1>{slug} {t && <Status status={t.state} />}</h1>
+      <Problem error={tenant.error} retry={tenant.reload} />
+      {t && (
+        <>
+          <p class="buttons">
+            <button type="button" disabled={tenant.loading} onClick={tenant.reload}>Refresh</button>
+            <TenantActions tenant={t} changed={tenant.reload} />
+          </p>
+          <State tenant={t} />
+          <Usage usage={t.usage ?? []} />
+        </>
+      )}
+    </>
+  );
+}
+
+function State({ tenant: t }: { tenant: Schemas["Tenant"] }) {
+  return (
+    <dl class="facts">
+      <div><dt>Created</dt><dd><Time at={t.created_at} /></dd></div>
+      {t.suspended_at && <div><dt>Suspended</dt><dd><Time at={t.suspended_at} /></dd></div>}
+      {t.reason && <div><dt>Reason</dt><dd>{t.reason}</dd></div>}
+      {t.deleted_at && <div><dt>Deleted</dt><dd><Time at={t.deleted_at} /></dd></div>}
+      {t.drop_at && <div><dt>Can be restored until</dt><dd><Time at={t.drop_at} /></dd></div>}
+    </dl>
+  );
+}
+
+function Usage({ usage }: { usage: Schemas["QuotaUsage"][] }) {
+  if (usage.length === 0) return null;
+  return (
+    <section>
+      <h2>Quotas</h2>
+      <Table label="Quotas and their usage"
+        columns={["Quota", { n: "Used" }, { n: "Limit" }, "Usage", "Set by"]}>
+        {usage.map(({ name, limit, used, own }) => {
+          const text = (n: number) => name.endsWith("_per_second") ? rate(n) : count(n);
+          return (
+            <tr key={name}>
+              <th scope="row">{name}</th>
+              <td class="n">{used === undefined ? "" : text(used)}</td>
+              <td class="n">{limit === undefined ? "no limit" : text(limit)}</td>
+              <td>
+                {limit !== undefined && used !== undefined && (
+                  <meter max={limit} value={used} high={limit * 0.9}
+                    aria-label={`Usage of ${name}`} />
+                )}
+              </td>
+              <td>{own ? "this tenant" : "default"}</td>
+            </tr>
+          );
+        })}
+      </Table>
+    </section>
+  );
+}

@@ -1,0 +1,24 @@
+import type { Schemas } from "../api.ts";
+import { count } from "../format.ts";
+
+interface Limited {
+  max_in_flight?: number;
+  rate?: string;
+}
+
+/** Returns limits as text; "" if there are none. */
+export function limits({ max_in_flight: most, rate }: Limited): string {
+  return [most ? `${count(most)} in flight` : "", rate ?? ""].filter(Boolean).join(", ");
+}
+
+const failures = {
+  skip: "the others go on when one has failed for good",
+  block: "the others wait until a failed one succeeds or its key is released",
+  park: "the others pass one that waits for its next attempt",
+};
+
+/** Returns the limits of each flow key as text. */
+export function flowLimits(flow: Schemas["Flow"]): string {
+  const ordered = flow.ordered && `in order; ${failures[flow.on_failure ?? "skip"]}`;
+  return [limits(flow), ordered].filter(Boolean).join(", ");
+}

@@ -1,0 +1,93 @@
+import { answer, api, type Schemas } from "../api.ts";
+import { count, percent, span } from "../format.ts";
+import { useLoad } from "../load.ts";
+import { Problem } from "../parts/problem.tsx";
+import { Status } from "../parts/status.tsx";
+
+/** The stages of a type in their order, each with its endpoints. */
+export function Stages({ type }: { type: Schemas["TaskType"] }) {
+  const endpoints = useLoad((signal) => answer(api.GET("/v1/endpoints",
+    { signal, params: { query: { type: type.name } } })), [type.name], 3000);
+  return (
+    <section>
+      <h2>Stages</h2>
+      <Problem error={endpoints.error} retry={endpoints.reload} />
+      <ol class="stages">
+        {type.stages.map((s) => (
+          <li key={s.name}>
+            <h3>{s.name}</h3>
+            <StageFacts stage={s} />
+            {s.mode !== "claim" && endpoints.data && (
+              <Endpoints of={endpoints.data.data.filter((e) => e.stage === s.name)} />
+            )}
+          </li>
+        ))}
+      </ol>
+      {endpoints.data?.next_cursor && (
+        <p><a href={`/console/endpoints?type=${type.name}`}>There are more endpoints</a></p>
+      )}
+    </section>
+  );
+}
+
+function StageFacts({ stage: s }: { stage: Schemas["Stage"] }) {
+  const facts: [string, string | undefined | false][] = [
+    ["Tasks are", s.mode === "claim" ? "claimed by workers" : "sent to endpoints"],
+    ["Answer within", s.timeout && span(s.timeout)],
+    ["Work of at most", s.max_processing_time && span(s.max_processing_time)],
+    ["Head start", !!s.priority && `${count(s.priority)} s`],
+    ["Fans out", s.fan_out && fanOut(s.fan_out)],
+    ["Quorum", s.quorum && quorum(s.quorum)],
+    ["A claimer is shown", s.window && `${count(s.window.tasks)} tasks per ${span(s.window.per)}`],
+  ];
+  return (
+    <dl class="facts">
+      {facts.map(([name, text]) => text && <div key={name}><dt>{name}</dt><dd>{text}</dd></div>)}
+    </dl>
+  );
+}
+
+function fanOut(f: Schemas["FanOut"]): string {
+  const into = f.shards
+    ? `into ${count(f.shards)} shards`
+    : `over ${f.items || "the items of its context"}`;
+  const most = f.max_parallel ? `, ${count(f.max_parallel)} at once` : "";
+  const on = f.on_child_failure ?? "fail_fast";
+  if (on === "fail_fast") return `${into}${most}; fails with the first child that fails`;
+  if (on === "all_settled") return `${into}${most}; goes on whatever its children end as`;
+  const { count: n, percent: share } = on.tolerate;
+  return `${into}${most}; tolerates ${n !== undefined ? n : percent((share ?? 0) / 100)} failures`;
+}
+
+function quorum(q: Schemas["Quorum"]): string {
+  const about = q.agree_on ? ` on ${q.agree_on}` : "";
+  const errors = q.max_errors ? `, ${q.max_errors} errors` : "";
+  const trust = q.trust ? `; a claimer is trusted after ${q.trust.after}` : "";
+  return `${q.votes} of at most ${q.max_votes} votes agree${about}${errors}${trust}`;
+}
+
+function Endpoints({ of }: { of: Schemas["Endpoint"][] }) {
+  if (of.length === 0) {
+    return (
+      <p>
+        It has no endpoint, so its tasks wait. Register one:{" "}
+        <code>asyncflow endpoints create</code>
+      </p>
+    );
+  }
+  return (
+    <ul class="plain">
+      {of.map((e) => (
+        <li key={e.id}>
+          <a data-row href={`/console/endpoints/${e.id}`}>{e.url || "asyncflow listen"}</a>{" "}
+          <Status status={e.health.state} />
+          {e.verification === "unverified" && <> <Status status="unverified" /></>}
+          <span class="quiet">
+            {" "}{count(e.health.failures)} of {count(e.health.attempts)} attempts failed in
+            5 min{of.length > 1 && `, weight ${e.weight}`}
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}

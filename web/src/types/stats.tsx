@@ -1,0 +1,55 @@
+import { answer, api } from "../api.ts";
+import { count, rate } from "../format.ts";
+import { useLoad } from "../load.ts";
+import { History, Sparkline } from "../overview/sparkline.tsx";
+import { Problem } from "../parts/problem.tsx";
+import { Table } from "../parts/rows.tsx";
+import { Time } from "../parts/time.tsx";
+import { waitText } from "../task/why.tsx";
+
+/** What happens now with the tasks of a type. */
+export function TypeStats({ type }: { type: string }) {
+  const stats = useLoad(async (signal) => (await answer(api.GET("/v1/stats",
+    { signal, params: { query: { type } } }))).data[0], [type], 2000);
+  const s = stats.data;
+  if (!s) return <Problem error={stats.error} retry={stats.reload} />;
+  const list = (status: string) => `/console/tasks?type=${type}&status=${status}`;
+  const counts = ["waiting", "pending", "running", "succeeded", "failed", "cancelled"] as const;
+  return (
+    <section>
+      <h2 class="hidden">Now</h2>
+      <dl class="totals">
+        {counts.map((status) => (
+          <div key={status}>
+            <dt>{status}</dt>
+            <dd><a href={list(status)}>{count(s[status])}</a></dd>
+          </div>
+        ))}
+      </dl>
+      <dl class="facts">
+        <div><dt>Submitted</dt><dd>{rate(s.rates.submitted)}</dd></div>
+        <div>
+          <dt>Finished</dt>
+          <dd>{rate(s.rates.finished)} <History value={s.rates.finished} show={Sparkline} /></dd>
+        </div>
+        <div><dt>Attempts that ended</dt><dd>{rate(s.rates.attempts)}</dd></div>
+        <div><dt>Failed attempts</dt><dd>{rate(s.rates.failures)}</dd></div>
+        <div><dt>Its tasks are in</dt><dd>{s.rolls} {s.rolls === 1 ? "roll" : "rolls"}</dd></div>
+      </dl>
+      {!!s.backlog?.length && (
+        <>
+          <h3>Due, and not under way</h3>
+          <Table label="Due tasks by what they wait for"
+            columns={[{ n: "Tasks" }, "Why", "Stage", "Oldest due"]}>
+            {s.backlog.map((b) => (
+              <tr key={b.waits_for + b.stage}>
+                <td class="n">{count(b.tasks)}</td><td>{waitText(b.waits_for)}</td>
+                <td>{b.stage}</td><td><Time at={b.oldest_due} /></td>
+              </tr>
+            ))}
+          </Table>
+        </>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,71 @@
+import { useRoute } from "preact-iso";
+import { answer, api, type Schemas } from "../api.ts";
+import { count, span } from "../format.ts";
+import { useLoad } from "../load.ts";
+import { Problem } from "../parts/problem.tsx";
+import { Status } from "../parts/status.tsx";
+import { Time } from "../parts/time.tsx";
+import { TypeActions } from "./actions.tsx";
+import { Editor } from "./editor.tsx";
+import { flowLimits, limits } from "./limits.ts";
+import { Retries } from "./retries.tsx";
+import { Stages } from "./stages.tsx";
+import { TypeStats } from "./stats.tsx";
+
+/** All of one task type. */
+export function Type() {
+  const name = useRoute().params.type ?? "";
+  const type = useLoad((signal) => answer(api.GET("/v1/task-types/{type}",
+    { signal, params: { path: { type: name } } })), [name], 3000);
+  const t = type.data;
+  return (
+    <>
+      <h1>{name} {t?.paused_at && <Status status="paused" />}</h1>
+      <Problem error={type.error} retry={type.reload} />
+      {t && (
+        <>
+          <TypeActions type={t} changed={type.reload} />
+          {t.paused_at && (
+            <p>
+              It was paused <Time at={t.paused_at} />{t.pause_reason && `: ${t.pause_reason}`}
+            </p>
+          )}
+          {t.ramp_until && <p>It is ramped up, and back in full <Time at={t.ramp_until} />.</p>}
+          <TypeStats type={name} />
+          <Stages type={t} />
+          <Facts type={t} />
+          <Retries stages={t.stages} />
+          <Editor type={t} changed={type.reload} />
+        </>
+      )}
+    </>
+  );
+}
+
+function Facts({ type: t }: { type: Schemas["TaskType"] }) {
+  return (
+    <section>
+      <h2>Settings</h2>
+      <dl class="facts">
+        <div><dt>Version</dt><dd>{t.version}, <Time at={t.updated_at} /></dd></div>
+        <div><dt>Created</dt><dd><Time at={t.created_at} /></dd></div>
+        <div><dt>Limits</dt><dd>{limits(t) || "none"}</dd></div>
+        <div>
+          <dt>Limits of each flow key</dt>
+          <dd>{t.flow ? flowLimits(t.flow) : "none"}</dd>
+        </div>
+        <div><dt>Tasks that one lease takes</dt><dd>{count(t.schedule_limit)}</dd></div>
+        {t.schedule_interval !== "0s" && (
+          <div><dt>Between two leases</dt><dd>{span(t.schedule_interval)}</dd></div>
+        )}
+        {t.retention && <div><dt>Ended tasks are kept for</dt><dd>{span(t.retention)}</dd></div>}
+        {t.roll_rows !== undefined && t.roll_age && (
+          <div><dt>A roll has</dt><dd>{count(t.roll_rows)} tasks, or {span(t.roll_age)}</dd></div>
+        )}
+        {Object.entries(t.stage_mapping ?? {}).map(([from, to]) => (
+          <div key={from}><dt>Tasks of the removed stage {from}</dt><dd>go on in {to}</dd></div>
+        ))}
+      </dl>
+    </section>
+  );
+}

@@ -1,0 +1,48 @@
+import { answer, api } from "../api.ts";
+import { useLoad } from "../load.ts";
+import { Empty } from "../parts/empty.tsx";
+import { Pager, useQuery } from "../parts/pager.tsx";
+import { Problem } from "../parts/problem.tsx";
+import { Row, Rows } from "../parts/rows.tsx";
+import { Status } from "../parts/status.tsx";
+import { Time } from "../parts/time.tsx";
+import { flowLimits, limits } from "./limits.ts";
+
+/** The task types of the tenant, by name. */
+export function Types() {
+  const [{ cursor }] = useQuery();
+  const list = useLoad((signal) => answer(api.GET("/v1/task-types",
+    { signal, params: { query: { cursor } } })), [cursor], 5000);
+  const { data, next_cursor: next } = list.data ?? {};
+  return (
+    <>
+      <h1>Task types</h1>
+      <Problem error={list.error} retry={list.reload} />
+      {data?.length === 0 && (
+        <Empty title="There are no task types yet">
+          Describe one in a file, and apply it: <code>asyncflow apply -f asyncflow.yaml</code>
+        </Empty>
+      )}
+      {!!data?.length && (
+        <Rows label="Task types"
+          columns={["Type", { n: "Version" }, "Stages", "Limits", "Changed", "Paused"]}>
+          {data.map((t) => (
+            <Row key={t.name} href={`/console/types/${t.name}`} name={t.name}>
+              <td class="n">{t.version}</td>
+              <td>{t.stages.map((s) => s.name).join(" → ")}</td>
+              <td>
+                {limits(t)}
+                {t.flow && <div class="quiet">each flow key: {flowLimits(t.flow)}</div>}
+              </td>
+              <td><Time at={t.updated_at} /></td>
+              <td>
+                {t.paused_at && <><Status status="paused" /> {t.pause_reason}</>}
+              </td>
+            </Row>
+          ))}
+        </Rows>
+      )}
+      <Pager next={next} />
+    </>
+  );
+}
