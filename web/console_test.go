@@ -162,6 +162,7 @@ func TestPauseAndCancelATask(t *testing.T) {
 	p.click("Resume")
 	p.see("It waits for its children.")
 	p.click("Cancel")
+	p.see("A cancelled task doesn't go on.")
 	p.click("Cancel")
 	p.see("The task is cancelled")
 	p.see("2 in all: 2 cancelled")

@@ -48,7 +48,7 @@ func openPage(t *testing.T, scopes ...auth.Scope) *page {
 		defer p.mu.Unlock()
 		switch ev := ev.(type) {
 		case *log.EventEntryAdded:
-			p.complaints = append(p.complaints, ev.Entry.Text)
+			p.complaints = append(p.complaints, ev.Entry.Text+" "+ev.Entry.URL)
 		case *cdpruntime.EventExceptionThrown:
 			p.complaints = append(p.complaints, ev.ExceptionDetails.Text)
 		}

@@ -13,7 +13,7 @@ export function Json({ label, text }: { label: string; text: string | undefined 
     <details class="json" open>
       <summary>{label} <span class="quiet">{bytes(new Blob([text]).size)}</span></summary>
       <Copy text={text} />
-      <div class="code" tabIndex={0} role="region" aria-label={label}>
+      <div class="code" tabIndex={0} role="group" aria-label={label}>
         {tree ? <Branch node={tree} last /> : <pre>{text}</pre>}
       </div>
     </details>

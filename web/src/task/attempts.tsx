@@ -44,8 +44,8 @@ function Attempt({ attempt: a }: { attempt: Row }) {
         <strong>{a.stage}</strong> attempt {a.attempt}: <span class={`status ${a.outcome}`}>
           {a.outcome}</span>
         {a.final && <> → {a.final}</>} <Time at={a.at} />
-        {a.duration_ms !== undefined && <> after {duration(a.duration_ms)}</>}
-        {a.status_code !== undefined && <> with {a.status_code}</>}
+        {a.duration_ms !== undefined && <>, took {duration(a.duration_ms)}</>}
+        {a.status_code !== undefined && <>, answered {a.status_code}</>}
         {a.next_time && <>, next <Time at={a.next_time} /></>}
       </div>
       {(a.endpoint || a.claimer) && <div class="quiet">{a.endpoint ?? `claimed by ${a.claimer}`}</div>}

@@ -71,7 +71,7 @@ export function TaskTable({ tasks }: { tasks: Schemas["Task"][] }) {
           <tr>
             <th scope="col">Task</th><th scope="col">Status</th><th scope="col">Stage</th>
             <th scope="col" class="n">Attempt</th><th scope="col">Submitted</th>
-            <th scope="col">What of it</th>
+            <th scope="col">Why</th>
           </tr>
         </thead>
         <tbody>

@@ -1,0 +1,138 @@
+package web_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/browsertest"
+)
+
+var screenshots = flag.String("screenshots", "",
+	"a folder that TestPages writes pictures of all pages to, such as ../docs/console")
+
+// shown is a page, and a text that it shows once it is complete.
+type shown struct{ name, path, text string }
+
+// Each page, light, dark and narrow, breaks no rule of axe (WCAG 2 A and AA), needs nothing that
+// the policy forbids, and is no wider than the screen.
+func TestPages(t *testing.T) {
+	p := openPage(t, all...)
+	pages := p.samples()
+	for _, one := range pages {
+		p.checkPage(one)
+	}
+	operator, err := p.node.OperatorToken()
+	require.NoError(t, err)
+	p.click("Log out")
+	p.see("A token of the API")
+	p.checkPage(shown{"login", "/console", "A token of the API"})
+	p.logIn(operator)
+	for _, one := range []shown{
+		{"tenants", "/console/tenants", "acme"},
+		{"tenant", "/console/tenants/acme", "acme"},
+		{"governance", "/console/governance", "testnode"},
+		{"operator-audit", "/console/audit", "Audit"},
+	} {
+		p.checkPage(one)
+	}
+	p.quiet()
+}
+
+// samples makes something for each page to show, and returns the pages.
+func (p *page) samples() []shown {
+	p.t.Helper()
+	ctx := p.t.Context()
+	p.makeType("invoices")
+	for range 5 {
+		p.submit("invoices", `{"customer":"c-17","total":12.50}`, client.StatusSucceeded)
+	}
+	failed := p.submit("invoices", `{"customer":"c-19","total":90,"fail":true}`, client.StatusFailed)
+	_, err := p.api.Submit(ctx, client.NewTask{Type: "invoices",
+		Context: client.JSON(`{"customer":"c-20","total":7}`), Delay: client.Duration(time.Hour)})
+	require.NoError(p.t, err)
+	_, err = p.api.PutSchedule(ctx, "nightly", client.ScheduleSpec{Type: "invoices", Cron: "0 3 * * *",
+		Context: client.JSON(`{"customer":"all"}`)})
+	require.NoError(p.t, err)
+	_, err = p.api.RedriveAll(ctx, client.BulkRedrive{Type: "invoices"})
+	require.NoError(p.t, err)
+	endpoints, err := p.api.Endpoints(ctx, "invoices")
+	require.NoError(p.t, err)
+	return []shown{
+		{"overview", "/console", "invoices"},
+		{"tasks", "/console/tasks?type=invoices", failed},
+		{"task", "/console/tasks/" + failed, "c-19"},
+		{"types", "/console/types", "invoices"},
+		{"type", "/console/types/invoices", "second"},
+		{"endpoints", "/console/endpoints?type=invoices", "first"},
+		{"endpoint", "/console/endpoints/" + endpoints[0].ID, endpoints[0].URL},
+		{"schedules", "/console/schedules", "nightly"},
+		{"schedule", "/console/schedules/nightly", "nightly"},
+		{"operations", "/console/operations", "invoices"},
+		{"alerts", "/console/alerts", "Alerts"},
+		{"audit", "/console/audit", "invoices"},
+	}
+}
+
+// checkPage opens a page in all its forms, and checks each.
+func (p *page) checkPage(one shown) {
+	p.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+		require.NoError(p.t, err)
+		p.open(one.path)
+		p.see(one.text)
+		for _, fault := range p.axe() {
+			p.t.Errorf("%s, %s: %s", one.name, scheme, fault)
+		}
+		if *screenshots != "" {
+			picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+			require.NoError(p.t, err)
+			file := filepath.Join(*screenshots, one.name+"-"+scheme+".png")
+			require.NoError(p.t, os.WriteFile(file, picture, 0o644))
+		}
+	}
+	p.resize(360, 700)
+	p.see(one.text)
+	assert.LessOrEqual(p.t, browsertest.Ask[int](p.t, p.ctx, `document.documentElement.scrollWidth`),
+		360, "%s on a narrow screen", one.name)
+	p.resize(1280, 900)
+}
+
+func (p *page) resize(width, height int64) {
+	p.t.Helper()
+	_, err := chromedp.Call(p.ctx, emulation.SetDeviceMetricsOverride,
+		emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
+	require.NoError(p.t, err)
+}
+
+// axe returns what breaks the rules for accessible pages.
+func (p *page) axe() []string {
+	p.t.Helper()
+	source, err := os.ReadFile("node_modules/axe-core/axe.min.js")
+	if os.IsNotExist(err) {
+		p.t.Log("axe is skipped: run npm ci in web")
+		return nil
+	}
+	require.NoError(p.t, err)
+	report := browsertest.Ask[string](p.t, p.ctx, `(async () => {`+string(source)+`
+		const found = await window.axe.run(document,
+			{runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]});
+		return found.violations.flatMap(v => v.nodes.map(n =>
+			v.id + ": " + v.help + ": " + n.html.slice(0, 200))).join("\n");
+	})()`)
+	if report == "" {
+		return nil
+	}
+	return strings.Split(report, "\n")
+}
