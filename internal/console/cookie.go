@@ -39,7 +39,7 @@ func checkSize(token string) error {
 
 // setSession starts a session that ends with its token.
 func (c *Console) setSession(ctx *fiber.Ctx, token string, expires time.Time) {
-	setCookie(ctx, sessionCookie, c.seals.seal(token, useSession), time.Until(expires))
+	setCookie(ctx, sessionCookie, c.seals.seal(token, useSession), expires.Sub(c.now()))
 }
 
 // clearSession ends a session. If the console is open to requests without a session, the cookie
