@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -49,7 +50,6 @@ func newIssuer(cfg OIDC) *issuer {
 	}
 	return &issuer{cfg: cfg, client: &http.Client{
 		Transport:     limited{transport},
-		Timeout:       cfg.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -60,9 +60,22 @@ type limited struct{ http.RoundTripper }
 func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := l.RoundTripper.RoundTrip(r)
 	if err == nil {
-		resp.Body = http.MaxBytesReader(nil, resp.Body, maxIssuerAnswer)
+		resp.Body = &limitedBody{resp.Body, maxIssuerAnswer}
 	}
 	return resp, err
+}
+
+type limitedBody struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("its answer has more than %d bytes", maxIssuerAnswer)
+	}
+	return n, err
 }
 
 // provider returns the issuer's configuration.
