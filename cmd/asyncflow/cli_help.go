@@ -170,6 +170,17 @@ var longTexts = map[string]map[string]string{
 		"--max-body-memory": "The most bytes of memory for the bodies of requests in progress.",
 		"--max-body-memory-per-tenant": "The most of these bytes for one tenant; 0: a quarter of " +
 			"--max-body-memory.",
+		"--console": "Serve the web console at /console.",
+		"--instance-name": "Name of this installation for the console, such as staging: at most 40 " +
+			"characters.",
+		"--instance-color": "Color of this installation in the console, such as #c0392b.",
+		"--oidc-issuer": "Issuer at which users of the console log in by OpenID Connect. It must be " +
+			"one whose tokens the API trusts.",
+		"--oidc-client-id": "Client id of the console at the issuer.",
+		"--oidc-client-secret": "Secret of that client; without one it is a public client. Set it in " +
+			"the environment.",
+		"--oidc-scopes": "Scopes that the login asks for, separated by commas or spaces.",
+		"--oidc-token":  "Which token of the issuer becomes the session: id or access.",
 		"--jwt-secret": "HS256 secret of at least 32 bytes that signs tokens. Set it in the " +
 			"environment.",
 		"--jwt-secret-file": "File with one such secret per line, instead: any of them may sign a " +

@@ -185,7 +185,8 @@ func TestDevTour(t *testing.T) {
 			"--data=" + dir}, printed, t.Output(), os.LookupEnv)
 	}()
 	<-printed.seen
-	console := regexp.MustCompile(`^\s*The console: (http://\S+)\n`).FindStringSubmatch(stdout.String())
+	first := regexp.MustCompile(`^\s*The console: (http://\S+)\n`)
+	console := first.FindStringSubmatch(stdout.String())
 	require.NotNil(t, console, "its address comes first: %s", stdout.String())
 	assert.Equal(t, devTenant, sessionAt(t, console[1]).Tenant)
 	script := regexp.MustCompile(`(?s)export.*`).FindString(stdout.String())

@@ -26,11 +26,12 @@ type serveCmd struct {
 	Old     string   `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS"`
 	Signing jwtFlags `embed:""`
 
-	Jobs   jobFlags    `embed:""`
-	Alerts alertFlags  `embed:""`
-	Audit  auditFlags  `embed:""`
-	Egress egressFlags `embed:""`
-	Limits limitFlags  `embed:""`
+	Jobs    jobFlags     `embed:""`
+	Alerts  alertFlags   `embed:""`
+	Audit   auditFlags   `embed:""`
+	Egress  egressFlags  `embed:""`
+	Limits  limitFlags   `embed:""`
+	Console consoleFlags `embed:""`
 
 	DefaultQuotas []string `env:"ASYNCFLOW_DEFAULT_QUOTAS" placeholder:"NAME=LIMIT"`
 

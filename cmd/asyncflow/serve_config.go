@@ -74,7 +74,8 @@ func (c *serveCmd) configParts(cfg *node.Config) error {
 	cfg.API = httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext,
 		Egress: egress, VerifyEndpoints: c.VerifyEndpoints, TrustedProxies: proxies}
 	c.Limits.apply(&cfg.API)
-	return nil
+	cfg.Console, err = c.Console.config()
+	return err
 }
 
 // metricsPlace returns where --metrics wants them; MetricsApart goes with an address.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -111,6 +112,12 @@ func TestAdminListen(t *testing.T) {
 	admin := adminClient(t, "http://"+m[1])
 	_, err := adminClient(t, a.url).Tenant(t.Context(), testTenant)
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "not at the public address")
+	for _, address := range []string{a.url, "http://" + m[1]} { // the console is at both
+		resp, err := http.Get(address + "/console")
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, 200, resp.StatusCode)
+	}
 
 	made, err := admin.CreateTenant(t.Context(), "globex", client.Quotas{Concurrency: 4})
 	require.NoError(t, err)

@@ -124,6 +124,9 @@ func TestPolicy(t *testing.T) {
 	links := regexp.MustCompile(`(?:href|src)="([^"]*)"`).FindAllStringSubmatch(page, -1)
 	require.NotEmpty(t, links)
 	for _, link := range links {
+		if link[1] == "data:," {
+			continue
+		}
 		assert.Equal(t, 200, b.do("GET", link[1], nil).status, link[1])
 	}
 }

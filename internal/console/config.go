@@ -1,8 +1,11 @@
 package console
 
 import (
+	"errors"
+	"log/slog"
 	"regexp"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -25,6 +28,16 @@ type Config struct {
 	// Open is a token for requests without a session, as long as they come from a browser on this
 	// machine. Empty, as it must be except on a developer's machine: there is none.
 	Open string
+
+	// OIDC is the login at an issuer.
+	OIDC OIDC
+	// PublicURL is where browsers reach the node, such as https://tasks.example.com: the issuer
+	// sends them back there. Only OIDC needs it.
+	PublicURL string
+
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+	Log *slog.Logger // nil: none
 }
 
 // Instance is how the page shows which installation it belongs to.
@@ -58,11 +71,14 @@ type Console struct {
 	cfg   Config
 	seals seals
 	files map[string]file
+
+	issuer *issuer // nil: there is no login by OIDC
+	now    func() time.Time
 }
 
 // New returns a console. An error says which setting is wrong.
 func New(cfg Config) (*Console, error) {
-	if err := cfg.Instance.Check(); err != nil {
+	if err := errors.Join(cfg.Instance.Check(), cfg.OIDC.Check()); err != nil {
 		return nil, err
 	}
 	seals, err := newSeals(cfg.Secret, cfg.OldSecrets)
@@ -73,5 +89,15 @@ func New(cfg Config) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Console{cfg: cfg, seals: seals, files: files}, nil
+	c := &Console{cfg: cfg, seals: seals, files: files, now: cfg.Now}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if c.cfg.Log == nil {
+		c.cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.OIDC.Issuer != "" {
+		c.issuer = newIssuer(cfg.OIDC.withDefaults())
+	}
+	return c, nil
 }

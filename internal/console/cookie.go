@@ -37,9 +37,11 @@ func checkSize(token string) error {
 		Field: "token", Message: tooLong(len(token))}}}
 }
 
-// setSession starts a session that ends with its token.
+// setSession starts a session that ends with its token. A token may have expired already, within
+// the leeway of clocks.
 func (c *Console) setSession(ctx *fiber.Ctx, token string, expires time.Time) {
-	setCookie(ctx, sessionCookie, c.seals.seal(token, useSession), time.Until(expires))
+	life := max(expires.Sub(c.now()), time.Second)
+	setCookie(ctx, sessionCookie, c.seals.seal(token, useSession), life)
 }
 
 // clearSession ends a session. If the console is open to requests without a session, the cookie
@@ -64,7 +66,7 @@ func setCookie(ctx *fiber.Ctx, name, value string, life time.Duration) {
 	case life < 0:
 		cookie.Expires = time.Unix(1, 0)
 	case life > 0:
-		cookie.MaxAge = max(1, int(life/time.Second))
+		cookie.MaxAge = int(life / time.Second)
 	}
 	ctx.Cookie(cookie)
 }

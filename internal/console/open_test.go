@@ -66,7 +66,9 @@ func TestLogoutOfAnOpenConsole(t *testing.T) {
 	require.NotNil(t, cookie)
 	h := own.with("Cookie", sessionCookie+"="+cookie.Value)
 	assert.False(t, b.session(h).LoggedIn)
-	assert.Equal(t, 401, b.do("GET", types, h).status)
+	call := b.do("GET", types, h)
+	assert.Equal(t, 401, call.status)
+	assert.Contains(t, call.problem.Detail, "no token", "nothing is wrong with the cookie")
 	h = own.with("Cookie", b.login(b.token))
 	assert.True(t, b.session(h).LoggedIn)
 

@@ -1,9 +1,15 @@
 package console_test
 
 import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A page from elsewhere can make the browser send requests with its cookie. They are refused,
@@ -63,4 +69,26 @@ func TestOriginWithoutSession(t *testing.T) {
 	assert.Equal(t, 200, b.do("GET", types, h.with("Authorization", "Bearer "+b.token)).status)
 	assert.Equal(t, 200, b.do("GET", "/healthz", h).status)
 	assert.Equal(t, 200, b.do("GET", "/console", h).status, "a link to a page")
+}
+
+// A request that two servers in a row may read differently is refused for the console too, and its
+// connection closed.
+func TestFramingOfTheConsole(t *testing.T) {
+	b := setup(t)
+	c, err := net.Dial("tcp", b.host)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	_, err = io.WriteString(c, "GET /console HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"+
+		"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+	require.NoError(t, err)
+	r := bufio.NewReader(c)
+	resp, err := http.ReadResponse(r, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 400, resp.StatusCode)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "Transfer-Encoding")
+	_, err = r.ReadByte()
+	assert.Error(t, err, "the connection is closed")
 }

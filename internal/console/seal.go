@@ -19,6 +19,7 @@ type use string
 
 const (
 	useSession use = "session"
+	useLogin   use = "login"
 )
 
 // sealOverhead is what a seal adds to its content, in bytes: a nonce and a tag.

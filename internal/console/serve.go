@@ -26,6 +26,12 @@ func (c *Console) Serve(ctx *fiber.Ctx) error {
 		return answer(ctx, fiber.MethodPost, c.login)
 	case path == "/console/logout":
 		return answer(ctx, fiber.MethodPost, c.logout)
+	case path == loginPath && c.issuer != nil:
+		return answer(ctx, fiber.MethodGet, c.beginLogin)
+	case path == callbackPath && c.issuer != nil:
+		return answer(ctx, fiber.MethodGet, c.endLogin)
+	case path == loginPath || path == callbackPath:
+		return fiber.ErrNotFound
 	case strings.HasPrefix(path, "/console/assets/"):
 		return c.serveFile(ctx, strings.TrimPrefix(path, "/console/assets/"))
 	default:

@@ -43,7 +43,7 @@ const verifyTime = 15 * time.Second
 func (c *Console) verify(ctx *fiber.Ctx, token string) (auth.Principal, error) {
 	limited, cancel := context.WithTimeout(ctx.UserContext(), verifyTime)
 	defer cancel()
-	return c.cfg.Verifier.Verify(limited, token, time.Now())
+	return c.cfg.Verifier.Verify(limited, token, c.now())
 }
 
 // session is what a page may know of its session. It has no secret.
@@ -94,7 +94,7 @@ func (c *Console) sessionOf(p auth.Principal) session {
 		Instance: instance(c.cfg.Instance),
 		Version:  c.cfg.Version,
 		Dev:      c.cfg.Open != "",
-		Login:    logins{Token: true},
+		Login:    logins{Token: true, OIDC: c.issuer != nil},
 	}
 	if p.Kind != "" {
 		s.LoggedIn, s.Kind, s.Tenant, s.Subject = true, p.Kind, p.Tenant, p.Subject

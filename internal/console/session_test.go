@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"encoding/base64"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -123,21 +124,26 @@ func TestRefusedLogin(t *testing.T) {
 	assert.Empty(t, resp.Cookies())
 }
 
+// signed returns a token of the bundle's issuer with more or other claims than it would issue.
+func signed(t *testing.T, claims map[string]any) string {
+	t.Helper()
+	all := jwt.MapClaims{"iss": "asyncflow", "aud": "asyncflow", "tenant": "acme", "scope": "read",
+		"exp": time.Now().Add(time.Hour).Unix()}
+	maps.Copy(all, claims)
+	token := jwt.NewWithClaims(jwt.SigningMethodHS256, all)
+	token.Header["typ"] = "at+jwt"
+	text, err := token.SignedString(secret("s"))
+	require.NoError(t, err)
+	return text
+}
+
 // The longest token makes a cookie that browsers still keep. One byte more is refused.
 func TestTokenTooLongForACookie(t *testing.T) {
 	b := setup(t)
 	sized := func(size int) string {
-		t.Helper()
-		claims := jwt.MapClaims{"iss": "asyncflow", "aud": "asyncflow", "tenant": "acme",
-			"scope": "read", "exp": time.Now().Add(time.Hour).Unix()}
 		for n := range size {
-			claims["groups"] = strings.Repeat("x", n)
-			token := jwt.NewWithClaims(jwt.SigningMethodHS256, claims)
-			token.Header["typ"] = "at+jwt"
-			text, err := token.SignedString(secret("s"))
-			require.NoError(t, err)
-			if len(text) >= size {
-				return text
+			if token := signed(t, map[string]any{"groups": strings.Repeat("x", n)}); len(token) >= size {
+				return token
 			}
 		}
 		return ""
@@ -177,6 +183,24 @@ func TestExpiredSession(t *testing.T) {
 	assert.Equal(t, 401, a.status)
 	assert.Contains(t, a.problem.Detail, "expired")
 	assert.False(t, b.session(h).LoggedIn)
+}
+
+// A token that has just expired still counts, since clocks differ; so does its session.
+func TestSessionWithinTheLeeway(t *testing.T) {
+	b := setup(t)
+	claims := map[string]any{"exp": time.Now().Add(-2 * time.Second).Unix()}
+	b.serve(func(cfg *console.Config) {
+		lenient := authConfig()
+		lenient.Leeway = auth.MaxLeeway
+		var err error
+		cfg.Verifier, err = auth.NewVerifier(lenient)
+		require.NoError(t, err)
+	})
+	a := b.do("POST", "/console/login", own.with("Authorization", "Bearer "+signed(t, claims)))
+	require.Equal(t, 200, a.status, "%s", a.body)
+	require.NotNil(t, a.cookies[sessionCookie])
+	assert.Equal(t, 1, a.cookies[sessionCookie].MaxAge)
+	assert.NotEmpty(t, a.cookies[sessionCookie].Value)
 }
 
 // A cookie that no node has sealed opens nothing.

@@ -46,6 +46,7 @@ func (n *node) prepareAPI() error {
 func (n *node) newConsole(cfg console.Config) (*console.Console, error) {
 	cfg.Secret, cfg.OldSecrets = n.cfg.Secret, n.cfg.OldSecrets
 	cfg.Verifier, cfg.Version = n.cfg.Tokens, n.cfg.API.Version
+	cfg.PublicURL, cfg.Log = n.cfg.Callbacks.PublicURL, n.cfg.Log
 	return console.New(cfg)
 }
 

@@ -44,7 +44,7 @@ type Config struct {
 	Issuers Issuers
 
 	// Console is the web console, which the role api serves; nil: there is none. The node fills
-	// in the secrets and the verifier.
+	// in what it shares: secrets, verifier, public URL, version and log.
 	Console *console.Config
 
 	// Metrics says where /metrics is served.

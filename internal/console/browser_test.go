@@ -1,0 +1,161 @@
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/internal/console"
+)
+
+// browser is a browser that reaches this machine only.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu         sync.Mutex
+	complaints []string
+}
+
+// startBrowser skips the test if there is no browser.
+func startBrowser(t *testing.T) *browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("there is no browser: install chromium")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.UserDataDir(t.TempDir()), chromedp.ProxyServer("http://127.0.0.1:1"))
+	if os.Geteuid() == 0 { // the browser refuses to be root in a sandbox
+		options = append(options, chromedp.NoSandbox)
+	}
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(allocator)
+	t.Cleanup(func() {
+		assert.NoError(t, chromedp.Cancel(ctx)) // waits for its end
+		cancel()
+		stop()
+	})
+	br := &browser{t: t, ctx: ctx}
+	require.NoError(t, chromedp.Listen(ctx, func(ev any) {
+		if ev, ok := ev.(*log.EventEntryAdded); ok {
+			br.mu.Lock()
+			defer br.mu.Unlock()
+			br.complaints = append(br.complaints, ev.Entry.Text)
+		}
+	}))
+	_, err = chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	require.NoError(t, err)
+	return br
+}
+
+func (br *browser) goTo(url string) {
+	br.t.Helper()
+	require.NoError(br.t, chromedp.Do(br.ctx, chromedp.Navigate(url)))
+}
+
+// ask returns the text that an expression on the page has, or will have.
+func (br *browser) ask(expression string) string {
+	br.t.Helper()
+	text, err := chromedp.Run(br.ctx,
+		chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
+	require.NoError(br.t, err)
+	return text
+}
+
+// status returns the status of a call that the page makes.
+func (br *browser) status(method, path, options string) string {
+	br.t.Helper()
+	return br.ask(fmt.Sprintf(`fetch(%q, {method: %q, %s}).then(r => "" + r.status)`, path, method,
+		options))
+}
+
+// violations returns what the browser has logged about the policy.
+func (br *browser) violations() (all []string) {
+	br.mu.Lock()
+	defer br.mu.Unlock()
+	for _, text := range br.complaints {
+		if strings.Contains(text, "Content Security Policy") {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// A browser keeps the session by plain http on this machine, sends it with the page's own calls,
+// and doesn't show it to the page. What another site makes it send is refused.
+func TestConsoleInABrowser(t *testing.T) {
+	b := setup(t)
+	br := startBrowser(t)
+	br.goTo(b.url + "/console")
+	assert.Equal(t, "401", br.status("GET", types, ""))
+	authorization := fmt.Sprintf(`headers: {Authorization: "Bearer %s"}`, b.token)
+	require.Equal(t, "200", br.status("POST", "/console/login", authorization))
+	assert.Equal(t, "200", br.status("GET", types, ""))
+	assert.Empty(t, br.ask(`document.cookie`))
+	br.goTo(b.url + "/console/tasks")
+	assert.Contains(t, br.ask(`fetch("/console/session").then(r => r.text())`), `"logged_in":true`)
+
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `<html><a href="%s%s">a link</a></html>`, b.url, types)
+	}))
+	defer site.Close()
+	for _, elsewhere := range []string{site.URL, // another port is the same site, another name is not
+		strings.Replace(site.URL, "127.0.0.1", "localhost", 1)} {
+		br.goTo(elsewhere)
+		require.NoError(t, chromedp.Do(br.ctx, chromedp.Click(chromedp.CSS("a")),
+			chromedp.WaitVisible(chromedp.CSS("pre"))))
+		assert.Contains(t, br.ask(`document.body.innerText`), "permission_denied")
+	}
+
+	br.goTo(b.url + "/console")
+	assert.Equal(t, "204", br.status("POST", "/console/logout", ""))
+	assert.Equal(t, "401", br.status("GET", types, ""))
+}
+
+// The page keeps to its policy, which refuses scripts and requests that aren't its own.
+func TestPolicyInABrowser(t *testing.T) {
+	b := setup(t)
+	br := startBrowser(t)
+	br.goTo(b.url + "/console")
+	assert.Empty(t, br.violations(), "by the page itself")
+	assert.Equal(t, "refused", br.ask(
+		`fetch("http://elsewhere.example/").then(() => "fetched", () => "refused")`))
+	assert.Equal(t, "none", br.ask(`(() => {
+		const s = document.createElement("script");
+		s.textContent = "window.injected = 'injected'";
+		document.body.append(s);
+		return window.injected || "none";
+	})()`))
+	assert.NotEmpty(t, br.violations(), "the browser logs what the policy blocks")
+}
+
+// A browser gets through the issuer and back, and is then logged in. A developer's is so at once.
+func TestLoginsInABrowser(t *testing.T) {
+	b, i := setupOIDC(t)
+	br := startBrowser(t)
+	br.goTo(b.url + "/console/oidc?to=/console/tasks%3Ftype=images")
+	assert.Equal(t, b.url+"/console/tasks?type=images", br.ask(`location.href`))
+	assert.Equal(t, 1, i.count("/token"))
+	assert.Equal(t, "200", br.status("GET", types, ""))
+
+	b.serve(func(cfg *console.Config) { cfg.Open = b.token })
+	local := strings.Replace(b.url, "127.0.0.1", "localhost", 1)
+	br.goTo(local + "/console")
+	assert.Equal(t, "200", br.status("GET", types, ""))
+	assert.Equal(t, "204", br.status("POST", "/console/logout", ""))
+	br.goTo(local + "/console")
+	assert.Equal(t, "401", br.status("GET", types, ""))
+}

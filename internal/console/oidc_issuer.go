@@ -1,0 +1,189 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	// maxIssuerAnswer bounds the body of an issuer's answer, in bytes.
+	maxIssuerAnswer = 1 << 20
+	// maxIssuerHeader bounds the header of an issuer's answer, in bytes.
+	maxIssuerHeader = 64 << 10
+	// maxIssuerURL bounds a URL in an issuer's configuration, in bytes: it goes into a header.
+	maxIssuerURL = 2 << 10
+	// discoveryAge is how long the configuration of an issuer is used.
+	discoveryAge = time.Hour
+)
+
+// issuer is a foreign issuer. Its configuration is fetched when a login needs it, so that a node
+// starts without it; logins that need it at the same time share one request.
+type issuer struct {
+	cfg    OIDC
+	client *http.Client
+
+	flight singleflight.Group
+	mu     sync.Mutex
+	known  *oidc.Provider // nil: not fetched yet
+	until  time.Time      // when known is fetched again
+}
+
+func newIssuer(cfg OIDC) *issuer {
+	transport := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: cfg.Timeout}).DialContext,
+		TLSHandshakeTimeout:    cfg.Timeout,
+		MaxResponseHeaderBytes: maxIssuerHeader,
+		DisableCompression:     true, // a small compressed answer could become huge
+		DisableKeepAlives:      true, // logins are rare
+	}
+	return &issuer{cfg: cfg, client: &http.Client{
+		Transport:     limited{transport},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// limited is a transport whose answers are an error once they exceed maxIssuerAnswer.
+type limited struct{ http.RoundTripper }
+
+func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = &limitedBody{resp.Body, maxIssuerAnswer}
+	}
+	return resp, err
+}
+
+type limitedBody struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("its answer has more than %d bytes", maxIssuerAnswer)
+	}
+	return n, err
+}
+
+// provider returns the issuer's configuration.
+func (i *issuer) provider(ctx context.Context) (*oidc.Provider, error) {
+	i.mu.Lock()
+	known, fresh := i.known, time.Now().Before(i.until)
+	i.mu.Unlock()
+	if known != nil && fresh {
+		return known, nil
+	}
+	got := i.flight.DoChan("", func() (any, error) { return i.discover() })
+	select {
+	case r := <-got:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*oidc.Provider), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// discover fetches the configuration. It doesn't depend on the login that asked first, since others
+// may wait for it too.
+func (i *issuer) discover() (*oidc.Provider, error) {
+	ctx, cancel := i.limit(context.Background())
+	defer cancel()
+	p, err := oidc.NewProvider(ctx, i.cfg.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	var keys struct {
+		URL string `json:"jwks_uri"`
+	}
+	if err := p.Claims(&keys); err != nil {
+		return nil, err
+	}
+	for _, raw := range []string{p.Endpoint().AuthURL, p.Endpoint().TokenURL, keys.URL} {
+		if u, err := url.Parse(raw); err != nil || u.Host == "" || !secure(u) ||
+			len(raw) > maxIssuerURL {
+			return nil, errors.New("its configuration lacks an endpoint, or has one that isn't https")
+		}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.known, i.until = p, time.Now().Add(discoveryAge)
+	return p, nil
+}
+
+// limit returns a context for an exchange with the issuer.
+func (i *issuer) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(oidc.ClientContext(ctx, i.client), i.cfg.Timeout)
+}
+
+// oauth returns the client as package oauth2 takes it.
+func (i *issuer) oauth(p *oidc.Provider, redirect string) *oauth2.Config {
+	endpoint := p.Endpoint()
+	if i.cfg.ClientSecret == "" { // trying Basic first would use up the code
+		endpoint.AuthStyle = oauth2.AuthStyleInParams
+	}
+	return &oauth2.Config{ClientID: i.cfg.ClientID, ClientSecret: i.cfg.ClientSecret,
+		Endpoint: endpoint, RedirectURL: redirect, Scopes: i.cfg.Scopes}
+}
+
+// authorizeURL returns where a browser logs in.
+func (i *issuer) authorizeURL(
+	ctx context.Context, l pendingLogin, redirect string,
+) (string, error) {
+	p, err := i.provider(ctx)
+	if err != nil {
+		return "", err
+	}
+	return i.oauth(p, redirect).AuthCodeURL(l.State, oidc.Nonce(l.Nonce),
+		oauth2.S256ChallengeOption(l.Verifier)), nil
+}
+
+// errNonce refuses an ID token that belongs to another login.
+var errNonce = errors.New("its ID token belongs to another login (claim nonce)")
+
+// redeem exchanges the code of a login for a token. It checks the ID token in any case, since only
+// that says which login it belongs to.
+func (i *issuer) redeem(
+	ctx context.Context, l pendingLogin, code, redirect string, now func() time.Time,
+) (string, error) {
+	p, err := i.provider(ctx)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := i.limit(ctx)
+	defer cancel()
+	got, err := i.oauth(p, redirect).Exchange(ctx, code, oauth2.VerifierOption(l.Verifier))
+	if err != nil {
+		return "", err
+	}
+	id, _ := got.Extra("id_token").(string)
+	if id == "" {
+		return "", errors.New("it answered without an ID token")
+	}
+	verifier := p.VerifierContext(ctx, &oidc.Config{ClientID: i.cfg.ClientID, Now: now})
+	verified, err := verifier.Verify(ctx, id)
+	if err != nil {
+		return "", fmt.Errorf("its ID token: %w", err)
+	}
+	if !equal(verified.Nonce, l.Nonce) {
+		return "", errNonce
+	}
+	if i.cfg.Token == TokenAccess {
+		return got.AccessToken, nil
+	}
+	return id, nil
+}
