@@ -70,8 +70,10 @@ var arrows = map[string][]string{
 	"internal/document":     {"client", "internal/expression", "internal/timetable", "."},
 	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/console",
 		"internal/httpapi", "internal/metrics", "store", "."},
-	"internal/testnode": {"auth", "callbacks", "internal/contracttest", "internal/httpapi",
-		"internal/node", "internal/pgtest", "store", "."},
+	"internal/testnode": {"auth", "callbacks", "internal/console", "internal/contracttest",
+		"internal/httpapi", "internal/node", "internal/pgtest", "store", "."},
+	"internal/browsertest": {},
+	"web/build":            {},
 }
 
 // standardOnly are our packages that import nothing but the standard library.

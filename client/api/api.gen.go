@@ -3026,6 +3026,16 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/stats (the `GetStats` operationId).
 	GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// StatsEvents Follow the counts as a stream of server-sent events
+	//
+	// Sends what getStats answers, then what changes. An event `all` begins a list of all task
+	// types anew; an event `stats` adds types to it, or replaces them. Each has at most 200 types.
+	// Counts are read every two seconds, or less often if that takes long, once for all streams
+	// of a tenant at a node.
+	//
+	// Corresponds with GET /v1/stats/events (the `StatsEvents` operationId).
+	StatsEvents(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListTaskTypes List the task types
 	//
 	// Each task type is shown as it was last applied, with its version and its defaults filled in,
@@ -4413,6 +4423,26 @@ func (c *Client) TriggerSchedule(ctx context.Context, name ScheduleName, reqEdit
 // Corresponds with GET /v1/stats (the `GetStats` operationId).
 func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetStatsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// StatsEvents Follow the counts as a stream of server-sent events
+//
+// Sends what getStats answers, then what changes. An event `all` begins a list of all task
+// types anew; an event `stats` adds types to it, or replaces them. Each has at most 200 types.
+// Counts are read every two seconds, or less often if that takes long, once for all streams
+// of a tenant at a node.
+//
+// Corresponds with GET /v1/stats/events (the `StatsEvents` operationId).
+func (c *Client) StatsEvents(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStatsEventsRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -6954,6 +6984,33 @@ func NewGetStatsRequest(server string, params *GetStatsParams) (*http.Request, e
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
 		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewStatsEventsRequest constructs an http.Request for the StatsEvents method
+func NewStatsEventsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stats/events")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)

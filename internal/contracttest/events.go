@@ -2,6 +2,7 @@ package contracttest
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 )
@@ -9,12 +10,16 @@ import (
 // eventSchemas are the schemas of the data of events, by kind. OpenAPI can't express them, because
 // to it a stream is a text: so the contract lists them in a field of our own.
 var eventSchemas = sync.OnceValue(func() map[string]any {
-	ok := Document().Paths.Value("/v1/tasks/{id}/events").Get.Responses.Status(200).Value
-	stream := ok.Content["text/event-stream"]
-	return stream.Extensions["x-events"].(map[string]any)
+	all := map[string]any{}
+	for _, path := range []string{"/v1/tasks/{id}/events", "/v1/stats/events"} {
+		ok := Document().Paths.Value(path).Get.Responses.Status(200).Value
+		stream := ok.Content["text/event-stream"]
+		maps.Copy(all, stream.Extensions["x-events"].(map[string]any))
+	}
+	return all
 })
 
-// CheckEvent checks an event of a task's stream against the contract: its lines and its end, its
+// CheckEvent checks an event of a stream against the contract: its lines and its end, its
 // kind, and its data.
 func CheckEvent(event []byte) error {
 	lines, ended := strings.CutSuffix(string(event), "\n\n")

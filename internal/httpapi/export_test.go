@@ -24,3 +24,10 @@ func (s *Server) AnswerMemory() int { return s.answers.InUse() }
 
 // Streams returns how many event streams and waiting calls there are.
 func (s *Server) Streams() int { return s.streams.InUse() }
+
+// StatsFeeds returns how many tenants' stats are read for streams.
+func (s *Server) StatsFeeds() int {
+	s.statsFeeds.mu.Lock()
+	defer s.statsFeeds.mu.Unlock()
+	return len(s.statsFeeds.byTenant)
+}

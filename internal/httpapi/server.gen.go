@@ -133,6 +133,9 @@ type ServerInterface interface {
 	// GetStats Count the waiting, running and finished tasks
 	// (GET /v1/stats)
 	GetStats(c *fiber.Ctx, params GetStatsParams) error
+	// StatsEvents Follow the counts as a stream of server-sent events
+	// (GET /v1/stats/events)
+	StatsEvents(c *fiber.Ctx) error
 	// ListTaskTypes List the task types
 	// (GET /v1/task-types)
 	ListTaskTypes(c *fiber.Ctx, params ListTaskTypesParams) error
@@ -1395,6 +1398,24 @@ func (siw *ServerInterfaceWrapper) GetStats(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// StatsEvents operation middleware
+func (siw *ServerInterfaceWrapper) StatsEvents(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.StatsEvents(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListTaskTypes operation middleware
 func (siw *ServerInterfaceWrapper) ListTaskTypes(c *fiber.Ctx) error {
 
@@ -2399,6 +2420,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/schedules/:name/trigger", wrapper.TriggerSchedule)
 
 	router.Get(options.BaseURL+"/v1/stats", wrapper.GetStats)
+
+	router.Get(options.BaseURL+"/v1/stats/events", wrapper.StatsEvents)
 
 	router.Get(options.BaseURL+"/v1/task-types", wrapper.ListTaskTypes)
 
@@ -3619,6 +3642,63 @@ func (response GetStatsdefaultApplicationProblemPlusJSONResponse) VisitGetStatsR
 	return ctx.JSON(&response.Body)
 }
 
+type StatsEventsRequestObject struct {
+}
+
+type StatsEventsResponseObject interface {
+	VisitStatsEventsResponse(ctx *fiber.Ctx) error
+}
+
+type StatsEvents200TextEventStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response StatsEvents200TextEventStreamResponse) VisitStatsEventsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type StatsEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response StatsEventsdefaultApplicationProblemPlusJSONResponse) VisitStatsEventsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListTaskTypesRequestObject struct {
 	Params ListTaskTypesParams
 }
@@ -4529,6 +4609,9 @@ type StrictServerInterface interface {
 	// GetStats Count the waiting, running and finished tasks
 	// (GET /v1/stats)
 	GetStats(ctx context.Context, request GetStatsRequestObject) (GetStatsResponseObject, error)
+	// StatsEvents Follow the counts as a stream of server-sent events
+	// (GET /v1/stats/events)
+	StatsEvents(ctx context.Context, request StatsEventsRequestObject) (StatsEventsResponseObject, error)
 	// ListTaskTypes List the task types
 	// (GET /v1/task-types)
 	ListTaskTypes(ctx context.Context, request ListTaskTypesRequestObject) (ListTaskTypesResponseObject, error)
@@ -5721,6 +5804,31 @@ func (sh *strictHandler) GetStats(ctx *fiber.Ctx, params GetStatsParams) error {
 		return err
 	} else if validResponse, ok := response.(GetStatsResponseObject); ok {
 		if err := validResponse.VisitGetStatsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// StatsEvents operation middleware
+func (sh *strictHandler) StatsEvents(ctx *fiber.Ctx) error {
+	var request StatsEventsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.StatsEvents(ctx.UserContext(), request.(StatsEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StatsEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(StatsEventsResponseObject); ok {
+		if err := validResponse.VisitStatsEventsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -40,7 +40,13 @@ func (b *bundle) follow(ctx context.Context, token, id, last string) (*events, a
 
 func (b *bundle) followQuery(ctx context.Context, token, id, last, query string) (*events, answer) {
 	b.t.Helper()
-	req, err := http.NewRequestWithContext(ctx, "GET", b.url+"/v1/tasks/"+id+"/events"+query, nil)
+	return b.stream(ctx, token, "/v1/tasks/"+id+"/events"+query, last)
+}
+
+// stream opens the stream at a path. It ends with the test unless ctx does before.
+func (b *bundle) stream(ctx context.Context, token, path, last string) (*events, answer) {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, "GET", b.url+path, nil)
 	require.NoError(b.t, err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	if last != "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/internal/console"
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/internal/node"
@@ -27,6 +28,8 @@ const tenant = "acme"
 type Node struct {
 	URL   string // of its API
 	Token string // of the tenant, with all scopes but admin
+
+	issuer *auth.Issuer
 }
 
 // Shared returns the node of this process, started at the first call. It may deliver to this
@@ -71,6 +74,7 @@ func (n *Node) start() error {
 		Callbacks: callbacks.Config{PublicURL: n.URL, Version: "test", Egress: asyncflow.Anywhere},
 		API: httpapi.Config{Version: "test", Egress: asyncflow.Anywhere,
 			VerifyEndpoints: true},
+		Console: &console.Config{},
 	}
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- node.Run(context.Background(), cfg, func() { close(ready) }) }()
@@ -87,16 +91,24 @@ func (n *Node) start() error {
 func (n *Node) authenticate() (*auth.Verifier, error) {
 	cfg := auth.DefaultConfig()
 	cfg.HMACSecret = []byte(strings.Repeat("s", 32))
-	issuer, err := auth.NewIssuer(cfg)
-	if err != nil {
+	var err error
+	if n.issuer, err = auth.NewIssuer(cfg); err != nil {
 		return nil, err
 	}
-	n.Token, err = issuer.Issue(tenant, "test",
-		[]auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate,
-			auth.ScopeManage}, time.Hour,
-		time.Now())
+	n.Token, err = n.NewToken(time.Hour, auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork,
+		auth.ScopeOperate, auth.ScopeManage)
 	if err != nil {
 		return nil, err
 	}
 	return auth.NewVerifier(cfg)
+}
+
+// NewToken returns a token of the tenant that lives for some time.
+func (n *Node) NewToken(life time.Duration, scopes ...auth.Scope) (string, error) {
+	return n.issuer.Issue(tenant, "test", scopes, life, time.Now())
+}
+
+// OperatorToken returns a token of an operator.
+func (n *Node) OperatorToken() (string, error) {
+	return n.issuer.IssueAdmin("test", time.Hour, time.Now())
 }

@@ -788,6 +788,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/stats/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow the counts as a stream of server-sent events
+         * @description Sends what getStats answers, then what changes. An event `all` begins a list of all task
+         *     types anew; an event `stats` adds types to it, or replaces them. Each has at most 200 types.
+         *     Counts are read every two seconds, or less often if that takes long, once for all streams
+         *     of a tenant at a node.
+         */
+        get: operations["statsEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/claims": {
         parameters: {
             query?: never;
@@ -5400,6 +5423,37 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    statsEvents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The stream. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example event: all
+                     *     data: {"data":[{"type":"thumbnails","waiting":0,"pending":1,"running":0,"succeeded":7,"failed":0,"cancelled":0,"rates":{"submitted":0,"attempts":0,"failures":0,"finished":0},"rolls":1}]}
+                     */
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["ShareInUse"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

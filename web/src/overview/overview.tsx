@@ -4,28 +4,26 @@ import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Time } from "../parts/time.tsx";
-import { History, Sparkline } from "./sparkline.tsx";
 import { waitText } from "../task/why.tsx";
-
-const second = 2000; // between two looks, in ms
+import { feedError, stats, useFeed } from "./feed.ts";
+import { History, Sparkline } from "./sparkline.tsx";
 
 /** What happens now, for each task type. */
 export function Overview() {
-  const stats = useLoad(
-    async (signal) => (await answer(api.GET("/v1/stats", { signal }))).data, [], second);
+  useFeed();
   const quota = useLoad(
-    async (signal) => (await answer(api.GET("/v1/quota", { signal }))).data, [], 10 * second);
+    async (signal) => (await answer(api.GET("/v1/quota", { signal }))).data, [], 20_000);
   return (
     <>
       <h1>Overview</h1>
-      <Problem error={stats.error} retry={stats.reload} />
-      {stats.data && <Totals stats={stats.data} />}
-      {stats.data?.length === 0 && (
+      <Problem error={feedError.value} />
+      {stats.value && <Totals stats={stats.value} />}
+      {stats.value?.length === 0 && (
         <Empty title="There are no task types yet">
           Describe one in a file, and apply it: <code>asyncflow apply -f asyncflow.yaml</code>
         </Empty>
       )}
-      {!!stats.data?.length && <Types stats={stats.data} />}
+      {!!stats.value?.length && <Types stats={stats.value} />}
       {quota.data && <Quotas quotas={quota.data} />}
     </>
   );

@@ -31,7 +31,7 @@ export function TaskActions({ whole, stages, changed }: ActionsProps) {
   const body = () => (reason.value ? { reason: reason.value } : {});
   return (
     <p class="buttons">
-      {!final && !task.paused && <Action label="Pause" scope="operate" ask={why}
+      {task.waits_for === "children" && !task.paused && <Action label="Pause" scope="operate" ask={why}
         run={() => after(answer(api.POST("/v1/tasks/{id}/pause", { ...path, body: body() })),
           "The task is paused")} />}
       {task.paused && <Action label="Resume" scope="operate"

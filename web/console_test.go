@@ -1,0 +1,251 @@
+package web_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/browsertest"
+	"github.com/asyncflow/asyncflow/worker"
+)
+
+// hostile is a text that would run a script if the page took it for HTML.
+const hostile = `<img src=x onerror="window.hit=1"><script>window.hit=1</script>"'&`
+
+// makeType makes a task type with two stages and a worker. The first stage returns its context;
+// the second one fails as long as the context has "fail", with a hostile text.
+func (p *page) makeType(name string) {
+	p.t.Helper()
+	_, err := p.api.PutTaskType(p.t.Context(), name, client.TaskTypeSpec{
+		Stages: []client.Stage{{Name: "first"}, {Name: "second", Retry: client.RetryPolicy{MaxAttempts: 1}}}})
+	require.NoError(p.t, err)
+	w, err := worker.New(worker.Config{Log: slog.New(slog.DiscardHandler), Keys: []string{
+		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	require.NoError(p.t, err)
+	worker.Handle(w, name, "first",
+		func(_ context.Context, t worker.Task[json.RawMessage]) (json.RawMessage, error) {
+			return t.Context, nil
+		})
+	worker.Handle(w, name, "second",
+		func(_ context.Context, t worker.Task[json.RawMessage]) (json.RawMessage, error) {
+			if strings.Contains(string(t.Context), "fail") {
+				return nil, errors.New(hostile)
+			}
+			return t.Context, nil
+		})
+	server := httptest.NewServer(w)
+	p.t.Cleanup(server.Close)
+	require.NoError(p.t, w.Register(p.t.Context(),
+		worker.Registration{Client: p.api, URL: server.URL}))
+}
+
+// submit submits a task and waits for its end.
+func (p *page) submit(taskType, doc string, end client.Status) string {
+	p.t.Helper()
+	task, err := p.api.Submit(p.t.Context(), client.NewTask{Type: taskType, Context: client.JSON(doc)})
+	require.NoError(p.t, err)
+	ended, err := p.api.Wait(p.t.Context(), task.ID, patience)
+	require.NoError(p.t, err)
+	require.Equal(p.t, end, ended.Status)
+	return task.ID
+}
+
+func TestLogin(t *testing.T) {
+	p := openPage(t)
+	p.open("/console/tasks?type=x")
+	p.fill("Token", "no.good.token")
+	p.click("Log in")
+	p.see("token")
+	p.run(`return !!document.querySelector("[role=alert]")`)
+	token, err := p.node.NewToken(time.Hour, auth.ScopeRead)
+	require.NoError(t, err)
+	p.fill("Token", token)
+	p.click("Log in")
+	p.see("Log out")
+	assert.Empty(t, browsertest.Ask[string](t, p.ctx, `document.cookie`), "scripts can't read it")
+	p.open("/console")
+	p.see("Overview")
+	p.click("Log out")
+	p.see("A token of the API")
+	p.open("/console/tasks")
+	p.see("A token of the API")
+	p.quiet("401")
+}
+
+// A failed task is found by its error, read, and redriven with an edited context. Large numbers
+// and hostile texts are shown as they are.
+func TestRedriveAFailedTask(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("redrive")
+	doc := `{"n":12345678901234567890.10,"fail":true,"html":` + quote(hostile) + `}`
+	id := p.submit("redrive", doc, client.StatusFailed)
+	other := p.submit("redrive", `{"n":1}`, client.StatusSucceeded)
+
+	p.open("/console/tasks?type=redrive")
+	p.see(other)
+	p.fill("Status", "failed")
+	p.see(id)
+	p.gone(other)
+	p.click(id)
+	p.see("12345678901234567890.10")
+	p.see(`onerror=`)
+	p.see("second attempt 1: failed")
+	assert.Contains(t, browsertest.Ask[string](t, p.ctx, `location.pathname`), id)
+
+	p.click("Redrive")
+	p.fill("From stage", "first")
+	p.fill("With another context", "")
+	assert.JSONEq(t, doc, p.value("Context"))
+	p.fill("Context", `{"n":12345678901234567890.10,"html":"fine"}`)
+	p.click("Redrive")
+	p.see("The task is redriven")
+	p.see("succeeded")
+	task, err := p.api.Get(t.Context(), id)
+	require.NoError(t, err)
+	assert.Equal(t, `{"n":12345678901234567890.10,"html":"fine"}`, string(task.Result))
+	assert.False(t, browsertest.Ask[bool](t, p.ctx, `"hit" in window`), "no text was run")
+	p.quiet()
+}
+
+// All tasks that match are redriven, after their count has been shown.
+func TestRedriveAllThatMatch(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("many")
+	for range 3 {
+		p.submit("many", `{"fail":true}`, client.StatusFailed)
+	}
+	p.open("/console/tasks?type=many&status=failed")
+	p.click("Redrive all that match")
+	p.see("3 tasks, failed")
+	p.click("Redrive all that match")
+	p.see("Redrive all that match: started")
+	require.Eventually(t, func() bool {
+		page, err := p.api.Operations(t.Context())
+		require.NoError(t, err)
+		for _, o := range page {
+			if o.Type == "many" {
+				return o.Done == 3
+			}
+		}
+		return false
+	}, patience, 10*time.Millisecond)
+}
+
+// A task that waits for its children is paused, resumed and cancelled; the page says why it waits.
+func TestPauseAndCancelATask(t *testing.T) {
+	p := openPage(t, all...)
+	_, err := p.api.PutTaskType(t.Context(), "wait", client.TaskTypeSpec{Stages: []client.Stage{
+		{Name: "split", FanOut: &asyncflow.FanOut{Shards: 2}}}})
+	require.NoError(t, err)
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "wait", Context: client.JSON(`1`)})
+	require.NoError(t, err)
+	p.open("/console/tasks/" + task.ID)
+	p.see("It waits for its children.")
+	p.see("2 in all: 2 waiting")
+	p.click("Pause")
+	p.fill("Reason", "a look")
+	p.click("Pause")
+	p.see("It is paused: a look.")
+	p.click("Resume")
+	p.see("It waits for its children.")
+	p.click("Cancel")
+	p.click("Cancel")
+	p.see("The task is cancelled")
+	p.see("2 in all: 2 cancelled")
+	p.quiet()
+}
+
+// Who may only read sees no button that would fail.
+func TestReadOnly(t *testing.T) {
+	p := openPage(t, auth.ScopeRead)
+	p.makeType("readonly")
+	id := p.submit("readonly", `{"fail":true}`, client.StatusFailed)
+	p.open("/console/tasks?type=readonly")
+	p.see(id)
+	assert.NotContains(t, p.text(), "that match")
+	p.open("/console/tasks/" + id)
+	p.see("Attempts")
+	assert.NotContains(t, p.text(), "Redrive")
+	p.quiet()
+}
+
+// A session ends with its token. The page stays with what was typed, and goes on after a login.
+func TestSessionEnds(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("session")
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "session", Context: client.JSON(`1`),
+		Delay: client.Duration(time.Hour)})
+	require.NoError(t, err)
+	p.open("/console/tasks/" + task.ID)
+	p.click("Cancel")
+	p.fill("Reason", "typed before")
+	// What a token's end does: the cookie goes, and the next call is refused.
+	require.Equal(t, 204, browsertest.Ask[int](t, p.ctx,
+		`fetch("/console/logout", {method: "POST"}).then(r => r.status)`))
+	p.click("Cancel")
+	p.see("Your session has ended")
+	token, err := p.node.NewToken(time.Hour, all...)
+	require.NoError(t, err)
+	p.fill("Token", token)
+	p.click("Log in")
+	p.gone("Your session has ended")
+	assert.Equal(t, "typed before", p.value("Reason"))
+	p.click("Cancel")
+	p.see("The task is cancelled")
+	p.see("typed before")
+	p.quiet("401")
+}
+
+// Rows are reached by the keyboard.
+func TestKeys(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("keys")
+	first := p.submit("keys", `1`, client.StatusSucceeded)
+	second := p.submit("keys", `2`, client.StatusSucceeded)
+	p.open("/console/tasks?type=keys")
+	p.see(first)
+	p.see(second)
+	press := func(keys string) { require.NoError(t, chromedp.Do(p.ctx, chromedp.KeyEvent(keys))) }
+	press("?")
+	p.see("previous row")
+	press("\x1b")
+	p.gone("previous row")
+	press("/")
+	p.run(`return document.activeElement.matches("[data-search]")`)
+	require.NoError(t, chromedp.Do(p.ctx, chromedp.Focus(chromedp.CSS("main"))))
+	press("j")
+	press("j")
+	press("k")
+	p.run(`return words(document.activeElement) === ` + quote(second))
+	press("\r")
+	p.see("Context")
+	assert.Contains(t, browsertest.Ask[string](t, p.ctx, `location.pathname`), second)
+}
+
+// The overview follows what happens.
+func TestOverviewIsLive(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("live")
+	p.open("/console")
+	p.see("live")
+	row := `words([...document.querySelectorAll("tr")].find(r => words(r).startsWith("live")))`
+	p.run(`return ` + row + `.startsWith("live 0 0 0 0 0")`)
+	p.submit("live", `1`, client.StatusSucceeded)
+	p.run(`return ` + row + `.startsWith("live 0 0 0 1 0")`)
+	p.click("❚❚ Pause")
+	p.see("▶ Resume")
+	p.quiet()
+}
