@@ -10,7 +10,6 @@ import { Layout } from "./layout.tsx";
 import { Login } from "./login/login.tsx";
 import { Operations } from "./operations/operations.tsx";
 import { Overview } from "./overview/overview.tsx";
-import { Empty } from "./parts/empty.tsx";
 import { Schedule } from "./schedules/schedule.tsx";
 import { Schedules } from "./schedules/schedules.tsx";
 import { expired, isOperator, may, type Scope, session } from "./session.ts";
@@ -76,7 +75,12 @@ export function App() {
 }
 
 function Missing() {
-  return <Empty title="There is no such page">Go on by the menu.</Empty>;
+  return (
+    <>
+      <h1>There is no such page</h1>
+      <p>Go on by the menu.</p>
+    </>
+  );
 }
 
 effect(() => {
