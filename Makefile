@@ -60,6 +60,14 @@ generate-typescript: ## Make the types of sdk/typescript from openapi.yaml again
 	npm --prefix sdk/typescript ci --no-audit --no-fund
 	npm --prefix sdk/typescript run generate
 
+web: ## Check the console's sources, and bundle them into web/assets
+	npm --prefix web ci --no-audit --no-fund
+	npm --prefix web run check
+	$(GO) generate ./web
+
+screenshots: ## Take the pictures of docs/console.md again
+	$(GO) test -count=1 -run '^TestPages$$' ./web -screenshots ../docs/console
+
 bench: bench-peers ## Measure all targets, beside the peers; takes 30 minutes
 	$(GO) run ./bench
 
@@ -117,7 +125,7 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove the built programs
 	rm -rf bin dist
 
-.PHONY: help dev build test race model test-postgres rolls fuzz fuzz-short lint generate \
+.PHONY: help dev web screenshots build test race model test-postgres rolls fuzz fuzz-short lint generate \
 	typescript generate-typescript bench bench-peers bench-compare bench-short bench-profile \
 	bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
 	bench-sustained bench-idle bench-pools ci docker compose clean

@@ -20,7 +20,7 @@ export function duration(ms: number): string {
 }
 
 const counts = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const rates = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+const rates = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 
 /** Returns a number of things as text: 12,345. */
 export const count = (n: number): string => counts.format(n);
