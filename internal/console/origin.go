@@ -40,11 +40,17 @@ func checkOrigin(h *fasthttp.RequestHeader) error {
 
 // ownMachine reports whether a request comes from this machine and names it so. The name matters:
 // a name elsewhere may lead here (DNS rebinding), and the browser then takes the page from there
-// for one of ours.
+// for one of ours. A proxy on this machine may bring requests from elsewhere, under any name; those
+// that say so don't count.
 func ownMachine(ctx *fiber.Ctx) bool {
 	peer, ok := netip.AddrFromSlice(ctx.Context().RemoteIP())
 	if !ok || !peer.Unmap().IsLoopback() {
 		return false
+	}
+	for _, name := range []string{fiber.HeaderXForwardedFor, fiber.HeaderForwarded, fiber.HeaderVia} {
+		if len(ctx.Request().Header.Peek(name)) > 0 {
+			return false
+		}
 	}
 	host := string(ctx.Request().Header.Host())
 	if name, _, err := net.SplitHostPort(host); err == nil {

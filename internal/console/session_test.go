@@ -173,7 +173,7 @@ func TestExpiredSession(t *testing.T) {
 	strict, err := auth.NewVerifier(cfg)
 	require.NoError(t, err)
 	b.serve(func(c *console.Config) { c.Verifier = strict })
-	h := own.with("Cookie", b.login(b.newToken(3*time.Second)))
+	h := own.with("Cookie", b.login(b.newToken(5*time.Second)))
 	require.True(t, b.session(h).LoggedIn)
 	var a answer
 	require.Eventually(t, func() bool {
