@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,8 @@ import (
 )
 
 const patience = 2 * time.Minute
+
+func TestMain(m *testing.M) { os.Exit(browsertest.Main(m)) }
 
 // page is the console in a browser.
 type page struct {

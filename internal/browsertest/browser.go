@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -12,34 +13,58 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Start returns a context of a browser that reaches this machine only. It skips the test if
-// there is no browser.
+// Start returns a context of a page in a browser that reaches this machine only. All pages of a
+// process share the browser, but not their cookies. It skips the test if there is no browser.
 func Start(t *testing.T) context.Context {
 	t.Helper()
-	path := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-			break
-		}
-	}
+	path := find()
 	if path == "" {
 		t.Skip("there is no browser: install chromium")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
-		chromedp.UserDataDir(t.TempDir()),
+	first, err := shared()
+	require.NoError(t, err)
+	ctx, cancel := chromedp.NewContext(first, chromedp.WithNewBrowserContext())
+	t.Cleanup(func() {
+		assert.NoError(t, chromedp.Cancel(ctx)) // waits for its end
+		cancel()
+	})
+	return ctx
+}
+
+// shared starts the browser of this process, and returns the context of its first page.
+var shared = sync.OnceValues(func() (context.Context, error) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(find()),
 		chromedp.ProxyServer("http://127.0.0.1:1"), chromedp.WindowSize(1280, 900))
 	if os.Geteuid() == 0 { // the browser refuses to be root in a sandbox
 		options = append(options, chromedp.NoSandbox)
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocator)
-	t.Cleanup(func() {
-		assert.NoError(t, chromedp.Cancel(ctx)) // waits for its end
+	end = func() {
+		_ = chromedp.Cancel(ctx) // waits for its end
 		cancel()
 		stop()
-	})
-	return ctx
+	}
+	return ctx, chromedp.Do(ctx)
+})
+
+var end = func() {}
+
+// Main runs the tests of a package and ends the browser, if one of them started it. It returns
+// what to exit with.
+func Main(m *testing.M) int {
+	defer func() { end() }()
+	return m.Run()
+}
+
+// find returns the path of a browser; "": there is none.
+func find() string {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			return found
+		}
+	}
+	return ""
 }
 
 // Ask returns the value of an expression on the page.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/internal/browsertest"
 	"github.com/asyncflow/asyncflow/internal/console"
 )
 
@@ -32,22 +31,7 @@ type browser struct {
 // startBrowser skips the test if there is no browser.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("there is no browser: install chromium")
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
-		chromedp.UserDataDir(t.TempDir()), chromedp.ProxyServer("http://127.0.0.1:1"))
-	if os.Geteuid() == 0 { // the browser refuses to be root in a sandbox
-		options = append(options, chromedp.NoSandbox)
-	}
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, cancel := chromedp.NewContext(allocator)
-	t.Cleanup(func() {
-		assert.NoError(t, chromedp.Cancel(ctx)) // waits for its end
-		cancel()
-		stop()
-	})
+	ctx := browsertest.Start(t)
 	br := &browser{t: t, ctx: ctx}
 	require.NoError(t, chromedp.Listen(ctx, func(ev any) {
 		if ev, ok := ev.(*log.EventEntryAdded); ok {
@@ -56,7 +40,7 @@ func startBrowser(t *testing.T) *browser {
 			br.complaints = append(br.complaints, ev.Entry.Text)
 		}
 	}))
-	_, err = chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
 	require.NoError(t, err)
 	return br
 }
@@ -69,10 +53,7 @@ func (br *browser) goTo(url string) {
 // ask returns the text that an expression on the page has, or will have.
 func (br *browser) ask(expression string) string {
 	br.t.Helper()
-	text, err := chromedp.Run(br.ctx,
-		chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
-	require.NoError(br.t, err)
-	return text
+	return browsertest.Ask[string](br.t, br.ctx, expression)
 }
 
 // status returns the status of a call that the page makes.

@@ -4,11 +4,12 @@ import (
 	"os"
 	"testing"
 
+	"github.com/asyncflow/asyncflow/internal/browsertest"
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
 // Every answer of the API is checked against the contract, also one to a session.
 func TestMain(m *testing.M) {
 	contracttest.Watch()
-	os.Exit(m.Run())
+	os.Exit(browsertest.Main(m))
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/asyncflow/asyncflow/internal/browsertest"
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
@@ -16,7 +17,7 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.bench").Value.String() == "" { // it would be what is measured
 		contracttest.Watch()
 	}
-	code := m.Run()
+	code := browsertest.Main(m)
 	if unseen := contracttest.Unseen(); code == 0 && ranAll() && len(unseen) > 0 {
 		fmt.Printf("openapi.yaml has answers that no test has got: %v\n", unseen)
 		code = 1
