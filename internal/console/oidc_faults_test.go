@@ -147,5 +147,10 @@ func TestOIDCSettings(t *testing.T) {
 		{Color: "#12345g"}, {Name: strings.Repeat("x", 41)}, {Name: "a\nb"}, {Name: "\xff"}} {
 		assert.Error(t, i.Check(), "%+v", i)
 	}
+	for _, cfg := range []console.Config{{Instance: console.Instance{Color: "red"}},
+		{OIDC: console.OIDC{Issuer: "x"}}} {
+		_, err := console.New(cfg)
+		assert.Error(t, err, "%+v", cfg)
+	}
 	assert.NoError(t, console.Instance{Name: strings.Repeat("é", 40), Color: "#A0b1C2"}.Check())
 }
