@@ -2,8 +2,6 @@ package web_test
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -28,6 +26,7 @@ func TestMain(m *testing.M) { os.Exit(browsertest.Main(m)) }
 
 // page is the console in a browser.
 type page struct {
+	*browsertest.Page
 	t    *testing.T
 	ctx  context.Context
 	node *testnode.Node
@@ -41,8 +40,9 @@ type page struct {
 func openPage(t *testing.T, scopes ...auth.Scope) *page {
 	t.Helper()
 	t.Parallel()
-	ctx := browsertest.Start(t)
-	p := &page{t: t, ctx: ctx, node: testnode.Shared()}
+	one := browsertest.Open(t)
+	ctx := one.Context
+	p := &page{Page: one, t: t, ctx: ctx, node: testnode.Shared()}
 	var err error
 	p.api, err = client.New(p.node.URL, p.node.Token)
 	require.NoError(t, err)
@@ -71,77 +71,14 @@ var all = []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth
 func (p *page) logIn(token string) {
 	p.t.Helper()
 	p.open("/console")
-	p.fill("Token", token)
-	p.click("Log in")
-	p.see("Log out")
+	p.Fill("Token", token)
+	p.Click("Log in")
+	p.See("Log out")
 }
 
 func (p *page) open(path string) {
 	p.t.Helper()
-	require.NoError(p.t, chromedp.Do(p.ctx, chromedp.Navigate(p.node.URL+path)))
-}
-
-// run runs a script until it returns true. While a page is loading it may also fail.
-func (p *page) run(script string) {
-	p.t.Helper()
-	whole := chromedp.Evaluate[bool](`!!(() => {` + find + script + `})()`)
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if ok, err := chromedp.Run(p.ctx, whole); ok && err == nil {
-			return
-		}
-	}
-	p.t.Fatalf("it never came to this: %s\nThe page shows:\n%s", script, p.text())
-}
-
-// find has functions to find elements by what a person sees of them, in the open dialog if there
-// is one.
-const find = `
-const where = [...document.querySelectorAll("dialog[open]")].pop() ?? document.body;
-const words = e => (e.innerText ?? "").replace(/\s+/g, " ").trim();
-const called = (kind, text) => [...where.querySelectorAll(kind)].find(e => words(e) === text && !e.disabled);
-const field = label => [...where.querySelectorAll("label")]
-	.find(e => words(e).startsWith(label))?.querySelector("input, select, textarea");
-`
-
-// see waits until the page shows a text.
-func (p *page) see(text string) {
-	p.t.Helper()
-	p.run(`return words(document.body).includes(` + quote(text) + `)`)
-}
-
-// gone waits until the page doesn't show a text.
-func (p *page) gone(text string) {
-	p.t.Helper()
-	p.run(`return !words(document.body).includes(` + quote(text) + `)`)
-}
-
-// click presses a button, or follows a link.
-func (p *page) click(text string) {
-	p.t.Helper()
-	p.run(`const e = called("button, a, summary", ` + quote(text) + `); e?.click(); return !!e`)
-}
-
-// fill types into a field, or chooses one of a list.
-func (p *page) fill(label, value string) {
-	p.t.Helper()
-	p.run(fmt.Sprintf(`const e = field(%s); if (!e) return false;
-		if (e.type === "checkbox") { e.click(); return true }
-		const set = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(e), "value").set;
-		set.call(e, %s);
-		e.dispatchEvent(new Event("input", {bubbles: true}));
-		e.dispatchEvent(new Event("change", {bubbles: true})); return true`, quote(label), quote(value)))
-}
-
-// value returns what stands in a field.
-func (p *page) value(label string) string {
-	p.t.Helper()
-	return browsertest.Ask[string](p.t, p.ctx, `(() => {`+find+`return field(`+quote(label)+`).value})()`)
-}
-
-// text returns all that the page shows.
-func (p *page) text() string {
-	p.t.Helper()
-	return browsertest.Ask[string](p.t, p.ctx, `document.body.innerText`)
+	p.Go(p.node.URL + path)
 }
 
 // quiet expects that the browser has complained about nothing, apart from some texts.
@@ -156,12 +93,4 @@ func (p *page) quiet(apartFrom ...string) {
 		}
 		assert.True(p.t, known, c)
 	}
-}
-
-func quote(text string) string {
-	doc, err := json.Marshal(text)
-	if err != nil {
-		panic(err)
-	}
-	return string(doc)
 }

@@ -33,8 +33,8 @@ func TestPages(t *testing.T) {
 	}
 	operator, err := p.node.OperatorToken()
 	require.NoError(t, err)
-	p.click("Log out")
-	p.see("A token of the API")
+	p.Click("Log out")
+	p.See("A token of the API")
 	p.checkPage(shown{"login", "/console", "A token of the API"})
 	p.logIn(operator)
 	for _, one := range []shown{
@@ -91,7 +91,7 @@ func (p *page) checkPage(one shown) {
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 		require.NoError(p.t, err)
 		p.open(one.path)
-		p.see(one.text)
+		p.See(one.text)
 		for _, fault := range p.axe() {
 			p.t.Errorf("%s, %s: %s", one.name, scheme, fault)
 		}
@@ -103,7 +103,7 @@ func (p *page) checkPage(one shown) {
 		}
 	}
 	p.resize(360, 700)
-	p.see(one.text)
+	p.See(one.text)
 	assert.LessOrEqual(p.t, browsertest.Ask[int](p.t, p.ctx, `document.documentElement.scrollWidth`),
 		360, "%s on a narrow screen", one.name)
 	p.resize(1280, 900)

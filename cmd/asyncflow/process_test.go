@@ -27,6 +27,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/browsertest"
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 		if runtime.GOMAXPROCS(0) < testsAtOnce { // they mostly wait
 			flag.Set("test.parallel", strconv.Itoa(testsAtOnce)) // -parallel overrides it
 		}
-		os.Exit(m.Run())
+		os.Exit(browsertest.Main(m))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
