@@ -85,7 +85,8 @@ func (p *page) watch(d time.Duration) {
 		require.NoError(p.t, err)
 		heap := browsertest.Ask[int](p.t, p.ctx, `performance.memory.usedJSHeapSize`)
 		p.t.Logf("%v: a heap of %.2f MB", time.Since(began).Round(time.Second), float64(heap)/1e6)
-	}	p.t.Logf("this process, with the node and the ends of %d streams, took %.1f %% of a core", *opens,
+	}
+	p.t.Logf("this process, with the node and the ends of %d streams, took %.1f %% of a core", *opens,
 		100*(cpu(p.t)-busy).Seconds()/time.Since(began).Seconds())
 }
 
