@@ -28,13 +28,7 @@ var (
 func startQuorum(t *testing.T, q asyncflow.Quorum) *family {
 	b := setup(t)
 	f := &family{t: t, b: b}
-	f.node = b.start("a", dispatcher.Config{}, func(_ context.Context,
-		d asyncflow.Delivery) asyncflow.Outcome {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.joined = append(f.joined, string(d.Lease.Context))
-		return done
-	})
+	f.node = b.start("a", dispatcher.Config{}, f.join)
 	pipe, err := f.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
 	spec := pipe.TaskType
@@ -46,15 +40,28 @@ func startQuorum(t *testing.T, q asyncflow.Quorum) *family {
 	return f
 }
 
+// join takes the deliveries of the stage after the votes.
+func (f *family) join(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.joined = append(f.joined, string(d.Lease.Context))
+	return done
+}
+
 // vote ends a claim with an outcome.
 func (f *family) vote(d asyncflow.Delivery, o asyncflow.Outcome) {
 	f.t.Helper()
-	pipe, err := f.Catalog.Type(tenant, "pipe")
+	f.voteAt(f.node, d, o)
+}
+
+func (f *family) voteAt(n *node, d asyncflow.Delivery, o asyncflow.Outcome) {
+	f.t.Helper()
+	pipe, err := n.Catalog.Type(tenant, "pipe")
 	require.NoError(f.t, err)
 	o.Endpoint = asyncflow.ClaimedBy(d.Lease.Claimer)
 	settled, l := make(chan store.Settled, 1), pipe.Reordered(d.Lease)
-	f.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
-		Verdict: asyncflow.Decide(pipe.TaskType, l, o, f.Clock.Now())},
+	n.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
+		Verdict: asyncflow.Decide(pipe.TaskType, l, o, n.Clock.Now())},
 		func(r store.Settled) { settled <- r })
 	require.Equal(f.t, store.Settled{}, <-settled)
 }
@@ -184,6 +191,8 @@ const overshootSQL = `(SELECT f.id FROM tenant_acme.fan_outs f
 func TestManyVoters(t *testing.T) {
 	tasks, claimers := *votedTasks, *voters
 	f := startQuorum(t, asyncflow.Quorum{Votes: 3, MaxVotes: 30})
+	nodes := []*node{f.node, f.b.start("b", dispatcher.Config{}, f.join)}
+	require.NoError(t, nodes[1].Catalog.RefreshTenant(t.Context(), tenant))
 	for i := range tasks {
 		f.submitOne(fmt.Sprint(i))
 	}
@@ -194,19 +203,20 @@ func TestManyVoters(t *testing.T) {
 	for c := range claimers {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				got, err := f.Claim(ctx, tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
+				got, err := nodes[c%2].Claim(ctx, tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
 					Claimer: fmt.Sprint("c", c), Max: 3, Wait: time.Second})
 				if !assert.NoError(t, err) {
 					return
 				}
 				for _, d := range got {
+					n := nodes[rand.IntN(2)] // reports go to any node
 					switch rand.IntN(10) {
 					case 0:
-						f.vote(d, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
+						f.voteAt(n, d, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
 					case 1, 2:
-						f.vote(d, says(`"dog"`))
+						f.voteAt(n, d, says(`"dog"`))
 					default:
-						f.vote(d, says(`"cat"`))
+						f.voteAt(n, d, says(`"cat"`))
 					}
 				}
 			}
