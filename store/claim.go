@@ -28,7 +28,7 @@ type ClaimAsk struct {
 	// Leases is the result: open claims, or new ones.
 	Leases []asyncflow.Lease
 	New    bool // Leases are new claims
-	// Opens is the result, too: when the window of the claimer has room for another task, if it has
+	// Opens is the result, too: when the window of the claimer allows another task, if it has
 	// none now; zero: it has some, or there is no window.
 	Opens time.Time
 }
@@ -115,7 +115,7 @@ func (s *Store) tryClaim(
 	} else if err := c.lockClaimers(ctx, conn); err != nil {
 		return next, err
 	}
-	c.most = min(c.most, c.room())
+	c.most = min(c.most, c.leftInWindows())
 	c.queueOpen(b)
 	if c.quorum {
 		c.queueTakeVotes(b)
@@ -154,22 +154,22 @@ func (s *Store) tryClaim(
 	return next, nil
 }
 
-// room returns how many new tasks the windows of the claimers allow, and sets when those open that
-// have no room.
-func (c *claiming) room() (sum int) {
+// leftInWindows returns how many new tasks the windows of the claimers allow, and sets when those
+// open that allow none.
+func (c *claiming) leftInWindows() (sum int) {
 	for _, a := range c.asks {
 		n := 0
-		n, a.Opens = c.roomOf(a)
+		n, a.Opens = c.leftInWindow(a)
 		sum += min(a.N, n)
 	}
 	return sum
 }
 
-func (c *claiming) roomOf(a *ClaimAsk) (int, time.Time) {
+func (c *claiming) leftInWindow(a *ClaimAsk) (int, time.Time) {
 	if c.window == nil {
 		return asyncflow.MaxClaims, time.Time{}
 	}
-	return c.shown[a.Claimer].room(*c.window)
+	return c.shown[a.Claimer].left(*c.window)
 }
 
 // mayShow reports whether an open claim may be shown to its claimer again.
@@ -211,8 +211,8 @@ func (c *claiming) share() {
 		if most <= 0 {
 			a.Opens = later(a.Opens, c.now.Add(fullPause))
 		}
-		room, _ := c.roomOf(a)
-		n := min(a.N, room, most)
+		left, _ := c.leftInWindow(a)
+		n := min(a.N, left, most)
 		c.found = slices.DeleteFunc(c.found, func(one candidate) bool {
 			vote := voteRow{c.t.number, a.Claimer, one.lineKey}
 			if len(a.Leases) >= n || c.votes[vote] {

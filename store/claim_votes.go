@@ -30,8 +30,8 @@ func (c *claiming) queueTakeVotes(b *pgx.Batch) {
 	var claimers []string
 	sum := 0
 	for _, a := range c.asks {
-		if room, _ := c.roomOf(a); room > 0 {
-			claimers, sum = append(claimers, a.Claimer), sum+min(a.N, room)
+		if left, _ := c.leftInWindow(a); left > 0 {
+			claimers, sum = append(claimers, a.Claimer), sum+min(a.N, left)
 		}
 	}
 	votes := c.t.Stages[c.t.StageIndex(c.stage)].Quorum.Votes
@@ -96,8 +96,8 @@ func (c *claiming) empty() []string {
 	return claimers
 }
 
-// queueVoters writes down who holds the votes that are handed out.
-func (c *claiming) queueVoters(b *pgx.Batch) {
+// queueAddVoters writes down who holds the votes that are handed out.
+func (c *claiming) queueAddVoters(b *pgx.Batch) {
 	var claimers, keys []string
 	for _, l := range c.taken {
 		if key := l.Options.Child.VoteKey(); key != "" {

@@ -17,8 +17,8 @@ import (
 // shown are the tasks that a claimer was shown lately, and when each was so last.
 type shown map[int64]time.Time
 
-// room returns how many other tasks the claimer may be shown, and when there is room for one more.
-func (s shown) room(w asyncflow.Window) (n int, opens time.Time) {
+// left returns how many other tasks the claimer may be shown, and when one more is allowed.
+func (s shown) left(w asyncflow.Window) (n int, opens time.Time) {
 	if n = w.Tasks - len(s); n > 0 {
 		return n, opens
 	}

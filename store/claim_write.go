@@ -24,7 +24,7 @@ func (c *claiming) queueWrites(b *pgx.Batch, node string) {
 	if c.window != nil {
 		c.queueWindows(b, *c.window)
 	}
-	c.queueVoters(b)
+	c.queueAddVoters(b)
 	c.queueAgain(b)
 	c.back.queue(b, c.t)
 }

@@ -80,7 +80,7 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 		b := &pgx.Batch{}
 		queueSettlements(b, t, written, ts, now)
 		if v.Final() != "" {
-			queueVoted(b, t, leases[0], o)
+			queueAddLateVoter(b, t, leases[0], o)
 		}
 		return tx.SendBatch(ctx, b).Close()
 	})

@@ -116,8 +116,8 @@ func (o *fanOut) runs(from, to int) (all []run) {
 // paused reports whether no child begins.
 func (o *fanOut) paused() bool { return o.pausedAt != nil }
 
-// room returns how many more children may run at once. There are no more votes than are needed.
-func (o *fanOut) room() int {
+// capacity returns how many more children may run at once. There are no more votes than are needed.
+func (o *fanOut) capacity() int {
 	if o.tally != nil {
 		return max(0, o.tally.Needed()-(o.spawned-o.ended.sum()))
 	}

@@ -142,7 +142,7 @@ func (f *followUp) followTree(t *Type, o *fanOut, rows []outboxRow) (more bool, 
 	case o.again != nil:
 		move = func(t *Type) error { return f.redriveChildren(t, o) }
 	default:
-		more = o.spawned < o.count && o.room() > 0
+		more = o.spawned < o.count && o.capacity() > 0
 	}
 	if move == nil {
 		return more, nil
@@ -204,7 +204,7 @@ func (f *followUp) stop(t *Type, o *fanOut, from int) error {
 	return nil
 }
 
-func (f *followUp) spawnLater(o *fanOut) {
+func (f *followUp) followLater(o *fanOut) {
 	f.outbox = append(f.outbox, outboxRow{kind: outboxSpawn, number: o.number, id: o.id,
 		fanOut: o.seq})
 }

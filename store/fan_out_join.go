@@ -28,7 +28,7 @@ func (f *followUp) queueJoin(b *pgx.Batch, t *Type, all []*fanOut) *joins {
 	j := &joins{followUp: f, t: t, byID: map[int64]*fanOut{}, lists: map[int64]*resultList{}}
 	for _, o := range all {
 		if f.joined > joinBytes {
-			f.spawnLater(o) // a later transaction joins
+			f.followLater(o) // a later transaction joins
 			continue
 		}
 		o.closed, j.byID[o.id] = true, o

@@ -112,7 +112,7 @@ func (f *followUp) pause(t *Type, o *fanOut, from int) error {
 		f.outbox = append(f.outbox, outboxRow{kind: outboxPause, number: o.number, id: o.id,
 			fanOut: o.seq, at: from})
 	} else if !o.paused() {
-		f.spawnLater(o)
+		f.followLater(o)
 	}
 	return nil
 }

@@ -71,10 +71,10 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *Type, task end) (refusal, er
 // redriveChildren redrives the next of the children that failed or were cancelled, as many as may
 // run at once. The end of a child goes on there.
 func (f *followUp) redriveChildren(t *Type, o *fanOut) error {
-	from, room := *o.again, o.room()
+	from, capacity := *o.again, o.capacity()
 	to := from + f.chunk(o, from)
 	if to == from && from < o.spawned {
-		f.spawnLater(o)
+		f.followLater(o)
 		return nil
 	}
 	if err := saveFanOut(f.ctx, f.tx, t, o); err != nil {
@@ -85,15 +85,15 @@ func (f *followUp) redriveChildren(t *Type, o *fanOut) error {
 		if err != nil {
 			return err
 		}
-		full := len(ended) > room
+		full := len(ended) > capacity
 		if full {
-			to = r.index + int(ended[room].ID.Number-r.first)
-			ended = ended[:room]
+			to = r.index + int(ended[capacity].ID.Number-r.first)
+			ended = ended[:capacity]
 		}
 		if err := f.redriveEnded(t, ended); err != nil {
 			return err
 		}
-		if room -= len(ended); full {
+		if capacity -= len(ended); full {
 			break
 		}
 	}
@@ -106,7 +106,7 @@ func (f *followUp) redriveChildren(t *Type, o *fanOut) error {
 		o.again = nil
 	}
 	if o.again == nil || to > from {
-		f.spawnLater(o)
+		f.followLater(o)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (f *followUp) queueSpawn(b *pgx.Batch, t *Type, all []*fanOut) *spawns {
 	s := &spawns{followUp: f, t: t, parents: map[int64]*asyncflow.Lease{}}
 	if f.full() {
 		for _, o := range all {
-			f.spawnLater(o)
+			f.followLater(o)
 		}
 		return s
 	}
@@ -98,7 +98,7 @@ func (s *spawns) spawn() error {
 	var made []*Insertion
 	for _, o := range s.all {
 		if s.full() {
-			s.spawnLater(o)
+			s.followLater(o)
 			continue
 		}
 		parent := s.parents[o.id]
@@ -109,11 +109,11 @@ func (s *spawns) spawn() error {
 		if err != nil {
 			return err
 		}
-		n := min(o.count-o.spawned, o.room())
+		n := min(o.count-o.spawned, o.capacity())
 		items := s.children(o, parent, work, min(n, s.s.chunks.spawn-s.spawned))
 		s.spawned += len(items)
 		if o.spawned += len(items); len(items) < n {
-			s.spawnLater(o)
+			s.followLater(o)
 		}
 		made = append(made, items...)
 	}

@@ -21,7 +21,7 @@ type rows struct {
 	counts  []tallyRow
 	fanOuts []fanOutRow
 	outbox  []outboxRow
-	unvoted []voteRow
+	removedVoters []voteRow
 	// children are the places in outbox of the children of each fan-out.
 	children map[fanOutKey]int
 	tables   *tables // of any of the sets
@@ -111,8 +111,8 @@ func (r *rows) queue(b *pgx.Batch, now time.Time) {
 	for _, f := range r.fanOuts {
 		queueFanOut(b, r.tables, f)
 	}
-	if len(r.unvoted) > 0 {
-		queueUnvoted(b, r.tables, r.unvoted)
+	if len(r.removedVoters) > 0 {
+		queueRemoveVoters(b, r.tables, r.removedVoters)
 	}
 	if len(r.outbox) > 0 {
 		queueOutbox(b, r.tables, r.outbox, now)

@@ -66,7 +66,7 @@ func needsFollowUp(t *Type, s *asyncflow.Settlement) bool {
 
 // addFollowUp adds what is left to do after a settlement, and reports whether there is anything.
 func (r *rows) addFollowUp(t *Type, s *asyncflow.Settlement) bool {
-	r.addUnvoted(t, s)
+	r.removeVoter(t, s)
 	if !needsFollowUp(t, s) {
 		return false
 	}

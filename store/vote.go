@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"encoding/json"
 
 	"github.com/jackc/pgx/v5"
@@ -91,48 +90,21 @@ type voteRow struct {
 	claimer, key string
 }
 
-// addUnvoted lets a claimer vote on a task again whose claim ended without a vote.
-func (r *rows) addUnvoted(t *Type, s *asyncflow.Settlement) {
+// removeVoter lets a claimer vote on a task again whose claim ended without a vote.
+func (r *rows) removeVoter(t *Type, s *asyncflow.Settlement) {
 	key := s.Lease.Options.Child.VoteKey()
 	claimer := asyncflow.ClaimerOf(s.Outcome.Endpoint)
 	if key != "" && claimer != "" && s.Verdict.Final() == "" {
 		r.tables = t.set.tables
-		r.unvoted = append(r.unvoted, voteRow{t.number, claimer, key})
+		r.removedVoters = append(r.removedVoters, voteRow{t.number, claimer, key})
 	}
 }
 
-func queueUnvoted(b *pgx.Batch, t *tables, rows []voteRow) {
+func queueRemoveVoters(b *pgx.Batch, t *tables, rows []voteRow) {
 	b.Queue(t.at(0, `DELETE FROM {votes} v
 		USING unnest($1::int[], $2::text[], $3::text[]) AS u (type, claimer, key)
 		WHERE v.type = u.type AND v.claimer = u.claimer AND v.key = u.key`),
 		column(rows, func(r *voteRow) int32 { return r.number }),
 		column(rows, func(r *voteRow) string { return r.claimer }),
 		column(rows, func(r *voteRow) string { return r.key }))
-}
-
-// mayVote reports whether a claimer may vote by a late report: it has no other vote on the task, and
-// gets none until the end of the transaction.
-func mayVote(
-	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
-) (may bool, err error) {
-	key, claimer := l.Options.Child.VoteKey(), asyncflow.ClaimerOf(o.Endpoint)
-	if key == "" || claimer == "" {
-		return true, nil
-	}
-	_, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, claimerLock(t, l.Stage, claimer))
-	if err != nil {
-		return false, err
-	}
-	err = tx.QueryRow(ctx, t.at(0, `SELECT NOT EXISTS (SELECT FROM {votes}
-		WHERE type = $1 AND claimer = $2 AND key = $3)`), t.number, claimer, key).Scan(&may)
-	return may, err
-}
-
-// queueVoted writes down that a claimer has voted by a late report.
-func queueVoted(b *pgx.Batch, t *Type, l asyncflow.Lease, o asyncflow.Outcome) {
-	key, claimer := l.Options.Child.VoteKey(), asyncflow.ClaimerOf(o.Endpoint)
-	if key != "" && claimer != "" {
-		b.Queue(t.at(0, `INSERT INTO {votes} (type, claimer, key) VALUES ($1, $2, $3)
-			ON CONFLICT DO NOTHING`), t.number, claimer, key)
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,9 +17,6 @@ type Votes struct {
 	Late    []asyncflow.Vote // that came after the decision, without their tasks
 	Over    bool             // the task no longer waits for votes
 }
-
-// LateVotesKept is how long a late vote is kept.
-const LateVotesKept = 7 * 24 * time.Hour
 
 // Votes returns the votes on a task; CodeConflict if it has none.
 func (s *Store) Votes(ctx context.Context, tenant string, id asyncflow.TaskID) (v Votes, err error) {
@@ -68,34 +64,4 @@ func (s *Store) Votes(ctx context.Context, tenant string, id asyncflow.TaskID) (
 		v.Outcome = tally.Outcome()
 	}
 	return v, nil
-}
-
-// LateVote records the vote of a claimer on the parent of a task, if that was decided before, and
-// reports whether it was. Of several late votes of a claimer on a task the first one stays.
-func (s *Store) LateVote(
-	ctx context.Context, t *Type, id asyncflow.TaskID, claimer string, output []byte,
-) (decided bool, err error) {
-	b := &pgx.Batch{}
-	options := queueOptions(b, t, []int64{id.Number})
-	if err = s.of(t.Tenant).Send(ctx, b); err != nil {
-		return false, wrap(err, "LateVote(%s)", id)
-	}
-	child := options[id.Number].Child
-	if child.VoteKey() == "" {
-		return false, nil
-	}
-	o, err := latestFanOut(ctx, s.of(t.Tenant), t, child.Parent, child.Seq, "")
-	if err != nil || o == nil || !o.closed || o.stopped {
-		return false, wrap(err, "LateVote(%s)", id)
-	}
-	outcome := o.rule.Quorum.Outcome(output)
-	if outcome == nil {
-		return true, nil
-	}
-	now := s.Clock.Now()
-	_, err = s.of(t.Tenant).Exec(ctx, t.at(0, `
-		INSERT INTO {votes} (type, claimer, key, late, at, until) VALUES ($1, $2, $3, $4, $5, $6)
-		ON CONFLICT DO NOTHING`), t.number, claimer, child.VoteKey(), string(outcome), now,
-		now.Add(LateVotesKept))
-	return true, wrap(err, "LateVote(%s)", id)
 }

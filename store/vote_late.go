@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// LateVotesKept is how long a late vote is kept.
+const LateVotesKept = 7 * 24 * time.Hour
+
+// LateVote records the vote of a claimer on the parent of a task, if that was decided before, and
+// reports whether it was. Of several late votes of a claimer on a task the first one stays.
+func (s *Store) LateVote(
+	ctx context.Context, t *Type, id asyncflow.TaskID, claimer string, output []byte,
+) (decided bool, err error) {
+	b := &pgx.Batch{}
+	options := queueOptions(b, t, []int64{id.Number})
+	if err = s.of(t.Tenant).Send(ctx, b); err != nil {
+		return false, wrap(err, "LateVote(%s)", id)
+	}
+	child := options[id.Number].Child
+	if child.VoteKey() == "" {
+		return false, nil
+	}
+	o, err := latestFanOut(ctx, s.of(t.Tenant), t, child.Parent, child.Seq, "")
+	if err != nil || o == nil || !o.closed || o.stopped {
+		return false, wrap(err, "LateVote(%s)", id)
+	}
+	outcome := o.rule.Quorum.Outcome(output)
+	if outcome == nil {
+		return true, nil
+	}
+	now := s.Clock.Now()
+	_, err = s.of(t.Tenant).Exec(ctx, t.at(0, `
+		INSERT INTO {votes} (type, claimer, key, late, at, until) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT DO NOTHING`), t.number, claimer, child.VoteKey(), string(outcome), now,
+		now.Add(LateVotesKept))
+	return true, wrap(err, "LateVote(%s)", id)
+}
+
+// mayVote reports whether a claimer may vote by a late report: it has no other vote on the task, and
+// gets none until the end of the transaction.
+func mayVote(
+	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
+) (may bool, err error) {
+	key, claimer := l.Options.Child.VoteKey(), asyncflow.ClaimerOf(o.Endpoint)
+	if key == "" || claimer == "" {
+		return true, nil
+	}
+	_, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, claimerLock(t, l.Stage, claimer))
+	if err != nil {
+		return false, err
+	}
+	err = tx.QueryRow(ctx, t.at(0, `SELECT NOT EXISTS (SELECT FROM {votes}
+		WHERE type = $1 AND claimer = $2 AND key = $3)`), t.number, claimer, key).Scan(&may)
+	return may, err
+}
+
+// queueAddLateVoter writes down that a claimer has voted by a late report.
+func queueAddLateVoter(b *pgx.Batch, t *Type, l asyncflow.Lease, o asyncflow.Outcome) {
+	key, claimer := l.Options.Child.VoteKey(), asyncflow.ClaimerOf(o.Endpoint)
+	if key != "" && claimer != "" {
+		b.Queue(t.at(0, `INSERT INTO {votes} (type, claimer, key) VALUES ($1, $2, $3)
+			ON CONFLICT DO NOTHING`), t.number, claimer, key)
+	}
+}
