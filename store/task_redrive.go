@@ -120,15 +120,10 @@ func redriveAll(
 			}
 			done = append(done, id)
 			counts.final(task.Status, -1)
-			v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[stage].Name, Attempt: 1,
-				OrderTime: order}
 			if children != nil {
-				v.Kind, v.Reason = asyncflow.Spawn, asyncflow.WaitChildren
 				all.outbox = append(all.outbox, *children)
 			}
-			if r.parked {
-				v.Kind, v.Reason = asyncflow.Park, asyncflow.WaitDependencies
-			}
+			v := r.verdict(t.Stages[stage].Name, children != nil, order)
 			ts.add(id, task.seq+2, t.LineKeyOf(task.Options), v, now, now)
 			return nil
 		})
@@ -140,14 +135,32 @@ func redriveAll(
 	all.addTally(t, counts)
 	b := &pgx.Batch{}
 	all.queue(b, now)
+	queueTypeExists(b, t)
+	return done, refused, tx.SendBatch(ctx, b).Close()
+}
+
+// verdict returns how a redriven task goes on with a stage: in line or, there, with its children or
+// its dependencies.
+func (r Redrive) verdict(stage string, children bool, order time.Time) asyncflow.Verdict {
+	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: 1, OrderTime: order}
+	switch {
+	case r.parked:
+		v.Kind, v.Reason = asyncflow.Park, asyncflow.WaitDependencies
+	case children:
+		v.Kind, v.Reason = asyncflow.Spawn, asyncflow.WaitChildren
+	}
+	return v
+}
+
+// queueTypeExists fails the batch if the type was deleted: its shared tables are still there.
+func queueTypeExists(b *pgx.Batch, t *Type) {
 	b.Queue(t.at(0, `SELECT FROM {types} WHERE number = $1`), t.number).Exec(
-		func(tag pgconn.CommandTag) error { // its shared tables are there, though it may be deleted
+		func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() == 0 {
 				return unknownType(t.Name)
 			}
 			return nil
 		})
-	return done, refused, tx.SendBatch(ctx, b).Close()
 }
 
 // end says how a task ended, with its options and the seq of its last journal row.
