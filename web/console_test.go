@@ -104,6 +104,7 @@ func TestRedriveAFailedTask(t *testing.T) {
 	p.See(`onerror=`)
 	p.See("second attempt 1: failed")
 	assert.Contains(t, browsertest.Ask[string](t, p.ctx, `location.pathname`), id)
+	p.Run(`return document.title === ` + browsertest.Quote(id+" – asyncflow"))
 
 	p.Click("Redrive")
 	p.Fill("From stage", "first")

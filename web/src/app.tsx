@@ -1,4 +1,4 @@
-import { effect } from "@preact/signals";
+import { Title } from "./parts/title.tsx";
 import type { ComponentType } from "preact";
 import { ErrorBoundary, LocationProvider, Route, Router } from "preact-iso";
 import { Alerts } from "./alerts/alerts.tsx";
@@ -77,14 +77,8 @@ export function App() {
 function Missing() {
   return (
     <>
-      <h1>There is no such page</h1>
+      <Title text="There is no such page" />
       <p>Go on by the menu.</p>
     </>
   );
 }
-
-effect(() => {
-  const { name, color } = session.value?.instance ?? {};
-  document.title = name ? `${name} – asyncflow` : "asyncflow";
-  if (color) document.documentElement.style.setProperty("--instance", color);
-});

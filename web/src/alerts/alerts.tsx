@@ -6,6 +6,7 @@ import { Empty } from "../parts/empty.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { NewSecret } from "../parts/secret.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 import { Episodes } from "./episodes.tsx";
 import { SetAlerts } from "./form.tsx";
 import { ruleTexts } from "./rules.ts";
@@ -29,7 +30,7 @@ export function Alerts() {
   const set = alerts.data?.set;
   return (
     <>
-      <h1>Alerts</h1>
+      <Title text="Alerts" />
       <Problem error={alerts.error} retry={alerts.reload} />
       <p class="buttons">
         <button type="button" disabled={alerts.loading} onClick={alerts.reload}>Refresh</button>

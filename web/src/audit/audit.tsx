@@ -5,6 +5,7 @@ import { Empty } from "../parts/empty.tsx";
 import { Instant, Select } from "../parts/field.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
+import { Title } from "../parts/title.tsx";
 import { Entry } from "./entry.tsx";
 
 const outcomes = ["done", "refused", "denied", "failed"] as const;
@@ -41,7 +42,7 @@ function Entries({ load }: { load: Load }) {
   const { data, next_cursor: next } = list.data ?? {};
   return (
     <>
-      <h1>Audit</h1>
+      <Title text="Audit" />
       <Filters filter={filter} />
       <p class="buttons">
         <button type="button" disabled={list.loading} onClick={list.reload}>Refresh</button>

@@ -5,6 +5,7 @@ import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 import { EndpointActions } from "./actions.tsx";
 import { nameOf } from "./endpoints.tsx";
 import { Secrets } from "./secrets.tsx";
@@ -20,14 +21,14 @@ export function Endpoint() {
   if (!e) {
     return (
       <>
-        <h1>Endpoint {id}</h1>
+        <Title text={`Endpoint ${id}`} />
         <Problem error={endpoint.error} retry={endpoint.reload} />
       </>
     );
   }
   return (
     <>
-      <h1 class="long">{nameOf(e)} <Status status={e.health.state} /></h1>
+      <Title text={nameOf(e)}><Status status={e.health.state} /></Title>
       <Problem error={endpoint.error} retry={endpoint.reload} />
       <EndpointActions endpoint={e} changed={endpoint.reload} />
       <Health endpoint={e} />

@@ -8,6 +8,7 @@ import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
+import { Title } from "../parts/title.tsx";
 import { limits } from "../types/limits.ts";
 
 /** The endpoints by type and stage, with their health. */
@@ -18,7 +19,7 @@ export function Endpoints() {
   const shown = list.data?.data.filter((e) => !stage || e.stage === stage);
   return (
     <>
-      <h1>Endpoints</h1>
+      <Title text="Endpoints" />
       <Filters type={type} stage={stage} />
       <Problem error={list.error} retry={list.reload} />
       {shown?.length === 0 && (

@@ -5,6 +5,7 @@ import { Problem } from "../parts/problem.tsx";
 import { Table } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 
 /** The nodes and the background jobs. */
 export function Governance() {
@@ -14,7 +15,7 @@ export function Governance() {
   }), []);
   return (
     <>
-      <h1>Governance</h1>
+      <Title text="Governance" />
       <p class="buttons">
         <button type="button" disabled={all.loading} onClick={all.reload}>Refresh</button>
         {all.data && <span class="quiet">As it was <Time at={all.data.at} /></span>}

@@ -9,6 +9,7 @@ import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 
 const second = 1000;
 
@@ -22,7 +23,7 @@ export function Operations() {
   const { data, next_cursor: next } = list.data ?? {};
   return (
     <>
-      <h1>Operations</h1>
+      <Title text="Operations" />
       {id && <Chosen key={id} id={id} />}
       <Problem error={list.error} retry={list.reload} />
       {data?.length === 0 && (

@@ -4,6 +4,7 @@ import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 import { waitText } from "../task/why.tsx";
 import { feedError, stats, useFeed } from "./feed.ts";
 import { History, Sparkline } from "./sparkline.tsx";
@@ -15,7 +16,7 @@ export function Overview() {
     async (signal) => (await answer(api.GET("/v1/quota", { signal }))).data, [], 20_000);
   return (
     <>
-      <h1>Overview</h1>
+      <Title text="Overview" />
       <Problem error={feedError.value} />
       {stats.value && <Totals stats={stats.value} />}
       {stats.value?.length === 0 && (

@@ -9,6 +9,7 @@ import { Json } from "../parts/json.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 import { when } from "./when.ts";
 
 /** All of one schedule. */
@@ -22,7 +23,7 @@ export function Schedule() {
   const s = whole.data?.schedule;
   return (
     <>
-      <h1>{name} {s?.paused_at && <Status status="paused" />}</h1>
+      <Title text={name}>{s?.paused_at && <Status status="paused" />}</Title>
       <Problem error={whole.error} retry={whole.reload} />
       {s && (
         <>

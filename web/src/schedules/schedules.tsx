@@ -7,6 +7,7 @@ import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 import { when } from "./when.ts";
 
 /** The schedules of the tenant, by name. */
@@ -17,7 +18,7 @@ export function Schedules() {
   const { data, next_cursor: next } = list.data ?? {};
   return (
     <>
-      <h1>Schedules</h1>
+      <Title text="Schedules" />
       <Problem error={list.error} retry={list.reload} />
       {data?.length === 0 && (
         <Empty title="There are no schedules yet">

@@ -6,6 +6,7 @@ import { Json } from "../parts/json.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 import { TaskActions } from "./actions.tsx";
 import { Attempts } from "./attempts.tsx";
 import { Pipeline } from "./pipeline.tsx";
@@ -38,7 +39,7 @@ export function Task() {
   if (!whole.data || !task) return <Problem error={whole.error} retry={whole.reload} />;
   return (
     <>
-      <h1>{task.id} <Status status={task.status} /></h1>
+      <Title text={task.id}><Status status={task.status} /></Title>
       <Problem error={whole.error} retry={whole.reload} />
       <TaskActions whole={whole.data} stages={type.data?.stages ?? []} changed={whole.reload} />
       <Pipeline task={task} stages={type.data?.stages ?? []} />

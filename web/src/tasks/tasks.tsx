@@ -6,6 +6,7 @@ import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 import { why } from "../task/why.tsx";
 import { AllThatMatch } from "./all.tsx";
 import { type Filter, Filters } from "./filters.tsx";
@@ -19,7 +20,7 @@ export function Tasks() {
   const type = types.data?.find((t) => t.name === filter.type);
   return (
     <>
-      <h1>Tasks</h1>
+      <Title text="Tasks" />
       <Problem error={types.error} retry={types.reload} />
       {types.data?.length === 0 && (
         <Empty title="There are no task types yet">

@@ -6,6 +6,7 @@ import { Problem } from "../parts/problem.tsx";
 import { Table } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 import { TenantActions } from "./actions.tsx";
 
 /** All of one tenant. */
@@ -16,7 +17,7 @@ export function Tenant() {
   const t = tenant.data;
   return (
     <>
-      <h1>{slug} {t && <Status status={t.state} />}</h1>
+      <Title text={slug}>{t && <Status status={t.state} />}</Title>
       <Problem error={tenant.error} retry={tenant.reload} />
       {t && (
         <>

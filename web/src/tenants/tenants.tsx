@@ -11,6 +11,7 @@ import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 
 /** The tenants, by name. */
 export function Tenants() {
@@ -21,7 +22,7 @@ export function Tenants() {
   const { data, next_cursor: next } = list.data ?? {};
   return (
     <>
-      <h1>Tenants</h1>
+      <Title text="Tenants" />
       <p class="buttons">
         <button type="button" disabled={list.loading} onClick={list.reload}>Refresh</button>
         <Create />

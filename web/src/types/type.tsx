@@ -5,6 +5,7 @@ import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 import { TypeActions } from "./actions.tsx";
 import { Editor } from "./editor.tsx";
 import { flowLimits, limits } from "./limits.ts";
@@ -20,7 +21,7 @@ export function Type() {
   const t = type.data;
   return (
     <>
-      <h1>{name} {t?.paused_at && <Status status="paused" />}</h1>
+      <Title text={name}>{t?.paused_at && <Status status="paused" />}</Title>
       <Problem error={type.error} retry={type.reload} />
       {t && (
         <>

@@ -6,6 +6,7 @@ import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Title } from "../parts/title.tsx";
 import { flowLimits, limits } from "./limits.ts";
 
 /** The task types of the tenant, by name. */
@@ -16,7 +17,7 @@ export function Types() {
   const { data, next_cursor: next } = list.data ?? {};
   return (
     <>
-      <h1>Task types</h1>
+      <Title text="Task types" />
       <Problem error={list.error} retry={list.reload} />
       {data?.length === 0 && (
         <Empty title="There are no task types yet">

@@ -1,0 +1,32 @@
+import { effect, signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
+import { session } from "../session.ts";
+
+const page = signal("");
+
+effect(() => {
+  const { name, color } = session.value?.instance ?? {};
+  document.title = [page.value, name, "asyncflow"].filter(Boolean).join(" – ");
+  if (!color) return;
+  document.documentElement.style.setProperty("--instance", color);
+  const icon = document.querySelector<HTMLLinkElement>("link[rel=icon]");
+  if (icon) icon.href = `data:image/svg+xml,${encodeURIComponent(square(color))}`;
+});
+
+/** Returns an icon in the colour of the instance. */
+function square(color: string): string {
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">` +
+    `<rect width="32" height="32" rx="7" fill="${color}"/>` +
+    `<path d="M7 10h11m0 0-4-4m4 4-4 4M25 22H14m0 0 4-4m-4 4 4 4" fill="none" stroke="#fff"` +
+    ` stroke-width="3"/></svg>`;
+}
+
+/** The heading of a page, which is also the title of its tab. children stand beside it. */
+export function Title({ text, children }: { text: string; children?: ComponentChildren }) {
+  useEffect(() => {
+    page.value = text;
+    return () => (page.value = "");
+  }, [text]);
+  return <h1>{text} {children}</h1>;
+}
