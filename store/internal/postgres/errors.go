@@ -95,8 +95,9 @@ func ConnectError(rawURL string, err error) error {
 
 // ConnectErrorOr returns ConnectError for a failure to connect, and any other err as it is.
 func ConnectErrorOr(err error, url string) error {
-	state := State(err)
-	if state == "" || isRefusedLogin(state) || state == pgerrcode.InvalidCatalogName {
+	var connect *pgconn.ConnectError
+	var config *pgconn.ParseConfigError
+	if errors.As(err, &connect) || errors.As(err, &config) {
 		return ConnectError(url, err)
 	}
 	return err
