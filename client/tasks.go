@@ -108,6 +108,8 @@ func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
 		"status": string(p.Status),
 		"stage":  p.Stage,
 		"error":  p.Error,
+		"key":    p.Key,
+		"text":   p.Text,
 		"since":  timeParam(p.Since),
 		"until":  timeParam(p.Until),
 		"parent": p.Parent,

@@ -216,7 +216,7 @@ func TestListParams(t *testing.T) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	_, err = c.List(ctx,
 		ListParams{Type: "t", Status: StatusFailed, Since: at, Until: at.Add(time.Millisecond), Limit: 7,
-			Cursor: "a b", Parent: "t.1.2"})
+			Cursor: "a b", Parent: "t.1.2", Key: "k&", Text: "50% a=b"})
 	require.NoError(t, err)
 	_, err = c.Endpoints(ctx, "")
 	require.NoError(t, err)
@@ -224,8 +224,8 @@ func TestListParams(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"GET /v1/tasks?type=t",
-		"GET /v1/tasks?cursor=a+b&limit=7&parent=t.1.2&since=2026-11-21T10%3A00%3A00Z&status=failed&type=t" +
-			"&until=2026-11-21T10%3A00%3A00.001Z",
+		"GET /v1/tasks?cursor=a+b&key=k%26&limit=7&parent=t.1.2&since=2026-11-21T10%3A00%3A00Z" +
+			"&status=failed&text=50%25+a%3Db&type=t&until=2026-11-21T10%3A00%3A00.001Z",
 		"GET /v1/endpoints",
 		"GET /v1/tasks/t.1.1",
 	}, f.requests())

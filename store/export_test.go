@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -161,6 +162,9 @@ func MigrateSchema(ctx context.Context, url, name string, set fs.FS) (MigrationS
 // PageLook is the most candidates that are looked at for a page.
 const PageLook = pageLook
 
+// PageText is about the most bytes of contexts and outputs that are searched for a page.
+const PageText = pageText
+
 // ExplainPage returns the plans of the statements of a filter's widest look, carried
 // out, as JSON.
 func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []string, err error) {
@@ -168,15 +172,12 @@ func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []str
 	if err != nil {
 		return nil, err
 	}
-	window := []any{
-		t.number,
-		asyncflow.NewTaskID(t.Name, t.End, 0).Number,
-		asyncflow.NewTaskID(t.Name, t.End+1, 0).Number,
-		pageLook,
-	}
+	c.bytes = pageText
+	window := c.windowArgs(t, asyncflow.NewTaskID(t.Name, t.End, 0).Number,
+		asyncflow.NewTaskID(t.Name, t.End+1, 0).Number, pageLook)
 	for sql, args := range map[string][]any{
 		c.windowSQL(): window,
-		c.listSQL():   append(append(window[:4:4], f.Limit), c.args(t)...),
+		c.listSQL():   append(append(slices.Clip(window), f.Limit), c.args(t)...),
 	} {
 		plan, err := s.explain(ctx, t.Tenant, t.at(t.End, sql), args...)
 		if err != nil {

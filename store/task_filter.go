@@ -16,6 +16,8 @@ type Filter struct {
 	Status asyncflow.Status // "": any
 	Stage  string           // in which it is, or ended; "": any
 	Error  string           // a part of its last error, in any case; "": any
+	Key    string           // its idempotency key, while the key is kept; "": any
+	Text   string           // a part of its context or of an output, as it is written; "": any
 	Since  time.Time        // submitted at or after; zero: any time
 	Until  time.Time        // submitted before; zero: any time
 	Parent asyncflow.TaskID // children of this task, of its latest fan-out; zero: any tasks
@@ -28,6 +30,8 @@ type criteria struct {
 	statuses    []string // nil: any
 	stage       string
 	text        string // in the last error
+	content     string // in the context or an output
+	bytes       int    // of contexts and outputs that a window may have, for content
 	since       time.Time
 	until       time.Time
 	endedBefore time.Time // zero: at any time, or not at all
@@ -35,7 +39,7 @@ type criteria struct {
 }
 
 func criteriaOf(f Filter) criteria {
-	c := criteria{stage: f.Stage, text: f.Error, since: f.Since, until: f.Until}
+	c := criteria{stage: f.Stage, text: f.Error, content: f.Text, since: f.Since, until: f.Until}
 	if f.Status != "" {
 		c.statuses = []string{string(f.Status)}
 	}
@@ -125,11 +129,16 @@ func (c criteria) candidates(bounds string) string {
 // sql returns a condition on the rows of stateJoins. Its parameters are those of args, with
 // numbers from first on.
 func (c criteria) sql(first int) string {
-	numbers := make([]string, 0, 12)
-	for i, name := range []string{"$since", "$until", "$statuses", "$stages", "$text", "$ended"} {
+	names := []string{"$since", "$until", "$statuses", "$stages", "$text", "$ended"}
+	sql := criteriaSQL
+	if c.content != "" {
+		names, sql = append(names, "$content"), sql+contentSQL
+	}
+	numbers := make([]string, 0, 2*len(names))
+	for i, name := range names {
 		numbers = append(numbers, name, "$"+strconv.Itoa(first+i))
 	}
-	return strings.NewReplacer(numbers...).Replace(criteriaSQL)
+	return strings.NewReplacer(numbers...).Replace(sql)
 }
 
 const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since)
@@ -141,8 +150,12 @@ const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since)
 
 // args returns the parameters of sql.
 func (c criteria) args(t *Type) []any {
-	return []any{orNull(c.since), orNull(c.until), c.statuses, c.stages(t), c.text,
+	args := []any{orNull(c.since), orNull(c.until), c.statuses, c.stages(t), c.text,
 		orNull(c.endedBefore)}
+	if c.content != "" {
+		args = append(args, c.content)
+	}
+	return args
 }
 
 // stages returns the names that the stage has in token and journal rows: its own, and those

@@ -13,17 +13,43 @@ import (
 
 // Page is some of the tasks that a filter finds.
 type Page struct {
-	Tasks []Task
-	Next  int64 // Filter.Before of the page after this one; 0: there is none
+	Tasks    []Task
+	Next     int64 // Filter.Before of the page after this one; 0: there is none
+	Searched Searched
+}
+
+// Searched are the tasks among which a page was searched for. A page that is full may have ended
+// before the last of them.
+type Searched struct {
+	Tasks       int
+	bytes       int       // of their contexts and outputs, if these were searched
+	From, Until time.Time // when the first and the last of them were submitted; zero: there is none
+}
+
+// add adds the tasks of a window. The windows of a roll are not in the order of time.
+func (s *Searched) add(v view) {
+	s.Tasks += v.looked
+	s.bytes += v.bytes
+	if v.looked == 0 {
+		return
+	}
+	if s.From.IsZero() || v.created.Before(s.From) {
+		s.From = v.created
+	}
+	if v.newest.After(s.Until) {
+		s.Until = v.newest
+	}
 }
 
 // A page is searched for in windows of candidates, small ones first, as most callers look for
 // recent tasks. After pageLook candidates the page ends with the tasks that it has, however
 // few. So the time for a page doesn't grow with the history (measured: 5 µs for each
-// candidate).
+// candidate). A page that searches contexts and outputs also ends after about pageText bytes of
+// them.
 const (
 	firstLook = 200
 	pageLook  = 5000
+	pageText  = 64 << 20
 )
 
 // sinceSlack is how far the order of numbers may differ from the order of time: the numbers
@@ -85,9 +111,16 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	var p Page
 	oldest := asyncflow.NewTaskID(t.Name, t.First, 0).Number
-	for looked, window := 0, firstLook; before > oldest; window *= 4 {
+	if f.Key != "" {
+		id, err := s.holderOf(ctx, t, f.Key)
+		if err != nil || id == 0 {
+			return Page{}, err
+		}
+		oldest, before = max(oldest, id), min(before, id+1)
+	}
+	var p Page
+	for window := firstLook; before > oldest; window *= 4 {
 		var least int64
 		if before, least = family.before(before); before <= oldest {
 			break
@@ -96,16 +129,18 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 			before = rollOf(t, before)
 			continue
 		}
-		if looked >= pageLook {
+		if p.Searched.Tasks >= pageLook || p.Searched.bytes >= pageText {
 			p.Next = before
 			break
 		}
-		window = min(window, pageLook-looked)
-		least = max(least, rangeOf(t, before))
+		window = min(window, pageLook-p.Searched.Tasks)
+		least = max(least, rangeOf(t, before), oldest)
+		c.bytes = pageText - p.Searched.bytes
 		v, err := s.readWindow(ctx, t, c, least, before, window, f.Limit+1-len(p.Tasks))
 		if err != nil {
 			return Page{}, err
 		}
+		p.Searched.add(v)
 		if p.Tasks = append(p.Tasks, v.tasks...); len(p.Tasks) > f.Limit {
 			p.Tasks = p.Tasks[:f.Limit]
 			p.Next = p.Tasks[f.Limit-1].ID.Number
@@ -118,7 +153,7 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 			}
 			v.last = first
 		}
-		looked, before = looked+v.looked, v.last
+		before = v.last
 	}
 	return p, nil
 }
@@ -127,8 +162,10 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 type view struct {
 	tasks   []Task    // that meet the criteria
 	looked  int       // candidates
+	bytes   int       // of their contexts and outputs, if these were searched
 	last    int64     // number before which the search goes on
 	created time.Time // of the candidate with the least number
+	newest  time.Time // of the one with the greatest number
 }
 
 // listColumns are stateColumns without the contexts and results, which lists don't show.
@@ -136,8 +173,9 @@ var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NUL
 	Replace(stateColumns)
 
 // readWindow reads the tasks that meet the criteria among the last candidates before a number.
-// All candidates are of one range of a roll, and have the number least or higher. Both statements see the same moment. They are
-// planned like the hot ones: the small tables are never analysed, and the tasks may be anywhere.
+// All candidates are of one range of a roll, and have the number least or higher. Both statements
+// see the same moment. They are planned like the hot ones: the small tables are never analysed, and
+// the tasks may be anywhere.
 func (s *Store) readWindow(
 	ctx context.Context,
 	t *Type,
@@ -150,22 +188,22 @@ func (s *Store) readWindow(
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	queueSettings(b, postgres.HotSettings)
 	list := b.Queue(t.at(position, c.listSQL()),
-		append([]any{t.number, least, before, window, limit}, c.args(t)...)...)
+		append(append(c.windowArgs(t, least, before, window), limit), c.args(t)...)...)
 	list.Query(func(rows pgx.Rows) (err error) {
 		v.tasks, err = pgx.CollectRows(rows,
 			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.Clock.Now()) })
 		return err
 	})
-	bounds := b.Queue(t.at(position, c.windowSQL()), t.number, least, before, window)
+	bounds := b.Queue(t.at(position, c.windowSQL()), c.windowArgs(t, least, before, window)...)
 	bounds.QueryRow(func(row pgx.Row) error {
-		var created *time.Time
-		err := row.Scan(&v.looked, &v.last, &created)
-		v.created = orZero(created)
+		var created, newest *time.Time
+		err := row.Scan(&v.looked, &v.bytes, &v.last, &created, &newest)
+		v.created, v.newest = orZero(created), orZero(newest)
 		return err
 	})
 	b.Queue("COMMIT")
 	err = s.of(t.Tenant).Send(ctx, b)
-	if v.looked < window { // the range has no more
+	if v.looked < window && (c.content == "" || v.bytes < c.bytes) { // the range has no more
 		v.last = least
 	}
 	return v, err
@@ -185,23 +223,3 @@ func rangeOf(t *Type, before int64) int64 {
 	}
 	return rollOf(t, before)
 }
-
-// listSQL lists the tasks in a window of candidates.
-func (c criteria) listSQL() string {
-	return listColumns + `
-FROM ` + c.candidates(latest) + ` c
-JOIN {task} t ON t.type = $1 AND t.id = c.id` + stateJoins + `
-WHERE ` + c.sql(6) + `
-ORDER BY t.id DESC LIMIT $5`
-}
-
-// windowSQL returns how many candidates a window has, the least one's number, and when that
-// task was created.
-func (c criteria) windowSQL() string {
-	return `SELECT w.n, coalesce(w.least, 0), (SELECT created_at FROM {task} t
-  WHERE t.type = $1 AND t.id = w.least)
-FROM (SELECT count(*) AS n, min(id) AS least FROM ` + c.candidates(latest) + ` c) w`
-}
-
-// latest bounds a window: the last $4 ids from $2 to before $3.
-const latest = `id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4`

@@ -117,6 +117,8 @@ func TestListsLookAtFewRows(t *testing.T) {
 			"a frequent error": {store.Filter{Error: "error"}, 5 * 60},
 			"a rare error":     {store.Filter{Error: "error 12347"}, 4 * history / 9},
 			"a rare stage":     {store.Filter{Stage: "none"}, 3 * store.PageLook},
+			"a rare text":      {store.Filter{Text: "none"}, 7 * store.PageLook},
+			"live, a text":     {store.Filter{Status: asyncflow.StatusWaiting, Text: "x"}, 100},
 		} {
 			c.filter.Type, c.filter.Limit = "pipe", 50
 			plans, err := b.ExplainPage(t.Context(), pipe, c.filter)
@@ -131,8 +133,8 @@ func TestListsLookAtFewRows(t *testing.T) {
 					}
 				})
 				most := c.most
-				if strings.Contains(text, "Aggregate") { // the window itself, seen whole
-					most = max(most, store.PageLook+1)
+				if strings.Contains(text, "Aggregate") { // the window itself, seen whole, and its ends
+					most = max(most, store.PageLook+2)
 				}
 				assert.LessOrEqual(t, rows, most, "%s: %s", name, text)
 			}
@@ -253,7 +255,9 @@ func TestSinceEndsASearch(t *testing.T) {
 		store.Filter{Type: "pipe", Stage: "none",
 			Since: b.Clock.Now().Add((2*store.PageLook - 1000) * time.Second), Limit: 10})
 	require.NoError(t, err)
-	assert.Zero(t, page)
+	assert.Empty(t, page.Tasks)
+	assert.Zero(t, page.Next)
+	assert.Less(t, page.Searched.Tasks, store.PageLook)
 }
 
 func TestList(t *testing.T) {

@@ -1734,6 +1734,20 @@ type ScheduleSpec struct {
 	Type Name `json:"type"`
 }
 
+// Searched The tasks that were searched for a page; absent if the page is full, or no task
+// was searched. Only tasks that may match are searched: with a status mostly those of that
+// status.
+type Searched struct {
+	// From When the first of them was submitted.
+	From time.Time `json:"from,omitempty,omitzero"`
+
+	// Tasks How many.
+	Tasks int `json:"tasks"`
+
+	// Until When the last of them was submitted.
+	Until time.Time `json:"until,omitempty,omitzero"`
+}
+
 // SecretKind hmac: HMAC-SHA-256 with a secret that both sides have (v1). ed25519: signed with a key that
 // only asyncflow has, and verified with its public key (v1a). The default is hmac or, in a
 // rotation, the kind of the previous secret.
@@ -1928,6 +1942,11 @@ type TaskList struct {
 
 	// NextCursor Absent on the last page. A page may have few tasks, or none, and still not be the last.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
+
+	// Searched The tasks that were searched for a page; absent if the page is full, or no task
+	// was searched. Only tasks that may match are searched: with a status mostly those of that
+	// status.
+	Searched Searched `json:"searched,omitempty,omitzero"`
 }
 
 // TaskPatch defines model for TaskPatch.
@@ -2338,6 +2357,13 @@ type ListTasksParams struct {
 
 	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `form:"error,omitempty" json:"error,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands, as long as the key is kept.
+	Key string `form:"key,omitempty" json:"key,omitempty,omitzero"`
+
+	// Text Only tasks whose context, or an output of one of their stages, contains this text, as it
+	// was written: in the same case, with the same spaces and escapes.
+	Text string `form:"text,omitempty" json:"text,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
 	Since time.Time `form:"since,omitempty" json:"since,omitempty,omitzero"`
@@ -3144,8 +3170,9 @@ type ClientInterface interface {
 
 	// ListTasks List tasks of a type, newest first
 	//
-	// A page ends after 5,000 tasks were searched. It may therefore have few tasks, or none, and
-	// still have a next_cursor.
+	// A page ends after 5,000 tasks were searched, with text also after 64 MiB of contexts and
+	// outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
+	// says among which tasks it was looked for.
 	//
 	// Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4671,8 +4698,9 @@ func (c *Client) ResumeTaskType(ctx context.Context, pType Type, body ResumeTask
 
 // ListTasks List tasks of a type, newest first
 //
-// A page ends after 5,000 tasks were searched. It may therefore have few tasks, or none, and
-// still have a next_cursor.
+// A page ends after 5,000 tasks were searched, with text also after 64 MiB of contexts and
+// outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
+// says among which tasks it was looked for.
 //
 // Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7411,6 +7439,22 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "error", params.Error, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "key", params.Key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {

@@ -289,13 +289,16 @@ func TestListPages(t *testing.T) {
 	var limits []string
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		limits = append(limits, r.URL.Query().Get("limit"))
+		require.Equal(t, "k", r.URL.Query().Get("key"))
+		require.Equal(t, "a text", r.URL.Query().Get("text"))
 		n := 500
 		if r.URL.Query().Get("limit") != "500" {
 			n = 100
 		}
 		answer(w, 200, client.TaskList{Data: make([]client.Task, n), NextCursor: "next"})
 	})
-	r := runCLI(t, env, "tasks", "list", "--type", "t", "--limit", "600", "-o", "json")
+	r := runCLI(t, env, "tasks", "list", "--type", "t", "--limit", "600", "--key", "k",
+		"--text", "a text", "-o", "json")
 	require.Zero(t, r.code, r.stderr)
 	require.Equal(t, []string{"500", "100"}, limits)
 	var doc client.TaskList

@@ -18,6 +18,8 @@ type tasksListCmd struct {
 	Status string `enum:"waiting,pending,running,succeeded,failed,cancelled," default:""`
 	Stage  string `placeholder:"NAME" help:"Only tasks that are, or ended, in this stage."`
 	Error  string `placeholder:"TEXT"`
+	Key    string `placeholder:"KEY" help:"Only the task of this idempotency key."`
+	Text   string `placeholder:"TEXT" help:"Only tasks with this text in their context or outputs."`
 	Since  moment `placeholder:"TIME"`
 	Until  moment `placeholder:"TIME" help:"Only tasks submitted before this time."`
 	Parent string `placeholder:"ID" help:"Only the children of this task."`
@@ -31,6 +33,7 @@ func (c *tasksListCmd) Help() string {
 
     asyncflow tasks list --type thumbnails --status failed --since 24h
     asyncflow tasks list --type thumbnails --status failed --stage resize --error timeout
+    asyncflow tasks list --type thumbnails --text harbour.jpg
     asyncflow tasks list --type thumbnails --limit 0 -o json | jq -r '.data[].id'`
 }
 
@@ -64,8 +67,8 @@ func (c *tasksListCmd) collect(
 	ctx context.Context, api *client.Client,
 ) ([]client.Task, string, error) {
 	params := client.ListParams{Type: c.Type, Status: client.Status(c.Status), Stage: c.Stage,
-		Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Parent: c.Parent,
-		Cursor: c.Cursor}
+		Error: c.Error, Key: c.Key, Text: c.Text, Since: c.Since.Time, Until: c.Until.Time,
+		Parent: c.Parent, Cursor: c.Cursor}
 	var tasks []client.Task
 	for {
 		params.Limit = pageSize

@@ -74,6 +74,8 @@ func (s *Server) ListTasks(
 		Status: p.Status,
 		Stage:  p.Stage,
 		Error:  p.Error,
+		Key:    p.Key,
+		Text:   p.Text,
 		Since:  p.Since,
 		Until:  p.Until,
 		Limit:  orDefaultPage(p.Limit),
@@ -99,6 +101,10 @@ func (s *Server) ListTasks(
 	}
 	for i, task := range page.Tasks {
 		out.Data[i] = s.taskOut(tenant, task)
+	}
+	if len(page.Tasks) < f.Limit {
+		out.Searched = Searched{Tasks: page.Searched.Tasks, From: page.Searched.From,
+			Until: page.Searched.Until}
 	}
 	return out, nil
 }

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,39 @@ func TestListPages(t *testing.T) {
 		}
 	}
 	assert.Len(t, seen, 7)
+}
+
+func TestListKeyAndText(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	for i := range 3 {
+		b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":{"n":"%d0%%"},"key":"k%d"}`, i, i))
+	}
+	list := func(query string) api.TaskList {
+		return read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&"+query, ""))
+	}
+	byKey := list("key=k1")
+	require.Len(t, byKey.Data, 1)
+	assert.Equal(t, "k1", byKey.Data[0].Key)
+	assert.Equal(t, 1, byKey.Searched.Tasks)
+	assert.Equal(t, byKey.Data, list("text=10%25").Data)
+	assert.Empty(t, list("key=k").Data)
+	none := list("text=none")
+	assert.Empty(t, none.Data)
+	assert.Equal(t, 3, none.Searched.Tasks)
+	assert.False(t, none.Searched.From.IsZero())
+	assert.False(t, none.Searched.Until.Before(none.Searched.From))
+	assert.Zero(t, list("limit=3").Searched, "the page is full")
+	for field, value := range map[string][]string{
+		"text": {"a%00b", "%ff", strings.Repeat("x", 201)},
+		"key":  {"a%00b", "%ff", strings.Repeat("x", 256), ""},
+	} {
+		for _, v := range value {
+			a := b.call("GET", "/v1/tasks?type=pipe&"+field+"="+v, "")
+			require.Equal(t, 400, a.status, "%s=%s: %s", field, v, a.body)
+			assert.Equal(t, field, a.problem.Errors[0].Field, v)
+		}
+	}
 }
 
 // Numbers and strings in a context come out unchanged.

@@ -288,8 +288,9 @@ export interface paths {
         };
         /**
          * List tasks of a type, newest first
-         * @description A page ends after 5,000 tasks were searched. It may therefore have few tasks, or none, and
-         *     still have a next_cursor.
+         * @description A page ends after 5,000 tasks were searched, with text also after 64 MiB of contexts and
+         *     outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
+         *     says among which tasks it was looked for.
          */
         get: operations["listTasks"];
         put?: never;
@@ -2275,6 +2276,31 @@ export interface components {
             data: components["schemas"]["Task"][];
             /** @description Absent on the last page. A page may have few tasks, or none, and still not be the last. */
             next_cursor?: string;
+            searched?: components["schemas"]["Searched"];
+        };
+        /**
+         * @description The tasks that were searched for a page; absent if the page is full, or no task
+         *     was searched. Only tasks that may match are searched: with a status mostly those of that
+         *     status.
+         * @example {
+         *       "tasks": 5000,
+         *       "from": "2026-11-20T00:00:00Z",
+         *       "until": "2026-11-21T10:00:00Z"
+         *     }
+         */
+        Searched: {
+            /** @description How many. */
+            tasks: number;
+            /**
+             * Format: date-time
+             * @description When the first of them was submitted.
+             */
+            from?: string;
+            /**
+             * Format: date-time
+             * @description When the last of them was submitted.
+             */
+            until?: string;
         };
         /**
          * @example {
@@ -4465,6 +4491,13 @@ export interface operations {
                 stage?: components["schemas"]["Name"];
                 /** @description Only tasks whose last error contains this text, in upper or lower case. */
                 error?: string;
+                /** @description Only the task for which this idempotency key stands, as long as the key is kept. */
+                key?: string;
+                /**
+                 * @description Only tasks whose context, or an output of one of their stages, contains this text, as it
+                 *     was written: in the same case, with the same spaces and escapes.
+                 */
+                text?: string;
                 /** @description Only tasks submitted at or after this time. */
                 since?: string;
                 /** @description Only tasks submitted before this time. */

@@ -18,6 +18,10 @@ export interface ListParams {
   stage?: string;
   /** Only tasks whose last error contains this text, in any case. */
   error?: string;
+  /** Only the task for which this idempotency key stands, as long as the key is kept. */
+  key?: string;
+  /** Only tasks whose context, or an output, contains this text as it was written. */
+  text?: string;
   /** Only tasks submitted at or after this time. */
   since?: Date;
   /** Only tasks submitted before this time. */
