@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/console"
 )
 
@@ -19,8 +20,8 @@ type consoleFlags struct {
 	OIDCToken        string   `env:"ASYNCFLOW_OIDC_TOKEN" enum:"id,access" default:"id"`
 }
 
-// config returns the console of a node; nil: there is none.
-func (f consoleFlags) config() (*console.Config, error) {
+// config returns the console of a node with a public URL, "" if it isn't set; nil: there is none.
+func (f consoleFlags) config(publicURL string) (*console.Config, error) {
 	if !f.Console {
 		return nil, nil
 	}
@@ -37,6 +38,10 @@ func (f consoleFlags) config() (*console.Config, error) {
 	}
 	if err := cfg.OIDC.Check(); err != nil {
 		return nil, renamed(err, "--", nil)
+	}
+	if f.OIDCIssuer != "" && publicURL == "" {
+		return nil, asyncflow.InvalidField("--public-url",
+			"is required with --oidc-issuer, which sends browsers back there")
 	}
 	return cfg, nil
 }

@@ -74,7 +74,7 @@ func (c *serveCmd) configParts(cfg *node.Config) error {
 	cfg.API = httpapi.Config{Version: version, MaxBody: c.MaxBody, MaxContext: c.MaxContext,
 		Egress: egress, VerifyEndpoints: c.VerifyEndpoints, TrustedProxies: proxies}
 	c.Limits.apply(&cfg.API)
-	cfg.Console, err = c.Console.config()
+	cfg.Console, err = c.Console.config(public)
 	return err
 }
 

@@ -47,6 +47,9 @@ type pendingLogin struct {
 // beginLogin sends the browser to the issuer.
 func (c *Console) beginLogin(ctx *fiber.Ctx) error {
 	to := ctx.Query("to", "/console")
+	if len(to) > maxReturn { // such as a page with a long filter: the login matters more
+		to = "/console"
+	}
 	if !ownPage(to) {
 		return c.loginFailed(ctx, asyncflow.InvalidField("to", "must be a path below /console"))
 	}
@@ -115,7 +118,7 @@ func (c *Console) callbackURL() string {
 // ownPage reports whether an address is a path of the console, with or without a query. Anything
 // else could lead a user, who trusts the login, to somebody else's page.
 func ownPage(to string) bool {
-	if len(to) > maxReturn || strings.ContainsFunc(to, func(r rune) bool {
+	if strings.ContainsFunc(to, func(r rune) bool {
 		return r == '\\' || r <= ' ' || r >= 0x7f
 	}) {
 		return false

@@ -113,9 +113,13 @@ func (i *issuer) discover() (*oidc.Provider, error) {
 	if err := p.Claims(&keys); err != nil {
 		return nil, err
 	}
+	own, err := url.Parse(i.cfg.Issuer)
+	if err != nil {
+		return nil, err
+	}
 	for _, raw := range []string{p.Endpoint().AuthURL, p.Endpoint().TokenURL, keys.URL} {
 		if u, err := url.Parse(raw); err != nil || u.Host == "" || !secure(u) ||
-			len(raw) > maxIssuerURL {
+			own.Scheme == "https" && u.Scheme != "https" || len(raw) > maxIssuerURL {
 			return nil, errors.New("its configuration lacks an endpoint, or has one that isn't https")
 		}
 	}

@@ -182,13 +182,14 @@ func TestOIDCReturnsToTheConsole(t *testing.T) {
 		"/console//elsewhere.example", "/console/..//elsewhere.example", "console",
 		"https:/console", "https:console/x", "/console@elsewhere.example", "@elsewhere.example/console",
 		"/console\r\nSet-Cookie: a=b", "/console\t/x", " /console", "/console/oidc", "/console/oidc?to=x",
-		"/console/" + strings.Repeat("x", 1024), "http://127.0.0.1/console"} {
+		"http://127.0.0.1/console"} {
 		a := b.do("GET", "/console/oidc?to="+url.QueryEscape(to), nil)
 		refused(t, a, 400, "must be a path below /console")
 		assert.Nil(t, a.cookies[loginCookie], to)
 	}
 	for _, to := range []string{"/console", "/console/", "/console/tasks/images.1.2", "/console?a=//b",
-		"/console/types/a%20b?x=%2F", "/console/tasks#top"} {
+		"/console/types/a%20b?x=%2F", "/console/tasks#top",
+		"/console/" + strings.Repeat("x", 1024)} { // too long: it returns to the overview
 		a := b.do("GET", "/console/oidc?to="+url.QueryEscape(to), nil)
 		assert.Equal(t, 303, a.status, to)
 	}

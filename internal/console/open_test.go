@@ -53,10 +53,13 @@ func TestOpenConsole(t *testing.T) {
 		assert.Equal(t, 401, b.do("GET", types, h).status, "%v", h)
 		assert.False(t, b.session(h).LoggedIn, "%v", h)
 	}
-	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
-		h := own.with(name, "192.0.2.1")
-		assert.Equal(t, 401, b.do("GET", types, h).status, "a proxy on this machine: %s", name)
-		assert.False(t, b.session(h).LoggedIn, name)
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP", "Forwarded",
+		"Via"} {
+		for _, value := range []string{"192.0.2.1", ""} { // a proxy may add a second one
+			h := own.with(name, value)
+			assert.Equal(t, 401, b.do("GET", types, h).status, "a proxy on this machine: %s", name)
+			assert.False(t, b.session(h).LoggedIn, name)
+		}
 	}
 	assert.Equal(t, 401, b.do("GET", types, own.with("Authorization", "Bearer x")).status)
 }

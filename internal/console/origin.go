@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -38,17 +39,21 @@ func checkOrigin(h *fasthttp.RequestHeader) error {
 	return nil
 }
 
+// proxyHeaders are what proxies add to a request, beside X-Forwarded-*.
+var proxyHeaders = []string{"forwarded", "via", "x-real-ip"}
+
 // ownMachine reports whether a request comes from this machine and names it so. The name matters:
 // a name elsewhere may lead here (DNS rebinding), and the browser then takes the page from there
 // for one of ours. A proxy on this machine may bring requests from elsewhere, under any name; those
-// that say so don't count.
+// that say so, even by an empty header, don't count.
 func ownMachine(ctx *fiber.Ctx) bool {
 	peer, ok := netip.AddrFromSlice(ctx.Context().RemoteIP())
 	if !ok || !peer.Unmap().IsLoopback() {
 		return false
 	}
-	for _, name := range []string{fiber.HeaderXForwardedFor, fiber.HeaderForwarded, fiber.HeaderVia} {
-		if len(ctx.Request().Header.Peek(name)) > 0 {
+	for name := range ctx.Request().Header.All() {
+		name := strings.ToLower(string(name))
+		if strings.HasPrefix(name, "x-forwarded-") || slices.Contains(proxyHeaders, name) {
 			return false
 		}
 	}

@@ -2,6 +2,8 @@ package console
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"time"
 
@@ -13,7 +15,8 @@ import (
 
 // Token returns the token of the session that a request without Authorization belongs to; "" if
 // there is none. An error is CodeForbidden for a request from elsewhere, or CodeUnauthenticated
-// for a cookie that can't be opened. The token itself is not verified yet.
+// for a cookie that can't be opened, also for a page of another caller's session. The
+// token itself need not be verified yet.
 func (c *Console) Token(ctx *fiber.Ctx) (string, error) {
 	switch value := ctx.Cookies(sessionCookie); value {
 	case "":
@@ -32,8 +35,31 @@ func (c *Console) Token(ctx *fiber.Ctx) (string, error) {
 			return "", asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the session can't be opened: "+
 				"its cookie was changed, or sealed with a secret that this node doesn't know; log in again")
 		}
-		return token, nil
+		return token, c.checkCaller(ctx, token)
 	}
+}
+
+// callerHeader says whose session a page takes its calls to be in: another tab may have changed it.
+const callerHeader = "Asyncflow-Session"
+
+// checkCaller refuses a call of a page that was loaded in somebody else's session.
+func (c *Console) checkCaller(ctx *fiber.Ctx, token string) error {
+	want := ctx.Get(callerHeader)
+	if want == "" {
+		return nil
+	}
+	p, err := c.verify(ctx, token)
+	if err == nil && callerID(p) != want {
+		return asyncflow.Errorf(asyncflow.CodeForbidden,
+			"another login has taken the place of this page's session: load the page again")
+	}
+	return err
+}
+
+// callerID names a caller to its pages.
+func callerID(p auth.Principal) string {
+	sum := sha256.Sum256([]byte(string(p.Kind) + "\x00" + p.Tenant + "\x00" + p.Subject))
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
 // verifyTime bounds the check of a token, which may wait for its issuer's keys.
@@ -49,6 +75,7 @@ func (c *Console) verify(ctx *fiber.Ctx, token string) (auth.Principal, error) {
 // session is what a page may know of its session. It has no secret.
 type session struct {
 	LoggedIn  bool         `json:"logged_in"`
+	ID        string       `json:"id,omitempty"`   // of the caller; see callerHeader
 	Kind      auth.Kind    `json:"kind,omitempty"` // tenant or operator
 	Tenant    string       `json:"tenant,omitempty"`
 	Subject   string       `json:"subject,omitempty"`
@@ -97,7 +124,7 @@ func (c *Console) sessionOf(p auth.Principal) session {
 		Login:    logins{Token: true, OIDC: c.issuer != nil},
 	}
 	if p.Kind != "" {
-		s.LoggedIn, s.Kind, s.Tenant, s.Subject = true, p.Kind, p.Tenant, p.Subject
+		s.LoggedIn, s.ID, s.Kind, s.Tenant, s.Subject = true, callerID(p), p.Kind, p.Tenant, p.Subject
 		s.Scopes, s.ExpiresAt = append(s.Scopes, p.Scopes.List()...), &p.ExpiresAt
 	}
 	return s

@@ -58,8 +58,11 @@ func TestSession(t *testing.T) {
 	assert.Equal(t, []string{"submit", "read", "operate", "manage"}, in.Scopes)
 	assert.WithinDuration(t, time.Now().Add(time.Hour), in.ExpiresAt, time.Minute)
 
-	got := b.do("GET", types, h)
+	got := b.do("GET", types, h.with("Asyncflow-Session", in.ID))
 	require.Equal(t, 200, got.status, "%s", got.body)
+	other := b.do("GET", types, h.with("Asyncflow-Session", "another"))
+	assert.Equal(t, 403, other.status, "the page was loaded in another caller's session")
+	assert.Contains(t, other.problem.Detail, "load the page again")
 	assert.Equal(t, "no-store", got.header.Get("Cache-Control"))
 	assert.Equal(t, 403, b.do("GET", "/v1/tenants", h).status, "the token's scopes count")
 

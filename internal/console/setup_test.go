@@ -182,6 +182,7 @@ func (b *bundle) login(token string) string {
 // session is the answer of /console/session.
 type session struct {
 	LoggedIn  bool      `json:"logged_in"`
+	ID        string    `json:"id"`
 	Kind      string    `json:"kind"`
 	Tenant    string    `json:"tenant"`
 	Subject   string    `json:"subject"`

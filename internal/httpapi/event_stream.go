@@ -48,7 +48,10 @@ type eventStream struct {
 
 	pending []byte    // to be read
 	written time.Time // when something was last read from the stream
-	ended   bool      // nothing follows pending
+	// silence is the longest time without a sign of life. It begins short, so that clients that come
+	// and go don't hold places, and doubles.
+	silence time.Duration
+	ended   bool // nothing follows pending
 }
 
 // newStream takes a place in the pool for a stream of a caller. released is called at its end.
@@ -63,7 +66,8 @@ func (s *Server) newStream(p auth.Principal, released func()) (*eventStream, err
 		cancel()
 		s.streams.Give(p.Tenant, 1)
 	})
-	return &eventStream{server: s, tenant: p.Tenant, ctx: ctx, release: release}, nil
+	return &eventStream{server: s, tenant: p.Tenant, ctx: ctx, release: release,
+		silence: min(time.Second, s.cfg.Streams.KeepAlive)}, nil
 }
 
 // begin begins the answer.
@@ -85,8 +89,9 @@ func (e *eventStream) begin(c *fiber.Ctx, body io.ReadCloser) error {
 func (e *eventStream) Read(p []byte) (int, error) {
 	for len(e.pending) == 0 && !e.ended {
 		e.wait()
-		if len(e.pending) == 0 && time.Since(e.written) >= e.server.cfg.Streams.KeepAlive {
+		if len(e.pending) == 0 && time.Since(e.written) >= e.silence {
 			e.pending = []byte(":\n\n")
+			e.silence = min(2*e.silence, e.server.cfg.Streams.KeepAlive)
 		}
 	}
 	deadline := time.Now().Add(e.server.cfg.WriteTimeout)

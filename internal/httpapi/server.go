@@ -30,7 +30,7 @@ type Server struct {
 	bodies  *share.Pool // bytes of the bodies of requests
 	answers *share.Pool // bytes of answers that are not sent yet
 
-	statsFeeds  statsFeeds
+	statsFeeds  *statsFeeds
 	submitRates ratelimit.Tenants
 	denied      *deniedcalls.Counter
 }
@@ -54,10 +54,10 @@ func New(cfg Config) (*Server, error) {
 		"bytes of answers", time.Second)
 	s.denied = deniedcalls.New(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	s.statsFeeds = statsFeeds{stopping: s.stopping, byTenant: map[string]*statsFeed{},
-		read: func(ctx context.Context, tenant string) ([]store.Stats, error) {
+	s.statsFeeds = newStatsFeeds(s.stopping,
+		func(ctx context.Context, tenant string) ([]store.Stats, error) {
 			return cfg.Store.Stats(ctx, tenant, "")
-		}}
+		})
 	s.app = s.newApp()
 	s.hook(s.app.Server())
 	return s, nil

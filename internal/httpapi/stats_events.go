@@ -18,7 +18,7 @@ func (s *Server) StatsEvents(
 		return nil, err
 	}
 	for stream.version == 0 { // the answer can still be an error
-		if err := stream.look(ctx); err != nil {
+		if err := stream.take(ctx); err != nil {
 			stream.Close()
 			return nil, err
 		}
@@ -57,14 +57,14 @@ func (e *statsStream) waitForStats() {
 		e.addStats()
 		return
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, e.server.cfg.Streams.KeepAlive)
+	ctx, cancel := context.WithTimeout(e.ctx, e.silence)
 	defer cancel()
-	err := e.look(ctx)
+	err := e.take(ctx)
 	e.ended = e.ctx.Err() != nil || err != nil && ctx.Err() == nil
 }
 
-// look takes what has changed into the queue, and waits for it if there is nothing yet.
-func (e *statsStream) look(ctx context.Context) error {
+// take takes what has changed into the queue, and waits for it if there is nothing yet.
+func (e *statsStream) take(ctx context.Context) error {
 	if t, ok := e.server.cfg.Store.Catalog.Tenant(e.tenant); ok && t.Suspended {
 		return t.Refusal()
 	}

@@ -16,47 +16,96 @@ const statsEvery = 2 * time.Second
 // on reading.
 const statsShare = 20
 
+// statsRetry is the longest time after a read that failed.
+const statsRetry = 30 * time.Second
+
+// statsReads is how many feeds of a node read at once.
+const statsReads = 2
+
 // statsFeeds are the feeds of the tenants whose stats are followed.
 type statsFeeds struct {
 	read     func(ctx context.Context, tenant string) ([]store.Stats, error)
+	reading  chan struct{} // has statsReads places
 	stopping context.Context
 
 	mu       sync.Mutex
 	byTenant map[string]*statsFeed
 }
 
-// follow returns a tenant's feed, which lasts until all that follow it have called leave.
+func newStatsFeeds(
+	stopping context.Context, read func(context.Context, string) ([]store.Stats, error),
+) *statsFeeds {
+	return &statsFeeds{read: read, stopping: stopping, byTenant: map[string]*statsFeed{},
+		reading: make(chan struct{}, statsReads)}
+}
+
+// follow returns a tenant's feed. It lasts until all that follow it have called leave, and then
+// until its next read would be due: clients that come back earlier make it read no more often.
 func (s *statsFeeds) follow(tenant string) (feed *statsFeed, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	feed = s.byTenant[tenant]
 	if feed == nil {
-		ctx, stop := context.WithCancel(s.stopping)
-		feed = &statsFeed{stop: stop, changed: make(chan struct{})}
+		feed = &statsFeed{changed: make(chan struct{})}
 		s.byTenant[tenant] = feed
-		go feed.run(ctx, func(ctx context.Context) ([]store.Stats, error) { return s.read(ctx, tenant) })
+		go s.run(feed, tenant)
 	}
 	feed.followers++
 	return feed, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if feed.followers--; feed.followers == 0 {
-			feed.stop()
-			delete(s.byTenant, tenant)
+		feed.followers--
+	}
+}
+
+// run reads a feed as long as it has followers.
+func (s *statsFeeds) run(feed *statsFeed, tenant string) {
+	for over := false; !over; over = s.end(feed, tenant) {
+		pause := time.NewTimer(feed.take(s.readOne(tenant)))
+		select {
+		case <-s.stopping.Done():
+			pause.Stop()
+			return
+		case <-pause.C:
 		}
 	}
+}
+
+// end removes a feed without followers, and reports whether it had none.
+func (s *statsFeeds) end(feed *statsFeed, tenant string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if feed.followers > 0 {
+		return false
+	}
+	delete(s.byTenant, tenant)
+	return true
+}
+
+// readOne reads a tenant's stats, and returns how long that took.
+func (s *statsFeeds) readOne(tenant string) ([]store.Stats, time.Duration, error) {
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-s.stopping.Done():
+		return nil, 0, s.stopping.Err()
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(s.stopping, requestTime)
+	defer cancel()
+	stats, err := s.read(ctx, tenant)
+	return stats, time.Since(began), err
 }
 
 // statsFeed has the stats of a tenant, as JSON, and says when they change. One goroutine reads
 // them for all streams.
 type statsFeed struct {
 	followers int // under the lock of statsFeeds
-	stop      context.CancelFunc
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
 	version int64         // of the last change
-	whole   int64         // the version from which a type was last removed
+	removed int64         // the version in which a type was last removed
 	types   []statsDoc    // by name
 	err     error         // of the last read
 }
@@ -68,33 +117,26 @@ type statsDoc struct {
 	version int64
 }
 
-func (f *statsFeed) run(
-	ctx context.Context, read func(context.Context) ([]store.Stats, error),
-) {
-	for {
-		began := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, requestTime)
-		stats, err := read(bounded)
-		cancel()
-		f.put(stats, err)
-		pause := time.NewTimer(max(statsEvery, (statsShare-1)*time.Since(began)))
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return
-		case <-pause.C:
-		}
+// take takes in what was read, and returns how long to wait before the next read.
+func (f *statsFeed) take(stats []store.Stats, took time.Duration, err error) time.Duration {
+	f.put(stats, err)
+	wait := max(statsEvery, (statsShare-1)*took)
+	if err != nil {
+		wait = min(wait, statsRetry)
 	}
+	return wait
 }
 
 // put takes in what was read. stats are sorted by type.
 func (f *statsFeed) put(stats []store.Stats, err error) {
 	docs := make([]statsDoc, len(stats))
 	for i, s := range stats {
-		if docs[i].doc, err = encode(statsOut(s)); err != nil {
+		doc, failed := encode(statsOut(s))
+		if failed != nil {
+			err = failed
 			break
 		}
-		docs[i].name, docs[i].doc = s.Type, bytes.TrimSuffix(docs[i].doc, []byte("\n"))
+		docs[i].name, docs[i].doc = s.Type, bytes.TrimSuffix(doc, []byte("\n"))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,7 +169,7 @@ func (f *statsFeed) replace(docs []statsDoc) (same bool) {
 		delete(before, d.name)
 	}
 	if len(before) > 0 { // some were removed
-		f.whole, same = f.version+1, false
+		f.removed, same = f.version+1, false
 	}
 	f.types = docs
 	return same
@@ -140,7 +182,7 @@ func (f *statsFeed) since(version int64) (
 ) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all = f.version > 0 && (version == 0 || f.whole > version)
+	all = f.version > 0 && (version == 0 || f.removed > version)
 	for _, d := range f.types {
 		if all || d.version > version {
 			docs = append(docs, d)

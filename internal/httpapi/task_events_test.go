@@ -120,10 +120,13 @@ func (e *events) expect(kind string) event {
 	}
 }
 
-// end expects the end of the stream.
+// end expects the end of the stream, and skips comments.
 func (e *events) end() {
 	e.t.Helper()
 	v, err := e.next()
+	for err == nil && v == (event{}) {
+		v, err = e.next()
+	}
 	require.ErrorIs(e.t, err, io.EOF, "%+v", v)
 	require.Empty(e.t, v)
 }

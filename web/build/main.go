@@ -15,7 +15,7 @@ import (
 
 // libraries are those that the bundle contains.
 var libraries = []string{"preact", "@preact/signals", "@preact/signals-core", "preact-iso",
-	"openapi-fetch", "uplot"}
+	"openapi-fetch"}
 
 func main() {
 	if err := run(); err != nil {

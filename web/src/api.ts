@@ -1,12 +1,20 @@
 import createClient from "openapi-fetch";
 import type { components, paths } from "../../sdk/typescript/src/api.gen.ts";
-import { sessionEnded } from "./session.ts";
+import { session, sessionEnded } from "./session.ts";
 
 /** The schemas of openapi.yaml. */
 export type Schemas = components["schemas"];
 
 /** The public API, with the session's cookie. */
 export const api = createClient<paths>({ baseUrl: "" });
+
+// The server refuses a call if another caller has logged in since this page was loaded.
+api.use({
+  onRequest({ request }) {
+    const id = session.peek()?.id;
+    if (id) request.headers.set("Asyncflow-Session", id);
+  },
+});
 
 /** A call that was refused or that got no answer. */
 export class CallError extends Error {

@@ -1,3 +1,4 @@
+import { signal } from "@preact/signals";
 import { Title } from "./parts/title.tsx";
 import type { ComponentType } from "preact";
 import { ErrorBoundary, LocationProvider, Route, Router } from "preact-iso";
@@ -25,7 +26,7 @@ export interface Page {
   path: string;
   title: string; // in the menu; "": it isn't there
   show: ComponentType;
-  scope?: Scope; // who lacks it has no such page
+  scope?: Scope; // without it there is no such page
 }
 
 const tenantPages: Page[] = [
@@ -51,17 +52,21 @@ const operatorPages: Page[] = [
   { path: "/console/audit", title: "Audit", show: OperatorAudit },
 ];
 
+/** Why a page could not be shown; "": it could. */
+const broken = signal("");
+
 export function App() {
   const s = session.value;
-  if (s === undefined) return null;
+  if (s === undefined) return <p class="empty">The server can't be reached yet. It is tried again.</p>;
   if (!s.logged_in) return <Login />;
   const all = isOperator() ? operatorPages : tenantPages;
   const pages = all.filter((p) => !p.scope || may(p.scope));
   return (
     <LocationProvider scope="/console">
-      <Layout pages={pages}>
-        <ErrorBoundary>
-          <Router>
+      <Layout key={s.id} pages={pages}>
+        <ErrorBoundary onError={(e) => (broken.value = String(e))}>
+          {broken.value && <p role="alert" class="problem">This page has failed: {broken.value}</p>}
+          <Router onRouteChange={() => (broken.value = "")}>
             {pages.map((p) => (
               <Route key={p.path} path={p.path} component={p.show} />
             ))}

@@ -1,8 +1,12 @@
 import { render } from "preact";
 import { App } from "./app.tsx";
-import "uplot/dist/uPlot.min.css";
 import "./console.css";
 import { loadSession } from "./session.ts";
 
-void loadSession();
+/** Reads the session until the server can tell. */
+function begin(): void {
+  loadSession().catch(() => setTimeout(begin, 3000));
+}
+
+begin();
 render(<App />, document.getElementById("app") as HTMLElement);

@@ -9,26 +9,37 @@ export interface Node {
   children: Node[];
 }
 
-const token = /\s*("(?:[^"\\]|\\.)*"|[{}[\]:,]|[^\s{}[\]:,"]+)/gy;
+const token = /\s*("[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]:,]|[^\s{}[\]:,"]+)/gy;
+
+/** Reports whether a text is JSON. */
+export function isJSON(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /** Returns the tree of a JSON text; undefined if it isn't one. */
 export function parse(text: string): Node | undefined {
+  if (!isJSON(text)) return undefined;
   const top: Node = { name: "", text: "[", children: [] };
   const open: Node[] = [top];
-  let name = "", held = "";
+  let name = "", scalar = "";
   token.lastIndex = 0;
   for (let m = token.exec(text); m; m = token.exec(text)) {
     const word = m[1] as string;
     const into = open[open.length - 1];
     if (!into) return undefined;
     if (word === ":") {
-      name = held;
-      held = "";
+      name = scalar;
+      scalar = "";
       continue;
     }
-    if (held) {
-      into.children.push({ name, text: held, children: [] });
-      name = held = "";
+    if (scalar) {
+      into.children.push({ name, text: scalar, children: [] });
+      name = scalar = "";
     }
     if (word === "{" || word === "[") {
       const node: Node = { name, text: word, children: [] };
@@ -38,26 +49,27 @@ export function parse(text: string): Node | undefined {
     } else if (word === "}" || word === "]") {
       open.pop();
     } else if (word !== ",") {
-      held = word;
+      scalar = word;
     }
   }
-  if (held) top.children.push({ name, text: held, children: [] });
+  if (scalar) top.children.push({ name, text: scalar, children: [] });
   return open.length === 1 && top.children.length === 1 ? top.children[0] : undefined;
 }
 
 /** Returns the text of each member of an object, as it is written; {} if it isn't an object. */
 export function members(text: string): Record<string, string> {
-  const out: Record<string, string> = {};
-  let depth = 0, begin = 0, key = "", before = "";
+  const out: Record<string, string> = Object.create(null) as Record<string, string>;
+  let depth = 0, begin = 0, before = "";
+  let key: string | undefined;
   token.lastIndex = 0;
   for (let m = token.exec(text); m; m = token.exec(text)) {
     const word = m[1] as string;
     if (depth === 1 && word === ":") {
       key = JSON.parse(before) as string;
       begin = token.lastIndex;
-    } else if (depth === 1 && (word === "," || word === "}") && key) {
+    } else if (depth === 1 && (word === "," || word === "}") && key !== undefined) {
       out[key] = text.slice(begin, token.lastIndex - 1).trim();
-      key = "";
+      key = undefined;
     }
     if (word === "{" || word === "[") depth++;
     if (word === "}" || word === "]") depth--;

@@ -3,7 +3,7 @@ import { useLocation } from "preact-iso";
 import type { Page } from "./app.tsx";
 import { paused } from "./clock.ts";
 import { Keys } from "./parts/keys.tsx";
-import { Toasts } from "./parts/toast.tsx";
+import { toast, Toasts } from "./parts/toast.tsx";
 import { logout, session } from "./session.ts";
 
 /** The frame of all pages: the menu, who is logged in, and the page. */
@@ -29,7 +29,7 @@ export function Layout({ pages, children }: { pages: Page[]; children: Component
           <span title={`Scopes: ${s?.scopes?.join(", ") ?? "none"}`}>
             {s?.kind === "operator" ? "operator" : s?.tenant}
           </span>
-          <button type="button" onClick={() => void logout()}>Log out</button>
+          <button type="button" onClick={() => void leave()}>Log out</button>
         </div>
       </header>
       <main id="main" tabIndex={-1}>{children}</main>
@@ -37,6 +37,14 @@ export function Layout({ pages, children }: { pages: Page[]; children: Component
       <Keys />
     </>
   );
+}
+
+async function leave() {
+  try {
+    await logout();
+  } catch (e) {
+    toast(`You are still logged in: ${(e as Error).message}`);
+  }
 }
 
 function MenuItem({ page }: { page: Page }) {

@@ -1,4 +1,4 @@
-import { useSignal, useSignalEffect } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useCallback, useEffect, useRef } from "preact/hooks";
 import { CallError } from "./api.ts";
 import { live } from "./clock.ts";
@@ -12,8 +12,11 @@ export interface Loaded<T> {
   reload: () => void;
 }
 
+/** The longest time of a load, in ms. */
+const longest = 60_000;
+
 /**
- * Loads something when keys change, and again each so many ms (0: never) while the page is live.
+ * Loads something when keys change, and again every n ms (0: never) while the page is live.
  * A load that was overtaken by another one is aborted.
  */
 export function useLoad<T>(
@@ -34,7 +37,7 @@ export function useLoad<T>(
     under.current = mine;
     loading.value = true;
     try {
-      const got = await latest.current(mine.signal);
+      const got = await latest.current(AbortSignal.any([mine.signal, AbortSignal.timeout(longest)]));
       if (mine.signal.aborted) return;
       data.value = got;
       error.value = undefined;
@@ -46,16 +49,17 @@ export function useLoad<T>(
   }, []);
 
   useEffect(() => {
-    data.value = undefined;
+    data.value = error.value = undefined;
     void reload();
     return () => under.current?.abort();
   }, keys);
-  useSignalEffect(() => {
-    if (every === 0 || !live.value || expired.value) return;
+  const on = every > 0 && live.value && !expired.value;
+  useEffect(() => {
+    if (!on) return;
     const timer = setInterval(() => {
       if (!loading.peek()) void reload();
     }, every);
     return () => clearInterval(timer);
-  });
+  }, [on, every]);
   return { data: data.value, error: error.value, loading: loading.value, reload };
 }

@@ -3,6 +3,8 @@ import { signal } from "@preact/signals";
 /** Who is logged in, and at which instance; see GET /console/session. */
 export interface Session {
   logged_in: boolean;
+  /** Of the caller: another one may log in in another tab. */
+  id?: string;
   kind?: "tenant" | "operator";
   tenant?: string;
   subject?: string;
@@ -20,13 +22,29 @@ export const session = signal<Session | undefined>(undefined);
 /** True if the session ended under an open page: the page stays, below the form to log in. */
 export const expired = signal(false);
 
+/** Reads whose session this is. Throws if that can't be known now. */
 export async function loadSession(): Promise<void> {
   const response = await fetch("/console/session");
-  session.value = (await response.json()) as Session;
-  if (session.value.logged_in) expired.value = false;
+  if (!response.ok) throw new Error(await reason(response));
+  const now = (await response.json()) as Session;
+  if (!now.logged_in && session.value?.logged_in) {
+    expired.value = true; // what it was stays for the page below the form to log in
+    return;
+  }
+  session.value = now;
+  if (now.logged_in) expired.value = false;
 }
 
-/** Tells that a call was refused for want of a session. */
+async function reason(response: Response): Promise<string> {
+  const problem = (await response.json().catch(() => ({}))) as { detail?: string };
+  return problem.detail ?? `the server answered ${response.status}`;
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && session.value) void loadSession().catch(() => {});
+});
+
+/** Notes that a call was refused for want of a session. */
 export function sessionEnded(): void {
   if (session.value?.logged_in) expired.value = true;
 }
@@ -35,18 +53,18 @@ export function sessionEnded(): void {
 export async function login(token: string): Promise<string> {
   const response = await fetch("/console/login", {
     method: "POST",
-    headers: { Authorization: `Bearer ${token.trim()}` },
+    // A token has no spaces; what is pasted may have line breaks in it.
+    headers: { Authorization: `Bearer ${token.replace(/\s+/g, "")}` },
   });
-  if (!response.ok) {
-    const problem = (await response.json().catch(() => ({}))) as { detail?: string };
-    return problem.detail ?? `the server answered ${response.status}`;
-  }
+  if (!response.ok) return reason(response);
   await loadSession();
   return "";
 }
 
+/** Logs out, and goes to the form to log in. Throws if the session may still be there. */
 export async function logout(): Promise<void> {
-  await fetch("/console/logout", { method: "POST" });
+  const response = await fetch("/console/logout", { method: "POST" });
+  if (!response.ok) throw new Error(await reason(response));
   location.assign("/console");
 }
 

@@ -26,7 +26,7 @@ export function Endpoints() {
         <Empty title={type ? "No endpoint matches" : "There are no endpoints yet"}>
           Tasks wait while their stage has none. Register one with{" "}
           <code>asyncflow endpoints create</code>, or in the file for{" "}
-          <code>asyncflow apply</code>. Workers that claim tasks need none.
+          <code>asyncflow types apply</code>. Workers that claim tasks need none.
         </Empty>
       )}
       {!!shown?.length && <EndpointRows endpoints={shown} />}

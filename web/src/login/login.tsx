@@ -17,9 +17,9 @@ export function Login({ over = false }: { over?: boolean }) {
     );
   }
   return (
-    <dialog ref={dialog} aria-labelledby="expired" onCancel={(e) => e.preventDefault()}>
+    <dialog ref={dialog} aria-labelledby="expired" onClose={() => dialog.current?.showModal()}>
       <h2 id="expired">Your session has ended</h2>
-      <p>Its token has expired. Log in to go on: nothing that you have typed is lost.</p>
+      <p>Its token has expired. Log in by a token to go on: nothing that you have typed is lost.</p>
       <LoginForm />
     </dialog>
   );
@@ -56,7 +56,7 @@ function LoginForm() {
             aria-describedby="token-help" />
         </label>
         <p id="token-help" class="quiet">
-          A token of the API. <code>asyncflow token</code> makes one. It stays in a cookie that
+          A token of the API. <code>asyncflow token create</code> makes one. It stays in a cookie that
           scripts can't read, until it expires.
         </p>
         {refusal.value && <p role="alert" class="problem">{refusal.value}</p>}

@@ -20,7 +20,9 @@ export function useFeed(): void {
     if (!live.value || expired.value) return;
     return follow();
   });
-  useEffect(() => () => (stats.value = undefined), []);
+  useEffect(() => () => {
+    stats.value = feedError.value = undefined;
+  }, []);
 }
 
 function follow(): () => void {
@@ -38,10 +40,11 @@ function follow(): () => void {
     source.addEventListener("stats", take);
     source.onerror = () => {
       source?.close();
-      // A stream can't say why it was refused; a call can.
-      void answer(api.GET("/v1/quota")).then(
-        () => (feedError.value = undefined), (e: CallError) => (feedError.value = e));
-      if (!over) timer = setTimeout(open, again);
+      void whyRefused().then((e) => {
+        if (over) return;
+        feedError.value = e;
+        timer = setTimeout(open, again * (1 + Math.random()));
+      });
     };
   };
   open();
@@ -50,6 +53,19 @@ function follow(): () => void {
     source?.close();
     clearTimeout(timer);
   };
+}
+
+/** Returns why the stream is refused; undefined: it isn't. An EventSource can't say. */
+async function whyRefused(): Promise<CallError | undefined> {
+  const stop = new AbortController();
+  try {
+    await answer(api.GET("/v1/stats/events", { signal: stop.signal, parseAs: "stream" }));
+    return undefined;
+  } catch (e) {
+    return e as CallError;
+  } finally {
+    stop.abort();
+  }
 }
 
 function merge(before: Stats[], changed: Stats[]): Stats[] {

@@ -21,7 +21,7 @@ export function Overview() {
       {stats.value && <Totals stats={stats.value} />}
       {stats.value?.length === 0 && (
         <Empty title="There are no task types yet">
-          Describe one in a file, and apply it: <code>asyncflow apply -f asyncflow.yaml</code>
+          Describe one in a file, and apply it: <code>asyncflow types apply -f asyncflow.yaml</code>
         </Empty>
       )}
       {!!stats.value?.length && <Types stats={stats.value} />}

@@ -18,6 +18,8 @@ interface ActionProps {
   begin?: () => void;
   danger?: boolean;
   disabled?: boolean;
+  /** False as long as the question isn't complete: it can't be answered yet. */
+  ready?: boolean;
 }
 
 /** A button that changes something, after a question if there is one. */
@@ -58,7 +60,7 @@ export function Action(props: ActionProps) {
             <Problem error={error.value} />
             <p class="buttons">
               <button type="button" onClick={close}>Back</button>
-              <button type="submit" disabled={busy.value}
+              <button type="submit" disabled={busy.value || props.ready === false}
                 class={props.danger ? "danger" : "primary"}>{props.label}</button>
             </p>
           </form>

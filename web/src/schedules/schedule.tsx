@@ -66,9 +66,9 @@ function Actions({ schedule: s, changed }: { schedule: Schemas["Schedule"]; chan
   return (
     <p class="buttons">
       {s.paused_at
-        ? <Action label="Resume" scope="operate" run={resume}
+        ? <Action key="resume" label="Resume" scope="operate" run={resume}
             ask={<p>It goes on with its next run. Those that passed meanwhile have no tasks.</p>} />
-        : <Action label="Pause" scope="operate" run={pause} />}
+        : <Action key="pause" label="Pause" scope="operate" run={pause} />}
       <Action label="Trigger now" scope="operate" run={trigger}
         ask={<p>Its task is submitted now. Its runs stay as they are.</p>} />
       <Action label="Delete" scope="manage" danger run={remove} ask={

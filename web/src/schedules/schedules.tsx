@@ -23,7 +23,7 @@ export function Schedules() {
       {data?.length === 0 && (
         <Empty title="There are no schedules yet">
           A schedule submits a task at certain times. Describe one in a file, and apply it:{" "}
-          <code>asyncflow apply -f asyncflow.yaml</code>
+          <code>asyncflow types apply -f asyncflow.yaml</code>
         </Empty>
       )}
       {!!data?.length && (

@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { answer, api, CallError, type Schemas } from "../api.ts";
-import { parse } from "../json.ts";
+import { isJSON } from "../json.ts";
 import { Action } from "../parts/action.tsx";
 import type { WholeTask } from "./task.tsx";
 
@@ -74,7 +74,7 @@ function Redrive({ whole: { task, context }, stages, changed }: ActionsProps) {
   const edit = useSignal(false);
   const at = stages.findIndex((s) => s.name === task.stage);
   const run = async () => {
-    if (edit.value && !parse(text.value)) throw new CallError(0, { detail: "The context is no JSON" });
+    if (edit.value && !isJSON(text.value)) throw new CallError(0, { detail: "The context isn't JSON" });
     // The text goes as it is: a parsed one could have changed numbers.
     const members = [`"stage":${JSON.stringify(stage.value)}`];
     if (edit.value) members.push(`"context":${text.value}`);

@@ -7,7 +7,7 @@ export function Repeat({ whole: { task, context } }: { whole: WholeTask }) {
   const body = `{"type":${JSON.stringify(task.type)},"context":${context}}`;
   const curl = `curl -X POST ${location.origin}/v1/tasks -H "Authorization: Bearer $TOKEN" ` +
     `-H 'Content-Type: application/json' -d ${quote(body)}`;
-  const cli = `asyncflow submit ${task.type} --context ${quote(context)}`;
+  const cli = `asyncflow tasks submit ${task.type} -- ${quote(context)}`;
   return (
     <section>
       <h2>Submit it again</h2>

@@ -1,3 +1,4 @@
+import { useSignal } from "@preact/signals";
 import { useRoute } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
 import { useLoad } from "../load.ts";
@@ -28,11 +29,14 @@ export interface WholeTask {
 export function Task() {
   const id = useRoute().params.id ?? "";
   const path = { params: { path: { id } } };
+  const final = useSignal(false);
   const whole = useLoad<WholeTask>(async (signal) => {
     const text = await answer(api.GET("/v1/tasks/{id}", { ...path, signal, parseAs: "text" }));
     const { context, result } = members(text as string);
-    return { task: JSON.parse(text as string) as Schemas["Task"], context, result };
-  }, [id], pause);
+    const task = JSON.parse(text as string) as Schemas["Task"];
+    final.value = task.finished_at !== undefined;
+    return { task, context, result };
+  }, [id], final.value ? 0 : pause);
   const task = whole.data?.task;
   const type = useLoad(async (signal) => task && answer(api.GET("/v1/task-types/{type}",
     { signal, params: { path: { type: task.type } } })), [task?.type]);

@@ -31,7 +31,7 @@ export function why(t: Schemas["Task"]): string {
   return t.waits_for ? waitText(t.waits_for) : "";
 }
 
-/** Says why a task waits, with a link to what holds it. */
+/** Says why a task waits, with a link to the reason. */
 export function Why({ task: t }: { task: Schemas["Task"] }) {
   const text = why(t);
   if (!text) return null;

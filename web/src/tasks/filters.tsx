@@ -15,6 +15,13 @@ export interface Filter {
   cursor?: string;
 }
 
+const names = ["status", "stage", "error", "since", "until", "parent", "cursor"];
+
+/** Returns the filter in a URL. What it doesn't know is left out: the page shows all that counts. */
+export function filterOf(query: Record<string, string>): Partial<Filter> {
+  return Object.fromEntries(names.filter((n) => query[n]).map((n) => [n, query[n]]));
+}
+
 const statuses = ["waiting", "pending", "running", "succeeded", "failed", "cancelled"];
 
 /** The form of the filter. A change of it changes the URL. */

@@ -8,15 +8,15 @@ import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { why } from "../task/why.tsx";
-import { AllThatMatch } from "./all.tsx";
-import { type Filter, Filters } from "./filters.tsx";
+import { AllThatMatch } from "./bulk.tsx";
+import { type Filter, filterOf, Filters } from "./filters.tsx";
 
 /** The tasks of a type that match the filter in the URL, newest first. */
 export function Tasks() {
   const [query] = useQuery();
   const types = useLoad(
     async (signal) => (await answer(api.GET("/v1/task-types", { signal }))).data, []);
-  const filter: Filter = { ...query, type: query.type || types.data?.[0]?.name || "" };
+  const filter: Filter = { ...filterOf(query), type: query.type || types.data?.[0]?.name || "" };
   const type = types.data?.find((t) => t.name === filter.type);
   return (
     <>
@@ -24,7 +24,7 @@ export function Tasks() {
       <Problem error={types.error} retry={types.reload} />
       {types.data?.length === 0 && (
         <Empty title="There are no task types yet">
-          Describe one in a file, and apply it: <code>asyncflow apply -f asyncflow.yaml</code>
+          Describe one in a file, and apply it: <code>asyncflow types apply -f asyncflow.yaml</code>
         </Empty>
       )}
       {types.data && filter.type && (
@@ -45,7 +45,7 @@ function List({ filter }: { filter: Filter }) {
   const { data, next_cursor: next } = list.data ?? {};
   return (
     <>
-      <AllThatMatch filter={filter} />
+      {list.data && !list.error && <AllThatMatch filter={filter} />}
       <Problem error={list.error} retry={list.reload} />
       {data && data.length > 0 && <TaskTable tasks={data} />}
       {data?.length === 0 && (next
@@ -54,7 +54,7 @@ function List({ filter }: { filter: Filter }) {
           </Empty>
         : <Empty title="No task matches">
             <a href={`/console/tasks?type=${filter.type}`}>Remove the filters</a>, or submit one:{" "}
-            <code>{`asyncflow submit ${filter.type} --context '{}'`}</code>
+            <code>{`asyncflow tasks submit ${filter.type} '{}'`}</code>
           </Empty>)}
       <Pager next={next} />
     </>

@@ -21,7 +21,7 @@ export function Types() {
       <Problem error={list.error} retry={list.reload} />
       {data?.length === 0 && (
         <Empty title="There are no task types yet">
-          Describe one in a file, and apply it: <code>asyncflow apply -f asyncflow.yaml</code>
+          Describe one in a file, and apply it: <code>asyncflow types apply -f asyncflow.yaml</code>
         </Empty>
       )}
       {!!data?.length && (

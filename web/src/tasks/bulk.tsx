@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useLocation } from "preact-iso";
+import { useRef } from "preact/hooks";
 import { answer, api, CallError, type Schemas } from "../api.ts";
 import { count } from "../format.ts";
 import { Action } from "../parts/action.tsx";
@@ -44,12 +45,15 @@ function Bulk({ label, what, danger = false, call }: BulkProps) {
   const n = useSignal<number | undefined>(undefined);
   const error = useSignal<CallError | undefined>(undefined);
   const pace = useSignal("");
+  const counts = useRef(0);
   const begin = async () => {
+    const mine = ++counts.current;
     n.value = error.value = undefined;
     try {
-      n.value = (await answer(call({ dry_run: true })) as Schemas["Count"]).count;
+      const { count } = await answer(call({ dry_run: true })) as Schemas["Count"];
+      if (mine === counts.current) n.value = count;
     } catch (e) {
-      error.value = e as CallError;
+      if (mine === counts.current) error.value = e as CallError;
     }
   };
   const run = async () => {
@@ -61,17 +65,18 @@ function Bulk({ label, what, danger = false, call }: BulkProps) {
   const ask = (
     <>
       <p aria-live="polite">
-        {n.value === undefined ? "Counting…" : <><strong>{count(n.value)}</strong> tasks, {what}.</>}
-        {" "}It runs in the background, and can be stopped.
+        {n.value !== undefined && <><strong>{count(n.value)}</strong> tasks, {what}. </>}
+        {n.value === undefined && !error.value && "Counting… "}
+        It runs in the background, and can be stopped.
       </p>
-      <Problem error={error.value} />
+      <Problem error={error.value} retry={() => void begin()} />
       <label>
-        At most so many tasks per second; empty: no limit
+        The most tasks per second; empty: no limit
         <input type="number" min="0.01" step="any" value={pace.value}
           onInput={(e) => (pace.value = e.currentTarget.value)} />
       </label>
     </>
   );
   return <Action label={label} scope="operate" danger={danger} run={run} ask={ask}
-    begin={() => void begin()} />;
+    begin={() => void begin()} ready={n.value !== undefined} />;
 }
