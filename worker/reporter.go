@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -120,6 +121,13 @@ func (r *Reporter) Release(ctx context.Context, cb Callback) error {
 // the answer to a push. It is sent once.
 func (r *Reporter) Answer(ctx context.Context, cb Callback, a client.ClaimAnswer) error {
 	return post(ctx, r.once, cb.ofClaim(), "answer", a, nil)
+}
+
+// Open reports whether a claim is still open that was reported on before, and changes nothing. It is
+// sent once; without an answer it returns true.
+func (r *Reporter) Open(ctx context.Context, cb Callback) bool {
+	err := r.Answer(ctx, cb, client.ClaimAnswer{Status: http.StatusAccepted})
+	return !errors.Is(err, ErrLost)
 }
 
 // Progress reports the progress of the work: 0 to 100, and a message. Both are shown with the

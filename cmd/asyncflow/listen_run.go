@@ -85,7 +85,7 @@ func (l *listener) run(ctx context.Context, stages []listenStage) error {
 	var all errgroup.Group
 	for _, s := range stages {
 		all.Go(func() error {
-			return newStageListener(l, s).run(ctx, work, stop)
+			return newStageListener(l, s, asyncflow.MaxOpenClaims).run(ctx, work, stop)
 		})
 	}
 	return all.Wait()
