@@ -34,7 +34,7 @@ var arrows = map[string][]string{
 	"governance": {"store", "."},
 	"client/api": {"."},
 	"client":     {"client/api", "."},
-	"worker":     {"client", "client/api", "internal/signing", "."},
+	"worker":     {"client", "client/api", "internal/claimed", "internal/signing", "."},
 	"internal/httpapi": {"auth", "governance", "callbacks", "dispatcher", "store", "client/api",
 		"internal/docspage", "internal/signing", "internal/httpapi/internal/...", "."},
 	"internal/metrics": {"governance", "store", "."},
@@ -50,6 +50,7 @@ var arrows = map[string][]string{
 	"store/internal/schema":        {"migrations", "store/internal/postgres", "."},
 	"callbacks/internal/transport": {},
 
+	"internal/claimed":    {},
 	"internal/expression": {"."},
 	"internal/timetable":  {"."},
 	"internal/signing":    {"."},

@@ -38,16 +38,28 @@ func (t TaskType) CheckListeners(endpoints []Endpoint) error {
 
 const notSent = "can't be combined with listen: nothing is sent to the endpoint"
 
+// ForListening returns a new endpoint as one for listening, or the error of one with a URL or limits.
+func (e Endpoint) ForListening() (Endpoint, error) {
+	var out problems
+	if e.URL != "" {
+		out.add("url", notSent)
+	}
+	e.URL, e.Challenged = ListenURL, false
+	e.checkNames(&out)
+	e.checkUnlimited(&out)
+	return e, out.err()
+}
+
 // ValidateListens is Validate for an endpoint for listening, which has neither a URL nor limits.
 func (e Endpoint) ValidateListens() error {
 	var out problems
 	e.checkNames(&out)
-	e.checkListens(&out)
+	e.checkUnlimited(&out)
 	return out.err()
 }
 
-// checkListens refuses what says how to send, for an endpoint for listening.
-func (e Endpoint) checkListens(out *problems) {
+// checkUnlimited refuses limits and batches, for an endpoint for listening.
+func (e Endpoint) checkUnlimited(out *problems) {
 	if e.Limits.MaxInFlight != 0 {
 		out.add("max_in_flight", notSent)
 	}
@@ -59,8 +71,8 @@ func (e Endpoint) checkListens(out *problems) {
 	}
 }
 
-// checkListens refuses settings of an endpoint for listening.
-func (o Outbound) checkListens(out *problems) {
+// checkNothing refuses all settings, for an endpoint for listening.
+func (o Outbound) checkNothing(out *problems) {
 	if len(o.Headers) > 0 {
 		out.add("headers", notSent)
 	}

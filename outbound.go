@@ -72,7 +72,7 @@ func (o Outbound) Validate(url string, egress Egress) error {
 	o.checkHeaders(&out)
 	o.Auth.check(&out, egress)
 	if url == ListenURL {
-		o.checkListens(&out)
+		o.checkNothing(&out)
 	} else {
 		o.TLS.check(&out, url)
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -59,7 +60,7 @@ func (s *Store) CreateEndpoint(
 		if err := s.checkDuplicate(ctx, tx, tenant, e); err != nil {
 			return err
 		}
-		return s.checkListens(ctx, tx, tenant, t.TaskType, e)
+		return s.checkStandsAlone(ctx, tx, tenant, t.TaskType, e)
 	})
 	return e, wrap(err, "CreateEndpoint(%q, %q, %q)", tenant, e.Type, e.Stage)
 }
@@ -95,6 +96,10 @@ func (s *Store) ChangeEndpoint(
 	change func(*asyncflow.Endpoint) error,
 ) (e asyncflow.Endpoint, err error) {
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
+		t, err := lockTypeOf(ctx, tx, tenant, id)
+		if err != nil {
+			return err
+		}
 		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
 		if err != nil {
 			return err
@@ -118,13 +123,26 @@ func (s *Store) ChangeEndpoint(
 		if err != nil || e.Weight == before.Weight {
 			return err
 		}
-		t, err := readTaskType(ctx, tx, tenant, e.Type, "")
-		if err != nil {
-			return err
-		}
-		return s.checkListens(ctx, tx, tenant, t.TaskType, e)
+		return s.checkStandsAlone(ctx, tx, tenant, t.TaskType, e)
 	})
 	return e, wrap(err, "ChangeEndpoint(%q, %q)", tenant, id)
+}
+
+// lockTypeOf locks the task type of an endpoint against changes, and returns it. Calls that change
+// both lock the type first.
+func lockTypeOf(ctx context.Context, tx pgx.Tx, tenant, endpoint string) (t StoredType, err error) {
+	rows, err := tx.Query(ctx, `SELECT type FROM `+endpointsOf(tenant)+` WHERE id = $1::uuid`, endpoint)
+	if err != nil {
+		return t, err
+	}
+	name, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+	if err == nil {
+		t, err = readTaskType(ctx, tx, tenant, name, "FOR SHARE")
+	}
+	if errors.Is(err, pgx.ErrNoRows) || asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+		err = unknownEndpoint(endpoint) // the type was deleted, and its endpoints with it
+	}
+	return t, err
 }
 
 // lockEndpoints locks endpoints and then reads them. One statement for both would read their

@@ -347,3 +347,45 @@ func TestMigrateEndpoints(t *testing.T) {
 		require.Equal(t, []byte{0, 1, 0xff}, secret, "the newest")
 	}
 }
+
+// A weight is checked by the task type that counts in the end: one that is being changed meanwhile
+// is waited for.
+func TestWeightBesideAChangeOfTheType(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: endpointID(1), Type: "pipe",
+		Stage: "first", URL: asyncflow.ListenURL})
+	require.NoError(t, err)
+	hold, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer hold.Rollback(t.Context())
+	_, err = hold.Exec(t.Context(), `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`, tenant)
+	require.NoError(t, err)
+	waiting := func(n int) {
+		t.Helper()
+		eventually(t, "they wait for locks", func() bool {
+			return b.count(`SELECT count(*) FROM pg_stat_activity
+				WHERE wait_event_type = 'Lock' AND datname = current_database()`) == n
+		})
+	}
+	put, weighed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		limited := twoStages()
+		limited.MaxInFlight = 1
+		_, _, err := b.PutTaskType(t.Context(), tenant, limited)
+		put <- err
+	}()
+	waiting(1) // it has found no endpoint with a weight
+	go func() {
+		_, err := b.ChangeEndpoint(t.Context(), tenant, endpointID(1),
+			func(e *asyncflow.Endpoint) error { e.Weight = 1; return nil })
+		weighed <- err
+	}()
+	waiting(2)
+	require.NoError(t, hold.Commit(t.Context()))
+	require.NoError(t, <-put)
+	require.ErrorContains(t, <-weighed, "can't be combined with a stage of mode claim")
+	e, err := b.Endpoint(t.Context(), tenant, endpointID(1))
+	require.NoError(t, err)
+	require.Zero(t, e.Weight)
+}

@@ -8,11 +8,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/claimed"
 )
 
 // Claims says how a Worker asks for tasks, instead of being sent them.
@@ -60,15 +60,19 @@ func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) er
 			asyncflow.MaxOpenClaims)
 	}
 	c = c.withDefaults()
-	l := &claimer{worker: w, handler: h, ended: make(chan endedClaim, c.Concurrency),
-		held:   map[string]int{},
+	l := &claimer{worker: w, handler: h,
 		claims: c, ask: client.ClaimRequest{Type: taskType, Stage: stage, Claimer: c.Claimer,
 			Wait: asyncflow.Duration(c.Wait)}}
+	l.held = claimed.New(w.mostClaims, l.open, func() {
+		w.cfg.Log.Warn("all claims are open elsewhere: claiming goes on when one of them ends",
+			"type", taskType, "stage", stage, "claims", w.mostClaims)
+	})
 	for tries := 0; ctx.Err() == nil; {
-		if !l.room(ctx) {
+		room := l.held.Room(ctx, c.Concurrency)
+		if room == 0 {
 			break
 		}
-		err := l.once(ctx)
+		err := l.once(ctx, room)
 		var answer *client.Error
 		switch {
 		case err == nil:
@@ -96,91 +100,32 @@ type claimer struct {
 	handler *handler
 	claims  Claims
 	ask     client.ClaimRequest
-	held    map[string]int  // the seqs of the tasks that are worked on, and of those in later
-	later   []string        // tasks that go on elsewhere, the latest last: the claims are still open
-	ended   chan endedClaim // tasks whose work has ended
+	held    *claimed.Set
 }
 
-// endedClaim is a task whose handler has returned.
-type endedClaim struct {
-	id    string
-	later bool // it goes on elsewhere
+// open reports whether a claim that goes on elsewhere is still open.
+func (l *claimer) open(ctx context.Context, id, token string) bool {
+	cb := Callback{URL: l.claims.Client.URL() + "/v1/callbacks/" + id, Token: token}
+	return l.worker.reporter.Open(ctx, cb)
 }
 
-// over ends the work on a task. As long as a claim is open, the node must know that it isn't lost.
-func (l *claimer) over(e endedClaim) {
-	if e.later {
-		l.later = append(l.later, e.id)
-	} else {
-		delete(l.held, e.id)
-	}
-}
-
-func (l *claimer) forget(i int) {
-	delete(l.held, l.later[i])
-	l.later = slices.Delete(l.later, i, i+1)
-}
-
-// busy returns how many tasks are worked on.
-func (l *claimer) busy() int { return len(l.held) - len(l.later) }
-
-// knows reports whether a claim is known. Another attempt of a task ends what was known of it.
-func (l *claimer) knows(d client.Delivery) bool {
-	seq, known := l.held[d.TaskID]
-	if !known || seq == d.Seq {
-		return known
-	}
-	if i := slices.Index(l.later, d.TaskID); i >= 0 {
-		l.forget(i)
-		return false
-	}
-	return true
-}
-
-// room waits until another task may be worked on.
-func (l *claimer) room(ctx context.Context) bool {
-	for {
-		select {
-		case e := <-l.ended:
-			l.over(e)
-			continue
-		default:
-		}
-		if l.busy() < l.claims.Concurrency {
-			return true
-		}
-		select {
-		case e := <-l.ended:
-			l.over(e)
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// once asks for tasks and begins them.
-func (l *claimer) once(ctx context.Context) error {
-	for len(l.held) > asyncflow.MaxClaims { // a call can't name more
-		l.forget(0)
-	}
-	l.ask.Max, l.ask.Held = l.claims.Concurrency-l.busy(), nil
-	for id := range l.held {
-		l.ask.Held = append(l.ask.Held, id)
-	}
+// once asks for tasks, most at once, and begins them.
+func (l *claimer) once(ctx context.Context, most int) error {
+	l.ask.Max, l.ask.Held = most, l.held.IDs()
 	all, err := l.claims.Client.Claim(ctx, l.ask)
 	if err != nil {
 		return err
 	}
 	var runs []*run
 	for _, d := range all {
-		if l.knows(d) {
+		if !l.held.Take(d.TaskID, d.Seq) {
 			continue
 		}
 		if ctx.Err() != nil || !l.worker.admit(1) {
+			l.held.End(d.TaskID)
 			l.giveBack(d)
 			continue
 		}
-		l.held[d.TaskID] = d.Seq
 		runs = append(runs, l.begin(d))
 	}
 	if len(runs) > 0 {
@@ -202,11 +147,13 @@ func (l *claimer) begin(d client.Delivery) *run {
 	r.accepted = true
 	go func() {
 		<-r.over
-		later := r.result.kind == kindAccepted
-		if later { // nothing was heard of it yet
-			_, _ = l.worker.reporter.Heartbeat(l.worker.reports, r.delivery.Callback)
+		if r.result.kind != kindAccepted {
+			l.held.End(d.TaskID)
+			return
 		}
-		l.ended <- endedClaim{d.TaskID, later}
+		// Nothing was heard of it yet.
+		_, _ = l.worker.reporter.Heartbeat(l.worker.reports, r.delivery.Callback)
+		l.held.Later(d.TaskID, d.Callback.Token)
 	}()
 	return r
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -171,4 +174,83 @@ func TestAClaimThatGoesOnElsewhere(t *testing.T) {
 	}
 	require.NoError(t, <-ended)
 	assert.EqualValues(t, 1, runs.Load())
+}
+
+// More tasks than a claimer may hold go on elsewhere, one after the other: none comes twice, and when
+// all are open no more are claimed.
+func TestManyClaimsThatGoOnElsewhere(t *testing.T) {
+	t.Parallel()
+	const most = 3
+	c := claimType(t, "claim-many")
+	var said lines
+	w, err := worker.New(worker.Config{OnlyClaims: true, Log: slog.New(slog.NewTextHandler(&said, nil))})
+	require.NoError(t, err)
+	w.SetMostClaims(most)
+	begun := make(chan worker.Callback, 20)
+	worker.Handle(w, "claim-many", "look", func(
+		_ context.Context, task worker.Task[int],
+	) (worker.None, error) {
+		begun <- task.Callback
+		return worker.None{}, worker.Later
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.Claim(ctx, worker.Claims{Client: c, Wait: 50 * time.Millisecond}, "claim-many", "look")
+	}()
+	for n := range most + 3 {
+		_, err := c.Submit(t.Context(), client.NewTask{Type: "claim-many",
+			Context: client.JSON(fmt.Sprint(n))})
+		require.NoError(t, err)
+	}
+	open := map[worker.Callback]bool{}
+	next := func() (cb worker.Callback) {
+		t.Helper()
+		select {
+		case cb = <-begun:
+		case <-time.After(2 * time.Minute):
+			require.Fail(t, "no task came")
+		}
+		require.False(t, open[cb])
+		open[cb] = true
+		return cb
+	}
+	first := next()
+	for range most - 1 {
+		next()
+	}
+	require.Eventually(t, func() bool { return said.has("all claims are open elsewhere") },
+		2*time.Minute, time.Millisecond)
+	require.Empty(t, begun, "no more are claimed")
+	for cb := range open { // the first one stays open
+		if cb != first {
+			require.NoError(t, w.Reporter().Complete(t.Context(), cb, nil))
+		}
+	}
+	for range 2 {
+		require.NoError(t, w.Reporter().Complete(t.Context(), next(), nil))
+	}
+	require.NoError(t, w.Reporter().Complete(t.Context(), next(), nil))
+	require.NoError(t, w.Reporter().Complete(t.Context(), first, nil))
+	stop()
+	require.NoError(t, <-ended)
+	require.Empty(t, begun, "none came twice")
+}
+
+// lines is what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
 }

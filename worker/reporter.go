@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -23,6 +24,12 @@ import (
 type Callback struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
+}
+
+// ofClaim returns the callback for calls that only claims have.
+func (cb Callback) ofClaim() Callback {
+	cb.URL = strings.Replace(cb.URL, "/v1/callbacks/", "/v1/claims/", 1)
+	return cb
 }
 
 // Reporter reports on deliveries. It is safe for concurrent use.
@@ -107,15 +114,20 @@ func (r *Reporter) Heartbeat(ctx context.Context, cb Callback) (deadline time.Ti
 
 // Release gives a claimed task back: no attempt is counted. It is sent once.
 func (r *Reporter) Release(ctx context.Context, cb Callback) error {
-	cb.URL = strings.Replace(cb.URL, "/v1/callbacks/", "/v1/claims/", 1)
-	return post(ctx, r.once, cb, "release", nil, nil)
+	return post(ctx, r.once, cb.ofClaim(), "release", nil, nil)
 }
 
 // Answer reports what a worker answered to a claimed delivery that was passed on to it: it counts as
 // the answer to a push. It is sent once.
 func (r *Reporter) Answer(ctx context.Context, cb Callback, a client.ClaimAnswer) error {
-	cb.URL = strings.Replace(cb.URL, "/v1/callbacks/", "/v1/claims/", 1)
-	return post(ctx, r.once, cb, "answer", a, nil)
+	return post(ctx, r.once, cb.ofClaim(), "answer", a, nil)
+}
+
+// Open reports whether a claim is still open that was reported on before, and changes nothing. It is
+// sent once; without an answer it returns true.
+func (r *Reporter) Open(ctx context.Context, cb Callback) bool {
+	err := r.Answer(ctx, cb, client.ClaimAnswer{Status: http.StatusAccepted})
+	return !errors.Is(err, ErrLost)
 }
 
 // Progress reports the progress of the work: 0 to 100, and a message. Both are shown with the

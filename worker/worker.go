@@ -90,6 +90,8 @@ type Worker struct {
 	work, reports           context.Context
 	stopWork, stopReporting func()
 
+	mostClaims int // open ones of a stage
+
 	mu       sync.Mutex
 	handlers map[stageName]*handler
 	learned  map[string]bool // public keys that came by Register
@@ -113,9 +115,11 @@ func New(cfg Config) (*Worker, error) {
 		verifier: verifier,
 		reporter: NewReporter(cfg.Transport),
 		requests: newRequests(),
-		handlers: map[stageName]*handler{},
-		learned:  map[string]bool{},
-		idle:     make(chan struct{}),
+
+		mostClaims: asyncflow.MaxOpenClaims,
+		handlers:   map[stageName]*handler{},
+		learned:    map[string]bool{},
+		idle:       make(chan struct{}),
 	}
 	work, stopWork := context.WithCancelCause(context.Background())
 	w.work, w.stopWork = work, func() { stopWork(ErrStopped) }

@@ -55,6 +55,7 @@ func (c *listenCmd) Run(ctx context.Context, g *globals) error {
 	}
 	out := newListenOutput(g)
 	stages, err := c.prepare(ctx, g.client(), secrets, out)
+	secrets.close()
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ type lastDelivery struct {
 // itself. A heartbeat comes first: the claim may have ended while this machine slept, and stands
 // for as long as the worker may take after it.
 func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (later bool) {
-	cb := sdk.Callback{URL: s.client.URL() + "/v1/callbacks/" + d.TaskID, Token: d.Callback.Token}
+	cb := s.callback(d.TaskID, d.Callback.Token)
 	if !s.patiently(ctx, func() error {
 		_, err := s.reporter.Heartbeat(ctx, cb)
 		return err

@@ -30,6 +30,20 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+const (
+	// A connection by HTTP/2 of which nothing is heard for listenPing is closed, unless an answer to
+	// a ping comes within listenPong. A call that isn't answered doesn't end such a connection.
+	listenPing = 5 * time.Second
+	listenPong = 5 * time.Second
+)
+
+// newListenTransport returns a transport that notices connections that are dead.
+func newListenTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: listenPing, PingTimeout: listenPong}
+	return t
+}
+
 // isOutage reports whether an error may pass: asyncflow can't be reached, or has no capacity.
 func isOutage(err error) bool {
 	var answer *client.Error

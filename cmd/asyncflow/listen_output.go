@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 )
 
 // listenOutput shows deliveries and what happens around them. It is safe for concurrent use.
@@ -18,7 +15,6 @@ type listenOutput struct {
 	mu     sync.Mutex
 	stdout io.Writer // a line for each delivery
 	stderr io.Writer // everything else
-	raw    bool      // the terminal doesn't return the carriage by itself
 }
 
 func newListenOutput(g *globals) *listenOutput {
@@ -43,8 +39,8 @@ type forwarded struct {
 func (o *listenOutput) show(f forwarded) {
 	switch o.format {
 	case outputQuiet:
-		if f.Error != "" {
-			o.problem("%s.%s  %s  %s", f.Type, f.Stage, f.TaskID, f.Error)
+		if f.Error != "" || f.Status/100 != 2 {
+			o.problem("%s", f.text())
 		}
 	case "json":
 		var b bytes.Buffer
@@ -53,20 +49,25 @@ func (o *listenOutput) show(f forwarded) {
 		_ = doc.Encode(f) // it can always be written
 		o.write(o.stdout, b.String())
 	default:
-		status := fmt.Sprint(f.Status)
-		if f.Status == 0 {
-			status = "no answer"
-		}
-		line := fmt.Sprintf("%s  %s.%s  %s  %s  %s  %d B", clockText(f.At), f.Type, f.Stage, f.TaskID,
-			status, tookText(f.DurationMs), f.Size)
-		if f.Repeated {
-			line += "  (repeated)"
-		}
-		if f.Error != "" {
-			line += "  " + f.Error
-		}
-		o.write(o.stdout, printable(line)+"\n")
+		o.write(o.stdout, clockText(f.At)+"  "+printable(f.text())+"\n")
 	}
+}
+
+// text is what came of a delivery in a line, apart from the time.
+func (f forwarded) text() string {
+	status := fmt.Sprint(f.Status)
+	if f.Status == 0 {
+		status = "no answer"
+	}
+	line := fmt.Sprintf("%s.%s  %s  %s  %s  %d B", f.Type, f.Stage, f.TaskID, status,
+		tookText(f.DurationMs), f.Size)
+	if f.Repeated {
+		line += "  (repeated)"
+	}
+	if f.Error != "" {
+		line += "  " + f.Error
+	}
+	return line
 }
 
 // note tells what happened, unless the output is quiet.
@@ -84,40 +85,5 @@ func (o *listenOutput) problem(format string, args ...any) {
 func (o *listenOutput) write(w io.Writer, line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.raw {
-		line = line[:len(line)-1] + "\r\n"
-	}
 	_, _ = io.WriteString(w, line) // nobody may be there to read it
-}
-
-// keys calls for each key that is pressed, if there is a terminal. It returns a function that gives
-// the terminal back.
-func (o *listenOutput) keys(pressed func(key byte)) (restore func()) {
-	in := int(os.Stdin.Fd())
-	if o.format != "table" || !isTerminal(o.stdout) || !term.IsTerminal(in) {
-		return func() {}
-	}
-	before, err := term.MakeRaw(in)
-	if err != nil {
-		return func() {}
-	}
-	o.mu.Lock()
-	o.raw = true
-	o.mu.Unlock()
-	go func() {
-		var key [1]byte
-		for {
-			if n, err := os.Stdin.Read(key[:]); err != nil {
-				return
-			} else if n == 1 {
-				pressed(key[0])
-			}
-		}
-	}()
-	return func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.raw = false
-		_ = term.Restore(in, before) // there is nothing else to try
-	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 // listener forwards deliveries to a worker. What it has claimed and not forwarded comes again.
 type listener struct {
 	client   *client.Client
+	wire     *http.Transport // of client and reporter
 	reporter *sdk.Reporter
 	sender   *callbacks.Sender
 	out      *listenOutput
@@ -37,20 +39,22 @@ type listener struct {
 
 const (
 	listenTimeout = 10 * time.Second // of a call, beside what it waits for
-	listenWait    = 30 * time.Second // for a task
+	listenWait    = 15 * time.Second // for a task; a silent loss is noticed by then
 	listenAtOnce  = 10               // deliveries of a stage
 	listenGrace   = 5 * time.Second  // for what is under way at the end
 )
 
 func newListener(g *globals, out *listenOutput, to *url.URL) (*listener, error) {
-	c, err := g.connect(client.WithTimeout(listenTimeout))
+	wire := newListenTransport()
+	c, err := g.connect(client.WithTimeout(listenTimeout),
+		client.WithHTTPClient(&http.Client{Transport: wire}))
 	if err != nil {
 		return nil, err
 	}
 	sender := callbacks.NewSender(callbacks.Config{Version: version, Egress: asyncflow.Anywhere,
 		MaxOutput: listenMaxOutput}, nil)
-	return &listener{client: c, reporter: sdk.NewReporter(nil), sender: sender, out: out, to: to,
-		claimer: claimerName()}, nil
+	return &listener{client: c, wire: wire, reporter: sdk.NewReporter(wire), sender: sender, out: out,
+		to: to, claimer: claimerName()}, nil
 }
 
 const (
@@ -69,14 +73,16 @@ func (l *listener) run(ctx context.Context, stages []listenStage) error {
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(listenGrace, cut) })()
 	l.renew(ctx)
 	l.greet(stages)
-	defer l.out.keys(func(key byte) {
+	restore := l.out.keys(func(key byte) {
 		switch key {
 		case 'r':
 			l.repeatLast(work)
-		case 'q', 3, 4: // Ctrl-C and Ctrl-D, which a raw terminal passes on
+		case 'q', 4: // Ctrl-D
 			stop()
 		}
-	})()
+	})
+	defer restore()
+	defer context.AfterFunc(ctx, restore)() // a second Ctrl-C ends the program at once
 	go watchSleep(ctx, func(slept time.Duration) {
 		l.out.note("this machine slept for %s: tasks have waited meanwhile",
 			slept.Round(time.Second))
@@ -85,7 +91,7 @@ func (l *listener) run(ctx context.Context, stages []listenStage) error {
 	var all errgroup.Group
 	for _, s := range stages {
 		all.Go(func() error {
-			return newStageListener(l, s).run(ctx, work, stop)
+			return newStageListener(l, s, asyncflow.MaxOpenClaims).run(ctx, work, stop)
 		})
 	}
 	return all.Wait()
@@ -114,6 +120,7 @@ func (l *listener) renew(ctx context.Context) {
 	if l.again != nil {
 		l.again()
 	}
+	l.wire.CloseIdleConnections()
 	l.polls, l.again = context.WithCancel(ctx)
 }
 
@@ -125,6 +132,7 @@ func (l *listener) waiting() context.Context {
 
 // lost tells once that asyncflow can't be reached.
 func (l *listener) lost(err error) {
+	l.wire.CloseIdleConnections()
 	if l.away.begin() {
 		l.out.problem("the connection to asyncflow is lost, trying again: %v", err)
 	}

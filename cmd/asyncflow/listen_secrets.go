@@ -17,6 +17,7 @@ type listenSecrets struct {
 	path   string
 	server string
 	known  map[string]map[string]listenSecret
+	locked *os.File // nil: the file could not be locked
 }
 
 // listenSecret is a signing secret of an endpoint, with its id: another one may have replaced it.
@@ -25,25 +26,72 @@ type listenSecret struct {
 	Secret string `json:"secret"`
 }
 
-// openListenSecrets reads the file. Without one, nothing is known.
-func openListenSecrets(g *globals) (*listenSecrets, error) {
+// openListenSecrets locks the file for this process, until close, and reads it. Without one,
+// nothing is known.
+func openListenSecrets(g *globals) (s *listenSecrets, err error) {
 	dir := g.getenv("XDG_CONFIG_HOME")
 	if dir == "" {
-		var err error
 		if dir, err = os.UserConfigDir(); err != nil {
 			return nil, err
 		}
 	}
-	s := &listenSecrets{path: filepath.Join(dir, "asyncflow", "listen.json"), server: g.client().URL(),
-		known: map[string]map[string]listenSecret{}}
+	s = &listenSecrets{path: filepath.Join(dir, "asyncflow", "listen.json"), server: g.client().URL()}
+	s.lock()
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
 	doc, err := os.ReadFile(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
+		doc, err = []byte("{}"), nil
 	}
 	if err == nil && json.Unmarshal(doc, &s.known) != nil {
 		err = fmt.Errorf("%s can't be read: delete it, and rotate the secrets", s.path)
 	}
+	if s.known == nil { // the file has null
+		s.known = map[string]map[string]listenSecret{}
+	}
 	return s, err
+}
+
+// lock waits until no other process has the file. An error, such as that of a file system that is
+// read-only, is none of those who only read.
+func (s *listenSecrets) lock() {
+	if os.MkdirAll(filepath.Dir(s.path), 0o700) != nil {
+		return
+	}
+	file, err := os.OpenFile(s.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil && lockFile(file) == nil {
+		s.locked = file
+	}
+}
+
+// close lets other processes have the file.
+func (s *listenSecrets) close() {
+	if s.locked != nil {
+		s.locked.Close()
+		s.locked = nil
+	}
+}
+
+// check returns an error if a secret could not be stored.
+func (s *listenSecrets) check() error {
+	err := os.MkdirAll(filepath.Dir(s.path), 0o700)
+	var probe *os.File
+	if err == nil {
+		probe, err = os.CreateTemp(filepath.Dir(s.path), "listen-*")
+	}
+	if err == nil {
+		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+	}
+	if err == nil && s.locked == nil {
+		err = errors.New(s.path + ".lock can't be locked")
+	}
+	if err != nil {
+		err = fmt.Errorf("the signing secrets of new endpoints could not be stored: %w", err)
+	}
+	return err
 }
 
 // of returns the secret of an endpoint; "": it isn't known, or was rotated elsewhere.
@@ -67,16 +115,13 @@ func (s *listenSecrets) any(endpoints []client.Endpoint) string {
 	return ""
 }
 
-// keep stores the secret of a new endpoint.
+// keep stores the secret of a new endpoint. The caller has called check.
 func (s *listenSecrets) keep(e client.Endpoint, secret string) error {
 	if s.known[s.server] == nil {
 		s.known[s.server] = map[string]listenSecret{}
 	}
 	s.known[s.server][e.ID] = listenSecret{ID: e.Secrets[0].ID, Secret: secret}
 	doc, err := json.MarshalIndent(s.known, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(s.path), 0o700)
-	}
 	if err != nil {
 		return err
 	}
@@ -87,6 +132,9 @@ func (s *listenSecrets) keep(e client.Endpoint, secret string) error {
 	_, err = fresh.Write(doc)
 	if err = errors.Join(err, fresh.Close()); err == nil {
 		err = os.Rename(fresh.Name(), s.path)
+	}
+	if err != nil {
+		_ = os.Remove(fresh.Name()) // the first error says more
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ type cable struct {
 	mu    sync.Mutex
 	to    string // "": it is cut
 	conns []net.Conn
+	dead  []*atomic.Bool // of each pair of connections: it passes nothing on
 }
 
 func newCable(t *testing.T, to string) *cable {
@@ -72,11 +74,39 @@ func (c *cable) carry(in net.Conn) {
 		in.Close()
 		out.Close()
 	}
-	c.conns = append(c.conns, in, out)
+	dead := &atomic.Bool{}
+	c.conns, c.dead = append(c.conns, in, out), append(c.dead, dead)
 	c.mu.Unlock()
-	go func() { io.Copy(out, in); out.Close() }()
-	io.Copy(in, out)
-	in.Close()
+	pass := func(to, from net.Conn) {
+		io.Copy(passing{to, dead}, from)
+		if !dead.Load() {
+			to.Close()
+		}
+	}
+	go pass(out, in)
+	pass(in, out)
+}
+
+// passing is a side of a cable.
+type passing struct {
+	to   io.Writer
+	dead *atomic.Bool
+}
+
+func (p passing) Write(b []byte) (int, error) {
+	if p.dead.Load() {
+		return len(b), nil
+	}
+	return p.to.Write(b)
+}
+
+// deaden makes the connections that are open pass nothing on, without closing them.
+func (c *cable) deaden() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, dead := range c.dead {
+		dead.Store(true)
+	}
 }
 
 // lead cuts all connections, and leads new ones to another address.
@@ -87,7 +117,7 @@ func (c *cable) lead(to string) {
 	for _, one := range c.conns {
 		one.Close()
 	}
-	c.conns = nil
+	c.conns, c.dead = nil, nil
 }
 
 // terminal is asyncflow listen in a pseudo-terminal.
@@ -110,8 +140,13 @@ func listenEnv(t *testing.T, server string) map[string]string {
 
 func startTerminal(t *testing.T, env map[string]string, args ...string) *terminal {
 	t.Helper()
-	p := &terminal{t: t, cmd: exec.Command(os.Args[0], append([]string{"listen"}, args...)...),
-		exited: make(chan struct{})}
+	return startIn(t, env, append([]string{os.Args[0], "listen"}, args...)...)
+}
+
+// startIn starts a command in a pseudo-terminal.
+func startIn(t *testing.T, env map[string]string, command ...string) *terminal {
+	t.Helper()
+	p := &terminal{t: t, cmd: exec.Command(command[0], command[1:]...), exited: make(chan struct{})}
 	p.cmd.Env = []string{beAsyncflow + "=1", "PATH=" + os.Getenv("PATH"), "TERM=xterm"}
 	for name, value := range env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)

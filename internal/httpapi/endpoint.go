@@ -29,7 +29,13 @@ func (s *Server) CreateEndpoint(
 	if r.Body.Weight != nil {
 		e.Weight = *r.Body.Weight
 	}
-	if err := s.checkEndpoint(&e, r.Body.Listen); err != nil {
+	var err error
+	if r.Body.Listen {
+		e, err = e.ForListening()
+	} else {
+		err = e.Validate(s.cfg.Egress)
+	}
+	if err != nil {
 		return nil, err
 	}
 	o := asyncflow.Outbound{Headers: r.Body.Headers, Auth: r.Body.Auth, TLS: r.Body.TLS}
@@ -55,19 +61,6 @@ func (s *Server) CreateEndpoint(
 	out, err := s.endpointOut(ctx, stored)
 	out.Secret = secret
 	return CreateEndpoint201JSONResponse(out), err
-}
-
-// checkEndpoint checks a new endpoint, and completes it if it is for listening.
-func (s *Server) checkEndpoint(e *asyncflow.Endpoint, listen bool) error {
-	if !listen {
-		return e.Validate(s.cfg.Egress)
-	}
-	if e.URL != "" {
-		return asyncflow.InvalidField("url",
-			"can't be combined with listen: nothing is sent to the endpoint")
-	}
-	e.URL, e.Challenged = asyncflow.ListenURL, false
-	return e.ValidateListens()
 }
 
 // ListEndpoints lists a page of the tenant's endpoints.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/claimed"
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
@@ -16,16 +16,26 @@ import (
 type stageListener struct {
 	*listener
 	stage listenStage
-	slots chan struct{} // one for each delivery under way
+	held  *claimed.Set
 	done  sync.WaitGroup
-
-	held     map[string]int // the seqs of the tasks under way, and of those in accepted
-	accepted []string       // tasks that the worker will report on, the latest last
 }
 
-func newStageListener(l *listener, s listenStage) *stageListener {
-	return &stageListener{listener: l, stage: s, slots: make(chan struct{}, listenAtOnce),
-		held: map[string]int{}}
+// newStageListener returns a listener that has most open claims.
+func newStageListener(l *listener, s listenStage, most int) *stageListener {
+	return &stageListener{listener: l, stage: s, held: claimed.New(most, l.isOpen, func() {
+		l.out.problem("your worker has accepted %d tasks of %s that go on: no more are claimed until one "+
+			"of them ends", most, s)
+	})}
+}
+
+// isOpen reports whether a claim whose worker will report is still open.
+func (l *listener) isOpen(ctx context.Context, id, token string) bool {
+	return l.reporter.Open(ctx, l.callback(id, token))
+}
+
+// callback returns where to report on a claim: at the server that this program knows.
+func (l *listener) callback(id, token string) sdk.Callback {
+	return sdk.Callback{URL: l.client.URL() + "/v1/callbacks/" + id, Token: token}
 }
 
 // run claims until ctx ends. What is under way then has until work ends. An error calls stop, which
@@ -39,14 +49,12 @@ func (s *stageListener) run(ctx, work context.Context, stop func()) error {
 			return nil
 		}
 		healthy = true
-		select {
-		case s.slots <- struct{}{}: // waits for room
-			<-s.slots
-		case <-ctx.Done():
+		room := s.held.Room(ctx, listenAtOnce)
+		if room == 0 {
 			return nil
 		}
 		waiting := s.waiting()
-		all, err := s.client.ClaimSigned(waiting, s.ask(try == 0))
+		all, err := s.client.ClaimSigned(waiting, s.ask(room, try == 0))
 		switch {
 		case err == nil:
 			try = 0
@@ -69,19 +77,11 @@ func (s *stageListener) run(ctx, work context.Context, stop func()) error {
 	return nil
 }
 
-// ask returns the next call. After a failure it doesn't wait for a task: its answer shows that the
-// connection is back.
-func (s *stageListener) ask(wait bool) client.ClaimRequest {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// ask returns the next call, for most tasks. After a failure it doesn't wait for one: its answer shows
+// that the connection is back.
+func (s *stageListener) ask(most int, wait bool) client.ClaimRequest {
 	r := client.ClaimRequest{Type: s.stage.taskType, Stage: s.stage.name, Claimer: s.claimer,
-		Max: listenAtOnce - len(s.slots)}
-	for len(s.held) > asyncflow.MaxOpenClaims {
-		s.forget(s.accepted[0])
-	}
-	for id := range s.held {
-		r.Held = append(r.Held, id)
-	}
+		Max: most, Held: s.held.IDs()}
 	if wait {
 		r.Wait = asyncflow.Duration(listenWait)
 	}
@@ -91,38 +91,17 @@ func (s *stageListener) ask(wait bool) client.ClaimRequest {
 // begin begins to forward deliveries, apart from those that are under way.
 func (s *stageListener) begin(work context.Context, all []client.SignedDelivery) {
 	for _, d := range all {
-		s.mu.Lock()
-		seq, known := s.held[d.TaskID]
-		if known && seq != d.Seq && slices.Contains(s.accepted, d.TaskID) { // another attempt
-			s.forget(d.TaskID)
-			known = false
-		}
-		if !known {
-			s.held[d.TaskID] = d.Seq
-		}
-		s.mu.Unlock()
-		if known {
+		if !s.held.Take(d.TaskID, d.Seq) {
 			continue
 		}
-		s.slots <- struct{}{}
 		s.done.Go(func() {
-			defer func() { <-s.slots }()
-			later := s.forward(work, d)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if later {
-				s.accepted = append(s.accepted, d.TaskID)
+			if s.forward(work, d) {
+				s.held.Later(d.TaskID, d.Callback.Token)
 			} else {
-				s.forget(d.TaskID)
+				s.held.End(d.TaskID)
 			}
 		})
 	}
-}
-
-// forget drops a task. The caller has locked mu.
-func (s *stageListener) forget(id string) {
-	delete(s.held, id)
-	s.accepted = slices.DeleteFunc(s.accepted, func(other string) bool { return other == id })
 }
 
 // patiently makes a call about a claim until it has an answer. It returns false if the claim is

@@ -44,6 +44,9 @@ func (c *listenCmd) prepare(
 	if stages, err = c.choose(types, endpoints, out); err != nil {
 		return nil, err
 	}
+	if err = c.compare(stages, endpoints, secrets); err != nil {
+		return nil, err
+	}
 	secret := c.Secret
 	if secret == "" {
 		secret = secrets.any(endpoints)
@@ -56,11 +59,48 @@ func (c *listenCmd) prepare(
 		if err := s.listen(ctx, api, endpointsOf(endpoints, *s), secret, secrets); err != nil {
 			return nil, err
 		}
-		if s.secret == "" {
+		if s.secret == "" && c.Secret != "" {
 			s.secret = c.Secret
+			out.problem("whether ASYNCFLOW_ENDPOINT_SECRET is the signing secret of %s can't be "+
+				"checked: this machine doesn't know it. If your worker refuses the signatures, make a new "+
+				"one with asyncflow endpoints rotate-secret %s --overlap 0s", s, s.endpoint.ID)
 		}
 	}
 	return stages, nil
+}
+
+// compare refuses a secret that isn't that of a stage, before anything is changed, and makes sure
+// that the secrets of new endpoints can be stored.
+func (c *listenCmd) compare(
+	stages []listenStage, endpoints []client.Endpoint, secrets *listenSecrets,
+) error {
+	for _, s := range stages {
+		e := listenerAmong(endpointsOf(endpoints, s))
+		if e == nil {
+			if err := secrets.check(); err != nil {
+				return err
+			}
+			continue
+		}
+		if known := secrets.of(*e); c.Secret != "" && known != "" && known != c.Secret {
+			return usageError(asyncflow.InvalidField("ASYNCFLOW_ENDPOINT_SECRET",
+				"isn't the signing secret of %s: "+
+					"unset it to use the one that this machine knows, or make a new one with "+
+					"asyncflow endpoints rotate-secret %s --overlap 0s", s, e.ID))
+		}
+	}
+	return nil
+}
+
+// listenerAmong returns the endpoint for listening among those of a stage: the first with the
+// greatest weight; nil: there is none.
+func listenerAmong(own []client.Endpoint) (found *client.Endpoint) {
+	for i, e := range own {
+		if e.Listen && (found == nil || e.Weight > found.Weight) {
+			found = &own[i]
+		}
+	}
+	return found
 }
 
 // choose returns the stages that can be listened to, before anything is changed.
@@ -144,12 +184,8 @@ func (s *listenStage) listen(
 	ctx context.Context, api *client.Client, own []client.Endpoint, secret string,
 	secrets *listenSecrets,
 ) (err error) {
-	slices.SortStableFunc(own, func(a, b client.Endpoint) int { return b.Weight - a.Weight })
-	for _, e := range own {
-		if !e.Listen {
-			continue
-		}
-		if s.endpoint, s.secret = e, secrets.of(e); e.Weight == 0 {
+	if e := listenerAmong(own); e != nil {
+		if s.endpoint, s.secret = *e, secrets.of(*e); e.Weight == 0 {
 			one := 1
 			_, err = api.UpdateEndpoint(ctx, e.ID, client.EndpointPatch{Weight: &one})
 		}

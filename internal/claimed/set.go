@@ -1,0 +1,147 @@
+// Package claimed keeps the claims that a program has in a stage: those that it works on, and those
+// that go on elsewhere. A call for more names them all, so that none of them comes twice.
+package claimed
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Set is the claims of one stage. One goroutine calls Room and Take; the other methods are safe for
+// concurrent use.
+type Set struct {
+	most int
+	open func(ctx context.Context, id, token string) bool
+	full func()
+
+	mu    sync.Mutex
+	seqs  map[string]int // of all claims, by task
+	later []elsewhere    // those of them that go on elsewhere; the next one to ask about is the first
+	freed chan struct{}  // has a value after a change
+}
+
+// elsewhere is a claim whose work goes on elsewhere.
+type elsewhere struct{ id, token string }
+
+const (
+	// askPause is how long a full set waits before it asks about more claims, and askAtOnce is about
+	// how many.
+	askPause  = time.Second
+	askAtOnce = 20
+)
+
+// New returns a set that holds most claims. When it is full, it asks open whether those that go on
+// elsewhere are still open, one after the other. Once it has asked about all of them in vain, it calls
+// full.
+func New(most int, open func(ctx context.Context, id, token string) bool, full func()) *Set {
+	return &Set{most: most, open: open, full: full, seqs: map[string]int{},
+		freed: make(chan struct{}, 1)}
+}
+
+// Take adds a claim. It returns false if the claim is known. Another attempt of a task whose work went
+// on elsewhere ends what was known of it.
+func (s *Set) Take(id string, seq int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, held := s.seqs[id]
+	isIt := func(e elsewhere) bool { return e.id == id }
+	if held && known != seq && slices.ContainsFunc(s.later, isIt) {
+		s.later = slices.DeleteFunc(s.later, isIt)
+		held = false
+	}
+	if !held {
+		s.seqs[id] = seq
+	}
+	return !held
+}
+
+// End drops a claim that was worked on.
+func (s *Set) End(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.seqs, id)
+	s.change()
+}
+
+// Later notes that the work on a claim goes on elsewhere. The token is that of its callback.
+func (s *Set) Later(id, token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.later = append(s.later, elsewhere{id, token})
+	s.change()
+}
+
+// IDs returns the tasks of all claims.
+func (s *Set) IDs() (all []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.seqs {
+		all = append(all, id)
+	}
+	return all
+}
+
+// Room waits until fewer than atOnce claims are worked on, and the set isn't full. It returns how many
+// more may be taken; 0: ctx has ended.
+func (s *Set) Room(ctx context.Context, atOnce int) int {
+	asked, told := 0, false
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		later := len(s.later)
+		busy := len(s.seqs) - later
+		room := min(atOnce-busy, s.most-len(s.seqs))
+		s.mu.Unlock()
+		switch {
+		case room > 0:
+			return room
+		case busy >= atOnce || later == 0:
+			s.wait(ctx, nil)
+			continue
+		case asked >= later:
+			if !told {
+				s.full()
+				told = true
+			}
+			s.wait(ctx, time.After(askPause))
+		}
+		asked += s.ask(ctx, min(later, askAtOnce))
+	}
+	return 0
+}
+
+// ask drops those of the first n claims elsewhere that have ended, and puts the others last.
+func (s *Set) ask(ctx context.Context, n int) int {
+	for range n {
+		s.mu.Lock()
+		one := s.later[0] // Take and Room, which shorten the list, are called by one goroutine
+		s.mu.Unlock()
+		open := s.open(ctx, one.id, one.token)
+		s.mu.Lock()
+		s.later = s.later[1:]
+		if open {
+			s.later = append(s.later, one)
+		} else {
+			delete(s.seqs, one.id)
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+func (s *Set) wait(ctx context.Context, timer <-chan time.Time) {
+	select {
+	case <-s.freed:
+	case <-timer:
+	case <-ctx.Done():
+	}
+}
+
+// change wakes Room. The caller has locked mu.
+func (s *Set) change() {
+	select {
+	case s.freed <- struct{}{}:
+	default:
+	}
+}
