@@ -14,9 +14,9 @@ import (
 )
 
 // Token returns the token of the session that a request without Authorization belongs to; "" if
-// there is none. An error is CodeForbidden for a request from elsewhere, or CodeUnauthenticated
-// for a cookie that can't be opened, also for a page of another caller's session. The
-// token itself need not be verified yet.
+// there is none. An error is CodeForbidden for a request from elsewhere or for a page of another
+// caller's session, and CodeUnauthenticated for a cookie that can't be opened. The token itself may
+// not be verified yet.
 func (c *Console) Token(ctx *fiber.Ctx) (string, error) {
 	switch value := ctx.Cookies(sessionCookie); value {
 	case "":
