@@ -15,6 +15,7 @@ func TestActionOf(t *testing.T) {
 		"putTaskType":       {"task_type.put", "task_type"},
 		"cancelTask":        {"task.cancel", "task"},
 		"cancelTasks":       {"tasks.cancel", "tasks"},
+		"prioritizeTasks":   {"tasks.prioritize", "tasks"},
 		"listOperatorAudit": {"operator_audit.list", "operator_audit"},
 		"heartbeat":         {"call.heartbeat", ""},
 	} {

@@ -51,6 +51,24 @@ func (c *Client) CountRedrive(ctx context.Context, b BulkRedrive) (int64, error)
 	return n.Count, err
 }
 
+// PrioritizeAll starts an operation that changes the priority of all pending and waiting tasks that
+// b selects, in the background, and returns it. It leaves out tasks that are submitted later.
+func (c *Client) PrioritizeAll(ctx context.Context, b BulkPriority) (Operation, error) {
+	b.DryRun = false
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.PrioritizeTasks(ctx, b)
+	})
+}
+
+// CountPrioritize returns of how many tasks PrioritizeAll would change the priority now.
+func (c *Client) CountPrioritize(ctx context.Context, b BulkPriority) (int64, error) {
+	b.DryRun = true
+	n, err := call[api.Count](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.PrioritizeTasks(ctx, b)
+	})
+	return n.Count, err
+}
+
 // Operations returns the running operations and those of the last 30 days, newest first.
 func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
 	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {

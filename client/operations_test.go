@@ -47,6 +47,13 @@ func TestOperations(t *testing.T) {
 	require.Equal(t, Operation{ID: "a", State: OperationRunning}, o)
 	_, err = c.RedriveAll(ctx, BulkRedrive{Type: "t", DryRun: true, Pace: 0.5})
 	require.NoError(t, err)
+	n, err = c.CountPrioritize(ctx, BulkPriority{Type: "t", Priority: Priority{0}})
+	require.NoError(t, err)
+	require.EqualValues(t, 7, n)
+	_, err = c.PrioritizeAll(ctx, BulkPriority{Type: "t", Priority: Priority{1, 2}, DryRun: true})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"type":"t","priority":0,"dry_run":true}`, bodies[4])
+	require.JSONEq(t, `{"type":"t","priority":[1,2]}`, bodies[5])
 	for i, want := range []string{`{"type":"t","status":"waiting","dry_run":true}`,
 		`{"type":"t","error":"a<b","dry_run":true}`, `{"type":"t"}`, `{"type":"t","pace":0.5}`} {
 		require.JSONEq(t, want, bodies[i])
@@ -68,7 +75,7 @@ func TestOperations(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t,
 		[]string{"POST /v1/tasks/cancel", "POST /v1/tasks/redrive", "POST /v1/tasks/cancel",
-			"POST /v1/tasks/redrive",
+			"POST /v1/tasks/redrive", "POST /v1/tasks/priority", "POST /v1/tasks/priority",
 			"GET /v1/operations", "GET /v1/operations/a", "POST /v1/operations/a/stop",
 			"GET /v1/tasks?error=100%25&stage=s&type=t"}, f.requests())
 }

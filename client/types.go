@@ -123,7 +123,11 @@ type (
 	// set by the methods. See [api.BulkRedrive] for its fields.
 	BulkRedrive = api.BulkRedrive
 
-	// Operation cancels or redrives many tasks in the background: its progress, and whether it has
+	// BulkPriority says which tasks get which priority. Type and Priority are required; zero fields
+	// are left out. DryRun is set by the methods. See [api.BulkPriority] for its fields.
+	BulkPriority = api.BulkPriority
+
+	// Operation cancels, redrives or changes many tasks in the background: its progress, and whether it has
 	// ended. See [api.Operation] for its fields.
 	Operation = api.Operation
 

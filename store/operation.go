@@ -12,6 +12,8 @@ type OperationKind string
 const (
 	CancelTasks  OperationKind = "cancel"
 	RedriveTasks OperationKind = "redrive"
+	// PrioritizeTasks changes the priority of pending and waiting tasks.
+	PrioritizeTasks OperationKind = "priority"
 )
 
 // OperationState is the state of an operation.
@@ -31,16 +33,18 @@ const (
 // NewOperation is a caller's request.
 type NewOperation struct {
 	Kind OperationKind
-	// Filter selects the tasks. Without a status, a cancel selects all that are not final, and
-	// a redrive those that failed. Before and Limit are ignored.
+	// Filter selects the tasks. Without a status, a cancel selects all that are not final, a redrive
+	// those that failed, and a change of the priority those that are pending or waiting. Before,
+	// Limit, Parent, Key and Text are ignored.
 	Filter Filter
 
-	Reason    string  // of a cancel; kept with each task
-	FromStage string  // of a redrive: where tasks start again; "": in the stage they ended in
-	Pace      float64 // the most tasks a second; 0: as fast as possible
+	Reason    string             // of a cancel; kept with each task
+	FromStage string             // of a redrive: where tasks start again; "": in the stage they ended in
+	Priority  asyncflow.Priority // of PrioritizeTasks: the new one
+	Pace      float64            // the most tasks a second; 0: as fast as possible
 }
 
-// Operation cancels or redrives the tasks that a filter selects, step by step. It concerns
+// Operation cancels, redrives or changes the tasks that a filter selects, step by step. It concerns
 // tasks that were submitted, and for a redrive ended, before the operation began. It visits
 // each once, in the order of their numbers.
 type Operation struct {
@@ -69,6 +73,8 @@ func (o Operation) criteria() criteria {
 		if c.statuses == nil {
 			c.statuses = []string{string(asyncflow.StatusFailed)}
 		}
+	case o.Kind == PrioritizeTasks && c.statuses == nil:
+		c.statuses = []string{string(asyncflow.StatusWaiting), string(asyncflow.StatusPending)}
 	case c.statuses == nil:
 		for _, status := range asyncflow.Statuses {
 			if !status.Final() {
@@ -84,6 +90,9 @@ func (n NewOperation) check(t *Type) error {
 	if n.FromStage != "" && t.StageIndex(n.FromStage) < 0 {
 		return asyncflow.InvalidField("from_stage", "is %q, which is not a stage of %s", n.FromStage,
 			t.Name)
+	}
+	if err := t.CheckPriority(n.Priority); err != nil {
+		return err
 	}
 	if f := n.Filter; !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
 		return asyncflow.InvalidField("until", "is not after since")

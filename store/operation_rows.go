@@ -24,9 +24,10 @@ type (
 		Until  time.Time        `json:"until,omitzero"`
 	}
 	operationOptions struct {
-		Reason    string  `json:"reason,omitempty"`
-		FromStage string  `json:"from_stage,omitempty"`
-		Pace      float64 `json:"pace,omitempty"`
+		Reason    string             `json:"reason,omitempty"`
+		Priority  asyncflow.Priority `json:"priority,omitempty"`
+		FromStage string             `json:"from_stage,omitempty"`
+		Pace      float64            `json:"pace,omitempty"`
 	}
 )
 
@@ -36,7 +37,7 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 	if err != nil {
 		return err
 	}
-	options, err := json.Marshal(operationOptions{o.Reason, o.FromStage, o.Pace})
+	options, err := json.Marshal(operationOptions{o.Reason, o.Priority, o.FromStage, o.Pace})
 	if err != nil {
 		return err
 	}
@@ -146,6 +147,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.Filter.Status, o.Filter.Stage, o.Filter.Error = f.Status, f.Stage, f.Error
 	o.Filter.Since, o.Filter.Until = f.Since, f.Until
 	o.Reason, o.FromStage, o.Pace = options.Reason, options.FromStage, options.Pace
+	o.Priority = options.Priority
 	o.FinishedAt = orZero(finished)
 	return o, err
 }

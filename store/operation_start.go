@@ -79,7 +79,7 @@ func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error
 		return err
 	}
 	var f findings
-	if o.Kind == CancelTasks { // no live task has a lesser number
+	if o.Kind != RedriveTasks { // no live task has a lesser number
 		o.position = max(first-1, 0)
 		f.last, f.over = o.position, first == 0
 	}

@@ -100,6 +100,9 @@ func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	for _, c := range st.cancelled {
 		s.watched.tell(t.Key(), c.Lease.ID.Number)
 	}
+	for _, id := range st.changed {
+		s.watched.tell(t.Key(), id)
+	}
 	out := Step{Done: st.done}
 	if st.o.State == OperationRunning {
 		out.Next = st.o.nextAt
@@ -114,6 +117,7 @@ type step struct {
 	now       time.Time
 	done      int
 	cancelled []asyncflow.Settlement
+	changed   []int64 // tasks with another priority
 	tokens    tokens
 }
 
@@ -139,8 +143,14 @@ func (st *step) lock(ctx context.Context, tx pgx.Tx, t *Type, due DueOperation) 
 	return err
 }
 
-// take cancels or redrives the next tasks.
+// take cancels, redrives or changes the next tasks. It leaves an operation alone that only newer
+// nodes know.
 func (st *step) take(ctx context.Context, tx pgx.Tx) error {
+	switch st.o.Kind {
+	case CancelTasks, RedriveTasks, PrioritizeTasks:
+	default:
+		return pgx.ErrNoRows
+	}
 	if err := st.o.check(st.t); err != nil {
 		return err
 	}
@@ -160,7 +170,7 @@ func (st *step) take(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// change cancels or redrives tasks of one roll and returns how many it changed.
+// change cancels, redrives or changes tasks of one roll and returns how many it changed.
 func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
 	switch {
 	case len(ids) == 0:
@@ -169,6 +179,8 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 		var err error
 		st.cancelled, err = cancelAll(ctx, tx, st.t, ids, st.o.Reason, st.now)
 		return len(st.cancelled), err
+	case st.o.Kind == PrioritizeTasks:
+		return st.prioritize(ctx, tx, ids)
 	}
 	done, _, err := redriveAll(ctx, tx, st.t, ids, Redrive{Stage: st.o.FromStage}, &st.tokens, st.now)
 	return len(done), err

@@ -115,8 +115,7 @@ func readPlaced(
 	return p, err
 }
 
-// writeChange writes the journal row of a change, which keeps the previous attempt's error,
-// and the token row that follows.
+// writeChange writes the journal row of a change, and the token row that follows.
 func writeChange(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -126,6 +125,27 @@ func writeChange(
 	at, now time.Time,
 	ts *tokens,
 ) error {
+	ch, same := changeOf(t, c, p, at, now)
+	if same {
+		return errSame
+	}
+	b := &pgx.Batch{}
+	ch.queue(b, t, ts, now)
+	ts.queue(b, t)
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// change is what follows from a patch of a task whose token row is c.
+type change struct {
+	candidate
+	verdict asyncflow.Verdict
+	options *string   // the new ones; nil: the same as before
+	from    time.Time // since when the task has its place
+}
+
+// changeOf returns what follows from a patch, and reports whether that is the same as before. at is
+// when the token row was written.
+func changeOf(t *Type, c candidate, p asyncflow.Patch, at, now time.Time) (ch change, same bool) {
 	l := c.Lease
 	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,
 		OrderTime: p.Order(t.TaskType, l, at, now), Reason: asyncflow.WaitDelay}
@@ -142,22 +162,20 @@ func writeChange(
 	}
 	before, after := optionsText(l.Options), optionsText(p.Options(l.Options))
 	sameOptions := (before == nil) == (after == nil) && (before == nil || *before == *after)
-	if sameOptions && v.OrderTime.Equal(l.OrderTime) {
-		return errSame
-	}
 	if sameOptions {
 		after = nil
 	}
-	_, err := tx.Exec(ctx, t.at(l.ID.Position(), `
+	return change{c, v, after, placed}, sameOptions && v.OrderTime.Equal(l.OrderTime)
+}
+
+// queue adds the journal row to a batch, and the token row to ts. The journal row keeps the error
+// of the previous attempt.
+func (ch change) queue(b *pgx.Batch, t *Type, ts *tokens, now time.Time) {
+	l := ch.Lease
+	b.Queue(t.at(l.ID.Position(), `
 		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error, type)
 		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json,
 		  (SELECT error FROM {journal} WHERE type = $8 AND id = $1 AND seq = $2::smallint - 1), $8)`),
-		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, v.OrderTime, after, t.number)
-	if err != nil {
-		return err
-	}
-	ts.add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), v, placed, now)
-	b := &pgx.Batch{}
-	ts.queue(b, t)
-	return tx.SendBatch(ctx, b).Close()
+		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, ch.verdict.OrderTime, ch.options, t.number)
+	ts.add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), ch.verdict, ch.from, now)
 }

@@ -173,7 +173,8 @@ func TestListKey(t *testing.T) {
 	eachSet(t, func(t *testing.T, b *bundle) {
 		b.put(twoStages())
 		ids := map[string]int64{}
-		for _, key := range []string{"a", "A", "%", "a_b", "axb", strings.Repeat("ä", 120), "' OR 1=1 --"} {
+		for _, key := range []string{"a", "A", "%", "a_b", "axb", strings.Repeat("ä", 120),
+			"' OR 1=1 --"} {
 			task := newTask(`1`)
 			task.Options.Key = key
 			ids[key] = b.submit(task, newTask(`1`))[0].ID.Number

@@ -201,6 +201,24 @@ func (e BulkCancellationStatus) Valid() bool {
 	}
 }
 
+// Defines values for BulkPriorityStatus.
+const (
+	BulkPriorityStatusPending BulkPriorityStatus = "pending"
+	BulkPriorityStatusWaiting BulkPriorityStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the BulkPriorityStatus enum.
+func (e BulkPriorityStatus) Valid() bool {
+	switch e {
+	case BulkPriorityStatusPending:
+		return true
+	case BulkPriorityStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for BulkRedriveStatus.
 const (
 	BulkRedriveStatusCancelled BulkRedriveStatus = "cancelled"
@@ -281,14 +299,17 @@ func (e NodeState) Valid() bool {
 
 // Defines values for OperationKind.
 const (
-	OperationKindCancel  OperationKind = "cancel"
-	OperationKindRedrive OperationKind = "redrive"
+	OperationKindCancel   OperationKind = "cancel"
+	OperationKindPriority OperationKind = "priority"
+	OperationKindRedrive  OperationKind = "redrive"
 )
 
 // Valid indicates whether the value is a known member of the OperationKind enum.
 func (e OperationKind) Valid() bool {
 	switch e {
 	case OperationKindCancel:
+		return true
+	case OperationKindPriority:
 		return true
 	case OperationKindRedrive:
 		return true
@@ -671,6 +692,48 @@ type BulkCancellation struct {
 
 // BulkCancellationStatus Only tasks of this status; by default all that are not final.
 type BulkCancellationStatus string
+
+// BulkPriority defines model for BulkPriority.
+type BulkPriority struct {
+	// DryRun Only count the tasks.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// Error Only tasks whose last error contains this text, in upper or lower case.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Pace The most tasks per second; by default there is no limit.
+	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
+	// for each stage of the type. A list of another length is refused with 400, but a list of one
+	// means the same as its number.
+	//
+	//
+	// Example: 60
+	Priority Priority `json:"priority"`
+
+	// Since Only tasks submitted at or after this time.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// Status Only tasks of this status; by default both.
+	Status BulkPriorityStatus `json:"status,omitempty,omitzero"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type"`
+
+	// Until Only tasks submitted before this time.
+	Until time.Time `json:"until,omitempty,omitzero"`
+}
+
+// BulkPriorityStatus Only tasks of this status; by default both.
+type BulkPriorityStatus string
 
 // BulkRedrive defines model for BulkRedrive.
 type BulkRedrive struct {
@@ -1407,7 +1470,7 @@ type NodeState string
 type Operation struct {
 	CreatedAt time.Time `json:"created_at"`
 
-	// Done How many of them it has cancelled or redriven.
+	// Done How many of them it has cancelled or redriven, or have the priority.
 	Done       int64         `json:"done"`
 	Error      string        `json:"error,omitempty,omitzero"`
 	FinishedAt time.Time     `json:"finished_at,omitempty,omitzero"`
@@ -2483,6 +2546,9 @@ type SubmitTasksJSONRequestBody = NewTaskBatch
 // CancelTasksJSONRequestBody defines body for CancelTasks for application/json ContentType.
 type CancelTasksJSONRequestBody = BulkCancellation
 
+// PrioritizeTasksJSONRequestBody defines body for PrioritizeTasks for application/json ContentType.
+type PrioritizeTasksJSONRequestBody = BulkPriority
+
 // RedriveTasksJSONRequestBody defines body for RedriveTasks for application/json ContentType.
 type RedriveTasksJSONRequestBody = BulkRedrive
 
@@ -3244,6 +3310,30 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
 	CancelTasks(ctx context.Context, body CancelTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PrioritizeTasksWithBody Change the priority of all tasks that match a filter
+	//
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It applies to pending and waiting tasks that were submitted before
+	// this call, and does to each what a change of one task's priority does. Tasks that wait for
+	// their children are skipped.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/priority (the `PrioritizeTasks` operationId).
+	PrioritizeTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PrioritizeTasks Change the priority of all tasks that match a filter
+	//
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It applies to pending and waiting tasks that were submitted before
+	// this call, and does to each what a change of one task's priority does. Tasks that wait for
+	// their children are skipped.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/priority (the `PrioritizeTasks` operationId).
+	PrioritizeTasks(ctx context.Context, body PrioritizeTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RedriveTasksWithBody Redrive all tasks that match a filter
 	//
@@ -4833,6 +4923,50 @@ func (c *Client) CancelTasksWithBody(ctx context.Context, contentType string, bo
 // Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
 func (c *Client) CancelTasks(ctx context.Context, body CancelTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCancelTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PrioritizeTasksWithBody Change the priority of all tasks that match a filter
+//
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It applies to pending and waiting tasks that were submitted before
+// this call, and does to each what a change of one task's priority does. Tasks that wait for
+// their children are skipped.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/priority (the `PrioritizeTasks` operationId).
+func (c *Client) PrioritizeTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPrioritizeTasksRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PrioritizeTasks Change the priority of all tasks that match a filter
+//
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It applies to pending and waiting tasks that were submitted before
+// this call, and does to each what a change of one task's priority does. Tasks that wait for
+// their children are skipped.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/priority (the `PrioritizeTasks` operationId).
+func (c *Client) PrioritizeTasks(ctx context.Context, body PrioritizeTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPrioritizeTasksRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -7630,6 +7764,46 @@ func NewCancelTasksRequestWithBody(server string, contentType string, body io.Re
 	}
 
 	operationPath := fmt.Sprintf("/v1/tasks/cancel")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewPrioritizeTasksRequest calls the generic PrioritizeTasks builder with application/json body
+func NewPrioritizeTasksRequest(server string, body PrioritizeTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPrioritizeTasksRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPrioritizeTasksRequestWithBody constructs an http.Request for the PrioritizeTasks method, with any body, and a specified content type
+func NewPrioritizeTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/priority")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}

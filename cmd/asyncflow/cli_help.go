@@ -234,6 +234,7 @@ var longTexts = map[string]map[string]string{
 		"--delay": "Start no sooner than this long from now, such as 5m; 0s is at once, for a retry " +
 			"as well.",
 		"--run-at": "Start no sooner than this time, in RFC 3339.",
+		"--status": "With --type: only tasks with this status: waiting or pending.",
 	},
 	"tasks get": {
 		"--wait": "Wait until the task is final, but no longer than this. The exit code then gives " +

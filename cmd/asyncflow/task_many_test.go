@@ -33,6 +33,11 @@ func TestManyFlags(t *testing.T) {
 		"tasks redrive --type t --context {}":           "--context and --type exclude each other",
 		"tasks redrive --type t --since once":           "must be a time such as",
 		"tasks redrive t.1.1 --context {bad":            "--context is not valid JSON",
+		"tasks change --priority 1":                     "name a task by its id, or many by --type",
+		"tasks change t.1.1 --type t --priority 1":      "an id excludes --type",
+		"tasks change --type t --delay 1s":              "only the --priority can be changed",
+		"tasks change --type t --priority 1 --delay 1s": "only the --priority can be changed",
+		"tasks change --type t":                         "say what to change",
 		"operations get":                                `expected "<id>"`,
 		"tasks list --type t --stage s --status nobody": "--status must be one of",
 	} {

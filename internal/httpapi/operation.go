@@ -67,6 +67,43 @@ func (s *Server) RedriveTasks(
 	return RedriveTasks202JSONResponse(operationOut(o)), err
 }
 
+// PrioritizeTasks counts the tasks that match a filter (dry run), or starts to change their
+// priority.
+func (s *Server) PrioritizeTasks(
+	ctx context.Context, r PrioritizeTasksRequestObject,
+) (PrioritizeTasksResponseObject, error) {
+	b := r.Body
+	p := asyncflow.Patch{Priority: b.Priority}
+	if len(p.Priority) == 0 {
+		return nil, asyncflow.InvalidField("priority", "is missing")
+	}
+	if err := p.Validate(s.cfg.Store.Clock.Now()); err != nil {
+		return nil, err
+	}
+	n := store.NewOperation{
+		Kind:     store.PrioritizeTasks,
+		Priority: p.Priority,
+		Pace:     float64(b.Pace),
+		Filter: store.Filter{
+			Type:   b.Type,
+			Status: asyncflow.Status(b.Status),
+			Stage:  b.Stage,
+			Error:  b.Error,
+			Since:  b.Since,
+			Until:  b.Until,
+		},
+	}
+	store.AuditedCallOf(ctx).About(b.Type)
+	notePatch(ctx, p)
+	if b.DryRun {
+		store.AuditedCallOf(ctx).Note("dry_run", true)
+		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
+		return PrioritizeTasks200JSONResponse{Count: count}, err
+	}
+	o, err := s.cfg.Store.StartOperation(ctx, principalOf(ctx).Tenant, n)
+	return PrioritizeTasks202JSONResponse(operationOut(o)), err
+}
+
 // ListOperations lists a page of the tenant's operations.
 func (s *Server) ListOperations(
 	ctx context.Context, r ListOperationsRequestObject,

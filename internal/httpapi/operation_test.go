@@ -91,6 +91,29 @@ func TestBulkCancel(t *testing.T) {
 	assert.Equal(t, api.OperationState("done"), o.State, "nothing is left to cancel")
 }
 
+func TestBulkPriority(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	for i := range 4 {
+		read[api.SubmittedTask](b, 201,
+			b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d,"delay":"%dh"}`, i, i%2)))
+	}
+	assert.EqualValues(t, 4, read[api.Count](b, 200,
+		b.call("POST", "/v1/tasks/priority", `{"type":"pipe","priority":60,"dry_run":true}`)).Count)
+	o := read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/priority", `{"type":"pipe","priority":60,"status":"waiting"}`))
+	assert.Equal(t, api.OperationKind("priority"), o.Kind)
+	assert.EqualValues(t, 2, b.carryOn(o).Done)
+	b.carryOn(read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/priority", `{"type":"pipe","priority":[7,9],"status":"pending"}`)))
+	priorities := map[asyncflow.Status]asyncflow.Priority{}
+	for _, task := range read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", "")).Data {
+		priorities[task.Status] = task.Priority
+	}
+	assert.Equal(t, map[asyncflow.Status]asyncflow.Priority{asyncflow.StatusWaiting: {60},
+		asyncflow.StatusPending: {7, 9}}, priorities)
+}
+
 func TestOperationsRefused(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -109,6 +132,11 @@ func TestOperationsRefused(t *testing.T) {
 		{"/v1/tasks/cancel", `{"type":"pipe","since":"2026-11-21T00:00:00Z",` +
 			`"until":"2026-11-20T00:00:00Z"}`, 400, "until"},
 		{"/v1/tasks/cancel", `{"type":"pipe","from_stage":"first"}`, 400, "from_stage"},
+		{"/v1/tasks/priority", `{"type":"pipe"}`, 400, "priority"},
+		{"/v1/tasks/priority", `{"type":"pipe","priority":-1}`, 400, "priority"},
+		{"/v1/tasks/priority", `{"type":"pipe","priority":[1,2,3]}`, 400, "priority"},
+		{"/v1/tasks/priority", `{"type":"pipe","priority":1,"status":"running"}`, 400, "status"},
+		{"/v1/tasks/priority", `{"type":"nope","priority":1}`, 404, "type"},
 		{"/v1/tasks/redrive", `{"type":"pipe","status":"running"}`, 400, "status"},
 		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third"}`, 400, "from_stage"},
 		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third","dry_run":true}`, 400, "from_stage"},
@@ -134,6 +162,8 @@ func TestOperationsRefused(t *testing.T) {
 	reader := b.newToken("acme", auth.ScopeRead)
 	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/tasks/cancel", `{"type":"pipe"}`).status)
 	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/tasks/redrive", `{"type":"pipe"}`).status)
+	assert.Equal(t, 403,
+		b.callAs(reader, "POST", "/v1/tasks/priority", `{"type":"pipe","priority":1}`).status)
 	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/operations/x/stop", "").status)
 	assert.Equal(t, 200, b.callAs(reader, "GET", "/v1/operations", "").status)
 	operator := b.newToken("acme", auth.ScopeOperate)

@@ -163,6 +163,9 @@ type ServerInterface interface {
 	// CancelTasks Cancel all tasks that match a filter
 	// (POST /v1/tasks/cancel)
 	CancelTasks(c *fiber.Ctx) error
+	// PrioritizeTasks Change the priority of all tasks that match a filter
+	// (POST /v1/tasks/priority)
+	PrioritizeTasks(c *fiber.Ctx) error
 	// RedriveTasks Redrive all tasks that match a filter
 	// (POST /v1/tasks/redrive)
 	RedriveTasks(c *fiber.Ctx) error
@@ -1775,6 +1778,24 @@ func (siw *ServerInterfaceWrapper) CancelTasks(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// PrioritizeTasks operation middleware
+func (siw *ServerInterfaceWrapper) PrioritizeTasks(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PrioritizeTasks(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // RedriveTasks operation middleware
 func (siw *ServerInterfaceWrapper) RedriveTasks(c *fiber.Ctx) error {
 
@@ -2472,6 +2493,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/v1/tasks/:id/votes", wrapper.ListVotes)
 
 	router.Post(options.BaseURL+"/v1/tasks/cancel", wrapper.CancelTasks)
+
+	router.Post(options.BaseURL+"/v1/tasks/priority", wrapper.PrioritizeTasks)
 
 	router.Post(options.BaseURL+"/v1/tasks/redrive", wrapper.RedriveTasks)
 
@@ -3996,6 +4019,44 @@ func (response CancelTasksdefaultApplicationProblemPlusJSONResponse) VisitCancel
 	return ctx.JSON(&response.Body)
 }
 
+type PrioritizeTasksRequestObject struct {
+	Body *PrioritizeTasksJSONRequestBody
+}
+
+type PrioritizeTasksResponseObject interface {
+	VisitPrioritizeTasksResponse(ctx *fiber.Ctx) error
+}
+
+type PrioritizeTasks200JSONResponse Count
+
+func (response PrioritizeTasks200JSONResponse) VisitPrioritizeTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type PrioritizeTasks202JSONResponse Operation
+
+func (response PrioritizeTasks202JSONResponse) VisitPrioritizeTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response)
+}
+
+type PrioritizeTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PrioritizeTasksdefaultApplicationProblemPlusJSONResponse) VisitPrioritizeTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type RedriveTasksRequestObject struct {
 	Body *RedriveTasksJSONRequestBody
 }
@@ -4653,6 +4714,9 @@ type StrictServerInterface interface {
 	// CancelTasks Cancel all tasks that match a filter
 	// (POST /v1/tasks/cancel)
 	CancelTasks(ctx context.Context, request CancelTasksRequestObject) (CancelTasksResponseObject, error)
+	// PrioritizeTasks Change the priority of all tasks that match a filter
+	// (POST /v1/tasks/priority)
+	PrioritizeTasks(ctx context.Context, request PrioritizeTasksRequestObject) (PrioritizeTasksResponseObject, error)
 	// RedriveTasks Redrive all tasks that match a filter
 	// (POST /v1/tasks/redrive)
 	RedriveTasks(ctx context.Context, request RedriveTasksRequestObject) (RedriveTasksResponseObject, error)
@@ -6161,6 +6225,45 @@ func (sh *strictHandler) CancelTasks(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(CancelTasksResponseObject); ok {
 		if err := validResponse.VisitCancelTasksResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PrioritizeTasks operation middleware
+func (sh *strictHandler) PrioritizeTasks(ctx *fiber.Ctx) error {
+	var request PrioritizeTasksRequestObject
+
+	var body PrioritizeTasksJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PrioritizeTasks(ctx.UserContext(), request.(PrioritizeTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PrioritizeTasks")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PrioritizeTasksResponseObject); ok {
+		if err := validResponse.VisitPrioritizeTasksResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -352,6 +352,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/priority": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Change the priority of all tasks that match a filter
+         * @description Runs in the background, as an operation that can be followed and stopped. With dry_run the
+         *     tasks are only counted. It applies to pending and waiting tasks that were submitted before
+         *     this call, and does to each what a change of one task's priority does. Tasks that wait for
+         *     their children are skipped.
+         */
+        post: operations["prioritizeTasks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/redrive": {
         parameters: {
             query?: never;
@@ -2428,6 +2451,32 @@ export interface components {
             /** @description Why the tasks are cancelled. Shown with each task and in its journal. */
             reason?: string;
         };
+        BulkPriority: {
+            type: components["schemas"]["Name"];
+            /**
+             * @description Only tasks of this status; by default both.
+             * @enum {string}
+             */
+            status?: "waiting" | "pending";
+            stage?: components["schemas"]["Name"];
+            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            error?: string;
+            /**
+             * Format: date-time
+             * @description Only tasks submitted at or after this time.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description Only tasks submitted before this time.
+             */
+            until?: string;
+            /** @description Only count the tasks. */
+            dry_run?: boolean;
+            /** @description The most tasks per second; by default there is no limit. */
+            pace?: number;
+            priority: components["schemas"]["Priority"];
+        };
         BulkRedrive: {
             type: components["schemas"]["Name"];
             /**
@@ -2481,7 +2530,7 @@ export interface components {
         Operation: {
             id: string;
             /** @enum {string} */
-            kind: "cancel" | "redrive";
+            kind: "cancel" | "redrive" | "priority";
             type: components["schemas"]["Name"];
             /**
              * @description failed: it can't continue; error says why.
@@ -2495,7 +2544,7 @@ export interface components {
             total: number;
             /**
              * Format: int64
-             * @description How many of them it has cancelled or redriven.
+             * @description How many of them it has cancelled or redriven, or have the priority.
              */
             done: number;
             /**
@@ -4674,6 +4723,55 @@ export interface operations {
                  *     }
                  */
                 "application/json": components["schemas"]["BulkCancellation"];
+            };
+        };
+        responses: {
+            /** @description The number of tasks, for a dry run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Count"];
+                };
+            };
+            /** @description The operation that was started. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Operation"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    prioritizeTasks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "type": "thumbnails",
+                 *       "stage": "resize",
+                 *       "priority": 3600,
+                 *       "dry_run": true
+                 *     }
+                 */
+                "application/json": components["schemas"]["BulkPriority"];
             };
         };
         responses: {
