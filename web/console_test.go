@@ -94,6 +94,12 @@ func TestRedriveAFailedTask(t *testing.T) {
 	id := p.submit("redrive", doc, client.StatusFailed)
 	other := p.submit("redrive", `{"n":1}`, client.StatusSucceeded)
 
+	p.open("/console/tasks?type=redrive&text=nothing+has+this")
+	p.See("No task matches")
+	p.Fill("Text in context or outputs", "12345678901234567890.10")
+	p.Click("Search")
+	p.See(id)
+	p.Gone(other)
 	p.open("/console/tasks?type=redrive")
 	p.See(other)
 	p.Fill("Status", "failed")
@@ -143,6 +149,31 @@ func TestRedriveAllThatMatch(t *testing.T) {
 		}
 		return false
 	}, patience, 10*time.Millisecond)
+}
+
+// The tasks in line that match get another priority.
+func TestPriorityOfAllThatMatch(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("prioritised")
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "prioritised",
+		Context: client.JSON(`1`), Delay: client.Duration(time.Hour)})
+	require.NoError(t, err)
+	p.open("/console/tasks?type=prioritised&status=waiting")
+	p.Click("Change priority of all that match")
+	p.See("1 tasks, waiting")
+	p.Fill("Head start in seconds", "60")
+	p.Click("Change priority of all that match")
+	p.See("Changed 1 tasks")
+	changed, err := p.api.Get(t.Context(), task.ID)
+	require.NoError(t, err)
+	assert.Equal(t, `60`, string(encoded(t, changed.Priority)))
+}
+
+func encoded(t *testing.T, v any) []byte {
+	t.Helper()
+	doc, err := json.Marshal(v)
+	require.NoError(t, err)
+	return doc
 }
 
 // A task that waits for its children is paused, resumed and cancelled; the page says why it waits.

@@ -67,6 +67,8 @@ function Progress({ operation: o }: { operation: Operation }) {
 }
 
 /** All of one operation. */
+const done = { cancel: "Cancelled", redrive: "Redriven", priority: "Changed" };
+
 function Chosen({ id }: { id: string }) {
   const one = useLoad((signal) => answer(api.GET("/v1/operations/{id}",
     { signal, params: { path: { id } } })), [id], second);
@@ -87,7 +89,7 @@ function Chosen({ id }: { id: string }) {
           <dl class="facts">
             <div><dt>Type</dt><dd><a href={`/console/types/${o.type}`}>{o.type}</a></dd></div>
             <div>
-              <dt>{o.kind === "cancel" ? "Cancelled" : "Redriven"}</dt>
+              <dt>{done[o.kind]}</dt>
               <dd>{count(o.done)} tasks</dd>
             </div>
             <div><dt>Had changed before</dt><dd>{count(o.skipped)} tasks</dd></div>

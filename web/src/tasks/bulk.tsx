@@ -1,9 +1,11 @@
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";
 import { useRef } from "preact/hooks";
 import { answer, api, CallError, type Schemas } from "../api.ts";
 import { count } from "../format.ts";
 import { Action } from "../parts/action.tsx";
+import { Field } from "../parts/field.tsx";
 import { Problem } from "../parts/problem.tsx";
 import type { Filter } from "./filters.tsx";
 
@@ -12,21 +14,31 @@ type BulkCancellation = Schemas["BulkCancellation"];
 
 /** Buttons for all tasks that match a filter. What they start is an operation. */
 export function AllThatMatch({ filter }: { filter: Filter }) {
-  if (filter.parent) return null; // bulk calls have no such filter
+  if (filter.parent || filter.key || filter.text) return null; // bulk calls have no such filters
   const { type, status, stage, error, since, until } = filter;
+  const priority = useSignal("0");
   const selection = { type, stage, error, since, until };
   return (
     <p class="buttons">
       {(status === undefined || status === "failed" || status === "cancelled") && (
-        <Bulk label={`Redrive all that match`} what={status ?? "failed"}
+        <Bulk label="Redrive all that match" what={status ?? "failed"}
           call={(more) => api.POST("/v1/tasks/redrive",
             { body: { ...selection, status, ...more } as BulkRedrive })} />
       )}
       {(status === undefined || status === "waiting" || status === "pending" ||
         status === "running") && (
-        <Bulk label={`Cancel all that match`} what={status ?? "not yet final"} danger
+        <Bulk label="Cancel all that match" what={status ?? "not yet final"} danger
           call={(more) => api.POST("/v1/tasks/cancel",
             { body: { ...selection, status, ...more } as BulkCancellation })} />
+      )}
+      {(status === undefined || status === "waiting" || status === "pending") && (
+        <Bulk label="Change priority of all that match" what={status ?? "waiting or pending"}
+          call={(more) => api.POST("/v1/tasks/priority", {
+            body: { ...selection, status, priority: Number(priority.value), ...more },
+          })}>
+          <Field label="Head start in seconds" type="number" min="0" max="31536000" required
+            value={priority} />
+        </Bulk>
       )}
     </p>
   );
@@ -34,13 +46,14 @@ export function AllThatMatch({ filter }: { filter: Filter }) {
 
 interface BulkProps {
   label: string;
+  children?: ComponentChildren; // more fields of the question
   what: string; // the status of the tasks
   danger?: boolean;
   call: (more: { dry_run?: boolean; pace?: number }) => Promise<{
     data?: Schemas["Count"] | Schemas["Operation"]; error?: unknown; response: Response }>;
 }
 
-function Bulk({ label, what, danger = false, call }: BulkProps) {
+function Bulk({ label, what, danger = false, call, children }: BulkProps) {
   const { route } = useLocation();
   const n = useSignal<number | undefined>(undefined);
   const error = useSignal<CallError | undefined>(undefined);
@@ -70,11 +83,9 @@ function Bulk({ label, what, danger = false, call }: BulkProps) {
         It runs in the background, and can be stopped.
       </p>
       <Problem error={error.value} retry={() => void begin()} />
-      <label>
-        The most tasks per second; empty: no limit
-        <input type="number" min="0.01" step="any" value={pace.value}
-          onInput={(e) => (pace.value = e.currentTarget.value)} />
-      </label>
+      {children}
+      <Field label="The most tasks per second; empty: no limit" type="number" min="0.01" step="any"
+        value={pace} />
     </>
   );
   return <Action label={label} scope="operate" danger={danger} run={run} ask={ask}

@@ -9,13 +9,16 @@ export interface Filter {
   status?: Schemas["Status"];
   stage?: string;
   error?: string;
+  key?: string;
+  text?: string;
   since?: string;
   until?: string;
   parent?: string;
   cursor?: string;
 }
 
-const names = ["status", "stage", "error", "since", "until", "parent", "cursor"];
+const names =
+  ["status", "stage", "error", "key", "text", "since", "until", "parent", "cursor"];
 
 /** Returns the filter in a URL. What it doesn't know is left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
@@ -23,6 +26,8 @@ export function filterOf(query: Record<string, string>): Partial<Filter> {
 }
 
 const statuses = ["waiting", "pending", "running", "succeeded", "failed", "cancelled"];
+
+const taskID = /^[^\s.]+\.\d+\.\d+$/;
 
 /** The form of the filter. A change of it changes the URL. */
 export function Filters(
@@ -34,9 +39,10 @@ export function Filters(
   const find = (e: SubmitEvent) => {
     e.preventDefault();
     const form = new FormData(e.currentTarget as HTMLFormElement);
-    const text = String(form.get("find")).trim();
-    if (/^[^\s.]+\.\d+\.\d+$/.test(text)) route(`/console/tasks/${encodeURIComponent(text)}`);
-    else set({ error: text });
+    const typed = (name: string) => String(form.get(name)).trim();
+    const key = typed("key");
+    if (taskID.test(key)) route(`/console/tasks/${encodeURIComponent(key)}`);
+    else set({ key, error: typed("error"), text: typed("text") });
   };
   return (
     <form class="filters" role="search" onSubmit={find}>
@@ -48,11 +54,9 @@ export function Filters(
         change={(stage) => set({ stage })} />
       <Instant label="Submitted from" value={filter.since} change={(since) => set({ since })} />
       <Instant label="until" value={filter.until} change={(until) => set({ until })} />
-      <label class="wide">
-        Error text, or a task's id
-        <input type="search" name="find" data-search maxLength={200} key={filter.error}
-          defaultValue={filter.error} />
-      </label>
+      <Search label="Id or idempotency key" name="key" value={filter.key} first />
+      <Search label="Text in the error" name="error" value={filter.error} />
+      <Search label="Text in context or outputs" name="text" value={filter.text} />
       <button type="submit">Search</button>
       {filter.parent && (
         <p>
@@ -61,5 +65,22 @@ export function Filters(
         </p>
       )}
     </form>
+  );
+}
+
+interface SearchProps {
+  label: string;
+  name: string;
+  value: string | undefined;
+  first?: boolean; // the key / goes there
+}
+
+function Search({ label, name, value, first = false }: SearchProps) {
+  return (
+    <label class="wide">
+      {label}
+      <input type="search" name={name} data-search={first ? "" : undefined}
+        maxLength={name === "key" ? 255 : 200} key={value} defaultValue={value} />
+    </label>
   );
 }

@@ -1,5 +1,6 @@
 import { useLocation } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
+import { count } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
@@ -41,16 +42,17 @@ export function Tasks() {
 function List({ filter }: { filter: Filter }) {
   const [, link] = useQuery();
   const list = useLoad((signal) => answer(api.GET("/v1/tasks", { signal, params: { query: filter } })),
-    [JSON.stringify(filter)], filter.cursor ? 0 : 3000);
-  const { data, next_cursor: next } = list.data ?? {};
+    [JSON.stringify(filter)], filter.cursor || filter.text ? 0 : 3000);
+  const { data, next_cursor: next, searched } = list.data ?? {};
   return (
     <>
       {list.data && !list.error && <AllThatMatch filter={filter} />}
       <Problem error={list.error} retry={list.reload} />
       {data && data.length > 0 && <TaskTable tasks={data} />}
       {data?.length === 0 && (next
-        ? <Empty title="None of the newest 5,000 tasks match">
-            <a href={link({ cursor: next })}>Search the next 5,000</a>
+        ? <Empty title={`None of these ${count(searched?.tasks ?? 0)} tasks match`}>
+            They were submitted between <Time at={searched?.from} /> and{" "}
+            <Time at={searched?.until} />. <a href={link({ cursor: next })}>Search older ones</a>
           </Empty>
         : <Empty title="No task matches">
             <a href={`/console/tasks?type=${filter.type}`}>Remove the filters</a>, or submit one:{" "}
