@@ -22,7 +22,7 @@ type Config struct {
 	OldSecrets [][]byte
 	// Version is the program's, for the page.
 	Version string
-	// Instance tells this installation from others; it may be empty.
+	// Instance distinguishes this installation from others; it may be empty.
 	Instance Instance
 
 	// Open is a token for requests without a session, as long as they come from a browser on this

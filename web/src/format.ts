@@ -25,6 +25,9 @@ const rates = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 /** Returns a number of things as text: 12,345. */
 export const count = (n: number): string => counts.format(n);
 
+/** Returns a number of tasks as text: 1 task, 12,345 tasks. */
+export const tasks = (n: number): string => `${counts.format(n)} ${n === 1 ? "task" : "tasks"}`;
+
 /** Returns a number per second as text; nothing for nothing. */
 export const rate = (n: number): string => (n ? `${rates.format(n)}/s` : "–");
 

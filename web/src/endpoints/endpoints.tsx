@@ -22,7 +22,10 @@ export function Endpoints() {
       <Title text="Endpoints" />
       <Filters type={type} stage={stage} />
       <Problem error={list.error} retry={list.reload} />
-      {shown?.length === 0 && (
+      {shown?.length === 0 && list.data?.next_cursor && (
+        <Empty title="No endpoint on this page matches">The next page may have some.</Empty>
+      )}
+      {shown?.length === 0 && !list.data?.next_cursor && (
         <Empty title={type ? "No endpoint matches" : "There are no endpoints yet"}>
           Tasks wait while their stage has none. Register one with{" "}
           <code>asyncflow endpoints create</code>, or in the file for{" "}

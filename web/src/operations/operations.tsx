@@ -1,5 +1,5 @@
 import { answer, api, type Schemas } from "../api.ts";
-import { count, duration } from "../format.ts";
+import { count, duration, tasks } from "../format.ts";
 import { now } from "../clock.ts";
 import { useLoad } from "../load.ts";
 import { Action } from "../parts/action.tsx";
@@ -90,9 +90,9 @@ function Chosen({ id }: { id: string }) {
             <div><dt>Type</dt><dd><a href={`/console/types/${o.type}`}>{o.type}</a></dd></div>
             <div>
               <dt>{done[o.kind]}</dt>
-              <dd>{count(o.done)} tasks</dd>
+              <dd>{tasks(o.done)}</dd>
             </div>
-            <div><dt>Had changed before</dt><dd>{count(o.skipped)} tasks</dd></div>
+            <div><dt>Had changed before</dt><dd>{tasks(o.skipped)}</dd></div>
             {o.pace && <div><dt>Pace</dt><dd>at most {o.pace} tasks per second</dd></div>}
             <div><dt>Begun</dt><dd><Time at={o.created_at} /></dd></div>
             {o.finished_at && <div><dt>Ended</dt><dd><Time at={o.finished_at} /></dd></div>}

@@ -59,9 +59,9 @@ export function Instant({ label, value, change }: InstantProps) {
   return (
     <label>
       {label}
-      <input type="datetime-local" value={local(value)} onChange={(e) => {
+      <input type="datetime-local" value={local(value)} onBlur={(e) => {
         const text = e.currentTarget.value;
-        change(text && new Date(text).toISOString());
+        if (text !== local(value)) change(text && new Date(text).toISOString());
       }} />
     </label>
   );

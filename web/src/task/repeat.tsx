@@ -1,13 +1,18 @@
 import type { WholeTask } from "./task.tsx";
 import { Copy } from "../parts/copy.tsx";
 
-/** Commands that submit the task again. */
+/** Commands that submit the task again: with its context, priority and flow key. */
 export function Repeat({ whole: { task, context } }: { whole: WholeTask }) {
   if (context === undefined) return null;
-  const body = `{"type":${JSON.stringify(task.type)},"context":${context}}`;
+  const options = { priority: task.priority, flow_key: task.flow_key };
+  const members = Object.entries(options).filter(([, v]) => v !== undefined)
+    .map(([name, v]) => `,"${name}":${JSON.stringify(v)}`);
+  const body = `{"type":${JSON.stringify(task.type)},"context":${context}${members.join("")}}`;
   const curl = `curl -X POST ${location.origin}/v1/tasks -H "Authorization: Bearer $TOKEN" ` +
     `-H 'Content-Type: application/json' -d ${quote(body)}`;
-  const cli = `asyncflow tasks submit ${task.type} -- ${quote(context)}`;
+  const flowKey = task.flow_key ? ` --flow-key ${quote(task.flow_key)}` : "";
+  const priority = typeof task.priority === "number" ? ` --priority ${task.priority}` : "";
+  const cli = `asyncflow tasks submit${flowKey}${priority} ${task.type} -- ${quote(context)}`;
   return (
     <section>
       <h2>Submit it again</h2>

@@ -1,4 +1,5 @@
 import { answer, api, type Schemas } from "../api.ts";
+import { elements, members } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
@@ -11,18 +12,25 @@ export function Votes({ task, stages }: { task: Schemas["Task"]; stages: Schemas
 }
 
 function Cast({ task }: { task: Schemas["Task"] }) {
-  const votes = useLoad((signal) => answer(api.GET("/v1/tasks/{id}/votes",
-    { signal, params: { path: { id: task.id } } })), [task.id, JSON.stringify(task.children)]);
+  const votes = useLoad(async (signal) => {
+    const text = await answer(api.GET("/v1/tasks/{id}/votes",
+      { signal, params: { path: { id: task.id } }, parseAs: "text" })) as string;
+    const list = JSON.parse(text) as Schemas["VoteList"];
+    const { outcome, data } = members(text);
+    const texts = elements(data ?? "[]");
+    return { decided: list.decided, outcome,
+      cast: list.data.map((v, i) => ({ ...v, outcome: members(texts[i] ?? "").outcome })) };
+  }, [task.id, JSON.stringify(task.children)]);
   if (votes.error?.status === 409) return null;
   return (
     <section>
       <h2>Votes</h2>
       <Problem error={votes.error} />
-      {votes.data?.decided && <p>Decided: <code>{JSON.stringify(votes.data.outcome)}</code></p>}
+      {votes.data?.decided && <p>Decided: <code>{votes.data.outcome}</code></p>}
       <ul>
-        {votes.data?.data.map((v, i) => (
+        {votes.data?.cast.map((v, i) => (
           <li key={i}>
-            {v.claimer ?? "a worker"}: <code>{JSON.stringify(v.outcome) ?? "no outcome"}</code>
+            {v.claimer ?? "a worker"}: <code>{v.outcome ?? "no outcome"}</code>
             {" "}<Status status={v.status} /> <Time at={v.at} />
             {v.late && <span class="quiet"> too late to count</span>}
           </li>

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";
 import { useRef } from "preact/hooks";
 import { answer, api, CallError, type Schemas } from "../api.ts";
-import { count } from "../format.ts";
+import { tasks } from "../format.ts";
 import { Action } from "../parts/action.tsx";
 import { Field } from "../parts/field.tsx";
 import { Problem } from "../parts/problem.tsx";
@@ -78,7 +78,7 @@ function Bulk({ label, what, danger = false, call, children }: BulkProps) {
   const ask = (
     <>
       <p aria-live="polite">
-        {n.value !== undefined && <><strong>{count(n.value)}</strong> tasks, {what}. </>}
+        {n.value !== undefined && <><strong>{tasks(n.value)}</strong>, {what}. </>}
         {n.value === undefined && !error.value && "Counting… "}
         It runs in the background, and can be stopped.
       </p>

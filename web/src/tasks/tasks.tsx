@@ -1,6 +1,6 @@
 import { useLocation } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
-import { count } from "../format.ts";
+import { tasks } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
@@ -50,7 +50,7 @@ function List({ filter }: { filter: Filter }) {
       <Problem error={list.error} retry={list.reload} />
       {data && data.length > 0 && <TaskTable tasks={data} />}
       {data?.length === 0 && (next
-        ? <Empty title={`None of these ${count(searched?.tasks ?? 0)} tasks match`}>
+        ? <Empty title={`None of ${tasks(searched?.tasks ?? 0)} matches`}>
             They were submitted between <Time at={searched?.from} /> and{" "}
             <Time at={searched?.until} />. <a href={link({ cursor: next })}>Search older ones</a>
           </Empty>
@@ -64,7 +64,7 @@ function List({ filter }: { filter: Filter }) {
 }
 
 /** Tasks as a table. Each row is a link to its task. */
-export function TaskTable({ tasks }: { tasks: Schemas["Task"][] }) {
+export function TaskTable({ tasks: all }: { tasks: Schemas["Task"][] }) {
   const { route } = useLocation();
   return (
     <div class="scroll">
@@ -78,7 +78,7 @@ export function TaskTable({ tasks }: { tasks: Schemas["Task"][] }) {
           </tr>
         </thead>
         <tbody>
-          {tasks.map((t) => {
+          {all.map((t) => {
             const href = `/console/tasks/${encodeURIComponent(t.id)}`;
             return (
               <tr key={t.id} onClick={(e) => {

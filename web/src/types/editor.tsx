@@ -28,6 +28,7 @@ function put(type: string, text: string, dryRun: boolean): Promise<TaskType> {
 /** A check of a text: what would change. */
 interface Check {
   text: string;
+  version: number; // of the type that it was compared with
   lines: Line[];
 }
 
@@ -46,7 +47,7 @@ export function Editor({ type, changed }: EditorProps) {
   const close = () => {
     text.value = check.value = error.value = undefined;
   };
-  const guarded = (work: () => Promise<void>) => async () => {
+  const caught = (work: () => Promise<void>) => async () => {
     busy.value = true;
     error.value = undefined;
     try {
@@ -56,15 +57,21 @@ export function Editor({ type, changed }: EditorProps) {
     }
     busy.value = false;
   };
-  const look = guarded(async () => {
+  const read = () => answer(api.GET("/v1/task-types/{type}",
+    { params: { path: { type: type.name } } }));
+  const compare = caught(async () => {
     check.value = undefined;
     const typed = text.value ?? "";
-    const now = await answer(api.GET("/v1/task-types/{type}",
-      { params: { path: { type: type.name } } }));
+    const now = await read();
     const then = await put(type.name, typed, true);
-    check.value = { text: typed, lines: diff(documentOf(now), documentOf(then)) };
+    check.value = { text: typed, version: now.version, lines: diff(documentOf(now), documentOf(then)) };
   });
-  const save = guarded(async () => {
+  const save = caught(async () => {
+    const now = await read();
+    if (now.version !== check.value?.version) {
+      check.value = undefined;
+      throw new CallError(0, { detail: "The type has been changed meanwhile: show the changes again." });
+    }
     const saved = await put(type.name, check.value?.text ?? "", false);
     close();
     changed();
@@ -81,7 +88,7 @@ export function Editor({ type, changed }: EditorProps) {
   return (
     <section>
       <h2>Edit</h2>
-      <form onSubmit={(e) => { e.preventDefault(); void look(); }}>
+      <form onSubmit={(e) => { e.preventDefault(); void compare(); }}>
         <label>
           The type as JSON
           <textarea rows={24} spellcheck={false} value={text.value} onInput={(e) => {
