@@ -26,7 +26,7 @@ import (
 const hostile = `<img src=x onerror="window.hit=1"><script>window.hit=1</script>"'&`
 
 // makeType makes a task type with two stages and a worker. The first stage returns its context;
-// the second one fails as long as the context has "fail", with a hostile text.
+// the second one fails as long as the context has "fail", with a hostile text, or "declined".
 func (p *page) makeType(name string) {
 	p.t.Helper()
 	_, err := p.api.PutTaskType(p.t.Context(), name, client.TaskTypeSpec{
@@ -41,8 +41,11 @@ func (p *page) makeType(name string) {
 		})
 	worker.Handle(w, name, "second",
 		func(_ context.Context, t worker.Task[json.RawMessage]) (json.RawMessage, error) {
-			if strings.Contains(string(t.Context), "fail") {
+			switch {
+			case strings.Contains(string(t.Context), "fail"):
 				return nil, errors.New(hostile)
+			case strings.Contains(string(t.Context), "declined"):
+				return nil, errors.New("the card was declined")
 			}
 			return t.Context, nil
 		})
