@@ -203,8 +203,8 @@ func TestManyVoters(t *testing.T) {
 	for c := range claimers {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				got, err := nodes[c%2].Claim(ctx, tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
-					Claimer: fmt.Sprint("c", c), Max: 3, Wait: time.Second})
+				got, err := nodes[c%2].Claim(ctx, tenant, dispatcher.ClaimRequest{Type: "pipe",
+					Stage: "first", Claimer: fmt.Sprint("c", c), Max: 3, Wait: time.Second})
 				if !assert.NoError(t, err) {
 					return
 				}

@@ -30,7 +30,8 @@ const hostile = `<img src=x onerror="window.hit=1"><script>window.hit=1</script>
 func (p *page) makeType(name string) {
 	p.t.Helper()
 	_, err := p.api.PutTaskType(p.t.Context(), name, client.TaskTypeSpec{
-		Stages: []client.Stage{{Name: "first"}, {Name: "second", Retry: client.RetryPolicy{MaxAttempts: 1}}}})
+		Stages: []client.Stage{{Name: "first"},
+			{Name: "second", Retry: client.RetryPolicy{MaxAttempts: 1}}}})
 	require.NoError(p.t, err)
 	w, err := worker.New(worker.Config{Log: slog.New(slog.DiscardHandler), Keys: []string{
 		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})

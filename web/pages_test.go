@@ -56,7 +56,8 @@ func (p *page) samples() []shown {
 	for range 5 {
 		p.submit("invoices", `{"customer":"c-17","total":12.50}`, client.StatusSucceeded)
 	}
-	failed := p.submit("invoices", `{"customer":"c-19","total":90,"card":"declined"}`, client.StatusFailed)
+	failed := p.submit("invoices", `{"customer":"c-19","total":90,"card":"declined"}`,
+		client.StatusFailed)
 	_, err := p.api.Submit(ctx, client.NewTask{Type: "invoices",
 		Context: client.JSON(`{"customer":"c-20","total":7}`), Delay: client.Duration(time.Hour)})
 	require.NoError(p.t, err)

@@ -51,7 +51,8 @@ func (p *Page) Run(script string) {
 const finders = `
 const where = [...document.querySelectorAll("dialog[open]")].pop() ?? document.body;
 const words = e => (e.innerText ?? "").replace(/\s+/g, " ").trim();
-const called = (kind, text) => [...where.querySelectorAll(kind)].find(e => words(e) === text && !e.disabled);
+const called = (kind, text) =>
+	[...where.querySelectorAll(kind)].find(e => words(e) === text && !e.disabled);
 const field = label => [...where.querySelectorAll("label")]
 	.find(e => words(e).startsWith(label))?.querySelector("input, select, textarea");
 `
