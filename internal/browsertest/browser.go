@@ -34,7 +34,8 @@ func Start(t *testing.T) context.Context {
 // shared starts the browser of this process, and returns the context of its first page.
 var shared = sync.OnceValues(func() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(find()),
-		chromedp.ProxyServer("http://127.0.0.1:1"), chromedp.WindowSize(1280, 900))
+		chromedp.ProxyServer("http://127.0.0.1:1"), chromedp.WindowSize(1280, 900),
+		chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 { // the browser refuses to be root in a sandbox
 		options = append(options, chromedp.NoSandbox)
 	}
