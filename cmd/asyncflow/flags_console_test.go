@@ -18,7 +18,8 @@ func TestConsoleSettings(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t, prepareDatabase)
 	p := startNode(t, database, "--instance-name=staging", "--instance-color=#c0ffee",
-		"--oidc-issuer=https://login.example.com", "--oidc-client-id=console")
+		"--oidc-issuer=https://login.example.com", "--oidc-client-id=console",
+		"--public-url=https://tasks.example.com")
 	resp, err := http.Get(p.url + "/console/session")
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -79,6 +80,7 @@ func TestConsoleSettingsRefused(t *testing.T) {
 		"--oidc-issuer":    {"--oidc-issuer=http://login.example.com", "--oidc-client-id=x"},
 		"--oidc-client-id": {"--oidc-issuer=https://login.example.com"},
 		"--oidc-token":     {"--oidc-token=refresh"},
+		"--public-url":     {"--oidc-issuer=https://login.example.com", "--oidc-client-id=x"},
 	} {
 		r := runCLI(t, env, append([]string{"serve"}, args...)...)
 		assert.Equal(t, exitUsage, r.code, flag)
