@@ -34,7 +34,7 @@ export function Task() {
     const text = await answer(api.GET("/v1/tasks/{id}", { ...path, signal, parseAs: "text" }));
     const { context, result } = members(text as string);
     const task = JSON.parse(text as string) as Schemas["Task"];
-    final.value = task.finished_at !== undefined;
+    final.value = isFinal(task);
     return { task, context, result };
   }, [id], final.value ? 0 : pause);
   const task = whole.data?.task;
@@ -58,6 +58,11 @@ export function Task() {
       <Repeat whole={whole.data} />
     </>
   );
+}
+
+/** Reports whether nothing of a task changes any more: of a cancelled one, the children end later. */
+function isFinal({ finished_at, children: c }: Schemas["Task"]): boolean {
+  return finished_at !== undefined && !(c && c.waiting + c.pending + c.running > 0);
 }
 
 function Facts({ task: t }: { task: Schemas["Task"] }) {
