@@ -180,8 +180,8 @@ func (t *Tally) First(made int) (claimer string) {
 }
 
 // Trust lets the only vote decide with a probability of 1 - 1/n, if its claimer has agreed with the
-// last n decisions and that is often enough. The draw follows from the time of the vote, which nobody
-// knows beforehand: so it is the same whenever it is drawn again.
+// last n decisions and that is often enough. The draw follows from the time of the vote, which
+// nobody knows beforehand: so it is the same whenever it is drawn again.
 func (t *Tally) Trust(n int) {
 	v := t.votes[0]
 	draw := rand.New(rand.NewPCG(uint64(v.At.UnixNano()), uint64(v.Task.Number)))
@@ -221,8 +221,8 @@ func (t *Tally) Outcome() json.RawMessage {
 	return json.RawMessage(t.outcomes[0].outcome)
 }
 
-// Needed returns how many more votes may be cast now, so that none is wasted: those that the leading
-// outcome lacks.
+// Needed returns how many more votes may be cast now, so that none is wasted: those that the
+// leading outcome lacks.
 func (t *Tally) Needed() int {
 	if t.Decided() || t.Failed() {
 		return 0

@@ -35,8 +35,8 @@ type ClaimAsk struct {
 
 // LeaseForClaims leases tasks of a stage to claimers, in the order of the asks, which must be for
 // different claimers; most new claims in all. A claimer that may not know of its open claims gets
-// those, under the same seq, and no others. The contexts of all have no more than bytes, but for the
-// first one: tasks beyond that are not leased. Children of paused tasks aren't either. next is when
+// those, under the same seq, and no others. The contexts of all have no more than bytes, but for
+// the first one: tasks beyond that are not leased. Children of paused tasks aren't either. next is when
 // the next task of the stage is due, as far as can be seen; zero: there is none.
 //
 // It is one transaction in three round trips. If the answer to its COMMIT is lost, the claimers get
@@ -285,7 +285,8 @@ func (c *claiming) sift(bytes int, paused, busy map[fanOutKey]bool) {
 
 func byNumber(a, b asyncflow.Lease) int { return cmp.Compare(a.ID.Number, b.ID.Number) }
 
-// begun returns an open claim as it is handed out again: if nothing was heard of it, it begins anew.
+// begun returns an open claim as it is handed out again: if nothing was heard of it, it begins
+// anew.
 func (c *claiming) begun(l asyncflow.Lease) asyncflow.Lease {
 	if c.t.Unseen(l) {
 		l.LeasedAt, l.Until = c.now, c.now.Add(c.t.FirstClaimOf(l.Stage))

@@ -10,9 +10,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A stage may have a window: at most so many distinct tasks are shown to one claimer in any time of
-// its length. The row of a claimer in claim_windows has the tasks that were shown, and when. It is
-// read and written under a lock of the claimer, as the first row isn't there to be locked.
+// A stage's window limits how many distinct tasks one claimer is shown within its length. A
+// claimer's row in claim_windows lists the tasks that it was shown, and when. Reads and writes of the
+// row take an advisory lock for the claimer, because before the first write there is no row to lock.
 
 // shown are the tasks that a claimer was shown lately, and when each was so last.
 type shown map[int64]time.Time
@@ -27,12 +27,14 @@ func (s shown) left(w asyncflow.Window) (n int, opens time.Time) {
 		all = append(all, at)
 	}
 	slices.SortFunc(all, time.Time.Compare)
-	return 0, all[len(all)-w.Tasks].Add(w.Per.Std()) // there are more after the window was made smaller
+	// There are more than w.Tasks after the window was made smaller.
+	return 0, all[len(all)-w.Tasks].Add(w.Per.Std())
 }
 
 // windowsSQL reads the windows of some claimers.
 const windowsSQL = `
-SELECT claimer, ids, shown FROM {claim_windows} WHERE type = $1 AND stage = $2 AND claimer = ANY ($3)`
+SELECT claimer, ids, shown FROM {claim_windows}
+WHERE type = $1 AND stage = $2 AND claimer = ANY ($3)`
 
 // claimerLock returns the lock of a claimer in a stage. A transaction needs it to give the claimer
 // tasks.
@@ -76,7 +78,8 @@ func (c *claiming) lockClaimers(ctx context.Context, conn *tenantConn) error {
 
 // putWindowSQL replaces the window of a claimer.
 const putWindowSQL = `
-INSERT INTO {claim_windows} (type, stage, claimer, ids, shown, until) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO {claim_windows} (type, stage, claimer, ids, shown, until)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (type, stage, claimer) DO UPDATE
 SET ids = excluded.ids, shown = excluded.shown, until = excluded.until`
 

@@ -167,7 +167,8 @@ func (f *followUp) moved(
 	var stage, key string
 	var order, since time.Time
 	of := f.of(t)
-	_, err := pgx.ForEachRow(rows, []any{&id, &seq, &stage, &attempt, &order, &since, &key}, func() error {
+	columns := []any{&id, &seq, &stage, &attempt, &order, &since, &key}
+	_, err := pgx.ForEachRow(rows, columns, func() error {
 		v := verdict(attempt)
 		v.Stage, v.Attempt, v.OrderTime = stage, attempt, order
 		if v.Kind == asyncflow.Retry && t.LineForClaims(stage, true) {

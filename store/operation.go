@@ -39,7 +39,7 @@ type NewOperation struct {
 	Filter Filter
 
 	Reason    string             // of a cancel; kept with each task
-	FromStage string             // of a redrive: where tasks start again; "": in the stage they ended in
+	FromStage string             // of a redrive: where tasks start again; "": where they ended
 	Priority  asyncflow.Priority // of PrioritizeTasks: the new one
 	Pace      float64            // the most tasks a second; 0: as fast as possible
 }

@@ -42,8 +42,8 @@ func (s *Store) LateVote(
 	return true, wrap(err, "LateVote(%s)", id)
 }
 
-// mayVote reports whether a claimer may vote by a late report: it has no other vote on the task, and
-// gets none until the end of the transaction.
+// mayVote reports whether a claimer may vote by a late report: it has no other vote on the task,
+// and gets none until the end of the transaction.
 func mayVote(
 	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
 ) (may bool, err error) {

@@ -19,7 +19,9 @@ type Votes struct {
 }
 
 // Votes returns the votes on a task; CodeConflict if it has none.
-func (s *Store) Votes(ctx context.Context, tenant string, id asyncflow.TaskID) (v Votes, err error) {
+func (s *Store) Votes(
+	ctx context.Context, tenant string, id asyncflow.TaskID,
+) (v Votes, err error) {
 	t, err := s.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return v, err

@@ -4,13 +4,9 @@ import (
 	"context"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/log"
-	cdpruntime "github.com/chromedp/cdproto/runtime"
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -31,9 +27,6 @@ type page struct {
 	ctx  context.Context
 	node *testnode.Node
 	api  *client.Client // of the same tenant
-
-	mu         sync.Mutex
-	complaints []string // of the browser: what the policy blocks, what fails, what is thrown
 }
 
 // openPage opens a browser, logged in by a token with some scopes; none: logged out.
@@ -46,16 +39,6 @@ func openPage(t *testing.T, scopes ...auth.Scope) *page {
 	var err error
 	p.api, err = client.New(p.node.URL, p.node.Token)
 	require.NoError(t, err)
-	require.NoError(t, chromedp.Listen(ctx, func(ev any) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		switch ev := ev.(type) {
-		case *log.EventEntryAdded:
-			p.complaints = append(p.complaints, ev.Entry.Text+" "+ev.Entry.URL)
-		case *cdpruntime.EventExceptionThrown:
-			p.complaints = append(p.complaints, ev.ExceptionDetails.Text)
-		}
-	}))
 	if len(scopes) > 0 {
 		token, err := p.node.NewToken(time.Hour, scopes...)
 		require.NoError(t, err)
@@ -84,9 +67,7 @@ func (p *page) open(path string) {
 // quiet expects that the browser has complained about nothing, apart from some texts.
 func (p *page) quiet(apartFrom ...string) {
 	p.t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.complaints {
+	for _, c := range p.Complaints() {
 		known := false
 		for _, part := range apartFrom {
 			known = known || strings.Contains(c, part)

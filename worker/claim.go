@@ -68,7 +68,7 @@ func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) er
 			"type", taskType, "stage", stage, "claims", w.mostClaims)
 	})
 	for tries := 0; ctx.Err() == nil; {
-		room := l.held.Room(ctx, c.Concurrency)
+		room := l.held.WaitForCapacity(ctx, c.Concurrency)
 		if room == 0 {
 			break
 		}

@@ -176,14 +176,15 @@ func TestAClaimThatGoesOnElsewhere(t *testing.T) {
 	assert.EqualValues(t, 1, runs.Load())
 }
 
-// More tasks than a claimer may hold go on elsewhere, one after the other: none comes twice, and when
+// More tasks than fit into a claimer's set go on elsewhere, one by one: none comes twice, and when
 // all are open no more are claimed.
 func TestManyClaimsThatGoOnElsewhere(t *testing.T) {
 	t.Parallel()
 	const most = 3
 	c := claimType(t, "claim-many")
 	var said lines
-	w, err := worker.New(worker.Config{OnlyClaims: true, Log: slog.New(slog.NewTextHandler(&said, nil))})
+	w, err := worker.New(worker.Config{OnlyClaims: true,
+		Log: slog.New(slog.NewTextHandler(&said, nil))})
 	require.NoError(t, err)
 	w.SetMostClaims(most)
 	begun := make(chan worker.Callback, 20)

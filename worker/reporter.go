@@ -117,14 +117,14 @@ func (r *Reporter) Release(ctx context.Context, cb Callback) error {
 	return post(ctx, r.once, cb.ofClaim(), "release", nil, nil)
 }
 
-// Answer reports what a worker answered to a claimed delivery that was passed on to it: it counts as
-// the answer to a push. It is sent once.
+// Answer reports what a worker answered to a claimed delivery that was passed on to it: it counts
+// as the answer to a push. It is sent once.
 func (r *Reporter) Answer(ctx context.Context, cb Callback, a client.ClaimAnswer) error {
 	return post(ctx, r.once, cb.ofClaim(), "answer", a, nil)
 }
 
-// Open reports whether a claim is still open that was reported on before, and changes nothing. It is
-// sent once; without an answer it returns true.
+// Open reports whether a claim is still open that was reported on before, and changes nothing. It
+// is sent once; without an answer it returns true.
 func (r *Reporter) Open(ctx context.Context, cb Callback) bool {
 	err := r.Answer(ctx, cb, client.ClaimAnswer{Status: http.StatusAccepted})
 	return !errors.Is(err, ErrLost)

@@ -21,8 +21,8 @@ type Config struct {
 	// (whpk_…). A delivery needs to verify with one of them, so give the old and the new key while
 	// a secret is rotated.
 	Keys []string
-	// OnlyClaims says that the worker only claims tasks, see Claim, so that it needs no keys. It refuses
-	// deliveries.
+	// OnlyClaims says that the worker only claims tasks, see Claim, so that it needs no keys. It
+	// refuses deliveries.
 	OnlyClaims bool
 	// Log gets a line for each delivery; nil: slog.Default().
 	Log *slog.Logger

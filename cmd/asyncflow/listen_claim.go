@@ -49,7 +49,7 @@ func (s *stageListener) run(ctx, work context.Context, stop func()) error {
 			return nil
 		}
 		healthy = true
-		room := s.held.Room(ctx, listenAtOnce)
+		room := s.held.WaitForCapacity(ctx, listenAtOnce)
 		if room == 0 {
 			return nil
 		}

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 )
@@ -18,14 +22,35 @@ const patience = 2 * time.Minute
 type Page struct {
 	Context context.Context // of chromedp
 
-	t *testing.T
+	t          *testing.T
+	mu         sync.Mutex
+	complaints []string
 }
 
 // Open returns a page in a browser that reaches this machine only. It skips the test if there is no
 // browser.
 func Open(t *testing.T) *Page {
 	t.Helper()
-	return &Page{Context: Start(t), t: t}
+	p := &Page{Context: Start(t), t: t}
+	require.NoError(t, chromedp.Listen(p.Context, func(ev any) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch ev := ev.(type) {
+		case *log.EventEntryAdded:
+			p.complaints = append(p.complaints, ev.Entry.Text+" "+ev.Entry.URL)
+		case *runtime.EventExceptionThrown:
+			p.complaints = append(p.complaints, ev.ExceptionDetails.Text)
+		}
+	}))
+	return p
+}
+
+// Complaints returns what the browser has logged: what a policy blocks, what could not be loaded,
+// and what scripts threw.
+func (p *Page) Complaints() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.complaints)
 }
 
 // Go goes to an address.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Set is the claims of one stage. One goroutine calls Room and Take; the other methods are safe for
+// Set is the claims of one stage. One goroutine calls WaitForCapacity and Take; the other methods are safe for
 // concurrent use.
 type Set struct {
 	most int
@@ -26,35 +26,35 @@ type Set struct {
 type elsewhere struct{ id, token string }
 
 const (
-	// askPause is how long a full set waits before it asks about more claims, and askAtOnce is about
-	// how many.
+	// askPause is how long a full set waits before it asks about more claims, and askAtOnce is
+	// about how many.
 	askPause  = time.Second
 	askAtOnce = 20
 )
 
-// New returns a set that holds most claims. When it is full, it asks open whether those that go on
-// elsewhere are still open, one after the other. Once it has asked about all of them in vain, it calls
-// full.
+// New returns a set with a capacity of most claims. When it is full, it asks open whether those
+// that go on elsewhere are still open, one after the other. Once it has asked about all of them in
+// vain, it calls full.
 func New(most int, open func(ctx context.Context, id, token string) bool, full func()) *Set {
 	return &Set{most: most, open: open, full: full, seqs: map[string]int{},
 		freed: make(chan struct{}, 1)}
 }
 
-// Take adds a claim. It returns false if the claim is known. Another attempt of a task whose work went
-// on elsewhere ends what was known of it.
+// Take adds a claim. It returns false if the claim is known. Another attempt of a task whose work
+// went on elsewhere ends what was known of it.
 func (s *Set) Take(id string, seq int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known, held := s.seqs[id]
+	last, known := s.seqs[id]
 	isIt := func(e elsewhere) bool { return e.id == id }
-	if held && known != seq && slices.ContainsFunc(s.later, isIt) {
+	if known && last != seq && slices.ContainsFunc(s.later, isIt) {
 		s.later = slices.DeleteFunc(s.later, isIt)
-		held = false
+		known = false
 	}
-	if !held {
+	if !known {
 		s.seqs[id] = seq
 	}
-	return !held
+	return !known
 }
 
 // End drops a claim that was worked on.
@@ -83,19 +83,19 @@ func (s *Set) IDs() (all []string) {
 	return all
 }
 
-// Room waits until fewer than atOnce claims are worked on, and the set isn't full. It returns how many
-// more may be taken; 0: ctx has ended.
-func (s *Set) Room(ctx context.Context, atOnce int) int {
+// WaitForCapacity waits until fewer than atOnce claims are worked on, and the set isn't full. It
+// returns how many more may be taken; 0: ctx has ended.
+func (s *Set) WaitForCapacity(ctx context.Context, atOnce int) int {
 	asked, told := 0, false
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		later := len(s.later)
 		busy := len(s.seqs) - later
-		room := min(atOnce-busy, s.most-len(s.seqs))
+		free := min(atOnce-busy, s.most-len(s.seqs))
 		s.mu.Unlock()
 		switch {
-		case room > 0:
-			return room
+		case free > 0:
+			return free
 		case busy >= atOnce || later == 0:
 			s.wait(ctx, nil)
 			continue
@@ -115,7 +115,7 @@ func (s *Set) Room(ctx context.Context, atOnce int) int {
 func (s *Set) ask(ctx context.Context, n int) int {
 	for range n {
 		s.mu.Lock()
-		one := s.later[0] // Take and Room, which shorten the list, are called by one goroutine
+		one := s.later[0] // Take and WaitForCapacity, which shorten the list, are called by one goroutine
 		s.mu.Unlock()
 		open := s.open(ctx, one.id, one.token)
 		s.mu.Lock()
@@ -138,7 +138,7 @@ func (s *Set) wait(ctx context.Context, timer <-chan time.Time) {
 	}
 }
 
-// change wakes Room. The caller has locked mu.
+// change wakes WaitForCapacity. The caller has locked mu.
 func (s *Set) change() {
 	select {
 	case s.freed <- struct{}{}:

@@ -36,13 +36,13 @@ func TestFull(t *testing.T) {
 		w := &world{}
 		s := w.set(3)
 		for _, id := range []string{"a", "b", "c"} {
-			require.Positive(t, s.Room(t.Context(), 10))
+			require.Positive(t, s.WaitForCapacity(t.Context(), 10))
 			require.True(t, s.Take(id, 1))
 			s.Later(id, "!")
 		}
 		require.Empty(t, w.asked, "there was room")
 		w.ended = []string{"b"}
-		require.Equal(t, 1, s.Room(t.Context(), 10))
+		require.Equal(t, 1, s.WaitForCapacity(t.Context(), 10))
 		require.Equal(t, []string{"a!", "b!", "c!"}, w.asked)
 		require.ElementsMatch(t, []string{"a", "c"}, s.IDs())
 		require.Zero(t, w.full)
@@ -56,7 +56,7 @@ func TestFull(t *testing.T) {
 			defer w.mu.Unlock()
 			w.ended = append(w.ended, "d")
 		}()
-		require.Equal(t, 1, s.Room(t.Context(), 10))
+		require.Equal(t, 1, s.WaitForCapacity(t.Context(), 10))
 		require.InDelta(t, time.Minute, time.Since(begin), float64(2*time.Second))
 		require.Less(t, len(w.asked), 250)
 		require.Equal(t, 1, w.full, "it is told once")
@@ -66,7 +66,7 @@ func TestFull(t *testing.T) {
 		s.Later("e", "")
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
-		require.Zero(t, s.Room(ctx, 10), "ctx has ended")
+		require.Zero(t, s.WaitForCapacity(ctx, 10), "ctx has ended")
 	})
 }
 
@@ -75,8 +75,8 @@ func TestAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
 		s := w.set(3)
-		require.Equal(t, 2, s.Room(t.Context(), 2))
-		require.Equal(t, 3, s.Room(t.Context(), 9))
+		require.Equal(t, 2, s.WaitForCapacity(t.Context(), 2))
+		require.Equal(t, 3, s.WaitForCapacity(t.Context(), 9))
 		s.Take("a", 1)
 		s.Take("b", 1)
 		go func() {
@@ -86,10 +86,10 @@ func TestAtOnce(t *testing.T) {
 			s.Later("b", "")
 		}()
 		begin := time.Now()
-		require.Equal(t, 1, s.Room(t.Context(), 2))
+		require.Equal(t, 1, s.WaitForCapacity(t.Context(), 2))
 		require.Equal(t, time.Hour, time.Since(begin))
 		s.Take("c", 1)
-		require.Equal(t, 1, s.Room(t.Context(), 2))
+		require.Equal(t, 1, s.WaitForCapacity(t.Context(), 2))
 		require.Equal(t, 2*time.Hour, time.Since(begin))
 		require.Empty(t, w.asked)
 	})

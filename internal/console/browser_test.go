@@ -6,10 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
@@ -21,33 +19,18 @@ import (
 
 // browser is a browser that reaches this machine only.
 type browser struct {
+	*browsertest.Page
 	t   *testing.T
 	ctx context.Context
-
-	mu         sync.Mutex
-	complaints []string
 }
 
 // startBrowser skips the test if there is no browser.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
-	ctx := browsertest.Start(t)
-	br := &browser{t: t, ctx: ctx}
-	require.NoError(t, chromedp.Listen(ctx, func(ev any) {
-		if ev, ok := ev.(*log.EventEntryAdded); ok {
-			br.mu.Lock()
-			defer br.mu.Unlock()
-			br.complaints = append(br.complaints, ev.Entry.Text)
-		}
-	}))
-	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	page := browsertest.Open(t)
+	_, err := chromedp.Call(page.Context, network.Enable, network.EnableParams{})
 	require.NoError(t, err)
-	return br
-}
-
-func (br *browser) goTo(url string) {
-	br.t.Helper()
-	require.NoError(br.t, chromedp.Do(br.ctx, chromedp.Navigate(url)))
+	return &browser{Page: page, t: t, ctx: page.Context}
 }
 
 // ask returns the text that an expression on the page has, or will have.
@@ -65,9 +48,7 @@ func (br *browser) status(method, path, options string) string {
 
 // violations returns what the browser has logged about the policy.
 func (br *browser) violations() (all []string) {
-	br.mu.Lock()
-	defer br.mu.Unlock()
-	for _, text := range br.complaints {
+	for _, text := range br.Complaints() {
 		if strings.Contains(text, "Content Security Policy") {
 			all = append(all, text)
 		}
@@ -80,13 +61,13 @@ func (br *browser) violations() (all []string) {
 func TestConsoleInABrowser(t *testing.T) {
 	b := setup(t)
 	br := startBrowser(t)
-	br.goTo(b.url + "/console")
+	br.Go(b.url + "/console")
 	assert.Equal(t, "401", br.status("GET", types, ""))
 	authorization := fmt.Sprintf(`headers: {Authorization: "Bearer %s"}`, b.token)
 	require.Equal(t, "200", br.status("POST", "/console/login", authorization))
 	assert.Equal(t, "200", br.status("GET", types, ""))
 	assert.Empty(t, br.ask(`document.cookie`))
-	br.goTo(b.url + "/console/tasks")
+	br.Go(b.url + "/console/tasks")
 	assert.Contains(t, br.ask(`fetch("/console/session").then(r => r.text())`), `"logged_in":true`)
 
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -95,13 +76,13 @@ func TestConsoleInABrowser(t *testing.T) {
 	defer site.Close()
 	for _, elsewhere := range []string{site.URL, // another port is the same site, another name is not
 		strings.Replace(site.URL, "127.0.0.1", "localhost", 1)} {
-		br.goTo(elsewhere)
+		br.Go(elsewhere)
 		require.NoError(t, chromedp.Do(br.ctx, chromedp.Click(chromedp.CSS("a")),
 			chromedp.WaitVisible(chromedp.CSS("pre"))))
 		assert.Contains(t, br.ask(`document.body.innerText`), "permission_denied")
 	}
 
-	br.goTo(b.url + "/console")
+	br.Go(b.url + "/console")
 	assert.Equal(t, "204", br.status("POST", "/console/logout", ""))
 	assert.Equal(t, "401", br.status("GET", types, ""))
 }
@@ -110,7 +91,7 @@ func TestConsoleInABrowser(t *testing.T) {
 func TestPolicyInABrowser(t *testing.T) {
 	b := setup(t)
 	br := startBrowser(t)
-	br.goTo(b.url + "/console")
+	br.Go(b.url + "/console")
 	assert.Empty(t, br.violations(), "by the page itself")
 	assert.Equal(t, "refused", br.ask(
 		`fetch("http://elsewhere.example/").then(() => "fetched", () => "refused")`))
@@ -127,16 +108,16 @@ func TestPolicyInABrowser(t *testing.T) {
 func TestLoginsInABrowser(t *testing.T) {
 	b, i := setupOIDC(t)
 	br := startBrowser(t)
-	br.goTo(b.url + "/console/oidc?to=/console/tasks%3Ftype=images")
+	br.Go(b.url + "/console/oidc?to=/console/tasks%3Ftype=images")
 	assert.Equal(t, b.url+"/console/tasks?type=images", br.ask(`location.href`))
 	assert.Equal(t, 1, i.count("/token"))
 	assert.Equal(t, "200", br.status("GET", types, ""))
 
 	b.serve(func(cfg *console.Config) { cfg.Open = b.token })
 	local := strings.Replace(b.url, "127.0.0.1", "localhost", 1)
-	br.goTo(local + "/console")
+	br.Go(local + "/console")
 	assert.Equal(t, "200", br.status("GET", types, ""))
 	assert.Equal(t, "204", br.status("POST", "/console/logout", ""))
-	br.goTo(local + "/console")
+	br.Go(local + "/console")
 	assert.Equal(t, "401", br.status("GET", types, ""))
 }

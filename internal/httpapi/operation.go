@@ -29,13 +29,10 @@ func (s *Server) CancelTasks(
 			Until:  b.Until,
 		},
 	}
-	store.AuditedCallOf(ctx).About(b.Type)
+	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
-		store.AuditedCallOf(ctx).Note("dry_run", true)
-		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
 		return CancelTasks200JSONResponse{Count: count}, err
 	}
-	o, err := s.cfg.Store.StartOperation(ctx, principalOf(ctx).Tenant, n)
 	return CancelTasks202JSONResponse(operationOut(o)), err
 }
 
@@ -57,13 +54,10 @@ func (s *Server) RedriveTasks(
 			Until:  b.Until,
 		},
 	}
-	store.AuditedCallOf(ctx).About(b.Type)
+	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
-		store.AuditedCallOf(ctx).Note("dry_run", true)
-		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
 		return RedriveTasks200JSONResponse{Count: count}, err
 	}
-	o, err := s.cfg.Store.StartOperation(ctx, principalOf(ctx).Tenant, n)
 	return RedriveTasks202JSONResponse(operationOut(o)), err
 }
 
@@ -93,15 +87,27 @@ func (s *Server) PrioritizeTasks(
 			Until:  b.Until,
 		},
 	}
-	store.AuditedCallOf(ctx).About(b.Type)
 	notePatch(ctx, p)
+	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
-		store.AuditedCallOf(ctx).Note("dry_run", true)
-		count, err := s.cfg.Store.CountTasks(ctx, principalOf(ctx).Tenant, n)
 		return PrioritizeTasks200JSONResponse{Count: count}, err
 	}
-	o, err := s.cfg.Store.StartOperation(ctx, principalOf(ctx).Tenant, n)
 	return PrioritizeTasks202JSONResponse(operationOut(o)), err
+}
+
+// countOrStart counts the tasks of an operation, for a dry run, or starts it.
+func (s *Server) countOrStart(
+	ctx context.Context, n store.NewOperation, dryRun bool,
+) (count int64, o store.Operation, err error) {
+	call, tenant := store.AuditedCallOf(ctx), principalOf(ctx).Tenant
+	call.About(n.Filter.Type)
+	if dryRun {
+		call.Note("dry_run", true)
+		count, err = s.cfg.Store.CountTasks(ctx, tenant, n)
+		return count, o, err
+	}
+	o, err = s.cfg.Store.StartOperation(ctx, tenant, n)
+	return 0, o, err
 }
 
 // ListOperations lists a page of the tenant's operations.

@@ -1,13 +1,14 @@
 import { answer, api, type Schemas } from "../api.ts";
+import { feedError, stats, useFeed } from "../feed.ts";
 import { count, rate } from "../format.ts";
 import { useLoad } from "../load.ts";
-import { Empty } from "../parts/empty.tsx";
+import { NoTypes } from "../parts/empty.tsx";
 import { Problem } from "../parts/problem.tsx";
+import { Table } from "../parts/rows.tsx";
+import { History, Sparkline } from "../parts/sparkline.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { waitText } from "../task/why.tsx";
-import { feedError, stats, useFeed } from "./feed.ts";
-import { History, Sparkline } from "./sparkline.tsx";
 
 /** What happens now, for each task type. */
 export function Overview() {
@@ -19,11 +20,7 @@ export function Overview() {
       <Title text="Overview" />
       <Problem error={feedError.value} />
       {stats.value && <Totals stats={stats.value} />}
-      {stats.value?.length === 0 && (
-        <Empty title="There are no task types yet">
-          Describe one in a file, and apply it: <code>asyncflow types apply -f asyncflow.yaml</code>
-        </Empty>
-      )}
+      {stats.value?.length === 0 && <NoTypes />}
       {!!stats.value?.length && <Types stats={stats.value} />}
       {quota.data && <Quotas quotas={quota.data} />}
     </>
@@ -47,23 +44,14 @@ function Totals({ stats }: { stats: Schemas["Stats"][] }) {
   );
 }
 
+const columns = ["Type", { n: "Waiting" }, { n: "Pending" }, { n: "Running" }, { n: "Succeeded" },
+  { n: "Failed" }, { n: "In" }, { n: "Out" }, "Out, last minutes", "Oldest due"];
+
 function Types({ stats }: { stats: Schemas["Stats"][] }) {
   return (
-    <div class="scroll">
-      <table>
-        <caption class="hidden">Task types</caption>
-        <thead>
-          <tr>
-            <th scope="col">Type</th><th scope="col" class="n">Waiting</th>
-            <th scope="col" class="n">Pending</th><th scope="col" class="n">Running</th>
-            <th scope="col" class="n">Succeeded</th><th scope="col" class="n">Failed</th>
-            <th scope="col" class="n">In</th><th scope="col" class="n">Out</th>
-            <th scope="col">Out, last minutes</th><th scope="col">Oldest due</th>
-          </tr>
-        </thead>
-        <tbody>{stats.map((s) => <TypeRow key={s.type} stats={s} />)}</tbody>
-      </table>
-    </div>
+    <Table label="Task types" columns={columns}>
+      {stats.map((s) => <TypeRow key={s.type} stats={s} />)}
+    </Table>
   );
 }
 

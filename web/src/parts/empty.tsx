@@ -9,3 +9,12 @@ export function Empty({ title, children }: { title: string; children?: Component
     </div>
   );
 }
+
+/** What a page shows of a tenant without task types. */
+export function NoTypes() {
+  return (
+    <Empty title="There are no task types yet">
+      Describe one in a file, and apply it: <code>asyncflow types apply -f asyncflow.yaml</code>
+    </Empty>
+  );
+}

@@ -1,10 +1,10 @@
-import { useLocation } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
 import { tasks } from "../format.ts";
 import { useLoad } from "../load.ts";
-import { Empty } from "../parts/empty.tsx";
+import { Empty, NoTypes } from "../parts/empty.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
+import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
@@ -23,11 +23,7 @@ export function Tasks() {
     <>
       <Title text="Tasks" />
       <Problem error={types.error} retry={types.reload} />
-      {types.data?.length === 0 && (
-        <Empty title="There are no task types yet">
-          Describe one in a file, and apply it: <code>asyncflow types apply -f asyncflow.yaml</code>
-        </Empty>
-      )}
+      {types.data?.length === 0 && <NoTypes />}
       {types.data && filter.type && (
         <>
           <Filters filter={filter} types={types.data.map((t) => t.name)}
@@ -65,36 +61,17 @@ function List({ filter }: { filter: Filter }) {
 
 /** Tasks as a table. Each row is a link to its task. */
 export function TaskTable({ tasks: all }: { tasks: Schemas["Task"][] }) {
-  const { route } = useLocation();
   return (
-    <div class="scroll">
-      <table class="rows">
-        <caption class="hidden">Tasks</caption>
-        <thead>
-          <tr>
-            <th scope="col">Task</th><th scope="col">Status</th><th scope="col">Stage</th>
-            <th scope="col" class="n">Attempt</th><th scope="col">Submitted</th>
-            <th scope="col">Why</th>
-          </tr>
-        </thead>
-        <tbody>
-          {all.map((t) => {
-            const href = `/console/tasks/${encodeURIComponent(t.id)}`;
-            return (
-              <tr key={t.id} onClick={(e) => {
-                if (!(e.target as HTMLElement).closest("a")) route(href);
-              }}>
-                <th scope="row"><a data-row href={href}>{t.id}</a></th>
-                <td><Status status={t.status} /></td>
-                <td>{t.stage}</td>
-                <td class="n">{t.attempt}{t.max_attempts ? ` of ${t.max_attempts}` : ""}</td>
-                <td><Time at={t.created_at} /></td>
-                <td class="cut">{why(t) || t.error}</td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-    </div>
+    <Rows label="Tasks" columns={["Task", "Status", "Stage", { n: "Attempt" }, "Submitted", "Why"]}>
+      {all.map((t) => (
+        <Row key={t.id} href={`/console/tasks/${encodeURIComponent(t.id)}`} name={t.id}>
+          <td><Status status={t.status} /></td>
+          <td>{t.stage}</td>
+          <td class="n">{t.attempt}{t.max_attempts ? ` of ${t.max_attempts}` : ""}</td>
+          <td><Time at={t.created_at} /></td>
+          <td class="cut">{why(t) || t.error}</td>
+        </Row>
+      ))}
+    </Rows>
   );
 }

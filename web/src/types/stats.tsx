@@ -1,18 +1,16 @@
-import { answer, api } from "../api.ts";
+import { feedError, stats, useFeed } from "../feed.ts";
 import { count, rate } from "../format.ts";
-import { useLoad } from "../load.ts";
-import { History, Sparkline } from "../overview/sparkline.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Table } from "../parts/rows.tsx";
+import { History, Sparkline } from "../parts/sparkline.tsx";
 import { Time } from "../parts/time.tsx";
 import { waitText } from "../task/why.tsx";
 
 /** What happens now with the tasks of a type. */
 export function TypeStats({ type }: { type: string }) {
-  const stats = useLoad(async (signal) => (await answer(api.GET("/v1/stats",
-    { signal, params: { query: { type } } }))).data[0], [type], 2000);
-  const s = stats.data;
-  if (!s) return <Problem error={stats.error} retry={stats.reload} />;
+  useFeed();
+  const s = stats.value?.find((one) => one.type === type);
+  if (!s) return <Problem error={feedError.value} />;
   const list = (status: string) => `/console/tasks?type=${type}&status=${status}`;
   const counts = ["waiting", "pending", "running", "succeeded", "failed", "cancelled"] as const;
   return (

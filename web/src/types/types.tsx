@@ -1,6 +1,6 @@
 import { answer, api } from "../api.ts";
 import { useLoad } from "../load.ts";
-import { Empty } from "../parts/empty.tsx";
+import { NoTypes } from "../parts/empty.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
@@ -19,11 +19,7 @@ export function Types() {
     <>
       <Title text="Task types" />
       <Problem error={list.error} retry={list.reload} />
-      {data?.length === 0 && (
-        <Empty title="There are no task types yet">
-          Describe one in a file, and apply it: <code>asyncflow types apply -f asyncflow.yaml</code>
-        </Empty>
-      )}
+      {data?.length === 0 && <NoTypes />}
       {!!data?.length && (
         <Rows label="Task types"
           columns={["Type", { n: "Version" }, "Stages", "Limits", "Changed", "Paused"]}>

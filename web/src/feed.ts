@@ -1,8 +1,8 @@
 import { signal, useSignalEffect } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { answer, api, CallError, type Schemas } from "../api.ts";
-import { live } from "../clock.ts";
-import { expired } from "../session.ts";
+import { answer, api, CallError, type Schemas } from "./api.ts";
+import { live } from "./clock.ts";
+import { expired } from "./session.ts";
 
 type Stats = Schemas["Stats"];
 
