@@ -192,19 +192,17 @@ func (call *claimCall) deliveries(r claimResult, now time.Time) ([]asyncflow.Del
 	return all, nil
 }
 
-// ReleaseClaims puts tasks back in line whose deliveries could not be handed out.
+// ReleaseClaims puts tasks back in line whose deliveries could not be handed out. What it can't put
+// back runs out soon.
 func (c *Committer) ReleaseClaims(tenant string, leases []asyncflow.Lease, why string) {
+	ctx, cancel := context.WithTimeout(c.writing, leaseTime)
+	defer cancel()
 	t, err := c.store.Catalog.Type(tenant, leases[0].ID.Type)
-	if err != nil {
-		return
+	if err == nil {
+		_, err = c.store.TakeBackClaims(ctx, t, leases, why)
 	}
-	for _, l := range leases {
-		l.Context = nil
-		o := released(why)
-		o.Endpoint = asyncflow.ClaimedBy(l.Claimer)
-		l = t.Reordered(l)
-		c.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
-			Verdict: asyncflow.Decide(t.TaskType, l, o, c.store.Clock.Now())}, func(store.Settled) {})
+	if err != nil {
+		c.log.Warn("release claims", "tenant", tenant, "type", leases[0].ID.Type, "error", err)
 	}
 }
 

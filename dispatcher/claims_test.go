@@ -273,3 +273,33 @@ func TestALaterCallReplacesOneThatLooks(t *testing.T) {
 	require.Len(t, all, 1)
 	assert.Equal(t, id, all[0].Lease.ID)
 }
+
+// An answer that can't be written gives its tasks back, without an attempt. But if the claimer has
+// them by a later answer meanwhile, or was heard of, they are its own: nobody else gets them.
+func TestOnlyUnseenClaimsAreReleased(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
+	n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+	tasks := n.submit(t, 1)
+	release := func(d asyncflow.Delivery) {
+		n.ReleaseClaims(tenant, []asyncflow.Lease{d.Lease}, "the claimer is gone")
+	}
+	lost := n.claim(t, "first", "anna", 1)[0]
+	release(lost)
+	lost2 := n.claim(t, "first", "bob", 1)[0]
+	require.Equal(t, []int{2, 1}, []int{lost2.Lease.Seq, lost2.Lease.Attempt})
+
+	got := n.claim(t, "first", "bob", 1)[0]
+	require.Equal(t, 2, got.Lease.Seq, "its own claim again")
+	release(lost2)
+	heard := make(chan bool, 1)
+	n.Extend(tenant, got.Lease, got.Latest, func(stands bool, err error) {
+		assert.NoError(t, err)
+		heard <- stands
+	})
+	require.True(t, <-heard, "the second answer's claim stands")
+	release(got)
+	n.complete(t, got)
+	n.await(t, tasks, asyncflow.StatusSucceeded)
+}

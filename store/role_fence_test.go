@@ -57,7 +57,7 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant",
 	// it logs what fails: ReleaseKey returns that
 	"ReleaseKeys",
-	// it calls Settle
+	// so does it: TakeBackClaims returns that
 	"ReleaseClaims",
 	// Postgres skips the tables of another role with a warning
 	"VacuumSet",

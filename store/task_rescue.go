@@ -24,20 +24,27 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 			if err := readOptions(ctx, tx, t, expired); err != nil {
 				return err
 			}
-			settled, ts = s.lostLeases(t, expired, now)
+			settled, ts = settleTaken(t, expired, now, lost)
 			return writeSettled(ctx, tx, t, settled, ts, now)
 		})
 	})
 	if err != nil || ts == nil {
 		return 0, wrap(err, "Rescue(%q, %q)", t.Tenant, t.Name)
 	}
+	s.announceTakenEnds(ctx, t, settled, ts)
+	return len(settled), nil
+}
+
+// announceTakenEnds announces and counts settlements of leases that were taken.
+func (s *Store) announceTakenEnds(
+	ctx context.Context, t *Type, settled []asyncflow.Settlement, ts *tokens,
+) {
 	s.Wakeups.Announce(t.Key(), ts.earliest)
 	s.countSettled(t.Key(), settled...)
 	s.freed(ctx, t, settled)
 	for _, settlement := range settled {
 		s.watched.tell(t.Key(), settlement.Lease.ID.Number)
 	}
-	return len(settled), nil
 }
 
 // takeExpired deletes and returns the leases that have run out by the database's clock.
@@ -98,21 +105,17 @@ func queueOptions(b *pgx.Batch, t *Type, ids []int64) optionsOf {
 	return all
 }
 
-// lostLeases returns the settlements of tasks whose leases ran out, and the token rows that
+// settleTaken returns the settlements of tasks whose leases were taken, and the token rows that
 // follow.
-func (s *Store) lostLeases(
-	t *Type,
-	expired []asyncflow.Lease,
-	now time.Time,
+func settleTaken(
+	t *Type, taken []asyncflow.Lease, now time.Time,
+	outcome func(*Type, asyncflow.Lease) asyncflow.Outcome,
 ) ([]asyncflow.Settlement, *tokens) {
-	settled, ts := make([]asyncflow.Settlement, len(expired)), &tokens{}
-	for i, l := range expired {
+	settled, ts := make([]asyncflow.Settlement, len(taken)), &tokens{}
+	for i, l := range taken {
 		l = t.Reordered(l)
-		o := asyncflow.Outcome{Kind: asyncflow.OutcomeLost, Endpoint: asyncflow.ClaimedBy(l.Claimer),
-			Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
-		if t.Unseen(l) {
-			o.Kind, o.Error = asyncflow.OutcomeReleased, "nothing was heard of the claim"
-		}
+		o := outcome(t, l)
+		o.Endpoint = asyncflow.ClaimedBy(l.Claimer)
 		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
 		if v := settled[i].Verdict; v.Final() == "" {
@@ -120,6 +123,16 @@ func (s *Store) lostLeases(
 		}
 	}
 	return settled, ts
+}
+
+// lost returns the outcome of a lease that has run out.
+func lost(t *Type, l asyncflow.Lease) asyncflow.Outcome {
+	if t.Unseen(l) {
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
+			Error: "nothing was heard of the claim"}
+	}
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeLost,
+		Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
 }
 
 // writeSettled writes settlements at once: see queueSettlements.
