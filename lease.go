@@ -178,4 +178,5 @@ type Delivery struct {
 	Timeout     time.Duration // for the whole exchange
 	Deadline    time.Time     // when the attempt is given up if the answer was 202
 	Latest      time.Time     // of a claim: how far heartbeats may move its deadline
+	Test        bool          // it belongs to no task: no report on it is accepted
 }

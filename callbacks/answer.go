@@ -40,7 +40,7 @@ func readStatus(a transport.Answer) (o asyncflow.Outcome, more bool) {
 		o.Kind = asyncflow.OutcomeAccepted
 	case a.Status < 200 || a.Status > 299:
 		o.Error = describe(a)
-		o.RetryAfter = retryAfter(a.RetryAfter, a.Status)
+		o.RetryAfter = retryAfter(a.RetryAfter(), a.Status)
 	case a.BodyErr != nil:
 		o.Error = withExcerpt(a.BodyErr, a.Body)
 	default:

@@ -55,12 +55,13 @@ func (s *Sender) challenge(
 	if err != nil {
 		return login{}, err
 	}
-	m := message{challengeType + "." + rand.Text(), at, body, maxChallengeAnswer}
-	answer, used, err := s.post(ctx, l, e, to, m)
+	m := message{id: challengeType + "." + rand.Text(), at: at, body: body,
+		maxAnswer: maxChallengeAnswer}
+	x, err := s.post(ctx, l, e, to, m)
 	if err != nil {
-		return used, err
+		return x.used, err
 	}
-	return used, c.checkAnswer(answer)
+	return x.used, c.checkAnswer(x.answer)
 }
 
 // checkAnswer checks that an answer has the challenge.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -51,8 +52,8 @@ func (s *Sender) ReadClaim(a Answer) asyncflow.Outcome {
 	if a.Status == 0 {
 		return failed(errors.New(a.Error))
 	}
-	in := transport.Answer{Status: a.Status, ContentType: a.ContentType, RetryAfter: a.RetryAfter,
-		Body: a.Body}
+	in := transport.Answer{Status: a.Status, Body: a.Body, Header: http.Header{
+		"Content-Type": {a.ContentType}, "Retry-After": {a.RetryAfter}}}
 	switch most := s.maxAnswer(1); {
 	case a.Error != "":
 		in.BodyErr = errors.New(a.Error)
@@ -62,7 +63,7 @@ func (s *Sender) ReadClaim(a Answer) asyncflow.Outcome {
 	}
 	o, more := readStatus(in)
 	if more {
-		o = readAnswer(o, in.ContentType, in.Body, s.cfg.MaxOutput)
+		o = readAnswer(o, a.ContentType, in.Body, s.cfg.MaxOutput)
 	}
 	return o
 }
@@ -89,7 +90,8 @@ func (s *Sender) Forward(
 		}
 		return Answer{Error: l.reason(ctx, err).Error()}, nil
 	}
-	out := Answer{Status: a.Status, ContentType: a.ContentType, RetryAfter: a.RetryAfter, Body: a.Body}
+	out := Answer{Status: a.Status, ContentType: a.ContentType(), RetryAfter: a.RetryAfter(),
+		Body: a.Body}
 	if a.BodyErr != nil {
 		out.Error = a.BodyErr.Error()
 	}

@@ -62,7 +62,7 @@ func TestSettingsHeadersThatAreRefused(t *testing.T) {
 		to, err := r.openAnew(d.Tenant, d.Endpoint)
 		require.NoError(t, err)
 		to.settings = &settings{headers: transport.Headers{{Name: name, Value: "a\nb"}}}
-		_, _, err = r.post(t.Context(), newLimit(ample), d.Endpoint, to, message{id: "id", at: d.At})
+		_, err = r.post(t.Context(), newLimit(ample), d.Endpoint, to, message{id: "id", at: d.At})
 		require.ErrorContains(t, err, why, name)
 	}
 	require.Zero(t, r.dialled.Load())

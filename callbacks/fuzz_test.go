@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -146,7 +147,8 @@ func requireStorable(t *testing.T, o asyncflow.Outcome, body []byte) {
 // Whatever a worker answers, the outcome can be stored and is bounded.
 func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status uint16, contentType, after string, body []byte) {
-		a := transport.Answer{Status: int(status), RetryAfter: after, Body: body}
+		a := transport.Answer{Status: int(status), Body: body,
+			Header: http.Header{"Retry-After": {after}}}
 		if most := maxOutput + answerOverhead; len(body) > most {
 			a.Body, a.BodyErr = body[:most], transport.ErrTooLarge
 		}

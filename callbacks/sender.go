@@ -81,7 +81,7 @@ func NewTransport(cfg Config) http.RoundTripper {
 // outcomes in the same order. It ends within the timeout of the first delivery, or when ctx ends.
 func (s *Sender) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow.Outcome {
 	start := time.Now()
-	outcomes := s.attempt(ctx, all, newLimit(all[0].Timeout))
+	outcomes, _ := s.attempt(ctx, all, newLimit(all[0].Timeout))
 	took := time.Since(start)
 	for i := range outcomes {
 		outcomes[i].Endpoint, outcomes[i].Duration = all[0].Endpoint.URL, took
@@ -89,26 +89,28 @@ func (s *Sender) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow
 	return outcomes
 }
 
+// attempt also returns the exchange. It is empty if the endpoint can't be opened.
 func (s *Sender) attempt(
 	ctx context.Context, all []asyncflow.Delivery, l limit,
-) []asyncflow.Outcome {
+) ([]asyncflow.Outcome, exchange) {
 	first := all[0]
 	to, err := s.open(first.Tenant, first.Endpoint)
 	if err != nil {
-		return toAll(all, failed(err))
+		return toAll(all, failed(err)), exchange{}
 	}
-	m := message{deliveryID(first.Lease), first.At, s.body(all), s.maxAnswer(len(all))}
-	answer, used, err := s.post(ctx, l, first.Endpoint, to, m)
+	m := message{id: deliveryID(first.Lease), at: first.At, body: s.body(all),
+		maxAnswer: s.maxAnswer(len(all)), test: first.Test}
+	x, err := s.post(ctx, l, first.Endpoint, to, m)
 	var outcomes []asyncflow.Outcome
 	if err != nil {
 		outcomes = toAll(all, failed(err))
 	} else {
-		outcomes = s.read(all, answer)
+		outcomes = s.read(all, x.answer)
 	}
 	for i := range outcomes {
-		outcomes[i].Error = to.settings.scrub(outcomes[i].Error, used)
+		outcomes[i].Error = x.scrub(outcomes[i].Error)
 	}
-	return outcomes
+	return outcomes, x
 }
 
 // read returns what an answer means for each of some deliveries.
@@ -116,9 +118,9 @@ func (s *Sender) read(all []asyncflow.Delivery, a transport.Answer) []asyncflow.
 	o, more := readStatus(a)
 	switch {
 	case more && !all[0].Endpoint.Batch.IsZero():
-		return s.readResults(all, o, a.ContentType, a.Body)
+		return s.readResults(all, o, a.ContentType(), a.Body)
 	case more:
-		o = readAnswer(o, a.ContentType, a.Body, s.cfg.MaxOutput)
+		o = readAnswer(o, a.ContentType(), a.Body, s.cfg.MaxOutput)
 	}
 	return toAll(all, o)
 }

@@ -15,46 +15,63 @@ type message struct {
 	at        time.Time // the time that is signed
 	body      []byte
 	maxAnswer int // bytes
+	test      bool
 }
 
-// post sends a signed message to an endpoint, with the endpoint's settings. It also returns the
-// login that it used. The error says in plain words why there is no answer.
+// exchange is a request to an endpoint with its answer.
+type exchange struct {
+	to      *opened
+	request transport.Request // without a URL: it could not be made
+	answer  transport.Answer  // without a status: there is none
+	used    login
+}
+
+// scrub masks the secrets of the endpoint and of the login in a text.
+func (x *exchange) scrub(text string) string { return x.to.settings.scrub(text, x.used) }
+
+// post sends a signed message to an endpoint, with the endpoint's settings. The error says in plain
+// words why there is no answer, or not all of one.
 //
 // The next request after an answer with status 401 logs in anew.
 func (s *Sender) post(
 	ctx context.Context, l limit, e *asyncflow.Endpoint, to *opened, m message,
-) (transport.Answer, login, error) {
+) (x exchange, err error) {
+	x.to = to
 	headers, err := s.appendHeaders(make(transport.Headers, 0, 8), e, to, m)
 	if err != nil {
-		return transport.Answer{}, login{}, err
+		return x, err
 	}
-	route, used := s.routes.plain, login{}
+	route := s.routes.plain
 	if to.settings != nil {
-		used, err = s.tokens.apply(ctx, l, to, &headers)
+		x.used, err = s.tokens.apply(ctx, l, to, &headers)
 		if err == nil {
 			route, err = s.routes.to(to.tenant, to.settings.tls)
 		}
 		if err != nil {
-			return transport.Answer{}, used, l.reason(ctx, err)
+			return x, l.reason(ctx, err)
 		}
 	}
-	answer, err := route.Post(ctx, transport.Request{
+	if m.test {
+		headers.Set(testHeader, "true") // whatever the settings say
+	}
+	x.request = transport.Request{
 		URL:       to.target,
 		Headers:   headers,
 		Body:      m.body,
 		Deadline:  l.deadline,
 		MaxAnswer: m.maxAnswer,
-	})
-	if err == nil && answer.Status == http.StatusUnauthorized {
-		used.refused()
 	}
-	if err == nil && isCutOff(answer) && l.over(ctx) { // the time limit cut it off
-		err = answer.BodyErr
+	x.answer, err = route.Post(ctx, x.request)
+	if err == nil && x.answer.Status == http.StatusUnauthorized {
+		x.used.refused()
+	}
+	if err == nil && isCutOff(x.answer) && l.over(ctx) { // the time limit cut it off
+		err = x.answer.BodyErr
 	}
 	if err != nil {
 		err = l.reason(ctx, err)
 	}
-	return answer, used, err
+	return x, err
 }
 
 // isCutOff reports whether a successful answer lacks a part of its body. The body of a 202 doesn't

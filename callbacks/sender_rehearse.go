@@ -43,7 +43,8 @@ func (s *Sender) rehearse(
 		return a, err
 	}
 	body := s.body(all)
-	m := message{deliveryID(first.Lease), first.At, body, s.maxAnswer(len(all))}
+	m := message{id: deliveryID(first.Lease), at: first.At, body: body,
+		maxAnswer: s.maxAnswer(len(all))}
 	headers, err := s.appendHeaders(nil, first.Endpoint, to, m)
 	if err != nil {
 		return a, err

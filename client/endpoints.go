@@ -45,6 +45,23 @@ func (c *Client) VerifyEndpoint(ctx context.Context, id string) (Endpoint, error
 	})
 }
 
+// TestEndpoint sends a test delivery with a context to an endpoint; nil: {}. It may take 20 s. The
+// result also says why the endpoint gave no answer: that is no error.
+func (c *Client) TestEndpoint(
+	ctx context.Context, id string, t EndpointTest,
+) (EndpointTestResult, error) {
+	body, err := encode(t)
+	if err != nil {
+		return EndpointTestResult{}, err
+	}
+	if err := checkPart("id", id); err != nil {
+		return EndpointTestResult{}, err
+	}
+	return call[EndpointTestResult](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.TestEndpointWithBody(ctx, id, contentJSON, bytes.NewReader(body))
+	})
+}
+
 // EnableEndpoint resumes deliveries to an endpoint that is disabled or open.
 func (c *Client) EnableEndpoint(ctx context.Context, id string) (Endpoint, error) {
 	if err := checkPart("id", id); err != nil {

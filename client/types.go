@@ -99,6 +99,13 @@ type (
 	// [api.EndpointHealth] for its fields.
 	EndpointHealth = api.EndpointHealth
 
+	// EndpointTest is the context of a test delivery; nil: {}. See [api.EndpointTest] for its fields.
+	EndpointTest = api.EndpointTest
+
+	// EndpointTestResult is what a test delivery sent and what came back. See [api.EndpointTestResult]
+	// for its fields.
+	EndpointTestResult = api.EndpointTestResult
+
 	// EndpointAuth is how asyncflow logs in at an endpoint: a bearer token, basic, or OAuth 2.0 client
 	// credentials. See [asyncflow.EndpointAuth] for its fields.
 	EndpointAuth = asyncflow.EndpointAuth

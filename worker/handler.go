@@ -21,6 +21,7 @@ type Task[In any] struct {
 	Context              In        // the task's context, or the latest output of an earlier stage
 	Callback             Callback  // to report later
 	FanOut               *FanOut   // if it is a child of another task; nil otherwise
+	Test                 bool      // a test delivery: it belongs to no task, and the result goes nowhere
 
 	reporter *Reporter
 }
@@ -170,6 +171,7 @@ func taskOf[In any](r *run) (Task[In], error) {
 		Deadline:    d.Deadline,
 		Callback:    d.Callback,
 		FanOut:      d.FanOut,
+		Test:        d.Test,
 		reporter:    r.worker.reporter,
 	}
 	if len(d.Context) > 0 {

@@ -24,6 +24,7 @@ type delivery struct {
 	Context     json.RawMessage `json:"context"`
 	Callback    Callback        `json:"callback"`
 	FanOut      *FanOut         `json:"fan_out"`
+	Test        bool            `json:"test"`
 }
 
 // envelope is the body of a request: one delivery, several of one stage, or a challenge.

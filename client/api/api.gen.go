@@ -258,6 +258,33 @@ func (e EndpointVerification) Valid() bool {
 	}
 }
 
+// Defines values for EndpointTestResultOutcome.
+const (
+	EndpointTestResultOutcomeAccepted  EndpointTestResultOutcome = "accepted"
+	EndpointTestResultOutcomeCancelled EndpointTestResultOutcome = "cancelled"
+	EndpointTestResultOutcomeDone      EndpointTestResultOutcome = "done"
+	EndpointTestResultOutcomeFailed    EndpointTestResultOutcome = "failed"
+	EndpointTestResultOutcomeRejected  EndpointTestResultOutcome = "rejected"
+)
+
+// Valid indicates whether the value is a known member of the EndpointTestResultOutcome enum.
+func (e EndpointTestResultOutcome) Valid() bool {
+	switch e {
+	case EndpointTestResultOutcomeAccepted:
+		return true
+	case EndpointTestResultOutcomeCancelled:
+		return true
+	case EndpointTestResultOutcomeDone:
+		return true
+	case EndpointTestResultOutcomeFailed:
+		return true
+	case EndpointTestResultOutcomeRejected:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for JobOutcome.
 const (
 	JobOutcomeFailed JobOutcome = "failed"
@@ -942,6 +969,10 @@ type Delivery struct {
 	// TaskID The task's id, the same in all its stages and attempts.
 	TaskID string `json:"task_id"`
 
+	// Test It is a test delivery, which belongs to no task: no report on it is accepted. Left out
+	// otherwise.
+	Test bool `json:"test,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
@@ -1168,6 +1199,66 @@ type EndpointSecret struct {
 
 // EndpointTLS Certificates in PEM, for https URLs only.
 type EndpointTLS = asyncflow.EndpointTLS
+
+// EndpointTest The context of a test delivery; {} if it is left out.
+type EndpointTest struct {
+	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Context JSON `json:"context,omitempty,omitzero"`
+}
+
+// EndpointTestRequest The request as it was sent, or would have been if there was no connection. Left out if it
+// could not be made, for want of a login.
+type EndpointTestRequest struct {
+	// Body JSON.
+	Body string `json:"body"`
+
+	// Headers Those of the endpoint's settings are masked. Host and Content-Length are left out.
+	Headers map[string]string `json:"headers"`
+	Method  string            `json:"method"`
+	URL     string            `json:"url"`
+}
+
+// EndpointTestResponse The endpoint's answer. Left out if there was none.
+type EndpointTestResponse struct {
+	// Body At most its first 16 KiB.
+	Body string `json:"body"`
+
+	// Headers At most 8 KiB of them. Set-Cookie is masked.
+	Headers map[string]string `json:"headers"`
+	Status  int               `json:"status"`
+
+	// Truncated Something of the headers or the body is left out.
+	Truncated bool `json:"truncated,omitempty,omitzero"`
+}
+
+// EndpointTestResult What was sent to an endpoint and what came back. The endpoint's secrets are masked.
+type EndpointTestResult struct {
+	// DurationMs The time from sending to the answer.
+	DurationMs float32 `json:"duration_ms"`
+
+	// Error Why the attempt would have failed; also why there was no answer.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Outcome What the answer would mean for a task: done; failed: it may be retried; rejected: the
+	// worker said not to retry; cancelled: the worker cancelled it; accepted: the report comes
+	// later.
+	Outcome EndpointTestResultOutcome `json:"outcome"`
+
+	// Request The request as it was sent, or would have been if there was no connection. Left out if it
+	// could not be made, for want of a login.
+	Request EndpointTestRequest `json:"request,omitempty,omitzero"`
+
+	// Response The endpoint's answer. Left out if there was none.
+	Response EndpointTestResponse `json:"response,omitempty,omitzero"`
+
+	// RetryAfter The pause that the worker asked for.
+	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
+}
+
+// EndpointTestResultOutcome What the answer would mean for a task: done; failed: it may be retried; rejected: the
+// worker said not to retry; cancelled: the worker cancelled it; accepted: the report comes
+// later.
+type EndpointTestResultOutcome string
 
 // ExceededQuota The quota that is exceeded, with the code quota_exceeded.
 type ExceededQuota struct {
@@ -2522,6 +2613,9 @@ type UpdateEndpointJSONRequestBody = EndpointPatch
 // RotateEndpointSecretJSONRequestBody defines body for RotateEndpointSecret for application/json ContentType.
 type RotateEndpointSecretJSONRequestBody = SecretRotation
 
+// TestEndpointJSONRequestBody defines body for TestEndpoint for application/json ContentType.
+type TestEndpointJSONRequestBody = EndpointTest
+
 // PutScheduleJSONRequestBody defines body for PutSchedule for application/json ContentType.
 type PutScheduleJSONRequestBody = ScheduleSpec
 
@@ -3000,6 +3094,40 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
 	RotateEndpointSecret(ctx context.Context, id string, body RotateEndpointSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestEndpointWithBody Send an endpoint a test delivery
+	//
+	// Sends one delivery to the endpoint, signed and sent like any other, but outside of any task.
+	// Its body has "test": true, its request has the header Asyncflow-Test: true, and no report on
+	// it is accepted. It is not retried, changes nothing of the endpoint, and counts neither for
+	// its health nor for its limits. The answer to this call has the request, the endpoint's
+	// answer, and what such an answer would mean for a task.
+	//
+	// The endpoint has the timeout of its stage, at most 20 s. It may be disabled or resting. One
+	// that must echo a challenge first, or that is for listening, is refused with 409. A tenant may
+	// have 1 test per second on each node, and 4 at once; over that the answer is 429.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/endpoints/{id}/test (the `TestEndpoint` operationId).
+	TestEndpointWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TestEndpoint Send an endpoint a test delivery
+	//
+	// Sends one delivery to the endpoint, signed and sent like any other, but outside of any task.
+	// Its body has "test": true, its request has the header Asyncflow-Test: true, and no report on
+	// it is accepted. It is not retried, changes nothing of the endpoint, and counts neither for
+	// its health nor for its limits. The answer to this call has the request, the endpoint's
+	// answer, and what such an answer would mean for a task.
+	//
+	// The endpoint has the timeout of its stage, at most 20 s. It may be disabled or resting. One
+	// that must echo a challenge first, or that is for listening, is refused with 409. A tenant may
+	// have 1 test per second on each node, and 4 at once; over that the answer is 429.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/endpoints/{id}/test (the `TestEndpoint` operationId).
+	TestEndpoint(ctx context.Context, id string, body TestEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// VerifyEndpoint Challenge an endpoint
 	//
@@ -4273,6 +4401,60 @@ func (c *Client) RotateEndpointSecretWithBody(ctx context.Context, id string, co
 // Corresponds with POST /v1/endpoints/{id}/rotate-secret (the `RotateEndpointSecret` operationId).
 func (c *Client) RotateEndpointSecret(ctx context.Context, id string, body RotateEndpointSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRotateEndpointSecretRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestEndpointWithBody Send an endpoint a test delivery
+//
+// Sends one delivery to the endpoint, signed and sent like any other, but outside of any task.
+// Its body has "test": true, its request has the header Asyncflow-Test: true, and no report on
+// it is accepted. It is not retried, changes nothing of the endpoint, and counts neither for
+// its health nor for its limits. The answer to this call has the request, the endpoint's
+// answer, and what such an answer would mean for a task.
+//
+// The endpoint has the timeout of its stage, at most 20 s. It may be disabled or resting. One
+// that must echo a challenge first, or that is for listening, is refused with 409. A tenant may
+// have 1 test per second on each node, and 4 at once; over that the answer is 429.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/endpoints/{id}/test (the `TestEndpoint` operationId).
+func (c *Client) TestEndpointWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestEndpointRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TestEndpoint Send an endpoint a test delivery
+//
+// Sends one delivery to the endpoint, signed and sent like any other, but outside of any task.
+// Its body has "test": true, its request has the header Asyncflow-Test: true, and no report on
+// it is accepted. It is not retried, changes nothing of the endpoint, and counts neither for
+// its health nor for its limits. The answer to this call has the request, the endpoint's
+// answer, and what such an answer would mean for a task.
+//
+// The endpoint has the timeout of its stage, at most 20 s. It may be disabled or resting. One
+// that must echo a challenge first, or that is for listening, is refused with 409. A tenant may
+// have 1 test per second on each node, and 4 at once; over that the answer is 429.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/endpoints/{id}/test (the `TestEndpoint` operationId).
+func (c *Client) TestEndpoint(ctx context.Context, id string, body TestEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTestEndpointRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6575,6 +6757,53 @@ func NewRotateEndpointSecretRequestWithBody(server string, id string, contentTyp
 	}
 
 	operationPath := fmt.Sprintf("/v1/endpoints/%s/rotate-secret", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewTestEndpointRequest calls the generic TestEndpoint builder with application/json body
+func NewTestEndpointRequest(server string, id string, body TestEndpointJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewTestEndpointRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewTestEndpointRequestWithBody constructs an http.Request for the TestEndpoint method, with any body, and a specified content type
+func NewTestEndpointRequestWithBody(server string, id string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/endpoints/%s/test", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}

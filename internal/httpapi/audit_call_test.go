@@ -81,6 +81,9 @@ func (b *bundle) managing() []managing {
 			`{"type":"extra","stage":"first","url":"https://w.example.com/y?key=` + secretURL +
 				`","secret":"` + secretOwn + `"}`, 201, "*", `{"stage":"first","type":"extra"}`},
 		{"updateEndpoint", "PATCH", "/v1/endpoints/" + made.ID, `{"weight":2}`, 200, made.ID, ``},
+		{"testEndpoint", "POST", "/v1/endpoints/" + made.ID + "/test",
+			`{"context":"` + secretContext + `"}`, 200, made.ID,
+			`{"outcome":"failed","stage":"first","type":"pipe"}`},
 		{"verifyEndpoint", "POST", "/v1/endpoints/" + made.ID + "/verify", ``, 200, made.ID, ``},
 		{"enableEndpoint", "POST", "/v1/endpoints/" + made.ID + "/enable", ``, 200, made.ID, ``},
 		{"rotateEndpointSecret", "POST", "/v1/endpoints/" + made.ID + "/rotate-secret",

@@ -91,6 +91,9 @@ type ServerInterface interface {
 	// RotateEndpointSecret Rotate the secret of an endpoint
 	// (POST /v1/endpoints/{id}/rotate-secret)
 	RotateEndpointSecret(c *fiber.Ctx, id string) error
+	// TestEndpoint Send an endpoint a test delivery
+	// (POST /v1/endpoints/{id}/test)
+	TestEndpoint(c *fiber.Ctx, id string) error
 	// VerifyEndpoint Challenge an endpoint
 	// (POST /v1/endpoints/{id}/verify)
 	VerifyEndpoint(c *fiber.Ctx, id string) error
@@ -950,6 +953,35 @@ func (siw *ServerInterfaceWrapper) RotateEndpointSecret(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.RotateEndpointSecret(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// TestEndpoint operation middleware
+func (siw *ServerInterfaceWrapper) TestEndpoint(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.TestEndpoint(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2428,6 +2460,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/endpoints/:id/rotate-secret", wrapper.RotateEndpointSecret)
 
+	router.Post(options.BaseURL+"/v1/endpoints/:id/test", wrapper.TestEndpoint)
+
 	router.Post(options.BaseURL+"/v1/endpoints/:id/verify", wrapper.VerifyEndpoint)
 
 	router.Get(options.BaseURL+"/v1/governance", wrapper.GetGovernance)
@@ -3259,6 +3293,36 @@ type RotateEndpointSecretdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RotateEndpointSecretdefaultApplicationProblemPlusJSONResponse) VisitRotateEndpointSecretResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type TestEndpointRequestObject struct {
+	ID   string `json:"id"`
+	Body *TestEndpointJSONRequestBody
+}
+
+type TestEndpointResponseObject interface {
+	VisitTestEndpointResponse(ctx *fiber.Ctx) error
+}
+
+type TestEndpoint200JSONResponse EndpointTestResult
+
+func (response TestEndpoint200JSONResponse) VisitTestEndpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type TestEndpointdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response TestEndpointdefaultApplicationProblemPlusJSONResponse) VisitTestEndpointResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -4642,6 +4706,9 @@ type StrictServerInterface interface {
 	// RotateEndpointSecret Rotate the secret of an endpoint
 	// (POST /v1/endpoints/{id}/rotate-secret)
 	RotateEndpointSecret(ctx context.Context, request RotateEndpointSecretRequestObject) (RotateEndpointSecretResponseObject, error)
+	// TestEndpoint Send an endpoint a test delivery
+	// (POST /v1/endpoints/{id}/test)
+	TestEndpoint(ctx context.Context, request TestEndpointRequestObject) (TestEndpointResponseObject, error)
 	// VerifyEndpoint Challenge an endpoint
 	// (POST /v1/endpoints/{id}/verify)
 	VerifyEndpoint(ctx context.Context, request VerifyEndpointRequestObject) (VerifyEndpointResponseObject, error)
@@ -5493,6 +5560,50 @@ func (sh *strictHandler) RotateEndpointSecret(ctx *fiber.Ctx, id string) error {
 		return err
 	} else if validResponse, ok := response.(RotateEndpointSecretResponseObject); ok {
 		if err := validResponse.VisitRotateEndpointSecretResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// TestEndpoint operation middleware
+func (sh *strictHandler) TestEndpoint(ctx *fiber.Ctx, id string) error {
+	var request TestEndpointRequestObject
+
+	request.ID = id
+
+	var body TestEndpointJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.TestEndpoint(ctx.UserContext(), request.(TestEndpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TestEndpoint")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TestEndpointResponseObject); ok {
+		if err := validResponse.VisitTestEndpointResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -29,9 +29,11 @@ type Server struct {
 	streams *share.Pool // event streams and calls that wait
 	bodies  *share.Pool // bytes of the bodies of requests
 	answers *share.Pool // bytes of answers that are not sent yet
+	tests   *share.Pool // test deliveries
 
 	statsFeeds  *statsFeeds
 	submitRates ratelimit.Tenants
+	testRates   ratelimit.Tenants
 	denied      *deniedcalls.Counter
 }
 
@@ -52,6 +54,7 @@ func New(cfg Config) (*Server, error) {
 		"bytes of requests", time.Second)
 	s.answers = share.NewPool(cfg.Bodies.Max, cfg.Bodies.MaxPerTenant,
 		"bytes of answers", time.Second)
+	s.tests = share.NewPool(maxTests, maxTestsPerTenant, "test deliveries", time.Second)
 	s.denied = deniedcalls.New(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.statsFeeds = newStatsFeeds(s.stopping,

@@ -9,9 +9,8 @@ import (
 
 // Answer is what a worker answered.
 type Answer struct {
-	Status      int
-	ContentType string
-	RetryAfter  string
+	Status int
+	Header http.Header
 	// Body has at most MaxAnswer bytes, and nothing if Status is below 200.
 	Body []byte
 	// BodyErr is why Body isn't the whole body, such as ErrTooLarge; nil if it is.
@@ -21,13 +20,18 @@ type Answer struct {
 // ErrTooLarge is the error of an answer whose body is longer than MaxAnswer.
 var ErrTooLarge = errors.New("the answer is too large")
 
+// ContentType returns the header Content-Type.
+func (a Answer) ContentType() string { return a.Header.Get("Content-Type") }
+
+// RetryAfter returns the header Retry-After.
+func (a Answer) RetryAfter() string { return a.Header.Get("Retry-After") }
+
 // readAnswer reads a response and its body. Of a body that is too large it reads one byte more
 // than it may have.
 func readAnswer(r *http.Response, most int) Answer {
 	a := Answer{
-		Status:      r.StatusCode,
-		ContentType: r.Header.Get("Content-Type"),
-		RetryAfter:  r.Header.Get("Retry-After"),
+		Status: r.StatusCode,
+		Header: r.Header,
 	}
 	if r.StatusCode < 200 || r.Body == http.NoBody {
 		return a

@@ -230,6 +230,37 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/endpoints/{id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The endpoint's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send an endpoint a test delivery
+         * @description Sends one delivery to the endpoint, signed and sent like any other, but outside of any task.
+         *     Its body has "test": true, its request has the header Asyncflow-Test: true, and no report on
+         *     it is accepted. It is not retried, changes nothing of the endpoint, and counts neither for
+         *     its health nor for its limits. The answer to this call has the request, the endpoint's
+         *     answer, and what such an answer would mean for a task.
+         *
+         *     The endpoint has the timeout of its stage, at most 20 s. It may be disabled or resting. One
+         *     that must echo a challenge first, or that is for listening, is refused with 409. A tenant may
+         *     have 1 test per second on each node, and 4 at once; over that the answer is 429.
+         */
+        post: operations["testEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/endpoints/{id}/enable": {
         parameters: {
             query?: never;
@@ -1879,6 +1910,84 @@ export interface components {
             /** @description A signing secret of your own. If it is left out, one is generated. */
             secret?: string;
         };
+        /** @description The context of a test delivery; {} if it is left out. */
+        EndpointTest: {
+            context?: components["schemas"]["JSON"];
+        };
+        /**
+         * @description What was sent to an endpoint and what came back. The endpoint's secrets are masked.
+         * @example {
+         *       "request": {
+         *         "method": "POST",
+         *         "url": "https://worker.example.com/inspect",
+         *         "headers": {
+         *           "Asyncflow-Test": "true",
+         *           "Content-Type": "application/json",
+         *           "User-Agent": "asyncflow/0.1.0",
+         *           "Webhook-Id": "thumbnails.0.271828.1",
+         *           "Webhook-Signature": "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=",
+         *           "Webhook-Timestamp": "1795257985",
+         *           "X-Api-Key": "********"
+         *         },
+         *         "body": "{\"task_id\":\"thumbnails.0.271828\",…,\"test\":true,…,\"context\":{\"image\":\"harbour.jpg\"},…}"
+         *       },
+         *       "response": {
+         *         "status": 503,
+         *         "headers": {
+         *           "Content-Type": "text/plain",
+         *           "Retry-After": "30"
+         *         },
+         *         "body": "busy"
+         *       },
+         *       "outcome": "failed",
+         *       "error": "503 Service Unavailable: busy",
+         *       "retry_after": "30s",
+         *       "duration_ms": 41.7
+         *     }
+         */
+        EndpointTestResult: {
+            request?: components["schemas"]["EndpointTestRequest"];
+            response?: components["schemas"]["EndpointTestResponse"];
+            /**
+             * @description What the answer would mean for a task: done; failed: it may be retried; rejected: the
+             *     worker said not to retry; cancelled: the worker cancelled it; accepted: the report comes
+             *     later.
+             * @enum {string}
+             */
+            outcome: "done" | "failed" | "rejected" | "cancelled" | "accepted";
+            /** @description Why the attempt would have failed; also why there was no answer. */
+            error?: string;
+            /** @description The pause that the worker asked for. */
+            retry_after?: components["schemas"]["Duration"];
+            /** @description The time from sending to the answer. */
+            duration_ms: number;
+        };
+        /**
+         * @description The request as it was sent, or would have been if there was no connection. Left out if it
+         *     could not be made, for want of a login.
+         */
+        EndpointTestRequest: {
+            method: string;
+            url: string;
+            /** @description Those of the endpoint's settings are masked. Host and Content-Length are left out. */
+            headers: {
+                [key: string]: string;
+            };
+            /** @description JSON. */
+            body: string;
+        };
+        /** @description The endpoint's answer. Left out if there was none. */
+        EndpointTestResponse: {
+            status: number;
+            /** @description At most 8 KiB of them. Set-Cookie is masked. */
+            headers: {
+                [key: string]: string;
+            };
+            /** @description At most its first 16 KiB. */
+            body: string;
+            /** @description Something of the headers or the body is left out. */
+            truncated?: boolean;
+        };
         /**
          * @description Sends the endpoint several tasks of its stage in one request, {"deliveries": […]}. The
          *     endpoint answers for each of them, {"results": [{"task_id": …}]}. If it is empty or left
@@ -3201,6 +3310,11 @@ export interface components {
             /** @description The fencing number: it grows with every delivery of the task, over all stages. */
             seq: number;
             /**
+             * @description It is a test delivery, which belongs to no task: no report on it is accepted. Left out
+             *     otherwise.
+             */
+            test?: boolean;
+            /**
              * Format: date-time
              * @description After a 202, and of a claim: until when a report is accepted.
              */
@@ -4452,6 +4566,50 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    testEndpoint: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The endpoint's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "context": {
+                 *         "image": "harbour.jpg"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["EndpointTest"];
+            };
+        };
+        responses: {
+            /** @description What was sent and what came back, also if nothing did. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointTestResult"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

@@ -12,6 +12,7 @@ export interface Delivery {
   context?: unknown;
   callback: Callback;
   fan_out?: FanOut;
+  test?: boolean;
 }
 
 /** Which part of another task's work a child is. */

@@ -23,6 +23,8 @@ export interface WorkerTask<In> {
   readonly callback: Callback;
   /** If it is a child of another task. */
   readonly fanOut?: FanOut;
+  /** A test delivery: it belongs to no task, and its result goes nowhere. */
+  readonly test: boolean;
   /** Aborted when the result no longer counts; its reason is an AbortedError. */
   readonly signal: AbortSignal;
   /**
@@ -137,7 +139,7 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
   }
   return {
     id: d.task_id, type: d.type, stage: d.stage, attempt: d.attempt, maxAttempts: d.max_attempts, seq: d.seq, deadline: new Date(d.deadline),
-    context, callback: d.callback, signal: r.signal, ...(d.fan_out && { fanOut: d.fan_out }),
+    context, callback: d.callback, signal: r.signal, ...(d.fan_out && { fanOut: d.fan_out }), test: d.test === true,
     progress: (percent, note) => r.progress(percent, note),
   };
 }
