@@ -117,6 +117,9 @@ var longTexts = map[string]map[string]string{
 			"environment. Default: one that this machine has used for the server, or a new one.",
 		"--print-secret": "Print the signing secret and nothing else, and end.",
 	},
+	"endpoints test": {
+		"--context": "Context of the delivery: JSON, @FILE, or - for standard input. Default: {}.",
+	},
 	"endpoints update": {
 		"--weight": "Its share of the stage's deliveries, relative to the other endpoints, 1 to " +
 			"100; 0: no new deliveries.",

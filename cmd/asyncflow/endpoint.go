@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +16,7 @@ type endpointsCmd struct {
 	Create endpointsCreateCmd `cmd:"" help:"Register an endpoint for a stage."`
 	Update endpointsUpdateCmd `cmd:"" help:"Change the settings of an endpoint."`
 	Verify endpointsVerifyCmd `cmd:"" help:"Challenge an endpoint, so that it gets deliveries."`
+	Test   endpointsTestCmd   `cmd:"" help:"Send an endpoint a test delivery, outside of any task."`
 	Enable endpointsEnableCmd `cmd:"" help:"Let a disabled or open endpoint get deliveries again."`
 	Rotate endpointsRotateCmd `cmd:"" name:"rotate-secret" help:"Sign deliveries with a new secret."`
 	List   endpointsListCmd   `cmd:"" help:"List the endpoints."`
@@ -143,9 +142,7 @@ func (g *globals) printEndpoint(e client.Endpoint) error {
 	for _, s := range e.Secrets {
 		pairs = append(pairs, "signs with", secretLine(s))
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
-		pairs = append(pairs, "header", name+": "+e.Headers[name])
-	}
+	pairs = appendHeaders(pairs, e.Headers)
 	return g.printFields(append(pairs, "auth", string(e.Auth.Kind), "tls", tlsLine(e.TLS))...)
 }
 

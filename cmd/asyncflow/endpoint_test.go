@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -34,6 +35,22 @@ func runHere(t *testing.T, env map[string]string, args ...string) (code int, out
 	code = realMain(t.Context(), args, &stdout, &stderr,
 		func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	return code, stdout.String(), stderr.String()
+}
+
+// testedBy sends an endpoint a test delivery, as soon as the rate of its tenant allows it.
+func testedBy(t *testing.T, c *client.Client, id string) (result client.EndpointTestResult) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		result, err = c.TestEndpoint(t.Context(), id, client.EndpointTest{})
+		var busy *client.Error
+		if errors.As(err, &busy) && busy.Status == http.StatusTooManyRequests {
+			return false
+		}
+		require.NoError(t, err)
+		return true
+	}, patience, 100*time.Millisecond)
+	return result
 }
 
 // The secrets of an endpoint are shown once at most: no answer, log line or error has them,
@@ -81,6 +98,7 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	}
 	secrets := []string{"swordfish", "bWU6c3dvcmRmaXNo", strings.TrimSpace(key)[40:100]}
 	var endpoints []client.Endpoint
+	var said strings.Builder
 	for _, auth := range auths {
 		e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only",
 			URL:            repeat.URL + "/echo",
@@ -92,6 +110,9 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEqual(t, e.Secret, rotated.Secret)
 		secrets = append(secrets, e.Secret[6:], rotated.Secret[6:])
+		tested := testedBy(t, c, e.ID)
+		require.Contains(t, tested.Response.Body, "X-Key: ********")
+		require.NoError(t, json.NewEncoder(&said).Encode(tested))
 		failed, err := c.CreateEndpoint(t.Context(),
 			client.NewEndpoint{Type: "pipe", Stage: "only", URL: repeat.URL + "/no",
 				AllowDuplicate: true, Auth: auth})
@@ -115,7 +136,6 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	for _, id := range ids {
 		paths = append(paths, "/v1/tasks/"+id, "/v1/tasks/"+id+"/attempts")
 	}
-	var said strings.Builder
 	for _, path := range paths {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", p.url+path, nil)
 		require.NoError(t, err)
@@ -267,10 +287,15 @@ func TestEndpointCommands(t *testing.T) {
 	require.NoError(t, err)
 	webhook, err := standardwebhooks.NewWebhook(testWebhook)
 	require.NoError(t, err)
+	var answer atomic.Pointer[string] // to a test delivery
 	w := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		var c struct{ Challenge string }
-		if webhook.Verify(body, r.Header) == nil && json.Unmarshal(body, &c) == nil {
+		switch verified := webhook.Verify(body, r.Header) == nil && json.Unmarshal(body, &c) == nil; {
+		case verified && c.Challenge == "":
+			rw.Header().Set("Content-Type", "application/json")
+			io.WriteString(rw, *answer.Load())
+		case verified:
 			json.NewEncoder(rw).Encode(map[string]string{"challenge": c.Challenge})
 		}
 	}))
@@ -298,9 +323,23 @@ func TestEndpointCommands(t *testing.T) {
 	id := list[0].ID
 	assert.Equal(t, 5, list[0].Weight)
 	assert.Contains(t, run(1, "endpoints", "verify", id), "didn't echo the challenge")
+	assert.Contains(t, run(1, "endpoints", "test", id), "is unverified")
 	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=1h",
 		"--secret="+testWebhook), "until")
 	assert.Contains(t, run(0, "endpoints", "verify", id), "verified")
+	answered := `{}`
+	answer.Store(&answered)
+	out = run(0, "endpoints", "test", id, `--context={"n": 1.10}`)
+	for _, line := range []string{"outcome  done\n", "request  POST " + w.URL + "\n",
+		"header   Asyncflow-Test: true\n", "header   X-Api-Key: ********\n", `"context":{"n":1.10}`,
+		"answer   200 OK\n", "body     {}\n"} {
+		assert.Contains(t, out, line)
+	}
+	answered = `{"outcome":"fail","error":"no such image"}`
+	out = run(1, "endpoints", "test", id, "-o", "json")
+	assert.Contains(t, out, `"outcome": "rejected"`)
+	assert.Contains(t, out, "the outcome is rejected: no such image")
+	assert.Contains(t, run(2, "endpoints", "test", id, "--context={"), "the context is not valid JSON")
 	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=0s", "--kind=ed25519"),
 		"ed25519 whpk_")
 	out = run(0, "endpoints", "update", id, "--weight=0", "--max-in-flight=5", "--rate=100/s",
