@@ -29,6 +29,11 @@ export class CallError extends Error {
   }
 }
 
+/** Returns the error of a field that can't be sent as it is. */
+export function refused(field: string, message: string): CallError {
+  return new CallError(0, { detail: `${field} ${message}`, errors: [{ field, message }] });
+}
+
 interface Answer<T> {
   data?: T;
   error?: unknown;
@@ -49,6 +54,12 @@ export async function answer<T>(call: Promise<Answer<T>>): Promise<T> {
     throw new CallError(got.response.status, problemOf(got.error));
   }
   return got.data as T;
+}
+
+/** Reports whether a call has made something new, or would have. Throws as answer does. */
+export async function makes(call: Promise<Answer<unknown>>): Promise<boolean> {
+  await answer(call);
+  return (await call).response.status === 201;
 }
 
 function problemOf(error: unknown): Partial<Schemas["Problem"]> {

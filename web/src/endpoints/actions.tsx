@@ -5,6 +5,7 @@ import { Action } from "../parts/action.tsx";
 import { Field } from "../parts/field.tsx";
 import { nameOf } from "./endpoints.tsx";
 import { Rotate } from "./rotate.tsx";
+import { Test } from "./test.tsx";
 
 interface Props {
   endpoint: Schemas["Endpoint"];
@@ -36,6 +37,7 @@ export function EndpointActions({ endpoint: e, changed }: Props) {
         <Action label="Verify" scope="manage" run={verify}
           ask={<p>It is sent a challenge, and has 10 seconds to echo it.</p>} />
       )}
+      {!e.listen && e.verification !== "unverified" && <Test endpoint={e} />}
       <Change endpoint={e} changed={changed} />
       <Rotate endpoint={e} changed={changed} />
       <Delete endpoint={e} />
@@ -64,12 +66,13 @@ function Change({ endpoint: e, changed }: Props) {
   const ask = (
     <>
       <Field label="Weight, relative to the other endpoints of the stage; 0: no new deliveries"
-        type="number" min="0" required value={weight} />
+        name="weight" type="number" min="0" required value={weight} />
       {!e.listen && (
         <>
-          <Field label="Most tasks in flight; empty: no limit" type="number" min="0"
-            value={most} />
-          <Field label="Deliveries that begin, such as 100/s; empty: no limit" value={rate} />
+          <Field label="Most tasks in flight; empty: no limit" name="max_in_flight" type="number"
+            min="0" value={most} />
+          <Field label="Deliveries that begin, such as 100/s; empty: no limit" name="rate"
+            value={rate} />
         </>
       )}
     </>

@@ -10,6 +10,7 @@ import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Title } from "../parts/title.tsx";
 import { limits } from "../types/limits.ts";
+import { NewEndpoint } from "./create.tsx";
 
 /** The endpoints by type and stage, with their health. */
 export function Endpoints() {
@@ -20,6 +21,7 @@ export function Endpoints() {
   return (
     <>
       <Title text="Endpoints" />
+      <NewEndpoint type={type} stage={stage} />
       <Filters type={type} stage={stage} />
       <Problem error={list.error} retry={list.reload} />
       {shown?.length === 0 && list.data?.next_cursor && (

@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { CallError } from "../api.ts";
 import { may, type Scope } from "../session.ts";
 import { Dialog } from "./dialog.tsx";
+import { Refused } from "./field.tsx";
 import { Problem } from "./problem.tsx";
 import { toast } from "./toast.tsx";
 
@@ -56,7 +57,9 @@ export function Action(props: ActionProps) {
       {open.value && (
         <Dialog title={props.label} close={close}>
           <form onSubmit={(e) => { e.preventDefault(); void run(); }}>
-            {props.ask}
+            <Refused.Provider value={error.value?.problem.errors ?? []}>
+              {props.ask}
+            </Refused.Provider>
             <Problem error={error.value} />
             <p class="buttons">
               <button type="button" onClick={close}>Back</button>

@@ -1,8 +1,34 @@
 import type { Signal } from "@preact/signals";
+import { type ComponentChildren, createContext } from "preact";
+import { useContext } from "preact/hooks";
+import type { Schemas } from "../api.ts";
+
+/** What was refused of the form around the fields. Each shows what concerns it. */
+export const Refused = createContext<Schemas["FieldError"][]>([]);
+
+/** Returns why the field of this name was refused; undefined: it wasn't. */
+function useRefusal(name: string | undefined): string | undefined {
+  const all = useContext(Refused);
+  if (name === undefined) return undefined;
+  return all.find(({ field }) => field === name || field.startsWith(`${name}.`))?.message;
+}
+
+interface LabelProps {
+  label: string;
+  why: string | undefined;
+  children: ComponentChildren;
+}
+
+/** A field with its label, and why it was refused. */
+function Label({ label, why, children }: LabelProps) {
+  return <label>{label}{children}{why && <span class="bad">{why}</span>}</label>;
+}
 
 interface FieldProps {
   label: string;
   value: Signal<string>;
+  /** The field of the API's document, to show at the input why it was refused. */
+  name?: string;
   type?: "text" | "number" | "url";
   required?: boolean;
   min?: string;
@@ -14,56 +40,82 @@ interface FieldProps {
 }
 
 /** An input with its label. */
-export function Field({ label, value, ...rest }: FieldProps) {
+export function Field({ label, value, name, ...rest }: FieldProps) {
+  const why = useRefusal(name);
   return (
-    <label>
-      {label}
-      <input {...(rest as object)} value={value.value}
+    <Label label={label} why={why}>
+      <input {...(rest as object)} value={value.value} aria-invalid={why !== undefined}
         onInput={(e) => (value.value = e.currentTarget.value)} />
-    </label>
+    </Label>
+  );
+}
+
+interface AreaProps {
+  label: string;
+  value: Signal<string>;
+  rows: number;
+  name?: string;
+}
+
+/** Several lines of JSON with their label. */
+export function Area({ label, value, rows, name }: AreaProps) {
+  const why = useRefusal(name);
+  return (
+    <Label label={label} why={why}>
+      <textarea rows={rows} spellcheck={false} value={value.value}
+        aria-invalid={why !== undefined}
+        onInput={(e) => (value.value = e.currentTarget.value)} />
+    </Label>
   );
 }
 
 interface SelectProps {
   label: string;
+  name?: string;
   value: string | undefined;
   options: readonly string[];
   /** There is also an option for no value. */
   any?: boolean;
+  required?: boolean;
   change: (value: string) => void;
 }
 
 /** A choice with its label. A value that isn't among the options is one of them, too. */
-export function Select({ label, value = "", options, any = false, change }: SelectProps) {
+export function Select(props: SelectProps) {
+  const { label, name, value = "", options, any = false, required, change } = props;
+  const why = useRefusal(name);
   const all = value && !options.includes(value) ? [value, ...options] : options;
   return (
-    <label>
-      {label}
-      <select value={value} onChange={(e) => change(e.currentTarget.value)}>
+    <Label label={label} why={why}>
+      <select value={value} required={required} aria-invalid={why !== undefined}
+        onChange={(e) => change(e.currentTarget.value)}>
         {any && <option value="">any</option>}
+        {required && <option value="">choose</option>}
         {all.map((o) => <option key={o} value={o}>{o}</option>)}
       </select>
-    </label>
+    </Label>
   );
 }
 
 interface InstantProps {
   label: string;
+  name?: string;
   /** In the form of the API, or none. */
   value: string | undefined;
   change: (value: string) => void;
 }
 
 /** A time, in the time zone of the viewer. */
-export function Instant({ label, value, change }: InstantProps) {
+export function Instant({ label, name, value, change }: InstantProps) {
+  const why = useRefusal(name);
   return (
-    <label>
-      {label}
-      <input type="datetime-local" value={local(value)} onBlur={(e) => {
-        const text = e.currentTarget.value;
-        if (text !== local(value)) change(text && new Date(text).toISOString());
-      }} />
-    </label>
+    <Label label={label} why={why}>
+      <input type="datetime-local" value={local(value)} aria-invalid={why !== undefined}
+        onBlur={(e) => {
+          const text = e.currentTarget.value;
+          if (text !== local(value)) change(text && new Date(text).toISOString());
+        }} />
+    </Label>
   );
 }
 

@@ -10,6 +10,7 @@ import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
+import { SetSchedule } from "./form.tsx";
 import { when } from "./when.ts";
 
 /** All of one schedule. */
@@ -18,7 +19,7 @@ export function Schedule() {
   const whole = useLoad(async (signal) => {
     const text = await answer(api.GET("/v1/schedules/{name}",
       { signal, params: { path: { name } }, parseAs: "text" })) as string;
-    return { schedule: JSON.parse(text) as Schemas["Schedule"], context: members(text).context };
+    return { schedule: JSON.parse(text) as Schemas["Schedule"], texts: members(text) };
   }, [name], 3000);
   const s = whole.data?.schedule;
   return (
@@ -27,20 +28,26 @@ export function Schedule() {
       <Problem error={whole.error} retry={whole.reload} />
       {s && (
         <>
-          <Actions schedule={s} changed={whole.reload} />
+          <Actions schedule={s} texts={whole.data?.texts ?? {}} changed={whole.reload} />
           <p>
             It submits a task of <a href={`/console/types/${s.type}`}>{s.type}</a> {when(s)}.
           </p>
           <NextRuns schedule={s} />
           <Facts schedule={s} />
-          <Json label="Context" text={whole.data?.context} />
+          <Json label="Context" text={whole.data?.texts.context} />
         </>
       )}
     </>
   );
 }
 
-function Actions({ schedule: s, changed }: { schedule: Schemas["Schedule"]; changed: () => void }) {
+interface ActionsProps {
+  schedule: Schemas["Schedule"];
+  texts: Record<string, string>;
+  changed: () => void;
+}
+
+function Actions({ schedule: s, texts, changed }: ActionsProps) {
   const { route } = useLocation();
   const path = { params: { path: { name: s.name } } };
   const pause = async () => {
@@ -71,6 +78,7 @@ function Actions({ schedule: s, changed }: { schedule: Schemas["Schedule"]; chan
         : <Action key="pause" label="Pause" scope="operate" run={pause} />}
       <Action label="Trigger now" scope="operate" run={trigger}
         ask={<p>Its task is submitted now. Its runs stay as they are.</p>} />
+      <SetSchedule schedule={s} texts={texts} saved={changed} />
       <Action label="Delete" scope="manage" danger run={remove} ask={
         <>
           <p>It submits no more tasks. Those that it has submitted stay.</p>

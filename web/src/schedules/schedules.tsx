@@ -1,3 +1,4 @@
+import { useLocation } from "preact-iso";
 import { answer, api } from "../api.ts";
 import { count } from "../format.ts";
 import { useLoad } from "../load.ts";
@@ -8,6 +9,7 @@ import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
+import { SetSchedule } from "./form.tsx";
 import { when } from "./when.ts";
 
 /** The schedules of the tenant, by name. */
@@ -16,9 +18,13 @@ export function Schedules() {
   const list = useLoad((signal) => answer(api.GET("/v1/schedules",
     { signal, params: { query: { cursor } } })), [cursor], 5000);
   const { data, next_cursor: next } = list.data ?? {};
+  const { route } = useLocation();
   return (
     <>
       <Title text="Schedules" />
+      <p class="buttons">
+        <SetSchedule saved={(name) => route(`/console/schedules/${name}`)} />
+      </p>
       <Problem error={list.error} retry={list.reload} />
       {data?.length === 0 && (
         <Empty title="There are no schedules yet">

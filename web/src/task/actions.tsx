@@ -1,7 +1,8 @@
 import { useSignal } from "@preact/signals";
-import { answer, api, CallError, type Schemas } from "../api.ts";
+import { answer, api, refused, type Schemas } from "../api.ts";
 import { isJSON } from "../json.ts";
 import { Action } from "../parts/action.tsx";
+import { Area } from "../parts/field.tsx";
 import type { WholeTask } from "./task.tsx";
 
 interface ActionsProps {
@@ -74,7 +75,7 @@ function Redrive({ whole: { task, context }, stages, changed }: ActionsProps) {
   const edit = useSignal(false);
   const at = stages.findIndex((s) => s.name === task.stage);
   const run = async () => {
-    if (edit.value && !isJSON(text.value)) throw new CallError(0, { detail: "The context isn't JSON" });
+    if (edit.value && !isJSON(text.value)) throw refused("context", "isn't JSON");
     // The text goes as it is: a parsed one could have changed numbers.
     const members = [`"stage":${JSON.stringify(stage.value)}`];
     if (edit.value) members.push(`"context":${text.value}`);
@@ -97,11 +98,7 @@ function Redrive({ whole: { task, context }, stages, changed }: ActionsProps) {
         With another context
       </label>
       {edit.value && (
-        <label>
-          Context
-          <textarea rows={12} spellcheck={false} value={text.value}
-            onInput={(e) => (text.value = e.currentTarget.value)} />
-        </label>
+        <Area label="Context" name="context" rows={12} value={text} />
       )}
     </>
   );

@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
-import { answer, api, CallError, type Schemas } from "../api.ts";
+import { answer, api, CallError, makes, refused, type Schemas } from "../api.ts";
+import { Area, Field, Refused } from "../parts/field.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { toast } from "../parts/toast.tsx";
 import { may } from "../session.ts";
@@ -17,35 +18,52 @@ function documentOf(type: TaskType): string {
 }
 
 /** Sends a document as it was typed; with dryRun, it is only checked. */
-function put(type: string, text: string, dryRun: boolean): Promise<TaskType> {
-  return answer(api.PUT("/v1/task-types/{type}", {
+function put(type: string, text: string, dryRun: boolean) {
+  return api.PUT("/v1/task-types/{type}", {
     params: { path: { type }, query: dryRun ? { dry_run: true } : {} },
     body: { stages: [] },
     bodySerializer: () => text,
-  }));
+  });
 }
+
+/** What the document of a new type begins with. */
+const sample = JSON.stringify({
+  stages: [
+    { name: "first", timeout: "30s", retry: { max_attempts: 5, interval: 60 } },
+    { name: "second" },
+  ],
+}, null, 2);
 
 /** A check of a text: what would change. */
 interface Check {
+  name: string;
   text: string;
-  version: number; // of the type that it was compared with
+  version: number; // of the type that it was compared with; 0: it is new
   lines: Line[];
 }
 
 interface EditorProps {
-  type: TaskType;
-  changed: () => void;
+  /** undefined: a new one. */
+  type?: TaskType;
+  saved: (name: string) => void;
 }
 
 /** The document of a type. It is saved after its changes were shown. */
-export function Editor({ type, changed }: EditorProps) {
-  const text = useSignal<string | undefined>(undefined);
+export function Editor({ type, saved }: EditorProps) {
+  const open = useSignal(false);
+  const name = useSignal("");
+  const text = useSignal(sample);
   const check = useSignal<Check | undefined>(undefined);
   const error = useSignal<CallError | undefined>(undefined);
   const busy = useSignal(false);
   if (!may("manage")) return null;
+  const begin = () => {
+    if (type) text.value = documentOf(type);
+    open.value = true;
+  };
   const close = () => {
-    text.value = check.value = error.value = undefined;
+    open.value = false;
+    check.value = error.value = undefined;
   };
   const caught = (work: () => Promise<void>) => async () => {
     busy.value = true;
@@ -57,45 +75,49 @@ export function Editor({ type, changed }: EditorProps) {
     }
     busy.value = false;
   };
-  const read = () => answer(api.GET("/v1/task-types/{type}",
-    { params: { path: { type: type.name } } }));
+  /** Returns the stored type; undefined if the type is new. */
+  const read = async (called: string, typed: string) => {
+    if (type) return answer(api.GET("/v1/task-types/{type}", { params: { path: { type: called } } }));
+    if (!await makes(put(called, typed, true))) throw refused("name", "is that of another type");
+    return undefined;
+  };
   const compare = caught(async () => {
     check.value = undefined;
-    const typed = text.value ?? "";
-    const now = await read();
-    const then = await put(type.name, typed, true);
-    check.value = { text: typed, version: now.version, lines: diff(documentOf(now), documentOf(then)) };
+    const called = type?.name ?? name.value, typed = text.value;
+    const now = await read(called, typed);
+    const then = documentOf(await answer(put(called, typed, true)));
+    check.value = {
+      name: called, text: typed, version: now?.version ?? 0,
+      lines: now ? diff(documentOf(now), then) : then.split("\n").map((l) => ({ sign: "+", text: l })),
+    };
   });
   const save = caught(async () => {
-    const now = await read();
-    if (now.version !== check.value?.version) {
+    if (!checked) return;
+    const now = await read(checked.name, checked.text);
+    if ((now?.version ?? 0) !== checked.version) {
       check.value = undefined;
       throw new CallError(0, { detail: "The type has been changed meanwhile: show the changes again." });
     }
-    const saved = await put(type.name, check.value?.text ?? "", false);
+    const then = await answer(put(checked.name, checked.text, false));
     close();
-    changed();
-    toast(`Version ${saved.version} of ${saved.name} is saved`);
+    saved(then.name);
+    toast(`Version ${then.version} of ${then.name} is saved`);
   });
-  if (text.value === undefined) {
-    return (
-      <p class="buttons">
-        <button type="button" onClick={() => (text.value = documentOf(type))}>Edit</button>
-      </p>
-    );
+  const label = type ? "Edit" : "New type";
+  if (!open.value) {
+    return <p class="buttons"><button type="button" onClick={begin}>{label}</button></p>;
   }
-  const differs = check.value?.lines.some((l) => l.sign !== " ");
+  const current = check.value?.text === text.value && check.value.name === (type?.name ?? name.value);
+  const checked = current ? check.value : undefined;
+  const differs = checked?.lines.some((l) => l.sign !== " ");
   return (
     <section>
-      <h2>Edit</h2>
+      <h2>{label}</h2>
       <form onSubmit={(e) => { e.preventDefault(); void compare(); }}>
-        <label>
-          The type as JSON
-          <textarea rows={24} spellcheck={false} value={text.value} onInput={(e) => {
-            text.value = e.currentTarget.value;
-            check.value = undefined;
-          }} />
-        </label>
+        <Refused.Provider value={error.value?.problem.errors ?? []}>
+          {!type && <Field label="Name" name="name" required maxLength={40} value={name} />}
+          <Area label="The type as JSON" rows={type ? 24 : 14} value={text} />
+        </Refused.Provider>
         <Problem error={error.value} />
         <p class="buttons">
           <button type="button" onClick={close}>Discard</button>
@@ -104,13 +126,13 @@ export function Editor({ type, changed }: EditorProps) {
           </button>
           {differs && (
             <button type="button" class="primary" disabled={busy.value}
-              onClick={() => void save()}>Save as a new version</button>
+              onClick={() => void save()}>{type ? "Save as a new version" : "Create"}</button>
           )}
         </p>
       </form>
       <div aria-live="polite">
-        {check.value && (differs
-          ? <Changes lines={check.value.lines} />
+        {checked && (differs
+          ? <Changes lines={checked.lines} />
           : <p>Nothing would change.</p>)}
       </div>
     </section>

@@ -36,7 +36,7 @@ export function Type() {
           <Stages type={t} />
           <Facts type={t} />
           <Retries stages={t.stages} />
-          <Editor type={t} changed={type.reload} />
+          <Editor type={t} saved={type.reload} />
         </>
       )}
     </>

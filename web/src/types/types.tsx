@@ -1,3 +1,4 @@
+import { useLocation } from "preact-iso";
 import { answer, api } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { NoTypes } from "../parts/empty.tsx";
@@ -7,6 +8,7 @@ import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
+import { Editor } from "./editor.tsx";
 import { flowLimits, limits } from "./limits.ts";
 
 /** The task types of the tenant, by name. */
@@ -15,9 +17,11 @@ export function Types() {
   const list = useLoad((signal) => answer(api.GET("/v1/task-types",
     { signal, params: { query: { cursor } } })), [cursor], 5000);
   const { data, next_cursor: next } = list.data ?? {};
+  const { route } = useLocation();
   return (
     <>
       <Title text="Task types" />
+      <Editor saved={(name) => route(`/console/types/${name}`)} />
       <Problem error={list.error} retry={list.reload} />
       {data?.length === 0 && <NoTypes />}
       {!!data?.length && (
