@@ -78,7 +78,7 @@ export function Editor({ type, saved }: EditorProps) {
   /** Returns the stored type; undefined if the type is new. */
   const read = async (called: string, typed: string) => {
     if (type) return answer(api.GET("/v1/task-types/{type}", { params: { path: { type: called } } }));
-    if (!await makes(put(called, typed, true))) throw refused("name", "is that of another type");
+    if (!await makes(put(called, typed, true))) throw refused("type", "is the name of another type");
     return undefined;
   };
   const compare = caught(async () => {
@@ -115,7 +115,7 @@ export function Editor({ type, saved }: EditorProps) {
       <h2>{label}</h2>
       <form onSubmit={(e) => { e.preventDefault(); void compare(); }}>
         <Refused.Provider value={error.value?.problem.errors ?? []}>
-          {!type && <Field label="Name" name="name" required maxLength={40} value={name} />}
+          {!type && <Field label="Name" name="type" required maxLength={40} value={name} />}
           <Area label="The type as JSON" rows={type ? 24 : 14} value={text} />
         </Refused.Provider>
         <Problem error={error.value} />
