@@ -45,7 +45,7 @@ function Outcome({ result: r, close }: { result: Result; close: () => void }) {
   return (
     <Dialog title="The test delivery" close={close}>
       <dl class="facts">
-        <div><dt>A task would be</dt><dd><Status status={r.outcome} /></dd></div>
+        <div><dt>Outcome for a task</dt><dd><Status status={r.outcome} /></dd></div>
         <div><dt>Took</dt><dd>{duration(r.duration_ms)}</dd></div>
         {r.retry_after && <div><dt>Asked for a pause of</dt><dd>{span(r.retry_after)}</dd></div>}
       </dl>

@@ -112,7 +112,7 @@ function Fields({ form: f, isNew }: { form: Form; isNew: boolean }) {
       <div class="columns">
         <Instant label="No run before" name="starts_at" value={f.starts.value}
           change={set(f.starts)} />
-        <Instant label="No run from" name="ends_at" value={f.ends.value} change={set(f.ends)} />
+        <Instant label="No run at or after" name="ends_at" value={f.ends.value} change={set(f.ends)} />
         <Select label="If the last task is not final" name="overlap" value={f.overlap.value}
           options={["queue", "skip", "replace"]} change={set(f.overlap)} />
         <Select label="Of runs that were missed" name="catch_up" value={f.catchUp.value}
