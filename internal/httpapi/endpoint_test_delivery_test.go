@@ -109,7 +109,7 @@ func TestOutcomesOfTestDeliveries(t *testing.T) {
 	answers := map[string]http.HandlerFunc{
 		"busy": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "30")
-			http.Error(w, "busy", 503)
+			http.Error(w, "busy", http.StatusServiceUnavailable)
 		},
 		"gone":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(410) },
 		"later": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(202) },

@@ -40,6 +40,12 @@ test("a handler gets the task", async (t) => {
   assert.deepEqual(await b.report("progress"), { verb: "progress", body: { percent: 40, note: "page 2" }, token: "Bearer a-token" });
 });
 
+test("a handler can tell a test delivery from a task", async (t) => {
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", (task) => task.test));
+  assert.deepEqual((await b.deliver({}, { test: true })).body, { output: true });
+  assert.deepEqual((await b.deliver()).body, { output: false });
+});
+
 test("progress that doesn't arrive fails nothing", async (t) => {
   const b = await Bench.start(t, (w) => {
     w.handle("images", "inspect", async (task) => {
