@@ -26,8 +26,9 @@ const tenant = "acme"
 
 // Node is a running node with a tenant.
 type Node struct {
-	URL   string // of its API
-	Token string // of the tenant, with all scopes but admin
+	URL      string // of its API
+	Database string // the URL of its database
+	Token    string // of the tenant, with all scopes but admin
 
 	issuer *auth.Issuer
 }
@@ -61,6 +62,7 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
+	n.Database = url
 	n.URL = "http://" + l.Addr().String()
 	verifier, err := n.authenticate()
 	if err != nil {
