@@ -65,7 +65,7 @@ function List({ filter }: { filter: Filter }) {
 }
 
 /** Tasks as a table. Each row is a link to its task. */
-export function TaskTable({ tasks: all }: { tasks: Schemas["Task"][] }) {
+function TaskTable({ tasks: all }: { tasks: Schemas["Task"][] }) {
   return (
     <Rows label="Tasks" columns={["Task", "Status", "Stage", { n: "Attempt" }, "Submitted", "Why"]}>
       {all.map((t) => (
