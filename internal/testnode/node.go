@@ -71,8 +71,9 @@ func (n *Node) start() error {
 	log := slog.New(slog.DiscardHandler)
 	cfg := node.Config{
 		Roles: node.AllRoles(), Listener: l, Tokens: verifier, Log: log,
-		Secret:    []byte(strings.Repeat("k", callbacks.MinSecretBytes)),
-		Store:     store.Config{URL: url, Node: "testnode", Notify: true, Log: log},
+		Secret: []byte(strings.Repeat("k", callbacks.MinSecretBytes)),
+		Store: store.Config{URL: url, Node: "testnode", Roles: "api,dispatcher,governance",
+			Build: "test", Notify: true, Log: log},
 		Callbacks: callbacks.Config{PublicURL: n.URL, Version: "test", Egress: asyncflow.Anywhere},
 		API: httpapi.Config{Version: "test", Egress: asyncflow.Anywhere,
 			VerifyEndpoints: true},
