@@ -362,11 +362,11 @@ CREATE TABLE schedules (
 CREATE INDEX ON schedules (next_at) WHERE paused_at IS NULL;
 CREATE INDEX ON schedules (type);
 
--- Cancelling, redriving or changing all tasks that a filter finds. position is the number of the
+-- Cancelling, redriving, changing or counting all tasks that a filter finds. position is the number of the
 -- last task looked at, next_at when the next step is due, for the sake of the pace.
 CREATE TABLE operations (
   id          uuid        PRIMARY KEY,
-  kind        text        NOT NULL CHECK (kind IN ('cancel', 'redrive', 'priority')),
+  kind        text        NOT NULL CHECK (kind IN ('cancel', 'redrive', 'priority', 'count')),
   type        text        NOT NULL REFERENCES task_types (name) ON DELETE CASCADE,
   filter      json        NOT NULL,
   options     json        NOT NULL,

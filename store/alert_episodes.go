@@ -31,6 +31,19 @@ func (s *Store) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episod
 	return all, wrap(err, "Episodes(%q)", tenant)
 }
 
+// FiringEpisodes returns a tenant's open episodes, newest first, at most 200, and reports whether it
+// has alerts at all.
+func (s *Store) FiringEpisodes(
+	ctx context.Context, tenant string,
+) (firing []asyncflow.Episode, enabled bool, err error) {
+	firing, err = readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
+		WHERE resolved_at IS NULL ORDER BY since DESC, id DESC LIMIT $1`, maxEpisodes)
+	if err == nil {
+		err = s.of(tenant).QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+alertsOf(tenant)+`)`).Scan(&enabled)
+	}
+	return firing, enabled, wrap(err, "FiringEpisodes(%q)", tenant)
+}
+
 // EpisodesToNotify returns the episodes with a notice that was not sent yet, oldest first.
 func (s *Store) EpisodesToNotify(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`

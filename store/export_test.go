@@ -162,6 +162,9 @@ func MigrateSchema(ctx context.Context, url, name string, set fs.FS) (MigrationS
 // PageLook is the most candidates that are looked at for a page.
 const PageLook = pageLook
 
+// CountLook is the most candidates that are looked at for a count.
+const CountLook = countLook
+
 // PageText is about the most bytes of contexts and outputs that are searched for a page.
 const PageText = pageText
 

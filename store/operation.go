@@ -14,6 +14,8 @@ const (
 	RedriveTasks OperationKind = "redrive"
 	// PrioritizeTasks changes the priority of pending and waiting tasks.
 	PrioritizeTasks OperationKind = "priority"
+	// CountAll counts tasks and changes nothing.
+	CountAll OperationKind = "count"
 )
 
 // OperationState is the state of an operation.
@@ -34,8 +36,8 @@ const (
 type NewOperation struct {
 	Kind OperationKind
 	// Filter selects the tasks. Without a status, a cancel selects all that are not final, a redrive
-	// those that failed, and a change of the priority those that are pending or waiting. Before,
-	// Limit, Parent, Key and Text are ignored.
+	// those that failed, a change of the priority those that are pending or waiting, and a count
+	// all. Before, Limit, Parent, Key and Text are ignored.
 	Filter Filter
 
 	Reason    string             // of a cancel; kept with each task
@@ -44,15 +46,19 @@ type NewOperation struct {
 	Pace      float64            // the most tasks a second; 0: as fast as possible
 }
 
-// Operation cancels, redrives or changes the tasks that a filter selects, step by step. It concerns
-// tasks that were submitted, and for a redrive ended, before the operation began. It visits
-// each once, in the order of their numbers.
+// Operation cancels, redrives, changes or counts the tasks that a filter selects, step by step. It
+// concerns tasks that were submitted, and for a redrive ended, before the operation began. It
+// visits each once, in the order of their numbers.
 type Operation struct {
 	ID string
 	NewOperation
-	State         OperationState
-	Total         int64 // the tasks that it concerned when it began
-	Done, Skipped int64 // the tasks that it changed, and those that no longer met the filter
+	State OperationState
+	// Total is how many tasks it concerned when it began. For a count it is about how many it looks
+	// at, and at the end how many it has looked at.
+	Total int64
+	// Done is how many tasks it changed, or counted. Skipped is how many no longer met the filter;
+	// for a count, how many it looked at that don't.
+	Done, Skipped int64
 	Error         string
 	CreatedAt     time.Time
 	FinishedAt    time.Time // zero while it is running
@@ -75,7 +81,7 @@ func (o Operation) criteria() criteria {
 		}
 	case o.Kind == PrioritizeTasks && c.statuses == nil:
 		c.statuses = []string{string(asyncflow.StatusWaiting), string(asyncflow.StatusPending)}
-	case c.statuses == nil:
+	case c.statuses == nil && o.Kind != CountAll:
 		for _, status := range asyncflow.Statuses {
 			if !status.Final() {
 				c.statuses = append(c.statuses, string(status))

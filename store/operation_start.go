@@ -59,6 +59,10 @@ func (s *Store) prepareOperation(
 	now := s.Clock.Now()
 	o := Operation{ID: uuid.Must(uuid.NewV7()).String(), NewOperation: n, State: OperationRunning,
 		CreatedAt: now, nextAt: now}
+	if o.Kind == CountAll {
+		o.Total, err = s.candidatesOf(ctx, t, o.criteria())
+		return o, err
+	}
 	err = s.countOperation(ctx, t, &o)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -91,6 +95,22 @@ func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error
 		o.Total += int64(len(f.ids))
 	}
 	return err
+}
+
+// candidatesOf returns about how many tasks a search for those that meet criteria looks at. The
+// final ones count from the creation of their type, and may be gone.
+func (s *Store) candidatesOf(ctx context.Context, t *Type, c criteria) (n int64, err error) {
+	if err := c.learn(ctx, s.of(t.Tenant), t); err != nil {
+		return 0, err
+	}
+	all, err := s.Stats(ctx, t.Tenant, t.Name)
+	if err != nil {
+		return 0, err
+	}
+	for _, status := range c.lookedAt() {
+		n += all[0].of(status)
+	}
+	return n, nil
 }
 
 // firstLive returns the least number of a live task, 0 if none is live. It returns the type with

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// stepWindow is how many tasks a step looks at; stepTasks is the most that it changes.
+	// stepWindow is how many tasks a step looks at; stepTasks is the most that it changes. A step of
+	// a count looks at countWindow.
 	stepWindow = 1000
 	stepTasks  = 100
 )
@@ -58,7 +59,7 @@ func (s *Store) DueOperations(
 
 // Step is what one step of an operation did.
 type Step struct {
-	Done int
+	Done int       // how many tasks it changed
 	Next time.Time // when the next step is due; zero: there is none, or another node takes it
 }
 
@@ -143,10 +144,13 @@ func (st *step) lock(ctx context.Context, tx pgx.Tx, t *Type, due DueOperation) 
 	return err
 }
 
-// take cancels, redrives or changes the next tasks. It leaves an operation alone that only newer
-// nodes know.
+// take cancels, redrives, changes or counts the next tasks. It leaves an operation alone that only
+// newer nodes know.
 func (st *step) take(ctx context.Context, tx pgx.Tx) error {
+	window := stepWindow
 	switch st.o.Kind {
+	case CountAll:
+		window = countWindow
 	case CancelTasks, RedriveTasks, PrioritizeTasks:
 	default:
 		return pgx.ErrNoRows
@@ -154,9 +158,13 @@ func (st *step) take(ctx context.Context, tx pgx.Tx) error {
 	if err := st.o.check(st.t); err != nil {
 		return err
 	}
-	f, err := search(ctx, tx, st.t, st.o.criteria(), st.o.position, stepWindow)
+	f, err := search(ctx, tx, st.t, st.o.criteria(), st.o.position, window)
 	if err != nil {
 		return err
+	}
+	if st.o.Kind == CountAll {
+		st.o.count(f, st.now)
+		return nil
 	}
 	if most := st.o.most(); len(f.ids) > most {
 		f = findings{ids: f.ids[:most], last: f.ids[most-1]}
@@ -190,9 +198,9 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 func (st *step) write(ctx context.Context, tx pgx.Tx) error {
 	o := st.o
 	_, err := tx.Exec(ctx, `UPDATE `+st.t.set.tables.qualify("operations")+`
-		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7
+		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7, total = $8
 		WHERE id = $1::uuid`,
-		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State), orNull(o.FinishedAt))
+		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State), orNull(o.FinishedAt), o.Total)
 	return err
 }
 
@@ -217,6 +225,17 @@ func (o *Operation) advance(f findings, done int, now time.Time) {
 	if f.over {
 		o.State, o.FinishedAt = OperationDone, now
 		o.Skipped = max(o.Skipped, o.Total-o.Done)
+	}
+}
+
+// count updates a count after a step.
+func (o *Operation) count(f findings, now time.Time) {
+	o.position, o.nextAt = f.last, now
+	o.Done += int64(len(f.ids))
+	o.Skipped += int64(f.seen - len(f.ids))
+	o.Total = max(o.Total, o.Done+o.Skipped)
+	if f.over {
+		o.State, o.FinishedAt, o.Total = OperationDone, now, o.Done+o.Skipped
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgerrcode"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -29,6 +30,15 @@ type Stats struct {
 	Backlog   []Backlog // due tasks that are not under way, by reason; oldest first
 	Rates     Rates
 	Rolls     int // how many there are
+}
+
+// of returns the number of tasks of a status.
+func (s Stats) of(status asyncflow.Status) int64 {
+	return map[asyncflow.Status]int64{
+		asyncflow.StatusWaiting: s.Waiting, asyncflow.StatusPending: s.Pending,
+		asyncflow.StatusRunning: s.Running, asyncflow.StatusSucceeded: s.Succeeded,
+		asyncflow.StatusFailed: s.Failed, asyncflow.StatusCancelled: s.Cancelled,
+	}[status]
 }
 
 // Rates are per second, over the last minute.

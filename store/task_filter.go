@@ -97,17 +97,7 @@ const otherwise = `{journal} c WHERE type = $1 AND final <> 'succeeded'`
 // the token tables, and tasks that failed or were cancelled have an index of their own. It
 // reads all tasks instead of a long backlog: the latest of both are the same.
 func (c criteria) candidates(bounds string) string {
-	var from []string
-	for _, status := range c.among() {
-		place := places[status]
-		if place == "" || status == asyncflow.StatusPending && !c.fewReady {
-			from = nil
-			break
-		}
-		if !slices.Contains(from, place) {
-			from = append(from, place)
-		}
-	}
+	from := c.places()
 	if len(from) == 0 {
 		from = []string{`{task} c WHERE type = $1`}
 	}
@@ -124,6 +114,31 @@ func (c criteria) candidates(bounds string) string {
 	// Each has bounds of its own: Postgres would read them whole to sort them together.
 	all := strings.Join(from, " UNION ALL ")
 	return `(SELECT DISTINCT id FROM (` + all + `) c WHERE ` + bounds + `)`
+}
+
+// places returns the tables that candidates reads; nil is that of all tasks.
+func (c criteria) places() (from []string) {
+	for _, status := range c.among() {
+		place := places[status]
+		if place == "" || status == asyncflow.StatusPending && !c.fewReady {
+			return nil
+		}
+		if !slices.Contains(from, place) {
+			from = append(from, place)
+		}
+	}
+	return from
+}
+
+// lookedAt returns the statuses of the candidates.
+func (c criteria) lookedAt() (statuses []asyncflow.Status) {
+	from := c.places()
+	for _, status := range asyncflow.Statuses {
+		if from == nil || slices.Contains(from, places[status]) {
+			statuses = append(statuses, status)
+		}
+	}
+	return statuses
 }
 
 // sql returns a condition on the rows of stateJoins. Its parameters are those of args, with

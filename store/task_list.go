@@ -103,40 +103,19 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	before := asyncflow.NewTaskID(t.Name, t.End+1, 0).Number
-	if f.Before > 0 {
-		before = min(before, f.Before)
-	}
-	family, err := s.familyOf(ctx, t, f.Parent)
+	w, err := s.walkOf(ctx, t, f)
 	if err != nil {
 		return Page{}, err
 	}
-	oldest := asyncflow.NewTaskID(t.Name, t.First, 0).Number
-	if f.Key != "" {
-		id, err := s.holderOf(ctx, t, f.Key)
-		if err != nil || id == 0 {
-			return Page{}, err
-		}
-		oldest, before = max(oldest, id), min(before, id+1)
-	}
 	var p Page
-	for window := firstLook; before > oldest; window *= 4 {
-		var least int64
-		if before, least = family.before(before); before <= oldest {
-			break
-		}
-		if !t.Has(asyncflow.TaskID{Number: before - 1}.Position()) { // a gap between two table sets
-			before = rollOf(t, before)
-			continue
-		}
+	for window := firstLook; w.next(); window *= 4 {
 		if p.Searched.Tasks >= pageLook || p.Searched.bytes >= pageText {
-			p.Next = before
+			p.Next = w.before
 			break
 		}
 		window = min(window, pageLook-p.Searched.Tasks)
-		least = max(least, rangeOf(t, before), oldest)
 		c.bytes = pageText - p.Searched.bytes
-		v, err := s.readWindow(ctx, t, c, least, before, window, f.Limit+1-len(p.Tasks))
+		v, err := s.readWindow(ctx, t, c, w.least, w.before, window, f.Limit+1-len(p.Tasks))
 		if err != nil {
 			return Page{}, err
 		}
@@ -146,14 +125,7 @@ func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 			p.Next = p.Tasks[f.Limit-1].ID.Number
 			break
 		}
-		if v.looked > 0 && v.created.Before(f.Since.Add(-sinceSlack)) { // later ones are older still
-			first := rangeOf(t, before)
-			if first == rollOf(t, before) {
-				break
-			}
-			v.last = first
-		}
-		before = v.last
+		w.pass(v)
 	}
 	return p, nil
 }
@@ -207,19 +179,4 @@ func (s *Store) readWindow(
 		v.last = least
 	}
 	return v, err
-}
-
-// rollOf returns the least number of the roll of a window before a number.
-func rollOf(t *Type, before int64) int64 {
-	return asyncflow.NewTaskID(t.Name, asyncflow.TaskID{Number: before - 1}.Position(), 0).Number
-}
-
-// rangeOf returns the least number of the range of a window before a number. Each roll has two
-// ranges: the numbers of tasks that were submitted by SQL are above those of all others.
-func rangeOf(t *Type, before int64) int64 {
-	bySQL := rollOf(t, before) + asyncflow.FirstBySQL
-	if before > bySQL {
-		return bySQL
-	}
-	return rollOf(t, before)
 }

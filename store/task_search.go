@@ -14,6 +14,7 @@ import (
 // findings are the tasks that a search found in one window.
 type findings struct {
 	ids  []int64 // ascending, of one roll
+	seen int     // candidates
 	last int64   // number after which the search goes on
 	over bool    // there are no candidates after it
 }
@@ -48,16 +49,15 @@ ORDER BY t.id`), append([]any{t.number, after, end, window}, c.args(t)...)...)
 	}
 	var id int64
 	var meets bool
-	var seen int
 	_, err = pgx.ForEachRow(rows, []any{&id, &meets}, func() error {
-		seen++
+		f.seen++
 		f.last = id
 		if meets {
 			f.ids = append(f.ids, id)
 		}
 		return nil
 	})
-	if seen < window { // the roll has no more
+	if f.seen < window { // the roll has no more
 		f.last, f.over = end, position == t.End
 	}
 	return f, err

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -62,6 +63,15 @@ func (p *page) logIn(token string) {
 func (p *page) open(path string) {
 	p.t.Helper()
 	p.Go(p.node.URL + path)
+}
+
+// database opens a connection to the node's database.
+func (p *page) database() *pgx.Conn {
+	p.t.Helper()
+	c, err := pgx.Connect(p.t.Context(), p.node.Database)
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
 }
 
 // quiet expects that the browser has complained about nothing, apart from some texts.

@@ -1,8 +1,10 @@
 package web_test
 
 import (
+	"cmp"
 	"flag"
 	"net/http"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -48,22 +50,41 @@ func TestManyTasks(t *testing.T) {
 	paint := browsertest.Ask[float64](t, p.ctx,
 		`performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? -1`)
 	assert.Equal(t, 50, browsertest.Ask[int](t, p.ctx, `document.querySelectorAll("tbody tr").length`))
-	began = time.Now()
-	p.Click("Next page")
-	p.Gone(newest)
-	t.Logf("%d tasks: first paint after %.0f ms, the list after %v, the next page after %v", *tasks,
-		paint, shown, time.Since(began))
-	before := newest
-	for range 3 {
-		p.Run(`const row = document.querySelector("[data-row]");
-			return row && words(row) !== ` + browsertest.Quote(before))
-		before = browsertest.Ask[string](t, p.ctx, `document.querySelector("[data-row]").innerText`)
-		p.Click("Next page")
+	t.Logf("%d tasks: first paint after %.0f ms, the list after %v", *tasks, paint, shown)
+	pages := make([]nextPage, 15)
+	for i := range pages {
+		pages[i] = browsertest.Ask[nextPage](t, p.ctx, turnPage)
+		assert.Equal(t, 50, pages[i].Rows)
 	}
+	slices.SortFunc(pages, func(a, b nextPage) int { return cmp.Compare(a.Shown, b.Shown) })
+	t.Logf("the next page, of %d: the quickest after %.0f ms, the median after %.0f ms, of which the "+
+		"call took %.0f ms", len(pages), pages[0].Shown, pages[7].Shown, pages[7].Call)
 	if *watch > 0 {
 		p.watch(*watch)
 	}
 }
+
+// nextPage is how long a page took, in ms.
+type nextPage struct {
+	Shown float64 `json:"shown"` // from the click to the frame with its rows
+	Call  float64 `json:"call"`  // to the server
+	Rows  int     `json:"rows"`
+}
+
+// turnPage goes to the next page of a list.
+const turnPage = `new Promise(done => {
+	const first = () => document.querySelector("[data-row]")?.innerText;
+	const before = first(), began = performance.now();
+	document.querySelector("a[rel=next]").click();
+	const look = () => {
+		const now = first();
+		if (!now || now === before) return requestAnimationFrame(look);
+		const call = performance.getEntriesByType("resource").filter(e => /tasks\?/.test(e.name)).pop();
+		done({shown: performance.now() - began, call: call.duration,
+			rows: document.querySelectorAll("tbody tr").length});
+	};
+	requestAnimationFrame(look);
+})`
 
 // watch leaves the overview open for a time, and says what it takes.
 func (p *page) watch(d time.Duration) {

@@ -327,6 +327,7 @@ func (e NodeState) Valid() bool {
 // Defines values for OperationKind.
 const (
 	OperationKindCancel   OperationKind = "cancel"
+	OperationKindCount    OperationKind = "count"
 	OperationKindPriority OperationKind = "priority"
 	OperationKindRedrive  OperationKind = "redrive"
 )
@@ -335,6 +336,8 @@ const (
 func (e OperationKind) Valid() bool {
 	switch e {
 	case OperationKindCancel:
+		return true
+	case OperationKindCount:
 		return true
 	case OperationKindPriority:
 		return true
@@ -719,6 +722,32 @@ type BulkCancellation struct {
 
 // BulkCancellationStatus Only tasks of this status; by default all that are not final.
 type BulkCancellationStatus string
+
+// BulkCount defines model for BulkCount.
+type BulkCount struct {
+	// Error Only tasks whose last error contains this text, in upper or lower case.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Since Only tasks submitted at or after this time.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
+	// attempt is under way; succeeded, failed and cancelled are final.
+	Status Status `json:"status,omitempty,omitzero"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type"`
+
+	// Until Only tasks submitted before this time.
+	Until time.Time `json:"until,omitempty,omitzero"`
+}
 
 // BulkPriority defines model for BulkPriority.
 type BulkPriority struct {
@@ -1294,6 +1323,14 @@ type FanOut = asyncflow.FanOut
 // FieldError defines model for FieldError.
 type FieldError = asyncflow.FieldError
 
+// FiringAlerts defines model for FiringAlerts.
+type FiringAlerts struct {
+	Data []AlertEpisode `json:"data"`
+
+	// Enabled Whether alerts are set up.
+	Enabled bool `json:"enabled"`
+}
+
 // Flow Limits for tasks with the same flow_key: they apply to each key by itself. At least one of
 // max_in_flight, rate and ordered must be set.
 type Flow = asyncflow.Flow
@@ -1557,27 +1594,58 @@ type Node struct {
 // NodeState gone: silent for 15 s, and not shut down. The node is forgotten after a day.
 type NodeState string
 
+// NodeCounts defines model for NodeCounts.
+type NodeCounts struct {
+	Alive int `json:"alive"`
+
+	// Gone Silent for 15 s, and not shut down; forgotten after a day.
+	Gone int `json:"gone"`
+
+	// Roles How many of the nodes that are alive have each role.
+	Roles NodeRoles `json:"roles"`
+
+	// Versions Of the nodes that are alive; more than one during an upgrade.
+	Versions []string `json:"versions"`
+}
+
+// NodeRoles How many of the nodes that are alive have each role.
+type NodeRoles struct {
+	// API They take requests.
+	API int `json:"api"`
+
+	// Dispatcher They deliver tasks.
+	Dispatcher int `json:"dispatcher"`
+
+	// Governance They run the background jobs.
+	Governance int `json:"governance"`
+}
+
 // Operation defines model for Operation.
 type Operation struct {
 	CreatedAt time.Time `json:"created_at"`
 
-	// Done How many of them it has cancelled or redriven, or have the priority.
-	Done       int64         `json:"done"`
-	Error      string        `json:"error,omitempty,omitzero"`
-	FinishedAt time.Time     `json:"finished_at,omitempty,omitzero"`
-	ID         string        `json:"id"`
-	Kind       OperationKind `json:"kind"`
+	// Done How many of them it has cancelled or redriven, or have the priority. Of a count, how
+	// many tasks match.
+	Done  int64  `json:"done"`
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Filter Which tasks of the type; absent if all that it applies to.
+	Filter     OperationFilter `json:"filter,omitempty,omitzero"`
+	FinishedAt time.Time       `json:"finished_at,omitempty,omitzero"`
+	ID         string          `json:"id"`
+	Kind       OperationKind   `json:"kind"`
 
 	// Pace The most tasks per second.
 	Pace float32 `json:"pace,omitempty,omitzero"`
 
-	// Skipped How many had changed state before it reached them.
+	// Skipped How many had changed state before it reached them. Of a count, how many don't match.
 	Skipped int64 `json:"skipped"`
 
 	// State failed: it can't continue; error says why.
 	State OperationState `json:"state"`
 
-	// Total How many tasks matched the filter when it started.
+	// Total How many tasks matched the filter when it started. While it counts: about how many tasks
+	// it looks at; when it is done, exactly how many it has looked at.
 	Total int64 `json:"total"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -1591,6 +1659,23 @@ type OperationKind string
 
 // OperationState failed: it can't continue; error says why.
 type OperationState string
+
+// OperationFilter Which tasks of the type; absent if all that it applies to.
+type OperationFilter struct {
+	// Error A part of their last error.
+	Error string    `json:"error,omitempty,omitzero"`
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
+	// attempt is under way; succeeded, failed and cancelled are final.
+	Status Status    `json:"status,omitempty,omitzero"`
+	Until  time.Time `json:"until,omitempty,omitzero"`
+}
 
 // OperationList defines model for OperationList.
 type OperationList struct {
@@ -2090,6 +2175,14 @@ type Task struct {
 // tasks that it depends on; claimer: a worker that asks for it.
 type TaskWaitsFor string
 
+// TaskCount defines model for TaskCount.
+type TaskCount struct {
+	Count int64 `json:"count"`
+
+	// Exact false: there may be more.
+	Exact bool `json:"exact"`
+}
+
 // TaskList defines model for TaskList.
 type TaskList struct {
 	Data []Task `json:"data"`
@@ -2541,6 +2634,33 @@ type SubmitTaskParams struct {
 	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// GetTaskCountParams defines parameters for GetTaskCount.
+type GetTaskCountParams struct {
+	// Type The task type.
+	Type Name `form:"type" json:"type"`
+
+	// Status Only tasks of this status.
+	Status Status `form:"status,omitempty" json:"status,omitempty,omitzero"`
+
+	// Stage Only tasks that are in this stage, or ended in it.
+	Stage Name `form:"stage,omitempty" json:"stage,omitempty,omitzero"`
+
+	// Error Only tasks whose last error contains this text, in upper or lower case.
+	Error string `form:"error,omitempty" json:"error,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands, as long as the key is kept.
+	Key string `form:"key,omitempty" json:"key,omitempty,omitzero"`
+
+	// Since Only tasks submitted at or after this time.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Until Only tasks submitted before this time.
+	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// Parent Only the children of this task, of its latest fan-out.
+	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
+}
+
 // GetTaskParams defines parameters for GetTask.
 type GetTaskParams struct {
 	// Wait Answer when the task is final, but no later than after this time; at most 60s.
@@ -2639,6 +2759,9 @@ type SubmitTasksJSONRequestBody = NewTaskBatch
 
 // CancelTasksJSONRequestBody defines body for CancelTasks for application/json ContentType.
 type CancelTasksJSONRequestBody = BulkCancellation
+
+// CountTasksJSONRequestBody defines body for CountTasks for application/json ContentType.
+type CountTasksJSONRequestBody = BulkCount
 
 // PrioritizeTasksJSONRequestBody defines body for PrioritizeTasks for application/json ContentType.
 type PrioritizeTasksJSONRequestBody = BulkPriority
@@ -2824,6 +2947,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
 	PutAlerts(ctx context.Context, body PutAlertsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetFiringAlerts Get the alerts that are firing now
+	//
+	// The episodes that go on, without where the alerts are sent and by which rules: those need
+	// the scope manage.
+	//
+	// Corresponds with GET /v1/alerts/firing (the `GetFiringAlerts` operationId).
+	GetFiringAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAudit List who did what in the tenant, newest first
 	//
@@ -3146,9 +3277,17 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/governance (the `GetGovernance` operationId).
 	GetGovernance(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetNodeCounts Count the nodes that serve all tenants
+	//
+	// How many nodes are alive, with which roles and versions, and how many fell silent within the
+	// last day. Their names and their jobs are shown to operators only, by getGovernance.
+	//
+	// Corresponds with GET /v1/nodes (the `GetNodeCounts` operationId).
+	GetNodeCounts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListOperations List the operations, newest first
 	//
-	// Operations cancel or redrive many tasks. This lists running and ended ones.
+	// Operations cancel, redrive, change or count many tasks. This lists running and ended ones.
 	//
 	// Corresponds with GET /v1/operations (the `ListOperations` operationId).
 	ListOperations(ctx context.Context, params *ListOperationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3438,6 +3577,37 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
 	CancelTasks(ctx context.Context, body CancelTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTaskCount Count the tasks that a filter finds, up to 10,000
+	//
+	// The count is that of the list with the same filter. It is cheap, however many tasks there
+	// are: it ends at 10,000 tasks, or when it has looked at 50,000, or after a second. Then exact
+	// is false, and there may be more. A list by text can't be counted.
+	//
+	// Corresponds with GET /v1/tasks/count (the `GetTaskCount` operationId).
+	GetTaskCount(ctx context.Context, params *GetTaskCountParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CountTasksWithBody Count all tasks that match a filter, however many
+	//
+	// Runs in the background, as an operation that can be followed and stopped. It counts tasks
+	// that were submitted before this call, each as it is when the operation reaches it. Its done
+	// is the number of tasks that match; it changes none.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/count (the `CountTasks` operationId).
+	CountTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CountTasks Count all tasks that match a filter, however many
+	//
+	// Runs in the background, as an operation that can be followed and stopped. It counts tasks
+	// that were submitted before this call, each as it is when the operation reaches it. Its done
+	// is the number of tasks that match; it changes none.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/count (the `CountTasks` operationId).
+	CountTasks(ctx context.Context, body CountTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PrioritizeTasksWithBody Change the priority of all tasks that match a filter
 	//
@@ -3881,6 +4051,24 @@ func (c *Client) PutAlertsWithBody(ctx context.Context, contentType string, body
 // Corresponds with PUT /v1/alerts (the `PutAlerts` operationId).
 func (c *Client) PutAlerts(ctx context.Context, body PutAlertsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutAlertsRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFiringAlerts Get the alerts that are firing now
+//
+// The episodes that go on, without where the alerts are sent and by which rules: those need
+// the scope manage.
+//
+// Corresponds with GET /v1/alerts/firing (the `GetFiringAlerts` operationId).
+func (c *Client) GetFiringAlerts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFiringAlertsRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -4502,9 +4690,27 @@ func (c *Client) GetGovernance(ctx context.Context, reqEditors ...RequestEditorF
 	return c.Client.Do(req)
 }
 
+// GetNodeCounts Count the nodes that serve all tenants
+//
+// How many nodes are alive, with which roles and versions, and how many fell silent within the
+// last day. Their names and their jobs are shown to operators only, by getGovernance.
+//
+// Corresponds with GET /v1/nodes (the `GetNodeCounts` operationId).
+func (c *Client) GetNodeCounts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNodeCountsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListOperations List the operations, newest first
 //
-// Operations cancel or redrive many tasks. This lists running and ended ones.
+// Operations cancel, redrive, change or count many tasks. This lists running and ended ones.
 //
 // Corresponds with GET /v1/operations (the `ListOperations` operationId).
 func (c *Client) ListOperations(ctx context.Context, params *ListOperationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5105,6 +5311,67 @@ func (c *Client) CancelTasksWithBody(ctx context.Context, contentType string, bo
 // Corresponds with POST /v1/tasks/cancel (the `CancelTasks` operationId).
 func (c *Client) CancelTasks(ctx context.Context, body CancelTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCancelTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTaskCount Count the tasks that a filter finds, up to 10,000
+//
+// The count is that of the list with the same filter. It is cheap, however many tasks there
+// are: it ends at 10,000 tasks, or when it has looked at 50,000, or after a second. Then exact
+// is false, and there may be more. A list by text can't be counted.
+//
+// Corresponds with GET /v1/tasks/count (the `GetTaskCount` operationId).
+func (c *Client) GetTaskCount(ctx context.Context, params *GetTaskCountParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTaskCountRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CountTasksWithBody Count all tasks that match a filter, however many
+//
+// Runs in the background, as an operation that can be followed and stopped. It counts tasks
+// that were submitted before this call, each as it is when the operation reaches it. Its done
+// is the number of tasks that match; it changes none.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/count (the `CountTasks` operationId).
+func (c *Client) CountTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCountTasksRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CountTasks Count all tasks that match a filter, however many
+//
+// Runs in the background, as an operation that can be followed and stopped. It counts tasks
+// that were submitted before this call, each as it is when the operation reaches it. Its done
+// is the number of tasks that match; it changes none.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/count (the `CountTasks` operationId).
+func (c *Client) CountTasks(ctx context.Context, body CountTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCountTasksRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5905,6 +6172,33 @@ func NewPutAlertsRequestWithBody(server string, contentType string, body io.Read
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetFiringAlertsRequest constructs an http.Request for the GetFiringAlerts method
+func NewGetFiringAlertsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/alerts/firing")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -6867,6 +7161,33 @@ func NewGetGovernanceRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/v1/governance")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetNodeCountsRequest constructs an http.Request for the GetNodeCounts method
+func NewGetNodeCountsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/nodes")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -7993,6 +8314,152 @@ func NewCancelTasksRequestWithBody(server string, contentType string, body io.Re
 	}
 
 	operationPath := fmt.Sprintf("/v1/tasks/cancel")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetTaskCountRequest constructs an http.Request for the GetTaskCount method
+func NewGetTaskCountRequest(server string, params *GetTaskCountParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/count")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "stage", params.Stage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "error", params.Error, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "key", params.Key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent", params.Parent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCountTasksRequest calls the generic CountTasks builder with application/json body
+func NewCountTasksRequest(server string, body CountTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCountTasksRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCountTasksRequestWithBody constructs an http.Request for the CountTasks method, with any body, and a specified content type
+func NewCountTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/count")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}

@@ -69,6 +69,18 @@ func (s *Server) GetAlerts(
 	return GetAlerts200JSONResponse(out), err
 }
 
+// GetFiringAlerts returns the episodes that go on.
+func (s *Server) GetFiringAlerts(
+	ctx context.Context, _ GetFiringAlertsRequestObject,
+) (GetFiringAlertsResponseObject, error) {
+	firing, enabled, err := s.cfg.Store.FiringEpisodes(ctx, principalOf(ctx).Tenant)
+	out := FiringAlerts{Enabled: enabled, Data: make([]AlertEpisode, len(firing))}
+	for i, e := range firing {
+		out.Data[i] = episodeOut(e)
+	}
+	return GetFiringAlerts200JSONResponse(out), err
+}
+
 // DeleteAlerts turns a tenant's alerts off.
 func (s *Server) DeleteAlerts(
 	ctx context.Context, _ DeleteAlertsRequestObject,

@@ -9,11 +9,38 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
 const alertsBody = `{"url":"https://ops.example.com/x","rules":{"backlog_age":"5m",` +
 	`"failure_rate":0.5}}`
+
+// firingAlerts returns what somebody who may only read sees of the alerts.
+func (b *bundle) firingAlerts() string {
+	b.t.Helper()
+	a := b.callAs(b.newToken("acme", auth.ScopeRead), "GET", "/v1/alerts/firing", "")
+	require.Equal(b.t, 200, a.status, "%s", a.body)
+	return string(a.body)
+}
+
+// firing begins two episodes and ends one of them. The other is listed.
+func (b *bundle) firing(endpoint string) {
+	b.t.Helper()
+	assert.JSONEq(b.t, `{"enabled":true,"data":[]}`, b.firingAlerts())
+	_, err := b.db.Exec(b.t.Context(), `INSERT INTO tenant_acme.alert_episodes
+		(id, endpoint, alert, subject, since, value, bound, resolved_at) VALUES
+		('01890a5d-ac96-774b-bcce-b302099a8057', $1::uuid, 'backlog_age', 'pipe',
+		  '2026-11-21T10:43:30Z', 400, 300, NULL),
+		('01890a5d-ac96-774b-bcce-b302099a8058', $1::uuid, 'failure_rate', 'pipe',
+		  '2026-11-21T10:43:30Z', 1, 0.5, '2026-11-21T10:53:30Z')`, endpoint)
+	require.NoError(b.t, err)
+	assert.JSONEq(b.t, `{"enabled":true,"data":[{"id":"01890a5d-ac96-774b-bcce-b302099a8057",
+		"alert":"backlog_age","subject":"pipe","state":"firing","since":"2026-11-21T10:43:30Z",
+		"value":400,"limit":300}]}`, b.firingAlerts())
+	manager := b.newToken("acme", auth.ScopeManage)
+	assert.Equal(b.t, 403, b.callAs(manager, "GET", "/v1/alerts/firing", "").status)
+}
 
 func TestAlerts(t *testing.T) {
 	b := setup(t)
@@ -56,8 +83,11 @@ func TestAlerts(t *testing.T) {
 	assert.Empty(t, got.Secret)
 	assert.Equal(t, asyncflow.AlertRules{FailureRate: 1}, got.Rules)
 
+	b.firing(id)
+
 	require.Equal(t, 204, b.call("DELETE", "/v1/alerts", "").status)
 	assert.Empty(t, endpoints())
+	assert.JSONEq(t, `{"enabled":false,"data":[]}`, b.firingAlerts())
 	assert.Equal(t, 404, b.call("GET", "/v1/alerts", "").status)
 	again := read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", alertsBody))
 	assert.NotEmpty(t, again.Secret)

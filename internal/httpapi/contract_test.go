@@ -48,7 +48,8 @@ func TestRoutesOfTheContract(t *testing.T) {
 	walk(func(method, path string, _ *openapi3.Operation) {
 		written = append(written, method+" "+path)
 	})
-	assert.ElementsMatch(t, written, served)
+	slices.Sort(served) // one that has to come before another is there twice
+	assert.ElementsMatch(t, written, slices.Compact(served))
 }
 
 // The examples are valid, and every body has one.

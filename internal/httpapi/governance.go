@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	. "github.com/asyncflow/asyncflow/client/api"
@@ -50,6 +51,38 @@ func jobOut(j governance.JobStatus) Job {
 		out.Outcome = JobOutcomeFailed
 	}
 	return out
+}
+
+// GetNodeCounts returns what a tenant may know of the nodes: not their names.
+func (s *Server) GetNodeCounts(
+	ctx context.Context, _ GetNodeCountsRequestObject,
+) (GetNodeCountsResponseObject, error) {
+	nodes, err := s.cfg.Store.ListNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := NodeCounts{Versions: []string{}}
+	for _, n := range nodes {
+		if n.Gone {
+			out.Gone++
+			continue
+		}
+		out.Alive++
+		out.Versions = append(out.Versions, n.Version)
+		for role := range strings.SplitSeq(n.Roles, ",") {
+			switch role {
+			case "api":
+				out.Roles.API++
+			case "dispatcher":
+				out.Roles.Dispatcher++
+			case "governance":
+				out.Roles.Governance++
+			}
+		}
+	}
+	slices.Sort(out.Versions)
+	out.Versions = slices.Compact(out.Versions)
+	return GetNodeCounts200JSONResponse(out), nil
 }
 
 func nodeOut(n store.Node) Node {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
@@ -38,6 +39,17 @@ func TestGovernance(t *testing.T) {
 	assert.Equal(t, api.Job{Name: "rescue", Schedule: "@every 1s", Outcome: api.JobOutcomeFailed,
 		Node: "node-1", StartedAt: now, DurationMs: 20, Rows: 7, Error: "no", Failures: 1 + 1}, job)
 	require.Len(t, g.Nodes, 1)
+	_, err = b.db.Exec(t.Context(), `INSERT INTO asyncflow.nodes VALUES
+		('b', 'api,dispatcher', 'v2', now(), now()),
+		('gone', 'api', 'v0', now(), now() - interval '1 h')`)
+	require.NoError(t, err)
+	a := b.callAs(b.newToken("acme", auth.ScopeRead), "GET", "/v1/nodes", "")
+	require.Equal(t, 200, a.status)
+	assert.JSONEq(t, `{"alive":2,"gone":1,"roles":{"api":2,"dispatcher":1,"governance":1},
+		"versions":["v1","v2"]}`, string(a.body), "no names")
+	assert.Equal(t, 403, b.callAs(admin, "GET", "/v1/nodes", "").status, "it is a tenant's")
+	assert.Equal(t, 403,
+		b.callAs(b.newToken("acme", auth.ScopeManage), "GET", "/v1/nodes", "").status)
 	assert.Equal(t, []string{"api", "governance"}, g.Nodes[0].Roles)
 	assert.Equal(t, api.StateAlive, g.Nodes[0].State)
 }

@@ -166,9 +166,16 @@ func operationID(raw string) (string, error) {
 
 func operationOut(o store.Operation) Operation {
 	return Operation{
-		ID:         o.ID,
-		Kind:       OperationKind(o.Kind),
-		Type:       o.Filter.Type,
+		ID:   o.ID,
+		Kind: OperationKind(o.Kind),
+		Type: o.Filter.Type,
+		Filter: OperationFilter{
+			Status: o.Filter.Status,
+			Stage:  o.Filter.Stage,
+			Error:  o.Filter.Error,
+			Since:  o.Filter.Since,
+			Until:  o.Filter.Until,
+		},
 		State:      OperationState(o.State),
 		Total:      o.Total,
 		Done:       o.Done,

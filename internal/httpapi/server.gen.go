@@ -49,6 +49,9 @@ type ServerInterface interface {
 	// PutAlerts Set where alerts go, and their rules
 	// (PUT /v1/alerts)
 	PutAlerts(c *fiber.Ctx) error
+	// GetFiringAlerts Get the alerts that are firing now
+	// (GET /v1/alerts/firing)
+	GetFiringAlerts(c *fiber.Ctx) error
 	// ListAudit List who did what in the tenant, newest first
 	// (GET /v1/audit)
 	ListAudit(c *fiber.Ctx, params ListAuditParams) error
@@ -100,6 +103,9 @@ type ServerInterface interface {
 	// GetGovernance Get the nodes, and the last run of each background job
 	// (GET /v1/governance)
 	GetGovernance(c *fiber.Ctx) error
+	// GetNodeCounts Count the nodes that serve all tenants
+	// (GET /v1/nodes)
+	GetNodeCounts(c *fiber.Ctx) error
 	// ListOperations List the operations, newest first
 	// (GET /v1/operations)
 	ListOperations(c *fiber.Ctx, params ListOperationsParams) error
@@ -166,6 +172,12 @@ type ServerInterface interface {
 	// CancelTasks Cancel all tasks that match a filter
 	// (POST /v1/tasks/cancel)
 	CancelTasks(c *fiber.Ctx) error
+	// GetTaskCount Count the tasks that a filter finds, up to 10,000
+	// (GET /v1/tasks/count)
+	GetTaskCount(c *fiber.Ctx, params GetTaskCountParams) error
+	// CountTasks Count all tasks that match a filter, however many
+	// (POST /v1/tasks/count)
+	CountTasks(c *fiber.Ctx) error
 	// PrioritizeTasks Change the priority of all tasks that match a filter
 	// (POST /v1/tasks/priority)
 	PrioritizeTasks(c *fiber.Ctx) error
@@ -406,6 +418,24 @@ func (siw *ServerInterfaceWrapper) PutAlerts(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.PutAlerts(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetFiringAlerts operation middleware
+func (siw *ServerInterfaceWrapper) GetFiringAlerts(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetFiringAlerts(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1029,6 +1059,24 @@ func (siw *ServerInterfaceWrapper) GetGovernance(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetGovernance(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetNodeCounts operation middleware
+func (siw *ServerInterfaceWrapper) GetNodeCounts(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetNodeCounts(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1810,6 +1858,110 @@ func (siw *ServerInterfaceWrapper) CancelTasks(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetTaskCount operation middleware
+func (siw *ServerInterfaceWrapper) GetTaskCount(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetTaskCountParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Required query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "stage" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "stage", query, &params.Stage, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter stage: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "error" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "error", query, &params.Error, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter error: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "key" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "key", query, &params.Key, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter key: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", query, &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter until: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "parent" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "parent", query, &params.Parent, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter parent: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetTaskCount(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CountTasks operation middleware
+func (siw *ServerInterfaceWrapper) CountTasks(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CountTasks(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // PrioritizeTasks operation middleware
 func (siw *ServerInterfaceWrapper) PrioritizeTasks(c *fiber.Ctx) error {
 
@@ -2432,6 +2584,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Put(options.BaseURL+"/v1/alerts", wrapper.PutAlerts)
 
+	router.Get(options.BaseURL+"/v1/alerts/firing", wrapper.GetFiringAlerts)
+
 	router.Get(options.BaseURL+"/v1/audit", wrapper.ListAudit)
 
 	router.Get(options.BaseURL+"/v1/audit/operator", wrapper.ListOperatorAudit)
@@ -2465,6 +2619,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/endpoints/:id/verify", wrapper.VerifyEndpoint)
 
 	router.Get(options.BaseURL+"/v1/governance", wrapper.GetGovernance)
+
+	router.Get(options.BaseURL+"/v1/nodes", wrapper.GetNodeCounts)
 
 	router.Get(options.BaseURL+"/v1/operations", wrapper.ListOperations)
 
@@ -2527,6 +2683,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/v1/tasks/:id/votes", wrapper.ListVotes)
 
 	router.Post(options.BaseURL+"/v1/tasks/cancel", wrapper.CancelTasks)
+
+	router.Get(options.BaseURL+"/v1/tasks/count", wrapper.GetTaskCount)
+
+	router.Post(options.BaseURL+"/v1/tasks/count", wrapper.CountTasks)
 
 	router.Post(options.BaseURL+"/v1/tasks/priority", wrapper.PrioritizeTasks)
 
@@ -2883,6 +3043,34 @@ type PutAlertsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response PutAlertsdefaultApplicationProblemPlusJSONResponse) VisitPutAlertsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetFiringAlertsRequestObject struct {
+}
+
+type GetFiringAlertsResponseObject interface {
+	VisitGetFiringAlertsResponse(ctx *fiber.Ctx) error
+}
+
+type GetFiringAlerts200JSONResponse FiringAlerts
+
+func (response GetFiringAlerts200JSONResponse) VisitGetFiringAlertsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetFiringAlertsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetFiringAlertsdefaultApplicationProblemPlusJSONResponse) VisitGetFiringAlertsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -3380,6 +3568,34 @@ type GetGovernancedefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetGovernancedefaultApplicationProblemPlusJSONResponse) VisitGetGovernanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetNodeCountsRequestObject struct {
+}
+
+type GetNodeCountsResponseObject interface {
+	VisitGetNodeCountsResponse(ctx *fiber.Ctx) error
+}
+
+type GetNodeCounts200JSONResponse NodeCounts
+
+func (response GetNodeCounts200JSONResponse) VisitGetNodeCountsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetNodeCountsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetNodeCountsdefaultApplicationProblemPlusJSONResponse) VisitGetNodeCountsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -4083,6 +4299,64 @@ func (response CancelTasksdefaultApplicationProblemPlusJSONResponse) VisitCancel
 	return ctx.JSON(&response.Body)
 }
 
+type GetTaskCountRequestObject struct {
+	Params GetTaskCountParams
+}
+
+type GetTaskCountResponseObject interface {
+	VisitGetTaskCountResponse(ctx *fiber.Ctx) error
+}
+
+type GetTaskCount200JSONResponse TaskCount
+
+func (response GetTaskCount200JSONResponse) VisitGetTaskCountResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetTaskCountdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTaskCountdefaultApplicationProblemPlusJSONResponse) VisitGetTaskCountResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CountTasksRequestObject struct {
+	Body *CountTasksJSONRequestBody
+}
+
+type CountTasksResponseObject interface {
+	VisitCountTasksResponse(ctx *fiber.Ctx) error
+}
+
+type CountTasks202JSONResponse Operation
+
+func (response CountTasks202JSONResponse) VisitCountTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response)
+}
+
+type CountTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CountTasksdefaultApplicationProblemPlusJSONResponse) VisitCountTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type PrioritizeTasksRequestObject struct {
 	Body *PrioritizeTasksJSONRequestBody
 }
@@ -4664,6 +4938,9 @@ type StrictServerInterface interface {
 	// PutAlerts Set where alerts go, and their rules
 	// (PUT /v1/alerts)
 	PutAlerts(ctx context.Context, request PutAlertsRequestObject) (PutAlertsResponseObject, error)
+	// GetFiringAlerts Get the alerts that are firing now
+	// (GET /v1/alerts/firing)
+	GetFiringAlerts(ctx context.Context, request GetFiringAlertsRequestObject) (GetFiringAlertsResponseObject, error)
 	// ListAudit List who did what in the tenant, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
@@ -4715,6 +4992,9 @@ type StrictServerInterface interface {
 	// GetGovernance Get the nodes, and the last run of each background job
 	// (GET /v1/governance)
 	GetGovernance(ctx context.Context, request GetGovernanceRequestObject) (GetGovernanceResponseObject, error)
+	// GetNodeCounts Count the nodes that serve all tenants
+	// (GET /v1/nodes)
+	GetNodeCounts(ctx context.Context, request GetNodeCountsRequestObject) (GetNodeCountsResponseObject, error)
 	// ListOperations List the operations, newest first
 	// (GET /v1/operations)
 	ListOperations(ctx context.Context, request ListOperationsRequestObject) (ListOperationsResponseObject, error)
@@ -4781,6 +5061,12 @@ type StrictServerInterface interface {
 	// CancelTasks Cancel all tasks that match a filter
 	// (POST /v1/tasks/cancel)
 	CancelTasks(ctx context.Context, request CancelTasksRequestObject) (CancelTasksResponseObject, error)
+	// GetTaskCount Count the tasks that a filter finds, up to 10,000
+	// (GET /v1/tasks/count)
+	GetTaskCount(ctx context.Context, request GetTaskCountRequestObject) (GetTaskCountResponseObject, error)
+	// CountTasks Count all tasks that match a filter, however many
+	// (POST /v1/tasks/count)
+	CountTasks(ctx context.Context, request CountTasksRequestObject) (CountTasksResponseObject, error)
 	// PrioritizeTasks Change the priority of all tasks that match a filter
 	// (POST /v1/tasks/priority)
 	PrioritizeTasks(ctx context.Context, request PrioritizeTasksRequestObject) (PrioritizeTasksResponseObject, error)
@@ -5110,6 +5396,31 @@ func (sh *strictHandler) PutAlerts(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(PutAlertsResponseObject); ok {
 		if err := validResponse.VisitPutAlertsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetFiringAlerts operation middleware
+func (sh *strictHandler) GetFiringAlerts(ctx *fiber.Ctx) error {
+	var request GetFiringAlertsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetFiringAlerts(ctx.UserContext(), request.(GetFiringAlertsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetFiringAlerts")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetFiringAlertsResponseObject); ok {
+		if err := validResponse.VisitGetFiringAlertsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -5656,6 +5967,31 @@ func (sh *strictHandler) GetGovernance(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(GetGovernanceResponseObject); ok {
 		if err := validResponse.VisitGetGovernanceResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetNodeCounts operation middleware
+func (sh *strictHandler) GetNodeCounts(ctx *fiber.Ctx) error {
+	var request GetNodeCountsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetNodeCounts(ctx.UserContext(), request.(GetNodeCountsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetNodeCounts")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetNodeCountsResponseObject); ok {
+		if err := validResponse.VisitGetNodeCountsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -6336,6 +6672,72 @@ func (sh *strictHandler) CancelTasks(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(CancelTasksResponseObject); ok {
 		if err := validResponse.VisitCancelTasksResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetTaskCount operation middleware
+func (sh *strictHandler) GetTaskCount(ctx *fiber.Ctx, params GetTaskCountParams) error {
+	var request GetTaskCountRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTaskCount(ctx.UserContext(), request.(GetTaskCountRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTaskCount")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetTaskCountResponseObject); ok {
+		if err := validResponse.VisitGetTaskCountResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CountTasks operation middleware
+func (sh *strictHandler) CountTasks(ctx *fiber.Ctx) error {
+	var request CountTasksRequestObject
+
+	var body CountTasksJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CountTasks(ctx.UserContext(), request.(CountTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CountTasks")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CountTasksResponseObject); ok {
+		if err := validResponse.VisitCountTasksResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

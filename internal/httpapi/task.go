@@ -81,11 +81,8 @@ func (s *Server) ListTasks(
 		Limit:  orDefaultPage(p.Limit),
 	}
 	var err error
-	if p.Parent != "" {
-		if f.Parent, err = asyncflow.ParseTaskID(p.Parent); err != nil {
-			return nil, asyncflow.InvalidField("parent",
-				"must look like thumbnails.1.42 (type.position.number)")
-		}
+	if f.Parent, err = readParent(p.Parent); err != nil {
+		return nil, err
 	}
 	if f.Before, err = cursor.ReadNumber(p.Cursor); err != nil {
 		return nil, err
@@ -107,6 +104,17 @@ func (s *Server) ListTasks(
 			Until: page.Searched.Until}
 	}
 	return out, nil
+}
+
+// readParent parses the id of a parent; "" is none.
+func readParent(text string) (id asyncflow.TaskID, err error) {
+	if text == "" {
+		return id, nil
+	}
+	if id, err = asyncflow.ParseTaskID(text); err != nil {
+		err = asyncflow.InvalidField("parent", "must look like thumbnails.1.42 (type.position.number)")
+	}
+	return id, err
 }
 
 func (s *Server) taskOut(tenant string, t store.Task) Task {

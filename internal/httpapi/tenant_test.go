@@ -261,6 +261,7 @@ func TestSurfaces(t *testing.T) {
 		"/v1/governance":   {404, 200},
 		"/v1/task-types":   {200, 404},
 		"/v1/quota":        {200, 404},
+		"/v1/nodes":        {200, 404},
 		"/healthz":         {200, 200},
 		"/readyz":          {200, 200},
 		"/openapi.yaml":    {200, 200},

@@ -26,8 +26,9 @@ const tenant = "acme"
 
 // Node is a running node with a tenant.
 type Node struct {
-	URL   string // of its API
-	Token string // of the tenant, with all scopes but admin
+	URL      string // of its API
+	Database string // the URL of its database
+	Token    string // of the tenant, with all scopes but admin
 
 	issuer *auth.Issuer
 }
@@ -61,6 +62,7 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
+	n.Database = url
 	n.URL = "http://" + l.Addr().String()
 	verifier, err := n.authenticate()
 	if err != nil {
@@ -69,8 +71,9 @@ func (n *Node) start() error {
 	log := slog.New(slog.DiscardHandler)
 	cfg := node.Config{
 		Roles: node.AllRoles(), Listener: l, Tokens: verifier, Log: log,
-		Secret:    []byte(strings.Repeat("k", callbacks.MinSecretBytes)),
-		Store:     store.Config{URL: url, Node: "testnode", Notify: true, Log: log},
+		Secret: []byte(strings.Repeat("k", callbacks.MinSecretBytes)),
+		Store: store.Config{URL: url, Node: "testnode", Roles: "api,dispatcher,governance",
+			Build: "test", Notify: true, Log: log},
 		Callbacks: callbacks.Config{PublicURL: n.URL, Version: "test", Egress: asyncflow.Anywhere},
 		API: httpapi.Config{Version: "test", Egress: asyncflow.Anywhere,
 			VerifyEndpoints: true},

@@ -6,7 +6,7 @@ import { Alerts } from "./alerts/alerts.tsx";
 import { Audit, OperatorAudit } from "./audit/audit.tsx";
 import { Endpoint } from "./endpoints/endpoint.tsx";
 import { Endpoints } from "./endpoints/endpoints.tsx";
-import { Governance } from "./governance/governance.tsx";
+import { Governance, OperatorOverview } from "./governance/governance.tsx";
 import { Layout } from "./layout.tsx";
 import { Login } from "./login/login.tsx";
 import { Operations } from "./operations/operations.tsx";
@@ -45,7 +45,7 @@ const tenantPages: Page[] = [
 ];
 
 const operatorPages: Page[] = [
-  { path: "/console", title: "", show: Tenants },
+  { path: "/console", title: "Overview", show: OperatorOverview },
   { path: "/console/tenants", title: "Tenants", show: Tenants },
   { path: "/console/tenants/:slug", title: "", show: Tenant },
   { path: "/console/governance", title: "Governance", show: Governance },

@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { useCallback, useEffect, useRef } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { CallError } from "./api.ts";
 import { live } from "./clock.ts";
 import { expired } from "./session.ts";
@@ -48,7 +48,7 @@ export function useLoad<T>(
     loading.value = false;
   }, []);
 
-  useEffect(() => {
+  useLayoutEffect(() => { // not after the next paint
     data.value = error.value = undefined;
     void reload();
     return () => under.current?.abort();

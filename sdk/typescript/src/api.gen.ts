@@ -383,6 +383,34 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/count": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count the tasks that a filter finds, up to 10,000
+         * @description The count is that of the list with the same filter. It is cheap, however many tasks there
+         *     are: it ends at 10,000 tasks, or when it has looked at 50,000, or after a second. Then exact
+         *     is false, and there may be more. A list by text can't be counted.
+         */
+        get: operations["getTaskCount"];
+        put?: never;
+        /**
+         * Count all tasks that match a filter, however many
+         * @description Runs in the background, as an operation that can be followed and stopped. It counts tasks
+         *     that were submitted before this call, each as it is when the operation reaches it. Its done
+         *     is the number of tasks that match; it changes none.
+         */
+        post: operations["countTasks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/priority": {
         parameters: {
             query?: never;
@@ -765,7 +793,7 @@ export interface paths {
         };
         /**
          * List the operations, newest first
-         * @description Operations cancel or redrive many tasks. This lists running and ended ones.
+         * @description Operations cancel, redrive, change or count many tasks. This lists running and ended ones.
          */
         get: operations["listOperations"];
         put?: never;
@@ -1092,6 +1120,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/alerts/firing": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the alerts that are firing now
+         * @description The episodes that go on, without where the alerts are sent and by which rules: those need
+         *     the scope manage.
+         */
+        get: operations["getFiringAlerts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/quota": {
         parameters: {
             query?: never;
@@ -1192,6 +1241,27 @@ export interface paths {
          *     tables are being dropped.
          */
         post: operations["restoreTenant"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count the nodes that serve all tenants
+         * @description How many nodes are alive, with which roles and versions, and how many fell silent within the
+         *     last day. Their names and their jobs are shown to operators only, by getGovernance.
+         */
+        get: operations["getNodeCounts"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2614,6 +2684,35 @@ export interface components {
             /** @description The stage to continue with; by default the one where each task ended. */
             from_stage?: string;
         };
+        BulkCount: {
+            type: components["schemas"]["Name"];
+            status?: components["schemas"]["Status"];
+            stage?: components["schemas"]["Name"];
+            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            error?: string;
+            /**
+             * Format: date-time
+             * @description Only tasks submitted at or after this time.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description Only tasks submitted before this time.
+             */
+            until?: string;
+        };
+        /**
+         * @example {
+         *       "count": 10000,
+         *       "exact": false
+         *     }
+         */
+        TaskCount: {
+            /** Format: int64 */
+            count: number;
+            /** @description false: there may be more. */
+            exact: boolean;
+        };
         /**
          * @example {
          *       "count": 1234
@@ -2628,6 +2727,10 @@ export interface components {
          *       "id": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1d",
          *       "kind": "redrive",
          *       "type": "thumbnails",
+         *       "filter": {
+         *         "status": "failed",
+         *         "error": "timeout"
+         *       },
          *       "state": "running",
          *       "total": 1234,
          *       "done": 400,
@@ -2639,8 +2742,9 @@ export interface components {
         Operation: {
             id: string;
             /** @enum {string} */
-            kind: "cancel" | "redrive" | "priority";
+            kind: "cancel" | "redrive" | "priority" | "count";
             type: components["schemas"]["Name"];
+            filter?: components["schemas"]["OperationFilter"];
             /**
              * @description failed: it can't continue; error says why.
              * @enum {string}
@@ -2648,17 +2752,19 @@ export interface components {
             state: "running" | "done" | "stopped" | "failed";
             /**
              * Format: int64
-             * @description How many tasks matched the filter when it started.
+             * @description How many tasks matched the filter when it started. While it counts: about how many tasks
+             *     it looks at; when it is done, exactly how many it has looked at.
              */
             total: number;
             /**
              * Format: int64
-             * @description How many of them it has cancelled or redriven, or have the priority.
+             * @description How many of them it has cancelled or redriven, or have the priority. Of a count, how
+             *     many tasks match.
              */
             done: number;
             /**
              * Format: int64
-             * @description How many had changed state before it reached them.
+             * @description How many had changed state before it reached them. Of a count, how many don't match.
              */
             skipped: number;
             /** @description The most tasks per second. */
@@ -2668,6 +2774,23 @@ export interface components {
             created_at: string;
             /** Format: date-time */
             finished_at?: string;
+        };
+        /**
+         * @description Which tasks of the type; absent if all that it applies to.
+         * @example {
+         *       "status": "failed",
+         *       "error": "timeout"
+         *     }
+         */
+        OperationFilter: {
+            status?: components["schemas"]["Status"];
+            stage?: components["schemas"]["Name"];
+            /** @description A part of their last error. */
+            error?: string;
+            /** Format: date-time */
+            since?: string;
+            /** Format: date-time */
+            until?: string;
         };
         OperationList: {
             data: components["schemas"]["Operation"][];
@@ -3252,6 +3375,27 @@ export interface components {
             /** @description The episodes that go on, then those of the last 30 days; newest first, at most 200. */
             episodes: components["schemas"]["AlertEpisode"][];
         };
+        /**
+         * @example {
+         *       "enabled": true,
+         *       "data": [
+         *         {
+         *           "id": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1d",
+         *           "alert": "backlog_age",
+         *           "subject": "thumbnails",
+         *           "state": "firing",
+         *           "since": "2026-11-21T10:43:30Z",
+         *           "value": 312,
+         *           "limit": 300
+         *         }
+         *       ]
+         *     }
+         */
+        FiringAlerts: {
+            /** @description Whether alerts are set up. */
+            enabled: boolean;
+            data: components["schemas"]["AlertEpisode"][];
+        };
         AlertEpisode: {
             id: string;
             /** @enum {string} */
@@ -3530,6 +3674,44 @@ export interface components {
         Governance: {
             jobs: components["schemas"]["Job"][];
             nodes: components["schemas"]["Node"][];
+        };
+        /**
+         * @example {
+         *       "alive": 3,
+         *       "gone": 0,
+         *       "roles": {
+         *         "api": 2,
+         *         "dispatcher": 3,
+         *         "governance": 1
+         *       },
+         *       "versions": [
+         *         "0.1.0"
+         *       ]
+         *     }
+         */
+        NodeCounts: {
+            alive: number;
+            /** @description Silent for 15 s, and not shut down; forgotten after a day. */
+            gone: number;
+            roles: components["schemas"]["NodeRoles"];
+            /** @description Of the nodes that are alive; more than one during an upgrade. */
+            versions: string[];
+        };
+        /**
+         * @description How many of the nodes that are alive have each role.
+         * @example {
+         *       "api": 2,
+         *       "dispatcher": 3,
+         *       "governance": 1
+         *     }
+         */
+        NodeRoles: {
+            /** @description They take requests. */
+            api: number;
+            /** @description They deliver tasks. */
+            dispatcher: number;
+            /** @description They run the background jobs. */
+            governance: number;
         };
         Job: {
             name: string;
@@ -4912,6 +5094,89 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    getTaskCount: {
+        parameters: {
+            query: {
+                /** @description The task type. */
+                type: components["schemas"]["Name"];
+                /** @description Only tasks of this status. */
+                status?: components["schemas"]["Status"];
+                /** @description Only tasks that are in this stage, or ended in it. */
+                stage?: components["schemas"]["Name"];
+                /** @description Only tasks whose last error contains this text, in upper or lower case. */
+                error?: string;
+                /** @description Only the task for which this idempotency key stands, as long as the key is kept. */
+                key?: string;
+                /** @description Only tasks submitted at or after this time. */
+                since?: string;
+                /** @description Only tasks submitted before this time. */
+                until?: string;
+                /** @description Only the children of this task, of its latest fan-out. */
+                parent?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The count, and whether it is exact. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskCount"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    countTasks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "type": "thumbnails",
+                 *       "status": "failed",
+                 *       "error": "timeout"
+                 *     }
+                 */
+                "application/json": components["schemas"]["BulkCount"];
+            };
+        };
+        responses: {
+            /** @description The operation that was started. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Operation"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
     prioritizeTasks: {
         parameters: {
             query?: never;
@@ -6169,6 +6434,32 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    getFiringAlerts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The episodes, newest first, at most 200. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FiringAlerts"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
     getQuota: {
         parameters: {
             query?: never;
@@ -6401,6 +6692,32 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getNodeCounts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The nodes, counted. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeCounts"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

@@ -29,7 +29,8 @@ export function Episodes({ episodes }: { episodes: Episode[] }) {
   );
 }
 
-function EpisodeTable({ label, episodes }: { label: string; episodes: Episode[] }) {
+/** Some alerts as a table. */
+export function EpisodeTable({ label, episodes }: { label: string; episodes: Episode[] }) {
   return (
     <Table label={label} columns={["Alert", "About", "State", { n: "First value" }, { n: "Limit" },
       "Since", "Ended", "Sent"]}>

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { answer, api, type Schemas } from "../api.ts";
 import { count, duration } from "../format.ts";
 import { useLoad } from "../load.ts";
@@ -9,24 +10,48 @@ import { Title } from "../parts/title.tsx";
 
 /** The nodes and the background jobs. */
 export function Governance() {
+  return <Installation title="Governance" show={({ nodes, jobs }) => (
+    <>
+      <Nodes nodes={nodes} />
+      <Jobs title="Background jobs" jobs={jobs} />
+    </>
+  )} />;
+}
+
+/** What an operator sees first: the nodes, and what is wrong with the background jobs. */
+export function OperatorOverview() {
+  return <Installation title="Overview" show={({ nodes, jobs }) => {
+    const failing = jobs.filter((j) => j.failures > 0);
+    return (
+      <>
+        <Nodes nodes={nodes} />
+        {failing.length > 0
+          ? <Jobs title="Background jobs that fail" jobs={failing} />
+          : <p>No <a href="/console/governance">background job</a> fails.</p>}
+      </>
+    );
+  }} />;
+}
+
+interface InstallationProps {
+  title: string;
+  show: (all: Schemas["Governance"]) => ComponentChildren;
+}
+
+function Installation({ title, show }: InstallationProps) {
   // There is no timer: each read has an entry in the operators' audit.
   const all = useLoad(async (signal) => ({
     ...await answer(api.GET("/v1/governance", { signal })), at: new Date().toISOString(),
   }), []);
   return (
     <>
-      <Title text="Governance" />
+      <Title text={title} />
       <p class="buttons">
         <button type="button" disabled={all.loading} onClick={all.reload}>Refresh</button>
         {all.data && <span class="quiet">As it was <Time at={all.data.at} /></span>}
       </p>
       <Problem error={all.error} retry={all.reload} />
-      {all.data && (
-        <>
-          <Nodes nodes={all.data.nodes} />
-          <Jobs jobs={all.data.jobs} />
-        </>
-      )}
+      {all.data && show(all.data)}
     </>
   );
 }
@@ -51,11 +76,11 @@ function Nodes({ nodes }: { nodes: Schemas["Node"][] }) {
   );
 }
 
-function Jobs({ jobs }: { jobs: Schemas["Job"][] }) {
+function Jobs({ title, jobs }: { title: string; jobs: Schemas["Job"][] }) {
   return (
     <section>
-      <h2>Background jobs</h2>
-      <Table label="Background jobs" columns={["Job", "Last run", "Began", "On", { n: "Took" },
+      <h2>{title}</h2>
+      <Table label={title} columns={["Job", "Last run", "Began", "On", { n: "Took" },
         { n: "Rows" }, "Next run", "Timetable"]}>
         {jobs.map((j) => (
           <tr key={j.name}>

@@ -1,6 +1,6 @@
 import { answer, api, type Schemas } from "../api.ts";
-import { count, duration, tasks } from "../format.ts";
 import { now } from "../clock.ts";
+import { duration, tasks } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Action } from "../parts/action.tsx";
 import { Empty } from "../parts/empty.tsx";
@@ -10,6 +10,7 @@ import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
+import { nameOf, Progress } from "./progress.tsx";
 
 const second = 1000;
 
@@ -28,7 +29,7 @@ export function Operations() {
       <Problem error={list.error} retry={list.reload} />
       {data?.length === 0 && (
         <Empty title="There are no operations">
-          An operation cancels or redrives many tasks. Filter the{" "}
+          An operation cancels, redrives, changes or counts many tasks. Filter the{" "}
           <a href="/console/tasks">tasks</a>, and choose what to do with all that match. Ended
           operations are kept for 30 days.
         </Empty>
@@ -52,23 +53,9 @@ export function Operations() {
   );
 }
 
-/** What an operation does, with the end of its id. */
-const nameOf = (o: Operation) => `${o.kind} ${o.id.slice(-6)}`;
-
-function Progress({ operation: o }: { operation: Operation }) {
-  const past = o.done + o.skipped;
-  return (
-    <>
-      <progress max={Math.max(o.total, 1)} value={o.total ? past : 1}
-        aria-label={`Progress of ${nameOf(o)}`} />
-      {" "}{count(past)} of {count(o.total)}
-    </>
-  );
-}
+const done = { cancel: "Cancelled", redrive: "Redriven", priority: "Changed", count: "Counted" };
 
 /** All of one operation. */
-const done = { cancel: "Cancelled", redrive: "Redriven", priority: "Changed" };
-
 function Chosen({ id }: { id: string }) {
   const one = useLoad((signal) => answer(api.GET("/v1/operations/{id}",
     { signal, params: { path: { id } } })), [id], second);
@@ -92,7 +79,11 @@ function Chosen({ id }: { id: string }) {
               <dt>{done[o.kind]}</dt>
               <dd>{tasks(o.done)}</dd>
             </div>
-            <div><dt>Had changed before</dt><dd>{tasks(o.skipped)}</dd></div>
+            <div>
+              <dt>{o.kind === "count" ? "Didn't match" : "Had changed before"}</dt>
+              <dd>{tasks(o.skipped)}</dd>
+            </div>
+            {o.filter && <div><dt>Filter</dt><dd><FilterLink operation={o} /></dd></div>}
             {o.pace && <div><dt>Pace</dt><dd>at most {o.pace} tasks per second</dd></div>}
             <div><dt>Begun</dt><dd><Time at={o.created_at} /></dd></div>
             {o.finished_at && <div><dt>Ended</dt><dd><Time at={o.finished_at} /></dd></div>}
@@ -101,13 +92,23 @@ function Chosen({ id }: { id: string }) {
           <p class="buttons">
             {o.state === "running" && (
               <Action label="Stop" scope="operate" danger run={stop}
-                ask={<p>The tasks that it has changed stay changed. It can't go on later.</p>} />
+                ask={<p>What it has done stays done. It can't go on later.</p>} />
             )}
             <a class="button" href="/console/operations">Close</a>
           </p>
         </>
       )}
     </section>
+  );
+}
+
+/** The filter of an operation, as a link to the tasks that match it now. */
+function FilterLink({ operation: o }: { operation: Operation }) {
+  const filter = Object.entries(o.filter ?? {}) as [string, string][];
+  return (
+    <a href={`/console/tasks?${new URLSearchParams([["type", o.type], ...filter])}`}>
+      {filter.map(([name, value]) => `${name} ${value}`).join(", ")}
+    </a>
   );
 }
 

@@ -9,6 +9,7 @@ import { History, Sparkline } from "../parts/sparkline.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { waitText } from "../task/why.tsx";
+import { Now } from "./now.tsx";
 
 /** What happens now, for each task type. */
 export function Overview() {
@@ -20,6 +21,7 @@ export function Overview() {
       <Title text="Overview" />
       <Problem error={feedError.value} />
       {stats.value && <Totals stats={stats.value} />}
+      <Now />
       {stats.value?.length === 0 && <NoTypes />}
       {!!stats.value?.length && <Types stats={stats.value} />}
       {quota.data && <Quotas quotas={quota.data} />}

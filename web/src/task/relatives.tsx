@@ -1,55 +1,169 @@
+import { useSignal } from "@preact/signals";
 import { answer, api, type Schemas } from "../api.ts";
 import { count } from "../format.ts";
 import { useLoad } from "../load.ts";
+import { Fold } from "../parts/fold.tsx";
+import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
-import { TaskTable } from "../tasks/tasks.tsx";
+import { areLive, isFinal } from "./final.ts";
+import { why } from "./why.tsx";
 
-/** The children of a task, and what it depends on. */
-export function Relatives({ task }: { task: Schemas["Task"] }) {
+type Task = Schemas["Task"];
+type Dependency = Schemas["DependencyState"];
+
+const most = 20; // children or dependencies that a branch shows at first
+const pause = 5000; // between two looks at what an open branch shows, in ms
+
+/** The way from a task up to its parent. */
+export function Parents({ task: t }: { task: Task }) {
+  if (!t.child_of) return null;
+  const { parent, index, count: all } = t.child_of;
+  return (
+    <nav aria-label="Parents">
+      <TaskLink id={parent} /> › <span aria-current="page">child {index + 1} of {count(all)}</span>
+    </nav>
+  );
+}
+
+/** The children of a task, and what it depends on, as trees whose branches load when opened. */
+export function Relatives({ task }: { task: Task }) {
   return (
     <>
-      {task.children && <Children task={task} children={task.children} />}
+      {task.children && (
+        <section id="children">
+          <h2>Children</h2>
+          <ChildCounts task={task} children={task.children} />
+          <ul class="tree"><ChildBranch task={task} children={task.children} /></ul>
+        </section>
+      )}
       {task.dependencies && (
         <section id="dependencies">
           <h2>Depends on</h2>
-          <ul>
-            {task.dependencies.map((d, i) => (
-              <li key={i}>
-                {d.task ? <a href={`/console/tasks/${d.task}`}>{d.task}</a> : `${d.type} ${d.key}`}
-                {" "}{d.status ? <Status status={d.status} /> : "not submitted yet"}
-                <span class="quiet"> on failure: {d.on_failure}</span>
-              </li>
-            ))}
-          </ul>
+          <Dependencies all={task.dependencies} />
         </section>
       )}
     </>
   );
 }
 
+const TaskLink = ({ id }: { id: string }) =>
+  <a href={`/console/tasks/${encodeURIComponent(id)}`}>{id}</a>;
+
 const states = ["waiting", "pending", "running", "succeeded", "failed", "cancelled"] as const;
 
-function Children(
-  { task, children }: { task: Schemas["Task"]; children: Schemas["Children"] },
-) {
-  const some = useLoad(async (signal) => (await answer(api.GET("/v1/tasks", { signal,
-    params: { query: { type: task.type, parent: task.id, limit: 20 } } }))).data,
-    [task.id, children.total, children.succeeded + children.failed + children.cancelled]);
+interface ChildrenProps {
+  task: Task;
+  children: Schemas["Children"];
+}
+
+const childrenOf = (t: Task) => `/console/tasks?type=${t.type}&parent=${t.id}`;
+
+function ChildCounts({ task, children }: ChildrenProps) {
   return (
-    <section id="children">
-      <h2>Children</h2>
-      <p>
-        {count(children.total)} in all:{" "}
-        {states.filter((s) => children[s]).map((s) => (
-          <a key={s} href={`/console/tasks?type=${task.type}&parent=${task.id}&status=${s}`}>
-            {count(children[s])} <Status status={s} />{" "}
-          </a>
-        ))}
-      </p>
-      {some.data && some.data.length > 0 && <TaskTable tasks={some.data} />}
-      {children.total > 20 && (
-        <p><a href={`/console/tasks?type=${task.type}&parent=${task.id}`}>All children</a></p>
+    <p>
+      {count(children.total)} in all:{" "}
+      {states.filter((s) => children[s]).map((s) => (
+        <a key={s} href={`${childrenOf(task)}&status=${s}`}>
+          {count(children[s])} <Status status={s} />{" "}
+        </a>
+      ))}
+    </p>
+  );
+}
+
+function ChildBranch({ task, children }: ChildrenProps) {
+  const first = Math.min(children.total, most);
+  const label = first < children.total
+    ? `The latest ${first} of ${count(children.total)} children`
+    : children.total === 1 ? "1 child" : `${first} children`;
+  return (
+    <li>
+      <Fold name={`Children of ${task.id}`} label={label}>
+        {() => <Children task={task} live={areLive(children)} />}
+      </Fold>
+    </li>
+  );
+}
+
+/** Some children. They have none of their own. */
+function Children({ task, live }: { task: Task; live: boolean }) {
+  const some = useLoad((signal) => answer(api.GET("/v1/tasks", { signal,
+    params: { query: { type: task.type, parent: task.id, limit: most } } })),
+    [task.id, live], live ? pause : 0);
+  return (
+    <ul class="tree">
+      <Problem error={some.error} retry={some.reload} />
+      {!some.data && !some.error && <li class="quiet">Loading…</li>}
+      {some.data?.data.map((t) => (
+        <li key={t.id}>
+          <TaskLink id={t.id} /> <Status status={t.status} />
+          <span class="quiet"> {t.stage} {why(t) || t.error}</span>
+        </li>
+      ))}
+      {some.data?.next_cursor && <li><a href={childrenOf(task)}>All children</a></li>}
+    </ul>
+  );
+}
+
+function Dependencies({ all }: { all: Dependency[] }) {
+  const whole = useSignal(false);
+  return (
+    <ul class="tree">
+      {(whole.value ? all : all.slice(0, most)).map((d, i) => (
+        <li key={i}>
+          {d.task
+            ? <Fold name={`Below ${d.task}`} label={<DependencyLabel dependency={d} />}>
+                {() => <Branches id={d.task as string} />}
+              </Fold>
+            : <DependencyLabel dependency={d} />}
+        </li>
+      ))}
+      {all.length > most && !whole.value && (
+        <li><button type="button" onClick={() => (whole.value = true)}>
+          Show all {count(all.length)}
+        </button></li>
       )}
-    </section>
+    </ul>
+  );
+}
+
+function DependencyLabel({ dependency: d }: { dependency: Dependency }) {
+  return (
+    <>
+      {d.task ? <TaskLink id={d.task} /> : `${d.type} ${d.key}`}
+      {" "}{d.status ? <Status status={d.status} /> : d.task ? "not ended" : "not submitted yet"}
+      <span class="quiet"> on failure: {d.on_failure}</span>
+    </>
+  );
+}
+
+/** What is below a task in the tree: its children, and what it depends on itself. */
+function Branches({ id }: { id: string }) {
+  const ended = useSignal(false);
+  const one = useLoad(async (signal) => {
+    const task = await answer(api.GET("/v1/tasks/{id}", { signal, params: { path: { id } } }));
+    ended.value = isFinal(task);
+    return task;
+  }, [id], ended.value ? 0 : pause);
+  const t = one.data;
+  return (
+    <div class="branch">
+      <Problem error={one.error} retry={one.reload} />
+      {!t && !one.error && <p class="quiet">Loading…</p>}
+      {t && (
+        <>
+          <p>
+            <Status status={t.status} /> <span class="quiet">in {t.stage} {why(t) || t.error}</span>
+          </p>
+          {t.children && (
+            <ul class="tree"><ChildBranch task={t} children={t.children} /></ul>
+          )}
+          {t.dependencies && <Dependencies all={t.dependencies} />}
+          {!t.children && !t.dependencies && (
+            <p class="quiet">It has no children, and depends on nothing.</p>
+          )}
+        </>
+      )}
+    </div>
   );
 }

@@ -10,8 +10,9 @@ import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { TaskActions } from "./actions.tsx";
 import { Attempts } from "./attempts.tsx";
+import { isFinal } from "./final.ts";
 import { Pipeline } from "./pipeline.tsx";
-import { Relatives } from "./relatives.tsx";
+import { Parents, Relatives } from "./relatives.tsx";
 import { Repeat } from "./repeat.tsx";
 import { Votes } from "./votes.tsx";
 import { Why } from "./why.tsx";
@@ -43,6 +44,7 @@ export function Task() {
   if (!whole.data || !task) return <Problem error={whole.error} retry={whole.reload} />;
   return (
     <>
+      <Parents task={task} />
       <Title text={task.id}><Status status={task.status} /></Title>
       <Problem error={whole.error} retry={whole.reload} />
       <TaskActions whole={whole.data} stages={type.data?.stages ?? []} changed={whole.reload} />
@@ -58,11 +60,6 @@ export function Task() {
       <Repeat whole={whole.data} />
     </>
   );
-}
-
-/** Reports whether nothing of a task changes any more: of a cancelled one, the children end later. */
-function isFinal({ finished_at, children: c }: Schemas["Task"]): boolean {
-  return finished_at !== undefined && !(c && c.waiting + c.pending + c.running > 0);
 }
 
 function Facts({ task: t }: { task: Schemas["Task"] }) {
@@ -87,15 +84,6 @@ function Facts({ task: t }: { task: Schemas["Task"] }) {
           <dd>
             <progress max={100} value={t.progress.percent} aria-label="Progress" />
             {" "}{t.progress.percent} % {t.progress.note}
-          </dd>
-        </div>
-      )}
-      {t.child_of && (
-        <div>
-          <dt>Child of</dt>
-          <dd>
-            <a href={`/console/tasks/${t.child_of.parent}`}>{t.child_of.parent}</a>,
-            {" "}{t.child_of.index + 1} of {t.child_of.count}
           </dd>
         </div>
       )}

@@ -1,3 +1,4 @@
+import { useRef } from "preact/hooks";
 import { answer, api, type Schemas } from "../api.ts";
 import { tasks } from "../format.ts";
 import { useLoad } from "../load.ts";
@@ -10,6 +11,7 @@ import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { why } from "../task/why.tsx";
 import { AllThatMatch } from "./bulk.tsx";
+import { Matches } from "./count.tsx";
 import { type Filter, filterOf, Filters } from "./filters.tsx";
 
 /** The tasks of a type that match the filter in the URL, newest first. */
@@ -40,8 +42,11 @@ function List({ filter }: { filter: Filter }) {
   const list = useLoad((signal) => answer(api.GET("/v1/tasks", { signal, params: { query: filter } })),
     [JSON.stringify(filter)], filter.cursor || filter.text ? 0 : 3000);
   const { data, next_cursor: next, searched } = list.data ?? {};
+  const shown = useRef(false); // the first list comes before its count
+  shown.current ||= list.data !== undefined;
   return (
     <>
+      {shown.current && <Matches filter={filter} />}
       {list.data && !list.error && <AllThatMatch filter={filter} />}
       <Problem error={list.error} retry={list.reload} />
       {data && data.length > 0 && <TaskTable tasks={data} />}
@@ -60,7 +65,7 @@ function List({ filter }: { filter: Filter }) {
 }
 
 /** Tasks as a table. Each row is a link to its task. */
-export function TaskTable({ tasks: all }: { tasks: Schemas["Task"][] }) {
+function TaskTable({ tasks: all }: { tasks: Schemas["Task"][] }) {
   return (
     <Rows label="Tasks" columns={["Task", "Status", "Stage", { n: "Attempt" }, "Submitted", "Why"]}>
       {all.map((t) => (

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// MaxTaskCount is the greatest number that TaskCount counts to.
+const MaxTaskCount = 10_000
+
+// A count looks at candidates in windows of countLook/10, at most countLook of them in all
+// (measured: 5 µs for each). After countTime it reads no other window, and none takes longer.
+const (
+	countLook = 50_000
+	countTime = time.Second
+)
+
+// TaskCount is how many tasks a filter finds.
+type TaskCount struct {
+	Tasks int64
+	Exact bool // false: there may be more
+}
+
+// TaskCount counts the tasks that TaskPage would list on all pages of a filter without a text, up
+// to MaxTaskCount. The time for it doesn't grow with the history: after many candidates it returns
+// what it has counted. Tasks that change meanwhile may be counted as before or as after.
+func (s *Store) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCount, error) {
+	t, err := s.Catalog.Fresh(ctx, tenant, f.Type)
+	var n TaskCount
+	if err == nil {
+		err = s.following(ctx, t, func(t *Type) (err error) {
+			n, err = s.countPages(ctx, t, f)
+			return err
+		})
+	}
+	return n, wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
+}
+
+func (s *Store) countPages(ctx context.Context, t *Type, f Filter) (n TaskCount, err error) {
+	c, err := s.criteriaFor(ctx, t, f)
+	if err != nil {
+		return n, err
+	}
+	w, err := s.walkOf(ctx, t, f)
+	if err != nil {
+		return n, err
+	}
+	began := time.Now()
+	for looked := 0; w.next(); {
+		if looked >= countLook || time.Since(began) > countTime {
+			return n, nil
+		}
+		found, v, err := s.countWindow(ctx, t, c, w)
+		switch {
+		case sqlState(err) == pgerrcode.QueryCanceled && ctx.Err() == nil: // it took too long
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+		looked += v.looked
+		if n.Tasks += found; n.Tasks > MaxTaskCount {
+			n.Tasks = MaxTaskCount
+			return n, nil
+		}
+		w.pass(v)
+	}
+	n.Exact = true
+	return n, nil
+}
+
+// countSettings plan a window of a count like the hot statements, and bound its time.
+var countSettings = func() map[string]string {
+	all := maps.Clone(postgres.HotSettings)
+	all["statement_timeout"] = countTime.String()
+	return all
+}()
+
+// countWindow counts the tasks of the next window of a walk that meet the criteria.
+func (s *Store) countWindow(
+	ctx context.Context, t *Type, c criteria, w *walk,
+) (found int64, v view, err error) {
+	const window = countLook / 10
+	b := &pgx.Batch{}
+	b.Queue("BEGIN READ ONLY")
+	queueSettings(b, countSettings)
+	b.Queue(t.at(asyncflow.TaskID{Number: w.before - 1}.Position(), `
+SELECT count(*), count(*) FILTER (WHERE `+c.sql(5)+`), coalesce(min(t.id), 0), min(t.created_at)
+FROM `+c.candidates(latest)+` c
+JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins),
+		append([]any{t.number, w.least, w.before, window}, c.args(t)...)...).
+		QueryRow(func(row pgx.Row) error {
+			var created *time.Time
+			err := row.Scan(&v.looked, &found, &v.last, &created)
+			v.created = orZero(created)
+			return err
+		})
+	b.Queue("COMMIT")
+	err = s.of(t.Tenant).Send(ctx, b)
+	if v.looked < window { // the range has no more
+		v.last = w.least
+	}
+	return found, v, err
+}

@@ -1,0 +1,90 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// A count is that of the tasks on all pages of the list.
+func TestTaskCount(t *testing.T) {
+	b, pipe := behindHistory(t, 9000)
+	keyed := newTask(`1`)
+	keyed.Options.Key = "k"
+	b.submit(keyed)
+	counts := map[string]int64{}
+	for name, f := range map[string]store.Filter{
+		"all":              {},
+		"pending":          {Status: asyncflow.StatusPending},
+		"waiting":          {Status: asyncflow.StatusWaiting},
+		"running":          {Status: asyncflow.StatusRunning},
+		"succeeded":        {Status: asyncflow.StatusSucceeded},
+		"failed":           {Status: asyncflow.StatusFailed},
+		"failed in second": {Status: asyncflow.StatusFailed, Stage: "second"},
+		"cancelled":        {Status: asyncflow.StatusCancelled},
+		"in first":         {Stage: "first"},
+		"an error":         {Error: "TIMEOUT"},
+		"nothing":          {Error: "nothing has this"},
+		"key":              {Key: "k"},
+		"no such key":      {Key: "other"},
+		"since":            {Since: b.Clock.Now().Add(time.Hour)},
+		"until":            {Until: b.Clock.Now().Add(-time.Hour)},
+		"between":          {Since: b.Clock.Now().Add(-time.Hour), Until: b.Clock.Now().Add(time.Hour)},
+	} {
+		f.Type, f.Limit = pipe.Name, 100_000
+		list, err := b.Tasks(t.Context(), tenant, f)
+		require.NoError(t, err, name)
+		n, err := b.TaskCount(t.Context(), tenant, f)
+		require.NoError(t, err, name)
+		assert.Equal(t, store.TaskCount{Tasks: int64(len(list)), Exact: true}, n, name)
+		counts[name] = n.Tasks
+	}
+	assert.EqualValues(t, 9013, counts["all"])
+	assert.EqualValues(t, 1, counts["key"])
+	_, err := b.TaskCount(t.Context(), tenant, store.Filter{Type: "nope"})
+	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+}
+
+// A count ends at 10,000 tasks, and after looking at many that don't match.
+func TestTaskCountEnds(t *testing.T) {
+	b, pipe := behindHistory(t, 2*store.CountLook)
+	begin := time.Now()
+	n, err := b.TaskCount(t.Context(), tenant, store.Filter{Type: pipe.Name})
+	require.NoError(t, err)
+	t.Logf("counted %d in %v", n.Tasks, time.Since(begin))
+	assert.Equal(t, store.TaskCount{Tasks: store.MaxTaskCount}, n)
+	begin = time.Now()
+	n, err = b.TaskCount(t.Context(), tenant, store.Filter{Type: pipe.Name, Stage: "none"})
+	require.NoError(t, err)
+	t.Logf("looked at %d in %v", store.CountLook, time.Since(begin))
+	assert.Equal(t, store.TaskCount{}, n)
+	n, err = b.TaskCount(t.Context(), tenant,
+		store.Filter{Type: pipe.Name, Status: asyncflow.StatusCancelled})
+	require.NoError(t, err)
+	assert.Equal(t, store.TaskCount{Tasks: 2*store.CountLook/100 + 1, Exact: true}, n,
+		"the others aren't looked at")
+}
+
+// A count whose window takes too long ends with what it has.
+func TestTaskCountEndsInTime(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	b.submitMany(10)
+	_, err := b.db.Exec(t.Context(), fmt.Sprintf(`ALTER TABLE %[1]s.lease RENAME TO slow;
+		CREATE VIEW %[1]s.lease WITH (security_invoker = off) AS
+		  SELECT s.* FROM (SELECT pg_sleep(30)::text AS slept OFFSET 0) z,
+		  LATERAL (SELECT * FROM %[1]s.slow WHERE z.slept IS NOT NULL OFFSET 0) s;
+		GRANT SELECT ON %[1]s.lease TO PUBLIC`, "tenant_acme"))
+	require.NoError(t, err)
+	begin := time.Now()
+	n, err := b.TaskCount(t.Context(), tenant, store.Filter{Type: "pipe"})
+	require.NoError(t, err)
+	assert.Equal(t, store.TaskCount{}, n)
+	assert.Less(t, time.Since(begin), 20*time.Second)
+}
