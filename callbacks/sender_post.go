@@ -30,8 +30,9 @@ func (s *Sender) post(
 	}
 	route, used := s.routes.plain, login{}
 	if to.settings != nil {
-		used, err = s.tokens.apply(ctx, l, to, &headers)
-		if err == nil {
+		if used, err = s.tokens.apply(ctx, l, to, &headers); err != nil {
+			err = loginError{err}
+		} else {
 			route, err = s.routes.to(to.tenant, to.settings.tls)
 		}
 		if err != nil {
