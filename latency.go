@@ -46,6 +46,13 @@ func (l *Latencies) Quantile(q float64) time.Duration {
 	return 0
 }
 
+// Latency is how long attempts took: half of them at most P50, and 99 % at most P99. The zero value
+// is that of no attempts.
+type Latency struct{ P50, P99 time.Duration }
+
+// Summary returns the latency of the attempts, as exact as Quantile.
+func (l *Latencies) Summary() Latency { return Latency{l.Quantile(0.5), l.Quantile(0.99)} }
+
 // middleOf returns the geometric mean of a bucket's bounds; of the first one, the upper bound.
 func middleOf(bucket int) time.Duration {
 	if bucket == 0 {
