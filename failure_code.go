@@ -23,7 +23,9 @@ const (
 )
 
 // statuses have a FailureCode of their own, from failureStatuses on.
-var statuses = [...]int{500, 502, 503, 504, 429, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422}
+var statuses = [...]int{
+	500, 502, 503, 504, 429, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422,
+}
 
 // FailureCodes is the number of FailureCodes that there are.
 const FailureCodes = int(failureStatuses) + len(statuses)

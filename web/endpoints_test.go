@@ -51,6 +51,9 @@ func TestEndpointThatFails(t *testing.T) {
 	for range asyncflow.FailuresToOpen {
 		p.submit("broken", `1`, client.StatusFailed)
 	}
+	h, err := p.api.EndpointHistory(t.Context(), e.ID)
+	require.NoError(t, err)
+	require.Zero(t, *h.InFlight, "all have ended")
 	chart := `document.querySelector("svg[role=img]")`
 	p.Run(`return ` + chart + `?.getAttribute("aria-label").endsWith("` + fmt.Sprintf(
 		"%d in all, of which %[1]d failed", asyncflow.FailuresToOpen) + `")`)

@@ -39,8 +39,8 @@ func (s *Server) GetEndpointHistory(
 	return out, nil
 }
 
-// statesOut returns the states that changes of health led to, the latest first. An endpoint that was
-// open for its time was half-open until the next change.
+// statesOut returns the states that changes of health led to, the latest first. An endpoint that
+// was open for its time was half-open until the next change.
 func statesOut(changes []asyncflow.Health, now time.Time) []EndpointState {
 	out := make([]EndpointState, 0, len(changes))
 	end := now

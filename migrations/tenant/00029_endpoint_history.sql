@@ -1,8 +1,8 @@
 -- +goose Up
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
--- Failures by code, and attempts by how long they took, in the order of asyncflow.FailureCode and of
--- the buckets of asyncflow.Latencies; without the zeros at the end.
+-- Failures by code, and attempts by how long they took, in the order of asyncflow.FailureCode and
+-- of the buckets of asyncflow.Latencies; without the zeros at the end.
 ALTER TABLE endpoint_minutes ADD COLUMN codes int[] NOT NULL DEFAULT '{}',
   ADD COLUMN latencies int[] NOT NULL DEFAULT '{}';
 CREATE INDEX ON endpoint_minutes (at);

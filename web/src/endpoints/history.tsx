@@ -52,7 +52,9 @@ function Failures({ minutes }: { minutes: Schemas["EndpointMinute"][] }) {
     <>
       <h3>Why attempts failed</h3>
       <Table label="Failures by code" columns={["Status or reason", { n: "Attempts" }]}>
-        {sorted.map(([code, n]) => <tr key={code}><td>{code}</td><td class="n">{count(n)}</td></tr>)}
+        {sorted.map(([code, n]) => (
+          <tr key={code}><td>{code}</td><td class="n">{count(n)}</td></tr>
+        ))}
       </Table>
     </>
   );

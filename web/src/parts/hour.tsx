@@ -15,8 +15,8 @@ export function Hour({ minutes }: { minutes: Minute[] }) {
   const top = Math.max(1, ...shown.map((m) => m.attempts));
   const sum = (of: (m: Minute) => number) => count(shown.reduce((all, m) => all + of(m), 0));
   const tall = (n: number) => (n ? Math.max(1, (n / top) * height) : 0);
-  const label = `Attempts per minute in the last hour: ${sum((m) => m.attempts)} in all, of which ` +
-    `${sum((m) => m.failures)} failed`;
+  const label = "Attempts per minute in the last hour: " +
+    `${sum((m) => m.attempts)} in all, of which ${sum((m) => m.failures)} failed`;
   return (
     <>
       <figure class="chart hour">
