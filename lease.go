@@ -60,6 +60,7 @@ type Outcome struct {
 	Output     json.RawMessage // of a done stage; nil: the context passes on unchanged
 	Error      string          // why it was not done
 	Status     int             // HTTP status of the answer; 0: none came
+	Failure    FailureCode     // why none came
 	Endpoint   string          // the URL it was sent to
 	Duration   time.Duration   // from send to answer
 	RetryAfter time.Duration   // asked for by the worker; 0: nothing asked

@@ -2,7 +2,6 @@ package callbacks
 
 import (
 	"bytes"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -98,7 +97,7 @@ func (s *Sender) target(text string) (*url.URL, error) {
 // permits checks a URL against the policy, which may be newer than the endpoint.
 func (s *Sender) permits(to *url.URL) error {
 	if why := s.cfg.Egress.Refuses(to); why != "" {
-		return errors.New("the endpoint's URL " + why)
+		return policyError{"the endpoint's URL " + why}
 	}
 	return nil
 }

@@ -235,7 +235,7 @@ func TestPolicyOfToday(t *testing.T) {
 	w := newWorker(t, reply(200, ""))
 	r := setup(t, func(c *Config) { c.Egress.AllowHTTP = false })
 	o := r.Send(t.Context(), deliveryTo(w.url))
-	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed,
+	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Failure: asyncflow.FailureEgress,
 		Error: "the endpoint's URL must be https: plain http is off (the operator's --allow-http)"}, o)
 	require.Empty(t, w.all())
 	require.Zero(t, r.dialled.Load())

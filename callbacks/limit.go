@@ -34,7 +34,12 @@ func (l limit) reason(ctx context.Context, err error) error {
 	case stopped:
 		return errors.New("the node stopped before the answer came")
 	case l.over(ctx):
-		return errors.New("no answer within " + l.timeout.String())
+		return timeoutError{l.timeout}
 	}
 	return err
 }
+
+// timeoutError says that there was no answer within a time.
+type timeoutError struct{ limit time.Duration }
+
+func (e timeoutError) Error() string { return "no answer within " + e.limit.String() }

@@ -245,7 +245,8 @@ func TestOAuth2Slow(t *testing.T) {
 	d.Timeout = short
 	o := setup(t).Send(t.Context(), d)
 	requireOutcome(t,
-		asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no answer within 150ms"}, o)
+		asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no answer within 150ms",
+			Failure: asyncflow.FailureTimeout}, o)
 	require.Less(t, o.Duration, 5*time.Second)
 }
 

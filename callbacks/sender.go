@@ -136,7 +136,8 @@ func toAll(all []asyncflow.Delivery, o asyncflow.Outcome) []asyncflow.Outcome {
 
 func failed(err error) asyncflow.Outcome {
 	return asyncflow.Outcome{
-		Kind:  asyncflow.OutcomeFailed,
-		Error: Clean(err.Error(), MaxErrorBytes),
+		Kind:    asyncflow.OutcomeFailed,
+		Error:   Clean(err.Error(), MaxErrorBytes),
+		Failure: failureCode(err),
 	}
 }

@@ -43,8 +43,9 @@ func (s *Sender) post(
 	}
 	route := s.routes.plain
 	if to.settings != nil {
-		x.used, err = s.tokens.apply(ctx, l, to, &headers)
-		if err == nil {
+		if x.used, err = s.tokens.apply(ctx, l, to, &headers); err != nil {
+			err = loginError{err}
+		} else {
 			route, err = s.routes.to(to.tenant, to.settings.tls)
 		}
 		if err != nil {

@@ -226,6 +226,8 @@ func TestPartsOfPathsAreChecked(t *testing.T) {
 		_, err := c.Get(ctx, id)
 		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(c.DeleteEndpoint(ctx, id)))
+		_, err = c.EndpointHistory(ctx, id)
+		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 	}
 	require.Empty(t, f.requests())
 	_, err := c.Get(ctx, "a/../b?c")

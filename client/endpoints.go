@@ -110,6 +110,16 @@ func (c *Client) Endpoint(ctx context.Context, id string) (Endpoint, error) {
 	})
 }
 
+// EndpointHistory returns the last hour of an endpoint.
+func (c *Client) EndpointHistory(ctx context.Context, id string) (EndpointHistory, error) {
+	if err := checkPart("id", id); err != nil {
+		return EndpointHistory{}, err
+	}
+	return call[EndpointHistory](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetEndpointHistory(ctx, id)
+	})
+}
+
 // DeleteEndpoint deletes an endpoint. Its deliveries in flight are finished.
 func (c *Client) DeleteEndpoint(ctx context.Context, id string) error {
 	if err := checkPart("id", id); err != nil {

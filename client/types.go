@@ -106,6 +106,25 @@ type (
 	// for its fields.
 	EndpointTestResult = api.EndpointTestResult
 
+	// EndpointHistory is the last hour of an endpoint, and the states of its circuit breaker. See
+	// [api.EndpointHistory] for its fields.
+	EndpointHistory = api.EndpointHistory
+
+	// EndpointMinute counts the attempts at an endpoint in a minute. See [api.EndpointMinute] for its
+	// fields.
+	EndpointMinute = api.EndpointMinute
+
+	// EndpointState is a state of an endpoint's circuit breaker, and since when. See
+	// [api.EndpointState] for its fields.
+	EndpointState = api.EndpointState
+
+	// FailureCodes counts failed attempts by their HTTP status, or why there was no answer. See
+	// [api.FailureCodes] for the codes.
+	FailureCodes = api.FailureCodes
+
+	// Latency is how long attempts took, in milliseconds. See [api.Latency] for its fields.
+	Latency = api.Latency
+
 	// EndpointAuth is how asyncflow logs in at an endpoint: a bearer token, basic, or OAuth 2.0 client
 	// credentials. See [asyncflow.EndpointAuth] for its fields.
 	EndpointAuth = asyncflow.EndpointAuth

@@ -328,14 +328,29 @@ CREATE TABLE endpoint_health (
   reason   text        NOT NULL
 );
 
--- How the attempts at an endpoint went, added up by minute and kept for an hour.
+-- How the attempts at an endpoint went, added up by minute and kept for an hour. codes are its
+-- failures by code, and latencies its attempts by how long they took, in the order of
+-- asyncflow.FailureCode and of the buckets of asyncflow.Latencies; without the zeros at the end.
 CREATE TABLE endpoint_minutes (
-  endpoint uuid        NOT NULL REFERENCES endpoints (id) ON DELETE CASCADE,
-  at       timestamptz NOT NULL,
-  attempts int         NOT NULL,
-  failures int         NOT NULL,
+  endpoint  uuid        NOT NULL REFERENCES endpoints (id) ON DELETE CASCADE,
+  at        timestamptz NOT NULL,
+  attempts  int         NOT NULL,
+  failures  int         NOT NULL,
+  codes     int[]       NOT NULL DEFAULT '{}',
+  latencies int[]       NOT NULL DEFAULT '{}',
   PRIMARY KEY (endpoint, at)
 ) WITH (fillfactor = 50);
+CREATE INDEX ON endpoint_minutes (at);
+
+-- The last changes of an endpoint's health, in their order: 50 at most.
+CREATE TABLE endpoint_changes (
+  endpoint uuid        NOT NULL REFERENCES endpoints (id) ON DELETE CASCADE,
+  at       timestamptz NOT NULL,
+  state    text        NOT NULL CHECK (state IN ('closed', 'open', 'disabled')),
+  until    timestamptz,
+  reason   text        NOT NULL,
+  PRIMARY KEY (endpoint, at)
+);
 
 -- Plans, alerts and records -----------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ func (s *Store) ChangeEndpoint(
 			return err
 		}
 		e.UpdatedAt = s.Clock.Now()
-		if err := writeEndpoint(ctx, tx, tenant, e); err != nil {
+		if err := s.writeEndpoint(ctx, tx, tenant, e); err != nil {
 			return err
 		}
 		err = s.checkConfig(ctx, tx, tenant, growth{bytes: endpointBytes(e) - endpointBytes(before)})
@@ -171,7 +171,9 @@ func lockEndpoints(
 
 // writeEndpoint writes the fields of an endpoint that may change. If its health is the zero
 // value it deletes the row of the health; other health is written by SetHealth.
-func writeEndpoint(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
+func (s *Store) writeEndpoint(
+	ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint,
+) error {
 	_, err := tx.Exec(ctx,
 		`UPDATE `+endpointsOf(tenant)+` SET url = $2, weight = $3, outbound = $4, challenged = $5,
 		  verified_at = $6, verification_error = $7, updated_at = $8,
@@ -182,7 +184,7 @@ func writeEndpoint(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.En
 		e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(), e.Batch.MaxTasks,
 		e.Batch.MaxWait.Std())
 	if err == nil && e.Health == (asyncflow.Health{}) {
-		_, err = tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, e.ID)
+		err = s.clearHealth(ctx, tx, tenant, e.ID)
 	}
 	if err != nil {
 		return err

@@ -42,7 +42,10 @@ func (s *Store) SetHealth(
 			  reason = $6`,
 			endpoint, string(to.State), to.Since.Truncate(time.Microsecond), orNull(to.Until), to.Pause,
 			to.Reason)
-		return err
+		if err != nil {
+			return err
+		}
+		return recordHealth(ctx, tx, tenant, endpoint, to)
 	})
 	// The endpoint was deleted, or another node was first.
 	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errSame) {
@@ -70,11 +73,20 @@ func (s *Store) EnableEndpoint(
 			return errSame
 		}
 		e.Health = asyncflow.Health{}
-		_, err = tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, id)
-		return err
+		return s.clearHealth(ctx, tx, tenant, id)
 	})
 	if errors.Is(err, errSame) {
 		err = nil
 	}
 	return e, was, wrap(err, "EnableEndpoint(%q, %q)", tenant, id)
+}
+
+// clearHealth closes the circuit breaker of an endpoint, as if it had never failed.
+func (s *Store) clearHealth(ctx context.Context, tx pgx.Tx, tenant, endpoint string) error {
+	tag, err := tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, endpoint)
+	if err != nil || tag.RowsAffected() == 0 {
+		return err
+	}
+	return recordHealth(ctx, tx, tenant, endpoint,
+		asyncflow.Health{State: asyncflow.HealthClosed, Since: s.Clock.Now()})
 }

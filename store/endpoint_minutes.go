@@ -1,15 +1,16 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -25,16 +26,23 @@ const (
 // use costs a row a minute, however many nodes there are.
 type endpointMinutes struct {
 	mu     sync.Mutex
-	counts map[endpointKey]*Failing
+	counts map[endpointKey]*EndpointCounts
 }
 
 type endpointKey struct{ tenant, id string }
 
 func newEndpointMinutes() *endpointMinutes {
-	return &endpointMinutes{counts: map[endpointKey]*Failing{}}
+	return &endpointMinutes{counts: map[endpointKey]*EndpointCounts{}}
 }
 
-// CountAttempt counts an attempt for its endpoint.
+// EndpointCounts are counts of the attempts at an endpoint.
+type EndpointCounts struct {
+	Failing
+	Codes     [asyncflow.FailureCodes]int64 // of the failures
+	Latencies asyncflow.Latencies
+}
+
+// CountAttempt counts an attempt for its endpoint. The first one after a write takes a kilobyte.
 func (s *Store) CountAttempt(d *asyncflow.Delivery, o asyncflow.Outcome) {
 	m := s.minutes
 	m.mu.Lock()
@@ -42,23 +50,25 @@ func (s *Store) CountAttempt(d *asyncflow.Delivery, o asyncflow.Outcome) {
 	key := endpointKey{d.Tenant, d.Endpoint.ID}
 	c := m.counts[key]
 	if c == nil {
-		c = &Failing{}
+		c = &EndpointCounts{}
 		m.counts[key] = c
 	}
 	c.Attempts++
+	c.Latencies.Add(o.Duration)
 	if o.EndpointFailed() {
 		c.Failures++
+		c.Codes[o.EndpointFailure()]++
 	}
 }
 
 // take returns the counts by tenant, and starts again from zero.
-func (m *endpointMinutes) take() map[string]map[string]*Failing {
+func (m *endpointMinutes) take() map[string]map[string]*EndpointCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	tenants := map[string]map[string]*Failing{}
+	tenants := map[string]map[string]*EndpointCounts{}
 	for key, c := range m.counts {
 		if tenants[key.tenant] == nil {
-			tenants[key.tenant] = map[string]*Failing{}
+			tenants[key.tenant] = map[string]*EndpointCounts{}
 		}
 		tenants[key.tenant][key.id] = c
 	}
@@ -66,29 +76,38 @@ func (m *endpointMinutes) take() map[string]map[string]*Failing {
 	return tenants
 }
 
+// writeMinutesSQL adds counts to those of a minute, in {schema}.
+const writeMinutesSQL = `
+INSERT INTO {schema}.endpoint_minutes AS m (endpoint, at, attempts, failures, codes, latencies)
+SELECT e.id, date_trunc('minute', $6::timestamptz), n.attempts, n.failures, n.codes::int[],
+  n.latencies::int[]
+FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
+    n (id, attempts, failures, codes, latencies)
+  JOIN {schema}.endpoints e USING (id) ORDER BY 1
+ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attempts,
+  failures = m.failures + excluded.failures,
+  codes = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)
+    FROM unnest(m.codes, excluded.codes) WITH ORDINALITY u (a, b, i) ORDER BY i),
+  latencies = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)
+    FROM unnest(m.latencies, excluded.latencies) WITH ORDINALITY u (a, b, i) ORDER BY i)`
+
 // writeMinutes adds the counts to the present minute. Counts that can't be written are lost:
 // they are statistics, not tasks.
 func (s *Store) writeMinutes(ctx context.Context) error {
 	var errs []error
 	for tenant, counts := range s.minutes.take() {
-		ids := make([]string, 0, len(counts))
-		for id := range counts {
-			ids = append(ids, id)
-		}
-		slices.Sort(ids) // so that all nodes lock rows in the same order
+		// All nodes lock rows in the same order.
+		ids := slices.Sorted(maps.Keys(counts))
 		attempts, failures := make([]int64, len(ids)), make([]int64, len(ids))
+		codes, latencies := make([]string, len(ids)), make([]string, len(ids))
 		for i, id := range ids {
-			attempts[i], failures[i] = counts[id].Attempts, counts[id].Failures
+			c := counts[id]
+			attempts[i], failures[i] = c.Attempts, c.Failures
+			codes[i], latencies[i] = arrayText(c.Codes[:]), arrayText(c.Latencies[:])
 		}
-		schema := quote(schemaOf(tenant))
 		_, err := s.of(tenant).Exec(ctx,
-			`INSERT INTO `+schema+`.endpoint_minutes AS m (endpoint, at, attempts, failures)
-			SELECT e.id, date_trunc('minute', $4::timestamptz), n.attempts, n.failures
-			FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) n (id, attempts, failures)
-			JOIN `+schema+`.endpoints e USING (id) ORDER BY 1
-			ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attempts,
-			  failures = m.failures + excluded.failures`,
-			ids, attempts, failures, s.Clock.Now())
+			strings.ReplaceAll(writeMinutesSQL, "{schema}", quote(schemaOf(tenant))),
+			ids, attempts, failures, codes, latencies, s.Clock.Now())
 		// The endpoint, or its tenant, was deleted.
 		if state := sqlState(err); state == pgerrcode.ForeignKeyViolation ||
 			state == pgerrcode.InvalidSchemaName || state == pgerrcode.UndefinedTable {
@@ -99,31 +118,19 @@ func (s *Store) writeMinutes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// EndpointFailing counts the attempts at an endpoint, and those that failed.
-type EndpointFailing struct {
-	asyncflow.Endpoint // ID, Type and Stage
-	Failing
-}
-
-// EndpointFailures adds up the attempts at a tenant's endpoints since a time, to the minute.
-func (s *Store) EndpointFailures(
-	ctx context.Context,
-	tenant string,
-	since time.Time,
-) ([]EndpointFailing, error) {
-	schema := quote(schemaOf(tenant))
-	rows, err := s.of(tenant).Query(ctx,
-		`SELECT e.id::text, e.type, e.stage, sum(m.attempts)::bigint, sum(m.failures)::bigint
-		FROM `+schema+`.endpoint_minutes m JOIN `+schema+`.endpoints e ON e.id = m.endpoint
-		WHERE m.at > $1 GROUP BY e.id`, since)
-	if err != nil {
-		return nil, wrap(err, "EndpointFailures(%q)", tenant)
+// arrayText returns counts as Postgres writes an array, without the zeros at the end.
+func arrayText(counts []int64) string {
+	for len(counts) > 0 && counts[len(counts)-1] == 0 {
+		counts = counts[:len(counts)-1]
 	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (f EndpointFailing, err error) {
-		return f, row.Scan(&f.ID, &f.Type, &f.Stage, &f.Attempts, &f.Failures)
-	})
-	slices.SortFunc(all, func(a, b EndpointFailing) int { return cmp.Compare(a.ID, b.ID) })
-	return all, wrap(err, "EndpointFailures(%q)", tenant)
+	text := []byte{'{'}
+	for i, n := range counts {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, n, 10)
+	}
+	return string(append(text, '}'))
 }
 
 // ForgetMinutes deletes a tenant's minutes that are older than MinutesKept, and returns how many

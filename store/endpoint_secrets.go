@@ -59,7 +59,7 @@ func (s *Store) Reseal(
 				failed = append(failed, err)
 				continue
 			}
-			if err := writeEndpoint(ctx, tx, tenant, e); err != nil {
+			if err := s.writeEndpoint(ctx, tx, tenant, e); err != nil {
 				return err
 			}
 			done++

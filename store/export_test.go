@@ -62,6 +62,9 @@ func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
 	return s.roles.Of(ctx, tenant)
 }
 
+// WriteMinutes writes what CountAttempt has counted.
+func (s *Store) WriteMinutes(ctx context.Context) error { return s.writeMinutes(ctx) }
+
 // FenceLock is the key of the advisory lock of the role fence.
 var FenceLock = postgres.LockKey("fence")
 

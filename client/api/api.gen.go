@@ -1158,9 +1158,19 @@ type EndpointHealth struct {
 	// several tasks counts as one.
 	Attempts int64 `json:"attempts"`
 
+	// Codes The failures by code; absent without any. A code is an HTTP status, or 3xx, 4xx or 5xx for
+	// the less common ones, or why there was no answer: timeout, no_connection, connection_lost,
+	// dns, tls, egress (the operator's policy refuses the address), login (the token_url gave no
+	// token), other.
+	Codes FailureCodes `json:"codes,omitempty,omitzero"`
+
 	// Failures Those attempts that the endpoint failed: no answer, or neither 2xx nor a status that
 	// means not to retry.
 	Failures int64 `json:"failures"`
+
+	// Latency How long attempts took, from the sending to the answer or to the failure; up to 9 % off.
+	// Absent without attempts.
+	Latency Latency `json:"latency,omitempty,omitzero"`
 
 	// Reason Why it was last opened or disabled.
 	Reason string `json:"reason,omitempty,omitzero"`
@@ -1177,12 +1187,48 @@ type EndpointHealth struct {
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
+// EndpointHistory defines model for EndpointHistory.
+type EndpointHistory struct {
+	// InFlight How many tasks are leased for the endpoint on all nodes, including those that were
+	// answered with 202: what max_in_flight limits. Absent if neither its type nor an endpoint
+	// of the type has limits, or a circuit breaker that isn't closed: then leases are for no
+	// endpoint in particular. Tasks that were leased before the first limit don't count.
+	InFlight *int `json:"in_flight,omitempty"`
+
+	// Minutes The minutes of the last hour that had attempts, oldest first.
+	Minutes []EndpointMinute `json:"minutes"`
+
+	// States The states of the circuit breaker, the latest first, from its last 50 changes. Empty if
+	// it has always been closed.
+	States []EndpointState `json:"states"`
+}
+
 // EndpointList defines model for EndpointList.
 type EndpointList struct {
 	Data []Endpoint `json:"data"`
 
 	// NextCursor The cursor of the next page; absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
+}
+
+// EndpointMinute defines model for EndpointMinute.
+type EndpointMinute struct {
+	// At When the minute began.
+	At       time.Time `json:"at"`
+	Attempts int64     `json:"attempts"`
+
+	// Codes The failures by code; absent without any. A code is an HTTP status, or 3xx, 4xx or 5xx for
+	// the less common ones, or why there was no answer: timeout, no_connection, connection_lost,
+	// dns, tls, egress (the operator's policy refuses the address), login (the token_url gave no
+	// token), other.
+	Codes FailureCodes `json:"codes,omitempty,omitzero"`
+
+	// Failures As in the health of an endpoint.
+	Failures int64 `json:"failures"`
+
+	// Latency How long attempts took, from the sending to the answer or to the failure; up to 9 % off.
+	// Absent without attempts.
+	Latency Latency `json:"latency,omitempty,omitzero"`
 }
 
 // EndpointPatch defines model for EndpointPatch.
@@ -1224,6 +1270,17 @@ type EndpointSecret struct {
 
 	// PublicKey The public key of an ed25519 key: whpk_ and base64.
 	PublicKey string `json:"public_key,omitempty,omitzero"`
+}
+
+// EndpointState defines model for EndpointState.
+type EndpointState struct {
+	// Reason Why it was opened or disabled, up to 200 characters.
+	Reason string                `json:"reason,omitempty,omitzero"`
+	Since  time.Time             `json:"since"`
+	State  asyncflow.HealthState `json:"state"`
+
+	// Until Of an open one: until when it was to get no deliveries.
+	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
 // EndpointTLS Certificates in PEM, for https URLs only.
@@ -1314,6 +1371,12 @@ type Failure struct {
 	// Retryable False: the task has failed for good.
 	Retryable *bool `json:"retryable,omitempty"`
 }
+
+// FailureCodes The failures by code; absent without any. A code is an HTTP status, or 3xx, 4xx or 5xx for
+// the less common ones, or why there was no answer: timeout, no_connection, connection_lost,
+// dns, tls, egress (the operator's policy refuses the address), login (the token_url gave no
+// token), other.
+type FailureCodes map[string]int64
 
 // FanOut Children of a task that comes to the stage: one for each item of a list, or for each shard.
 // They pass through the stage instead of the task, which waits until all have ended, and then
@@ -1414,6 +1477,16 @@ type Job struct {
 
 // JobOutcome Of the last run; never: the job has not run yet.
 type JobOutcome string
+
+// Latency How long attempts took, from the sending to the answer or to the failure; up to 9 % off.
+// Absent without attempts.
+type Latency struct {
+	// P50Ms Half of the attempts took no longer.
+	P50Ms float32 `json:"p50_ms"`
+
+	// P99Ms 99 % of the attempts took no longer.
+	P99Ms float32 `json:"p99_ms"`
+}
 
 // MaxInFlight The most tasks that are leased at once on all nodes, including those that were answered with
 // 202.
@@ -2020,6 +2093,10 @@ type Stats struct {
 
 	// Failed Since the type was created, without those that were redriven.
 	Failed int64 `json:"failed"`
+
+	// Latency How long attempts at the endpoints of the type took in the last 5 minutes. Absent without
+	// any: claims are no such attempts.
+	Latency Latency `json:"latency,omitempty,omitzero"`
 
 	// OldestDue Since when the oldest due task that is not under way has been due, for whatever reason
 	// it waits; absent if no task is due.
@@ -3203,6 +3280,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/endpoints/{id}/enable (the `EnableEndpoint` operationId).
 	EnableEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetEndpointHistory Get the last hour of an endpoint
+	//
+	// The attempts at the endpoint by minute, for an hour; the last changes of its health; and the
+	// tasks in flight for it. Minutes are a few seconds old.
+	//
+	// Corresponds with GET /v1/endpoints/{id}/history (the `GetEndpointHistory` operationId).
+	GetEndpointHistory(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RotateEndpointSecretWithBody Rotate the secret of an endpoint
 	//
@@ -4547,6 +4632,24 @@ func (c *Client) UpdateEndpoint(ctx context.Context, id string, body UpdateEndpo
 // Corresponds with POST /v1/endpoints/{id}/enable (the `EnableEndpoint` operationId).
 func (c *Client) EnableEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewEnableEndpointRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetEndpointHistory Get the last hour of an endpoint
+//
+// The attempts at the endpoint by minute, for an hour; the last changes of its health; and the
+// tasks in flight for it. Minutes are a few seconds old.
+//
+// Corresponds with GET /v1/endpoints/{id}/history (the `GetEndpointHistory` operationId).
+func (c *Client) GetEndpointHistory(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEndpointHistoryRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -7016,6 +7119,40 @@ func NewEnableEndpointRequest(server string, id string) (*http.Request, error) {
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetEndpointHistoryRequest constructs an http.Request for the GetEndpointHistory method
+func NewGetEndpointHistoryRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/endpoints/%s/history", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -135,8 +138,9 @@ func (g *globals) printEndpoint(e client.Endpoint) error {
 	}
 	pairs := []string{"id", e.ID, "type", e.Type, "stage", e.Stage, "url", e.URL, "weight",
 		strconv.Itoa(e.Weight), "limits", limitsLine(e), "created", timeText(e.CreatedAt),
-		"health", healthLine(e.Health), "attempts", attemptsLine(e.Health), "last failed because",
-		e.Health.Reason,
+		"health", healthLine(e.Health), "attempts", attemptsLine(e.Health),
+		"took", latencyLine(e.Health.Latency), "failures", codesLine(e.Health.Codes),
+		"last failed because", e.Health.Reason,
 		"verification", string(e.Verification), "verified", timeText(e.VerifiedAt),
 		"not verified because", e.VerificationError, "secret", e.Secret}
 	for _, s := range e.Secrets {
@@ -192,6 +196,33 @@ func healthLine(h client.EndpointHealth) string {
 // attemptsLine returns the results of the last attempts at an endpoint.
 func attemptsLine(h client.EndpointHealth) string {
 	return fmt.Sprintf("%d in 5 minutes, %d of them failed", h.Attempts, h.Failures)
+}
+
+// latencyLine returns how long attempts took, in one line; "" without any.
+func latencyLine(l client.Latency) string {
+	if l == (client.Latency{}) {
+		return ""
+	}
+	return "p50 " + latencyText(l.P50Ms) + ", p99 " + latencyText(l.P99Ms)
+}
+
+// latencyText returns a number of milliseconds as text; "" for none.
+func latencyText(ms float32) string {
+	if ms == 0 {
+		return ""
+	}
+	return milliseconds(ms).String()
+}
+
+// codesLine returns failures by code, the most frequent first.
+func codesLine(codes client.FailureCodes) string {
+	parts := slices.SortedFunc(maps.Keys(codes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(codes[b], codes[a]), cmp.Compare(a, b))
+	})
+	for i, code := range parts {
+		parts[i] = fmt.Sprintf("%d × %s", codes[code], code)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // secretLine returns the kind of a secret, and until when it signs, in one line.

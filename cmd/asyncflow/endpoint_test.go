@@ -277,6 +277,22 @@ func TestKeysRefusesBadSecrets(t *testing.T) {
 	assert.Contains(t, errs, "ASYNCFLOW_SECRET is 5 bytes")
 }
 
+// An endpoint shows how long attempts took, and why they failed.
+func TestEndpointLatency(t *testing.T) {
+	t.Parallel()
+	e := client.Endpoint{ID: "e1", Health: client.EndpointHealth{State: "closed", Attempts: 20,
+		Failures: 13, Codes: client.FailureCodes{"503": 9, "timeout": 2, "404": 2},
+		Latency: client.Latency{P50Ms: 38.1, P99Ms: 30444.4}}}
+	env := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, e) })
+	r := runCLI(t, env, "endpoints", "get", "e1")
+	require.Zero(t, r.code, r.stderr)
+	assert.Regexp(t, `took +p50 38.1ms, p99 30.4444s\n`, r.stdout)
+	assert.Regexp(t, `failures +9 × 503, 2 × 404, 2 × timeout\n`, r.stdout)
+	e.Health = client.EndpointHealth{State: "closed"}
+	r = runCLI(t, env, "endpoints", "get", "e1")
+	assert.NotContains(t, r.stdout, "p50")
+}
+
 // The commands for endpoints run against a node that challenges endpoints, and a worker that
 // echoes.
 func TestEndpointCommands(t *testing.T) {

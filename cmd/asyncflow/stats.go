@@ -21,7 +21,8 @@ func (c *statsCmd) Help() string {
 is the number of tasks that are due, and what they wait for: capacity (a dispatcher with a free
 slot), endpoint_unhealthy, endpoint and so on, as in the field waits_for of a task. IN/s
 (submitted), OUT/s (final) and FAILURES/s (attempts that failed, were rejected or lost) are those
-of the last minute. SUCCEEDED, FAILED and CANCELLED are totals since the type was created.
+of the last minute. P50 and P99 are how long half and 99 % of the attempts at endpoints took at
+most in the last 5 minutes. SUCCEEDED, FAILED and CANCELLED are totals since the type was created.
 
 Example:
 
@@ -54,7 +55,7 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 		rows[i] = statsRow(s, at)
 	}
 	return g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
-		"OUT/s FAILURES/s ROLLS BACKLOG", rows)
+		"OUT/s FAILURES/s P50 P99 ROLLS BACKLOG", rows)
 }
 
 func statsRow(s client.Stats, at time.Time) []string {
@@ -74,6 +75,7 @@ func statsRow(s client.Stats, at time.Time) []string {
 	for _, rate := range []float32{s.Rates.Submitted, s.Rates.Finished, s.Rates.Failures} {
 		row = append(row, strconv.FormatFloat(float64(rate), 'f', 1, 32))
 	}
+	row = append(row, latencyText(s.Latency.P50Ms), latencyText(s.Latency.P99Ms))
 	return append(row, strconv.Itoa(s.Rolls), backlogText(s.Backlog))
 }
 

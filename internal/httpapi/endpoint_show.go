@@ -22,14 +22,14 @@ func (s *Server) endpointsOut(
 	ctx context.Context, endpoints []asyncflow.Endpoint,
 ) ([]Endpoint, error) {
 	now := s.cfg.Store.Clock.Now()
-	counts, err := s.cfg.Store.EndpointFailures(ctx, principalOf(ctx).Tenant,
+	ids := make([]string, len(endpoints))
+	for i, e := range endpoints {
+		ids[i] = e.ID
+	}
+	counted, err := s.cfg.Store.EndpointCounts(ctx, principalOf(ctx).Tenant, ids,
 		now.Add(-asyncflow.FailureWindow))
 	if err != nil {
 		return nil, err
-	}
-	counted := make(map[string]store.Failing, len(counts))
-	for _, c := range counts {
-		counted[c.ID] = c.Failing
 	}
 	out := make([]Endpoint, len(endpoints))
 	for i, e := range endpoints {
@@ -41,7 +41,7 @@ func (s *Server) endpointsOut(
 }
 
 func (s *Server) endpointDocument(
-	e asyncflow.Endpoint, counted store.Failing, now time.Time,
+	e asyncflow.Endpoint, counted store.EndpointCounts, now time.Time,
 ) (Endpoint, error) {
 	o, err := s.cfg.Keys.OpenOutbound(e)
 	if err != nil {
@@ -75,13 +75,15 @@ func (s *Server) endpointDocument(
 	return out, nil
 }
 
-func healthOut(h asyncflow.Health, counted store.Failing, now time.Time) EndpointHealth {
+func healthOut(h asyncflow.Health, counted store.EndpointCounts, now time.Time) EndpointHealth {
 	out := EndpointHealth{
 		State:    h.At(now),
 		Since:    h.Since,
 		Reason:   h.Reason,
 		Attempts: counted.Attempts,
 		Failures: counted.Failures,
+		Codes:    codesOut(counted),
+		Latency:  latencyOut(counted.Latencies.Summary()),
 	}
 	switch out.State {
 	case asyncflow.HealthOpen:

@@ -91,6 +91,9 @@ type ServerInterface interface {
 	// EnableEndpoint Enable an endpoint
 	// (POST /v1/endpoints/{id}/enable)
 	EnableEndpoint(c *fiber.Ctx, id string) error
+	// GetEndpointHistory Get the last hour of an endpoint
+	// (GET /v1/endpoints/{id}/history)
+	GetEndpointHistory(c *fiber.Ctx, id string) error
 	// RotateEndpointSecret Rotate the secret of an endpoint
 	// (POST /v1/endpoints/{id}/rotate-secret)
 	RotateEndpointSecret(c *fiber.Ctx, id string) error
@@ -954,6 +957,35 @@ func (siw *ServerInterfaceWrapper) EnableEndpoint(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.EnableEndpoint(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetEndpointHistory operation middleware
+func (siw *ServerInterfaceWrapper) GetEndpointHistory(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetEndpointHistory(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2612,6 +2644,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/endpoints/:id/enable", wrapper.EnableEndpoint)
 
+	router.Get(options.BaseURL+"/v1/endpoints/:id/history", wrapper.GetEndpointHistory)
+
 	router.Post(options.BaseURL+"/v1/endpoints/:id/rotate-secret", wrapper.RotateEndpointSecret)
 
 	router.Post(options.BaseURL+"/v1/endpoints/:id/test", wrapper.TestEndpoint)
@@ -3451,6 +3485,35 @@ type EnableEndpointdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response EnableEndpointdefaultApplicationProblemPlusJSONResponse) VisitEnableEndpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetEndpointHistoryRequestObject struct {
+	ID string `json:"id"`
+}
+
+type GetEndpointHistoryResponseObject interface {
+	VisitGetEndpointHistoryResponse(ctx *fiber.Ctx) error
+}
+
+type GetEndpointHistory200JSONResponse EndpointHistory
+
+func (response GetEndpointHistory200JSONResponse) VisitGetEndpointHistoryResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetEndpointHistorydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetEndpointHistorydefaultApplicationProblemPlusJSONResponse) VisitGetEndpointHistoryResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -4980,6 +5043,9 @@ type StrictServerInterface interface {
 	// EnableEndpoint Enable an endpoint
 	// (POST /v1/endpoints/{id}/enable)
 	EnableEndpoint(ctx context.Context, request EnableEndpointRequestObject) (EnableEndpointResponseObject, error)
+	// GetEndpointHistory Get the last hour of an endpoint
+	// (GET /v1/endpoints/{id}/history)
+	GetEndpointHistory(ctx context.Context, request GetEndpointHistoryRequestObject) (GetEndpointHistoryResponseObject, error)
 	// RotateEndpointSecret Rotate the secret of an endpoint
 	// (POST /v1/endpoints/{id}/rotate-secret)
 	RotateEndpointSecret(ctx context.Context, request RotateEndpointSecretRequestObject) (RotateEndpointSecretResponseObject, error)
@@ -5827,6 +5893,33 @@ func (sh *strictHandler) EnableEndpoint(ctx *fiber.Ctx, id string) error {
 		return err
 	} else if validResponse, ok := response.(EnableEndpointResponseObject); ok {
 		if err := validResponse.VisitEnableEndpointResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetEndpointHistory operation middleware
+func (sh *strictHandler) GetEndpointHistory(ctx *fiber.Ctx, id string) error {
+	var request GetEndpointHistoryRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetEndpointHistory(ctx.UserContext(), request.(GetEndpointHistoryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetEndpointHistory")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetEndpointHistoryResponseObject); ok {
+		if err := validResponse.VisitGetEndpointHistoryResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

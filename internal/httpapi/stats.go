@@ -43,6 +43,7 @@ func statsOut(t store.Stats) Stats {
 		Cancelled: t.Cancelled,
 		OldestDue: t.OldestDue,
 		Backlog:   backlog,
+		Latency:   latencyOut(t.Latency),
 		Rolls:     t.Rolls,
 		Rates: Rates{
 			Submitted: float32(t.Rates.Submitted),

@@ -31,6 +31,10 @@ export const tasks = (n: number): string => `${counts.format(n)} ${n === 1 ? "ta
 /** Returns a number per second as text; nothing for nothing. */
 export const rate = (n: number): string => (n ? `${rates.format(n)}/s` : "–");
 
+/** Returns how long attempts took as text: 38 ms / 1.5 s, for p50 and p99. */
+export const latency = (l: { p50_ms: number; p99_ms: number } | undefined): string =>
+  l ? `${duration(l.p50_ms)} / ${duration(l.p99_ms)}` : "–";
+
 /** Returns a number of bytes as text, in powers of 1,000. */
 export function bytes(n: number): string {
   if (n < 1000) return `${n} B`;

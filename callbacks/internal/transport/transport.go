@@ -121,10 +121,16 @@ func (t *Transport) connection(ctx context.Context, u *url.URL, deadline time.Ti
 	secured, err := t.handshake(ctx, socket, u.Hostname())
 	if err != nil {
 		socket.Close()
-		return nil, err
+		return nil, HandshakeError{err}
 	}
 	return newConn(to, socket, secured), nil
 }
+
+// HandshakeError is why TLS could not begin.
+type HandshakeError struct{ error }
+
+// Unwrap returns the error itself.
+func (e HandshakeError) Unwrap() error { return e.error }
 
 var errHandshake = errors.New("TLS handshake timeout")
 

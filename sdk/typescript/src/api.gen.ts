@@ -285,6 +285,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/endpoints/{id}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The endpoint's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /**
+         * Get the last hour of an endpoint
+         * @description The attempts at the endpoint by minute, for an hour; the last changes of its health; and the
+         *     tasks in flight for it. Minutes are a few seconds old.
+         */
+        get: operations["getEndpointHistory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/endpoints/{id}/rotate-secret": {
         parameters: {
             query?: never;
@@ -2144,7 +2168,14 @@ export interface components {
          *       "health": {
          *         "state": "closed",
          *         "attempts": 120,
-         *         "failures": 1
+         *         "failures": 1,
+         *         "codes": {
+         *           "503": 1
+         *         },
+         *         "latency": {
+         *           "p50_ms": 38.1,
+         *           "p99_ms": 181
+         *         }
          *       },
          *       "secrets": [
          *         {
@@ -2246,6 +2277,112 @@ export interface components {
              *     means not to retry.
              */
             failures: number;
+            codes?: components["schemas"]["FailureCodes"];
+            latency?: components["schemas"]["Latency"];
+        };
+        /**
+         * @description The failures by code; absent without any. A code is an HTTP status, or 3xx, 4xx or 5xx for
+         *     the less common ones, or why there was no answer: timeout, no_connection, connection_lost,
+         *     dns, tls, egress (the operator's policy refuses the address), login (the token_url gave no
+         *     token), other.
+         * @example {
+         *       "503": 12,
+         *       "timeout": 3
+         *     }
+         */
+        FailureCodes: {
+            [key: string]: number;
+        };
+        /**
+         * @description How long attempts took, from the sending to the answer or to the failure; up to 9 % off.
+         *     Absent without attempts.
+         */
+        Latency: {
+            /** @description Half of the attempts took no longer. */
+            p50_ms: number;
+            /** @description 99 % of the attempts took no longer. */
+            p99_ms: number;
+        };
+        /**
+         * @example {
+         *       "minutes": [
+         *         {
+         *           "at": "2026-11-21T10:42:00Z",
+         *           "attempts": 120,
+         *           "failures": 15,
+         *           "codes": {
+         *             "503": 12,
+         *             "timeout": 3
+         *           },
+         *           "latency": {
+         *             "p50_ms": 38.1,
+         *             "p99_ms": 30444.4
+         *           }
+         *         }
+         *       ],
+         *       "states": [
+         *         {
+         *           "state": "closed",
+         *           "since": "2026-11-21T10:43:38Z"
+         *         },
+         *         {
+         *           "state": "half_open",
+         *           "since": "2026-11-21T10:43:37Z"
+         *         },
+         *         {
+         *           "state": "open",
+         *           "since": "2026-11-21T10:43:32Z",
+         *           "until": "2026-11-21T10:43:37Z",
+         *           "reason": "503 Service Unavailable"
+         *         }
+         *       ],
+         *       "in_flight": 7
+         *     }
+         */
+        EndpointHistory: {
+            /** @description The minutes of the last hour that had attempts, oldest first. */
+            minutes: components["schemas"]["EndpointMinute"][];
+            /**
+             * @description The states of the circuit breaker, the latest first, from its last 50 changes. Empty if
+             *     it has always been closed.
+             */
+            states: components["schemas"]["EndpointState"][];
+            /**
+             * @description How many tasks are leased for the endpoint on all nodes, including those that were
+             *     answered with 202: what max_in_flight limits. Absent if neither its type nor an endpoint
+             *     of the type has limits, or a circuit breaker that isn't closed: then leases are for no
+             *     endpoint in particular. Tasks that were leased before the first limit don't count.
+             */
+            in_flight?: number;
+        };
+        EndpointMinute: {
+            /**
+             * Format: date-time
+             * @description When the minute began.
+             */
+            at: string;
+            /** Format: int64 */
+            attempts: number;
+            /**
+             * Format: int64
+             * @description As in the health of an endpoint.
+             */
+            failures: number;
+            codes?: components["schemas"]["FailureCodes"];
+            latency?: components["schemas"]["Latency"];
+        };
+        EndpointState: {
+            /** @enum {string} */
+            state: "closed" | "open" | "half_open" | "disabled";
+            /** Format: date-time */
+            since: string;
+            /**
+             * Format: date-time
+             * @description Of an open one: until when it was to get no deliveries.
+             */
+            until?: string;
+            /** @description Why it was opened or disabled, up to 200 characters. */
+            reason?: string;
         };
         EndpointList: {
             data: components["schemas"]["Endpoint"][];
@@ -3103,6 +3240,10 @@ export interface components {
          *         "failures": 0.1,
          *         "finished": 50.1
          *       },
+         *       "latency": {
+         *         "p50_ms": 38.1,
+         *         "p99_ms": 181
+         *       },
          *       "rolls": 1
          *     }
          */
@@ -3142,6 +3283,11 @@ export interface components {
              */
             backlog?: components["schemas"]["Backlog"][];
             rates: components["schemas"]["Rates"];
+            /**
+             * @description How long attempts at the endpoints of the type took in the last 5 minutes. Absent without
+             *     any: claims are no such attempts.
+             */
+            latency?: components["schemas"]["Latency"];
             /** @description In how many rolls tasks of the type may be. */
             rolls: number;
         };
@@ -4816,6 +4962,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getEndpointHistory: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The endpoint's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The history of the endpoint. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointHistory"];
                 };
             };
             400: components["responses"]["Invalid"];

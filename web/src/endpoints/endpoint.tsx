@@ -1,6 +1,6 @@
 import { useRoute } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
-import { count, span } from "../format.ts";
+import { count, latency, span } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
@@ -8,6 +8,7 @@ import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { EndpointActions } from "./actions.tsx";
 import { nameOf } from "./endpoints.tsx";
+import { EndpointHistory } from "./history.tsx";
 import { Secrets } from "./secrets.tsx";
 
 type Shown = { endpoint: Schemas["Endpoint"] };
@@ -32,6 +33,7 @@ export function Endpoint() {
       <Problem error={endpoint.error} retry={endpoint.reload} />
       <EndpointActions endpoint={e} changed={endpoint.reload} />
       <Health endpoint={e} />
+      <EndpointHistory endpoint={e} />
       <Settings endpoint={e} />
       <Secrets endpoint={e} />
     </>
@@ -64,6 +66,7 @@ function Health({ endpoint: { health: h, ...e } }: Shown) {
           <dt>Failed in the last 5 minutes</dt>
           <dd>{count(h.failures)} of {count(h.attempts)} attempts</dd>
         </div>
+        <div><dt>They took (p50 / p99)</dt><dd>{latency(h.latency)}</dd></div>
         {h.since && <div><dt>In this state since</dt><dd><Time at={h.since} /></dd></div>}
         <div><dt>Challenge</dt><dd><Status status={e.verification} /></dd></div>
         {e.verified_at && <div><dt>Last echoed</dt><dd><Time at={e.verified_at} /></dd></div>}

@@ -1,6 +1,6 @@
 import { useLocation } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
-import { count } from "../format.ts";
+import { count, latency } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { Select } from "../parts/field.tsx";
@@ -61,7 +61,7 @@ function Filters({ type, stage }: { type: string | undefined; stage: string | un
 function EndpointRows({ endpoints }: { endpoints: Schemas["Endpoint"][] }) {
   return (
     <Rows label="Endpoints" columns={["Endpoint", "Type and stage", "Health",
-      { n: "Failed in 5 min" }, { n: "Weight" }, "Limits", "Challenge"]}>
+      { n: "Failed in 5 min" }, { n: "p50 / p99" }, { n: "Weight" }, "Limits", "Challenge"]}>
       {endpoints.map((e) => (
         <Row key={e.id} href={`/console/endpoints/${e.id}`} name={nameOf(e)}>
           <td>{e.type} / {e.stage}</td>
@@ -72,6 +72,7 @@ function EndpointRows({ endpoints }: { endpoints: Schemas["Endpoint"][] }) {
           <td class={e.health.failures ? "n bad" : "n"}>
             {count(e.health.failures)} of {count(e.health.attempts)}
           </td>
+          <td class="n">{latency(e.health.latency)}</td>
           <td class="n">{e.weight}</td>
           <td>{limits(e)}</td>
           <td><Status status={e.verification} /></td>

@@ -1,6 +1,6 @@
 import { answer, api, type Schemas } from "../api.ts";
 import { feedError, stats, useFeed } from "../feed.ts";
-import { count, rate } from "../format.ts";
+import { count, latency, rate } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { NoTypes } from "../parts/empty.tsx";
 import { Problem } from "../parts/problem.tsx";
@@ -47,7 +47,8 @@ function Totals({ stats }: { stats: Schemas["Stats"][] }) {
 }
 
 const columns = ["Type", { n: "Waiting" }, { n: "Pending" }, { n: "Running" }, { n: "Succeeded" },
-  { n: "Failed" }, { n: "In" }, { n: "Out" }, "Out, last minutes", "Oldest due"];
+  { n: "Failed" }, { n: "In" }, { n: "Out" }, "Out, last minutes",
+  { n: "p50 / p99" }, "Oldest due"];
 
 function Types({ stats }: { stats: Schemas["Stats"][] }) {
   return (
@@ -73,6 +74,7 @@ function TypeRow({ stats: s }: { stats: Schemas["Stats"] }) {
       <td class="n">{rate(s.rates.submitted)}</td>
       <td class="n">{rate(s.rates.finished)}</td>
       <td><History value={s.rates.finished} show={Sparkline} /></td>
+      <td class="n">{latency(s.latency)}</td>
       <td>
         <Time at={s.oldest_due} />
         {s.backlog?.[0] && <span class="quiet"> {waitText(s.backlog[0].waits_for)}</span>}

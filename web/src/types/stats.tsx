@@ -1,5 +1,5 @@
 import { feedError, stats, useFeed } from "../feed.ts";
-import { count, rate } from "../format.ts";
+import { count, latency, rate } from "../format.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Table } from "../parts/rows.tsx";
 import { History, Sparkline } from "../parts/sparkline.tsx";
@@ -32,6 +32,7 @@ export function TypeStats({ type }: { type: string }) {
         </div>
         <div><dt>Attempts that ended</dt><dd>{rate(s.rates.attempts)}</dd></div>
         <div><dt>Failed attempts</dt><dd>{rate(s.rates.failures)}</dd></div>
+        <div><dt>Attempts took (p50 / p99, 5 minutes)</dt><dd>{latency(s.latency)}</dd></div>
         <div><dt>Its tasks are in</dt><dd>{s.rolls} {s.rolls === 1 ? "roll" : "rolls"}</dd></div>
       </dl>
       {!!s.backlog?.length && (
