@@ -4,25 +4,24 @@ import { Problem } from "../parts/problem.tsx";
 import { toast } from "../parts/toast.tsx";
 import { may } from "../session.ts";
 import { diff, type Line } from "./diff.ts";
+import { documentOf } from "./document.ts";
 
-type TaskType = Schemas["TaskType"];
+const versionOf = (type: string) => (JSON.parse(type) as Schemas["TaskType"]).version;
 
-/** Returns the document of a type as it can be applied again. */
-function documentOf(type: TaskType): string {
-  const {
-    name: _name, version: _version, paused_at: _paused, pause_reason: _reason, ramp_until: _ramp,
-    created_at: _created, updated_at: _updated, ...spec
-  } = type;
-  return JSON.stringify(spec, null, 2);
+/** Returns a type as it is stored. */
+async function read(type: string): Promise<string> {
+  return await answer(api.GET("/v1/task-types/{type}",
+    { params: { path: { type } }, parseAs: "text" })) as string;
 }
 
 /** Sends a document as it was typed; with dryRun, it is only checked. */
-function put(type: string, text: string, dryRun: boolean): Promise<TaskType> {
-  return answer(api.PUT("/v1/task-types/{type}", {
+async function put(type: string, text: string, dryRun: boolean): Promise<string> {
+  return await answer(api.PUT("/v1/task-types/{type}", {
     params: { path: { type }, query: dryRun ? { dry_run: true } : {} },
     body: { stages: [] },
     bodySerializer: () => text,
-  }));
+    parseAs: "text",
+  })) as string;
 }
 
 /** A check of a text: what would change. */
@@ -33,7 +32,7 @@ interface Check {
 }
 
 interface EditorProps {
-  type: TaskType;
+  type: string;
   changed: () => void;
 }
 
@@ -57,31 +56,35 @@ export function Editor({ type, changed }: EditorProps) {
     }
     busy.value = false;
   };
-  const read = () => answer(api.GET("/v1/task-types/{type}",
-    { params: { path: { type: type.name } } }));
+  const begin = caught(async () => {
+    text.value = documentOf(await read(type));
+  });
   const compare = caught(async () => {
     check.value = undefined;
     const typed = text.value ?? "";
-    const now = await read();
-    const then = await put(type.name, typed, true);
-    check.value = { text: typed, version: now.version, lines: diff(documentOf(now), documentOf(then)) };
+    const now = await read(type);
+    const then = await put(type, typed, true);
+    check.value = { text: typed, version: versionOf(now),
+      lines: diff(documentOf(now), documentOf(then)) };
   });
   const save = caught(async () => {
-    const now = await read();
-    if (now.version !== check.value?.version) {
+    if (versionOf(await read(type)) !== check.value?.version) {
       check.value = undefined;
       throw new CallError(0, { detail: "The type has been changed meanwhile: show the changes again." });
     }
-    const saved = await put(type.name, check.value?.text ?? "", false);
+    const saved = await put(type, check.value?.text ?? "", false);
     close();
     changed();
-    toast(`Version ${saved.version} of ${saved.name} is saved`);
+    toast(`Version ${versionOf(saved)} of ${type} is saved`);
   });
   if (text.value === undefined) {
     return (
-      <p class="buttons">
-        <button type="button" onClick={() => (text.value = documentOf(type))}>Edit</button>
-      </p>
+      <>
+        <Problem error={error.value} />
+        <p class="buttons">
+          <button type="button" disabled={busy.value} onClick={() => void begin()}>Edit</button>
+        </p>
+      </>
     );
   }
   const differs = check.value?.lines.some((l) => l.sign !== " ");
