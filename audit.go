@@ -61,9 +61,9 @@ type AuditEntry struct {
 	UserAgent string
 
 	Outcome AuditOutcome
-	Status  int    // of HTTP; 0: none
-	Code    string // of the problem
-	Detail  map[string]any
+	Status  int            // of HTTP; 0: none
+	Code    string         // of the problem
+	Detail  map[string]any // numbers that were stored are json.Number
 	Claimed AuditClaim
 
 	Calls  int64     // number of calls that it stands for; at least 1

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -80,7 +81,9 @@ func scanAudit(row pgx.CollectableRow) (e asyncflow.AuditEntry, err error) {
 		&e.Outcome, &e.Status, &e.Code, &detail, &claimed, &e.Calls, &last)
 	e.LastAt = orZero(last)
 	if err == nil && detail != nil {
-		err = json.Unmarshal(detail, &e.Detail)
+		numbers := json.NewDecoder(bytes.NewReader(detail))
+		numbers.UseNumber() // all their digits
+		err = numbers.Decode(&e.Detail)
 	}
 	if err == nil && claimed != nil {
 		err = json.Unmarshal(claimed, &e.Claimed)

@@ -203,7 +203,7 @@ func TestAuditList(t *testing.T) {
 	require.Len(t, seen, 25)
 	require.Len(t, pages, 7)
 	first := pages[0][0]
-	assert.Equal(t, []any{"x.y", 409, "conflict", "eve", int64(25), 24.0},
+	assert.Equal(t, []any{"x.y", 409, "conflict", "eve", int64(25), json.Number("24")},
 		[]any{first.Action, first.Status, first.Code, first.Claimed.Subject, first.Calls,
 			first.Detail["n"]})
 	assert.True(t, first.LastAt.Equal(base))

@@ -19,11 +19,11 @@ func TestPrioritizeTasks(t *testing.T) {
 	eachSet(t, func(t *testing.T, b *bundle) {
 		pipe := b.put(longSecond())
 		ids := b.places(pipe)
-		before := map[string]store.Task{}
+		before, since := map[string]store.Task{}, map[string]time.Time{}
 		for name, id := range ids {
 			task, err := b.Task(t.Context(), tenant, id)
 			require.NoError(t, err)
-			before[name] = task
+			before[name], since[name] = task, b.since(pipe, id)
 		}
 		_, due := b.start(store.PrioritizeTasks, store.NewOperation{
 			Priority: asyncflow.Priority{600}, Filter: store.Filter{Stage: "second"}})
@@ -48,6 +48,7 @@ func TestPrioritizeTasks(t *testing.T) {
 				want = want.Add(-time.Hour)
 			}
 			assert.Equal(t, want, task.OrderTime, name)
+			assert.Equal(t, since[name], b.since(pipe, id), "%s: it has been due for as long", name)
 			single, err := b.Change(t.Context(), tenant, id,
 				asyncflow.Patch{Priority: asyncflow.Priority{3600}})
 			require.NoError(t, err)
@@ -61,6 +62,34 @@ func TestPrioritizeTasks(t *testing.T) {
 		assert.Equal(t, n, b.count(changed), "nothing is written again")
 		b.checkTokens("pipe")
 	})
+}
+
+// since returns since when a task has been due, or will be; zero: it is in no line.
+func (b *bundle) since(t *store.Type, id asyncflow.TaskID) (at time.Time) {
+	b.t.Helper()
+	err := b.db.QueryRow(b.t.Context(), t.Fill(1, `SELECT coalesce(max(coalesce(since, order_time)),
+		'0001-01-01Z') FROM (SELECT id, since, order_time FROM {ready} WHERE type = {number}
+		UNION ALL SELECT id, since, order_time FROM {wait} WHERE type = {number}) l WHERE id = $1`),
+		id.Number).Scan(&at)
+	require.NoError(b.t, err)
+	return at
+}
+
+// A task that waits for its children keeps its place and its priority; the children get theirs.
+func TestPriorityLeavesParentsAlone(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{})
+	before, err := b.Task(t.Context(), tenant, id)
+	require.NoError(t, err)
+	require.Equal(t, asyncflow.WaitChildren, before.WaitsFor)
+	_, due := b.start(store.PrioritizeTasks, store.NewOperation{Priority: asyncflow.Priority{60}})
+	assert.Equal(t, []any{store.OperationDone, int64(3), int64(2), int64(1)}, figures(b.finish(due)))
+	after, err := b.Task(t.Context(), tenant, id)
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+	assert.Equal(t, 2,
+		b.count(`SELECT count(*) FROM tenant_acme.journal_1 WHERE outcome = 'changed'`))
+	b.checkTokens("pipe")
 }
 
 // Nodes that take steps of one operation change each task once, and a stop ends it.

@@ -247,6 +247,6 @@ func (m *voteMachine) finish() {
 			m.open = append(m.open, ask.Leases...)
 		}
 	}
-	require.Zero(m.t, m.b.count(`SELECT count(*) FROM tenant_acme.votes WHERE until IS NULL AND NOT EXISTS (
-		SELECT FROM tenant_acme.fan_outs f WHERE NOT f.closed)`), "votes stay behind")
+	require.Zero(m.t, m.b.count(`SELECT count(*) FROM tenant_acme.votes WHERE until IS NULL
+		AND NOT EXISTS (SELECT FROM tenant_acme.fan_outs f WHERE NOT f.closed)`), "votes stay behind")
 }

@@ -22,9 +22,6 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// hostile is a text that would run a script if the page took it for HTML.
-const hostile = `<img src=x onerror="window.hit=1"><script>window.hit=1</script>"'&`
-
 // makeType makes a task type with two stages and a worker. The first stage returns its context;
 // the second one fails as long as the context has "fail", with a hostile text, or "declined".
 func (p *page) makeType(name string) {

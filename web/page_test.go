@@ -2,6 +2,8 @@ package web_test
 
 import (
 	"context"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -27,7 +29,9 @@ type page struct {
 	t    *testing.T
 	ctx  context.Context
 	node *testnode.Node
-	api  *client.Client // of the same tenant
+
+	api   *client.Client // of the same tenant
+	token string         // that it uses
 }
 
 // openPage opens a browser, logged in by a token with some scopes; none: logged out.
@@ -37,15 +41,63 @@ func openPage(t *testing.T, scopes ...auth.Scope) *page {
 	one := browsertest.Open(t)
 	ctx := one.Context
 	p := &page{Page: one, t: t, ctx: ctx, node: testnode.Shared()}
-	var err error
-	p.api, err = client.New(p.node.URL, p.node.Token)
-	require.NoError(t, err)
+	p.use(p.node.Token)
 	if len(scopes) > 0 {
 		token, err := p.node.NewToken(time.Hour, scopes...)
 		require.NoError(t, err)
 		p.logIn(token)
 	}
 	return p
+}
+
+// openPageOf is openPage as somebody of a new tenant, who may do everything.
+func openPageOf(t *testing.T, tenant string) *page {
+	t.Helper()
+	p := openPage(t)
+	_, err := p.operator().CreateTenant(t.Context(), tenant, client.Quotas{})
+	require.NoError(t, err)
+	token, err := p.node.TokenOf(tenant, time.Hour, append(all, auth.ScopeWork)...)
+	require.NoError(t, err)
+	p.use(token)
+	p.logIn(token)
+	return p
+}
+
+// use has the calls of the test use a token.
+func (p *page) use(token string) {
+	p.t.Helper()
+	var err error
+	p.api, err = client.New(p.node.URL, token)
+	require.NoError(p.t, err)
+	p.token = token
+}
+
+// post makes a call whose body goes as it is, by a program that has a name.
+func (p *page) post(path, body, program string) []byte {
+	p.t.Helper()
+	req, err := http.NewRequestWithContext(p.t.Context(), "POST", p.node.URL+path,
+		strings.NewReader(body))
+	require.NoError(p.t, err)
+	req.Header.Set("Authorization", "Bearer "+p.token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", program)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(p.t, err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	require.NoError(p.t, err)
+	require.Less(p.t, resp.StatusCode, 300, "%s", answer)
+	return answer
+}
+
+// operator returns a client of an operator.
+func (p *page) operator() *client.Client {
+	p.t.Helper()
+	token, err := p.node.OperatorToken()
+	require.NoError(p.t, err)
+	c, err := client.New(p.node.URL, token)
+	require.NoError(p.t, err)
+	return c
 }
 
 // all are the scopes of somebody who may do everything.

@@ -46,7 +46,9 @@ func TestClaimedTasks(t *testing.T) {
 	c := claimType(t, "claim-work")
 	w := claimWorker(t)
 	var now, failed atomic.Int32
-	worker.Handle(w, "claim-work", "look", func(_ context.Context, task worker.Task[int]) (int, error) {
+	worker.Handle(w, "claim-work", "look", func(
+		_ context.Context, task worker.Task[int],
+	) (int, error) {
 		defer now.Add(-1)
 		assert.LessOrEqual(t, now.Add(1), int32(3))
 		if task.Context%5 == 0 && task.Attempt == 1 {

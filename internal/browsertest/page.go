@@ -59,10 +59,16 @@ func (p *Page) Go(url string) {
 	require.NoError(p.t, chromedp.Do(p.Context, chromedp.Navigate(url)))
 }
 
+// asPerson makes a script count as what a person does: it may open a tab and use the clipboard.
+func asPerson(p *runtime.EvaluateParams) {
+	yes := true
+	p.UserGesture = &yes
+}
+
 // Run runs a script until it returns true. While a page is loading it may also fail.
 func (p *Page) Run(script string) {
 	p.t.Helper()
-	whole := chromedp.Evaluate[bool](`!!(() => {` + finders + script + `})()`)
+	whole := chromedp.Evaluate[bool](`!!(() => {`+finders+script+`})()`, asPerson)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if ok, err := chromedp.Run(p.Context, whole); ok && err == nil {
 			return

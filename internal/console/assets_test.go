@@ -102,6 +102,15 @@ func TestCompression(t *testing.T) {
 	h := headers{"Accept-Encoding": "gzip", "If-None-Match": tag}
 	assert.Equal(t, 304, b.do("GET", "/console", h).status)
 	assert.Equal(t, 200, b.do("GET", "/console", headers{"If-None-Match": tag}).status)
+
+	sum := 0
+	for _, name := range []string{"console.js", "console.css"} {
+		file := b.do("GET", "/console/assets/"+name, headers{"Accept-Encoding": "gzip"})
+		require.Equal(t, "gzip", file.header.Get("Content-Encoding"))
+		sum += len(file.body)
+	}
+	t.Logf("scripts and styles: %d bytes, compressed", sum)
+	assert.LessOrEqual(t, sum, 60_000)
 }
 
 // Whatever the answer, the browser gets the policy, and the page keeps to it.

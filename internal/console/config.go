@@ -97,7 +97,7 @@ func New(cfg Config) (*Console, error) {
 		c.cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.OIDC.Issuer != "" {
-		c.issuer = newIssuer(cfg.OIDC.withDefaults())
+		c.issuer = newIssuer(cfg.OIDC.withDefaults(), c.now)
 	}
 	return c, nil
 }

@@ -91,7 +91,7 @@ func (c *Console) endLogin(ctx *fiber.Ctx) error {
 	if code == "" || len(code) > maxCode {
 		return c.loginFailed(ctx, asyncflow.InvalidField("code", "must be 1 to %d bytes", maxCode))
 	}
-	token, err := c.issuer.redeem(ctx.UserContext(), l, code, c.callbackURL(), c.now)
+	token, err := c.issuer.redeem(ctx.UserContext(), l, code, c.callbackURL())
 	if err != nil {
 		return c.issuerFailed(ctx, err)
 	}
@@ -138,8 +138,12 @@ func ownPage(to string) bool {
 // equal compares two secrets in constant time.
 func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// issuerFailed logs why the issuer didn't do its part. The page says it in fewer words.
+// issuerFailed logs why the issuer didn't do its part. The page says it in fewer words. What the
+// node itself refused is shown as it is.
 func (c *Console) issuerFailed(ctx *fiber.Ctx, err error) error {
+	if asyncflow.CodeOf(err) == asyncflow.CodeRateLimited {
+		return c.loginFailed(ctx, err)
+	}
 	c.cfg.Log.Warn("a login at the issuer failed", "issuer", c.issuer.cfg.Issuer,
 		"error", asyncflow.AuditText(err.Error(), 1000))
 	why := "it can't be reached, or its answer makes no sense; the node's log says more"

@@ -20,9 +20,21 @@ const configurationPath = "/.well-known/openid-configuration"
 // brief makes logins give up on an issuer soon.
 func brief(cfg *console.Config) { cfg.OIDC.Timeout = 2 * time.Second }
 
-// A node without its issuer works, and a login says what is wrong. The next one tries again.
+// later is a clock that runs ahead of the real one.
+type later struct{ ahead atomic.Int64 }
+
+func (l *later) set(cfg *console.Config) {
+	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(l.ahead.Load())) }
+}
+
+// pass lets a time pass.
+func (l *later) pass(d time.Duration) { l.ahead.Add(int64(d)) }
+
+// A node without its issuer works, and a login says what is wrong. One some seconds later tries
+// again.
 func TestIssuerThatIsDown(t *testing.T) {
-	b, i := setupOIDC(t)
+	var clock later
+	b, i := setupOIDC(t, clock.set)
 	for name, answer := range map[string]http.HandlerFunc{
 		"no answer":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"a failure":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) },
@@ -32,6 +44,7 @@ func TestIssuerThatIsDown(t *testing.T) {
 		i.with(func() { i.instead[configurationPath] = answer })
 		t.Log(name)
 		refused(t, b.do("GET", "/console/oidc", nil), 502, "it can&#39;t be reached")
+		clock.pass(5 * time.Second)
 	}
 	assert.Zero(t, i.count("/x"))
 	assert.Equal(t, 200, b.do("GET", "/console", nil).status)
@@ -40,9 +53,70 @@ func TestIssuerThatIsDown(t *testing.T) {
 	b.begin("/console")
 }
 
+// However many logins there are, a node asks an issuer that has failed once in 5 seconds.
+func TestIssuerThatFailedIsLeftAlone(t *testing.T) {
+	var clock later
+	b, i := setupOIDC(t, clock.set)
+	down := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }
+	i.with(func() { i.instead[configurationPath] = down })
+	for range 10 {
+		refused(t, b.do("GET", "/console/oidc", nil), 502, "it can&#39;t be reached")
+	}
+	assert.Equal(t, 1, i.count(configurationPath))
+	clock.pass(5 * time.Second)
+	var logins sync.WaitGroup
+	for range 10 {
+		logins.Go(func() { refused(t, b.do("GET", "/console/oidc", nil), 502, "failed") })
+	}
+	logins.Wait()
+	assert.Equal(t, 2, i.count(configurationPath))
+	i.with(func() { delete(i.instead, configurationPath) })
+	refused(t, b.do("GET", "/console/oidc", nil), 502, "failed")
+	clock.pass(5 * time.Second)
+	b.begin("/console")
+	assert.Equal(t, 3, i.count(configurationPath))
+}
+
+// A node redeems 16 codes at once. Who comes back with another one is told so, and the issuer isn't
+// asked; it is again when one of them is done.
+func TestManyLoginsAtOnce(t *testing.T) {
+	b, i := setupOIDC(t)
+	const most = 16
+	arrived, goOn := make(chan struct{}, 3*most), make(chan struct{})
+	wait := func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- struct{}{}
+		<-goOn
+		writeJSON(w, 400, map[string]any{"error": "invalid_grant"})
+	}
+	i.with(func() { i.instead["/token"] = wait })
+	cookie, target := b.begin("/console")
+	back := b.atIssuer(target)
+	h := fromElsewhere.with("Cookie", cookie)
+	answers := make(chan answer, most)
+	for range most {
+		go func() { answers <- b.do("GET", back, h) }()
+	}
+	for range most {
+		<-arrived
+	}
+	for range most {
+		a := b.do("GET", back, h)
+		refused(t, a, 429, "already ends 16 logins")
+		assert.Equal(t, "2", a.header.Get("Retry-After"))
+	}
+	assert.Equal(t, most, i.count("/token"))
+	close(goOn)
+	for range most {
+		refused(t, <-answers, 502, "refused the code")
+	}
+	i.with(func() { delete(i.instead, "/token") })
+	assert.Equal(t, 303, b.do("GET", back, h).status)
+}
+
 // An issuer's configuration must lead to its endpoints by https.
 func TestIssuerWithAWrongConfiguration(t *testing.T) {
-	b, i := setupOIDC(t)
+	var clock later
+	b, i := setupOIDC(t, clock.set)
 	for name, change := range map[string]func(map[string]any){
 		"another issuer": func(doc map[string]any) { doc["issuer"] = "https://elsewhere.example" },
 		"plain http":     func(doc map[string]any) { doc["token_endpoint"] = "http://elsewhere.example" },
@@ -56,14 +130,18 @@ func TestIssuerWithAWrongConfiguration(t *testing.T) {
 	} {
 		i.with(func() { i.configure = change })
 		t.Log(name)
+		asked := i.count(configurationPath) + 1
 		refused(t, b.do("GET", "/console/oidc", nil), 502, "failed")
+		assert.Equal(t, asked, i.count(configurationPath))
+		clock.pass(5 * time.Second)
 	}
 }
 
 // An issuer that stalls keeps a login for a limited time, wherever it stalls. Logins that wait for
 // its configuration share one request.
 func TestIssuerThatStalls(t *testing.T) {
-	b, i := setupOIDC(t, brief)
+	var clock later
+	b, i := setupOIDC(t, brief, clock.set)
 	ended := make(chan struct{})
 	defer close(ended)
 	var waiting atomic.Int64
@@ -81,7 +159,8 @@ func TestIssuerThatStalls(t *testing.T) {
 		logins.Go(func() { refused(t, b.do("GET", "/console/oidc", nil), 502, "failed") })
 	}
 	logins.Wait()
-	assert.Less(t, waiting.Load(), int64(5))
+	assert.Equal(t, int64(1), waiting.Load())
+	clock.pass(5 * time.Second)
 	i.with(func() { delete(i.instead, configurationPath) })
 	for _, path := range []string{"/token", "/keys"} {
 		cookie, target := b.begin("/console")
@@ -95,7 +174,8 @@ func TestIssuerThatStalls(t *testing.T) {
 
 // Of an answer without end, a node reads little.
 func TestIssuerThatAnswersWithoutEnd(t *testing.T) {
-	b, i := setupOIDC(t)
+	var clock later
+	b, i := setupOIDC(t, clock.set)
 	var sent atomic.Int64
 	flood := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -118,6 +198,7 @@ func TestIssuerThatAnswersWithoutEnd(t *testing.T) {
 	}
 	i.with(func() { i.instead[configurationPath] = flood })
 	check(configurationPath, b.do("GET", "/console/oidc", nil))
+	clock.pass(5 * time.Second)
 	for _, path := range []string{"/token", "/keys"} {
 		cookie, target := b.begin("/console")
 		back := b.atIssuer(target)

@@ -14,6 +14,8 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 const (
@@ -25,21 +27,33 @@ const (
 	maxIssuerURL = 2 << 10
 	// discoveryAge is how long the configuration of an issuer is used.
 	discoveryAge = time.Hour
+	// discoveryPause is how long logins fail at once after the configuration could not be fetched.
+	discoveryPause = 5 * time.Second
+	// maxExchanges bounds the codes that a node redeems at the same time.
+	maxExchanges = 16
+	// exchangePause is when a login may be tried again that was over maxExchanges.
+	exchangePause = 2 * time.Second
 )
 
 // issuer is a foreign issuer. Its configuration is fetched when a login needs it, so that a node
 // starts without it; logins that need it at the same time share one request.
+//
+// Anybody can begin a login and come back with a made-up code. So a node asks the issuer for its
+// configuration at most every discoveryPause, and redeems at most maxExchanges codes at once.
 type issuer struct {
-	cfg    OIDC
-	client *http.Client
+	cfg       OIDC
+	client    *http.Client
+	now       func() time.Time
+	exchanges chan struct{} // has an element for each code that is being redeemed
 
 	flight singleflight.Group
 	mu     sync.Mutex
 	known  *oidc.Provider // nil: not fetched yet
-	until  time.Time      // when known is fetched again
+	failed error          // why it could not be fetched; nil: it could
+	until  time.Time      // when it is fetched again
 }
 
-func newIssuer(cfg OIDC) *issuer {
+func newIssuer(cfg OIDC, now func() time.Time) *issuer {
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            (&net.Dialer{Timeout: cfg.Timeout}).DialContext,
@@ -48,10 +62,11 @@ func newIssuer(cfg OIDC) *issuer {
 		DisableCompression:     true, // a small compressed answer could become huge
 		DisableKeepAlives:      true, // logins are rare
 	}
-	return &issuer{cfg: cfg, client: &http.Client{
+	client := &http.Client{
 		Transport:     limited{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}
+	return &issuer{cfg: cfg, client: client, now: now, exchanges: make(chan struct{}, maxExchanges)}
 }
 
 // limited is a transport whose answers are an error once they exceed maxIssuerAnswer.
@@ -80,11 +95,8 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 
 // provider returns the issuer's configuration.
 func (i *issuer) provider(ctx context.Context) (*oidc.Provider, error) {
-	i.mu.Lock()
-	known, fresh := i.known, time.Now().Before(i.until)
-	i.mu.Unlock()
-	if known != nil && fresh {
-		return known, nil
+	if p, err, fresh := i.remembered(); fresh {
+		return p, err
 	}
 	got := i.flight.DoChan("", func() (any, error) { return i.discover() })
 	select {
@@ -98,9 +110,31 @@ func (i *issuer) provider(ctx context.Context) (*oidc.Provider, error) {
 	}
 }
 
-// discover fetches the configuration. It doesn't depend on the login that asked first, since others
-// may wait for it too.
+// remembered returns what the last fetch of the configuration came to, as long as that counts.
+func (i *issuer) remembered() (p *oidc.Provider, err error, fresh bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.known, i.failed, i.now().Before(i.until)
+}
+
+// discover fetches the configuration, and remembers it or why that failed. It doesn't depend on the
+// login that asked first, since others may wait for it too.
 func (i *issuer) discover() (*oidc.Provider, error) {
+	if p, err, fresh := i.remembered(); fresh { // another login has just fetched it
+		return p, err
+	}
+	p, err := i.fetch()
+	age := discoveryAge
+	if err != nil {
+		age = discoveryPause
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.known, i.failed, i.until = p, err, i.now().Add(age)
+	return p, err
+}
+
+func (i *issuer) fetch() (*oidc.Provider, error) {
 	ctx, cancel := i.limit(context.Background())
 	defer cancel()
 	p, err := oidc.NewProvider(ctx, i.cfg.Issuer)
@@ -123,9 +157,6 @@ func (i *issuer) discover() (*oidc.Provider, error) {
 			return nil, errors.New("its configuration lacks an endpoint, or has one that isn't https")
 		}
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.known, i.until = p, time.Now().Add(discoveryAge)
 	return p, nil
 }
 
@@ -160,10 +191,18 @@ func (i *issuer) authorizeURL(
 var errNonce = errors.New("its ID token belongs to another login (claim nonce)")
 
 // redeem exchanges the code of a login for a token. It checks the ID token in any case, since only
-// that says which login it belongs to.
+// that says which login it belongs to. The error is CodeRateLimited beyond maxExchanges.
 func (i *issuer) redeem(
-	ctx context.Context, l pendingLogin, code, redirect string, now func() time.Time,
+	ctx context.Context, l pendingLogin, code, redirect string,
 ) (string, error) {
+	select {
+	case i.exchanges <- struct{}{}:
+		defer func() { <-i.exchanges }()
+	default:
+		return "", &asyncflow.Error{Code: asyncflow.CodeRateLimited, RetryAfter: exchangePause,
+			Message: fmt.Sprintf("this node already ends %d logins at the issuer; log in again in some "+
+				"seconds", maxExchanges)}
+	}
 	p, err := i.provider(ctx)
 	if err != nil {
 		return "", err
@@ -178,7 +217,7 @@ func (i *issuer) redeem(
 	if id == "" {
 		return "", errors.New("it answered without an ID token")
 	}
-	verifier := p.VerifierContext(ctx, &oidc.Config{ClientID: i.cfg.ClientID, Now: now})
+	verifier := p.VerifierContext(ctx, &oidc.Config{ClientID: i.cfg.ClientID, Now: i.now})
 	verified, err := verifier.Verify(ctx, id)
 	if err != nil {
 		return "", fmt.Errorf("its ID token: %w", err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"html/template"
+	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -38,8 +39,12 @@ func (c *Console) loginFailed(ctx *fiber.Ctx, err error) error {
 		return err
 	}
 	status := fiber.StatusBadRequest
-	if known.Code == asyncflow.CodeUnavailable {
+	switch known.Code {
+	case asyncflow.CodeUnavailable:
 		status = fiber.StatusBadGateway
+	case asyncflow.CodeRateLimited:
+		status = fiber.StatusTooManyRequests
+		ctx.Set(fiber.HeaderRetryAfter, strconv.Itoa(int(known.RetryAfter.Seconds())))
 	}
 	var page bytes.Buffer
 	if err := failurePage.Execute(&page, known.Detail()); err != nil {

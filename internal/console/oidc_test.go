@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -77,15 +76,8 @@ func refused(t *testing.T, a answer, status int, why string) {
 
 // An answer of the issuer counts only in the browser that began the login, once, and in time.
 func TestOIDCAnswersOfOthers(t *testing.T) {
-	var mu sync.Mutex
-	var late time.Duration
-	b, i := setupOIDC(t, func(cfg *console.Config) {
-		cfg.Now = func() time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			return time.Now().Add(late)
-		}
-	})
+	var clock later
+	b, i := setupOIDC(t, clock.set)
 	cookie, target := b.begin("/console")
 	path := b.atIssuer(target)
 	h := fromElsewhere.with("Cookie", cookie)
@@ -107,13 +99,9 @@ func TestOIDCAnswersOfOthers(t *testing.T) {
 		url.QueryEscape("<b>no</b>")+"&state="+state, h), 400, "&lt;b&gt;no&lt;/b&gt;")
 	assert.Zero(t, i.count("/token"), "none of them is worth a request")
 
-	mu.Lock()
-	late = 11 * time.Minute
-	mu.Unlock()
+	clock.pass(11 * time.Minute)
 	refused(t, b.do("GET", path, h), 400, "longer than 10 minutes")
-	mu.Lock()
-	late = 0
-	mu.Unlock()
+	clock.pass(-11 * time.Minute)
 	require.Equal(t, 303, b.do("GET", path, h).status, "all of that left the login as it was")
 	refused(t, b.do("GET", path, h), 502, "refused the code")
 	a := b.do("GET", "/console/oidc/callback", nil)

@@ -108,6 +108,13 @@ func (n *Node) authenticate() (*auth.Verifier, error) {
 
 // NewToken returns a token of the tenant that lives for some time.
 func (n *Node) NewToken(life time.Duration, scopes ...auth.Scope) (string, error) {
+	return n.TokenOf(tenant, life, scopes...)
+}
+
+// TokenOf returns a token of any tenant.
+func (n *Node) TokenOf(
+	tenant string, life time.Duration, scopes ...auth.Scope,
+) (string, error) {
 	return n.issuer.Issue(tenant, "test", scopes, life, time.Now())
 }
 

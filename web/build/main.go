@@ -1,10 +1,8 @@
-// Command build bundles the console's sources into assets, and prints how large they are. It runs
-// in the folder web, after npm ci.
+// Command build bundles the console's sources into assets. It runs in the folder web, after npm ci.
 package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"os"
@@ -48,10 +46,7 @@ func run() error {
 			return err
 		}
 	}
-	if err := writeLicences(); err != nil {
-		return err
-	}
-	return printSizes("console.js", "console.css")
+	return writeLicences()
 }
 
 func copyFile(from, to string) error {
@@ -73,30 +68,4 @@ func writeLicences() error {
 		fmt.Fprintf(all, "\n%s\n\n%s\n", name, bytes.TrimSpace(text))
 	}
 	return os.WriteFile(filepath.Join("assets", "LICENSE.txt"), all.Bytes(), 0o644)
-}
-
-// printSizes prints what files take when they are compressed, in bytes.
-func printSizes(names ...string) error {
-	sum := 0
-	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join("assets", name))
-		if err != nil {
-			return err
-		}
-		var zipped bytes.Buffer
-		w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(text); err != nil {
-			return err
-		}
-		if err := w.Close(); err != nil {
-			return err
-		}
-		fmt.Printf("%s: %d bytes, %d compressed\n", name, len(text), zipped.Len())
-		sum += zipped.Len()
-	}
-	fmt.Printf("together: %d compressed\n", sum)
-	return nil
 }

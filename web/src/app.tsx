@@ -8,7 +8,7 @@ import { Endpoint } from "./endpoints/endpoint.tsx";
 import { Endpoints } from "./endpoints/endpoints.tsx";
 import { Governance, OperatorOverview } from "./governance/governance.tsx";
 import { Layout } from "./layout.tsx";
-import { Login } from "./login/login.tsx";
+import { LoggedIn, loggedInPage, Login } from "./login/login.tsx";
 import { Operations } from "./operations/operations.tsx";
 import { Overview } from "./overview/overview.tsx";
 import { Schedule } from "./schedules/schedule.tsx";
@@ -29,6 +29,9 @@ export interface Page {
   scope?: Scope; // without it there is no such page
 }
 
+/** A page that everyone has who is logged in. */
+const loggedIn: Page = { path: loggedInPage, title: "", show: LoggedIn };
+
 const tenantPages: Page[] = [
   { path: "/console", title: "Overview", show: Overview },
   { path: "/console/tasks", title: "Tasks", show: Tasks },
@@ -42,6 +45,7 @@ const tenantPages: Page[] = [
   { path: "/console/operations", title: "Operations", show: Operations },
   { path: "/console/alerts", title: "Alerts", show: Alerts, scope: "manage" },
   { path: "/console/audit", title: "Audit", show: Audit, scope: "manage" },
+  loggedIn,
 ];
 
 const operatorPages: Page[] = [
@@ -50,6 +54,7 @@ const operatorPages: Page[] = [
   { path: "/console/tenants/:slug", title: "", show: Tenant },
   { path: "/console/governance", title: "Governance", show: Governance },
   { path: "/console/audit", title: "Audit", show: OperatorAudit },
+  loggedIn,
 ];
 
 /** Why a page could not be shown; "": it could. */

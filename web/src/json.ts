@@ -1,12 +1,12 @@
 // JSON as it is written. JSON.parse would change large numbers, and lose doubled names.
 
 /** A value in a JSON text: a scalar as it is written, or what is between brackets. */
-export interface Node {
+export interface Value {
   /** The name of the member, as it is written with its quotes; "" in arrays and at the top. */
   name: string;
   /** The text of a scalar; "{" or "[" otherwise. */
   text: string;
-  children: Node[];
+  children: Value[];
 }
 
 const token = /\s*("[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]:,]|[^\s{}[\]:,"]+)/gy;
@@ -22,10 +22,10 @@ export function isJSON(text: string): boolean {
 }
 
 /** Returns the tree of a JSON text; undefined if it isn't one. */
-export function parse(text: string): Node | undefined {
+export function parse(text: string): Value | undefined {
   if (!isJSON(text)) return undefined;
-  const top: Node = { name: "", text: "[", children: [] };
-  const open: Node[] = [top];
+  const top: Value = { name: "", text: "[", children: [] };
+  const open: Value[] = [top];
   let name = "", scalar = "";
   token.lastIndex = 0;
   for (let m = token.exec(text); m; m = token.exec(text)) {
@@ -42,7 +42,7 @@ export function parse(text: string): Node | undefined {
       name = scalar = "";
     }
     if (word === "{" || word === "[") {
-      const node: Node = { name, text: word, children: [] };
+      const node: Value = { name, text: word, children: [] };
       name = "";
       into.children.push(node);
       open.push(node);
@@ -98,4 +98,33 @@ export function elements(text: string): string[] {
     if (word === "}" || word === "]") depth--;
   }
   return out;
+}
+
+/** Returns the members of each row of a list of the API, as they are written. */
+export function rowsOf(list: string): Record<string, string>[] {
+  return elements(members(list).data ?? "[]").map(members);
+}
+
+/** Returns a JSON text for people: a string without its quotes, all else as it is written. */
+export function plain(text: string): string {
+  return text.startsWith('"') ? JSON.parse(text) as string : text;
+}
+
+/** Returns a JSON text with a line for each value; a text that isn't JSON as it is. */
+export function indented(text: string): string {
+  const top = parse(text);
+  return top ? lines(top, "").join("\n") : text;
+}
+
+function lines({ name, text, children }: Value, indent: string): string[] {
+  const begin = `${indent}${name && `${name}: `}${text}`;
+  if (text !== "{" && text !== "[") return [begin];
+  const end = text === "{" ? "}" : "]";
+  if (children.length === 0) return [begin + end];
+  const last = children.length - 1;
+  const inner = children.flatMap((c, i) => {
+    const of = lines(c, `${indent}  `);
+    return i < last ? [...of.slice(0, -1), `${of[of.length - 1]},`] : of;
+  });
+  return [begin, ...inner, indent + end];
 }

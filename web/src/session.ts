@@ -44,6 +44,16 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden && session.value) void loadSession().catch(() => {});
 });
 
+/** Tells the other tabs that a login has ended here. */
+export function announceLogin(): void {
+  logins.postMessage("");
+}
+
+const logins = new BroadcastChannel("asyncflow-login");
+logins.onmessage = () => {
+  if (expired.value) void loadSession().catch(() => {});
+};
+
 /** Notes that a call was refused for want of a session. */
 export function sessionEnded(): void {
   if (session.value?.logged_in) expired.value = true;

@@ -1,12 +1,13 @@
-import { useLocation } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
+import { members, rowsOf } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { Instant, Select } from "../parts/field.tsx";
+import { FilterForm, Search, useFilter } from "../parts/filter.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Title } from "../parts/title.tsx";
-import { Entry } from "./entry.tsx";
+import { type AuditEntry, Entry } from "./entry.tsx";
 
 const outcomes = ["done", "refused", "denied", "failed"] as const;
 
@@ -20,26 +21,31 @@ interface Filter {
   cursor?: string;
 }
 
-type Load = (query: Filter, signal: AbortSignal) => Promise<Schemas["AuditList"]>;
+type Load = (query: Filter, signal: AbortSignal) => Promise<string>;
 
 /** Who did what in the tenant, newest first. */
 export function Audit() {
-  return <Entries load={(query, signal) => answer(api.GET("/v1/audit",
-    { signal, params: { query } }))} />;
+  return <Entries load={async (query, signal) => await answer(api.GET("/v1/audit",
+    { signal, params: { query }, parseAs: "text" })) as string} />;
 }
 
 /** Who did what that belongs to no tenant, newest first. */
 export function OperatorAudit() {
-  return <Entries load={(query, signal) => answer(api.GET("/v1/audit/operator",
-    { signal, params: { query } }))} />;
+  return <Entries load={async (query, signal) => await answer(api.GET("/v1/audit/operator",
+    { signal, params: { query }, parseAs: "text" })) as string} />;
 }
 
 function Entries({ load }: { load: Load }) {
   const [query] = useQuery();
   const filter = query as Filter;
   // There is no timer: each read has an entry of its own.
-  const list = useLoad((signal) => load(filter, signal), [JSON.stringify(filter)]);
-  const { data, next_cursor: next } = list.data ?? {};
+  const list = useLoad(async (signal) => {
+    const text = await load(filter, signal);
+    const { data, next_cursor: next } = JSON.parse(text) as Schemas["AuditList"];
+    const details = rowsOf(text).map((e) => members(e.detail ?? "{}"));
+    return { entries: data.map((e, i): AuditEntry => ({ ...e, details: details[i] ?? {} })), next };
+  }, [JSON.stringify(filter)]);
+  const { entries, next } = list.data ?? {};
   return (
     <>
       <Title text="Audit" />
@@ -48,9 +54,11 @@ function Entries({ load }: { load: Load }) {
         <button type="button" disabled={list.loading} onClick={list.reload}>Refresh</button>
       </p>
       <Problem error={list.error} retry={list.reload} />
-      {data?.length === 0 && <Empty title="No entry matches">Remove a filter to see more.</Empty>}
-      {!!data?.length && (
-        <ol class="entries">{data.map((e) => <Entry key={e.id} entry={e} />)}</ol>
+      {entries?.length === 0 && (
+        <Empty title="No entry matches">Remove a filter to see more.</Empty>
+      )}
+      {!!entries?.length && (
+        <ol class="entries">{entries.map((e) => <Entry key={e.id} entry={e} />)}</ol>
       )}
       <Pager next={next} />
     </>
@@ -58,32 +66,16 @@ function Entries({ load }: { load: Load }) {
 }
 
 function Filters({ filter }: { filter: Filter }) {
-  const { route } = useLocation();
-  const [, link] = useQuery();
-  const set = (changes: Record<string, string>) => route(link({ cursor: "", ...changes }));
-  const search = (e: SubmitEvent) => {
-    e.preventDefault();
-    const form = new FormData(e.currentTarget as HTMLFormElement);
-    const text = (name: string) => String(form.get(name)).trim();
-    set({ action: text("action"), subject: text("subject") });
-  };
+  const set = useFilter();
   return (
-    <form class="filters" role="search" onSubmit={search}>
-      <label>
-        Action, such as task_type.put
-        <input name="action" data-search maxLength={80} key={filter.action}
-          defaultValue={filter.action} />
-      </label>
-      <label>
-        By the subject
-        <input name="subject" maxLength={255} key={filter.subject}
-          defaultValue={filter.subject} />
-      </label>
+    <FilterForm search={set}>
+      <Search label="Action, such as task_type.put" name="action" value={filter.action} most={80}
+        first />
+      <Search label="By the subject" name="subject" value={filter.subject} most={255} />
       <Select label="Outcome" value={filter.outcome} options={outcomes} any
         change={(outcome) => set({ outcome })} />
       <Instant label="From" value={filter.since} change={(since) => set({ since })} />
       <Instant label="until" value={filter.until} change={(until) => set({ until })} />
-      <button type="submit">Search</button>
-    </form>
+    </FilterForm>
   );
 }

@@ -1,10 +1,12 @@
 import type { Schemas } from "../api.ts";
 import { count } from "../format.ts";
+import { plain } from "../json.ts";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { useQuery } from "../parts/pager.tsx";
 
-type AuditEntry = Schemas["AuditEntry"];
+/** An entry, with the texts of its details as they are stored. */
+export type AuditEntry = Schemas["AuditEntry"] & { details: Record<string, string> };
 
 /** One entry: a line, which opens to all of it. */
 export function Entry({ entry: e }: { entry: AuditEntry }) {
@@ -41,11 +43,8 @@ export function Entry({ entry: e }: { entry: AuditEntry }) {
 
 /** Returns the details in a line. */
 function extract(e: AuditEntry): string {
-  const details = Object.entries(e.detail ?? {});
-  return details.map(([name, value]) => `${name} ${plain(value)}`).join(", ");
+  return Object.entries(e.details).map(([name, text]) => `${name} ${plain(text)}`).join(", ");
 }
-
-const plain = (value: unknown) => typeof value === "string" ? value : JSON.stringify(value);
 
 /** Returns what is known of an entry, by name. */
 function factsOf(e: AuditEntry): [string, string][] {
@@ -62,8 +61,8 @@ function factsOf(e: AuditEntry): [string, string][] {
     ["Request", e.request_id],
     ["Token", e.token_id],
     ["Issuer", e.issuer],
-    ...Object.entries(e.detail ?? {}).map(([name, value]): [string, string] =>
-      [`Detail ${name}`, plain(value)]),
+    ...Object.entries(e.details).map(([name, text]): [string, string] =>
+      [`Detail ${name}`, plain(text)]),
     ...Object.entries(e.claimed ?? {}).map(([name, value]): [string, string] =>
       [`Claimed ${name.replace("_", " ")}`, String(value)]),
     ["Entry", e.id],

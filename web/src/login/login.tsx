@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { login, session } from "../session.ts";
+import { Title } from "../parts/title.tsx";
+import { announceLogin, login, session } from "../session.ts";
 
 /** The form to log in: a page, or over a page whose session has ended. */
 export function Login({ over = false }: { over?: boolean }) {
@@ -19,13 +20,27 @@ export function Login({ over = false }: { over?: boolean }) {
   return (
     <dialog ref={dialog} aria-labelledby="expired" onClose={() => dialog.current?.showModal()}>
       <h2 id="expired">Your session has ended</h2>
-      <p>Its token has expired. Log in by a token to go on: nothing that you have typed is lost.</p>
-      <LoginForm />
+      <p>Its token has expired. Log in to go on: nothing that you have typed is lost.</p>
+      <LoginForm over />
     </dialog>
   );
 }
 
-function LoginForm() {
+/** Where a login at the issuer ends that began in another tab. */
+export const loggedInPage = "/console/logged-in";
+
+/** Says that the tab from which the login began goes on. */
+export function LoggedIn() {
+  useEffect(announceLogin, []);
+  return (
+    <>
+      <Title text="You are logged in" />
+      <p>Close this tab, and go on in the one that you came from.</p>
+    </>
+  );
+}
+
+function LoginForm({ over = false }: { over?: boolean }) {
   const token = useSignal("");
   const refusal = useSignal("");
   const busy = useSignal(false);
@@ -40,13 +55,16 @@ function LoginForm() {
     busy.value = false;
   };
   const oidc = session.value?.login?.oidc;
-  const here = location.pathname + location.search;
+  const to = over ? loggedInPage : location.pathname + location.search;
   return (
     <>
       {oidc && (
-        <p><a class="button primary" href={`/console/oidc?to=${encodeURIComponent(here)}`}>
-          Log in with your organisation
-        </a></p>
+        <p>
+          <a class="button primary" href={`/console/oidc?to=${encodeURIComponent(to)}`}
+            target={over ? "_blank" : undefined}>
+            Log in with your organisation{over && ", in another tab"}
+          </a>
+        </p>
       )}
       <form onSubmit={submit}>
         <label>

@@ -5,7 +5,7 @@ import { useLoad } from "../load.ts";
 import { NoTypes } from "../parts/empty.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Table } from "../parts/rows.tsx";
-import { History, Sparkline } from "../parts/sparkline.tsx";
+import { Recent, Sparkline } from "../parts/sparkline.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { waitText } from "../task/why.tsx";
@@ -73,7 +73,7 @@ function TypeRow({ stats: s }: { stats: Schemas["Stats"] }) {
       <td class={s.failed ? "n bad" : "n"}><a href={list("failed")}>{count(s.failed)}</a></td>
       <td class="n">{rate(s.rates.submitted)}</td>
       <td class="n">{rate(s.rates.finished)}</td>
-      <td><History value={s.rates.finished} show={Sparkline} /></td>
+      <td><Recent value={s.rates.finished} show={Sparkline} /></td>
       <td class="n">{latency(s.latency)}</td>
       <td>
         <Time at={s.oldest_due} />

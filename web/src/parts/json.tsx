@@ -1,6 +1,6 @@
 import { useMemo, useState } from "preact/hooks";
 import { bytes } from "../format.ts";
-import { type Node, parse } from "../json.ts";
+import { parse, type Value } from "../json.ts";
 import { Copy } from "./copy.tsx";
 
 /** The longest text that is shown as a tree, in characters: above, as it is. */
@@ -29,7 +29,7 @@ function Tree({ text }: { text: string }) {
 }
 
 /** Returns how many nodes a tree has, or a limit if it has more. */
-function countTo(limit: number, node: Node): number {
+function countTo(limit: number, node: Value): number {
   let n = 1;
   for (const child of node.children) {
     if (n >= limit) break;
@@ -42,7 +42,7 @@ function countTo(limit: number, node: Node): number {
 const mostChildren = 500;
 
 interface BranchProps {
-  node: Node;
+  node: Value;
   last: boolean; // no comma follows
   top?: boolean;
   open: boolean; // at first, as are its branches

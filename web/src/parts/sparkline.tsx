@@ -5,7 +5,7 @@ import { now } from "../clock.ts";
 const most = 60; // values that are kept
 
 /** Keeps the last values of a figure, one each two seconds, and shows them. */
-export function History(
+export function Recent(
   { value, show: Show }: { value: number; show: ComponentType<{ values: number[] }> },
 ) {
   const [values, setValues] = useState<number[]>([]);

@@ -1,6 +1,6 @@
 import { answer, api, type Schemas } from "../api.ts";
 import { duration } from "../format.ts";
-import { elements, members } from "../json.ts";
+import { rowsOf } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Json } from "../parts/json.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
@@ -20,8 +20,8 @@ export function Attempts({ task }: { task: Schemas["Task"] }) {
     const text = await answer(api.GET("/v1/tasks/{id}/attempts", { signal, parseAs: "text",
       params: { path: { id: task.id }, query: { cursor: query.cursor, limit: 100 } } })) as string;
     const page = JSON.parse(text) as Schemas["AttemptList"];
-    const texts = elements(members(text).data ?? "[]");
-    const rows: Row[] = page.data.map((a, i) => ({ ...a, text: members(texts[i] ?? "").output }));
+    const texts = rowsOf(text);
+    const rows: Row[] = page.data.map((a, i) => ({ ...a, text: texts[i]?.output }));
     return { rows, next: page.next_cursor };
   }, [task.id, state, query.cursor]);
   const { rows = [], next } = list.data ?? {};

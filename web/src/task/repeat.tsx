@@ -9,10 +9,10 @@ export function Repeat({ whole: { task, context } }: { whole: WholeTask }) {
     .map(([name, v]) => `,"${name}":${JSON.stringify(v)}`);
   const body = `{"type":${JSON.stringify(task.type)},"context":${context}${members.join("")}}`;
   const curl = `curl -X POST ${location.origin}/v1/tasks -H "Authorization: Bearer $TOKEN" ` +
-    `-H 'Content-Type: application/json' -d ${quote(body)}`;
+    `-H 'Content-Type: application/json' --data-binary @- ${here(body)}`;
   const flowKey = task.flow_key ? ` --flow-key ${quote(task.flow_key)}` : "";
   const priority = typeof task.priority === "number" ? ` --priority ${task.priority}` : "";
-  const cli = `asyncflow tasks submit${flowKey}${priority} ${task.type} -- ${quote(context)}`;
+  const cli = `asyncflow tasks submit${flowKey}${priority} ${task.type} - ${here(context)}`;
   return (
     <section>
       <h2>Submit it again</h2>
@@ -22,6 +22,14 @@ export function Repeat({ whole: { task, context } }: { whole: WholeTask }) {
       </p>
     </section>
   );
+}
+
+/**
+ * Returns a JSON text as the standard input of a command: as an argument, a long one is too long.
+ * None of its lines can be END, since that would not be JSON.
+ */
+function here(json: string): string {
+  return `<<'END'\n${json}\nEND\n`;
 }
 
 /** Returns a text as one word of a shell. */

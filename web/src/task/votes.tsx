@@ -1,5 +1,5 @@
 import { answer, api, type Schemas } from "../api.ts";
-import { elements, members } from "../json.ts";
+import { members, rowsOf } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
@@ -16,10 +16,9 @@ function Cast({ task }: { task: Schemas["Task"] }) {
     const text = await answer(api.GET("/v1/tasks/{id}/votes",
       { signal, params: { path: { id: task.id } }, parseAs: "text" })) as string;
     const list = JSON.parse(text) as Schemas["VoteList"];
-    const { outcome, data } = members(text);
-    const texts = elements(data ?? "[]");
-    return { decided: list.decided, outcome,
-      cast: list.data.map((v, i) => ({ ...v, outcome: members(texts[i] ?? "").outcome })) };
+    const texts = rowsOf(text);
+    return { decided: list.decided, outcome: members(text).outcome,
+      cast: list.data.map((v, i) => ({ ...v, outcome: texts[i]?.outcome })) };
   }, [task.id, JSON.stringify(task.children)]);
   if (votes.error?.status === 409) return null;
   return (

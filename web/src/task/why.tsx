@@ -35,7 +35,7 @@ export function why(t: Schemas["Task"]): string {
 export function Why({ task: t }: { task: Schemas["Task"] }) {
   const text = why(t);
   if (!text) return null;
-  return <p>It {text}. <Holder task={t} /></p>;
+  return <p>It <bdi>{text}</bdi>. <Holder task={t} /></p>;
 }
 
 function Holder({ task: t }: { task: Schemas["Task"] }) {

@@ -1,6 +1,7 @@
 import { useLocation } from "preact-iso";
 import type { Schemas } from "../api.ts";
 import { Instant, Select } from "../parts/field.tsx";
+import { FilterForm, Search, useFilter } from "../parts/filter.tsx";
 import { useQuery } from "../parts/pager.tsx";
 
 /** What GET /v1/tasks takes; it stands in the URL of the page. */
@@ -35,52 +36,32 @@ export function Filters(
 ) {
   const { route } = useLocation();
   const [, link] = useQuery();
-  const set = (changes: Record<string, string>) => route(link({ cursor: "", ...changes }));
-  const find = (e: SubmitEvent) => {
-    e.preventDefault();
-    const form = new FormData(e.currentTarget as HTMLFormElement);
-    const typed = (name: string) => String(form.get(name)).trim();
-    const key = typed("key");
+  const set = useFilter();
+  const search = ({ key = "", ...typed }: Record<string, string>) => {
     if (taskID.test(key)) route(`/console/tasks/${encodeURIComponent(key)}`);
-    else set({ key, error: typed("error"), text: typed("text") });
+    else set({ key, ...typed });
   };
   return (
-    <form class="filters" role="search" onSubmit={find}>
-      <Select label="Type" value={filter.type} options={types}
-        change={(type) => set({ type, stage: "", parent: "" })} />
-      <Select label="Status" value={filter.status} options={statuses} any
-        change={(status) => set({ status })} />
-      <Select label="Stage" value={filter.stage} options={stages} any
-        change={(stage) => set({ stage })} />
-      <Instant label="Submitted from" value={filter.since} change={(since) => set({ since })} />
-      <Instant label="until" value={filter.until} change={(until) => set({ until })} />
-      <Search label="Id or idempotency key" name="key" value={filter.key} first />
-      <Search label="Text in the error" name="error" value={filter.error} />
-      <Search label="Text in context or outputs" name="text" value={filter.text} />
-      <button type="submit">Search</button>
+    <>
+      <FilterForm search={search}>
+        <Select label="Type" value={filter.type} options={types}
+          change={(type) => set({ type, stage: "", parent: "" })} />
+        <Select label="Status" value={filter.status} options={statuses} any
+          change={(status) => set({ status })} />
+        <Select label="Stage" value={filter.stage} options={stages} any
+          change={(stage) => set({ stage })} />
+        <Instant label="Submitted from" value={filter.since} change={(since) => set({ since })} />
+        <Instant label="until" value={filter.until} change={(until) => set({ until })} />
+        <Search label="Id or idempotency key" name="key" value={filter.key} most={255} first />
+        <Search label="Text in the error" name="error" value={filter.error} most={200} />
+        <Search label="Text in context or outputs" name="text" value={filter.text} most={200} />
+      </FilterForm>
       {filter.parent && (
         <p>
           Children of <a href={`/console/tasks/${filter.parent}`}>{filter.parent}</a>{" "}
           <a href={link({ parent: "", cursor: "" })}>show all tasks</a>
         </p>
       )}
-    </form>
-  );
-}
-
-interface SearchProps {
-  label: string;
-  name: string;
-  value: string | undefined;
-  first?: boolean; // the key / goes there
-}
-
-function Search({ label, name, value, first = false }: SearchProps) {
-  return (
-    <label class="wide">
-      {label}
-      <input type="search" name={name} data-search={first ? "" : undefined}
-        maxLength={name === "key" ? 255 : 200} key={value} defaultValue={value} />
-    </label>
+    </>
   );
 }

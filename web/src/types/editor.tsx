@@ -5,16 +5,14 @@ import { Problem } from "../parts/problem.tsx";
 import { toast } from "../parts/toast.tsx";
 import { may } from "../session.ts";
 import { diff, type Line } from "./diff.ts";
+import { documentOf } from "./document.ts";
 
-type TaskType = Schemas["TaskType"];
+const versionOf = (type: string) => (JSON.parse(type) as Schemas["TaskType"]).version;
 
-/** Returns the document of a type as it can be applied again. */
-function documentOf(type: TaskType): string {
-  const {
-    name: _name, version: _version, paused_at: _paused, pause_reason: _reason, ramp_until: _ramp,
-    created_at: _created, updated_at: _updated, ...spec
-  } = type;
-  return JSON.stringify(spec, null, 2);
+/** Returns a type as it is stored. */
+async function stored(type: string): Promise<string> {
+  return await answer(api.GET("/v1/task-types/{type}",
+    { params: { path: { type } }, parseAs: "text" })) as string;
 }
 
 /** Sends a document as it was typed; with dryRun, it is only checked. */
@@ -23,6 +21,7 @@ function put(type: string, text: string, dryRun: boolean) {
     params: { path: { type }, query: dryRun ? { dry_run: true } : {} },
     body: { stages: [] },
     bodySerializer: () => text,
+    parseAs: "text",
   });
 }
 
@@ -43,8 +42,8 @@ interface Check {
 }
 
 interface EditorProps {
-  /** undefined: a new one. */
-  type?: TaskType;
+  /** Its name; undefined: a new one. */
+  type?: string;
   saved: (name: string) => void;
 }
 
@@ -57,10 +56,6 @@ export function Editor({ type, saved }: EditorProps) {
   const error = useSignal<CallError | undefined>(undefined);
   const busy = useSignal(false);
   if (!may("manage")) return null;
-  const begin = () => {
-    if (type) text.value = documentOf(type);
-    open.value = true;
-  };
   const close = () => {
     open.value = false;
     check.value = error.value = undefined;
@@ -75,39 +70,50 @@ export function Editor({ type, saved }: EditorProps) {
     }
     busy.value = false;
   };
+  const begin = caught(async () => {
+    if (type) text.value = documentOf(await stored(type));
+    open.value = true;
+  });
   /** Returns the stored type; undefined if the type is new. */
   const read = async (called: string, typed: string) => {
-    if (type) return answer(api.GET("/v1/task-types/{type}", { params: { path: { type: called } } }));
+    if (type) return stored(type);
     if (!await makes(put(called, typed, true))) throw refused("type", "is the name of another type");
     return undefined;
   };
   const compare = caught(async () => {
     check.value = undefined;
-    const called = type?.name ?? name.value, typed = text.value;
+    const called = type ?? name.value, typed = text.value;
     const now = await read(called, typed);
-    const then = documentOf(await answer(put(called, typed, true)));
+    const then = documentOf(await answer(put(called, typed, true)) as string);
     check.value = {
-      name: called, text: typed, version: now?.version ?? 0,
+      name: called, text: typed, version: now ? versionOf(now) : 0,
       lines: now ? diff(documentOf(now), then) : then.split("\n").map((l) => ({ sign: "+", text: l })),
     };
   });
   const save = caught(async () => {
     if (!checked) return;
     const now = await read(checked.name, checked.text);
-    if ((now?.version ?? 0) !== checked.version) {
+    if ((now ? versionOf(now) : 0) !== checked.version) {
       check.value = undefined;
       throw new CallError(0, { detail: "The type has been changed meanwhile: show the changes again." });
     }
-    const then = await answer(put(checked.name, checked.text, false));
+    const then = await answer(put(checked.name, checked.text, false)) as string;
     close();
-    saved(then.name);
-    toast(`Version ${then.version} of ${then.name} is saved`);
+    saved(checked.name);
+    toast(`Version ${versionOf(then)} of ${checked.name} is saved`);
   });
   const label = type ? "Edit" : "New type";
   if (!open.value) {
-    return <p class="buttons"><button type="button" onClick={begin}>{label}</button></p>;
+    return (
+      <>
+        <Problem error={error.value} />
+        <p class="buttons">
+          <button type="button" disabled={busy.value} onClick={() => void begin()}>{label}</button>
+        </p>
+      </>
+    );
   }
-  const current = check.value?.text === text.value && check.value.name === (type?.name ?? name.value);
+  const current = check.value?.text === text.value && check.value.name === (type ?? name.value);
   const checked = current ? check.value : undefined;
   const differs = checked?.lines.some((l) => l.sign !== " ");
   return (

@@ -2,7 +2,7 @@ import { feedError, stats, useFeed } from "../feed.ts";
 import { count, latency, rate } from "../format.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Table } from "../parts/rows.tsx";
-import { History, Sparkline } from "../parts/sparkline.tsx";
+import { Recent, Sparkline } from "../parts/sparkline.tsx";
 import { Time } from "../parts/time.tsx";
 import { waitText } from "../task/why.tsx";
 
@@ -28,7 +28,7 @@ export function TypeStats({ type }: { type: string }) {
         <div><dt>Submitted</dt><dd>{rate(s.rates.submitted)}</dd></div>
         <div>
           <dt>Finished</dt>
-          <dd>{rate(s.rates.finished)} <History value={s.rates.finished} show={Sparkline} /></dd>
+          <dd>{rate(s.rates.finished)} <Recent value={s.rates.finished} show={Sparkline} /></dd>
         </div>
         <div><dt>Attempts that ended</dt><dd>{rate(s.rates.attempts)}</dd></div>
         <div><dt>Failed attempts</dt><dd>{rate(s.rates.failures)}</dd></div>

@@ -28,7 +28,8 @@ export function Type() {
           <TypeActions type={t} changed={type.reload} />
           {t.paused_at && (
             <p>
-              It was paused <Time at={t.paused_at} />{t.pause_reason && `: ${t.pause_reason}`}
+              It was paused <Time at={t.paused_at} />
+              {t.pause_reason && <>: <bdi>{t.pause_reason}</bdi></>}
             </p>
           )}
           {t.ramp_until && <p>It is ramped up, and back in full <Time at={t.ramp_until} />.</p>}
@@ -36,7 +37,7 @@ export function Type() {
           <Stages type={t} />
           <Facts type={t} />
           <Retries stages={t.stages} />
-          <Editor type={t} saved={type.reload} />
+          <Editor type={name} saved={type.reload} />
         </>
       )}
     </>

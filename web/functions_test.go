@@ -1,0 +1,144 @@
+package web_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/evanw/esbuild/pkg/api"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/internal/browsertest"
+)
+
+// functions are those that a source file of the console exports, on an empty page. The file must
+// need no library.
+type functions struct {
+	t    *testing.T
+	page *browsertest.Page
+}
+
+func exportsOf(t *testing.T, file string) functions {
+	t.Helper()
+	t.Parallel()
+	result := api.Build(api.BuildOptions{EntryPoints: []string{file}, Bundle: true,
+		Format: api.FormatIIFE, GlobalName: "exported", Target: api.ES2022})
+	require.Empty(t, result.Errors)
+	f := functions{t, browsertest.Open(t)}
+	browsertest.Ask[bool](t, f.page.Context,
+		`(0, eval)(`+browsertest.Quote(string(result.OutputFiles[0].Contents))+
+			` + "\nwindow.exported = exported"), true`)
+	return f
+}
+
+// text calls a function that returns a text.
+func (f functions) text(name string, args ...any) string {
+	f.t.Helper()
+	doc, err := json.Marshal(args)
+	require.NoError(f.t, err)
+	return browsertest.Ask[string](f.t, f.page.Context, `exported.`+name+`(...`+string(doc)+`)`)
+}
+
+// Common cron expressions are said in words; others stay as they are.
+func TestCronInWords(t *testing.T) {
+	f := exportsOf(t, "src/schedules/when.ts")
+	for cron, words := range map[string]string{
+		"@hourly":                 "every hour",
+		"@daily":                  "every day at 00:00",
+		"@midnight":               "every day at 00:00",
+		"@weekly":                 "on Sunday at 00:00",
+		"@monthly":                "on day 1 of each month at 00:00",
+		"@yearly":                 "on January 1 at 00:00",
+		"@annually":               "on January 1 at 00:00",
+		"* * * * *":               "every minute",
+		"*/1 * * * *":             "every minute",
+		"*/15 * * * *":            "every 15 minutes",
+		"0,15,30,45 * * * *":      "every 15 minutes",
+		"5/15 * * * *":            "every 15 minutes from 5 min past the hour",
+		"5-59/20 * * * *":         "every 20 minutes from 5 min past the hour",
+		"*/7 * * * *":             "",
+		"5,10 * * * *":            "every hour at 5 and 10 min past",
+		"* 9 * * *":               "every minute between 09:00 and 09:59",
+		"*/30 9-17 * * MON-FRI":   "every 30 minutes between 09:00 and 17:30 from Monday to Friday",
+		"*/30 9,12 * * *":         "at 09:00, 09:30, 12:00 and 12:30",
+		"0 * * * *":               "every hour",
+		"7 * * * ?":               "every hour, 7 min past the hour",
+		"0 */6 * * *":             "every 6 hours",
+		"30 */6 * * *":            "every 6 hours, 30 min past the hour",
+		"0 2/6 * * *":             "every 6 hours from 02:00",
+		"0 9-17 * * *":            "every hour between 09:00 and 17:00",
+		"0 8-18/2 * * 6,0":        "every 2 hours between 08:00 and 18:00 on Saturday and Sunday",
+		"0 9,21 * * *":            "at 09:00 and 21:00",
+		"0 */5 * * *":             "every 5 hours between 00:00 and 20:00",
+		"05 3 * * *":              "at 03:05",
+		"0 3 * * 1":               "on Monday at 03:00",
+		"0 3 * * mon,Wed,fri":     "on Monday, Wednesday and Friday at 03:00",
+		"0 3 * * 1-3,6":           "on Monday to Wednesday and Saturday at 03:00",
+		"0 3 * * */2":             "on Tuesday, Thursday, Saturday and Sunday at 03:00",
+		"0 3 * * 0-6":             "at 03:00",
+		"0 3 1,15 * *":            "on days 1 and 15 of each month at 03:00",
+		"0 3 1-7 * *":             "on days 1 to 7 of each month at 03:00",
+		"0 3 */2 * *":             "every 2 days from day 1 of each month at 03:00",
+		"0 3 1-15/2 * *":          "",
+		"0 3 */10 * *":            "on days 1, 11, 21 and 31 of each month at 03:00",
+		"0 3 24 DEC *":            "on December 24 at 03:00",
+		"0 3 1 */3 *":             "on day 1 of January, April, July and October at 03:00",
+		"0 3 1,2 1 *":             "on days 1 and 2 of January at 03:00",
+		"0 3 * 6-8 *":             "every day in June to August at 03:00",
+		"*/5 * * JUN,NOV *":       "every 5 minutes in June and November",
+		"0 3 * 12 1-5":            "from Monday to Friday in December at 03:00",
+		"0 3 1-31 * MON":          "at 03:00", // either of them
+		"0 3 13 * FRI":            "",
+		"0 3 */2 * FRI":           "",
+		"1,2,3,5,8,13,21 * * * *": "",
+		"0 1,2,3,5,8,13,21 * * *": "",
+		"0 25 * * *":              "",
+		"0 3 0 * *":               "",
+		"0 3 * * 7":               "",
+		"0 3 * *":                 "",
+		"0 3 * * * *":             "",
+		"a b c d e":               "",
+		"0 3 5-1 * *":             "",
+		"*/0 * * * *":             "",
+		"@reboot":                 "",
+	} {
+		switch {
+		case words == "":
+			words = cron
+		case words[:2] == "at":
+			words = "every day " + words
+		}
+		assert.Equal(t, words, f.text("cronWords", cron), cron)
+	}
+	for _, c := range []struct{ schedule, words string }{
+		{`{"every":"1h30m0s"}`, "every 1 h 30 min"},
+		{`{"cron":"@hourly","time_zone":"Europe/Berlin"}`, "every hour"},
+		{`{"cron":"0 3 * * *","time_zone":"Europe/Berlin"}`, "every day at 03:00, Europe/Berlin time"},
+		{`{"cron":"0 3 13 * FRI"}`, "by 0 3 13 * FRI, UTC time"},
+		{`{"cron":"*/5 * * 6 *"}`, "every 5 minutes in June, UTC time"},
+	} {
+		assert.Equal(t, c.words, f.text("when", json.RawMessage(c.schedule)), c.schedule)
+	}
+}
+
+// JSON is shown as it is written, with all digits and in its order.
+func TestJSONAsItIsWritten(t *testing.T) {
+	f := exportsOf(t, "src/json.ts")
+	assert.Equal(t, "{\n  \"b\": 12345678901234567890,\n  \"a\": [\n    1.0,\n    {\n"+
+		"      \"x\": \"{,}\"\n    }\n  ],\n  \"c\": {},\n  \"1\": []\n}",
+		f.text("indented", `{"b":12345678901234567890,"a":[1.0,{"x":"{,}"}],"c":{},"1":[]}`))
+	for text, want := range map[string]string{`[]`: "[]", ` "a" `: `"a"`, "1e400": "1e400", "{": "{"} {
+		assert.Equal(t, want, f.text("indented", text))
+	}
+	for text, want := range map[string]string{`"a\nb"`: "a\nb", "[1]": "[1]", "null": "null",
+		"12345678901234567890": "12345678901234567890"} {
+		assert.Equal(t, want, f.text("plain", text))
+	}
+}
+
+// The document of a type has all that can be applied, as it is stored.
+func TestDocumentOfAType(t *testing.T) {
+	f := exportsOf(t, "src/types/document.ts")
+	assert.Equal(t, "{\n  \"stages\": [],\n  \"rate\": 12345678901234567890\n}", f.text("documentOf",
+		`{"name":"a","version":3,"stages":[],"created_at":"x","rate":12345678901234567890}`))
+}
