@@ -180,13 +180,26 @@ func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time
 // DropTenantRole drops the role of a tenant whose schema is gone, and reports whether it did:
 // another database of the cluster, a copy of this one, may still use the role.
 func (s *Store) DropTenantRole(ctx context.Context, role string) (dropped bool, err error) {
-	tx, err := s.base.BeginTx(ctx, pgx.TxOptions{BeginQuery: `BEGIN; SET LOCAL ROLE NONE`})
-	if err == nil {
-		_, err = tx.Exec(ctx, `DROP ROLE IF EXISTS `+quote(role))
-		err = postgres.FirstError(err, tx.Commit(ctx))
+	for range dropRoleTries {
+		err = s.tryDropRole(ctx, role)
+		// A database that used the role was dropped at that moment: cache lookup failed for database.
+		if sqlState(err) != pgerrcode.InternalError {
+			break
+		}
 	}
 	if sqlState(err) == pgerrcode.DependentObjectsStillExist {
 		return false, nil
 	}
 	return err == nil, wrap(err, "DropTenantRole(%q)", role)
+}
+
+const dropRoleTries = 5
+
+func (s *Store) tryDropRole(ctx context.Context, role string) error {
+	tx, err := s.base.BeginTx(ctx, pgx.TxOptions{BeginQuery: `BEGIN; SET LOCAL ROLE NONE`})
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `DROP ROLE IF EXISTS `+quote(role))
+	return postgres.FirstError(err, tx.Commit(ctx))
 }

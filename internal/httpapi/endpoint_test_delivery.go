@@ -25,18 +25,18 @@ const (
 func (s *Server) TestEndpoint(
 	ctx context.Context, r TestEndpointRequestObject,
 ) (TestEndpointResponseObject, error) {
-	id, err := endpointID(r.ID)
-	if err != nil {
-		return nil, err
-	}
 	doc := json.RawMessage(`{}`)
 	if r.Body != nil && r.Body.Context != nil {
 		doc = r.Body.Context
 	}
-	err = asyncflow.CheckDocument("context", doc, s.cfg.MaxContext)
+	err := asyncflow.CheckDocument("context", doc, s.cfg.MaxContext)
 	if err == nil {
 		err = checkContext(doc, s.contextQuota(ctx))
 	}
+	if err != nil {
+		return nil, err
+	}
+	id, err := endpointID(r.ID)
 	if err != nil {
 		return nil, err
 	}
