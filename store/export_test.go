@@ -245,6 +245,9 @@ func (s *Store) SetChunks(edges, spawn, stop int) {
 	s.chunks.edges, s.chunks.spawn, s.chunks.stop = edges, spawn, stop
 }
 
+// SetCountTime changes the time that TaskCount may take.
+func (s *Store) SetCountTime(d time.Duration) { s.countTime = d }
+
 // FollowUpRows is one transaction of FollowUp over at most n rows, without further tries. It does
 // nothing if it can't get a lock: a node that has died may hold it for a moment.
 func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bool, err error) {

@@ -15,6 +15,7 @@ import (
 // A count is that of the tasks on all pages of the list.
 func TestTaskCount(t *testing.T) {
 	b, pipe := behindHistory(t, 9000)
+	b.SetCountTime(patience)
 	keyed := newTask(`1`)
 	keyed.Options.Key = "k"
 	b.submit(keyed)
@@ -54,6 +55,7 @@ func TestTaskCount(t *testing.T) {
 // A count ends at 10,000 tasks, and after looking at many that don't match.
 func TestTaskCountEnds(t *testing.T) {
 	b, pipe := behindHistory(t, 2*store.CountLook)
+	b.SetCountTime(patience)
 	begin := time.Now()
 	n, err := b.TaskCount(t.Context(), tenant, store.Filter{Type: pipe.Name})
 	require.NoError(t, err)

@@ -3666,8 +3666,8 @@ type ClientInterface interface {
 	// GetTaskCount Count the tasks that a filter finds, up to 10,000
 	//
 	// The count is that of the list with the same filter. It is cheap, however many tasks there
-	// are: it ends at 10,000 tasks, or when it has looked at 50,000, or after a second. Then exact
-	// is false, and there may be more. A list by text can't be counted.
+	// are: it ends at 10,000 tasks, or when it has looked at 50,000, or after 3 s. Then exact is
+	// false, and there may be more. A list by text can't be counted.
 	//
 	// Corresponds with GET /v1/tasks/count (the `GetTaskCount` operationId).
 	GetTaskCount(ctx context.Context, params *GetTaskCountParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5427,8 +5427,8 @@ func (c *Client) CancelTasks(ctx context.Context, body CancelTasksJSONRequestBod
 // GetTaskCount Count the tasks that a filter finds, up to 10,000
 //
 // The count is that of the list with the same filter. It is cheap, however many tasks there
-// are: it ends at 10,000 tasks, or when it has looked at 50,000, or after a second. Then exact
-// is false, and there may be more. A list by text can't be counted.
+// are: it ends at 10,000 tasks, or when it has looked at 50,000, or after 3 s. Then exact is
+// false, and there may be more. A list by text can't be counted.
 //
 // Corresponds with GET /v1/tasks/count (the `GetTaskCount` operationId).
 func (c *Client) GetTaskCount(ctx context.Context, params *GetTaskCountParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

@@ -417,8 +417,8 @@ export interface paths {
         /**
          * Count the tasks that a filter finds, up to 10,000
          * @description The count is that of the list with the same filter. It is cheap, however many tasks there
-         *     are: it ends at 10,000 tasks, or when it has looked at 50,000, or after a second. Then exact
-         *     is false, and there may be more. A list by text can't be counted.
+         *     are: it ends at 10,000 tasks, or when it has looked at 50,000, or after 3 s. Then exact is
+         *     false, and there may be more. A list by text can't be counted.
          */
         get: operations["getTaskCount"];
         put?: never;
