@@ -43,7 +43,8 @@ func TestActIsOneWithItsChange(t *testing.T) {
 	all := b.audit(tenant)
 	require.Len(t, all, 1)
 	assert.Equal(t,
-		[]any{"ada", "task_type.put", asyncflow.AuditDone, 201, map[string]any{"version": 1.0}},
+		[]any{"ada", "task_type.put", asyncflow.AuditDone, 201,
+			map[string]any{"version": json.Number("1")}},
 		[]any{all[0].Subject, all[0].Action, all[0].Outcome, all[0].Status, all[0].Detail})
 	assert.WithinDuration(t, time.Now(), all[0].At, time.Minute)
 

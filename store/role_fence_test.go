@@ -70,9 +70,9 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 // special are the arguments after the tenant where their types are not enough.
 var special = map[string][]any{
 	"Endpoint": {anyUUID}, "DeleteEndpoint": {anyUUID}, "Operation": {anyUUID},
-	"StopOperation": {anyUUID},
-	"RecordNotice":  {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
-	"SealRoll":      {0}, "LeaseLimited": {0}, "TakeNumbers": {30_000}, "SetHealth": {anyUUID},
+	"StopOperation": {anyUUID}, "EndpointHistory": {anyUUID}, "EndpointCounts": {[]string{anyUUID}},
+	"RecordNotice": {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
+	"SealRoll":     {0}, "LeaseLimited": {0}, "TakeNumbers": {30_000}, "SetHealth": {anyUUID},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 	"LeaseForClaims": {"second"},
