@@ -13,7 +13,8 @@ import (
 
 const (
 	// operationsAtOnce is how many operations a node advances at the same time, and
-	// operationTurn how long one may keep its place while others are due.
+	// operationTurn how long one may keep its place while others are due, and how long a run of the
+	// job begins with others.
 	operationsAtOnce = 4
 	operationTurn    = 5 * time.Second
 	// operationAhead is how soon a step must be due for a node to wait for it.
@@ -32,7 +33,11 @@ func (g *Governor) operations(ctx context.Context) (int, error) {
 	sum, errs := 0, []error{err}
 	var group errgroup.Group
 	group.SetLimit(operationsAtOnce)
+	end := g.store.Clock.Now().Add(operationTurn)
 	for _, o := range due {
+		if g.store.Clock.Now().After(end) {
+			break // the next run begins with what waits longest: others may be due by now
+		}
 		group.Go(func() error {
 			n, err := g.recovering("operations", func() (int, error) { return g.advance(ctx, o) })
 			mu.Lock()

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,7 +60,9 @@ func TestCountAllIsStopped(t *testing.T) {
 	b.failMany(pipe, 30)
 	b.submitMany(20)
 	total := func(status asyncflow.Status) int64 {
-		o, _ := b.start(store.CountAll, store.NewOperation{Filter: store.Filter{Status: status}})
+		o, due := b.start(store.CountAll, store.NewOperation{Filter: store.Filter{Status: status}})
+		_, err := b.StopOperation(t.Context(), tenant, due.ID)
+		require.NoError(t, err)
 		return o.Total
 	}
 	assert.EqualValues(t, 50, total(""))
@@ -72,4 +76,35 @@ func TestCountAllIsStopped(t *testing.T) {
 	assert.Equal(t, store.Step{}, b.step(due))
 	assert.Equal(t, []any{store.OperationStopped, int64(50), int64(0), int64(0)},
 		figures(b.operation(due)))
+}
+
+// A tenant's counts are few at once, however many of its calls begin some together. One that has
+// ended makes room for another.
+func TestFewCountsRunAtOnce(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	b.submitMany(5)
+	begin := func() (store.Operation, error) {
+		return b.StartOperation(t.Context(), tenant,
+			store.NewOperation{Kind: store.CountAll, Filter: store.Filter{Type: "pipe"}})
+	}
+	var calls sync.WaitGroup
+	var begun atomic.Int32
+	for range 20 {
+		calls.Go(func() {
+			_, err := begin()
+			if err == nil {
+				begun.Add(1)
+				return
+			}
+			assert.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+		})
+	}
+	calls.Wait()
+	assert.EqualValues(t, store.MaxRunningCounts, begun.Load())
+	due, err := b.DueOperations(t.Context(), []string{tenant}, b.Clock.Now())
+	require.NoError(t, err)
+	b.finish(due[0])
+	_, err = begin()
+	require.NoError(t, err)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // operationsOf returns the table of a tenant's operations.
@@ -43,6 +44,9 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 	}
 	return s.change(ctx, tenant, func(tx pgx.Tx) error {
 		AuditedCallOf(ctx).noteOperation(o)
+		if err := checkRunningCounts(ctx, tx, tenant, o); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx,
 			`INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total,
 			  position, next_at, created_at, finished_at)
@@ -51,6 +55,28 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 			o.position, o.nextAt, o.CreatedAt, orNull(o.FinishedAt))
 		return err
 	})
+}
+
+// MaxRunningCounts is how many counts of a tenant may run at once: to begin one costs nothing, and
+// all of them take turns with the operations of other tenants.
+const MaxRunningCounts = 2
+
+func checkRunningCounts(ctx context.Context, tx pgx.Tx, tenant string, o Operation) error {
+	if o.Kind != CountAll {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`,
+		postgres.LockKey("counts "+tenant)); err != nil {
+		return err
+	}
+	var running int
+	err := tx.QueryRow(ctx, `SELECT count(*) FROM `+operationsOf(tenant)+`
+		WHERE kind = $1 AND state = 'running'`, string(CountAll)).Scan(&running)
+	if err == nil && running >= MaxRunningCounts {
+		err = asyncflow.Errorf(asyncflow.CodeConflict,
+			"%d counts of the tenant are running: no more may at once. Wait for one, or stop it", running)
+	}
+	return err
 }
 
 // OperationsKept is how long operations that have ended are kept.

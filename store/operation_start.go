@@ -39,7 +39,7 @@ func (s *Store) StartOperation(
 	return o, nil
 }
 
-// countWindow is how many tasks one counting statement looks at.
+// countWindow is how many tasks one counting statement, or a step of a count, looks at.
 const countWindow = 20_000
 
 // prepareOperation returns the operation as it begins: with its total, and with a position

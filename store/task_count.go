@@ -59,7 +59,7 @@ func (s *Store) countPages(ctx context.Context, t *Type, f Filter) (n TaskCount,
 		if looked >= countLook || left < time.Millisecond {
 			return n, nil
 		}
-		found, v, err := s.countWindow(ctx, t, c, w, left)
+		found, v, err := s.countCandidates(ctx, t, c, w, left)
 		switch {
 		case sqlState(err) == pgerrcode.QueryCanceled && ctx.Err() == nil: // it took too long
 			return n, nil
@@ -77,9 +77,9 @@ func (s *Store) countPages(ctx context.Context, t *Type, f Filter) (n TaskCount,
 	return n, nil
 }
 
-// countWindow counts the tasks of the next window of a walk that meet the criteria. The database
+// countCandidates counts the tasks of the next window of a walk that meet the criteria. The database
 // ends it after the time most.
-func (s *Store) countWindow(
+func (s *Store) countCandidates(
 	ctx context.Context, t *Type, c criteria, w *walk, most time.Duration,
 ) (found int64, v view, err error) {
 	const window = countLook / 10
@@ -89,9 +89,11 @@ func (s *Store) countWindow(
 	b.Queue("BEGIN READ ONLY")
 	queueSettings(b, settings)
 	b.Queue(t.at(asyncflow.TaskID{Number: w.before - 1}.Position(), `
-SELECT count(*), count(*) FILTER (WHERE `+c.sql(5)+`), coalesce(min(t.id), 0), min(t.created_at)
-FROM `+c.candidates(latest)+` c
-JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins),
+SELECT w.looked, w.found, coalesce(w.least, 0),
+  (SELECT created_at FROM {task} t WHERE t.type = $1 AND t.id = w.least)
+FROM (SELECT count(*) AS looked, count(*) FILTER (WHERE `+c.sql(5)+`) AS found, min(t.id) AS least
+  FROM `+c.candidates(latest)+` c
+  JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`) w`),
 		append([]any{t.number, w.least, w.before, window}, c.args(t)...)...).
 		QueryRow(func(row pgx.Row) error {
 			var created *time.Time

@@ -52,6 +52,24 @@ func TestTaskCount(t *testing.T) {
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
 
+// A task whose time of creation is out of order, as after a change of the database's clock, is no end
+// of a count, as it is none of the list.
+func TestTaskCountWithTimesOutOfOrder(t *testing.T) {
+	b, pipe := behindHistory(t, 9000)
+	b.SetCountTime(patience)
+	last, err := b.Tasks(t.Context(), tenant, store.Filter{Type: pipe.Name, Limit: 3})
+	require.NoError(t, err)
+	_, err = b.db.Exec(t.Context(), b.at(1, `UPDATE {task} SET created_at = created_at - interval '5 h'
+		WHERE type = {number} AND id = $1`), last[2].ID.Number)
+	require.NoError(t, err)
+	f := store.Filter{Type: pipe.Name, Since: b.Clock.Now().Add(-time.Hour), Limit: 100_000}
+	list, err := b.Tasks(t.Context(), tenant, f)
+	require.NoError(t, err)
+	n, err := b.TaskCount(t.Context(), tenant, f)
+	require.NoError(t, err)
+	assert.Equal(t, store.TaskCount{Tasks: int64(len(list)), Exact: true}, n)
+}
+
 // A count ends at 10,000 tasks, and after looking at many that don't match.
 func TestTaskCountEnds(t *testing.T) {
 	b, pipe := behindHistory(t, 2*store.CountLook)

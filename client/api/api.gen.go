@@ -3676,7 +3676,7 @@ type ClientInterface interface {
 	//
 	// Runs in the background, as an operation that can be followed and stopped. It counts tasks
 	// that were submitted before this call, each as it is when the operation reaches it. Its done
-	// is the number of tasks that match; it changes none.
+	// is the number of tasks that match; it changes none. A tenant may have two that run.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3687,7 +3687,7 @@ type ClientInterface interface {
 	//
 	// Runs in the background, as an operation that can be followed and stopped. It counts tasks
 	// that were submitted before this call, each as it is when the operation reaches it. Its done
-	// is the number of tasks that match; it changes none.
+	// is the number of tasks that match; it changes none. A tenant may have two that run.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5447,7 +5447,7 @@ func (c *Client) GetTaskCount(ctx context.Context, params *GetTaskCountParams, r
 //
 // Runs in the background, as an operation that can be followed and stopped. It counts tasks
 // that were submitted before this call, each as it is when the operation reaches it. Its done
-// is the number of tasks that match; it changes none.
+// is the number of tasks that match; it changes none. A tenant may have two that run.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5468,7 +5468,7 @@ func (c *Client) CountTasksWithBody(ctx context.Context, contentType string, bod
 //
 // Runs in the background, as an operation that can be followed and stopped. It counts tasks
 // that were submitted before this call, each as it is when the operation reaches it. Its done
-// is the number of tasks that match; it changes none.
+// is the number of tasks that match; it changes none. A tenant may have two that run.
 //
 // Takes a body of the `application/json` content type.
 //

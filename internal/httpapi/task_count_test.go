@@ -85,6 +85,9 @@ func TestCountAll(t *testing.T) {
 	assert.Equal(t, []any{int64(4), int64(4), int64(0)}, []any{o.Total, o.Done, o.Skipped})
 	assert.True(t, since.Equal(o.Filter.Since))
 	o = read[api.Operation](b, 202, b.call("POST", "/v1/tasks/count", `{"type":"pipe"}`))
+	read[api.Operation](b, 202, b.call("POST", "/v1/tasks/count", `{"type":"pipe"}`))
+	a := b.call("POST", "/v1/tasks/count", `{"type":"pipe"}`)
+	assert.Equal(t, 409, a.status, "two are running: %s", a.body)
 	assert.Equal(t, api.OperationState("stopped"), read[api.Operation](b, 200,
 		b.call("POST", "/v1/operations/"+o.ID+"/stop", "")).State)
 

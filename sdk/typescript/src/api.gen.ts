@@ -426,7 +426,7 @@ export interface paths {
          * Count all tasks that match a filter, however many
          * @description Runs in the background, as an operation that can be followed and stopped. It counts tasks
          *     that were submitted before this call, each as it is when the operation reaches it. Its done
-         *     is the number of tasks that match; it changes none.
+         *     is the number of tasks that match; it changes none. A tenant may have two that run.
          */
         post: operations["countTasks"];
         delete?: never;
@@ -5347,6 +5347,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
