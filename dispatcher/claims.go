@@ -23,6 +23,8 @@ const (
 	claimBytes = 4 << 20
 	// claimMean is what a context is taken to have at first, in bytes.
 	claimMean = 1 << 10
+	// releaseTime is how long a call may try to give back what it can't hand out.
+	releaseTime = 2 * time.Second
 	// claimTransactions is how many transactions for claims run at once.
 	claimTransactions = 4
 )
@@ -195,7 +197,7 @@ func (call *claimCall) deliveries(r claimResult, now time.Time) ([]asyncflow.Del
 // ReleaseClaims puts tasks back in line whose deliveries could not be handed out. What it can't put
 // back runs out soon.
 func (c *Committer) ReleaseClaims(tenant string, leases []asyncflow.Lease, why string) {
-	ctx, cancel := context.WithTimeout(c.writing, leaseTime)
+	ctx, cancel := context.WithTimeout(c.writing, releaseTime)
 	defer cancel()
 	t, err := c.store.Catalog.Type(tenant, leases[0].ID.Type)
 	if err == nil {

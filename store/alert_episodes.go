@@ -39,7 +39,8 @@ func (s *Store) FiringEpisodes(
 	firing, err = readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE resolved_at IS NULL ORDER BY since DESC, id DESC LIMIT $1`, maxEpisodes)
 	if err == nil {
-		err = s.of(tenant).QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+alertsOf(tenant)+`)`).Scan(&enabled)
+		err = s.of(tenant).QueryRow(ctx,
+			`SELECT EXISTS (SELECT FROM `+alertsOf(tenant)+`)`).Scan(&enabled)
 	}
 	return firing, enabled, wrap(err, "FiringEpisodes(%q)", tenant)
 }

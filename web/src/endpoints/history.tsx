@@ -12,7 +12,7 @@ type Codes = NonNullable<Schemas["FailureCodes"]>;
 /** The last hour of an endpoint, and the states that its circuit breaker was in. */
 export function EndpointHistory({ endpoint: e }: { endpoint: Schemas["Endpoint"] }) {
   const load = useLoad((signal) => answer(api.GET("/v1/endpoints/{id}/history",
-    { signal, params: { path: { id: e.id } } })), [e.id], 5000);
+    { signal, params: { path: { id: e.id } } })), [e.id], 20_000);
   const h = load.data;
   return (
     <section>

@@ -27,7 +27,7 @@ interface Props {
   saved: (name: string) => void;
 }
 
-/** The button for the form of a schedule. It overwrites nobody's changes. */
+/** The button for the form of a schedule. It looks for changes of others first. */
 export function SetSchedule({ schedule: s, texts = {}, saved }: Props) {
   const f = useMemo(newForm, []);
   const opened = useMemo(() => signal<{ version: number; texts: Record<string, string> }>(
