@@ -78,7 +78,7 @@ func TestIssuerThatFailedIsLeftAlone(t *testing.T) {
 	assert.Equal(t, 3, i.count(configurationPath))
 }
 
-// stallToken makes the issuer keep requests for tokens until goOn is closed. Each is sent to arrived.
+// stallToken makes the issuer keep requests for tokens until goOn is closed. arrived has each.
 func (i *testIssuer) stallToken() (arrived, goOn chan struct{}) {
 	arrived, goOn = make(chan struct{}, 64), make(chan struct{})
 	i.with(func() {
@@ -142,7 +142,7 @@ func TestOIDCLoginsOfOneAddress(t *testing.T) {
 				go func() { answers <- login(n) }()
 				<-arrived
 			}
-			for n := range 32 {
+			for n := range 3 {
 				a := login(n)
 				refused(t, a, 429, "the limit of your address is 2 logins")
 				assert.Equal(t, "2", a.header.Get("Retry-After"))
