@@ -100,3 +100,17 @@ func TestOIDCUsedLogins(t *testing.T) {
 		assert.Len(t, e.used, 1)
 	})
 }
+
+// An address over its limit is refused at once, and the login stays unused.
+func TestOIDCShareOfAnAddress(t *testing.T) {
+	t.Parallel()
+	e := newExchanges(time.Now, 10*time.Second)
+	for n := range maxExchangesEach {
+		_, err := e.begin(t.Context(), loginNumber(n), addressNumber(0))
+		require.NoError(t, err)
+	}
+	_, err := e.begin(t.Context(), loginNumber(9), addressNumber(0))
+	assert.ErrorContains(t, err, "the limit of your address is 2 logins")
+	_, err = e.begin(t.Context(), loginNumber(9), addressNumber(9))
+	require.NoError(t, err)
+}
