@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"net/url"
 	"path"
 	"strings"
@@ -67,13 +68,13 @@ func (c *Console) beginLogin(ctx *fiber.Ctx) error {
 	return ctx.Redirect(target, fiber.StatusSeeOther)
 }
 
-// endLogin starts the session of a browser that comes back from the issuer.
-func (c *Console) endLogin(ctx *fiber.Ctx) error {
+// endLogin starts the session of a browser that comes back from the issuer, from an address. The
+// login's cookie stays until the login is used, so that a refused one can be tried again.
+func (c *Console) endLogin(ctx *fiber.Ctx, from netip.Addr) error {
 	l, ok := c.pendingLogin(ctx)
-	setCookie(ctx, loginCookie, "", -1) // it serves once
 	if !ok {
-		return c.loginFailed(ctx, asyncflow.Errorf(asyncflow.CodeInvalid, "this login was not begun in "+
-			"this browser, or took longer than %d minutes", int(loginTime.Minutes())))
+		setCookie(ctx, loginCookie, "", -1)
+		return c.loginFailed(ctx, errUnknownLogin)
 	}
 	if !equal(ctx.Query("state"), l.State) {
 		return c.loginFailed(ctx, asyncflow.Errorf(asyncflow.CodeInvalid, "this answer belongs to "+
@@ -91,6 +92,12 @@ func (c *Console) endLogin(ctx *fiber.Ctx) error {
 	if code == "" || len(code) > maxCode {
 		return c.loginFailed(ctx, asyncflow.InvalidField("code", "must be 1 to %d bytes", maxCode))
 	}
+	end, err := c.issuer.exchanges.begin(ctx.UserContext(), l, from)
+	if err != nil {
+		return c.loginFailed(ctx, err)
+	}
+	defer end()
+	setCookie(ctx, loginCookie, "", -1) // it serves once
 	token, err := c.issuer.redeem(ctx.UserContext(), l, code, c.callbackURL())
 	if err != nil {
 		return c.issuerFailed(ctx, err)
@@ -138,12 +145,8 @@ func ownPage(to string) bool {
 // equal compares two secrets in constant time.
 func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// issuerFailed logs why the issuer didn't do its part. The page says it in fewer words. What the
-// node itself refused is shown as it is.
+// issuerFailed logs why the issuer didn't do its part. The page says it in fewer words.
 func (c *Console) issuerFailed(ctx *fiber.Ctx, err error) error {
-	if asyncflow.CodeOf(err) == asyncflow.CodeRateLimited {
-		return c.loginFailed(ctx, err)
-	}
 	c.cfg.Log.Warn("a login at the issuer failed", "issuer", c.issuer.cfg.Issuer,
 		"error", asyncflow.AuditText(err.Error(), 1000))
 	why := "it can't be reached, or its answer makes no sense; the node's log says more"

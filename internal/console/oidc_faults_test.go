@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -77,40 +78,92 @@ func TestIssuerThatFailedIsLeftAlone(t *testing.T) {
 	assert.Equal(t, 3, i.count(configurationPath))
 }
 
-// A node redeems 16 codes at once. Who comes back with another one is told so, and the issuer isn't
-// asked; it is again when one of them is done.
-func TestManyLoginsAtOnce(t *testing.T) {
+// stallToken makes the issuer keep requests for tokens until goOn is closed. arrived has each.
+func (i *testIssuer) stallToken() (arrived, goOn chan struct{}) {
+	arrived, goOn = make(chan struct{}, 64), make(chan struct{})
+	i.with(func() {
+		i.instead["/token"] = func(w http.ResponseWriter, _ *http.Request) {
+			arrived <- struct{}{}
+			<-goOn
+			writeJSON(w, 400, map[string]any{"error": "invalid_grant"})
+		}
+	})
+	return arrived, goOn
+}
+
+// from returns the headers of a browser that comes back from the issuer, by its address.
+func from(address, cookie string) headers {
+	return fromElsewhere.with("Cookie", cookie).with("X-Forwarded-For", address)
+}
+
+// One cookie of a login serves once, wherever it comes from. It keeps nobody else out.
+func TestOIDCReplayedLogin(t *testing.T) {
 	b, i := setupOIDC(t)
-	const most = 16
-	arrived, goOn := make(chan struct{}, 3*most), make(chan struct{})
-	wait := func(w http.ResponseWriter, _ *http.Request) {
-		arrived <- struct{}{}
-		<-goOn
-		writeJSON(w, 400, map[string]any{"error": "invalid_grant"})
-	}
-	i.with(func() { i.instead["/token"] = wait })
+	arrived, goOn := i.stallToken()
 	cookie, target := b.begin("/console")
 	back := b.atIssuer(target)
-	h := fromElsewhere.with("Cookie", cookie)
-	answers := make(chan answer, most)
-	for range most {
-		go func() { answers <- b.do("GET", back, h) }()
+	first := make(chan answer, 1)
+	go func() { first <- b.do("GET", back, from("203.0.113.1", cookie)) }()
+	<-arrived
+	var replays sync.WaitGroup
+	for n := range 32 {
+		replays.Go(func() {
+			refused(t, b.do("GET", back, from(fmt.Sprintf("203.0.113.%d", n), cookie)), 400,
+				"was used already")
+		})
 	}
-	for range most {
-		<-arrived
-	}
-	for range most {
-		a := b.do("GET", back, h)
-		refused(t, a, 429, "already ends 16 logins")
-		assert.Equal(t, "2", a.header.Get("Retry-After"))
-	}
-	assert.Equal(t, most, i.count("/token"))
-	close(goOn)
-	for range most {
-		refused(t, <-answers, 502, "refused the code")
-	}
+	replays.Wait()
+	assert.Equal(t, 1, i.count("/token"))
 	i.with(func() { delete(i.instead, "/token") })
-	assert.Equal(t, 303, b.do("GET", back, h).status)
+	honest, target := b.begin("/console")
+	a := b.do("GET", b.atIssuer(target), from("203.0.113.1", honest))
+	assert.Equal(t, 303, a.status, "%s", a.body)
+	close(goOn)
+	refused(t, <-first, 502, "refused the code")
+	refused(t, b.do("GET", back, from("203.0.113.1", cookie)), 400, "was used already")
+}
+
+// An address ends 2 logins at once, whatever it has: a /64 of IPv6 is one. Those beyond keep their
+// cookies, to be tried again. Other addresses don't notice.
+func TestOIDCLoginsOfOneAddress(t *testing.T) {
+	for name, address := range map[string]string{
+		"IPv4": "203.0.113.%[2]d", "IPv6": "2001:db8::%[1]d",
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, i := setupOIDC(t)
+			arrived, goOn := i.stallToken()
+			answers := make(chan answer, 2)
+			login := func(n int) answer {
+				cookie, target := b.begin("/console")
+				return b.do("GET", "/console/oidc/callback?code=x&state="+target.Query().Get("state"),
+					from(fmt.Sprintf(address, n, 1), cookie))
+			}
+			for n := range 2 {
+				go func() { answers <- login(n) }()
+				<-arrived
+			}
+			for n := range 3 {
+				a := login(n)
+				refused(t, a, 429, "the limit of your address is 2 logins")
+				assert.Equal(t, "2", a.header.Get("Retry-After"))
+				assert.Nil(t, a.cookies[loginCookie], "it keeps its cookie")
+			}
+			assert.Equal(t, 2, i.count("/token"))
+			i.with(func() { delete(i.instead, "/token") })
+			cookie, target := b.begin("/console")
+			back := b.atIssuer(target)
+			refused(t, b.do("GET", back, from(fmt.Sprintf(address, 9, 1), cookie)), 429, "your address")
+			a := b.do("GET", back, from("198.51.100.1", cookie))
+			assert.Equal(t, 303, a.status, "%s", a.body)
+			close(goOn)
+			for range 2 {
+				refused(t, <-answers, 502, "refused the code")
+			}
+			cookie, target = b.begin("/console")
+			a = b.do("GET", b.atIssuer(target), from(fmt.Sprintf(address, 9, 1), cookie))
+			assert.Equal(t, 303, a.status, "%s", a.body)
+		})
+	}
 }
 
 // An issuer's configuration must lead to its endpoints by https.

@@ -14,8 +14,6 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 	"golang.org/x/sync/singleflight"
-
-	"github.com/asyncflow/asyncflow"
 )
 
 const (
@@ -29,22 +27,18 @@ const (
 	discoveryAge = time.Hour
 	// discoveryPause is how long logins fail at once after the configuration could not be fetched.
 	discoveryPause = 5 * time.Second
-	// maxExchanges bounds the codes that a node redeems at the same time.
-	maxExchanges = 16
-	// exchangePause is when a login may be tried again that was over maxExchanges.
-	exchangePause = 2 * time.Second
 )
 
 // issuer is a foreign issuer. Its configuration is fetched when a login needs it, so that a node
 // starts without it; logins that need it at the same time share one request.
 //
 // Anybody can begin a login and come back with a made-up code. So a node asks the issuer for its
-// configuration at most every discoveryPause, and redeems at most maxExchanges codes at once.
+// configuration at most every discoveryPause, and exchanges bound the codes that it redeems.
 type issuer struct {
 	cfg       OIDC
 	client    *http.Client
 	now       func() time.Time
-	exchanges chan struct{} // has an element for each code that is being redeemed
+	exchanges *exchanges
 
 	flight singleflight.Group
 	mu     sync.Mutex
@@ -66,7 +60,7 @@ func newIssuer(cfg OIDC, now func() time.Time) *issuer {
 		Transport:     limited{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return &issuer{cfg: cfg, client: client, now: now, exchanges: make(chan struct{}, maxExchanges)}
+	return &issuer{cfg: cfg, client: client, now: now, exchanges: newExchanges(now, cfg.Timeout)}
 }
 
 // limited is a transport whose answers are an error once they exceed maxIssuerAnswer.
@@ -95,7 +89,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 
 // provider returns the issuer's configuration.
 func (i *issuer) provider(ctx context.Context) (*oidc.Provider, error) {
-	if p, err, fresh := i.remembered(); fresh {
+	if p, fresh, err := i.remembered(); fresh {
 		return p, err
 	}
 	got := i.flight.DoChan("", func() (any, error) { return i.discover() })
@@ -111,16 +105,16 @@ func (i *issuer) provider(ctx context.Context) (*oidc.Provider, error) {
 }
 
 // remembered returns what the last fetch of the configuration came to, as long as that counts.
-func (i *issuer) remembered() (p *oidc.Provider, err error, fresh bool) {
+func (i *issuer) remembered() (p *oidc.Provider, fresh bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.known, i.failed, i.now().Before(i.until)
+	return i.known, i.now().Before(i.until), i.failed
 }
 
 // discover fetches the configuration, and remembers it or why that failed. It doesn't depend on the
 // login that asked first, since others may wait for it too.
 func (i *issuer) discover() (*oidc.Provider, error) {
-	if p, err, fresh := i.remembered(); fresh { // another login has just fetched it
+	if p, fresh, err := i.remembered(); fresh { // another login has just fetched it
 		return p, err
 	}
 	p, err := i.fetch()
@@ -191,18 +185,10 @@ func (i *issuer) authorizeURL(
 var errNonce = errors.New("its ID token belongs to another login (claim nonce)")
 
 // redeem exchanges the code of a login for a token. It checks the ID token in any case, since only
-// that says which login it belongs to. The error is CodeRateLimited beyond maxExchanges.
+// that says which login it belongs to.
 func (i *issuer) redeem(
 	ctx context.Context, l pendingLogin, code, redirect string,
 ) (string, error) {
-	select {
-	case i.exchanges <- struct{}{}:
-		defer func() { <-i.exchanges }()
-	default:
-		return "", &asyncflow.Error{Code: asyncflow.CodeRateLimited, RetryAfter: exchangePause,
-			Message: fmt.Sprintf("this node already ends %d logins at the issuer; log in again in some "+
-				"seconds", maxExchanges)}
-	}
 	p, err := i.provider(ctx)
 	if err != nil {
 		return "", err

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -11,9 +12,9 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// Serve answers a request for /console or a path below it. What is not listed here is a page, whose
-// address the program in the browser reads.
-func (c *Console) Serve(ctx *fiber.Ctx) error {
+// Serve answers a request for /console or a path below it, from the address that the request counts
+// for. What is not listed here is a page, whose address the program in the browser reads.
+func (c *Console) Serve(ctx *fiber.Ctx, from netip.Addr) error {
 	ctx.Set(fiber.HeaderContentSecurityPolicy, policy)
 	ctx.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	ctx.Set(fiber.HeaderReferrerPolicy, "no-referrer")
@@ -29,7 +30,7 @@ func (c *Console) Serve(ctx *fiber.Ctx) error {
 	case path == loginPath && c.issuer != nil:
 		return answer(ctx, fiber.MethodGet, c.beginLogin)
 	case path == callbackPath && c.issuer != nil:
-		return answer(ctx, fiber.MethodGet, c.endLogin)
+		return answer(ctx, fiber.MethodGet, func(ctx *fiber.Ctx) error { return c.endLogin(ctx, from) })
 	case path == loginPath || path == callbackPath:
 		return fiber.ErrNotFound
 	case strings.HasPrefix(path, "/console/assets/"):

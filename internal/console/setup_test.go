@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,8 @@ func (b *bundle) serve(configure ...func(*console.Config)) {
 	require.NoError(b.t, err)
 	committer := dispatcher.NewCommitter(b.store, nil)
 	server, err := httpapi.New(httpapi.Config{Store: b.store, Committer: committer, Keys: keys,
-		Verifier: cfg.Verifier, Version: "test", Console: pages, Log: b.log})
+		Verifier: cfg.Verifier, Version: "test", Console: pages, Log: b.log,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	require.NoError(b.t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

@@ -1,15 +1,19 @@
 package httpapi
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
 )
 
 // Console is the web console of a node, which is no part of the contract.
 type Console interface {
-	// Serve answers a request for /console or a path below it. It reads no body.
-	Serve(c *fiber.Ctx) error
+	// Serve answers a request for /console or a path below it. It reads no body. from is the
+	// address of the caller or, if that is an IPv6 address, its /64.
+	Serve(c *fiber.Ctx, from netip.Addr) error
 	// Token returns the token of the session that a call without Authorization belongs to; "" if
 	// there is none. An error refuses the call. The token is not verified yet.
 	Token(c *fiber.Ctx) (string, error)
@@ -20,7 +24,8 @@ func (s *Server) console(c *fiber.Ctx) error {
 	if !s.forConsole(c.Path()) {
 		return c.Next()
 	}
-	return s.cfg.Console.Serve(c)
+	caller, _ := s.callerOf(c)
+	return s.cfg.Console.Serve(c, listener.HolderOf(caller))
 }
 
 // forConsole reports whether a path is the console's, if there is one.

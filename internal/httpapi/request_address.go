@@ -10,20 +10,25 @@ import (
 // maxForwarded is how many addresses of X-Forwarded-For are read, from the last.
 const maxForwarded = 16
 
-// addressOf returns the address of the caller. It is the address of the connection or, if that is
-// a trusted proxy's, the last untrusted address in X-Forwarded-For. proxy is the address of the
-// connection if it differs from the caller's.
+// addressOf returns the address of the caller as a text. proxy is the address of the connection if
+// it differs from the caller's.
 func (s *Server) addressOf(c *fiber.Ctx) (address, proxy string) {
-	peer, _ := netip.AddrFromSlice(c.Context().RemoteIP())
-	peer = peer.Unmap()
-	caller := peer
-	if s.trusts(peer) {
-		caller = s.forwarded(c, peer)
-	}
+	caller, peer := s.callerOf(c)
 	if caller == peer {
 		return peer.String(), ""
 	}
 	return caller.String(), peer.String()
+}
+
+// callerOf returns the addresses of the caller and of the connection. The caller's is that of the
+// connection or, if that is a trusted proxy's, the last untrusted address in X-Forwarded-For.
+func (s *Server) callerOf(c *fiber.Ctx) (caller, peer netip.Addr) {
+	peer, _ = netip.AddrFromSlice(c.Context().RemoteIP())
+	peer = peer.Unmap()
+	if s.trusts(peer) {
+		return s.forwarded(c, peer), peer
+	}
+	return peer, peer
 }
 
 // forwarded reads X-Forwarded-For from the last address backwards, while the proxy that wrote the

@@ -129,14 +129,19 @@ func (l *Listener) refuse(c net.Conn, reason string) {
 	}()
 }
 
-// addressOf returns the address that a connection counts for. The holder of an IPv6 address has
-// its whole /64, so the /64 counts.
+// addressOf returns the address that a connection counts for.
 func addressOf(c net.Conn) netip.Addr {
 	to, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
 		return netip.Addr{}
 	}
-	addr := to.Addr().Unmap().WithZone("")
+	return HolderOf(to.Addr())
+}
+
+// HolderOf returns what an address counts for. The holder of an IPv6 address has its whole /64, so
+// the /64 counts.
+func HolderOf(addr netip.Addr) netip.Addr {
+	addr = addr.Unmap().WithZone("")
 	if addr.Is6() {
 		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
 	}
