@@ -189,5 +189,8 @@ func cut(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return strings.ToValidUTF8(text[:most], "") + ellipsis
 }
+
+// ellipsis is at the end of a text that was cut.
+const ellipsis = "…"

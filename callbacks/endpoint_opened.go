@@ -72,10 +72,13 @@ func (o *opened) isOf(e *asyncflow.Endpoint) bool {
 		slices.EqualFunc(o.secrets, e.Secrets, same)
 }
 
-// bytes is roughly what o takes in memory. Settings are kept three times: sealed, opened, and as
-// the secrets to be masked. A signer has the states of its MAC.
+// bytes is roughly what o takes in memory. Settings are kept sealed and opened. A signer has the
+// states of its MAC.
 func (o *opened) bytes() int {
-	n := 1<<10 + 3*len(o.url) + 4*len(o.outbound)
+	n := 1<<10 + 3*len(o.url) + 3*len(o.outbound)
+	if o.settings != nil {
+		n += o.settings.hide.bytes
+	}
 	for _, secret := range o.secrets {
 		n += 2<<10 + len(secret.Sealed)
 	}

@@ -62,6 +62,7 @@ type tokens struct {
 type accessToken struct {
 	grant  [sha256.Size]byte
 	header string // of Authorization
+	hide   *mask  // of the token
 	until  time.Time
 }
 
@@ -72,6 +73,7 @@ func newTokens(r *routes, egress asyncflow.Egress) *tokens {
 // login is a token in use.
 type login struct {
 	header string
+	hide   *mask // of the token
 	forget func()
 }
 
@@ -94,7 +96,7 @@ func (t *tokens) login(
 			return login{}, err
 		}
 	}
-	return login{header: used.header, forget: func() {
+	return login{header: used.header, hide: used.hide, forget: func() {
 		// Keep a token that came meanwhile.
 		t.known.drop(tenant, endpoint, func(kept accessToken) bool { return kept == used })
 	}}, nil
@@ -109,7 +111,7 @@ func (t *tokens) fetch(
 	done := t.flight.DoChan(tenant+" "+endpoint+" "+string(g.id[:]), func() (any, error) {
 		got, err := t.ask(tenant, g)
 		if err == nil {
-			t.known.put(tenant, endpoint, got, len(got.header))
+			t.known.put(tenant, endpoint, got, len(got.header)+got.hide.bytes)
 		}
 		return got, err
 	})
@@ -166,7 +168,12 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an access token of %d bytes;"+
 			" the limit is %d", len(token.AccessToken), maxAccessToken)
 	}
-	return accessToken{g.id, bearer + token.AccessToken, useUntil(asked, token.Expiry)}, nil
+	return accessToken{
+		grant:  g.id,
+		header: bearer + token.AccessToken,
+		hide:   newMask(token.AccessToken),
+		until:  useUntil(asked, token.Expiry),
+	}, nil
 }
 
 // shortAnswers is a transport for one caller. It reads at most maxTokenAnswer bytes of an answer;

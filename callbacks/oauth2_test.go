@@ -170,7 +170,7 @@ func TestOAuth2Expiry(t *testing.T) {
 	known, ok := r.tokens.known.get(d.Tenant, d.Endpoint.ID)
 	require.True(t, ok)
 	known.until = time.Now()
-	r.tokens.known.put(d.Tenant, d.Endpoint.ID, known, len(known.header))
+	r.tokens.known.put(d.Tenant, d.Endpoint.ID, known, len(known.header)+known.hide.bytes)
 	require.Equal(t, asyncflow.OutcomeDone, r.Send(t.Context(), d).Kind)
 	require.Equal(t, 2, s.count())
 }
@@ -262,14 +262,17 @@ func TestOAuth2IsGuarded(t *testing.T) {
 	outbound := s.outbound()
 	o := guarded.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
 	require.Contains(t, o.Error, "the endpoint's token_url must name its host")
+	require.Equal(t, asyncflow.FailureLogin, o.Failure)
 	outbound.Auth.TokenURL = strings.Replace(outbound.Auth.TokenURL, "127.0.0.1", "login.example.com",
 		1)
 	o = guarded.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
 	require.Contains(t, o.Error,
 		"token_url gave no token: the endpoint's address is in "+refusedNetwork)
+	require.Equal(t, asyncflow.FailureLogin, o.Failure)
 	denying := setup(t, func(c *Config) { c.Egress = policy(t, nil, []string{"login.example.com"}) })
 	o = denying.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
 	require.Contains(t, o.Error, "the endpoint's token_url is where the operator lets no delivery go")
+	require.Equal(t, asyncflow.FailureLogin, o.Failure)
 	require.Zero(t, s.count())
 }
 

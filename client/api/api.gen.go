@@ -1317,7 +1317,9 @@ type EndpointTestResponse struct {
 	Truncated bool `json:"truncated,omitempty,omitzero"`
 }
 
-// EndpointTestResult What was sent to an endpoint and what came back. The endpoint's secrets are masked.
+// EndpointTestResult What was sent to an endpoint and what came back. The endpoint's secrets of 6 bytes or more are
+// masked: as they stand, or escaped as JSON, HTML or URLs. An endpoint can always encode them in
+// other ways.
 type EndpointTestResult struct {
 	// DurationMs The time from sending to the answer.
 	DurationMs float32 `json:"duration_ms"`

@@ -2009,7 +2009,9 @@ export interface components {
             context?: components["schemas"]["JSON"];
         };
         /**
-         * @description What was sent to an endpoint and what came back. The endpoint's secrets are masked.
+         * @description What was sent to an endpoint and what came back. The endpoint's secrets of 6 bytes or more are
+         *     masked: as they stand, or escaped as JSON, HTML or URLs. An endpoint can always encode them in
+         *     other ways.
          * @example {
          *       "request": {
          *         "method": "POST",
