@@ -179,5 +179,5 @@ func TestTokensAreBounded(t *testing.T) {
 		_, err := r.tokens.login(t.Context(), newLimit(ample), "acme", fmt.Sprint("e", n), g)
 		require.NoError(t, err)
 	}
-	require.Greater(t, r.tokens.known.audit(t), 300)
+	require.Greater(t, r.tokens.known.audit(t), 200) // each is kept twice: to send and to mask
 }
