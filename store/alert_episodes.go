@@ -31,8 +31,8 @@ func (s *Store) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episod
 	return all, wrap(err, "Episodes(%q)", tenant)
 }
 
-// FiringEpisodes returns a tenant's open episodes, newest first, at most 200, and reports whether it
-// has alerts at all.
+// FiringEpisodes returns a tenant's open episodes, newest first, at most 200, and reports whether
+// it has alerts at all.
 func (s *Store) FiringEpisodes(
 	ctx context.Context, tenant string,
 ) (firing []asyncflow.Episode, enabled bool, err error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// takeClaimsSQL ends claims that stand as they were handed out: whatever is heard of one, or a later
-// answer with it, moves its end.
+// takeClaimsSQL ends claims that stand as they were handed out: whatever is heard of one, or a
+// later answer with it, moves its end.
 const takeClaimsSQL = `
 DELETE FROM {lease} l
 USING unnest($1::bigint[], $2::smallint[], $3::timestamptz[]) AS u (id, seq, until)

@@ -101,8 +101,9 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	}
 	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
 	s := &Store{cfg: cfg, log: cfg.Log, creating: semaphore.NewWeighted(1), chunks: followUpChunks,
-		countTime:  countTime,
-		tellLinger: func(string, time.Duration) {}, edgeCursors: edgeCursors{all: map[string]edgeCursor{}}}
+		countTime:   countTime,
+		tellLinger:  func(string, time.Duration) {},
+		edgeCursors: edgeCursors{all: map[string]edgeCursor{}}}
 	defer func() {
 		if err != nil {
 			s.Close()

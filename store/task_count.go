@@ -77,8 +77,8 @@ func (s *Store) countPages(ctx context.Context, t *Type, f Filter) (n TaskCount,
 	return n, nil
 }
 
-// countCandidates counts the tasks of the next window of a walk that meet the criteria. The database
-// ends it after the time most.
+// countCandidates counts the tasks of the next window of a walk that meet the criteria. The
+// database ends it after the time most.
 func (s *Store) countCandidates(
 	ctx context.Context, t *Type, c criteria, w *walk, most time.Duration,
 ) (found int64, v view, err error) {

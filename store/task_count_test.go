@@ -52,14 +52,15 @@ func TestTaskCount(t *testing.T) {
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
 
-// A task whose time of creation is out of order, as after a change of the database's clock, is no end
-// of a count, as it is none of the list.
+// A task whose time of creation is out of order, as after a change of the database's clock, is no
+// end of a count, as it is none of the list.
 func TestTaskCountWithTimesOutOfOrder(t *testing.T) {
 	b, pipe := behindHistory(t, 9000)
 	b.SetCountTime(patience)
 	last, err := b.Tasks(t.Context(), tenant, store.Filter{Type: pipe.Name, Limit: 3})
 	require.NoError(t, err)
-	_, err = b.db.Exec(t.Context(), b.at(1, `UPDATE {task} SET created_at = created_at - interval '5 h'
+	_, err = b.db.Exec(t.Context(), b.at(1, `
+		UPDATE {task} SET created_at = created_at - interval '5 h'
 		WHERE type = {number} AND id = $1`), last[2].ID.Number)
 	require.NoError(t, err)
 	f := store.Filter{Type: pipe.Name, Since: b.Clock.Now().Add(-time.Hour), Limit: 100_000}

@@ -59,7 +59,8 @@ func takeExpired(
 		  SELECT ctid AS t FROM {lease} WHERE type = $3 AND until < $1
 		  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
 		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
-		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, '')`), now, JobBatch, t.number)
+		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, '')`),
+		now, JobBatch, t.number)
 	if err != nil {
 		return nil, err
 	}

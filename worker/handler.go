@@ -21,7 +21,7 @@ type Task[In any] struct {
 	Context              In        // the task's context, or the latest output of an earlier stage
 	Callback             Callback  // to report later
 	FanOut               *FanOut   // if it is a child of another task; nil otherwise
-	Test                 bool      // a test delivery: it belongs to no task, and the result goes nowhere
+	Test                 bool      // a test delivery: its result goes nowhere
 
 	reporter *Reporter
 }

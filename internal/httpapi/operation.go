@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -20,14 +21,7 @@ func (s *Server) CancelTasks(
 		Kind:   store.CancelTasks,
 		Reason: cancelReason(ctx, b.Reason),
 		Pace:   float64(b.Pace),
-		Filter: store.Filter{
-			Type:   b.Type,
-			Status: asyncflow.Status(b.Status),
-			Stage:  b.Stage,
-			Error:  b.Error,
-			Since:  b.Since,
-			Until:  b.Until,
-		},
+		Filter: bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until),
 	}
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
@@ -45,14 +39,7 @@ func (s *Server) RedriveTasks(
 		Kind:      store.RedriveTasks,
 		FromStage: b.FromStage,
 		Pace:      float64(b.Pace),
-		Filter: store.Filter{
-			Type:   b.Type,
-			Status: asyncflow.Status(b.Status),
-			Stage:  b.Stage,
-			Error:  b.Error,
-			Since:  b.Since,
-			Until:  b.Until,
-		},
+		Filter:    bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until),
 	}
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
@@ -78,14 +65,7 @@ func (s *Server) PrioritizeTasks(
 		Kind:     store.PrioritizeTasks,
 		Priority: p.Priority,
 		Pace:     float64(b.Pace),
-		Filter: store.Filter{
-			Type:   b.Type,
-			Status: asyncflow.Status(b.Status),
-			Stage:  b.Stage,
-			Error:  b.Error,
-			Since:  b.Since,
-			Until:  b.Until,
-		},
+		Filter:   bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until),
 	}
 	notePatch(ctx, p)
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
@@ -162,6 +142,14 @@ func operationID(raw string) (string, error) {
 		return "", asyncflow.Errorf(asyncflow.CodeNotFound, "there is no operation %q", raw)
 	}
 	return id.String(), nil
+}
+
+// bulkFilter returns the filter that the bodies of all bulk calls have.
+func bulkFilter(
+	taskType string, status asyncflow.Status, stage, text string, since, until time.Time,
+) store.Filter {
+	return store.Filter{Type: taskType, Status: status, Stage: stage, Error: text, Since: since,
+		Until: until}
 }
 
 func operationOut(o store.Operation) Operation {

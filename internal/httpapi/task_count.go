@@ -34,15 +34,8 @@ func (s *Server) CountTasks(
 ) (CountTasksResponseObject, error) {
 	b := r.Body
 	_, o, err := s.countOrStart(ctx, store.NewOperation{
-		Kind: store.CountAll,
-		Filter: store.Filter{
-			Type:   b.Type,
-			Status: b.Status,
-			Stage:  b.Stage,
-			Error:  b.Error,
-			Since:  b.Since,
-			Until:  b.Until,
-		},
+		Kind:   store.CountAll,
+		Filter: bulkFilter(b.Type, b.Status, b.Stage, b.Error, b.Since, b.Until),
 	}, false)
 	return CountTasks202JSONResponse(operationOut(o)), err
 }
