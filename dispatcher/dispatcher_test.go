@@ -165,6 +165,7 @@ func (n *node) submit(t *testing.T, count int) []store.Submitted {
 func (n *node) await(t *testing.T, tasks []store.Submitted, status asyncflow.Status) {
 	t.Helper()
 	for _, r := range tasks {
+		require.NoError(t, r.Err)
 		task, err := n.AwaitFinal(t.Context(), tenant, r.ID, patience)
 		require.NoError(t, err)
 		require.Equal(t, status, task.Status, "%+v", task)
