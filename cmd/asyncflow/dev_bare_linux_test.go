@@ -50,7 +50,7 @@ func startBare(t *testing.T, args ...string) *process {
 	self, err := filepath.Abs(os.Args[0])
 	require.NoError(t, err)
 	bare := []string{"unshare", "--mount", "sh", "-c", bareMachine, "sh", t.TempDir(), path, self}
-	return startBy(t, nil, append(bare, args...)...)
+	return startWithin(t, 3*patience, nil, append(bare, args...)...) // it may fetch 23 MB
 }
 
 // unreachable matches the message if neither npm's registry nor the archive can be reached.

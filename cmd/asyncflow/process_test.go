@@ -83,6 +83,14 @@ func start(t *testing.T, env []string, args ...string) *process {
 // startBy starts a command that becomes asyncflow.
 func startBy(t *testing.T, env []string, command ...string) *process {
 	t.Helper()
+	return startWithin(t, patience, env, command...)
+}
+
+// startWithin is startBy for a command that may take longer than others until it is ready.
+func startWithin(
+	t *testing.T, patience time.Duration, env []string, command ...string,
+) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(command[0], command[1:]...), exited: make(chan struct{})}
 	p.cmd.Env = append([]string{beAsyncflow + "=1", "PATH=" + os.Getenv("PATH"),
 		"HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...)
