@@ -26,6 +26,14 @@ func (c *Client) Alerts(ctx context.Context) (Alerts, error) {
 	})
 }
 
+// FiringAlerts returns the episodes that go on, newest first, and whether alerts are set up. It
+// needs the scope read only.
+func (c *Client) FiringAlerts(ctx context.Context) (FiringAlerts, error) {
+	return call[FiringAlerts](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetFiringAlerts(ctx)
+	})
+}
+
 // DeleteAlerts stops all alerts.
 func (c *Client) DeleteAlerts(ctx context.Context) error {
 	_, err := call[none](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {

@@ -69,6 +69,15 @@ func (c *Client) CountPrioritize(ctx context.Context, b BulkPriority) (int64, er
 	return n.Count, err
 }
 
+// CountAll starts an operation that counts all tasks that b selects, in the background, and returns
+// it. When it is done, its Done is their number. It leaves out tasks that are submitted later. If
+// too many counts run, the error has CodeConflict.
+func (c *Client) CountAll(ctx context.Context, b BulkCount) (Operation, error) {
+	return call[Operation](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.CountTasks(ctx, b)
+	})
+}
+
 // Operations returns the running operations and those of the last 30 days, newest first.
 func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
 	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {

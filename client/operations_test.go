@@ -58,6 +58,10 @@ func TestOperations(t *testing.T) {
 		`{"type":"t","error":"a<b","dry_run":true}`, `{"type":"t"}`, `{"type":"t","pace":0.5}`} {
 		require.JSONEq(t, want, bodies[i])
 	}
+	o, err = c.CountAll(ctx, BulkCount{Type: "t", Status: StatusFailed, Error: "a<b"})
+	require.NoError(t, err)
+	require.Equal(t, "a", o.ID)
+	require.JSONEq(t, `{"type":"t","status":"failed","error":"a<b"}`, bodies[6])
 	all, err := c.Operations(ctx)
 	require.NoError(t, err)
 	require.Len(t, all, 2)
@@ -76,6 +80,6 @@ func TestOperations(t *testing.T) {
 	require.Equal(t,
 		[]string{"POST /v1/tasks/cancel", "POST /v1/tasks/redrive", "POST /v1/tasks/cancel",
 			"POST /v1/tasks/redrive", "POST /v1/tasks/priority", "POST /v1/tasks/priority",
-			"GET /v1/operations", "GET /v1/operations/a", "POST /v1/operations/a/stop",
+			"POST /v1/tasks/count", "GET /v1/operations", "GET /v1/operations/a", "POST /v1/operations/a/stop",
 			"GET /v1/tasks?error=100%25&stage=s&type=t"}, f.requests())
 }

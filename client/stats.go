@@ -20,3 +20,10 @@ func (c *Client) Governance(ctx context.Context) (Governance, error) {
 		return c.api.GetGovernance(ctx)
 	})
 }
+
+// NodeCounts returns how many nodes serve all tenants, by role, and their versions.
+func (c *Client) NodeCounts(ctx context.Context) (NodeCounts, error) {
+	return call[NodeCounts](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetNodeCounts(ctx)
+	})
+}

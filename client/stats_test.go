@@ -22,3 +22,14 @@ func TestStats(t *testing.T) {
 	}
 	require.Equal(t, []string{"GET /v1/stats", "GET /v1/stats?type=t"}, f.requests())
 }
+
+func TestNodeCounts(t *testing.T) {
+	t.Parallel()
+	want := NodeCounts{Alive: 3, Gone: 1, Versions: []string{"0.1.0"},
+		Roles: api.NodeRoles{API: 2, Dispatcher: 3}}
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, want) })
+	n, err := f.client(t).NodeCounts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, want, n)
+	require.Equal(t, []string{"GET /v1/nodes"}, f.requests())
+}

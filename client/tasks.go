@@ -99,59 +99,6 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// List returns a page of the tasks of a type, newest first, without their contexts and results.
-// TaskList.NextCursor is the cursor of the next page, and empty on the last page. A page may have
-// few tasks, or none, without being the last one.
-func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
-	params := map[string]string{
-		"type":   p.Type,
-		"status": string(p.Status),
-		"stage":  p.Stage,
-		"error":  p.Error,
-		"key":    p.Key,
-		"text":   p.Text,
-		"since":  timeParam(p.Since),
-		"until":  timeParam(p.Until),
-		"parent": p.Parent,
-		"cursor": p.Cursor,
-	}
-	if p.Limit != 0 {
-		params["limit"] = strconv.Itoa(p.Limit)
-	}
-	return call[TaskList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ListTasks(ctx, nil, query(params))
-	})
-}
-
-func timeParam(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.Format(time.RFC3339Nano)
-}
-
-// All iterates over all tasks that List would return, page by page. An error ends it.
-func (c *Client) All(ctx context.Context, p ListParams) iter.Seq2[Task, error] {
-	return func(yield func(Task, error) bool) {
-		for {
-			page, err := c.List(ctx, p)
-			if err != nil {
-				yield(Task{}, err)
-				return
-			}
-			for _, t := range page.Data {
-				if !yield(t, nil) {
-					return
-				}
-			}
-			if page.NextCursor == "" {
-				return
-			}
-			p.Cursor = page.NextCursor
-		}
-	}
-}
-
 // Attempts returns the journal of a task, oldest first, with all outputs; see AllAttempts.
 func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
 	return gathered(c.AllAttempts(ctx, id, true))

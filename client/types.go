@@ -32,6 +32,10 @@ type (
 	// See [api.TaskList] for its fields.
 	TaskList = api.TaskList
 
+	// TaskCount is the number of tasks that a filter finds, and whether it is exact. See
+	// [api.TaskCount] for its fields.
+	TaskCount = api.TaskCount
+
 	// TaskPatch changes when a task runs: by Priority, RunAt or Delay. Zero fields keep their values.
 	// See [api.TaskPatch] for its fields.
 	TaskPatch = api.TaskPatch
@@ -153,9 +157,17 @@ type (
 	// are left out. DryRun is set by the methods. See [api.BulkPriority] for its fields.
 	BulkPriority = api.BulkPriority
 
-	// Operation cancels, redrives or changes many tasks in the background: its progress, and whether it has
-	// ended. See [api.Operation] for its fields.
+	// BulkCount says which tasks to count. Type is required; zero fields are left out. See
+	// [api.BulkCount] for its fields.
+	BulkCount = api.BulkCount
+
+	// Operation cancels, redrives, changes or counts many tasks in the background: its progress, and
+	// whether it has ended. See [api.Operation] for its fields.
 	Operation = api.Operation
+
+	// OperationFilter says which tasks of its type an operation is for. See [api.OperationFilter] for
+	// its fields.
+	OperationFilter = api.OperationFilter
 
 	// OperationList is a page of the operations that run and those of the last 30 days, newest first,
 	// and the cursor of the next one. See [api.OperationList] for its fields.
@@ -242,6 +254,10 @@ type (
 	// [api.AlertEpisode] for its fields.
 	AlertEpisode = api.AlertEpisode
 
+	// FiringAlerts are the episodes that go on, and whether alerts are set up. See
+	// [api.FiringAlerts] for its fields.
+	FiringAlerts = api.FiringAlerts
+
 	// Governance is the background jobs with their last runs, and the nodes. See [api.Governance] for
 	// its fields.
 	Governance = api.Governance
@@ -253,6 +269,10 @@ type (
 	// Node is a process that serves or dispatches: its roles, version, and whether it is alive. See
 	// [api.Node] for its fields.
 	Node = api.Node
+
+	// NodeCounts are how many nodes are alive or gone, by role, and their versions. See
+	// [api.NodeCounts] for its fields.
+	NodeCounts = api.NodeCounts
 
 	// ServerHealth says whether a node can take requests. See [api.Health] for its fields.
 	ServerHealth = api.Health

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ type alertsCmd struct {
 	Set    alertsSetCmd    `cmd:"" help:"Set up where alerts go, and when."`
 	Get    alertsGetCmd    `cmd:"" help:"Show where alerts go, and when."`
 	List   alertsListCmd   `cmd:"" help:"List firing alerts, and those resolved within 30 days."`
+	Firing alertsFiringCmd `cmd:"" help:"List what is firing now. Needs only the scope read."`
 	Delete alertsDeleteCmd `cmd:"" help:"Send no more alerts."`
 }
 
@@ -99,13 +101,42 @@ func (c *alertsListCmd) Run(ctx context.Context, g *globals) error {
 	if g.output == "json" {
 		return g.printJSON(asList(a.Episodes, ""))
 	}
-	rows := make([][]string, len(a.Episodes))
-	for i, e := range a.Episodes {
+	return g.printEpisodes(a.Episodes)
+}
+
+func (g *globals) printEpisodes(episodes []client.AlertEpisode) error {
+	rows := make([][]string, len(episodes))
+	for i, e := range episodes {
 		rows[i] = []string{string(e.Alert), e.Subject, string(e.State), timeText(e.Since),
 			timeText(e.ResolvedAt), jsonText(e.Value), jsonText(e.Limit),
 			string(e.WaitsFor), strings.Join(e.Tasks, ",")}
 	}
 	return g.printTable("ALERT SUBJECT STATE SINCE RESOLVED VALUE LIMIT WAITS-FOR TASKS", rows)
+}
+
+type alertsFiringCmd struct{}
+
+// Help is shown by asyncflow alerts firing --help.
+func (c *alertsFiringCmd) Help() string {
+	return `Example:
+
+    asyncflow alerts firing -o json | jq -e '.enabled and .data == []'`
+}
+
+// Run lists the episodes that go on.
+func (c *alertsFiringCmd) Run(ctx context.Context, g *globals) error {
+	a, err := g.client().FiringAlerts(ctx)
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(a)
+	}
+	if err := g.printEpisodes(a.Data); err != nil || a.Enabled {
+		return err
+	}
+	_, err = fmt.Fprintln(g.stderr, "no alerts are set up: see asyncflow alerts set")
+	return err
 }
 
 type alertsDeleteCmd struct{}

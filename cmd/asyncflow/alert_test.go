@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
@@ -53,6 +54,12 @@ func TestAlertsAreSent(t *testing.T) {
 		"ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
 	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "get").code)
 	assert.Equal(t, exitFailed, runCLI(t, env, "alerts", "set", ops.URL).code, "no rule")
+	reader := map[string]string{"ASYNCFLOW_URL": b.url,
+		"ASYNCFLOW_TOKEN": tokenOf(t, testTenant, auth.ScopeRead)}
+	assert.Equal(t,
+		ran{0, "ALERT  SUBJECT  STATE  SINCE  RESOLVED  VALUE  LIMIT  WAITS-FOR  TASKS\n",
+			"no alerts are set up: see asyncflow alerts set\n"},
+		runCLI(t, reader, "alerts", "firing"))
 	r := runCLI(t, env, "alerts", "set", ops.URL, "--backlog-age=1s")
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `(?m)^secret +`+testWebhook+`$`, r.stdout)
@@ -72,14 +79,23 @@ func TestAlertsAreSent(t *testing.T) {
 	a.kill()
 	startNode(t, url, often)
 	awaitAll(t, b.client(), append(ids, episodes()[0].Tasks...))
-	assert.Regexp(t,
-		`(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +asyncflow-alerts\.1\.\d+$`,
-		runCLI(t, env, "alerts", "list").stdout)
+	for _, list := range []string{runCLI(t, env, "alerts", "list").stdout,
+		runCLI(t, reader, "alerts", "firing").stdout} {
+		assert.Regexp(t,
+			`(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +asyncflow-alerts\.1\.\d+$`, list)
+	}
+	var firing client.FiringAlerts
+	require.NoError(t, json.Unmarshal([]byte(runCLI(t, reader, "alerts", "firing", "-o",
+		"json").stdout), &firing))
+	assert.Equal(t, client.FiringAlerts{Enabled: true, Data: episodes()}, firing)
 	require.Eventually(t, func() bool {
 		execSQL(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'`)
 		return len(episodes()[0].Tasks) == 2
 	}, patience, 100*time.Millisecond)
 	awaitAll(t, b.client(), episodes()[0].Tasks)
+
+	assert.JSONEq(t, `{"enabled":true,"data":[]}`,
+		runCLI(t, reader, "alerts", "firing", "-o", "json").stdout, "the episode is over")
 
 	e, told := episodes()[0], ops.notices(t)
 	require.Len(t, told, 2)

@@ -19,11 +19,12 @@ type cli struct {
 	Claim     claimCmd     `cmd:"" group:"Use:" help:"Ask for tasks of a stage, as a worker."`
 	Listen    listenCmd    `cmd:"" group:"Use:" help:"Forward deliveries to your machine."`
 	Stats     statsCmd     `cmd:"" group:"Use:" help:"Count waiting, running and ended tasks."`
+	Nodes     nodesCmd     `cmd:"" group:"Use:" help:"Count the nodes that serve all tenants."`
 
 	Schedules  schedulesCmd  `cmd:"" group:"Use:" help:"Set up tasks at recurring times."`
 	Alerts     alertsCmd     `cmd:"" group:"Use:" help:"Set up deliveries that report trouble."`
 	Audit      auditCmd      `cmd:"" group:"Use:" help:"List who changed what, when, and from where."`
-	Operations operationsCmd `cmd:"" group:"Use:" help:"Show and stop bulk cancels and redrives."`
+	Operations operationsCmd `cmd:"" group:"Use:" help:"Show and stop work on many tasks at once."`
 
 	Verify verifyCmd `cmd:"" group:"Use:" help:"Test a worker with good and bad deliveries."`
 

@@ -243,13 +243,8 @@ var longTexts = map[string]map[string]string{
 		"--wait": "Wait until the task is final, but no longer than this. The exit code then gives " +
 			"its end.",
 	},
-	"tasks list": {
-		"--status": "Only tasks with this status: waiting, pending, running, succeeded, failed or " +
-			"cancelled.",
-		"--error": "Only tasks whose last error contains this text, in upper or lower case.",
-		"--since": "Only tasks submitted at or after this time: RFC 3339, or a duration before now " +
-			"such as 1h.",
-	},
+	"tasks count": filterTexts,
+	"tasks list":  filterTexts,
 	"tasks redrive": {
 		"--from-stage": "Continue with this stage: the one in which the task ended, or an earlier " +
 			"one.",
@@ -311,4 +306,13 @@ var longTexts = map[string]map[string]string{
 			"as http://host.docker.internal:9999.",
 		"--allow-private-networks": "Allow a worker on loopback or a private network.",
 	},
+}
+
+// filterTexts are the help texts of filterFlags.
+var filterTexts = map[string]string{
+	"--status": "Only tasks with this status: waiting, pending, running, succeeded, failed or " +
+		"cancelled.",
+	"--error": "Only tasks whose last error contains this text, in upper or lower case.",
+	"--since": "Only tasks submitted at or after this time: RFC 3339, or a duration before now " +
+		"such as 1h.",
 }

@@ -16,15 +16,16 @@ import (
 
 // endpointsCmd groups the commands for endpoints.
 type endpointsCmd struct {
-	Create endpointsCreateCmd `cmd:"" help:"Register an endpoint for a stage."`
-	Update endpointsUpdateCmd `cmd:"" help:"Change the settings of an endpoint."`
-	Verify endpointsVerifyCmd `cmd:"" help:"Challenge an endpoint, so that it gets deliveries."`
-	Test   endpointsTestCmd   `cmd:"" help:"Send an endpoint a test delivery, outside of any task."`
-	Enable endpointsEnableCmd `cmd:"" help:"Let a disabled or open endpoint get deliveries again."`
-	Rotate endpointsRotateCmd `cmd:"" name:"rotate-secret" help:"Sign deliveries with a new secret."`
-	List   endpointsListCmd   `cmd:"" help:"List the endpoints."`
-	Get    endpointsGetCmd    `cmd:"" help:"Show an endpoint."`
-	Delete endpointsDeleteCmd `cmd:"" help:"Delete an endpoint."`
+	Create  endpointsCreateCmd  `cmd:"" help:"Register an endpoint for a stage."`
+	Update  endpointsUpdateCmd  `cmd:"" help:"Change the settings of an endpoint."`
+	Verify  endpointsVerifyCmd  `cmd:"" help:"Challenge an endpoint, so that it gets deliveries."`
+	Test    endpointsTestCmd    `cmd:"" help:"Send an endpoint a test delivery, outside of any task."`
+	Enable  endpointsEnableCmd  `cmd:"" help:"Let a disabled or open endpoint get deliveries again."`
+	Rotate  endpointsRotateCmd  `cmd:"" name:"rotate-secret" help:"Sign deliveries with a new secret."`
+	List    endpointsListCmd    `cmd:"" help:"List the endpoints."`
+	Get     endpointsGetCmd     `cmd:"" help:"Show an endpoint."`
+	History endpointsHistoryCmd `cmd:"" help:"Show the last hour of an endpoint."`
+	Delete  endpointsDeleteCmd  `cmd:"" help:"Delete an endpoint."`
 }
 
 type endpointsCreateCmd struct {

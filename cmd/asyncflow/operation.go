@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -24,7 +25,8 @@ type operationsListCmd struct{}
 
 // Help is shown by asyncflow operations list --help.
 func (c *operationsListCmd) Help() string {
-	return `asyncflow tasks cancel --type and asyncflow tasks redrive --type start operations.
+	return `These start operations: asyncflow tasks cancel, change and redrive with --type, and
+asyncflow tasks count --exact.
 
 Example:
 
@@ -102,10 +104,36 @@ func (g *globals) printOperation(o client.Operation) error {
 	if o.Pace > 0 {
 		pace = jsonText(o.Pace) + " tasks a second"
 	}
-	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", o.Type, "state", string(o.State),
-		"total", number(o.Total),
-		"done", number(o.Done), "skipped", number(o.Skipped), "pace", pace, "created",
-		timeText(o.CreatedAt), "finished", timeText(o.FinishedAt), "error", o.Error)
+	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", o.Type,
+		"filter", filterText(o.Filter), "state", string(o.State), "total", number(o.Total),
+		"done", number(o.Done), "skipped", number(o.Skipped), "pace", pace,
+		"created", timeText(o.CreatedAt), "finished", timeText(o.FinishedAt), "error", o.Error)
+}
+
+// filterText returns the filter of an operation in one line; "" for all tasks.
+func filterText(f client.OperationFilter) string {
+	var parts []string
+	add := func(name, value string) {
+		if value != "" {
+			parts = append(parts, name+" "+value)
+		}
+	}
+	add("status", string(f.Status))
+	add("stage", f.Stage)
+	if f.Error != "" {
+		add("error", strconv.Quote(f.Error))
+	}
+	add("since", filterTime(f.Since))
+	add("until", filterTime(f.Until))
+	return strings.Join(parts, ", ")
+}
+
+// filterTime returns a time with all its digits: they decide which tasks match.
+func filterTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
 }
 
 const (
@@ -114,31 +142,45 @@ const (
 )
 
 // watch shows the progress of an operation until it ends, and then the operation. The exit code
-// tells how it ended. If the watching stops earlier, the operation goes on.
+// tells how it ended.
 func (g *globals) watch(ctx context.Context, o client.Operation) error {
+	o, err := g.follow(ctx, o)
+	if err != nil {
+		return err
+	}
+	return g.printEnd(o)
+}
+
+// printEnd shows an operation that has ended. Its error carries the exit code unless it is done.
+func (g *globals) printEnd(o client.Operation) error {
+	if err := g.printOperation(o); err != nil || o.State == client.OperationDone {
+		return err
+	}
+	return silent(exitFailed)
+}
+
+// follow shows the progress of an operation until it ends, and returns it. If that stops earlier,
+// the operation goes on.
+func (g *globals) follow(ctx context.Context, o client.Operation) (client.Operation, error) {
 	bar := newProgress(g.stderr, o)
 	defer bar.clear()
 	for pause := firstLook; o.State == client.OperationRunning; pause = min(2*pause, lastLook) {
 		bar.show(o)
 		select {
 		case <-ctx.Done():
-			return goesOn(o, "interrupted")
+			return o, goesOn(o, "interrupted")
 		case <-time.After(pause):
 		}
 		next, err := g.client().Operation(ctx, o.ID)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return goesOn(o, "interrupted")
+			return o, goesOn(o, "interrupted")
 		case err != nil:
-			return fmt.Errorf("operation %s goes on, but: %w", o.ID, err)
+			return o, fmt.Errorf("operation %s goes on, but: %w", o.ID, err)
 		}
 		o = next
 	}
-	bar.clear()
-	if err := g.printOperation(o); err != nil || o.State == client.OperationDone {
-		return err
-	}
-	return silent(exitFailed)
+	return o, nil
 }
 
 func goesOn(o client.Operation, why string) error {

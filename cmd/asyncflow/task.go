@@ -20,6 +20,7 @@ type tasksCmd struct {
 	Get      tasksGetCmd      `cmd:"" help:"Show a task, waiting for its end if asked to."`
 	Watch    tasksWatchCmd    `cmd:"" help:"Show what happens to a task until it is final."`
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
+	Count    tasksCountCmd    `cmd:"" help:"Count the tasks that a filter finds."`
 	Tree     tasksTreeCmd     `cmd:"" help:"Show a task with its children."`
 	Votes    tasksVotesCmd    `cmd:"" help:"Show the votes on a task."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`

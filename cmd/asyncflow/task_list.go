@@ -13,16 +13,27 @@ import (
 // pageSize is the limit of tasks in one page.
 const pageSize = 500
 
-type tasksListCmd struct {
+// filterFlags select tasks of a type.
+type filterFlags struct {
 	Type   string `required:"" placeholder:"NAME" help:"Task type."`
 	Status string `enum:"waiting,pending,running,succeeded,failed,cancelled," default:""`
 	Stage  string `placeholder:"NAME" help:"Only tasks that are, or ended, in this stage."`
 	Error  string `placeholder:"TEXT"`
 	Key    string `placeholder:"KEY" help:"Only the task of this idempotency key."`
-	Text   string `placeholder:"TEXT" help:"Only tasks with this text in their context or outputs."`
 	Since  moment `placeholder:"TIME"`
 	Until  moment `placeholder:"TIME" help:"Only tasks submitted before this time."`
 	Parent string `placeholder:"ID" help:"Only the children of this task."`
+}
+
+// params returns the filter as the client takes it.
+func (f *filterFlags) params() client.ListParams {
+	return client.ListParams{Type: f.Type, Status: client.Status(f.Status), Stage: f.Stage,
+		Error: f.Error, Key: f.Key, Since: f.Since.Time, Until: f.Until.Time, Parent: f.Parent}
+}
+
+type tasksListCmd struct {
+	filterFlags
+	Text   string `placeholder:"TEXT" help:"Only tasks with this text in their context or outputs."`
 	Limit  int    `default:"50" help:"The most tasks to list; 0 lists all."`
 	Cursor string `help:"Continue a list: the next_cursor of the previous page."`
 }
@@ -66,9 +77,8 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 func (c *tasksListCmd) collect(
 	ctx context.Context, api *client.Client,
 ) ([]client.Task, string, error) {
-	params := client.ListParams{Type: c.Type, Status: client.Status(c.Status), Stage: c.Stage,
-		Error: c.Error, Key: c.Key, Text: c.Text, Since: c.Since.Time, Until: c.Until.Time,
-		Parent: c.Parent, Cursor: c.Cursor}
+	params := c.params()
+	params.Text, params.Cursor = c.Text, c.Cursor
 	var tasks []client.Task
 	for {
 		params.Limit = pageSize

@@ -5,13 +5,13 @@ import { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "
 import { formatDuration, pause } from "./time.js";
 import {
   isFinal, type Attempt, type AttemptList, type Endpoint, type EndpointList, type NewEndpoint, type NewTask, type Redrive, type Status,
-  type SubmittedBatch, type SubmittedTask, type Task, type TaskList, type TaskPatch, type TaskType, type TaskTypeSpec,
+  type SubmittedBatch, type SubmittedTask, type Task, type TaskCount, type TaskList, type TaskPatch, type TaskType, type TaskTypeSpec,
   type VoteList,
 } from "./types.js";
 import { watchTask, type TaskEvent } from "./watch.js";
 
-/** Selects the tasks that list and all return. */
-export interface ListParams {
+/** Selects the tasks that count counts. */
+export interface CountParams {
   type: string;
   status?: Status;
   /** Only tasks that are, or ended, in this stage. */
@@ -20,12 +20,18 @@ export interface ListParams {
   error?: string;
   /** Only the task for which this idempotency key stands, as long as the key is kept. */
   key?: string;
-  /** Only tasks whose context, or an output, contains this text as it was written. */
-  text?: string;
   /** Only tasks submitted at or after this time. */
   since?: Date;
   /** Only tasks submitted before this time. */
   until?: Date;
+  /** Only the children of this task, of its latest fan-out. */
+  parent?: string;
+}
+
+/** Selects the tasks that list and all return. */
+export interface ListParams extends CountParams {
+  /** Only tasks whose context, or an output, contains this text as it was written. */
+  text?: string;
   /** The most tasks of a page, 1 to 500. */
   limit?: number;
   /** The next_cursor of the page before. */
@@ -155,8 +161,8 @@ export class Client {
    * is absent on the last page. A page may have few tasks, or none, without being the last one.
    */
   async list(params: ListParams, options: CallOptions = {}): Promise<TaskList> {
-    const { since, until, limit, ...rest } = params;
-    const query = { ...rest, since: since?.toISOString(), until: until?.toISOString(), limit: limit?.toString() };
+    const { limit, ...rest } = params;
+    const query = { ...filterQuery(rest), limit: limit?.toString() };
     return this.caller.call("GET", "/v1/tasks", { ...options, query });
   }
 
@@ -168,6 +174,14 @@ export class Client {
       cursor = page.next_cursor;
       if (!cursor) return;
     }
+  }
+
+  /**
+   * Counts the tasks that all would return, as far as that is cheap: 10,000 at most. If exact is
+   * false, there may be more.
+   */
+  async count(params: CountParams, options: CallOptions = {}): Promise<TaskCount> {
+    return this.caller.call("GET", "/v1/tasks/count", { ...options, query: filterQuery(params) });
   }
 
   /** Changes the priority or the time of a task that is pending or waiting. */
@@ -252,4 +266,9 @@ export class Client {
   async deleteEndpoint(id: string, options: CallOptions = {}): Promise<void> {
     return this.caller.call("DELETE", `/v1/endpoints/${pathPart("id", id)}`, options);
   }
+}
+
+/** Returns the parameters of a query that select tasks. */
+function filterQuery({ since, until, ...rest }: Omit<ListParams, "limit">): Record<string, string | undefined> {
+  return { ...rest, since: since?.toISOString(), until: until?.toISOString() };
 }

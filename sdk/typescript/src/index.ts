@@ -2,7 +2,7 @@
  * Submits tasks to asyncflow (Client) and serves its deliveries (Worker), in any JavaScript runtime
  * with fetch and WebCrypto. asyncflow/node serves a Worker by Node's own HTTP server.
  */
-export { Client, type ListParams } from "./client.js";
+export { Client, type CountParams, type ListParams } from "./client.js";
 export type { CallOptions, ClientOptions } from "./call.js";
 export type { SubmitResult } from "./batch.js";
 export type { TaskEvent } from "./watch.js";

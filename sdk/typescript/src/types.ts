@@ -14,6 +14,7 @@ export type Redrive = Schemas["Redrive"];
 export type Status = Schemas["Status"];
 export type SubmittedTask = Schemas["SubmittedTask"];
 export type Task = Schemas["Task"];
+export type TaskCount = Schemas["TaskCount"];
 export type TaskList = Schemas["TaskList"];
 export type TaskPatch = Schemas["TaskPatch"];
 export type TaskType = Schemas["TaskType"];

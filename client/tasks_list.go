@@ -1,0 +1,76 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// List returns a page of the tasks of a type, newest first, without their contexts and results.
+// TaskList.NextCursor is the cursor of the next page, and empty on the last page. A page may have
+// few tasks, or none, without being the last one.
+func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
+	params := filterParams(p)
+	params["cursor"] = p.Cursor
+	if p.Limit != 0 {
+		params["limit"] = strconv.Itoa(p.Limit)
+	}
+	return call[TaskList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ListTasks(ctx, nil, query(params))
+	})
+}
+
+// All iterates over all tasks that List would return, page by page. An error ends it.
+func (c *Client) All(ctx context.Context, p ListParams) iter.Seq2[Task, error] {
+	return func(yield func(Task, error) bool) {
+		for {
+			page, err := c.List(ctx, p)
+			if err != nil {
+				yield(Task{}, err)
+				return
+			}
+			for _, t := range page.Data {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if page.NextCursor == "" {
+				return
+			}
+			p.Cursor = page.NextCursor
+		}
+	}
+}
+
+// Count counts the tasks that All would return, as far as that is cheap: 10,000 at most. If
+// TaskCount.Exact is false, there may be more; see CountAll. Limit and Cursor don't matter; tasks
+// can't be counted by Text.
+func (c *Client) Count(ctx context.Context, p ListParams) (TaskCount, error) {
+	return call[TaskCount](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetTaskCount(ctx, nil, query(filterParams(p)))
+	})
+}
+
+// filterParams returns the parameters that select tasks.
+func filterParams(p ListParams) map[string]string {
+	return map[string]string{
+		"type":   p.Type,
+		"status": string(p.Status),
+		"stage":  p.Stage,
+		"error":  p.Error,
+		"key":    p.Key,
+		"text":   p.Text,
+		"since":  timeParam(p.Since),
+		"until":  timeParam(p.Until),
+		"parent": p.Parent,
+	}
+}
+
+func timeParam(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339Nano)
+}
