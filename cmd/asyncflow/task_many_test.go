@@ -81,7 +81,8 @@ func TestManyTasks(t *testing.T) {
 	t.Parallel()
 	var bodies []string
 	end := client.Operation{ID: "op-1", Kind: "redrive", Type: "t", State: client.OperationDone,
-		Total: 12, Done: 11, Skipped: 1, Pace: 2.5, FinishedAt: time.Unix(1, 0)}
+		Total: 12, Done: 11, Skipped: 1, Pace: 2.5, FinishedAt: time.Unix(1, 0),
+		Filter: client.OperationFilter{Stage: "s", Error: "no, \x1b", Since: time.Unix(2, 0)}}
 	env := operated(t, 3, end, &bodies)
 	require.Equal(t, ran{0, "12 tasks\n", ""},
 		runCLI(t, env, "tasks", "redrive", "--type", "t", "--dry-run"))
@@ -94,7 +95,8 @@ func TestManyTasks(t *testing.T) {
 		"--until", "2026-11-22T10:00:00Z", "--from-stage", "a", "--pace", "2.5")
 	require.Equal(t, 0, r.code, r.stderr)
 	require.Empty(t, r.stderr)
-	for _, line := range []string{"id        op-1", "state     done", "total     12", "done      11",
+	for _, line := range []string{"id        op-1",
+		`filter    stage s, error "no, \x1b", since 1970-01-01T00:00:02Z`, "state     done", "total     12", "done      11",
 		"skipped   1", "pace      2.5 tasks a second", "finished  1970-01-01T00:00:01.000Z"} {
 		require.Contains(t, r.stdout, line)
 	}
