@@ -206,7 +206,6 @@ func testToken(t *testing.T) string {
 }
 
 // tokenOf returns a token for a tenant; without scopes, one with those of a caller.
-// tokenOf returns a token of a tenant.
 func tokenOf(t *testing.T, tenant string, scopes ...auth.Scope) string {
 	t.Helper()
 	cfg := auth.DefaultConfig()
