@@ -10,6 +10,9 @@ import (
 // SetJobs replaces the jobs of the governor.
 func (g *Governor) SetJobs(jobs ...Job) { g.jobs = jobs }
 
+// SetTurn changes how long a run of the job operations begins with others.
+func (g *Governor) SetTurn(d time.Duration) { g.turn = d }
+
 // Next exports next.
 func Next(spec string, last, now time.Time) time.Time { return next(spec, last, now) }
 

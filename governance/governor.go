@@ -30,6 +30,7 @@ type Governor struct {
 	log   *slog.Logger
 	jobs  []Job
 	audit time.Duration // AuditRetention
+	turn  time.Duration // operationTurn
 
 	attention *attention
 
@@ -82,14 +83,15 @@ func New(s *store.Store, tasks Submitter, cfg Config) (*Governor, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Governor{
-		store: s, tasks: tasks, log: cfg.Log, audit: cfg.AuditRetention, attention: newAttention(s),
-		tokens:  activity{tables: store.TokenTables},
-		tallies: activity{tables: store.TallyTables},
-		keys:    activity{tables: store.KeyTables},
-		plans:   activity{tables: store.PlanTables},
-		follows: activity{tables: store.FollowUpTables},
-		alerted: activity{tables: store.AlertTables},
-		records: activity{tables: store.RecordTables},
+		store: s, tasks: tasks, log: cfg.Log, audit: cfg.AuditRetention, turn: operationTurn,
+		attention: newAttention(s),
+		tokens:    activity{tables: store.TokenTables},
+		tallies:   activity{tables: store.TallyTables},
+		keys:      activity{tables: store.KeyTables},
+		plans:     activity{tables: store.PlanTables},
+		follows:   activity{tables: store.FollowUpTables},
+		alerted:   activity{tables: store.AlertTables},
+		records:   activity{tables: store.RecordTables},
 	}
 	g.jobs = g.standardJobs()
 	return g, setTimes(g.jobs, cfg.Timetable)

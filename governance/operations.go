@@ -33,12 +33,12 @@ func (g *Governor) operations(ctx context.Context) (int, error) {
 	sum, errs := 0, []error{err}
 	var group errgroup.Group
 	group.SetLimit(operationsAtOnce)
-	end := g.store.Clock.Now().Add(operationTurn)
+	end := g.store.Clock.Now().Add(g.turn)
 	for _, o := range due {
-		if g.store.Clock.Now().After(end) {
-			break // the next run begins with what waits longest: others may be due by now
-		}
 		group.Go(func() error {
+			if g.store.Clock.Now().After(end) {
+				return nil // the next run begins with what waits longest: others may be due by now
+			}
 			n, err := g.recovering("operations", func() (int, error) { return g.advance(ctx, o) })
 			mu.Lock()
 			defer mu.Unlock()
@@ -54,7 +54,7 @@ func (g *Governor) operations(ctx context.Context) (int, error) {
 // advance takes steps of an operation until none is due soon, or its turn is over, and returns
 // how many tasks they changed.
 func (g *Governor) advance(ctx context.Context, o store.DueOperation) (sum int, err error) {
-	end := g.store.Clock.Now().Add(operationTurn)
+	end := g.store.Clock.Now().Add(g.turn)
 	for at := o.At; ctx.Err() == nil; {
 		now := g.store.Clock.Now()
 		if at.IsZero() || at.After(now.Add(operationAhead)) || at.After(end) || now.After(end) {

@@ -2,10 +2,12 @@ package governance_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -95,4 +97,63 @@ func TestPacedOperation(t *testing.T) {
 	n, err = b.jobs["operations"].Run(ctx)
 	require.Error(t, err)
 	assert.Zero(t, n, "a node that stops takes no step")
+}
+
+// A run begins no operation once its turn is over. The next one begins with what waits longest.
+func TestOperationsInTurn(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.submitAndLease(t, b.pipe(t, "pipe"), 1)
+	b.gov.SetTurn(200 * time.Millisecond)
+	const all = 6 // more than run at once
+	ids := make([]string, all)
+	for i := range ids {
+		o, err := b.StartOperation(t.Context(), tenant,
+			store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}})
+		require.NoError(t, err)
+		ids[i] = o.ID
+		exec(t, url, fmt.Sprintf(`UPDATE tenant_acme.operations
+			SET next_at = now() - interval '%d s' WHERE id = '%s'`, i+1, o.ID))
+	}
+	running := func() (left []string) {
+		for _, id := range ids {
+			o, err := b.Operation(t.Context(), tenant, id)
+			require.NoError(t, err)
+			if o.State == store.OperationRunning {
+				left = append(left, id)
+			}
+		}
+		return left
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	// Operations can be read, but no step can be taken.
+	_, err = tx.Exec(t.Context(), `LOCK TABLE tenant_acme.operations IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = b.jobs["operations"].Run(t.Context()) // a step may wait too long for its lock
+	}()
+	require.Eventually(t, func() bool {
+		var waiting int
+		err := tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&waiting)
+		return err == nil && waiting > 0
+	}, patience, 10*time.Millisecond)
+	over := b.Clock.Now().Add(200 * time.Millisecond)
+	require.Eventually(t, func() bool { return b.Clock.Now().After(over) },
+		patience, 10*time.Millisecond)
+	require.NoError(t, tx.Rollback(t.Context()))
+	<-ended
+	assert.Subset(t, running(), ids[:2], "those that have waited the shortest time")
+
+	b.gov.SetTurn(patience)
+	_, err = b.jobs["operations"].Run(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, running())
 }
