@@ -110,6 +110,17 @@ export function plain(text: string): string {
   return text.startsWith('"') ? JSON.parse(text) as string : text;
 }
 
+/** Returns a JSON text as it is typed: a string without its quotes, unless that is JSON, too. */
+export function typedOf(text: string): string {
+  const bare = plain(text);
+  return isJSON(bare) ? text : bare;
+}
+
+/** Returns the JSON of what was typed: of a text that isn't JSON, a string. */
+export function jsonOf(typed: string): string {
+  return isJSON(typed) ? typed : JSON.stringify(typed);
+}
+
 /** Returns a JSON text with a line for each value; a text that isn't JSON as it is. */
 export function indented(text: string): string {
   const top = parse(text);

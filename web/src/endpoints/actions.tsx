@@ -1,8 +1,7 @@
-import { useSignal } from "@preact/signals";
 import { useLocation } from "preact-iso";
 import { answer, api, CallError, type Schemas } from "../api.ts";
 import { Action } from "../parts/action.tsx";
-import { Field } from "../parts/field.tsx";
+import { Change } from "./change.tsx";
 import { nameOf } from "./endpoints.tsx";
 import { Rotate } from "./rotate.tsx";
 import { Test } from "./test.tsx";
@@ -43,41 +42,6 @@ export function EndpointActions({ endpoint: e, changed }: Props) {
       <Delete endpoint={e} />
     </p>
   );
-}
-
-function Change({ endpoint: e, changed }: Props) {
-  const weight = useSignal(""), most = useSignal(""), rate = useSignal("");
-  const begin = () => {
-    weight.value = String(e.weight);
-    most.value = String(e.max_in_flight ?? "");
-    rate.value = e.rate ?? "";
-  };
-  const run = async () => {
-    await answer(api.PATCH("/v1/endpoints/{id}", {
-      params: { path: { id: e.id } },
-      body: {
-        weight: Number(weight.value),
-        ...(e.listen ? {} : { max_in_flight: Number(most.value), rate: rate.value.trim() }),
-      },
-    }));
-    changed();
-    return "The endpoint is changed";
-  };
-  const ask = (
-    <>
-      <Field label="Weight, relative to the other endpoints of the stage; 0: no new deliveries"
-        name="weight" type="number" min="0" required value={weight} />
-      {!e.listen && (
-        <>
-          <Field label="Most tasks in flight; empty: no limit" name="max_in_flight" type="number"
-            min="0" value={most} />
-          <Field label="Deliveries that begin, such as 100/s; empty: no limit" name="rate"
-            value={rate} />
-        </>
-      )}
-    </>
-  );
-  return <Action label="Change" scope="manage" ask={ask} begin={begin} run={run} />;
 }
 
 function Delete({ endpoint: e }: { endpoint: Schemas["Endpoint"] }) {

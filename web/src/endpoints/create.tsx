@@ -7,18 +7,23 @@ import { Action } from "../parts/action.tsx";
 import { Field, Select } from "../parts/field.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { NewSecret } from "../parts/secret.tsx";
+import { newSettings, SettingsFields, settingsOf } from "./settings.tsx";
 
 type Form = ReturnType<typeof newForm>;
 
 const newForm = () => ({
-  type: signal(""), stage: signal(""), url: signal(""), weight: signal("1"), most: signal(""),
-  rate: signal(""), tasks: signal(""), wait: signal(""), secret: signal(""),
+  type: signal(""), stage: signal(""), settings: newSettings(), secret: signal(""),
   kind: signal<Schemas["SecretKind"]>("hmac"),
   made: signal<Schemas["Endpoint"] | undefined>(undefined),
 });
 
+interface Props {
+  type: string | undefined;
+  stage: string | undefined;
+}
+
 /** Registers an endpoint, and shows its secret once. type and stage are chosen at first. */
-export function NewEndpoint({ type, stage }: { type: string | undefined; stage: string | undefined }) {
+export function NewEndpoint({ type, stage }: Props) {
   const f = useMemo(newForm, []);
   const { route } = useLocation();
   const begin = () => {
@@ -47,18 +52,10 @@ export function NewEndpoint({ type, stage }: { type: string | undefined; stage: 
 }
 
 function documentOf(f: Form): Schemas["NewEndpoint"] {
-  const batch = {
-    ...(f.tasks.value && { max_tasks: Number(f.tasks.value) }),
-    ...(f.wait.value && { max_wait: f.wait.value.trim() }),
-  };
   return {
     type: f.type.value,
     stage: f.stage.value,
-    url: f.url.value.trim(),
-    weight: Number(f.weight.value),
-    ...(f.most.value && { max_in_flight: Number(f.most.value) }),
-    ...(f.rate.value && { rate: f.rate.value.trim() }),
-    ...(Object.keys(batch).length > 0 && { batch }),
+    ...settingsOf(f.settings),
     ...(f.secret.value ? { secret: f.secret.value.trim() } : { secret_kind: f.kind.value }),
   };
 }
@@ -80,25 +77,14 @@ function Fields({ form: f }: { form: Form }) {
         <Select label="Stage" name="stage" required value={f.stage.value}
           options={stages.map((s) => s.name)} change={(to) => (f.stage.value = to)} />
       </div>
-      <Field label="URL that deliveries are sent to" name="url" required maxLength={2048}
-        placeholder="https://worker.example.com/inspect" value={f.url} />
+      <SettingsFields form={f.settings} />
       <div class="columns">
-        <Field label="Weight among the stage's endpoints" name="weight" type="number" min="0"
-          required value={f.weight} />
-        <Field label="Most tasks in flight" name="max_in_flight" type="number" min="0"
-          placeholder="no limit" value={f.most} />
-        <Field label="Deliveries that begin" name="rate" placeholder="no limit; such as 100/s"
-          value={f.rate} />
-        <Field label="Most tasks in one request" name="batch.max_tasks" type="number" min="0"
-          placeholder="each alone" value={f.tasks} />
-        <Field label="How long a task waits for others" name="batch.max_wait"
-          placeholder="not at all; such as 20ms" value={f.wait} />
         <Select label="Kind of the new secret" name="secret_kind" value={f.kind.value}
           options={["hmac", "ed25519"]}
           change={(to) => (f.kind.value = to as Schemas["SecretKind"])} />
+        <Field label="A secret that the worker has already" name="secret" type="secret"
+          maxLength={100} placeholder="a new one is made" value={f.secret} />
       </div>
-      <Field label="A secret that the worker has already" name="secret" maxLength={100}
-        placeholder="a new one is made" value={f.secret} />
       <p class="quiet">
         It is challenged at once, unless the operator has turned that off. A worker that doesn't
         know the secret yet fails: give it the secret, and verify the endpoint then.

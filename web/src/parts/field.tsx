@@ -19,6 +19,12 @@ interface LabelProps {
   children: ComponentChildren;
 }
 
+/** Why something without an input of its own was refused, such as a whole list. */
+export function Refusal({ name }: { name: string }) {
+  const why = useContext(Refused).find(({ field }) => field === name)?.message;
+  return why === undefined ? null : <p class="bad">{why}</p>;
+}
+
 /** A field with its label, and why it was refused. */
 function Label({ label, why, children }: LabelProps) {
   return <label>{label}{children}{why && <span class="bad">{why}</span>}</label>;
@@ -29,7 +35,8 @@ interface FieldProps {
   value: Signal<string>;
   /** The field of the API's document, to show at the input why it was refused. */
   name?: string;
-  type?: "text" | "number" | "url";
+  /** secret: its text is hidden, and no browser fills it in. */
+  type?: "text" | "number" | "url" | "secret";
   required?: boolean;
   min?: string;
   max?: string;
@@ -40,13 +47,35 @@ interface FieldProps {
 }
 
 /** An input with its label. */
-export function Field({ label, value, name, ...rest }: FieldProps) {
+export function Field({ label, value, name, type, ...rest }: FieldProps) {
   const why = useRefusal(name);
+  const kind = type === "secret"
+    ? { type: "password", autocomplete: "new-password" }
+    : { type, autocomplete: "off" };
   return (
     <Label label={label} why={why}>
-      <input {...(rest as object)} value={value.value} aria-invalid={why !== undefined}
+      <input {...({ ...rest, ...kind } as object)} value={value.value}
+        aria-invalid={why !== undefined}
         onInput={(e) => (value.value = e.currentTarget.value)} />
     </Label>
+  );
+}
+
+interface CheckProps {
+  label: string;
+  value: Signal<boolean>;
+  name?: string;
+}
+
+/** A box to tick, with its label. */
+export function Check({ label, value, name }: CheckProps) {
+  const why = useRefusal(name);
+  return (
+    <label class="check">
+      <input type="checkbox" checked={value.value} aria-invalid={why !== undefined}
+        onChange={(e) => (value.value = e.currentTarget.checked)} />
+      {label}{why && <span class="bad">{why}</span>}
+    </label>
   );
 }
 
@@ -55,14 +84,15 @@ interface AreaProps {
   value: Signal<string>;
   rows: number;
   name?: string;
+  placeholder?: string;
 }
 
-/** Several lines of JSON with their label. */
-export function Area({ label, value, rows, name }: AreaProps) {
+/** Several lines of text, such as JSON, with their label. */
+export function Area({ label, value, rows, name, placeholder }: AreaProps) {
   const why = useRefusal(name);
   return (
     <Label label={label} why={why}>
-      <textarea rows={rows} spellcheck={false} value={value.value}
+      <textarea rows={rows} spellcheck={false} value={value.value} placeholder={placeholder}
         aria-invalid={why !== undefined}
         onInput={(e) => (value.value = e.currentTarget.value)} />
     </Label>

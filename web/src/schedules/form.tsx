@@ -6,7 +6,9 @@ import { isJSON } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Action } from "../parts/action.tsx";
 import { Area, Field, Instant, Select } from "../parts/field.tsx";
+import { More } from "../parts/more.tsx";
 import { Problem } from "../parts/problem.tsx";
+import { fillOptions, newOptions, OptionFields, optionsOf } from "./options.tsx";
 import { when } from "./when.ts";
 
 type Schedule = Schemas["Schedule"];
@@ -15,7 +17,8 @@ type Form = ReturnType<typeof newForm>;
 const newForm = () => ({
   name: signal(""), type: signal(""), by: signal<"every" | "cron">("every"), every: signal(""),
   cron: signal(""), zone: signal(""), context: signal("{}"), overlap: signal<string>("queue"),
-  catchUp: signal<string>("last"), starts: signal(""), ends: signal(""),
+  catchUp: signal<string>("last"), starts: signal(""), ends: signal(""), options: newOptions(),
+  version: 0, // of the schedule when the form was opened
 });
 
 interface Props {
@@ -30,16 +33,12 @@ interface Props {
 /** The button for the form of a schedule. It looks for changes of others first. */
 export function SetSchedule({ schedule: s, texts = {}, saved }: Props) {
   const f = useMemo(newForm, []);
-  const opened = useMemo(() => signal<{ version: number; texts: Record<string, string> }>(
-    { version: 0, texts: {} }), []);
   const begin = () => {
-    if (!s) return; // what was typed stays
-    fill(f, s, texts.context ?? "null");
-    opened.value = { version: s.version, texts };
+    if (s) fill(f, s, texts); // otherwise what was typed stays
   };
   const run = async () => {
     const name = s?.name ?? f.name.value;
-    const text = documentOf(f, opened.value.texts);
+    const text = documentOf(f);
     const path = { params: { path: { name } } };
     const put = (dryRun: boolean) => api.PUT("/v1/schedules/{name}", {
       params: { path: { name }, query: dryRun ? { dry_run: true } : {} },
@@ -47,7 +46,7 @@ export function SetSchedule({ schedule: s, texts = {}, saved }: Props) {
       bodySerializer: () => text,
     });
     if (!s && !await makes(put(true))) throw refused("name", "is that of another schedule");
-    if (s && (await answer(api.GET("/v1/schedules/{name}", path))).version !== opened.value.version) {
+    if (s && (await answer(api.GET("/v1/schedules/{name}", path))).version !== f.version) {
       throw new CallError(0,
         { detail: "The schedule has been changed meanwhile: go back, and edit it again." });
     }
@@ -59,33 +58,29 @@ export function SetSchedule({ schedule: s, texts = {}, saved }: Props) {
     ask={<Fields form={f} isNew={!s} />} />;
 }
 
-function fill(f: Form, s: Schedule, context: string): void {
+function fill(f: Form, s: Schedule, texts: Record<string, string>): void {
+  f.version = s.version;
   f.type.value = s.type;
   f.by.value = s.every ? "every" : "cron";
   f.every.value = s.every ?? "";
   f.cron.value = s.cron ?? "";
   f.zone.value = s.time_zone ?? "";
-  f.context.value = context;
+  f.context.value = texts.context ?? "null";
   f.overlap.value = s.overlap;
   f.catchUp.value = s.catch_up;
   f.starts.value = s.starts_at ?? "";
   f.ends.value = s.ends_at ?? "";
+  fillOptions(f.options, s, texts);
 }
 
-/** Members of a schedule that the form doesn't have. They stay as they are. */
-const kept = ["priority", "retry", "depends_on", "context_from", "catch_up_limit"];
-
 /** Returns the document as JSON. The context is in it as it was typed. */
-function documentOf(f: Form, before: Record<string, string>): string {
+function documentOf(f: Form): string {
   if (!isJSON(f.context.value)) throw refused("context", "isn't JSON");
   const members: string[] = [];
   const add = (name: string, text: string) => members.push(`${JSON.stringify(name)}:${text}`);
   const addText = (name: string, value: Signal<string>) => {
     if (value.value.trim()) add(name, JSON.stringify(value.value.trim()));
   };
-  for (const name of kept) {
-    if (before[name] !== undefined) add(name, before[name]);
-  }
   add("context", f.context.value);
   addText("type", f.type);
   if (f.by.value === "every") addText("every", f.every);
@@ -95,6 +90,7 @@ function documentOf(f: Form, before: Record<string, string>): string {
   addText("catch_up", f.catchUp);
   addText("starts_at", f.starts);
   addText("ends_at", f.ends);
+  for (const [name, text] of Object.entries(optionsOf(f.options))) add(name, text);
   return `{${members.join(",")}}`;
 }
 
@@ -112,12 +108,16 @@ function Fields({ form: f, isNew }: { form: Form; isNew: boolean }) {
       <div class="columns">
         <Instant label="No run before" name="starts_at" value={f.starts.value}
           change={set(f.starts)} />
-        <Instant label="No run at or after" name="ends_at" value={f.ends.value} change={set(f.ends)} />
+        <Instant label="No run at or after" name="ends_at" value={f.ends.value}
+          change={set(f.ends)} />
         <Select label="If the last task is not final" name="overlap" value={f.overlap.value}
           options={["queue", "skip", "replace"]} change={set(f.overlap)} />
         <Select label="Of runs that were missed" name="catch_up" value={f.catchUp.value}
           options={["last", "none", "all"]} change={set(f.catchUp)} />
       </div>
+      <More>
+        <OptionFields form={f.options} />
+      </More>
     </>
   );
 }

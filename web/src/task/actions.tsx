@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals";
 import { answer, api, refused, type Schemas } from "../api.ts";
 import { isJSON } from "../json.ts";
 import { Action } from "../parts/action.tsx";
-import { Area } from "../parts/field.tsx";
+import { Area, Check } from "../parts/field.tsx";
 import type { WholeTask } from "./task.tsx";
 
 interface ActionsProps {
@@ -32,11 +32,16 @@ export function TaskActions({ whole, stages, changed }: ActionsProps) {
   const body = () => (reason.value ? { reason: reason.value } : {});
   return (
     <p class="buttons">
-      {task.waits_for === "children" && !task.paused && <Action label="Pause" scope="operate" ask={why}
-        run={() => after(answer(api.POST("/v1/tasks/{id}/pause", { ...path, body: body() })),
-          "The task is paused")} />}
-      {task.paused && <Action label="Resume" scope="operate"
-        run={() => after(answer(api.POST("/v1/tasks/{id}/resume", path)), "The task is resumed")} />}
+      {task.waits_for === "children" && !task.paused && (
+        <Action label="Pause" scope="operate" ask={why}
+          run={() => after(answer(api.POST("/v1/tasks/{id}/pause", { ...path, body: body() })),
+            "The task is paused")} />
+      )}
+      {task.paused && (
+        <Action label="Resume" scope="operate"
+          run={() => after(answer(api.POST("/v1/tasks/{id}/resume", path)),
+            "The task is resumed")} />
+      )}
       {(task.status === "waiting" || task.status === "pending") && (
         <Priority task={task} changed={changed} />
       )}
@@ -92,11 +97,7 @@ function Redrive({ whole: { task, context }, stages, changed }: ActionsProps) {
           {stages.slice(0, at + 1).map((s) => <option key={s.name}>{s.name}</option>)}
         </select>
       </label>
-      <label class="check">
-        <input type="checkbox" checked={edit.value}
-          onChange={(e) => (edit.value = e.currentTarget.checked)} />
-        With another context
-      </label>
+      <Check label="With another context" value={edit} />
       {edit.value && (
         <Area label="Context" name="context" rows={12} value={text} />
       )}
