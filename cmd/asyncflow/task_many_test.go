@@ -96,7 +96,8 @@ func TestManyTasks(t *testing.T) {
 	require.Equal(t, 0, r.code, r.stderr)
 	require.Empty(t, r.stderr)
 	for _, line := range []string{"id        op-1",
-		`filter    stage s, error "no, \x1b", since 1970-01-01T00:00:02Z`, "state     done", "total     12", "done      11",
+		`filter    stage s, error "no, \x1b", since 1970-01-01T00:00:02Z`,
+		"state     done", "total     12", "done      11",
 		"skipped   1", "pace      2.5 tasks a second", "finished  1970-01-01T00:00:01.000Z"} {
 		require.Contains(t, r.stdout, line)
 	}

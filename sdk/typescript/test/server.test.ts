@@ -57,7 +57,8 @@ test("a task through two stages, by a worker that registers itself", options, as
   const all: string[] = [];
   for await (const one of c.all({ type: name, limit: 1, since: new Date(0) })) all.push(one.id);
   assert.deepEqual(all, [id]);
-  assert.deepEqual(await c.count({ type: name, status: "succeeded", since: new Date(0) }), { count: 1, exact: true });
+  const counted = await c.count({ type: name, status: "succeeded", since: new Date(0) });
+  assert.deepEqual(counted, { count: 1, exact: true });
   assert.deepEqual(await c.count({ type: name, until: new Date(0) }), { count: 0, exact: true });
   assert.deepEqual(await c.count({ type: name, parent: id }), { count: 0, exact: true });
 });
