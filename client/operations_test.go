@@ -80,6 +80,7 @@ func TestOperations(t *testing.T) {
 	require.Equal(t,
 		[]string{"POST /v1/tasks/cancel", "POST /v1/tasks/redrive", "POST /v1/tasks/cancel",
 			"POST /v1/tasks/redrive", "POST /v1/tasks/priority", "POST /v1/tasks/priority",
-			"POST /v1/tasks/count", "GET /v1/operations", "GET /v1/operations/a", "POST /v1/operations/a/stop",
+			"POST /v1/tasks/count", "GET /v1/operations", "GET /v1/operations/a",
+			"POST /v1/operations/a/stop",
 			"GET /v1/tasks?error=100%25&stage=s&type=t"}, f.requests())
 }

@@ -10,9 +10,9 @@ type nodesCmd struct{}
 
 // Help is shown by asyncflow nodes --help.
 func (c *nodesCmd) Help() string {
-	return `A node is gone if it has been silent for 15 s and was not shut down; it is forgotten after a
-day. The roles are those of the nodes that are alive, and so are the versions: more than one during
-an upgrade. Operators see the nodes by name with asyncflow governance status.
+	return `A node is gone if it has been silent for 15 s and was not shut down; it is forgotten
+after a day. The roles are those of the nodes that are alive, and so are the versions: more than one
+during an upgrade. Operators see the nodes by name with asyncflow governance status.
 
 Example:
 
