@@ -100,6 +100,19 @@ func (all *neighbours) p99(what string, d time.Duration, tenants []string) time.
 	return worst
 }
 
+// hardlyLonger checks that submits take less than most during a lock. A machine that stalls just
+// then delays them, too: so measure has three tries.
+func (all *neighbours) hardlyLonger(measure func() (during, most time.Duration)) {
+	all.t.Helper()
+	for try := 1; ; try++ {
+		during, most := measure()
+		if during < most {
+			return
+		}
+		require.Less(all.t, try, 3, "%s, at most %s", during, most)
+	}
+}
+
 func (all *neighbours) submitOne(key store.TypeKey) time.Duration {
 	task := asyncflow.NewTask{Type: key.Type, Context: json.RawMessage(`{}`)}
 	began := time.Now()
@@ -145,23 +158,23 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 	all := b.neighbours(n, 8)
 	others := all.tenants[1:]
 	all.steadily(2*time.Second, all.tenants) // connections are opened, and statements prepared
-	before := all.p99("before", 5*time.Second, all.tenants)
-
-	unlock := b.lockTenant(all.tenants[0])
-	var ofLocked sync.WaitGroup
-	ofLocked.Go(func() { all.steadily(9*time.Second, slices.Repeat(all.tenants[:1], 8)) })
-	during := all.p99("during", 9*time.Second, others)
-	assert.Positive(t, n.WritesApart())
-	unlock()
-	ofLocked.Wait()
-	for _, tenant := range others {
-		assert.Zero(t, all.refused[tenant])
-	}
-
-	count := all.refused[all.tenants[0]]
-	after := all.p99("after", 4*time.Second, all.tenants)
-	assert.Less(t, during, max(3*before, 3*after, 150*time.Millisecond))
-	assert.Equal(t, count, all.refused[all.tenants[0]], "it goes on")
+	all.hardlyLonger(func() (during, most time.Duration) {
+		before := all.p99("before", 5*time.Second, all.tenants)
+		unlock := b.lockTenant(all.tenants[0])
+		var ofLocked sync.WaitGroup
+		ofLocked.Go(func() { all.steadily(9*time.Second, slices.Repeat(all.tenants[:1], 8)) })
+		during = all.p99("during", 9*time.Second, others)
+		assert.Positive(t, n.WritesApart())
+		unlock()
+		ofLocked.Wait()
+		for _, tenant := range others {
+			assert.Zero(t, all.refused[tenant])
+		}
+		count := all.refused[all.tenants[0]]
+		after := all.p99("after", 4*time.Second, all.tenants)
+		assert.Equal(t, count, all.refused[all.tenants[0]], "it goes on")
+		return during, max(3*before, 3*after, 150*time.Millisecond)
+	})
 	require.Eventually(t, func() bool { return n.WritesApart() == 0 }, patience, 5*time.Millisecond)
 	for key, ids := range all.tasks {
 		for _, id := range ids {
@@ -181,26 +194,30 @@ func TestLockedTableOfKeyedTasksHoldsUpNoOther(t *testing.T) {
 	all := b.neighbours(n, 8)
 	others := all.tenants[1:]
 	all.steadily(2*time.Second, all.tenants)
-	before := all.p99("before", 3*time.Second, all.tenants)
-
 	conn, err := pgx.Connect(t.Context(), b.url)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(context.Background()) }()
-	_, err = conn.Exec(t.Context(), `BEGIN; LOCK TABLE tenant_neighbour0.task_1 IN EXCLUSIVE MODE`)
-	require.NoError(t, err)
-	var waiting sync.WaitGroup
-	for i := range 2 * typesOf("neighbour0") {
-		waiting.Go(func() {
+	keys := 0
+	all.hardlyLonger(func() (during, most time.Duration) {
+		before := all.p99("before", 3*time.Second, all.tenants)
+		_, err := conn.Exec(t.Context(),
+			`BEGIN; LOCK TABLE tenant_neighbour0.task_1 IN EXCLUSIVE MODE`)
+		require.NoError(t, err)
+		var waiting sync.WaitGroup
+		for i := range 2 * typesOf("neighbour0") {
 			task := asyncflow.NewTask{Type: fmt.Sprint("kind", i/2), Context: json.RawMessage(`{}`)}
-			task.Options.Key = fmt.Sprint(i)
-			assert.NoError(t, n.Submit(t.Context(), "neighbour0", []asyncflow.NewTask{task})[0].Err)
-		})
-	}
-	during := all.p99("during", 3*time.Second, others)
-	_, err = conn.Exec(t.Context(), `ROLLBACK`)
-	require.NoError(t, err)
-	waiting.Wait()
-	assert.Less(t, during, max(4*before, 250*time.Millisecond))
+			task.Options.Key = fmt.Sprint(keys)
+			keys++
+			waiting.Go(func() {
+				assert.NoError(t, n.Submit(t.Context(), "neighbour0", []asyncflow.NewTask{task})[0].Err)
+			})
+		}
+		during = all.p99("during", 3*time.Second, others)
+		_, err = conn.Exec(t.Context(), `ROLLBACK`)
+		require.NoError(t, err)
+		waiting.Wait()
+		return during, max(4*before, 250*time.Millisecond)
+	})
 	for _, tenant := range others {
 		assert.Zero(t, all.refused[tenant])
 	}

@@ -148,12 +148,12 @@ func TestAnotherTypeGoesOnBesideManyThatHang(t *testing.T) {
 			select {
 			case other := <-begun:
 				hanging[other] = true
-			case <-time.After(20 * time.Second):
+			case <-time.After(patience):
 				require.Fail(t, "a type never had its turn", "%s, beside %v", name, hanging)
 			}
 		}
 	}
-	require.Eventually(t, func() bool { return n.InFlight() >= slots*4/5 }, 20*time.Second,
+	require.Eventually(t, func() bool { return n.InFlight() >= slots*4/5 }, patience,
 		time.Millisecond, "they have what they can have")
 	for range 10 {
 		n.await(t, n.submitTo(t, "quick", 1), asyncflow.StatusSucceeded)

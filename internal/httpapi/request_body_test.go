@@ -123,7 +123,7 @@ func TestDeepBodies(t *testing.T) {
 				require.NotEmpty(t, a.problem.Errors)
 				require.Equal(t, "body", a.problem.Errors[0].Field, "%s", a.body)
 				require.Contains(t, a.problem.Errors[0].Message, "the limit is 1000")
-				require.Less(t, time.Since(start), 5*time.Second)
+				require.Less(t, time.Since(start), 30*time.Second)
 			}
 		}
 	}
