@@ -113,13 +113,20 @@ func TestActionsOnTypes(t *testing.T) {
 	later()
 	p.do("/console/tasks?type=actions", act{label: "Cancel all that match",
 		fields: [][2]string{{"The most tasks", "0.01"}}, says: "Cancel all that match: started"})
-	id := browsertest.Ask[string](t, p.ctx, `new URLSearchParams(location.search).get("id")`)
+	begun := func() string {
+		return browsertest.Ask[string](t, p.ctx, `new URLSearchParams(location.search).get("id")`)
+	}
+	id := begun()
 	p.doHere(act{label: "Stop", asks: true, says: "The operation is stopped",
 		check: has(p, func() (client.Operation, error) { return p.api.Operation(ctx, id) },
 			func(o client.Operation) bool { return o.State == "stopped" })})
 	p.do("/console/tasks?type=actions", act{label: "Cancel all that match", asks: true,
 		says: "Cancel all that match: started"})
-	p.See("done")
+	id = begun()
+	require.Eventually(t, func() bool {
+		o, err := p.api.Operation(ctx, id)
+		return err == nil && o.State == "done"
+	}, patience, 10*time.Millisecond)
 	p.do("/console/types/actions", act{label: "Delete",
 		fields: [][2]string{{"Type actions to confirm", "actions"}}, says: "actions is deleted",
 		check: gone(p, get)})
