@@ -30,8 +30,9 @@ var profiled []byte
 type profileConfig struct {
 	options
 	tasks int
-	many  bool // single submits of many types, not batches of one
-	tree  bool // children of one task, not tasks that are submitted
+	many  bool    // single submits of many types, not batches of one
+	rate  float64 // of many, in tasks/s; 0: as fast as possible
+	tree  bool    // children of one task, not tasks that are submitted
 }
 
 func parseProfile(args []string) (profileConfig, error) {
@@ -41,6 +42,7 @@ func parseProfile(args []string) (profileConfig, error) {
 		f.IntVar(&cfg.tasks, "tasks", 60_000, "tasks")
 		f.BoolVar(&cfg.many, "many", false,
 			"tasks of 1,000 types in 100 tenants, submitted one by one; default: one type, 100 at a time")
+		f.Float64Var(&cfg.rate, "rate", 0, "with --many: tasks a second; default: as fast as possible")
 		f.BoolVar(&cfg.tree, "children", false, "the children of one task")
 	})
 	if cfg.short {
@@ -49,6 +51,9 @@ func parseProfile(args []string) (profileConfig, error) {
 	if err == nil && (cfg.binary != "" || cfg.tasks < rig.BatchSize) {
 		err = fmt.Errorf("--tasks must be at least %d, and --binary empty: the program is built for it",
 			rig.BatchSize)
+	}
+	if err == nil && (cfg.rate < 0 || cfg.rate > 0 && !cfg.many) {
+		err = errors.New("--rate must be positive, and needs --many")
 	}
 	return cfg, err
 }
@@ -125,6 +130,9 @@ func (cfg profileConfig) beginMany(
 		err = m.warmUp(ctx)
 	}
 	return func(ctx context.Context) (all report.Figures, err error) {
+		if cfg.rate > 0 {
+			return m.measureTrickle(ctx, cfg.rate, typesWarmUp, cfg.tasks)
+		}
 		cost, _, err := m.pass(ctx, cfg.tasks, anyOf)
 		all.Add("rate", "Rate", "tasks/s", cost.Rate(cfg.tasks))
 		return append(all, cost.Figures(cfg.tasks)...), err
