@@ -70,6 +70,7 @@ var sweepSeed = maphash.MakeSeed()
 // rests knows for which tenants a job has nothing to do. It is safe for concurrent use.
 type rests struct {
 	mu      sync.Mutex
+	longest time.Duration // for which activity may be no reason for a visit
 	tenants map[string]rest
 }
 
@@ -77,6 +78,7 @@ type rests struct {
 type rest struct {
 	state state
 	until time.Time // zero: for as long as the state lasts
+	calm  time.Time // until then activity is no reason for a visit; zero: it always is
 }
 
 // state is the state of a tenant, as far as it is known without a visit.
@@ -101,6 +103,9 @@ func (r *rests) restless(
 	for tenant, version := range versions {
 		s := state{activity[tenant], version}
 		known, ok := r.tenants[tenant]
+		if ok && known.state.version == version && now.Before(known.calm) {
+			s = known.state
+		}
 		if !ok || known.state != s || !known.until.IsZero() && !now.Before(known.until) {
 			found[tenant] = s
 		}
@@ -111,10 +116,32 @@ func (r *rests) restless(
 // rest notes that there is nothing to do for a tenant in a state until a time; zero: for as long
 // as the state lasts. The state must be from before the visit.
 func (r *rests) rest(tenant string, s state, until time.Time) {
+	r.keep(tenant, rest{state: s, until: until}, time.Time{})
+}
+
+// keep notes how a tenant rests since a time. The state must be from before the visit.
+func (r *rests) keep(tenant string, as rest, since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.tenants == nil {
 		r.tenants = map[string]rest{}
 	}
-	r.tenants[tenant] = rest{s, until}
+	if most := since.Add(r.longest); most.Before(as.calm) {
+		as.calm = most
+	}
+	r.tenants[tenant] = as
+}
+
+// calmFor sets for how long activity may be no reason for a visit.
+func (r *rests) calmFor(longest time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.longest = longest
+}
+
+// forget makes every tenant restless.
+func (r *rests) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tenants = nil
 }

@@ -13,6 +13,12 @@ func (g *Governor) SetJobs(jobs ...Job) { g.jobs = jobs }
 // SetTurn changes how long a run of the job operations begins with others.
 func (g *Governor) SetTurn(d time.Duration) { g.turn = d }
 
+// CalmRolls exports calmRolls.
+const CalmRolls = calmRolls
+
+// LeaveRollsAlone has the job roll leave tenants alone, as Run does.
+func (g *Governor) LeaveRollsAlone() { g.rolled.calmFor(calmRolls) }
+
 // Next exports next.
 func Next(spec string, last, now time.Time) time.Time { return next(spec, last, now) }
 

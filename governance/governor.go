@@ -93,6 +93,8 @@ func New(s *store.Store, tasks Submitter, cfg Config) (*Governor, error) {
 		alerted:   activity{tables: store.AlertTables},
 		records:   activity{tables: store.RecordTables},
 	}
+	// After a failover the database may have lost history, which takes new rolls.
+	s.Wakeups.Subscribe(func(store.TypeKey, time.Time) {}, g.rolled.forget)
 	g.jobs = g.standardJobs()
 	return g, setTimes(g.jobs, cfg.Timetable)
 }
@@ -123,6 +125,7 @@ func (j Job) level() slog.Level {
 func (g *Governor) Run(ctx context.Context) error {
 	g.announce(ctx)
 	g.tokens.share(tokensEvery)
+	g.rolled.calmFor(calmRolls)
 	g.plans.share(plansEvery)
 	g.follows.share(followsEvery)
 	logger := cronLogger{g.log}

@@ -42,7 +42,12 @@ type bundle struct {
 
 func setup(t *testing.T, url, node string, cfg governance.Config) *bundle {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node})
+	return setupOn(t, store.Config{URL: url, Node: node}, cfg)
+}
+
+func setupOn(t *testing.T, of store.Config, cfg governance.Config) *bundle {
+	t.Helper()
+	s, err := store.Open(t.Context(), of)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)

@@ -14,6 +14,15 @@ import (
 // earlier would let writers meet a seal, and readers miss a table.
 const spread = 3 * time.Second
 
+const (
+	// calmRolls is the longest time for which a node leaves the rolls of a tenant alone whose tasks
+	// come and go, since none can become full meanwhile. A busy type gets tables of its own that much
+	// later.
+	calmRolls = time.Minute
+	// mostTasks is more tasks a second than a table set gets.
+	mostTasks = 50_000
+)
+
 // roll opens the rolls that are due, and takes closed ones through their steps: sealed, drained,
 // cleared, idle, dropped. It also moves types between shared tables and their own, and deletes what
 // is left of deleted types. It returns how many steps it took.
@@ -60,21 +69,23 @@ func (g *Governor) eachRolled(
 		activity[tenant] += n
 	}
 	var errs []error
-	restless := resting.restless(g.store.Catalog.Versions(), activity, g.store.Clock.Now())
+	now := g.store.Clock.Now()
+	restless := resting.restless(g.store.Catalog.Versions(), activity, now)
 	for tenant, state := range restless {
-		until, ok, err := g.rollTenant(ctx, tenant, do)
+		as, ok, err := g.rollTenant(ctx, tenant, do)
 		if errs = append(errs, err); ok && err == nil {
-			resting.rest(tenant, state, until)
+			as.state = state
+			resting.keep(tenant, as, now)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// rollTenant is eachRolled for a tenant. If no step is due, ok is true, and none will be until a
-// time, unless a task comes or goes.
+// rollTenant is eachRolled for a tenant. If no step is due, ok is true, and as says for how long
+// none will be.
 func (g *Governor) rollTenant(
 	ctx context.Context, tenant string, do func(*store.TableSet, []rollStep) error,
-) (until time.Time, ok bool, err error) {
+) (as rest, ok bool, err error) {
 	rolls, err := g.store.Rolls(ctx, tenant)
 	errs := []error{err}
 	sets := g.store.Catalog.SetsOf(tenant)
@@ -88,12 +99,22 @@ func (g *Governor) rollTenant(
 		steps, err := g.dueSteps(ctx, set, of)
 		errs = append(errs, err, do(set, steps))
 		next, resting := g.restUntil(set, of)
-		if until.IsZero() || !next.IsZero() && next.Before(until) {
-			until = next
+		if as.until.IsZero() || !next.IsZero() && next.Before(as.until) {
+			as.until = next
+		}
+		if full := g.fullAt(set, of[len(of)-1]); as.calm.IsZero() || full.Before(as.calm) {
+			as.calm = full
 		}
 		ok = ok && resting && len(steps) == 0
 	}
-	return until, ok, errors.Join(errs...)
+	return as, ok, errors.Join(errs...)
+}
+
+// fullAt returns when the open roll of a table set is full at the earliest.
+func (g *Governor) fullAt(set *store.TableSet, open store.Roll) time.Time {
+	most, _ := g.limits(set)
+	room := max(0, most-open.MaxTasks)
+	return g.store.Clock.Now().Add(time.Duration(room) * time.Second / mostTasks)
 }
 
 // restUntil returns when the next step of a set's rolls is due if no task comes or goes; zero:

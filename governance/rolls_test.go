@@ -130,6 +130,54 @@ func TestRollJobInAnotherHistory(t *testing.T) {
 	assert.False(t, rolls[1].Lost)
 }
 
+// While tasks come and go, the rolls of a tenant are left alone as long as none can become full,
+// unless its configuration changes or announcements may have been missed, as in a failover.
+func TestRollJobLeavesBusyTenantsAlone(t *testing.T) {
+	t.Parallel()
+	for why, news := range map[string]func(*testing.T, *bundle){
+		"the configuration has changed": func(t *testing.T, b *bundle) { b.pipe(t, "other") },
+		"announcements may have been missed": func(t *testing.T, b *bundle) {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- b.Run(ctx) }() // it begins to listen
+			t.Cleanup(func() {
+				cancel()
+				require.NoError(t, <-done)
+			})
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.Database(t, prepare)
+			b := setupOn(t, store.Config{URL: url, Node: "a", Notify: true}, governance.Config{})
+			b.gov.LeaveRollsAlone()
+			b.pipe(t, "pipe")
+			require.Zero(t, b.roll(t))
+			require.NoError(t, b.Submit(t.Context(), tenant,
+				[]asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}})[0].Err)
+			exec(t, url, `UPDATE tenant_acme.rolls SET history = 'lost'`)
+			require.Zero(t, b.roll(t), "no roll can become full within a minute")
+			news(t, b)
+			require.Eventually(t, func() bool { return b.roll(t) == 1 }, governance.CalmRolls/2,
+				10*time.Millisecond)
+		})
+	}
+}
+
+// A roll that could become full soon isn't left alone.
+func TestRollJobLooksAtSmallRolls(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.gov.LeaveRollsAlone()
+	pipe := b.put(t, asyncflow.TaskType{Name: "pipe", RollRows: 1000,
+		Stages: []asyncflow.Stage{{Name: "only"}}})
+	for b.roll(t) > 0 {
+	}
+	b.submitAndLease(t, pipe, 1000)
+	require.Eventually(t, func() bool { return b.roll(t) == 1 }, governance.CalmRolls/2, 10*time.Millisecond)
+}
+
 func settle(t *testing.T, b *bundle, pipe *store.Type, l asyncflow.Lease) {
 	t.Helper()
 	done := make(chan store.Settled, 1)

@@ -17,7 +17,7 @@ import (
 
 const (
 	// minutesEvery is how often a node adds its counts to the minutes.
-	minutesEvery = 5 * time.Second
+	minutesEvery = 10 * time.Second
 	// MinutesKept is how long minutes are kept.
 	MinutesKept = time.Hour
 )

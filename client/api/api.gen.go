@@ -1154,7 +1154,7 @@ type EndpointHeaders = map[string]string
 
 // EndpointHealth defines model for EndpointHealth.
 type EndpointHealth struct {
-	// Attempts Attempts at the endpoint in the last 5 minutes; a few seconds old. A request with
+	// Attempts Attempts at the endpoint in the last 5 minutes; up to 10 s old. A request with
 	// several tasks counts as one.
 	Attempts int64 `json:"attempts"`
 
@@ -3286,7 +3286,7 @@ type ClientInterface interface {
 	// GetEndpointHistory Get the last hour of an endpoint
 	//
 	// The attempts at the endpoint by minute, for an hour; the last changes of its health; and the
-	// tasks in flight for it. Minutes are a few seconds old.
+	// tasks in flight for it. Minutes are up to 10 s old.
 	//
 	// Corresponds with GET /v1/endpoints/{id}/history (the `GetEndpointHistory` operationId).
 	GetEndpointHistory(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4647,7 +4647,7 @@ func (c *Client) EnableEndpoint(ctx context.Context, id string, reqEditors ...Re
 // GetEndpointHistory Get the last hour of an endpoint
 //
 // The attempts at the endpoint by minute, for an hour; the last changes of its health; and the
-// tasks in flight for it. Minutes are a few seconds old.
+// tasks in flight for it. Minutes are up to 10 s old.
 //
 // Corresponds with GET /v1/endpoints/{id}/history (the `GetEndpointHistory` operationId).
 func (c *Client) GetEndpointHistory(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {

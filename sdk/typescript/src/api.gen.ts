@@ -298,7 +298,7 @@ export interface paths {
         /**
          * Get the last hour of an endpoint
          * @description The attempts at the endpoint by minute, for an hour; the last changes of its health; and the
-         *     tasks in flight for it. Minutes are a few seconds old.
+         *     tasks in flight for it. Minutes are up to 10 s old.
          */
         get: operations["getEndpointHistory"];
         put?: never;
@@ -2269,7 +2269,7 @@ export interface components {
             reason?: string;
             /**
              * Format: int64
-             * @description Attempts at the endpoint in the last 5 minutes; a few seconds old. A request with
+             * @description Attempts at the endpoint in the last 5 minutes; up to 10 s old. A request with
              *     several tasks counts as one.
              */
             attempts: number;
