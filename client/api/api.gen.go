@@ -896,8 +896,8 @@ type Children struct {
 
 // Claim defines model for Claim.
 type Claim struct {
-	// Claimer Who asks: a person, or a process. ASCII characters without spaces. Those who ask at the
-	// same time need different names.
+	// Claimer A name of ASCII characters without spaces, of the person or process that asks. Those who
+	// ask at the same time need different names.
 	//
 	//
 	// Example: anna@example.com
@@ -1089,8 +1089,8 @@ type Endpoint struct {
 	// OldSecretSignsUntil Until when an older secret signs deliveries too. Absent if none does.
 	OldSecretSignsUntil time.Time `json:"old_secret_signs_until,omitempty,omitzero"`
 
-	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
-	// nodes.
+	// Rate A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or 3600/h.
+	// So many may begin in that time. It is divided among the nodes.
 	//
 	//
 	// Example: 100/s
@@ -1243,8 +1243,8 @@ type EndpointPatch struct {
 	// MaxInFlight The most tasks that are leased at once for the endpoint on all nodes. 0: no limit.
 	MaxInFlight *int `json:"max_in_flight,omitempty"`
 
-	// Rate How many deliveries may begin in a second, a minute or an hour, such as 100/s. Empty: no
-	// limit.
+	// Rate A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or
+	// 3600/h. So many deliveries may begin in that time. Empty: no limit.
 	Rate *string      `json:"rate,omitempty"`
 	TLS  *EndpointTLS `json:"tls,omitempty"`
 
@@ -1545,8 +1545,8 @@ type NewEndpoint struct {
 	// 202.
 	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
 
-	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
-	// nodes.
+	// Rate A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or 3600/h.
+	// So many may begin in that time. It is divided among the nodes.
 	//
 	//
 	// Example: 100/s
@@ -1857,8 +1857,8 @@ type QuotaUsage struct {
 // Quotas The tenant's own quotas: -1 is no limit; 0, or left out, is the operator's default.
 type Quotas = asyncflow.Quotas
 
-// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
-// nodes.
+// Rate A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or 3600/h.
+// So many may begin in that time. It is divided among the nodes.
 //
 // Example: 100/s
 type Rate = asyncflow.Rate
@@ -2317,8 +2317,8 @@ type TaskType struct {
 	// RampUntil Present while the type is ramped up after a resume: when the ramp ends.
 	RampUntil time.Time `json:"ramp_until,omitempty,omitzero"`
 
-	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
-	// nodes.
+	// Rate A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or 3600/h.
+	// So many may begin in that time. It is divided among the nodes.
 	//
 	//
 	// Example: 100/s
@@ -2369,8 +2369,8 @@ type TaskTypeSpec struct {
 	// 202.
 	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
 
-	// Rate How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
-	// nodes.
+	// Rate A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or 3600/h.
+	// So many may begin in that time. It is divided among the nodes.
 	//
 	//
 	// Example: 100/s

@@ -1542,8 +1542,8 @@ export interface components {
          */
         Status: "waiting" | "pending" | "running" | "succeeded" | "failed" | "cancelled";
         /**
-         * @description How many may begin in a second, a minute or an hour, 1 to 1,000,000. It is divided among the
-         *     nodes.
+         * @description A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or 3600/h.
+         *     So many may begin in that time. It is divided among the nodes.
          * @example 100/s
          */
         Rate: string;
@@ -1981,8 +1981,8 @@ export interface components {
             /** @description The most tasks that are leased at once for the endpoint on all nodes. 0: no limit. */
             max_in_flight?: number;
             /**
-             * @description How many deliveries may begin in a second, a minute or an hour, such as 100/s. Empty: no
-             *     limit.
+             * @description A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or
+             *     3600/h. So many deliveries may begin in that time. Empty: no limit.
              */
             rate?: string;
             batch?: components["schemas"]["EndpointBatch"];
@@ -3329,8 +3329,8 @@ export interface components {
             type: components["schemas"]["Name"];
             stage: components["schemas"]["Name"];
             /**
-             * @description Who asks: a person, or a process. ASCII characters without spaces. Those who ask at the
-             *     same time need different names.
+             * @description A name of ASCII characters without spaces, of the person or process that asks. Those who
+             *     ask at the same time need different names.
              * @example anna@example.com
              */
             claimer: string;

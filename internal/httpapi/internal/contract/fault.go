@@ -133,7 +133,7 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		return fmt.Sprintf("must have %d fields at most", *s.MaxProps)
 	case "pattern":
 		if s.Description != "" {
-			rule := lowerFirst(strings.TrimSpace(s.Description))
+			rule := lowerFirst(strings.Join(strings.Fields(s.Description), " "))
 			return fmt.Sprintf("is %s; it must be: %s", shown(e.Value), rule)
 		}
 	case "allOf": // the inner error says more
