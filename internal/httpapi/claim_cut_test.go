@@ -116,7 +116,7 @@ func TestClaimsAreCut(t *testing.T) {
 	var longest float64
 	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT coalesce(max(extract(epoch FROM
 		until - leased_at)), 0)::float8 FROM tenant_acme.lease`).Scan(&longest))
-	assert.LessOrEqual(t, longest, asyncflow.FirstClaim.Seconds())
+	require.LessOrEqual(t, longest, asyncflow.FirstClaim.Seconds())
 
 	for i := 0; done.Load() < tasks; i++ {
 		_, err := b.store.Rescue(t.Context(), judge)
