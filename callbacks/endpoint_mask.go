@@ -87,24 +87,46 @@ func newMask(texts ...string) *mask {
 	return m
 }
 
-// apply masks the texts in another one, and what is left of one at an end that cut has made.
+// apply masks the texts in another one, and what is left of one before an ellipsis, where cut may
+// have made an end: a reason may quote what was cut.
 func (m *mask) apply(in string) string {
 	if m == nil {
 		return in
 	}
-	in = m.whole.Replace(in)
-	start, wasCut := strings.CutSuffix(in, ellipsis)
-	if !wasCut {
-		return in
+	pieces := strings.SplitAfterN(m.whole.Replace(in), ellipsis, maxCuts)
+	for i, piece := range pieces {
+		if start, wasCut := strings.CutSuffix(piece, ellipsis); wasCut {
+			pieces[i] = m.applyToEnd(start) + ellipsis
+		}
 	}
+	return strings.Join(pieces, "")
+}
+
+// maxCuts bounds how many ellipses are looked at: a worker may send any number. In what cut leaves
+// of a text in a reason there are fewer.
+const maxCuts = 100
+
+// applyToEnd masks the longest start of one of the texts that in ends with.
+func (m *mask) applyToEnd(in string) string {
+	at := len(in) // where it begins
 	for _, text := range m.texts {
-		for n := min(len(text), len(start)); n >= leastHidden; n-- {
-			if strings.HasSuffix(start, text[:n]) {
-				return start[:len(start)-n] + asyncflow.Mask + ellipsis
+		if len(text) < leastHidden {
+			continue
+		}
+		for i := max(0, len(in)-len(text)); i < at; i++ {
+			next := strings.Index(in[i:], text[:leastHidden])
+			if next < 0 {
+				break
+			}
+			if i += next; i < at && strings.HasPrefix(text, in[i:]) {
+				at = i
 			}
 		}
 	}
-	return in
+	if at == len(in) {
+		return in
+	}
+	return in[:at] + asyncflow.Mask
 }
 
 // escaped returns a text as it stands, and as the usual encoders write it into JSON, HTML and URLs.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -132,6 +133,53 @@ func TestExcerptsHideCutSecrets(t *testing.T) {
 		_, end, _ := strings.Cut(o.Error, strings.Repeat("x", excerptBytes-kept))
 		require.Equal(t, want, end)
 	}
+}
+
+// The same goes for what a reason quotes in its middle.
+func TestReasonsHideCutSecrets(t *testing.T) {
+	t.Parallel()
+	secret := "topsecret" + strings.Repeat("t", 200)
+	for name, answer := range map[string]http.HandlerFunc{
+		"an outcome":     reply(200, `{"outcome":"`+secret+`"}`, "Content-Type: application/json"),
+		"a content type": reply(200, "x", "Content-Type: "+secret),
+		"a field": reply(200, `{"`+strings.Repeat(secret, 3)+`":1}`,
+			"Content-Type: application/json"),
+		"two of them": reply(200, `{"outcome":"…`+secret+`"}`, "Content-Type: application/json"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorker(t, answer)
+			o := setup(t).Send(t.Context(), deliveryWith(t, w.url,
+				asyncflow.Outbound{Headers: map[string]string{"X-Key": secret}}))
+			require.NotEmpty(t, o.Error)
+			require.NotContains(t, o.Error, "topsecret")
+			require.Contains(t, o.Error, asyncflow.Mask)
+		})
+	}
+}
+
+// An answer that is too large may end within a secret. What is shown of it doesn't.
+func TestTooLargeAnswersHideCutSecrets(t *testing.T) {
+	t.Parallel()
+	secret := "topsecret" + strings.Repeat("t", 5000)
+	w := newWorker(t, func(rw http.ResponseWriter, _ *http.Request) {
+		rw.WriteHeader(500)
+		fmt.Fprint(rw, strings.Repeat(secret, 10))
+	})
+	got := setup(t).Test(t.Context(), testTo(t, w.url,
+		asyncflow.Outbound{Headers: map[string]string{"X-Key": secret}}))
+	require.Regexp(t, `^\*+$`, got.Answer.Body)
+	require.True(t, got.Answer.Truncated)
+}
+
+// A worker that sends many ellipses can't make the search for cut secrets take long.
+func TestMaskOfHostileTexts(t *testing.T) {
+	t.Parallel()
+	secret := strings.Repeat("a", 8000)
+	set := newSettings(asyncflow.Outbound{Headers: map[string]string{"X-Key": secret}})
+	start := time.Now()
+	set.scrub(strings.Repeat(secret[1:]+"…", 40)+strings.Repeat("…", 100_000), login{})
+	require.Less(t, time.Since(start), 10*time.Second)
 }
 
 // Short texts, schemes and names of cookies are no secrets.

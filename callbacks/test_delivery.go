@@ -83,7 +83,12 @@ func (x *exchange) shownHeaders() map[string]string {
 // shownAnswer returns as much of the answer as is shown.
 func (x *exchange) shownAnswer() TestedAnswer {
 	a := x.answer
-	body := x.scrub(strings.ToValidUTF8(string(a.Body), "\uFFFD"))
+	body := strings.ToValidUTF8(string(a.Body), "\uFFFD")
+	if a.BodyErr != nil { // it may end within a secret
+		body = strings.TrimSuffix(x.scrub(body+ellipsis), ellipsis)
+	} else {
+		body = x.scrub(body)
+	}
 	out := TestedAnswer{
 		Status:    a.Status,
 		Headers:   map[string]string{},

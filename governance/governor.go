@@ -32,6 +32,8 @@ type Governor struct {
 	audit time.Duration // AuditRetention
 	turn  time.Duration // operationTurn
 
+	stumbled stumbled
+
 	attention *attention
 
 	// What has happened in tenants' tables, and the tenants for which jobs have nothing to do.

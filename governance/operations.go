@@ -3,6 +3,7 @@ package governance
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ func (g *Governor) operations(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	due, err := g.store.DueOperations(ctx, tenants, g.store.Clock.Now().Add(operationAhead))
+	g.stumbled.sort(due)
 	var mu sync.Mutex
 	sum, errs := 0, []error{err}
 	var group errgroup.Group
@@ -40,6 +42,7 @@ func (g *Governor) operations(ctx context.Context) (int, error) {
 				return nil // the next run begins with what waits longest: others may be due by now
 			}
 			n, err := g.recovering("operations", func() (int, error) { return g.advance(ctx, o) })
+			g.stumbled.note(o.ID, g.store.Clock.Now(), err)
 			mu.Lock()
 			defer mu.Unlock()
 			sum += n
@@ -49,6 +52,41 @@ func (g *Governor) operations(ctx context.Context) (int, error) {
 	}
 	_ = group.Wait()
 	return sum, errors.Join(errs...)
+}
+
+// stumbled are the operations whose last step on this node failed, and when. A step that failed
+// stays due, so it would always be first, and a few operations that take too long would keep all
+// others waiting. It is safe for concurrent use, after the first sort.
+type stumbled struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// sort puts the operations that stumbled behind all others, and those that did last at the end. It
+// forgets those that aren't due.
+func (s *stumbled) sort(due []store.DueOperation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := map[string]time.Time{}
+	for _, o := range due {
+		if at, ok := s.at[o.ID]; ok {
+			left[o.ID] = at
+		}
+	}
+	s.at = left
+	slices.SortStableFunc(due, func(a, b store.DueOperation) int {
+		return left[a.ID].Compare(left[b.ID]) // the zero time is before all others
+	})
+}
+
+// note notes how the turn of an operation ended.
+func (s *stumbled) note(id string, now time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.at, id)
+	if err != nil {
+		s.at[id] = now
+	}
 }
 
 // advance takes steps of an operation until none is due soon, or its turn is over, and returns

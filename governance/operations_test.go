@@ -157,3 +157,35 @@ func TestOperationsInTurn(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, running())
 }
+
+// Operations whose steps fail after a long time, as those that take too long do, don't keep others
+// waiting, however long they have been due.
+func TestOperationsThatStumble(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.submitAndLease(t, b.pipe(t, "pipe"), 1)
+	b.gov.SetTurn(200 * time.Millisecond)
+	begin := func() store.Operation {
+		o, err := b.StartOperation(t.Context(), tenant,
+			store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}})
+		require.NoError(t, err)
+		return o
+	}
+	for range 4 { // as many as run at once
+		begin()
+	}
+	exec(t, url, `CREATE FUNCTION tenant_acme.stumble() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN PERFORM pg_sleep(0.5); RAISE 'it fails'; END $$`)
+	exec(t, url, `UPDATE tenant_acme.operations SET next_at = now() - interval '1 h'`)
+	exec(t, url, `CREATE TRIGGER stumble BEFORE UPDATE ON tenant_acme.operations FOR EACH ROW
+		WHEN (old.next_at < now() - interval '1 min') EXECUTE FUNCTION tenant_acme.stumble()`)
+	last := begin()
+	for range 2 {
+		_, err := b.jobs["operations"].Run(t.Context())
+		require.ErrorContains(t, err, "it fails")
+	}
+	o, err := b.Operation(t.Context(), tenant, last.ID)
+	require.NoError(t, err)
+	assert.Equal(t, store.OperationDone, o.State)
+}

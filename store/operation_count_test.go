@@ -53,6 +53,16 @@ func TestCountAll(t *testing.T) {
 	}
 }
 
+// A step of a count that searches errors looks at fewer tasks: such a search may be slow.
+func TestCountAllOfErrors(t *testing.T) {
+	b, _ := behindHistory(t, 20_000)
+	_, due := b.start(store.CountAll, store.NewOperation{Filter: store.Filter{Error: "error"}})
+	b.step(due)
+	o := b.operation(due)
+	assert.EqualValues(t, 1000, o.Done+o.Skipped)
+	assert.Equal(t, store.OperationDone, b.finish(due).State)
+}
+
 // The total of a count is known about when it begins, and a stopped one takes no step.
 func TestCountAllIsStopped(t *testing.T) {
 	b := setup(t)

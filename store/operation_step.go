@@ -15,7 +15,8 @@ import (
 
 const (
 	// stepWindow is how many tasks a step looks at; stepTasks is the most that it changes. A step of
-	// a count looks at countWindow.
+	// a count looks at countWindow, unless it searches errors: a search for 200 characters in errors
+	// of 4 KiB, all written to make it slow, takes 0.5 ms for each.
 	stepWindow = 1000
 	stepTasks  = 100
 )
@@ -150,7 +151,9 @@ func (st *step) take(ctx context.Context, tx pgx.Tx) error {
 	window := stepWindow
 	switch st.o.Kind {
 	case CountAll:
-		window = countWindow
+		if st.o.Filter.Error == "" {
+			window = countWindow
+		}
 	case CancelTasks, RedriveTasks, PrioritizeTasks:
 	default:
 		return pgx.ErrNoRows

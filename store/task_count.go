@@ -79,6 +79,10 @@ func (s *Store) countPages(ctx context.Context, t *Type, f Filter) (n TaskCount,
 
 // countCandidates counts the tasks of the next window of a walk that meet the criteria. The
 // database ends it after the time most.
+//
+// The LIMIT 1 makes Postgres look up each candidate's task by its index. To the planner, candidates
+// of several tables are one row: it would go through all tasks of the roll, and compare each with
+// each candidate (measured with 25,000 failed tasks: 9 s for 5,000 candidates; now 74 ms).
 func (s *Store) countCandidates(
 	ctx context.Context, t *Type, c criteria, w *walk, most time.Duration,
 ) (found int64, v view, err error) {
@@ -93,7 +97,8 @@ SELECT w.looked, w.found, coalesce(w.least, 0),
   (SELECT created_at FROM {task} t WHERE t.type = $1 AND t.id = w.least)
 FROM (SELECT count(*) AS looked, count(*) FILTER (WHERE `+c.sql(5)+`) AS found, min(t.id) AS least
   FROM `+c.candidates(latest)+` c
-  JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`) w`),
+  CROSS JOIN LATERAL (SELECT * FROM {task} t WHERE t.type = $1 AND t.id = c.id LIMIT 1) t`+
+		stateJoins+`) w`),
 		append([]any{t.number, w.least, w.before, window}, c.args(t)...)...).
 		QueryRow(func(row pgx.Row) error {
 			var created *time.Time

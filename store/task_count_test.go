@@ -92,6 +92,26 @@ func TestTaskCountEnds(t *testing.T) {
 		"the others aren't looked at")
 }
 
+// A count among many tasks that failed takes little time, though its candidates may be in several
+// tables: each of them is looked up, and no others.
+func TestTaskCountOfFailures(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(longSecond())
+	b.past(pipe, 100_000, 100_000) // 10,000 of them have failed
+	_, err := b.db.Exec(t.Context(), b.at(1, `ANALYZE {task}; ANALYZE {journal}`))
+	require.NoError(t, err)
+	for name, f := range map[string]store.Filter{
+		"failed":            {Status: asyncflow.StatusFailed},
+		"failed with error": {Status: asyncflow.StatusFailed, Error: "error"},
+		"any with error":    {Error: "error"},
+	} {
+		f.Type = pipe.Name
+		n, err := b.TaskCount(t.Context(), tenant, f)
+		require.NoError(t, err, name)
+		assert.Equal(t, store.TaskCount{Tasks: 10_000, Exact: true}, n, name)
+	}
+}
+
 // A count whose window takes too long ends with what it has.
 func TestTaskCountEndsInTime(t *testing.T) {
 	b := setup(t)

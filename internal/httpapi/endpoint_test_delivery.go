@@ -55,6 +55,10 @@ func (s *Server) TestEndpoint(
 		return nil, err
 	}
 	defer s.tests.Give(tenant, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// A node that stops waits less long for its calls than a test may take.
+	defer context.AfterFunc(s.stopping, cancel)()
 	t := s.cfg.Sender.Test(ctx, d)
 	store.AuditedCallOf(ctx).Note("outcome", string(t.Outcome.Kind))
 	return TestEndpoint200JSONResponse(testOut(t)), nil

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +19,9 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/internal/signing"
 	"github.com/asyncflow/asyncflow/worker"
 )
@@ -262,4 +265,27 @@ func TestTestDeliveryOfADisabledEndpoint(t *testing.T) {
 	assert.Equal(t, api.EndpointTestResultOutcome("done"), got.Outcome, got.Error)
 	assert.Equal(t, asyncflow.HealthDisabled,
 		read[api.Endpoint](b, 200, b.call("GET", "/v1/endpoints/"+e.ID, "")).Health.State)
+}
+
+// A test delivery doesn't keep a node from stopping: its caller learns so, in an answer.
+func TestTestDeliveryAtShutdown(t *testing.T) {
+	b := setupWith(t, func(c *httpapi.Config) {
+		c.Egress = asyncflow.Anywhere
+		c.Sender = callbacks.NewSender(callbacks.Config{Egress: asyncflow.Anywhere}, c.Keys)
+	})
+	b.pipe()
+	called := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else it doesn't learn that the caller is gone
+		close(called)
+		<-r.Context().Done()
+	}))
+	t.Cleanup(slow.Close)
+	e := b.createEndpoint(`"url":%q`, slow.URL)
+	answered := make(chan answer, 1)
+	go func() { answered <- b.test(e.ID, "") }()
+	<-called
+	b.stop()
+	got := read[api.EndpointTestResult](b, 200, <-answered)
+	assert.Equal(t, "the node stopped before the answer came", got.Error)
 }
