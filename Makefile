@@ -23,8 +23,8 @@ test: ## Run all tests
 race: ## Run all tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race ./...
 
-model: ## Compare the store with simple models in 1,000 random sequences each
-	$(GO) test -count=1 -run '^Test(Tree)?Model$$' ./store -rapid.checks=125 -model-lanes 4 -parallel 16
+model: ## Compare the store with its models in 1,000 random sequences each
+	$(GO) test -count=1 -run '^Test(Tree|Vote)?Model$$' ./store -rapid.checks=125 -model-lanes 4 -parallel 16
 
 test-postgres: ## Run the tests of the store and of whole nodes on Postgres 15 to 18
 	.ci/postgres
