@@ -34,6 +34,12 @@ const hostile = `<img src=x onerror="window.hit=1"><script>window.hit=1</script>
 // hostileWord is such a text without spaces, in ASCII: what claimers may be called.
 const hostileWord = `"><img/src=x/onerror=window.hit=1><script>window.hit=1</script>`
 
+// hostileScope is such a text without quotes, which scopes can't have.
+var hostileScope = strings.ReplaceAll(hostileWord, `"`, "'")
+
+// hostileRule is a rule of pauses with such a text.
+var hostileRule = client.Rule(`error == ` + literal(hostileWord) + ` ? 1 : 2`)
+
 // hostilePointer leads to the member hostileWord.
 var hostilePointer = "/" + strings.ReplaceAll(hostileWord, "/", "~1")
 
@@ -145,10 +151,15 @@ func (p *page) hostilePages() []hostilePage {
 	endpoint := p.refusingEndpoint()
 	_, err = p.api.PutSchedule(ctx, "nightly", client.ScheduleSpec{Type: "invoices",
 		Cron: "0 3 * * *", Context: client.JSON(doc), TimeZone: "America/Argentina/Buenos_Aires",
-		DependsOn: []client.Dependency{{Type: "invoices", Key: hostile}}})
+		DependsOn: []client.Dependency{{Type: "invoices", Key: hostile}},
+		Retry:     client.RetryPolicy{Interval: hostileRule}})
 	require.NoError(t, err)
-	_, err = p.api.CancelAll(ctx, client.BulkCancellation{Type: "invoices", Error: hostile,
+	operation, err := p.api.CancelAll(ctx, client.BulkCancellation{Type: "invoices", Error: hostile,
 		Reason: hostile})
+	require.NoError(t, err)
+	waiting, err := p.api.Submit(ctx, client.NewTask{Type: "invoices", Context: client.JSON(`1`),
+		DependsOn: []client.Dependency{{Type: "invoices", Key: hostile + "later"}},
+		Retry:     client.RetryPolicy{Interval: hostileRule}})
 	require.NoError(t, err)
 	_, err = p.api.PauseTaskType(ctx, "invoices", hostile)
 	require.NoError(t, err)
@@ -167,12 +178,16 @@ func (p *page) hostilePages() []hostilePage {
 		{"/console/tasks/" + slow, []string{hostile}},
 		{"/console/types", []string{hostile}},
 		{"/console/types/invoices", []string{hostile}},
+		{"/console/tasks/" + waiting.ID, []string{hostile + "later"}},
 		{"/console/types/rules", []string{hostilePointer, `error == ` + literal(hostileWord)}},
+		{"/console/types/fanned", []string{hostilePointer}},
 		{"/console/endpoints?type=refusing", []string{endpoint.URL}},
 		{"/console/endpoints/" + endpoint.ID, []string{endpoint.URL, "basic, as " + hostileWord}},
+		{"/console/endpoints/" + p.endpointWithTokens(), []string{"oauth2, " + hostileWord + " at "}},
 		{"/console/schedules", []string{"America/Argentina/Buenos_Aires"}},
 		{"/console/schedules/nightly", []string{"Depends on"}},
 		{"/console/operations", []string{"invoices"}},
+		{"/console/operations?id=" + operation.ID, []string{hostile}},
 		{"/console/alerts", []string{p.hostileAlerts()}},
 		{"/console/audit", []string{"User agent " + hostile}},
 		// What a link can say.
@@ -224,8 +239,12 @@ func (p *page) claimedTasks() (voted, slow string) {
 	_, err := p.api.PutTaskType(t.Context(), "rules", client.TaskTypeSpec{Stages: []client.Stage{{
 		Name: "judge", Mode: asyncflow.ModeClaim,
 		Quorum: &asyncflow.Quorum{Votes: 2, MaxVotes: 2, AgreeOn: hostilePointer},
-		Retry: client.RetryPolicy{Interval: client.Rule(
-			`error == ` + literal(hostileWord) + ` ? 1 : 2`)}}}})
+		Retry:  client.RetryPolicy{Interval: hostileRule}}}})
+	require.NoError(t, err)
+	pointer := asyncflow.Pointer(hostilePointer)
+	_, err = p.api.PutTaskType(t.Context(), "fanned", client.TaskTypeSpec{Stages: []client.Stage{
+		{Name: "each", FanOut: &asyncflow.FanOut{Items: pointer, Shared: hostilePointer}},
+		{Name: "join"}}})
 	require.NoError(t, err)
 	_, err = p.api.PutTaskType(t.Context(), "slow", client.TaskTypeSpec{Stages: []client.Stage{{
 		Name: "work", Mode: asyncflow.ModeClaim}}})
@@ -289,6 +308,17 @@ func (p *page) refusingEndpoint() client.Endpoint {
 		Auth:    asyncflow.EndpointAuth{Kind: "basic", Username: hostileWord, Password: "x"}})
 	require.NoError(p.t, err)
 	return e
+}
+
+// endpointWithTokens returns the id of an endpoint with a hostile login at an issuer.
+func (p *page) endpointWithTokens() string {
+	p.t.Helper()
+	e, err := p.api.CreateEndpoint(p.t.Context(), client.NewEndpoint{Type: "refusing", Stage: "only",
+		URL: "http://127.0.0.1:1/tokens", Auth: asyncflow.EndpointAuth{Kind: "oauth2",
+			TokenURL: "http://127.0.0.1:1/?" + hostileWord, ClientID: hostileWord, ClientSecret: "x",
+			Scopes: []string{hostileScope}}})
+	require.NoError(p.t, err)
+	return e.ID
 }
 
 // hostileAlerts sends alerts to a hostile address, and returns it.
