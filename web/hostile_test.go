@@ -47,6 +47,31 @@ var hostilePointer = "/" + strings.ReplaceAll(hostileWord, "/", "~1")
 type intruders struct {
 	mu   sync.Mutex
 	seen []string
+	open map[network.RequestID]bool // requests without an answer so far, but for streams
+}
+
+// loaded reports whether all that was asked for is there.
+func (i *intruders) loaded() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.open) == 0
+}
+
+// leave forgets the requests of a page that is left.
+func (i *intruders) leave() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	clear(i.open)
+}
+
+func (i *intruders) request(id network.RequestID, ended bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if ended {
+		delete(i.open, id)
+	} else {
+		i.open[id] = true
+	}
 }
 
 func (i *intruders) add(what string) {
@@ -58,12 +83,19 @@ func (i *intruders) add(what string) {
 // guard notes each dialog, and each request that goes elsewhere than to the node.
 func (p *page) guard() *intruders {
 	p.t.Helper()
-	i := &intruders{}
+	i := &intruders{open: map[network.RequestID]bool{}}
 	require.NoError(p.t, chromedp.Listen(p.ctx, func(ev any) {
 		switch ev := ev.(type) {
 		case *cdppage.EventJavascriptDialogOpening:
 			i.add("a dialog: " + ev.Message)
+		case *network.EventLoadingFinished:
+			i.request(ev.RequestID, true)
+		case *network.EventLoadingFailed:
+			i.request(ev.RequestID, true)
 		case *network.EventRequestWillBeSent:
+			if !strings.Contains(ev.Request.URL, "/events") {
+				i.request(ev.RequestID, false)
+			}
 			if u := ev.Request.URL; !strings.HasPrefix(u, p.node.URL+"/") &&
 				!strings.HasPrefix(u, "data:image/") {
 				i.add("a request to " + u)
@@ -84,6 +116,7 @@ func TestHostileTexts(t *testing.T) {
 	i := p.guard()
 	check := func(path string, texts ...string) {
 		t.Helper()
+		i.leave()
 		p.open(path)
 		p.See("Log out")
 		for _, text := range append(texts, "") {
@@ -91,6 +124,7 @@ func TestHostileTexts(t *testing.T) {
 				return words(document.body).includes(` +
 				browsertest.Quote(strings.Join(strings.Fields(text), " ")) + `)`)
 		}
+		require.Eventually(t, i.loaded, patience, 10*time.Millisecond, "%s %v", path, i)
 		assert.Equal(t, "", browsertest.Ask[string](t, p.ctx, `["hit" in window && "a script",
 			...[...document.querySelectorAll("img:not(.brand img), script:not([src]), [onerror], [onload]")]
 				.map(e => e.outerHTML),
