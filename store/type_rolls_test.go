@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -91,6 +92,10 @@ func TestTypeRollsOfTwoSets(t *testing.T) {
 	late, _, err = b.TypeRolls(t.Context(), tenant, "late")
 	require.NoError(t, err)
 	assert.Equal(t, rolls[1], late[0], "both see the roll that they share")
+
+	for position := range b.known().End + 3 {
+		assert.Equal(t, slices.Contains(b.known().Rolls(), position), b.known().Has(position))
+	}
 
 	_, _, err = b.TypeRolls(t.Context(), tenant, "none")
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
