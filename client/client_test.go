@@ -226,6 +226,8 @@ func TestPartsOfPathsAreChecked(t *testing.T) {
 		_, err := c.Get(ctx, id)
 		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(c.DeleteEndpoint(ctx, id)))
+		_, err = c.TaskTypeRolls(ctx, id)
+		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 		_, err = c.EndpointHistory(ctx, id)
 		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 	}

@@ -60,6 +60,17 @@ func (c *Client) TaskType(ctx context.Context, name string) (TaskType, error) {
 	})
 }
 
+// TaskTypeRolls returns the rolls that may have tasks of a task type, newest first, 100 at most.
+// Older says how many more there are.
+func (c *Client) TaskTypeRolls(ctx context.Context, name string) (RollList, error) {
+	if err := checkPart("type", name); err != nil {
+		return RollList{}, err
+	}
+	return call[RollList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ListTaskTypeRolls(ctx, name)
+	})
+}
+
 // PauseTaskType stops the deliveries of a task type, and returns it. The reason may be empty; it is
 // shown with the type.
 func (c *Client) PauseTaskType(ctx context.Context, name, reason string) (TaskType, error) {

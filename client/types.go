@@ -73,6 +73,13 @@ type (
 	// See [api.TaskTypeList] for its fields.
 	TaskTypeList = api.TaskTypeList
 
+	// RollList are the rolls of a task type, newest first. See [api.RollList] for its fields.
+	RollList = api.RollList
+
+	// Roll is one generation of the tables that may have tasks of a task type: its size, its age, and
+	// when it is dropped. See [api.Roll] for its fields.
+	Roll = api.Roll
+
 	// Stage is one step of a task type. Name is required; zero fields get their defaults. See
 	// [api.Stage] for its fields.
 	Stage = api.Stage

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -112,7 +111,7 @@ func (g *Governor) rollTenant(
 
 // fullAt returns when the open roll of a table set is full at the earliest.
 func (g *Governor) fullAt(set *store.TableSet, open store.Roll) time.Time {
-	most, _ := g.limits(set)
+	most, _ := g.store.Catalog.RollLimits(set)
 	room := max(0, most-open.MaxTasks)
 	return g.store.Clock.Now().Add(time.Duration(room) * time.Second / mostTasks)
 }
@@ -125,14 +124,14 @@ func (g *Governor) restUntil(
 	open, closed := rolls[len(rolls)-1], rolls[:len(rolls)-1]
 	if set.Closed {
 		closed = rolls
-	} else if _, age := g.limits(set); open.MaxTasks > 0 {
+	} else if _, age := g.store.Catalog.RollLimits(set); open.MaxTasks > 0 {
 		at = open.OpenedAt.Add(age)
 	}
 	for i, r := range closed {
 		if r.IdleSince.IsZero() {
 			return at, false
 		}
-		old := r.IdleSince.Add(g.retention(set, r.Position))
+		old := r.IdleSince.Add(g.store.Catalog.Retention(set, r.Position))
 		if i == 0 && (at.IsZero() || old.Before(at)) {
 			at = old
 		}
@@ -253,6 +252,7 @@ func (g *Governor) nextRoll(
 
 // nextStep returns the next step of a closed roll, or nil if none is due.
 func (g *Governor) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollStep {
+	retention := g.store.Catalog.Retention
 	switch {
 	case r.SealedAt.IsZero():
 		return func(ctx context.Context) (bool, error) { return g.store.SealRoll(ctx, set, r.Position) }
@@ -262,9 +262,9 @@ func (g *Governor) nextStep(set *store.TableSet, r store.Roll, oldest bool) roll
 		return func(ctx context.Context) (bool, error) { return g.store.ClearRoll(ctx, set, r.Position) }
 	case r.ReadyDropped && r.IdleSince.IsZero():
 		return func(ctx context.Context) (bool, error) { return g.store.IdleRoll(ctx, set, r.Position) }
-	case r.ReadyDropped && oldest && g.since(r.IdleSince) > g.retention(set, r.Position):
+	case r.ReadyDropped && oldest && g.since(r.IdleSince) > retention(set, r.Position):
 		return func(ctx context.Context) (bool, error) {
-			return g.store.DropRoll(ctx, set, g.store.Clock.Now().Add(-g.retention(set, r.Position)))
+			return g.store.DropRoll(ctx, set, g.store.Clock.Now().Add(-retention(set, r.Position)))
 		}
 	}
 	return nil
@@ -296,35 +296,13 @@ func (g *Governor) drain(ctx context.Context, set *store.TableSet, r store.Roll)
 
 func (g *Governor) since(at time.Time) time.Duration { return g.store.Clock.Now().Sub(at) }
 
-// retention returns how long a roll is kept: for the longest retention of the types that may have
-// tasks in it.
-func (g *Governor) retention(set *store.TableSet, position int) (longest time.Duration) {
-	if set.Shared() {
-		longest = asyncflow.DefaultRetention
-	}
-	for _, t := range g.store.Catalog.TypesOf(set.Tenant) {
-		if t.HasIn(set, position) {
-			longest = max(longest, t.Retention.Std())
-		}
-	}
-	return longest
-}
-
-// limits returns the number of tasks and the age after which the next roll opens.
-func (g *Governor) limits(set *store.TableSet) (tasks int64, age time.Duration) {
-	if t := g.store.Catalog.TypesOf(set.Tenant)[set.Name]; t != nil {
-		return int64(t.RollRows), t.RollAge.Std()
-	}
-	return asyncflow.DefaultRollRows, asyncflow.DefaultRollAge
-}
-
 // full reports whether the next roll must open: the previous one is drained, and the open one has
 // enough tasks, or is old and has any, or types have left it for tables of their own, and look at
 // both until it is drained. tasks is about how many it has.
 func (g *Governor) full(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (full bool, tasks int64, err error) {
-	most, age := g.limits(set)
+	most, age := g.store.Catalog.RollLimits(set)
 	old := g.since(open.OpenedAt) > age
 	switch {
 	case set.Begin != set.End:

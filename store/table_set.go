@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -84,7 +83,14 @@ func (l *location) nextRoll(from int) (position int, ok bool) {
 }
 
 // Has reports whether the roll at a position may have tasks of the type.
-func (t *Type) Has(position int) bool { return slices.Contains(t.rolls(), position) }
+func (t *Type) Has(position int) bool {
+	set := t.setAt(position)
+	first := set.First
+	if set == t.set {
+		first = max(first, t.from)
+	}
+	return first <= position && position <= set.End
+}
 
 // HasIn reports whether a roll of a table set may have tasks of the type.
 func (t *Type) HasIn(set *TableSet, position int) bool {

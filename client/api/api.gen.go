@@ -1907,6 +1907,61 @@ type Resume struct {
 // RetryPolicy How often a stage is attempted, and the pauses between attempts.
 type RetryPolicy = asyncflow.RetryPolicy
 
+// Roll defines model for Roll.
+type Roll struct {
+	// Bytes The size of its tables with their indexes, of all types that share them.
+	Bytes int64 `json:"bytes"`
+
+	// DrainedAt Since when none of its tables has tasks in line: those of its tasks that are live wait,
+	// run, or are in line in the open roll.
+	DrainedAt time.Time `json:"drained_at,omitempty,omitzero"`
+
+	// DropsAt When its tables are dropped with all its tasks, at the earliest: `retention` after
+	// `idle_since`, and no sooner than older rolls of the same tables. Absent while it or one
+	// of these isn't idle.
+	DropsAt time.Time `json:"drops_at,omitempty,omitzero"`
+
+	// IdleSince Since when none of its tasks has been live. A redrive starts that again.
+	IdleSince time.Time `json:"idle_since,omitempty,omitzero"`
+
+	// NextAt Of the open roll: when the next one opens by age, once the roll before is drained. Absent
+	// while it has no task.
+	NextAt time.Time `json:"next_at,omitempty,omitzero"`
+
+	// NextTasks Of the open roll: about how many tasks it has when the next one opens, if that isn't
+	// opened by age before.
+	NextTasks int64 `json:"next_tasks,omitempty,omitzero"`
+
+	// OpenedAt When its tables were made.
+	OpenedAt time.Time `json:"opened_at"`
+
+	// Own Whether only tasks of this type are in it. If false, other types of the tenant share its
+	// tables; then `bytes` and `tasks_estimate` are those of all these types together.
+	Own bool `json:"own"`
+
+	// Position Its number, which is part of the id of each task in it.
+	Position int `json:"position"`
+
+	// Retention How long it is kept after its last task has ended: the longest retention of the types
+	// that may have tasks in it; for shared tables at least the default.
+	Retention asyncflow.Duration `json:"retention"`
+
+	// SealedAt Since when it has got no new tasks, as the next roll is open.
+	SealedAt time.Time `json:"sealed_at,omitempty,omitzero"`
+
+	// TasksEstimate About how many tasks it has, live and final, of all types that share its tables: exact in
+	// a small roll, otherwise estimated from the size.
+	TasksEstimate int64 `json:"tasks_estimate"`
+}
+
+// RollList defines model for RollList.
+type RollList struct {
+	Data []Roll `json:"data"`
+
+	// Older How many more rolls there are, older than these. Absent if these are all.
+	Older int `json:"older,omitempty,omitzero"`
+}
+
 // Schedule defines model for Schedule.
 type Schedule struct {
 	// CatchUp What happens to runs that no node was there for, once the first of them is over a minute
@@ -3587,6 +3642,16 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/task-types/{type}/resume (the `ResumeTaskType` operationId).
 	ResumeTaskType(ctx context.Context, pType Type, body ResumeTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListTaskTypeRolls List the rolls of a task type
+	//
+	// The generations of tables, *rolls*, that may have tasks of the type, newest first: how large
+	// each is, when it was opened, sealed and drained, and when it is dropped with all its tasks.
+	// The newest 100; `older` says how many more there are. A roll that was opened or dropped this
+	// second may be missing, or still there.
+	//
+	// Corresponds with GET /v1/task-types/{type}/rolls (the `ListTaskTypeRolls` operationId).
+	ListTaskTypeRolls(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTasks List tasks of a type, newest first
 	//
@@ -5269,6 +5334,26 @@ func (c *Client) ResumeTaskTypeWithBody(ctx context.Context, pType Type, content
 // Corresponds with POST /v1/task-types/{type}/resume (the `ResumeTaskType` operationId).
 func (c *Client) ResumeTaskType(ctx context.Context, pType Type, body ResumeTaskTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewResumeTaskTypeRequest(c.Server, pType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListTaskTypeRolls List the rolls of a task type
+//
+// The generations of tables, *rolls*, that may have tasks of the type, newest first: how large
+// each is, when it was opened, sealed and drained, and when it is dropped with all its tasks.
+// The newest 100; `older` says how many more there are. A roll that was opened or dropped this
+// second may be missing, or still there.
+//
+// Corresponds with GET /v1/task-types/{type}/rolls (the `ListTaskTypeRolls` operationId).
+func (c *Client) ListTaskTypeRolls(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTaskTypeRollsRequest(c.Server, pType)
 	if err != nil {
 		return nil, err
 	}
@@ -8205,6 +8290,40 @@ func NewResumeTaskTypeRequestWithBody(server string, pType Type, contentType str
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListTaskTypeRollsRequest constructs an http.Request for the ListTaskTypeRolls method
+func NewListTaskTypeRollsRequest(server string, pType Type) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/task-types/%s/rolls", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }

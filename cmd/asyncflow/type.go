@@ -16,6 +16,7 @@ type typesCmd struct {
 	Diff    typesDiffCmd    `cmd:"" help:"Show what apply would change."`
 	List    typesListCmd    `cmd:"" help:"List the task types."`
 	Get     typesGetCmd     `cmd:"" help:"Show a task type."`
+	Rolls   typesRollsCmd   `cmd:"" help:"List the rolls of a type: their sizes, and when they go."`
 	Pause   typesPauseCmd   `cmd:"" help:"Stop sending the tasks of a type."`
 	Resume  typesResumeCmd  `cmd:"" help:"Send the tasks of a paused type again."`
 	Release typesReleaseCmd `cmd:"" help:"Let the tasks of a flow key continue after one has failed."`

@@ -169,6 +169,9 @@ type ServerInterface interface {
 	// ResumeTaskType Resume a paused task type
 	// (POST /v1/task-types/{type}/resume)
 	ResumeTaskType(c *fiber.Ctx, pType Type) error
+	// ListTaskTypeRolls List the rolls of a task type
+	// (GET /v1/task-types/{type}/rolls)
+	ListTaskTypeRolls(c *fiber.Ctx, pType Type) error
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(c *fiber.Ctx, params ListTasksParams) error
@@ -1765,6 +1768,35 @@ func (siw *ServerInterfaceWrapper) ResumeTaskType(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListTaskTypeRolls operation middleware
+func (siw *ServerInterfaceWrapper) ListTaskTypeRolls(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "type" -------------
+	var pType Type
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", c.Params("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListTaskTypeRolls(c, pType)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListTasks operation middleware
 func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 
@@ -2695,6 +2727,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/task-types/:type/release", wrapper.ReleaseFlowKey)
 
 	router.Post(options.BaseURL+"/v1/task-types/:type/resume", wrapper.ResumeTaskType)
+
+	router.Get(options.BaseURL+"/v1/task-types/:type/rolls", wrapper.ListTaskTypeRolls)
 
 	router.Get(options.BaseURL+"/v1/tasks", wrapper.ListTasks)
 
@@ -4295,6 +4329,35 @@ func (response ResumeTaskTypedefaultApplicationProblemPlusJSONResponse) VisitRes
 	return ctx.JSON(&response.Body)
 }
 
+type ListTaskTypeRollsRequestObject struct {
+	Type Type `json:"type"`
+}
+
+type ListTaskTypeRollsResponseObject interface {
+	VisitListTaskTypeRollsResponse(ctx *fiber.Ctx) error
+}
+
+type ListTaskTypeRolls200JSONResponse RollList
+
+func (response ListTaskTypeRolls200JSONResponse) VisitListTaskTypeRollsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListTaskTypeRollsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListTaskTypeRollsdefaultApplicationProblemPlusJSONResponse) VisitListTaskTypeRollsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListTasksRequestObject struct {
 	Params ListTasksParams
 }
@@ -5121,6 +5184,9 @@ type StrictServerInterface interface {
 	// ResumeTaskType Resume a paused task type
 	// (POST /v1/task-types/{type}/resume)
 	ResumeTaskType(ctx context.Context, request ResumeTaskTypeRequestObject) (ResumeTaskTypeResponseObject, error)
+	// ListTaskTypeRolls List the rolls of a task type
+	// (GET /v1/task-types/{type}/rolls)
+	ListTaskTypeRolls(ctx context.Context, request ListTaskTypeRollsRequestObject) (ListTaskTypeRollsResponseObject, error)
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(ctx context.Context, request ListTasksRequestObject) (ListTasksResponseObject, error)
@@ -6699,6 +6765,33 @@ func (sh *strictHandler) ResumeTaskType(ctx *fiber.Ctx, pType Type) error {
 		return err
 	} else if validResponse, ok := response.(ResumeTaskTypeResponseObject); ok {
 		if err := validResponse.VisitResumeTaskTypeResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListTaskTypeRolls operation middleware
+func (sh *strictHandler) ListTaskTypeRolls(ctx *fiber.Ctx, pType Type) error {
+	var request ListTaskTypeRollsRequestObject
+
+	request.Type = pType
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListTaskTypeRolls(ctx.UserContext(), request.(ListTaskTypeRollsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListTaskTypeRolls")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListTaskTypeRollsResponseObject); ok {
+		if err := validResponse.VisitListTaskTypeRollsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -38,7 +38,8 @@ export const latency = (l: { p50_ms: number; p99_ms: number } | undefined): stri
 /** Returns a number of bytes as text, in powers of 1,000. */
 export function bytes(n: number): string {
   if (n < 1000) return `${n} B`;
-  return n < 1e6 ? `${rates.format(n / 1000)} kB` : `${rates.format(n / 1e6)} MB`;
+  const [size, unit] = n < 1e6 ? [1e3, "kB"] : n < 1e9 ? [1e6, "MB"] : [1e9, "GB"];
+  return `${rates.format(n / size)} ${unit}`;
 }
 
 const sizes: Record<string, number> = {

@@ -132,6 +132,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/task-types/{type}/rolls": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the task type. */
+                type: components["parameters"]["Type"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List the rolls of a task type
+         * @description The generations of tables, *rolls*, that may have tasks of the type, newest first: how large
+         *     each is, when it was opened, sealed and drained, and when it is dropped with all its tasks.
+         *     The newest 100; `older` says how many more there are. A roll that was opened or dropped this
+         *     second may be missing, or still there.
+         */
+        get: operations["listTaskTypeRolls"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/endpoints": {
         parameters: {
             query?: never;
@@ -1914,6 +1940,104 @@ export interface components {
             data: components["schemas"]["TaskType"][];
             /** @description The cursor of the next page; absent on the last page. */
             next_cursor?: string;
+        };
+        /**
+         * @example {
+         *       "data": [
+         *         {
+         *           "position": 8,
+         *           "own": true,
+         *           "opened_at": "2026-11-20T09:00:00Z",
+         *           "bytes": 81788928,
+         *           "tasks_estimate": 64000,
+         *           "retention": "4320h0m0s",
+         *           "next_tasks": 1000000,
+         *           "next_at": "2026-12-20T09:00:00Z"
+         *         },
+         *         {
+         *           "position": 7,
+         *           "own": true,
+         *           "opened_at": "2026-10-21T09:00:00Z",
+         *           "sealed_at": "2026-11-20T09:00:05Z",
+         *           "drained_at": "2026-11-20T09:00:41Z",
+         *           "idle_since": "2026-11-20T10:12:00Z",
+         *           "drops_at": "2027-05-19T10:12:00Z",
+         *           "bytes": 1294336000,
+         *           "tasks_estimate": 1010000,
+         *           "retention": "4320h0m0s"
+         *         }
+         *       ]
+         *     }
+         */
+        RollList: {
+            data: components["schemas"]["Roll"][];
+            /** @description How many more rolls there are, older than these. Absent if these are all. */
+            older?: number;
+        };
+        Roll: {
+            /** @description Its number, which is part of the id of each task in it. */
+            position: number;
+            /**
+             * @description Whether only tasks of this type are in it. If false, other types of the tenant share its
+             *     tables; then `bytes` and `tasks_estimate` are those of all these types together.
+             */
+            own: boolean;
+            /**
+             * Format: date-time
+             * @description When its tables were made.
+             */
+            opened_at: string;
+            /**
+             * Format: date-time
+             * @description Since when it has got no new tasks, as the next roll is open.
+             */
+            sealed_at?: string;
+            /**
+             * Format: date-time
+             * @description Since when none of its tables has tasks in line: those of its tasks that are live wait,
+             *     run, or are in line in the open roll.
+             */
+            drained_at?: string;
+            /**
+             * Format: date-time
+             * @description Since when none of its tasks has been live. A redrive starts that again.
+             */
+            idle_since?: string;
+            /**
+             * Format: date-time
+             * @description When its tables are dropped with all its tasks, at the earliest: `retention` after
+             *     `idle_since`, and no sooner than older rolls of the same tables. Absent while it or one
+             *     of these isn't idle.
+             */
+            drops_at?: string;
+            /**
+             * Format: int64
+             * @description The size of its tables with their indexes, of all types that share them.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description About how many tasks it has, live and final, of all types that share its tables: exact in
+             *     a small roll, otherwise estimated from the size.
+             */
+            tasks_estimate: number;
+            /**
+             * @description How long it is kept after its last task has ended: the longest retention of the types
+             *     that may have tasks in it; for shared tables at least the default.
+             */
+            retention: string;
+            /**
+             * Format: int64
+             * @description Of the open roll: about how many tasks it has when the next one opens, if that isn't
+             *     opened by age before.
+             */
+            next_tasks?: number;
+            /**
+             * Format: date-time
+             * @description Of the open roll: when the next one opens by age, once the roll before is drained. Absent
+             *     while it has no task.
+             */
+            next_at?: string;
         };
         Pause: {
             /** @description Why the type is paused. Shown with the task type. */
@@ -4685,6 +4809,36 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listTaskTypeRolls: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the task type. */
+                type: components["parameters"]["Type"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rolls. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RollList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

@@ -33,7 +33,6 @@ export function TypeStats({ type }: { type: string }) {
         <div><dt>Attempts that ended</dt><dd>{rate(s.rates.attempts)}</dd></div>
         <div><dt>Failed attempts</dt><dd>{rate(s.rates.failures)}</dd></div>
         <div><dt>Attempts took (p50 / p99, 5 minutes)</dt><dd>{latency(s.latency)}</dd></div>
-        <div><dt>Its tasks are in</dt><dd>{s.rolls} {s.rolls === 1 ? "roll" : "rolls"}</dd></div>
       </dl>
       {!!s.backlog?.length && (
         <>

@@ -10,6 +10,7 @@ import { TypeActions } from "./actions.tsx";
 import { Editor } from "./editor.tsx";
 import { flowLimits, limits } from "./limits.ts";
 import { Retries } from "./retries.tsx";
+import { Rolls } from "./rolls.tsx";
 import { Stages } from "./stages.tsx";
 import { TypeStats } from "./stats.tsx";
 
@@ -36,6 +37,7 @@ export function Type() {
           <TypeStats type={name} />
           <Stages type={t} />
           <Facts type={t} />
+          <Rolls type={name} />
           <Retries stages={t.stages} />
           <Editor type={name} saved={type.reload} />
         </>
