@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -79,13 +81,14 @@ func (o *Operation) checkBody(body []byte) []asyncflow.FieldError {
 }
 
 // ReadQuery parses the query parameters. It refuses parameters that the operation doesn't have,
-// and those that are given twice.
+// and those that are given twice: the first of them by name.
 func (o *Operation) ReadQuery(raw []byte) (url.Values, error) {
 	query, err := url.ParseQuery(string(raw))
 	if err != nil {
 		return nil, asyncflow.InvalidField("query", "can't be read")
 	}
-	for name, values := range query {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		values := query[name]
 		if o.Route.Operation.Parameters.GetByInAndName("query", name) == nil {
 			return nil, asyncflow.InvalidField(name, "is not a parameter of this call")
 		}
