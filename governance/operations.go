@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// operationsAtOnce is how many operations a node advances at the same time, and
-	// operationTurn how long one may keep its place while others are due, and how long a run of the
-	// job begins with others.
+	// operationsAtOnce is how many operations a node advances at the same time.
 	operationsAtOnce = 4
-	operationTurn    = 5 * time.Second
+	// operationTurn is how long an operation may keep its place while others are due, and for how
+	// long a run of the job starts further operations.
+	operationTurn = 5 * time.Second
 	// operationAhead is how soon a step must be due for a node to wait for it.
 	operationAhead = time.Second
 )

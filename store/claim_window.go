@@ -11,8 +11,9 @@ import (
 )
 
 // A stage's window limits how many distinct tasks one claimer is shown within its length. A
-// claimer's row in claim_windows lists the tasks that it was shown, and when. Reads and writes of the
-// row take an advisory lock for the claimer, because before the first write there is no row to lock.
+// claimer's row in claim_windows lists the tasks that it was shown, and when. Reads and writes of
+// the row take an advisory lock for the claimer, because before the first write there is no row to
+// lock.
 
 // shown are the tasks that a claimer was shown lately, and when each was so last.
 type shown map[int64]time.Time

@@ -192,8 +192,10 @@ func TestHandlePanics(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]Config{
-		"Keys is required: nothing could be verified":           {},
-		"worker.New: key must start with whsec_ or whpk_":       {Keys: []string{"secret"}},
+		"Keys is required: nothing could be verified":     {},
+		"worker.New: key must start with whsec_ or whpk_": {Keys: []string{"secret"}},
+		"worker.New: key is empty; it must be whsec_ or whpk_, and base64": {
+			Keys: []string{secret, ""}},
 		"worker.New: secret holds 3 bytes; it must be 24 to 64": {Keys: []string{secret, "whsec_AAAA"}},
 		"MaxInFlight is -1; it must not be below 0": {Keys: []string{secret},
 			MaxInFlight: -1},

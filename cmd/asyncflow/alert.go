@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -41,6 +42,10 @@ Example:
 
 // Run sets up alerts.
 func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
+	if c.BacklogAge == 0 && c.FailureRate == 0 && c.EndpointFailureRate == 0 {
+		return usageError(errors.New("alerts need a rule: give --backlog-age, --failure-rate or " +
+			"--endpoint-failure-rate"))
+	}
 	a, err := g.client().PutAlerts(ctx, client.NewAlerts{URL: c.To, Secret: c.Secret,
 		Rules: client.AlertRules{
 			BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate,
@@ -95,13 +100,27 @@ type alertsListCmd struct{}
 // Run lists the episodes.
 func (c *alertsListCmd) Run(ctx context.Context, g *globals) error {
 	a, err := g.client().Alerts(ctx)
-	if err != nil {
+	missing := err != nil && g.noAlerts(ctx, err)
+	if err != nil && !missing {
 		return err
 	}
 	if g.output == "json" {
 		return g.printJSON(asList(a.Episodes, ""))
 	}
-	return g.printEpisodes(a.Episodes)
+	if err := g.printEpisodes(a.Episodes); err != nil || !missing {
+		return err
+	}
+	return g.hintAtAlerts()
+}
+
+// noAlerts reports whether err, of a call for alerts, means that none are set up. Another server's
+// 404, or that of a proxy, doesn't.
+func (g *globals) noAlerts(ctx context.Context, err error) bool {
+	if asyncflow.CodeOf(err) != asyncflow.CodeNotFound {
+		return false
+	}
+	firing, err := g.client().FiringAlerts(ctx)
+	return err == nil && !firing.Enabled
 }
 
 func (g *globals) printEpisodes(episodes []client.AlertEpisode) error {
@@ -135,7 +154,12 @@ func (c *alertsFiringCmd) Run(ctx context.Context, g *globals) error {
 	if err := g.printEpisodes(a.Data); err != nil || a.Enabled {
 		return err
 	}
-	_, err = fmt.Fprintln(g.stderr, "no alerts are set up: see asyncflow alerts set")
+	return g.hintAtAlerts()
+}
+
+// hintAtAlerts says how to set up alerts.
+func (g *globals) hintAtAlerts() error {
+	_, err := fmt.Fprintln(g.stderr, "no alerts are set up: see asyncflow alerts set")
 	return err
 }
 

@@ -53,13 +53,17 @@ func TestAlertsAreSent(t *testing.T) {
 	env := map[string]string{"ASYNCFLOW_URL": b.url, "ASYNCFLOW_TOKEN": testToken(t),
 		"ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
 	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "get").code)
-	assert.Equal(t, exitFailed, runCLI(t, env, "alerts", "set", ops.URL).code, "no rule")
+	assert.Equal(t, ran{exitUsage, "", "asyncflow: alerts need a rule: give --backlog-age, " +
+		"--failure-rate or --endpoint-failure-rate\n"}, runCLI(t, env, "alerts", "set", ops.URL))
 	reader := map[string]string{"ASYNCFLOW_URL": b.url,
 		"ASYNCFLOW_TOKEN": tokenOf(t, testTenant, auth.ScopeRead)}
-	assert.Equal(t,
-		ran{0, "ALERT  SUBJECT  STATE  SINCE  RESOLVED  VALUE  LIMIT  WAITS-FOR  TASKS\n",
-			"no alerts are set up: see asyncflow alerts set\n"},
-		runCLI(t, reader, "alerts", "firing"))
+	none := ran{0, "ALERT  SUBJECT  STATE  SINCE  RESOLVED  VALUE  LIMIT  WAITS-FOR  TASKS\n",
+		"no alerts are set up: see asyncflow alerts set\n"}
+	assert.Equal(t, none, runCLI(t, reader, "alerts", "firing"))
+	assert.Equal(t, none, runCLI(t, env, "alerts", "list"))
+	assert.JSONEq(t, `{"data":[]}`, runCLI(t, env, "alerts", "list", "-o", "json").stdout)
+	elsewhere := serveAPI(t, func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) })
+	assert.Equal(t, exitNotFound, runCLI(t, elsewhere, "alerts", "list").code)
 	r := runCLI(t, env, "alerts", "set", ops.URL, "--backlog-age=1s")
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `(?m)^secret +`+testWebhook+`$`, r.stdout)
@@ -107,7 +111,7 @@ func TestAlertsAreSent(t *testing.T) {
 	assert.Len(t, ops.deliveries(), 4, "each twice: the first attempt failed")
 	r = runCLI(t, env, "alerts", "delete")
 	require.Zero(t, r.code, r.stderr)
-	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "list").code)
+	assert.Equal(t, none, runCLI(t, env, "alerts", "list"))
 }
 
 // The operator gets an alert about a node that is gone, and none about one that is shut down.

@@ -74,7 +74,7 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 		}
 		c.Data = dir
 	}
-	listener, err := listen(c.Addr) // first, since it is the most likely thing to fail
+	listener, err := listen("--addr", c.Addr) // first, since it is the most likely thing to fail
 	if err != nil {
 		return c.orOtherDev(err)
 	}

@@ -261,9 +261,12 @@ func TestStartupErrors(t *testing.T) {
 			[]string{"DATABASE_URL", "postgres://"}},
 		"no DATABASE_URL": {nodeEnv("")[1:], []string{"serve"}, exitUsage, []string{"DATABASE_URL"}},
 		"port taken": {nodeEnv(url), []string{"serve", "--listen=" + taken.Addr().String()},
-			exitUnavailable, []string{taken.Addr().String(), "port"}},
+			exitUnavailable, []string{taken.Addr().String(), "port", "address with --listen"}},
+		"admin port taken": {nodeEnv(url), []string{"serve", "--listen=127.0.0.1:0",
+			"--admin-listen=" + taken.Addr().String()}, exitUnavailable,
+			[]string{"address with --admin-listen"}},
 		"bad address": {nodeEnv(url), []string{"serve", "--listen=here"}, exitUsage,
-			[]string{"here", ":8080"}},
+			[]string{"--listen", "here", ":8080"}},
 		"bad flag": {nodeEnv(url), []string{"serve", "--concurency=3"}, exitUsage,
 			[]string{"--concurency", "--concurrency"}},
 		"bad number": {nodeEnv(url), []string{"serve", "--concurrency=-5"}, exitUsage,
@@ -310,7 +313,7 @@ func TestStartupErrors(t *testing.T) {
 		"no Postgres": {nil, []string{"dev", "--pg-bin=" + t.TempDir(), "--addr=127.0.0.1:0",
 			"--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"initdb"}},
 		"dev, port taken": {nil, []string{"dev", "--addr=" + taken.Addr().String(),
-			"--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"port"}},
+			"--data=" + pgtest.Dir(t)}, exitUnavailable, []string{"port", "address with --addr"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -137,7 +137,12 @@ func (g *globals) printEndpoint(e client.Endpoint) error {
 	if g.output == "json" {
 		return g.printJSON(e)
 	}
-	pairs := []string{"id", e.ID, "type", e.Type, "stage", e.Stage, "url", e.URL, "weight",
+	deliveries := ""
+	if e.Listen {
+		deliveries = "claimed by asyncflow listen"
+	}
+	pairs := []string{"id", e.ID, "type", e.Type, "stage", e.Stage, "url", e.URL,
+		"deliveries", deliveries, "weight",
 		strconv.Itoa(e.Weight), "limits", limitsLine(e), "created", timeText(e.CreatedAt),
 		"health", healthLine(e.Health), "attempts", attemptsLine(e.Health),
 		"took", latencyLine(e.Health.Latency), "failures", codesLine(e.Health.Codes),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -32,7 +33,7 @@ func (s listenStage) unknownSecret() string {
 // prepare returns the stages to listen to, each with an endpoint for listening.
 func (c *listenCmd) prepare(
 	ctx context.Context, api *client.Client, secrets *listenSecrets, out *listenOutput,
-) (stages []listenStage, err error) {
+) ([]listenStage, error) {
 	types, err := api.TaskTypes(ctx)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,13 @@ func (c *listenCmd) prepare(
 	if err != nil {
 		return nil, err
 	}
-	if stages, err = c.choose(types, endpoints, out); err != nil {
+	stages, others, err := c.choose(types, endpoints)
+	if err == nil && len(stages) == 0 {
+		noteLeftAlone(out, others)
+		err = asyncflow.Errorf(asyncflow.CodeNotFound, "there is no stage to listen to: "+
+			"apply a task type first (asyncflow types apply), or name another with --type and --stage")
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err = c.compare(stages, endpoints, secrets); err != nil {
@@ -66,7 +73,24 @@ func (c *listenCmd) prepare(
 				"one with asyncflow endpoints rotate-secret %s --overlap 0s", s, s.endpoint.ID)
 		}
 	}
+	noteLeftAlone(out, others) // not before it is known that the token may make endpoints
 	return stages, nil
+}
+
+// noteLeftAlone names stages that nobody listens to, in one line.
+func noteLeftAlone(out *listenOutput, stages []listenStage) {
+	const most = 5
+	var names []string
+	for _, s := range stages[:min(most, len(stages))] {
+		names = append(names, s.String())
+	}
+	if n := len(stages) - most; n > 0 {
+		names = append(names, fmt.Sprintf("%d more", n))
+	}
+	if len(names) > 0 {
+		out.note("left alone: %s. To listen to one, or to see why that can't be, name it with --type "+
+			"and --stage", strings.Join(names, ", "))
+	}
 }
 
 // compare refuses a secret that isn't that of a stage, before anything is changed, and makes sure
@@ -103,15 +127,16 @@ func listenerAmong(own []client.Endpoint) (found *client.Endpoint) {
 	return found
 }
 
-// choose returns the stages that can be listened to, before anything is changed.
+// choose returns the stages that can be listened to, and those that are left alone, before anything
+// is changed. A stage that the flags name is never left alone.
 func (c *listenCmd) choose(
-	types []client.TaskType, endpoints []client.Endpoint, out *listenOutput,
-) (stages []listenStage, err error) {
+	types []client.TaskType, endpoints []client.Endpoint,
+) (stages, others []listenStage, err error) {
 	for _, name := range c.Type {
 		known := func(t client.TaskType) bool { return string(t.Name) == name }
 		if !slices.ContainsFunc(types, known) {
-			return nil, asyncflow.Errorf(asyncflow.CodeNotFound, "--type: there is no task type %.80q",
-				name)
+			return nil, nil, asyncflow.Errorf(asyncflow.CodeNotFound,
+				"--type: there is no task type %.80q", name)
 		}
 	}
 	for _, t := range types {
@@ -125,17 +150,13 @@ func (c *listenCmd) choose(
 			case why == "":
 				stages = append(stages, s)
 			case c.named():
-				return nil, fmt.Errorf("%s: %s", s, why)
+				return nil, nil, fmt.Errorf("%s: %s", s, why)
 			default:
-				out.note("%s is left alone: %s", s, why)
+				others = append(others, s)
 			}
 		}
 	}
-	if len(stages) == 0 {
-		err = asyncflow.Errorf(asyncflow.CodeNotFound, "there is no stage to listen to: "+
-			"apply a task type first (asyncflow types apply), or name another with --type and --stage")
-	}
-	return stages, err
+	return stages, others, nil
 }
 
 // named reports whether the flags name what to listen to.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -303,7 +304,7 @@ func TestListenTakesNothingOver(t *testing.T) {
 	require.Contains(t, r.stderr, "asyncflow endpoints update "+e.ID+" --weight 0")
 	r = runCLI(t, env, "listen", "--forward", "http://localhost:1")
 	require.Equal(t, exitNotFound, r.code)
-	require.Contains(t, r.stderr, "pipe.first is left alone: its deliveries go to "+e.URL)
+	require.Contains(t, r.stderr, "  left alone: pipe.first. To listen to one, ")
 	require.Equal(t, exitUsage, runCLI(t, env, "listen", "--forward", "localhost:3000").code)
 
 	_, err = node.client().PutTaskType(t.Context(), "other",
@@ -319,9 +320,31 @@ func TestListenTakesNothingOver(t *testing.T) {
 	zero := 0
 	_, err = node.client().UpdateEndpoint(t.Context(), e.ID, client.EndpointPatch{Weight: &zero})
 	require.NoError(t, err)
+	env["ASYNCFLOW_TOKEN"] = tokenOf(t, testTenant, auth.ScopeRead, auth.ScopeWork)
+	r = runCLI(t, env, "listen", "--print-secret")
+	require.Equal(t, exitForbidden, r.code)
+	require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
+	env["ASYNCFLOW_TOKEN"] = testToken(t)
+	many := client.TaskTypeSpec{}
+	for i := range 6 {
+		many.Stages = append(many.Stages, stage(fmt.Sprint("s", i)))
+		_, err = node.client().PutTaskType(t.Context(), "many", many)
+		require.NoError(t, err)
+		_, err = node.client().CreateEndpoint(t.Context(), client.NewEndpoint{Type: "many",
+			Stage: fmt.Sprint("s", i), URL: "https://w.example.com/x"})
+		require.NoError(t, err)
+	}
 	r = runCLI(t, env, "listen", "--print-secret")
 	require.Equal(t, exitOK, r.code, r.stderr)
-	require.Contains(t, r.stderr, "pipe.first is left alone: it has the endpoint "+e.URL)
+	require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
+	require.Contains(t, r.stderr,
+		"  left alone: many.s0, many.s1, many.s2, many.s3, many.s4, 2 more. To listen to one, ")
+	all, err := node.client().Endpoints(t.Context(), "other")
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	r = runCLI(t, env, "endpoints", "get", all[0].ID)
+	require.Regexp(t, `(?m)^deliveries +claimed by asyncflow listen$`, r.stdout)
+	require.Equal(t, exitFailed, runCLI(t, env, "listen", "--print-secret", "--type=many").code)
 }
 
 // Without its endpoint the command ends, and the tasks go to another endpoint once there is one.

@@ -147,15 +147,11 @@ func TestDocumentedGoWorker(t *testing.T) {
 	t.Parallel()
 	workers := documentedWorkers(t, "go.md")
 	require.Len(t, workers, 1)
-	url, c := workers[0].run(t), startNode(t, database(t)).client()
-	_, err := c.PutTaskType(t.Context(), "images",
-		client.TaskTypeSpec{Stages: []client.Stage{stage("inspect"), stage("resize")}})
-	require.NoError(t, err)
-	for _, name := range []string{"inspect", "resize"} {
-		_, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "images", Stage: name, URL: url,
-			Secret: testWebhook})
-		require.NoError(t, err)
-	}
+	url, p := workers[0].run(t), startNode(t, database(t))
+	runRecipe(t, devFile{URL: p.url, Token: testToken(t)}, strings.NewReplacer(
+		"http://127.0.0.1:9000", url, "export WORKER_SECRET=", "export WORKER_SECRET="+testWebhook+" #",
+	).Replace(documentedSetup(t, "go.md")))
+	c := p.client()
 	for doc, want := range map[string]string{`{"image": "harbour.jpg"}`: "inspect done, resize done",
 		`{}`: "inspect rejected"} {
 		submitted, err := c.Submit(t.Context(), client.NewTask{Type: "images", Context: client.JSON(doc)})
@@ -163,6 +159,20 @@ func TestDocumentedGoWorker(t *testing.T) {
 		task, outcomes := ended(t, c, submitted.ID)
 		require.Equal(t, want, outcomes, task.Error)
 	}
+}
+
+// documentedSetup returns the commands of a page that create the task type of its worker.
+func documentedSetup(t *testing.T, name string) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/" + name)
+	require.NoError(t, err)
+	for _, m := range workerBlocks.FindAllStringSubmatch(string(page), -1) {
+		if m[1] == "sh" && strings.Contains(m[2], "asyncflow types apply") {
+			return m[2]
+		}
+	}
+	require.Fail(t, "no block applies a type", name)
+	return ""
 }
 
 // The workers without an SDK are as short as the document says.

@@ -91,14 +91,14 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 // that is set.
 func (c *serveCmd) listen(cfg *node.Config) (err error) {
 	if cfg.Metrics == node.MetricsApart {
-		if cfg.MetricsListener, err = listen(c.Metrics); err != nil {
+		if cfg.MetricsListener, err = listen("--metrics", c.Metrics); err != nil {
 			return err
 		}
 	}
 	if !slices.Contains(cfg.Roles, node.RoleAPI) {
 		return nil
 	}
-	if cfg.Listener, err = listen(c.Listen); err != nil {
+	if cfg.Listener, err = listen("--listen", c.Listen); err != nil {
 		return err
 	}
 	if cfg.Callbacks.PublicURL == "" {
@@ -108,7 +108,7 @@ func (c *serveCmd) listen(cfg *node.Config) (err error) {
 	if c.AdminListen == "" {
 		return nil
 	}
-	if cfg.AdminListener, err = listen(c.AdminListen); err != nil {
+	if cfg.AdminListener, err = listen("--admin-listen", c.AdminListen); err != nil {
 		return err
 	}
 	cfg.Log.Info("administration is served", "listen", cfg.AdminListener.Addr().String())

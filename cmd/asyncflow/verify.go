@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +62,7 @@ func (c *verifyCmd) Run(ctx context.Context, g *globals) error {
 	report, err := workercheck.Run(ctx, cfg, show)
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeInvalid:
-		return usageError(err)
+		return usageError(ownFlags(err))
 	case err != nil:
 		return err
 	case g.output == "json":
@@ -73,6 +75,24 @@ func (c *verifyCmd) Run(ctx context.Context, g *globals) error {
 		return silent(exitFailed)
 	}
 	return err
+}
+
+// ownFlags makes an error name this command's flags in place of the operator's.
+func ownFlags(err error) error {
+	known := new(asyncflow.Error)
+	if !errors.As(err, &known) {
+		return err
+	}
+	own := *known
+	own.Fields = slices.Clone(known.Fields)
+	for i := range own.Fields {
+		own.Fields[i].Message = strings.NewReplacer(
+			"(the operator's --allow-http)", "(use --allow-http)",
+			"(the operator's --allow-private-networks, or a network of --egress-allow)",
+			"(use --allow-private-networks)",
+			"it must be a host that others know too", "use --allow-private-networks").Replace(own.Fields[i].Message)
+	}
+	return &own
 }
 
 func (c *verifyCmd) config() (workercheck.Config, error) {

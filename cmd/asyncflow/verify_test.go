@@ -64,8 +64,12 @@ func TestVerifyUsage(t *testing.T) {
 	env := map[string]string{"ASYNCFLOW_URL": closedURL(t)}
 	for want, args := range map[string]string{
 		"ASYNCFLOW_ENDPOINT_SECRET must be": "verify https://w.example.com --type=t --stage=s",
-		"url must be https: plain http is off": "verify http://w.example.com --type=t " +
+		"url must be https: plain http is off (use --allow-http)": "verify http://w.example.com --type=t " +
 			"--stage=s --secret=" + testWebhook,
+		"names this machine: use --allow-private-networks": "verify https://localhost --type=t " +
+			"--stage=s --secret=" + testWebhook,
+		"addresses are not taken (use --allow-private-networks)": "verify http://127.0.0.1:9 --type=t " +
+			"--stage=s --allow-http --secret=" + testWebhook,
 		"secret must start with whsec_": "verify https://w.example.com --type=t " +
 			"--stage=s --secret=x",
 		"the context is not valid JSON": "verify https://w.example.com --type=t " +

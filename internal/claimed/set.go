@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Set is the claims of one stage. One goroutine calls WaitForCapacity and Take; the other methods are safe for
-// concurrent use.
+// Set is the claims of one stage. One goroutine calls WaitForCapacity and Take; the other methods
+// are safe for concurrent use.
 type Set struct {
 	most int
 	open func(ctx context.Context, id, token string) bool

@@ -57,6 +57,23 @@ func TestPages(t *testing.T) {
 	assert.Equal(t, 405, b.do("POST", "/console/session", own).status)
 }
 
+// A browser at / is led to the console. Programs get the 404 of any unknown path.
+func TestRootLeadsToTheConsole(t *testing.T) {
+	b := setup(t)
+	browser := headers{"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+	for _, method := range []string{"GET", "HEAD"} {
+		a := b.do(method, "/", browser)
+		assert.Equal(t, 302, a.status, method)
+		assert.Equal(t, "/console", a.header.Get("Location"), method)
+		assert.Equal(t, "Accept", a.header.Get("Vary"), method)
+	}
+	for _, h := range []headers{nil, {"Accept": "*/*"}, {"Accept": "application/json"}} {
+		assert.Equal(t, 404, b.do("GET", "/", h).status, "%v", h)
+	}
+	assert.Equal(t, 404, b.do("POST", "/", browser).status)
+	assert.Equal(t, 404, b.do("GET", "/v2", browser).status)
+}
+
 // A file is sent once: then its tag, which is a hash of it, says that it hasn't changed.
 func TestFiles(t *testing.T) {
 	b := setup(t)

@@ -128,6 +128,8 @@ func TestBadAlerts(t *testing.T) {
 		require.NotEmpty(t, a.problem.Errors, "%s", a.body)
 		assert.Equal(t, field, a.problem.Errors[0].Field, body)
 	}
+	assert.Equal(t, "must have at least 1 field",
+		b.call("PUT", "/v1/alerts", to+`"rules":{}}`).problem.Errors[0].Message)
 	assert.Equal(t, 404, b.call("GET", "/v1/task-types/asyncflow-alerts", "").status,
 		"nothing was made")
 	read[any](b, 201, b.call("PUT", "/v1/task-types/asyncflow-alerts", `{"stages":[{"name":"else"}]}`))

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
 )
@@ -19,16 +20,28 @@ type Console interface {
 	Token(c *fiber.Ctx) (string, error)
 }
 
-// console passes the console's requests to it.
+// console passes the console's requests to it, and leads a browser at / there.
 func (s *Server) console(c *fiber.Ctx) error {
-	if !s.forConsole(c.Path()) {
+	if !s.forConsole(c.Context()) {
 		return c.Next()
+	}
+	if c.Path() == "/" {
+		c.Vary(fiber.HeaderAccept)
+		return c.Redirect("/console")
 	}
 	caller, _ := s.callerOf(c)
 	return s.cfg.Console.Serve(c, listener.HolderOf(caller))
 }
 
-// forConsole reports whether a path is the console's, if there is one.
-func (s *Server) forConsole(path string) bool {
-	return s.cfg.Console != nil && (path == "/console" || strings.HasPrefix(path, "/console/"))
+// forConsole reports whether a request is for the console, if there is one.
+func (s *Server) forConsole(c *fasthttp.RequestCtx) bool {
+	path := string(c.URI().PathOriginal())
+	return s.cfg.Console != nil && (path == "/console" || strings.HasPrefix(path, "/console/") ||
+		path == "/" && wantsPage(c))
+}
+
+// wantsPage reports whether a request is for a page that a browser shows.
+func wantsPage(c *fasthttp.RequestCtx) bool {
+	return (c.IsGet() || c.IsHead()) &&
+		strings.Contains(string(c.Request.Header.Peek(fiber.HeaderAccept)), fiber.MIMETextHTML)
 }

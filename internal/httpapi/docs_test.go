@@ -50,6 +50,18 @@ func TestDocs(t *testing.T) {
 	assert.Equal(t, 400, b.callAs("", "GET", "/docs/index.html", "").status)
 }
 
+// Without a console, / is no page.
+func TestNoPageAtTheRoot(t *testing.T) {
+	b := setup(t)
+	req, err := http.NewRequestWithContext(t.Context(), "GET", b.url+"/", nil)
+	require.NoError(t, err)
+	req.Header.Set("Accept", "text/html")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, 404, resp.StatusCode)
+}
+
 func TestDocsFiles(t *testing.T) {
 	b := setup(t)
 	for name, want := range map[string]struct{ contentType, text string }{

@@ -33,7 +33,7 @@ func (s *Server) hook(server *fasthttp.Server) {
 			c.SetConnectionClose()
 		}
 		endBody(c)
-		if Inspect != nil && !s.forConsole(string(c.URI().PathOriginal())) {
+		if Inspect != nil && !s.forConsole(c) {
 			s.inspect(c)
 		}
 	}

@@ -77,6 +77,9 @@ func newVerifyingKey(key string) (verifyingKey, error) {
 		return ed25519Key(raw), nil
 	}
 	switch {
+	case key == "":
+		return nil, asyncflow.InvalidField("key", "is empty; it must be %s or %s, and base64",
+			secretPrefix, publicKeyPrefix)
 	case strings.HasPrefix(key, privateKeyPrefix):
 		return nil, asyncflow.InvalidField("key",
 			"is a private key, which only asyncflow should have; a worker has the public one, %s…",

@@ -120,7 +120,7 @@ func TestVerifyRefuses(t *testing.T) {
 func TestNewVerifierRefuses(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]string{
-		"":           "key must start with whsec_ or whpk_",
+		"":           "key is empty; it must be whsec_ or whpk_, and base64",
 		"secret":     "key must start with whsec_ or whpk_",
 		"whsec_":     "secret holds 0 bytes; it must be 24 to 64",
 		"whsec_AAAA": "secret holds 3 bytes; it must be 24 to 64",

@@ -4,9 +4,9 @@ import type { Delivery } from "./delivery.js";
 import { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "./errors.js";
 import { formatDuration, pause } from "./time.js";
 import {
-  isFinal, type Attempt, type AttemptList, type Endpoint, type EndpointList, type NewEndpoint, type NewTask, type Redrive, type Status,
-  type SubmittedBatch, type SubmittedTask, type Task, type TaskCount, type TaskList, type TaskPatch, type TaskType, type TaskTypeSpec,
-  type VoteList,
+  isFinal, type Attempt, type AttemptList, type Endpoint, type EndpointList, type NewEndpoint,
+  type NewTask, type Redrive, type Status, type SubmittedBatch, type SubmittedTask, type Task,
+  type TaskCount, type TaskList, type TaskPatch, type TaskType, type TaskTypeSpec, type VoteList,
 } from "./types.js";
 import { watchTask, type TaskEvent } from "./watch.js";
 
@@ -269,6 +269,8 @@ export class Client {
 }
 
 /** Returns the parameters of a query that select tasks. */
-function filterQuery({ since, until, ...rest }: Omit<ListParams, "limit">): Record<string, string | undefined> {
+function filterQuery(
+  { since, until, ...rest }: Omit<ListParams, "limit">,
+): Record<string, string | undefined> {
   return { ...rest, since: since?.toISOString(), until: until?.toISOString() };
 }

@@ -138,8 +138,9 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
     throw new Fail(`the context can't be read: ${messageOf(err)}`, { cause: err });
   }
   return {
-    id: d.task_id, type: d.type, stage: d.stage, attempt: d.attempt, maxAttempts: d.max_attempts, seq: d.seq, deadline: new Date(d.deadline),
-    context, callback: d.callback, signal: r.signal, ...(d.fan_out && { fanOut: d.fan_out }), test: d.test === true,
+    id: d.task_id, type: d.type, stage: d.stage, attempt: d.attempt, maxAttempts: d.max_attempts,
+    seq: d.seq, deadline: new Date(d.deadline), context, callback: d.callback, signal: r.signal,
+    ...(d.fan_out && { fanOut: d.fan_out }), test: d.test === true,
     progress: (percent, note) => r.progress(percent, note),
   };
 }

@@ -41,6 +41,7 @@ export class Verifier {
   }
 
   private import(key: string): void {
+    if (key === "") throw invalid("keys", "has an empty key; it must be whsec_ or whpk_, and base64");
     if (key.startsWith("whsk_")) throw invalid("keys", "has a private key, which only asyncflow should have; a worker has the public one, whpk_…");
     if (key.startsWith(publicPrefix)) {
       const raw = bytesOf(key.slice(publicPrefix.length));

@@ -142,7 +142,7 @@ test("several keys of both kinds", async (t) => {
   const [a, b_] = [ed25519(), ed25519()];
   const b = await Bench.start(t, (w) => w.handle("images", "inspect", () => 1), { keys: [secret, a.publicKey, b_.publicKey] });
   for (const key of [secret, a.key, b_.key]) assert.equal((await b.post(signed(b.envelope(), { key }))).status, 200);
-  for (const [key, why] of [["whsk_AAAA", /private key/], ["abc", /must start/], ["whsec_!", /base64/], ["whsec_AAAA", /3 bytes/], ["whpk_AAAA", /32 bytes/]] as const) {
+  for (const [key, why] of [["whsk_AAAA", /private key/], ["", /has an empty key/], ["abc", /must start/], ["whsec_!", /base64/], ["whsec_AAAA", /3 bytes/], ["whpk_AAAA", /32 bytes/]] as const) {
     assert.throws(() => new Worker({ keys: [key] }), (err) => err instanceof AsyncflowError && err.code === "invalid_argument" && err.fields[0]?.field === "keys" && why.test(err.message));
   }
   assert.throws(() => new Worker({ keys: [], maxInFlight: 0 }), /maxInFlight is 0/);

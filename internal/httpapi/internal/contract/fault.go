@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,6 +52,9 @@ func parameterMessage(e *openapi3filter.RequestError) string {
 	var parse *openapi3filter.ParseError
 	switch {
 	case errors.As(e.Err, &schema):
+		if e.Parameter.In == openapi3.ParameterInPath {
+			schema = unescaped(schema)
+		}
 		return schemaMessage(schema)
 	case errors.As(e.Err, &parse) && e.Parameter.Schema != nil:
 		kind := kindOf(e.Parameter.Schema.Value)
@@ -63,6 +67,20 @@ func parameterMessage(e *openapi3filter.RequestError) string {
 		return e.Err.Error()
 	}
 	return e.Reason
+}
+
+// unescaped returns the error of a value in a path as its caller knows the value: paths are matched
+// and checked as they were sent, so that no two spellings of a path mean the same. The error stays
+// as it is if the escapes are all that is wrong.
+func unescaped(e *openapi3.SchemaError) *openapi3.SchemaError {
+	sent, _ := e.Value.(string)
+	value, err := url.PathUnescape(sent)
+	if err != nil || !utf8.ValidString(value) || e.Schema.VisitJSON(value) == nil {
+		return e
+	}
+	known := *e
+	known.Value = value
+	return &known
 }
 
 // schemaFault names the offending field, such as stages[1].timeout.
@@ -128,9 +146,9 @@ func schemaMessage(e *openapi3.SchemaError) string {
 	case "minItems", "maxItems":
 		return fmt.Sprintf("must have %d to %s entries", s.MinItems, orAny(s.MaxItems))
 	case "minProperties":
-		return fmt.Sprintf("must have at least %d fields", s.MinProps)
+		return "must have at least " + fieldCount(s.MinProps)
 	case "maxProperties":
-		return fmt.Sprintf("must have %d fields at most", *s.MaxProps)
+		return "must have " + fieldCount(*s.MaxProps) + " at most"
 	case "pattern":
 		if s.Description != "" {
 			rule := lowerFirst(strings.Join(strings.Fields(s.Description), " "))
@@ -143,6 +161,14 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		}
 	}
 	return e.Reason
+}
+
+// fieldCount returns a number of fields in words.
+func fieldCount(n uint64) string {
+	if n == 1 {
+		return "1 field"
+	}
+	return fmt.Sprintf("%d fields", n)
 }
 
 // lengthOf returns the length of a string in characters.
