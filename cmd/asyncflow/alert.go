@@ -28,6 +28,7 @@ type alertsSetCmd struct {
 	FailureRate         float64
 	EndpointFailureRate float64
 	FailureAttempts     int
+	NoClaimers          time.Duration
 }
 
 // Help is shown by asyncflow alerts set --help.
@@ -42,14 +43,15 @@ Example:
 
 // Run sets up alerts.
 func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
-	if c.BacklogAge == 0 && c.FailureRate == 0 && c.EndpointFailureRate == 0 {
-		return usageError(errors.New("alerts need a rule: give --backlog-age, --failure-rate or " +
-			"--endpoint-failure-rate"))
+	if c.BacklogAge == 0 && c.FailureRate == 0 && c.EndpointFailureRate == 0 && c.NoClaimers == 0 {
+		return usageError(errors.New("alerts need a rule: give --backlog-age, --failure-rate, " +
+			"--endpoint-failure-rate or --no-claimers"))
 	}
 	a, err := g.client().PutAlerts(ctx, client.NewAlerts{URL: c.To, Secret: c.Secret,
 		Rules: client.AlertRules{
 			BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate,
-			EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts}})
+			EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts,
+			NoClaimers: asyncflow.Duration(c.NoClaimers)}})
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func (g *globals) printAlerts(a client.Alerts) error {
 	if g.output == "json" {
 		return g.printJSON(a)
 	}
-	age, rate, endpointRate, attempts := "", "", "", ""
+	age, rate, endpointRate, attempts, claimers := "", "", "", "", ""
 	if a.Rules.BacklogAge != 0 {
 		age = a.Rules.BacklogAge.String()
 	}
@@ -84,6 +86,9 @@ func (g *globals) printAlerts(a client.Alerts) error {
 	if a.Rules.FailureAttempts != 0 {
 		attempts = strconv.Itoa(a.Rules.FailureAttempts)
 	}
+	if a.Rules.NoClaimers != 0 {
+		claimers = a.Rules.NoClaimers.String()
+	}
 	firing := 0
 	for _, e := range a.Episodes {
 		if e.ResolvedAt.IsZero() {
@@ -92,7 +97,7 @@ func (g *globals) printAlerts(a client.Alerts) error {
 	}
 	return g.printFields("url", a.URL, "secret", a.Secret, "backlog age", age, "failure rate", rate,
 		"endpoint failure rate", endpointRate, "failure attempts", attempts,
-		"updated", timeText(a.UpdatedAt), "firing", strconv.Itoa(firing))
+		"no claimers", claimers, "updated", timeText(a.UpdatedAt), "firing", strconv.Itoa(firing))
 }
 
 type alertsListCmd struct{}

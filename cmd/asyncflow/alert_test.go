@@ -54,7 +54,7 @@ func TestAlertsAreSent(t *testing.T) {
 		"ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
 	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "get").code)
 	assert.Equal(t, ran{exitUsage, "", "asyncflow: alerts need a rule: give --backlog-age, " +
-		"--failure-rate or --endpoint-failure-rate\n"}, runCLI(t, env, "alerts", "set", ops.URL))
+		"--failure-rate, --endpoint-failure-rate or --no-claimers\n"}, runCLI(t, env, "alerts", "set", ops.URL))
 	reader := map[string]string{"ASYNCFLOW_URL": b.url,
 		"ASYNCFLOW_TOKEN": tokenOf(t, testTenant, auth.ScopeRead)}
 	none := ran{0, "ALERT  SUBJECT  STATE  SINCE  RESOLVED  VALUE  LIMIT  WAITS-FOR  TASKS\n",
@@ -64,7 +64,10 @@ func TestAlertsAreSent(t *testing.T) {
 	assert.JSONEq(t, `{"data":[]}`, runCLI(t, env, "alerts", "list", "-o", "json").stdout)
 	elsewhere := serveAPI(t, func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) })
 	assert.Equal(t, exitNotFound, runCLI(t, elsewhere, "alerts", "list").code)
-	r := runCLI(t, env, "alerts", "set", ops.URL, "--backlog-age=1s")
+	r := runCLI(t, env, "alerts", "set", ops.URL, "--no-claimers=2m")
+	require.Zero(t, r.code, r.stderr)
+	assert.Regexp(t, `(?m)^no claimers +2m0s$`, runCLI(t, env, "alerts", "get").stdout)
+	r = runCLI(t, env, "alerts", "set", ops.URL, "--backlog-age=1s")
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `(?m)^secret +`+testWebhook+`$`, r.stdout)
 	assert.Regexp(t, `(?m)^backlog age +1s$`, r.stdout)
