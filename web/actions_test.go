@@ -266,6 +266,7 @@ func TestActionsOnAlerts(t *testing.T) {
 				return a.URL == url && a.Rules.FailureRate == 0.125
 			})})
 	p.Click("Close") // the new secret
+	p.See("Now Nothing is amiss. Ended in the last 30 days None has ended.")
 	p.do("/console/alerts",
 		act{label: "Change", fields: [][2]string{{"A task has been due", "7m"}},
 			says: "The alerts are set", check: has(p, get, func(a client.Alerts) bool {
@@ -351,7 +352,7 @@ func (p *page) shell(commands string) string {
 	script := filepath.Join(p.t.TempDir(), "commands.sh")
 	require.NoError(p.t, os.WriteFile(script, []byte(commands), 0o600))
 	cmd := exec.CommandContext(p.t.Context(), "sh", script)
-	cmd.Env = append(os.Environ(), "TOKEN="+token)
+	cmd.Env = append(os.Environ(), "ASYNCFLOW_TOKEN="+token)
 	out, err := cmd.Output()
 	require.NoError(p.t, err, "%s", out)
 	return string(out)

@@ -213,6 +213,13 @@ func TestReadOnly(t *testing.T) {
 	p.open("/console/tasks/" + id)
 	p.See("Attempts")
 	assert.NotContains(t, p.Text(), "Redrive")
+	for path, title := range map[string]string{"alerts": "Alerts", "audit": "Audit"} {
+		p.open("/console/" + path)
+		p.See(title + " This page needs the scope manage.")
+		p.Run(`return !called("header a", ` + browsertest.Quote(title) + `)`)
+	}
+	p.open("/console/none")
+	p.See("There is no such page")
 	p.quiet()
 }
 

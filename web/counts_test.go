@@ -61,7 +61,7 @@ func TestCounts(t *testing.T) {
 	p.See("1 task matches")
 	p.Gone("10,003 tasks counted")
 	p.open("/console/operations")
-	p.See("10,003 of 10,003")
+	p.See("10,003 of 10,003, 10,003 counted")
 	p.Run(`const e = [...document.querySelectorAll("tr")].find(r => words(r).includes("crowd"))
 		?.querySelector("a"); e?.click(); return !!e`)
 	p.See("Counted 10,003 tasks")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/browsertest"
 )
 
 // The overview says how many nodes serve, without their names, and which alerts are firing.
@@ -42,8 +43,18 @@ func TestOverviewNow(t *testing.T) {
 		('01890a5d-ac96-774b-bcce-b302099a8057', $1::uuid, 'no_claimers', 'unclaimed',
 		  now() - interval '1 h', 4000, 3600)`, a.Endpoint)
 	require.NoError(t, err)
+	_, err = p.api.PutTaskType(t.Context(), "below-alerts", client.TaskTypeSpec{
+		Stages: []client.Stage{{Name: "only"}}})
+	require.NoError(t, err)
 	p.open("/console")
 	p.See("nobody asks for tasks unclaimed firing")
+	p.See("below-alerts")
+	for heading, text := range map[string]string{"Alerts now": "unclaimed",
+		"Task types": "below-alerts"} {
+		p.Run(`return [...document.querySelectorAll("section")].some(s =>
+			words(s.querySelector("h2")) === ` + browsertest.Quote(heading) + ` &&
+			words(s.querySelector("table")).includes(` + browsertest.Quote(text) + `))`)
+	}
 	assert.Empty(t, p.axe())
 	p.quiet()
 }

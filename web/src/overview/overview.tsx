@@ -52,9 +52,12 @@ const columns = ["Type", { n: "Waiting" }, { n: "Pending" }, { n: "Running" }, {
 
 function Types({ stats }: { stats: Schemas["Stats"][] }) {
   return (
-    <Table label="Task types" columns={columns}>
-      {stats.map((s) => <TypeRow key={s.type} stats={s} />)}
-    </Table>
+    <section>
+      <h2>Task types</h2>
+      <Table label="Task types" columns={columns}>
+        {stats.map((s) => <TypeRow key={s.type} stats={s} />)}
+      </Table>
+    </section>
   );
 }
 

@@ -1,4 +1,5 @@
 import { answer, api, type Schemas } from "../api.ts";
+import { now } from "../clock.ts";
 import { duration } from "../format.ts";
 import { rowsOf } from "../json.ts";
 import { useLoad } from "../load.ts";
@@ -46,7 +47,7 @@ function Attempt({ attempt: a }: { attempt: Row }) {
         {a.final && <> → {a.final}</>} <Time at={a.at} />
         {a.duration_ms !== undefined && <>, took {duration(a.duration_ms)}</>}
         {a.status_code !== undefined && <>, answered {a.status_code}</>}
-        {a.next_time && <>, next <Time at={a.next_time} /></>}
+        {a.next_time && <Next at={a.next_time} />}
       </div>
       {(a.endpoint || a.claimer) && <div class="quiet">{a.endpoint ?? `claimed by ${a.claimer}`}</div>}
       {a.error && <pre class="problem">{a.error}</pre>}
@@ -56,6 +57,11 @@ function Attempt({ attempt: a }: { attempt: Row }) {
       )}
     </li>
   );
+}
+
+/** When the next attempt is due, until then. */
+function Next({ at }: { at: string }) {
+  return Date.parse(at) > now.value ? <>, next <Time at={at} /></> : null;
 }
 
 /** Bars of when attempts ran, from the submit to the last end. */
