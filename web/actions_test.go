@@ -290,7 +290,7 @@ func TestActionsOnTenants(t *testing.T) {
 	p.do("/console/tenants", act{label: "New tenant", fields: [][2]string{{"Name", "made"}},
 		says: "made is created", check: state("active")})
 	p.do("/console/tenants/made",
-		act{label: "Change quotas", fields: [][2]string{{"task_types", "7"}},
+		act{label: "Change quotas", fields: [][2]string{{"task types", "7"}},
 			says:  "The quotas are changed",
 			check: has(p, get, func(c client.Tenant) bool { return c.Quotas.TaskTypes == 7 })},
 		act{label: "Suspend", fields: [][2]string{{"Reason", "unpaid"}}, says: "made is suspended",
@@ -330,6 +330,11 @@ func TestCopiedCommands(t *testing.T) {
 		return browsertest.Ask[string](t, p.ctx, `(() => {
 			const text = window.copied; delete window.copied; return text })()`)
 	}
+	p.Run(`navigator.clipboard.writeText = () => Promise.reject(new Error("no")); return true`)
+	p.Click("Copy as curl")
+	p.See("Not copied: the browser refuses")
+	p.quiet()
+	p.See("Copy as curl")
 	require.NoError(t, json.Unmarshal([]byte(p.shell(copied("Copy as curl"))), &submitted))
 	assert.NotEqual(t, task.ID, submitted.ID)
 	again, err := p.api.Get(t.Context(), submitted.ID)

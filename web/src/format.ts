@@ -35,13 +35,24 @@ export const rate = (n: number): string => (n ? `${rates.format(n)}/s` : "–");
 export const latency = (l: { p50_ms: number; p99_ms: number } | undefined): string =>
   l ? `${duration(l.p50_ms)} / ${duration(l.p99_ms)}` : "–";
 
-/** Returns a number of bytes as text, in powers of 1,000. */
+const sizes = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+
+/** Returns a number of bytes as text, in powers of 1,000: 4.76 kB. */
 export function bytes(n: number): string {
   if (n < 1000) return `${n} B`;
-  return n < 1e6 ? `${rates.format(n / 1000)} kB` : `${rates.format(n / 1e6)} MB`;
+  return n < 1e6 ? `${sizes.format(n / 1000)} kB` : `${sizes.format(n / 1e6)} MB`;
 }
 
-const sizes: Record<string, number> = {
+/** Returns a name of the API in words: fanned_out is fanned out. */
+export const words = (name: string): string => name.replaceAll("_", " ");
+
+/** Returns an amount of a quota as text, in the quota's unit. */
+export function amount(quota: string, n: number): string {
+  if (quota.endsWith("_bytes")) return bytes(n);
+  return quota.endsWith("_per_second") ? rate(n) : count(n);
+}
+
+const spans: Record<string, number> = {
   h: 3_600_000, m: 60_000, s: 1000, ms: 1, us: 1e-3, "µs": 1e-3, ns: 1e-6,
 };
 
@@ -49,7 +60,7 @@ const sizes: Record<string, number> = {
 export function milliseconds(text: string): number {
   let sum = 0;
   for (const [, n, unit = ""] of text.matchAll(/([\d.]+)(h|ms|m|s|us|µs|ns)/g)) {
-    sum += Number(n) * (sizes[unit] ?? 0);
+    sum += Number(n) * (spans[unit] ?? 0);
   }
   return sum;
 }

@@ -1,6 +1,6 @@
 import { answer, api, type Schemas } from "../api.ts";
 import { feedError, stats, useFeed } from "../feed.ts";
-import { count, latency, rate } from "../format.ts";
+import { amount, count, latency, rate, words } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { NoTypes } from "../parts/empty.tsx";
 import { Problem } from "../parts/problem.tsx";
@@ -95,10 +95,10 @@ function Quotas({ quotas }: { quotas: Schemas["QuotaUsage"][] }) {
       <dl class="facts">
         {limited.map(({ name, limit = 0, used = 0 }) => (
           <div key={name}>
-            <dt>{name}</dt>
+            <dt>{words(name)}</dt>
             <dd>
-              <meter max={limit} value={used} high={limit * 0.9} aria-label={name} />
-              {" "}{count(used)} of {count(limit)}
+              <meter max={limit} value={used} high={limit * 0.9} aria-label={words(name)} />
+              {" "}{amount(name, used)} of {amount(name, limit)}
             </dd>
           </div>
         ))}

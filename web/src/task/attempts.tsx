@@ -1,11 +1,12 @@
 import { answer, api, type Schemas } from "../api.ts";
 import { now } from "../clock.ts";
-import { duration } from "../format.ts";
+import { duration, words } from "../format.ts";
 import { rowsOf } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Json } from "../parts/json.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
+import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 
 /** An attempt, with the text of its output as it is stored. */
@@ -42,8 +43,7 @@ function Attempt({ attempt: a }: { attempt: Row }) {
   return (
     <li class={a.outcome}>
       <div>
-        <strong>{a.stage}</strong> attempt {a.attempt}: <span class={`status ${a.outcome}`}>
-          {a.outcome}</span>
+        <strong>{a.stage}</strong> attempt {a.attempt}: <Status status={a.outcome} />
         {a.final && <> → {a.final}</>} <Time at={a.at} />
         {a.duration_ms !== undefined && <>, took {duration(a.duration_ms)}</>}
         {a.status_code !== undefined && <>, answered {a.status_code}</>}
@@ -81,7 +81,7 @@ function Chart({ rows, begin }: { rows: Row[]; begin: string }) {
           return (
             <rect key={a.seq} class={a.outcome} x={Math.max(end - width, 0)} y={i * 10 + 1}
               width={width} height="8">
-              <title>{`${a.stage}, attempt ${a.attempt}: ${a.outcome}`}</title>
+              <title>{`${a.stage}, attempt ${a.attempt}: ${words(a.outcome)}`}</title>
             </rect>
           );
         })}
