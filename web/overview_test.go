@@ -37,7 +37,7 @@ func TestOverviewNow(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, p.api.DeleteAlerts(context.Background())) })
 	p.open("/console")
 	p.See("No alert is firing.")
-	p.Run(`return /configuration bytes [\d.]+ k?B of 16\.8 MB/.test(words(document.body))`)
+	p.Run(`return /configuration bytes [\d.]+ (Ki)?B of 16 MiB/.test(words(document.body))`)
 	// Until it is below its limit for a minute, it goes on.
 	_, err = db.Exec(t.Context(), `INSERT INTO tenant_acme.alert_episodes
 		(id, endpoint, alert, subject, since, value, bound) VALUES

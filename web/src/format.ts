@@ -37,10 +37,11 @@ export const latency = (l: { p50_ms: number; p99_ms: number } | undefined): stri
 
 const sizes = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
-/** Returns a number of bytes as text, in powers of 1,000: 4.76 kB. */
+/** Returns a number of bytes as text, in powers of 1,024 as limits are: 4.64 KiB. */
 export function bytes(n: number): string {
-  if (n < 1000) return `${n} B`;
-  return n < 1e6 ? `${sizes.format(n / 1000)} kB` : `${sizes.format(n / 1e6)} MB`;
+  if (n < 1 << 10) return `${count(n)} B`;
+  if (n < 1 << 20) return `${sizes.format(n / (1 << 10))} KiB`;
+  return n < 1 << 30 ? `${sizes.format(n / (1 << 20))} MiB` : `${sizes.format(n / (1 << 30))} GiB`;
 }
 
 /** Returns a name of the API in words: fanned_out is fanned out. */
