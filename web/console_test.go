@@ -238,6 +238,12 @@ func TestTypeWithoutTasks(t *testing.T) {
 	p.delayedTasks("unused", 1)
 	p.Click("Cancel all that match")
 	p.See("1 task, waiting")
+	_, err := p.api.CancelAll(t.Context(), client.BulkCancellation{Type: "unused"})
+	require.NoError(t, err)
+	p.See("No task matches")
+	p.Run(`return where.matches("dialog")`) // an open question stays
+	p.Click("Back")
+	p.Run(`return !where.matches("dialog") && !called("button", "Cancel all that match")`)
 	p.quiet()
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
 )
@@ -46,6 +47,19 @@ func TestPages(t *testing.T) {
 		p.checkPage(one)
 	}
 	p.quiet("/v1/alerts") // 404: there are no rules
+}
+
+// A long text in a table wraps on a narrow screen.
+func TestLongTextOnANarrowScreen(t *testing.T) {
+	p := openPage(t, auth.ScopeRead)
+	p.delayedTasks("long-reason", 0)
+	_, err := p.api.PauseTaskType(t.Context(), "long-reason", strings.Repeat("worn out ", 100))
+	require.NoError(t, err)
+	p.resize(390, 800)
+	p.open("/console/types")
+	p.See("worn out")
+	p.Run(`const cell = [...document.querySelectorAll("td")].find(e => words(e).includes("worn out"));
+		return cell?.offsetWidth > 200 && cell.offsetWidth < 390`)
 }
 
 // samples makes something for each page to show, and returns the pages.
@@ -104,7 +118,7 @@ func (p *page) checkPage(one shown) {
 		}
 	}
 	assert.LessOrEqual(p.t, browsertest.Ask[int](p.t, p.ctx, `new Set([...document.querySelectorAll(
-		".filters :is(input, select, button)")].map(e => e.offsetHeight)).size`), 1,
+		".filters :is(input, select, button)")].map(e => e.getBoundingClientRect().height)).size`), 1,
 		"%s: the fields of the filter are of the same height", one.name)
 	p.resize(360, 700)
 	p.See(one.text)
