@@ -266,6 +266,7 @@ func TestActionsOnAlerts(t *testing.T) {
 				return a.URL == url && a.Rules.FailureRate == 0.125
 			})})
 	p.Click("Close") // the new secret
+	p.See("Now Nothing is amiss. Ended in the last 30 days None has ended.")
 	p.do("/console/alerts",
 		act{label: "Change", fields: [][2]string{{"A task has been due", "7m"}},
 			says: "The alerts are set", check: has(p, get, func(a client.Alerts) bool {
@@ -289,7 +290,7 @@ func TestActionsOnTenants(t *testing.T) {
 	p.do("/console/tenants", act{label: "New tenant", fields: [][2]string{{"Name", "made"}},
 		says: "made is created", check: state("active")})
 	p.do("/console/tenants/made",
-		act{label: "Change quotas", fields: [][2]string{{"task_types", "7"}},
+		act{label: "Change quotas", fields: [][2]string{{"task types", "7"}},
 			says:  "The quotas are changed",
 			check: has(p, get, func(c client.Tenant) bool { return c.Quotas.TaskTypes == 7 })},
 		act{label: "Suspend", fields: [][2]string{{"Reason", "unpaid"}}, says: "made is suspended",
@@ -329,6 +330,11 @@ func TestCopiedCommands(t *testing.T) {
 		return browsertest.Ask[string](t, p.ctx, `(() => {
 			const text = window.copied; delete window.copied; return text })()`)
 	}
+	p.Run(`navigator.clipboard.writeText = () => Promise.reject(new Error("no")); return true`)
+	p.Click("Copy as curl")
+	p.See("Not copied: the browser refuses")
+	p.quiet()
+	p.See("Copy as curl")
 	require.NoError(t, json.Unmarshal([]byte(p.shell(copied("Copy as curl"))), &submitted))
 	assert.NotEqual(t, task.ID, submitted.ID)
 	again, err := p.api.Get(t.Context(), submitted.ID)
@@ -351,7 +357,7 @@ func (p *page) shell(commands string) string {
 	script := filepath.Join(p.t.TempDir(), "commands.sh")
 	require.NoError(p.t, os.WriteFile(script, []byte(commands), 0o600))
 	cmd := exec.CommandContext(p.t.Context(), "sh", script)
-	cmd.Env = append(os.Environ(), "TOKEN="+token)
+	cmd.Env = append(os.Environ(), "ASYNCFLOW_TOKEN="+token)
 	out, err := cmd.Output()
 	require.NoError(p.t, err, "%s", out)
 	return string(out)

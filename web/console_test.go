@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -188,6 +189,7 @@ func TestPauseAndCancelATask(t *testing.T) {
 	p.open("/console/tasks/" + task.ID)
 	p.See("It waits for its children.")
 	p.See("2 in all: 2 waiting")
+	p.See("split attempt 1: fanned out")
 	p.Click("Pause")
 	p.Fill("Reason", "a look")
 	p.Click("Pause")
@@ -202,6 +204,49 @@ func TestPauseAndCancelATask(t *testing.T) {
 	p.quiet()
 }
 
+// A list says when the next attempt is due, as long as that is to come.
+func TestNextAttempt(t *testing.T) {
+	p := openPage(t, all...)
+	p.failing("next")
+	_, err := p.api.PutTaskType(t.Context(), "next", client.TaskTypeSpec{Stages: []client.Stage{
+		{Name: "only", Retry: client.RetryPolicy{MaxAttempts: 3,
+			Interval: asyncflow.Seconds(0.1, 3600)}}}})
+	require.NoError(t, err)
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "next", Context: client.JSON(`1`)})
+	require.NoError(t, err)
+	p.open("/console/tasks/" + task.ID)
+	line := func(attempt string) string {
+		return `words([...document.querySelectorAll(".attempts > li > div")].find(e =>
+			words(e).startsWith("only attempt ` + attempt + `: failed")))`
+	}
+	p.Run(`return ` + line("2") + `.includes(", next in ")`)
+	p.Run(`return ` + line("1") + ` && !` + line("1") + `.includes("next")`)
+	p.quiet()
+}
+
+// A type without tasks offers nothing for all that match, and no filter to remove.
+func TestTypeWithoutTasks(t *testing.T) {
+	p := openPage(t, all...)
+	p.delayedTasks("unused", 0)
+	p.open("/console/tasks?type=unused")
+	p.See("unused has no tasks yet Submit one: asyncflow tasks submit unused '{}'")
+	assert.NotContains(t, p.Text(), "filters")
+	assert.NotContains(t, p.Text(), "match")
+	p.Fill("Status", "waiting")
+	p.See("No task matches Remove the filters")
+	assert.NotContains(t, p.Text(), "all that match")
+	p.delayedTasks("unused", 1)
+	p.Click("Cancel all that match")
+	p.See("1 task, waiting")
+	_, err := p.api.CancelAll(t.Context(), client.BulkCancellation{Type: "unused"})
+	require.NoError(t, err)
+	p.See("No task matches")
+	p.Run(`return where.matches("dialog")`) // an open question stays
+	p.Click("Back")
+	p.Run(`return !where.matches("dialog") && !called("button", "Cancel all that match")`)
+	p.quiet()
+}
+
 // Who may only read sees no button that would fail.
 func TestReadOnly(t *testing.T) {
 	p := openPage(t, auth.ScopeRead)
@@ -213,6 +258,13 @@ func TestReadOnly(t *testing.T) {
 	p.open("/console/tasks/" + id)
 	p.See("Attempts")
 	assert.NotContains(t, p.Text(), "Redrive")
+	for path, title := range map[string]string{"alerts": "Alerts", "audit": "Audit"} {
+		p.open("/console/" + path)
+		p.See(title + " This page needs the scope manage.")
+		p.Run(`return !called("header a", ` + browsertest.Quote(title) + `)`)
+	}
+	p.open("/console/none")
+	p.See("There is no such page")
 	p.quiet()
 }
 
@@ -269,17 +321,54 @@ func TestKeys(t *testing.T) {
 	assert.Contains(t, browsertest.Ask[string](t, p.ctx, `location.pathname`), second)
 }
 
-// The overview follows what happens.
+// The overview follows what happens, but not while it is paused or its tab can't be seen. Another
+// page shows that the server has sent the numbers.
 func TestOverviewIsLive(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("live")
+	other := &page{Page: browsertest.Open(t), t: t, node: p.node}
+	other.ctx = other.Context
+	other.logIn(p.token)
 	p.open("/console")
 	p.See("live")
-	row := `words([...document.querySelectorAll("tr")].find(r => words(r).startsWith("live")))`
-	p.Run(`return ` + row + `.startsWith("live 0 0 0 0 0")`)
+	const row = `words([...document.querySelectorAll("tr")].find(r => words(r).startsWith("live ")))`
+	succeeded := func(n int) string {
+		return `return ` + row + `.startsWith("live 0 0 0 ` + strconv.Itoa(n) + ` 0")`
+	}
+	shown := 0
+	p.Run(succeeded(shown))
 	p.submit("live", `1`, client.StatusSucceeded)
-	p.Run(`return ` + row + `.startsWith("live 0 0 0 1 0")`)
+	shown++
+	p.Run(succeeded(shown))
+	// What was sent to the other page before the last number has also come to this one, if it
+	// was sent to it.
+	still := func() {
+		p.t.Helper()
+		for n := shown + 1; n <= shown+2; n++ {
+			p.submit("live", `1`, client.StatusSucceeded)
+			other.Run(succeeded(n))
+		}
+		assert.True(t, browsertest.Ask[bool](t, p.ctx, `(() => {
+			const words = e => (e?.innerText ?? "").replace(/\s+/g, " ").trim();
+			`+succeeded(shown)+`})()`), "the number has not changed")
+		shown += 2
+	}
 	p.Click("❚❚ Pause")
 	p.See("▶ Resume")
+	still()
+	p.Click("▶ Resume")
+	p.Run(succeeded(shown))
+
+	turn := func(hidden bool) {
+		p.Run(`Object.defineProperty(document, "hidden", {value: ` + strconv.FormatBool(hidden) +
+			`, configurable: true});
+			Object.defineProperty(document, "visibilityState",
+				{value: document.hidden ? "hidden" : "visible", configurable: true});
+			document.dispatchEvent(new Event("visibilitychange")); return true`)
+	}
+	turn(true)
+	still()
+	turn(false)
+	p.Run(succeeded(shown))
 	p.quiet()
 }

@@ -2,6 +2,9 @@ package web_test
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/evanw/esbuild/pkg/api"
@@ -118,6 +121,40 @@ func TestCronInWords(t *testing.T) {
 		{`{"cron":"*/5 * * 6 *"}`, "every 5 minutes in June, UTC time"},
 	} {
 		assert.Equal(t, c.words, f.text("when", json.RawMessage(c.schedule)), c.schedule)
+	}
+}
+
+// What a quota allows is said in its unit.
+func TestAmounts(t *testing.T) {
+	f := exportsOf(t, "src/format.ts")
+	for _, c := range []struct {
+		quota string
+		n     float64
+		text  string
+	}{
+		{"configuration_bytes", 0, "0 B"},
+		{"configuration_bytes", 1023, "1,023 B"},
+		{"configuration_bytes", 4755, "4.64 KiB"},
+		{"configuration_bytes", 16 << 20, "16 MiB"},
+		{"context_bytes", 1 << 30, "1 GiB"},
+		{"submits_per_second", 0.5, "0.5/s"},
+		{"pending_tasks", 12345, "12,345"},
+	} {
+		assert.Equal(t, c.text, f.text("amount", c.quota, c.n), "%s %v", c.quota, c.n)
+	}
+}
+
+// Each outcome of an attempt has a colour.
+func TestColoursOfOutcomes(t *testing.T) {
+	t.Parallel()
+	style, err := os.ReadFile("src/console.css")
+	require.NoError(t, err)
+	api, err := os.ReadFile("../openapi.yaml")
+	require.NoError(t, err)
+	enum := regexp.MustCompile(`enum: \[(done, .*fanned_out.*)\]`).FindSubmatch(api)
+	require.NotNil(t, enum)
+	for _, outcome := range strings.Split(string(enum[1]), ", ") {
+		assert.Regexp(t, `\.`+outcome+`\b[^{]*\{ color:`, string(style))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/browsertest"
 )
 
 // The overview says how many nodes serve, without their names, and which alerts are firing.
@@ -36,14 +37,25 @@ func TestOverviewNow(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, p.api.DeleteAlerts(context.Background())) })
 	p.open("/console")
 	p.See("No alert is firing.")
+	p.Run(`return /configuration bytes [\d.]+ (Ki)?B of 16 MiB/.test(words(document.body))`)
 	// Until it is below its limit for a minute, it goes on.
 	_, err = db.Exec(t.Context(), `INSERT INTO tenant_acme.alert_episodes
 		(id, endpoint, alert, subject, since, value, bound) VALUES
 		('01890a5d-ac96-774b-bcce-b302099a8057', $1::uuid, 'no_claimers', 'unclaimed',
 		  now() - interval '1 h', 4000, 3600)`, a.Endpoint)
 	require.NoError(t, err)
+	_, err = p.api.PutTaskType(t.Context(), "below-alerts", client.TaskTypeSpec{
+		Stages: []client.Stage{{Name: "only"}}})
+	require.NoError(t, err)
 	p.open("/console")
 	p.See("nobody asks for tasks unclaimed firing")
+	p.See("below-alerts")
+	for heading, text := range map[string]string{"Alerts now": "unclaimed",
+		"Task types": "below-alerts"} {
+		p.Run(`return [...document.querySelectorAll("section")].some(s =>
+			words(s.querySelector("h2")) === ` + browsertest.Quote(heading) + ` &&
+			words(s.querySelector("table")).includes(` + browsertest.Quote(text) + `))`)
+	}
 	assert.Empty(t, p.axe())
 	p.quiet()
 }

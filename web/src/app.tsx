@@ -26,7 +26,7 @@ export interface Page {
   path: string;
   title: string; // in the menu; "": it isn't there
   show: ComponentType;
-  scope?: Scope; // without it there is no such page
+  scope?: Scope; // that it needs: without it, it isn't in the menu and says so
 }
 
 /** A page that everyone has who is logged in. */
@@ -65,22 +65,31 @@ export function App() {
   if (s === undefined) return <p class="empty">The server can't be reached yet. It is tried again.</p>;
   if (!s.logged_in) return <Login />;
   const all = isOperator() ? operatorPages : tenantPages;
-  const pages = all.filter((p) => !p.scope || may(p.scope));
+  const allowed = (p: Page) => !p.scope || may(p.scope);
   return (
     <LocationProvider scope="/console">
-      <Layout key={s.id} pages={pages}>
+      <Layout key={s.id} pages={all.filter(allowed)}>
         <ErrorBoundary onError={(e) => (broken.value = String(e))}>
           {broken.value && <p role="alert" class="problem">This page has failed: {broken.value}</p>}
           <Router onRouteChange={() => (broken.value = "")}>
-            {pages.map((p) => (
-              <Route key={p.path} path={p.path} component={p.show} />
-            ))}
+            {all.map((p) => allowed(p)
+              ? <Route key={p.path} path={p.path} component={p.show} />
+              : <Route key={p.path} path={p.path} component={NotAllowed} page={p} />)}
             <Route default component={Missing} />
           </Router>
         </ErrorBoundary>
       </Layout>
       {expired.value && <Login over />}
     </LocationProvider>
+  );
+}
+
+function NotAllowed({ page }: { page: Page }) {
+  return (
+    <>
+      <Title text={page.title} />
+      <p>This page needs the scope <code>{page.scope}</code>.</p>
+    </>
   );
 }
 

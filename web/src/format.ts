@@ -35,14 +35,25 @@ export const rate = (n: number): string => (n ? `${rates.format(n)}/s` : "–");
 export const latency = (l: { p50_ms: number; p99_ms: number } | undefined): string =>
   l ? `${duration(l.p50_ms)} / ${duration(l.p99_ms)}` : "–";
 
-/** Returns a number of bytes as text, in powers of 1,000. */
+const sizes = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+
+/** Returns a number of bytes as text, in powers of 1,024 as limits are: 4.64 KiB. */
 export function bytes(n: number): string {
-  if (n < 1000) return `${n} B`;
-  const [size, unit] = n < 1e6 ? [1e3, "kB"] : n < 1e9 ? [1e6, "MB"] : [1e9, "GB"];
-  return `${rates.format(n / size)} ${unit}`;
+  if (n < 1 << 10) return `${count(n)} B`;
+  if (n < 1 << 20) return `${sizes.format(n / (1 << 10))} KiB`;
+  return n < 1 << 30 ? `${sizes.format(n / (1 << 20))} MiB` : `${sizes.format(n / (1 << 30))} GiB`;
 }
 
-const sizes: Record<string, number> = {
+/** Returns a name of the API in words: fanned_out is fanned out. */
+export const words = (name: string): string => name.replaceAll("_", " ");
+
+/** Returns an amount of a quota as text, in the quota's unit. */
+export function amount(quota: string, n: number): string {
+  if (quota.endsWith("_bytes")) return bytes(n);
+  return quota.endsWith("_per_second") ? rate(n) : count(n);
+}
+
+const spans: Record<string, number> = {
   h: 3_600_000, m: 60_000, s: 1000, ms: 1, us: 1e-3, "µs": 1e-3, ns: 1e-6,
 };
 
@@ -50,7 +61,7 @@ const sizes: Record<string, number> = {
 export function milliseconds(text: string): number {
   let sum = 0;
   for (const [, n, unit = ""] of text.matchAll(/([\d.]+)(h|ms|m|s|us|µs|ns)/g)) {
-    sum += Number(n) * (sizes[unit] ?? 0);
+    sum += Number(n) * (spans[unit] ?? 0);
   }
   return sum;
 }

@@ -7,7 +7,7 @@ import { alertText, subjectPage, valueText } from "./rules.ts";
 
 type Episode = Schemas["AlertEpisode"];
 
-/** The alerts that go on, and those of the last 30 days. */
+/** The alerts that go on, and those that ended in the last 30 days. */
 export function Episodes({ episodes }: { episodes: Episode[] }) {
   const firing = episodes.filter((e) => e.state === "firing");
   const past = episodes.filter((e) => e.state !== "firing");
@@ -20,9 +20,9 @@ export function Episodes({ episodes }: { episodes: Episode[] }) {
           : <EpisodeTable label="Alerts that go on" episodes={firing} />}
       </section>
       <section>
-        <h2>Last 30 days</h2>
+        <h2>Ended in the last 30 days</h2>
         {past.length === 0
-          ? <p>There were no alerts.</p>
+          ? <p>None has ended.</p>
           : <EpisodeTable label="Alerts that have ended" episodes={past} />}
       </section>
     </>

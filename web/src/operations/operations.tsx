@@ -2,7 +2,6 @@ import { answer, api, type Schemas } from "../api.ts";
 import { now } from "../clock.ts";
 import { duration, tasks } from "../format.ts";
 import { useLoad } from "../load.ts";
-import { Action } from "../parts/action.tsx";
 import { Empty } from "../parts/empty.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
@@ -11,6 +10,7 @@ import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { nameOf, Progress } from "./progress.tsx";
+import { Stop } from "./stop.tsx";
 
 const second = 1000;
 
@@ -60,11 +60,6 @@ function Chosen({ id }: { id: string }) {
   const one = useLoad((signal) => answer(api.GET("/v1/operations/{id}",
     { signal, params: { path: { id } } })), [id], second);
   const o = one.data;
-  const stop = async () => {
-    await answer(api.POST("/v1/operations/{id}/stop", { params: { path: { id } } }));
-    one.reload();
-    return "The operation is stopped";
-  };
   return (
     <section class="panel">
       <h2>{o ? nameOf(o) : "Operation"} {o && <Status status={o.state} />}</h2>
@@ -90,10 +85,7 @@ function Chosen({ id }: { id: string }) {
             <div><dt>Id</dt><dd><code>{o.id}</code></dd></div>
           </dl>
           <p class="buttons">
-            {o.state === "running" && (
-              <Action label="Stop" scope="operate" danger run={stop}
-                ask={<p>What it has done stays done. It can't go on later.</p>} />
-            )}
+            <Stop operation={o} stopped={one.reload} />
             <a class="button" href="/console/operations">Close</a>
           </p>
         </>

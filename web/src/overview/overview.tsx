@@ -1,6 +1,6 @@
 import { answer, api, type Schemas } from "../api.ts";
 import { feedError, stats, useFeed } from "../feed.ts";
-import { count, latency, rate } from "../format.ts";
+import { amount, count, latency, rate, words } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { NoTypes } from "../parts/empty.tsx";
 import { Problem } from "../parts/problem.tsx";
@@ -52,9 +52,12 @@ const columns = ["Type", { n: "Waiting" }, { n: "Pending" }, { n: "Running" }, {
 
 function Types({ stats }: { stats: Schemas["Stats"][] }) {
   return (
-    <Table label="Task types" columns={columns}>
-      {stats.map((s) => <TypeRow key={s.type} stats={s} />)}
-    </Table>
+    <section>
+      <h2>Task types</h2>
+      <Table label="Task types" columns={columns}>
+        {stats.map((s) => <TypeRow key={s.type} stats={s} />)}
+      </Table>
+    </section>
   );
 }
 
@@ -92,10 +95,10 @@ function Quotas({ quotas }: { quotas: Schemas["QuotaUsage"][] }) {
       <dl class="facts">
         {limited.map(({ name, limit = 0, used = 0 }) => (
           <div key={name}>
-            <dt>{name}</dt>
+            <dt>{words(name)}</dt>
             <dd>
-              <meter max={limit} value={used} high={limit * 0.9} aria-label={name} />
-              {" "}{count(used)} of {count(limit)}
+              <meter max={limit} value={used} high={limit * 0.9} aria-label={words(name)} />
+              {" "}{amount(name, used)} of {amount(name, limit)}
             </dd>
           </div>
         ))}

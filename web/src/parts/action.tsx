@@ -19,6 +19,8 @@ interface ActionProps {
   begin?: () => void;
   danger?: boolean;
   disabled?: boolean;
+  /** There is no button, but a question that is open stays. */
+  hidden?: boolean;
   /** False as long as the question isn't complete: it can't be answered yet. */
   ready?: boolean;
 }
@@ -52,8 +54,10 @@ export function Action(props: ActionProps) {
   };
   return (
     <>
-      <button type="button" class={props.danger ? "danger" : ""}
-        disabled={props.disabled || busy.value} onClick={press}>{props.label}</button>
+      {!props.hidden && (
+        <button type="button" class={props.danger ? "danger" : ""}
+          disabled={props.disabled || busy.value} onClick={press}>{props.label}</button>
+      )}
       {open.value && (
         <Dialog title={props.label} close={close}>
           <form onSubmit={(e) => { e.preventDefault(); void run(); }}>

@@ -1,16 +1,20 @@
 import { useSignal } from "@preact/signals";
 
-/** A button that copies a text. */
+/** A button that copies a text, and says whether that has worked. */
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
-  const done = useSignal(false);
+  const said = useSignal("");
   const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    done.value = true;
-    setTimeout(() => (done.value = false), 2000);
+    try {
+      await navigator.clipboard.writeText(text); // over plain http there is no clipboard
+      said.value = "Copied";
+    } catch {
+      said.value = "Not copied: the browser refuses";
+    }
+    setTimeout(() => (said.value = ""), 2000);
   };
   return (
     <button type="button" class="small" onClick={() => void copy()}>
-      {done.value ? "Copied" : label}
+      {said.value || label}
     </button>
   );
 }

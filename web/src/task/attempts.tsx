@@ -1,10 +1,12 @@
 import { answer, api, type Schemas } from "../api.ts";
-import { duration } from "../format.ts";
+import { now } from "../clock.ts";
+import { duration, words } from "../format.ts";
 import { rowsOf } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Json } from "../parts/json.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
+import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 
 /** An attempt, with the text of its output as it is stored. */
@@ -41,12 +43,11 @@ function Attempt({ attempt: a }: { attempt: Row }) {
   return (
     <li class={a.outcome}>
       <div>
-        <strong>{a.stage}</strong> attempt {a.attempt}: <span class={`status ${a.outcome}`}>
-          {a.outcome}</span>
+        <strong>{a.stage}</strong> attempt {a.attempt}: <Status status={a.outcome} />
         {a.final && <> → {a.final}</>} <Time at={a.at} />
         {a.duration_ms !== undefined && <>, took {duration(a.duration_ms)}</>}
         {a.status_code !== undefined && <>, answered {a.status_code}</>}
-        {a.next_time && <>, next <Time at={a.next_time} /></>}
+        {a.next_time && <Next at={a.next_time} />}
       </div>
       {(a.endpoint || a.claimer) && <div class="quiet">{a.endpoint ?? `claimed by ${a.claimer}`}</div>}
       {a.error && <pre class="problem">{a.error}</pre>}
@@ -56,6 +57,11 @@ function Attempt({ attempt: a }: { attempt: Row }) {
       )}
     </li>
   );
+}
+
+/** When the next attempt is due, until then. */
+function Next({ at }: { at: string }) {
+  return Date.parse(at) > now.value ? <>, next <Time at={at} /></> : null;
 }
 
 /** Bars of when attempts ran, from the submit to the last end. */
@@ -75,7 +81,7 @@ function Chart({ rows, begin }: { rows: Row[]; begin: string }) {
           return (
             <rect key={a.seq} class={a.outcome} x={Math.max(end - width, 0)} y={i * 10 + 1}
               width={width} height="8">
-              <title>{`${a.stage}, attempt ${a.attempt}: ${a.outcome}`}</title>
+              <title>{`${a.stage}, attempt ${a.attempt}: ${words(a.outcome)}`}</title>
             </rect>
           );
         })}

@@ -8,7 +8,8 @@ export function Repeat({ whole: { task, context } }: { whole: WholeTask }) {
   const members = Object.entries(options).filter(([, v]) => v !== undefined)
     .map(([name, v]) => `,"${name}":${JSON.stringify(v)}`);
   const body = `{"type":${JSON.stringify(task.type)},"context":${context}${members.join("")}}`;
-  const curl = `curl -X POST ${location.origin}/v1/tasks -H "Authorization: Bearer $TOKEN" ` +
+  const curl = `curl -X POST ${location.origin}/v1/tasks ` +
+    `-H "Authorization: Bearer $ASYNCFLOW_TOKEN" ` +
     `-H 'Content-Type: application/json' --data-binary @- ${here(body)}`;
   const flowKey = task.flow_key ? ` --flow-key ${quote(task.flow_key)}` : "";
   const priority = typeof task.priority === "number" ? ` --priority ${task.priority}` : "";

@@ -12,8 +12,13 @@ import type { Filter } from "./filters.tsx";
 type BulkRedrive = Schemas["BulkRedrive"];
 type BulkCancellation = Schemas["BulkCancellation"];
 
+interface AllThatMatchProps {
+  filter: Filter;
+  none: boolean; // no task matches: there are no buttons, but an open question stays
+}
+
 /** Buttons for all tasks that match a filter. What they start is an operation. */
-export function AllThatMatch({ filter }: { filter: Filter }) {
+export function AllThatMatch({ filter, none }: AllThatMatchProps) {
   if (filter.parent || filter.key || filter.text) return null; // bulk calls have no such filters
   const { type, status, stage, error, since, until } = filter;
   const priority = useSignal("0");
@@ -21,18 +26,20 @@ export function AllThatMatch({ filter }: { filter: Filter }) {
   return (
     <p class="buttons">
       {(status === undefined || status === "failed" || status === "cancelled") && (
-        <Bulk label="Redrive all that match" what={status ?? "failed"}
+        <Bulk label="Redrive all that match" what={status ?? "failed"} hidden={none}
           call={(more) => api.POST("/v1/tasks/redrive",
             { body: { ...selection, status, ...more } as BulkRedrive })} />
       )}
       {(status === undefined || status === "waiting" || status === "pending" ||
         status === "running") && (
-        <Bulk label="Cancel all that match" what={status ?? "not yet final"} danger
+        <Bulk label="Cancel all that match" what={status ?? "not yet final"} hidden={none}
+          danger
           call={(more) => api.POST("/v1/tasks/cancel",
             { body: { ...selection, status, ...more } as BulkCancellation })} />
       )}
       {(status === undefined || status === "waiting" || status === "pending") && (
         <Bulk label="Change priority of all that match" what={status ?? "waiting or pending"}
+          hidden={none}
           call={(more) => api.POST("/v1/tasks/priority", {
             body: { ...selection, status, priority: Number(priority.value), ...more },
           })}>
@@ -49,11 +56,12 @@ interface BulkProps {
   children?: ComponentChildren; // more fields of the question
   what: string; // the status of the tasks
   danger?: boolean;
+  hidden: boolean;
   call: (more: { dry_run?: boolean; pace?: number }) => Promise<{
     data?: Schemas["Count"] | Schemas["Operation"]; error?: unknown; response: Response }>;
 }
 
-function Bulk({ label, what, danger = false, call, children }: BulkProps) {
+function Bulk({ label, what, danger = false, hidden, call, children }: BulkProps) {
   const { route } = useLocation();
   const n = useSignal<number | undefined>(undefined);
   const error = useSignal<CallError | undefined>(undefined);
@@ -88,6 +96,6 @@ function Bulk({ label, what, danger = false, call, children }: BulkProps) {
         value={pace} />
     </>
   );
-  return <Action label={label} scope="operate" danger={danger} run={run} ask={ask}
+  return <Action label={label} scope="operate" danger={danger} hidden={hidden} run={run} ask={ask}
     begin={() => void begin()} ready={n.value !== undefined} />;
 }

@@ -3,6 +3,7 @@ import { answer, api, type Schemas } from "../api.ts";
 import { count, tasks } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Progress } from "../operations/progress.tsx";
+import { Stop } from "../operations/stop.tsx";
 import { Action } from "../parts/action.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Time } from "../parts/time.tsx";
@@ -54,17 +55,11 @@ function text({ count: n, exact }: Schemas["TaskCount"]): string {
 /** The count of all tasks by an operation, and its progress. */
 function CountedAll({ id, again }: { id: string; again: () => void }) {
   const ended = useSignal(false);
-  const path = { params: { path: { id } } };
   const one = useLoad(async (signal) => {
-    const got = await answer(api.GET("/v1/operations/{id}", { signal, ...path }));
+    const got = await answer(api.GET("/v1/operations/{id}", { signal, params: { path: { id } } }));
     ended.value = got.state !== "running";
     return got;
   }, [id], ended.value ? 0 : second);
-  const stop = async () => {
-    await answer(api.POST("/v1/operations/{id}/stop", path));
-    one.reload();
-    return "The count is stopped";
-  };
   const o = one.data;
   return (
     <div class="buttons" role="status">
@@ -73,7 +68,7 @@ function CountedAll({ id, again }: { id: string; again: () => void }) {
           Counting: <strong>{tasks(o.done)}</strong> so far. <Progress operation={o} />
         </span>
       )}
-      {o?.state === "running" && <Action label="Stop" scope="operate" run={stop} />}
+      {o && <Stop operation={o} stopped={one.reload} />}
       {o?.state === "done" && (
         <span><strong>{tasks(o.done)}</strong> counted <Time at={o.finished_at} /></span>
       )}

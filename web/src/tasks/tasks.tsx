@@ -44,21 +44,29 @@ function List({ filter }: { filter: Filter }) {
   const { data, next_cursor: next, searched } = list.data ?? {};
   const shown = useRef(false); // the first list comes before its count
   shown.current ||= list.data !== undefined;
+  const none = data?.length === 0 && !next;
+  const { type, ...filters } = filter;
+  const unused = none && Object.keys(filters).length === 0;
   return (
     <>
-      {shown.current && <Matches filter={filter} />}
-      {list.data && !list.error && <AllThatMatch filter={filter} />}
+      {shown.current && !unused && <Matches filter={filter} />}
+      {list.data && !list.error && <AllThatMatch filter={filter} none={none} />}
       <Problem error={list.error} retry={list.reload} />
       {data && data.length > 0 && <TaskTable tasks={data} />}
-      {data?.length === 0 && (next
-        ? <Empty title={`None of ${tasks(searched?.tasks ?? 0)} matches`}>
-            They were submitted between <Time at={searched?.from} /> and{" "}
-            <Time at={searched?.until} />. <a href={link({ cursor: next })}>Search older ones</a>
-          </Empty>
-        : <Empty title="No task matches">
-            <a href={`/console/tasks?type=${filter.type}`}>Remove the filters</a>, or submit one:{" "}
-            <code>{`asyncflow tasks submit ${filter.type} '{}'`}</code>
-          </Empty>)}
+      {data?.length === 0 && next && (
+        <Empty title={`None of ${tasks(searched?.tasks ?? 0)} matches`}>
+          They were submitted between <Time at={searched?.from} /> and{" "}
+          <Time at={searched?.until} />. <a href={link({ cursor: next })}>Search older ones</a>
+        </Empty>
+      )}
+      {none && (
+        <Empty title={unused ? `${type} has no tasks yet` : "No task matches"}>
+          {unused
+            ? "Submit one: "
+            : <><a href={`/console/tasks?type=${type}`}>Remove the filters</a>, or submit one: </>}
+          <code>{`asyncflow tasks submit ${type} '{}'`}</code>
+        </Empty>
+      )}
       <Pager next={next} />
     </>
   );

@@ -1,6 +1,7 @@
 import { type Signal, signal, useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { answer, api, type Schemas } from "../api.ts";
+import { words } from "../format.ts";
 import { Action } from "../parts/action.tsx";
 import { Field, TypedName } from "../parts/field.tsx";
 
@@ -94,7 +95,7 @@ function ChangeQuotas({ tenant, changed }: Props) {
 
 function QuotaField({ name, value }: { name: Schemas["QuotaName"]; value: Signal<string> }) {
   const fraction = name.endsWith("_per_second");
-  return <Field label={name} type="number" min="-1" step={fraction ? "any" : "1"} value={value} />;
+  return <Field label={words(name)} type="number" min="-1" step={fraction ? "any" : "1"} value={value} />;
 }
 
 function Delete({ tenant, changed }: Props) {

@@ -1,6 +1,6 @@
 import { useRoute } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
-import { rate, count } from "../format.ts";
+import { amount, words } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Table } from "../parts/rows.tsx";
@@ -52,23 +52,20 @@ function Usage({ usage }: { usage: Schemas["QuotaUsage"][] }) {
       <h2>Quotas</h2>
       <Table label="Quotas and their usage"
         columns={["Quota", { n: "Used" }, { n: "Limit" }, "Usage", "Set by"]}>
-        {usage.map(({ name, limit, used, own }) => {
-          const text = (n: number) => name.endsWith("_per_second") ? rate(n) : count(n);
-          return (
-            <tr key={name}>
-              <th scope="row">{name}</th>
-              <td class="n">{used === undefined ? "" : text(used)}</td>
-              <td class="n">{limit === undefined ? "no limit" : text(limit)}</td>
-              <td>
-                {limit !== undefined && used !== undefined && (
-                  <meter max={limit} value={used} high={limit * 0.9}
-                    aria-label={`Usage of ${name}`} />
-                )}
-              </td>
-              <td>{own ? "this tenant" : "default"}</td>
-            </tr>
-          );
-        })}
+        {usage.map(({ name, limit, used, own }) => (
+          <tr key={name}>
+            <th scope="row">{words(name)}</th>
+            <td class="n">{used === undefined ? "" : amount(name, used)}</td>
+            <td class="n">{limit === undefined ? "no limit" : amount(name, limit)}</td>
+            <td>
+              {limit !== undefined && used !== undefined && (
+                <meter max={limit} value={used} high={limit * 0.9}
+                  aria-label={`Usage of ${words(name)}`} />
+              )}
+            </td>
+            <td>{own ? "this tenant" : "default"}</td>
+          </tr>
+        ))}
       </Table>
     </section>
   );

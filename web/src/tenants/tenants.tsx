@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useLocation } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
-import { count } from "../format.ts";
+import { amount, words } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Action } from "../parts/action.tsx";
 import { Empty } from "../parts/empty.tsx";
@@ -54,7 +54,7 @@ export function Tenants() {
 /** Returns a tenant's own quotas in a line. */
 function quotaText(quotas: Schemas["Quotas"]): string {
   return Object.entries(quotas).filter(([, n]) => n)
-    .map(([name, n]) => `${name} ${n < 0 ? "without limit" : count(n)}`).join(", ");
+    .map(([name, n]) => `${words(name)} ${n < 0 ? "without limit" : amount(name, n)}`).join(", ");
 }
 
 function Create() {
