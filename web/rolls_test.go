@@ -20,8 +20,8 @@ func TestRollsOfAType(t *testing.T) {
 	row := func(n int) string {
 		return fmt.Sprintf(`words(document.querySelectorAll("[aria-label=Rolls] tbody tr")[%d])`, n)
 	}
-	p.Run(`return ` + row(0) + `.endsWith("open, shared the next opens at 5,000,000 tasks") ||
-		` + row(0) + `.includes("open, shared the next opens at 5,000,000 tasks, or in ")`)
+	p.Run(`return ` + row(0) + `.endsWith("open, shared next at 5,000,000 tasks") ||
+		` + row(0) + `.includes("open, shared next at 5,000,000 tasks, or in ")`)
 	p.See("Its tasks and its size are those of all these types together.")
 
 	const own = "rolled-own"
@@ -48,7 +48,7 @@ func TestRollsOfAType(t *testing.T) {
 	}
 	until(func(rolls []client.Roll) bool { return !rolls[1].DrainedAt.IsZero() })
 	p.open("/console/types/" + own)
-	p.Run(`return /^\d+ 0 [\d.]+ KiB .* open the next opens at 1,000 tasks$/.test(` + row(0) + `)`)
+	p.Run(`return /^\d+ 0 [\d.]+ KiB .* open next at 1,000 tasks$/.test(` + row(0) + `)`)
 	p.Run(`return /^\d+ 1,000 [\d.]+ KiB .* drained .* a task may be live 2 d after its last task ends$/` +
 		`.test(` + row(1) + `)`)
 	p.Gone("those of all these types")

@@ -59,7 +59,7 @@ function Goes({ roll: r }: { roll: Roll }) {
   if (!r.next_tasks) return <>{span(r.retention)} after its last task ends</>;
   return (
     <>
-      the next opens at {tasks(r.next_tasks)}
+      next at {tasks(r.next_tasks)}
       {r.next_at && <>, or <Soon at={r.next_at} /></>}
     </>
   );
