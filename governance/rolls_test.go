@@ -175,7 +175,8 @@ func TestRollJobLooksAtSmallRolls(t *testing.T) {
 	for b.roll(t) > 0 {
 	}
 	b.submitAndLease(t, pipe, 1000)
-	require.Eventually(t, func() bool { return b.roll(t) == 1 }, governance.CalmRolls/2, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.roll(t) == 1 }, governance.CalmRolls/2,
+		10*time.Millisecond)
 }
 
 func settle(t *testing.T, b *bundle, pipe *store.Type, l asyncflow.Lease) {

@@ -66,7 +66,8 @@ func TestCounts(t *testing.T) {
 	p.open("/console/operations")
 	p.See("1 of 1, 0 counted")
 	p.See("10,003 of 10,003, 10,003 counted")
-	p.Run(`const e = [...document.querySelectorAll("tr")].find(r => words(r).includes("10,003 counted"))
+	p.Run(`const e = [...document.querySelectorAll("tr")]
+			.find(r => words(r).includes("10,003 counted"))
 		?.querySelector("a"); e?.click(); return !!e`)
 	p.See("Counted 10,003 tasks")
 	p.See("Didn't match 0 tasks")

@@ -114,7 +114,8 @@ func TestNewEndpoint(t *testing.T) {
 	p.Fill("A secret that the worker has", secret)
 	p.Click("New endpoint")
 	p.refuses("URL", "must be an absolute https URL")
-	p.Run(`return words(where).split("must be an absolute https URL").length === 3`) // at the field, and below
+	// at the field, and below
+	p.Run(`return words(where).split("must be an absolute https URL").length === 3`)
 	p.accessible("the form of an endpoint")
 	assert.Equal(t, []string{"draw", "worker.example.com", "7"},
 		[]string{p.Value("Stage"), p.Value("URL"), p.Value("Weight")})

@@ -54,7 +54,8 @@ func TestAlertsAreSent(t *testing.T) {
 		"ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
 	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "get").code)
 	assert.Equal(t, ran{exitUsage, "", "asyncflow: alerts need a rule: give --backlog-age, " +
-		"--failure-rate, --endpoint-failure-rate or --no-claimers\n"}, runCLI(t, env, "alerts", "set", ops.URL))
+		"--failure-rate, --endpoint-failure-rate or --no-claimers\n"},
+		runCLI(t, env, "alerts", "set", ops.URL))
 	reader := map[string]string{"ASYNCFLOW_URL": b.url,
 		"ASYNCFLOW_TOKEN": tokenOf(t, testTenant, auth.ScopeRead)}
 	none := ran{0, "ALERT  SUBJECT  STATE  SINCE  RESOLVED  VALUE  LIMIT  WAITS-FOR  TASKS\n",

@@ -68,8 +68,8 @@ var longTexts = map[string]map[string]string{
 			"last 5 minutes failed because of it: 0.01 to 1.",
 		"--failure-attempts": "Ignore failure rates with fewer attempts than this in the 5 minutes. " +
 			"Default: 20.",
-		"--no-claimers": "Fire when a task has waited for a claimer for this long, and nobody has asked " +
-			"for tasks of its stage meanwhile: at least 2m.",
+		"--no-claimers": "Fire when a task has waited for a claimer for this long, and nobody has " +
+			"asked for tasks of its stage meanwhile: at least 2m.",
 	},
 	"audit list": {
 		"--since": "Only entries at or after this time: RFC 3339, or a duration before now such as " +

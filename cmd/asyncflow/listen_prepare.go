@@ -178,8 +178,8 @@ func endpointsOf(all []client.Endpoint, s listenStage) (own []client.Endpoint) {
 	return own
 }
 
-// unfit returns why a stage can't be listened to, and what to do; "": it can. A stage whose endpoints
-// have the weight 0 must be named.
+// unfit returns why a stage can't be listened to, and what to do; "": it can. A stage whose
+// endpoints have the weight 0 must be named.
 func (c *listenCmd) unfit(t client.TaskType, stage client.Stage, own []client.Endpoint) string {
 	for _, e := range own {
 		if !e.Listen && e.Weight == 0 && !c.named() {

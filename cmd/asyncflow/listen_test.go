@@ -424,7 +424,8 @@ func TestListenSleeps(t *testing.T) {
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	asleep := time.Now()
 	ids := []string{submit(t, c, `{"n": 2}`), submit(t, c, `{"n": 3}`)}
-	require.Eventually(t, func() bool { return time.Since(asleep) > time.Minute }, patience, asleepTick)
+	require.Eventually(t, func() bool { return time.Since(asleep) > time.Minute }, patience,
+		asleepTick)
 	require.Equal(t, []int{1}, w.did())
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 	p.await(`this machine slept for 1m\d+s: tasks have waited`)

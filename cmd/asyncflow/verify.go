@@ -83,14 +83,15 @@ func ownFlags(err error) error {
 	if !errors.As(err, &known) {
 		return err
 	}
+	flags := strings.NewReplacer(
+		"(the operator's --allow-http)", "(use --allow-http)",
+		"(the operator's --allow-private-networks, or a network of --egress-allow)",
+		"(use --allow-private-networks)",
+		"it must be a host that others know too", "use --allow-private-networks")
 	own := *known
 	own.Fields = slices.Clone(known.Fields)
-	for i := range own.Fields {
-		own.Fields[i].Message = strings.NewReplacer(
-			"(the operator's --allow-http)", "(use --allow-http)",
-			"(the operator's --allow-private-networks, or a network of --egress-allow)",
-			"(use --allow-private-networks)",
-			"it must be a host that others know too", "use --allow-private-networks").Replace(own.Fields[i].Message)
+	for i, f := range own.Fields {
+		own.Fields[i].Message = flags.Replace(f.Message)
 	}
 	return &own
 }

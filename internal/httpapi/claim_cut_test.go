@@ -139,7 +139,8 @@ func TestClaimsAreCut(t *testing.T) {
 	assert.Positive(t, atOnce, "claims are given back at once, if it is known that nobody has them")
 	var lost int
 	require.NoError(t, b.db.QueryRow(t.Context(),
-		`SELECT count(*) FROM tenant_acme.journal_1 WHERE outcome NOT IN ('done', 'released')`).Scan(&lost))
+		`SELECT count(*) FROM tenant_acme.journal_1 WHERE outcome NOT IN ('done', 'released')`).
+		Scan(&lost))
 	assert.Zero(t, lost, "no attempt is counted")
 	assert.Greater(t, cut.Load(), int32(1000))
 	t.Logf("%d connections were cut, %d claims given back at once", cut.Load(), atOnce)

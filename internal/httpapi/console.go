@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"net/netip"
 	"strings"
 
@@ -35,9 +36,9 @@ func (s *Server) console(c *fiber.Ctx) error {
 
 // forConsole reports whether a request is for the console, if there is one.
 func (s *Server) forConsole(c *fasthttp.RequestCtx) bool {
-	path := string(c.URI().PathOriginal())
-	return s.cfg.Console != nil && (path == "/console" || strings.HasPrefix(path, "/console/") ||
-		path == "/" && wantsPage(c))
+	path := c.URI().PathOriginal()
+	return s.cfg.Console != nil && (string(path) == "/console" ||
+		bytes.HasPrefix(path, []byte("/console/")) || string(path) == "/" && wantsPage(c))
 }
 
 // wantsPage reports whether a request is for a page that a browser shows.
