@@ -249,7 +249,7 @@ func checkNoSQL(t *testing.T, path string) {
 
 // opensDatabase finds what opens a connection to Postgres, or begins to.
 var opensDatabase = regexp.MustCompile(
-	`\b(pgx\.Connect|pgxpool\.New|pgconn\.Connect|sql\.Open)\(|\b(pgx|pgxpool|pgconn)\.ParseConfig`)
+	`\b(pgx\.Connect|pgxpool\.New|sql\.Open|pgconn\.Connect|(pgx|pgxpool|pgconn)\.ParseConfig)\(`)
 
 // Connections are opened where they get their settings, the search path above all. Those of a
 // server that only we know are opened elsewhere, too.
