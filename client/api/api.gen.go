@@ -3655,7 +3655,7 @@ type ClientInterface interface {
 
 	// ListTasks List tasks of a type, newest first
 	//
-	// A page ends after 5,000 tasks were searched, with text also after 64 MiB of contexts and
+	// A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
 	// outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
 	// says among which tasks it was looked for.
 	//
@@ -5366,7 +5366,7 @@ func (c *Client) ListTaskTypeRolls(ctx context.Context, pType Type, reqEditors .
 
 // ListTasks List tasks of a type, newest first
 //
-// A page ends after 5,000 tasks were searched, with text also after 64 MiB of contexts and
+// A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
 // outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
 // says among which tasks it was looked for.
 //

@@ -369,7 +369,7 @@ export interface paths {
         };
         /**
          * List tasks of a type, newest first
-         * @description A page ends after 5,000 tasks were searched, with text also after 64 MiB of contexts and
+         * @description A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
          *     outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
          *     says among which tasks it was looked for.
          */
