@@ -617,6 +617,16 @@ func TestContractIsTheFile(t *testing.T) {
 	require.Equal(t, readText(t, "openapi.yaml"), string(asyncflow.OpenAPI))
 }
 
+// The contract is for every generator: one for Go takes "x-go-type" as an order, and its output would
+// import this project. What our own code needs of the kind is in client/api/overlay.yaml.
+func TestContractIsForEveryGenerator(t *testing.T) {
+	t.Parallel()
+	extension := regexp.MustCompile(`x-[a-z-]+:`)
+	for _, name := range extension.FindAllString(string(asyncflow.OpenAPI), -1) {
+		require.Contains(t, []string{"x-scope:", "x-events:"}, name)
+	}
+}
+
 // Commands that can be pasted from the documents contain no placeholders.
 func TestDocumentsCanBePasted(t *testing.T) {
 	t.Parallel()

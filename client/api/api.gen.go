@@ -2628,7 +2628,7 @@ type ListAuditParams struct {
 	// Limit The most entries on one page.
 	Limit AuditLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2652,7 +2652,7 @@ type ListOperatorAuditParams struct {
 	// Limit The most entries on one page.
 	Limit AuditLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2676,7 +2676,7 @@ type ListEndpointsParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2685,7 +2685,7 @@ type ListOperationsParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2694,7 +2694,7 @@ type ListSchedulesParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2715,7 +2715,7 @@ type ListTaskTypesParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2758,7 +2758,7 @@ type ListTasksParams struct {
 	// Limit The most tasks on one page.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2809,7 +2809,7 @@ type ListAttemptsParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2827,7 +2827,7 @@ type ListTenantsParams struct {
 	// Limit The most tenants on a page; 50 by default.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -3655,7 +3655,7 @@ type ClientInterface interface {
 
 	// ListTasks List tasks of a type, newest first
 	//
-	// A page ends after 5,000 tasks were searched, with text also after 64 MiB of contexts and
+	// A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
 	// outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
 	// says among which tasks it was looked for.
 	//
@@ -5366,7 +5366,7 @@ func (c *Client) ListTaskTypeRolls(ctx context.Context, pType Type, reqEditors .
 
 // ListTasks List tasks of a type, newest first
 //
-// A page ends after 5,000 tasks were searched, with text also after 64 MiB of contexts and
+// A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
 // outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
 // says among which tasks it was looked for.
 //

@@ -369,7 +369,7 @@ export interface paths {
         };
         /**
          * List tasks of a type, newest first
-         * @description A page ends after 5,000 tasks were searched, with text also after 64 MiB of contexts and
+         * @description A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
          *     outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
          *     says among which tasks it was looked for.
          */
@@ -4494,13 +4494,13 @@ export interface components {
         AuditOutcome: components["schemas"]["AuditOutcome"];
         /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
         PageLimit: number;
-        /** @description The next_cursor of the previous page. */
+        /** @description The next_cursor of the previous page, which had the same filter. */
         PageCursor: string;
         /** @description Also show outputs of more than 1 KiB. */
         Outputs: boolean;
         /** @description The most entries on one page. */
         AuditLimit: number;
-        /** @description The next_cursor of the previous page. */
+        /** @description The next_cursor of the previous page, which had the same filter. */
         AuditCursor: string;
         /** @description The operation's id. */
         OperationID: string;
@@ -4538,7 +4538,7 @@ export interface operations {
             query?: {
                 /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -4851,7 +4851,7 @@ export interface operations {
                 type?: components["schemas"]["Name"];
                 /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -5227,7 +5227,7 @@ export interface operations {
                 parent?: string;
                 /** @description The most tasks on one page. */
                 limit?: number;
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: string;
             };
             header?: never;
@@ -5848,7 +5848,7 @@ export interface operations {
                 outputs?: components["parameters"]["Outputs"];
                 /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -5959,7 +5959,7 @@ export interface operations {
             query?: {
                 /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -6199,7 +6199,7 @@ export interface operations {
             query?: {
                 /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -6824,7 +6824,7 @@ export interface operations {
             query?: {
                 /** @description The most tenants on a page; 50 by default. */
                 limit?: number;
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: string;
             };
             header?: never;
@@ -7097,7 +7097,7 @@ export interface operations {
                 outcome?: components["parameters"]["AuditOutcome"];
                 /** @description The most entries on one page. */
                 limit?: components["parameters"]["AuditLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["AuditCursor"];
             };
             header?: never;
@@ -7138,7 +7138,7 @@ export interface operations {
                 outcome?: components["parameters"]["AuditOutcome"];
                 /** @description The most entries on one page. */
                 limit?: components["parameters"]["AuditLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["AuditCursor"];
             };
             header?: never;
