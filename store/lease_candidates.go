@@ -81,7 +81,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
 // those that haven't failed before, else any. A hundred of the first and of the last in order are
 // looked at. In an ordered flow only the first of a key may go.
 const takeProbesSQL = `
-WITH some AS MATERIALIZED (
+WITH ends AS MATERIALIZED (
   (SELECT ctid AS t, key, order_time, id FROM {wait}
     WHERE type = $3 AND stage = $1 AND until = 'infinity' AND reason <> 'flow_key'
     ORDER BY order_time, id LIMIT 100)
@@ -91,7 +91,7 @@ WITH some AS MATERIALIZED (
     ORDER BY order_time DESC, id DESC LIMIT 100)),
 c AS MATERIALIZED (
   SELECT ctid AS t FROM {wait}
-  WHERE ctid = ANY (ARRAY(SELECT s.t FROM some s
+  WHERE ctid = ANY (ARRAY(SELECT s.t FROM ends s
     WHERE NOT $5::bool OR s.key IS NULL OR NOT EXISTS (SELECT FROM {wait} w
       WHERE w.type = $3 AND w.key = s.key AND w.reason <> 'flow_key'
         AND (w.order_time, w.id) < (s.order_time, s.id))))
