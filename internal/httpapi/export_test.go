@@ -2,12 +2,16 @@ package httpapi
 
 import (
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // Routes returns the routes of the fiber app.
 func (s *Server) Routes() []fiber.Route { return s.app.GetRoutes(true) }
+
+// Handle answers a request without a connection.
+func (s *Server) Handle(c *fasthttp.RequestCtx) { s.app.Handler()(c) }
 
 // SubmittedDocument returns the document of an accepted task as the API writes it, and as package
 // json writes it.
