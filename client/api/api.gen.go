@@ -3039,7 +3039,8 @@ type ClientInterface interface {
 
 	// Ready Whether the node can take requests now
 	//
-	// Send the node requests while this answers 200. No token is needed.
+	// Send the node requests while this answers 200. A node that is about to stop answers 503 for
+	// a while before it takes no more connections. No token is needed.
 	//
 	// Corresponds with GET /readyz (the `Ready` operationId).
 	Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4120,7 +4121,8 @@ func (c *Client) Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // Ready Whether the node can take requests now
 //
-// Send the node requests while this answers 200. No token is needed.
+// Send the node requests while this answers 200. A node that is about to stop answers 503 for
+// a while before it takes no more connections. No token is needed.
 //
 // Corresponds with GET /readyz (the `Ready` operationId).
 func (c *Client) Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {

@@ -1410,7 +1410,8 @@ export interface paths {
         };
         /**
          * Whether the node can take requests now
-         * @description Send the node requests while this answers 200. No token is needed.
+         * @description Send the node requests while this answers 200. A node that is about to stop answers 503 for
+         *     a while before it takes no more connections. No token is needed.
          */
         get: operations["ready"];
         put?: never;
