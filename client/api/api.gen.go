@@ -602,8 +602,10 @@ type AuditEntry struct {
 	// Claimed The claims of a token that was not accepted. Anybody can write such a token.
 	Claimed AuditClaim `json:"claimed,omitempty,omitzero"`
 
-	// Code The code of the problem document.
-	Code string `json:"code,omitempty,omitzero"`
+	// Code The kind of an error, for programs. A later version may add some.
+	//
+	// Example: not_found
+	Code ErrorCode `json:"code,omitempty,omitzero"`
 
 	// Detail More facts, such as the version that was created, or why the call was denied. Never
 	// secrets, contexts or outputs.
@@ -813,7 +815,7 @@ type BulkRedrive struct {
 	// Example: thumbnails
 	Stage Name `json:"stage,omitempty,omitzero"`
 
-	// Status Only tasks of this status.
+	// Status Only tasks of this status. By default failed.
 	Status BulkRedriveStatus `json:"status,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -825,7 +827,7 @@ type BulkRedrive struct {
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
-// BulkRedriveStatus Only tasks of this status.
+// BulkRedriveStatus Only tasks of this status. By default failed.
 type BulkRedriveStatus string
 
 // CallbackResult defines model for CallbackResult.
@@ -906,7 +908,7 @@ type Claim struct {
 	// Held The ids of the tasks that the claimer is working on.
 	Held []string `json:"held,omitempty,omitzero"`
 
-	// Max The most deliveries. A claimer has up to 1,000 open claims of a stage.
+	// Max The most deliveries. A claimer has up to 1,000 open claims of a stage. By default 1.
 	Max int `json:"max,omitempty,omitzero"`
 
 	// Signed Answer with the headers, too, that a push of each delivery would have. The stage must
@@ -923,7 +925,8 @@ type Claim struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Wait A Go-style duration, such as 30s or 1h30m.
+	// Wait A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Wait Duration `json:"wait,omitempty,omitzero"`
@@ -1038,6 +1041,11 @@ type DeliveryFanOut struct {
 	Shared JSON `json:"shared,omitempty,omitzero"`
 }
 
+// DeliveryHeaders Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
+// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
+// are never shown.
+type DeliveryHeaders = map[string]string
+
 // Dependency Another task, by its id, or by its type and idempotency key. With a key it may be submitted
 // later.
 type Dependency = asyncflow.Dependency
@@ -1058,7 +1066,7 @@ type DependencyState struct {
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
-// Duration A Go-style duration, such as 30s or 1h30m.
+// Duration A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
 //
 // Example: 30s
 type Duration = asyncflow.Duration
@@ -1147,11 +1155,6 @@ type EndpointAuth = asyncflow.EndpointAuth
 // out, each task has a request of its own.
 type EndpointBatch = asyncflow.Batch
 
-// EndpointHeaders Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
-// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
-// are never shown.
-type EndpointHeaders = map[string]string
-
 // EndpointHealth defines model for EndpointHealth.
 type EndpointHealth struct {
 	// Attempts Attempts at the endpoint in the last 5 minutes; up to 10 s old. A request with
@@ -1238,7 +1241,7 @@ type EndpointPatch struct {
 	AllowDuplicate bool             `json:"allow_duplicate,omitempty,omitzero"`
 	Auth           *EndpointAuth    `json:"auth,omitempty"`
 	Batch          *EndpointBatch   `json:"batch,omitempty"`
-	Headers        *EndpointHeaders `json:"headers,omitempty"`
+	Headers        *DeliveryHeaders `json:"headers,omitempty"`
 
 	// MaxInFlight The most tasks that are leased at once for the endpoint on all nodes. 0: no limit.
 	MaxInFlight *int `json:"max_in_flight,omitempty"`
@@ -1348,6 +1351,11 @@ type EndpointTestResult struct {
 // later.
 type EndpointTestResultOutcome string
 
+// ErrorCode The kind of an error, for programs. A later version may add some.
+//
+// Example: not_found
+type ErrorCode = string
+
 // ExceededQuota The quota that is exceeded, with the code quota_exceeded.
 type ExceededQuota struct {
 	Limit float64 `json:"limit"`
@@ -1365,12 +1373,13 @@ type Failure struct {
 	// Error What went wrong. Shown with the attempt.
 	Error string `json:"error"`
 
-	// RetryAfter A Go-style duration, such as 30s or 1h30m.
+	// RetryAfter A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
 
-	// Retryable False: the task has failed for good.
+	// Retryable False: the task has failed for good. By default true.
 	Retryable *bool `json:"retryable,omitempty"`
 }
 
@@ -1533,7 +1542,7 @@ type NewEndpoint struct {
 	// Headers Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
 	// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
 	// are never shown.
-	Headers EndpointHeaders `json:"headers,omitempty,omitzero"`
+	Headers DeliveryHeaders `json:"headers,omitempty,omitzero"`
 
 	// Listen Make an endpoint for listening, without a url: deliveries aren't sent to it. asyncflow
 	// listen claims them, signed by its secrets, and passes them on to a worker. The stage
@@ -1582,7 +1591,7 @@ type NewEndpoint struct {
 	URL string `json:"url,omitempty,omitzero"`
 
 	// Weight Its share of the stage's deliveries, relative to the weights of the other endpoints. 0:
-	// no new deliveries.
+	// no new deliveries. By default 1.
 	Weight *int `json:"weight,omitempty"`
 }
 
@@ -1595,7 +1604,8 @@ type NewTask struct {
 	// instead of the context.
 	ContextFrom string `json:"context_from,omitempty,omitzero"`
 
-	// Delay A Go-style duration, such as 30s or 1h30m.
+	// Delay A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Delay Duration `json:"delay,omitempty,omitzero"`
@@ -1611,7 +1621,8 @@ type NewTask struct {
 	// answered with the first task of this type that had it.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
-	// KeyWindow A Go-style duration, such as 30s or 1h30m.
+	// KeyWindow A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
@@ -1785,8 +1796,10 @@ type Priority = asyncflow.Priority
 
 // Problem defines model for Problem.
 type Problem struct {
-	// Code The code of the error, for programs.
-	Code   string       `json:"code"`
+	// Code The kind of an error, for programs. A later version may add some.
+	//
+	// Example: not_found
+	Code   ErrorCode    `json:"code"`
 	Detail string       `json:"detail,omitempty,omitzero"`
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
 
@@ -1898,7 +1911,8 @@ type Redrive struct {
 
 // Resume defines model for Resume.
 type Resume struct {
-	// Ramp A Go-style duration, such as 30s or 1h30m.
+	// Ramp A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Ramp Duration `json:"ramp,omitempty,omitzero"`
@@ -1982,7 +1996,8 @@ type Schedule struct {
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 	EndsAt    time.Time    `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m.
+	// Every A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
@@ -2051,7 +2066,7 @@ type ScheduleSpec struct {
 	// late. last (the default): the latest of them submits its task.
 	CatchUp CatchUp `json:"catch_up,omitempty,omitzero"`
 
-	// CatchUpLimit With catch_up all: the most runs that are caught up, the latest ones.
+	// CatchUpLimit With catch_up all: the most runs that are caught up, the latest ones. By default 100.
 	CatchUpLimit int `json:"catch_up_limit,omitempty,omitzero"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
@@ -2071,7 +2086,8 @@ type ScheduleSpec struct {
 	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m.
+	// Every A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
@@ -2379,7 +2395,8 @@ type TaskType struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m.
+	// Retention A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
@@ -2387,13 +2404,15 @@ type TaskType struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RollAge  Duration `json:"roll_age,omitempty,omitzero"`
 	RollRows int      `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval"`
@@ -2431,7 +2450,8 @@ type TaskTypeSpec struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m.
+	// Retention A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
@@ -2439,21 +2459,24 @@ type TaskTypeSpec struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RollAge Duration `json:"roll_age,omitempty,omitzero"`
 
 	// RollRows About how many tasks are in the tables of one roll. A type in which this, `roll_age` or
-	// `retention` isn't the default has tables of its own; the others of a tenant share theirs.
+	// `retention` isn't the default has tables of its own; the others of a tenant share
+	// theirs. By default 5000000.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval,omitempty,omitzero"`
 
-	// ScheduleLimit The most tasks that one lease takes.
+	// ScheduleLimit The most tasks that one lease takes. By default 200.
 	ScheduleLimit int `json:"schedule_limit,omitempty,omitzero"`
 
 	// StageMapping For each removed stage, the stage in which its tasks continue, at its first attempt.
