@@ -925,8 +925,7 @@ type Claim struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Wait A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// Wait A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	Wait Duration `json:"wait,omitempty,omitzero"`
@@ -1066,7 +1065,7 @@ type DependencyState struct {
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
-// Duration A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+// Duration A Go-style duration, such as 30s or 1h30m.
 //
 // Example: 30s
 type Duration = asyncflow.Duration
@@ -1373,8 +1372,7 @@ type Failure struct {
 	// Error What went wrong. Shown with the attempt.
 	Error string `json:"error"`
 
-	// RetryAfter A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// RetryAfter A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
@@ -1604,8 +1602,7 @@ type NewTask struct {
 	// instead of the context.
 	ContextFrom string `json:"context_from,omitempty,omitzero"`
 
-	// Delay A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// Delay A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	Delay Duration `json:"delay,omitempty,omitzero"`
@@ -1621,8 +1618,7 @@ type NewTask struct {
 	// answered with the first task of this type that had it.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
-	// KeyWindow A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// KeyWindow A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
@@ -1911,8 +1907,7 @@ type Redrive struct {
 
 // Resume defines model for Resume.
 type Resume struct {
-	// Ramp A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// Ramp A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	Ramp Duration `json:"ramp,omitempty,omitzero"`
@@ -1996,8 +1991,7 @@ type Schedule struct {
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 	EndsAt    time.Time    `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// Every A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
@@ -2086,8 +2080,7 @@ type ScheduleSpec struct {
 	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// Every A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
@@ -2395,8 +2388,7 @@ type TaskType struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// Retention A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
@@ -2404,15 +2396,13 @@ type TaskType struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// RollAge A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	RollAge  Duration `json:"roll_age,omitempty,omitzero"`
 	RollRows int      `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval"`
@@ -2450,8 +2440,7 @@ type TaskTypeSpec struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// Retention A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
@@ -2459,8 +2448,7 @@ type TaskTypeSpec struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// RollAge A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	RollAge Duration `json:"roll_age,omitempty,omitzero"`
@@ -2470,8 +2458,7 @@ type TaskTypeSpec struct {
 	// theirs. By default 5000000.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
-	//
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval,omitempty,omitzero"`

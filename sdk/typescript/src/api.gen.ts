@@ -1531,7 +1531,7 @@ export interface components {
          */
         Name: string;
         /**
-         * @description A Go-style duration, such as 30s or 1h30m. It is shown in its shortest form: 90m as 1h30m.
+         * @description A Go-style duration, such as 30s or 1h30m.
          * @example 30s
          */
         Duration: string;
