@@ -2638,7 +2638,7 @@ type ListAuditParams struct {
 	// Limit The most entries on one page.
 	Limit AuditLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2662,7 +2662,7 @@ type ListOperatorAuditParams struct {
 	// Limit The most entries on one page.
 	Limit AuditLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2686,7 +2686,7 @@ type ListEndpointsParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2695,7 +2695,7 @@ type ListOperationsParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2704,7 +2704,7 @@ type ListSchedulesParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2725,7 +2725,7 @@ type ListTaskTypesParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2768,7 +2768,7 @@ type ListTasksParams struct {
 	// Limit The most tasks on one page.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2819,7 +2819,7 @@ type ListAttemptsParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
 	Limit PageLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
@@ -2837,7 +2837,7 @@ type ListTenantsParams struct {
 	// Limit The most tenants on a page; 50 by default.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
-	// Cursor The next_cursor of the previous page.
+	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -12,6 +13,9 @@ import (
 
 // Routes returns the routes of the fiber app.
 func (s *Server) Routes() []fiber.Route { return s.app.GetRoutes(true) }
+
+// Handle answers a request without a connection.
+func (s *Server) Handle(c *fasthttp.RequestCtx) { s.app.Handler()(c) }
 
 // SubmittedDocument returns the document of an accepted task as the API writes it, and as package
 // json writes it.

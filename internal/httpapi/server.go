@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/coalesce"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/deniedcalls"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
@@ -31,6 +32,7 @@ type Server struct {
 	answers *share.Pool // bytes of answers that are not sent yet
 	tests   *share.Pool // test deliveries
 
+	pings       *coalesce.Runs[struct{}] // checks of the database
 	statsFeeds  *statsFeeds
 	submitRates ratelimit.Tenants
 	testRates   ratelimit.Tenants
@@ -56,6 +58,7 @@ func New(cfg Config) (*Server, error) {
 		"bytes of answers", time.Second)
 	s.tests = share.NewPool(maxTests, maxTestsPerTenant, "test deliveries", time.Second)
 	s.denied = deniedcalls.New(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
+	s.pings = coalesce.New(readyTimeout, s.ping)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.statsFeeds = newStatsFeeds(s.stopping,
 		func(ctx context.Context, tenant string) ([]store.Stats, error) {

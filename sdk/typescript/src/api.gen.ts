@@ -4471,13 +4471,13 @@ export interface components {
         AuditOutcome: components["schemas"]["AuditOutcome"];
         /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
         PageLimit: number;
-        /** @description The next_cursor of the previous page. */
+        /** @description The next_cursor of the previous page, which had the same filter. */
         PageCursor: string;
         /** @description Also show outputs of more than 1 KiB. */
         Outputs: boolean;
         /** @description The most entries on one page. */
         AuditLimit: number;
-        /** @description The next_cursor of the previous page. */
+        /** @description The next_cursor of the previous page, which had the same filter. */
         AuditCursor: string;
         /** @description The operation's id. */
         OperationID: string;
@@ -4515,7 +4515,7 @@ export interface operations {
             query?: {
                 /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -4828,7 +4828,7 @@ export interface operations {
                 type?: components["schemas"]["Name"];
                 /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -5204,7 +5204,7 @@ export interface operations {
                 parent?: string;
                 /** @description The most tasks on one page. */
                 limit?: number;
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: string;
             };
             header?: never;
@@ -5825,7 +5825,7 @@ export interface operations {
                 outputs?: components["parameters"]["Outputs"];
                 /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -5936,7 +5936,7 @@ export interface operations {
             query?: {
                 /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -6176,7 +6176,7 @@ export interface operations {
             query?: {
                 /** @description The most entries on one page. A page may end sooner, after about 1 MiB. */
                 limit?: components["parameters"]["PageLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["PageCursor"];
             };
             header?: never;
@@ -6801,7 +6801,7 @@ export interface operations {
             query?: {
                 /** @description The most tenants on a page; 50 by default. */
                 limit?: number;
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: string;
             };
             header?: never;
@@ -7074,7 +7074,7 @@ export interface operations {
                 outcome?: components["parameters"]["AuditOutcome"];
                 /** @description The most entries on one page. */
                 limit?: components["parameters"]["AuditLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["AuditCursor"];
             };
             header?: never;
@@ -7115,7 +7115,7 @@ export interface operations {
                 outcome?: components["parameters"]["AuditOutcome"];
                 /** @description The most entries on one page. */
                 limit?: components["parameters"]["AuditLimit"];
-                /** @description The next_cursor of the previous page. */
+                /** @description The next_cursor of the previous page, which had the same filter. */
                 cursor?: components["parameters"]["AuditCursor"];
             };
             header?: never;
