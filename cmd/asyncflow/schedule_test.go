@@ -36,7 +36,7 @@ func cliSchedules(t *testing.T, url string) {
 	require.Equal(t, `~ schedule nightly
     context: {"a":1} becomes {"a":2}
     cron: removed, was "30 3 * * *"
-    every: new, "1h0m0s"
+    every: new, "1h"
     time_zone: removed, was "Europe/Berlin"
 + schedule often
 `, run(exitFailed, "types", "diff", "-f", second, "--exit-code"))
