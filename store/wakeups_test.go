@@ -48,12 +48,16 @@ func (b *bundle) announce(t *store.Type, micros int64) {
 func TestMadeUpAnnouncementsAreDropped(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
-	woken := make(chan store.TypeKey, 100)
+	woken, listening := make(chan store.TypeKey, 1), make(chan struct{}, 1)
 	_ = openWith(t, b.url, "node-2", func(s *store.Store) {
-		s.Wakeups.Subscribe(func(k store.TypeKey, _ time.Time) { woken <- k },
-			func() { woken <- store.TypeKey{} })
+		s.Wakeups.Subscribe(func(k store.TypeKey, _ time.Time) {
+			select {
+			case woken <- k:
+			default: // the first one counts
+			}
+		}, func() { listening <- struct{}{} })
 	})
-	require.Equal(t, store.TypeKey{}, <-woken)
+	<-listening
 	var lines strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&lines, "node-3 acme made-up-%d 1\n7 %d %d 1\n", i, i, i)
