@@ -167,7 +167,7 @@ func (d *dependents) claim(
 		if err := lockDependents(ctx, d.tx, d.t.Tenant, leasePatience); err != nil {
 			return nil, nil, err
 		}
-		holders, _, err := claimKeys(ctx, d.tx, d.t, keyed, d.now, false)
+		holders, _, err := claimKeys(ctx, d.tx, d.t, keyed, d.now, KeysTogether)
 		if err != nil {
 			return nil, nil, err
 		}
