@@ -182,7 +182,9 @@ func (s *Store) ExpireKeys(ctx context.Context, tenant string) (n int, err error
 			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
 			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c
 			WHERE k.ctid = c.t`, now, JobBatch)
-		n = int(tag.RowsAffected())
+		if n = int(tag.RowsAffected()); err == nil && n == 0 {
+			return errIdle
+		}
 		return err
 	})
 	return n, wrap(err, "ExpireKeys(%q)", tenant)
