@@ -242,8 +242,8 @@ func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 		each += len(context)
 	}
 	if bytes := each * s.Count; bytes > MaxFanOutBytes {
-		return s, fmt.Errorf("the %d children would have %d bytes in common; the limit is %d together",
-			s.Count, each, MaxFanOutBytes)
+		return s, fmt.Errorf("each of the %d children would get a copy of %d bytes, together %d; "+
+			"the limit is %d", s.Count, each, bytes, MaxFanOutBytes)
 	}
 	return s, nil
 }

@@ -29,8 +29,8 @@ func TestSpread(t *testing.T) {
 	}
 	_, err = asyncflow.FanOut{Shards: 1000}.Spread(
 		json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`))
-	assert.EqualError(t, err, "the 1000 children would have 100002 bytes in common; the limit is "+
-		"67108864 together")
+	assert.EqualError(t, err, "each of the 1000 children would get a copy of 100002 bytes, "+
+		"together 100002000; the limit is 67108864")
 }
 
 func TestChildFailures(t *testing.T) {

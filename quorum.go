@@ -77,13 +77,14 @@ func (q *Quorum) most() int { return q.MaxVotes + q.MaxErrors }
 
 // Outcome returns what a vote with an output is for, in a form in which equal values are equal byte
 // by byte: without white space, and with the fields of objects in order. Numbers stay as they are
-// written. nil: the output has no outcome, or one longer than MaxOutcome.
+// written. nil: the output has no outcome, or one longer than MaxOutcome, or one with half of a
+// surrogate pair (RFC 8785, section 3.2.2.2): decoded, all halves are the same.
 func (q *Quorum) Outcome(output json.RawMessage) json.RawMessage {
 	if len(output) == 0 {
 		return nil
 	}
 	part, err := PointTo(output, q.AgreeOn)
-	if err != nil || len(part) > MaxOutcome {
+	if err != nil || len(part) > MaxOutcome || hasLoneSurrogate(part) {
 		return nil
 	}
 	var value any

@@ -22,6 +22,13 @@ func TestOutcome(t *testing.T) {
 		`{"other": 1}`:                          ``,
 		`[1]`:                                   ``,
 		``:                                      ``,
+		`{"label": "\ud83d\ude00"}`:             `"😀"`,
+		`{"label": "\\ud800"}`:                  `"\\ud800"`,
+		`{"label": "\ud800"}`:                   ``,
+		`{"label": "\ud801 \udc00"}`:            ``,
+		`{"label": "\udc00\ud801"}`:             ``,
+		`{"label": ["\ud800\ud800\udc00"]}`:     ``,
+		`{"label": {"\ud800": 1}}`:              ``,
 		`{"label":"` + strings.Repeat("x", asyncflow.MaxOutcome) + `"}`: ``,
 	} {
 		assert.Equal(t, want, string(q.Outcome(json.RawMessage(output))), "%.80s", output)

@@ -138,13 +138,24 @@ func checkOutput(output json.RawMessage, most int) error {
 // describe says what a failed answer was: its status and the start of its body.
 func describe(a transport.Answer) string {
 	text := strings.TrimSpace(fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)))
-	if a.Status >= 300 && a.Status < 400 {
+	if isRedirect(a.Status) {
 		return text + ": redirects are not followed"
 	}
 	if excerpt := Clean(string(a.Body), excerptBytes); excerpt != "" {
 		text += ": " + excerpt
 	}
 	return text
+}
+
+// isRedirect reports whether a status sends the client to another URL (RFC 9110, section 15.4).
+// Another 3xx, such as 304, does not.
+func isRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
 }
 
 // withExcerpt returns the reason why an answer can't be read, and the start of its body. Both may

@@ -159,6 +159,8 @@ func TestAnswers(t *testing.T) {
 			failed(307, "307 Temporary Redirect: redirects are not followed")},
 		"308 no Location": {reply(308, ""),
 			failed(308, "308 Permanent Redirect: redirects are not followed")},
+		"300": {reply(300, "choose"), failed(300, "300 Multiple Choices: choose")},
+		"304": {reply(304, ""), failed(304, "304 Not Modified")},
 		"400": {reply(400, `{"error":"bad"}`),
 			failed(400, `400 Bad Request: {"error":"bad"}`)},
 		"404": {reply(404, ""), failed(404, "404 Not Found")},

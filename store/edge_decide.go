@@ -51,7 +51,7 @@ func failure(e edge) string {
 	case edgeStatus(asyncflow.StatusCancelled):
 		how = "was cancelled"
 	case edgeLate:
-		how = "has not ended until " + e.until.UTC().Format(time.RFC3339)
+		how = "had not ended by " + e.until.UTC().Format(time.RFC3339)
 	case edgeGone:
 		how = "was deleted"
 	}

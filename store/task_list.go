@@ -49,7 +49,7 @@ func (s *Searched) add(v view) {
 const (
 	firstLook = 200
 	pageLook  = 5000
-	pageText  = 64 << 20
+	pageText  = 16 << 20
 )
 
 // sinceSlack is how far the order of numbers may differ from the order of time: the numbers

@@ -118,11 +118,11 @@ func TestSearchedTasks(t *testing.T) {
 	assert.Equal(t, time.Second, page.Searched.From.Sub(last.Searched.Until))
 }
 
-// A page ends when it has searched 64 MiB of contexts and outputs. No task is left out.
+// A page ends when it has searched 16 MiB of contexts and outputs. No task is left out.
 func TestPageOfLongTexts(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
-	const n, size = 500, 1 << 20
+	const n, size = 124, 1 << 20
 	b.past(pipe, n, n)
 	_, err := b.db.Exec(t.Context(), fmt.Sprintf(pipe.Fill(1, `
 		UPDATE {task} SET context = repeat('x', %[1]d) WHERE id %% 4 = 0;

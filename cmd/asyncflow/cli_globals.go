@@ -23,7 +23,7 @@ type globals struct {
 func newGlobals(f *globalFlags, stdout, stderr io.Writer, env lookup) (*globals, error) {
 	url, token := f.URL, f.Token
 	if url == "" && token == "" {
-		url, token, _ = devDefaults()
+		url, token, _ = devDefaults(env)
 	}
 	if url == "" {
 		url = defaultURL

@@ -29,7 +29,7 @@ import (
 // devCmd runs everything on one machine, with its own Postgres.
 type devCmd struct {
 	Addr       string `default:"127.0.0.1:8080" help:"Address of the API."`
-	Data       string `type:"path"`
+	Data       string `type:"path" env:"ASYNCFLOW_DATA"`
 	PgBin      string `type:"path"`
 	Offline    bool   `env:"ASYNCFLOW_OFFLINE"`
 	WorkerAddr string `default:"127.0.0.1:8081" help:"Address of the sample worker."`

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -11,15 +13,51 @@ import (
 )
 
 // devDefaults returns the URL and the token of a dev server that runs on this
-// machine with its default data directory. ok is false if there is none, or if
-// its file isn't ours to read.
-func devDefaults() (url, token string, ok bool) {
-	dir, err := devpg.DefaultDataDir()
-	if err != nil {
-		return "", "", false
-	}
-	f, ok := runningDev(filepath.Join(dir, "dev.json"))
+// machine. ok is false if there is none, or if its file isn't ours to read.
+func devDefaults(env lookup) (url, token string, ok bool) {
+	f, _, ok := findDev(env)
 	return f.URL, f.Token, ok
+}
+
+// findDev returns the file and the data directory of a dev server that runs on this machine, with
+// the directory in ASYNCFLOW_DATA or the default one.
+func findDev(env lookup) (f devFile, dir string, ok bool) {
+	dir, _ = env("ASYNCFLOW_DATA")
+	if dir == "" {
+		var err error
+		if dir, err = devpg.DefaultDataDir(); err != nil {
+			return devFile{}, "", false
+		}
+	}
+	f, ok = runningDev(filepath.Join(dir, "dev.json"))
+	return f, dir, ok
+}
+
+// devSetting returns a setting of a running dev server, and says so: a command must not change it
+// when another database is meant. It returns nil without a name, without a dev server, or if
+// ASYNCFLOW_URL names another server.
+func devSetting(name string, env lookup, stderr io.Writer) (any, error) {
+	if name == "" {
+		return nil, nil
+	}
+	f, dir, ok := findDev(env)
+	if url, _ := env("ASYNCFLOW_URL"); !ok || url != "" && url != f.URL {
+		return nil, nil
+	}
+	if name == "database" {
+		fmt.Fprintf(stderr, "asyncflow: using the database of the dev server at %s\n", f.URL)
+		return f.DatabaseURL, nil
+	}
+	secrets, err := loadSecrets(filepath.Join(dir, "secrets.json"))
+	switch {
+	case err != nil:
+		return nil, err
+	case name == "jwt":
+		fmt.Fprintf(stderr, "asyncflow: signing with the key of the dev server at %s\n", f.URL)
+		return secrets.JWT, nil
+	default:
+		return secrets.Node, nil
+	}
 }
 
 // runningDev reads the file that a dev server writes. It ignores a file that a killed server

@@ -75,6 +75,7 @@ func TestDev(t *testing.T) {
 	assert.Equal(t, []int{200, 403}, []int{p.status(f.AdminToken, "/v1/governance"),
 		p.status(f.Token, "/v1/governance")})
 	assert.Equal(t, 403, p.status(f.AdminToken, "/v1/task-types"))
+	checkOperatorOfDev(t, dir)
 	postgres := postgresPID(t, dir)
 	require.True(t, isAlive(postgres))
 	p.signal(syscall.SIGINT)
@@ -97,6 +98,30 @@ func TestDev(t *testing.T) {
 	postgres = postgresPID(t, dir)
 	p.kill()
 	require.Eventually(t, func() bool { return !isAlive(postgres) }, patience, 20*time.Millisecond)
+}
+
+// checkOperatorOfDev checks that operators' commands find the dev server in a directory, unless they
+// are for another one.
+func checkOperatorOfDev(t *testing.T, dir string) {
+	t.Helper()
+	env := map[string]string{"ASYNCFLOW_DATA": dir}
+	url := readDevFile(t, dir).URL
+	for _, args := range [][]string{{"tenants", "create", "acme"}, {"governance", "status"},
+		{"keys", "status"}, {"migrate", "status"}, {"nodes"}, {"types", "list"}} {
+		r := runCLI(t, env, args...)
+		assert.Zero(t, r.code, "%v: %s%s", args, r.stdout, r.stderr)
+	}
+	r := runCLI(t, env, "tenants", "list")
+	assert.Equal(t, "asyncflow: using the database of the dev server at "+url+"\n", r.stderr)
+	r = runCLI(t, env, "token", "create", "--tenant", "acme")
+	assert.Contains(t, r.stderr, "signing with the key of the dev server at "+url)
+	env["ASYNCFLOW_TOKEN"], env["ASYNCFLOW_URL"] = strings.TrimSpace(r.stdout), url
+	assert.Zero(t, runCLI(t, env, "types", "list").code, "the token is good")
+	assert.Zero(t, runCLI(t, env, "tenants", "list").code)
+	env["ASYNCFLOW_URL"] = "http://127.0.0.1:1"
+	for _, args := range [][]string{{"tenants", "list"}, {"token", "create", "--tenant", "acme"}} {
+		assert.Equal(t, exitUsage, runCLI(t, env, args...).code, "%v of another server", args)
+	}
 }
 
 // A second dev server on the same data names the first one and says what to do, without harm to
@@ -275,6 +300,8 @@ func TestStartupErrors(t *testing.T) {
 			[]string{"--pool", "2 to"}},
 		"bad grace": {nodeEnv(url), []string{"serve", "--grace=-1s"}, exitUsage,
 			[]string{"--grace", "1h"}},
+		"bad drain delay": {nodeEnv(url), []string{"serve", "--drain-delay=-1s"}, exitUsage,
+			[]string{"--drain-delay is -1s; it must be 0s to 1h"}},
 		"bad allow list": {nodeEnv(url), []string{"serve", "--egress-allow=*,10.0.0.0/99"}, exitUsage,
 			[]string{"--egress-allow", `"10.0.0.0/99"`}},
 		"too wide a list": {nodeEnv(url), []string{"serve", "--egress-allow=0.0.0.0/0"}, exitUsage,

@@ -6,9 +6,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// databaseFlag names the database of an administrative command.
+// databaseFlag names the database of an administrative command; by default that of a running dev
+// server.
 type databaseFlag struct {
-	DatabaseURL string `env:"DATABASE_URL" required:"" placeholder:"URL"`
+	DatabaseURL string `env:"DATABASE_URL" dev:"database" required:"" placeholder:"URL"`
 	rolesFlag   `embed:""`
 }
 

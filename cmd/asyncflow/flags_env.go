@@ -1,14 +1,16 @@
 package main
 
 import (
+	"io"
 	"strings"
 
 	"github.com/alecthomas/kong"
 )
 
 // readEnv makes flags with an env tag take their values from env. Kong itself would read the
-// environment of the process, and would accept an empty variable as a value.
-func readEnv(parser *kong.Kong, env lookup) {
+// environment of the process, and would accept an empty variable as a value. Flags with a dev tag
+// then take that setting of a running dev server.
+func readEnv(parser *kong.Kong, env lookup, stderr io.Writer) {
 	names := map[*kong.Value][]string{}
 	_ = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
 		if f, ok := node.(*kong.Flag); ok && len(f.Tag.Envs) > 0 {
@@ -24,7 +26,7 @@ func readEnv(parser *kong.Kong, env lookup) {
 				return value, nil
 			}
 		}
-		return nil, nil
+		return devSetting(f.Tag.Get("dev"), env, stderr)
 	})
 	if err := kong.Resolvers(resolve).Apply(parser); err != nil {
 		panic(err) // our resolver never refuses

@@ -16,7 +16,7 @@ import (
 
 // secretFlags are the node secret and its predecessors.
 type secretFlags struct {
-	Secret string `env:"ASYNCFLOW_SECRET" required:""`
+	Secret string `env:"ASYNCFLOW_SECRET" dev:"secret" required:""`
 	Old    string `name:"old-secrets" env:"ASYNCFLOW_OLD_SECRETS" placeholder:"SECRETS"`
 }
 

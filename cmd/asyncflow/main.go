@@ -44,7 +44,7 @@ func realMain(ctx context.Context, args []string, stdout, stderr io.Writer, env 
 		return report(stderr, err)
 	}
 	addHelp(parser.Model.Node)
-	readEnv(parser, env)
+	readEnv(parser, env, stderr)
 	parsed, err := parser.Parse(args)
 	if helped {
 		return exitOK

@@ -34,7 +34,8 @@ func (c *tokenCreateCmd) Help() string {
     ASYNCFLOW_JWT_PRIVATE_KEY_FILE   a file with a private key (PEM); see asyncflow keys generate
 
 ASYNCFLOW_JWT_ISSUER, ASYNCFLOW_JWT_AUDIENCE, ASYNCFLOW_JWT_TYPE and ASYNCFLOW_JWT_ADMIN_TYPE
-must be the same as on the server. Standard output gets nothing but the token.
+must be the same as on the server. Without any of them, the key of a running asyncflow dev signs.
+Standard output gets nothing but the token.
 
 A tenant's token can't make an operator's calls, whatever its scopes, and an operator's token
 can't make a tenant's calls.
@@ -50,7 +51,7 @@ func (c *tokenCreateCmd) Run(g *globals) error {
 	if err := c.check(); err != nil {
 		return usageError(err)
 	}
-	cfg, err := signingConfig(g.getenv)
+	cfg, err := signingConfig(c.getenv(g))
 	if err != nil {
 		return usageError(err)
 	}
@@ -64,6 +65,22 @@ func (c *tokenCreateCmd) Run(g *globals) error {
 	}
 	_, err = fmt.Fprintln(g.stdout, token)
 	return err
+}
+
+// getenv returns the environment, with the key of a running dev server if there is no other.
+func (c *tokenCreateCmd) getenv(g *globals) func(string) string {
+	for _, name := range signingVariables {
+		if g.getenv(name) != "" {
+			return g.getenv
+		}
+	}
+	secret, _ := devSetting("jwt", g.env, g.stderr)
+	return func(name string) string {
+		if text, ok := secret.(string); ok && name == signingVariables[0] {
+			return text
+		}
+		return g.getenv(name)
+	}
 }
 
 // check refuses flags that describe neither a tenant's token nor an operator's.
@@ -95,6 +112,10 @@ func (c *tokenCreateCmd) issue(issuer *auth.Issuer) (string, error) {
 	}
 	return issuer.Issue(c.Tenant, c.Subject, scopes, c.TTL, now())
 }
+
+// signingVariables name the key that signs tokens: one of them is set.
+var signingVariables = []string{"ASYNCFLOW_JWT_SECRET", "ASYNCFLOW_JWT_SECRET_FILE",
+	"ASYNCFLOW_JWT_PRIVATE_KEY_FILE"}
 
 // signingConfig returns the key and the claims of tokens, from environment variables.
 func signingConfig(getenv func(string) string) (auth.Config, error) {

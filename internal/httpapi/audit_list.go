@@ -38,7 +38,8 @@ func (s *Server) auditPage(
 		Outcome: asyncflow.AuditOutcome(p.Outcome),
 		Limit:   orDefaultPage(p.Limit),
 	}
-	before, err := cursor.ReadPlace(p.Cursor)
+	list := cursor.Of("audit of "+tenant, p)
+	before, err := list.ReadPlace(p.Cursor)
 	if err != nil {
 		return AuditList{}, err
 	}
@@ -51,7 +52,7 @@ func (s *Server) auditPage(
 	for i, e := range entries {
 		out.Data[i] = auditOut(e)
 		more := len(entries) == f.Limit
-		out.NextCursor = cursor.Write(more, cursor.PlaceKey(store.Place{At: e.At, ID: e.ID})...)
+		out.NextCursor = list.Write(more, cursor.PlaceKey(store.Place{At: e.At, ID: e.ID})...)
 	}
 	return out, nil
 }

@@ -253,6 +253,7 @@ func TestBadClaims(t *testing.T) {
 			field = a.problem.Errors[0].Field
 		}
 		assert.Equal(t, want, fmt.Sprintf("%d %s", a.status, field), "%.200s: %.300s", body, a.body)
+		assert.LessOrEqual(t, len(a.problem.Errors), 1, "%.200s: one fault a field", body)
 	}
 	ask := `{"type":"judge","stage":"look","claimer":"anna"}`
 	assert.Equal(t, 403, b.call("POST", "/v1/claims", ask).status, "without the scope work")

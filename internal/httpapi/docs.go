@@ -1,8 +1,8 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
+	"sync"
 
 	"github.com/gofiber/fiber/v2"
 	"sigs.k8s.io/yaml"
@@ -13,17 +13,19 @@ import (
 
 // Openapi returns the contract.
 func (s *Server) Openapi(context.Context, OpenapiRequestObject) (OpenapiResponseObject, error) {
-	return Openapi200ApplicationYamlResponse{
-		Body:          bytes.NewReader(asyncflow.OpenAPI),
-		ContentLength: int64(len(asyncflow.OpenAPI)),
-	}, nil
+	return rawAnswer{contentType: "application/yaml", body: asyncflow.OpenAPI}, nil
 }
+
+// openapiJSON is the contract as JSON. It is converted once: anyone may ask for it.
+var openapiJSON = sync.OnceValues(func() ([]byte, error) {
+	return yaml.YAMLToJSON(asyncflow.OpenAPI)
+})
 
 // OpenapiJSON returns the contract as JSON.
 func (s *Server) OpenapiJSON(
 	context.Context, OpenapiJSONRequestObject,
 ) (OpenapiJSONResponseObject, error) {
-	doc, err := yaml.YAMLToJSON(asyncflow.OpenAPI)
+	doc, err := openapiJSON()
 	return rawAnswer{contentType: fiber.MIMEApplicationJSON, body: doc}, err
 }
 
@@ -32,23 +34,30 @@ func (s *Server) Docs(context.Context, DocsRequestObject) (DocsResponseObject, e
 	return rawAnswer{contentType: fiber.MIMETextHTMLCharsetUTF8, body: docspage.Page}, nil
 }
 
-// rawAnswer is an answer that has no type in the contract.
+// rawAnswer is an answer that has no type in the contract. All callers share its body, so that an
+// answer that nobody reads takes no memory of its own.
 type rawAnswer struct {
 	contentType string
 	body        []byte
 }
 
-// VisitOpenapiJSONResponse writes the answer.
-func (a rawAnswer) VisitOpenapiJSONResponse(c *fiber.Ctx) error {
+// VisitOpenapiResponse writes the contract.
+func (a rawAnswer) VisitOpenapiResponse(c *fiber.Ctx) error { return a.write(c) }
+
+// VisitOpenapiJSONResponse writes the contract.
+func (a rawAnswer) VisitOpenapiJSONResponse(c *fiber.Ctx) error { return a.write(c) }
+
+func (a rawAnswer) write(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, a.contentType)
-	return c.Send(a.body)
+	c.Response().SetBodyRaw(a.body)
+	return nil
 }
 
 // VisitDocsResponse writes the page.
 func (a rawAnswer) VisitDocsResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentSecurityPolicy, docspage.Policy)
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	return a.VisitOpenapiJSONResponse(c)
+	return a.write(c)
 }
 
 // DocsFile returns a file that the page loads.

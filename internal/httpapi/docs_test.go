@@ -10,6 +10,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/asyncflow/asyncflow"
@@ -28,6 +29,22 @@ func TestOpenAPIAsJSON(t *testing.T) {
 		assert.Equal(t, 400, b.callAs("", "GET", path+"?x=1", "").status)
 	}
 	assert.Equal(t, 400, b.callAs("", "GET", "/readyz?x=1", "").status)
+}
+
+// What every caller may load is made once, and all answers share its memory.
+func TestDocumentsAreMadeOnce(t *testing.T) {
+	b := setup(t)
+	for _, path := range []string{"/openapi.yaml", "/openapi.json", "/docs", "/docs/index.js",
+		"/docs/swagger-ui-bundle.js"} {
+		var c [2]fasthttp.RequestCtx
+		for i := range c {
+			c[i].Request.SetRequestURI(path)
+			b.server.Handle(&c[i])
+			require.Equal(t, 200, c[i].Response.StatusCode(), path)
+		}
+		bodies := [2][]byte{c[0].Response.Body(), c[1].Response.Body()}
+		assert.Same(t, &bodies[0][0], &bodies[1][0], path)
+	}
 }
 
 // The page has no script and no style inline, and each file that it loads is there, compressed or

@@ -67,7 +67,8 @@ func (s *Server) CreateEndpoint(
 func (s *Server) ListEndpoints(
 	ctx context.Context, r ListEndpointsRequestObject,
 ) (ListEndpointsResponseObject, error) {
-	after, err := readEndpointCursor(r.Params.Cursor)
+	list := cursor.Of("endpoints", r.Params)
+	after, err := readEndpointCursor(list, r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -80,14 +81,16 @@ func (s *Server) ListEndpoints(
 	if more {
 		last := store.PlaceOf(page[len(page)-1])
 		key := append([]string{last.Type, last.Stage}, cursor.PlaceKey(last.Place)...)
-		out.NextCursor = cursor.Write(true, key...)
+		out.NextCursor = list.Write(true, key...)
 	}
 	out.Data, err = s.endpointsOut(ctx, page)
 	return out, err
 }
 
-func readEndpointCursor(text string) (after store.EndpointPlace, err error) {
-	key, err := cursor.Read(text, 4)
+func readEndpointCursor(
+	list cursor.List, text string,
+) (after store.EndpointPlace, err error) {
+	key, err := list.Read(text, 4)
 	if err != nil {
 		return after, err
 	}

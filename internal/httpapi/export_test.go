@@ -1,13 +1,21 @@
 package httpapi
 
 import (
-	"github.com/gofiber/fiber/v2"
+	"maps"
+	"slices"
 
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // Routes returns the routes of the fiber app.
 func (s *Server) Routes() []fiber.Route { return s.app.GetRoutes(true) }
+
+// Handle answers a request without a connection.
+func (s *Server) Handle(c *fasthttp.RequestCtx) { s.app.Handler()(c) }
 
 // SubmittedDocument returns the document of an accepted task as the API writes it, and as package
 // json writes it.
@@ -31,3 +39,6 @@ func (s *Server) StatsFeeds() int {
 	defer s.statsFeeds.mu.Unlock()
 	return len(s.statsFeeds.byTenant)
 }
+
+// ErrorCodes returns the codes that problems can have.
+func ErrorCodes() []asyncflow.Code { return slices.Collect(maps.Keys(statusOf)) }

@@ -15,11 +15,18 @@ func (s *Server) Health(context.Context, HealthRequestObject) (HealthResponseObj
 // readyTimeout bounds the check of the database.
 const readyTimeout = 2 * time.Second
 
-// Ready reports whether the node can take requests now.
+// errDraining is the answer of a node that is about to stop. It is no failure, so the log doesn't
+// have it.
+var errDraining = asyncflow.Errorf(asyncflow.CodeUnavailable,
+	"the node is stopping: send requests to another one")
+
+// Ready reports whether the node can take requests now. Callers share the check of the database,
+// because anyone may ask.
 func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponseObject, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	if err := s.cfg.Store.Ping(ctx); err != nil {
+	if s.draining.Load() {
+		return nil, errDraining
+	}
+	if _, err := s.pings.Get(ctx); err != nil {
 		// The error itself has the address of the database, which not everybody may see.
 		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
 			Message: "the database can't be reached, takes no writes, or its schema is not current"}
@@ -28,4 +35,9 @@ func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponse
 		return nil, err
 	}
 	return Ready200JSONResponse{Status: "ok", Version: s.cfg.Version}, nil
+}
+
+// ping checks the database.
+func (s *Server) ping(ctx context.Context) (struct{}, error) {
+	return struct{}{}, s.cfg.Store.Ping(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,5 +62,40 @@ func TestReadyWaitsForKeys(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return b.callAs(token, http.MethodGet, "/v1/task-types", "").status == 200
 	}, patience, 100*time.Millisecond)
+	assert.Equal(t, 200, b.callAs("", http.MethodGet, "/readyz", "").status)
+}
+
+// However many ask whether a node is ready, one connection to the database is busy with it: tenants
+// need the others.
+func TestReadyTakesOneConnection(t *testing.T) {
+	b := setup(t)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE asyncflow.migrations`)
+	require.NoError(t, err)
+	var asking sync.WaitGroup
+	for range 100 {
+		asking.Go(func() { assert.Equal(t, 503, b.callAs("", http.MethodGet, "/readyz", "").status) })
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		asking.Wait()
+	}()
+	most := 0
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+		var n int
+		require.NoError(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks
+			WHERE relation = 'asyncflow.migrations'::regclass AND NOT granted`).Scan(&n))
+		most = max(most, n)
+	}
+	assert.Positive(t, most)
+	assert.LessOrEqual(t, most, 2, "one that is being cancelled, and the next")
+	require.NoError(t, tx.Rollback(t.Context()))
 	assert.Equal(t, 200, b.callAs("", http.MethodGet, "/readyz", "").status)
 }

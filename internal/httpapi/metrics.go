@@ -24,5 +24,12 @@ type metricsResponse struct{ http.Handler }
 
 // VisitMetricsResponse writes the answer.
 func (r metricsResponse) VisitMetricsResponse(c *fiber.Ctx) error {
-	return adaptor.HTTPHandler(r.Handler)(c)
+	if err := adaptor.HTTPHandler(r.Handler)(c); err != nil {
+		return err
+	}
+	if c.Response().StatusCode() >= http.StatusInternalServerError {
+		c.Response().Reset()
+		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the metrics can't be read")
+	}
+	return nil
 }

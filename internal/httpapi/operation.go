@@ -94,7 +94,8 @@ func (s *Server) countOrStart(
 func (s *Server) ListOperations(
 	ctx context.Context, r ListOperationsRequestObject,
 ) (ListOperationsResponseObject, error) {
-	after, err := cursor.ReadPlace(r.Params.Cursor)
+	list := cursor.Of("operations", r.Params)
+	after, err := list.ReadPlace(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func (s *Server) ListOperations(
 	out := ListOperations200JSONResponse{Data: make([]Operation, len(page))}
 	for i, o := range page {
 		key := cursor.PlaceKey(store.Place{At: o.CreatedAt, ID: o.ID})
-		out.Data[i], out.NextCursor = operationOut(o), cursor.Write(more, key...)
+		out.Data[i], out.NextCursor = operationOut(o), list.Write(more, key...)
 	}
 	return out, nil
 }

@@ -11,14 +11,15 @@ import (
 
 // checkFraming refuses a header that two servers in a row may read differently. One of them could
 // then take for the next request what the other takes for a body (RFC 9112, sections 2.2, 5.2 and
-// 6.3). fasthttp itself refuses most such headers; these are the forms that it still accepts.
+// 6.3). Of two Authorization headers, one may check the first and the other the second. fasthttp
+// itself refuses most such headers; these are the forms that it still accepts.
 func checkFraming(h *fasthttp.RequestHeader) error {
 	refuse := func(why string) error { return asyncflow.InvalidField("header", "%s", why) }
 	version := string(h.Protocol())
 	if version != "HTTP/1.1" && version != "HTTP/1.0" {
 		return refuse("is of " + version + "; this server speaks HTTP/1.1")
 	}
-	hasLength, hasCoding := false, false
+	hasLength, hasCoding, hasToken := false, false, false
 	for line := range bytes.Lines(h.RawHeaders()) {
 		line, crlf := bytes.CutSuffix(line, []byte("\r\n"))
 		if !crlf {
@@ -33,6 +34,11 @@ func checkFraming(h *fasthttp.RequestHeader) error {
 			return refuse("has a line that begins with no name")
 		case isHeader(name, "Content-Length"):
 			hasLength = true
+		case isHeader(name, fasthttp.HeaderAuthorization):
+			if hasToken {
+				return refuse("has two Authorization lines")
+			}
+			hasToken = true
 		case isHeader(name, "Transfer-Encoding"):
 			hasCoding = true
 			if !strings.EqualFold(string(bytes.Trim(value, " \t")), "chunked") {

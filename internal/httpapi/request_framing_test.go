@@ -127,6 +127,7 @@ func TestFraming(t *testing.T) {
 		"two hosts":            head + "Host: other\r\nContent-Length: 0\r\n\r\n",
 		"no host": strings.Replace(head, "Host: h\r\n", "", 1) +
 			"Content-Length: 0\r\n\r\n",
+		"two tokens":            head + "authorization: Bearer other\r\nContent-Length: 2\r\n\r\n{}",
 		"HTTP/0.9":              "GET /healthz\r\n\r\n",
 		"HTTP/2.0":              get("GET /healthz HTTP/2.0"),
 		"HTTP/1.2":              get("GET /healthz HTTP/1.2"),

@@ -181,8 +181,7 @@ func TestBadInput(t *testing.T) {
 		"name in capitals": {"PUT", "/v1/task-types/Pipe", `{"stages":[{"name":"a"}]}`, 400,
 			"invalid_argument", "type", "lower-case"},
 		"rate without a time": {"PUT", "/v1/task-types/new", `{"rate":"5","stages":[{"name":"a"}]}`, 400,
-			"invalid_argument", "rate", "such as 100/s, 6000/m or 3600/h. So many may begin in that time. " +
-				"It is divided among the nodes"},
+			"invalid_argument", "rate", "such as 100/s, 6000/m or 3600/h\"}"},
 		"relative URL": {"POST", "/v1/endpoints",
 			`{"type":"pipe","stage":"first","url":"/hook"}`, 400, "invalid_argument", "url", "absolute"},
 		"ftp URL": {"POST", "/v1/endpoints",

@@ -17,7 +17,8 @@ const nextRuns = 5
 func (s *Server) ListSchedules(
 	ctx context.Context, r ListSchedulesRequestObject,
 ) (ListSchedulesResponseObject, error) {
-	after, err := cursor.ReadName(r.Params.Cursor)
+	list := cursor.Of("schedules", r.Params)
+	after, err := list.ReadName(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +32,7 @@ func (s *Server) ListSchedules(
 		if out.Data[i], err = s.scheduleOut(stored); err != nil {
 			return nil, err
 		}
-		out.NextCursor = cursor.Write(more, stored.Name)
+		out.NextCursor = list.Write(more, stored.Name)
 	}
 	return out, nil
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/coalesce"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/deniedcalls"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
@@ -25,12 +27,14 @@ type Server struct {
 	contract *contract.Contract
 	stopping context.Context // done when waiting calls should answer
 	stop     context.CancelFunc
+	draining atomic.Bool // callers should go to other nodes
 
 	streams *share.Pool // event streams and calls that wait
 	bodies  *share.Pool // bytes of the bodies of requests
 	answers *share.Pool // bytes of answers that are not sent yet
 	tests   *share.Pool // test deliveries
 
+	pings       *coalesce.Runs[struct{}] // checks of the database
 	statsFeeds  *statsFeeds
 	submitRates ratelimit.Tenants
 	testRates   ratelimit.Tenants
@@ -56,6 +60,7 @@ func New(cfg Config) (*Server, error) {
 		"bytes of answers", time.Second)
 	s.tests = share.NewPool(maxTests, maxTestsPerTenant, "test deliveries", time.Second)
 	s.denied = deniedcalls.New(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
+	s.pings = coalesce.New(readyTimeout, s.ping)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.statsFeeds = newStatsFeeds(s.stopping,
 		func(ctx context.Context, tenant string) ([]store.Stats, error) {
@@ -119,6 +124,10 @@ func (s *Server) Serve(l net.Listener) error {
 	defer context.AfterFunc(s.stopping, func() { _ = limited.Close() })()
 	return s.app.Listener(limited)
 }
+
+// Drain sends callers to other nodes while the server still answers: /readyz answers 503, so that
+// load balancers choose another node, and every connection closes after its next answer.
+func (s *Server) Drain() { s.draining.Store(true) }
 
 // Shutdown takes no new requests, makes waiting calls answer, and waits up to a timeout for the
 // other calls.

@@ -80,11 +80,12 @@ func (s *Server) ListTasks(
 		Until:  p.Until,
 		Limit:  orDefaultPage(p.Limit),
 	}
+	list := cursor.Of("tasks", p)
 	var err error
 	if f.Parent, err = readParent(p.Parent); err != nil {
 		return nil, err
 	}
-	if f.Before, err = cursor.ReadNumber(p.Cursor); err != nil {
+	if f.Before, err = list.ReadNumber(p.Cursor); err != nil {
 		return nil, err
 	}
 	tenant := principalOf(ctx).Tenant
@@ -94,7 +95,7 @@ func (s *Server) ListTasks(
 	}
 	out := ListTasks200JSONResponse{
 		Data:       make([]Task, len(page.Tasks)),
-		NextCursor: cursor.WriteNumber(page.Next),
+		NextCursor: list.WriteNumber(page.Next),
 	}
 	for i, task := range page.Tasks {
 		out.Data[i] = s.taskOut(tenant, task)

@@ -18,7 +18,8 @@ func (s *Server) ListAttempts(
 	if err != nil {
 		return nil, err
 	}
-	key, err := cursor.Read(r.Params.Cursor, 1)
+	list := cursor.Of("attempts of "+r.ID, r.Params)
+	key, err := list.Read(r.Params.Cursor, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +37,7 @@ func (s *Server) ListAttempts(
 	}
 	out := ListAttempts200JSONResponse{Data: make([]Attempt, len(page))}
 	for i, a := range page {
-		out.Data[i], out.NextCursor = attemptOut(a), cursor.Write(more, strconv.Itoa(a.Seq))
+		out.Data[i], out.NextCursor = attemptOut(a), list.Write(more, strconv.Itoa(a.Seq))
 	}
 	return out, nil
 }

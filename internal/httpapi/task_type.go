@@ -14,7 +14,8 @@ import (
 func (s *Server) ListTaskTypes(
 	ctx context.Context, r ListTaskTypesRequestObject,
 ) (ListTaskTypesResponseObject, error) {
-	after, err := cursor.ReadName(r.Params.Cursor)
+	list := cursor.Of("types", r.Params)
+	after, err := list.ReadName(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +26,7 @@ func (s *Server) ListTaskTypes(
 	}
 	out := ListTaskTypes200JSONResponse{Data: make([]TaskType, len(types))}
 	for i, t := range types {
-		out.Data[i], out.NextCursor = s.taskTypeOut(t), cursor.Write(more, t.Name)
+		out.Data[i], out.NextCursor = s.taskTypeOut(t), list.Write(more, t.Name)
 	}
 	return out, nil
 }

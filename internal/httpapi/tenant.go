@@ -30,7 +30,8 @@ func (s *Server) CreateTenant(
 func (s *Server) ListTenants(
 	ctx context.Context, r ListTenantsRequestObject,
 ) (ListTenantsResponseObject, error) {
-	after, err := cursor.ReadName(r.Params.Cursor)
+	list := cursor.Of("tenants", r.Params)
+	after, err := list.ReadName(r.Params.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func (s *Server) ListTenants(
 	}
 	out := ListTenants200JSONResponse{Data: make([]Tenant, len(page))}
 	for i, t := range page {
-		out.Data[i], out.NextCursor = TenantOut(t), cursor.Write(more, t.Slug)
+		out.Data[i], out.NextCursor = TenantOut(t), list.Write(more, t.Slug)
 	}
 	return out, nil
 }

@@ -1,12 +1,15 @@
 package metrics
 
 import (
+	"bytes"
+	"context"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 
+	"github.com/asyncflow/asyncflow/internal/coalesce"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -47,8 +50,35 @@ func (m *Metrics) InFlight(n func() int) {
 	}, func() float64 { return float64(n()) }))
 }
 
-// Handler answers with the metrics. Metrics that can't be read are left out.
+// gatherTime bounds a reading of all metrics. Those from the database have a bound of their own.
+const gatherTime = 2 * readTime
+
+// Handler answers with the metrics, in text. Metrics that can't be read are left out. Callers
+// share a reading of them: they prove nothing, and a reading costs time and memory.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry,
-		promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	pages := coalesce.New(gatherTime, m.page)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page, err := pages.Get(r.Context())
+		if err != nil {
+			http.Error(w, "the metrics can't be read", http.StatusServiceUnavailable)
+			return
+		}
+		page.write(w, r)
+	})
+}
+
+// page returns all metrics at this moment.
+func (m *Metrics) page(context.Context) (*page, error) {
+	families, err := m.registry.Gather()
+	if len(families) == 0 && err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	encoder := expfmt.NewEncoder(&text, textFormat)
+	for _, family := range families {
+		if err := encoder.Encode(family); err != nil {
+			return nil, err
+		}
+	}
+	return newPage(text.Bytes()), nil
 }

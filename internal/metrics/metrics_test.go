@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,6 +56,33 @@ func settlement(
 ) *asyncflow.Settlement {
 	return &asyncflow.Settlement{Outcome: asyncflow.Outcome{Kind: kind, Duration: took},
 		Verdict: asyncflow.Verdict{Kind: verdict}}
+}
+
+// However many ask, the metrics are read by one at a time. Those who wait for a reading share it.
+func TestReadingsAreShared(t *testing.T) {
+	t.Parallel()
+	const callers = 200
+	m := metrics.New("v1")
+	var asked, under, readings atomic.Int64
+	all := make(chan struct{})
+	m.InFlight(func() int {
+		defer under.Add(-1)
+		assert.Equal(t, int64(1), under.Add(1))
+		<-all
+		return int(readings.Add(1))
+	})
+	handler := m.Handler()
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			if asked.Add(1) == callers {
+				close(all)
+			}
+			assert.Contains(t, scrape(t, handler), "asyncflow_in_flight_tasks")
+		})
+	}
+	wg.Wait()
+	assert.Less(t, readings.Load(), int64(callers))
 }
 
 // The number of series is bounded: types beyond some are counted together.

@@ -119,10 +119,10 @@ func (o *Operation) readAudit(op *openapi3.Operation) {
 
 // Find returns the operation of a request and the values in its path, or nil.
 func (c *Contract) Find(method, path string) (*Operation, map[string]string) {
-	segments := strings.Split(path, "/")
 	if method == http.MethodHead { // answered like GET, without the body
 		method = http.MethodGet
 	}
+	segments := strings.Split(path, "/")
 	for _, o := range c.Operations {
 		if o.Route.Method != method || len(o.segments) != len(segments) {
 			continue
@@ -137,9 +137,12 @@ func (c *Contract) Find(method, path string) (*Operation, map[string]string) {
 // Methods returns the methods that a path takes.
 func (c *Contract) Methods(path string) []string {
 	var all []string
+	segments := strings.Split(path, "/")
 	for _, o := range c.Operations {
-		found, _ := c.Find(o.Route.Method, path)
-		if found != nil && !slices.Contains(all, o.Route.Method) {
+		if len(o.segments) != len(segments) || slices.Contains(all, o.Route.Method) {
+			continue
+		}
+		if _, ok := o.match(segments); ok {
 			all = append(all, o.Route.Method)
 		}
 	}

@@ -20,8 +20,8 @@ import (
 // MaxFaults is how many faults of a request an answer names. A body of 1 MB can have 400,000.
 const MaxFaults = 20
 
-// faults turns the errors of the validator into fields, up to a little over MaxFaults. at is the
-// path of the part of the body that was validated.
+// faults turns the errors of the validator into fields, each with its first fault, up to a little
+// over MaxFaults. at is the path of the part of the body that was validated.
 func faults(err error, at string) []asyncflow.FieldError {
 	var request *openapi3filter.RequestError
 	var schema *openapi3.SchemaError
@@ -32,7 +32,12 @@ func faults(err error, at string) []asyncflow.FieldError {
 	case isMulti:
 		var all []asyncflow.FieldError
 		for _, e := range multi {
-			if all = append(all, faults(e, at)...); len(all) > MaxFaults {
+			for _, fault := range faults(e, at) {
+				if n := len(all); n == 0 || all[n-1].Field != fault.Field {
+					all = append(all, fault)
+				}
+			}
+			if len(all) > MaxFaults {
 				break // the answer names no more
 			}
 		}
@@ -151,7 +156,8 @@ func schemaMessage(e *openapi3.SchemaError) string {
 		return "must have " + fieldCount(*s.MaxProps) + " at most"
 	case "pattern":
 		if s.Description != "" {
-			rule := lowerFirst(strings.Join(strings.Fields(s.Description), " "))
+			rule, _, _ := strings.Cut(strings.Join(strings.Fields(s.Description), " "), ". ")
+			rule = lowerFirst(strings.TrimSuffix(rule, "."))
 			return fmt.Sprintf("is %s; it must be: %s", shown(e.Value), rule)
 		}
 	case "allOf": // the inner error says more
