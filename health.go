@@ -13,10 +13,15 @@ import "time"
 // open becomes half-open by itself.
 
 const (
-	// FailuresToOpen is the number of consecutive failures on one node after which the breaker
-	// opens.
+	// FailuresToOpen is the number of tasks after which the breaker opens, if their attempts on
+	// one node failed in a row without an answer of the worker.
 	FailuresToOpen = 10
-	// An open breaker lasts for FirstOpen, then twice as long after each failed try, up to
+	// If the worker does answer, but with failures only, the breaker opens once as many tasks have
+	// failed and no task has succeeded for AnsweredToOpen. It lasts for AnsweredOpen, always: tasks
+	// that the worker can do must not wait for long because of others that it can't.
+	AnsweredToOpen = 10 * time.Second
+	AnsweredOpen   = 2 * time.Second
+	// Otherwise an open breaker lasts for FirstOpen, then twice as long after each failed try, up to
 	// MaxOpen. An endpoint that asks for a pause by Retry-After gets it, up to MaxSlowDown.
 	FirstOpen   = 5 * time.Second
 	MaxOpen     = 5 * time.Minute
@@ -34,7 +39,9 @@ const (
 const (
 	statusGone               = 410
 	statusTooManyRequests    = 429
+	statusBadGateway         = 502
 	statusServiceUnavailable = 503
+	statusGatewayTimeout     = 504
 )
 
 // HealthState is a state of an endpoint's health.
@@ -92,9 +99,9 @@ func (h Health) Capacity(now time.Time) int {
 	return Unlimited
 }
 
-// Failed returns the health after an attempt that failed because of the endpoint: the inRow-th
-// consecutive one, sent at the given time.
-func (h Health) Failed(o Outcome, inRow int, sent, now time.Time) Health {
+// Failed returns the health after an attempt that failed because of the endpoint, sent at the given
+// time. The run has it already.
+func (h Health) Failed(o Outcome, run FailureRun, sent, now time.Time) Health {
 	state := h.At(now)
 	switch {
 	case state == HealthDisabled:
@@ -110,18 +117,17 @@ func (h Health) Failed(o Outcome, inRow int, sent, now time.Time) Health {
 		return Health{State: HealthOpen, Since: now, Until: until, Pause: h.Pause, Reason: o.Error}
 	case state == HealthOpen || sent.Before(h.Since): // it was sent before the change
 		return h
-	case state == HealthHalfOpen:
-		return h.open(2*h.Pause, o, now)
-	case inRow < FailuresToOpen:
+	case state != HealthHalfOpen && !run.Opens(o, now):
 		return h
-	case now.Sub(h.Since) < relapse:
-		return h.open(2*h.Pause, o, now)
+	case o.workerAnswered():
+		return open(AnsweredOpen, o, now)
+	case state == HealthHalfOpen, now.Sub(h.Since) < relapse:
+		return open(min(max(2*h.Pause, FirstOpen), MaxOpen), o, now)
 	}
-	return h.open(FirstOpen, o, now)
+	return open(FirstOpen, o, now)
 }
 
-func (h Health) open(pause time.Duration, o Outcome, now time.Time) Health {
-	pause = min(max(pause, FirstOpen), MaxOpen)
+func open(pause time.Duration, o Outcome, now time.Time) Health {
 	return Health{State: HealthOpen, Since: now, Until: now.Add(pause), Pause: pause, Reason: o.Error}
 }
 

@@ -39,23 +39,34 @@ func TestHealthRoom(t *testing.T) {
 	}
 }
 
+// runOf returns a run of n tasks that failed.
+func runOf(n int, o asyncflow.Outcome, at time.Time) (run asyncflow.FailureRun) {
+	for i := range n {
+		run.Add(asyncflow.TaskID{Number: int64(i)}, o, at)
+	}
+	return run
+}
+
 func TestHealthOpensAndRecovers(t *testing.T) {
 	t.Parallel()
 	refused := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "connection refused"}
+	enough := runOf(asyncflow.FailuresToOpen, refused, now)
+	var none asyncflow.FailureRun
 	var h asyncflow.Health
-	assert.Equal(t, h, h.Failed(refused, asyncflow.FailuresToOpen-1, now, now), "not yet")
+	assert.Equal(t, h, h.Failed(refused, runOf(asyncflow.FailuresToOpen-1, refused, now), now, now),
+		"not yet")
 	at := now
-	open := h.Failed(refused, asyncflow.FailuresToOpen, at, at)
+	open := h.Failed(refused, enough, at, at)
 	require.Equal(t, asyncflow.Health{State: asyncflow.HealthOpen, Since: at,
 		Until: at.Add(asyncflow.FirstOpen), Pause: asyncflow.FirstOpen, Reason: "connection refused"},
 		open)
-	assert.Equal(t, open, open.Failed(refused, 20, at, at.Add(time.Second)), "what was on its way")
+	assert.Equal(t, open, open.Failed(refused, enough, at, at.Add(time.Second)), "what was on its way")
 	assert.Equal(t, open, open.Answered(at, at.Add(6*time.Second)), "that too, though it was done")
-	assert.Equal(t, open, open.Failed(refused, 20, at.Add(-time.Second), at.Add(6*time.Second)),
+	assert.Equal(t, open, open.Failed(refused, enough, at.Add(-time.Second), at.Add(6*time.Second)),
 		"and that")
 	for pause := 2 * asyncflow.FirstOpen; pause < 2*asyncflow.MaxOpen; pause *= 2 {
 		at = open.Until.Add(time.Second)
-		open = open.Failed(refused, 1, open.Until, at)
+		open = open.Failed(refused, none, open.Until, at)
 		require.Equal(t, min(pause, asyncflow.MaxOpen), open.Until.Sub(at),
 			"each try that fails doubles it")
 	}
@@ -64,32 +75,33 @@ func TestHealthOpensAndRecovers(t *testing.T) {
 	require.Equal(t, asyncflow.HealthClosed, back.State)
 	require.Equal(t, at, back.Since)
 	assert.Equal(t, back, back.Answered(at, at.Add(time.Hour)))
-	again := back.Failed(refused, asyncflow.FailuresToOpen, at, at.Add(30*time.Second))
+	again := back.Failed(refused, enough, at, at.Add(30*time.Second))
 	assert.Equal(t, asyncflow.MaxOpen, again.Pause, "a relapse")
-	later := back.Failed(refused, asyncflow.FailuresToOpen, at.Add(time.Minute), at.Add(2*time.Minute))
+	later := back.Failed(refused, enough, at.Add(time.Minute), at.Add(2*time.Minute))
 	assert.Equal(t, asyncflow.FirstOpen, later.Pause, "long ago")
 }
 
 func TestHealthBySpecialAnswers(t *testing.T) {
 	t.Parallel()
+	var none asyncflow.FailureRun
 	slow := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 429, RetryAfter: 30 * time.Second,
 		Error: "429 Too Many Requests"}
-	h := asyncflow.Health{}.Failed(slow, 1, now, now)
+	h := asyncflow.Health{}.Failed(slow, none, now, now)
 	assert.Equal(t, asyncflow.Health{State: asyncflow.HealthOpen, Since: now,
 		Until: now.Add(30 * time.Second), Reason: "429 Too Many Requests"}, h)
 	slow.RetryAfter = 10 * time.Second
-	assert.Equal(t, h, h.Failed(slow, 2, now, now.Add(time.Second)), "it asks for less than it has")
+	assert.Equal(t, h, h.Failed(slow, none, now, now.Add(time.Second)), "it asks for less than it has")
 	slow.Status, slow.RetryAfter = 503, 24*time.Hour
-	assert.Equal(t, asyncflow.MaxSlowDown, h.Failed(slow, 2, now, now).Until.Sub(now))
+	assert.Equal(t, asyncflow.MaxSlowDown, h.Failed(slow, none, now, now).Until.Sub(now))
 	slow.Status = 500
-	assert.Equal(t, asyncflow.Health{}, asyncflow.Health{}.Failed(slow, 1, now, now),
+	assert.Equal(t, asyncflow.Health{}, asyncflow.Health{}.Failed(slow, none, now, now),
 		"only these two may ask")
 
 	gone := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
-	disabled := h.Failed(gone, 1, now, now.Add(time.Minute))
+	disabled := h.Failed(gone, none, now, now.Add(time.Minute))
 	assert.Equal(t, asyncflow.Health{State: asyncflow.HealthDisabled, Since: now.Add(time.Minute),
 		Reason: "410 Gone"}, disabled)
-	assert.Equal(t, disabled, disabled.Failed(slow, 100, now, now.Add(time.Hour)))
+	assert.Equal(t, disabled, disabled.Failed(slow, none, now, now.Add(time.Hour)))
 	assert.Equal(t, disabled, disabled.Answered(now.Add(time.Hour), now.Add(time.Hour)))
 }
 
@@ -115,16 +127,80 @@ func TestEndpointFailed(t *testing.T) {
 func TestHealthFailing(t *testing.T) {
 	t.Parallel()
 	refused := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "connection refused"}
+	var none asyncflow.FailureRun
 	var h asyncflow.Health
 	assert.False(t, h.Failing())
-	failed := h.Failed(refused, asyncflow.FailuresToOpen, now, now)
+	failed := h.Failed(refused, runOf(asyncflow.FailuresToOpen, refused, now), now, now)
 	assert.True(t, failed.Failing())
 	later := failed.Until.Add(time.Second)
-	assert.True(t, failed.Failed(refused, 1, failed.Until, later).Failing())
+	assert.True(t, failed.Failed(refused, none, failed.Until, later).Failing())
 	busy := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 503, RetryAfter: time.Minute}
-	assert.False(t, h.Failed(busy, 1, now, now).Failing())
-	assert.False(t, failed.Failed(busy, 1, failed.Until, later).Failing())
+	assert.False(t, h.Failed(busy, none, now, now).Failing())
+	assert.False(t, failed.Failed(busy, none, failed.Until, later).Failing())
 	assert.False(t, failed.Answered(failed.Until, later).Failing())
-	assert.True(t, h.Failed(asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410}, 1, now,
+	assert.True(t, h.Failed(asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410}, none, now,
 		now).Failing())
+}
+
+// A worker that answers isn't down because of the tasks that it can't do. If it has done none for a
+// while, it gets one now and then.
+func TestHealthOfAWorkerThatAnswers(t *testing.T) {
+	t.Parallel()
+	broken := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500, Error: "500"}
+	after := now.Add(asyncflow.AnsweredToOpen)
+	var h asyncflow.Health
+	run := runOf(1000, broken, now)
+	assert.Equal(t, h, h.Failed(broken, run, now, after.Add(-1)), "others may succeed")
+	few := runOf(asyncflow.FailuresToOpen-1, broken, now)
+	assert.Equal(t, h, h.Failed(broken, few, now, after.Add(time.Hour)), "these may be to blame")
+	at := after
+	h = h.Failed(broken, run, at, at)
+	for range 3 {
+		require.Equal(t, asyncflow.HealthOpen, h.State)
+		require.Equal(t, asyncflow.AnsweredOpen, h.Until.Sub(at), "it never gets longer")
+		require.True(t, h.Failing())
+		at = h.Until
+		h = h.Failed(broken, asyncflow.FailureRun{}, at, at)
+	}
+	refused := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "connection refused"}
+	h = h.Failed(refused, asyncflow.FailureRun{}, h.Until, h.Until)
+	assert.Equal(t, asyncflow.FirstOpen, h.Pause, "now it is down")
+	h = h.Failed(broken, asyncflow.FailureRun{}, h.Until, h.Until)
+	assert.Equal(t, asyncflow.AnsweredOpen, h.Pause, "it is there again")
+}
+
+// One task opens no circuit breaker, however often it fails; nor do failures without an answer
+// among others with one.
+func TestFailuresCountByTask(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		asyncflow.Outcome
+		answered bool
+	}{
+		"refused": {asyncflow.Outcome{Failure: asyncflow.FailureNoConnection}, false},
+		"timeout": {asyncflow.Outcome{Failure: asyncflow.FailureTimeout}, false},
+		"lost":    {asyncflow.Outcome{Failure: asyncflow.FailureConnectionLost}, true},
+		"500":     {asyncflow.Outcome{Status: 500}, true},
+		"404":     {asyncflow.Outcome{Status: 404}, true},
+		"429":     {asyncflow.Outcome{Status: 429}, false},
+		"502":     {asyncflow.Outcome{Status: 502}, false},
+		"503":     {asyncflow.Outcome{Status: 503}, false},
+		"504":     {asyncflow.Outcome{Status: 504}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := tc.Outcome
+			o.Kind = asyncflow.OutcomeFailed
+			var one asyncflow.FailureRun
+			for range 1000 {
+				one.Add(asyncflow.TaskID{Number: 1}, o, now)
+			}
+			assert.False(t, one.Opens(o, now.Add(time.Hour)))
+			run := runOf(asyncflow.FailuresToOpen, o, now)
+			assert.Equal(t, !tc.answered, run.Opens(o, now))
+			run.Add(asyncflow.TaskID{Number: 99}, asyncflow.Outcome{Kind: o.Kind, Status: 500}, now)
+			run.Add(asyncflow.TaskID{Number: 100}, o, now)
+			assert.False(t, run.Opens(o, now), "it has answered meanwhile")
+		})
+	}
 }

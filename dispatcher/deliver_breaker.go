@@ -9,30 +9,37 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// breakers has this node's part of the endpoints' circuit breakers: how many attempts in a row each
-// endpoint has failed, and which endpoints' health is being changed now.
+// breakers has this node's part of the endpoints' circuit breakers: what it has seen of each
+// endpoint that fails, and which endpoints' health is being changed now.
 type breakers struct {
 	mu       sync.Mutex
-	inRow    map[string]int // by endpoint; without zeros
+	runs     map[string]asyncflow.FailureRun // by endpoint; without those that don't fail
 	changing map[string]bool
 }
 
-// note records an attempt, and returns how many in a row the endpoint has failed.
-func (p *breakers) note(endpoint string, failed bool) int {
+// add records an attempt that failed, and returns the endpoint's failures in a row.
+func (p *breakers) add(
+	endpoint string, task asyncflow.TaskID, o asyncflow.Outcome, now time.Time,
+) asyncflow.FailureRun {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !failed {
-		delete(p.inRow, endpoint)
-		return 0
-	}
-	p.inRow[endpoint]++
-	return p.inRow[endpoint]
+	run := p.runs[endpoint]
+	run.Add(task, o, now)
+	p.runs[endpoint] = run
+	return run
+}
+
+// reset ends an endpoint's failures in a row.
+func (p *breakers) reset(endpoint string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.runs, endpoint)
 }
 
 // forget drops the counts of endpoints that are gone. known returns the existing ones.
 func (p *breakers) forget(known func() map[string]bool) {
 	p.mu.Lock()
-	failing := len(p.inRow)
+	failing := len(p.runs)
 	p.mu.Unlock()
 	if failing == 0 {
 		return
@@ -40,7 +47,9 @@ func (p *breakers) forget(known func() map[string]bool) {
 	there := known()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.inRow, func(endpoint string, _ int) bool { return !there[endpoint] })
+	maps.DeleteFunc(p.runs, func(endpoint string, _ asyncflow.FailureRun) bool {
+		return !there[endpoint]
+	})
 }
 
 // endpoints returns the ids of all endpoints.
@@ -75,8 +84,14 @@ func (p *breakers) end(endpoint string) {
 // examine updates an endpoint's health and counts after an attempt.
 func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
 	d.store.CountAttempt(v, o)
+	now := d.store.Clock.Now()
 	failed := o.EndpointFailed()
-	inRow := d.breakers.note(v.Endpoint.ID, failed)
+	var run asyncflow.FailureRun
+	if failed {
+		run = d.breakers.add(v.Endpoint.ID, v.Lease.ID, o, now)
+	} else {
+		d.breakers.reset(v.Endpoint.ID)
+	}
 	if !failed && v.Endpoint.Health.State == "" {
 		return
 	}
@@ -84,13 +99,12 @@ func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
 	if !ok {
 		return
 	}
-	now := d.store.Clock.Now()
 	if e.Health.Capacity(now) == 0 { // after a pause, the count begins at zero
-		d.breakers.note(e.ID, false)
+		d.breakers.reset(e.ID)
 	}
 	next := e.Health.Answered(v.At, now)
 	if failed {
-		next = e.Health.Failed(o, inRow, v.At, now)
+		next = e.Health.Failed(o, run, v.At, now)
 	}
 	if next != e.Health && d.breakers.begin(e.ID) {
 		tenant := v.Tenant

@@ -2,7 +2,9 @@ package dispatcher_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -233,4 +235,26 @@ func TestWeightsAndHealth(t *testing.T) {
 	assert.NotContains(t, sent, "http://worker/first")
 	assert.Positive(t, sent["http://worker/1"])
 	assert.Greater(t, sent["http://worker/2"], 3*sent["http://worker/1"], "%v", sent)
+}
+
+// A worker gets tasks that it can do beside many that it can't.
+func TestPoisonTasksStopNoOthers(t *testing.T) {
+	b := setup(t)
+	var failed atomic.Int32
+	many := make(chan struct{})
+	n := b.start("a", dispatcher.Config{},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			if string(d.Lease.Context) == `"good"` {
+				return done
+			}
+			if failed.Add(1) == 10*asyncflow.FailuresToOpen {
+				close(many)
+			}
+			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500, Error: "500"}
+		})
+	n.allowAttempts(t, b, 100)
+	n.submit(t, 100)
+	<-many
+	good := slices.Repeat([]asyncflow.NewTask{{Type: "pipe", Context: json.RawMessage(`"good"`)}}, 20)
+	n.await(t, n.Submit(t.Context(), tenant, good), asyncflow.StatusSucceeded)
 }

@@ -80,7 +80,7 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 		locked:   lockedTenants{tenants: map[string]time.Time{}},
 		batches:  batches{open: map[string]*batch{}},
 		rates:    newRates(s.Dispatchers, s.Joining),
-		breakers: breakers{inRow: map[string]int{}, changing: map[string]bool{}}}
+		breakers: breakers{runs: map[string]asyncflow.FailureRun{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
 	d.ledger = NewLedger(cfg.Concurrency, cfg.ContextBytes, d.agenda.idle,

@@ -70,7 +70,7 @@ func (d *Dispatcher) LimitsOf(t *store.Type) Limits { return d.limits(t, d.store
 func (d *Dispatcher) Failing() int {
 	d.breakers.mu.Lock()
 	defer d.breakers.mu.Unlock()
-	return len(d.breakers.inRow)
+	return len(d.breakers.runs)
 }
 
 // Tidy drops what the node keeps for types that are gone or idle.

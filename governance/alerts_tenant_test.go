@@ -86,8 +86,8 @@ func TestAlertsOfADeadWorker(t *testing.T) {
 		health = known.AllEndpoints()[0].Health
 	}
 	now := b.Clock.Now()
-	change(health.Failed(asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "connection refused"},
-		asyncflow.FailuresToOpen, now, now))
+	change(asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(asyncflow.FirstOpen),
+		Pause: asyncflow.FirstOpen, Reason: "connection refused"})
 	exec(t, url,
 		`INSERT INTO tenant_acme.endpoint_minutes SELECT id, now(), 10, 10 FROM tenant_acme.endpoints
 		WHERE type = 'pipe'`)

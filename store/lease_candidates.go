@@ -35,7 +35,12 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	}
 	for _, stage := range stages {
 		place, _ := t.Place(stage, 1)
-		if most := min(n, admission.Capacity(place)); most > 0 {
+		most := min(n, admission.Capacity(place))
+		switch {
+		case most > 0 && t.probes(place, now):
+			b.Queue(t.at(0, takeProbesSQL), stage, most, t.number, t.StageIndex(place)+1, t.ordered()).
+				Query(collect)
+		case most > 0:
 			b.Queue(t.at(0, takeBlockedSQL), stage, most, t.number).Query(collect)
 		}
 	}
@@ -54,6 +59,9 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	err = conn.Send(ctx, b)
 	scan.Taken()
 	slices.SortStableFunc(found, func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
+	if !t.ordered() {
+		found = t.probesFirst(found, now)
+	}
 	return found, looked, last, err
 }
 
@@ -68,6 +76,70 @@ WITH c AS MATERIALIZED (
 DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
   coalesce(w.since, w.order_time)`
+
+// takeProbesSQL takes blocked tasks of a stage to try whether its endpoint has recovered: any of
+// those that haven't failed before, else any. A hundred of the first and of the last in order are
+// looked at. In an ordered flow only the first of a key may go.
+const takeProbesSQL = `
+WITH ends AS MATERIALIZED (
+  (SELECT ctid AS t, key, order_time, id FROM {wait}
+    WHERE type = $3 AND stage = $1 AND until = 'infinity' AND reason <> 'flow_key'
+    ORDER BY order_time, id LIMIT 100)
+  UNION ALL
+  (SELECT ctid AS t, key, order_time, id FROM {wait}
+    WHERE type = $3 AND stage = $1 AND until = 'infinity' AND reason <> 'flow_key'
+    ORDER BY order_time DESC, id DESC LIMIT 100)),
+c AS MATERIALIZED (
+  SELECT ctid AS t FROM {wait}
+  WHERE ctid = ANY (ARRAY(SELECT s.t FROM ends s
+    WHERE NOT $5::bool OR s.key IS NULL OR NOT EXISTS (SELECT FROM {wait} w
+      WHERE w.type = $3 AND w.key = s.key AND w.reason <> 'flow_key'
+        AND (w.order_time, w.id) < (s.order_time, s.id))))
+  ORDER BY attempt > 1 OR seq > $4, random()
+  LIMIT $2
+  FOR UPDATE SKIP LOCKED)
+DELETE FROM {wait} w USING c WHERE w.ctid = c.t
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
+  coalesce(w.since, w.order_time)`
+
+// probes reports whether a task of a stage would try an endpoint that has failed: none of the
+// others may get it.
+func (t *Type) probes(stage string, now time.Time) (halfOpen bool) {
+	for _, e := range t.Endpoints(stage) {
+		switch state := e.Health.At(now); {
+		case !e.Serves(), state == asyncflow.HealthOpen, state == asyncflow.HealthDisabled:
+		case state == asyncflow.HealthHalfOpen:
+			halfOpen = true
+		default:
+			return false
+		}
+	}
+	return halfOpen
+}
+
+// probesFirst puts tasks that would try an endpoint and have failed before behind the others, which
+// say more about the endpoint.
+func (t *Type) probesFirst(found []candidate, now time.Time) []candidate {
+	stages := map[string]bool{}
+	for _, c := range found {
+		if _, known := stages[c.Stage]; !known {
+			stages[c.Stage] = t.probes(c.Stage, now)
+		}
+	}
+	late := func(c candidate) bool {
+		return stages[c.Stage] && (c.Attempt > 1 || c.Seq > t.StageIndex(c.Stage)+1)
+	}
+	first := make([]candidate, 0, len(found))
+	for _, c := range found {
+		if !late(c) {
+			first = append(first, c)
+		}
+	}
+	return append(first, slices.DeleteFunc(found, func(c candidate) bool { return !late(c) })...)
+}
+
+// ordered reports whether the type's flow keys are in order.
+func (t *Type) ordered() bool { return t.Flow != nil && t.Flow.Ordered }
 
 // takeFullReadySQL is takeReadySQL with the flow keys, and when tasks got to their places.
 const takeFullReadySQL = takeReadySQL + `, coalesce(r.key, ''), coalesce(r.since, r.order_time)`

@@ -31,7 +31,7 @@ func (p *page) failing(name string) client.Endpoint {
 			return
 		}
 		time.Sleep(slow)
-		w.WriteHeader(http.StatusInternalServerError)
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	p.t.Cleanup(server.Close)
 	e, err := p.api.CreateEndpoint(p.t.Context(), client.NewEndpoint{Type: name, Stage: "only",
@@ -61,8 +61,8 @@ func TestEndpointThatFails(t *testing.T) {
 		return `words([...document.querySelectorAll("tbody tr")].find(r => words(r).startsWith("` +
 			begin + `")))`
 	}
-	p.Run(`return ` + row("500 ") + ` === "500 10"`)
-	p.Run(`return ` + row("open") + `.includes("500 Internal")`)
+	p.Run(`return ` + row("503 ") + ` === "503 10"`)
+	p.Run(`return ` + row("open") + `.includes("503 Service")`)
 	tookLong := `.match(/((2[7-9]|[3-9]\d)\d ms|\d(\.\d)? s) \/ \d/)`
 	p.Run(`return !!words(document.querySelector("main"))` + tookLong)
 	p.Click("As a table")
@@ -74,7 +74,7 @@ func TestEndpointThatFails(t *testing.T) {
 	p.open("/console")
 	p.Run(`return !!` + row("broken") + tookLong)
 	p.open("/console/endpoints/" + e.ID)
-	p.See("500 Internal")
+	p.See("503 Service")
 	require.Empty(t, p.axe())
 	p.quiet()
 }

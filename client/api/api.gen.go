@@ -602,8 +602,10 @@ type AuditEntry struct {
 	// Claimed The claims of a token that was not accepted. Anybody can write such a token.
 	Claimed AuditClaim `json:"claimed,omitempty,omitzero"`
 
-	// Code The code of the problem document.
-	Code string `json:"code,omitempty,omitzero"`
+	// Code The kind of an error, for programs. A later version may add some.
+	//
+	// Example: not_found
+	Code ErrorCode `json:"code,omitempty,omitzero"`
 
 	// Detail More facts, such as the version that was created, or why the call was denied. Never
 	// secrets, contexts or outputs.
@@ -813,7 +815,7 @@ type BulkRedrive struct {
 	// Example: thumbnails
 	Stage Name `json:"stage,omitempty,omitzero"`
 
-	// Status Only tasks of this status.
+	// Status Only tasks of this status. By default failed.
 	Status BulkRedriveStatus `json:"status,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -825,7 +827,7 @@ type BulkRedrive struct {
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
-// BulkRedriveStatus Only tasks of this status.
+// BulkRedriveStatus Only tasks of this status. By default failed.
 type BulkRedriveStatus string
 
 // CallbackResult defines model for CallbackResult.
@@ -906,7 +908,7 @@ type Claim struct {
 	// Held The ids of the tasks that the claimer is working on.
 	Held []string `json:"held,omitempty,omitzero"`
 
-	// Max The most deliveries. A claimer has up to 1,000 open claims of a stage.
+	// Max The most deliveries. A claimer has up to 1,000 open claims of a stage. By default 1.
 	Max int `json:"max,omitempty,omitzero"`
 
 	// Signed Answer with the headers, too, that a push of each delivery would have. The stage must
@@ -1038,6 +1040,11 @@ type DeliveryFanOut struct {
 	Shared JSON `json:"shared,omitempty,omitzero"`
 }
 
+// DeliveryHeaders Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
+// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
+// are never shown.
+type DeliveryHeaders = map[string]string
+
 // Dependency Another task, by its id, or by its type and idempotency key. With a key it may be submitted
 // later.
 type Dependency = asyncflow.Dependency
@@ -1147,11 +1154,6 @@ type EndpointAuth = asyncflow.EndpointAuth
 // out, each task has a request of its own.
 type EndpointBatch = asyncflow.Batch
 
-// EndpointHeaders Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
-// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
-// are never shown.
-type EndpointHeaders = map[string]string
-
 // EndpointHealth defines model for EndpointHealth.
 type EndpointHealth struct {
 	// Attempts Attempts at the endpoint in the last 5 minutes; up to 10 s old. A request with
@@ -1238,7 +1240,7 @@ type EndpointPatch struct {
 	AllowDuplicate bool             `json:"allow_duplicate,omitempty,omitzero"`
 	Auth           *EndpointAuth    `json:"auth,omitempty"`
 	Batch          *EndpointBatch   `json:"batch,omitempty"`
-	Headers        *EndpointHeaders `json:"headers,omitempty"`
+	Headers        *DeliveryHeaders `json:"headers,omitempty"`
 
 	// MaxInFlight The most tasks that are leased at once for the endpoint on all nodes. 0: no limit.
 	MaxInFlight *int `json:"max_in_flight,omitempty"`
@@ -1348,6 +1350,11 @@ type EndpointTestResult struct {
 // later.
 type EndpointTestResultOutcome string
 
+// ErrorCode The kind of an error, for programs. A later version may add some.
+//
+// Example: not_found
+type ErrorCode = string
+
 // ExceededQuota The quota that is exceeded, with the code quota_exceeded.
 type ExceededQuota struct {
 	Limit float64 `json:"limit"`
@@ -1370,7 +1377,7 @@ type Failure struct {
 	// Example: 30s
 	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
 
-	// Retryable False: the task has failed for good.
+	// Retryable False: the task has failed for good. By default true.
 	Retryable *bool `json:"retryable,omitempty"`
 }
 
@@ -1533,7 +1540,7 @@ type NewEndpoint struct {
 	// Headers Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
 	// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
 	// are never shown.
-	Headers EndpointHeaders `json:"headers,omitempty,omitzero"`
+	Headers DeliveryHeaders `json:"headers,omitempty,omitzero"`
 
 	// Listen Make an endpoint for listening, without a url: deliveries aren't sent to it. asyncflow
 	// listen claims them, signed by its secrets, and passes them on to a worker. The stage
@@ -1582,7 +1589,7 @@ type NewEndpoint struct {
 	URL string `json:"url,omitempty,omitzero"`
 
 	// Weight Its share of the stage's deliveries, relative to the weights of the other endpoints. 0:
-	// no new deliveries.
+	// no new deliveries. By default 1.
 	Weight *int `json:"weight,omitempty"`
 }
 
@@ -1785,8 +1792,10 @@ type Priority = asyncflow.Priority
 
 // Problem defines model for Problem.
 type Problem struct {
-	// Code The code of the error, for programs.
-	Code   string       `json:"code"`
+	// Code The kind of an error, for programs. A later version may add some.
+	//
+	// Example: not_found
+	Code   ErrorCode    `json:"code"`
 	Detail string       `json:"detail,omitempty,omitzero"`
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
 
@@ -2051,7 +2060,7 @@ type ScheduleSpec struct {
 	// late. last (the default): the latest of them submits its task.
 	CatchUp CatchUp `json:"catch_up,omitempty,omitzero"`
 
-	// CatchUpLimit With catch_up all: the most runs that are caught up, the latest ones.
+	// CatchUpLimit With catch_up all: the most runs that are caught up, the latest ones. By default 100.
 	CatchUpLimit int `json:"catch_up_limit,omitempty,omitzero"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
@@ -2445,7 +2454,8 @@ type TaskTypeSpec struct {
 	RollAge Duration `json:"roll_age,omitempty,omitzero"`
 
 	// RollRows About how many tasks are in the tables of one roll. A type in which this, `roll_age` or
-	// `retention` isn't the default has tables of its own; the others of a tenant share theirs.
+	// `retention` isn't the default has tables of its own; the others of a tenant share
+	// theirs. By default 5000000.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
 	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
@@ -2453,7 +2463,7 @@ type TaskTypeSpec struct {
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval,omitempty,omitzero"`
 
-	// ScheduleLimit The most tasks that one lease takes.
+	// ScheduleLimit The most tasks that one lease takes. By default 200.
 	ScheduleLimit int `json:"schedule_limit,omitempty,omitzero"`
 
 	// StageMapping For each removed stage, the stage in which its tasks continue, at its first attempt.
@@ -3039,7 +3049,8 @@ type ClientInterface interface {
 
 	// Ready Whether the node can take requests now
 	//
-	// Send the node requests while this answers 200. No token is needed.
+	// Send the node requests while this answers 200. A node that is about to stop answers 503 for
+	// a while before it takes no more connections. No token is needed.
 	//
 	// Corresponds with GET /readyz (the `Ready` operationId).
 	Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4120,7 +4131,8 @@ func (c *Client) Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // Ready Whether the node can take requests now
 //
-// Send the node requests while this answers 200. No token is needed.
+// Send the node requests while this answers 200. A node that is about to stop answers 503 for
+// a while before it takes no more connections. No token is needed.
 //
 // Corresponds with GET /readyz (the `Ready` operationId).
 func (c *Client) Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {

@@ -32,7 +32,7 @@ func TestCLISchedules(t *testing.T) {
 	require.Equal(t, `~ schedule nightly
     context: {"a":1} becomes {"a":2}
     cron: removed, was "30 3 * * *"
-    every: new, "1h0m0s"
+    every: new, "1h"
     time_zone: removed, was "Europe/Berlin"
 + schedule often
 `, run(exitFailed, "types", "diff", "-f", second, "--exit-code"))
