@@ -250,6 +250,29 @@ func checkNoSQL(t *testing.T, path string) {
 	})
 }
 
+// opensDatabase finds what opens a connection to Postgres, or begins to.
+var opensDatabase = regexp.MustCompile(
+	`\b(pgx\.Connect|pgxpool\.New|sql\.Open|pgconn\.Connect|(pgx|pgxpool|pgconn)\.ParseConfig)\(`)
+
+// Connections are opened where they get their settings, the search path above all. Those of a
+// server that only we know are opened elsewhere, too.
+func TestConnectionsAreOpenedInOnePlace(t *testing.T) {
+	t.Parallel()
+	found := 0
+	walkFiles(t, func(path string, text []byte) {
+		switch {
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"),
+			strings.HasPrefix(path, "internal/devpg/"), strings.HasPrefix(path, "internal/pgtest/"),
+			strings.HasPrefix(path, "bench/"):
+		case strings.HasPrefix(path, "store/internal/postgres/"):
+			found += len(opensDatabase.FindAll(text, -1))
+		default:
+			require.NotRegexp(t, opensDatabase, string(text), path)
+		}
+	})
+	require.Equal(t, 2, found, "one for pools, one for single connections")
+}
+
 // literal returns the text of a string literal, or of a concatenation that contains one.
 func literal(e ast.Expr) (string, bool) {
 	switch e := e.(type) {

@@ -3120,8 +3120,8 @@ type ClientInterface interface {
 
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
-	// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-	// with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+	// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
@@ -3131,8 +3131,8 @@ type ClientInterface interface {
 
 	// CompleteTask Complete the stage of a delivery
 	//
-	// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-	// with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+	// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4282,8 +4282,8 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 
 // CompleteTaskWithBody Complete the stage of a delivery
 //
-// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-// with 409. A report that comes after the attempt's time ran out still counts if the task was
+// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes any type of body and a specified content type.
@@ -4303,8 +4303,8 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 
 // CompleteTask Complete the stage of a delivery
 //
-// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-// with 409. A report that comes after the attempt's time ran out still counts if the task was
+// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes a body of the `application/json` content type.

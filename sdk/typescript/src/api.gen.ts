@@ -1032,8 +1032,8 @@ export interface paths {
         put?: never;
         /**
          * Complete the stage of a delivery
-         * @description Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-         *     with 409. A report that comes after the attempt's time ran out still counts if the task was
+         * @description An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+         *     200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
          *     not started again. 409 means that the attempt is over.
          */
         post: operations["completeTask"];
@@ -3764,8 +3764,9 @@ export interface components {
              * @enum {string}
              */
             outcome?: "done" | "retry" | "fail" | "cancel";
-            /** @description Why it is not done. Its first 4 KiB are kept. */
+            /** @description Why it is not done: for the outcomes retry, fail and cancel. Its first 4 KiB are kept. */
             error?: string;
+            /** @description For the outcome retry. */
             retry_after?: components["schemas"]["Duration"];
         };
         DeliveryResult: {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -82,19 +81,20 @@ func WithProvider(
 	ctx context.Context, url, schema string, set fs.FS, role string,
 	do func(*sql.DB, *goose.Provider) error,
 ) error {
-	cfg, err := pgx.ParseConfig(url)
-	if err != nil {
-		return fmt.Errorf("schema.WithProvider: %w", err)
+	settings := map[string]string{
+		"search_path":         searchPath(schema),
+		"application_name":    "asyncflow migrate",
+		"client_min_messages": "warning",
 	}
-	cfg.ConnectTimeout = postgres.ConnectTimeout
-	cfg.DialFunc = postgres.Dialer.DialContext
-	cfg.RuntimeParams["search_path"] = postgres.Quote(schema)
-	cfg.RuntimeParams["application_name"] = "asyncflow migrate"
-	cfg.RuntimeParams["client_min_messages"] = "warning"
+	var takeRole postgres.Setup
 	if role != "" {
-		cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		takeRole = func(ctx context.Context, conn *pgconn.PgConn) error {
 			return conn.Exec(ctx, `SET ROLE `+postgres.Quote(role)).Close()
 		}
+	}
+	cfg, err := postgres.ConfigFor(url, settings, takeRole)
+	if err != nil {
+		return fmt.Errorf("schema.WithProvider: %w", err)
 	}
 	db := stdlib.OpenDB(*cfg)
 	defer db.Close()
@@ -109,6 +109,10 @@ func WithProvider(
 	}
 	return do(db, p)
 }
+
+// searchPath returns the search path of migrations, which name the tables of their schema only by
+// their own name. Postgres's own schema comes first without being named.
+func searchPath(schema string) string { return postgres.Quote(schema) + `, pg_temp` }
 
 // LatestTenant returns the number of the newest migration of tenants' schemas.
 func LatestTenant() int64 { return latestVersion(migrations.Tenant()) }
