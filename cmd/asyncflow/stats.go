@@ -88,6 +88,9 @@ func backlogText(backlog []client.Backlog) string {
 		if b.Stage != "" {
 			parts[i] += " (" + b.Stage + ")"
 		}
+		if b.WaitsBecause != "" {
+			parts[i] += ": " + b.WaitsBecause
+		}
 	}
 	return strings.Join(parts, ", ")
 }
