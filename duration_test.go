@@ -22,16 +22,21 @@ func TestDurationRoundTrip(t *testing.T) {
 func TestDurationIsAString(t *testing.T) {
 	t.Parallel()
 	for want, d := range map[string]time.Duration{
-		`"0s"`:      0,
-		`"1m30s"`:   90 * time.Second,
-		`"100ms"`:   100 * time.Millisecond,
-		`"24h0m0s"`: 24 * time.Hour,
+		`"0s"`:     0,
+		`"10s"`:    10 * time.Second,
+		`"1m30s"`:  90 * time.Second,
+		`"100ms"`:  100 * time.Millisecond,
+		`"5m"`:     5 * time.Minute,
+		`"-10m"`:   -10 * time.Minute,
+		`"1h30m"`:  90 * time.Minute,
+		`"1h0m5s"`: time.Hour + 5*time.Second,
+		`"24h"`:    24 * time.Hour,
 	} {
 		doc, err := json.Marshal(asyncflow.Duration(d))
 		require.NoError(t, err)
 		require.Equal(t, want, string(doc))
 		require.Equal(t, d, asyncflow.Duration(d).Std())
-		require.Equal(t, strings.Trim(want, `"`), asyncflow.Duration(d).String())
+		require.Equal(t, d.String(), asyncflow.Duration(d).String())
 	}
 }
 

@@ -627,6 +627,34 @@ func TestContractIsForEveryGenerator(t *testing.T) {
 	}
 }
 
+// A field has no "default" in the contract, but a sentence: generated clients make such a field
+// required, or send the default in every change.
+func TestContractFieldsHaveNoDefault(t *testing.T) {
+	t.Parallel()
+	var contract struct {
+		Components struct{ Schemas map[string]any }
+	}
+	require.NoError(t, yaml.Unmarshal(asyncflow.OpenAPI, &contract))
+	var look func(path string, v any)
+	look = func(path string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for name, field := range v {
+				if name == "default" {
+					t.Errorf("%s has a default: say it in its description", path)
+				}
+				look(path+"."+name, field)
+			}
+		case []any:
+			for _, entry := range v {
+				look(path, entry)
+			}
+		}
+	}
+	require.NotEmpty(t, contract.Components.Schemas)
+	look("schemas", contract.Components.Schemas)
+}
+
 // Commands that can be pasted from the documents contain no placeholders.
 func TestDocumentsCanBePasted(t *testing.T) {
 	t.Parallel()

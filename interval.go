@@ -33,18 +33,19 @@ const Poly = "poly"
 //   - n > 0: 1, 2, 4, … seconds, doubling up to n
 //   - n < 0: always |n| seconds
 //   - [a, b, c]: a after the first attempt, b after the second, and so on; the
-//     last one repeats
+//     last one repeats, so [a] is always a
 //   - "poly": see Poly
 //   - any other text: an expression; see Expressions
 //
 // The zero Interval is unset: that of another policy applies.
 type Interval struct {
 	seconds []float64
+	list    bool   // seconds is a list, also if it has one entry
 	rule    string // Poly or an expression; seconds is then empty
 }
 
 // Seconds returns the interval of a number, or of a list of several.
-func Seconds(s ...float64) Interval { return Interval{seconds: s} }
+func Seconds(s ...float64) Interval { return Interval{seconds: s, list: len(s) > 1} }
 
 // Rule returns the interval of a text: Poly, or an expression.
 func Rule(text string) Interval { return Interval{rule: text} }
@@ -53,7 +54,7 @@ func Rule(text string) Interval { return Interval{rule: text} }
 func (i Interval) IsZero() bool { return len(i.seconds) == 0 && i.rule == "" }
 
 func (i Interval) equal(o Interval) bool {
-	return i.rule == o.rule && slices.Equal(i.seconds, o.seconds)
+	return i.rule == o.rule && i.list == o.list && slices.Equal(i.seconds, o.seconds)
 }
 
 // Pause returns the pause after a failed attempt: 0 to MaxInterval seconds. If an expression
@@ -72,7 +73,7 @@ func (i Interval) Pause(f Failure) time.Duration {
 		return pauseOf(s)
 	case len(i.seconds) == 0:
 		return 0
-	case len(i.seconds) > 1:
+	case i.list:
 		return pauseOf(i.seconds[min(f.Attempt, len(i.seconds))-1])
 	case i.seconds[0] < 0:
 		return pauseOf(-i.seconds[0])
@@ -95,12 +96,12 @@ func (i Interval) String() string {
 	return string(text)
 }
 
-// MarshalJSON writes a number, a list of several, or the text.
+// MarshalJSON writes a number, a list, or the text.
 func (i Interval) MarshalJSON() ([]byte, error) {
 	switch {
 	case i.rule != "":
 		return marshalText(i.rule)
-	case len(i.seconds) == 1:
+	case len(i.seconds) == 1 && !i.list:
 		return json.Marshal(i.seconds[0])
 	}
 	return json.Marshal(i.seconds)
@@ -133,10 +134,7 @@ func (i *Interval) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf(`must be a number of seconds or a list of them, `+
 			`"poly" or an expression, not %s`, excerpt(b))
 	}
-	if len(list) == 1 { // a list of one always gives the same pause
-		list = append(list, list[0])
-	}
-	*i = Seconds(list...)
+	*i = Interval{seconds: list, list: true}
 	return nil
 }
 
@@ -159,9 +157,9 @@ func (i Interval) checkSeconds(field string, out *problems) {
 		switch {
 		case !(math.Abs(n) <= MaxInterval): // also for NaN
 			out.add(field, "is %v seconds; the limit is %d (a year)", n, MaxInterval)
-		case len(i.seconds) > 1 && n < 0:
+		case i.list && n < 0:
 			out.add(field, "has a negative entry %v; only a single number may be negative", n)
-		case len(i.seconds) == 1 && n == 0:
+		case !i.list && n == 0:
 			out.add(field, "must not be 0: n > 0 doubles up to n, n < 0 is always |n|")
 		}
 	}

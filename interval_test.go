@@ -83,7 +83,6 @@ func TestIntervalJSON(t *testing.T) {
 		`-2.5`:           asyncflow.Seconds(-2.5),
 		`1e3`:            asyncflow.Seconds(1000),
 		`[1,10,25,5]`:    asyncflow.Seconds(1, 10, 25, 5),
-		`[7]`:            asyncflow.Seconds(7, 7), // always 7, not doubling up to it
 		` [ 0.5 , 1 ]  `: asyncflow.Seconds(0.5, 1),
 		`"poly"`:         asyncflow.Rule(asyncflow.Poly),
 		`"2 * attempt"`:  asyncflow.Rule("2 * attempt"),
@@ -93,10 +92,13 @@ func TestIntervalJSON(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
+	list, err := decode[asyncflow.Interval](`[7]`)
+	require.NoError(t, err)
 	for want, interval := range map[string]asyncflow.Interval{
 		`30`:     asyncflow.Seconds(30), // one number is no list
 		`[1,2]`:  asyncflow.Seconds(1, 2),
 		`"poly"`: asyncflow.Rule("poly"),
+		`[7]`:    list, // not 7, which doubles up to it
 		`null`:   {},
 
 		`"attempt < 3 ? 1 : 2 // <>&"`: asyncflow.Rule("attempt < 3 ? 1 : 2 // <>&"), // readable
@@ -121,6 +123,8 @@ func TestIntervalJSON(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 	n, rule := asyncflow.Seconds, asyncflow.Rule
+	listOfOne, err := decode[asyncflow.Interval](`[7]`)
+	require.NoError(t, err)
 	for _, c := range []struct {
 		interval asyncflow.Interval
 		want     []float64 // after the first attempt, the second, …
@@ -134,6 +138,7 @@ func TestPause(t *testing.T) {
 		{n(-0.25), []float64{0.25, 0.25}},
 		{n(1, 10, 25, 5, 100), []float64{1, 10, 25, 5, 100, 100, 100}},
 		{n(0, 3), []float64{0, 3, 3}},
+		{listOfOne, []float64{7, 7, 7}},
 
 		{rule("poly"), []float64{15, 16, 31, 96, 271, 640}},
 		{rule("30"), []float64{30, 30, 30}},

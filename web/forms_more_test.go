@@ -290,7 +290,7 @@ func TestOptionsOfASchedule(t *testing.T) {
 
 	p.Click("Edit")
 	p.Click("More")
-	assert.Equal(t, []string{"[60,0]", "7", "min(attempt, 60)", `the "first"`, "run", "24h0m0s"},
+	assert.Equal(t, []string{"[60,0]", "7", "min(attempt, 60)", `the "first"`, "run", "24h"},
 		[]string{p.Value("Head start"), p.Value("Most attempts"), p.Value("Pauses between"),
 			p.Value("And its idempotency key"), p.Value("If that task fails"),
 			p.Value("Wait at most")})

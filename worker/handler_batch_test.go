@@ -51,7 +51,7 @@ func TestBatch(t *testing.T) {
 	require.Contains(t, a.Results[5].Error, "the context can't be read")
 	a.Results[5].Error = ""
 	want := `{"results":[{"task_id":"images.1.0","output":{"width":5}},
-		{"task_id":"images.1.1","outcome":"retry","error":"busy","retry_after":"1m0s"},
+		{"task_id":"images.1.1","outcome":"retry","error":"busy","retry_after":"1m"},
 		{"task_id":"images.1.2","outcome":"fail","error":"no image"},
 		{"task_id":"images.1.3","outcome":"accepted"},
 		{"task_id":"images.1.4","outcome":"accepted"},

@@ -166,7 +166,7 @@ func TestLater(t *testing.T) {
 	require.NoError(t, reporter.Complete(t.Context(), cb, picture{7}))
 	require.JSONEq(t, `{"output":{"width":7}}`, b.asyncflow.next(t, "complete"))
 	require.NoError(t, reporter.Fail(t.Context(), cb, Retry(errors.New("busy"), time.Minute)))
-	require.JSONEq(t, `{"error":"busy","retryable":true,"retry_after":"1m0s"}`,
+	require.JSONEq(t, `{"error":"busy","retryable":true,"retry_after":"1m"}`,
 		b.asyncflow.next(t, "fail"))
 	require.NoError(t, reporter.Progress(t.Context(), cb, 40, "page 12"))
 	require.JSONEq(t, `{"percent":40,"note":"page 12"}`, b.asyncflow.next(t, "progress"))

@@ -602,8 +602,10 @@ type AuditEntry struct {
 	// Claimed The claims of a token that was not accepted. Anybody can write such a token.
 	Claimed AuditClaim `json:"claimed,omitempty,omitzero"`
 
-	// Code The code of the problem document.
-	Code string `json:"code,omitempty,omitzero"`
+	// Code The kind of an error, for programs. A later version may add some.
+	//
+	// Example: not_found
+	Code ErrorCode `json:"code,omitempty,omitzero"`
 
 	// Detail More facts, such as the version that was created, or why the call was denied. Never
 	// secrets, contexts or outputs.
@@ -817,7 +819,7 @@ type BulkRedrive struct {
 	// Example: thumbnails
 	Stage Name `json:"stage,omitempty,omitzero"`
 
-	// Status Only tasks of this status.
+	// Status Only tasks of this status. By default failed.
 	Status BulkRedriveStatus `json:"status,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
@@ -829,7 +831,7 @@ type BulkRedrive struct {
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
-// BulkRedriveStatus Only tasks of this status.
+// BulkRedriveStatus Only tasks of this status. By default failed.
 type BulkRedriveStatus string
 
 // CallbackResult defines model for CallbackResult.
@@ -910,7 +912,7 @@ type Claim struct {
 	// Held The ids of the tasks that the claimer is working on.
 	Held []string `json:"held,omitempty,omitzero"`
 
-	// Max The most deliveries. A claimer has up to 1,000 open claims of a stage.
+	// Max The most deliveries. A claimer has up to 1,000 open claims of a stage. By default 1.
 	Max int `json:"max,omitempty,omitzero"`
 
 	// Signed Answer with the headers, too, that a push of each delivery would have. The stage must
@@ -1042,6 +1044,11 @@ type DeliveryFanOut struct {
 	Shared JSON `json:"shared,omitempty,omitzero"`
 }
 
+// DeliveryHeaders Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
+// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
+// are never shown.
+type DeliveryHeaders = map[string]string
+
 // Dependency Another task, by its id, or by its type and idempotency key. With a key it may be submitted
 // later.
 type Dependency = asyncflow.Dependency
@@ -1151,11 +1158,6 @@ type EndpointAuth = asyncflow.EndpointAuth
 // out, each task has a request of its own.
 type EndpointBatch = asyncflow.Batch
 
-// EndpointHeaders Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
-// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
-// are never shown.
-type EndpointHeaders = map[string]string
-
 // EndpointHealth defines model for EndpointHealth.
 type EndpointHealth struct {
 	// Attempts Attempts at the endpoint in the last 5 minutes; up to 10 s old. A request with
@@ -1242,7 +1244,7 @@ type EndpointPatch struct {
 	AllowDuplicate bool             `json:"allow_duplicate,omitempty,omitzero"`
 	Auth           *EndpointAuth    `json:"auth,omitempty"`
 	Batch          *EndpointBatch   `json:"batch,omitempty"`
-	Headers        *EndpointHeaders `json:"headers,omitempty"`
+	Headers        *DeliveryHeaders `json:"headers,omitempty"`
 
 	// MaxInFlight The most tasks that are leased at once for the endpoint on all nodes. 0: no limit.
 	MaxInFlight *int `json:"max_in_flight,omitempty"`
@@ -1352,6 +1354,11 @@ type EndpointTestResult struct {
 // later.
 type EndpointTestResultOutcome string
 
+// ErrorCode The kind of an error, for programs. A later version may add some.
+//
+// Example: not_found
+type ErrorCode = string
+
 // ExceededQuota The quota that is exceeded, with the code quota_exceeded.
 type ExceededQuota struct {
 	Limit float64 `json:"limit"`
@@ -1374,7 +1381,7 @@ type Failure struct {
 	// Example: 30s
 	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
 
-	// Retryable False: the task has failed for good.
+	// Retryable False: the task has failed for good. By default true.
 	Retryable *bool `json:"retryable,omitempty"`
 }
 
@@ -1537,7 +1544,7 @@ type NewEndpoint struct {
 	// Headers Headers of deliveries, 8 KiB in all. The headers of HTTP itself and Host, User-Agent,
 	// Content-* and Webhook-* can't be set; nor can Authorization together with auth. Their values
 	// are never shown.
-	Headers EndpointHeaders `json:"headers,omitempty,omitzero"`
+	Headers DeliveryHeaders `json:"headers,omitempty,omitzero"`
 
 	// Listen Make an endpoint for listening, without a url: deliveries aren't sent to it. asyncflow
 	// listen claims them, signed by its secrets, and passes them on to a worker. The stage
@@ -1586,7 +1593,7 @@ type NewEndpoint struct {
 	URL string `json:"url,omitempty,omitzero"`
 
 	// Weight Its share of the stage's deliveries, relative to the weights of the other endpoints. 0:
-	// no new deliveries.
+	// no new deliveries. By default 1.
 	Weight *int `json:"weight,omitempty"`
 }
 
@@ -1789,8 +1796,10 @@ type Priority = asyncflow.Priority
 
 // Problem defines model for Problem.
 type Problem struct {
-	// Code The code of the error, for programs.
-	Code   string       `json:"code"`
+	// Code The kind of an error, for programs. A later version may add some.
+	//
+	// Example: not_found
+	Code   ErrorCode    `json:"code"`
 	Detail string       `json:"detail,omitempty,omitzero"`
 	Errors []FieldError `json:"errors,omitempty,omitzero"`
 
@@ -2055,7 +2064,7 @@ type ScheduleSpec struct {
 	// late. last (the default): the latest of them submits its task.
 	CatchUp CatchUp `json:"catch_up,omitempty,omitzero"`
 
-	// CatchUpLimit With catch_up all: the most runs that are caught up, the latest ones.
+	// CatchUpLimit With catch_up all: the most runs that are caught up, the latest ones. By default 100.
 	CatchUpLimit int `json:"catch_up_limit,omitempty,omitzero"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
@@ -2453,7 +2462,8 @@ type TaskTypeSpec struct {
 	RollAge Duration `json:"roll_age,omitempty,omitzero"`
 
 	// RollRows About how many tasks are in the tables of one roll. A type in which this, `roll_age` or
-	// `retention` isn't the default has tables of its own; the others of a tenant share theirs.
+	// `retention` isn't the default has tables of its own; the others of a tenant share
+	// theirs. By default 5000000.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
 	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
@@ -2461,7 +2471,7 @@ type TaskTypeSpec struct {
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval,omitempty,omitzero"`
 
-	// ScheduleLimit The most tasks that one lease takes.
+	// ScheduleLimit The most tasks that one lease takes. By default 200.
 	ScheduleLimit int `json:"schedule_limit,omitempty,omitzero"`
 
 	// StageMapping For each removed stage, the stage in which its tasks continue, at its first attempt.
@@ -3047,7 +3057,8 @@ type ClientInterface interface {
 
 	// Ready Whether the node can take requests now
 	//
-	// Send the node requests while this answers 200. No token is needed.
+	// Send the node requests while this answers 200. A node that is about to stop answers 503 for
+	// a while before it takes no more connections. No token is needed.
 	//
 	// Corresponds with GET /readyz (the `Ready` operationId).
 	Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3117,8 +3128,8 @@ type ClientInterface interface {
 
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
-	// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-	// with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+	// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
@@ -3128,8 +3139,8 @@ type ClientInterface interface {
 
 	// CompleteTask Complete the stage of a delivery
 	//
-	// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-	// with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+	// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4128,7 +4139,8 @@ func (c *Client) Openapi(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // Ready Whether the node can take requests now
 //
-// Send the node requests while this answers 200. No token is needed.
+// Send the node requests while this answers 200. A node that is about to stop answers 503 for
+// a while before it takes no more connections. No token is needed.
 //
 // Corresponds with GET /readyz (the `Ready` operationId).
 func (c *Client) Ready(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4278,8 +4290,8 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 
 // CompleteTaskWithBody Complete the stage of a delivery
 //
-// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-// with 409. A report that comes after the attempt's time ran out still counts if the task was
+// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes any type of body and a specified content type.
@@ -4299,8 +4311,8 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 
 // CompleteTask Complete the stage of a delivery
 //
-// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-// with 409. A report that comes after the attempt's time ran out still counts if the task was
+// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes a body of the `application/json` content type.

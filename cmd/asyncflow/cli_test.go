@@ -258,7 +258,7 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", `[1]`, "--priority", "60", "--delay", "5m",
 		"--max-attempts", "3").code)
 	require.JSONEq(t,
-		`{"type":"t","context":[1],"priority":60,"delay":"5m0s","retry":{"max_attempts":3}}`, body)
+		`{"type":"t","context":[1],"priority":60,"delay":"5m","retry":{"max_attempts":3}}`, body)
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", "--run-at", "2026-11-21T10:00:00Z").code)
 	require.JSONEq(t, `{"type":"t","context":{},"run_at":"2026-11-21T10:00:00Z"}`, body)
 }

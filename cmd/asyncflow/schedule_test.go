@@ -16,7 +16,11 @@ import (
 // The commands for schedules run against a node that ticks them.
 func TestCLISchedules(t *testing.T) {
 	t.Parallel()
-	run := clientOf(t, startNode(t, database(t)))
+	cliSchedules(t, database(t))
+}
+
+func cliSchedules(t *testing.T, url string) {
+	run := clientOf(t, startNode(t, url))
 	const types = `types: [{name: pipe, stages: [{name: one}]}], `
 	first := writeFile(t,
 		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 1}, cron: 30 3 * * *, `+
@@ -32,7 +36,7 @@ func TestCLISchedules(t *testing.T) {
 	require.Equal(t, `~ schedule nightly
     context: {"a":1} becomes {"a":2}
     cron: removed, was "30 3 * * *"
-    every: new, "1h0m0s"
+    every: new, "1h"
     time_zone: removed, was "Europe/Berlin"
 + schedule often
 `, run(exitFailed, "types", "diff", "-f", second, "--exit-code"))

@@ -48,7 +48,7 @@ func TestAlerts(t *testing.T) {
 	assert.Equal(t, 404, b.call("DELETE", "/v1/alerts", "").status)
 	first := read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", alertsBody))
 	assert.True(t, strings.HasPrefix(first.Secret, "whsec_"))
-	assert.Equal(t, `{"backlog_age":"5m0s","failure_rate":0.5}`, text(first.Rules))
+	assert.Equal(t, `{"backlog_age":"5m","failure_rate":0.5}`, text(first.Rules))
 	assert.NotNil(t, first.Episodes)
 	kind := read[api.TaskType](b, 200, b.call("GET", "/v1/task-types/asyncflow-alerts", ""))
 	assert.Equal(t, 1, kind.Version)

@@ -52,6 +52,19 @@ func TestRoutesOfTheContract(t *testing.T) {
 	assert.ElementsMatch(t, written, slices.Compact(served))
 }
 
+// The contract lists the codes of errors.
+func TestErrorCodesOfTheContract(t *testing.T) {
+	t.Parallel()
+	var written, listed []string
+	for _, code := range httpapi.ErrorCodes() {
+		written = append(written, string(code))
+	}
+	for _, code := range contracttest.Document().Components.Schemas["ErrorCode"].Value.Enum {
+		listed = append(listed, code.(string))
+	}
+	assert.ElementsMatch(t, written, listed)
+}
+
 // The examples are valid, and every body has one.
 func TestExamples(t *testing.T) {
 	t.Parallel()

@@ -1,9 +1,13 @@
 package httpapi
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -35,3 +39,6 @@ func (s *Server) StatsFeeds() int {
 	defer s.statsFeeds.mu.Unlock()
 	return len(s.statsFeeds.byTenant)
 }
+
+// ErrorCodes returns the codes that problems can have.
+func ErrorCodes() []asyncflow.Code { return slices.Collect(maps.Keys(statusOf)) }

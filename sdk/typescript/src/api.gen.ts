@@ -1032,8 +1032,8 @@ export interface paths {
         put?: never;
         /**
          * Complete the stage of a delivery
-         * @description Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-         *     with 409. A report that comes after the attempt's time ran out still counts if the task was
+         * @description An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+         *     200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
          *     not started again. 409 means that the attempt is over.
          */
         post: operations["completeTask"];
@@ -1410,7 +1410,8 @@ export interface paths {
         };
         /**
          * Whether the node can take requests now
-         * @description Send the node requests while this answers 200. No token is needed.
+         * @description Send the node requests while this answers 200. A node that is about to stop answers 503 for
+         *     a while before it takes no more connections. No token is needed.
          */
         get: operations["ready"];
         put?: never;
@@ -1556,7 +1557,7 @@ export interface components {
         RetryPolicy: {
             /**
              * @description The most attempts, including the first. After the last one the task has failed for good.
-             * @default 20
+             *     By default 20.
              */
             max_attempts?: number;
             interval?: components["schemas"]["Interval"];
@@ -1591,8 +1592,7 @@ export interface components {
              * @description With ordered: what the other tasks of a key do when one fails. skip: they wait while it
              *     is retried, and continue when it has failed for good. block: they also wait after that,
              *     until it is redriven and succeeds, or the key is released. park: they pass it while it
-             *     waits for another attempt.
-             * @default skip
+             *     waits for another attempt. By default skip.
              * @enum {string}
              */
             on_failure?: "skip" | "block" | "park";
@@ -1601,10 +1601,7 @@ export interface components {
             /** @description The steps, in order. */
             stages: components["schemas"]["Stage"][];
             retry?: components["schemas"]["RetryPolicy"];
-            /**
-             * @description The most tasks that one lease takes.
-             * @default 200
-             */
+            /** @description The most tasks that one lease takes. By default 200. */
             schedule_limit?: number;
             schedule_interval?: components["schemas"]["Duration"];
             max_in_flight?: components["schemas"]["MaxInFlight"];
@@ -1612,8 +1609,8 @@ export interface components {
             flow?: components["schemas"]["Flow"];
             /**
              * @description About how many tasks are in the tables of one roll. A type in which this, `roll_age` or
-             *     `retention` isn't the default has tables of its own; the others of a tenant share theirs.
-             * @default 5000000
+             *     `retention` isn't the default has tables of its own; the others of a tenant share
+             *     theirs. By default 5000000.
              */
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
@@ -1628,17 +1625,13 @@ export interface components {
             timeout?: components["schemas"]["Duration"];
             max_processing_time?: components["schemas"]["Duration"];
             retry?: components["schemas"]["RetryPolicy"];
-            /**
-             * @description The head start, in seconds, of tasks that enter this stage.
-             * @default 0
-             */
+            /** @description The head start, in seconds, of tasks that enter this stage. By default 0. */
             priority?: number;
             fan_out?: components["schemas"]["FanOut"];
             quorum?: components["schemas"]["Quorum"];
             /**
              * @description push: the tasks of the stage are sent to its endpoints. claim: workers ask for them, and
-             *     the stage has no endpoints.
-             * @default push
+             *     the stage has no endpoints. By default push.
              * @enum {string}
              */
             mode?: "push" | "claim";
@@ -1675,10 +1668,7 @@ export interface components {
              *     votes.
              */
             max_votes: number;
-            /**
-             * @description How many votes may fail, be cancelled, or have no outcome.
-             * @default 0
-             */
+            /** @description How many votes may fail, be cancelled, or have no outcome. By default 0. */
             max_errors?: number;
             /**
              * @description A JSON pointer into the output of a vote, to its outcome, of up to 1 KiB; empty: the whole
@@ -1877,7 +1867,7 @@ export interface components {
          *         {
          *           "name": "inspect",
          *           "timeout": "10s",
-         *           "max_processing_time": "1h0m0s",
+         *           "max_processing_time": "1h",
          *           "retry": {
          *             "max_attempts": 20,
          *             "interval": 3600
@@ -1886,7 +1876,7 @@ export interface components {
          *         {
          *           "name": "resize",
          *           "timeout": "10s",
-         *           "max_processing_time": "5m0s",
+         *           "max_processing_time": "5m",
          *           "retry": {
          *             "max_attempts": 5,
          *             "interval": 30
@@ -1896,7 +1886,7 @@ export interface components {
          *       "schedule_limit": 200,
          *       "schedule_interval": "1s",
          *       "roll_rows": 5000000,
-         *       "retention": "4320h0m0s",
+         *       "retention": "4320h",
          *       "created_at": "2026-11-20T09:00:00Z",
          *       "updated_at": "2026-11-21T10:00:00Z"
          *     }
@@ -1950,7 +1940,7 @@ export interface components {
          *           "opened_at": "2026-11-20T09:00:00Z",
          *           "bytes": 81788928,
          *           "tasks_estimate": 64000,
-         *           "retention": "4320h0m0s",
+         *           "retention": "4320h",
          *           "next_tasks": 1000000,
          *           "next_at": "2026-12-20T09:00:00Z"
          *         },
@@ -1964,7 +1954,7 @@ export interface components {
          *           "drops_at": "2027-05-19T10:12:00Z",
          *           "bytes": 1294336000,
          *           "tasks_estimate": 1010000,
-         *           "retention": "4320h0m0s"
+         *           "retention": "4320h"
          *         }
          *       ]
          *     }
@@ -2070,8 +2060,7 @@ export interface components {
             listen?: boolean;
             /**
              * @description Its share of the stage's deliveries, relative to the weights of the other endpoints. 0:
-             *     no new deliveries.
-             * @default 1
+             *     no new deliveries. By default 1.
              */
             weight?: number;
             /**
@@ -2083,7 +2072,7 @@ export interface components {
             max_in_flight?: components["schemas"]["MaxInFlight"];
             rate?: components["schemas"]["Rate"];
             batch?: components["schemas"]["EndpointBatch"];
-            headers?: components["schemas"]["EndpointHeaders"];
+            headers?: components["schemas"]["DeliveryHeaders"];
             auth?: components["schemas"]["EndpointAuth"];
             tls?: components["schemas"]["EndpointTLS"];
             /**
@@ -2110,7 +2099,7 @@ export interface components {
              */
             rate?: string;
             batch?: components["schemas"]["EndpointBatch"];
-            headers?: components["schemas"]["EndpointHeaders"];
+            headers?: components["schemas"]["DeliveryHeaders"];
             auth?: components["schemas"]["EndpointAuth"];
             tls?: components["schemas"]["EndpointTLS"];
         };
@@ -2237,7 +2226,7 @@ export interface components {
          *       "X-Api-Key": "…"
          *     }
          */
-        EndpointHeaders: {
+        DeliveryHeaders: {
             [key: string]: string;
         };
         /**
@@ -2562,9 +2551,8 @@ export interface components {
             /** @description The idempotency key of the task. */
             key?: string;
             /**
-             * @description What happens to the task that waits when this one fails or is cancelled, or when wait_for
-             *     is over.
-             * @default fail
+             * @description What happens to the task that waits when this one fails or is cancelled, or when
+             *     wait_for is over. By default fail.
              * @enum {string}
              */
             on_failure?: "fail" | "cancel" | "run";
@@ -2927,8 +2915,7 @@ export interface components {
         BulkRedrive: {
             type: components["schemas"]["Name"];
             /**
-             * @description Only tasks of this status.
-             * @default failed
+             * @description Only tasks of this status. By default failed.
              * @enum {string}
              */
             status?: "failed" | "cancelled";
@@ -3088,10 +3075,7 @@ export interface components {
             every?: components["schemas"]["Duration"];
             overlap?: components["schemas"]["Overlap"];
             catch_up?: components["schemas"]["CatchUp"];
-            /**
-             * @description With catch_up all: the most runs that are caught up, the latest ones.
-             * @default 100
-             */
+            /** @description With catch_up all: the most runs that are caught up, the latest ones. By default 100. */
             catch_up_limit?: number;
             /**
              * Format: date-time
@@ -3468,10 +3452,7 @@ export interface components {
              * @example anna@example.com
              */
             claimer: string;
-            /**
-             * @description The most deliveries. A claimer has up to 1,000 open claims of a stage.
-             * @default 1
-             */
+            /** @description The most deliveries. A claimer has up to 1,000 open claims of a stage. By default 1. */
             max?: number;
             wait?: components["schemas"]["Duration"];
             /** @description The ids of the tasks that the claimer is working on. */
@@ -3545,10 +3526,7 @@ export interface components {
         Failure: {
             /** @description What went wrong. Shown with the attempt. */
             error: string;
-            /**
-             * @description False: the task has failed for good.
-             * @default true
-             */
+            /** @description False: the task has failed for good. By default true. */
             retryable?: boolean;
             retry_after?: components["schemas"]["Duration"];
         };
@@ -3596,10 +3574,7 @@ export interface components {
              *     answer, or neither 2xx nor a status that means not to retry.
              */
             endpoint_failure_rate?: number;
-            /**
-             * @description The fewest attempts in that time for which the rule applies.
-             * @default 20
-             */
+            /** @description The fewest attempts in that time for which the rule applies. By default 20. */
             failure_attempts?: number;
             /**
              * @description A task of a stage of mode claim has been due for this long, and nobody has asked for any
@@ -3622,7 +3597,7 @@ export interface components {
          *       "url": "https://ops.example.com/asyncflow",
          *       "endpoint": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1e",
          *       "rules": {
-         *         "backlog_age": "5m0s",
+         *         "backlog_age": "5m",
          *         "failure_rate": 0.5,
          *         "failure_attempts": 20
          *       },
@@ -3795,13 +3770,13 @@ export interface components {
             /**
              * @description done: the output becomes the next stage's context or the task's result; without an
              *     output, the context passes on. retry: the attempt has failed. fail: the task has failed
-             *     for good. cancel: the task is cancelled.
-             * @default done
+             *     for good. cancel: the task is cancelled. By default done.
              * @enum {string}
              */
             outcome?: "done" | "retry" | "fail" | "cancel";
-            /** @description Why it is not done. Its first 4 KiB are kept. */
+            /** @description Why it is not done: for the outcomes retry, fail and cancel. Its first 4 KiB are kept. */
             error?: string;
+            /** @description For the outcome retry. */
             retry_after?: components["schemas"]["Duration"];
         };
         DeliveryResult: {
@@ -3809,7 +3784,7 @@ export interface components {
             output?: components["schemas"]["JSON"];
             /**
              * @description As in the answer to a single delivery. accepted: the worker reports on this task later.
-             * @default done
+             *     By default done.
              * @enum {string}
              */
             outcome?: "done" | "retry" | "fail" | "cancel" | "accepted";
@@ -4125,8 +4100,7 @@ export interface components {
             outcome: components["schemas"]["AuditOutcome"];
             /** @description The HTTP status; absent for the command line. */
             status?: number;
-            /** @description The code of the problem document. */
-            code?: string;
+            code?: components["schemas"]["ErrorCode"];
             /**
              * @description More facts, such as the version that was created, or why the call was denied. Never
              *     secrets, contexts or outputs.
@@ -4168,14 +4142,19 @@ export interface components {
             type: string;
             title: string;
             status: number;
-            /** @description The code of the error, for programs. */
-            code: string;
+            code: components["schemas"]["ErrorCode"];
             detail?: string;
             /** @description The X-Request-Id of the answer, also in the node's log. */
             request_id?: string;
             errors?: components["schemas"]["FieldError"][];
             quota?: components["schemas"]["ExceededQuota"];
         };
+        /**
+         * @description The kind of an error, for programs. A later version may add some.
+         * @example not_found
+         * @enum {string}
+         */
+        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "decided" | "key_reused" | "invalid_dependency" | "too_large" | "unavailable" | "uncertain" | "internal";
         /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];

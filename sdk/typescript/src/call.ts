@@ -173,10 +173,10 @@ export function problemOf(r: Response, text: string): ProblemError {
   return new ProblemError(r.status, problem, retryAfterOf(r.headers));
 }
 
-const codes: Record<number, string> = { 401: "unauthenticated", 403: "permission_denied", 404: "not_found", 409: "conflict", 410: "decided",
+const codes: Record<number, Problem["code"]> = { 401: "unauthenticated", 403: "permission_denied", 404: "not_found", 409: "conflict", 410: "decided",
   413: "too_large", 429: "unavailable", 502: "unavailable", 503: "unavailable", 504: "unavailable" };
 
 // codeOf returns a code for an answer without one, such as a proxy's.
-function codeOf(status: number): string {
+function codeOf(status: number): Problem["code"] {
   return codes[status] ?? (status >= 300 && status < 500 ? "invalid_argument" : "internal");
 }
