@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -249,6 +250,29 @@ func checkNoSQL(t *testing.T, path string) {
 	})
 }
 
+// opensDatabase finds what opens a connection to Postgres, or begins to.
+var opensDatabase = regexp.MustCompile(
+	`\b(pgx\.Connect|pgxpool\.New|sql\.Open|pgconn\.Connect|(pgx|pgxpool|pgconn)\.ParseConfig)\(`)
+
+// Connections are opened where they get their settings, the search path above all. Those of a
+// server that only we know are opened elsewhere, too.
+func TestConnectionsAreOpenedInOnePlace(t *testing.T) {
+	t.Parallel()
+	found := 0
+	walkFiles(t, func(path string, text []byte) {
+		switch {
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"),
+			strings.HasPrefix(path, "internal/devpg/"), strings.HasPrefix(path, "internal/pgtest/"),
+			strings.HasPrefix(path, "bench/"):
+		case strings.HasPrefix(path, "store/internal/postgres/"):
+			found += len(opensDatabase.FindAll(text, -1))
+		default:
+			require.NotRegexp(t, opensDatabase, string(text), path)
+		}
+	})
+	require.Equal(t, 2, found, "one for pools, one for single connections")
+}
+
 // literal returns the text of a string literal, or of a concatenation that contains one.
 func literal(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
@@ -261,6 +285,19 @@ func literal(e ast.Expr) (string, bool) {
 		return left + right, e.Op == token.ADD && (ok1 || ok2)
 	}
 	return "", false
+}
+
+// Any role of a database can take any advisory lock. Tests of ours may take them.
+func TestNoAdvisoryLocks(t *testing.T) {
+	takes := regexp.MustCompile(`pg_(try_)?advisory|NewPostgresSessionLocker`)
+	walkFiles(t, func(path string, text []byte) {
+		ext := filepath.Ext(path)
+		if ext != ".sql" && ext != ".go" || strings.HasSuffix(path, "_test.go") ||
+			strings.HasPrefix(filepath.ToSlash(path), "internal/pgtest/") {
+			return
+		}
+		assert.NotRegexp(t, takes, string(text), path)
+	})
 }
 
 // Programs that only talk to asyncflow don't import its database or its HTTP server.

@@ -46,7 +46,10 @@ func receiver(t *testing.T) *worker {
 // killed.
 func TestAlertsAreSent(t *testing.T) {
 	t.Parallel()
-	url := database(t)
+	alertsAreSent(t, database(t))
+}
+
+func alertsAreSent(t *testing.T, url string) {
 	roles, often := "--roles=api,governance", "--job=alerts=@every 1s"
 	a, b := startNode(t, url, roles, often), startNode(t, url, roles, often)
 	ops := receiver(t)

@@ -15,7 +15,11 @@ import (
 // the deletion of everything.
 func TestCLIFlow(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	cliFlow(t, database(t))
+}
+
+func cliFlow(t *testing.T, url string) {
+	node := startNode(t, url)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		if strings.Contains(string(d.Context), "bad") {
 			rw.WriteHeader(http.StatusInternalServerError)

@@ -214,7 +214,9 @@ var longTexts = map[string]map[string]string{
 		"--concurrency": "The most tasks in flight on this node at once.",
 		"--context-bytes": "Byte budget for contexts in flight, and for outputs that aren't written " +
 			"yet, on this node. It is approximate.",
-		"--grace":    "How long attempts in flight may take to end after a stop.",
+		"--grace": "How long attempts in flight may take to end after a stop.",
+		"--drain-delay": "How long the API goes on after a stop, while /readyz answers 503: load " +
+			"balancers need the time to notice.",
 		"--pool":     "Database connections for requests and background jobs.",
 		"--hot-pool": "Database connections that submit, lease and settle tasks.",
 		"--notify": "Tell other nodes of new tasks by LISTEN and NOTIFY. Turn it off behind a " +

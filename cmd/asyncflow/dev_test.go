@@ -300,6 +300,8 @@ func TestStartupErrors(t *testing.T) {
 			[]string{"--pool", "2 to"}},
 		"bad grace": {nodeEnv(url), []string{"serve", "--grace=-1s"}, exitUsage,
 			[]string{"--grace", "1h"}},
+		"bad drain delay": {nodeEnv(url), []string{"serve", "--drain-delay=-1s"}, exitUsage,
+			[]string{"--drain-delay is -1s; it must be 0s to 1h"}},
 		"bad allow list": {nodeEnv(url), []string{"serve", "--egress-allow=*,10.0.0.0/99"}, exitUsage,
 			[]string{"--egress-allow", `"10.0.0.0/99"`}},
 		"too wide a list": {nodeEnv(url), []string{"serve", "--egress-allow=0.0.0.0/0"}, exitUsage,

@@ -16,7 +16,11 @@ import (
 // The commands for schedules run against a node that ticks them.
 func TestCLISchedules(t *testing.T) {
 	t.Parallel()
-	run := clientOf(t, startNode(t, database(t)))
+	cliSchedules(t, database(t))
+}
+
+func cliSchedules(t *testing.T, url string) {
+	run := clientOf(t, startNode(t, url))
 	const types = `types: [{name: pipe, stages: [{name: one}]}], `
 	first := writeFile(t,
 		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 1}, cron: 30 3 * * *, `+

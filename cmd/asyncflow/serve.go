@@ -38,6 +38,7 @@ type serveCmd struct {
 	Concurrency          int           `env:"ASYNCFLOW_CONCURRENCY" default:"1024"`
 	ContextBytes         int           `env:"ASYNCFLOW_CONTEXT_BYTES" default:"67108864"`
 	Grace                time.Duration `env:"ASYNCFLOW_GRACE" default:"20s"`
+	DrainDelay           time.Duration `env:"ASYNCFLOW_DRAIN_DELAY" default:"5s"`
 	Pool                 int           `env:"ASYNCFLOW_POOL" default:"10"`
 	HotPool              int           `env:"ASYNCFLOW_HOT_POOL" default:"4"`
 	Notify               bool          `env:"ASYNCFLOW_NOTIFY" default:"true" negatable:""`

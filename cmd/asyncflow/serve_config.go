@@ -19,7 +19,7 @@ import (
 // config checks the flags and returns what the node needs, without its listeners.
 func (c *serveCmd) config(log *slog.Logger, env lookup) (node.Config, error) {
 	cfg := node.Config{Roles: c.Roles, Secret: []byte(c.Secret), Grace: c.Grace, Log: log,
-		Metrics: c.metricsPlace(), Alerts: c.Alerts.operatorAlerts()}
+		DrainDelay: c.DrainDelay, Metrics: c.metricsPlace(), Alerts: c.Alerts.operatorAlerts()}
 	if err := c.check(); err != nil {
 		return cfg, err
 	}
@@ -141,6 +141,9 @@ func (c *serveCmd) checkNumbers() error {
 	if c.Grace <= 0 || c.Grace > time.Hour {
 		return asyncflow.InvalidField("--grace",
 			"is %s; it must be above 0s, and 1h at most", c.Grace)
+	}
+	if c.DrainDelay < 0 || c.DrainDelay > time.Hour {
+		return asyncflow.InvalidField("--drain-delay", "is %s; it must be 0s to 1h", c.DrainDelay)
 	}
 	if c.Poll < 10*time.Millisecond || c.Poll > time.Hour {
 		return asyncflow.InvalidField("--poll", "is %s; it must be 10ms to 1h", c.Poll)

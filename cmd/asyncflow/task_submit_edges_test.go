@@ -48,7 +48,11 @@ func TestDependencyFlags(t *testing.T) {
 // Tasks that wait for others, and their redrive, on the command line.
 func TestCLIDependencies(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	cliDependencies(t, database(t))
+}
+
+func cliDependencies(t *testing.T, url string) {
+	node := startNode(t, url)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		if strings.Contains(string(d.Context), "bad") {
 			rw.WriteHeader(http.StatusUnprocessableEntity)

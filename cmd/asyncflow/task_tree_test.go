@@ -15,7 +15,11 @@ import (
 // A tree is applied from a document, watched, paused and resumed by commands.
 func TestCLITree(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	cliTree(t, database(t))
+}
+
+func cliTree(t *testing.T, url string) {
+	node := startNode(t, url)
 	run := clientOf(t, node)
 	begun, end := make(chan struct{}, 9), make(chan struct{})
 	open := sync.OnceFunc(func() { close(end) })
@@ -78,7 +82,11 @@ endpoints:
 // A redrive runs the children again that failed, and with --all-children all of them.
 func TestCLIRedriveAllChildren(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	cliRedriveAllChildren(t, database(t))
+}
+
+func cliRedriveAllChildren(t *testing.T, url string) {
+	node := startNode(t, url)
 	run := clientOf(t, node)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		if string(d.Context) == `"bad"` {

@@ -15,7 +15,11 @@ import (
 // Two claimers decide a task, and a command shows how.
 func TestCLIVotes(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	cliVotes(t, database(t))
+}
+
+func cliVotes(t *testing.T, url string) {
+	node := startNode(t, url)
 	run := clientOf(t, node)
 	run(0, "types", "apply", "-f", writeFile(t, `
 types:

@@ -30,7 +30,10 @@ func tenants(t *testing.T, url string, args ...string) ran {
 
 func TestTenantsCommands(t *testing.T) {
 	t.Parallel()
-	url := database(t)
+	tenantsCommands(t, database(t))
+}
+
+func tenantsCommands(t *testing.T, url string) {
 	r := tenants(t, url, "create", "globex")
 	assert.Equal(t,
 		ran{0, "tenant globex created; asyncflow token create --tenant globex makes a token for it\n",

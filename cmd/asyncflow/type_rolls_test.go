@@ -16,7 +16,11 @@ import (
 // A new type has one roll.
 func TestCLIRolls(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	cliRolls(t, database(t))
+}
+
+func cliRolls(t *testing.T, url string) {
+	node := startNode(t, url)
 	_, err := node.client().PutTaskType(t.Context(), "pipe", oneStage())
 	require.NoError(t, err)
 	run := clientOf(t, node)

@@ -15,9 +15,17 @@ func (s *Server) Health(context.Context, HealthRequestObject) (HealthResponseObj
 // readyTimeout bounds the check of the database.
 const readyTimeout = 2 * time.Second
 
+// errDraining is the answer of a node that is about to stop. It is no failure, so the log doesn't
+// have it.
+var errDraining = asyncflow.Errorf(asyncflow.CodeUnavailable,
+	"the node is stopping: send requests to another one")
+
 // Ready reports whether the node can take requests now. Callers share the check of the database,
 // because anyone may ask.
 func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponseObject, error) {
+	if s.draining.Load() {
+		return nil, errDraining
+	}
 	if _, err := s.pings.Get(ctx); err != nil {
 		// The error itself has the address of the database, which not everybody may see.
 		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,

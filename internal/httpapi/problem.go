@@ -43,7 +43,7 @@ func (s *Server) writeError(c *fiber.Ctx, err error) error {
 		p.Status, p.Title = web.Code, http.StatusText(web.Code)
 		p.Detail = "this path doesn't take " + c.Method()
 	}
-	if p.Status >= 500 {
+	if p.Status >= 500 && !errors.Is(err, errDraining) {
 		s.logFailure(c, p.Status, err)
 	}
 	p.RequestID = requestID(c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -26,6 +27,7 @@ type Server struct {
 	contract *contract.Contract
 	stopping context.Context // done when waiting calls should answer
 	stop     context.CancelFunc
+	draining atomic.Bool // callers should go to other nodes
 
 	streams *share.Pool // event streams and calls that wait
 	bodies  *share.Pool // bytes of the bodies of requests
@@ -122,6 +124,10 @@ func (s *Server) Serve(l net.Listener) error {
 	defer context.AfterFunc(s.stopping, func() { _ = limited.Close() })()
 	return s.app.Listener(limited)
 }
+
+// Drain sends callers to other nodes while the server still answers: /readyz answers 503, so that
+// load balancers choose another node, and every connection closes after its next answer.
+func (s *Server) Drain() { s.draining.Store(true) }
 
 // Shutdown takes no new requests, makes waiting calls answer, and waits up to a timeout for the
 // other calls.

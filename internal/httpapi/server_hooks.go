@@ -33,6 +33,9 @@ func (s *Server) hook(server *fasthttp.Server) {
 			c.SetConnectionClose()
 		}
 		endBody(c)
+		if s.draining.Load() {
+			c.SetConnectionClose()
+		}
 		if Inspect != nil && !s.forConsole(c) {
 			s.inspect(c)
 		}

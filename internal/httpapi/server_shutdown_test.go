@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -29,4 +30,23 @@ func TestShutdownBeforeServe(t *testing.T) {
 	}
 	_, err = net.Dial("tcp", l.Addr().String())
 	require.Error(t, err)
+}
+
+// A server that drains answers, and has each connection closed: the next call goes elsewhere.
+func TestDrain(t *testing.T) {
+	b := setup(t)
+	b.server.Drain()
+	a := b.callAs("", http.MethodGet, "/readyz", "")
+	require.Equal(t, 503, a.status)
+	require.Equal(t, "the node is stopping: send requests to another one", a.problem.Detail)
+	for path, status := range map[string]int{"/healthz": 200, "/v1/task-types": 200, "/none": 404} {
+		req, err := http.NewRequest(http.MethodGet, b.url+path, nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+b.token)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, status, resp.StatusCode, path)
+		require.True(t, resp.Close, path)
+	}
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -63,11 +64,28 @@ func (n *node) serveAPI(cfg httpapi.Config, l net.Listener) error {
 		case err := <-served:
 			return err
 		case <-ctx.Done():
-			n.stopAPI(api)
-			return nil
 		}
+		api.Drain()
+		if err := n.awaitDrain(ctx, served); err != nil {
+			return err
+		}
+		n.stopAPI(api)
+		return nil
 	})
 	return nil
+}
+
+// awaitDrain waits while load balancers learn that the node stops, unless a part of it failed.
+func (n *node) awaitDrain(ctx context.Context, served <-chan error) error {
+	if !errors.Is(context.Cause(ctx), context.Canceled) {
+		return nil
+	}
+	select {
+	case err := <-served:
+		return err
+	case <-time.After(n.cfg.DrainDelay):
+		return nil
+	}
 }
 
 // apiStopTime bounds the end of requests in progress; waiting calls answer at once.

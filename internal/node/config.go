@@ -35,6 +35,10 @@ type Config struct {
 	// Grace is how long attempts in flight may take to end after a stop.
 	Grace time.Duration
 
+	// DrainDelay is how long the API goes on after Run's context ends, while /readyz answers 503:
+	// load balancers need the time to notice. A node that fails doesn't wait.
+	DrainDelay time.Duration
+
 	// The role api needs Listener and Tokens. Without an AdminListener, Listener serves
 	// the administration as well.
 	Listener      net.Listener

@@ -142,7 +142,7 @@ func (r *Rig) environment() []string {
 		"ASYNCFLOW_ALLOW_HTTP=1",
 		"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1",
 		"ASYNCFLOW_VERIFY_ENDPOINTS=false",
-		"ASYNCFLOW_LOG_LEVEL=error")
+		"ASYNCFLOW_LOG_LEVEL=error", "ASYNCFLOW_DRAIN_DELAY=0s")
 }
 
 // secrets are those that all nodes of a database share.

@@ -84,12 +84,10 @@ func soon(t time.Time) time.Time {
 // Connect opens a connection for administration, outside any pool. Its statements may wait
 // for others' locks, so ctx is their only deadline.
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
-	cfg, err := pgx.ParseConfig(url)
+	cfg, err := ConfigFor(url, map[string]string{"search_path": SearchPath}, nil)
 	if err != nil {
 		return nil, err
 	}
-	cfg.ConnectTimeout = ConnectTimeout
-	cfg.DialFunc = Dialer.DialContext
 	return pgx.ConnectConfig(ctx, cfg)
 }
 

@@ -85,6 +85,11 @@ func ConnectError(rawURL string, err error) error {
 		return unavailable("%s refused the user or the password: check DATABASE_URL", host)
 	case state == pgerrcode.InvalidCatalogName:
 		return unavailable("%s: there is no such database: create it, or check DATABASE_URL", host)
+	case state == pgerrcode.ProtocolViolation && strings.Contains(err.Error(), "startup parameter"):
+		return unavailable("%s is a pooler and refuses a setting of DATABASE_URL or PGOPTIONS (%s): "+
+			"leave it out, or name it in the pooler's ignore_startup_parameters", host, message(err))
+	case state != "":
+		return unavailable("%s refused: %s (SQLSTATE %s)", host, message(err), state)
 	case strings.Contains(err.Error(), "cannot parse"):
 		return unavailable("DATABASE_URL is not a Postgres URL " +
 			"such as postgres://user:password@host:5432/database")
@@ -106,6 +111,15 @@ func ConnectErrorOr(err error, url string) error {
 func isRefusedLogin(state string) bool {
 	return state == pgerrcode.InvalidPassword ||
 		state == pgerrcode.InvalidAuthorizationSpecification
+}
+
+// message returns what the server said.
+func message(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Message
+	}
+	return lastReason(err)
 }
 
 // lastReason returns the innermost cause of a failure to connect, in one line:

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -81,9 +80,11 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	cfg.ConnConfig.Tracer = &deadlines{config.Statement, config.Fate}
 	cfg.ConnConfig.StatementCacheCapacity = life.statements
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
-	maps.Copy(cfg.ConnConfig.RuntimeParams, connectionSettings)
-	maps.Copy(cfg.ConnConfig.RuntimeParams, config.Settings)
+	settings := merged(connectionSettings, config.Settings)
 	cfg.ConnConfig.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		if err := set(ctx, conn, settings); err != nil {
+			return err
+		}
 		if !config.NoRoles {
 			if err := takeBaseRole(ctx, conn); err != nil {
 				return err

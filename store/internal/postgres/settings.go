@@ -12,9 +12,15 @@ import (
 // Every setting of a connection that asyncflow relies on, each with the reason. Those of
 // tables are in package store (table_settings.go).
 
+// SearchPath leaves names without a schema to Postgres's own tables, types, functions and operators.
+// Without it Postgres also looks into the schema public, where other roles may be allowed to create
+// things. A function of theirs that fits a call better than Postgres's own would run as our user.
+const SearchPath = `pg_catalog, pg_temp`
+
 // connectionSettings are those of every connection. A connection must not keep rows locked
 // when its node is stopped or cut off.
 var connectionSettings = map[string]string{
+	"search_path": SearchPath,
 	// The name in pg_stat_activity.
 	"application_name": "asyncflow",
 	// date_trunc and texts of times are the same everywhere.

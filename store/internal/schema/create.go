@@ -52,9 +52,11 @@ func create(ctx context.Context, tx pgx.Tx, n newTenant) error {
 	// The bodies of functions aren't checked: for that Postgres reads all tenants' functions of the
 	// same name.
 	script := slices.Concat(begin, []string{
-		`SET LOCAL check_function_bodies = off; SET LOCAL search_path = ` + name,
+		`SET LOCAL check_function_bodies = off; SET LOCAL search_path = ` +
+			searchPath(Of(n.tenant)),
 		versions, migrations.NewTenant(),
-		`SET LOCAL check_function_bodies TO DEFAULT; SET LOCAL search_path TO DEFAULT`}, end)
+		`SET LOCAL check_function_bodies TO DEFAULT; SET LOCAL search_path = ` +
+			postgres.SearchPath}, end)
 	_, err = tx.Exec(ctx, strings.Join(script, ";\n"))
 	switch postgres.State(err) {
 	case pgerrcode.DuplicateSchema, pgerrcode.UniqueViolation: // another process has just made it

@@ -7,11 +7,9 @@ import (
 	"io/fs"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 
 	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
@@ -77,44 +75,33 @@ func statusOf(ctx context.Context, url, schema string, set fs.FS) (Status, error
 // versionTable is the table in each schema in which goose writes what it has applied.
 const versionTable = "migrations"
 
-const (
-	// lockEvery is the time in seconds between two tries to take the lock of migrations
-	// while another process has it.
-	lockEvery = 1
-	// lockTries is the number of tries. There are many, as several processes may make
-	// tenants at once.
-	lockTries = 300
-)
-
 // WithProvider calls do with a connection to a schema, as role or ("") as the user of url,
 // and a goose provider of a set of migrations.
 func WithProvider(
 	ctx context.Context, url, schema string, set fs.FS, role string,
 	do func(*sql.DB, *goose.Provider) error,
 ) error {
-	cfg, err := pgx.ParseConfig(url)
-	if err != nil {
-		return fmt.Errorf("schema.WithProvider: %w", err)
+	settings := map[string]string{
+		"search_path":         searchPath(schema),
+		"application_name":    "asyncflow migrate",
+		"client_min_messages": "warning",
 	}
-	cfg.ConnectTimeout = postgres.ConnectTimeout
-	cfg.DialFunc = postgres.Dialer.DialContext
-	cfg.RuntimeParams["search_path"] = postgres.Quote(schema)
-	cfg.RuntimeParams["application_name"] = "asyncflow migrate"
-	cfg.RuntimeParams["client_min_messages"] = "warning"
+	var takeRole postgres.Setup
 	if role != "" {
-		cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		takeRole = func(ctx context.Context, conn *pgconn.PgConn) error {
 			return conn.Exec(ctx, `SET ROLE `+postgres.Quote(role)).Close()
 		}
+	}
+	cfg, err := postgres.ConfigFor(url, settings, takeRole)
+	if err != nil {
+		return fmt.Errorf("schema.WithProvider: %w", err)
 	}
 	db := stdlib.OpenDB(*cfg)
 	defer db.Close()
 	if err := db.PingContext(ctx); err != nil {
 		return err
 	}
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockEvery, lockTries))
-	if err != nil {
-		return err
-	}
+	locker := &migrationLock{tableLock{db: db}, schema}
 	p, err := goose.NewProvider(goose.DialectPostgres, db, set, goose.WithTableName(versionTable),
 		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
@@ -122,6 +109,10 @@ func WithProvider(
 	}
 	return do(db, p)
 }
+
+// searchPath returns the search path of migrations, which name the tables of their schema only by
+// their own name. Postgres's own schema comes first without being named.
+func searchPath(schema string) string { return postgres.Quote(schema) + `, pg_temp` }
 
 // LatestTenant returns the number of the newest migration of tenants' schemas.
 func LatestTenant() int64 { return latestVersion(migrations.Tenant()) }

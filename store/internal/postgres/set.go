@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// Settings are sent and checked once a connection is open. As startup parameters, a pooler such as
+// PgBouncer would refuse them or, as it is often told to, drop them without a word.
+
+// Setup sets up a new connection.
+type Setup func(context.Context, *pgconn.PgConn) error
+
+// ConfigFor returns the configuration of a connection with settings, outside any pool. Then, unless
+// it is nil, runs last.
+func ConfigFor(url string, settings map[string]string, then Setup) (*pgx.ConnConfig, error) {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.ConnectTimeout = ConnectTimeout
+	cfg.DialFunc = Dialer.DialContext
+	cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		if err := set(ctx, conn, settings); err != nil || then == nil {
+			return err
+		}
+		return then(ctx, conn)
+	}
+	return cfg, nil
+}
+
+// merged returns some settings and others. The later ones count.
+func merged(all ...map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, some := range all {
+		maps.Copy(out, some)
+	}
+	return out
+}
+
+// set sets the settings of a new connection, and checks in a second transaction that they last:
+// behind a pooler, that may be another session's. Functions are named with their schema, as the
+// search path is still any.
+func set(ctx context.Context, conn *pgconn.PgConn, settings map[string]string) error {
+	names := slices.Sorted(maps.Keys(settings))
+	var setting, reading []string
+	for _, name := range names {
+		value := strings.ReplaceAll(settings[name], "'", "''")
+		setting = append(setting,
+			fmt.Sprintf("pg_catalog.set_config('%s', '%s', false)", name, value))
+		reading = append(reading, fmt.Sprintf("pg_catalog.current_setting('%s')", name))
+	}
+	want, err := firstRow(ctx, conn, "SELECT "+strings.Join(setting, ", "))
+	if err != nil {
+		return settingError(err)
+	}
+	have, err := firstRow(ctx, conn, "SELECT "+strings.Join(reading, ", "))
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		if string(have[i]) != string(want[i]) {
+			return asyncflow.Errorf(asyncflow.CodeUnavailable,
+				"a new connection to the database has lost its setting %s: it is %q, not %q. "+
+					"A pooler in transaction mode does that: connect directly, or through a pooler "+
+					"in session mode", name, have[i], want[i])
+		}
+	}
+	return nil
+}
+
+func firstRow(ctx context.Context, conn *pgconn.PgConn, sql string) ([][]byte, error) {
+	results, err := conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return nil, fmt.Errorf("%d results of a new connection's settings, not one row", len(results))
+	}
+	return results[0].Rows[0], nil
+}
+
+// settingError explains the error of settings that Postgres refuses; it names the setting.
+func settingError(err error) error {
+	if IsPassing(err) {
+		return err
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
+		Message: "the database refuses a setting of asyncflow's connections: " + message(err)}
+}
