@@ -82,6 +82,7 @@ func (b *bundle) fill(request string, call func() answer) (last answer) {
 func TestChangesWithoutAnswerMemory(t *testing.T) {
 	const share = 4 << 20
 	b := setupWith(t, func(c *httpapi.Config) {
+		c.MaxContext = 1 << 20
 		c.Bodies = httpapi.BodyConfig{Max: 2 * share, MaxPerTenant: share}
 	})
 	b.pipe()
@@ -98,6 +99,15 @@ func TestChangesWithoutAnswerMemory(t *testing.T) {
 	assert.Contains(t, last.problem.Detail, "bytes of answers")
 	assert.LessOrEqual(t, b.server.AnswerMemory(), share)
 	assert.Equal(t, before, after, "none was submitted")
+	long := `{"type":"pipe","cron":"@daily","context":"` + strings.Repeat("x", 700_000) + `"}`
+	b.fill(post, func() answer {
+		a := b.call("PUT", "/v1/schedules/daily", long)
+		if a.status != 429 {
+			require.Equal(t, 204, b.call("DELETE", "/v1/schedules/daily", "").status)
+		}
+		return a
+	})
+	assert.Equal(t, 404, b.call("GET", "/v1/schedules/daily", "").status)
 	assert.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`).status)
 }
 
