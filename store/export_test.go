@@ -65,8 +65,15 @@ func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
 // WriteMinutes writes what CountAttempt has counted.
 func (s *Store) WriteMinutes(ctx context.Context) error { return s.writeMinutes(ctx) }
 
-// FenceLock is the key of the advisory lock of the role fence.
-var FenceLock = postgres.LockKey("fence")
+// LimitLocks sets how long another transaction may keep this node out of a lock.
+func (s *Store) LimitLocks(limit time.Duration) {
+	s.holders.mu.Lock()
+	defer s.holders.mu.Unlock()
+	s.holders.limit = limit
+}
+
+// Number returns the number of the type.
+func (t *Type) Number() int32 { return t.number }
 
 // BaseRole returns the base role.
 func (s *Store) BaseRole() string { return s.roles.Base() }

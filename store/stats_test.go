@@ -354,8 +354,7 @@ func TestDeletedTalliesDontComeBack(t *testing.T) {
 	b.settle(pipe, b.leaseAll(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 	fold, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = fold.Exec(t.Context(), `SELECT pg_advisory_xact_lock($1)`, store.JobLock("fold"))
-	require.NoError(t, err)
+	takeLock(t, fold, "fold", 0)
 	_, err = fold.Exec(t.Context(), `DELETE FROM tenant_acme.tallies`)
 	require.NoError(t, err)
 	_, err = fold.Exec(t.Context(),

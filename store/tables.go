@@ -96,7 +96,7 @@ func (t *tables) at(position int, sql string) string {
 		"{keys}", t.qualify("idempotency_keys"), "{claim}", t.qualify("claim_keys"),
 		"{types}", t.qualify("task_types"), "{sets}", t.qualify("table_sets"),
 		"{rolls}", t.qualify("rolls"), "{retired}", t.qualify("retired_types"),
-		"{deleted}", t.qualify("deleted_types"),
+		"{deleted}", t.qualify("deleted_types"), "{locks}", t.qualify("locks"),
 		"{tallies}", t.qualify("tallies"),
 		"{outbox}", t.qualify("outbox"), "{edges}", t.qualify("edges"),
 		"{fan_outs}", t.qualify("fan_outs"),
