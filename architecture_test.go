@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -284,6 +285,19 @@ func literal(e ast.Expr) (string, bool) {
 		return left + right, e.Op == token.ADD && (ok1 || ok2)
 	}
 	return "", false
+}
+
+// Any role of a database can take any advisory lock. Tests of ours may take them.
+func TestNoAdvisoryLocks(t *testing.T) {
+	takes := regexp.MustCompile(`pg_(try_)?advisory|NewPostgresSessionLocker`)
+	walkFiles(t, func(path string, text []byte) {
+		ext := filepath.Ext(path)
+		if ext != ".sql" && ext != ".go" || strings.HasSuffix(path, "_test.go") ||
+			strings.HasPrefix(filepath.ToSlash(path), "internal/pgtest/") {
+			return
+		}
+		assert.NotRegexp(t, takes, string(text), path)
+	})
 }
 
 // Programs that only talk to asyncflow don't import its database or its HTTP server.

@@ -1,7 +1,6 @@
 package callbacks
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -19,10 +18,25 @@ import (
 
 // answer is the optional body of a worker's 2xx response.
 type answer struct {
-	Output     json.RawMessage    `json:"output"`
-	Outcome    string             `json:"outcome"` // "", "done", "retry", "fail" or "cancel"
-	Error      string             `json:"error"`
-	RetryAfter asyncflow.Duration `json:"retry_after"`
+	output     json.RawMessage
+	outcome    string // "", "done", "retry", "fail" or "cancel"
+	error      string
+	retryAfter asyncflow.Duration
+}
+
+// field returns where the value of a field goes; nil if it is unknown.
+func (a *answer) field(name string) any {
+	switch name {
+	case "output":
+		return &a.output
+	case "outcome":
+		return &a.outcome
+	case "error":
+		return &a.error
+	case "retry_after":
+		return &a.retryAfter
+	}
+	return nil
 }
 
 // excerptBytes is how many bytes of a failed response are kept with the attempt.
@@ -71,14 +85,13 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 		return err
 	}
 	var a answer
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields() // a misspelt "output" must not be lost in silence
-	if err := d.Decode(&a); err != nil {
+	err := readObject(body, a.field)
+	if err == errAfter {
+		return err
+	}
+	if err != nil {
 		return errors.New(
 			"the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err))
-	}
-	if d.More() {
-		return errAfter
 	}
 	return a.complete(o, maxOutput, `"done", "retry", "fail" or "cancel"`)
 }
@@ -97,23 +110,32 @@ func checkJSON(contentType, or string) error {
 // complete completes an outcome from the fields of an answer. known lists the outcomes that the
 // answer may have, for the error.
 func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) error {
-	o.Error, o.RetryAfter = Clean(a.Error, MaxErrorBytes), a.RetryAfter.Std()
-	switch a.Outcome {
+	if string(a.output) == "null" { // as many libraries write an output that is absent
+		a.output = nil
+	}
+	done := a.outcome == "" || a.outcome == "done"
+	retries := a.outcome == "retry"
+	switch {
+	case !done && !retries && a.outcome != "fail" && a.outcome != "cancel":
+		return fmt.Errorf("the answer's outcome is %q; it must be %s", cut(a.outcome, 100), known)
+	case done && a.error != "":
+		return errors.New(`the answer has an error, but no outcome "retry", "fail" or "cancel"`)
+	case !done && len(a.output) > 0:
+		return fmt.Errorf("the answer has an output, but the outcome %q", a.outcome)
+	case !retries && a.retryAfter != 0:
+		return errors.New(`the answer has retry_after, but no outcome "retry"`)
+	}
+	if err := checkOutput(a.output, maxOutput); err != nil {
+		return err
+	}
+	o.Error, o.RetryAfter = Clean(a.error, MaxErrorBytes), a.retryAfter.Std()
+	switch a.outcome {
 	case "", "done":
-		if err := checkOutput(a.Output, maxOutput); err != nil {
-			return err
-		}
-		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.Output, ""
-		if string(a.Output) == "null" { // as many libraries write an output that is absent
-			o.Output = nil
-		}
+		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.output, ""
 	case "fail":
 		o.Kind = asyncflow.OutcomeRejected
 	case "cancel":
 		o.Kind = asyncflow.OutcomeCancelled
-	case "retry":
-	default:
-		return fmt.Errorf("the answer's outcome is %q; it must be %s", cut(a.Outcome, 100), known)
 	}
 	return nil
 }
@@ -122,8 +144,7 @@ func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) err
 func plain(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		field := strings.TrimPrefix(wrong.Field, "answer.") // a result embeds an answer
-		return fmt.Sprintf("%s can't be of the kind %s", cmp.Or(field, "it"), wrong.Value)
+		return fmt.Sprintf("%s can't be of the kind %s", cmp.Or(wrong.Field, "it"), wrong.Value)
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")
 }

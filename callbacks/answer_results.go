@@ -11,8 +11,21 @@ import (
 
 // result is a worker's answer to one of several deliveries.
 type result struct {
-	TaskID string `json:"task_id"`
+	taskID string
 	answer
+}
+
+// field returns where the value of a field goes; nil if it is unknown.
+func (r *result) field(name string) any {
+	if name == "task_id" {
+		return &r.taskID
+	}
+	return r.answer.field(name)
+}
+
+// isEmpty reports whether an answer says nothing beside its outcome.
+func (a *answer) isEmpty() bool {
+	return (len(a.output) == 0 || string(a.output) == "null") && a.error == "" && a.retryAfter == 0
 }
 
 // resultAccepted is an outcome that only a result may have: the completion comes later.
@@ -82,28 +95,24 @@ type resultReader struct {
 // read reads {"results": […]}. Its error tells the worker why the body can't be read.
 func (r *resultReader) read(body []byte) error {
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
 	for _, want := range []json.Token{json.Delim('{'), "results", json.Delim('[')} {
 		if err := expect(d, want); err != nil {
 			return err
 		}
 	}
 	for d.More() {
-		start := d.InputOffset()
-		var one result
-		err := d.Decode(&one)
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) {
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
 			return noResults(err)
 		}
-		r.take(one, err, bytes.TrimLeft(body[start:d.InputOffset()], ", \t\r\n"))
+		r.take(raw)
 	}
 	for _, want := range []json.Token{json.Delim(']'), json.Delim('}')} {
 		if err := expect(d, want); err != nil {
 			return err
 		}
 	}
-	if d.More() {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errAfter
 	}
 	return nil
@@ -128,20 +137,22 @@ var errNotResults = errors.New(`the answer is not the JSON object ` +
 func noResults(err error) error { return errors.New(errNotResults.Error() + ": " + plain(err)) }
 
 // take stores a result, or the reason why it can't be read.
-func (r *resultReader) take(one result, err error, raw []byte) {
-	if err != nil { // the task may be missing from what was decoded
+func (r *resultReader) take(raw []byte) {
+	var one result
+	err := readObject(raw, one.field)
+	if err != nil { // the task may be missing from what was read
 		err = errors.New("the result is not the JSON object " +
 			"{task_id, output?, outcome?, error?, retry_after?}: " + plain(err))
 		var only struct {
 			TaskID string `json:"task_id"`
 		}
 		json.Unmarshal(raw, &only)
-		one.TaskID = only.TaskID
+		one.taskID = only.TaskID
 	}
-	i, ok := r.tasks[one.TaskID]
+	i, ok := r.tasks[one.taskID]
 	if !ok {
 		r.strangers++
-		r.stranger = one.TaskID
+		r.stranger = one.taskID
 		return
 	}
 	o := &r.outcomes[i]
@@ -149,8 +160,11 @@ func (r *resultReader) take(one result, err error, raw []byte) {
 	case r.listed[i]:
 		*o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: o.Status}
 		err = errTwice
-	case err == nil && one.Outcome == resultAccepted:
+	case err == nil && one.outcome == resultAccepted && one.isEmpty():
 		o.Kind, o.Error = asyncflow.OutcomeAccepted, ""
+	case err == nil && one.outcome == resultAccepted:
+		err = errors.New("the result has an output, error or retry_after, but is accepted: its " +
+			"completion comes later")
 	case err == nil:
 		err = one.complete(o, r.maxOutput, `"done", "retry", "fail", "cancel" or "accepted"`)
 	}

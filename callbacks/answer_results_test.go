@@ -114,6 +114,15 @@ func TestResults(t *testing.T) {
 			failed(`the answer's outcome is "maybe"; ` +
 				`it must be "done", "retry", "fail", "cancel" or "accepted"; ` +
 				`its body begins: {"task_id":"thumbnails.1.2","outcome":"maybe"}`)},
+		"accepted with an output": {ok + `,{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`,
+			done, failed("the result has an output, error or retry_after, but is accepted: its " +
+				`completion comes later; its body begins: ` +
+				`{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`)},
+		"an error alone": {ok + `,{"task_id":"thumbnails.1.2","error":"no"}`, done,
+			failed(`the answer has an error, but no outcome "retry", "fail" or "cancel"; ` +
+				`its body begins: {"task_id":"thumbnails.1.2","error":"no"}`)},
+		"another case": {ok + `,{"Output":1,"task_id":"thumbnails.1.2"}`, done, failed(notResult +
+			`unknown field "Output"; its body begins: {"Output":1,"task_id":"thumbnails.1.2"}`)},
 		"unknown field": {ok + `,{"ouput":1,"task_id":"thumbnails.1.2"}`, done,
 			failed(notResult +
 				`unknown field "ouput"; its body begins: {"ouput":1,"task_id":"thumbnails.1.2"}`)},

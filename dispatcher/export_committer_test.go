@@ -7,12 +7,19 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// HeldMost is how many submits of a type may wait for their keys. AcceptedMost is how many leases
+// HeldMost is how many keys of a type submits may wait for. AcceptedMost is how many leases
 // of deliveries answered with 202 are remembered.
 const (
 	HeldMost     = heldMost
 	AcceptedMost = acceptedMost
 )
+
+// SetHeldPatience sets how long a submit waits for its key.
+func (c *Committer) SetHeldPatience(d time.Duration) {
+	c.heldKeys.mu.Lock()
+	defer c.heldKeys.mu.Unlock()
+	c.heldKeys.patience = d
+}
 
 // HeldKeys returns how many submits wait for locked keys.
 func (c *Committer) HeldKeys() (n int) {

@@ -8,12 +8,15 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// heldKeys keeps submits whose idempotency keys other transactions hold, such as a transaction that
-// submits by SQL and stays open. It tries them again, apart from all others and without waiting for
-// a key, in one batch of a type at a time, until heldPatience is over. New submits with the same
-// keys join them.
+// heldKeys keeps submits whose idempotency keys other transactions hold: those of a batch on another
+// node, or one that submits by SQL and stays open. It tries them again, apart from all others, in
+// one batch of a type at a time, until heldPatience is over. The first tries wait for keys in their
+// order, as another batch soon ends; later ones don't wait. New submits with the same keys join
+// them.
 type heldKeys struct {
-	c       *Committer
+	c        *Committer
+	patience time.Duration // heldPatience
+
 	mu      sync.Mutex
 	queues  map[store.TypeKey]*heldQueue // of types with such submits
 	pending sync.WaitGroup               // for the items
@@ -23,10 +26,13 @@ const (
 	heldPatience = 2 * time.Second
 	// heldPause is the pause before the next try.
 	heldPause = 25 * time.Millisecond
-	// heldMost and heldBytes bound the submits of a type that are kept. Further ones are refused at
-	// once.
-	heldMost  = 200
-	heldBytes = 4 << 20
+	// heldMost and heldBytes bound the keys and the submits of a type that are kept. Further ones are
+	// refused at once. A submit counts as itemBytes more than its context.
+	heldMost  = 2000
+	heldBytes = 16 << 20
+	itemBytes = 1 << 10
+	// heldTries is how many tries of a submit wait for its key.
+	heldTries = 3
 )
 
 type heldQueue struct {
@@ -38,10 +44,13 @@ type heldQueue struct {
 type heldItem struct {
 	*submission
 	giveUp time.Time
+	tries  int
 }
 
+func (i heldItem) size() int { return i.submission.size() + itemBytes }
+
 func newHeldKeys(c *Committer) *heldKeys {
-	return &heldKeys{c: c, queues: map[store.TypeKey]*heldQueue{}}
+	return &heldKeys{c: c, patience: heldPatience, queues: map[store.TypeKey]*heldQueue{}}
 }
 
 // join keeps the items with a key that a kept item has, and returns the others.
@@ -78,14 +87,16 @@ func (h *heldKeys) put(key store.TypeKey, items []*submission) {
 		h.queues[key] = q
 		go h.run(key, q)
 	}
-	giveUp := time.Now().Add(heldPatience)
+	giveUp := time.Now().Add(h.patience)
 	for _, item := range items {
-		if len(q.items) >= heldMost || q.bytes+item.size() > heldBytes {
+		held := heldItem{submission: item, giveUp: giveUp}
+		full := len(q.keys) >= heldMost && q.keys[item.Key.Name] == 0
+		if full || q.bytes+held.size() > heldBytes {
 			item.end(heldError(nil))
 			continue
 		}
 		h.pending.Add(1)
-		q.items, q.bytes = append(q.items, heldItem{item, giveUp}), q.bytes+item.size()
+		q.items, q.bytes = append(q.items, held), q.bytes+held.size()
 		q.keys[item.Key.Name]++
 	}
 }
@@ -95,7 +106,7 @@ func (h *heldKeys) run(key store.TypeKey, q *heldQueue) {
 	for {
 		sleep(h.c.writing, heldPause)
 		h.mu.Lock()
-		batch := q.items
+		batch := q.items[:min(len(q.items), commitMost)]
 		if len(batch) == 0 {
 			delete(h.queues, key)
 			h.mu.Unlock()
@@ -106,20 +117,25 @@ func (h *heldKeys) run(key store.TypeKey, q *heldQueue) {
 	}
 }
 
-// try tries items. It keeps those whose keys are still locked and whose time isn't over.
+// try tries the first items. It keeps those whose keys are still locked and whose time isn't over.
 func (h *heldKeys) try(key store.TypeKey, q *heldQueue, batch []heldItem) {
-	items := make([]*submission, len(batch))
+	items := map[store.KeyWait][]*submission{}
 	for i, item := range batch {
-		items[i] = item.submission
+		wait := store.KeysApart
+		if item.tries < heldTries {
+			wait = store.KeysAgain
+		}
+		items[wait], batch[i].tries = append(items[wait], item.submission), item.tries+1
 	}
 	still := map[*submission]bool{}
-	for _, item := range h.c.insertKeyed(h.c.writing, key, items, true) {
-		still[item] = true
+	for wait, some := range items {
+		for _, item := range h.c.insertKeyed(h.c.writing, key, some, wait) {
+			still[item] = true
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	later := q.items[len(batch):] // these have come meanwhile
-	q.items = nil
+	q.items = q.items[len(batch):] // some have come meanwhile
 	for _, item := range batch {
 		held := still[item.submission]
 		if held && time.Now().Before(item.giveUp) {
@@ -135,7 +151,6 @@ func (h *heldKeys) try(key store.TypeKey, q *heldQueue, batch []heldItem) {
 			delete(q.keys, item.Key.Name)
 		}
 	}
-	q.items = append(q.items, later...)
 }
 
 // drain waits until no submit waits for its key.

@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -117,16 +118,90 @@ func TestHeldKeysAreAnsweredWhenFree(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { return w.HeldKeys() == 0 })
 }
 
+// Batches with the same keys in opposite orders, over two nodes, wait for each other: each key has
+// one task, and no item is refused.
+func TestBatchesOfTheSameKeys(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepareWriter)
+	nodes := []*writer{openWriter(t, url, "node-1"), openWriter(t, url, "node-2")}
+	nodes[0].put(writerType())
+	for _, w := range nodes {
+		w.SetHeldPatience(patience)
+	}
+	const batches, keys = 30, 200
+	var all sync.WaitGroup
+	results := make([][]store.Submitted, batches)
+	for n := range batches {
+		tasks := make([]asyncflow.NewTask, keys)
+		for i := range tasks {
+			tasks[i] = withKey(fmt.Sprintf("key-%03d", i), `1`)
+		}
+		if n%2 == 1 {
+			slices.Reverse(tasks)
+		}
+		all.Go(func() { results[n] = nodes[n%2].Submit(context.Background(), tenant, tasks) })
+	}
+	all.Wait()
+	refused, made := 0, 0
+	for _, batch := range results {
+		for _, r := range batch {
+			switch {
+			case r.Err != nil:
+				refused++
+			case !r.Existing:
+				made++
+			}
+		}
+	}
+	assert.Zero(t, refused)
+	assert.Equal(t, keys, made)
+}
+
+// Many batches with keys that one transaction has locked for a moment wait for it.
+func TestBatchesWaitForAMoment(t *testing.T) {
+	w := setupWriter(t)
+	w.SetHeldPatience(patience)
+	w.put(writerType())
+	const batches, keys = 10, 100
+	tx := w.holdKeys(keys)
+	tasks := make([]asyncflow.NewTask, keys)
+	for i := range tasks {
+		tasks[i] = withKey(fmt.Sprintf("held-%d", i), `1`)
+	}
+	var all sync.WaitGroup
+	for range batches {
+		all.Go(func() {
+			for _, r := range w.Submit(context.Background(), tenant, tasks) {
+				assert.NoError(t, r.Err)
+				assert.True(t, r.Existing)
+			}
+		})
+	}
+	eventually(t, "all wait", func() bool { return w.HeldKeys() == batches*keys })
+	require.NoError(t, tx.Commit(t.Context()))
+	all.Wait()
+}
+
 // The submits that wait for keys are bounded by number and by bytes. More are refused at once.
 func TestHeldKeysAreBounded(t *testing.T) {
 	w := setupWriter(t)
 	w.put(writerType())
-	w.holdKeys(1)
-	var callers sync.WaitGroup
+	tx := w.holdKeys(1)
+	_, err := tx.Exec(t.Context(), `INSERT INTO tenant_acme.idempotency_keys
+		SELECT type, 'held-' || n, id, hash, expires_at
+		FROM tenant_acme.idempotency_keys, generate_series(1, $1::int) n`, 2*dispatcher.HeldMost-1)
+	require.NoError(t, err)
 	var most atomic.Int64
-	for range 2 * dispatcher.HeldMost {
+	var callers sync.WaitGroup
+	for n := range 4 {
 		callers.Go(func() {
-			assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(w.submitKey("held-0").Err))
+			tasks := make([]asyncflow.NewTask, dispatcher.HeldMost/2)
+			for i := range tasks {
+				tasks[i] = withKey(fmt.Sprintf("held-%d", n*len(tasks)+i), `1`)
+			}
+			for _, r := range w.Submit(context.Background(), tenant, tasks) {
+				assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(r.Err))
+			}
 			most.Store(max(most.Load(), int64(w.HeldKeys())))
 		})
 	}

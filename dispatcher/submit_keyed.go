@@ -14,13 +14,13 @@ import (
 // commitKeyed writes one batch of tasks with idempotency keys.
 func (c *Committer) commitKeyed(ctx context.Context, key store.TypeKey, items []*submission) {
 	items = c.heldKeys.join(key, items)
-	c.heldKeys.put(key, c.insertKeyed(ctx, key, items, false))
+	c.heldKeys.put(key, c.insertKeyed(ctx, key, items, store.KeysTogether))
 }
 
 // insertKeyed inserts tasks with keys, and answers their callers. It returns the tasks whose keys
 // are locked by other transactions.
 func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []*submission,
-	apart bool) (
+	wait store.KeyWait) (
 	held []*submission) {
 	now := time.Now()
 	items = slices.DeleteFunc(slices.Clone(items), func(s *submission) bool {
@@ -40,7 +40,7 @@ func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []
 			cmp.Compare(a.ID.Number, b.ID.Number))
 	})
 	for roll := range byRoll(items) {
-		held = append(held, c.insertKeyedRoll(ctx, key, roll, apart)...)
+		held = append(held, c.insertKeyedRoll(ctx, key, roll, wait)...)
 	}
 	return held
 }
@@ -48,23 +48,24 @@ func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []
 // insertKeyedRoll inserts tasks of one roll. If Postgres refuses their data, it halves them until
 // only the refused one fails.
 func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, items []*submission,
-	apart bool) (
+	wait store.KeyWait) (
 	held []*submission) {
 	left, heldNow := insertions(items), []*store.Insertion(nil)
 	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
 	if err == nil {
 		// Apart, no key is waited for: it is a table that is locked.
+		apart := wait == store.KeysApart
 		final := func(err error) bool { return isFinal(err) || !apart && store.IsHeld(err) }
 		insert := func() (err error) {
-			if heldNow, err = c.store.InsertKeyed(ctx, t, left, apart); store.RolledOn(err) {
+			if heldNow, err = c.store.InsertKeyed(ctx, t, left, wait); store.RolledOn(err) {
 				if t, left, err = c.store.Renumber(ctx, t, left); err == nil {
-					heldNow, err = c.store.InsertKeyed(ctx, t, left, apart)
+					heldNow, err = c.store.InsertKeyed(ctx, t, left, wait)
 				}
 			}
 			return err
 		}
 		err = c.persist(ctx, "submit with keys", key, final, func() (err error) {
-			if !apart {
+			if wait == store.KeysTogether {
 				return insert()
 			}
 			c.aside.probe(func() { err = insert() })
@@ -76,10 +77,10 @@ func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, item
 		return c.insertedKeyed(t, items, heldNow)
 	case store.IsDataError(err) && len(items) > 1:
 		half := len(items) / 2
-		held = c.insertKeyedRoll(ctx, key, items[:half], apart)
-		return append(held, c.insertKeyedRoll(ctx, key, items[half:], apart)...)
-	case store.IsHeld(err) && !apart:
-		return c.insertKeyedRoll(ctx, key, items, true)
+		held = c.insertKeyedRoll(ctx, key, items[:half], wait)
+		return append(held, c.insertKeyedRoll(ctx, key, items[half:], wait)...)
+	case store.IsHeld(err) && wait != store.KeysApart:
+		return c.insertKeyedRoll(ctx, key, items, store.KeysApart)
 	case store.IsDataError(err):
 		err = asyncflow.InvalidField("context", "was refused by Postgres: %v", errors.Unwrap(err))
 	default:

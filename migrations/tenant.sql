@@ -81,6 +81,13 @@ CREATE TABLE deleted_types (
   name   text NOT NULL
 );
 
+-- What transactions lock (FOR UPDATE) so that one of a kind runs at a time. See store/lock.go.
+CREATE TABLE locks (
+  name   varchar(20) NOT NULL,
+  number int         NOT NULL,
+  PRIMARY KEY (name, number)
+);
+
 -- Live tasks --------------------------------------------------------------------------------------
 
 -- The live tasks of all types that are leased, or wait. The settings are those of

@@ -82,6 +82,7 @@ type claiming struct {
 	quorum bool // the tasks are votes
 	window *asyncflow.Window
 	shown  map[string]shown // by claimer; nil: there is no window
+	locked *bool            // whether a lock was made for them; nil: they need none
 
 	open  map[string][]asyncflow.Lease // by claimer
 	found []candidate                  // taken from wait
@@ -138,6 +139,14 @@ func (s *Store) tryClaim(
 	}
 	c.sift(bytes, paused, busy)
 	b = &pgx.Batch{}
+	if c.onlyLocked() {
+		b.Queue("ROLLBACK")
+		if err := conn.Send(ctx, b); err != nil {
+			return next, err
+		}
+		b = &pgx.Batch{}
+		b.Queue("BEGIN")
+	}
 	c.queueWrites(b, s.cfg.Node)
 	if len(c.taken) < max(c.most, 1) {
 		c.queueHead(b, &next)
@@ -152,6 +161,12 @@ func (s *Store) tryClaim(
 		s.Wakeups.Announce(t.Key(), now)
 	}
 	return next, nil
+}
+
+// onlyLocked reports whether the transaction has locked claimers and has nothing to write: see
+// lock.go.
+func (c *claiming) onlyLocked() bool {
+	return c.locked != nil && !*c.locked && len(c.taken)+len(c.again) == 0 && c.back.empty()
 }
 
 // leftInWindows returns how many new tasks the windows of the claimers allow, and sets when those

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -12,8 +13,7 @@ import (
 
 // A stage's window limits how many distinct tasks one claimer is shown within its length. A
 // claimer's row in claim_windows lists the tasks that it was shown, and when. Reads and writes of
-// the row take an advisory lock for the claimer, because before the first write there is no row to
-// lock.
+// the row take the lock of the claimer, because before the first write there is no row to lock.
 
 // shown are the tasks that a claimer was shown lately, and when each was so last.
 type shown map[int64]time.Time
@@ -37,26 +37,32 @@ const windowsSQL = `
 SELECT claimer, ids, shown FROM {claim_windows}
 WHERE type = $1 AND stage = $2 AND claimer = ANY ($3)`
 
-// claimerLock returns the lock of a claimer in a stage. A transaction needs it to give the claimer
-// tasks.
-func claimerLock(t *Type, stage, claimer string) int64 {
+// claimerNumbers is how many locks the claimers of a tenant share. The rows stay, so it bounds them;
+// with fewer of them, claims would wait for others more often.
+const claimerNumbers = 1 << 16
+
+// claimerNumber returns the number of the lock of a claimer in a stage. A transaction needs it to
+// give the claimer tasks.
+func claimerNumber(t *Type, stage, claimer string) int32 {
 	place, _ := t.Place(stage, 1)
-	return JobLock("claimer " + t.Tenant + "/" + t.Name + "/" + place + "/" + claimer)
+	h := fnv.New32a()
+	h.Write([]byte(t.Name + "/" + place + "/" + claimer))
+	return int32(h.Sum32() % claimerNumbers)
 }
 
 // lockClaimers begins the transaction, locks the claimers until its end, and reads their windows.
 func (c *claiming) lockClaimers(ctx context.Context, conn *tenantConn) error {
-	locks, claimers := make([]int64, len(c.asks)), make([]string, len(c.asks))
+	numbers, claimers := make([]int32, len(c.asks)), make([]string, len(c.asks))
 	c.shown = map[string]shown{}
 	for i, a := range c.asks {
 		claimers[i] = a.Claimer
-		locks[i] = claimerLock(c.t, c.stage, a.Claimer)
+		numbers[i] = claimerNumber(c.t, c.stage, a.Claimer)
 		c.shown[a.Claimer] = shown{}
 	}
-	slices.Sort(locks) // so that two transactions don't wait for each other
+	slices.Sort(numbers)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(`SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) k`, locks)
+	c.locked = queueLocks(b, c.t.set.tables, claimerLock, slices.Compact(numbers)...)
 	if c.window == nil {
 		return conn.Send(ctx, b)
 	}

@@ -50,6 +50,8 @@ const (
 	// transaction that submits by SQL may take long. Then the keys are claimed apart, and tasks
 	// with locked keys are put aside, so that the others don't wait for them.
 	batchPatience = "10ms"
+	// secondPatience is how long these tasks wait for the transaction of another batch.
+	secondPatience = "50ms"
 	// heldMost is the most locked keys that one call finds: each takes a millisecond.
 	heldMost = 10
 	// tablePatience is how long a batch waits for the lock of a table, for example while a roll is
@@ -61,18 +63,27 @@ const (
 // idempotency key.
 func IsHeld(err error) bool { return sqlState(err) == pgerrcode.LockNotAvailable }
 
+// KeyWait says what a transaction does about keys that other transactions have locked.
+type KeyWait int
+
+const (
+	KeysTogether KeyWait = iota // wait for a moment in the order of the keys, then fail
+	KeysAgain                   // the same, for longer
+	KeysApart                   // take the other keys
+)
+
 // InsertKeyed inserts tasks of one roll, sorted by key, whose keys are free. For the others it sets
 // the existing task with their key. It is one transaction, which may be repeated: a task keeps the
 // key that it took in an earlier try. If other transactions have locked keys, InsertKeyed returns
-// their tasks if apart is set; otherwise it fails, see IsHeld.
-func (s *Store) InsertKeyed(ctx context.Context, t *Type, items []*Insertion, apart bool) (
+// their tasks if wait is KeysApart; otherwise it fails, see IsHeld.
+func (s *Store) InsertKeyed(ctx context.Context, t *Type, items []*Insertion, wait KeyWait) (
 	held []*Insertion, err error) {
 	if len(items) == 0 { // an earlier try has inserted all of them
 		return nil, wrap(confirm(ctx, s.of(t.Tenant)), "InsertKeyed(%q, %q)", t.Tenant, t.Name)
 	}
 	err = s.inserting(ctx, t, func(tx pgx.Tx, w *Writes) error {
 		now := s.Clock.Now()
-		holders, others, err := claimKeys(ctx, tx, t, items, now, apart)
+		holders, others, err := claimKeys(ctx, tx, t, items, now, wait)
 		if err != nil {
 			return err
 		}
@@ -108,9 +119,9 @@ type holder struct {
 
 // claimKeys takes the free keys, and returns the task to which each key belongs afterwards. Of
 // several items with the same key, the first one takes it. If other transactions have locked keys,
-// claimKeys returns these if apart is set; otherwise it fails.
+// claimKeys returns these if wait is KeysApart; otherwise it fails.
 func claimKeys(
-	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, now time.Time, apart bool,
+	ctx context.Context, tx pgx.Tx, t *Type, items []*Insertion, now time.Time, wait KeyWait,
 ) (holders map[string]holder, others map[string]bool, err error) {
 	first := slices.CompactFunc(slices.Clone(items),
 		func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
@@ -125,7 +136,7 @@ func claimKeys(
 	holders, others = make(map[string]holder, len(first)), map[string]bool{}
 	b := &pgx.Batch{}
 	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
-	if apart {
+	if wait == KeysApart {
 		q := b.Queue(t.at(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least,
 			heldMost)
 		q.Query(func(rows pgx.Rows) error {
@@ -136,7 +147,11 @@ func claimKeys(
 			return err
 		})
 	} else {
-		b.Queue(`SET LOCAL lock_timeout = '` + batchPatience + `'`)
+		patience := batchPatience
+		if wait == KeysAgain {
+			patience = secondPatience
+		}
+		b.Queue(`SET LOCAL lock_timeout = '` + patience + `'`)
 		b.Queue(t.at(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now, least)
 	}
 	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
@@ -167,7 +182,9 @@ func (s *Store) ExpireKeys(ctx context.Context, tenant string) (n int, err error
 			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
 			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c
 			WHERE k.ctid = c.t`, now, JobBatch)
-		n = int(tag.RowsAffected())
+		if n = int(tag.RowsAffected()); err == nil && n == 0 {
+			return errIdle
+		}
 		return err
 	})
 	return n, wrap(err, "ExpireKeys(%q)", tenant)

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // InsertDependent inserts tasks of one roll that depend on others. It is one transaction, which may
@@ -164,10 +163,10 @@ func (d *dependents) claim(
 		slices.SortFunc(keyed, func(a, b *Insertion) int {
 			return cmp.Or(cmp.Compare(a.Key.Name, b.Key.Name), cmp.Compare(a.ID.Number, b.ID.Number))
 		})
-		if err := lockDependents(ctx, d.tx, d.t.Tenant, leasePatience); err != nil {
+		if err := lockDependents(ctx, d.tx, d.t.set.tables, leasePatience); err != nil {
 			return nil, nil, err
 		}
-		holders, _, err := claimKeys(ctx, d.tx, d.t, keyed, d.now, false)
+		holders, _, err := claimKeys(ctx, d.tx, d.t, keyed, d.now, KeysTogether)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -191,10 +190,10 @@ func (d *dependents) claim(
 
 // lockDependents lets no other transaction insert dependents with keys: two of them could make a
 // cycle that neither sees. It waits that long for one.
-func lockDependents(ctx context.Context, tx pgx.Tx, tenant, patience string) error {
+func lockDependents(ctx context.Context, tx pgx.Tx, t *tables, patience string) error {
 	b := &pgx.Batch{}
 	b.Queue(`SET LOCAL lock_timeout = '` + patience + `'`)
-	b.Queue(`SELECT pg_advisory_xact_lock($1)`, postgres.LockKey("dependents "+tenant))
+	queueLocks(b, t, dependentsLock, 0)
 	return tx.SendBatch(ctx, b).Close()
 }
 

@@ -36,7 +36,7 @@ func (f *followUp) cycles(t *Type, edges []edge) (map[int64]decision, error) {
 	if len(keyed) == 0 {
 		return nil, nil
 	}
-	if err := lockDependents(f.ctx, f.tx, f.tenant, followPatience); err != nil {
+	if err := lockDependents(f.ctx, f.tx, t.set.tables, followPatience); err != nil {
 		return nil, err
 	}
 	c := newChains(f.tx, t.set.tables)

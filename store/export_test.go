@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"io/fs"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,8 +66,15 @@ func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
 // WriteMinutes writes what CountAttempt has counted.
 func (s *Store) WriteMinutes(ctx context.Context) error { return s.writeMinutes(ctx) }
 
-// FenceLock is the key of the advisory lock of the role fence.
-var FenceLock = postgres.LockKey("fence")
+// LimitLocks sets how long another transaction may keep this node out of a lock.
+func (s *Store) LimitLocks(limit time.Duration) {
+	s.holders.mu.Lock()
+	defer s.holders.mu.Unlock()
+	s.holders.limit = limit
+}
+
+// Number returns the number of the type.
+func (t *Type) Number() int32 { return t.number }
 
 // BaseRole returns the base role.
 func (s *Store) BaseRole() string { return s.roles.Base() }
@@ -276,3 +284,11 @@ func RingsOf(on map[int64][]int64) map[int64]int {
 
 // LingerAfter returns how long what a settlement has left to do may wait for more.
 func LingerAfter(t *Type, s *asyncflow.Settlement) time.Duration { return lingerAfter(t, s) }
+
+// StatsStatements returns the statements that count a tenant's types.
+func (s *Store) StatsStatements(tenant string) (all []string) {
+	for _, some := range byTables(slices.Collect(maps.Values(s.Catalog.TypesOf(tenant)))) {
+		all = append(all, statsSQL(some))
+	}
+	return all
+}

@@ -12,7 +12,7 @@ import (
 )
 
 // keyOrder decides which tasks of a flow key may run. The caller has the type's lock, so that no
-// other lease of the type is under way: see limitLock.
+// other lease of the type is under way: see leaseLock.
 type keyOrder struct {
 	left   int   // how many more may run; -1: any number
 	only   int64 // the only task that may; 0: not decided

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -106,10 +107,10 @@ func (s *Store) releaseKeys(ctx context.Context, t *Type, keys []string) (int, e
 func (s *Store) tryReleaseKeys(
 	ctx context.Context, t *Type, named map[string]int, ts *tokens,
 ) error {
-	return pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(`SET LOCAL lock_timeout = '` + leasePatience + `'`)
-		b.Queue(`SELECT pg_advisory_xact_lock($1)`, limitLock(t))
+		queueLocks(b, t.set.tables, leaseLock, t.number)
 		b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
 		onNewest := queueNewest(b, t)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
@@ -153,10 +154,17 @@ func (s *Store) tryReleaseKeys(
 		if err != nil {
 			return err
 		}
+		if ts.empty() {
+			return errIdle
+		}
 		b = &pgx.Batch{}
 		ts.queue(b, t)
 		return tx.SendBatch(ctx, b).Close()
 	})
+	if errors.Is(err, errIdle) {
+		return nil
+	}
+	return err
 }
 
 // leasePatience is how long a release waits for a lease of its type.

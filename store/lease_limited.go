@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // A type is limited if it has limits, flow keys, or an endpoint whose circuit breaker isn't closed.
@@ -45,7 +46,7 @@ type LimitedLease struct {
 	Leases  []asyncflow.Lease
 	Next    time.Time // as of Lease
 	Blocked bool      // tasks of some stage may be blocked
-	Filed   bool      // tasks were filed: more may be due at once
+	Filed   bool      // tasks were filed, or are next in another ready table: more may be due at once
 	Busy    bool      // another lease of the type was under way: nothing was done
 	// Keys are flow keys whose first blocked task may be due: pass them to ReleaseKeys.
 	Keys []string
@@ -79,15 +80,17 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
 		return g, err
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
-	inFlight, stages, ours, err := s.beginLimited(ctx, conn, t)
+	inFlight, stages, l, err := s.beginLimited(ctx, conn, t)
 	if err != nil {
 		return g, err
 	}
 	now := s.Clock.Now()
-	if !ours {
+	err = s.noteHolder(ctx, conn, lockKey{t.Tenant, leaseLock, t.number}, l)
+	if err != nil || !l.ours() {
 		b := &pgx.Batch{}
 		b.Queue("ROLLBACK")
-		return LimitedLease{Next: now.Add(limitPause), Busy: true}, conn.Send(ctx, b)
+		return LimitedLease{Next: now.Add(limitPause), Busy: true},
+			postgres.FirstError(err, conn.Send(ctx, b))
 	}
 	g.Blocked = len(stages) > 0
 	if t.MaxInFlight > 0 {
@@ -95,10 +98,10 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
 	}
 	if n <= 0 {
 		b := &pgx.Batch{}
-		b.Queue("ROLLBACK")
+		b.Queue(l.end())
 		return g, conn.Send(ctx, b)
 	}
-	from, next, err := s.olderHead(ctx, conn, t, now)
+	from, until, next, err := s.olderHead(ctx, conn, t, now, shortestRun)
 	if err != nil {
 		return g, err
 	}
@@ -106,7 +109,8 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
 	defer func() { g.Next = scan.End(g.Next, err) }()
 	g.Next = next
 	admission := admit(inFlight)
-	found, looked, last, err := takeCandidates(ctx, conn, t, from, now, n, scan, stages, admission)
+	found, looked, last, err := takeCandidates(ctx, conn, t, from, now, until, n, scan, stages,
+		admission)
 	if err != nil {
 		return g, err
 	}
@@ -118,18 +122,27 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
 	}
 	b := &pgx.Batch{}
 	g.Leases, g.back = s.queueJudged(b, t, found, now)
-	g.Filed = len(found) > len(g.Leases)
-	if looked < n && len(g.Leases) < n {
+	cut := until.Before(now) && looked < n
+	g.Filed = len(found) > len(g.Leases) || cut && looked > 0
+	switch {
+	case cut:
+		g.Next = now
+		scan.Left(until)
+	case looked < n && len(g.Leases) < n:
 		queueHeads(b, t, map[int]time.Time{from: scan.From()}, func(_ int, order time.Time) {
 			if g.Next.IsZero() || order.Before(g.Next) {
 				g.Next = order
 			}
 		})
-	} else {
+	default:
 		g.Next = now
 		scan.Left(last)
 	}
-	b.Queue("COMMIT")
+	if len(found) == 0 {
+		b.Queue(l.end())
+	} else {
+		b.Queue("COMMIT")
+	}
 	return g, s.doubt(conn.Send(ctx, b))
 }
 
@@ -137,16 +150,15 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
 const limitPause = 5 * time.Millisecond
 
 // beginLimited begins the transaction under the type's lock, and returns the tasks in flight and
-// the stages with blocked tasks. ours is false if another lease of the type has the lock: then the
-// caller doesn't wait, since there are other types.
+// the stages with blocked tasks. If another lease of the type has the lock, the caller doesn't wait,
+// since there are other types.
 func (s *Store) beginLimited(
 	ctx context.Context, conn *tenantConn, t *Type,
-) (f InFlight, stages []string, ours bool, err error) {
+) (f InFlight, stages []string, l triedLock, err error) {
 	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(`SELECT pg_try_advisory_xact_lock($1)`,
-		limitLock(t)).QueryRow(func(row pgx.Row) error { return row.Scan(&ours) })
+	b.Queue(t.at(0, tryLockSQL), leaseLock, t.number).QueryRow(l.scan)
 	b.Queue(t.at(0, `SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE `+
 		`leased_at >= $1) FROM {lease} WHERE type = $2 GROUP BY 1`), t.healthSince(s.Clock.Now()),
 		t.number).
@@ -166,9 +178,9 @@ func (s *Store) beginLimited(
 	})
 	onNewest := queueNewest(b, t)
 	if err := conn.Send(ctx, b); err != nil {
-		return f, nil, false, err
+		return f, nil, l, err
 	}
-	return f, stages, ours, onNewest()
+	return f, stages, l, onNewest()
 }
 
 // healthSince returns from when on leases count for the health of endpoints that are tried or
@@ -186,9 +198,6 @@ func (t *Type) healthSince(now time.Time) (since time.Time) {
 	}
 	return since
 }
-
-// limitLock returns the key of the lock of a type's leases.
-func limitLock(t *Type) int64 { return JobLock("guard " + t.Tenant + "/" + t.Name) }
 
 // blockedStagesSQL finds the stages with blocked tasks of a type, whose number is given as an
 // expression. It reads one index entry for each stage, however many tasks there are.

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // operationsOf returns the table of a tenant's operations.
@@ -65,13 +64,12 @@ func checkRunningCounts(ctx context.Context, tx pgx.Tx, tenant string, o Operati
 	if o.Kind != CountAll {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`,
-		postgres.LockKey("counts "+tenant)); err != nil {
-		return err
-	}
+	b := &pgx.Batch{}
+	queueLocks(b, newTables(tenant, sharedSet), countsLock, 0)
 	var running int
-	err := tx.QueryRow(ctx, `SELECT count(*) FROM `+operationsOf(tenant)+`
-		WHERE kind = $1 AND state = 'running'`, string(CountAll)).Scan(&running)
+	b.Queue(`SELECT count(*) FROM `+operationsOf(tenant)+` WHERE kind = $1 AND state = 'running'`,
+		string(CountAll)).QueryRow(func(row pgx.Row) error { return row.Scan(&running) })
+	err := tx.SendBatch(ctx, b).Close()
 	if err == nil && running >= MaxRunningCounts {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
 			"%d counts of the tenant are running: no more may at once. Wait for one, or stop it", running)

@@ -51,8 +51,11 @@ func (s *Store) EmptyRoll(ctx context.Context, set *TableSet, position int) (n i
 			n++
 			return nil
 		})
-		if err != nil || n == 0 {
+		if err != nil {
 			return err
+		}
+		if n == 0 {
+			return errIdle
 		}
 		b := &pgx.Batch{}
 		moved.queue(b, time.Time{})

@@ -114,6 +114,9 @@ func (ts *tokens) lower(order time.Time) {
 	}
 }
 
+// empty reports whether there are no rows.
+func (ts *tokens) empty() bool { return len(ts.ready)+len(ts.wait) == 0 }
+
 // readied returns how many rows go to the ready table.
 func (ts *tokens) readied() int { return len(ts.ready) }
 

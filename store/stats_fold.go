@@ -68,8 +68,11 @@ func (s *Store) Fold(ctx context.Context, tenant string) (int, error) {
 			c.insert(b, fill(insertTallySQL), name, start)
 			return nil
 		})
-		if err != nil || taken == 0 {
+		if err != nil {
 			return err
+		}
+		if taken == 0 {
+			return errIdle
 		}
 		return tx.SendBatch(ctx, b).Close()
 	})
@@ -98,9 +101,8 @@ const foldJob = "fold"
 // dropTallies deletes the tallies of a type. It waits for a fold under way, which would insert
 // them again.
 func (t *Type) dropTallies(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, JobLock(foldJob)); err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, t.at(0, `DELETE FROM {tallies} WHERE type = $1`), t.Name)
-	return err
+	b := &pgx.Batch{}
+	queueLocks(b, t.set.tables, foldJob, 0)
+	b.Queue(t.at(0, `DELETE FROM {tallies} WHERE type = $1`), t.Name)
+	return tx.SendBatch(ctx, b).Close()
 }

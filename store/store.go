@@ -74,6 +74,7 @@ type Store struct {
 	watched     *watchers
 	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
+	holders     *lockHolders
 
 	tellLinger  func(tenant string, linger time.Duration) // see OnFollowUp
 	starter     Starter                                   // nil: none
@@ -139,6 +140,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	s.watched = newWatchers()
 	s.marks = lowwater.NewMarks[TypeKey]()
 	s.minutes = newEndpointMinutes()
+	s.holders = &lockHolders{limit: keptOutLimit, all: map[lockKey]lockHolder{}}
 	s.Catalog.OnChange(s.forgetTypes)
 	return s, s.Catalog.open(ctx)
 }

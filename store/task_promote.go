@@ -51,8 +51,11 @@ func (s *Store) tryPromote(ctx context.Context, t *Type, served []string) (*toke
 				ts.add(id, seq, key, v, placed, now)
 				return nil
 			})
-		if err != nil || ts.readied() == 0 {
+		if err != nil {
 			return err
+		}
+		if ts.empty() {
+			return errIdle
 		}
 		b := &pgx.Batch{}
 		ts.queue(b, t)

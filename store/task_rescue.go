@@ -18,8 +18,11 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	err := s.following(ctx, t, func(t *Type) error {
 		return s.exclusively(ctx, t.Tenant, "rescue", func(tx pgx.Tx, now time.Time) error {
 			expired, err := takeExpired(ctx, tx, t, now)
-			if err != nil || len(expired) == 0 {
+			if err != nil {
 				return err
+			}
+			if len(expired) == 0 {
+				return errIdle
 			}
 			if err := readOptions(ctx, tx, t, expired); err != nil {
 				return err

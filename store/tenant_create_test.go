@@ -95,7 +95,7 @@ func TestCreateTenantAtOnce(t *testing.T) {
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	defer tx.Rollback(context.WithoutCancel(t.Context())) // after a failure; else it has ended
-	_, err = tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock($1)`, store.FenceLock)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE asyncflow.fence IN SHARE UPDATE EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	var all errgroup.Group
 	for i := range 8 { // the pool has four connections
@@ -104,16 +104,12 @@ func TestCreateTenantAtOnce(t *testing.T) {
 			return err
 		})
 	}
-	waiting := func() int {
-		return b.count(`SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-			WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted`)
-	}
-	require.Eventually(t, func() bool { return waiting() > 0 }, patience, time.Millisecond, "one of them waits for the lock")
+	require.Eventually(t, func() bool { return b.waiting() > 0 }, patience, time.Millisecond, "one of them waits for the lock")
 	for range 50 {
 		_, err = b.Tenant(t.Context(), tenant)
 		require.NoError(t, err)
 	}
-	require.Equal(t, 1, waiting())
+	require.Equal(t, 1, b.waiting())
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, all.Wait())
 }

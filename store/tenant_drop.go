@@ -71,8 +71,8 @@ func (s *Store) BeginDrop(ctx context.Context, slug string) (since time.Time, er
 // Dropped says what a step of dropping a tenant did.
 type Dropped struct {
 	Tables int
-	// Left reports whether there may be more to do now: the drop isn't over, no other node
-	// works on it, and no table is in use.
+	// Left reports whether there may be more to do now: the drop isn't over, and no table is in
+	// use, nor the tenant's row.
 	Left bool
 }
 
@@ -85,16 +85,17 @@ func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err err
 		return out, nil
 	}
 	var gone bool
-	err = s.exclusively(ctx, slug, "drop-tenants", func(tx pgx.Tx, now time.Time) error {
+	err = pgx.BeginFunc(ctx, s.of(slug), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
 			return err
 		}
 		if err := s.roles.AsBase(ctx, tx); err != nil {
 			return err
 		}
+		var now time.Time
 		err := tx.QueryRow(ctx,
-			`SELECT FROM asyncflow.tenants WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`,
-			slug).Scan()
+			`SELECT clock_timestamp() FROM asyncflow.tenants WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`,
+			slug).Scan(&now)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {

@@ -69,6 +69,7 @@ func (t *Type) retire(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	for _, table := range []string{"{claim_windows}", "{claim_stages}", "{votes}", "{voters}"} {
 		b.Queue(t.at(0, `DELETE FROM `+table+` WHERE type = $1`), t.number)
 	}
+	b.Queue(t.at(0, `DELETE FROM {locks} WHERE name = $1 AND number = $2`), leaseLock, t.number)
 	b.Queue(t.at(0, `DELETE FROM {types} WHERE name = $1`), t.Name)
 	for _, set := range []*TableSet{t.set, t.earlier} {
 		if set != nil && !set.Shared() {

@@ -156,7 +156,7 @@ func TestDeleteTypeInSharedTables(t *testing.T) {
 	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "%v", err)
 	_, err = late.Redrive(t.Context(), tenant, gone, store.Redrive{})
 	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "%v", err)
-	_, err = late.InsertKeyed(t.Context(), pipe, withKeys(items, "late"), false)
+	_, err = late.InsertKeyed(t.Context(), pipe, withKeys(items, "late"), store.KeysTogether)
 	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "%v", err)
 	require.Equal(t, before, b.dump(), "nothing was changed")
 	r := late.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`"late"`),

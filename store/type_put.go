@@ -143,8 +143,11 @@ func createTaskType(
 		return err
 	}
 	_, err = tx.Exec(ctx, newTables(tenant, sharedSet).at(0, `
-		INSERT INTO {types} (name, version, spec, table_set, from_pos, created_at, updated_at)
-		VALUES ($1, 1, $2, $3, $4, $5, $5)`), t.Name, string(spec), set, from, now)
+		WITH t AS (
+		  INSERT INTO {types} (name, version, spec, table_set, from_pos, created_at, updated_at)
+		  VALUES ($1, 1, $2, $3, $4, $5, $5) RETURNING number)
+		INSERT INTO {locks} (name, number) SELECT $6, number FROM t`), t.Name, string(spec), set, from,
+		now, leaseLock)
 	return err
 }
 

@@ -51,13 +51,12 @@ func mayVote(
 	if key == "" || claimer == "" {
 		return true, nil
 	}
-	_, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, claimerLock(t, l.Stage, claimer))
-	if err != nil {
-		return false, err
-	}
-	err = tx.QueryRow(ctx, t.at(0, `SELECT NOT EXISTS (SELECT FROM {votes}
-		WHERE type = $1 AND claimer = $2 AND key = $3)`), t.number, claimer, key).Scan(&may)
-	return may, err
+	b := &pgx.Batch{}
+	queueLocks(b, t.set.tables, claimerLock, claimerNumber(t, l.Stage, claimer))
+	b.Queue(t.at(0, `SELECT NOT EXISTS (SELECT FROM {votes}
+		WHERE type = $1 AND claimer = $2 AND key = $3)`), t.number, claimer, key).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&may) })
+	return may, tx.SendBatch(ctx, b).Close()
 }
 
 // queueAddLateVoter writes down that a claimer has voted by a late report.

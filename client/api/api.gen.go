@@ -677,6 +677,10 @@ type Backlog struct {
 	Stage string `json:"stage,omitempty,omitzero"`
 	Tasks int64  `json:"tasks"`
 
+	// WaitsBecause For endpoint_unhealthy: in a sentence, why the endpoints of the stage get no deliveries,
+	// and until when.
+	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
+
 	// WaitsFor Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
 	// retry mean that their time has come and a background job has not released them yet.
 	WaitsFor WaitReason `json:"waits_for"`
@@ -2295,6 +2299,10 @@ type Task struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
+	// WaitsBecause In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
+	// while it waits for endpoint_unhealthy; lists leave it out.
+	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
+
 	// WaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
 	// after a failed attempt; endpoint: an endpoint for its stage; endpoint_limit: capacity at
 	// an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
@@ -3120,8 +3128,8 @@ type ClientInterface interface {
 
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
-	// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-	// with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+	// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
@@ -3131,8 +3139,8 @@ type ClientInterface interface {
 
 	// CompleteTask Complete the stage of a delivery
 	//
-	// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-	// with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+	// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4282,8 +4290,8 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 
 // CompleteTaskWithBody Complete the stage of a delivery
 //
-// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-// with 409. A report that comes after the attempt's time ran out still counts if the task was
+// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes any type of body and a specified content type.
@@ -4303,8 +4311,8 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 
 // CompleteTask Complete the stage of a delivery
 //
-// Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-// with 409. A report that comes after the attempt's time ran out still counts if the task was
+// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes a body of the `application/json` content type.

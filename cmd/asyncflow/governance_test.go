@@ -163,7 +163,7 @@ func TestAnotherNodeTakesOver(t *testing.T) {
 			inTheMiddle := func() (waits bool) {
 				err := conn.QueryRow(t.Context(), `
 					SELECT EXISTS (SELECT FROM pg_locks a JOIN pg_locks w USING (pid)
-					WHERE a.locktype = 'advisory' AND a.granted AND NOT w.granted
+					WHERE a.locktype = 'transactionid' AND a.granted AND NOT w.granted
 					AND w.relation = 'tenant_acme.journal_1'::regclass
 					AND w.database = (SELECT oid FROM pg_database
 						WHERE datname = current_database()))`).Scan(&waits)

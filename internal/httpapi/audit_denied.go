@@ -21,6 +21,7 @@ func (s *Server) countDenied(c *fiber.Ctx, o *contract.Operation, err error) {
 	tenant := cmp.Or(p.Tenant, completionOf(c.UserContext()).Tenant)
 	address, _ := s.addressOf(c)
 	key := deniedcalls.Key{
+		Budget:  s.auditBudget(p, tenant),
 		Issuer:  p.Issuer,
 		Subject: p.Subject,
 		Address: address,
@@ -44,4 +45,22 @@ func (s *Server) countDenied(c *fiber.Ctx, o *contract.Operation, err error) {
 		}
 		return e
 	})
+}
+
+// The budgets of denied calls that are no tenant's, in words that no tenant can have for a name.
+const (
+	strangersBudget = "(not proven)"
+	othersBudget    = "(operators, and tenants that don't exist)"
+)
+
+// auditBudget returns whose budget of denied calls a caller's is: a flood of calls without good
+// tokens must not hide the denied calls of real ones, nor one tenant those of another.
+func (s *Server) auditBudget(p auth.Principal, tenant string) string {
+	switch {
+	case s.cfg.Store.Catalog.HasTenant(tenant):
+		return tenant
+	case p.Kind != "":
+		return othersBudget
+	}
+	return strangersBudget
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
 // denied waits for entries of denied calls and returns them, oldest first.
@@ -91,6 +93,24 @@ func TestDeniedWorkers(t *testing.T) {
 	e = b.denied("acme", 1)[0]
 	assert.Equal(t, []any{"call.heartbeat", "acme", ""}, []any{e.Action, e.Tenant, e.Subject})
 	assert.Contains(t, e.Detail["reason"], "expired")
+}
+
+// Bad tokens from any number of addresses don't hide the denied calls of real ones.
+func TestFloodHidesNoTenant(t *testing.T) {
+	b := setupWith(t, func(c *httpapi.Config) {
+		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	for i := range 400 { // each is a kind of its own
+		req, err := http.NewRequest("GET", b.url+"/v1/stats", nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+forged("root"))
+		req.Header.Set("X-Forwarded-For", fmt.Sprintf("2001:db8::%x", i))
+		require.Equal(t, 401, b.do(req).status)
+	}
+	reader := b.newToken("acme", auth.ScopeRead)
+	require.Equal(t, 403, b.callAs(reader, "DELETE", "/v1/task-types/pipe", "").status)
+	e := b.denied("acme", 1)[0]
+	assert.Equal(t, []any{"task_type.delete", "test"}, []any{e.Action, e.Subject})
 }
 
 // Ten thousand bad tokens make only a few entries, which together count them all.

@@ -113,7 +113,7 @@ func (s *Server) writeClaims(
 	if err := writeDocument(c, http.StatusOK, doc); err != nil {
 		return err
 	}
-	err := s.lend(c, tenant)
+	err := lend(c, answerMemoryOf(c.UserContext()), true)
 	if err != nil {
 		s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all), "there was no memory for the answer")
 	}

@@ -58,12 +58,23 @@ func FuzzReports(f *testing.F) {
 				err = s.explain(c, err)
 			}
 			s.app.ReleaseCtx(c)
+			if call == "complete" && hasNullOutput(body) { // which the contract's generators don't write
+				require.NoError(t, err, "%s", body)
+				require.Empty(t, got.Output)
+				continue
+			}
 			require.Equal(t, wantErr, err, "%s: %s", call, body)
 			if err == nil {
 				require.Equal(t, want, got, "%s: %s", call, body)
 			}
 		}
 	})
+}
+
+// hasNullOutput reports whether a completion is good but for an output of null.
+func hasNullOutput(body []byte) bool {
+	var doc Completion
+	return Decode(body, &doc) == nil && string(doc.Output) == "null"
 }
 
 // readGenerically reads a report like a generated handler.

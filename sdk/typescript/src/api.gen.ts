@@ -1032,8 +1032,8 @@ export interface paths {
         put?: never;
         /**
          * Complete the stage of a delivery
-         * @description Idempotent: the same output again, byte for byte, is answered with 200 too; another output
-         *     with 409. A report that comes after the attempt's time ran out still counts if the task was
+         * @description An output of null is none. Idempotent: the same output again, byte for byte, is answered with
+         *     200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
          *     not started again. 409 means that the attempt is over.
          */
         post: operations["completeTask"];
@@ -2696,6 +2696,11 @@ export interface components {
              */
             waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
             /**
+             * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
+             *     while it waits for endpoint_unhealthy; lists leave it out.
+             */
+            waits_because?: string;
+            /**
              * Format: date-time
              * @description Its place in the order. Present while it is waiting or pending.
              */
@@ -3406,6 +3411,11 @@ export interface components {
             waits_for: components["schemas"]["WaitReason"];
             /** @description The stage of the tasks, if they wait for its endpoints. */
             stage?: string;
+            /**
+             * @description For endpoint_unhealthy: in a sentence, why the endpoints of the stage get no deliveries,
+             *     and until when.
+             */
+            waits_because?: string;
             /** Format: int64 */
             tasks: number;
             /**
@@ -3764,8 +3774,9 @@ export interface components {
              * @enum {string}
              */
             outcome?: "done" | "retry" | "fail" | "cancel";
-            /** @description Why it is not done. Its first 4 KiB are kept. */
+            /** @description Why it is not done: for the outcomes retry, fail and cancel. Its first 4 KiB are kept. */
             error?: string;
+            /** @description For the outcome retry. */
             retry_after?: components["schemas"]["Duration"];
         };
         DeliveryResult: {

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 
 	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
@@ -76,15 +75,6 @@ func statusOf(ctx context.Context, url, schema string, set fs.FS) (Status, error
 // versionTable is the table in each schema in which goose writes what it has applied.
 const versionTable = "migrations"
 
-const (
-	// lockEvery is the time in seconds between two tries to take the lock of migrations
-	// while another process has it.
-	lockEvery = 1
-	// lockTries is the number of tries. There are many, as several processes may make
-	// tenants at once.
-	lockTries = 300
-)
-
 // WithProvider calls do with a connection to a schema, as role or ("") as the user of url,
 // and a goose provider of a set of migrations.
 func WithProvider(
@@ -111,10 +101,7 @@ func WithProvider(
 	if err := db.PingContext(ctx); err != nil {
 		return err
 	}
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockEvery, lockTries))
-	if err != nil {
-		return err
-	}
+	locker := &migrationLock{tableLock{db: db}, schema}
 	p, err := goose.NewProvider(goose.DialectPostgres, db, set, goose.WithTableName(versionTable),
 		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
 	if err != nil {

@@ -9,19 +9,21 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// RoleFence makes the roles of a database and grants their rights. It has an advisory lock, so that
-// one process at a time does so: until it is closed, or until its transaction ends.
+// RoleFence makes the roles of a database and grants their rights. It has a lock, so that one
+// process at a time does so: until it is closed, or until its transaction ends.
 type RoleFence struct {
 	db     querier
-	conn   *pgx.Conn // nil in a transaction
-	user   string    // the user of the connection
-	prefix string    // of the names of roles, and the base role's name itself
+	conn   *pgx.Conn  // nil in a transaction
+	own    *tableLock // nil in a transaction
+	user   string     // the user of the connection
+	prefix string     // of the names of roles, and the base role's name itself
 }
 
 // querier is a connection or a transaction.
@@ -37,8 +39,9 @@ func OpenRoleFence(ctx context.Context, url string) (_ *RoleFence, err error) {
 	if err != nil {
 		return nil, postgres.ConnectError(url, err)
 	}
-	f := &RoleFence{db: conn, conn: conn}
-	if err := f.lock(ctx, `SELECT pg_advisory_lock($1)`); err != nil {
+	f := &RoleFence{db: conn, conn: conn, own: &tableLock{db: stdlib.OpenDB(*conn.Config())}}
+	err = f.own.lock(ctx, fenceTable, lockPatience)
+	if err = f.read(ctx, err); err != nil {
 		f.Close(ctx)
 		return nil, err
 	}
@@ -51,26 +54,32 @@ func RoleFenceIn(ctx context.Context, tx pgx.Tx) (*RoleFence, error) {
 	if _, err := tx.Exec(ctx, asUser); err != nil {
 		return nil, postgres.Wrap(err, "RoleFenceIn")
 	}
-	return f, f.lock(ctx, `SELECT pg_advisory_xact_lock($1)`)
+	_, err := tx.Exec(ctx, `LOCK TABLE `+fenceTable+` `+lockMode)
+	return f, f.read(ctx, err)
 }
 
-// lock waits for the lock, and reads what roles there are to be.
-func (f *RoleFence) lock(ctx context.Context, take string) error {
-	if _, err := f.db.Exec(ctx, take, postgres.LockKey("fence")); err != nil {
-		return err
+// read reads what roles there are to be, unless there was an error before.
+func (f *RoleFence) read(ctx context.Context, err error) error {
+	if err == nil {
+		err = f.db.QueryRow(ctx, `SELECT current_user, prefix FROM asyncflow.fence`).
+			Scan(&f.user, &f.prefix)
 	}
-	err := f.db.QueryRow(ctx, `SELECT current_user, prefix FROM asyncflow.fence`).
-		Scan(&f.user, &f.prefix)
-	if postgres.State(err) == pgerrcode.UndefinedTable {
+	switch postgres.State(err) {
+	case pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName:
 		return ErrMissing()
 	}
 	return err
 }
 
-// Close closes the connection, which gives the lock back.
-func (f *RoleFence) Close(ctx context.Context) { _ = f.conn.Close(context.WithoutCancel(ctx)) }
+// Close closes the connections, which gives the lock back.
+func (f *RoleFence) Close(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	_ = f.own.unlock(ctx)
+	_ = f.own.db.Close()
+	_ = f.conn.Close(ctx)
+}
 
-// Conn returns the connection that has the lock.
+// Conn returns the connection, for what is done under the lock.
 func (f *RoleFence) Conn() *pgx.Conn { return f.conn }
 
 // RoleOf returns the name of a tenant's role.

@@ -18,18 +18,25 @@ const (
 	window = time.Minute
 	// flushInterval is how soon the first call of a kind is in the audit.
 	flushInterval = time.Second
-	// maxKinds is how many kinds a node writes one by one in an hour. A kind has at most two
-	// entries: one for its first call, and one for all that follow in its window. The calls of
-	// all further kinds share one entry a minute.
+	// maxKinds is how many kinds of a budget a node writes one by one in an hour. A kind has at
+	// most two entries: one for its first call, and one for all that follow in its window. The
+	// calls of all further kinds share one entry a minute.
 	maxKinds = 300
-	// maxPending is how many entries wait for a database that doesn't take them.
-	maxPending = 2 * maxKinds
+	// maxPending is how many entries of a budget wait for a database that doesn't take them, and
+	// maxPendingAll how many of all budgets.
+	maxPending    = 2 * maxKinds
+	maxPendingAll = 20 * maxPending
+	// maxFailures is how many budgets' writes may fail before the others wait for the next flush.
+	maxFailures = 2
 	// writeTimeout bounds one write of entries.
 	writeTimeout = 3 * time.Second
 )
 
 // Key is what the calls of a kind have in common.
 type Key struct {
+	// Budget is whose kinds are limited together: a tenant whose token is proven, or some text
+	// that is no tenant's name. One budget can't use up another.
+	Budget  string
 	Schema  string // the tenant whose audit has the entry; "": the operator's audit
 	Issuer  string // proven, like Subject
 	Subject string
@@ -50,11 +57,17 @@ type Counter struct {
 	flushing sync.Mutex // held during a write
 
 	mu      sync.Mutex
+	budgets map[string]*budget
+	pending int  // entries of all budgets
+	failing bool // the last write failed
+}
+
+// budget has the kinds that are limited together.
+type budget struct {
 	kinds   map[Key]*kind
 	left    int       // kinds that may still begin before refill
 	refill  time.Time // when left becomes maxKinds again
 	pending []*store.AuditedCall
-	failing bool // the last write failed
 }
 
 // kind is what is known of one kind in its window.
@@ -69,7 +82,7 @@ type kind struct {
 
 // New returns a counter that has counted nothing yet.
 func New(write WriteFunc, now func() time.Time, log *slog.Logger) *Counter {
-	return &Counter{write: write, now: now, log: log, kinds: map[Key]*kind{}}
+	return &Counter{write: write, now: now, log: log, budgets: map[string]*budget{}}
 }
 
 // Count counts a call. It calls describe for the entry if the call is the first of its kind.
@@ -77,9 +90,14 @@ func (c *Counter) Count(key Key, describe func() asyncflow.AuditEntry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	k := c.kinds[key]
+	b := c.budgets[key.Budget]
+	if b == nil {
+		b = &budget{kinds: map[Key]*kind{}}
+		c.budgets[key.Budget] = b
+	}
+	k := b.kinds[key]
 	if k == nil {
-		k = c.begin(key, now, describe)
+		k = b.begin(key, now, describe)
 	}
 	if k.calls == 0 {
 		k.first = now
@@ -89,27 +107,29 @@ func (c *Counter) Count(key Key, describe func() asyncflow.AuditEntry) {
 }
 
 // begin begins a kind. If there are too many it returns the kind that all further ones share.
-func (c *Counter) begin(key Key, now time.Time, describe func() asyncflow.AuditEntry) *kind {
-	if !now.Before(c.refill) {
-		c.left, c.refill = maxKinds, now.Add(time.Hour)
+func (b *budget) begin(key Key, now time.Time, describe func() asyncflow.AuditEntry) *kind {
+	if !now.Before(b.refill) {
+		b.left, b.refill = maxKinds, now.Add(time.Hour)
 	}
-	if c.left > 0 {
-		c.left--
+	if b.left > 0 {
+		b.left--
 		k := &kind{schema: key.Schema, entry: describe(), begun: now, early: true}
-		c.kinds[key] = k
+		b.kinds[key] = k
 		return k
 	}
-	shared := c.kinds[Key{}]
+	rest := Key{Budget: key.Budget, Schema: key.Schema}
+	shared := b.kinds[rest]
 	if shared == nil {
-		shared = &kind{begun: now, entry: asyncflow.AuditEntry{
+		shared = &kind{schema: key.Schema, begun: now, entry: asyncflow.AuditEntry{
 			Origin:  asyncflow.AuditFromAPI,
 			Action:  asyncflow.AuditAny,
 			Outcome: asyncflow.AuditDenied,
+			Tenant:  key.Schema,
 			Detail: map[string]any{
 				"reason": "a flood: there were too many kinds of denied calls to write down each",
 			},
 		}}
-		c.kinds[Key{}] = shared
+		b.kinds[rest] = shared
 	}
 	return shared
 }
@@ -135,52 +155,74 @@ func (c *Counter) Flush() { c.flush(true) }
 func (c *Counter) flush(all bool) {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()
-	c.mu.Lock()
-	c.collect(all)
-	entries := c.pending
-	c.mu.Unlock()
-	if len(entries) == 0 {
-		return
+	failures := 0
+	for _, b := range c.collect(all) {
+		if failures < maxFailures && !c.writePending(b) {
+			failures++
+		}
 	}
+}
+
+// writePending writes what a budget has queued, and reports whether that worked. A tenant whose
+// audit is locked keeps only its own entries waiting.
+func (c *Counter) writePending(b *budget) bool {
+	c.mu.Lock()
+	entries := b.pending
+	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
 	err := c.write(ctx, entries)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		c.pending = c.pending[len(entries):]
+		b.pending = b.pending[len(entries):]
+		c.pending -= len(entries)
 	} else if !c.failing {
 		c.log.Error("can't write denied calls to the audit; it is tried again",
 			"entries", len(entries), "error", err)
 	}
 	c.failing = err != nil
+	return err == nil
 }
 
-// collect queues the entries that are due, and forgets the kinds whose window is over.
-func (c *Counter) collect(all bool) {
+// collect queues the entries that are due, and forgets what is over. It returns the budgets with
+// queued entries.
+func (c *Counter) collect(all bool) (due []*budget) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	now := c.now()
-	for key, k := range c.kinds {
-		over := all || now.Sub(k.begun) >= window
-		if k.calls > 0 && (over || k.early) {
-			c.queue(k)
+	for name, b := range c.budgets {
+		for key, k := range b.kinds {
+			over := all || now.Sub(k.begun) >= window
+			if k.calls > 0 && (over || k.early) {
+				c.queue(b, k)
+			}
+			if over {
+				delete(b.kinds, key)
+			}
 		}
-		if over {
-			delete(c.kinds, key)
+		switch {
+		case len(b.pending) > 0:
+			due = append(due, b)
+		case len(b.kinds) == 0 && !now.Before(b.refill):
+			delete(c.budgets, name)
 		}
 	}
+	return due
 }
 
-func (c *Counter) queue(k *kind) {
+func (c *Counter) queue(b *budget, k *kind) {
 	e := k.entry
 	e.At, e.Calls = k.first, k.calls
 	if k.calls > 1 {
 		e.LastAt = k.last
 	}
 	k.calls, k.early = 0, false
-	if len(c.pending) >= maxPending {
+	if len(b.pending) >= maxPending || c.pending >= maxPendingAll {
 		c.log.Error("an entry of the audit is lost: the database doesn't take it",
 			"action", e.Action, "address", e.Address, "calls", e.Calls)
 		return
 	}
-	c.pending = append(c.pending, store.NewAuditedCall(k.schema, e))
+	b.pending = append(b.pending, store.NewAuditedCall(k.schema, e))
+	c.pending++
 }

@@ -83,7 +83,7 @@ func TestFlood(t *testing.T) {
 			c.Count(Key{Address: fmt.Sprint(minute, i)}, described(fmt.Sprint(minute, i)))
 		}
 		c.flush(false)
-		require.LessOrEqual(t, len(c.kinds), maxKinds+1)
+		require.LessOrEqual(t, len(c.budgets[""].kinds), maxKinds+1)
 		*now = now.Add(time.Minute)
 		c.flush(false)
 	}
@@ -98,6 +98,55 @@ func TestFlood(t *testing.T) {
 		"in the next hour kinds are told apart again")
 }
 
+// A flood of one budget leaves the kinds of others as they are, and doesn't keep their entries from
+// being written. What is over is forgotten.
+func TestBudgets(t *testing.T) {
+	t.Parallel()
+	c, b, now := newCounter()
+	for i := range 10 * maxKinds {
+		c.Count(Key{Address: fmt.Sprint(i)}, described("flood"))
+		c.Count(Key{Budget: "acme", Schema: "acme", Address: fmt.Sprint(i)}, described("acme's"))
+	}
+	c.Count(Key{Budget: "other", Schema: "other", Address: "x"}, described("other's"))
+	c.Flush()
+	by := map[string]int64{}
+	for _, a := range b.calls {
+		by[a.Schema+" "+a.Action+" "+a.Address] += a.Calls
+	}
+	assert.Equal(t, map[string]int64{
+		" a.b flood":                       maxKinds,
+		" " + asyncflow.AuditAny + " ":     9 * maxKinds,
+		"acme a.b acme's":                  maxKinds,
+		"acme " + asyncflow.AuditAny + " ": 9 * maxKinds,
+		"other a.b other's":                1,
+	}, by)
+	*now = now.Add(2 * time.Hour)
+	c.flush(false)
+	assert.Empty(t, c.budgets)
+	assert.Zero(t, c.pending)
+}
+
+// A tenant whose audit takes no entries keeps nobody else's waiting.
+func TestBudgetThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	var written []string
+	c := New(func(_ context.Context, calls []*store.AuditedCall) error {
+		if calls[0].Schema == "locked" {
+			return errors.New("it is locked")
+		}
+		for _, a := range calls {
+			written = append(written, a.Schema)
+		}
+		return nil
+	}, time.Now, slog.New(slog.DiscardHandler))
+	for _, schema := range []string{"locked", "", "acme"} {
+		c.Count(Key{Budget: schema, Schema: schema}, described("x"))
+	}
+	c.Flush()
+	assert.ElementsMatch(t, []string{"", "acme"}, written)
+	assert.Equal(t, 1, c.pending)
+}
+
 // While the database is down, no entry is lost up to a limit, and memory is bounded.
 func TestWithoutDatabase(t *testing.T) {
 	t.Parallel()
@@ -107,7 +156,7 @@ func TestWithoutDatabase(t *testing.T) {
 		c.Count(Key{Address: fmt.Sprint(i)}, described("x"))
 		c.flush(false)
 	}
-	require.Len(t, c.pending, 3)
+	require.Equal(t, 3, c.pending)
 	b.err = nil
 	c.flush(false)
 	require.EqualValues(t, 3, b.count())
@@ -117,5 +166,5 @@ func TestWithoutDatabase(t *testing.T) {
 		c.Count(Key{Address: "x"}, described("x"))
 		c.flush(false)
 	}
-	require.LessOrEqual(t, len(c.pending), maxPending)
+	require.LessOrEqual(t, c.pending, maxPending)
 }
