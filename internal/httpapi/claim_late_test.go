@@ -1,12 +1,19 @@
 package httpapi_test
 
 import (
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
 // runOut ends all leases of the type judge, as time would.
@@ -49,4 +56,65 @@ func TestALateReportOfASilentClaim(t *testing.T) {
 	require.Equal(t, 409, b.report(all[3], "complete", `{"output":"a cat"}`).status, "it began again")
 	require.Equal(t, 200, b.report(other[0], "complete", `{"output":"a cat"}`).status)
 	require.Equal(t, 409, b.report(all[3], "complete", `{"output":"a cat"}`).status, "bob's counts")
+}
+
+// A claim whose answer has arrived stands for the processing time of its stage, though nothing else
+// is heard of it. Both kinds of connections tell that: one that is kept, and one that is closed.
+func TestAClaimThatHasArrived(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("this system doesn't tell whether an answer has arrived")
+	}
+	b := setupWith(t, func(cfg *httpapi.Config) { cfg.ClaimCheck = 50 * time.Millisecond })
+	b.claimed()
+	ids := b.submitJudge(2)
+	worker := b.newToken("acme", auth.ScopeWork)
+	for i, closes := range []bool{false, true} {
+		req, err := http.NewRequest("POST", b.url+"/v1/claims",
+			strings.NewReader(`{"type":"judge","stage":"look","claimer":"anna`+strconv.Itoa(i)+`"}`))
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+worker)
+		req.Header.Set("Content-Type", "application/json")
+		req.Close = closes
+		require.Equal(t, 200, b.do(req).status)
+		require.Eventually(t, func() bool {
+			return time.Until(b.task(ids[i]).Deadline) > 2*asyncflow.FirstClaim
+		}, patience, 10*time.Millisecond, "closes: %v", closes)
+	}
+}
+
+// An answer that can't be known to have arrived prolongs nothing, and nor does one whose claim was
+// given back or heard of meanwhile.
+func TestProlongedFromItsEndOnly(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	ids := b.submitJudge(2)
+	all := b.claim("anna", `,"max":2`)
+	require.Len(t, all, 2)
+	leases := make([]asyncflow.Lease, 2)
+	for i := range all {
+		id, err := asyncflow.ParseTaskID(ids[i])
+		require.NoError(t, err)
+		l, stands, err := b.committer.LeaseOf(t.Context(), "acme", id, 1)
+		require.NoError(t, err)
+		require.True(t, stands)
+		leases[i] = l
+	}
+	require.Equal(t, 200, b.report(all[0], "heartbeat", ``).status)
+	heard := b.task(ids[0]).Deadline
+	b.committer.Prolong("acme", leases)
+	require.Eventually(t, func() bool {
+		return time.Until(b.task(ids[1]).Deadline) > 2*asyncflow.FirstClaim
+	}, patience, 10*time.Millisecond)
+	assert.Equal(t, heard, b.task(ids[0]).Deadline)
+}
+
+// A claimer that names an open claim has it: the claim is prolonged.
+func TestAClaimThatIsNamed(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	ids := b.submitJudge(2)
+	require.Len(t, b.claim("anna", `,"max":2`), 2)
+	require.Len(t, b.claim("anna", `,"max":2,"held":["`+ids[0]+`"]`), 1)
+	assert.Greater(t, time.Until(b.task(ids[0]).Deadline), 2*asyncflow.FirstClaim)
+	assert.Less(t, time.Until(b.task(ids[1]).Deadline), 2*asyncflow.FirstClaim)
 }
