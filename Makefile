@@ -56,6 +56,9 @@ typescript: ## Install the tools of sdk/typescript, and test it
 	npm --prefix sdk/typescript ci --no-audit --no-fund
 	$(GO) test -count=1 -v -run '^TestTypeScript$$' ./cmd/asyncflow
 
+generators: ## Compile the clients that other generators make from openapi.yaml
+	.ci/generators
+
 generate-typescript: ## Make the types of sdk/typescript from openapi.yaml again
 	npm --prefix sdk/typescript ci --no-audit --no-fund
 	npm --prefix sdk/typescript run generate
@@ -126,6 +129,6 @@ clean: ## Remove the built programs
 	rm -rf bin dist
 
 .PHONY: help dev web screenshots build test race model test-postgres rolls fuzz fuzz-short lint generate \
-	typescript generate-typescript bench bench-peers bench-compare bench-short bench-profile \
+	generators typescript generate-typescript bench bench-peers bench-compare bench-short bench-profile \
 	bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
 	bench-sustained bench-idle bench-pools ci docker compose clean

@@ -17,9 +17,11 @@ type AlertReading struct {
 	// Open says that there is too little to measure while an endpoint gets nothing. Such a reading
 	// neither begins nor ends an episode.
 	Open bool
+	// Certain says that it is over its limit, whatever the value.
+	Certain bool
 }
 
-func (r AlertReading) over() bool { return r.Value >= r.Limit }
+func (r AlertReading) over() bool { return r.Certain || r.Value >= r.Limit }
 
 // Episode is the period from the moment at which a reading reached its limit until it has been
 // below the limit for EpisodeCalm.

@@ -1,8 +1,10 @@
 package asyncflow_test
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -203,4 +205,29 @@ func TestFailuresCountByTask(t *testing.T) {
 			assert.False(t, run.Opens(o, now), "it has answered meanwhile")
 		})
 	}
+}
+
+func TestStoppedText(t *testing.T) {
+	t.Parallel()
+	e := func(h asyncflow.Health) asyncflow.Endpoint {
+		return asyncflow.Endpoint{ID: "id", URL: "https://w", Weight: 1, Health: h}
+	}
+	open := e(asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Minute),
+		Reason: "refused"})
+	gone := e(asyncflow.Health{State: asyncflow.HealthDisabled, Reason: strings.Repeat("ä", 1000)})
+	drained := open
+	drained.Weight = 0
+	text := func(at time.Time, all ...asyncflow.Endpoint) string {
+		return asyncflow.StoppedText(all, at)
+	}
+	assert.Empty(t, text(now, e(asyncflow.Health{}), drained))
+	assert.Equal(t, "Deliveries to https://w have stopped until "+
+		now.Add(time.Minute).UTC().Format(time.RFC3339)+": refused", text(now, open))
+	assert.Equal(t, "Deliveries to https://w have stopped until one task succeeds, which is tried now: "+
+		"refused", text(now.Add(time.Minute), open))
+	both := text(now, open, gone)
+	assert.Contains(t, both,
+		"refused; Deliveries to https://w have stopped until the endpoint id is enabled: ää")
+	assert.Less(t, len(both), 1000)
+	assert.True(t, utf8.ValidString(both))
 }

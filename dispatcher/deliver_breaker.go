@@ -106,10 +106,15 @@ func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
 	if failed {
 		next = e.Health.Failed(o, run, v.At, now)
 	}
-	if next != e.Health && d.breakers.begin(e.ID) {
-		tenant := v.Tenant
-		d.jobs.start(func() { d.changeHealth(tenant, e, next) })
+	if next == e.Health || !d.breakers.begin(e.ID) {
+		return
 	}
+	if e.Health.At(now) == asyncflow.HealthHalfOpen { // when the probe's lease ends, another may begin
+		d.changeHealth(v.Tenant, e, next)
+		return
+	}
+	tenant := v.Tenant
+	d.jobs.start(func() { d.changeHealth(tenant, e, next) })
 }
 
 // endpoint returns a delivery's endpoint from the catalog.

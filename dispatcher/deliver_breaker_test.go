@@ -258,3 +258,32 @@ func TestPoisonTasksStopNoOthers(t *testing.T) {
 	good := slices.Repeat([]asyncflow.NewTask{{Type: "pipe", Context: json.RawMessage(`"good"`)}}, 20)
 	n.await(t, n.Submit(t.Context(), tenant, good), asyncflow.StatusSucceeded)
 }
+
+// A dead endpoint gets one task after each pause.
+func TestOneProbeAPause(t *testing.T) {
+	b := setup(t)
+	var tries atomic.Int32
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			tries.Add(1)
+			return refused
+		})
+	n.allowAttempts(t, b, 100)
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	now := n.Clock.Now()
+	long := asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(time.Hour)}
+	e := pipe.Endpoints("first")[0]
+	_, err = n.SetHealth(t.Context(), tenant, e.ID, e.Health, long)
+	require.NoError(t, err)
+	for _, task := range n.submit(t, 50) {
+		n.waitsFor(t, task.ID, asyncflow.WaitUnhealthy)
+	}
+	require.Zero(t, tries.Load())
+	b.exec(`UPDATE tenant_acme.endpoint_health SET until = now()`)
+	require.Eventually(t, func() bool { // it failed, and rests again
+		h := n.health(t, "first")
+		return h.Failing() && h.Until.After(n.Clock.Now())
+	}, patience, time.Millisecond)
+	require.EqualValues(t, 1, tries.Load())
+}

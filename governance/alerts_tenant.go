@@ -71,7 +71,7 @@ func (g *Governor) failureRates(
 }
 
 // endpointFailures reads the failure rate of each endpoint that has enough attempts or an open
-// circuit breaker. An endpoint that is failing now has the rate 1, however few its attempts.
+// circuit breaker. One that is failing now is over its limit, whatever its rate.
 func (g *Governor) endpointFailures(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) error {
@@ -87,11 +87,13 @@ func (g *Governor) endpointFailures(
 			if name == asyncflow.AlertType || circuit == circuitClosed && !rules.Enough(f.Attempts) {
 				continue
 			}
-			if circuit == circuitFailing {
+			if circuit == circuitFailing && f.Attempts == 0 { // the one that failed isn't counted yet
 				f = store.Failing{Attempts: 1, Failures: 1}
 			}
-			r.add(rateReading(asyncflow.AlertEndpointFailing, name+"/"+e.Stage+"/"+e.ID, f,
-				circuit, rules, rules.EndpointFailureRate))
+			reading := rateReading(asyncflow.AlertEndpointFailing, name+"/"+e.Stage+"/"+e.ID, f,
+				circuit, rules, rules.EndpointFailureRate)
+			reading.Certain = circuit == circuitFailing
+			r.add(reading)
 		}
 	}
 	return err

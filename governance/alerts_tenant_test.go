@@ -89,7 +89,7 @@ func TestAlertsOfADeadWorker(t *testing.T) {
 	change(asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(asyncflow.FirstOpen),
 		Pause: asyncflow.FirstOpen, Reason: "connection refused"})
 	exec(t, url,
-		`INSERT INTO tenant_acme.endpoint_minutes SELECT id, now(), 10, 10 FROM tenant_acme.endpoints
+		`INSERT INTO tenant_acme.endpoint_minutes SELECT id, now(), 10, 4 FROM tenant_acme.endpoints
 		WHERE type = 'pipe'`)
 	exec(t, url,
 		`INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 10, 10)`)
@@ -97,7 +97,7 @@ func TestAlertsOfADeadWorker(t *testing.T) {
 	firing := b.byAlert(t, "firing")
 	assert.InDelta(t, 400, firing["backlog_age"].Value, 60)
 	assert.Equal(t, "endpoint_unhealthy", firing["backlog_age"].WaitsFor)
-	assert.Equal(t, []any{1.0, 1.0},
+	assert.Equal(t, []any{1.0, 0.4}, // the share that failed, although it gets nothing
 		[]any{firing["failure_rate"].Value, firing["endpoint_failing"].Value})
 	assert.Equal(t, e.ID, firing["endpoint_failing"].Endpoint)
 

@@ -16,6 +16,7 @@ type Backlog struct {
 	// they are due until a background job moves them to ready.
 	WaitsFor asyncflow.WaitReason
 	Stage    string // of the tasks, if they wait for its endpoints; else ""
+	Because  string // WaitUnhealthy: see asyncflow.StoppedText
 	Tasks    int64
 	Oldest   time.Time // when the oldest of them became due
 }
@@ -40,6 +41,11 @@ func (s *Store) addBacklogs(ctx context.Context, tenant string, all []counted) e
 				return err
 			}
 			c.add(Backlog{WaitsFor: why, Tasks: c.due, Oldest: c.since})
+		}
+		for i := range c.Backlog {
+			if b := &c.Backlog[i]; b.WaitsFor == asyncflow.WaitUnhealthy {
+				b.Because = asyncflow.StoppedText(c.t.Endpoints(b.Stage), s.Clock.Now())
+			}
 		}
 		slices.SortFunc(c.Backlog, func(a, b Backlog) int {
 			if others := a.WaitsFor.ForOthers(); others != b.WaitsFor.ForOthers() {

@@ -677,6 +677,10 @@ type Backlog struct {
 	Stage string `json:"stage,omitempty,omitzero"`
 	Tasks int64  `json:"tasks"`
 
+	// WaitsBecause For endpoint_unhealthy: in a sentence, why the endpoints of the stage get no deliveries,
+	// and until when.
+	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
+
 	// WaitsFor Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
 	// retry mean that their time has come and a background job has not released them yet.
 	WaitsFor WaitReason `json:"waits_for"`
@@ -2294,6 +2298,10 @@ type Task struct {
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// WaitsBecause In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
+	// while it waits for endpoint_unhealthy; lists leave it out.
+	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
 
 	// WaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
 	// after a failed attempt; endpoint: an endpoint for its stage; endpoint_limit: capacity at

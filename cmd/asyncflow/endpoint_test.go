@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -430,6 +431,15 @@ func TestHealthOfEndpoints(t *testing.T) {
 		"ASYNCFLOW_TOKEN": testToken(t)}, "endpoints", "get", dead.ID)
 	require.Equal(t, 0, code, errs)
 	assert.Contains(t, out, "connection refused")
+	for _, command := range [][]string{{"tasks", "get", ids[29]}, {"stats", "--type", "pipe"}} {
+		require.Eventually(t, func() bool { // while one is tried, it may be this one
+			code, out, errs := runHere(t, map[string]string{"ASYNCFLOW_URL": p.url,
+				"ASYNCFLOW_TOKEN": testToken(t)}, command...)
+			require.Equal(t, 0, code, errs)
+			return regexp.MustCompile("Deliveries to " + regexp.QuoteMeta(dead.URL) +
+				" have stopped until .*: .*connection refused").MatchString(out)
+		}, patience, 20*time.Millisecond, command)
+	}
 
 	gone, err := c.CreateEndpoint(t.Context(),
 		client.NewEndpoint{Type: "pipe", Stage: "only", URL: w.URL, Secret: testWebhook})

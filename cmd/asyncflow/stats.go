@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -54,8 +55,28 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 	for i, s := range stats {
 		rows[i] = statsRow(s, at)
 	}
-	return g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
+	err = g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
 		"OUT/s FAILURES/s P50 P99 ROLLS BACKLOG", rows)
+	if err != nil {
+		return err
+	}
+	return g.printStopped(stats)
+}
+
+// printStopped says below the table to which endpoints deliveries have stopped.
+func (g *globals) printStopped(stats []client.Stats) error {
+	for _, s := range stats {
+		for _, b := range s.Backlog {
+			if b.WaitsBecause == "" {
+				continue
+			}
+			_, err := fmt.Fprintf(g.stdout, "%s/%s: %s\n", s.Type, b.Stage, printable(b.WaitsBecause))
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func statsRow(s client.Stats, at time.Time) []string {

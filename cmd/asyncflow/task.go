@@ -99,7 +99,7 @@ func (g *globals) printTask(t client.Task) error {
 	}
 	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status), "stage",
 		t.Stage, "attempt", attempt,
-		"waits for", string(t.WaitsFor), "depends on", dependenciesText(t.Dependencies), "redriven",
+		"waits for", string(t.WaitsFor), "because", t.WaitsBecause, "depends on", dependenciesText(t.Dependencies), "redriven",
 		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
 		childrenText(t.Children), "paused", pausedText(t),

@@ -56,6 +56,9 @@ func waitText(t client.Task) string {
 		"{flow_key}", t.FlowKey, "{due}", clockText(t.OrderTime),
 		"{dependencies}", dependenciesText(t.Dependencies),
 		"{children}", childrenText(t.Children)).Replace(why)
+	if t.WaitsBecause != "" {
+		text += ". " + t.WaitsBecause
+	}
 	if t.Error != "" {
 		text += "; its last error: " + t.Error
 	}

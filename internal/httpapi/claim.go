@@ -113,7 +113,7 @@ func (s *Server) writeClaims(
 	if err := writeDocument(c, http.StatusOK, doc); err != nil {
 		return err
 	}
-	if err := s.lend(c, tenant); err != nil {
+	if err := lend(c, answerMemoryOf(c.UserContext()), true); err != nil {
 		s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all), "there was no memory for the answer")
 		return err
 	}

@@ -26,10 +26,11 @@ func statsOut(t store.Stats) Stats {
 	var backlog []Backlog
 	for _, b := range t.Backlog {
 		backlog = append(backlog, Backlog{
-			WaitsFor:  b.WaitsFor,
-			Stage:     b.Stage,
-			Tasks:     b.Tasks,
-			OldestDue: b.Oldest,
+			WaitsFor:     b.WaitsFor,
+			WaitsBecause: b.Because,
+			Stage:        b.Stage,
+			Tasks:        b.Tasks,
+			OldestDue:    b.Oldest,
 		})
 	}
 	return Stats{

@@ -99,6 +99,7 @@ func (s *Server) ListTasks(
 	}
 	for i, task := range page.Tasks {
 		out.Data[i] = s.taskOut(tenant, task)
+		out.Data[i].WaitsBecause = "" // it is long, and mostly the same for all
 	}
 	if len(page.Tasks) < f.Limit {
 		out.Searched = Searched{Tasks: page.Searched.Tasks, From: page.Searched.From,
@@ -138,6 +139,9 @@ func (s *Server) taskOut(tenant string, t store.Task) Task {
 		Context:     t.Context,
 		Result:      t.Result,
 	}
+	if t.WaitsFor == asyncflow.WaitUnhealthy {
+		out.WaitsBecause = s.stoppedText(tenant, t.ID.Type, t.Stage)
+	}
 	if t.Progress != nil {
 		out.Progress = Progress{Percent: t.Progress.Percent, Note: t.Progress.Note}
 	}
@@ -164,6 +168,15 @@ func (s *Server) taskOut(tenant string, t store.Task) Task {
 		out.Redriven = append(out.Redriven, id.String())
 	}
 	return out
+}
+
+// stoppedText says which endpoints of a stage get no deliveries, until when and why.
+func (s *Server) stoppedText(tenant, taskType, stage string) string {
+	t, err := s.cfg.Store.Catalog.Type(tenant, taskType)
+	if err != nil {
+		return ""
+	}
+	return asyncflow.StoppedText(t.Endpoints(stage), s.cfg.Store.Clock.Now())
 }
 
 // maxAttempts returns how many attempts the task's stage has; 0: unknown.

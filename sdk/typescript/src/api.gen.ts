@@ -2698,6 +2698,11 @@ export interface components {
              */
             waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
             /**
+             * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
+             *     while it waits for endpoint_unhealthy; lists leave it out.
+             */
+            waits_because?: string;
+            /**
              * Format: date-time
              * @description Its place in the order. Present while it is waiting or pending.
              */
@@ -3408,6 +3413,11 @@ export interface components {
             waits_for: components["schemas"]["WaitReason"];
             /** @description The stage of the tasks, if they wait for its endpoints. */
             stage?: string;
+            /**
+             * @description For endpoint_unhealthy: in a sentence, why the endpoints of the stage get no deliveries,
+             *     and until when.
+             */
+            waits_because?: string;
             /** Format: int64 */
             tasks: number;
             /**

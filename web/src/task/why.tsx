@@ -35,7 +35,8 @@ export function why(t: Schemas["Task"]): string {
 export function Why({ task: t }: { task: Schemas["Task"] }) {
   const text = why(t);
   if (!text) return null;
-  return <p>It <bdi>{text}</bdi>. <Holder task={t} /></p>;
+  const because = t.waits_because && <> <bdi>{t.waits_because}</bdi>.</>;
+  return <p>It <bdi>{text}</bdi>.{because} <Holder task={t} /></p>;
 }
 
 function Holder({ task: t }: { task: Schemas["Task"] }) {

@@ -41,7 +41,11 @@ export function TypeStats({ type }: { type: string }) {
             columns={[{ n: "Tasks" }, "Why", "Stage", "Oldest due"]}>
             {s.backlog.map((b) => (
               <tr key={b.waits_for + b.stage}>
-                <td class="n">{count(b.tasks)}</td><td>{waitText(b.waits_for)}</td>
+                <td class="n">{count(b.tasks)}</td>
+                <td>
+                  {waitText(b.waits_for)}
+                  {b.waits_because && <div class="quiet">{b.waits_because}</div>}
+                </td>
                 <td>{b.stage}</td><td><Time at={b.oldest_due} /></td>
               </tr>
             ))}
