@@ -115,3 +115,36 @@ func TestASubmitWithDependenciesIsUncertainWhileATableIsLocked(t *testing.T) {
 	got = n.Submit(t.Context(), tenant, []asyncflow.NewTask{reused})[0]
 	assert.Equal(t, asyncflow.CodeKeyReused, asyncflow.CodeOf(got.Err))
 }
+
+// A task of an ordered flow key that waits for its dependencies is overtaken by later ones, and
+// goes on when they have ended.
+func TestDependentsOfOrderedKeysAreOvertaken(t *testing.T) {
+	b := setup(t)
+	end := make(chan struct{})
+	n := b.start("a", dispatcher.Config{},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			if d.Lease.Options.Key == "base" {
+				<-end
+			}
+			return done
+		})
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	ordered := pipe.TaskType
+	ordered.Flow = &asyncflow.Flow{Ordered: true}
+	_, _, err = n.PutTaskType(t.Context(), tenant, ordered)
+	require.NoError(t, err)
+	dependent, later := keyedTask("dependent", "base"), keyedTask("later")
+	dependent.Options.FlowKey, later.Options.FlowKey = "a", "a"
+	first := n.Submit(t.Context(), tenant, []asyncflow.NewTask{keyedTask("base"), dependent})
+	n.await(t, n.Submit(t.Context(), tenant, []asyncflow.NewTask{later}), asyncflow.StatusSucceeded)
+	n.waitsFor(t, first[1].ID, asyncflow.WaitDependencies)
+	close(end)
+	require.Eventually(t, func() bool {
+		_, err := n.FollowUp(t.Context(), tenant) // as the background job does
+		require.NoError(t, err)
+		task, err := n.Task(t.Context(), tenant, first[1].ID)
+		require.NoError(t, err)
+		return task.Status == asyncflow.StatusSucceeded
+	}, patience, 5*time.Millisecond)
+}

@@ -25,53 +25,85 @@ const LeaseMargin = 5 * time.Second
 func (s *Store) Lease(
 	ctx context.Context, t *Type, n int,
 ) (leases []asyncflow.Lease, next time.Time, err error) {
-	if err = s.sure(ctx, t.Tenant); err == nil {
-		err = s.following(ctx, t, func(t *Type) error {
-			leases, next, err = s.tryLease(ctx, t, n)
-			return err
-		})
-	}
-	if err != nil {
+	if err = s.sure(ctx, t.Tenant); err != nil {
 		return nil, time.Time{}, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
 	}
-	s.announceTaken(t, leases)
+	for run := range mostRuns {
+		shortest := 1
+		if run >= exactRuns {
+			shortest = shortestRun
+		}
+		var some []asyncflow.Lease
+		var more bool
+		err = s.following(ctx, t, func(t *Type) (err error) {
+			some, next, more, err = s.tryLease(ctx, t, n-len(leases), shortest)
+			return err
+		})
+		if err != nil && len(leases) == 0 {
+			return nil, time.Time{}, wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
+		}
+		if err != nil { // the next lease meets it again
+			return leases, s.Clock.Now(), nil
+		}
+		s.announceTaken(t, some)
+		if leases = append(leases, some...); !more {
+			break
+		}
+	}
 	return leases, next, nil
 }
 
+// While two ready tables are live, a Lease takes a run of tasks from one of them, then from the
+// other, each in a transaction.
+const (
+	mostRuns = 16
+	// After exactRuns, a run has shortestRun tasks at least, if they are due, although others in the
+	// other table come before: where their orders mix, all runs would be short.
+	exactRuns   = 4
+	shortestRun = 10
+)
+
+// tryLease is a transaction of Lease. more reports whether the tasks that come next in order are in
+// another ready table.
 func (s *Store) tryLease(
-	ctx context.Context, t *Type, n int,
-) (leases []asyncflow.Lease, next time.Time, err error) {
+	ctx context.Context, t *Type, n, shortest int,
+) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	conn, err := s.hot(t.Tenant).Acquire(ctx)
 	if err != nil {
-		return nil, next, err
+		return nil, next, false, err
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
 	now := s.Clock.Now()
-	from, next, err := s.olderHead(ctx, conn, t, now)
+	from, until, next, err := s.olderHead(ctx, conn, t, now, shortest)
 	if err != nil {
-		return nil, next, err
+		return nil, next, false, err
 	}
 	scan := s.marks.Begin(t.Key(), from, now)
 	defer func() { next = scan.End(next, err) }()
-	if leases, err = takeReady(ctx, conn, t, from, now, n, scan); err != nil {
-		return nil, next, err
+	if leases, err = takeReady(ctx, conn, t, from, until, n, scan); err != nil {
+		return nil, next, false, err
 	}
+	cut := until.Before(now) && len(leases) < n
 	b := &pgx.Batch{}
 	if len(leases) > 0 {
 		s.queueTaken(b, t, leases, nil, now)
 	}
-	if len(leases) < n {
+	switch {
+	case cut:
+		next = now
+		scan.Left(until)
+	case len(leases) < n:
 		queueHeads(b, t, map[int]time.Time{from: scan.From()}, func(_ int, order time.Time) {
 			if next.IsZero() || order.Before(next) {
 				next = order
 			}
 		})
-	} else {
+	default:
 		next = now
 		scan.Left(lastOf(leases))
 	}
 	b.Queue("COMMIT")
-	return leases, next, s.doubt(conn.Send(ctx, b))
+	return leases, next, cut && len(leases) > 0, s.doubt(conn.Send(ctx, b))
 }
 
 // queueHeads reads the heads of the live ready tables; if a table has a mark, from that time on. It
@@ -105,36 +137,71 @@ func lastOf(leases []asyncflow.Lease) (last time.Time) {
 	return last
 }
 
-// olderHead returns the position of the ready table to lease from. For a while after a roll two are
-// live: then it is the one whose head is older, so that priorities and retries keep their meaning.
+// olderHead returns the position of the ready table to lease from, and until which order_time: now,
+// or less. For a while after a roll two are live: then it is the one whose head is older, up to the
+// head of the other or for the shortest run, so that priorities and retries keep their meaning.
 // olderHead begins at their marks, as leases do; next is when rows below the marks must be read.
 func (s *Store) olderHead(
-	ctx context.Context, conn *tenantConn, t *Type, now time.Time,
-) (from int, next time.Time, err error) {
+	ctx context.Context, conn *tenantConn, t *Type, now time.Time, shortest int,
+) (from int, until, next time.Time, err error) {
 	live := t.live()
-	from = live[0]
+	from, until = live[0], now
 	if len(live) == 1 {
-		return from, next, nil
+		return from, until, next, nil
 	}
-	scans, marks := map[int]*lowwater.Scan{}, map[int]time.Time{}
-	for _, p := range live {
-		scans[p] = s.marks.Begin(t.Key(), p, now)
-		marks[p] = scans[p].From()
-	}
-	var oldest time.Time
+	scans, heads := map[int]*lowwater.Scan{}, map[int]*readyHead{}
 	b := &pgx.Batch{}
-	queueHeads(b, t, marks, func(position int, order time.Time) {
-		scans[position].Left(order)
-		if oldest.IsZero() || order.Before(oldest) {
-			from, oldest = position, order
-		}
-	})
+	for _, p := range live {
+		scans[p], heads[p] = s.marks.Begin(t.Key(), p, now), &readyHead{}
+		queueHead(b, t, p, shortest, scans[p].From(), now, heads[p])
+	}
 	err = conn.Send(ctx, b)
+	for _, p := range live {
+		head := heads[p].first
+		if !head.IsZero() {
+			scans[p].Left(head)
+		}
+		if oldest := heads[from].first; !head.IsZero() && (oldest.IsZero() || head.Before(oldest)) {
+			from = p
+		}
+	}
+	for _, p := range live {
+		if head := heads[p].first; p != from && !head.IsZero() && head.Before(until) {
+			until = head
+		}
+	}
+	if run := heads[from].run; until.Before(run) {
+		until = run
+	}
 	for _, scan := range scans {
 		scan.Taken()
 		next = scan.End(next, err)
 	}
-	return from, next, err
+	return from, until, next, err
+}
+
+// readyHead are the order_times of the first task of a ready table, and of the last one of the
+// shortest run that is due; zero: there is none.
+type readyHead struct{ first, run time.Time }
+
+// queueHead reads the head of a ready table from its mark on.
+func queueHead(
+	b *pgx.Batch, t *Type, position, shortest int, mark, now time.Time, head *readyHead,
+) {
+	b.Queue(t.at(position, headsSQL), lowwater.Bound(mark), t.number, shortest).
+		Query(func(rows pgx.Rows) error {
+			var order time.Time
+			_, err := pgx.ForEachRow(rows, []any{&order}, func() error {
+				if head.first.IsZero() {
+					head.first = order
+				}
+				if !order.After(now) {
+					head.run = order
+				}
+				return nil
+			})
+			return err
+		})
 }
 
 // takeReady begins the transaction and takes token rows from the ready table at a

@@ -12,9 +12,9 @@ import (
 )
 
 // takeCandidates takes token rows: the blocked rows of each stage that has capacity, and the due
-// rows in ready. looked is the number of the latter, and last their greatest order_time.
-func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, now time.Time, n int,
-	scan *lowwater.Scan, stages []string, admission Admission) (
+// rows in ready until an order_time. looked is the number of the latter, and last their greatest order_time.
+func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, now, until time.Time,
+	n int, scan *lowwater.Scan, stages []string, admission Admission) (
 	found []candidate, looked int, last time.Time, err error) {
 	b := &pgx.Batch{}
 	collect := func(rows pgx.Rows) error {
@@ -44,7 +44,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 			b.Queue(t.at(0, takeBlockedSQL), stage, most, t.number).Query(collect)
 		}
 	}
-	b.Queue(t.at(from, takeFullReadySQL), now, n,
+	b.Queue(t.at(from, takeFullReadySQL), until, n,
 		lowwater.Bound(scan.From()), t.number).Query(func(rows pgx.Rows) error {
 		before := len(found)
 		err := collect(rows)

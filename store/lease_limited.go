@@ -46,7 +46,7 @@ type LimitedLease struct {
 	Leases  []asyncflow.Lease
 	Next    time.Time // as of Lease
 	Blocked bool      // tasks of some stage may be blocked
-	Filed   bool      // tasks were filed: more may be due at once
+	Filed   bool      // tasks were filed, or are next in another ready table: more may be due at once
 	Busy    bool      // another lease of the type was under way: nothing was done
 	// Keys are flow keys whose first blocked task may be due: pass them to ReleaseKeys.
 	Keys []string
@@ -101,7 +101,7 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
 		b.Queue(l.end())
 		return g, conn.Send(ctx, b)
 	}
-	from, next, err := s.olderHead(ctx, conn, t, now)
+	from, until, next, err := s.olderHead(ctx, conn, t, now, shortestRun)
 	if err != nil {
 		return g, err
 	}
@@ -109,7 +109,8 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
 	defer func() { g.Next = scan.End(g.Next, err) }()
 	g.Next = next
 	admission := admit(inFlight)
-	found, looked, last, err := takeCandidates(ctx, conn, t, from, now, n, scan, stages, admission)
+	found, looked, last, err := takeCandidates(ctx, conn, t, from, now, until, n, scan, stages,
+		admission)
 	if err != nil {
 		return g, err
 	}
@@ -121,14 +122,19 @@ func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
 	}
 	b := &pgx.Batch{}
 	g.Leases, g.back = s.queueJudged(b, t, found, now)
-	g.Filed = len(found) > len(g.Leases)
-	if looked < n && len(g.Leases) < n {
+	cut := until.Before(now) && looked < n
+	g.Filed = len(found) > len(g.Leases) || cut && looked > 0
+	switch {
+	case cut:
+		g.Next = now
+		scan.Left(until)
+	case looked < n && len(g.Leases) < n:
 		queueHeads(b, t, map[int]time.Time{from: scan.From()}, func(_ int, order time.Time) {
 			if g.Next.IsZero() || order.Before(g.Next) {
 				g.Next = order
 			}
 		})
-	} else {
+	default:
 		g.Next = now
 		scan.Left(last)
 	}

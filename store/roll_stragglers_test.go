@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -72,4 +74,72 @@ func stragglers(t *testing.T, b *bundle) {
 	}
 	assert.Equal(t,
 		[]string{`"retried"`, `"urgent"`, `"delayed"`, `"backlog 1"`, `"backlog 2"`, `"accepted"`}, order)
+}
+
+// While two rolls have tasks in line, a lease of many takes them in their order, whichever roll they
+// are in.
+func TestLeaseKeepsTheOrderOfRolls(t *testing.T) { eachSet(t, leaseKeepsTheOrderOfRolls) }
+
+func leaseKeepsTheOrderOfRolls(t *testing.T, b *bundle) {
+	b.put(twoStages())
+	many := func(n int, context string) {
+		tasks := make([]asyncflow.NewTask, n)
+		for i := range tasks {
+			tasks[i] = newTask(context)
+		}
+		b.submit(tasks...)
+	}
+	many(30, `"old"`)
+	pipe := b.roll()
+	urgent := newTask(`"urgent"`)
+	urgent.Options.Priority = asyncflow.Priority{3600}
+	b.submit(urgent)
+	many(30, `"new"`)
+	got := contexts(b.lease(pipe, 40))
+	want := slices.Concat([]string{`"urgent"`}, slices.Repeat([]string{`"old"`}, 30),
+		slices.Repeat([]string{`"new"`}, 9))
+	require.Equal(t, want, got)
+	require.Len(t, b.lease(pipe, 40), 21)
+}
+
+// Where the tasks of two rolls alternate in order, a lease takes few at a time from each, and all of
+// them; so does that of a limited type.
+func TestLeaseOfMixedRolls(t *testing.T) { eachSet(t, leaseOfMixedRolls) }
+
+func leaseOfMixedRolls(t *testing.T, b *bundle) {
+	b.put(twoStages())
+	at := func(second int) {
+		task := newTask(fmt.Sprint(second))
+		task.Options.Priority = asyncflow.Priority{3600 - second}
+		b.submit(task)
+	}
+	for i := 0; i < 160; i += 2 {
+		at(i * 10)
+	}
+	b.roll()
+	for i := 1; i < 160; i += 2 {
+		at(i * 10)
+	}
+	overtaken := func(got []string) (most int) {
+		for i, one := range got {
+			n := 0
+			for _, before := range got[:i] {
+				a, _ := strconv.Atoi(before)
+				if b, _ := strconv.Atoi(one); a > b {
+					n++
+				}
+			}
+			most = max(most, n)
+		}
+		return most
+	}
+	got := contexts(b.lease(b.known(), 80))
+	require.Len(t, got, 80)
+	require.LessOrEqual(t, overtaken(got), 10)
+	got = nil
+	for len(got) < 80 {
+		got = append(got, contexts(b.leaseLimited(80, &doorman{}))...)
+	}
+	require.LessOrEqual(t, overtaken(got), 10)
+	b.checkTokens("pipe")
 }

@@ -67,6 +67,11 @@ const headSQL = `SELECT order_time FROM {ready} WHERE type = $2 AND order_time >
 	`ORDER BY order_time, id ` +
 	`LIMIT 1`
 
+// headsSQL reads when the next tasks are due.
+const headsSQL = `SELECT order_time FROM {ready} WHERE type = $2 AND order_time >= $1 ` +
+	`ORDER BY order_time, id ` +
+	`LIMIT $3`
+
 // payloadsSQL reads the options and contexts of tasks in their first attempt. The LIMIT leaves the
 // planner one plan, a walk down the index for each id. Otherwise it might read all tasks of the
 // type, if a vacuum has seen the table empty.

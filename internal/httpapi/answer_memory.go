@@ -2,43 +2,91 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/share"
 )
 
 // shortAnswer is the length up to which the memory of an answer isn't counted, in bytes.
 const shortAnswer = 16 << 10
 
-// lendAnswer counts the memory of a long answer to a GET until the answer is sent: a client that
-// reads nothing keeps the answer in memory for the time of a write. Over the tenant's or the
-// node's share it returns an error. It doesn't count the answer to a change, because the client
-// can't ask for that again.
-func (s *Server) lendAnswer(c *fiber.Ctx, tenant string) error {
-	if c.Method() != fiber.MethodGet {
-		return nil
+// changeShare is the part of a tenant's share of memory that is set aside for the answer to a
+// change, unless contexts are smaller: 1 of so many.
+const changeShare = 512
+
+// Whose share counts the answers to callers that act for no tenant, in words that are no tenant's
+// name.
+const (
+	operatorsShare = "(operators)"
+	strangersShare = "(no token)"
+)
+
+// answerShare returns whose share of memory an answer counts against.
+func answerShare(ctx context.Context, o *contract.Operation) string {
+	switch {
+	case o.Access == contract.AccessOpen:
+		return strangersShare
+	case tenantOf(ctx) == "":
+		return operatorsShare
 	}
-	return s.lend(c, tenant)
+	return tenantOf(ctx)
 }
 
-// lend is lendAnswer for a call of any method.
-func (s *Server) lend(c *fiber.Ctx, tenant string) error {
+type answerMemoryKey struct{}
+
+// answerMemoryOf returns the loan for the answer of a call.
+func answerMemoryOf(ctx context.Context) *share.Loan {
+	return ctx.Value(answerMemoryKey{}).(*share.Loan)
+}
+
+// reserveAnswer sets memory aside for the answer to a change before it is made: afterwards it
+// can't be refused. Calls whose handlers do that themselves, or whose answers are short, need none.
+func (s *Server) reserveAnswer(o *contract.Operation, c *fiber.Ctx, memory *share.Loan) error {
+	if isRead(c) || o.ByHand || o.Access != contract.AccessToken {
+		return nil
+	}
+	least := min(s.cfg.MaxContext+shortAnswer, s.cfg.Bodies.MaxPerTenant/changeShare)
+	return memory.Take(least + len(bodyOf(c)))
+}
+
+func isRead(c *fiber.Ctx) bool {
+	return c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
+}
+
+// lendAnswer counts the memory of a long answer until it is sent: a client that reads nothing
+// keeps the answer in memory for the time of a write. Over the share or the node's limit it returns
+// an error. The answer to a change counts in any case, because the client can't ask for that
+// again; reserveAnswer has refused the change if there was no memory.
+func (s *Server) lendAnswer(c *fiber.Ctx, memory *share.Loan) error {
+	return lend(c, memory, isRead(c))
+}
+
+// lend is lendAnswer for an answer that may be refused or not.
+func lend(c *fiber.Ctx, memory *share.Loan, refusable bool) error {
 	r := c.Response()
-	if r.IsBodyStream() || len(r.Body()) <= shortAnswer {
+	if r.IsBodyStream() || len(r.Body()) <= shortAnswer || c.Locals(sharedBody) != nil {
 		return nil
 	}
-	if tenant == "" { // an operator's answer, or a document that all callers share
-		return nil
-	}
-	memory := s.answers.Lend(tenant)
 	doc := r.Body()
-	if err := memory.Take(cap(doc)); err != nil {
-		return err
+	switch more := cap(doc) - memory.Size(); {
+	case more < 0:
+		memory.Give(-more)
+	case !refusable:
+		memory.TakeAnyway(more)
+	default:
+		if err := memory.Take(more); err != nil {
+			return err
+		}
 	}
-	r.SetBodyStream(&lentAnswer{bytes.NewReader(doc), doc, memory}, len(doc))
+	r.SetBodyStream(&lentAnswer{bytes.NewReader(doc), doc, memory.Move()}, len(doc))
 	return nil
 }
+
+// sharedBody marks an answer whose body all callers share.
+const sharedBody = "shared body"
 
 // lentAnswer is the body of an answer whose memory is counted. The server closes it when it has
 // sent it, or can't.

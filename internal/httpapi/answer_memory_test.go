@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -59,4 +60,81 @@ func TestSharesOfAnswerMemory(t *testing.T) {
 		time.Millisecond,
 		"what was lent is given back")
 	assert.Equal(t, 200, b.call("GET", ours, "").status)
+}
+
+// fill sends a request again and again over connections that read nothing, until a call like it is
+// answered with 429, and returns that answer.
+func (b *bundle) fill(request string, call func() answer) (last answer) {
+	b.t.Helper()
+	const pipelined = 20 // more than sockets hold of answers
+	require.Eventually(b.t, func() bool {
+		c := b.dial()
+		require.NoError(b.t, c.(*net.TCPConn).SetReadBuffer(4<<10))
+		_, err := c.Write([]byte(strings.Repeat(request, pipelined)))
+		require.NoError(b.t, err)
+		last = call()
+		return last.status == 429
+	}, patience, 10*time.Millisecond, "a share of the memory")
+	return last
+}
+
+// The answer to a change counts, too. Without memory for it the change isn't made.
+func TestChangesWithoutAnswerMemory(t *testing.T) {
+	const share = 4 << 20
+	b := setupWith(t, func(c *httpapi.Config) {
+		c.MaxContext = 1 << 20
+		c.Bodies = httpapi.BodyConfig{Max: 2 * share, MaxPerTenant: share}
+	})
+	b.pipe()
+	bad := `{"tasks":[` + strings.Repeat(`{},`, 999) + `{}]}`
+	post := fmt.Sprintf("POST /v1/tasks/batch HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", b.token, len(bad), bad)
+	mixed := strings.Replace(bad, `{}`, `{"type":"pipe","context":1}`, 1)
+	var before, after int
+	last := b.fill(post, func() answer {
+		before = b.tasks()
+		defer func() { after = b.tasks() }()
+		return b.call("POST", "/v1/tasks/batch", mixed)
+	})
+	assert.Contains(t, last.problem.Detail, "bytes of answers")
+	assert.LessOrEqual(t, b.server.AnswerMemory(), share)
+	assert.Equal(t, before, after, "none was submitted")
+	long := `{"type":"pipe","cron":"@daily","context":"` + strings.Repeat("x", 700_000) + `"}`
+	b.fill(post, func() answer {
+		a := b.call("PUT", "/v1/schedules/daily", long)
+		if a.status != 429 {
+			require.Equal(t, 204, b.call("DELETE", "/v1/schedules/daily", "").status)
+		}
+		return a
+	})
+	assert.Equal(t, 404, b.call("GET", "/v1/schedules/daily", "").status)
+	assert.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`).status)
+}
+
+// tasks returns how many tasks of all types the tenant has.
+func (b *bundle) tasks() (n int) {
+	b.t.Helper()
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(),
+		`SELECT count(*) FROM tenant_acme.task_1`).Scan(&n))
+	return n
+}
+
+// Answers to calls without a token have a share of their own.
+func TestAnswersToStrangersAreBounded(t *testing.T) {
+	const share = 4 << 20
+	page := []byte(strings.Repeat("x", 1<<20))
+	b := setupWith(t, func(c *httpapi.Config) {
+		c.Bodies = httpapi.BodyConfig{Max: 2 * share, MaxPerTenant: share}
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = w.Write(page)
+		})
+	})
+	b.pipe()
+	get := "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
+	b.fill(get, func() answer { return b.callAs("", "GET", "/metrics", "") })
+	assert.LessOrEqual(t, b.server.AnswerMemory(), share)
+	assert.Equal(t, 200, b.callAs("", "GET", "/openapi.json", "").status, "all callers share it")
+	assert.Equal(t, 200, b.call("GET", "/v1/task-types", "").status)
+	assert.Equal(t, 200, b.call("POST", "/v1/task-types/pipe/pause", "").status)
 }

@@ -49,6 +49,7 @@ func (a rawAnswer) VisitOpenapiJSONResponse(c *fiber.Ctx) error { return a.write
 
 func (a rawAnswer) write(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, a.contentType)
+	c.Locals(sharedBody, true)
 	c.Response().SetBodyRaw(a.body)
 	return nil
 }
@@ -73,6 +74,7 @@ type docsFile docspage.File
 // VisitDocsFileResponse writes the file, compressed if the caller accepts that.
 func (f docsFile) VisitDocsFileResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, f.ContentType)
+	c.Locals(sharedBody, true)
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	c.Set(fiber.HeaderCacheControl, "max-age=3600")
 	c.Vary(fiber.HeaderAcceptEncoding)

@@ -75,15 +75,21 @@ func (s *Server) pass(
 	ctx, cancel := context.WithTimeout(ctx, timeOf(c, o))
 	defer cancel()
 	headers := &answerHeaders{}
+	answer := s.answers.Lend(answerShare(ctx, o))
+	defer answer.End()
+	ctx = context.WithValue(ctx, answerMemoryKey{}, &answer)
 	c.SetUserContext(context.WithValue(ctx, answerHeadersKey{}, headers))
 	if err := s.validate(c, o, values); err != nil {
+		return err
+	}
+	if err := s.reserveAnswer(o, c, &answer); err != nil {
 		return err
 	}
 	defer headers.write(c)
 	if err := c.Next(); err != nil {
 		return err
 	}
-	return s.lendAnswer(c, tenantOf(ctx))
+	return s.lendAnswer(c, &answer)
 }
 
 // timeOf returns how long a call may take.

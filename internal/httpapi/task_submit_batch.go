@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -23,8 +24,33 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 	if n := len(items); n < 1 || n > asyncflow.MaxBatch {
 		return asyncflow.InvalidField("tasks", "must have 1 to %d entries", asyncflow.MaxBatch)
 	}
-	errs := make([]error, len(items))
-	good := make([]asyncflow.NewTask, 0, len(items))
+	good, refused, err := s.checkBatch(ctx, items)
+	if err != nil {
+		return err
+	}
+	if err := s.limitSubmits(ctx, len(good)); err != nil {
+		return err
+	}
+	submitted := s.cfg.Committer.Submit(ctx, principalOf(ctx).Tenant, good)
+	doc, err := s.batchResults(refused, submitted)
+	if err != nil {
+		return err
+	}
+	return writeDocument(c, http.StatusCreated, doc)
+}
+
+// checkBatch returns the tasks of a batch that can be submitted and, for each of the others, the
+// result; it is nil for a good one. The memory for the answer is set aside: it can be many times as
+// long as the batch, and can't be refused once a task was submitted.
+func (s *Server) checkBatch(
+	ctx context.Context, items []BatchItem,
+) (good []asyncflow.NewTask, refused [][]byte, err error) {
+	memory := answerMemoryOf(ctx)
+	if err := memory.Take(len(items) * submittedBytes); err != nil {
+		return nil, nil, err
+	}
+	refused = make([][]byte, len(items))
+	good = make([]asyncflow.NewTask, 0, len(items))
 	now, quota := s.cfg.Store.Clock.Now(), s.contextQuota(ctx)
 	for i := range items {
 		task, err := s.itemIn(&items[i])
@@ -33,18 +59,17 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 		}
 		if err == nil {
 			good = append(good, task)
+			continue
 		}
-		errs[i] = err
+		if refused[i], err = s.appendResult(nil, i, &store.Submitted{Err: err}); err != nil {
+			return nil, nil, err
+		}
+		// Once as it is, and once in the answer.
+		if err := memory.Take(2 * len(refused[i])); err != nil {
+			return nil, nil, err
+		}
 	}
-	if err := s.limitSubmits(ctx, len(good)); err != nil {
-		return err
-	}
-	submitted := s.cfg.Committer.Submit(ctx, principalOf(ctx).Tenant, good)
-	doc, err := s.batchResults(errs, submitted)
-	if err != nil {
-		return err
-	}
-	return writeDocument(c, http.StatusCreated, doc)
+	return good, refused, nil
 }
 
 // itemIn returns a task of a batch, or which of its fields can't be read.
@@ -55,21 +80,27 @@ func (s *Server) itemIn(item *BatchItem) (asyncflow.NewTask, error) {
 	return asyncflow.NewTask{}, s.explainTask(item.Raw, item.Err)
 }
 
-// batchResults returns the answer to a batch. errs has the error of each task that was refused;
-// submitted has the results of the others, in their order.
-func (s *Server) batchResults(errs []error, submitted []store.Submitted) ([]byte, error) {
-	doc := append(make([]byte, 0, len(errs)*submittedBytes), `{"tasks":[`...)
-	for i, err := range errs {
-		result := store.Submitted{Err: err}
-		if err == nil {
-			result, submitted = submitted[0], submitted[1:]
-		}
+// batchResults returns the answer to a batch. refused has the result of each task that was refused
+// before; submitted has the results of the others, in their order.
+func (s *Server) batchResults(refused [][]byte, submitted []store.Submitted) ([]byte, error) {
+	size := len(refused) * submittedBytes
+	for _, result := range refused {
+		size += len(result)
+	}
+	doc := append(make([]byte, 0, size), `{"tasks":[`...)
+	for i, result := range refused {
 		if i > 0 {
 			doc = append(doc, ',')
 		}
-		if doc, err = s.appendResult(doc, i, &result); err != nil {
+		if result != nil {
+			doc = append(doc, result...)
+			continue
+		}
+		var err error
+		if doc, err = s.appendResult(doc, i, &submitted[0]); err != nil {
 			return nil, err
 		}
+		submitted = submitted[1:]
 	}
 	return append(doc, "]}\n"...), nil
 }

@@ -84,6 +84,32 @@ func (l *Loan) Take(n int) error {
 	return nil
 }
 
+// TakeAnyway adds n units to the loan, even over the limits, for what is in use already. Until as
+// much is given back, Take refuses others.
+func (l *Loan) TakeAnyway(n int) {
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	l.pool.used += n
+	l.pool.by[l.tenant] += n
+	l.n += n
+}
+
+// Give gives n units of the loan back.
+func (l *Loan) Give(n int) {
+	l.pool.Give(l.tenant, n)
+	l.n -= n
+}
+
+// Size returns the number of units of the loan.
+func (l *Loan) Size() int { return l.n }
+
+// Move returns the whole loan as one of its own, and leaves nothing in l.
+func (l *Loan) Move() Loan {
+	moved := *l
+	l.n = 0
+	return moved
+}
+
 // End gives the whole loan back.
 func (l *Loan) End() {
 	if l.n > 0 {
