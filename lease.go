@@ -135,6 +135,9 @@ type Verdict struct {
 	Attempt   int        // the next attempt of that stage, unless final
 	OrderTime time.Time  // its place in the order, unless final
 	Reason    WaitReason // what it waits for, if it must wait
+	// Error is what the journal says in place of the outcome's error, if the verdict has a reason of
+	// its own.
+	Error string
 }
 
 // Final returns the final status that the verdict brings, or "".

@@ -38,8 +38,9 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 		}
 		switch e, blocked, why := place(t, l, now); {
 		case blocked != "":
-			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: released(why),
-				Verdict: asyncflow.ParkFor(l, blocked)})
+			o := released(why)
+			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: o,
+				Verdict: asyncflow.ParkFor(l, blocked).Bound(l, o)})
 		case e.Batch.IsZero():
 			d.workers.do(func() { d.attempt(t, e, leases[i:i+1:i+1]) })
 		default:
