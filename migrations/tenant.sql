@@ -784,7 +784,8 @@ END $$;
 
 -- submit_write writes a task with its first token row, and tells the dispatchers, who hear of
 -- it when the transaction is committed. What they are told is rounded down to a second, so
--- that Postgres sends it once for many tasks of a transaction.
+-- that Postgres sends it once for many tasks of a transaction; and it is numbers, as every role can
+-- listen.
 CREATE FUNCTION submit_write(table_set text, type_number int, type text, number bigint, now timestamptz,
   order_time timestamptz, options json, context json, stage text, flow_key text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -803,7 +804,7 @@ BEGIN
   EXECUTE format('INSERT INTO %s (type, order_time, id, seq, stage, attempt, key, since) VALUES ($1, $2, $3, 1, $4, 1, $5, $6)',
     submit_table('ready', table_set, roll)) USING type_number, order_time, number, stage, flow_key,
     CASE WHEN order_time <= now - interval '1 s' THEN now END;
-  PERFORM pg_notify('asyncflow_wake', format('sql %s %s %s', substr(current_schema(), length('tenant_') + 1), type,
+  PERFORM pg_notify('asyncflow_wake', format('0 %s %s %s', to_regnamespace(quote_ident(current_schema()))::oid, type_number,
     floor(extract(epoch FROM order_time))::bigint * 1000000));
 END $$;
 
@@ -1041,7 +1042,7 @@ BEGIN
   VALUES (type_number, submit_wait.order_time, number, 1, submit_wait.stage, 1, 'dependencies', '9999-01-01 00:00:00+00',
     flow_key, CASE WHEN submit_wait.order_time <= submit_wait.now - interval '1 s' THEN submit_wait.now END);
   INSERT INTO outbox (kind, due, type, id) VALUES ('submitted', submit_wait.now, type_number, number);
-  PERFORM pg_notify('asyncflow_wake', 'sql ' || substr(current_schema(), length('tenant_') + 1));
+  PERFORM pg_notify('asyncflow_wake', format('0 %s', to_regnamespace(quote_ident(current_schema()))::oid));
 END $$;
 
 -- submit_task submits a task in the caller's transaction, and returns its id.

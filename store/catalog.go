@@ -27,6 +27,7 @@ type Catalog struct {
 	sum      *int64 // of the versions that were all read; nil: some weren't
 	underway map[string]*catalogRead
 	failed   map[string]failedRead
+	numbers  tenantNumbers
 	roleless map[string]bool // tenants that are left out as they have no database role
 }
 
@@ -37,13 +38,15 @@ type knowledge struct {
 	look    uint64               // the look that found this version
 	types   map[string]*Type     // by name
 	sets    map[string]*TableSet // by name
-	version int64                // of both; 0: they were never read
+	names   map[int32]string     // of the types, by number
+	version int64                // of all three; 0: they were never read
 }
 
 func newCatalog(s *Store) *Catalog {
 	c := &Catalog{store: s, tenants: map[string]*knowledge{}, underway: map[string]*catalogRead{},
 		failed: map[string]failedRead{}, roleless: map[string]bool{},
-		slots: semaphore.NewWeighted(int64(max(1, s.cfg.Pool/2)))}
+		numbers: tenantNumbers{map[uint32]string{}, map[string]uint32{}},
+		slots:   semaphore.NewWeighted(int64(max(1, s.cfg.Pool/2)))}
 	c.reading, c.stop = context.WithCancel(context.Background())
 	return c
 }

@@ -137,6 +137,10 @@ func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) 
 	}
 	next := *k
 	next.types, next.sets, next.version = read.types, read.sets, read.version
+	next.names = make(map[int32]string, len(read.types))
+	for name, t := range read.types {
+		next.names[t.number] = name
+	}
 	c.tenants[tenant] = &next
 	return next.version != next.wanted
 }

@@ -41,13 +41,6 @@ func (c *Catalog) open(ctx context.Context) error {
 	return wrap(ctx.Err(), "Catalog.open")
 }
 
-// followOne is follow for one tenant, which was announced to have changed. It doesn't look at the
-// others.
-func (c *Catalog) followOne(ctx context.Context, tenant string) error {
-	_, err := c.look(ctx, tenant, false)
-	return wrap(err, "Catalog.followOne(%q)", tenant)
-}
-
 func awaitReads(ctx context.Context, reads []*catalogRead) error {
 	for _, r := range reads {
 		select {

@@ -22,15 +22,15 @@ func (c *Catalog) look(ctx context.Context, only string, asked bool) ([]*catalog
 	c.looks++
 	look := c.looks
 	c.mu.Unlock()
-	versions, roles, err := c.readVersions(ctx, only)
+	found, err := c.readVersions(ctx, only)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.readTenants(ctx, c.otherVersions(versions))
+	rows, err := c.readTenants(ctx, c.otherVersions(found.versions))
 	if err != nil {
 		return nil, err
 	}
-	others := c.enter(look, only, versions, roles, rows)
+	others := c.enter(look, only, found, rows)
 	if only == "" {
 		c.noteSum(sum, len(others) == 0)
 	}
@@ -62,28 +62,35 @@ func (c *Catalog) noteSum(sum int64, complete bool) {
 	}
 }
 
-// readVersions returns the versions and the roles of tenants.
-func (c *Catalog) readVersions(
-	ctx context.Context,
-	only string,
-) (versions map[string]int64, roles map[string]string, err error) {
-	sql := `SELECT slug, version, coalesce(role, '') FROM asyncflow.tenants WHERE dropping_at IS NULL`
+// tenantVersions is what a look finds of each tenant, by slug.
+type tenantVersions struct {
+	versions map[string]int64
+	roles    map[string]string
+	numbers  map[string]uint32 // see tenantNumbers
+}
+
+// readVersions reads the versions, the roles and the numbers of tenants.
+func (c *Catalog) readVersions(ctx context.Context, only string) (tenantVersions, error) {
+	found := tenantVersions{map[string]int64{}, map[string]string{}, map[string]uint32{}}
+	sql := `SELECT slug, version, coalesce(role, ''),
+		coalesce(to_regnamespace(quote_ident('tenant_' || slug))::oid, 0::oid)
+		FROM asyncflow.tenants WHERE dropping_at IS NULL`
 	var args []any
 	if only != "" {
 		sql, args = sql+` AND slug = $1`, []any{only}
 	}
 	rows, err := c.store.base.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, nil, err
+		return found, err
 	}
-	versions, roles = map[string]int64{}, map[string]string{}
 	var tenant, role string
 	var version int64
-	_, err = pgx.ForEachRow(rows, []any{&tenant, &version, &role}, func() error {
-		versions[tenant], roles[tenant] = version, role
+	var number uint32
+	_, err = pgx.ForEachRow(rows, []any{&tenant, &version, &role, &number}, func() error {
+		found.versions[tenant], found.roles[tenant], found.numbers[tenant] = version, role, number
 		return nil
 	})
-	return versions, roles, err
+	return found, err
 }
 
 // Versions returns the versions of the tenants' configurations as this node has read them. A
@@ -129,14 +136,14 @@ func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]StoredTena
 func (c *Catalog) enter(
 	look uint64,
 	only string,
-	versions map[string]int64,
-	roles map[string]string,
+	found tenantVersions,
 	rows []StoredTenant,
 ) (others []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.leaveOut(versions, roles)
-	c.store.roles.Put(roles, only == "")
+	versions := found.versions
+	c.leaveOut(versions, found.roles)
+	c.store.roles.Put(found.roles, only == "")
 	for _, row := range rows {
 		version, ok := versions[row.Slug]
 		old := c.tenants[row.Slug]
@@ -146,7 +153,7 @@ func (c *Catalog) enter(
 		next := &knowledge{tenant: c.store.newTenant(row), wanted: version, look: look}
 		if old != nil {
 			next.types, next.version = suspendedAs(next.tenant, old), old.version
-			next.sets = old.sets
+			next.sets, next.names = old.sets, old.names
 		}
 		c.tenants[row.Slug] = next
 	}
@@ -157,8 +164,12 @@ func (c *Catalog) enter(
 		case !ok && k.look < look:
 			delete(c.tenants, slug)
 			delete(c.failed, slug)
+			c.numbers.forget(slug)
 		case ok && k.version != k.wanted:
 			others = append(others, slug)
+		}
+		if _, known := c.tenants[slug]; ok && known {
+			c.numbers.put(slug, found.numbers[slug])
 		}
 	}
 	return others

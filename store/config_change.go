@@ -34,7 +34,9 @@ func (s *Store) changeBy(ctx context.Context, whose, tenant string, do func(pgx.
 		if !s.cfg.Notify {
 			return nil
 		}
-		_, err := tx.Exec(ctx, `SELECT pg_notify($1, $2)`, configChannel, tenant)
+		_, err := tx.Exec(ctx, `SELECT pg_notify($1,
+			coalesce(to_regnamespace(quote_ident('tenant_' || $2::text))::oid::text, ''))`, configChannel,
+			tenant)
 		return err
 	})
 	if err != nil {

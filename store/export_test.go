@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"io/fs"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -283,3 +284,11 @@ func RingsOf(on map[int64][]int64) map[int64]int {
 
 // LingerAfter returns how long what a settlement has left to do may wait for more.
 func LingerAfter(t *Type, s *asyncflow.Settlement) time.Duration { return lingerAfter(t, s) }
+
+// StatsStatements returns the statements that count a tenant's types.
+func (s *Store) StatsStatements(tenant string) (all []string) {
+	for _, some := range byTables(slices.Collect(maps.Values(s.Catalog.TypesOf(tenant)))) {
+		all = append(all, statsSQL(some))
+	}
+	return all
+}

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -122,9 +121,7 @@ func (b *bundle) belowMarks(
 
 	*row++
 	told, order := b.hide(*row)
-	_, err := b.db.Exec(t.Context(), `SELECT pg_notify('asyncflow_wake', $1)`,
-		fmt.Sprintf("node-3 acme pipe %d", order))
-	require.NoError(t, err)
+	b.announce(pipe, order)
 	for <-woken != order { // the announcement of the other row
 	}
 	if leases, ok = marked(far); !ok {

@@ -35,6 +35,7 @@ func (s *Store) Run(ctx context.Context) error {
 	if s.cfg.Notify {
 		g.Go(func() error { return s.Wakeups.send(ctx) })
 		g.Go(func() error { return s.Wakeups.listen(ctx) })
+		g.Go(func() error { return s.Wakeups.followConfig(ctx) })
 	}
 	err := g.Wait()
 	s.leave()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -78,8 +79,8 @@ func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 	return all, wrap(err, "Stats(%q, %q)", tenant, taskType)
 }
 
-// statsTypes is how many types one statement counts.
-const statsTypes = 50
+// statsTables is about how many ready tables one statement reads. Most types share theirs.
+const statsTables = 50
 
 func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
 	ctx = postgres.Patient(ctx)
@@ -97,8 +98,8 @@ func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 		return nil, err
 	}
 	var all []Stats
-	for names := range slices.Chunk(slices.Sorted(maps.Keys(types)), statsTypes) {
-		counts, err := s.countTypes(ctx, tenant, types, names)
+	for _, some := range byTables(slices.Collect(maps.Values(types))) {
+		counts, err := s.countTypes(ctx, tenant, some)
 		if err != nil {
 			return nil, err
 		}
@@ -110,5 +111,27 @@ func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 			all = append(all, c.Stats)
 		}
 	}
+	slices.SortFunc(all, func(a, b Stats) int { return cmp.Compare(a.Type, b.Type) })
 	return all, nil
+}
+
+// byTables divides types among statements: types with the same tables go together.
+func byTables(types []*Type) (statements [][]*Type) {
+	together := map[string][]*Type{}
+	for _, t := range types {
+		together[t.readies()] = append(together[t.readies()], t)
+	}
+	var last []*Type
+	tables := 0
+	for _, tablesOf := range slices.Sorted(maps.Keys(together)) {
+		some := together[tablesOf]
+		last, tables = append(last, some...), tables+len(some[0].live())
+		if tables >= statsTables {
+			statements, last, tables = append(statements, last), nil, 0
+		}
+	}
+	if len(last) > 0 {
+		statements = append(statements, last)
+	}
+	return statements
 }

@@ -29,58 +29,61 @@ type dueInWait struct {
 	Oldest time.Time
 }
 
-// countSQL counts one of the types in the array $1. Its verbs are the place in the array, from 1,
-// and the type's number. It reads only the due rows of wait, by the index on until.
+// countSQL counts the types whose names are in the array $1 and whose numbers are in $5, each kind of
+// row in one pass over all of them: a type without tasks costs next to nothing. %s are the ready
+// tables. It reads only the due rows of wait, by the index on until. It adds up the tallies; for the
+// rates, those since $2. Redrives of the last minute don't lower the rate of tasks that became final.
+// The tallies have no index, since it would cost each task more.
 const countSQL = `
-SELECT %[1]d, (SELECT count(*) FROM {wait} WHERE type = %[2]d), r.*,
-  (SELECT count(*) FROM {lease} WHERE type = %[2]d), c.*, (
-  SELECT json_agg(h) FROM (
-    SELECT CASE WHEN reason <> 'flow_key' THEN stage END AS stage, reason, count(*) AS tasks,
-      min(coalesce(since, order_time)) AS oldest
-    FROM {wait} WHERE type = %[2]d AND until = 'infinity' AND order_time <= $3 GROUP BY 1, 2
-    UNION ALL
-    SELECT NULL, reason, count(*), min(order_time) FROM {wait}
-    WHERE type = %[2]d AND until <= $3 GROUP BY 2
-    UNION ALL
-    SELECT NULL, reason, count(*), min(coalesce(since, order_time)) FROM {wait}
-    WHERE type = %[2]d AND until = $4 AND order_time <= $3 GROUP BY 2) h)
-FROM (
-  SELECT coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint,
-    coalesce(sum(cancelled), 0)::bigint, coalesce(sum(submitted), 0)::float8,
-    coalesce(sum(attempts), 0)::float8, coalesce(sum(failures), 0)::float8,
-    coalesce(sum(finished), 0)::float8
-  FROM sums WHERE type = ($1::text[])[%[1]d]) c,
-(SELECT count(*), count(*) FILTER (WHERE order_time <= $3),
-    min(coalesce(since, order_time)) FILTER (WHERE order_time <= $3)
-  FROM {readies} r WHERE type = %[2]d) r`
-
-// sumsSQL adds up the tallies of the types in the array $1; for the rates, those since $2. Redrives
-// of the last minute don't lower the rate of tasks that became final. It reads the tallies of all
-// types once: they have no index, since it would cost each task more.
-const sumsSQL = `
-WITH sums AS MATERIALIZED (
-  SELECT type, sum(succeeded) AS succeeded, sum(failed) AS failed, sum(cancelled) AS cancelled,
+WITH sums AS (
+  SELECT type AS name, sum(succeeded)::bigint AS succeeded, sum(failed)::bigint AS failed,
+    sum(cancelled)::bigint AS cancelled,
     sum(submitted) FILTER (WHERE at > $2) AS submitted,
     sum(attempts) FILTER (WHERE at > $2) AS attempts,
     sum(failures) FILTER (WHERE at > $2) AS failures,
     sum(succeeded + greatest(failed, 0) + greatest(cancelled, 0)) FILTER (WHERE at > $2) AS finished
-  FROM {tallies} WHERE type = ANY ($1::text[]) GROUP BY type)`
+  FROM {tallies} WHERE type = ANY ($1::text[]) GROUP BY type),
+waiting AS (
+  SELECT type, count(*) AS n FROM {wait} WHERE type = ANY ($5::int[]) GROUP BY type),
+running AS (
+  SELECT type, count(*) AS n FROM {lease} WHERE type = ANY ($5::int[]) GROUP BY type),
+pending AS (
+  SELECT type, count(*) AS n, count(*) FILTER (WHERE order_time <= $3) AS due,
+    min(coalesce(since, order_time)) FILTER (WHERE order_time <= $3) AS since
+  FROM (%s) r WHERE type = ANY ($5::int[]) GROUP BY type),
+late AS (
+  SELECT type, CASE WHEN reason <> 'flow_key' THEN stage END AS stage, reason, count(*) AS tasks,
+    min(coalesce(since, order_time)) AS oldest
+  FROM {wait} WHERE type = ANY ($5::int[]) AND until = 'infinity' AND order_time <= $3
+  GROUP BY 1, 2, 3
+  UNION ALL
+  SELECT type, NULL, reason, count(*), min(order_time) FROM {wait}
+  WHERE type = ANY ($5::int[]) AND until <= $3 GROUP BY 1, 3
+  UNION ALL
+  SELECT type, NULL, reason, count(*), min(coalesce(since, order_time)) FROM {wait}
+  WHERE type = ANY ($5::int[]) AND until = $4 AND order_time <= $3 GROUP BY 1, 3),
+lates AS (
+  SELECT type, json_agg(json_build_object(
+    'stage', stage, 'reason', reason, 'tasks', tasks, 'oldest', oldest)) AS all
+  FROM late GROUP BY type)
+SELECT place::int, coalesce(waiting.n, 0), coalesce(pending.n, 0), coalesce(due, 0), since,
+  coalesce(running.n, 0), coalesce(succeeded, 0), coalesce(failed, 0), coalesce(cancelled, 0),
+  coalesce(submitted, 0)::float8, coalesce(attempts, 0)::float8, coalesce(failures, 0)::float8,
+  coalesce(finished, 0)::float8, lates.all
+FROM unnest($5::int[], $1::text[]) WITH ORDINALITY AS types(type, name, place)
+LEFT JOIN waiting USING (type) LEFT JOIN running USING (type) LEFT JOIN pending USING (type)
+LEFT JOIN lates USING (type) LEFT JOIN sums USING (name)
+ORDER BY place`
 
 // countTypes counts some types in one statement, and so all at the same moment.
-func (s *Store) countTypes(
-	ctx context.Context,
-	tenant string,
-	types map[string]*Type,
-	names []string,
-) ([]counted, error) {
-	selects := make([]string, len(names))
-	for i, name := range names {
-		selects[i] = fmt.Sprintf(types[name].at(0, countSQL), i+1, types[name].number)
+func (s *Store) countTypes(ctx context.Context, tenant string, types []*Type) ([]counted, error) {
+	names, numbers := make([]string, len(types)), make([]int32, len(types))
+	for i, t := range types {
+		names[i], numbers[i] = t.Name, t.number
 	}
 	now := s.Clock.Now()
-	rows, err := s.of(tenant).Query(ctx,
-		types[names[0]].at(0, sumsSQL)+strings.Join(selects, " UNION ALL ")+" ORDER BY 1",
-		pgx.QueryExecModeExec, names, now.Add(-rateWindow), now, untilOthers.Time)
+	rows, err := s.of(tenant).Query(ctx, statsSQL(types), pgx.QueryExecModeExec, names,
+		now.Add(-rateWindow), now, untilOthers.Time, numbers)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +100,23 @@ func (s *Store) countTypes(
 		for _, rate := range []*float64{&r.Submitted, &r.Attempts, &r.Failures, &r.Finished} {
 			*rate /= rateWindow.Seconds()
 		}
-		c.t, c.since = types[names[place-1]], orZero(since)
+		c.t, c.since = types[place-1], orZero(since)
 		c.Type, c.Paused, c.Rolls = c.t.Name, c.t.Paused(), len(c.t.rolls())
 		return c, err
 	})
+}
+
+// statsSQL returns the statement that counts some types.
+func statsSQL(types []*Type) string {
+	var selects []string
+	known := map[string]bool{}
+	for _, t := range types {
+		for _, one := range t.readySelects() {
+			if !known[one] {
+				known[one] = true
+				selects = append(selects, one)
+			}
+		}
+	}
+	return types[0].at(0, fmt.Sprintf(countSQL, strings.Join(selects, " UNION ALL ")))
 }

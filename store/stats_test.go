@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -246,7 +248,7 @@ func TestStatsByTypeAndTenant(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, all)
 	want := []store.Stats{}
-	for n := range 51 { // more than one statement counts
+	for n := range 51 {
 		spec := twoStages()
 		spec.Name = fmt.Sprintf("pipe%02d", n)
 		b.put(spec)
@@ -274,6 +276,47 @@ func TestStatsByTypeAndTenant(t *testing.T) {
 	assert.Equal(t, int64(1), all[0].Pending)
 	_, err = b.Stats(t.Context(), tenant, "pipe")
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+}
+
+// Types that share tables are counted by one statement, which doesn't grow with them: empty ones
+// cost next to nothing.
+func TestStatsOfManyTypesTakeOneStatement(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	for i := range 60 {
+		spec.Name = fmt.Sprintf("empty-%02d", i)
+		b.put(spec)
+		if i == 0 {
+			require.Len(t, b.StatsStatements(tenant), 1)
+		}
+	}
+	own := withOwnSet(twoStages())
+	own.Name = "own"
+	b.put(own)
+	spec.Name = "pipe"
+	b.put(spec)
+	b.submit(newTask(`1`))
+	task := newTask(`2`)
+	task.Type = "own"
+	b.submit(task)
+	statements := b.StatsStatements(tenant)
+	require.Len(t, statements, 1)
+	assert.Less(t, len(statements[0]), 5000)
+	assert.Equal(t, 2, strings.Count(statements[0], "ready_"), "the shared table and the own one")
+
+	all, err := b.Stats(t.Context(), tenant, "")
+	require.NoError(t, err)
+	require.Len(t, all, 62)
+	assert.True(t, slices.IsSortedFunc(all, func(a, b store.Stats) int {
+		return strings.Compare(a.Type, b.Type)
+	}))
+	for _, one := range all {
+		pending := int64(0)
+		if one.Type == "own" || one.Type == "pipe" {
+			pending = 1
+		}
+		assert.Equal(t, pending, one.Pending, one.Type)
+	}
 }
 
 // Rates look back a minute, and a redrive doesn't lower them.

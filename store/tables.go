@@ -124,12 +124,16 @@ func (t *Type) at(position int, sql string) string {
 // readies returns an expression for all rows of the type's live ready tables, and of other types in
 // them.
 func (t *Type) readies() string {
-	var selects []string
+	return "(" + strings.Join(t.readySelects(), " UNION ALL ") + ")"
+}
+
+// readySelects returns a SELECT for each of the type's live ready tables.
+func (t *Type) readySelects() (all []string) {
 	for _, p := range t.live() {
-		selects = append(selects,
+		all = append(all,
 			"SELECT type, order_time, id, seq, stage, attempt, key, since FROM "+t.setAt(p).tables.ready(p))
 	}
-	return "(" + strings.Join(selects, " UNION ALL ") + ")"
+	return all
 }
 
 // tokenTables returns the tables in which live tasks of the type have a row.

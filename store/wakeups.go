@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,7 +33,9 @@ const (
 // this node at once, to those of other nodes by NOTIFY. An announcement may get lost (a crash
 // between COMMIT and NOTIFY); background jobs find such tasks.
 type Wakeups struct {
-	store *Store
+	store  *Store
+	sender string // stands for this node in its announcements
+	config *configNews
 
 	mu      sync.Mutex
 	local   func(TypeKey, time.Time)
@@ -44,7 +47,8 @@ type Wakeups struct {
 }
 
 func newWakeups(s *Store) *Wakeups {
-	return &Wakeups{store: s, pending: map[TypeKey]time.Time{}, kick: make(chan struct{}, 1),
+	return &Wakeups{store: s, sender: strconv.FormatUint(rand.Uint64()|1, 10),
+		config: newConfigNews(), pending: map[TypeKey]time.Time{}, kick: make(chan struct{}, 1),
 		local: func(TypeKey, time.Time) {}, lost: func() {}}
 }
 
@@ -110,20 +114,27 @@ func (w *Wakeups) send(ctx context.Context) error {
 	}
 }
 
-// notify sends a line for each type, many in a notification. It doesn't wait for the disk: Postgres
+// notify sends a line "sender tenant type microseconds" for each type, all as numbers (see
+// tenantNumbers), many in a notification. It doesn't wait for the disk: Postgres
 // makes a commit of every NOTIFY.
 func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) error {
 	var payloads []string
 	var lines []byte
 	for key, at := range pending {
-		lines = fmt.Appendf(lines, "%s %s %s %d\n", w.store.cfg.Node, key.Tenant, key.Type,
-			at.UnixMicro())
+		tenant, number, ok := w.store.Catalog.numbersOf(key)
+		if !ok { // it was deleted
+			continue
+		}
+		lines = fmt.Appendf(lines, "%s %d %d %d\n", w.sender, tenant, number, at.UnixMicro())
 		if len(lines) > notifyBytes {
 			payloads, lines = append(payloads, string(lines)), lines[:0]
 		}
 	}
 	if len(lines) > 0 {
 		payloads = append(payloads, string(lines))
+	}
+	if len(payloads) == 0 {
+		return nil
 	}
 	b := &pgx.Batch{}
 	b.Queue(`SELECT set_config('synchronous_commit', 'off', true)`)
@@ -154,6 +165,7 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 		return err
 	}
 	connected()
+	w.store.Catalog.noteSum(0, false) // the numbers may be others, after a restore
 	if err := w.store.Catalog.follow(ctx); err != nil {
 		return err
 	}
@@ -178,7 +190,8 @@ func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 		w.received(n.Payload)
 		return nil
 	case err == nil:
-		return w.store.Catalog.followOne(ctx, n.Payload)
+		w.config.hear(n.Payload, w.store.Catalog)
+		return nil
 	case waitCtx.Err() != nil && ctx.Err() == nil && !conn.IsClosed():
 		pingCtx, cancel := context.WithTimeout(ctx, postgres.ConnectTimeout)
 		defer cancel()
@@ -188,24 +201,38 @@ func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// received passes on the lines "node tenant type microseconds", unless this node has sent them. A
-// line "sql tenant" says that FollowUp has something to do.
+// received passes on the lines of notify, unless this node has sent them. Of submits by SQL, whose
+// sender is 0, a line "0 tenant" says that FollowUp has something to do. Any role of the database can
+// send a line: what this node doesn't know is dropped.
 func (w *Wakeups) received(payload string) {
-	if strings.HasPrefix(payload, w.store.cfg.Node+" ") {
-		return
-	}
 	for line := range strings.Lines(payload) {
 		f := strings.Fields(line)
-		if len(f) == 2 && w.store.Catalog.HasTenant(f[1]) {
-			w.store.tellFollowUp(f[1])
-		}
-		if len(f) != 4 {
+		if len(f) < 2 || f[0] == w.sender {
 			continue
 		}
-		if micros, err := strconv.ParseInt(f[3], 10, 64); err == nil {
-			key, at := TypeKey{f[1], f[2]}, time.UnixMicro(micros)
-			w.store.marks.Lower(key, at)
-			w.local(key, at)
+		tenant, err := strconv.ParseUint(f[1], 10, 32)
+		if err != nil {
+			continue
+		}
+		switch len(f) {
+		case 2:
+			if slug, ok := w.store.Catalog.tenantOf(uint32(tenant)); ok {
+				w.store.tellFollowUp(slug)
+			}
+		case 4:
+			w.receivedWake(uint32(tenant), f[2], f[3])
 		}
 	}
+}
+
+func (w *Wakeups) receivedWake(tenant uint32, number, micros string) {
+	n, err1 := strconv.ParseInt(number, 10, 32)
+	at, err2 := strconv.ParseInt(micros, 10, 64)
+	key, ok := w.store.Catalog.keyOf(tenant, int32(n))
+	if err1 != nil || err2 != nil || !ok {
+		return
+	}
+	due := time.UnixMicro(at)
+	w.store.marks.Lower(key, due)
+	w.local(key, due)
 }
