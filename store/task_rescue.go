@@ -129,11 +129,15 @@ func settleTaken(
 	return settled, ts
 }
 
+// silentClaim is the error of a claim that was released because nothing was heard of it. A late
+// report on it still counts: see SettleLate.
+const silentClaim = "nothing was heard of the claim"
+
 // lost returns the outcome of a lease that has run out.
 func lost(t *Type, l asyncflow.Lease) asyncflow.Outcome {
 	if t.Unseen(l) {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
-			Error: "nothing was heard of the claim"}
+			Error: silentClaim}
 	}
 	return asyncflow.Outcome{Kind: asyncflow.OutcomeLost,
 		Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
