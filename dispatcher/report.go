@@ -54,6 +54,27 @@ func (c *Committer) Extend(
 	}})
 }
 
+// Prolong moves the ends of claims, whose answer has arrived, to the processing time of their stage
+// from now. Claims of which something was heard meanwhile, or that were handed out again, stay as
+// they are.
+func (c *Committer) Prolong(tenant string, leases []asyncflow.Lease) {
+	t, err := c.store.Catalog.Type(tenant, leases[0].ID.Type)
+	if err != nil { // it was deleted
+		return
+	}
+	now := c.store.Clock.Now()
+	for _, l := range leases {
+		key := leaseKeyOf(tenant, l.ID, l.Seq)
+		had := l.Until
+		c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{
+			Extension: store.Extension{ID: l.ID, Seq: l.Seq, Had: &had,
+				Until: now.Add(t.ProcessingTime(l.Stage))},
+			done:  func(bool, error) {},
+			until: time.Now().Add(reportPatience),
+		}})
+	}
+}
+
 // lookupPatience bounds a read of leases in case the database doesn't answer.
 const lookupPatience = 10 * time.Second
 

@@ -89,6 +89,7 @@ type claiming struct {
 	votes map[voteRow]bool             // which claimers can't have which votes
 	byID  map[int64]candidate          // those of them that are shared out
 	again []asyncflow.Lease            // open claims that are handed out again
+	named []asyncflow.Lease            // open claims of which this call is the first sign
 	taken []asyncflow.Lease            // new ones
 	back  tokens                       // of tasks that were taken, and aren't handed out
 }
@@ -210,6 +211,7 @@ func (c *claiming) share() {
 		a.Leases, a.New = nil, false
 		open := c.open[a.Claimer]
 		slices.SortFunc(open, byNumber)
+		c.prolongHeld(a, open)
 		if a.Again {
 			for _, l := range open {
 				if len(a.Leases) < a.N && !slices.Contains(a.Held, l.ID.Number) &&
@@ -240,6 +242,16 @@ func (c *claiming) share() {
 	}
 	for _, one := range c.found {
 		c.putBack(one, asyncflow.ParkFor(one.Lease, asyncflow.WaitClaimer))
+	}
+}
+
+// prolongHeld prolongs the open claims that the claimer says it has: so they have arrived.
+func (c *claiming) prolongHeld(a *ClaimAsk, open []asyncflow.Lease) {
+	for _, l := range open {
+		if slices.Contains(a.Held, l.ID.Number) && c.t.Unseen(l) {
+			l.Until = c.now.Add(c.t.ProcessingTime(l.Stage))
+			c.named = append(c.named, l)
+		}
 	}
 }
 

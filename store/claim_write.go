@@ -9,7 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// againSQL moves the begin and the end of claims that are handed out again, and that still stand.
+// againSQL moves the begin and the end of claims that are handed out again, or that their claimers
+// name, and that still stand.
 const againSQL = `
 UPDATE {lease} l SET leased_at = u.leased_at, until = u.until
 FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[])
@@ -26,6 +27,7 @@ func (c *claiming) queueWrites(b *pgx.Batch, node string) {
 	}
 	c.queueAddVoters(b)
 	c.queueAgain(b)
+	c.queueNamed(b)
 	c.back.queue(b, c.t)
 }
 
@@ -43,20 +45,32 @@ func (c *claiming) queueLeases(b *pgx.Batch, node string) {
 	}
 }
 
+// queueNamed prolongs the claims that their claimers say they have.
+func (c *claiming) queueNamed(b *pgx.Batch) {
+	if len(c.named) > 0 {
+		c.queueMoves(b, c.named)
+	}
+}
+
+// queueMoves moves the begins and ends of leases, in the order of their numbers.
+func (c *claiming) queueMoves(b *pgx.Batch, leases []asyncflow.Lease) *pgx.QueuedQuery {
+	slices.SortFunc(leases, byNumber)
+	var ids []int64
+	var seqs []int16
+	var begins, untils []time.Time
+	for _, l := range leases {
+		ids, seqs = append(ids, l.ID.Number), append(seqs, int16(l.Seq))
+		begins, untils = append(begins, l.LeasedAt), append(untils, l.Until)
+	}
+	return b.Queue(c.t.at(0, againSQL), ids, seqs, begins, untils, c.t.number)
+}
+
 // queueAgain begins open claims anew, and drops those from the asks that have ended meanwhile.
 func (c *claiming) queueAgain(b *pgx.Batch) {
 	if len(c.again) == 0 {
 		return
 	}
-	slices.SortFunc(c.again, byNumber)
-	var ids []int64
-	var seqs []int16
-	var begins, untils []time.Time
-	for _, l := range c.again {
-		ids, seqs = append(ids, l.ID.Number), append(seqs, int16(l.Seq))
-		begins, untils = append(begins, l.LeasedAt), append(untils, l.Until)
-	}
-	b.Queue(c.t.at(0, againSQL), ids, seqs, begins, untils, c.t.number).Query(func(rows pgx.Rows) error {
+	c.queueMoves(b, c.again).Query(func(rows pgx.Rows) error {
 		standing := map[int64]bool{}
 		if err := collectIDs(rows, standing); err != nil {
 			return err

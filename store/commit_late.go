@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// SettleLate accepts the outcome of an attempt whose lease was lost, if the task was not started
-// again. It takes the token row that the rescue left, and settles with that row's seq but with the
+// SettleLate accepts the outcome of an attempt whose lease was lost, or of a claim of which nothing
+// was heard, if the task was not started again. It takes the token row that the rescue left, and settles with that row's seq but with the
 // number of the lost attempt. decide gives the verdict.
 //
 // taken reports whether the outcome counts: it was accepted now, or the same report was accepted
@@ -95,14 +95,16 @@ func lostAttempt(
 	l.ID, l.Seq = id, seq+1
 	err = tx.QueryRow(ctx, t.at(id.Position(), `
 		SELECT stage, attempt, next_time FROM {journal}
-		WHERE type = $3 AND id = $1 AND seq = $2 AND outcome = 'lost' AND final IS NULL`), id.Number, seq,
-		t.number).
+		WHERE type = $3 AND id = $1 AND seq = $2 AND final IS NULL
+		  AND (outcome = 'lost' OR outcome = 'released' AND error = $4)`), id.Number, seq, t.number,
+		silentClaim).
 		Scan(&l.Stage, &l.Attempt, &orderTime)
 	return l, orderTime, err
 }
 
 // reportedLate reports whether the same report was accepted before: then the row of the next seq
-// has the number of the lost attempt, not of the next one. If that row has another outcome, the
+// has the number and the claimer of the lost attempt. After a claim that was released, the next
+// attempt has the number, too, but most often another claimer. If that row has another outcome, the
 // error says so.
 func reportedLate(
 	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
@@ -110,8 +112,9 @@ func reportedLate(
 	var kind asyncflow.OutcomeKind
 	err = tx.QueryRow(ctx, t.at(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
 		WHERE type = $7 AND id = $1 AND seq = $2 AND attempt = $5 AND stage = $6
-		  AND outcome IN ('done', 'rejected')`), l.ID.Number, l.Seq, string(o.Kind),
-		orNull(string(o.Output)), l.Attempt, l.Stage, t.number).Scan(&kind, &same)
+		  AND outcome IN ('done', 'rejected', 'failed') AND ($8 = '' OR endpoint = $8)`),
+		l.ID.Number, l.Seq, string(o.Kind), orNull(string(o.Output)), l.Attempt, l.Stage, t.number,
+		asyncflow.ClaimedBy(asyncflow.ClaimerOf(o.Endpoint))).Scan(&kind, &same)
 	switch {
 	case err == pgx.ErrNoRows:
 		return false, nil

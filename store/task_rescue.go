@@ -62,7 +62,8 @@ func takeExpired(
 		  SELECT ctid AS t FROM {lease} WHERE type = $3 AND until < $1
 		  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
 		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
-		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, '')`),
+		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, ''),
+		  coalesce(l.unsent, false)`),
 		now, JobBatch, t.number)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func takeExpired(
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 		l.ID.Type = t.Name
 		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until, &l.LeasedAt,
-			&l.Claimer)
+			&l.Claimer, &l.Unsent)
 	})
 }
 
@@ -129,11 +130,19 @@ func settleTaken(
 	return settled, ts
 }
 
+// silentClaim is the error of a claim that was released because nothing was heard of it. A late
+// report on it still counts: see SettleLate.
+const silentClaim = "nothing was heard of the claim"
+
 // lost returns the outcome of a lease that has run out.
 func lost(t *Type, l asyncflow.Lease) asyncflow.Outcome {
 	if t.Unseen(l) {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
-			Error: "nothing was heard of the claim"}
+			Error: silentClaim}
+	}
+	if l.Unsent {
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
+			Error: "the lease ran out before the task was sent"}
 	}
 	return asyncflow.Outcome{Kind: asyncflow.OutcomeLost,
 		Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}

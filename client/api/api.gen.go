@@ -3205,10 +3205,12 @@ type ClientInterface interface {
 	// ClaimTasksWithBody Ask for tasks of a stage
 	//
 	// For stages with mode claim. Answers up to max deliveries, each as a push would be; without
-	// any, it waits for the first one. A claim ends after 15 s unless the worker is heard of by
-	// then: by a heartbeat, by progress or by its report. A claimer gets its own open claims
-	// first, apart from those in held, so it can ask again if an answer was lost. A claimer has
-	// one call at a time: a later one ends the one before.
+	// any, it waits for the first one. A claim ends after 15 s unless the answer has arrived, as
+	// far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
+	// report, or another call that names the task in held. Then it has the stage's
+	// max_processing_time. A claimer gets its own open claims first, apart from those in held, so
+	// it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
+	// the one before.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3218,10 +3220,12 @@ type ClientInterface interface {
 	// ClaimTasks Ask for tasks of a stage
 	//
 	// For stages with mode claim. Answers up to max deliveries, each as a push would be; without
-	// any, it waits for the first one. A claim ends after 15 s unless the worker is heard of by
-	// then: by a heartbeat, by progress or by its report. A claimer gets its own open claims
-	// first, apart from those in held, so it can ask again if an answer was lost. A claimer has
-	// one call at a time: a later one ends the one before.
+	// any, it waits for the first one. A claim ends after 15 s unless the answer has arrived, as
+	// far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
+	// report, or another call that names the task in held. Then it has the stage's
+	// max_processing_time. A claimer gets its own open claims first, apart from those in held, so
+	// it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
+	// the one before.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4447,10 +4451,12 @@ func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResults
 // ClaimTasksWithBody Ask for tasks of a stage
 //
 // For stages with mode claim. Answers up to max deliveries, each as a push would be; without
-// any, it waits for the first one. A claim ends after 15 s unless the worker is heard of by
-// then: by a heartbeat, by progress or by its report. A claimer gets its own open claims
-// first, apart from those in held, so it can ask again if an answer was lost. A claimer has
-// one call at a time: a later one ends the one before.
+// any, it waits for the first one. A claim ends after 15 s unless the answer has arrived, as
+// far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
+// report, or another call that names the task in held. Then it has the stage's
+// max_processing_time. A claimer gets its own open claims first, apart from those in held, so
+// it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
+// the one before.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4470,10 +4476,12 @@ func (c *Client) ClaimTasksWithBody(ctx context.Context, contentType string, bod
 // ClaimTasks Ask for tasks of a stage
 //
 // For stages with mode claim. Answers up to max deliveries, each as a push would be; without
-// any, it waits for the first one. A claim ends after 15 s unless the worker is heard of by
-// then: by a heartbeat, by progress or by its report. A claimer gets its own open claims
-// first, apart from those in held, so it can ask again if an answer was lost. A claimer has
-// one call at a time: a later one ends the one before.
+// any, it waits for the first one. A claim ends after 15 s unless the answer has arrived, as
+// far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
+// report, or another call that names the task in held. Then it has the stage's
+// max_processing_time. A claimer gets its own open claims first, apart from those in held, so
+// it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
+// the one before.
 //
 // Takes a body of the `application/json` content type.
 //

@@ -113,11 +113,47 @@ func (s *Server) writeClaims(
 	if err := writeDocument(c, http.StatusOK, doc); err != nil {
 		return err
 	}
-	err := lend(c, answerMemoryOf(c.UserContext()), true)
-	if err != nil {
+	if err := lend(c, answerMemoryOf(c.UserContext()), true); err != nil {
 		s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all), "there was no memory for the answer")
+		return err
 	}
-	return err
+	s.checkArrival(c, tenant, all)
+	return nil
+}
+
+// checkArrival looks a while later whether the claimer's connection took the answer. Then the claims
+// stand for the processing time of their stage, as if something had been heard of them: a person may
+// think for longer than a claim stands at first.
+func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) {
+	conn, known := c.Context().Conn().(*listener.Conn)
+	if !known || len(all) == 0 {
+		return
+	}
+	if c.Request().Header.ConnectionClose() {
+		conn.Linger() // until the client has taken the answer and closes
+	}
+	end, leases := conn.Sent()+int64(len(c.Response().Body())), leasesOf(all)
+	for i := range leases {
+		leases[i].Context = nil // which would stay in memory
+		leases[i].Options = asyncflow.Options{}
+	}
+	s.prolongArrived(conn, end, tenant, leases, arrivalLooks)
+}
+
+// arrivalLooks is how often it is looked whether an answer has arrived.
+const arrivalLooks = 2
+
+func (s *Server) prolongArrived(
+	conn *listener.Conn, n int64, tenant string, leases []asyncflow.Lease, looks int,
+) {
+	time.AfterFunc(s.cfg.ClaimCheck, func() {
+		switch {
+		case conn.Took(n):
+			s.cfg.Committer.Prolong(tenant, leases)
+		case looks > 1:
+			s.prolongArrived(conn, n, tenant, leases, looks-1)
+		}
+	})
 }
 
 func leasesOf(all []asyncflow.Delivery) []asyncflow.Lease {

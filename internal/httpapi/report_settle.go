@@ -95,9 +95,7 @@ func (s *Server) reportEnded(
 	if err != nil {
 		return "", err
 	}
-	// A failure needs no late report: the lost attempt is retried anyway.
-	if written == asyncflow.OutcomeLost && o.Kind != asyncflow.OutcomeFailed &&
-		o.Kind != asyncflow.OutcomeReleased {
+	if mayCountLate(written, o.Kind) {
 		taken, err := s.reportLate(ctx, a, o)
 		if err != nil {
 			return "", err
@@ -123,6 +121,18 @@ func (s *Server) reportEnded(
 		}
 	}
 	return "", s.over(ctx, a, written)
+}
+
+// mayCountLate reports whether a report may still count for an attempt that ended as written. A
+// failure of a lost attempt needs no late report: that is retried anyway.
+func mayCountLate(written, reported asyncflow.OutcomeKind) bool {
+	switch written {
+	case asyncflow.OutcomeLost:
+		return reported != asyncflow.OutcomeFailed && reported != asyncflow.OutcomeReleased
+	case asyncflow.OutcomeReleased: // of a claim of which nothing was heard
+		return reported != asyncflow.OutcomeReleased
+	}
+	return false
 }
 
 // reportLate settles a lost attempt by its late outcome, unless the task was started again.

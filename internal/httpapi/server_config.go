@@ -40,6 +40,8 @@ type Config struct {
 	// WriteTimeout bounds how long the client may take to read an answer or, of a stream, each
 	// part. 0: the longest wait for a final state, and 30 s.
 	WriteTimeout time.Duration
+	// ClaimCheck is when it is looked whether a claimer's connection took the answer. 0: 5 s.
+	ClaimCheck time.Duration
 	// TrustedProxies are the proxies whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
 	// Metrics answers /metrics; nil: /metrics is not found.
@@ -63,6 +65,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, 16<<20)
 	cfg.MaxContext = cmp.Or(cfg.MaxContext, asyncflow.DefaultMaxContext)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, defaultWriteTimeout)
+	cfg.ClaimCheck = cmp.Or(cfg.ClaimCheck, 5*time.Second)
 	cfg.Streams = cfg.Streams.withDefaults()
 	cfg.Bodies = cfg.Bodies.withDefaults()
 	cfg.Connections = cfg.Connections.withDefaults()

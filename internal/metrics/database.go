@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,12 +33,14 @@ type database struct {
 }
 
 func newDatabase(s *store.Store, t *types) *database {
-	return &database{store: s, types: t, quiet: quietTenants{map[string]quietTenant{}}}
+	return &database{store: s, types: t, quiet: newQuietTenants()}
 }
 
 var (
 	databaseUp = desc("database_up", "1 if the database could be read, else 0.")
-	tasksNow   = desc("tasks", "Live tasks by status: waiting, pending, running.", "tenant", "type",
+	unread     = desc("unread_tenants",
+		"Tenants whose tasks or alerts could not be read in time; their series are missing.")
+	tasksNow = desc("tasks", "Live tasks by status: waiting, pending, running.", "tenant", "type",
 		"status")
 	oldestDue = desc("oldest_due_seconds",
 		"How long the oldest due task that is not under way has been due; 0 if none is.", "tenant",
@@ -59,7 +62,7 @@ var (
 
 // Describe lists the metrics.
 func (d *database) Describe(out chan<- *prometheus.Desc) {
-	for _, one := range []*prometheus.Desc{databaseUp, tasksNow, oldestDue, backlogNow, backlogAge,
+	for _, one := range []*prometheus.Desc{databaseUp, unread, tasksNow, oldestDue, backlogNow, backlogAge,
 		jobSuccess, jobTook, jobFails, nodesNow, firing} {
 		out <- one
 	}
@@ -77,17 +80,29 @@ func (d *database) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// readAll reads the parts at the same time: one that fails, or takes long, leaves the others.
 func (d *database) readAll() []prometheus.Metric {
 	ctx, cancel := context.WithTimeout(context.Background(), readTime)
 	defer cancel()
-	tasks, err := d.readTasks(ctx)
-	above, err2 := d.readGovernance(ctx)
-	alerts, err3 := d.readAlerts(ctx)
+	var tasks, above, alerts part
+	var all sync.WaitGroup
+	all.Go(func() { tasks = d.readTasks(ctx) })
+	all.Go(func() { above = d.readGovernance(ctx) })
+	all.Go(func() { alerts = d.readAlerts(ctx) })
+	all.Wait()
 	up := 1.0
-	if errors.Join(err, err2, err3) != nil {
+	if errors.Join(tasks.err, above.err, alerts.err) != nil {
 		up = 0
 	}
-	return append(append(append(tasks, above...), alerts...), gauge(databaseUp, up))
+	return append(slices.Concat(tasks.metrics, above.metrics, alerts.metrics),
+		gauge(databaseUp, up), gauge(unread, float64(max(tasks.unread, alerts.unread))))
+}
+
+// part is what was read of one kind of figures.
+type part struct {
+	metrics []prometheus.Metric
+	unread  int   // tenants whose figures could not be read
+	err     error // nothing could be read
 }
 
 // sums are the figures of one type, or of all types that share labels.
@@ -102,32 +117,31 @@ type backlogSums struct {
 	oldest time.Duration
 }
 
-func (d *database) readTasks(ctx context.Context) (all []prometheus.Metric, err error) {
+func (d *database) readTasks(ctx context.Context) (p part) {
 	byLabel := map[*typeMeter]*sums{}
-	err = d.quiet.read(ctx, d.store, func(tenant string, stats []store.Stats) {
+	p.unread, p.err = d.quiet.read(ctx, d.store, func(tenant string, stats []store.Stats) {
 		now := d.store.Clock.Now()
 		for _, s := range stats {
-			m := d.types.meter(store.TypeKey{Tenant: tenant, Type: s.Type})
+			m := d.types.meter(store.TypeKey{Tenant: tenant, Type: s.Type}, isLive(s))
 			if byLabel[m] == nil {
 				byLabel[m] = &sums{backlog: map[asyncflow.WaitReason]*backlogSums{}}
 			}
 			byLabel[m].add(s, now)
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
 	for m, s := range byLabel {
-		all = append(all, gauge(tasksNow, float64(s.waiting), m.tenant, m.name, "waiting"),
+		p.metrics = append(p.metrics,
+			gauge(tasksNow, float64(s.waiting), m.tenant, m.name, "waiting"),
 			gauge(tasksNow, float64(s.pending), m.tenant, m.name, "pending"),
 			gauge(tasksNow, float64(s.running), m.tenant, m.name, "running"),
 			gauge(oldestDue, s.oldest.Seconds(), m.tenant, m.name))
 		for why, b := range s.backlog {
-			all = append(all, gauge(backlogNow, float64(b.tasks), m.tenant, m.name, string(why)),
+			p.metrics = append(p.metrics,
+				gauge(backlogNow, float64(b.tasks), m.tenant, m.name, string(why)),
 				gauge(backlogAge, b.oldest.Seconds(), m.tenant, m.name, string(why)))
 		}
 	}
-	return all, nil
+	return p
 }
 
 func (s *sums) add(more store.Stats, now time.Time) {
@@ -145,10 +159,11 @@ func (s *sums) add(more store.Stats, now time.Time) {
 	}
 }
 
-func (d *database) readGovernance(ctx context.Context) (all []prometheus.Metric, err error) {
+func (d *database) readGovernance(ctx context.Context) part {
+	var all []prometheus.Metric
 	status, err := governance.ReadStatus(ctx, d.store)
 	if err != nil {
-		return nil, err
+		return part{err: err}
 	}
 	for _, job := range status.Jobs {
 		succeeded := 0.0
@@ -167,24 +182,49 @@ func (d *database) readGovernance(ctx context.Context) (all []prometheus.Metric,
 			alive++
 		}
 	}
-	return append(all, gauge(nodesNow, float64(alive), "alive"),
-		gauge(nodesNow, float64(gone), "gone")), nil
+	return part{metrics: append(all, gauge(nodesNow, float64(alive), "alive"),
+		gauge(nodesNow, float64(gone), "gone"))}
 }
 
-func (d *database) readAlerts(ctx context.Context) (all []prometheus.Metric, err error) {
+// readAlerts reads the ongoing episodes. If there are too many, each tenant has as many series as
+// the others, or all of its episodes.
+func (d *database) readAlerts(ctx context.Context) (p part) {
+	var byTenant [][]prometheus.Metric
 	for tenant, types := range d.store.Catalog.Tenants() {
 		if types[asyncflow.AlertType] == nil {
 			continue
 		}
-		episodes, err := d.store.Episodes(ctx, tenant)
+		ongoing, err := d.readEpisodes(ctx, tenant)
 		if err != nil {
-			return nil, err
+			p.unread++
+			continue
 		}
-		for _, e := range episodes {
-			if e.Resolved.IsZero() && len(all) < maxFiring {
-				all = append(all, gauge(firing, 1, tenant, string(e.Alert), e.Subject))
+		byTenant = append(byTenant, ongoing)
+	}
+	for i := 0; len(p.metrics) < maxFiring; i++ {
+		before := len(p.metrics)
+		for _, ongoing := range byTenant {
+			if i < len(ongoing) && len(p.metrics) < maxFiring {
+				p.metrics = append(p.metrics, ongoing[i])
 			}
 		}
+		if len(p.metrics) == before {
+			break
+		}
 	}
-	return all, nil
+	return p
+}
+
+func (d *database) readEpisodes(
+	ctx context.Context, tenant string,
+) (ongoing []prometheus.Metric, err error) {
+	ctx, cancel := context.WithTimeout(ctx, tenantTime)
+	defer cancel()
+	episodes, err := d.store.Episodes(ctx, tenant)
+	for _, e := range episodes {
+		if e.Resolved.IsZero() && len(ongoing) < maxFiring {
+			ongoing = append(ongoing, gauge(firing, 1, tenant, string(e.Alert), e.Subject))
+		}
+	}
+	return ongoing, err
 }

@@ -1,16 +1,25 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // quietTenants remembers tenants without live tasks, so that they are not counted again at each
 // scrape. Postgres tells within 10 s that a tenant has tasks again.
-type quietTenants struct{ tenants map[string]quietTenant }
+type quietTenants struct {
+	tenants map[string]quietTenant
+	took    map[string]time.Duration // the last reading of a tenant's figures
+}
+
+func newQuietTenants() quietTenants {
+	return quietTenants{tenants: map[string]quietTenant{}, took: map[string]time.Duration{}}
+}
 
 // quietTenant is a tenant whose tasks are all final.
 type quietTenant struct {
@@ -19,26 +28,29 @@ type quietTenant struct {
 	stats   []store.Stats
 }
 
-// read calls each with the tenants' figures.
+// tenantTime bounds the reading of one tenant's figures.
+const tenantTime = time.Second
+
+// read calls each with the tenants' figures. It leaves out tenants whose figures can't be read in
+// time, and returns how many those are. Those that took long the last time come last: they use up
+// nobody's time but their own.
 func (q *quietTenants) read(
 	ctx context.Context, s *store.Store, each func(tenant string, stats []store.Stats),
-) error {
+) (unread int, err error) {
 	tokens, counted, err := s.Activity(ctx, store.TokenTables)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	versions := s.Catalog.Versions()
-	maps.DeleteFunc(q.tenants, func(tenant string, _ quietTenant) bool {
-		_, ok := versions[tenant]
-		return !ok
-	})
-	for tenant, version := range versions {
+	q.forgetOthers(versions)
+	for _, tenant := range q.bySpeed(versions) {
 		known, ok := q.tenants[tenant]
-		if !ok || known.tokens != tokens[tenant] || known.version != version {
+		if !ok || known.tokens != tokens[tenant] || known.version != versions[tenant] {
 			delete(q.tenants, tenant)
-			known = quietTenant{tokens: tokens[tenant], version: version}
-			if known.stats, err = s.Stats(ctx, tenant, ""); err != nil {
-				return err
+			known = quietTenant{tokens: tokens[tenant], version: versions[tenant]}
+			if known.stats, err = q.readOne(ctx, s, tenant); err != nil {
+				unread++
+				continue
 			}
 		}
 		if counted && !slices.ContainsFunc(known.stats, isLive) {
@@ -46,7 +58,42 @@ func (q *quietTenants) read(
 		}
 		each(tenant, known.stats)
 	}
-	return nil
+	return unread, nil
+}
+
+// readOne reads a tenant's figures, and remembers how long that took.
+func (q *quietTenants) readOne(
+	ctx context.Context, s *store.Store, tenant string,
+) ([]store.Stats, error) {
+	ctx, cancel := context.WithTimeout(ctx, tenantTime)
+	defer cancel()
+	began := time.Now()
+	stats, err := s.Stats(ctx, tenant, "")
+	if err == nil || q.took[tenant] < time.Since(began) { // not if there was no time left for it
+		q.took[tenant] = time.Since(began)
+	}
+	return stats, err
+}
+
+// forgetOthers forgets tenants that are gone.
+func (q *quietTenants) forgetOthers(tenants map[string]int64) {
+	for tenant := range q.took {
+		if _, ok := tenants[tenant]; !ok {
+			delete(q.took, tenant)
+		}
+	}
+	for tenant := range q.tenants {
+		if _, ok := tenants[tenant]; !ok {
+			delete(q.tenants, tenant)
+		}
+	}
+}
+
+// bySpeed returns tenants by how long the last reading of their figures took.
+func (q *quietTenants) bySpeed(tenants map[string]int64) []string {
+	names := slices.Collect(maps.Keys(tenants))
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(q.took[a], q.took[b]) })
+	return names
 }
 
 func isLive(s store.Stats) bool { return s.Waiting+s.Pending+s.Running > 0 }

@@ -38,16 +38,18 @@ func TestQuietTenants(t *testing.T) {
 		_, _, err = s.PutTaskType(t.Context(), fmt.Sprint("t", i), spec.WithDefaults())
 		require.NoError(t, err)
 	}
-	q := quietTenants{map[string]quietTenant{}}
+	q := newQuietTenants()
 	read := func() (live []string, statements int64) {
 		before := s.PoolStats()[0].Acquires
 		seen := 0
-		require.NoError(t, q.read(t.Context(), s, func(tenant string, stats []store.Stats) {
+		unread, err := q.read(t.Context(), s, func(tenant string, stats []store.Stats) {
 			require.Len(t, stats, 1)
 			if seen++; isLive(stats[0]) {
 				live = append(live, tenant)
 			}
-		}))
+		})
+		require.NoError(t, err)
+		require.Zero(t, unread)
 		require.Equal(t, tenants, seen)
 		return live, s.PoolStats()[0].Acquires - before
 	}

@@ -241,6 +241,37 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	}
 }
 
+// A tenant whose tables are locked loses its own series, and nobody else's.
+func TestTenantThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	_, err := store.CreateTenant(t.Context(), url, "locked")
+	require.NoError(t, err)
+	m := metrics.New("v1")
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Meter: m})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	m.Watch(s)
+	for _, name := range []string{tenant, "locked"} {
+		_, _, err = s.PutTaskType(t.Context(), name, asyncflow.TaskType{Name: "pipe",
+			Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
+		require.NoError(t, err)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE tenant_locked.wait`)
+	require.NoError(t, err)
+	series := scrape(t, m.Handler())
+	assert.Equal(t, "1", series["asyncflow_database_up"])
+	assert.Equal(t, "1", series["asyncflow_unread_tenants"])
+	assert.Contains(t, series, `asyncflow_tasks{status="waiting",tenant="acme",type="pipe"}`)
+	assert.NotContains(t, series, `asyncflow_tasks{status="waiting",tenant="locked",type="pipe"}`)
+	assert.Contains(t, series, `asyncflow_nodes{state="alive"}`)
+}
+
 // Without the database the rest is still told.
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()

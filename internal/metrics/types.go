@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -9,9 +11,15 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// maxTypes is how many task types have labels of their own, with some 30 series each. All further
-// types are counted together, with empty labels.
-const maxTypes = 200
+const (
+	// maxTypes is how many task types have labels of their own, with some 30 series each. All
+	// further types are counted together, with empty labels.
+	maxTypes = 200
+	// idleTime is how long a type without tasks keeps its labels when others need them, at least.
+	idleTime = time.Hour
+	// searchPause is the time after a search that found no labels to take away.
+	searchPause = 10 * time.Second
+)
 
 // outcomes are the outcomes of attempts that a settlement writes.
 var outcomes = []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
@@ -23,10 +31,14 @@ type types struct {
 	submitted, attempts, finished *prometheus.CounterVec
 	durations                     *prometheus.HistogramVec
 
-	known sync.Map // of store.TypeKey to *typeMeter
-	mu    sync.Mutex
-	named int        // types with labels of their own
-	rest  *typeMeter // of all further types; nil: there are none yet
+	now   func() time.Time
+	known sync.Map // of store.TypeKey to *typeMeter: types with labels of their own
+
+	mu       sync.Mutex
+	labelled map[store.TypeKey]*typeMeter // as known
+	rest     *typeMeter                   // of all further types; nil: there are none yet
+	aged     time.Time                    // when age last looked for idle types
+	search   time.Time                    // when the next search for labels may be
 }
 
 func newTypes() *types {
@@ -35,6 +47,8 @@ func newTypes() *types {
 		return prometheus.NewCounterVec(opts, append([]string{"tenant", "type"}, labels...))
 	}
 	return &types{
+		now:       time.Now,
+		labelled:  map[store.TypeKey]*typeMeter{},
 		submitted: counter("asyncflow_submitted_tasks_total", "New tasks that this node has accepted."),
 		attempts: counter("asyncflow_attempts_total",
 			"Attempts whose outcome this node has written.", "outcome"),
@@ -51,35 +65,109 @@ func newTypes() *types {
 // typeMeter has the counters of a type, with their labels.
 type typeMeter struct {
 	tenant, name string
+	active       atomic.Bool // it had tasks since age last looked
+	idle         bool        // it had none in the time before
 	submitted    prometheus.Counter
 	duration     prometheus.Observer
 	attempts     map[asyncflow.OutcomeKind]prometheus.Counter
 	finished     map[asyncflow.Status]prometheus.Counter
 }
 
-// Type returns the counters of a type.
-func (t *types) Type(key store.TypeKey) store.TypeMeter { return t.meter(key) }
+// Type returns the counters of a type that has tasks.
+func (t *types) Type(key store.TypeKey) store.TypeMeter { return t.meter(key, true) }
 
-func (t *types) meter(key store.TypeKey) *typeMeter {
+// meter returns the counters of a type. A type that is busy may take the labels of one that is
+// idle, or of a tenant that has more than its share.
+func (t *types) meter(key store.TypeKey, busy bool) *typeMeter {
 	if m, ok := t.known.Load(key); ok {
-		return m.(*typeMeter)
+		return m.(*typeMeter).touch(busy)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m, ok := t.known.Load(key); ok {
-		return m.(*typeMeter)
+	if m := t.labelled[key]; m != nil {
+		return m.touch(busy)
 	}
-	m := t.rest
-	switch {
-	case t.named < maxTypes:
-		t.named++
-		m = t.resolve(key.Tenant, key.Type)
+	if len(t.labelled) < maxTypes || busy && t.makeRoom(key.Tenant) {
+		m := t.resolve(key.Tenant, key.Type)
+		t.labelled[key] = m
 		t.known.Store(key, m)
-	case m == nil:
-		m = t.resolve("", "")
-		t.rest = m
+		return m.touch(busy)
+	}
+	if t.rest == nil {
+		t.rest = t.resolve("", "")
+	}
+	return t.rest
+}
+
+// touch notes that the type has tasks, if it is busy.
+func (m *typeMeter) touch(busy bool) *typeMeter {
+	if busy && !m.active.Load() {
+		m.active.Store(true)
 	}
 	return m
+}
+
+// makeRoom takes the labels of a type away for one of a tenant, if there is one to take.
+func (t *types) makeRoom(tenant string) bool {
+	now := t.now()
+	if now.Before(t.search) {
+		return false
+	}
+	t.age(now)
+	for key, m := range t.labelled {
+		if m.idle && !m.active.Load() {
+			t.forget(key)
+			return true
+		}
+	}
+	if key, ok := t.excess(tenant); ok {
+		t.forget(key)
+		return true
+	}
+	t.search = now.Add(searchPause)
+	return false
+}
+
+// age notes which types had no tasks since the last time.
+func (t *types) age(now time.Time) {
+	if now.Sub(t.aged) < idleTime {
+		return
+	}
+	t.aged = now
+	for _, m := range t.labelled {
+		m.idle = !m.active.Swap(false)
+	}
+}
+
+// excess returns a type of the tenant with the most labels, if the tenant has less than its share.
+func (t *types) excess(tenant string) (key store.TypeKey, ok bool) {
+	byTenant := map[string]int{tenant: 0}
+	for key := range t.labelled {
+		byTenant[key.Tenant]++
+	}
+	share := maxTypes / len(byTenant)
+	if byTenant[tenant] >= share {
+		return key, false
+	}
+	most := 0
+	for one := range t.labelled {
+		if n := byTenant[one.Tenant]; n > max(share, most) {
+			key, most = one, n
+		}
+	}
+	return key, most > 0
+}
+
+// forget takes the labels of a type away. Its counts so far are gone, as if the node had started
+// anew.
+func (t *types) forget(key store.TypeKey) {
+	delete(t.labelled, key)
+	t.known.Delete(key)
+	t.submitted.DeleteLabelValues(key.Tenant, key.Type)
+	t.durations.DeleteLabelValues(key.Tenant, key.Type)
+	labels := prometheus.Labels{"tenant": key.Tenant, "type": key.Type}
+	t.attempts.DeletePartialMatch(labels)
+	t.finished.DeletePartialMatch(labels)
 }
 
 func (t *types) resolve(tenant, name string) *typeMeter {

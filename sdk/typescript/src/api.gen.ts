@@ -956,10 +956,12 @@ export interface paths {
         /**
          * Ask for tasks of a stage
          * @description For stages with mode claim. Answers up to max deliveries, each as a push would be; without
-         *     any, it waits for the first one. A claim ends after 15 s unless the worker is heard of by
-         *     then: by a heartbeat, by progress or by its report. A claimer gets its own open claims
-         *     first, apart from those in held, so it can ask again if an answer was lost. A claimer has
-         *     one call at a time: a later one ends the one before.
+         *     any, it waits for the first one. A claim ends after 15 s unless the answer has arrived, as
+         *     far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
+         *     report, or another call that names the task in held. Then it has the stage's
+         *     max_processing_time. A claimer gets its own open claims first, apart from those in held, so
+         *     it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
+         *     the one before.
          */
         post: operations["claimTasks"];
         delete?: never;

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -154,6 +155,10 @@ type Conn struct {
 	leave  func()
 	ended  bool
 	linger bool
+
+	sent     atomic.Int64 // bytes
+	finished atomic.Bool  // taken is final
+	taken    atomic.Int64 // bytes that the client had acknowledged at the end
 }
 
 // Ended reports whether the client has sent its last byte, and all its bytes were read.
@@ -165,7 +170,17 @@ func (c *Conn) Linger() { c.linger = true }
 // Read reads what the client has sent.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.ended = c.ended || errors.Is(err, io.EOF)
+	if errors.Is(err, io.EOF) && !c.ended {
+		c.ended = true
+		c.finish()
+	}
+	return n, err
+}
+
+// Write sends bytes to the client.
+func (c *Conn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.sent.Add(int64(n))
 	return n, err
 }
 
@@ -179,7 +194,10 @@ func (c *Conn) Close() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger &&
 		half.CloseWrite() == nil {
 		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
-		_, _ = io.Copy(io.Discard, c.Conn)
+		if _, err := io.Copy(io.Discard, c.Conn); err == nil {
+			c.finish()
+		}
 	}
+	c.finished.Store(true)
 	return c.Conn.Close()
 }

@@ -1,0 +1,92 @@
+//go:build linux
+
+package listener
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const patience = 2 * time.Minute
+
+// pair returns both sides of a connection.
+func pair(t *testing.T) (server *Conn, client *net.TCPConn) {
+	t.Helper()
+	under, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := New(under, Limits{Max: 1, MaxPerAddress: 1}, nil, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { l.Close() })
+	dialled, err := net.Dial("tcp", under.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { dialled.Close() })
+	accepted, err := l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { accepted.Close() })
+	return accepted.(*Conn), dialled.(*net.TCPConn)
+}
+
+func eventually(t *testing.T, c *Conn, n int64) {
+	t.Helper()
+	require.Eventually(t, func() bool { return c.Took(n) }, patience, time.Millisecond)
+}
+
+// An answer has arrived when the client's machine has acknowledged all of it.
+func TestTook(t *testing.T) {
+	t.Parallel()
+	t.Run("nothing written", func(t *testing.T) {
+		c, _ := pair(t)
+		assert.False(t, c.Took(1))
+	})
+	t.Run("all of it", func(t *testing.T) {
+		c, client := pair(t)
+		_, err := c.Write([]byte("answer"))
+		require.NoError(t, err)
+		eventually(t, c, 6)
+		assert.False(t, c.Took(7), "nothing since then")
+		require.NoError(t, client.CloseWrite())
+		_, err = c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		require.NoError(t, c.Close())
+		assert.True(t, c.Took(6), "it is known after the end, too")
+		assert.False(t, c.Took(7))
+	})
+	t.Run("the server closes first", func(t *testing.T) {
+		c, client := pair(t)
+		_, err := c.Write([]byte("answer"))
+		require.NoError(t, err)
+		go func() {
+			_, _ = io.Copy(io.Discard, client)
+			client.Close()
+		}()
+		c.Linger()
+		require.NoError(t, c.Close())
+		assert.True(t, c.Took(6))
+	})
+	t.Run("more than the client takes", func(t *testing.T) {
+		c, client := pair(t)
+		require.NoError(t, client.SetReadBuffer(4096))
+		part := bytes.Repeat([]byte("x"), 64<<10)
+		_, err := c.Write(part[:1])
+		require.NoError(t, err)
+		for err == nil { // until no buffer takes more
+			require.NoError(t, c.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
+			_, err = c.Write(part)
+		}
+		sent := c.Sent()
+		require.Positive(t, sent)
+		assert.False(t, c.Took(sent))
+		require.NoError(t, client.Close()) // resets the connection
+		_, err = c.Read(make([]byte, 1))
+		require.Error(t, err)
+		assert.False(t, c.Took(sent))
+		require.NoError(t, c.Close())
+		assert.False(t, c.Took(sent))
+	})
+}
