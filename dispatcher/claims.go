@@ -44,8 +44,8 @@ type ClaimRequest struct {
 // claims has the calls of workers that ask for tasks.
 type claims struct {
 	c     *Committer
-	slots chan struct{} // has one for each transaction under way
-	looks atomic.Int64  // transactions, ever
+	slots *claimSlots  // of transactions
+	looks atomic.Int64 // transactions, ever
 
 	mu    sync.Mutex
 	lines map[store.TypeKey]map[string]*claimLine // by stage; only those with calls
@@ -84,7 +84,7 @@ type claimResult struct {
 }
 
 func newClaims(c *Committer) *claims {
-	h := &claims{c: c, slots: make(chan struct{}, claimTransactions),
+	h := &claims{c: c, slots: newClaimSlots(claimTransactions),
 		lines: map[store.TypeKey]map[string]*claimLine{},
 		means: map[store.TypeKey]map[string]float64{}}
 	c.store.Wakeups.Subscribe(h.wake, h.wakeAll)

@@ -19,16 +19,23 @@ func (h *claims) start(line *claimLine) {
 // serve looks for tasks as long as there are calls for which some may be due.
 func (h *claims) serve(line *claimLine) {
 	for {
-		h.slots <- struct{}{} // until then a call may still leave
+		h.slots.take(line.key.Tenant, h.prompt(line)) // until then a call may still leave
 		calls, most := h.take(line)
 		if len(calls) == 0 {
-			<-h.slots
+			h.slots.give()
 			return
 		}
 		r, next := h.claim(line, calls, most)
-		<-h.slots
+		h.slots.give()
 		h.answer(line, calls, r, next)
 	}
+}
+
+// prompt reports whether a line has a call that doesn't wait for tasks.
+func (h *claims) prompt(line *claimLine) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(line.calls, func(c *claimCall) bool { return !c.waits })
 }
 
 // take takes the calls for the next transaction, of different claimers, and returns how many tasks

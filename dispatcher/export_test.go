@@ -100,11 +100,11 @@ func (l *Ledger) Reserve(a Ask) int {
 // TakeClaimSlots takes all slots of transactions for claims until free is called.
 func (c *Committer) TakeClaimSlots() (free func()) {
 	for range claimTransactions {
-		c.claims.slots <- struct{}{}
+		c.claims.slots.take("test", true)
 	}
 	return func() {
 		for range claimTransactions {
-			<-c.claims.slots
+			c.claims.slots.give()
 		}
 	}
 }
