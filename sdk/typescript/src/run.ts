@@ -146,9 +146,9 @@ export class Run {
     try {
       await this.options.reporter.progress(this.delivery.callback, percent, note, this.signal);
     } catch (err) {
-      if (err instanceof AbortedError) return this.beat(); // it tells whether the attempt is over
       if (err instanceof AsyncflowError && !(err instanceof ProblemError)) throw err; // invalid arguments
       if (!this.signal.aborted) this.log("warn", "no progress", { error: messageOf(err) });
+      if (err instanceof AbortedError) await this.beat(); // it tells whether the attempt is over
     }
   }
 
