@@ -38,9 +38,13 @@ func checkSize(token string) error {
 }
 
 // setSession starts a session that ends with its token. A token may have expired already, within
-// the leeway of clocks.
+// the leeway of clocks. If the console is open to requests without a session, the cookie outlives
+// its token: without it, the next request would have the open console's token.
 func (c *Console) setSession(ctx *fiber.Ctx, token string, expires time.Time) {
 	life := max(expires.Sub(c.now()), time.Second)
+	if c.cfg.Open != "" {
+		life = 0
+	}
 	setCookie(ctx, sessionCookie, c.seals.seal(token, useSession), life)
 }
 

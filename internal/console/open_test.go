@@ -64,6 +64,17 @@ func TestOpenConsole(t *testing.T) {
 	assert.Equal(t, 401, b.do("GET", types, own.with("Authorization", "Bearer x")).status)
 }
 
+// A developer who has logged in by a token of few scopes doesn't get all of them when it expires.
+func TestLoginToAnOpenConsoleExpires(t *testing.T) {
+	b := open(t)
+	a := b.do("POST", "/console/login", own.with("Authorization", "Bearer "+b.token))
+	require.Equal(t, 200, a.status)
+	cookie := a.cookies[sessionCookie]
+	require.NotNil(t, cookie)
+	assert.Zero(t, cookie.MaxAge, "a browser that drops the cookie has the open console's token")
+	assert.True(t, cookie.Expires.IsZero())
+}
+
 // A developer who logs out stays logged out, and can log in again by a token.
 func TestLogoutOfAnOpenConsole(t *testing.T) {
 	b := open(t)

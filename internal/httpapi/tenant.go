@@ -67,8 +67,12 @@ func (s *Server) PatchTenant(
 		return nil, asyncflow.InvalidField("reason",
 			"is that of a suspension: it needs suspended to be true")
 	}
+	quotas, err := quotaChangesIn(r.Body.Quotas)
+	if err != nil {
+		return nil, err
+	}
 	t, err := s.cfg.Store.PatchTenant(ctx, r.Slug, store.TenantPatch{
-		Quotas:  quotaChangesIn(r.Body.Quotas),
+		Quotas:  quotas,
 		Suspend: r.Body.Suspended,
 		Reason:  callbacks.Clean(r.Body.Reason, asyncflow.MaxReasonLength),
 	})

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/asyncflow/asyncflow"
 	. "github.com/asyncflow/asyncflow/client/api"
@@ -40,28 +41,12 @@ func QuotaUsageOf(
 	return out, nil
 }
 
-func quotaChangesIn(in QuotaChanges) map[asyncflow.QuotaName]float64 {
-	all := map[asyncflow.QuotaName]float64{}
-	for name, value := range map[asyncflow.QuotaName]*int64{
-		asyncflow.QuotaTaskTypes:          in.TaskTypes,
-		asyncflow.QuotaEndpoints:          in.Endpoints,
-		asyncflow.QuotaSchedules:          in.Schedules,
-		asyncflow.QuotaConfigurationBytes: in.ConfigurationBytes,
-		asyncflow.QuotaPendingTasks:       in.PendingTasks,
-		asyncflow.QuotaContextBytes:       in.ContextBytes,
-		asyncflow.QuotaConcurrency:        in.Concurrency,
-	} {
-		if value != nil {
-			all[name] = float64(*value)
-		}
+// quotaChangesIn returns the quotas that a call names. Names and values are those of the contract,
+// so that no quota can be left out here.
+func quotaChangesIn(in QuotaChanges) (all map[asyncflow.QuotaName]float64, err error) {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
 	}
-	for name, value := range map[asyncflow.QuotaName]*float64{
-		asyncflow.QuotaSubmitsPerSecond:    in.SubmitsPerSecond,
-		asyncflow.QuotaDeliveriesPerSecond: in.DeliveriesPerSecond,
-	} {
-		if value != nil {
-			all[name] = *value
-		}
-	}
-	return all
+	return all, json.Unmarshal(text, &all)
 }

@@ -29,6 +29,11 @@ export class CallError extends Error {
   }
 }
 
+/** Reports whether the same call may succeed in a moment. */
+export function passes({ status }: CallError): boolean {
+  return status === 0 || status === 408 || status === 429 || status >= 500;
+}
+
 /** Returns the error of a field that can't be sent as it is. */
 export function refused(field: string, message: string): CallError {
   return new CallError(0, { detail: `${field} ${message}`, errors: [{ field, message }] });
@@ -47,7 +52,7 @@ export async function answer<T>(call: Promise<Answer<T>>): Promise<T> {
     got = await call;
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new CallError(0, { detail: "The server can't be reached. It is tried again." });
+    throw new CallError(0, { detail: "The server can't be reached." });
   }
   if (got.response.status === 401) sessionEnded();
   if (got.error !== undefined || !got.response.ok) {

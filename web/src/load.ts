@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useCallback, useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { CallError } from "./api.ts";
+import { CallError, passes } from "./api.ts";
 import { live } from "./clock.ts";
 import { expired } from "./session.ts";
 
@@ -15,8 +15,12 @@ export interface Loaded<T> {
 /** The longest time of a load, in ms. */
 const longest = 60_000;
 
+/** How soon a load is repeated that failed for a reason that passes, in ms. */
+const again = 3000;
+
 /**
- * Loads something when keys change, and again every n ms (0: never) while the page is live.
+ * Loads something when keys change, and again every n ms (0: never) while the page is live. A
+ * failure that passes is always tried again, and any other never by itself.
  * A load that was overtaken by another one is aborted.
  */
 export function useLoad<T>(
@@ -53,13 +57,15 @@ export function useLoad<T>(
     void reload();
     return () => under.current?.abort();
   }, keys);
-  const on = every > 0 && live.value && !expired.value;
+  const failed = error.value;
+  const pause = failed === undefined ? every : passes(failed) ? Math.max(every, again) : 0;
+  const on = pause > 0 && live.value && !expired.value;
   useEffect(() => {
     if (!on) return;
     const timer = setInterval(() => {
       if (!loading.peek()) void reload();
-    }, every);
+    }, pause);
     return () => clearInterval(timer);
-  }, [on, every]);
+  }, [on, pause]);
   return { data: data.value, error: error.value, loading: loading.value, reload };
 }

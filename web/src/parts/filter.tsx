@@ -1,5 +1,7 @@
 import type { ComponentChildren } from "preact";
+import type { Signal } from "@preact/signals";
 import { useLocation } from "preact-iso";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { useQuery } from "./pager.tsx";
 
 /** Returns what changes the filter in the URL. The list begins again; "" removes a filter. */
@@ -12,18 +14,26 @@ export function useFilter(): (changes: Record<string, string>) => void {
 interface FilterFormProps {
   /** Called with what stands in the Search fields, by their names. */
   search: (typed: Record<string, string>) => void;
+  /** Whether a Search field has another text than the one that counts. */
+  unsent?: Signal<boolean>;
   children: ComponentChildren;
 }
 
 /** The form of a filter. Its Search fields count once it is sent. */
-export function FilterForm({ search, children }: FilterFormProps) {
+export function FilterForm({ search, unsent, children }: FilterFormProps) {
+  const form = useRef<HTMLFormElement>(null);
+  const compare = () => {
+    const fields = form.current?.querySelectorAll<HTMLInputElement>("input[type=search]") ?? [];
+    if (unsent) unsent.value = [...fields].some((f) => f.value.trim() !== f.defaultValue);
+  };
+  useLayoutEffect(compare); // a field begins anew when the text that counts changes
   const send = (e: SubmitEvent) => {
     e.preventDefault();
     const fields = [...new FormData(e.currentTarget as HTMLFormElement)];
     search(Object.fromEntries(fields.map(([name, text]) => [name, String(text).trim()])));
   };
   return (
-    <form class="filters" role="search" onSubmit={send}>
+    <form class="filters" role="search" ref={form} onInput={compare} onSubmit={send}>
       {children}
       <button type="submit">Search</button>
     </form>

@@ -50,7 +50,7 @@ export function Task() {
       <TaskActions whole={whole.data} stages={type.data?.stages ?? []} changed={whole.reload} />
       <Pipeline task={task} stages={type.data?.stages ?? []} />
       <Why task={task} />
-      {task.error && <p class="problem">{task.error}</p>}
+      {task.error && <pre class="problem">{task.error}</pre>}
       <Facts task={task} />
       <Attempts task={task} />
       <Relatives task={task} />

@@ -15,14 +15,18 @@ type BulkCancellation = Schemas["BulkCancellation"];
 interface AllThatMatchProps {
   filter: Filter;
   none: boolean; // no task matches: there are no buttons, but an open question stays
+  unsent: boolean; // something is typed that doesn't count yet
 }
 
 /** Buttons for all tasks that match a filter. What they start is an operation. */
-export function AllThatMatch({ filter, none }: AllThatMatchProps) {
+export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
   if (filter.parent || filter.key || filter.text) return null; // bulk calls have no such filters
   const { type, status, stage, error, since, until } = filter;
   const priority = useSignal("0");
   const selection = { type, stage, error, since, until };
+  if (unsent) {
+    return <p class="quiet">The list doesn't follow what you have typed: choose Search first.</p>;
+  }
   return (
     <p class="buttons">
       {(status === undefined || status === "failed" || status === "cancelled") && (

@@ -1,3 +1,4 @@
+import type { Signal } from "@preact/signals";
 import { useLocation } from "preact-iso";
 import type { Schemas } from "../api.ts";
 import { Instant, Select } from "../parts/field.tsx";
@@ -30,10 +31,15 @@ const statuses = ["waiting", "pending", "running", "succeeded", "failed", "cance
 
 const taskID = /^[^\s.]+\.\d+\.\d+$/;
 
+interface FiltersProps {
+  filter: Filter;
+  types: string[];
+  stages: string[];
+  unsent: Signal<boolean>; // see FilterForm
+}
+
 /** The form of the filter. A change of it changes the URL. */
-export function Filters(
-  { filter, types, stages }: { filter: Filter; types: string[]; stages: string[] },
-) {
+export function Filters({ filter, types, stages, unsent }: FiltersProps) {
   const { route } = useLocation();
   const [, link] = useQuery();
   const set = useFilter();
@@ -43,7 +49,7 @@ export function Filters(
   };
   return (
     <>
-      <FilterForm search={search}>
+      <FilterForm search={search} unsent={unsent}>
         <Select label="Type" value={filter.type} options={types}
           change={(type) => set({ type, stage: "", parent: "" })} />
         <Select label="Status" value={filter.status} options={statuses} any

@@ -1,3 +1,4 @@
+import { type Signal, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { answer, api, type Schemas } from "../api.ts";
 import { tasks } from "../format.ts";
@@ -20,6 +21,7 @@ export function Tasks() {
   const types = useLoad(
     async (signal) => (await answer(api.GET("/v1/task-types", { signal }))).data, []);
   const filter: Filter = { ...filterOf(query), type: query.type || types.data?.[0]?.name || "" };
+  const unsent = useSignal(false);
   const type = types.data?.find((t) => t.name === filter.type);
   return (
     <>
@@ -29,15 +31,15 @@ export function Tasks() {
       {types.data && filter.type && (
         <>
           <Filters filter={filter} types={types.data.map((t) => t.name)}
-            stages={type?.stages.map((s) => s.name) ?? []} />
-          <List filter={filter} />
+            stages={type?.stages.map((s) => s.name) ?? []} unsent={unsent} />
+          <List filter={filter} unsent={unsent} />
         </>
       )}
     </>
   );
 }
 
-function List({ filter }: { filter: Filter }) {
+function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
   const [, link] = useQuery();
   const list = useLoad((signal) => answer(api.GET("/v1/tasks", { signal, params: { query: filter } })),
     [JSON.stringify(filter)], filter.cursor || filter.text ? 0 : 3000);
@@ -50,7 +52,9 @@ function List({ filter }: { filter: Filter }) {
   return (
     <>
       {shown.current && !unused && <Matches filter={filter} />}
-      {list.data && !list.error && <AllThatMatch filter={filter} none={none} />}
+      {list.data && !list.error && (
+        <AllThatMatch filter={filter} none={none} unsent={unsent.value} />
+      )}
       <Problem error={list.error} retry={list.reload} />
       {data && data.length > 0 && <TaskTable tasks={data} />}
       {data?.length === 0 && next && (

@@ -1,0 +1,168 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Each quota can be set in each way, and is read back from everywhere: as text for the CLI and
+// the operator's defaults, when the tenant is created and when it is changed.
+func TestEveryQuotaInEveryWay(t *testing.T) {
+	b := setup(t)
+	admin, n := b.adminToken(), 0
+	ways := map[string]func(t *testing.T, name asyncflow.QuotaName, value int64) string{
+		"created": func(t *testing.T, name asyncflow.QuotaName, value int64) string {
+			slug := fmt.Sprint("t", n)
+			read[api.Tenant](b, 201, b.callAs(admin, "POST", "/v1/tenants",
+				fmt.Sprintf(`{"slug":%q,"quotas":{%q:%d}}`, slug, name, value)))
+			return slug
+		},
+		"changed": func(t *testing.T, name asyncflow.QuotaName, value int64) string {
+			read[api.Tenant](b, 200, b.callAs(admin, "PATCH", "/v1/tenants/acme",
+				fmt.Sprintf(`{"quotas":{%q:%d}}`, name, value)))
+			return "acme"
+		},
+		"by text": func(t *testing.T, name asyncflow.QuotaName, value int64) string {
+			changes, err := asyncflow.ParseQuotas([]string{fmt.Sprint(name, "=", value)})
+			require.NoError(t, err)
+			_, err = b.store.PatchTenant(t.Context(), "acme", store.TenantPatch{Quotas: changes})
+			require.NoError(t, err)
+			return "acme"
+		},
+	}
+	for _, schema := range []string{"Quotas", "QuotaChanges"} {
+		names := schemaFields[asyncflow.QuotaName](t, schema)
+		assert.ElementsMatch(t, asyncflow.QuotaNames(), names, schema)
+	}
+	for _, name := range asyncflow.QuotaNames() {
+		for way, set := range ways {
+			t.Run(fmt.Sprint(name, " ", way), func(t *testing.T) {
+				n++
+				slug := set(t, name, int64(100+n))
+				got := read[api.Tenant](b, 200, b.callAs(admin, "GET", "/v1/tenants/"+slug, ""))
+				assert.EqualValues(t, 100+n, got.Quotas.Get(name))
+				i := slices.IndexFunc(got.Usage, func(u api.QuotaUsage) bool { return u.Name == name })
+				require.GreaterOrEqual(t, i, 0)
+				assert.EqualValues(t, 100+n, got.Usage[i].Limit)
+				assert.True(t, got.Usage[i].Own)
+			})
+		}
+	}
+}
+
+// Each field of what is configured is kept, as it was given, by each call that can set it.
+func TestEveryFieldIsKept(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints",
+		`{"type":"pipe","stage":"first","url":"https://w.example.com/first"}`)).ID
+	const stage = `"name":"one","timeout":"7s","max_processing_time":"8m","priority":9,
+		"retry":{"max_attempts":3,"interval":4}`
+	const delivery = `"weight":2,"max_in_flight":3,"rate":"4/s",
+		"batch":{"max_tasks":5,"max_wait":"20ms"},"headers":{"X-One":"1"}`
+	for _, c := range []struct {
+		schema, method, path string
+		bodies               []string
+		hidden               string // fields that no answer has, or not by that name
+	}{
+		{"TaskTypeSpec", "PUT", "/v1/task-types/other", []string{`{"stages":[{` + stage + `}],
+			"retry":{"max_attempts":5,"interval":6},"schedule_limit":7,"schedule_interval":"8s",
+			"max_in_flight":9,"rate":"10/m","flow":{"max_in_flight":2,"rate":"3/s"},"roll_rows":1234,
+			"roll_age":"13h","retention":"336h"}`,
+			`{"stages":[{"name":"two"}],"stage_mapping":{"one":"two"}}`}, ""},
+		{"Stage", "PUT", "/v1/task-types/staged", []string{"{" + stage + `,"fan_out":{"items":"/a",
+			"shared":"/b","max_parallel":2,"on_child_failure":{"tolerate":{"count":3}}}}`,
+			`{"name":"one","mode":"claim","quorum":{"votes":3,"max_votes":7,"agree_on":"/a"},
+			"window":{"tasks":20,"per":"1h"}}`}, ""},
+		{"ScheduleSpec", "PUT", "/v1/schedules/nightly", []string{`{"type":"pipe","context":{"a":[1]},
+			"priority":7,"retry":{"max_attempts":2},"depends_on":[{"type":"pipe","key":"k",
+			"on_failure":"run","wait_for":"3h"}],"context_from":"dependencies","cron":"*/7 3 * * *",
+			"time_zone":"Europe/Berlin","overlap":"skip","catch_up":"all","catch_up_limit":5,
+			"starts_at":"2031-01-01T00:00:00Z","ends_at":"2032-01-01T00:00:00Z"}`,
+			`{"type":"pipe","context":0,"every":"17s"}`}, ""},
+		{"NewEndpoint", "POST", "/v1/endpoints", []string{
+			`{"type":"pipe","stage":"second","url":"https://w.example.com/x",` + delivery + `}`},
+			"listen secret secret_kind allow_duplicate auth tls"},
+		{"EndpointPatch", "PATCH", "/v1/endpoints/" + id, []string{
+			`{"url":"https://w.example.com/y",` + delivery + `}`}, "allow_duplicate auth tls"},
+	} {
+		t.Run(c.schema, func(t *testing.T) {
+			set := strings.Fields(c.hidden)
+			for _, body := range c.bodies {
+				set = append(set, b.kept(t, c.method, c.path, c.schema, body)...)
+			}
+			for _, name := range schemaFields[string](t, c.schema) {
+				assert.Contains(t, set, name, "a field that this test doesn't set")
+			}
+		})
+	}
+}
+
+// kept sets what a body has, checks that it is read back, and returns the names of the fields.
+func (b *bundle) kept(t *testing.T, method, path, schema, body string) []string {
+	sent := body
+	if schema == "Stage" {
+		sent = `{"stages":[` + body + `]}`
+	}
+	a := b.call(method, path, sent)
+	require.Less(t, a.status, 300, "%s", a.body)
+	if method == "POST" {
+		path += "/" + read[api.Endpoint](b, 201, a).ID
+	}
+	got := read[map[string]any](b, 200, b.call("GET", path, ""))
+	if schema == "Stage" {
+		got = got["stages"].([]any)[0].(map[string]any)
+	}
+	var want map[string]any
+	require.NoError(t, json.Unmarshal([]byte(body), &want))
+	assertKept(t, schema, want, got)
+	return slices.Collect(maps.Keys(want))
+}
+
+// assertKept checks that got has everything that want has.
+func assertKept(t *testing.T, path string, want, got any) {
+	t.Helper()
+	switch want := want.(type) {
+	case map[string]any:
+		in, ok := got.(map[string]any)
+		require.True(t, ok, "%s: %v", path, got)
+		for name, value := range want {
+			assertKept(t, path+"."+name, value, in[name])
+		}
+	case []any:
+		in, ok := got.([]any)
+		require.True(t, ok, "%s: %v", path, got)
+		require.Len(t, in, len(want), path)
+		for i, value := range want {
+			assertKept(t, fmt.Sprint(path, ".", i), value, in[i])
+		}
+	default:
+		if got != "********" { // values of headers are hidden
+			assert.Equal(t, want, got, path)
+		}
+	}
+}
+
+// schemaFields returns the names of the fields of a schema of the contract.
+func schemaFields[T ~string](t *testing.T, schema string) (names []T) {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
+	require.NoError(t, err)
+	for name := range doc.Components.Schemas[schema].Value.Properties {
+		names = append(names, T(name))
+	}
+	require.NotEmpty(t, names)
+	return names
+}

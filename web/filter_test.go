@@ -1,0 +1,103 @@
+package web_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/browsertest"
+)
+
+// Nothing is done to all that match while the list doesn't follow what is typed.
+func TestTypedTextIsNoFilterYet(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("typed")
+	p.submit("typed", `{"fail":true}`, client.StatusFailed)
+	p.submit("typed", `{"declined":true}`, client.StatusFailed)
+	p.open("/console/tasks?type=typed")
+	p.See("Redrive all that match")
+	p.Fill("Text in the error", "declined")
+	p.See("choose Search first")
+	p.Gone("Redrive all that match")
+	p.Fill("Text in the error", " ")
+	p.See("Redrive all that match")
+	p.Fill("Text in the error", "declined")
+	p.Gone("Redrive all that match")
+	p.Click("Search")
+	p.Click("Redrive all that match")
+	p.See("1 task, failed")
+	p.Click("Back")
+	p.Fill("Text in the error", "")
+	p.Gone("Redrive all that match")
+}
+
+// What can't be loaded because the server is away is loaded once it is back.
+func TestPageComesBack(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("back")
+	id := p.submit("back", `1`, client.StatusSucceeded)
+	p.open("/console/types")
+	p.See("back")
+	block := func(patterns ...*network.BlockPattern) {
+		t.Helper()
+		_, err := chromedp.Call(p.ctx, network.SetBlockedURLs,
+			network.SetBlockedURLsParams{URLPatterns: patterns})
+		require.NoError(t, err)
+	}
+	block(&network.BlockPattern{URLPattern: "*://*:*/v1/*", Block: true})
+	p.Click("Tasks")
+	p.See("The server can't be reached")
+	block()
+	p.Gone("The server can't be reached")
+	p.Fill("Type", "back")
+	p.See(id)
+}
+
+// What isn't there isn't asked for again and again.
+func TestNotFoundIsFinal(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("missing")
+	p.open("/console/tasks/missing.1.999999999")
+	p.See("Try again")
+	asked := `performance.getEntriesByType("resource").filter(e => e.name.endsWith("999999999")).length`
+	before := browsertest.Ask[int](t, p.ctx, asked)
+	p.Run(`return performance.now() > 10000`) // three times as long as the pause of this page
+	assert.Equal(t, before, browsertest.Ask[int](t, p.ctx, asked))
+}
+
+// Long words widen no page, and an error keeps its lines.
+func TestLongValues(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("long")
+	key := strings.Repeat("k", 255)
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "long", Key: key, FlowKey: key,
+		Context: client.JSON(`{"` + key + `":"fail` + strings.Repeat("x", 5000) + `"}`)})
+	require.NoError(t, err)
+	_, err = p.api.Wait(t.Context(), task.ID, patience)
+	require.NoError(t, err)
+	endpoint, err := p.api.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "long",
+		Stage: "first", URL: "http://127.0.0.1:9/" + strings.Repeat("u", 1900), Weight: new(int)})
+	require.NoError(t, err)
+	p.resize(1280, 900)
+	for path, text := range map[string]string{
+		"/console/tasks/" + task.ID:           key,
+		"/console/tasks?type=long&key=" + key: task.ID,
+		"/console/endpoints":                  "uuuu",
+		"/console/endpoints/" + endpoint.ID:   "uuuu",
+		"/console/types/long":                 "long",
+		"/console/audit":                      "long",
+	} {
+		p.open(path)
+		p.See(text)
+		assert.LessOrEqual(t, browsertest.Ask[int](t, p.ctx, `document.documentElement.scrollWidth`),
+			1280, path)
+	}
+	p.open("/console/tasks/" + task.ID)
+	p.Run(`const all = [...document.querySelectorAll(".problem")]; return all.length >= 2 &&
+		all.every(e => getComputedStyle(e).whiteSpace === "pre-wrap")`)
+}
