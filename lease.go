@@ -32,6 +32,18 @@ func (l *Lease) Size() int {
 	return size
 }
 
+// WithoutDocuments returns the lease without its documents, which would stay in memory while its
+// attempt is awaited. What other copies of the lease have stays as it is.
+func (l Lease) WithoutDocuments() Lease {
+	l.Context = nil
+	if l.Options.Child != nil {
+		child := *l.Options.Child
+		child.Shared = nil
+		l.Options.Child = &child
+	}
+	return l
+}
+
 // OutcomeKind is the way in which an attempt ended.
 type OutcomeKind string
 
@@ -136,6 +148,9 @@ type Verdict struct {
 	Attempt   int        // the next attempt of that stage, unless final
 	OrderTime time.Time  // its place in the order, unless final
 	Reason    WaitReason // what it waits for, if it must wait
+	// Error is what the journal says in place of the outcome's error, if the verdict has a reason of
+	// its own.
+	Error string
 }
 
 // Final returns the final status that the verdict brings, or "".

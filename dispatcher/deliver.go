@@ -30,7 +30,7 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 		d.giveBack(t, leases, why)
 		return
 	}
-	leases = d.withoutPaused(t, leases)
+	leases = d.withoutHalted(t, leases)
 	now := d.store.Clock.Now()
 	var together map[string][]asyncflow.Lease // by endpoint
 	for i, l := range leases {
@@ -40,8 +40,9 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 		}
 		switch e, blocked, why := place(t, l, now); {
 		case blocked != "":
-			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: released(why),
-				Verdict: asyncflow.ParkFor(l, blocked)})
+			o := released(why)
+			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: o,
+				Verdict: asyncflow.ParkFor(l, blocked).Bound(l, o)})
 		case e.Batch.IsZero():
 			d.workers.do(func() { d.attempt(t, e, leases[i:i+1:i+1]) })
 		default:
