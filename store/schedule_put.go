@@ -41,7 +41,7 @@ func (s *Store) putSchedule(
 	dry bool,
 ) (stored StoredSchedule, created bool, err error) {
 	now := s.Clock.Now()
-	if _, err := timetable.New(schedule, now); err != nil {
+	if err := timetable.Check(schedule, now); err != nil {
 		return stored, false, err
 	}
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
@@ -107,7 +107,7 @@ func createSchedule(
 	schedule asyncflow.Schedule,
 	now time.Time,
 ) error {
-	next, err := StoredSchedule{Schedule: schedule, CreatedAt: now}.after(now)
+	next, err := StoredSchedule{Schedule: schedule, CreatedAt: now}.firstTick(now)
 	if err != nil {
 		return err
 	}
@@ -121,6 +121,17 @@ func createSchedule(
 		VALUES ($1, $2, $3::text::json, $4::text::json, 1, $5, $6, $6)`,
 		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), now)
 	return err
+}
+
+// firstTick is after for times that a caller has set: without a tick they are refused.
+func (s StoredSchedule) firstTick(now time.Time) (time.Time, error) {
+	next, err := s.after(now)
+	if err == nil && next.IsZero() {
+		err = asyncflow.InvalidField("ends_at",
+			"is %s, and there is no tick from now (%s) until then: the schedule would never run",
+			s.EndsAt.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	return next, err
 }
 
 // updateSchedule makes a new version of a schedule, unless nothing changes. Its next tick stays,
@@ -139,7 +150,7 @@ func updateSchedule(
 	}
 	if !schedule.SameTimes(old.Schedule) || old.Type != schedule.Type {
 		if next, err = (StoredSchedule{Schedule: schedule, CreatedAt: old.CreatedAt,
-			LastAt: old.LastAt}).after(now); err != nil {
+			LastAt: old.LastAt}).firstTick(now); err != nil {
 			return err
 		}
 	}
@@ -149,7 +160,7 @@ func updateSchedule(
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+`
 		SET type = $2, spec = $3::text::json, context = $4::text::json, version = version + 1,
-		  next_at = $5, last_id = $6, updated_at = $7
+		  next_at = $5, last_id = $6, updated_at = $7, last_error = '', failed_at = NULL
 		WHERE name = $1 AND (spec::text <> $3::text OR context::text <> $4::text)`,
 		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), last, now)
 	return err
