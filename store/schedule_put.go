@@ -107,9 +107,12 @@ func createSchedule(
 	schedule asyncflow.Schedule,
 	now time.Time,
 ) error {
-	next, err := StoredSchedule{Schedule: schedule, CreatedAt: now}.firstTick(now)
+	next, err := StoredSchedule{Schedule: schedule, CreatedAt: now}.after(now)
 	if err != nil {
 		return err
+	}
+	if next.IsZero() {
+		return neverRuns(schedule, now)
 	}
 	spec, err := json.Marshal(schedule)
 	if err != nil {
@@ -123,15 +126,11 @@ func createSchedule(
 	return err
 }
 
-// firstTick is after for times that a caller has set: without a tick they are refused.
-func (s StoredSchedule) firstTick(now time.Time) (time.Time, error) {
-	next, err := s.after(now)
-	if err == nil && next.IsZero() {
-		err = asyncflow.InvalidField("ends_at",
-			"is %s, and there is no tick from now (%s) until then: the schedule would never run",
-			s.EndsAt.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
-	}
-	return next, err
+// neverRuns is the error about a schedule whose times are over.
+func neverRuns(s asyncflow.Schedule, now time.Time) error {
+	return asyncflow.InvalidField("ends_at",
+		"is %s, and there is no tick from now (%s) until then: the schedule would never run",
+		s.EndsAt.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 }
 
 // updateSchedule makes a new version of a schedule, unless nothing changes. Its next tick stays,
@@ -150,8 +149,12 @@ func updateSchedule(
 	}
 	if !schedule.SameTimes(old.Schedule) || old.Type != schedule.Type {
 		if next, err = (StoredSchedule{Schedule: schedule, CreatedAt: old.CreatedAt,
-			LastAt: old.LastAt}).firstTick(now); err != nil {
+			LastAt: old.LastAt}).after(now); err != nil {
 			return err
+		}
+		// Another end is how a caller ends a schedule; other times are for running on.
+		if next.IsZero() && schedule.EndsAt.Equal(old.EndsAt) {
+			return neverRuns(schedule, now)
 		}
 	}
 	spec, err := json.Marshal(schedule)

@@ -117,7 +117,7 @@ func TestPutScheduleRefused(t *testing.T) {
 	}
 }
 
-// A schedule whose times are over is refused, unless it had ended before and stays as it is.
+// A schedule whose times are over is refused, except to end one, or to keep one that ended.
 func TestScheduleThatNeverRuns(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -138,6 +138,10 @@ func TestScheduleThatNeverRuns(t *testing.T) {
 	refused(soon)
 
 	b.putSchedule(b.minutely())
+	ending, _, err := b.PutSchedule(t.Context(), tenant, over)
+	require.NoError(t, err, "this ends it")
+	require.Zero(t, ending.NextAt)
+	over.Cron, over.Every, over.TimeZone = "1 * * * *", 0, "UTC"
 	refused(over)
 	b.exec(`UPDATE tenant_acme.schedules SET next_at = NULL,
 		spec = (spec::jsonb || jsonb_build_object('ends_at', '2026-01-01T00:00:00Z'))::json`)
