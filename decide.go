@@ -1,12 +1,15 @@
 package asyncflow
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Decide returns what follows from the outcome of a leased attempt. Nothing else decides on the
 // next step of a task. now is the database's time. OutcomeAccepted doesn't end an attempt and
 // must not be passed.
 func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
-	v := decide(t, l, o, now)
+	v := decide(t, l, o, now).Bound(l, o)
 	if (v.Kind == Return || v.Kind == Retry) && l.Options.Child.VoteKey() != "" && o.uncast() {
 		v.OrderTime = l.LeasedAt.Add(-expiredHeadStart)
 	}
@@ -15,6 +18,20 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		v.Reason = WaitClaimer
 	}
 	return v
+}
+
+// MaxJournal is how many rows a task's journal may have for it to go back in line: each time costs a
+// row. The numbers above it, to the end of a smallint, are left for stages and fan-outs.
+const MaxJournal = 32_000
+
+// Bound returns v or, if that would put a task back in line whose journal is full, the verdict that
+// the task fails. Giving a task back costs no attempt, so nothing else would end that.
+func (v Verdict) Bound(l Lease, o Outcome) Verdict {
+	if l.Seq < MaxJournal || v.Kind != Return && v.Kind != Retry && v.Kind != Park {
+		return v
+	}
+	return Verdict{Kind: Fail, Error: fmt.Sprintf(
+		"it was tried or given back %d times; that is the limit. The last time: %s", l.Seq, o.Error)}
 }
 
 func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {

@@ -10,6 +10,26 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
+// What would put a task back in line whose journal is full fails it. Stages go on.
+func TestDecideFullJournal(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[asyncflow.OutcomeKind]asyncflow.VerdictKind{
+		asyncflow.OutcomeReleased: asyncflow.Fail, asyncflow.OutcomeFailed: asyncflow.Fail,
+		asyncflow.OutcomeLost: asyncflow.Fail, asyncflow.OutcomeDone: asyncflow.Advance,
+		asyncflow.OutcomeCancelled: asyncflow.Cancel,
+	} {
+		l := asyncflow.Lease{Stage: "inspect", Attempt: 1, Seq: asyncflow.MaxJournal}
+		v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind, Error: "why"}, now)
+		require.Equal(t, want, v.Kind, kind)
+		if want == asyncflow.Fail {
+			require.Equal(t, "it was tried or given back 32000 times; that is the limit. "+
+				"The last time: why", v.Error)
+		}
+		l.Seq--
+		require.Empty(t, asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now).Error)
+	}
+}
+
 // The whole table: each outcome at each place of the pipeline, with attempts left
 // and without, under each way to override the policy.
 func TestDecideKind(t *testing.T) {

@@ -178,7 +178,7 @@ func (r EgressRule) names(host string) bool {
 
 // covers reports whether the rule's network contains an address, or the IPv4 address within it.
 func (r EgressRule) covers(a netip.Addr) bool {
-	for _, one := range append(embedded(a), a.Unmap().WithZone("")) {
+	for _, one := range append(EmbeddedIPv4(a), a.Unmap().WithZone("")) {
 		if r.network.Contains(one) {
 			return true
 		}

@@ -95,8 +95,11 @@ func InvalidField(field, format string, args ...any) *Error {
 }
 
 // CodeOf returns the code of err: that of the first Error in its chain, else
-// CodeInternal.
+// CodeInternal; "" if err is nil.
 func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Code

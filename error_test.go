@@ -52,4 +52,5 @@ func TestCodeOf(t *testing.T) {
 		require.Equal(t, c.want, asyncflow.CodeOf(c.err), "%v", c.err)
 	}
 	require.ErrorIs(t, &asyncflow.Error{Code: asyncflow.CodeInternal, Err: io.EOF}, io.EOF)
+	require.Empty(t, asyncflow.CodeOf(nil))
 }

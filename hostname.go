@@ -17,7 +17,7 @@ func spelling(host string) string {
 		switch {
 		case addr.Zone() != "":
 			return "must not hold a zone: it means something to one machine only"
-		case addr.Is4In6() || len(embedded(addr)) > 0:
+		case addr.Is4In6() || len(EmbeddedIPv4(addr)) > 0:
 			return "must not hold an IPv4 address that is written as IPv6"
 		}
 		return ""
@@ -60,9 +60,9 @@ func isNumeric(label string) bool {
 	return label != "" && strings.Trim(label, "0123456789") == ""
 }
 
-// embedded returns the IPv4 addresses to which a gateway, a tunnel or the system itself may
+// EmbeddedIPv4 returns the IPv4 addresses to which a gateway, a tunnel or the system itself may
 // translate an IPv6 address.
-func embedded(a netip.Addr) []netip.Addr {
+func EmbeddedIPv4(a netip.Addr) []netip.Addr {
 	if !a.Is6() || a.Is4In6() {
 		return nil
 	}

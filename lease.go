@@ -18,6 +18,7 @@ type Lease struct {
 	LeasedAt  time.Time
 	Endpoint  string // id of the endpoint to use; "": any of the stage
 	Claimer   string // who has asked for the task; "": it is pushed
+	Unsent    bool   // sending hasn't begun, and must be written down before it does
 	Options   Options
 	Context   json.RawMessage // the latest stage output, else the task's own context
 }
@@ -29,6 +30,18 @@ func (l *Lease) Size() int {
 		size += len(l.Options.Child.Shared)
 	}
 	return size
+}
+
+// WithoutDocuments returns the lease without its documents, which would stay in memory while its
+// attempt is awaited. What other copies of the lease have stays as it is.
+func (l Lease) WithoutDocuments() Lease {
+	l.Context = nil
+	if l.Options.Child != nil {
+		child := *l.Options.Child
+		child.Shared = nil
+		l.Options.Child = &child
+	}
+	return l
 }
 
 // OutcomeKind is the way in which an attempt ended.
@@ -135,6 +148,9 @@ type Verdict struct {
 	Attempt   int        // the next attempt of that stage, unless final
 	OrderTime time.Time  // its place in the order, unless final
 	Reason    WaitReason // what it waits for, if it must wait
+	// Error is what the journal says in place of the outcome's error, if the verdict has a reason of
+	// its own.
+	Error string
 }
 
 // Final returns the final status that the verdict brings, or "".

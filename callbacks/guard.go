@@ -70,7 +70,7 @@ func (g *guard) check(host, address string) error {
 	if err != nil {
 		return errPrivate
 	}
-	special := g.public.SafeAddr(to.Addr()) != nil
+	special := g.isSpecial(to.Addr())
 	switch {
 	case g.egress.Permits(host, to, special):
 		return nil
@@ -78,4 +78,15 @@ func (g *guard) check(host, address string) error {
 		return errPrivate
 	}
 	return errRule
+}
+
+// isSpecial reports whether an address, or an IPv4 address within it to which a tunnel may lead,
+// belongs to a special network.
+func (g *guard) isSpecial(a netip.Addr) bool {
+	for _, one := range append(asyncflow.EmbeddedIPv4(a), a) {
+		if g.public.SafeAddr(one) != nil {
+			return true
+		}
+	}
+	return false
 }

@@ -13,44 +13,78 @@ const (
 	retryWaitMin = 100 * time.Millisecond
 	retryWaitMax = 2 * time.Second
 	// longestRetryAfter is the longest Retry-After that a call waits for. A longer one is returned as
-	// the 503 that it is: the caller knows better how to use that time.
+	// the error that it is: the caller knows better how to use that time.
 	longestRetryAfter = 5 * time.Second
 )
 
-// doer retries requests that only read, or can be repeated without harm. It sends all others once.
+// doer retries requests that only read, or can be repeated without harm. It sends all others again
+// only if there was no connection.
 type doer struct {
-	once    *http.Client
-	retried *retryablehttp.Client
+	once, retried *retryablehttp.Client
 }
 
 func newDoer(s settings) *doer {
 	h := *s.http // a copy: the caller's client stays unchanged
 	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &doer{once: &h, retried: &retryablehttp.Client{
-		HTTPClient:   &h,
+	return &doer{
+		once:    retrier(&h, s.retries, neverSent),
+		retried: retrier(&h, s.retries, worthRetrying),
+	}
+}
+
+func retrier(h *http.Client, most int, check retryablehttp.CheckRetry) *retryablehttp.Client {
+	return &retryablehttp.Client{
+		HTTPClient:   h,
 		RetryWaitMin: retryWaitMin,
 		RetryWaitMax: retryWaitMax,
-		RetryMax:     s.retries,
-		CheckRetry:   worthRetrying,
-		Backoff:      retryablehttp.DefaultBackoff, // respects Retry-After
+		RetryMax:     most,
+		CheckRetry:   check,
+		Backoff:      backoff,
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
-	}}
+	}
+}
+
+// backoff is the pause that an answer asks for, or one that doubles.
+func backoff(least, most time.Duration, n int, r *http.Response) time.Duration {
+	if r != nil {
+		if asked := retryAfter(r); asked > 0 {
+			return asked
+		}
+	}
+	return retryablehttp.DefaultBackoff(least, most, n, nil)
 }
 
 // Do sends a request. The generated client calls it.
 func (d *doer) Do(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet && r.Context().Value(keyedSubmit{}) == nil {
-		return d.once.Do(r)
-	}
 	again, err := retryablehttp.FromRequest(r)
 	if err != nil {
 		return nil, err
 	}
+	if r.Method != http.MethodGet && r.Context().Value(keyedSubmit{}) == nil {
+		return d.once.Do(again)
+	}
 	return d.retried.Do(again)
 }
 
-// worthRetrying reports whether to try such a request again: when there was no answer, or a 503
-// that asks for a short pause at most.
+// neverSent reports whether to try a request again that must not take effect twice: when there was
+// no connection.
+func neverSent(ctx context.Context, _ *http.Response, err error) (bool, error) {
+	return err != nil && ctx.Err() == nil && (&ConnectionError{Err: err}).NotSent(), nil
+}
+
+// passing reports whether an answer says that the same request may succeed in a moment: a node's
+// or a proxy's.
+func passing(status int) bool {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// worthRetrying reports whether to try a request again that does no harm: when there was no answer,
+// or one that passes and asks for a short pause at most.
 func worthRetrying(ctx context.Context, r *http.Response, err error) (bool, error) {
 	if k, ok := ctx.Value(keyedSubmit{}).(*keyedSubmit); ok {
 		k.note(r, err)
@@ -58,7 +92,7 @@ func worthRetrying(ctx context.Context, r *http.Response, err error) (bool, erro
 	if err != nil {
 		return retryablehttp.DefaultRetryPolicy(ctx, r, err)
 	}
-	if r.StatusCode != http.StatusServiceUnavailable {
+	if !passing(r.StatusCode) {
 		return false, nil
 	}
 	return retryAfter(r) <= longestRetryAfter, nil

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,7 +98,7 @@ func TestProxyAnswers(t *testing.T) {
 				w.WriteHeader(tc.status)
 				_, _ = io.WriteString(w, tc.body)
 			})
-			_, err := f.client(t).Get(t.Context(), "t.1.1")
+			_, err := f.client(t, WithRetries(0)).Get(t.Context(), "t.1.1")
 			require.ErrorContains(t, err, tc.want)
 			require.Len(t, f.requests(), 1)
 		})
@@ -128,6 +129,42 @@ func TestReadsAreRetried(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "ok", health.Status)
 	require.Len(t, f.requests(), 3)
+}
+
+// What a proxy answers while a node is away, and a rate that is used up, pass too.
+func TestAnswersThatPassAreRetried(t *testing.T) {
+	t.Parallel()
+	for status, tries := range map[int]int{429: 2, 502: 2, 503: 2, 504: 2, 500: 1, 409: 1} {
+		f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		_, err := f.client(t, WithRetries(1)).Ready(t.Context())
+		require.Error(t, err)
+		require.Len(t, f.requests(), tries, status)
+
+		f = newFake(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		_, err = f.client(t, WithRetries(1)).Submit(t.Context(), NewTask{Type: "t", Key: "k",
+			Context: JSON("1")})
+		require.Equal(t, status >= 500 && status != 503, Uncertain(err), status)
+		require.Len(t, f.requests(), tries, status)
+	}
+}
+
+// A request that was never sent does no harm when it is sent again, whatever it is.
+func TestRefusedConnectionsAreRetried(t *testing.T) {
+	t.Parallel()
+	dials := 0
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 201, taskN(1)) })
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (
+		net.Conn, error) {
+		if dials++; dials == 1 {
+			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}
+	c := f.client(t, WithHTTPClient(&http.Client{Transport: transport}))
+	_, err := c.Submit(t.Context(), NewTask{Type: "t", Context: JSON("1")})
+	require.NoError(t, err)
+	require.Equal(t, 2, dials)
+	require.Len(t, f.requests(), 1)
 }
 
 func TestRetryAfterIsHeeded(t *testing.T) {

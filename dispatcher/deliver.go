@@ -1,7 +1,9 @@
 package dispatcher
 
 import (
+	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -28,7 +30,7 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 		d.giveBack(t, leases, why)
 		return
 	}
-	leases = d.withoutPaused(t, leases)
+	leases = d.withoutHalted(t, leases)
 	now := d.store.Clock.Now()
 	var together map[string][]asyncflow.Lease // by endpoint
 	for i, l := range leases {
@@ -38,8 +40,9 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 		}
 		switch e, blocked, why := place(t, l, now); {
 		case blocked != "":
-			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: released(why),
-				Verdict: asyncflow.ParkFor(l, blocked)})
+			o := released(why)
+			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: o,
+				Verdict: asyncflow.ParkFor(l, blocked).Bound(l, o)})
 		case e.Batch.IsZero():
 			d.workers.do(func() { d.attempt(t, e, leases[i:i+1:i+1]) })
 		default:
@@ -103,6 +106,9 @@ func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyn
 		d.giveBack(t, leases, why)
 		return
 	}
+	if slices.ContainsFunc(leases, func(l asyncflow.Lease) bool { return l.Unsent }) {
+		leases = d.beginSending(t, leases)
+	}
 	deliveries := d.deliveries(t, e, leases)
 	if len(deliveries) == 0 {
 		return
@@ -116,12 +122,37 @@ func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyn
 	d.conclude(t, deliveries, outcomes)
 }
 
+// beginSending writes down that leases are sent, and returns those that still stand. It gives the
+// others back.
+func (d *Dispatcher) beginSending(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
+	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
+	defer cancel()
+	standing, err := d.store.BeginSending(ctx, t, leases)
+	why := "the lease ran out before the task was sent"
+	if err != nil {
+		why, standing = "it can't be written that the task is sent: "+err.Error(), nil
+	}
+	var sent, others []asyncflow.Lease
+	for _, l := range leases {
+		if standing[store.LeaseName{ID: l.ID.Number, Seq: l.Seq}] {
+			sent = append(sent, l)
+		} else {
+			others = append(others, l)
+		}
+	}
+	d.giveBack(t, others, why)
+	return sent
+}
+
 // deliveries returns the deliveries of leased tasks. Tasks whose lease runs out before the stage's
 // time limit are given back: the node or the database was too slow.
 func (d *Dispatcher) deliveries(
 	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease,
 ) []asyncflow.Delivery {
 	now := d.store.Clock.Now()
+	if len(leases) == 0 {
+		return nil
+	}
 	stage := t.Stages[t.StageIndex(leases[0].Stage)]
 	all := make([]asyncflow.Delivery, 0, len(leases))
 	for i, l := range leases {

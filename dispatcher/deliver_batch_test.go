@@ -239,6 +239,57 @@ func TestStopWhileTasksWaitForOthers(t *testing.T) {
 		[]any{attempts[0].Outcome, attempts[1].Attempt})
 }
 
+// Tasks that wait for others on a node that dies were not sent: they lose no attempt. If the node
+// lives on, it doesn't send them, as another may have begun them.
+func TestUnsentTasksLoseNoAttempt(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 100, asyncflow.MaxBatchWait)
+	r := &requests{}
+	n := b.startWith("a", dispatcher.Config{}, r)
+	n.allowAttempts(t, b, 1)
+	tasks := n.submit(t, 3)
+	n.running(t, tasks)
+	b.quietly(`UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	ended, err := n.Rescue(t.Context(), pipe)
+	require.NoError(t, err)
+	require.Equal(t, 3, ended)
+	n.await(t, tasks, asyncflow.StatusSucceeded)
+	sum := 0
+	for _, size := range r.sizes("first") {
+		sum += size
+	}
+	assert.Equal(t, 3, sum, "each was sent once")
+	attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
+	require.NoError(t, err)
+	assert.Equal(t, []any{asyncflow.OutcomeReleased, asyncflow.OutcomeDone, 1},
+		[]any{attempts[0].Outcome, attempts[1].Outcome, attempts[1].Attempt})
+}
+
+// A task that was sent loses its attempt with its lease.
+func TestSentTasksLoseTheirAttempt(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 100, time.Millisecond)
+	sent, end := make(chan struct{}, 1), make(chan struct{})
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			sent <- struct{}{}
+			<-end
+			return done
+		})
+	defer close(end)
+	n.allowAttempts(t, b, 1)
+	tasks := n.submit(t, 1)
+	<-sent
+	b.quietly(`UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	_, err = n.Rescue(t.Context(), pipe)
+	require.NoError(t, err)
+	n.await(t, tasks, asyncflow.StatusFailed)
+}
+
 // running waits until all tasks are leased.
 func (n *node) running(t *testing.T, tasks []store.Submitted) {
 	t.Helper()

@@ -107,6 +107,7 @@ CREATE TABLE lease (
   key       text,
   endpoint  uuid,
   claimer   text, -- who has asked for the task; null: it is pushed
+  unsent    boolean, -- sending hasn't begun; null: it may have
   PRIMARY KEY (type, id)
 ) WITH (fillfactor = 70, vacuum_truncate = off,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,

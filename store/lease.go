@@ -237,14 +237,15 @@ func leasesInOrder(a, b asyncflow.Lease) int {
 	return place{a.OrderTime, a.ID.Number}.compare(place{b.OrderTime, b.ID.Number})
 }
 
-// begin sets the begin and end of leases.
+// begin sets the begin and end of leases. Those that may wait on their node are Unsent.
 func begin(leases []*asyncflow.Lease, t *Type, now time.Time) {
 	for _, l := range leases {
 		timeout := asyncflow.MinTimeout
 		if stage := t.StageIndex(l.Stage); stage >= 0 {
 			timeout = t.Stages[stage].Timeout.Std()
 		}
-		l.LeasedAt, l.Until = now, now.Add(timeout+t.gathering(l.Stage)+LeaseMargin)
+		wait := t.gathering(l.Stage)
+		l.LeasedAt, l.Until, l.Unsent = now, now.Add(timeout+wait+LeaseMargin), wait > 0
 	}
 }
 

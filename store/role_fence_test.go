@@ -54,7 +54,7 @@ type calls struct {
 
 // withoutSQL are the methods that run no statement of a tenant, or return no error.
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
-	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant",
+	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant", "StatsStatements",
 	// it logs what fails: ReleaseKey returns that
 	"ReleaseKeys",
 	// so does it: TakeBackClaims returns that
@@ -76,7 +76,7 @@ var special = map[string][]any{
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 	"LeaseForClaims": {"second"},
-	"ParkPaused":     {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
+	"ParkHalted":     {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
 }
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {

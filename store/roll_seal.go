@@ -33,7 +33,7 @@ func (s *Store) SealRoll(ctx context.Context, set *TableSet, position int) (done
 }
 
 // sealed is the name of the constraint that seals a table.
-const sealed = "sealed"
+const sealed = postgres.Sealed
 
 // unlessBusy returns the result of a step. A lock that the step couldn't get in time is no
 // error: the step is tried again later.

@@ -79,7 +79,7 @@ func (r *rows) addLeases(t *Type, leases []*asyncflow.Lease, keys texts) {
 			row.key = keys[i]
 		}
 		r.leased.add(leaseKey{typed{t.number, spot{int16(l.Seq), l.Stage, int16(l.Attempt)}}, l.LeasedAt,
-			l.Until, l.Endpoint, row.key != nil}, row)
+			l.Until, l.Endpoint, row.key != nil, l.Unsent}, row)
 	}
 }
 
@@ -116,6 +116,7 @@ func (r *rows) queue(b *pgx.Batch, now time.Time) {
 	}
 	if len(r.outbox) > 0 {
 		queueOutbox(b, r.tables, r.outbox, now)
+		queueStopFailed(b, r.tables, r.outbox, now)
 	}
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,11 +33,12 @@ type journalKey struct {
 func newJournalRow(t *Type, s *asyncflow.Settlement) (journalKey, journalRow) {
 	l, o, final := &s.Lease, &s.Outcome, s.Verdict.Final()
 	position := l.ID.Position()
+	problem := cmp.Or(s.Verdict.Error, o.Error)
 	key := journalKey{rolled{t.setAt(position).tables, position},
 		typed{t.number, spot{int16(l.Seq), l.Stage, int16(l.Attempt)}}, o.Kind, final, o.Endpoint,
-		int16(o.Status), o.Error != "" || len(o.Output) > 0}
+		int16(o.Status), problem != "" || len(o.Output) > 0}
 	row := journalRow{id: l.ID.Number, duration: orNull(float32(o.Duration.Seconds())),
-		err: orNull(o.Error)}
+		err: orNull(problem)}
 	if final == "" {
 		row.next = (*moment)(&s.Verdict.OrderTime)
 	}

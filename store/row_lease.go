@@ -18,11 +18,13 @@ type leaseKey struct {
 	began, until time.Time
 	endpoint     string // that they are for; "": any
 	keyed        bool   // they have flow keys
+	unsent       bool
 }
 
 // queueLeases adds the insert of leases to a batch.
 func queueLeases(b *pgx.Batch, t *tables, k leaseKey, rows []leaseRow, node string) {
-	common := []any{k.seq, k.stage, k.attempt, k.until, orNull(k.endpoint), node, k.began, k.number}
+	common := []any{k.seq, k.stage, k.attempt, k.until, orNull(k.endpoint), node, k.began, k.number,
+		orNull(k.unsent)}
 	if len(rows) == 1 {
 		b.Queue(t.at(0, insertOneLeaseSQL), append(append([]any{rows[0].id}, common...), rows[0].key)...)
 		return

@@ -90,18 +90,18 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
   ORDER BY j.seq DESC LIMIT 1) o ON true`
 
 const insertLeaseSQL = `
-INSERT INTO {lease} (id, seq, stage, attempt, until, endpoint, node, leased_at, type)
-SELECT id, $2, $3, $4, $5, $6, $7, $8, $9 FROM unnest($1::bigint[]) id`
+INSERT INTO {lease} (id, seq, stage, attempt, until, endpoint, node, leased_at, type, unsent)
+SELECT id, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM unnest($1::bigint[]) id`
 
 // insertOneLeaseSQL adds one lease row. Postgres starts it in half the time of insertLeaseSQL.
 const insertOneLeaseSQL = `
-INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased_at, type)
-VALUES ($1, $10, $2, $3, $4, $5, $6, $7, $8, $9)`
+INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased_at, type, unsent)
+VALUES ($1, $11, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
 // insertKeyedLeaseSQL adds lease rows that have a flow key.
 const insertKeyedLeaseSQL = `
-INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased_at, type)
-SELECT u.*, $2, $3, $4, $5, $6, $7, $8, $9 FROM unnest($1::bigint[], $10::text[]) u`
+INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased_at, type, unsent)
+SELECT u.*, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM unnest($1::bigint[], $11::text[]) u`
 
 // insertClaimSQL adds lease rows of tasks that claimers have asked for.
 const insertClaimSQL = `

@@ -62,7 +62,8 @@ func takeExpired(
 		  SELECT ctid AS t FROM {lease} WHERE type = $3 AND until < $1
 		  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
 		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
-		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, '')`),
+		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, ''),
+		  coalesce(l.unsent, false)`),
 		now, JobBatch, t.number)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func takeExpired(
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 		l.ID.Type = t.Name
 		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until, &l.LeasedAt,
-			&l.Claimer)
+			&l.Claimer, &l.Unsent)
 	})
 }
 
@@ -138,6 +139,10 @@ func lost(t *Type, l asyncflow.Lease) asyncflow.Outcome {
 	if t.Unseen(l) {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
 			Error: silentClaim}
+	}
+	if l.Unsent {
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
+			Error: "the lease ran out before the task was sent"}
 	}
 	return asyncflow.Outcome{Kind: asyncflow.OutcomeLost,
 		Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}

@@ -23,7 +23,7 @@ type Task[In any] struct {
 	FanOut               *FanOut   // if it is a child of another task; nil otherwise
 	Test                 bool      // a test delivery: its result goes nowhere
 
-	reporter *Reporter
+	run *run // nil for a Task that a test has made
 }
 
 // FanOut says which part of another task's work a child is.
@@ -35,12 +35,17 @@ type FanOut struct {
 }
 
 // Progress reports the progress of the work: 0 to 100, and a message. An error is no reason to
-// stop. It does nothing for a Task that a test has made.
+// stop: if the attempt is over, the handler's context ends. It does nothing for a Task that a test
+// has made.
 func (t Task[In]) Progress(ctx context.Context, percent int, note string) error {
-	if t.reporter == nil {
+	if t.run == nil {
 		return nil
 	}
-	return t.reporter.Progress(ctx, t.Callback, percent, note)
+	err := t.run.worker.reporter.Progress(ctx, t.Callback, percent, note)
+	if errors.Is(err, ErrLost) {
+		t.run.askNow()
+	}
+	return err
 }
 
 // None stands for a context or an output that is absent.
@@ -172,7 +177,7 @@ func taskOf[In any](r *run) (Task[In], error) {
 		Callback:    d.Callback,
 		FanOut:      d.FanOut,
 		Test:        d.Test,
-		reporter:    r.worker.reporter,
+		run:         r,
 	}
 	if len(d.Context) > 0 {
 		if err := json.Unmarshal(d.Context, &t.Context); err != nil {

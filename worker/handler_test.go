@@ -28,7 +28,7 @@ func TestHandle(t *testing.T) {
 	require.Equal(t, []any{200, `{"output":{"width":1600}}`, "application/json"},
 		[]any{r.status, r.body, r.header.Get("Content-Type")})
 	require.Equal(t, e["deadline"], got.Deadline.Format(time.RFC3339Nano))
-	got.Deadline, got.reporter = time.Time{}, nil
+	got.Deadline, got.run = time.Time{}, nil
 	require.Equal(t,
 		Task[photo]{ID: "images.1.42", Type: "images", Stage: "inspect", Attempt: 2, MaxAttempts: 20,
 			Seq:      1,
@@ -189,10 +189,16 @@ func TestHandlePanics(t *testing.T) {
 	})
 }
 
+// Somebody who calls Register needs no keys before.
+func TestNewWithoutKeys(t *testing.T) {
+	b := setup(t, func(c *Config) { c.Keys = nil })
+	b.inspects(func(context.Context, Task[photo]) (picture, error) { return picture{}, nil })
+	require.Equal(t, 401, b.deliver(`{}`).status)
+}
+
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]Config{
-		"Keys is required: nothing could be verified":     {},
 		"worker.New: key must start with whsec_ or whpk_": {Keys: []string{"secret"}},
 		"worker.New: key is empty; it must be whsec_ or whpk_, and base64": {
 			Keys: []string{secret, ""}},

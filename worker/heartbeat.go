@@ -33,6 +33,7 @@ func (r *run) heartbeats() {
 			if answered = nil; !r.exchange.broken {
 				continue
 			}
+		case <-r.doubted:
 		case <-beats.C:
 		case <-end.C:
 			if late {
@@ -63,6 +64,14 @@ func (r *run) beat(most time.Duration) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(r.calls, min(most, beatTimeout))
 	defer cancel()
 	return r.worker.reporter.Heartbeat(ctx, r.delivery.Callback)
+}
+
+// askNow has a heartbeat sent now.
+func (r *run) askNow() {
+	select {
+	case r.doubted <- struct{}{}:
+	default:
+	}
 }
 
 func causeOf(err error) error {

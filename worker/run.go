@@ -29,6 +29,7 @@ type run struct {
 	finished chan struct{} // the handler has returned
 	accepted bool          // the result isn't in the answer; set before exchange.answered is closed
 	over     chan struct{} // closed when the result is in the answer or reported
+	doubted  chan struct{} // asyncflow has refused a report: a heartbeat tells whether it is over
 }
 
 // newRun returns a run, and starts its heartbeats. ctx is the context of the request; only its
@@ -44,6 +45,7 @@ func newRun(
 		until:    until,
 		finished: make(chan struct{}),
 		over:     make(chan struct{}),
+		doubted:  make(chan struct{}, 1),
 		log:      w.cfg.Log.With("task", d.TaskID, "stage", d.Stage, "attempt", d.Attempt),
 	}
 	r.calls, r.endCall = context.WithCancel(w.reports)

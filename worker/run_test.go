@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -143,6 +144,31 @@ func TestHeartbeats(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The context ends, too, when progress is refused because the attempt is over, long before the next
+// heartbeat is due.
+func TestProgressOfWhatIsOver(t *testing.T) {
+	b := setup(t)
+	causes := make(chan error, 1)
+	b.inspects(func(ctx context.Context, task Task[photo]) (picture, error) {
+		b.asyncflow.answers(func(rw http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/heartbeat") {
+				_, _ = rw.Write([]byte(`{"status":"cancelled"}`))
+				return
+			}
+			rw.WriteHeader(409)
+		})
+		if err := task.Progress(ctx, 10, ""); !errors.Is(err, ErrLost) {
+			causes <- err
+			return picture{}, nil
+		}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return picture{}, ctx.Err()
+	}, AnswerWithin(-1))
+	require.Equal(t, 202, b.deliver(`{}`).status)
+	require.ErrorIs(t, <-causes, ErrCancelled)
 }
 
 // Finished work is reported even if its attempt is over: it counts until another attempt has

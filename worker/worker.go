@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// Config configures a Worker. Keys is required, unless Register brings one; every other field has a
-// default.
+// Config configures a Worker. Without Keys, nothing is verified, and so nothing accepted, until
+// Register has brought a key; every other field has a default.
 type Config struct {
 	// Keys verify deliveries: the secrets of the endpoints (whsec_…) or their public keys
 	// (whpk_…). A delivery needs to verify with one of them, so give the old and the new key while
@@ -72,8 +72,6 @@ func (c Config) validate() error {
 		return asyncflow.InvalidField("Heartbeat", "is %s; it must not be below 0s", c.Heartbeat)
 	case c.Grace < 0:
 		return asyncflow.InvalidField("Grace", "is %s; it must not be below 0s", c.Grace)
-	case len(c.Keys) == 0 && c.Registration == nil && !c.OnlyClaims:
-		return asyncflow.InvalidField("Keys", "is required: nothing could be verified")
 	}
 	return nil
 }

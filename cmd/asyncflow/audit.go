@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -151,10 +150,8 @@ func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Durati
 // printFollowed prints entries below those that were printed before.
 func (g *globals) printFollowed(entries []client.AuditEntry) error {
 	if g.output == "json" {
-		e := json.NewEncoder(g.stdout)
-		e.SetEscapeHTML(false)
 		for _, entry := range entries {
-			if err := e.Encode(entry); err != nil {
+			if err := g.printJSONLine(entry); err != nil {
 				return err
 			}
 		}

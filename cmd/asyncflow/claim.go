@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -40,10 +39,8 @@ func (c *claimCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	doc := json.NewEncoder(g.stdout)
-	doc.SetEscapeHTML(false)
 	for _, d := range all {
-		if err := doc.Encode(d); err != nil {
+		if err := g.printJSONLine(d); err != nil {
 			return err
 		}
 	}

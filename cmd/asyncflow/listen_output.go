@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
@@ -44,9 +43,7 @@ func (o *listenOutput) show(f forwarded) {
 		}
 	case "json":
 		var b bytes.Buffer
-		doc := json.NewEncoder(&b)
-		doc.SetEscapeHTML(false)
-		_ = doc.Encode(f) // it can always be written
+		_ = writeDocument(&b, "", f) // it can always be written
 		o.write(o.stdout, b.String())
 	default:
 		o.write(o.stdout, clockText(f.At)+"  "+printable(f.text())+"\n")

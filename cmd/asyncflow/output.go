@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -28,10 +32,42 @@ func asList[T any](data []T, cursor string) listing[T] {
 
 // printJSON writes one indented document to stdout.
 func (g *globals) printJSON(doc any) error {
-	e := json.NewEncoder(g.stdout)
+	return writeDocument(g.stdout, "  ", doc)
+}
+
+// printJSONLine writes one document to stdout, in one line.
+func (g *globals) printJSONLine(doc any) error { return writeDocument(g.stdout, "", doc) }
+
+// writeDocument writes a document as JSON. What isn't printable in its texts is escaped: a terminal
+// takes some of it for commands, and bidirectional controls change the order of what is read.
+func writeDocument(w io.Writer, indent string, doc any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(doc)
+	e.SetIndent("", indent)
+	if err := e.Encode(doc); err != nil {
+		return err
+	}
+	_, err := w.Write(escapeUnprintable(b.Bytes()))
+	return err
+}
+
+// escapeUnprintable escapes characters of JSON texts from DEL on that are not printable. The JSON
+// has escapes for those before, and means the same afterwards.
+func escapeUnprintable(doc []byte) []byte {
+	safe := make([]byte, 0, len(doc))
+	for _, r := range string(doc) {
+		switch {
+		case r < 0x7f || unicode.IsPrint(r):
+			safe = utf8.AppendRune(safe, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			safe = fmt.Appendf(safe, `\u%04x\u%04x`, high, low)
+		default:
+			safe = fmt.Appendf(safe, `\u%04x`, r)
+		}
+	}
+	return safe
 }
 
 // printTable writes aligned rows below a header. It makes cells safe to show.

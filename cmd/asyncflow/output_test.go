@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,6 +41,28 @@ func TestJSON(t *testing.T) {
 	require.NoError(t, g.printJSON(asList([]string{"<&>"}, "next")))
 	require.Equal(t, "{\n  \"data\": [\n    \"<&>\"\n  ],\n  \"next_cursor\": \"next\"\n}\n",
 		out.String())
+}
+
+// A document has no character that a terminal could take for a command, or that changes the order
+// in which others are shown. It means the same.
+func TestJSONIsPrintable(t *testing.T) {
+	t.Parallel()
+	text := "C1 \u009b2J \u0085 DEL \x7f bidi \u202e\u2066\u200f tag \U000e0041 é 日本 😀"
+	var out bytes.Buffer
+	g := &globals{stdout: &out}
+	require.NoError(t, g.printJSON(map[string]any{text: json.RawMessage(`"` + text + `"`)}))
+	require.NoError(t, g.printJSONLine([]string{text}))
+	for _, r := range out.String() {
+		require.True(t, unicode.IsPrint(r) || r == '\n', "%U", r)
+	}
+	require.Contains(t, out.String(), "é 日本 😀")
+	docs := json.NewDecoder(&out)
+	var fields map[string]string
+	require.NoError(t, docs.Decode(&fields))
+	require.Equal(t, map[string]string{text: text}, fields)
+	var line []string
+	require.NoError(t, docs.Decode(&line))
+	require.Equal(t, []string{text}, line)
 }
 
 func TestTimeText(t *testing.T) {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -50,9 +49,7 @@ func (c *tasksWatchCmd) Run(ctx context.Context, g *globals) error {
 // printEvent shows an event in one line.
 func (g *globals) printEvent(e client.Event) error {
 	if g.output == "json" {
-		doc := json.NewEncoder(g.stdout)
-		doc.SetEscapeHTML(false)
-		return doc.Encode(e)
+		return g.printJSONLine(e)
 	}
 	at, text := now(), ""
 	if e.Attempt != nil {

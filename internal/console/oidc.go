@@ -152,7 +152,7 @@ func (c *Console) issuerFailed(ctx *fiber.Ctx, err error) error {
 	why := "it can't be reached, or its answer makes no sense; the node's log says more"
 	var refused *oauth2.RetrieveError
 	switch {
-	case errors.Is(err, errNonce):
+	case errors.Is(err, errNonce), errors.Is(err, errParty), errors.Is(err, errNoParty):
 		why = err.Error()
 	case errors.As(err, &refused):
 		why = "it refused the code of this login"

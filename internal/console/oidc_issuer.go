@@ -181,8 +181,32 @@ func (i *issuer) authorizeURL(
 		oauth2.S256ChallengeOption(l.Verifier)), nil
 }
 
+// These refuse an ID token that another client may have asked for.
+var (
+	errParty   = errors.New("its ID token was issued to another client (claim azp)")
+	errNoParty = errors.New("its ID token is for several clients, and has no claim azp")
+)
+
 // errNonce refuses an ID token that belongs to another login.
 var errNonce = errors.New("its ID token belongs to another login (claim nonce)")
+
+// checkParty refuses an ID token that another client asked for, as its claim azp says. A token for
+// several audiences must have that claim (OpenID Connect Core, section 3.1.3.7).
+func (i *issuer) checkParty(token *oidc.IDToken) error {
+	var claims struct {
+		Party *string `json:"azp"`
+	}
+	if err := token.Claims(&claims); err != nil {
+		return fmt.Errorf("its ID token: %w", err)
+	}
+	switch {
+	case claims.Party != nil && *claims.Party != i.cfg.ClientID:
+		return errParty
+	case claims.Party == nil && len(token.Audience) > 1:
+		return errNoParty
+	}
+	return nil
+}
 
 // redeem exchanges the code of a login for a token. It checks the ID token in any case, since only
 // that says which login it belongs to.
@@ -207,6 +231,9 @@ func (i *issuer) redeem(
 	verified, err := verifier.Verify(ctx, id)
 	if err != nil {
 		return "", fmt.Errorf("its ID token: %w", err)
+	}
+	if err := i.checkParty(verified); err != nil {
+		return "", err
 	}
 	if !equal(verified.Nonce, l.Nonce) {
 		return "", errNonce

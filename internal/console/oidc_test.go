@@ -139,12 +139,15 @@ func TestOIDCTokens(t *testing.T) {
 		status int
 		why    string
 	}{
-		"another nonce":    {"nonce", "other", 502, "another login (claim nonce)"},
-		"no nonce":         {"nonce", "", 502, "another login (claim nonce)"},
-		"another client's": {"aud", "other", 502, "makes no sense"},
-		"another issuer's": {"iss", "https://elsewhere.example", 502, "makes no sense"},
-		"expired":          {"exp", time.Now().Add(-time.Hour).Unix(), 502, "makes no sense"},
-		"without a tenant": {"tenant", "", 400, "names no tenant"},
+		"another nonce":     {"nonce", "other", 502, "another login (claim nonce)"},
+		"no nonce":          {"nonce", "", 502, "another login (claim nonce)"},
+		"another client's":  {"aud", "other", 502, "makes no sense"},
+		"of another client": {"azp", "other", 502, "another client (claim azp)"},
+		"of nobody":         {"azp", "", 502, "another client (claim azp)"},
+		"of many clients":   {"aud", []string{clientID, "other"}, 502, "has no claim azp"},
+		"another issuer's":  {"iss", "https://elsewhere.example", 502, "makes no sense"},
+		"expired":           {"exp", time.Now().Add(-time.Hour).Unix(), 502, "makes no sense"},
+		"without a tenant":  {"tenant", "", 400, "names no tenant"},
 		"too long": {"groups", strings.Repeat("x", console.MaxToken), 400,
 			"the limit of a session"},
 	} {

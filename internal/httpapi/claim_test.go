@@ -182,6 +182,38 @@ func TestFirstClaim(t *testing.T) {
 	assert.Equal(t, 409, b.report(all[0], "progress", `{"percent":1}`).status)
 }
 
+// A task that was given back very often fails, before the number of its next row would be the last.
+func TestClaimsGivenBackForEver(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	ids := b.submitJudge(2)
+	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.wait SET seq = $1`, asyncflow.MaxJournal-1)
+	require.NoError(t, err)
+	for _, d := range b.claim("anna", `,"max":2`) {
+		require.Equal(t, 200, b.report(d, "release", ``).status)
+		assert.Equal(t, asyncflow.StatusWaiting, b.task(d.TaskID).Status)
+	}
+	all := b.claim("bob", `,"max":2`)
+	require.Len(t, all, 2)
+	for range 2 {
+		require.Equal(t, 200, b.report(all[0], "release", ``).status)
+	}
+	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.lease
+		SET leased_at = leased_at - interval '2 hours', until = until - interval '2 hours'`)
+	require.NoError(t, err)
+	judge, err := b.store.Catalog.Type("acme", "judge")
+	require.NoError(t, err)
+	_, err = b.store.Rescue(t.Context(), judge)
+	require.NoError(t, err)
+	for i, last := range []string{"the claimer gave it back", "nothing was heard of the claim"} {
+		task := b.task(ids[i])
+		assert.Equal(t, []any{asyncflow.StatusFailed, "it was tried or given back 32000 times; " +
+			"that is the limit. The last time: " + last}, []any{task.Status, task.Error})
+	}
+	assert.Len(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=judge", "")).Data, 2)
+	assert.Equal(t, 409, b.call("POST", "/v1/tasks/"+ids[0]+"/redrive", "").status)
+}
+
 func TestClaimWaits(t *testing.T) {
 	b := setup(t)
 	b.claimed()

@@ -57,7 +57,6 @@ func (a rawAnswer) write(c *fiber.Ctx) error {
 // VisitDocsResponse writes the page.
 func (a rawAnswer) VisitDocsResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentSecurityPolicy, docspage.Policy)
-	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	return a.write(c)
 }
 
@@ -75,7 +74,6 @@ type docsFile docspage.File
 func (f docsFile) VisitDocsFileResponse(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, f.ContentType)
 	c.Locals(sharedBody, true)
-	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	c.Set(fiber.HeaderCacheControl, "max-age=3600")
 	c.Vary(fiber.HeaderAcceptEncoding)
 	if f.Gzip != nil && c.Request().Header.HasAcceptEncoding("gzip") {

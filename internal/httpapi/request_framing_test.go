@@ -235,6 +235,7 @@ func TestWireProblems(t *testing.T) {
 		require.True(t, closed, name)
 		require.Len(t, answers, 1, name)
 		a := answers[0]
+		require.Equal(t, "nosniff", a.header.Get("X-Content-Type-Options"), name)
 		require.Equal(t, c.status, a.status, "%s: %s", name, a.body)
 		require.Equal(t, c.code, a.problem.Code, name)
 		require.NotEmpty(t, a.problem.Errors, "%s: %s", name, a.body)

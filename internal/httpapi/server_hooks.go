@@ -33,6 +33,8 @@ func (s *Server) hook(server *fasthttp.Server) {
 			c.SetConnectionClose()
 		}
 		endBody(c)
+		// No browser takes an answer, which may have a tenant's text, for a page or a script.
+		c.Response.Header.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 		if s.draining.Load() {
 			c.SetConnectionClose()
 		}
@@ -43,6 +45,7 @@ func (s *Server) hook(server *fasthttp.Server) {
 	server.ErrorHandler = func(c *fasthttp.RequestCtx, err error) {
 		defer s.shield(c)
 		failed(c, err)
+		c.Response.Header.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 		if Inspect != nil {
 			s.inspect(c)
 		}
@@ -69,6 +72,7 @@ func writeProblem(c *fasthttp.RequestCtx, err error) {
 	c.Response.Reset()
 	c.SetStatusCode(p.Status)
 	c.SetContentType(problemType)
+	c.Response.Header.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	c.SetBody(body)
 }
 
@@ -78,6 +82,6 @@ func refusal(reason string) []byte {
 	body, _ := encode(p) // plain fields
 	head := "HTTP/1.1 " + strconv.Itoa(p.Status) + " " + http.StatusText(p.Status) +
 		"\r\nContent-Type: " + problemType + "\r\nContent-Length: " + strconv.Itoa(len(body)) +
-		"\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+		"\r\nX-Content-Type-Options: nosniff\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 	return append([]byte(head), body...)
 }

@@ -167,6 +167,7 @@ func (b *bundle) do(req *http.Request) answer {
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(b.t, err)
 	defer resp.Body.Close()
+	require.Equal(b.t, "nosniff", resp.Header.Get("X-Content-Type-Options"), req.URL.Path)
 	a := answer{status: resp.StatusCode, header: resp.Header}
 	a.body, err = io.ReadAll(resp.Body)
 	require.NoError(b.t, err)

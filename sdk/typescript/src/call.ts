@@ -33,9 +33,17 @@ export interface Call extends CallOptions {
   headers?: Record<string, string>;
 }
 
+/** Returns a fetch to call as a method: some runtimes refuse a this that isn't theirs. */
+export function unbound(given: typeof fetch | undefined): typeof fetch {
+  const send = given ?? globalThis.fetch;
+  return (input, init) => send(input, init);
+}
+
+// Statuses of a node or a proxy with which the same request may succeed in a moment.
+const passing = [429, 502, 503, 504];
 const retryMinMs = 100;
 const retryMaxMs = 2000;
-// A 503 that asks for a longer pause is returned: the caller knows better how to use that time.
+// An answer that asks for a longer pause is returned: the caller knows better how to use that time.
 const longestRetryAfterMs = 5000;
 
 /** Calls one server. */
@@ -52,7 +60,7 @@ export class Caller {
     if (/[^!-~]/.test(token)) throw invalid("token", "has white space or other characters that no token has");
     this.timeoutMs = options.timeoutMs ?? 30_000;
     this.retries = options.retries ?? 3;
-    this.fetch = options.fetch ?? globalThis.fetch;
+    this.fetch = unbound(options.fetch);
     this.headers = { Accept: "application/json, application/problem+json", "User-Agent": "asyncflow-typescript" };
     if (token !== "") this.headers["Authorization"] = `Bearer ${token}`;
   }
@@ -76,8 +84,9 @@ export class Caller {
         if (!(err instanceof AsyncflowError)) throw err;
         uncertain ||= err.uncertain;
         err.uncertain = uncertain;
-        const repeatable = (c.repeatable ?? method === "GET") && n < this.retries;
-        const wait = repeatable ? pauseBefore(err, n) : undefined;
+        const unsent = err instanceof ConnectionError && !uncertain;
+        const repeatable = (c.repeatable ?? method === "GET") || unsent;
+        const wait = repeatable && n < this.retries ? pauseBefore(err, n) : undefined;
         if (wait === undefined || !(await pause(wait, signal))) throw c.signal?.aborted ? c.signal.reason : err;
       }
     }
@@ -127,7 +136,7 @@ export class Caller {
 /** Returns the pause before the n-th retry; undefined: don't retry. */
 function pauseBefore(err: AsyncflowError, n: number): number | undefined {
   const asked = err instanceof ProblemError ? err.retryAfterMs : 0;
-  const worth = err instanceof ConnectionError || (err instanceof ProblemError && err.status === 503 && asked <= longestRetryAfterMs);
+  const worth = err instanceof ConnectionError || (err instanceof ProblemError && passing.includes(err.status) && asked <= longestRetryAfterMs);
   return worth ? Math.max(asked, Math.min(retryMinMs * 2 ** n, retryMaxMs)) : undefined;
 }
 

@@ -1,4 +1,4 @@
-import { problemOf } from "./call.js";
+import { problemOf, unbound } from "./call.js";
 import { ConnectionError, invalid, ProblemError } from "./errors.js";
 import { AbortedError, returned, thrown, type Outcome } from "./outcome.js";
 import { formatDuration, limit, pause, retryAfterOf } from "./time.js";
@@ -31,7 +31,7 @@ export class Reporter {
   private readonly retryMs: number;
 
   constructor(options: ReporterOptions = {}) {
-    this.fetch = options.fetch ?? globalThis.fetch;
+    this.fetch = unbound(options.fetch);
     this.retryMs = options.retryMs ?? 500;
   }
 

@@ -148,6 +148,7 @@ export class Run {
     } catch (err) {
       if (err instanceof AsyncflowError && !(err instanceof ProblemError)) throw err; // invalid arguments
       if (!this.signal.aborted) this.log("warn", "no progress", { error: messageOf(err) });
+      if (err instanceof AbortedError) await this.beat(); // it tells whether the attempt is over
     }
   }
 

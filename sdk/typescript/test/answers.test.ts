@@ -62,6 +62,16 @@ test("progress that doesn't arrive fails nothing", async (t) => {
   assert.equal(b.lines.filter((line) => line.message === "no progress" && line.level === "warn").length, 5);
 });
 
+test("progress of an attempt that is over ends the handler's work", async (t) => {
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", async (task) => {
+    await task.progress(40);
+    return task.signal.aborted ? String(task.signal.reason) : "goes on";
+  }));
+  b.answers["progress"] = () => ({ status: 409 });
+  b.answers["heartbeat"] = () => ({ status: 200, body: { status: "cancelled" } });
+  assert.match(JSON.stringify((await b.deliver()).body), /cancelled/);
+});
+
 test("progress that can't be", async (t) => {
   const b = await Bench.start(t, (w) => w.handle<[number, string]>("images", "inspect", (task) => task.progress(...task.context)));
   for (const percent of [-1, 101, 1.5]) {

@@ -173,6 +173,31 @@ test("no answer: keyed submits are tried again, others are uncertain", options, 
   await assert.rejects(c.get("x.1.1", stop), /stopped/);
 });
 
+test("fetch is called without a this, which some runtimes refuse", async () => {
+  const strict = function (this: unknown): Promise<Response> {
+    assert.equal(this, undefined);
+    return Promise.resolve(new Response("{}", { headers: { "Content-Type": "application/json" } }));
+  } as typeof fetch;
+  await new Client("http://127.0.0.1:1", "a-token", { fetch: strict }).get("x.1.1");
+  await new Reporter({ fetch: strict }).complete({ url: "http://127.0.0.1:1", token: "a-token" });
+});
+
+test("answers that pass are retried, and any call that was never sent", async (t) => {
+  for (const [status, tries] of [[429, 2], [502, 2], [503, 2], [504, 2], [500, 1], [409, 1]] as const) {
+    let got = 0;
+    const away = await serve(t, (_, res) => void (got++, res.writeHead(status).end()));
+    await assert.rejects(new Client(away, "a-token", { retries: 1 }).get("x.1.1"), (err) => err instanceof ProblemError && err.status === status);
+    assert.equal(got, tries, String(status));
+    await assert.rejects(new Client(away, "a-token", { retries: 1 }).submit({ type: "x", context: 1 }));
+    assert.equal(got, tries + 1, String(status));
+  }
+  let calls = 0;
+  const refused: typeof fetch = () => (calls++, fetch(`http://127.0.0.1:${port}`));
+  const port = await freePort();
+  await assert.rejects(new Client("http://127.0.0.1:1", "a-token", { retries: 1, fetch: refused }).submit({ type: "x", context: 1 }));
+  assert.equal(calls, 2);
+});
+
 test("redirects are not followed: a token is for one server", async (t) => {
   const stranger = await serve(t, () => assert.fail("it isn't to be called"));
   const moved = await serve(t, (_, res) => res.writeHead(307, { Location: stranger }).end());

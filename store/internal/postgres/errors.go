@@ -43,8 +43,28 @@ func IsPassing(err error) bool {
 		pgerrcode.IsConnectionException(state) || pgerrcode.IsInsufficientResources(state) ||
 		pgerrcode.IsOperatorIntervention(state) || // it ends, starts, or stopped the statement
 		pgerrcode.IsSystemError(state) || pgerrcode.IsTransactionRollback(state) ||
+		pgerrcode.IsInvalidTransactionState(state) || // it ended the transaction, or the connection
 		errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*pgconn.ConnectError))
 }
+
+// isChanging reports whether an error comes from a database that isn't as this program knows it.
+// After a failover or a restore it may lack tables, functions or roles that this node has just
+// used; and a table may be dropped, or sealed, under a statement. The same works a moment later,
+// once the node has read what there is.
+func isChanging(err error) bool {
+	switch State(err) {
+	case pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.UndefinedFunction,
+		pgerrcode.UndefinedObject, pgerrcode.InvalidSchemaName, pgerrcode.InvalidSQLStatementName,
+		pgerrcode.ObjectNotInPrerequisiteState, pgerrcode.InternalError:
+		return true
+	}
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Routine == "RevalidateCachedQuery" ||
+		pg.Code == pgerrcode.ForeignKeyViolation && pg.ConstraintName == Sealed)
+}
+
+// Sealed is the name of the constraint that seals a table against inserts.
+const Sealed = "sealed"
 
 // RolledBack reports whether the server says that a transaction has failed: nothing of it stands.
 func RolledBack(err error) bool {
@@ -52,16 +72,16 @@ func RolledBack(err error) bool {
 	return errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
 }
 
-// Wrap adds the operation to a database error. An error that passes, or that refuses a new
-// connection, is CodeUnavailable: another try is safe. Any other one is CodeInternal. An
-// *asyncflow.Error stays as it is.
+// Wrap adds the operation to a database error. An error that passes, that refuses a new connection,
+// or of a database that is changing, is CodeUnavailable: another try is safe. Any other one is
+// CodeInternal. An *asyncflow.Error stays as it is.
 func Wrap(err error, op string, args ...any) error {
 	var known *asyncflow.Error
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
 	out := &asyncflow.Error{Code: asyncflow.CodeInternal, Op: fmt.Sprintf(op, args...), Err: err}
-	if IsPassing(err) {
+	if IsPassing(err) || isChanging(err) {
 		out.Code = asyncflow.CodeUnavailable
 		out.Message = "the database can't be reached or is busy; try again"
 	}

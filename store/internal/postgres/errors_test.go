@@ -1,0 +1,46 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// What a server that stops, or that was promoted, may answer is an error after which another try is
+// safe. Faults of data and of statements aren't.
+func TestErrorsOfAChangingDatabaseAreUnavailable(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]asyncflow.Code{
+		"25006": asyncflow.CodeUnavailable, // a standby takes no writes
+		"25P02": asyncflow.CodeUnavailable, // the transaction has failed
+		"25P03": asyncflow.CodeUnavailable, // the transaction was idle for too long
+		"26000": asyncflow.CodeUnavailable, // no such prepared statement
+		"3F000": asyncflow.CodeUnavailable, // no such schema
+		"40001": asyncflow.CodeUnavailable, // a conflict with recovery
+		"42704": asyncflow.CodeUnavailable, // no such role
+		"42883": asyncflow.CodeUnavailable, // no such function
+		"42P01": asyncflow.CodeUnavailable, // no such table
+		"55000": asyncflow.CodeUnavailable, // recovery is in progress
+		"57P01": asyncflow.CodeUnavailable, // the server stops
+		"57P03": asyncflow.CodeUnavailable, // it starts
+		"XX000": asyncflow.CodeUnavailable, // a table was dropped under the statement
+		"":      asyncflow.CodeUnavailable, // the connection was lost
+		"22P05": asyncflow.CodeInternal,
+		"23505": asyncflow.CodeInternal,
+		"42601": asyncflow.CodeInternal,
+		"42501": asyncflow.CodeInternal,
+		"XX001": asyncflow.CodeInternal,
+	} {
+		err := fmt.Errorf("in a batch: %w", &pgconn.PgError{Severity: "ERROR", Code: code})
+		assert.Equal(t, want, asyncflow.CodeOf(postgres.Wrap(err, "test")), code)
+	}
+	replaced := &pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"}
+	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(replaced, "test")))
+	sealed := &pgconn.PgError{Code: "23503", ConstraintName: postgres.Sealed}
+	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(sealed, "test")))
+}
