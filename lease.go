@@ -32,6 +32,18 @@ func (l *Lease) Size() int {
 	return size
 }
 
+// WithoutDocuments returns the lease without its documents, which would stay in memory while its
+// attempt is awaited. What other copies of the lease have stays as it is.
+func (l Lease) WithoutDocuments() Lease {
+	l.Context = nil
+	if l.Options.Child != nil {
+		child := *l.Options.Child
+		child.Shared = nil
+		l.Options.Child = &child
+	}
+	return l
+}
+
 // OutcomeKind is the way in which an attempt ended.
 type OutcomeKind string
 

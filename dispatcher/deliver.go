@@ -30,7 +30,7 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 		d.giveBack(t, leases, why)
 		return
 	}
-	leases = d.withoutPaused(t, leases)
+	leases = d.withoutHalted(t, leases)
 	now := d.store.Clock.Now()
 	var together map[string][]asyncflow.Lease // by endpoint
 	for i, l := range leases {

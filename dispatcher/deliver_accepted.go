@@ -88,7 +88,7 @@ func newAccepted(c *Committer) *accepted {
 func (c *Committer) Accept(
 	tenant string, l asyncflow.Lease, deadline time.Time, written func(error),
 ) {
-	l.Context = nil // it would stay in memory
+	l = l.WithoutDocuments()
 	key, now := leaseKeyOf(tenant, l.ID, l.Seq), c.store.Clock.Now()
 	a := c.accepted
 	lease := &acceptedLease{l, deadline, written, true}

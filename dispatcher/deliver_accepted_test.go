@@ -1,6 +1,7 @@
 package dispatcher_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -38,12 +39,15 @@ func TestAcceptIsWritten(t *testing.T) {
 	defer s.Committer.Close()
 	deadline := l.Until.Add(time.Hour)
 	written := make(chan error, 1)
+	l.Options.Child = &asyncflow.Child{Count: 2, Shared: json.RawMessage(`"long"`)}
 	s.Accept(tenant, l, deadline, func(err error) { written <- err })
 	known, ok := s.Accepted(tenant, l.ID, l.Seq)
 	require.True(t, ok)
 	assert.Equal(t, [4]any{l.ID, l.Stage, l.Attempt, l.LeasedAt},
 		[4]any{known.ID, known.Stage, known.Attempt, known.LeasedAt})
 	assert.Nil(t, known.Context)
+	assert.Equal(t, &asyncflow.Child{Count: 2}, known.Options.Child)
+	assert.NotNil(t, l.Options.Child.Shared, "of other copies of the lease")
 	assert.True(t, l.Until.Equal(w.until()))
 	require.NoError(t, <-written)
 	assert.True(t, deadline.Equal(w.until()))

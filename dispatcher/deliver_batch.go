@@ -131,8 +131,12 @@ func (d *Dispatcher) sendBatch(b *batch) {
 		return
 	}
 	e := &endpoints[at]
+	leases := d.withoutHalted(t, b.leases) // since the batch began to wait
+	if len(leases) == 0 {
+		return
+	}
 	// MaxTasks may have been lowered meanwhile.
-	requests := slices.Collect(slices.Chunk(b.leases, max(1, e.Batch.MaxTasks)))
+	requests := slices.Collect(slices.Chunk(leases, max(1, e.Batch.MaxTasks)))
 	for _, another := range requests[1:] {
 		d.workers.do(func() { d.attempt(t, e, another) })
 	}

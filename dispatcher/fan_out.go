@@ -67,17 +67,17 @@ func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) 
 	return nil
 }
 
-// withoutPaused puts leased children aside whose parents are paused, and returns the other tasks.
-func (d *Dispatcher) withoutPaused(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
+// withoutHalted puts leased children aside whose parents are paused or have ended, and returns the other tasks.
+func (d *Dispatcher) withoutHalted(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
 	child := func(l asyncflow.Lease) bool { return l.Options.Child != nil }
 	if !slices.ContainsFunc(leases, child) {
 		return leases
 	}
 	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
 	defer cancel()
-	others, err := d.store.ParkPaused(ctx, t, leases)
+	others, err := d.store.ParkHalted(ctx, t, leases)
 	if err != nil {
-		d.giveBack(t, leases, "it can't be read whether parents are paused: "+err.Error())
+		d.giveBack(t, leases, "it can't be read whether parents still wait: "+err.Error())
 		return nil
 	}
 	if n := len(leases) - len(others); n > 0 {

@@ -34,7 +34,7 @@ func (d *Dispatcher) conclude(
 // task is no longer in flight.
 func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Outcome) {
 	bytes := v.Lease.Size()
-	v.Lease.Context = nil // no longer needed
+	v.Lease = v.Lease.WithoutDocuments()
 	asyncflow.LogAttempt(d.log, t.Tenant, asyncflow.Settlement{Lease: v.Lease, Outcome: o,
 		Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
 	tenant, id := t.Tenant, v.Lease.ID
@@ -76,7 +76,7 @@ func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) 
 	for i := range settlements {
 		s, e := &settlements[i], &endings[i]
 		before += s.Lease.Size()
-		s.Lease.Context = nil // no longer needed
+		s.Lease = s.Lease.WithoutDocuments()
 		e.Settlement, e.done = s, func(e *ending) { d.settled(t, e) }
 		if nexts != nil {
 			e.Next = nexts[i]

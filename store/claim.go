@@ -31,12 +31,14 @@ type ClaimAsk struct {
 	// Opens is the result, too: when the window of the claimer allows another task, if it has
 	// none now; zero: it has some, or there is no window.
 	Opens time.Time
+
+	stopped []int64 // children that it would have got, whose parents have ended or are about to
 }
 
 // LeaseForClaims leases tasks of a stage to claimers, in the order of the asks, which must be for
 // different claimers; most new claims in all. A claimer that may not know of its open claims gets
 // those, under the same seq, and no others. The contexts of all have no more than bytes, but for
-// the first one: tasks beyond that are not leased. Children of paused tasks aren't either. next is
+// the first one: tasks beyond that are not leased. Children of paused and ended tasks aren't either. next is
 // when the next task of the stage is due, as far as can be seen; zero: there is none.
 //
 // It is one transaction in three round trips. If the answer to its COMMIT is lost, the claimers get
@@ -59,6 +61,7 @@ func (s *Store) LeaseForClaims(
 	}
 	var ends time.Time // of the claims of which nothing is heard
 	for _, a := range asks {
+		_ = s.cancelStopped(ctx, t, a.stopped) // FollowUp cancels those that are left
 		s.announceTaken(t, a.Leases)
 		for _, l := range a.Leases {
 			if t.Unseen(l) {
@@ -92,6 +95,8 @@ type claiming struct {
 	named []asyncflow.Lease            // open claims of which this call is the first sign
 	taken []asyncflow.Lease            // new ones
 	back  tokens                       // of tasks that were taken, and aren't handed out
+
+	halted map[fanOutKey]bool // the parents of new claims that are stopped
 }
 
 func (s *Store) tryClaim(
@@ -124,6 +129,7 @@ func (s *Store) tryClaim(
 	} else {
 		c.queueTake(b)
 	}
+	c.queueTakeShown(b)
 	if err := conn.Send(ctx, b); err != nil {
 		return next, err
 	}
@@ -208,7 +214,7 @@ const fullPause = time.Second
 func (c *claiming) share() {
 	slices.SortFunc(c.found, func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
 	for _, a := range c.asks {
-		a.Leases, a.New = nil, false
+		a.Leases, a.New, a.stopped = nil, false, nil
 		open := c.open[a.Claimer]
 		slices.SortFunc(open, byNumber)
 		c.prolongHeld(a, open)
@@ -229,11 +235,15 @@ func (c *claiming) share() {
 			a.Opens = later(a.Opens, c.now.Add(fullPause))
 		}
 		left, _ := c.leftInWindow(a)
-		n := min(a.N, left, most)
+		n := min(a.N, most)
 		c.found = slices.DeleteFunc(c.found, func(one candidate) bool {
 			vote := voteRow{c.t.number, a.Claimer, one.lineKey}
-			if len(a.Leases) >= n || c.votes[vote] {
+			_, again := c.shown[a.Claimer][one.ID.Number]
+			if len(a.Leases) >= n || left <= 0 && !again || c.votes[vote] {
 				return false
+			}
+			if !again {
+				left--
 			}
 			c.votes[vote] = one.lineKey != ""
 			c.give(a, one)
@@ -287,6 +297,8 @@ func (c *claiming) sift(bytes int, paused, busy map[fanOutKey]bool) {
 				asyncflow.WaitClaimer)
 			parent, child := parentOf(c.t, &l)
 			switch {
+			case a.New && c.halted[parent]:
+				a.stopped = append(a.stopped, l.ID.Number)
 			case l.Context == nil, kept > 0 && kept+l.Size() > bytes, a.New && busy[parent] &&
 				!paused[parent]:
 			case a.New && paused[parent]:

@@ -142,7 +142,7 @@ func queueBoundedPayloads(
 	}
 }
 
-// readPauses finds out which of the parents of the new claims are paused. A paused one is locked, so
+// readPauses finds out which of the parents of the new claims are paused or stopped. A paused one is locked, so
 // that a resume finds the children that are parked; one that somebody else has locked is in busy.
 func (c *claiming) readPauses(
 	ctx context.Context, conn *tenantConn,
@@ -156,7 +156,11 @@ func (c *claiming) readPauses(
 	if len(parents) == 0 {
 		return nil, nil, nil
 	}
-	if busy, err = c.pausedOf(ctx, conn, parents, ""); err != nil || len(busy) == 0 {
+	var halted halts
+	b := &pgx.Batch{}
+	halted.queue(b, c.t, parents)
+	err = conn.Send(ctx, b)
+	if busy, c.halted = halted.paused, halted.stopped; err != nil || len(busy) == 0 {
 		return nil, nil, err
 	}
 	paused, err = c.pausedOf(ctx, conn, parents, " ORDER BY o.id, o.seq FOR SHARE OF o SKIP LOCKED")

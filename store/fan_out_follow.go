@@ -187,19 +187,54 @@ func (f *followUp) chunk(o *fanOut, from int) int {
 
 // stop cancels children from an index on.
 func (f *followUp) stop(t *Type, o *fanOut, from int) error {
-	reason := "its siblings have failed, or its parent has ended"
+	if err := f.stopRunning(t, o); err != nil {
+		return err
+	}
 	n := f.chunk(o, from)
 	for _, r := range o.runs(from, from+n) {
-		settled, err := cancelAll(f.ctx, f.tx, t, r.ids(), reason, f.now)
-		if err != nil {
+		if err := f.cancelChildren(t, r.ids()); err != nil {
 			return err
 		}
-		of := f.of(t)
-		of.written = append(of.written, settled...)
 	}
 	if from += n; from < o.spawned {
 		f.outbox = append(f.outbox, outboxRow{kind: outboxStop, number: o.number, id: o.id,
 			fanOut: o.seq, at: from})
+	}
+	return nil
+}
+
+// childStopped is why a child is cancelled.
+const childStopped = "its siblings have failed, or its parent has ended"
+
+func (f *followUp) cancelChildren(t *Type, ids []int64) error {
+	settled, err := cancelAll(f.ctx, f.tx, t, ids, childStopped, f.now)
+	of := f.of(t)
+	of.written = append(of.written, settled...)
+	return err
+}
+
+// stopRunning cancels running children first, as many as a transaction may cancel: the next
+// heartbeats tell their workers.
+func (f *followUp) stopRunning(t *Type, o *fanOut) error {
+	for _, r := range o.runs(0, o.spawned) {
+		left := f.s.chunks.stop - f.interrupted
+		rows, err := f.tx.Query(f.ctx, t.at(0, `SELECT id FROM {lease}
+			WHERE type = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT $4`), t.number, r.first, r.last(),
+			left)
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return err
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		f.interrupted += len(ids)
+		if err := f.cancelChildren(t, ids); err != nil {
+			return err
+		}
 	}
 	return nil
 }

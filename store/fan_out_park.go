@@ -2,42 +2,127 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
 )
 
-// ParkPaused moves those of some leased tasks to wait whose parents are paused, as if they had not
-// been leased, and returns the others. If none of the tasks is a child, it asks nothing.
-func (s *Store) ParkPaused(
+// ParkHalted moves those of some leased tasks to wait whose parents are paused, as if they had not
+// been leased, cancels those whose parents have ended or are about to, and returns the others. If
+// none of the tasks is a child, it asks nothing.
+func (s *Store) ParkHalted(
 	ctx context.Context, t *Type, leases []asyncflow.Lease,
 ) (others []asyncflow.Lease, err error) {
 	parents := parentsOf(t, leases)
 	if len(parents) == 0 {
 		return leases, nil
 	}
-	paused := false
+	var halted halts
 	b := &pgx.Batch{}
-	b.Queue(t.at(0, `SELECT EXISTS (`+pausedSQL+`)`), parentArgs(t, parents)...).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&paused) })
-	if err = s.hot(t.Tenant).Send(ctx, b); err == nil && !paused {
+	halted.queue(b, t, parents)
+	if err = s.hot(t.Tenant).Send(ctx, b); err == nil && halted.none() {
 		return leases, nil
 	}
-	if err == nil {
+	others = leases
+	if err == nil && len(halted.stopped) > 0 {
+		var ids []int64
+		ids, others = halted.split(t, leases)
+		err = s.cancelStopped(ctx, t, ids)
+	}
+	if err == nil && len(halted.paused) > 0 {
 		err = pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
-			others, err = s.parkPaused(ctx, tx, t, leases, parents)
+			others, err = s.parkPaused(ctx, tx, t, others, parents)
 			return err
 		})
 	}
 	if err != nil {
-		return nil, wrap(err, "ParkPaused(%q, %q)", t.Tenant, t.Name)
+		return nil, wrap(err, "ParkHalted(%q, %q)", t.Tenant, t.Name)
 	}
 	if now := s.Clock.Now(); t.Limited(now) { // other tasks may use their capacity
 		s.Wakeups.Announce(t.Key(), now)
 	}
 	return others, nil
 }
+
+// halts are the fan-outs, of some, of which no child may begin.
+type halts struct{ paused, stopped map[fanOutKey]bool }
+
+func (h *halts) none() bool { return len(h.paused)+len(h.stopped) == 0 }
+
+func (h *halts) queue(b *pgx.Batch, t *Type, parents []fanOutKey) {
+	h.paused, h.stopped = map[fanOutKey]bool{}, map[fanOutKey]bool{}
+	key, stopped := fanOutKey{number: t.number}, false
+	b.Queue(t.at(0, haltedSQL), parentArgs(t, parents)...).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&key.id, &key.seq, &stopped}, func() error {
+			if stopped {
+				h.stopped[key] = true
+			} else {
+				h.paused[key] = true
+			}
+			return nil
+		})
+		return err
+	})
+}
+
+// split returns the ids of the children of stopped fan-outs, and the other leases.
+func (h *halts) split(
+	t *Type, leases []asyncflow.Lease,
+) (ids []int64, others []asyncflow.Lease) {
+	for i := range leases {
+		if key, ok := parentOf(t, &leases[i]); ok && h.stopped[key] {
+			ids = append(ids, leases[i].ID.Number)
+		} else {
+			others = append(others, leases[i])
+		}
+	}
+	return ids, others
+}
+
+// cancelStopped cancels children whose fan-out is stopped, before FollowUp comes to them. A stopped
+// fan-out has no redrive until all of its children have ended, so that it needs no lock.
+func (s *Store) cancelStopped(ctx context.Context, t *Type, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	slices.Sort(ids)
+	var all []asyncflow.Settlement
+	err := s.following(ctx, t, func(t *Type) error {
+		all = nil
+		return pgx.BeginFunc(ctx, s.of(t.Tenant), func(tx pgx.Tx) error {
+			t, err := rollsNow(ctx, tx, t)
+			for rest := ids; err == nil && len(rest) > 0; {
+				roll := asyncflow.TaskID{Number: rest[0]}.Position()
+				n := 1
+				for n < len(rest) && (asyncflow.TaskID{Number: rest[n]}).Position() == roll {
+					n++
+				}
+				var settled []asyncflow.Settlement
+				settled, err = cancelAll(ctx, tx, t, rest[:n], childStopped, s.Clock.Now())
+				all, rest = append(all, settled...), rest[n:]
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	s.countSettled(t.Key(), all...)
+	s.freed(ctx, t, all)
+	for _, settled := range all {
+		s.watched.tell(t.Key(), settled.Lease.ID.Number)
+	}
+	s.tellFollowUp(t.Tenant)
+	return nil
+}
+
+// haltedSQL reads those of some fan-outs of which no child may begin.
+const haltedSQL = `
+SELECT o.id, o.seq, o.stopped FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
+JOIN {fan_outs} o ON o.type = $1 AND o.id = u.id AND o.seq = u.seq
+WHERE o.paused_at IS NOT NULL OR o.stopped`
 
 // pausedSQL reads those of some fan-outs that are paused.
 const pausedSQL = `

@@ -12,7 +12,7 @@ import (
 
 // A paused fan-out makes no children. FollowUp moves those that are ready to wait, and back after
 // the pause. Children that become ready meanwhile, such as retries, are moved by the node that
-// leases them: see ParkPaused.
+// leases them: see ParkHalted.
 
 // TreePause says that no further child of a task begins.
 type TreePause struct {

@@ -94,6 +94,7 @@ type followUp struct {
 
 	spawned, spawnedBytes int // children made in it
 	stopped               int // children cancelled, redriven or paused in it
+	interrupted           int // running children cancelled in it before their turn
 	contexts              int // tasks that got the results of their dependencies in it
 	joined                int // bytes of results of those joined in it
 }

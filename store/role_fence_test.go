@@ -78,7 +78,7 @@ var special = map[string][]any{
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 	"LeaseForClaims": {"second"},
-	"ParkPaused":     {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
+	"ParkHalted":     {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
 }
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {

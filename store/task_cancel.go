@@ -77,6 +77,9 @@ func cancelAll(
 	now time.Time,
 ) (settled []asyncflow.Settlement, err error) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: reason}
+	if err := lockFanOutsOf(ctx, tx, t, ids); err != nil {
+		return nil, err
+	}
 	var cancelled []int64
 	for range cancelTries {
 		leases, err := takeAnyTokens(ctx, tx, t, ids)
@@ -101,8 +104,15 @@ func cancelAll(
 	return nil, tooFast()
 }
 
-// writeCancelled writes the settlements of a cancel. The children of a cancelled task are left to
-// FollowUp.
+// lockFanOutsOf locks the fan-outs of tasks of one roll before their token rows, as FollowUp does.
+func lockFanOutsOf(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) error {
+	_, err := tx.Exec(ctx, t.at(0, `SELECT FROM {fan_outs}
+		WHERE type = $1 AND id = ANY ($2) AND NOT closed ORDER BY id, seq FOR UPDATE`), t.number, ids)
+	return err
+}
+
+// writeCancelled writes the settlements of a cancel. No child of a cancelled task begins any more;
+// FollowUp cancels them.
 func writeCancelled(
 	ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.Settlement, now time.Time,
 ) error {
@@ -120,9 +130,11 @@ func writeCancelled(
 	if err := writeSettled(ctx, tx, t, settled, &tokens{}, now); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, t.at(0, `INSERT INTO {outbox} (kind, due, type, id, fan_out)
-		SELECT 'stop', $3, type, id, seq FROM {fan_outs}
-		WHERE type = $1 AND id = ANY ($2) AND NOT closed`), t.number, ids, now)
+	_, err := tx.Exec(ctx, t.at(0, `
+		WITH stopped AS (UPDATE {fan_outs} SET stopped = true
+		  WHERE type = $1 AND id = ANY ($2) AND NOT closed RETURNING type, id, seq)
+		INSERT INTO {outbox} (kind, due, type, id, fan_out)
+		SELECT 'stop', $3, type, id, seq FROM stopped`), t.number, ids, now)
 	return err
 }
 
