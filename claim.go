@@ -13,6 +13,18 @@ const (
 	ModeClaim Mode = "claim" // workers ask for them
 )
 
+// Identity says how the claimers of a stage prove who they are.
+type Identity string
+
+// IdentityUnchecked lets a token claim under any name, even if the names count.
+const IdentityUnchecked Identity = "unchecked"
+
+// NeedsIdentity reports whether a claimer must be who the token says: what a quorum, trust or a
+// window promises holds only for names that nobody can choose.
+func (s Stage) NeedsIdentity() bool {
+	return (s.Quorum != nil || s.Window != nil) && s.Identity != IdentityUnchecked
+}
+
 // Bounds of claims.
 const (
 	// MaxClaims is the most tasks in one answer.
@@ -118,6 +130,9 @@ func (s Stage) checkMode(field string, out *problems) {
 	case "", ModePush, ModeClaim:
 	default:
 		out.add(field+".mode", "is %.40q; it must be push or claim", string(s.Mode))
+	}
+	if s.Identity != "" && s.Identity != IdentityUnchecked {
+		out.add(field+".identity", "is %.40q; it must be unchecked", string(s.Identity))
 	}
 	w := s.Window
 	if w == nil {

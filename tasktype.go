@@ -89,6 +89,8 @@ type Stage struct {
 	Mode Mode `json:"mode,omitempty"`
 	// Window bounds the tasks that one claimer is shown; nil: it may see all.
 	Window *Window `json:"window,omitempty"`
+	// Identity says how claimers prove who they are; "": see NeedsIdentity.
+	Identity Identity `json:"identity,omitempty"`
 }
 
 // WithDefaults returns t with its defaults filled in.

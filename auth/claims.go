@@ -55,6 +55,8 @@ func (r *claimRules) scopes(names []string) Scopes {
 type claims struct {
 	Tenant string `json:"tenant,omitempty"`
 	Scope  string `json:"scope,omitempty"`
+	// Claimers are the names under which the token may claim; nil: it doesn't say.
+	Claimers Claimers `json:"claimers,omitempty"`
 	jwt.RegisteredClaims
 
 	rules  *claimRules
@@ -82,6 +84,7 @@ func (c *claims) UnmarshalJSON(data []byte) error {
 		{"nbf", raw["nbf"], &nbf},
 		{"iat", raw["iat"], &iat},
 		{strings.Join(c.rules.tenant, "."), member(raw, c.rules.tenant), &c.Tenant},
+		{"claimers", raw["claimers"], &c.Claimers},
 		{c.rules.scope, raw[c.rules.scope], (*scopeList)(&c.scopes)},
 	} {
 		if claim.from == nil {
@@ -132,6 +135,7 @@ func (c *claims) principal(kind Kind) (Principal, error) {
 		Kind:      kind,
 		Issuer:    c.Issuer,
 		Subject:   c.Subject,
+		Claimers:  c.Claimers,
 		TokenID:   asyncflow.AuditText(c.ID, asyncflow.MaxAuditText),
 		ExpiresAt: c.ExpiresAt.UTC(),
 	}

@@ -29,6 +29,7 @@ type Principal struct {
 	Issuer    string    // of its token: the claim iss
 	Subject   string    // who it is, for the audit; empty if the token has none
 	TokenID   string    // the token's jti, cut to 255 bytes; empty if it has none
+	Claimers  Claimers  // the names under which it may claim; nil: the token doesn't say
 	Scopes    Scopes    // what it may do; only admin for an operator
 	IssuedAt  time.Time // when its token was issued, in UTC; zero if the token has no iat
 	ExpiresAt time.Time // when its token expires, in UTC, without leeway

@@ -129,6 +129,7 @@ func (s *Store) tryClaim(
 	} else {
 		c.queueTake(b)
 	}
+	c.queueTakeShown(b)
 	if err := conn.Send(ctx, b); err != nil {
 		return next, err
 	}
@@ -234,11 +235,15 @@ func (c *claiming) share() {
 			a.Opens = later(a.Opens, c.now.Add(fullPause))
 		}
 		left, _ := c.leftInWindow(a)
-		n := min(a.N, left, most)
+		n := min(a.N, most)
 		c.found = slices.DeleteFunc(c.found, func(one candidate) bool {
 			vote := voteRow{c.t.number, a.Claimer, one.lineKey}
-			if len(a.Leases) >= n || c.votes[vote] {
+			_, again := c.shown[a.Claimer][one.ID.Number]
+			if len(a.Leases) >= n || left <= 0 && !again || c.votes[vote] {
 				return false
+			}
+			if !again {
+				left--
 			}
 			c.votes[vote] = one.lineKey != ""
 			c.give(a, one)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"time"
 
@@ -107,5 +108,40 @@ func (c *claiming) queueWindows(b *pgx.Batch, w asyncflow.Window) {
 		}
 		b.Queue(c.t.at(0, putWindowSQL), c.t.number, c.stage, a.Claimer, ids, at,
 			c.now.Add(w.Per.Std()))
+	}
+}
+
+// takeShownSQL takes tasks of a stage by their numbers, if they are due.
+const takeShownSQL = `
+DELETE FROM {wait} w WHERE ctid = ANY (ARRAY(
+  SELECT k.ctid FROM unnest($4::bigint[]) AS u (id), {wait} k
+  WHERE k.type = $1 AND k.id BETWEEN u.id AND u.id AND k.stage = $2 AND k.until = 'infinity'
+    AND k.reason <> 'flow_key' AND k.order_time <= $3
+  ORDER BY k.id
+  FOR UPDATE OF k SKIP LOCKED))
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time),
+  coalesce(w.key, '')`
+
+// queueTakeShown takes the tasks in line that the claimers were shown before, if their windows allow
+// fewer others than they ask for: those count already.
+func (c *claiming) queueTakeShown(b *pgx.Batch) {
+	if c.window == nil {
+		return
+	}
+	var ids []int64
+	for _, a := range c.asks {
+		if left, _ := c.leftInWindow(a); left < a.N {
+			ids = slices.AppendSeq(ids, maps.Keys(c.shown[a.Claimer]))
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	for _, name := range c.t.NamesOf(c.stage) {
+		b.Queue(c.t.at(0, takeShownSQL), c.t.number, name, c.now, ids).
+			Query(func(rows pgx.Rows) (err error) {
+				c.found, err = c.readTaken(rows, c.found)
+				return err
+			})
 	}
 }

@@ -2000,6 +2000,13 @@ type Schedule struct {
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
 
+	// FailingSince Present with last_error.
+	FailingSince time.Time `json:"failing_since,omitempty,omitzero"`
+
+	// LastError Why the task of the run that is due can't be submitted. It is tried again all the time, and
+	// absent as soon as it succeeds.
+	LastError string `json:"last_error,omitempty,omitzero"`
+
 	// LastRunAt The last run that submitted a task.
 	LastRunAt time.Time `json:"last_run_at,omitempty,omitzero"`
 
@@ -3212,6 +3219,10 @@ type ClientInterface interface {
 	// it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
 	// the one before.
 	//
+	// A token with the claim claimers claims only under the names that it lists; one that ends in
+	// * stands for all names with that beginning. Without it, the claimer must be the token's sub
+	// in stages with a quorum or a window, unless their identity is unchecked.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
@@ -3226,6 +3237,10 @@ type ClientInterface interface {
 	// max_processing_time. A claimer gets its own open claims first, apart from those in held, so
 	// it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
 	// the one before.
+	//
+	// A token with the claim claimers claims only under the names that it lists; one that ends in
+	// * stands for all names with that beginning. Without it, the claimer must be the token's sub
+	// in stages with a quorum or a window, unless their identity is unchecked.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4458,6 +4473,10 @@ func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResults
 // it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
 // the one before.
 //
+// A token with the claim claimers claims only under the names that it lists; one that ends in
+// * stands for all names with that beginning. Without it, the claimer must be the token's sub
+// in stages with a quorum or a window, unless their identity is unchecked.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
@@ -4482,6 +4501,10 @@ func (c *Client) ClaimTasksWithBody(ctx context.Context, contentType string, bod
 // max_processing_time. A claimer gets its own open claims first, apart from those in held, so
 // it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
 // the one before.
+//
+// A token with the claim claimers claims only under the names that it lists; one that ends in
+// * stands for all names with that beginning. Without it, the claimer must be the token's sub
+// in stages with a quorum or a window, unless their identity is unchecked.
 //
 // Takes a body of the `application/json` content type.
 //

@@ -165,7 +165,8 @@ func (d *dev) makeTokens() error {
 	}
 	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate,
 		auth.ScopeManage}
-	if d.token, err = issuer.Issue(devTenant, "dev", scopes, devTokenLife, time.Now()); err != nil {
+	if d.token, err = issuer.IssueClaimers(devTenant, "dev", scopes, auth.Claimers{"*"}, devTokenLife,
+		time.Now()); err != nil {
 		return err
 	}
 	if d.admin, err = issuer.IssueAdmin("dev", devTokenLife, time.Now()); err != nil {

@@ -300,6 +300,12 @@ func TestStartupErrors(t *testing.T) {
 			[]string{"--pool", "2 to"}},
 		"bad grace": {nodeEnv(url), []string{"serve", "--grace=-1s"}, exitUsage,
 			[]string{"--grace", "1h"}},
+		"sample secret": {append(nodeEnv(url), "ASYNCFLOW_SECRET="+sampleSecret+testSecret,
+			"ASYNCFLOW_ALLOW_HTTP=0"), []string{"serve"}, exitUsage,
+			[]string{"ASYNCFLOW_SECRET is a sample that everyone knows"}},
+		"sample JWT secret": {append(nodeEnv(url), "ASYNCFLOW_JWT_SECRET="+sampleSecret+testSecret,
+			"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=0"), []string{"serve"}, exitUsage,
+			[]string{"ASYNCFLOW_JWT_SECRET is a sample that everyone knows"}},
 		"bad drain delay": {nodeEnv(url), []string{"serve", "--drain-delay=-1s"}, exitUsage,
 			[]string{"--drain-delay is -1s; it must be 0s to 1h"}},
 		"bad allow list": {nodeEnv(url), []string{"serve", "--egress-allow=*,10.0.0.0/99"}, exitUsage,
@@ -353,5 +359,17 @@ func TestStartupErrors(t *testing.T) {
 				assert.Contains(t, line, word)
 			}
 		})
+	}
+}
+
+// The samples in docker-compose.yml are those that serve refuses.
+func TestSampleSecrets(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docker-compose.yml")
+	require.NoError(t, err)
+	samples := regexp.MustCompile(`ASYNCFLOW_\w*SECRET:-([^}]+)\}`).FindAllSubmatch(text, -1)
+	require.NotEmpty(t, samples)
+	for _, m := range samples {
+		require.True(t, strings.HasPrefix(string(m[1]), sampleSecret), "%s", m[1])
 	}
 }

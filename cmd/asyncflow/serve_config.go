@@ -101,6 +101,9 @@ func (c *serveCmd) check() error {
 		return asyncflow.InvalidField("ASYNCFLOW_SECRET",
 			"is %d bytes; it must be at least %d", len(c.Secret), callbacks.MinSecretBytes)
 	}
+	if err := c.checkSamples(); err != nil {
+		return err
+	}
 	if err := c.checkNumbers(); err != nil {
 		return err
 	}
@@ -108,6 +111,28 @@ func (c *serveCmd) check() error {
 		return err
 	}
 	return checkRetention(c.Audit.AuditRetention)
+}
+
+// sampleSecret is how the secrets in docker-compose.yml begin, which everyone knows.
+const sampleSecret = "dev-only-"
+
+// checkSamples refuses sample secrets, unless the node is for a trial on one machine, as its other
+// settings say.
+func (c *serveCmd) checkSamples() error {
+	if c.AllowHTTP && c.AllowPrivateNetworks {
+		return nil
+	}
+	for _, s := range []struct{ name, value string }{
+		{"ASYNCFLOW_SECRET", c.Secret},
+		{"ASYNCFLOW_JWT_SECRET", c.Signing.JWTSecret},
+	} {
+		if strings.HasPrefix(s.value, sampleSecret) {
+			return asyncflow.InvalidField(s.name, "is a sample that everyone knows: make one by "+
+				"openssl rand -hex 32. It is taken only with --allow-http and "+
+				"--allow-private-networks, for a trial on one machine")
+		}
+	}
+	return nil
 }
 
 // defaultQuotas reads the quotas of tenants that have none of their own.

@@ -25,7 +25,7 @@ func cliVotes(t *testing.T, url string) {
 types:
   - name: pipe
     stages:
-      - {name: judge, mode: claim, quorum: {votes: 2, max_votes: 3, agree_on: /label}}
+      - {name: judge, mode: claim, identity: unchecked, quorum: {votes: 2, max_votes: 3, agree_on: /label}}
 `))
 	c := node.client()
 	claimer, err := client.New(node.url, tokenOf(t, testTenant, auth.ScopeWork))

@@ -20,6 +20,7 @@ type tokenCreateCmd struct {
 	Scope   []string      `placeholder:"SCOPE"`
 	TTL     time.Duration `default:"1h"`
 	Subject string        `default:"cli" help:"Whose token it is, for the audit."`
+	Claimer []string      `placeholder:"NAME" help:"Names under which it may claim; NAME* for all with that beginning."`
 }
 
 // defaultScopes are the scopes of a tenant's token if none are given.
@@ -43,6 +44,7 @@ can't make a tenant's calls.
 Examples:
 
     export ASYNCFLOW_TOKEN=$(asyncflow token create --tenant acme --scope submit,read --ttl 8h)
+    asyncflow token create --tenant acme --scope work --subject anna --claimer 'anna*'
     asyncflow token create --admin --subject alice --ttl 15m`
 }
 
@@ -92,6 +94,9 @@ func (c *tokenCreateCmd) check() error {
 	case c.Admin && len(c.Scope) > 0:
 		return asyncflow.InvalidField("--scope",
 			"must not be given beside --admin: an operator's token has the scope admin alone")
+	case c.Admin && len(c.Claimer) > 0:
+		return asyncflow.InvalidField("--claimer",
+			"must not be given beside --admin: an operator's token claims no tasks")
 	case !c.Admin && c.Tenant == "":
 		return asyncflow.InvalidField("--tenant", "must be given, or --admin")
 	}
@@ -110,7 +115,7 @@ func (c *tokenCreateCmd) issue(issuer *auth.Issuer) (string, error) {
 	for i, s := range names {
 		scopes[i] = auth.Scope(s)
 	}
-	return issuer.Issue(c.Tenant, c.Subject, scopes, c.TTL, now())
+	return issuer.IssueClaimers(c.Tenant, c.Subject, scopes, c.Claimer, c.TTL, now())
 }
 
 // signingVariables name the key that signs tokens: one of them is set.

@@ -25,6 +25,9 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 	if signed {
 		err = s.maySign(ctx, tenant, r.Type, r.Stage)
 	}
+	if err == nil {
+		err = s.mayClaimAs(ctx, r, signed)
+	}
 	var all []asyncflow.Delivery
 	if err == nil {
 		all, err = s.claim(ctx, tenant, r)

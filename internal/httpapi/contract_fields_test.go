@@ -85,7 +85,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 		{"Stage", "PUT", "/v1/task-types/staged", []string{"{" + stage + `,"fan_out":{"items":"/a",
 			"shared":"/b","max_parallel":2,"on_child_failure":{"tolerate":{"count":3}}}}`,
 			`{"name":"one","mode":"claim","quorum":{"votes":3,"max_votes":7,"agree_on":"/a"},
-			"window":{"tasks":20,"per":"1h"}}`}, ""},
+			"window":{"tasks":20,"per":"1h"},"identity":"unchecked"}`}, ""},
 		{"ScheduleSpec", "PUT", "/v1/schedules/nightly", []string{`{"type":"pipe","context":{"a":[1]},
 			"priority":7,"retry":{"max_attempts":2},"depends_on":[{"type":"pipe","key":"k",
 			"on_failure":"run","wait_for":"3h"}],"context_from":"dependencies","cron":"*/7 3 * * *",

@@ -115,7 +115,7 @@ func (n *Node) NewToken(life time.Duration, scopes ...auth.Scope) (string, error
 func (n *Node) TokenOf(
 	tenant string, life time.Duration, scopes ...auth.Scope,
 ) (string, error) {
-	return n.issuer.Issue(tenant, "test", scopes, life, time.Now())
+	return n.issuer.IssueClaimers(tenant, "test", scopes, auth.Claimers{"*"}, life, time.Now())
 }
 
 // OperatorToken returns a token of an operator.

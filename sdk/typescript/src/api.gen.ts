@@ -962,6 +962,10 @@ export interface paths {
          *     max_processing_time. A claimer gets its own open claims first, apart from those in held, so
          *     it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
          *     the one before.
+         *
+         *     A token with the claim claimers claims only under the names that it lists; one that ends in
+         *     * stands for all names with that beginning. Without it, the claimer must be the token's sub
+         *     in stages with a quorum or a window, unless their identity is unchecked.
          */
         post: operations["claimTasks"];
         delete?: never;
@@ -1638,6 +1642,13 @@ export interface components {
              */
             mode?: "push" | "claim";
             window?: components["schemas"]["Window"];
+            /**
+             * @description In a stage with a quorum or a window, the claimer must be the sub of the token, or among
+             *     the names in its claim claimers. unchecked: a token may claim under any name, so whoever
+             *     has one can vote more than once.
+             * @enum {string}
+             */
+            identity?: "unchecked";
         };
         /**
          * @description The most distinct tasks of the stage that one claimer is shown in any time of this length.
@@ -3176,6 +3187,16 @@ export interface components {
              * @description The last skipped run.
              */
             last_skipped_at?: string;
+            /**
+             * @description Why the task of the run that is due can't be submitted. It is tried again all the time, and
+             *     absent as soon as it succeeds.
+             */
+            last_error?: string;
+            /**
+             * Format: date-time
+             * @description Present with last_error.
+             */
+            failing_since?: string;
             /** Format: date-time */
             created_at: string;
             /** Format: date-time */
