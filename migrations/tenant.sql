@@ -380,7 +380,9 @@ CREATE TABLE schedules (
   skipped    bigint      NOT NULL DEFAULT 0,
   skipped_at timestamptz,
   created_at timestamptz NOT NULL,
-  updated_at timestamptz NOT NULL
+  updated_at timestamptz NOT NULL,
+  last_error text        NOT NULL DEFAULT '',
+  failed_at  timestamptz
 );
 CREATE INDEX ON schedules (next_at) WHERE paused_at IS NULL;
 CREATE INDEX ON schedules (type);

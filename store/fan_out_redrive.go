@@ -48,6 +48,21 @@ func reopen(
 	return &outboxRow{kind: outboxSpawn, number: o.number, id: o.id, fanOut: o.seq}, nil, nil
 }
 
+// lockParents locks the fan-outs of which tasks of one roll are children, in the order in which
+// FollowUp locks them. It comes before the ends of the children are read: otherwise two redrives
+// that run at once take the same end back from the counts.
+func lockParents(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, t.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
+		SELECT FROM {fan_outs} o WHERE o.type = $2 AND (o.id, o.seq) IN (
+		  SELECT (t.options->'child'->>'parent')::bigint, (t.options->'child'->>'seq')::smallint
+		  FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1))
+		ORDER BY o.id, o.seq FOR UPDATE`), ids, t.number)
+	return err
+}
+
 // reopenChild takes the end of a child back from its parent's count.
 func reopenChild(ctx context.Context, tx pgx.Tx, t *Type, task end) (refusal, err error) {
 	child, ended := task.Options.Child, childEnded(task.Status)

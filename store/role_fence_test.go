@@ -59,6 +59,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	"ReleaseKeys",
 	// so does it: TakeBackClaims returns that
 	"ReleaseClaims",
+	// it tells nobody: Extend is the same
+	"Prolong",
 	// Postgres skips the tables of another role with a warning
 	"VacuumSet",
 	// it runs under the base role

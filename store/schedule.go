@@ -22,6 +22,8 @@ type StoredSchedule struct {
 	LastID    asyncflow.TaskID // that task; zero: unknown, or of another type than now
 	Skipped   int64            // ticks without a task, as the previous task was not final
 	SkippedAt time.Time        // the last skipped tick
+	LastError string           // why the task of the due tick couldn't be submitted; "": it could
+	FailedAt  time.Time        // when that was first so
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
@@ -42,7 +44,8 @@ func (s StoredSchedule) NextRuns(now time.Time, n int) ([]time.Time, error) {
 func schedulesOf(tenant string) string { return quote(schemaOf(tenant)) + ".schedules" }
 
 const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.next_at, s.last_at,
-  coalesce(s.last_id, 0), s.skipped, s.skipped_at, s.created_at, s.updated_at`
+  coalesce(s.last_id, 0), s.skipped, s.skipped_at, s.last_error, s.failed_at,
+  s.created_at, s.updated_at`
 
 // SchedulePage returns up to limit schedules of a tenant by name, those after a name, without
 // their contexts. It reports whether there are more.
@@ -54,7 +57,7 @@ func (s *Store) SchedulePage(
 	rows, err := s.of(tenant).Query(ctx,
 		`SELECT `+scheduleColumns+` FROM (
 		  SELECT name, version, spec, NULL::json AS context, paused_at, next_at, last_at, last_id,
-		    skipped, skipped_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s
+		    skipped, skipped_at, last_error, failed_at, created_at, updated_at FROM `+schedulesOf(tenant)+`) s
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
 	if err == nil {
 		page, more, err = collectPage(rows, limit, PageBytes, scanSchedule,
@@ -160,9 +163,9 @@ func scanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
 	var name string
 	var version int
 	var spec, context []byte
-	var paused, next, last, skipped *time.Time
+	var paused, next, last, skipped, failed *time.Time
 	if err := row.Scan(&name, &version, &spec, &context, &paused, &next, &last, &s.LastID.Number,
-		&s.Skipped, &skipped, &s.CreatedAt, &s.UpdatedAt); err != nil {
+		&s.Skipped, &skipped, &s.LastError, &failed, &s.CreatedAt, &s.UpdatedAt); err != nil {
 		return s, err
 	}
 	if err := json.Unmarshal(spec, &s.Schedule); err != nil {
@@ -171,6 +174,7 @@ func scanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
 	s.Name, s.Version, s.Context = name, version, context
 	s.PausedAt, s.NextAt = orZero(paused), orZero(next)
 	s.LastAt, s.SkippedAt = orZero(last), orZero(skipped)
+	s.FailedAt = orZero(failed)
 	if s.LastID.Number != 0 {
 		s.LastID.Type = s.Type
 	}

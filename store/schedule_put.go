@@ -41,7 +41,7 @@ func (s *Store) putSchedule(
 	dry bool,
 ) (stored StoredSchedule, created bool, err error) {
 	now := s.Clock.Now()
-	if _, err := timetable.New(schedule, now); err != nil {
+	if err := timetable.Check(schedule, now); err != nil {
 		return stored, false, err
 	}
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
@@ -111,6 +111,9 @@ func createSchedule(
 	if err != nil {
 		return err
 	}
+	if next.IsZero() {
+		return neverRuns(schedule, now)
+	}
 	spec, err := json.Marshal(schedule)
 	if err != nil {
 		return err
@@ -121,6 +124,13 @@ func createSchedule(
 		VALUES ($1, $2, $3::text::json, $4::text::json, 1, $5, $6, $6)`,
 		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), now)
 	return err
+}
+
+// neverRuns is the error about a schedule whose times are over.
+func neverRuns(s asyncflow.Schedule, now time.Time) error {
+	return asyncflow.InvalidField("ends_at",
+		"is %s, and there is no tick from now (%s) until then: the schedule would never run",
+		s.EndsAt.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 }
 
 // updateSchedule makes a new version of a schedule, unless nothing changes. Its next tick stays,
@@ -142,6 +152,10 @@ func updateSchedule(
 			LastAt: old.LastAt}).after(now); err != nil {
 			return err
 		}
+		// Another end is how a caller ends a schedule; other times are for running on.
+		if next.IsZero() && schedule.EndsAt.Equal(old.EndsAt) {
+			return neverRuns(schedule, now)
+		}
 	}
 	spec, err := json.Marshal(schedule)
 	if err != nil {
@@ -149,7 +163,7 @@ func updateSchedule(
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+schedulesOf(tenant)+`
 		SET type = $2, spec = $3::text::json, context = $4::text::json, version = version + 1,
-		  next_at = $5, last_id = $6, updated_at = $7
+		  next_at = $5, last_id = $6, updated_at = $7, last_error = '', failed_at = NULL
 		WHERE name = $1 AND (spec::text <> $3::text OR context::text <> $4::text)`,
 		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), last, now)
 	return err

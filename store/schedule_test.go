@@ -117,6 +117,41 @@ func TestPutScheduleRefused(t *testing.T) {
 	}
 }
 
+// A schedule whose times are over is refused, except to end one, or to keep one that ended.
+func TestScheduleThatNeverRuns(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	over := b.minutely()
+	over.EndsAt = time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
+	refused := func(s asyncflow.Schedule) {
+		t.Helper()
+		var known *asyncflow.Error
+		_, _, err := b.PutSchedule(t.Context(), tenant, s)
+		require.ErrorAs(t, err, &known)
+		require.Equal(t, "ends_at", known.Fields[0].Field)
+		require.Contains(t, known.Fields[0].Message, "the schedule would never run")
+	}
+	refused(over)
+	soon := over
+	soon.EndsAt = time.Now().Add(time.Second / 2)
+	soon.Cron, soon.TimeZone, soon.Every = "", "", asyncflow.Duration(time.Hour)
+	refused(soon)
+
+	b.putSchedule(b.minutely())
+	ending, _, err := b.PutSchedule(t.Context(), tenant, over)
+	require.NoError(t, err, "this ends it")
+	require.Zero(t, ending.NextAt)
+	over.Cron, over.Every, over.TimeZone = "1 * * * *", 0, "UTC"
+	refused(over)
+	b.exec(`UPDATE tenant_acme.schedules SET next_at = NULL,
+		spec = (spec::jsonb || jsonb_build_object('ends_at', '2026-01-01T00:00:00Z'))::json`)
+	ended, err := b.Schedule(t.Context(), tenant, over.Name)
+	require.NoError(t, err)
+	ended.Context = []byte(`{"another": 1}`)
+	_, _, err = b.PutSchedule(t.Context(), tenant, ended.Schedule)
+	require.NoError(t, err, "another context for the same times")
+}
+
 // Of many callers that put the same schedule at once, one creates it; the others change it.
 func TestScheduleCreatedAtOnce(t *testing.T) {
 	b := setup(t)

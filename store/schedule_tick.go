@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/timetable"
 )
 
@@ -24,6 +26,8 @@ const (
 	tickBytes     = 4 << 20
 	// tickKeyKept is how long a tick's key is kept after the row was updated.
 	tickKeyKept = 24 * time.Hour
+	// maxTickError bounds the error of a schedule in bytes.
+	maxTickError = 1000
 )
 
 // FirstTicks returns when the first schedule of each of some tenants is due. It leaves out tenants
@@ -112,6 +116,7 @@ func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
 func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
 	for _, t := range r.turns {
+		r.writeError(b, t)
 		switch {
 		case t.err != nil && t.done == 0:
 			continue
@@ -138,6 +143,25 @@ func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	return tx.SendBatch(ctx, b).Close()
+}
+
+// writeError writes why the task of a tick can't be submitted, or that it can again.
+func (r *round) writeError(b *pgx.Batch, t *turn) {
+	why := ""
+	if t.err != nil {
+		why = "the task can't be submitted now; the log of the node says why"
+	}
+	var known *asyncflow.Error
+	if errors.As(t.err, &known) {
+		why = known.Detail()
+	}
+	why = strings.ToValidUTF8(why[:min(len(why), maxTickError)], "")
+	if why == t.LastError || errors.Is(t.err, context.Canceled) {
+		return
+	}
+	b.Queue(`UPDATE `+schedulesOf(r.tenant)+` SET last_error = $2,
+		failed_at = CASE WHEN $2 <> '' THEN coalesce(failed_at, $3) END WHERE name = $1`,
+		t.Name, why, r.now)
 }
 
 // outcome sums up the round, and logs failed schedules.

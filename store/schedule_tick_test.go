@@ -331,9 +331,23 @@ func TestTickThatFails(t *testing.T) {
 	b.exec(`ALTER TABLE ` + table + ` RENAME TO away`)
 	assert.Equal(t, 30, b.tick())
 	assert.Equal(t, 30, b.count(`SELECT count(*) FROM tenant_acme.schedules WHERE next_at < now()`))
+	failed, err := b.Schedule(t.Context(), tenant, "s1")
+	require.NoError(t, err)
+	assert.NotEmpty(t, failed.LastError)
+	since := failed.FailedAt
+	assert.False(t, since.IsZero())
+	assert.Equal(t, 30, b.count(`SELECT count(*) FROM tenant_acme.schedules WHERE last_error = ''`))
+	b.tick()
+	failed, err = b.Schedule(t.Context(), tenant, "s1")
+	require.NoError(t, err)
+	assert.Equal(t, since, failed.FailedAt, "since it failed first")
 	b.exec(`ALTER TABLE tenant_acme.away RENAME TO task_other_2`)
 	assert.Equal(t, 30, b.tick())
 	assert.Len(t, b.keys(), 30)
+	healed, err := b.Schedule(t.Context(), tenant, "s1")
+	require.NoError(t, err)
+	assert.Empty(t, healed.LastError)
+	assert.Zero(t, healed.FailedAt)
 }
 
 // Another type or other times drop the due ticks of the old ones; another context doesn't.

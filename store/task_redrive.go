@@ -88,6 +88,9 @@ func redriveAll(
 	if err := reviveRoll(ctx, tx, t.setAt(position), position); err != nil {
 		return nil, nil, err
 	}
+	if err := lockParents(ctx, tx, t, ids); err != nil {
+		return nil, nil, err
+	}
 	ended, refused, err := endsOf(ctx, tx, t, ids)
 	if err != nil {
 		return nil, nil, err

@@ -2000,6 +2000,13 @@ type Schedule struct {
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
 
+	// FailingSince Present with last_error.
+	FailingSince time.Time `json:"failing_since,omitempty,omitzero"`
+
+	// LastError Why the task of the run that is due can't be submitted. It is tried again all the time, and
+	// absent as soon as it succeeds.
+	LastError string `json:"last_error,omitempty,omitzero"`
+
 	// LastRunAt The last run that submitted a task.
 	LastRunAt time.Time `json:"last_run_at,omitempty,omitzero"`
 

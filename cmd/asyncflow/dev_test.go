@@ -367,7 +367,7 @@ func TestSampleSecrets(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docker-compose.yml")
 	require.NoError(t, err)
-	samples := regexp.MustCompile(`_SECRET:-([^}]+)\}`).FindAllSubmatch(text, -1)
+	samples := regexp.MustCompile(`ASYNCFLOW_\w*SECRET:-([^}]+)\}`).FindAllSubmatch(text, -1)
 	require.NotEmpty(t, samples)
 	for _, m := range samples {
 		require.True(t, strings.HasPrefix(string(m[1]), sampleSecret), "%s", m[1])

@@ -134,7 +134,8 @@ func (g *globals) printSchedule(s client.Schedule) error {
 		"ends", timeText(s.EndsAt), "overlap", string(s.Overlap), "catch up", catchUp, "priority",
 		priority, "retry", retry,
 		"paused", timeText(s.PausedAt), "next run", next, "last run", timeText(s.LastRunAt), "last task",
-		s.LastTaskID, "skipped", skipped,
+		s.LastTaskID, "skipped", skipped, "failing since", timeText(s.FailingSince), "last error",
+		s.LastError,
 		"created", timeText(s.CreatedAt), "updated", timeText(s.UpdatedAt), "context", string(s.Context))
 }
 

@@ -90,7 +90,7 @@ func (doc Document) checkSchedules(found *problems) {
 		full := entry.schedule()
 		err := full.Validate(len(full.Context))
 		if err == nil {
-			_, err = timetable.New(full, time.Now())
+			err = timetable.Check(full, time.Now())
 		}
 		found.addBelow(path, err)
 	}

@@ -20,6 +20,9 @@ func (s *Server) validate(c *fiber.Ctx, o *contract.Operation, values map[string
 		return asyncflow.InvalidField("Content-Encoding",
 			"is %q; bodies are taken as they are, not compressed", encoding)
 	}
+	if err := checkConditions(c, o); err != nil {
+		return err
+	}
 	wanted := o.Route.Operation.RequestBody
 	body := bodyOf(c) // without the copy that c.Body makes
 	if wanted == nil && len(body) > 0 && string(body) != "{}" {
@@ -47,6 +50,29 @@ func (s *Server) validate(c *fiber.Ctx, o *contract.Operation, values map[string
 	}
 	if o.ID == "submitTask" { // in a batch, each task has its own result
 		return s.contract.CheckRetry(body)
+	}
+	return nil
+}
+
+// conditions are the headers by which a caller makes a change depend on what was before.
+var conditions = []string{fiber.HeaderIfMatch, fiber.HeaderIfNoneMatch,
+	fiber.HeaderIfUnmodifiedSince}
+
+// checkConditions refuses a change with a header that would be ignored: its caller relies on being
+// safe from doing it twice, or from undoing another's change. Workers' reports are safe by their
+// tokens.
+func checkConditions(c *fiber.Ctx, o *contract.Operation) error {
+	if c.Method() == fiber.MethodGet || o.Access != contract.AccessToken {
+		return nil
+	}
+	for _, name := range conditions {
+		if len(c.Request().Header.Peek(name)) > 0 {
+			return asyncflow.InvalidField(name, "is not supported: the change would be made in any case")
+		}
+	}
+	if o.ID != "submitTask" && len(c.Request().Header.Peek(idempotencyHeader)) > 0 {
+		return asyncflow.InvalidField(idempotencyHeader,
+			"is taken by POST /v1/tasks only; in a batch, each task has a key of its own")
 	}
 	return nil
 }

@@ -186,6 +186,8 @@ func (s *Server) scheduleOut(stored store.StoredSchedule) (Schedule, error) {
 		LastRunAt:     stored.LastAt,
 		Skipped:       stored.Skipped,
 		LastSkippedAt: stored.SkippedAt,
+		LastError:     stored.LastError,
+		FailingSince:  stored.FailedAt,
 		CreatedAt:     stored.CreatedAt,
 		UpdatedAt:     stored.UpdatedAt,
 	}

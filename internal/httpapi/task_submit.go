@@ -63,9 +63,11 @@ func decodeBody(c *fiber.Ctx, into any) error {
 	return nil
 }
 
+const idempotencyHeader = "Idempotency-Key"
+
 // idempotencyKey returns the header Idempotency-Key, or "" if there is none.
 func idempotencyKey(c *fiber.Ctx) (string, error) {
-	const name = "Idempotency-Key"
+	const name = idempotencyHeader
 	switch values := c.Request().Header.PeekAll(name); len(values) {
 	case 0:
 		return "", nil

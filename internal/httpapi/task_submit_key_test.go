@@ -91,6 +91,46 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	assert.Equal(t, "Idempotency-Key", a.problem.Errors[0].Field)
 }
 
+// A change with a header that would be ignored is refused, and changes nothing. What reads, and
+// what workers report, may have them.
+func TestHeadersThatWouldBeIgnored(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	read[api.Schedule](b, 201, b.call("PUT", "/v1/schedules/nightly",
+		`{"type":"pipe","context":1,"cron":"@daily"}`))
+	b.submitOne()
+	before := b.contents()
+	call := func(method, path, token, body, header string) answer {
+		req, err := http.NewRequest(method, b.url+path, strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+token)
+		if body != "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		req.Header.Set(header, `"1"`)
+		return b.do(req)
+	}
+	const pipe = `{"stages":[{"name":"first"},{"name":"second"},{"name":"third"}]}`
+	for _, c := range []struct{ method, path, body, header string }{
+		{"POST", "/v1/tasks/batch", `{"tasks":[{"type":"pipe","context":1}]}`, "Idempotency-Key"},
+		{"POST", "/v1/schedules/nightly/trigger", "", "Idempotency-Key"},
+		{"POST", "/v1/tasks/cancel", `{"filter":{"type":"pipe"}}`, "Idempotency-Key"},
+		{"PUT", "/v1/task-types/pipe", pipe, "If-Match"},
+		{"PUT", "/v1/task-types/new", pipe, "If-None-Match"},
+		{"DELETE", "/v1/schedules/nightly", "", "If-Unmodified-Since"},
+		{"POST", "/v1/tasks", `{"type":"pipe","context":1}`, "If-Match"},
+	} {
+		a := call(c.method, c.path, b.token, c.body, c.header)
+		require.Equal(t, 400, a.status, "%s %s: %s", c.method, c.path, a.body)
+		require.Equal(t, c.header, a.problem.Errors[0].Field, c.path)
+	}
+	assert.Equal(t, before, b.contents())
+	assert.Equal(t, 200, call("GET", "/v1/task-types/pipe", b.token, "", "If-None-Match").status)
+	lease, completion := b.lease()
+	assert.Equal(t, 200, call("POST", "/v1/callbacks/"+lease.ID.String()+"/complete", completion, "",
+		"Idempotency-Key").status)
+}
+
 // The answer to a repeated key has the order_time of a task that is still in the order, and none
 // for a running or final task.
 func TestIdempotencyKeyOfATaskOutOfOrder(t *testing.T) {

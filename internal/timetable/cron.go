@@ -2,8 +2,10 @@ package timetable
 
 import (
 	"fmt"
+	mathbits "math/bits"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -99,6 +101,39 @@ func explain(expression string) error {
 		}
 	}
 	return fmt.Errorf("is not a cron expression")
+}
+
+// checkSteps refuses a step that is larger than what it counts through, such as */90 in minutes:
+// it would only ever name the first value.
+func checkSteps(expression string) error {
+	for i, field := range strings.Fields(expression) {
+		for part := range strings.SplitSeq(field, ",") {
+			values, text, stepped := strings.Cut(part, "/")
+			if !stepped || i >= len(cronFields) {
+				continue
+			}
+			step, err := strconv.Atoi(text)
+			if most := countValues(i, values); err != nil || step > most {
+				return asyncflow.InvalidField("cron",
+					"has %.20q for the %s: a step of %s, among only %d values, would name just one of them",
+					part, cronFields[i].name, text, most)
+			}
+		}
+	}
+	return nil
+}
+
+// countValues returns how many values a step goes through in a field of a valid expression.
+func countValues(field int, values string) int {
+	alone := slices.Repeat([]string{"*"}, len(cronFields))
+	alone[field] = values + "/1"
+	spec, err := parse(strings.Join(alone, " "))
+	if err != nil {
+		return 0
+	}
+	const star = 1 << 63 // the parser's mark of a *
+	bits := [...]uint64{spec.Minute, spec.Hour, spec.Dom, spec.Month, spec.Dow}[field]
+	return mathbits.OnesCount64(bits &^ star)
 }
 
 var (

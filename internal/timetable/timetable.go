@@ -41,6 +41,14 @@ func New(s asyncflow.Schedule, created time.Time) (Timetable, error) {
 	return t, nil
 }
 
+// Check is New for a schedule that a caller sets: it also refuses what a stored one may have.
+func Check(s asyncflow.Schedule, created time.Time) error {
+	if _, err := New(s, created); err != nil || s.Cron == "" {
+		return err
+	}
+	return checkSteps(s.Cron)
+}
+
 // Next returns the first tick after a time, or zero if there is none.
 func (t Timetable) Next(after time.Time) time.Time {
 	if after.Before(t.start) {

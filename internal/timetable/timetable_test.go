@@ -67,6 +67,30 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A step that counts beyond its field is refused, since it names one value only.
+func TestStepsBeyondTheRange(t *testing.T) {
+	t.Parallel()
+	for cron, says := range map[string]string{
+		"*/90 * * * *":      `has "*/90" for the minute: a step of 90, among only 60 values`,
+		"0 */25 * * *":      `has "*/25" for the hour: a step of 25, among only 24 values`,
+		"0 0 */40 * *":      `has "*/40" for the day of the month`,
+		"0 0 1 */13 *":      `has "*/13" for the month`,
+		"0 0 * * */8":       `has "*/8" for the day of the week`,
+		"1,50/15 * * * *":   `has "50/15" for the minute: a step of 15, among only 10 values`,
+		"0 9-17/10 * * *":   "a step of 10, among only 9 values",
+		"0 0 * * MON-FRI/6": "a step of 6, among only 5 values",
+	} {
+		err := Check(asyncflow.Schedule{Cron: cron}.WithDefaults(), time.Now())
+		require.ErrorContains(t, err, says, cron)
+		_, err = New(asyncflow.Schedule{Cron: cron}.WithDefaults(), time.Now())
+		require.NoError(t, err, "a stored one goes on: %s", cron)
+	}
+	for _, cron := range []string{"*/60 * * * *", "0 */24 * * *", "5/10 * * * *", "1-5/2,*/20 * * * *",
+		"0 0 * JAN-JUN/3 MON-FRI/2", "@daily", "?/5 * * * *"} {
+		require.NoError(t, Check(asyncflow.Schedule{Cron: cron}.WithDefaults(), time.Now()), cron)
+	}
+}
+
 // No expression causes a panic or takes long.
 func FuzzCron(f *testing.F) {
 	for _, text := range []string{"* * * * *", "@daily", "TZ=0", "CRON_TZ=",

@@ -3187,6 +3187,16 @@ export interface components {
              * @description The last skipped run.
              */
             last_skipped_at?: string;
+            /**
+             * @description Why the task of the run that is due can't be submitted. It is tried again all the time, and
+             *     absent as soon as it succeeds.
+             */
+            last_error?: string;
+            /**
+             * Format: date-time
+             * @description Present with last_error.
+             */
+            failing_since?: string;
             /** Format: date-time */
             created_at: string;
             /** Format: date-time */
