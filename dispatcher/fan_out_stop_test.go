@@ -1,0 +1,76 @@
+package dispatcher_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+)
+
+const (
+	stopSlots    = 6    // of the node's 8, as one type may use three quarters
+	stopChildren = 3000 // several transactions cancel them
+)
+
+// startStopped starts a node that sends stopSlots children at once. Each ends when end is closed, or
+// fails once for each value of fail.
+func startStopped(t *testing.T) (f *family, begun, fail chan struct{}, open func()) {
+	begun, fail = make(chan struct{}, stopChildren), make(chan struct{})
+	end, open := gate()
+	f = setup(t).family(dispatcher.Config{Concurrency: 8},
+		asyncflow.FanOut{Shards: stopChildren}, func(context.Context,
+			asyncflow.Delivery) asyncflow.Outcome {
+			begun <- struct{}{}
+			select {
+			case <-fail:
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422, Error: "no"}
+			case <-end:
+				return done
+			}
+		})
+	t.Cleanup(open)
+	return f, begun, fail, open
+}
+
+// allEnded reports whether all children have ended.
+func allEnded(c asyncflow.Children) bool {
+	return c.Cancelled+c.Succeeded+c.Failed == stopChildren
+}
+
+// No child begins after the cancel of its parent was answered, though most are cancelled later.
+func TestNoChildBeginsAfterACancel(t *testing.T) {
+	f, begun, _, open := startStopped(t)
+	id := f.submitOne(`{}`)
+	for range stopSlots {
+		<-begun
+	}
+	f.children(id, func(c asyncflow.Children) bool { return c.Running >= stopSlots && c.Pending > stopSlots })
+	_, err := f.Cancel(t.Context(), tenant, id, "stop it")
+	require.NoError(t, err)
+	open()
+	f.children(id, allEnded)
+	assert.Equal(t, stopSlots, f.begun())
+	assert.Empty(t, f.joined)
+}
+
+// No child begins after the failure of a sibling has stopped them.
+func TestNoChildBeginsAfterAFailure(t *testing.T) {
+	f, begun, fail, open := startStopped(t)
+	id := f.submitOne(`{}`)
+	for range stopSlots {
+		<-begun
+	}
+	f.children(id, func(c asyncflow.Children) bool { return c.Running >= stopSlots && c.Pending > stopSlots })
+	fail <- struct{}{}
+	f.children(id, func(c asyncflow.Children) bool { return c.Cancelled > 0 })
+	n := f.begun()
+	open()
+	task := f.children(id, allEnded)
+	assert.Equal(t, 1, task.Children.Failed)
+	assert.Equal(t, n, f.begun())
+	assert.Equal(t, asyncflow.StatusFailed, f.ended(id).Status)
+}
