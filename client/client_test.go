@@ -196,7 +196,7 @@ func TestWritesAreNeverRetried(t *testing.T) {
 	_, many := c.SubmitMany(ctx, []NewTask{{Type: "t", Context: JSON("1")}})
 	_, put := c.PutTaskType(ctx, "t", TaskTypeSpec{})
 	_, create := c.CreateEndpoint(ctx, NewEndpoint{})
-	for _, err := range []error{submit, many, put, create, c.DeleteTaskType(ctx, "t"),
+	for _, err := range []error{submit, many, put, create, c.DeleteTaskType(ctx, "t", false),
 		c.DeleteEndpoint(ctx, "e")} {
 		require.ErrorContains(t, err, "503")
 		require.False(t, Uncertain(err))

@@ -108,14 +108,19 @@ func (c *Client) ReleaseFlowKey(ctx context.Context, taskType, flowKey string) (
 	return out.Released, err
 }
 
-// DeleteTaskType drops a task type with its finished tasks and its endpoints. While live tasks
-// exist, the server refuses it with 409.
-func (c *Client) DeleteTaskType(ctx context.Context, name string) error {
+// DeleteTaskType drops a task type with its finished tasks and its endpoints, and with its schedules
+// if cascade is true. While live tasks exist, or schedules without cascade, the server refuses it
+// with 409.
+func (c *Client) DeleteTaskType(ctx context.Context, name string, cascade bool) error {
 	if err := checkPart("type", name); err != nil {
 		return err
 	}
+	params := map[string]string{}
+	if cascade {
+		params["cascade"] = "true"
+	}
 	_, err := call[none](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.DeleteTaskType(ctx, name)
+		return c.api.DeleteTaskType(ctx, name, nil, query(params))
 	})
 	return err
 }

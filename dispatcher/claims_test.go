@@ -161,7 +161,7 @@ func TestClaimersOfAStageThatIsGone(t *testing.T) {
 	}{
 		{asyncflow.CodeConflict, func() { n.mode(t, asyncflow.ModePush, asyncflow.ModePush) }},
 		{asyncflow.CodeNotFound, func() {
-			require.NoError(t, n.DeleteTaskType(t.Context(), tenant, "pipe"))
+			require.NoError(t, n.DeleteTaskType(t.Context(), tenant, "pipe", false))
 		}},
 	} {
 		n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)

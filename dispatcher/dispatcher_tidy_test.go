@@ -27,7 +27,7 @@ func TestTypesThatAreGoneAreForgotten(t *testing.T) {
 	}
 	require.Greater(t, n.KeptTypes(), types)
 	for i := range types {
-		require.NoError(t, n.DeleteTaskType(t.Context(), tenant, fmt.Sprint("passing", i)))
+		require.NoError(t, n.DeleteTaskType(t.Context(), tenant, fmt.Sprint("passing", i), false))
 	}
 	require.Eventually(t, func() bool {
 		n.Tidy()

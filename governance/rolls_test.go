@@ -282,7 +282,7 @@ func TestRollJobDeletesRows(t *testing.T) {
 	}
 	exec(t, url, `DELETE FROM tenant_acme.ready_1
 		WHERE type = (SELECT number FROM tenant_acme.task_types WHERE name = 'goes')`)
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "goes"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "goes", false))
 	b.roll(t)
 	require.Equal(t, 3000, count(t, url, `SELECT count(*) FROM tenant_acme.task_1`))
 	require.Zero(t, count(t, url, `SELECT count(*) FROM tenant_acme.deleted_types`))

@@ -50,7 +50,7 @@ func TestActIsOneWithItsChange(t *testing.T) {
 
 	// A failed change has no entry of a change.
 	ctx, a = b.auditedCall("task_type.delete")
-	require.Error(t, b.DeleteTaskType(ctx, tenant, "nope"))
+	require.Error(t, b.DeleteTaskType(ctx, tenant, "nope", false))
 	require.False(t, a.Written())
 	ctx, a = b.auditedCall("task_type.put")
 	_, _, err = b.CheckTaskType(ctx, tenant, twoStages())
@@ -64,7 +64,7 @@ func TestActIsOneWithItsChange(t *testing.T) {
 		`ALTER TABLE tenant_acme.audit ADD CONSTRAINT full_disk CHECK (action <> 'task_type.delete')`)
 	require.NoError(t, err)
 	ctx, a = b.auditedCall("task_type.delete")
-	require.Error(t, b.DeleteTaskType(ctx, tenant, "pipe"))
+	require.Error(t, b.DeleteTaskType(ctx, tenant, "pipe", false))
 	require.False(t, a.Written())
 	_, err = b.TaskType(t.Context(), tenant, "pipe")
 	require.NoError(t, err, "it is still there")

@@ -73,7 +73,7 @@ func TestALockedTenantDelaysNoOther(t *testing.T) {
 		pipe.Name = "more"
 		_, _, err = b.PutTaskType(t.Context(), other.Slug, pipe)
 		require.NoError(t, err)
-		require.NoError(t, b.DeleteTaskType(t.Context(), other.Slug, "more"))
+		require.NoError(t, b.DeleteTaskType(t.Context(), other.Slug, "more", false))
 	}
 	require.Less(t, time.Since(start), time.Minute)
 	_, _, err = b.PutTaskType(

@@ -166,7 +166,7 @@ func TestInsertIntoATypeThatIsGone(t *testing.T) { eachSet(t, insertIntoATypeTha
 func insertIntoATypeThatIsGone(t *testing.T, b *bundle) {
 	pipe := b.put(twoStages())
 	items := b.insertions(pipe, `1`)
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	err := b.InsertAgain(t.Context(), pipe, items)
 	if b.own {
 		require.True(t, store.RolledOn(err), "%v", err)

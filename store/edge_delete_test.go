@@ -60,7 +60,7 @@ func typeWithEdges(t *testing.T, b *bundle) {
 	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], badEnd)
 	b.manyEdges(id)
 	b.inSmallSteps()
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	var deleting store.Deleting
 	for {
 		var err error

@@ -57,7 +57,7 @@ func TestTheDeletionOfATypeFailsItsDependents(t *testing.T) {
 	b := setupEdges(t)
 	got := b.submit(dependent(byKey("never")))[0].ID
 	b.followUp()
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "base"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "base", false))
 	task := b.comesTo(got, asyncflow.StatusFailed)
 	assert.Contains(t, task.Error, `depends_on[0]: task of`)
 	assert.Contains(t, task.Error, `was deleted`)

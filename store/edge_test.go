@@ -160,7 +160,7 @@ func TestADependencyIsNotWaitedForLongerThanItsTime(t *testing.T) {
 	})
 	task := b.comesTo(got.ID, asyncflow.StatusFailed)
 	assert.Contains(t, task.Error,
-		`depends_on[0]: task of the type base with the key "never" has not`)
+		`depends_on[0]: task of the type base with the key "never" had not ended by`)
 	assert.Equal(t, asyncflow.StatusFailed, task.Dependencies[0].Status)
 }
 

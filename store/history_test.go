@@ -129,7 +129,7 @@ func (b *bundle) lead(ids ids) {
 	require.NoError(b.t, err)
 	eventually(b.t, "all of its tasks are final", func() bool {
 		b.settleAll(remade, b.lease(remade, 1000), rejected)
-		return b.DeleteTaskType(ctx, tenant, "remade") == nil
+		return b.DeleteTaskType(ctx, tenant, "remade", false) == nil
 	})
 	b.put(named("remade"))
 	b.put(named("new"))

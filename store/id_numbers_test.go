@@ -43,7 +43,7 @@ func TestIDsNeverComeBack(t *testing.T) {
 				}
 				return settled == 2
 			})
-		require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+		require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	}
 	for id := range seen {
 		_, err := b.Task(t.Context(), tenant, id)
@@ -67,7 +67,7 @@ func TestDeleteWhileLeasing(t *testing.T) {
 			leases, _, _ := far.Lease(context.Background(), pipe, 5)
 			leased <- leases
 		}()
-		err = b.DeleteTaskType(t.Context(), tenant, "pipe")
+		err = b.DeleteTaskType(t.Context(), tenant, "pipe", false)
 		require.Contains(t, []asyncflow.Code{asyncflow.CodeConflict, asyncflow.CodeUnavailable},
 			asyncflow.CodeOf(err), "%v", err)
 		leases := <-leased
@@ -79,7 +79,7 @@ func TestDeleteWhileLeasing(t *testing.T) {
 		})
 		require.Equal(t, id, leases[0].ID)
 		b.settle(pipe, leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
-		require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+		require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	}
 }
 

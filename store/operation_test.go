@@ -300,7 +300,7 @@ func TestTypeOfAnOperationIsDeleted(t *testing.T) {
 	b := setup(t)
 	b.failMany(b.put(twoStages()), 10)
 	_, due := b.start(store.RedriveTasks, store.NewOperation{})
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	assert.Equal(t, store.Step{}, b.step(due))
 	_, err := b.Operation(t.Context(), tenant, due.ID)
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))

@@ -144,7 +144,7 @@ func rollsLife(t *testing.T, b *bundle) {
 	dropped, err = b.DropRoll(t.Context(), b.known().Set(), b.Clock.Now().Add(time.Hour))
 	require.NoError(t, err)
 	require.False(t, dropped, "the open roll stays")
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 }
 
 // A node that doesn't know of a roll yet can do everything all the same.

@@ -382,7 +382,7 @@ func TestStatsAfterADelete(t *testing.T) {
 	spec.Name = "stays"
 	b.put(spec)
 	require.NoError(t, far.Catalog.Refresh(t.Context()))
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	all, err := far.Stats(t.Context(), tenant, "")
 	require.NoError(t, err)
 	require.Len(t, all, 1)
@@ -405,9 +405,9 @@ func TestDeletedTalliesDontComeBack(t *testing.T) {
 	require.NoError(t, err)
 	deleted := make(chan error, 1)
 	go func() {
-		err := b.DeleteTaskType(t.Context(), tenant, "pipe")
+		err := b.DeleteTaskType(t.Context(), tenant, "pipe", false)
 		for sqlState(err) == pgerrcode.LockNotAvailable { // it waits for a moment at a time
-			err = b.DeleteTaskType(t.Context(), tenant, "pipe")
+			err = b.DeleteTaskType(t.Context(), tenant, "pipe", false)
 		}
 		deleted <- err
 	}()

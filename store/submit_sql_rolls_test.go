@@ -114,7 +114,7 @@ func sqlSubmitToADeletedType(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	app := b.app()
 	begin(t, app, "REPEATABLE READ")
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	_, err := b.bySQL(app, `'pipe', '1'`)
 	assert.Equal(t, pgerrcode.SerializationFailure, sqlState(err), "%v", err)
 	_, err = app.Exec(t.Context(), "ROLLBACK")

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,10 +11,11 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// DeleteTaskType drops a task type with its endpoints and its finished tasks; CodeConflict while it
-// has live tasks. Tables of its own are dropped; its rows in shared tables are deleted later, in
+// DeleteTaskType drops a task type with its endpoints and its finished tasks, and with its schedules if
+// cascade is true. It is CodeConflict while there are live tasks, or schedules without cascade. Tables
+// of its own are dropped; its rows in shared tables are deleted later, in
 // small steps: see DeleteRows.
-func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string) error {
+func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
 		if err := lockSets(ctx, tx, tenant, name); err != nil { // first, as moves of the type do
 			return err
@@ -25,6 +27,9 @@ func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string) error {
 		at, err := readLocation(ctx, tx, tenant, name)
 		if err == nil {
 			err = (&Type{location: at}).refuseLive(ctx, tx, name)
+		}
+		if err == nil && !cascade {
+			err = refuseScheduled(ctx, tx, tenant, name)
 		}
 		if err == nil {
 			_, err = tx.Exec(ctx, newTables(tenant, sharedSet).at(0, `DELETE FROM {keys} WHERE type = $1`),
@@ -46,6 +51,27 @@ func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string) error {
 		s.tellFollowUp(tenant)
 	}
 	return wrap(err, "DeleteTaskType(%q, %q)", tenant, name)
+}
+
+// shownSchedules is how many schedules of a type an error names.
+const shownSchedules = 10
+
+// refuseScheduled returns an error that names the schedules of a type, if it has any.
+func refuseScheduled(ctx context.Context, tx pgx.Tx, tenant, name string) error {
+	rows, err := tx.Query(ctx, `SELECT name FROM `+schedulesOf(tenant)+`
+		WHERE type = $1 ORDER BY name LIMIT $2`, name, shownSchedules+1)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	if len(names) > shownSchedules {
+		names[shownSchedules] = "others"
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict, "task type %s has schedules (%s): delete them first, "+
+		"or with the type by cascade", name, strings.Join(names, ", "))
 }
 
 // refuseLive returns an error if the type has live tasks.

@@ -34,17 +34,17 @@ func TestDeleteTaskType(t *testing.T) {
 	pipe := b.put(twoStages())
 	b.submit(newTask(`1`))
 	require.Equal(t, asyncflow.CodeConflict,
-		asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe")))
+		asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe", false)))
 	l := b.lease(pipe, 1)[0]
 	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	var left int
 	require.NoError(t, b.db.QueryRow(t.Context(),
 		`SELECT count(*) FROM pg_tables
 			WHERE schemaname = 'tenant_acme' AND tablename ~ 'pipe'`).Scan(&left))
 	assert.Zero(t, left)
 	require.Equal(t, asyncflow.CodeNotFound,
-		asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe")))
+		asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe", false)))
 	r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(r[0].Err))
 	b.put(twoStages()) // it can be created again
@@ -79,7 +79,7 @@ func deleteWhileSubmitting(t *testing.T, b *bundle) {
 		}
 	})
 	<-accepted
-	err := b.DeleteTaskType(t.Context(), tenant, "pipe")
+	err := b.DeleteTaskType(t.Context(), tenant, "pipe", false)
 	assert.Contains(t, []asyncflow.Code{asyncflow.CodeConflict, asyncflow.CodeUnavailable},
 		asyncflow.CodeOf(err), "live tasks keep it from being deleted")
 	close(stop)
@@ -101,7 +101,7 @@ func TestDeleteStopsTheTenantOnlyAtTheEnd(t *testing.T) {
 	defer func() { _ = long.Rollback(context.Background()) }()
 	_, err = long.Exec(t.Context(), pipe.Fill(1, `LOCK TABLE {task}, {ready} IN ROW EXCLUSIVE MODE`))
 	require.NoError(t, err)
-	err = b.DeleteTaskType(t.Context(), tenant, "pipe")
+	err = b.DeleteTaskType(t.Context(), tenant, "pipe", false)
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
 	require.NoError(t, long.Rollback(t.Context()))
 
@@ -114,7 +114,7 @@ func TestDeleteStopsTheTenantOnlyAtTheEnd(t *testing.T) {
 		END $$`)
 	b.exec(`CREATE TRIGGER checked BEFORE DELETE ON tenant_acme.idempotency_keys
 		FOR EACH ROW EXECUTE FUNCTION tenant_acme.check()`)
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 }
 
 // A type that shares its tables can't be deleted while one of its tasks is live, wherever it
@@ -128,7 +128,7 @@ func TestDeleteTypeInSharedTables(t *testing.T) {
 		moveTo(b, pipe)
 		if place != "failed" {
 			require.Equal(t, asyncflow.CodeConflict,
-				asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe")), place)
+				asyncflow.CodeOf(b.DeleteTaskType(t.Context(), tenant, "pipe", false)), place)
 		}
 		b.exec(`UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 		_, err := b.Rescue(t.Context(), pipe)
@@ -146,7 +146,7 @@ func TestDeleteTypeInSharedTables(t *testing.T) {
 	late := behind(t, b)
 	items := late.insertions(pipe, `"late"`)
 	others := late.insertions(beside, `"late beside"`)
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	before := b.dump()
 	for _, all := range [][]*store.Writes{{{Type: pipe, New: items}},
 		{{Type: beside, New: others}, {Type: pipe, New: items}}} {
@@ -218,7 +218,7 @@ func deleteWaitsForARoll(t *testing.T, b *bundle) {
 	_, err = opening.Exec(t.Context(), `SELECT FROM tenant_acme.table_sets FOR NO KEY UPDATE`)
 	require.NoError(t, err)
 	deleted := make(chan error, 1)
-	go func() { deleted <- b.DeleteTaskType(t.Context(), tenant, "pipe") }()
+	go func() { deleted <- b.DeleteTaskType(t.Context(), tenant, "pipe", false) }()
 	b.blocked(1)
 	require.NoError(t, opening.Rollback(t.Context()))
 	require.NoError(t, <-deleted)

@@ -21,7 +21,7 @@ func typesThatAreGoneAreForgotten(t *testing.T, b *bundle) {
 		b.submit(asyncflow.NewTask{Type: name, Context: json.RawMessage(`1`)})
 		b.settle(passing, b.lease(passing, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 		require.Positive(t, b.KeptTypes())
-		require.NoError(t, b.DeleteTaskType(t.Context(), tenant, name))
+		require.NoError(t, b.DeleteTaskType(t.Context(), tenant, name, false))
 	}
 	pipe := twoStages()
 	kept := 1 // the numbers of the set that types share

@@ -165,7 +165,7 @@ func typeMovesBetweenSets(t *testing.T, b *bundle) {
 		b.mayJoin()
 	}
 	require.True(t, b.move(), "it may move again")
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe"))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 }
 
 // A transaction that began before a move submits to the set that the type has now or, if its

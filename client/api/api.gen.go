@@ -2744,6 +2744,12 @@ type ListTaskTypesParams struct {
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// DeleteTaskTypeParams defines parameters for DeleteTaskType.
+type DeleteTaskTypeParams struct {
+	// Cascade Also deletes the schedules of the type.
+	Cascade bool `form:"cascade,omitempty" json:"cascade,omitempty,omitzero"`
+}
+
 // PutTaskTypeParams defines parameters for PutTaskType.
 type PutTaskTypeParams struct {
 	// DryRun Check the document and answer with the result, but change nothing.
@@ -3586,10 +3592,10 @@ type ClientInterface interface {
 	// DeleteTaskType Delete a task type
 	//
 	// Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-	// it has live tasks.
+	// it has live tasks or, without cascade, schedules.
 	//
 	// Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
-	DeleteTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteTaskType(ctx context.Context, pType Type, params *DeleteTaskTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTaskType Get a task type
 	//
@@ -5200,11 +5206,11 @@ func (c *Client) ListTaskTypes(ctx context.Context, params *ListTaskTypesParams,
 // DeleteTaskType Delete a task type
 //
 // Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-// it has live tasks.
+// it has live tasks or, without cascade, schedules.
 //
 // Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
-func (c *Client) DeleteTaskType(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteTaskTypeRequest(c.Server, pType)
+func (c *Client) DeleteTaskType(ctx context.Context, pType Type, params *DeleteTaskTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteTaskTypeRequest(c.Server, pType, params)
 	if err != nil {
 		return nil, err
 	}
@@ -8067,7 +8073,7 @@ func NewListTaskTypesRequest(server string, params *ListTaskTypesParams) (*http.
 }
 
 // NewDeleteTaskTypeRequest constructs an http.Request for the DeleteTaskType method
-func NewDeleteTaskTypeRequest(server string, pType Type) (*http.Request, error) {
+func NewDeleteTaskTypeRequest(server string, pType Type, params *DeleteTaskTypeParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8090,6 +8096,29 @@ func NewDeleteTaskTypeRequest(server string, pType Type) (*http.Request, error) 
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cascade", params.Cascade, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)

@@ -165,12 +165,13 @@ func (c *typesReleaseCmd) Run(ctx context.Context, g *globals) error {
 }
 
 type typesDeleteCmd struct {
-	Name string `arg:"" help:"The task type."`
+	Name    string `arg:"" help:"The task type."`
+	Cascade bool   `help:"Delete its schedules, too. Without it, a type with schedules is refused."`
 }
 
 // Run deletes a task type.
 func (c *typesDeleteCmd) Run(ctx context.Context, g *globals) error {
-	if err := g.client().DeleteTaskType(ctx, c.Name); err != nil {
+	if err := g.client().DeleteTaskType(ctx, c.Name, c.Cascade); err != nil {
 		return err
 	}
 	return g.printDeleted(c.Name)

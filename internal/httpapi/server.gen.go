@@ -153,7 +153,7 @@ type ServerInterface interface {
 	ListTaskTypes(c *fiber.Ctx, params ListTaskTypesParams) error
 	// DeleteTaskType Delete a task type
 	// (DELETE /v1/task-types/{type})
-	DeleteTaskType(c *fiber.Ctx, pType Type) error
+	DeleteTaskType(c *fiber.Ctx, pType Type, params DeleteTaskTypeParams) error
 	// GetTaskType Get a task type
 	// (GET /v1/task-types/{type})
 	GetTaskType(c *fiber.Ctx, pType Type) error
@@ -1592,8 +1592,24 @@ func (siw *ServerInterfaceWrapper) DeleteTaskType(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteTaskTypeParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "cascade" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cascade", query, &params.Cascade, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cascade: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DeleteTaskType(c, pType)
+		return siw.Handler.DeleteTaskType(c, pType, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -4143,7 +4159,8 @@ func (response ListTaskTypesdefaultApplicationProblemPlusJSONResponse) VisitList
 }
 
 type DeleteTaskTypeRequestObject struct {
-	Type Type `json:"type"`
+	Type   Type `json:"type"`
+	Params DeleteTaskTypeParams
 }
 
 type DeleteTaskTypeResponseObject interface {
@@ -6549,10 +6566,11 @@ func (sh *strictHandler) ListTaskTypes(ctx *fiber.Ctx, params ListTaskTypesParam
 }
 
 // DeleteTaskType operation middleware
-func (sh *strictHandler) DeleteTaskType(ctx *fiber.Ctx, pType Type) error {
+func (sh *strictHandler) DeleteTaskType(ctx *fiber.Ctx, pType Type, params DeleteTaskTypeParams) error {
 	var request DeleteTaskTypeRequestObject
 
 	request.Type = pType
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.DeleteTaskType(ctx.UserContext(), request.(DeleteTaskTypeRequestObject))

@@ -70,7 +70,8 @@ func (s *Server) PutTaskType(
 func (s *Server) DeleteTaskType(
 	ctx context.Context, r DeleteTaskTypeRequestObject,
 ) (DeleteTaskTypeResponseObject, error) {
-	if err := s.cfg.Store.DeleteTaskType(ctx, principalOf(ctx).Tenant, r.Type); err != nil {
+	if err := s.cfg.Store.DeleteTaskType(ctx, principalOf(ctx).Tenant, r.Type,
+		r.Params.Cascade); err != nil {
 		return nil, err
 	}
 	return DeleteTaskType204Response{}, nil

@@ -80,3 +80,17 @@ func TestPutTaskTypeForShow(t *testing.T) {
 	assert.Equal(t, 400, a.status)
 	assert.Equal(t, `stage_mapping.first is "third", which is not a stage`, a.problem.Detail)
 }
+
+// A type with schedules is deleted only with them.
+func TestDeleteATypeWithSchedules(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	require.Equal(t, 201, b.call("PUT", "/v1/schedules/hourly",
+		`{"type":"pipe","context":{},"cron":"@hourly"}`).status)
+	a := b.call("DELETE", "/v1/task-types/pipe", "")
+	require.Equal(t, 409, a.status)
+	assert.Contains(t, a.problem.Detail, "hourly")
+	require.Equal(t, 200, b.call("GET", "/v1/schedules/hourly", "").status)
+	require.Equal(t, 204, b.call("DELETE", "/v1/task-types/pipe?cascade=true", "").status)
+	require.Equal(t, 404, b.call("GET", "/v1/schedules/hourly", "").status)
+}

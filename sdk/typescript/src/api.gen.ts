@@ -52,7 +52,7 @@ export interface paths {
         /**
          * Delete a task type
          * @description Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-         *     it has live tasks.
+         *     it has live tasks or, without cascade, schedules.
          */
         delete: operations["deleteTaskType"];
         options?: never;
@@ -4674,7 +4674,10 @@ export interface operations {
     };
     deleteTaskType: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Also deletes the schedules of the type. */
+                cascade?: boolean;
+            };
             header?: never;
             path: {
                 /** @description The name of the task type. */

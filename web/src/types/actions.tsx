@@ -87,7 +87,7 @@ function Delete({ type }: { type: Schemas["TaskType"] }) {
     <>
       <p>
         Its ended tasks and its endpoints are deleted with it. This can't be undone. It is refused
-        while the type has live tasks.
+        while the type has live tasks or schedules.
       </p>
       <TypedName name={type.name} />
     </>
