@@ -94,7 +94,9 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 		[]any{entries[0].Action, entries[0].Outcome, entries[0].Status, entries[0].Code})
 	assert.Equal(t, 200, b.get("/healthz").status)
 
-	_, err := b.db.Exec(context.Background(), `ALTER TABLE tenant_acme.task_types RENAME spec TO gone`)
+	_, err := b.db.Exec(context.Background(), `
+		ALTER TABLE tenant_acme.task_types ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+		CREATE POLICY broken ON tenant_acme.task_types USING (1 / (version - version) = 1)`)
 	require.NoError(t, err)
 	assert.Equal(t, 500, b.get("/v1/task-types", "X-Request-Id", "fault-1").status)
 	assert.Len(t, log.with("request_id=fault-1"), 1)
