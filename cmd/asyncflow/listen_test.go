@@ -362,7 +362,8 @@ func TestListenEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.DeleteEndpoint(t.Context(), endpoints[0].ID))
 	require.Equal(t, exitFailed, p.ends())
-	p.await("asyncflow: listening to pipe.first: 409 conflict: .*no mode claim")
+	p.await("asyncflow: listening to pipe.first: 409 conflict: .*" +
+		"no (mode claim|endpoint for listening)")
 	id := submit(t, c, `{"n": 1}`)
 	require.Eventually(t, func() bool { // a dispatcher looks at it first
 		task, err := c.Get(t.Context(), id)

@@ -107,7 +107,11 @@ func (s *Server) answerClaims(c *fiber.Ctx, tenant string, all []asyncflow.Deliv
 		}
 		doc = s.cfg.Sender.AppendDelivery(doc, &all[i])
 	}
-	return s.writeClaims(c, tenant, all, append(doc, "]}\n"...))
+	if err := s.writeClaims(c, tenant, all, append(doc, "]}\n"...)); err != nil {
+		return err
+	}
+	s.checkArrival(c, tenant, all)
+	return nil
 }
 
 func (s *Server) writeClaims(
@@ -120,13 +124,13 @@ func (s *Server) writeClaims(
 		s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all), "there was no memory for the answer")
 		return err
 	}
-	s.checkArrival(c, tenant, all)
 	return nil
 }
 
 // checkArrival looks a while later whether the claimer's connection took the answer. Then the claims
 // stand for the processing time of their stage, as if something had been heard of them: a person may
-// think for longer than a claim stands at first.
+// think for longer than a claim stands at first. A program that asks for signed deliveries sends a
+// heartbeat before it passes one on: if its machine sleeps until then, the task goes back in line.
 func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) {
 	conn, known := c.Context().Conn().(*listener.Conn)
 	if !known || len(all) == 0 {
