@@ -64,6 +64,9 @@ func (c *Committer) Prolong(tenant string, leases []asyncflow.Lease) {
 	}
 	now := c.store.Clock.Now()
 	for _, l := range leases {
+		if !t.Unseen(l) { // it is prolonged already
+			continue
+		}
 		key := leaseKeyOf(tenant, l.ID, l.Seq)
 		had := l.Until
 		c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{

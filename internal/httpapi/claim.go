@@ -131,18 +131,22 @@ func (s *Server) writeClaims(
 // stand for the processing time of their stage, as if something had been heard of them: a person may
 // think for longer than a claim stands at first. A program that asks for signed deliveries sends a
 // heartbeat before it passes one on: if its machine sleeps until then, the task goes back in line.
+//
+// Over the tenant's share, claims stand as they do at first. Their late reports still count.
 func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) {
 	conn, known := c.Context().Conn().(*listener.Conn)
-	if !known || len(all) == 0 {
+	if !known || len(all) == 0 || s.arrived.Take(tenant, len(all)) != nil {
 		return
 	}
 	if c.Request().Header.ConnectionClose() {
 		conn.Linger() // until the client has taken the answer and closes
 	}
-	end, leases := conn.Sent()+int64(len(c.Response().Body())), leasesOf(all)
-	for i := range leases {
-		leases[i].Context = nil // which would stay in memory
-		leases[i].Options = asyncflow.Options{}
+	end := conn.Sent() + int64(len(c.Response().Body()))
+	leases := make([]asyncflow.Lease, len(all))
+	for i := range all { // without what would stay in memory
+		l := &all[i].Lease
+		leases[i] = asyncflow.Lease{ID: l.ID, Seq: l.Seq, Stage: l.Stage, Claimer: l.Claimer,
+			LeasedAt: l.LeasedAt, Until: l.Until}
 	}
 	s.prolongArrived(conn, end, tenant, leases, arrivalLooks)
 }
@@ -150,16 +154,25 @@ func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Deliv
 // arrivalLooks is how often it is looked whether an answer has arrived.
 const arrivalLooks = 2
 
+// Bounds of the claims whose arrival is not known yet. Each takes some 300 bytes for 10 s at most.
+const (
+	maxArrivals          = 65_536
+	maxArrivalsPerTenant = maxArrivals / 4
+)
+
 func (s *Server) prolongArrived(
 	conn *listener.Conn, n int64, tenant string, leases []asyncflow.Lease, looks int,
 ) {
 	time.AfterFunc(s.cfg.ClaimCheck, func() {
-		switch {
-		case conn.Took(n):
-			s.cfg.Committer.Prolong(tenant, leases)
-		case looks > 1:
+		took := conn.Took(n)
+		if !took && looks > 1 {
 			s.prolongArrived(conn, n, tenant, leases, looks-1)
+			return
 		}
+		if took {
+			s.cfg.Committer.Prolong(tenant, leases)
+		}
+		s.arrived.Give(tenant, len(leases))
 	})
 }
 

@@ -118,3 +118,17 @@ func TestAClaimThatIsNamed(t *testing.T) {
 	assert.Greater(t, time.Until(b.task(ids[0]).Deadline), 2*asyncflow.FirstClaim)
 	assert.Less(t, time.Until(b.task(ids[1]).Deadline), 2*asyncflow.FirstClaim)
 }
+
+// What is kept to learn whether claims have arrived has a bound for each tenant, however often its
+// claimers ask again for what they have.
+func TestArrivalsAreBounded(t *testing.T) {
+	b := setupWith(t, func(cfg *httpapi.Config) { cfg.ClaimCheck = time.Hour })
+	b.claimed()
+	const open = 500
+	b.submitJudge(open)
+	for range httpapi.MaxArrivalsPerTenant/open + 2 {
+		require.Len(t, b.claim("anna", `,"max":500`), open)
+		require.LessOrEqual(t, b.server.Arrivals(), httpapi.MaxArrivalsPerTenant)
+	}
+	assert.Equal(t, httpapi.MaxArrivalsPerTenant/open*open, b.server.Arrivals())
+}

@@ -30,6 +30,12 @@ func (s *Server) BodyMemory() int { return s.bodies.InUse() }
 // AnswerMemory returns how much memory is lent for answers that are not sent yet, in bytes.
 func (s *Server) AnswerMemory() int { return s.answers.InUse() }
 
+// Arrivals returns of how many claims it is not known yet whether they have arrived.
+func (s *Server) Arrivals() int { return s.arrived.InUse() }
+
+// MaxArrivalsPerTenant is the most of these of one tenant.
+const MaxArrivalsPerTenant = maxArrivalsPerTenant
+
 // Streams returns how many event streams and waiting calls there are.
 func (s *Server) Streams() int { return s.streams.InUse() }
 

@@ -33,6 +33,7 @@ type Server struct {
 	bodies  *share.Pool // bytes of the bodies of requests
 	answers *share.Pool // bytes of answers that are not sent yet
 	tests   *share.Pool // test deliveries
+	arrived *share.Pool // claims whose arrival is not known yet
 
 	pings       *coalesce.Runs[struct{}] // checks of the database
 	statsFeeds  *statsFeeds
@@ -59,6 +60,7 @@ func New(cfg Config) (*Server, error) {
 	s.answers = share.NewPool(cfg.Bodies.Max, cfg.Bodies.MaxPerTenant,
 		"bytes of answers", time.Second)
 	s.tests = share.NewPool(maxTests, maxTestsPerTenant, "test deliveries", time.Second)
+	s.arrived = share.NewPool(maxArrivals, maxArrivalsPerTenant, "claims", s.cfg.ClaimCheck)
 	s.denied = deniedcalls.New(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
 	s.pings = coalesce.New(readyTimeout, s.ping)
 	s.stopping, s.stop = context.WithCancel(context.Background())
