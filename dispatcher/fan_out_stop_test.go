@@ -16,8 +16,8 @@ const (
 	stopChildren = 3000 // several transactions cancel them
 )
 
-// startStopped starts a node that sends stopSlots children at once. Each ends when end is closed, or
-// fails once for each value of fail.
+// startStopped starts a node that sends stopSlots children at once. They end when open is called. One
+// fails for each value that is sent to fail.
 func startStopped(t *testing.T) (f *family, begun, fail chan struct{}, open func()) {
 	begun, fail = make(chan struct{}, stopChildren), make(chan struct{})
 	end, open := gate()
@@ -41,6 +41,9 @@ func allEnded(c asyncflow.Children) bool {
 	return c.Cancelled+c.Succeeded+c.Failed == stopChildren
 }
 
+// busy reports whether all slots are in use, and more children are ready.
+func busy(c asyncflow.Children) bool { return c.Running >= stopSlots && c.Pending > stopSlots }
+
 // No child begins after the cancel of its parent was answered, though most are cancelled later.
 func TestNoChildBeginsAfterACancel(t *testing.T) {
 	f, begun, _, open := startStopped(t)
@@ -48,7 +51,7 @@ func TestNoChildBeginsAfterACancel(t *testing.T) {
 	for range stopSlots {
 		<-begun
 	}
-	f.children(id, func(c asyncflow.Children) bool { return c.Running >= stopSlots && c.Pending > stopSlots })
+	f.children(id, busy)
 	_, err := f.Cancel(t.Context(), tenant, id, "stop it")
 	require.NoError(t, err)
 	open()
@@ -64,7 +67,7 @@ func TestNoChildBeginsAfterAFailure(t *testing.T) {
 	for range stopSlots {
 		<-begun
 	}
-	f.children(id, func(c asyncflow.Children) bool { return c.Running >= stopSlots && c.Pending > stopSlots })
+	f.children(id, busy)
 	fail <- struct{}{}
 	f.children(id, func(c asyncflow.Children) bool { return c.Cancelled > 0 })
 	n := f.begun()

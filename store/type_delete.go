@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// DeleteTaskType drops a task type with its endpoints and its finished tasks, and with its schedules if
-// cascade is true. It is CodeConflict while there are live tasks, or schedules without cascade. Tables
-// of its own are dropped; its rows in shared tables are deleted later, in
+// DeleteTaskType drops a task type with its endpoints and its finished tasks, and with its schedules
+// if cascade is true. It is CodeConflict while there are live tasks, or schedules without cascade.
+// Tables of its own are dropped; its rows in shared tables are deleted later, in
 // small steps: see DeleteRows.
 func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
