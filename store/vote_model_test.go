@@ -102,7 +102,7 @@ func take(t *rapid.T, all *[]asyncflow.Lease) asyncflow.Lease {
 
 // outcome draws what a claimer reports.
 func (m *voteMachine) outcome(t *rapid.T, l asyncflow.Lease) asyncflow.Outcome {
-	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Endpoint: asyncflow.ClaimedBy(l.Claimer),
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Endpoint: asyncflow.ClaimedBy(l.Claimer, ""),
 		Output: json.RawMessage(rapid.SampledFrom([]string{`1`, `2`}).Draw(t, "outcome"))}
 	if rapid.IntRange(0, 5).Draw(t, "fails") == 0 {
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeRejected, nil, "too dark"
