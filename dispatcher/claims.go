@@ -33,8 +33,8 @@ const (
 type ClaimRequest struct {
 	Type, Stage string
 	Claimer     string
-	Subject     string // of the caller's token; "": it has none
-	Named       bool   // the caller's token names the claimer
+	Subject     string        // of the caller's token; "": it has none
+	Named       bool          // the caller's token names the claimer
 	Max         int           // tasks
 	Wait        time.Duration // for the first one
 	// Held are the tasks that the claimer knows to have. It gets its other open claims first.
