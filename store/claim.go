@@ -85,6 +85,7 @@ type claiming struct {
 	until time.Time // of new claims
 
 	voters bool // the tasks are votes, and a claimer has one of each task's
+	heard  bool // the stage is only listened to: no claimer is a voter
 	window *asyncflow.Window
 	shown  map[string]shown // by claimer; nil: there is no window
 	locked *bool            // whether a lock was made for them; nil: they need none
@@ -119,6 +120,7 @@ func (s *Store) tryClaim(
 		byID: map[int64]candidate{}}
 	b := &pgx.Batch{}
 	c.voters, c.window = t.Stages[at].VotesAreNamed(), t.Stages[at].Window
+	c.heard = t.Stages[at].Listened
 	if c.window == nil && !c.voters {
 		b.Queue("BEGIN")
 	} else if err := c.lockClaimers(ctx, conn); err != nil {
@@ -247,7 +249,7 @@ func (c *claiming) share() {
 			if !again {
 				left--
 			}
-			c.votes[vote] = c.voters && one.lineKey != ""
+			c.votes[vote] = !c.heard && one.lineKey != ""
 			c.give(a, one)
 			return true
 		})
