@@ -43,12 +43,25 @@ const (
 	edgeGone edgeStatus = "gone" // the other task was dropped with its roll or its type
 )
 
-// final returns the status as callers see it.
+// final returns the status of the other task, as far as the task that waits is concerned.
 func (s edgeStatus) final() asyncflow.Status {
 	if s == edgeLate || s == edgeGone {
 		return asyncflow.StatusFailed
 	}
 	return asyncflow.Status(s)
+}
+
+// shown returns the status of an edge as callers see it.
+func (e *edge) shown() string {
+	switch {
+	case e.status == edgeOpen && !e.gone && e.on.id != 0:
+		return asyncflow.DependencyRunning
+	case e.status == edgeOpen || e.status == edgeGone:
+		return asyncflow.DependencyMissing
+	case e.status == edgeLate:
+		return asyncflow.DependencyLate
+	}
+	return string(e.status)
 }
 
 // failed reports whether the other task has not succeeded.

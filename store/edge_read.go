@@ -19,7 +19,7 @@ func (s *Store) dependenciesOf(
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DependencyState, err error) {
 		e, err := scanEdge(row)
-		d.Task, d.OnFailure, d.Until, d.Status = e.task(), e.onFailure, e.until, e.status.final()
+		d.Task, d.OnFailure, d.Until, d.Status = e.task(), e.onFailure, e.until, e.shown()
 		if d.Key = e.key; d.Key != "" {
 			d.Type = e.name
 		}

@@ -237,6 +237,36 @@ func (e BulkRedriveStatus) Valid() bool {
 	}
 }
 
+// Defines values for DependencyStateStatus.
+const (
+	DependencyStateStatusCancelled DependencyStateStatus = "cancelled"
+	DependencyStateStatusFailed    DependencyStateStatus = "failed"
+	DependencyStateStatusLate      DependencyStateStatus = "late"
+	DependencyStateStatusMissing   DependencyStateStatus = "missing"
+	DependencyStateStatusRunning   DependencyStateStatus = "running"
+	DependencyStateStatusSucceeded DependencyStateStatus = "succeeded"
+)
+
+// Valid indicates whether the value is a known member of the DependencyStateStatus enum.
+func (e DependencyStateStatus) Valid() bool {
+	switch e {
+	case DependencyStateStatusCancelled:
+		return true
+	case DependencyStateStatusFailed:
+		return true
+	case DependencyStateStatusLate:
+		return true
+	case DependencyStateStatusMissing:
+		return true
+	case DependencyStateStatusRunning:
+		return true
+	case DependencyStateStatusSucceeded:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for EndpointVerification.
 const (
 	Unneeded   EndpointVerification = "unneeded"
@@ -1058,8 +1088,10 @@ type DependencyState struct {
 	Key       string `json:"key,omitempty,omitzero"`
 	OnFailure string `json:"on_failure"`
 
-	// Status How the other task has ended; absent: it hasn't.
-	Status string `json:"status,omitempty,omitzero"`
+	// Status How the other task has ended. Or running: it is there, and has not ended; missing: no
+	// task has the key yet, or the task was deleted; late: it had not ended when wait_for was
+	// over.
+	Status DependencyStateStatus `json:"status"`
 
 	// Task The id of the other task. Absent while there is none with the key.
 	Task string `json:"task,omitempty,omitzero"`
@@ -1068,6 +1100,11 @@ type DependencyState struct {
 	// Until When the wait for it ends.
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
+
+// DependencyStateStatus How the other task has ended. Or running: it is there, and has not ended; missing: no
+// task has the key yet, or the task was deleted; late: it had not ended when wait_for was
+// over.
+type DependencyStateStatus string
 
 // Duration A Go-style duration, such as 30s or 1h30m.
 //
@@ -2237,6 +2274,10 @@ type SubmittedTask struct {
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// WaitsUntil When it stops waiting for the first of its dependencies, by its wait_for. Absent if it
+	// waits for none, or for as long as they take.
+	WaitsUntil time.Time `json:"waits_until,omitempty,omitzero"`
 }
 
 // Task A task as it is now. result is present once the task has succeeded: it is the output of the

@@ -2569,6 +2569,10 @@ export interface components {
              * @enum {string}
              */
             on_failure?: "fail" | "cancel" | "run";
+            /**
+             * @description How long to wait for it, up to a year. By default 7 days by a key, which may never come,
+             *     and without an end by an id.
+             */
             wait_for?: components["schemas"]["Duration"];
         };
         /**
@@ -2585,8 +2589,13 @@ export interface components {
             type?: string;
             key?: string;
             on_failure: string;
-            /** @description How the other task has ended; absent: it hasn't. */
-            status?: string;
+            /**
+             * @description How the other task has ended. Or running: it is there, and has not ended; missing: no
+             *     task has the key yet, or the task was deleted; late: it had not ended when wait_for was
+             *     over.
+             * @enum {string}
+             */
+            status: "running" | "missing" | "late" | "succeeded" | "failed" | "cancelled";
             /**
              * Format: date-time
              * @description When the wait for it ends.
@@ -2617,6 +2626,12 @@ export interface components {
              *     belongs to a task that is running or final.
              */
             order_time?: string;
+            /**
+             * Format: date-time
+             * @description When it stops waiting for the first of its dependencies, by its wait_for. Absent if it
+             *     waits for none, or for as long as they take.
+             */
+            waits_until?: string;
             /** @description True if the key already belonged to this task. */
             existing?: boolean;
         };
