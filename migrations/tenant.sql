@@ -211,6 +211,16 @@ CREATE INDEX ON edges (on_type, on_key) WHERE status IS NULL AND on_key IS NOT N
 CREATE INDEX ON edges (on_type, on_id) WHERE status <> 'succeeded';
 CREATE INDEX ON edges (until) WHERE status IS NULL AND until IS NOT NULL;
 
+-- The idempotency keys whose windows are over, of the tasks that are kept of types that others depend
+-- on: dependents find these tasks by them. A later task with the key replaces an earlier one.
+CREATE TABLE past_keys (
+  type int    NOT NULL,
+  key  text   NOT NULL,
+  id   bigint NOT NULL,
+  PRIMARY KEY (type, key)
+);
+CREATE INDEX ON past_keys (type, id);
+
 -- The children of a task in one stage. seq is that of the task's row in wait when it fanned out,
 -- waits that of its latest one: a redrive of the failed children makes another. spawned of count
 -- children are made, in runs of ids that begin with firsts, at the indexes starts. again is the
@@ -997,7 +1007,8 @@ BEGIN
     SELECT u.i - 1 AS n, u.e ->> 'task' AS task, submit_number(u.e ->> 'task') AS id, u.e ->> 'key' AS key,
       coalesce(split_part(u.e ->> 'task', '.', 1), u.e ->> 'type') AS type,
       coalesce(nullif(u.e ->> 'on_failure', ''), 'fail') AS on_failure,
-      nullif(make_interval(secs => submit_seconds(u.e ->> 'wait_for')::float8), interval '0') AS wait_for
+      coalesce(nullif(make_interval(secs => submit_seconds(u.e ->> 'wait_for')::float8), interval '0'),
+        CASE WHEN u.e ->> 'task' IS NULL THEN interval '168:00' END) AS wait_for
     FROM json_array_elements(depends_on) WITH ORDINALITY AS u (e, i)
   LOOP
     SELECT t.number, CASE WHEN edge.id >> 40 < t.from_pos THEN t.earlier_set ELSE t.table_set END AS table_set,

@@ -89,15 +89,16 @@ func queueEdges(b *pgx.Batch, t *Type, edges []edge) {
 }
 
 // readEdgesSQL reads the edges of tasks of one type, in order. An open edge by key has the task to
-// which the key belongs now.
+// which the key belongs now, or belonged to when its window ended.
 const readEdgesSQL = `
-SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, 0), coalesce(e.on_key, ''),
+SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, p.id, 0), coalesce(e.on_key, ''),
   e.on_failure, e.until, coalesce(e.status, ''), coalesce(y.name, d.name, ''), y.name IS NULL,
   coalesce(e.key, '')
 FROM {edges} e
 LEFT JOIN {types} y ON y.number = e.on_type
 LEFT JOIN {deleted} d ON d.number = e.on_type
-LEFT JOIN {keys} k ON e.on_id IS NULL AND k.type = y.name AND k.key = e.on_key AND k.expires_at > $3
+LEFT JOIN {keys} k ON e.on_id IS NULL AND k.type = y.name AND k.key = e.on_key
+LEFT JOIN {past_keys} p ON e.on_id IS NULL AND p.type = e.on_type AND p.key = e.on_key
 WHERE e.type = $1 AND e.id = ANY ($2) ORDER BY e.id, e.n`
 
 func scanEdge(row pgx.CollectableRow) (e edge, err error) {

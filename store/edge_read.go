@@ -12,8 +12,7 @@ import (
 func (s *Store) dependenciesOf(
 	ctx context.Context, t *Type, id asyncflow.TaskID,
 ) ([]DependencyState, error) {
-	rows, err := s.of(t.Tenant).Query(ctx, t.at(0, readEdgesSQL), t.number, []int64{id.Number},
-		s.Clock.Now())
+	rows, err := s.of(t.Tenant).Query(ctx, t.at(0, readEdgesSQL), t.number, []int64{id.Number})
 	if err != nil {
 		return nil, err
 	}

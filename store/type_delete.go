@@ -200,12 +200,12 @@ func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *tables) er
 	return err
 }
 
-// deleteTreeRows deletes some edges and fan-outs of tasks that are gone, at most JobBatch of each,
+// deleteTreeRows deletes some edges, fan-outs and past keys of tasks that are gone, at most JobBatch of each,
 // and returns how many. The arguments of the condition are $2 and on.
 func deleteTreeRows(
 	ctx context.Context, tx pgx.Tx, t *tables, of string, args ...any,
 ) (n int, err error) {
-	for _, table := range []string{"{edges}", "{fan_outs}"} {
+	for _, table := range []string{"{edges}", "{fan_outs}", "{past_keys}"} {
 		tag, err := tx.Exec(ctx, t.at(0, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
 			SELECT ctid FROM `+table+` WHERE `+of+` LIMIT $1))`), append([]any{JobBatch}, args...)...)
 		if err != nil {
