@@ -2787,7 +2787,8 @@ type ListTaskTypesParams struct {
 
 // DeleteTaskTypeParams defines parameters for DeleteTaskType.
 type DeleteTaskTypeParams struct {
-	// Cascade Also deletes the schedules of the type.
+	// Cascade Also deletes the schedules of the type. Tasks that wait for its tasks end as their
+	// on_failure says.
 	Cascade bool `form:"cascade,omitempty" json:"cascade,omitempty,omitzero"`
 }
 
@@ -3633,7 +3634,8 @@ type ClientInterface interface {
 	// DeleteTaskType Delete a task type
 	//
 	// Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-	// it has live tasks or, without cascade, schedules.
+	// it has live tasks or, without cascade, schedules or tasks of other types that wait for its
+	// tasks.
 	//
 	// Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 	DeleteTaskType(ctx context.Context, pType Type, params *DeleteTaskTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5247,7 +5249,8 @@ func (c *Client) ListTaskTypes(ctx context.Context, params *ListTaskTypesParams,
 // DeleteTaskType Delete a task type
 //
 // Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-// it has live tasks or, without cascade, schedules.
+// it has live tasks or, without cascade, schedules or tasks of other types that wait for its
+// tasks.
 //
 // Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 func (c *Client) DeleteTaskType(ctx context.Context, pType Type, params *DeleteTaskTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

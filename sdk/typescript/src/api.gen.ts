@@ -52,7 +52,8 @@ export interface paths {
         /**
          * Delete a task type
          * @description Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-         *     it has live tasks or, without cascade, schedules.
+         *     it has live tasks or, without cascade, schedules or tasks of other types that wait for its
+         *     tasks.
          */
         delete: operations["deleteTaskType"];
         options?: never;
@@ -4690,7 +4691,10 @@ export interface operations {
     deleteTaskType: {
         parameters: {
             query?: {
-                /** @description Also deletes the schedules of the type. */
+                /**
+                 * @description Also deletes the schedules of the type. Tasks that wait for its tasks end as their
+                 *     on_failure says.
+                 */
                 cascade?: boolean;
             };
             header?: never;
