@@ -34,7 +34,7 @@ func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade
 			err = refuseScheduled(ctx, tx, tenant, name)
 		}
 		if err == nil && !cascade {
-			err = (&Type{location: at}).refuseAwaited(ctx, tx, name)
+			err = (&Type{location: at}).refuseAwaited(ctx, tx, tenant, name)
 		}
 		if err == nil {
 			_, err = tx.Exec(ctx, newTables(tenant, sharedSet).at(0, `DELETE FROM {keys} WHERE type = $1`),
@@ -84,8 +84,8 @@ const shownDependents = 10_000
 
 // refuseAwaited returns an error that counts the tasks that wait for tasks of the type, by their
 // types, if there are any.
-func (t *Type) refuseAwaited(ctx context.Context, tx pgx.Tx, name string) error {
-	rows, err := tx.Query(ctx, newTables(t.Tenant, sharedSet).at(0, `
+func (t *Type) refuseAwaited(ctx context.Context, tx pgx.Tx, tenant, name string) error {
+	rows, err := tx.Query(ctx, newTables(tenant, sharedSet).at(0, `
 		SELECT y.name, count(*) FROM (
 		  SELECT e.type, e.id FROM {edges} e
 		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_id IS NOT NULL AND `+stillWaits+`
