@@ -186,6 +186,8 @@ CREATE TABLE outbox (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);
 CREATE INDEX ON outbox (due, seq);
+CREATE INDEX outbox_failed ON outbox (type, id, fan_out)
+  WHERE kind = 'children' AND failed + cancelled > 0;
 
 -- The tasks that tasks depend on: the n-th of a task (type, id) is the task (on_type, on_id), or
 -- the one with a key. status says how that has ended; until it has, the edge is open. It is late
