@@ -21,6 +21,7 @@ import (
 // Defines values for AlertEpisodeAlert.
 const (
 	BacklogAge      AlertEpisodeAlert = "backlog_age"
+	DependencyLate  AlertEpisodeAlert = "dependency_late"
 	EndpointFailing AlertEpisodeAlert = "endpoint_failing"
 	EndpointMissing AlertEpisodeAlert = "endpoint_missing"
 	FailureRate     AlertEpisodeAlert = "failure_rate"
@@ -28,12 +29,15 @@ const (
 	NoClaimers      AlertEpisodeAlert = "no_claimers"
 	NodeGone        AlertEpisodeAlert = "node_gone"
 	RollOverdue     AlertEpisodeAlert = "roll_overdue"
+	ScheduleFailing AlertEpisodeAlert = "schedule_failing"
 )
 
 // Valid indicates whether the value is a known member of the AlertEpisodeAlert enum.
 func (e AlertEpisodeAlert) Valid() bool {
 	switch e {
 	case BacklogAge:
+		return true
+	case DependencyLate:
 		return true
 	case EndpointFailing:
 		return true
@@ -48,6 +52,8 @@ func (e AlertEpisodeAlert) Valid() bool {
 	case NodeGone:
 		return true
 	case RollOverdue:
+		return true
+	case ScheduleFailing:
 		return true
 	default:
 		return false
@@ -493,7 +499,7 @@ type AlertEpisode struct {
 	State      AlertEpisodeState `json:"state"`
 
 	// Subject What the alert is about: the task type, the stage as type/stage, the endpoint as
-	// type/stage/id, the node, the job, the tenant (whose shared tables don't roll), or
+	// type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't roll), or
 	// tenant/type.
 	Subject string `json:"subject"`
 
@@ -514,8 +520,8 @@ type AlertEpisodeAlert string
 // AlertEpisodeState defines model for AlertEpisode.State.
 type AlertEpisodeState string
 
-// AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-// and no_claimers.
+// AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+// no_claimers and dependency_late.
 type AlertRules = asyncflow.AlertRules
 
 // Alerts defines model for Alerts.
@@ -526,8 +532,8 @@ type Alerts struct {
 	// Episodes The episodes that go on, then those of the last 30 days; newest first, at most 200.
 	Episodes []AlertEpisode `json:"episodes"`
 
-	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-	// and no_claimers.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+	// no_claimers and dependency_late.
 	Rules AlertRules `json:"rules"`
 
 	// Secret Only in the answer to the call that set it.
@@ -1552,8 +1558,8 @@ type Name = string
 
 // NewAlerts defines model for NewAlerts.
 type NewAlerts struct {
-	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-	// and no_claimers.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+	// no_claimers and dependency_late.
 	Rules AlertRules `json:"rules"`
 
 	// Secret A signing secret of your own, as for an endpoint. If it is left out, the present one

@@ -3606,8 +3606,8 @@ export interface components {
             status: components["schemas"]["Status"];
         };
         /**
-         * @description When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-         *     and no_claimers.
+         * @description When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+         *     no_claimers and dependency_late.
          */
         AlertRules: {
             /**
@@ -3629,6 +3629,11 @@ export interface components {
              *     meanwhile; 2m to 30 days.
              */
             no_claimers?: components["schemas"]["Duration"];
+            /**
+             * @description A task has waited for the tasks that it depends on for this long; 1s to 30 days. Paused
+             *     types don't count.
+             */
+            dependency_late?: components["schemas"]["Duration"];
         };
         NewAlerts: {
             /** @description An absolute https URL; http only if the operator allows it. */
@@ -3704,10 +3709,10 @@ export interface components {
         AlertEpisode: {
             id: string;
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "node_gone" | "job_overdue" | "roll_overdue";
             /**
              * @description What the alert is about: the task type, the stage as type/stage, the endpoint as
-             *     type/stage/id, the node, the job, the tenant (whose shared tables don't roll), or
+             *     type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't roll), or
              *     tenant/type.
              */
             subject: string;
@@ -3923,7 +3928,7 @@ export interface components {
          */
         AlertNotice: {
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "node_gone" | "job_overdue" | "roll_overdue";
             /** @enum {string} */
             state: "firing" | "resolved";
             tenant?: string;
@@ -3934,6 +3939,7 @@ export interface components {
             endpoint?: string;
             node?: string;
             job?: string;
+            schedule?: string;
             /** Format: date-time */
             since: string;
             /** Format: date-time */
