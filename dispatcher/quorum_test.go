@@ -58,7 +58,7 @@ func (f *family) voteAt(n *node, d asyncflow.Delivery, o asyncflow.Outcome) {
 	f.t.Helper()
 	pipe, err := n.Catalog.Type(tenant, "pipe")
 	require.NoError(f.t, err)
-	o.Endpoint = asyncflow.ClaimedBy(d.Lease.Claimer)
+	o.Endpoint = asyncflow.ClaimedBy(d.Lease.Claimer, "")
 	settled, l := make(chan store.Settled, 1), pipe.Reordered(d.Lease)
 	n.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
 		Verdict: asyncflow.Decide(pipe.TaskType, l, o, n.Clock.Now())},

@@ -108,6 +108,7 @@ CREATE TABLE lease (
   endpoint  uuid,
   claimer   text, -- who has asked for the task; null: it is pushed
   unsent    boolean, -- sending hasn't begun; null: it may have
+  subject   text, -- the sub of the token with which the claimer asked; null: none, or it is pushed
   PRIMARY KEY (type, id)
 ) WITH (fillfactor = 70, vacuum_truncate = off,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
@@ -132,7 +133,7 @@ CREATE TABLE wait (
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);
 CREATE INDEX ON wait (type, until);
 CREATE INDEX ON wait (type, key, order_time, id) WHERE reason = 'flow_key';
-CREATE INDEX ON wait (type, key) WHERE key IS NOT NULL AND reason <> 'flow_key';
+CREATE INDEX ON wait (type, key, reason) WHERE key IS NOT NULL AND reason <> 'flow_key';
 CREATE INDEX ON wait (type, stage, order_time, id) WHERE until = 'infinity' AND reason <> 'flow_key';
 
 -- The tasks that have failed for good and keep the others of their flow key waiting.
