@@ -179,7 +179,10 @@ func (s *Store) ChildResults(
 	if err != nil {
 		return nil, 0, wrap(err, "ChildResults(%q, %s)", tenant, parent)
 	}
-	if o == nil {
+	switch {
+	case o == nil && seq == 0:
+		return nil, 0, asyncflow.Errorf(asyncflow.CodeNotFound, "task %s has no children", parent)
+	case o == nil:
 		return nil, 0, asyncflow.Errorf(asyncflow.CodeNotFound, "task %s has no fan-out %d", parent,
 			seq)
 	}

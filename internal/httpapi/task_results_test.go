@@ -105,11 +105,11 @@ func TestResultsOfChildren(t *testing.T) {
 		"")).Results, 2)
 	assert.Equal(t, 403, b.callAs(b.newToken("acme", auth.ScopeSubmit), "GET", path, "").status)
 	assert.Equal(t, 404, b.callAs(callbacks.TestToken, "GET", path, "").status)
-	stranger := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"after"}`)).ID
+	stranger := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"after","context":2}`)).ID
 	_, other := b.leaseOf("after")
 	refused := b.callAs(other, "GET", path, "")
 	assert.Equal(t, 403, refused.status)
-	assert.Contains(t, refused.body, "the delivery is of task "+stranger)
+	assert.Contains(t, string(refused.body), "the delivery is of task "+stranger)
 	assert.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+id+"/complete", "").status)
 	assert.Equal(t, 409, b.callAs(token, "GET", path, "").status, "the attempt is over")
 	dependent, token := b.leaseOf("after")
