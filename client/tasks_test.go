@@ -232,8 +232,8 @@ func TestListParams(t *testing.T) {
 			"&status=failed&text=50%25+a%3Db&type=t&until=2026-11-21T10%3A00%3A00.001Z",
 		"GET /v1/endpoints",
 		"GET /v1/tasks/t.1.1",
-		"GET /v1/tasks/t.1.1/results",
-		"GET /v1/tasks/t.1.1/results?from=7",
+		"GET /v1/tasks/t.1.1/results?fan_out=0&from=0&limit=1000",
+		"GET /v1/tasks/t.1.1/results?fan_out=0&from=7&limit=1000",
 	}, f.requests())
 }
 
