@@ -987,8 +987,9 @@ export interface paths {
          *     far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
          *     report, or another call that names the task in held. Then it has the stage's
          *     max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-         *     it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
-         *     the one before.
+         *     it can ask again if an answer was lost. Its own are those that it has claimed with a token
+         *     of the same sub; with a token that lists claimers, all of its name. A claimer has one call
+         *     at a time: a later one with a token of the same sub ends the one before.
          *
          *     A token with the claim claimers claims only under the names that it lists; one that ends in
          *     * stands for all names with that beginning. Without it, the claimer must be the token's sub
@@ -1734,6 +1735,8 @@ export interface components {
             task_id?: string;
             /** @description Who voted; absent if the vote was pushed. */
             claimer?: string;
+            /** @description The sub of the token with which the vote was claimed, if it has one; absent for late votes. */
+            subject?: string;
             status: components["schemas"]["Status"];
             outcome?: components["schemas"]["JSON"];
             /** Format: date-time */
@@ -2827,6 +2830,8 @@ export interface components {
             endpoint?: string;
             /** @description Who claimed the task. */
             claimer?: string;
+            /** @description The sub of the token with which the task was claimed, if it has one. */
+            subject?: string;
             /** @description The time from sending to the answer. */
             duration_ms?: number;
             /** @description The HTTP status of the answer. */
