@@ -2737,18 +2737,6 @@ type ListOperatorAuditParams struct {
 	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
-// ListResultsParams defines parameters for ListResults.
-type ListResultsParams struct {
-	// FanOut The fan-out, as results_url has it; 0 is the latest one.
-	FanOut int `form:"fan_out,omitempty" json:"fan_out,omitempty,omitzero"`
-
-	// From The index of the first result.
-	From int `form:"from,omitempty" json:"from,omitempty,omitzero"`
-
-	// Limit The most results on one page. A page ends after 4 MiB.
-	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
-}
-
 // ListEndpointsParams defines parameters for ListEndpoints.
 type ListEndpointsParams struct {
 	// Type Only endpoints of this task type.
@@ -2908,6 +2896,18 @@ type TaskEventsParams struct {
 
 	// LastEventID The id of the last event received; the stream continues after it.
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
+}
+
+// ListResultsParams defines parameters for ListResults.
+type ListResultsParams struct {
+	// FanOut The fan-out, as results_url has it; 0 is the latest one.
+	FanOut int `form:"fan_out,omitempty" json:"fan_out,omitempty,omitzero"`
+
+	// From The index of the first result.
+	From int `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Limit The most results on one page. A page ends after 4 MiB.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // ListTenantsParams defines parameters for ListTenants.
@@ -3262,15 +3262,6 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
 	ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// ListResults Read the results of children
-	//
-	// For the delivery of the stage after a fan-out whose results are too long for its context:
-	// that has results_url instead. The call needs the token of that delivery. Results come in the
-	// order of the items or shards. The answer is 409 if the attempt is over.
-	//
-	// Corresponds with GET /v1/callbacks/{id}/results (the `ListResults` operationId).
-	ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ClaimTasksWithBody Ask for tasks of a stage
 	//
@@ -4025,6 +4016,17 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 	RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListResults Read the results of children
+	//
+	// How the children of a task ended, in the order of the items or shards. Where the results of a
+	// fan-out are too long for a context, it has results_url instead: the URL of this call.
+	// Workers may call it with the token of their delivery. It opens the results of the task, of
+	// its parent, and of the tasks on which these depend, until its attempt is over: then the answer
+	// is 409.
+	//
+	// Corresponds with GET /v1/tasks/{id}/results (the `ListResults` operationId).
+	ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ResumeTask Resume the children of a paused task
 	//
 	// Its children begin again, each at its old place in the order. Resuming a task that isn't
@@ -4500,25 +4502,6 @@ func (c *Client) ReportProgressWithBody(ctx context.Context, id TaskID, contentT
 // Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
 func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReportProgressRequest(c.Server, id, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// ListResults Read the results of children
-//
-// For the delivery of the stage after a fan-out whose results are too long for its context:
-// that has results_url instead. The call needs the token of that delivery. Results come in the
-// order of the items or shards. The answer is 409 if the attempt is over.
-//
-// Corresponds with GET /v1/callbacks/{id}/results (the `ListResults` operationId).
-func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListResultsRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6002,6 +5985,27 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 	return c.Client.Do(req)
 }
 
+// ListResults Read the results of children
+//
+// How the children of a task ended, in the order of the items or shards. Where the results of a
+// fan-out are too long for a context, it has results_url instead: the URL of this call.
+// Workers may call it with the token of their delivery. It opens the results of the task, of
+// its parent, and of the tasks on which these depend, until its attempt is over: then the answer
+// is 409.
+//
+// Corresponds with GET /v1/tasks/{id}/results (the `ListResults` operationId).
+func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListResultsRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ResumeTask Resume the children of a paused task
 //
 // Its children begin again, each at its old place in the order. Resuming a task that isn't
@@ -6880,79 +6884,6 @@ func NewReportProgressRequestWithBody(server string, id TaskID, contentType stri
 	}
 
 	req.Header.Add("Content-Type", contentType)
-
-	return req, nil
-}
-
-// NewListResultsRequest constructs an http.Request for the ListResults method
-func NewListResultsRequest(server string, id TaskID, params *ListResultsParams) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/callbacks/%s/results", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fan_out", params.FanOut, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
-			}
-		}
-
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
-			}
-		}
-
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
-			}
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
 
 	return req, nil
 }
@@ -9344,6 +9275,79 @@ func NewRedriveTaskRequestWithBody(server string, id TaskID, contentType string,
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListResultsRequest constructs an http.Request for the ListResults method
+func NewListResultsRequest(server string, id TaskID, params *ListResultsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s/results", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fan_out", params.FanOut, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }

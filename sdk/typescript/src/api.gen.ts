@@ -684,6 +684,33 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/{id}/results": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Read the results of children
+         * @description How the children of a task ended, in the order of the items or shards. Where the results of a
+         *     fan-out are too long for a context, it has results_url instead: the URL of this call.
+         *     Workers may call it with the token of their delivery. It opens the results of the task, of
+         *     its parent, and of the tasks on which these depend, until its attempt is over: then the answer
+         *     is 409.
+         */
+        get: operations["listResults"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/{id}/events": {
         parameters: {
             query?: never;
@@ -1116,31 +1143,6 @@ export interface paths {
          * @description The progress is shown with the task while this attempt is running. It is no heartbeat.
          */
         post: operations["reportProgress"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/callbacks/{id}/results": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The task's id, such as thumbnails.1.42. */
-                id: components["parameters"]["TaskID"];
-            };
-            cookie?: never;
-        };
-        /**
-         * Read the results of children
-         * @description For the delivery of the stage after a fan-out whose results are too long for its context:
-         *     that has results_url instead. The call needs the token of that delivery. Results come in the
-         *     order of the items or shards. The answer is 409 if the attempt is over.
-         */
-        get: operations["listResults"];
-        put?: never;
-        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -5963,6 +5965,44 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    listResults: {
+        parameters: {
+            query?: {
+                /** @description The fan-out, as results_url has it; 0 is the latest one. */
+                fan_out?: number;
+                /** @description The index of the first result. */
+                from?: number;
+                /** @description The most results on one page. A page ends after 4 MiB. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of results. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChildResults"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
     taskEvents: {
         parameters: {
             query?: {
@@ -6685,43 +6725,6 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
-            500: components["responses"]["Internal"];
-            503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
-        };
-    };
-    listResults: {
-        parameters: {
-            query?: {
-                /** @description The fan-out, as results_url has it; 0 is the latest one. */
-                fan_out?: number;
-                /** @description The index of the first result. */
-                from?: number;
-                /** @description The most results on one page. A page ends after 4 MiB. */
-                limit?: number;
-            };
-            header?: never;
-            path: {
-                /** @description The task's id, such as thumbnails.1.42. */
-                id: components["parameters"]["TaskID"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of results. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChildResults"];
-                };
-            };
-            400: components["responses"]["Invalid"];
-            401: components["responses"]["Unauthenticated"];
-            404: components["responses"]["NotFound"];
-            409: components["responses"]["Conflict"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
