@@ -359,8 +359,8 @@ func (p *page) endpointWithTokens() string {
 	p.t.Helper()
 	e, err := p.api.CreateEndpoint(p.t.Context(), client.NewEndpoint{Type: "refusing", Stage: "only",
 		URL: "http://127.0.0.1:1/tokens", Auth: asyncflow.EndpointAuth{Kind: "oauth2",
-			TokenURL: "http://127.0.0.1:1/?" + hostileWord + wideWord, ClientID: hostileWord, ClientSecret: "x",
-			Scopes: []string{hostileScope}}})
+			TokenURL: "http://127.0.0.1:1/?" + hostileWord + wideWord, ClientID: hostileWord,
+			ClientSecret: "x", Scopes: []string{hostileScope}}})
 	require.NoError(p.t, err)
 	return e.ID
 }

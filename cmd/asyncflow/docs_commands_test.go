@@ -70,7 +70,7 @@ func TestCommandsForOperatorsExist(t *testing.T) {
 // the dev server with its data in dir. They get names and ids for the words that stand for some.
 func runCommandsForOperators(t *testing.T, dir string) {
 	t.Helper()
-	s := operatorSite{T: t, env: map[string]string{"ASYNCFLOW_DATA": dir}}
+	s := operatorSite{T: t, env: map[string]string{"ASYNCFLOW_DATA": dir}, dir: t.TempDir()}
 	s.prepare()
 	for _, page := range []string{"alerts.md", "operations.md"} {
 		for _, args := range commandsForOperators(t, page) {
@@ -86,6 +86,7 @@ func runCommandsForOperators(t *testing.T, dir string) {
 type operatorSite struct {
 	*testing.T
 	env      map[string]string
+	dir      string // for files
 	endpoint string
 	keys     int // how many flow keys are blocked by a failed task
 }
@@ -95,7 +96,7 @@ func (s *operatorSite) prepare() {
 		http.Error(w, "a timeout", http.StatusUnprocessableEntity)
 	}))
 	s.Cleanup(worker.Close)
-	file := filepath.Join(s.TempDir(), "types.yaml")
+	file := filepath.Join(s.dir, "types.yaml")
 	require.NoError(s, os.WriteFile(file, []byte(`types:
   - name: broken
     retry: {max_attempts: 1}
@@ -124,7 +125,7 @@ func (s *operatorSite) run(args ...string) ran {
 // Ctrl-C or write a file here.
 func (s *operatorSite) withNames(args []string) []string {
 	names := map[string]string{"T": "broken", "TYPE": "thumbnails", "S": "review", "NAME": "rescue",
-		"TEXT": "timeout", "JSON": "{}", "jwt.pem": filepath.Join(s.TempDir(), "jwt.pem")}
+		"TEXT": "timeout", "JSON": "{}", "jwt.pem": filepath.Join(s.dir, "jwt.pem")}
 	switch {
 	case args[0] == "claim":
 		names["T"] = "claimed"
@@ -151,9 +152,11 @@ func (s *operatorSite) withNames(args []string) []string {
 
 // failedTask returns the id of a failed task, and the flow key that it blocks.
 func (s *operatorSite) failedTask() (id, key string) {
+	s.run("endpoints", "update", s.endpoint, "--weight", "1") // a playbook takes it out
 	s.keys++
 	key = "customer-" + strconv.Itoa(s.keys)
-	r := runCLI(s.T, s.env, "tasks", "submit", "broken", "{}", "--flow-key", key, "--wait", "-o", "json")
+	r := runCLI(s.T, s.env, "tasks", "submit", "broken", "{}", "--flow-key", key, "--wait",
+		"-o", "json")
 	var task struct{ ID, Status string }
 	require.NoError(s, json.Unmarshal([]byte(r.stdout), &task), r.stderr)
 	require.Equal(s, "failed", task.Status)
