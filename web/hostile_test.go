@@ -218,7 +218,7 @@ func (p *page) hostilePages() []hostilePage {
 		{"/console/tasks/" + long, []string{quoted[:len(quoted)-1] + "xxx"}},
 		{"/console/tasks/" + cancelled.ID, []string{hostile}},
 		{"/console/tasks/" + split, []string{"It is paused: " + hostile}},
-		{"/console/tasks/" + voted, []string{hostileWord + "0: " + quoted}},
+		{"/console/tasks/" + voted, []string{hostileWord + "0 (token of test): " + quoted}},
 		{"/console/tasks/" + slow, []string{hostile}},
 		{"/console/types", []string{hostile}},
 		{"/console/types/invoices", []string{hostile}},
