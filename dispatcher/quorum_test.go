@@ -295,4 +295,8 @@ func TestTrust(t *testing.T) {
 	both(`"cow"`, `"cat"`)
 	assert.Equal(t, 1, f.b.count(`tenant_acme.voters WHERE claimer = 'anna' AND agreed = 0`))
 	assert.Equal(t, 1, f.b.count(`tenant_acme.voters WHERE claimer = 'bob' AND agreed = 3`))
+
+	f.b.quietly(`UPDATE tenant_acme.voters SET agreed = 2147483647 WHERE claimer = 'bob'`)
+	both(`"cat"`, `"cat"`)
+	assert.Equal(t, 1, f.b.count(`tenant_acme.voters WHERE claimer = 'bob' AND agreed = 1000000001`))
 }
