@@ -21,6 +21,7 @@ import (
 // Defines values for AlertEpisodeAlert.
 const (
 	BacklogAge      AlertEpisodeAlert = "backlog_age"
+	DependencyLate  AlertEpisodeAlert = "dependency_late"
 	EndpointFailing AlertEpisodeAlert = "endpoint_failing"
 	EndpointMissing AlertEpisodeAlert = "endpoint_missing"
 	FailureRate     AlertEpisodeAlert = "failure_rate"
@@ -28,12 +29,15 @@ const (
 	NoClaimers      AlertEpisodeAlert = "no_claimers"
 	NodeGone        AlertEpisodeAlert = "node_gone"
 	RollOverdue     AlertEpisodeAlert = "roll_overdue"
+	ScheduleFailing AlertEpisodeAlert = "schedule_failing"
 )
 
 // Valid indicates whether the value is a known member of the AlertEpisodeAlert enum.
 func (e AlertEpisodeAlert) Valid() bool {
 	switch e {
 	case BacklogAge:
+		return true
+	case DependencyLate:
 		return true
 	case EndpointFailing:
 		return true
@@ -48,6 +52,8 @@ func (e AlertEpisodeAlert) Valid() bool {
 	case NodeGone:
 		return true
 	case RollOverdue:
+		return true
+	case ScheduleFailing:
 		return true
 	default:
 		return false
@@ -231,6 +237,36 @@ func (e BulkRedriveStatus) Valid() bool {
 	case BulkRedriveStatusCancelled:
 		return true
 	case BulkRedriveStatusFailed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DependencyStateStatus.
+const (
+	DependencyStateStatusCancelled DependencyStateStatus = "cancelled"
+	DependencyStateStatusFailed    DependencyStateStatus = "failed"
+	DependencyStateStatusLate      DependencyStateStatus = "late"
+	DependencyStateStatusMissing   DependencyStateStatus = "missing"
+	DependencyStateStatusRunning   DependencyStateStatus = "running"
+	DependencyStateStatusSucceeded DependencyStateStatus = "succeeded"
+)
+
+// Valid indicates whether the value is a known member of the DependencyStateStatus enum.
+func (e DependencyStateStatus) Valid() bool {
+	switch e {
+	case DependencyStateStatusCancelled:
+		return true
+	case DependencyStateStatusFailed:
+		return true
+	case DependencyStateStatusLate:
+		return true
+	case DependencyStateStatusMissing:
+		return true
+	case DependencyStateStatusRunning:
+		return true
+	case DependencyStateStatusSucceeded:
 		return true
 	default:
 		return false
@@ -463,7 +499,7 @@ type AlertEpisode struct {
 	State      AlertEpisodeState `json:"state"`
 
 	// Subject What the alert is about: the task type, the stage as type/stage, the endpoint as
-	// type/stage/id, the node, the job, the tenant (whose shared tables don't roll), or
+	// type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't roll), or
 	// tenant/type.
 	Subject string `json:"subject"`
 
@@ -484,8 +520,8 @@ type AlertEpisodeAlert string
 // AlertEpisodeState defines model for AlertEpisode.State.
 type AlertEpisodeState string
 
-// AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-// and no_claimers.
+// AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+// no_claimers and dependency_late.
 type AlertRules = asyncflow.AlertRules
 
 // Alerts defines model for Alerts.
@@ -496,8 +532,8 @@ type Alerts struct {
 	// Episodes The episodes that go on, then those of the last 30 days; newest first, at most 200.
 	Episodes []AlertEpisode `json:"episodes"`
 
-	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-	// and no_claimers.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+	// no_claimers and dependency_late.
 	Rules AlertRules `json:"rules"`
 
 	// Secret Only in the answer to the call that set it.
@@ -935,7 +971,8 @@ type Claim struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Wait A Go-style duration, such as 30s or 1h30m.
+	// Wait A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Wait Duration `json:"wait,omitempty,omitzero"`
@@ -1064,8 +1101,10 @@ type DependencyState struct {
 	Key       string `json:"key,omitempty,omitzero"`
 	OnFailure string `json:"on_failure"`
 
-	// Status How the other task has ended; absent: it hasn't.
-	Status string `json:"status,omitempty,omitzero"`
+	// Status How the other task has ended. Or running: it is there, and has not ended; missing: no
+	// task has the key yet, or the task was deleted; late: it had not ended when wait_for was
+	// over.
+	Status DependencyStateStatus `json:"status"`
 
 	// Task The id of the other task. Absent while there is none with the key.
 	Task string `json:"task,omitempty,omitzero"`
@@ -1075,7 +1114,12 @@ type DependencyState struct {
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
-// Duration A Go-style duration, such as 30s or 1h30m.
+// DependencyStateStatus How the other task has ended. Or running: it is there, and has not ended; missing: no
+// task has the key yet, or the task was deleted; late: it had not ended when wait_for was
+// over.
+type DependencyStateStatus string
+
+// Duration A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
 //
 // Example: 30s
 type Duration = asyncflow.Duration
@@ -1382,7 +1426,8 @@ type Failure struct {
 	// Error What went wrong. Shown with the attempt.
 	Error string `json:"error"`
 
-	// RetryAfter A Go-style duration, such as 30s or 1h30m.
+	// RetryAfter A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
@@ -1453,7 +1498,8 @@ type HeartbeatResult struct {
 // Interval The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
 // |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
 // rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
-// attempt, status, error and rand.
+// attempt, status, error and rand. It is read back as it was written, numbers in their shortest
+// form: 30.0 as 30.
 //
 // Example: 3600
 type Interval = asyncflow.Interval
@@ -1518,8 +1564,8 @@ type Name = string
 
 // NewAlerts defines model for NewAlerts.
 type NewAlerts struct {
-	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-	// and no_claimers.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+	// no_claimers and dependency_late.
 	Rules AlertRules `json:"rules"`
 
 	// Secret A signing secret of your own, as for an endpoint. If it is left out, the present one
@@ -1612,7 +1658,8 @@ type NewTask struct {
 	// instead of the context.
 	ContextFrom string `json:"context_from,omitempty,omitzero"`
 
-	// Delay A Go-style duration, such as 30s or 1h30m.
+	// Delay A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Delay Duration `json:"delay,omitempty,omitzero"`
@@ -1628,7 +1675,8 @@ type NewTask struct {
 	// answered with the first task of this type that had it.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
-	// KeyWindow A Go-style duration, such as 30s or 1h30m.
+	// KeyWindow A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
@@ -1917,7 +1965,8 @@ type Redrive struct {
 
 // Resume defines model for Resume.
 type Resume struct {
-	// Ramp A Go-style duration, such as 30s or 1h30m.
+	// Ramp A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Ramp Duration `json:"ramp,omitempty,omitzero"`
@@ -2001,7 +2050,8 @@ type Schedule struct {
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 	EndsAt    time.Time    `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m.
+	// Every A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
@@ -2097,7 +2147,8 @@ type ScheduleSpec struct {
 	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m.
+	// Every A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
@@ -2243,6 +2294,10 @@ type SubmittedTask struct {
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// WaitsUntil When it stops waiting for the first of its dependencies, by its wait_for. Absent if it
+	// waits for none, or for as long as they take.
+	WaitsUntil time.Time `json:"waits_until,omitempty,omitzero"`
 }
 
 // Task A task as it is now. result is present once the task has succeeded: it is the output of the
@@ -2410,7 +2465,8 @@ type TaskType struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m.
+	// Retention A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
@@ -2418,13 +2474,15 @@ type TaskType struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RollAge  Duration `json:"roll_age,omitempty,omitzero"`
 	RollRows int      `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval"`
@@ -2462,7 +2520,8 @@ type TaskTypeSpec struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m.
+	// Retention A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
@@ -2470,7 +2529,8 @@ type TaskTypeSpec struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RollAge Duration `json:"roll_age,omitempty,omitzero"`
@@ -2480,7 +2540,8 @@ type TaskTypeSpec struct {
 	// theirs. By default 5000000.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval,omitempty,omitzero"`
@@ -2744,7 +2805,8 @@ type ListTaskTypesParams struct {
 
 // DeleteTaskTypeParams defines parameters for DeleteTaskType.
 type DeleteTaskTypeParams struct {
-	// Cascade Also deletes the schedules of the type.
+	// Cascade Also deletes the schedules of the type. Tasks that wait for its tasks end as their
+	// on_failure says.
 	Cascade bool `form:"cascade,omitempty" json:"cascade,omitempty,omitzero"`
 }
 
@@ -3060,6 +3122,7 @@ type ClientInterface interface {
 	// Metrics The metrics of this node, for Prometheus
 	//
 	// The answer is 404 if the operator has turned metrics off or serves them at another address.
+	// It needs an admin token, unless the operator has opened it.
 	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
 	Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3595,7 +3658,8 @@ type ClientInterface interface {
 	// DeleteTaskType Delete a task type
 	//
 	// Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-	// it has live tasks or, without cascade, schedules.
+	// it has live tasks or, without cascade, schedules or tasks of other types that wait for its
+	// tasks.
 	//
 	// Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 	DeleteTaskType(ctx context.Context, pType Type, params *DeleteTaskTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4128,6 +4192,7 @@ func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 // Metrics The metrics of this node, for Prometheus
 //
 // The answer is 404 if the operator has turned metrics off or serves them at another address.
+// It needs an admin token, unless the operator has opened it.
 //
 // Corresponds with GET /metrics (the `Metrics` operationId).
 func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5203,7 +5268,8 @@ func (c *Client) ListTaskTypes(ctx context.Context, params *ListTaskTypesParams,
 // DeleteTaskType Delete a task type
 //
 // Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-// it has live tasks or, without cascade, schedules.
+// it has live tasks or, without cascade, schedules or tasks of other types that wait for its
+// tasks.
 //
 // Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 func (c *Client) DeleteTaskType(ctx context.Context, pType Type, params *DeleteTaskTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

@@ -52,7 +52,8 @@ export interface paths {
         /**
          * Delete a task type
          * @description Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-         *     it has live tasks or, without cascade, schedules.
+         *     it has live tasks or, without cascade, schedules or tasks of other types that wait for its
+         *     tasks.
          */
         delete: operations["deleteTaskType"];
         options?: never;
@@ -1521,6 +1522,7 @@ export interface paths {
         /**
          * The metrics of this node, for Prometheus
          * @description The answer is 404 if the operator has turned metrics off or serves them at another address.
+         *     It needs an admin token, unless the operator has opened it.
          */
         get: operations["metrics"];
         put?: never;
@@ -1541,7 +1543,7 @@ export interface components {
          */
         Name: string;
         /**
-         * @description A Go-style duration, such as 30s or 1h30m.
+         * @description A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
          * @example 30s
          */
         Duration: string;
@@ -1551,7 +1553,8 @@ export interface components {
          * @description The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
          *     |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
          *     rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
-         *     attempt, status, error and rand.
+         *     attempt, status, error and rand. It is read back as it was written, numbers in their shortest
+         *     form: 30.0 as 30.
          * @example 3600
          */
         Interval: number | number[] | string;
@@ -2583,6 +2586,10 @@ export interface components {
              * @enum {string}
              */
             on_failure?: "fail" | "cancel" | "run";
+            /**
+             * @description How long to wait for it, up to a year. By default 7 days by a key, which may never come,
+             *     and without an end by an id.
+             */
             wait_for?: components["schemas"]["Duration"];
         };
         /**
@@ -2599,8 +2606,13 @@ export interface components {
             type?: string;
             key?: string;
             on_failure: string;
-            /** @description How the other task has ended; absent: it hasn't. */
-            status?: string;
+            /**
+             * @description How the other task has ended. Or running: it is there, and has not ended; missing: no
+             *     task has the key yet, or the task was deleted; late: it had not ended when wait_for was
+             *     over.
+             * @enum {string}
+             */
+            status: "running" | "missing" | "late" | "succeeded" | "failed" | "cancelled";
             /**
              * Format: date-time
              * @description When the wait for it ends.
@@ -2631,6 +2643,12 @@ export interface components {
              *     belongs to a task that is running or final.
              */
             order_time?: string;
+            /**
+             * Format: date-time
+             * @description When it stops waiting for the first of its dependencies, by its wait_for. Absent if it
+             *     waits for none, or for as long as they take.
+             */
+            waits_until?: string;
             /** @description True if the key already belonged to this task. */
             existing?: boolean;
         };
@@ -3598,8 +3616,8 @@ export interface components {
             status: components["schemas"]["Status"];
         };
         /**
-         * @description When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-         *     and no_claimers.
+         * @description When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+         *     no_claimers and dependency_late.
          */
         AlertRules: {
             /**
@@ -3621,6 +3639,11 @@ export interface components {
              *     meanwhile; 2m to 30 days.
              */
             no_claimers?: components["schemas"]["Duration"];
+            /**
+             * @description A task has waited for the tasks that it depends on for this long; 1s to 30 days. Paused
+             *     types don't count.
+             */
+            dependency_late?: components["schemas"]["Duration"];
         };
         NewAlerts: {
             /** @description An absolute https URL; http only if the operator allows it. */
@@ -3696,10 +3719,10 @@ export interface components {
         AlertEpisode: {
             id: string;
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "node_gone" | "job_overdue" | "roll_overdue";
             /**
              * @description What the alert is about: the task type, the stage as type/stage, the endpoint as
-             *     type/stage/id, the node, the job, the tenant (whose shared tables don't roll), or
+             *     type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't roll), or
              *     tenant/type.
              */
             subject: string;
@@ -3915,7 +3938,7 @@ export interface components {
          */
         AlertNotice: {
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "node_gone" | "job_overdue" | "roll_overdue";
             /** @enum {string} */
             state: "firing" | "resolved";
             tenant?: string;
@@ -3926,6 +3949,7 @@ export interface components {
             endpoint?: string;
             node?: string;
             job?: string;
+            schedule?: string;
             /** Format: date-time */
             since: string;
             /** Format: date-time */
@@ -4692,7 +4716,10 @@ export interface operations {
     deleteTaskType: {
         parameters: {
             query?: {
-                /** @description Also deletes the schedules of the type. */
+                /**
+                 * @description Also deletes the schedules of the type. Tasks that wait for its tasks end as their
+                 *     on_failure says.
+                 */
                 cascade?: boolean;
             };
             header?: never;
@@ -7373,6 +7400,8 @@ export interface operations {
                 };
             };
             400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             default: components["responses"]["Problem"];
