@@ -2892,6 +2892,8 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            children?: boolean;
             /** @description Only count the tasks. */
             dry_run?: boolean;
             /** @description The most tasks per second; by default there is no limit. */
@@ -2919,6 +2921,8 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            children?: boolean;
             /** @description Only count the tasks. */
             dry_run?: boolean;
             /** @description The most tasks per second; by default there is no limit. */
@@ -2945,6 +2949,8 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            children?: boolean;
             /** @description Only count the tasks. */
             dry_run?: boolean;
             /** @description The most tasks per second; by default there is no limit. */
@@ -2968,6 +2974,8 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            children?: boolean;
         };
         /**
          * @example {
@@ -3059,6 +3067,8 @@ export interface components {
             since?: string;
             /** Format: date-time */
             until?: string;
+            /** @description false: no children of fan-outs. */
+            children?: boolean;
         };
         OperationList: {
             data: components["schemas"]["Operation"][];
@@ -5238,8 +5248,10 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
-                /** @description Only the children of this task, of its latest fan-out. */
+                /** @description Only the children of this task, of all its fan-outs. */
                 parent?: string;
+                /** @description false leaves out the children of fan-outs. Then parent is refused. */
+                children?: boolean;
                 /** @description The most tasks on one page. */
                 limit?: number;
                 /** @description The next_cursor of the previous page, which had the same filter. */
@@ -5458,8 +5470,10 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
-                /** @description Only the children of this task, of its latest fan-out. */
+                /** @description Only the children of this task, of all its fan-outs. */
                 parent?: string;
+                /** @description false leaves out the children of fan-outs. Then parent is refused. */
+                children?: boolean;
             };
             header?: never;
             path?: never;
