@@ -51,6 +51,15 @@ func TestLimitsOfATaskType(t *testing.T) {
 		spec.Name, spec.Stages = "pipe", []asyncflow.Stage{{Name: "only"}}
 		requireFields(t, spec.WithDefaults().Validate(), field)
 	}
+	for name, stage := range map[string]asyncflow.Stage{
+		"quorum": {Quorum: &asyncflow.Quorum{Votes: 2, MaxVotes: 3}},
+		"claim":  {Mode: asyncflow.ModeClaim},
+	} {
+		stage.Name = name
+		spec := asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{stage},
+			Flow: &asyncflow.Flow{Ordered: true}}
+		requireFields(t, spec.WithDefaults().Validate(), "flow")
+	}
 	spec := asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{{Name: "only"}},
 		Limits: asyncflow.Limits{MaxInFlight: 5, Rate: per(7)},
 		Flow:   &asyncflow.Flow{Ordered: true, OnFailure: asyncflow.FlowBlock}}.WithDefaults()

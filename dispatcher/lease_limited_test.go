@@ -1,8 +1,10 @@
 package dispatcher_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -275,23 +277,35 @@ func TestFullNodeGoesOn(t *testing.T) {
 	assert.Less(t, time.Since(start), 50*time.Second)
 }
 
-// The tasks of an ordered flow key go one by one through the dispatchers of two nodes.
+// The tasks of an ordered flow key go one by one through the dispatchers of two nodes, also if the
+// first stage is done by children.
 func TestOrderedOnTwoNodes(t *testing.T) {
+	for name, rule := range map[string]*asyncflow.FanOut{"alone": nil, "children": {Shards: 3}} {
+		t.Run(name, func(t *testing.T) { orderedOnTwoNodes(t, rule) })
+	}
+}
+
+func orderedOnTwoNodes(t *testing.T, rule *asyncflow.FanOut) {
 	b := setup(t)
-	var now atomic.Int32
-	var last atomic.Int64
+	var mu sync.Mutex
+	var begun []int64
 	send := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
-		assert.EqualValues(t, 1, now.Add(1), "one at a time")
-		defer now.Add(-1)
-		if d.Lease.Stage == "first" {
-			assert.Greater(t, d.Lease.OrderTime.UnixMicro(), last.Swap(d.Lease.OrderTime.UnixMicro()),
-				"in order")
+		mu.Lock()
+		defer mu.Unlock()
+		id := d.Lease.ID.Number
+		if child := d.Lease.Options.Child; child != nil {
+			id = child.Parent
+		}
+		if n := len(begun); n == 0 || begun[n-1] != id {
+			begun = append(begun, id)
 		}
 		return done
 	}
 	one := b.start("a", dispatcher.Config{}, send)
 	two := b.start("b", dispatcher.Config{}, send)
-	one.put(t, func(t *asyncflow.TaskType) { t.Flow = &asyncflow.Flow{Ordered: true} }, two)
+	one.put(t, func(t *asyncflow.TaskType) {
+		t.Flow, t.Stages[0].FanOut = &asyncflow.Flow{Ordered: true}, rule
+	}, two)
 	one.Pause(t, "pipe") // until all are there
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
@@ -309,6 +323,17 @@ func TestOrderedOnTwoNodes(t *testing.T) {
 	_, err := two.Resume(t.Context(), tenant, "pipe", 0)
 	require.NoError(t, err)
 	one.await(t, tasks, asyncflow.StatusSucceeded)
+	mu.Lock()
+	defer mu.Unlock()
+	var order []int64
+	slices.SortFunc(tasks, func(a, b store.Submitted) int {
+		return cmp.Or(cmp.Compare(a.OrderTime.UnixMicro(), b.OrderTime.UnixMicro()),
+			cmp.Compare(a.ID.Number, b.ID.Number))
+	})
+	for _, task := range tasks {
+		order = append(order, task.ID.Number)
+	}
+	assert.Equal(t, order, begun, "one at a time, and in order")
 }
 
 // The quotas of a tenant hold for all of its types together.

@@ -132,7 +132,7 @@ CREATE TABLE wait (
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);
 CREATE INDEX ON wait (type, until);
 CREATE INDEX ON wait (type, key, order_time, id) WHERE reason = 'flow_key';
-CREATE INDEX ON wait (type, key) WHERE key IS NOT NULL AND reason <> 'flow_key';
+CREATE INDEX ON wait (type, key, reason) WHERE key IS NOT NULL AND reason <> 'flow_key';
 CREATE INDEX ON wait (type, stage, order_time, id) WHERE until = 'infinity' AND reason <> 'flow_key';
 
 -- The tasks that have failed for good and keep the others of their flow key waiting.

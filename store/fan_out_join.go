@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -20,12 +19,14 @@ type joins struct {
 	t       *Type
 	byID    map[int64]*fanOut
 	lists   map[int64]*resultList
+	failed  map[int64]*childFailure
 	options optionsOf
 	leases  []asyncflow.Lease // the rows that were deleted
 }
 
 func (f *followUp) queueJoin(b *pgx.Batch, t *Type, all []*fanOut) *joins {
-	j := &joins{followUp: f, t: t, byID: map[int64]*fanOut{}, lists: map[int64]*resultList{}}
+	j := &joins{followUp: f, t: t, byID: map[int64]*fanOut{}, lists: map[int64]*resultList{},
+		failed: map[int64]*childFailure{}}
 	for _, o := range all {
 		if f.joined > joinBytes {
 			f.followLater(o) // a later transaction joins
@@ -33,7 +34,12 @@ func (f *followUp) queueJoin(b *pgx.Batch, t *Type, all []*fanOut) *joins {
 		}
 		o.closed, j.byID[o.id] = true, o
 		queueCloseVotes(b, t, o)
-		if !o.stopped && o.tally == nil {
+		switch {
+		case o.tally != nil:
+		case o.stopped:
+			j.failed[o.id] = &childFailure{o: o}
+			j.failed[o.id].queue(b, t)
+		default:
 			j.lists[o.id] = &resultList{o: o}
 			j.lists[o.id].queue(b, t)
 		}
@@ -69,8 +75,7 @@ func (j *joins) join() {
 			joined.Output, joined.Error = voted(o)
 			j.of(j.t).voters.add(o)
 		case o.stopped:
-			joined.Error = fmt.Sprintf("of %d children, %d failed and %d were cancelled", o.count,
-				o.ended.failed, o.ended.cancelled+o.count-o.spawned)
+			joined.Error = j.failed[o.id].text(j.t)
 		default:
 			joined.Output = j.lists[o.id].context(j.t)
 		}

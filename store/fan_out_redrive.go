@@ -12,9 +12,10 @@ import (
 //
 // A child is redriven while its parent waits: it then counts as not ended. Of a parent that fanned
 // out in that stage, children is what is left to do: to redrive those that didn't succeed. It is
-// nil if the task is to fan out anew. refusal says why the task can't be redriven now.
+// nil if the task is to fan out anew. refusal says why the task can't be redriven now. keys counts
+// the tasks of each flow key that wait for their children again by the same transaction.
 func reopen(
-	ctx context.Context, tx pgx.Tx, t *Type, task end, stage int, r Redrive,
+	ctx context.Context, tx pgx.Tx, t *Type, task end, stage int, r Redrive, keys map[string]int,
 ) (children *outboxRow, refusal, err error) {
 	if task.Options.Child != nil {
 		refusal, err = reopenChild(ctx, tx, t, task)
@@ -40,12 +41,43 @@ func reopen(
 	if o.ended.succeeded == o.count { // the task itself didn't get through
 		return nil, nil, nil
 	}
+	if refusal, err := takeKey(ctx, tx, t, task, keys); refusal != nil || err != nil {
+		return nil, refusal, err
+	}
 	again := 0
 	o.waits, o.stopped, o.closed, o.again = int16(task.seq+2), false, false, &again
 	if err := saveFanOut(ctx, tx, t, o); err != nil {
 		return nil, nil, err
 	}
 	return &outboxRow{kind: outboxSpawn, number: o.number, id: o.id, fanOut: o.seq}, nil, nil
+}
+
+// takeKey refuses a task whose children are to be redriven while others of its flow key are in flight
+// or, in an ordered flow, have begun: it doesn't go in line, and would be in flight at once. Until
+// the end of the transaction no other task of the type is leased.
+func takeKey(
+	ctx context.Context, tx pgx.Tx, t *Type, task end, keys map[string]int,
+) (refusal, err error) {
+	key := t.LineKeyOf(task.Options)
+	if key == "" || t.Flow.InFlight() == 0 {
+		return nil, nil
+	}
+	b := &pgx.Batch{}
+	queueLocks(b, t.set.tables, leaseLock, t.number)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, err
+	}
+	states, err := readKeys(ctx, tx, t, []string{key})
+	if err != nil {
+		return nil, err
+	}
+	if state := states[key]; state.started || state.inFlight+keys[key] >= t.Flow.InFlight() {
+		return asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't go on with its children while "+
+			"others of its flow key are under way: try again when they have ended, or redrive it with "+
+			"all_children, so that it waits for its turn", task.ID), nil
+	}
+	keys[key]++
+	return nil, nil
 }
 
 // lockParents locks the fan-outs of which tasks of one roll are children, in the order in which

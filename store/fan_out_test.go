@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -162,4 +163,38 @@ func TestResultsOfDroppedChildren(t *testing.T) {
 	require.Len(t, results, 2)
 	assert.Empty(t, results[0].Output)
 	assert.Zero(t, results[0].ID)
+}
+
+// The error of a task names the child that failed first, and its error: not one that failed before
+// it was redriven, nor one that was cancelled because of it.
+func TestTheErrorOfATaskNamesTheChildThatFailedFirst(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{Items: "/items", OnChildFailure: allSettled})
+	leases := b.leaseAll(b.known(), 2)
+	b.settle(b.known(), leases[0], badEnd)
+	_, err := b.Redrive(t.Context(), tenant, leases[0].ID, store.Redrive{})
+	require.NoError(t, err)
+	b.exec(`UPDATE tenant_acme.fan_outs SET rule = '{"items":"/items"}'`)
+	long := badEnd
+	long.Error = "é" + strings.Repeat("x", 4000)
+	b.settle(b.known(), leases[1], long)
+	b.followUp() // stops the other child
+	b.followUp()
+	task := b.comesTo(id, asyncflow.StatusFailed)
+	assert.Equal(t, "of 2 children, 1 failed and 1 were cancelled; the first to fail is "+
+		leases[1].ID.String()+" (index 1): é"+strings.Repeat("x", 998)+"…", task.Error)
+}
+
+// Without a failure, it names the child that was cancelled first.
+func TestTheErrorOfATaskNamesTheChildThatWasCancelled(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{Items: "/items"})
+	child := b.leaseAll(b.known(), 2)[0].ID
+	_, err := b.Cancel(t.Context(), tenant, child, "not needed")
+	require.NoError(t, err)
+	b.followUp() // stops the other child
+	b.followUp()
+	task := b.comesTo(id, asyncflow.StatusFailed)
+	assert.Equal(t, "of 2 children, 0 failed and 2 were cancelled; the first to be cancelled is "+
+		child.String()+" (index 0): not needed", task.Error)
 }

@@ -81,11 +81,11 @@ func readOrders(
 
 // keyState is the state of a flow key.
 type keyState struct {
-	leased  int
-	blocked bool    // it has blocked tasks
-	started bool    // ordered: a task that has begun waits for its next attempt or stage
-	first   place   // of the first blocked task; ordered: or ready task
-	blocks  []int64 // ordered: failed tasks that block the others
+	inFlight int     // tasks that are leased, or wait for their children
+	blocked  bool    // it has blocked tasks
+	started  bool    // ordered: a task that has begun waits for its next attempt or stage
+	first    place   // of the first blocked task; ordered: or ready task
+	blocks   []int64 // ordered: failed tasks that block the others
 }
 
 // readKeys reads the states of flow keys, in an open transaction.
@@ -95,7 +95,8 @@ func readKeys(ctx context.Context, conn interface {
 	sql, args := keyStatesSQL, []any{keys, t.number}
 	if t.Flow.Ordered {
 		sql = orderedKeyStatesSQL
-		args = append(args, t.Stages[0].Name, t.Name, t.Flow.OnFailure == asyncflow.FlowBlock)
+		args = append(args, t.NamesOf(t.Stages[0].Name), t.Name,
+			t.Flow.OnFailure == asyncflow.FlowBlock, t.parks())
 	}
 	rows, err := conn.Query(ctx, t.at(0, sql), args...)
 	if err != nil {
@@ -106,7 +107,7 @@ func readKeys(ctx context.Context, conn interface {
 	var s keyState
 	var blocked, ready *int64
 	var blockedAt, readyAt *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&key, &s.leased, &s.started, &blockedAt, &blocked, &readyAt,
+	_, err = pgx.ForEachRow(rows, []any{&key, &s.inFlight, &s.started, &blockedAt, &blocked, &readyAt,
 		&ready, &s.blocks}, func() error {
 		s.blocked, s.first = blocked != nil, place{}
 		for _, p := range []struct {
@@ -125,11 +126,15 @@ func readKeys(ctx context.Context, conn interface {
 	return states, err
 }
 
-// keyStatesSQL reads one index entry of each table for a key, and counts its leases.
+// keyStatesSQL reads one index entry of each table for a key, and counts its tasks in flight. The
+// children of a task have no flow key: it stands for them.
 const keyStatesSQL = `
-SELECT k, (SELECT count(*) FROM {lease} l WHERE l.type = $2 AND l.key = k), false, w.order_time, w.id,
+SELECT k, ` + keyInFlightSQL + `, false, w.order_time, w.id,
   NULL::timestamptz, NULL::bigint, NULL::bigint[]
 FROM unnest($1::text[]) k` + firstBlockedSQL
+
+const keyInFlightSQL = `(SELECT count(*) FROM {lease} l WHERE l.type = $2 AND l.key = k)
+  + (SELECT count(*) FROM {wait} c WHERE c.type = $2 AND c.key = k AND c.reason = 'children')`
 
 const firstBlockedSQL = `
 LEFT JOIN LATERAL (
@@ -137,14 +142,15 @@ LEFT JOIN LATERAL (
   WHERE w.type = $2 AND w.key = k AND w.reason = 'flow_key'
   ORDER BY w.order_time, w.id LIMIT 1) w ON true`
 
-// orderedKeyStatesSQL also reads the first task in ready, and whether a task has begun. A task that
-// was postponed before its first attempt has not begun, regardless of its stage.
+// orderedKeyStatesSQL also reads the first task in ready, and whether a task has begun: see begun. A
+// task that was postponed before its first attempt has not begun, regardless of its stage.
 const orderedKeyStatesSQL = `
-SELECT k, (SELECT count(*) FROM {lease} l WHERE l.type = $2 AND l.key = k),
-  EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k
-      AND (r.attempt > 1 OR r.stage <> $3))
+SELECT k, ` + keyInFlightSQL + `,
+  EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND CASE WHEN $6
+      THEN r.attempt = 1 AND r.stage <> ALL ($3) ELSE r.attempt > 1 OR r.stage <> ALL ($3) END)
     OR EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.key = k AND w.reason <> 'flow_key'
-      AND (w.attempt > 1 OR w.stage <> $3 AND w.reason <> 'delay')),
+      AND CASE WHEN $6 THEN w.attempt = 1 AND w.stage <> ALL ($3) AND w.reason <> 'delay'
+      ELSE w.attempt > 1 OR w.stage <> ALL ($3) AND w.reason <> 'delay' END),
   w.order_time, w.id, r.order_time, r.id,
   CASE WHEN $5 THEN ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $4 AND b.key = k) END
 FROM unnest($1::text[]) k` + firstBlockedSQL + `
@@ -152,17 +158,25 @@ LEFT JOIN LATERAL (
   SELECT r.order_time, r.id FROM {readies} r WHERE r.type = $2 AND r.key = k
   ORDER BY r.order_time, r.id LIMIT 1) r ON true`
 
+// parks reports whether tasks of an ordered flow key that wait for a retry let the others pass.
+func (t *Type) parks() bool { return t.Flow.OnFailure == asyncflow.FlowPark }
+
+// begun reports whether a task of an ordered flow key keeps the others waiting until it ends.
+func (t *Type) begun(stage string, attempt int) bool {
+	return t.Started(stage, attempt) && (attempt == 1 || !t.parks())
+}
+
 // order returns the decision on the candidates of a key, in order.
 func (s keyState) order(t *Type, candidates []*candidate) *keyOrder {
 	k := &keyOrder{left: -1, first: s.first}
 	if most := t.Flow.InFlight(); most > 0 {
-		k.left = max(0, most-s.leased)
+		k.left = max(0, most-s.inFlight)
 	}
 	if !t.Flow.Ordered || k.left == 0 {
 		return k
 	}
 	begun := slices.IndexFunc(candidates,
-		func(c *candidate) bool { return t.Started(c.Stage, c.Attempt) })
+		func(c *candidate) bool { return t.begun(c.Stage, c.Attempt) })
 	switch {
 	case len(s.blocks) > 0: // only they may go on
 		k.left = 0
@@ -171,11 +185,10 @@ func (s keyState) order(t *Type, candidates []*candidate) *keyOrder {
 				k.left, k.only = 1, c.ID.Number
 			}
 		}
-	case t.Flow.OnFailure == asyncflow.FlowPark:
-	case begun >= 0:
-		k.only = candidates[begun].ID.Number
 	case s.started:
 		k.left = 0
+	case begun >= 0:
+		k.only = candidates[begun].ID.Number
 	}
 	return k
 }

@@ -179,11 +179,11 @@ func (s keyState) capacity(t *Type) int {
 	case most == 0:
 		return JobBatch
 	case len(s.blocks) > 0: // releaseKeysSQL picks them
-		return max(0, most-s.leased)
-	case t.Flow.Ordered && s.started && t.Flow.OnFailure != asyncflow.FlowPark:
+		return max(0, most-s.inFlight)
+	case t.Flow.Ordered && s.started:
 		return 0
 	}
-	return max(0, most-s.leased)
+	return max(0, most-s.inFlight)
 }
 
 // releaseKeysSQL takes the first blocked tasks of some flow keys.

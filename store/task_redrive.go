@@ -97,7 +97,7 @@ func redriveAll(
 	}
 	var counts tally
 	var all rows
-	writes := &pgx.Batch{}
+	writes, keys := &pgx.Batch{}, map[string]int{}
 	for _, task := range ended {
 		id := task.ID.Number
 		stage, err := redriveStage(t, task.Task, r.Stage)
@@ -105,7 +105,7 @@ func redriveAll(
 			refused[id] = err
 			continue
 		}
-		children, refusal, err := reopen(ctx, tx, t, task, stage, r)
+		children, refusal, err := reopen(ctx, tx, t, task, stage, r, keys)
 		if err != nil {
 			return nil, nil, err
 		}

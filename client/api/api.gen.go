@@ -877,6 +877,9 @@ type ChildOf struct {
 
 // ChildResult defines model for ChildResult.
 type ChildResult struct {
+	// Error Why it failed or was cancelled.
+	Error string `json:"error,omitempty,omitzero"`
+
 	// ID The child; absent if it was never made.
 	ID    string `json:"id,omitempty,omitzero"`
 	Index int    `json:"index"`

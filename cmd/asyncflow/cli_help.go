@@ -290,7 +290,7 @@ var longTexts = map[string]map[string]string{
 			"this short.",
 	},
 	"types diff": {
-		"--file": "YAML document; - is standard input.",
+		"--file": "YAML or JSON document; - is standard input.",
 	},
 	"types resume": {
 		"--ramp": "Begin with one task at a time on each node, and reach full speed after this time.",

@@ -65,7 +65,7 @@ func readSettings(name string, env lookup) (s endpointSettings, err error) {
 		return s, usageError(err)
 	}
 	if err := document.Decode(raw, "headers, auth or tls", env, &s); err != nil {
-		return s, usageError(err)
+		return s, usageError(document.InFile(name, err))
 	}
 	return s, nil
 }

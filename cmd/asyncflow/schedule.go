@@ -24,7 +24,7 @@ type schedulesCmd struct {
 }
 
 type schedulesApplyCmd struct {
-	File string `short:"f" required:"" placeholder:"FILE" help:"YAML document; - is standard input."`
+	File string `short:"f" required:"" placeholder:"FILE" help:"YAML or JSON document; - is standard input."`
 }
 
 // Help is shown by asyncflow schedules apply --help.

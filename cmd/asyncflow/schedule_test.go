@@ -23,20 +23,25 @@ func cliSchedules(t *testing.T, url string) {
 	run := clientOf(t, startNode(t, url))
 	const types = `types: [{name: pipe, stages: [{name: one}]}], `
 	first := writeFile(t,
-		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 1}, cron: 30 3 * * *, `+
+		`{`+types+`schedules: [{name: nightly, type: pipe, context: {zip: 00501, big: `+
+			`18446744073709551616, huge: 1e400, at: 2026-12-01}, cron: 30 3 * * *, `+
 			`time_zone: Europe/Berlin}]}`)
+	const kept = `{"zip":"00501","big":18446744073709551616,"huge":1e400,"at":"2026-12-01"}`
 	require.Equal(t, "+ type pipe\n+ schedule nightly\n", run(0, "types", "diff", "-f", first))
 	require.Equal(t, "created    type pipe\ncreated    schedule nightly\n",
 		run(0, "types", "apply", "-f", first))
 	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", first, "--exit-code"))
 	require.Equal(t, "unchanged  schedule nightly\n", run(0, "schedules", "apply", "-f", first))
+	again := writeFile(t, `{"schedules":[{"name":"nightly","type":"pipe","cron":"30 3 * * *",`+
+		`"time_zone":"Europe\/Berlin","context":`+kept+`}]}`)
+	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", again, "--exit-code"))
 	second := writeFile(t,
-		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 2}, every: 1h}, {name: `+
+		`{`+types+`schedules: [{name: nightly, type: pipe, context: {a: 2}, every: 90m}, {name: `+
 			`often, type: pipe, context: 5, every: 1s}]}`)
 	require.Equal(t, `~ schedule nightly
-    context: {"a":1} becomes {"a":2}
+    context: `+kept+` becomes {"a":2}
     cron: removed, was "30 3 * * *"
-    every: new, "1h"
+    every: new, "1h30m"
     time_zone: removed, was "Europe/Berlin"
 + schedule often
 `, run(exitFailed, "types", "diff", "-f", second, "--exit-code"))
@@ -50,11 +55,12 @@ func cliSchedules(t *testing.T, url string) {
 	var submitted client.SubmittedTask
 	require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "trigger", "nightly", "-o", "json")),
 		&submitted))
-	require.Contains(t, run(0, "tasks", "get", submitted.ID), `{"a":1}`)
+	require.Contains(t, run(0, "tasks", "get", submitted.ID), kept)
 	require.NotContains(t, run(0, "schedules", "resume", "nightly"), "paused")
 
 	require.Equal(t, "changed    schedule nightly\ncreated    schedule often\n",
 		run(0, "schedules", "apply", "-f", second))
+	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", second, "--exit-code"))
 	var s client.Schedule
 	require.Eventually(t, func() bool {
 		s = client.Schedule{}

@@ -81,7 +81,7 @@ func readIssuers(name string, env lookup) ([]auth.Config, error) {
 	}
 	var doc issuersFile
 	if err := document.Decode(raw, "issuers", env, &doc); err != nil {
-		return nil, err
+		return nil, document.InFile(name, err)
 	}
 	if len(doc.Issuers) == 0 {
 		return nil, &document.Error{Fields: []client.FieldError{

@@ -10,7 +10,7 @@ import (
 )
 
 type typesApplyCmd struct {
-	File string `short:"f" required:"" placeholder:"FILE" help:"YAML document; - is standard input."`
+	File string `short:"f" required:"" placeholder:"FILE" help:"YAML or JSON document; - is standard input."`
 }
 
 // Help is shown by asyncflow types apply --help.
@@ -18,7 +18,10 @@ func (c *typesApplyCmd) Help() string {
 	return `Applying the same document again changes nothing. An existing endpoint with the same
 type, stage and URL stays as it is, with its secret; endpoints and schedules that the document
 doesn't name stay, too. A new secret is shown only now. ${NAME} in a value is replaced by that
-environment variable; $${NAME} stands for a literal ${NAME}.
+environment variable; $${NAME} stands for a literal ${NAME}. Numbers of a context keep their
+digits. 00501 and 2026-12-01 are texts; put 0x1F, 1_000 and .inf in quotes to have them as texts.
+A document that is JSON is read as JSON. Whatever the server refuses is named with its line, and
+the rest is applied.
 
 Example, as a file asyncflow.yaml:
 
@@ -80,7 +83,8 @@ func readDocument(name string, env lookup) (document.Document, error) {
 	if err != nil {
 		return document.Document{}, err
 	}
-	return document.Parse(raw, env)
+	doc, err := document.Parse(raw, env)
+	return doc.WithFile(name), document.InFile(name, err)
 }
 
 // readInput reads a file, or standard input if its name is "-".

@@ -88,20 +88,23 @@ func TestApply(t *testing.T) {
 	r = runCLI(t, env, "types", "apply", "-f", file)
 	require.Equal(t,
 		ran{exitUsage, "",
-			"asyncflow: the document is wrong: types[0].stages[0].timeout names the environment variable " +
-				"TIMEOUT, which is not set\n"}, r)
+			"asyncflow: the document is wrong: " + file + ":1: types[0].stages[0].timeout names the " +
+				"environment variable TIMEOUT, which is not set\n"}, r)
 }
 
-// A secret that was created before the failure is shown.
+// A secret that was created before the failure is shown. What comes after a refusal is applied.
 func TestApplyThatFailsHalfway(t *testing.T) {
 	t.Parallel()
 	env := configServer(t)
 	file := writeFile(t,
-		`endpoints: [{type: a, stage: x, url: "https://h/1"}, {type: missing, stage: x, url: `+
-			`"https://h/"}, {type: a, stage: x, url: "https://h/2"}]`)
+		`endpoints: [{type: a, stage: x, url: "https://h/1"},
+{type: missing, stage: x, url: "https://h/"},
+{type: a, stage: x, url: "https://h/2"},
+{type: missing, stage: y, url: "https://h/"}]`)
 	r := runCLI(t, env, "types", "apply", "-f", file)
 	require.Equal(t, exitNotFound, r.code)
 	require.Contains(t, r.stdout, "secret whsec_made")
-	require.NotContains(t, r.stdout, "https://h/2")
-	require.Contains(t, r.stderr, "asyncflow: endpoint missing x https://h/: 404 not_found")
+	require.Contains(t, r.stdout, "created    endpoint a x https://h/2")
+	require.Contains(t, r.stderr, "asyncflow: "+file+":2: endpoint missing x https://h/: 404 not_found")
+	require.Contains(t, r.stderr, "\n"+file+":4: endpoint missing y https://h/: 404 not_found")
 }

@@ -2,6 +2,7 @@ package document
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,38 +11,77 @@ import (
 )
 
 // Apply makes the server have what the document has. It takes nothing away. It calls report
-// after each item; an error names the item, and those before it are applied.
+// after each item. The error names each item that the server refused; those around it are applied.
+// After any other failure, it doesn't go on.
 func (doc Document) Apply(ctx context.Context, c *client.Client, report func(Change)) error {
-	if err := doc.applyTypes(ctx, c, report); err != nil {
-		return err
+	refused, err := doc.applyTypes(ctx, c, report)
+	if err == nil {
+		var more []error
+		more, err = doc.applyEndpoints(ctx, c, report)
+		refused = append(refused, more...)
 	}
-	if err := doc.applyEndpoints(ctx, c, report); err != nil {
-		return err
+	if err == nil {
+		var more []error
+		more, err = doc.applySchedules(ctx, c, report)
+		refused = append(refused, more...)
 	}
-	return doc.ApplySchedules(ctx, c, report)
+	return errors.Join(append(refused, err)...)
 }
 
-func (doc Document) applyTypes(ctx context.Context, c *client.Client, report func(Change)) error {
+// applyAll applies the n items of a list, and goes on after one that the server refuses.
+func (doc Document) applyAll(
+	list string, n int, report func(Change), apply func(i int) (Change, error),
+) (refused []error, _ error) {
+	for i := range n {
+		done, err := apply(i)
+		if err == nil {
+			report(done)
+			continue
+		}
+		at := place(doc.file, doc.refusedLine(fmt.Sprintf("%s[%d]", list, i), err))
+		err = fmt.Errorf("%s%s %s: %w", at, done.Kind, done.Name, err)
+		if !isRefusal(err) {
+			return refused, err
+		}
+		refused = append(refused, err)
+	}
+	return refused, nil
+}
+
+// refusedLine returns the line of the first field that the server refused, or of the item.
+func (doc Document) refusedLine(path string, err error) int {
+	var answer *client.Error
+	if errors.As(err, &answer) && len(answer.Problem.Errors) > 0 {
+		path += "." + answer.Problem.Errors[0].Field
+	}
+	return doc.lines.line(path)
+}
+
+// isRefusal reports whether an error concerns only the item that was sent.
+func isRefusal(err error) bool {
+	var answer *client.Error
+	return errors.As(err, &answer) && slices.Contains([]int{400, 404, 409, 413, 422}, answer.Status)
+}
+
+func (doc Document) applyTypes(
+	ctx context.Context, c *client.Client, report func(Change),
+) (refused []error, _ error) {
 	if len(doc.Types) == 0 {
-		return nil
+		return nil, nil
 	}
 	before, err := c.TaskTypes(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	versions := map[string]int{}
 	for _, t := range before {
 		versions[t.Name] = t.Version
 	}
-	for _, t := range doc.Types {
+	return doc.applyAll("types", len(doc.Types), report, func(i int) (Change, error) {
+		t := doc.Types[i]
 		after, err := c.PutTaskType(ctx, t.Name, t.TaskTypeSpec)
-		if err != nil {
-			return fmt.Errorf("type %s: %w", t.Name, err)
-		}
-		did := didWhat(versions, after.Name, after.Version)
-		report(Change{Kind: "type", Name: t.Name, Did: did})
-	}
-	return nil
+		return Change{Kind: "type", Name: t.Name, Did: didWhat(versions, t.Name, after.Version)}, err
+	})
 }
 
 // didWhat returns what applying did with an item, by the versions of all before and its
@@ -58,22 +98,17 @@ func didWhat(before map[string]int, name string, after int) string {
 
 func (doc Document) applyEndpoints(
 	ctx context.Context, c *client.Client, report func(Change),
-) error {
+) (refused []error, _ error) {
 	if len(doc.Endpoints) == 0 {
-		return nil
+		return nil, nil
 	}
 	existing, err := c.Endpoints(ctx, "")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, e := range doc.Endpoints {
-		done, err := applyEndpoint(ctx, c, e, existing)
-		if err != nil {
-			return fmt.Errorf("endpoint %s: %w", endpointName(e), err)
-		}
-		report(done)
-	}
-	return nil
+	return doc.applyAll("endpoints", len(doc.Endpoints), report, func(i int) (Change, error) {
+		return applyEndpoint(ctx, c, doc.Endpoints[i], existing)
+	})
 }
 
 // applyEndpoint creates an endpoint, unless it is one of the existing ones, or another
@@ -113,26 +148,29 @@ func endpointName(e client.NewEndpoint) string { return e.Type + " " + e.Stage +
 func (doc Document) ApplySchedules(
 	ctx context.Context, c *client.Client, report func(Change),
 ) error {
+	refused, err := doc.applySchedules(ctx, c, report)
+	return errors.Join(append(refused, err)...)
+}
+
+func (doc Document) applySchedules(
+	ctx context.Context, c *client.Client, report func(Change),
+) (refused []error, _ error) {
 	if len(doc.Schedules) == 0 {
-		return nil
+		return nil, nil
 	}
 	before, err := c.Schedules(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	versions := map[string]int{}
 	for _, s := range before {
 		versions[s.Name] = s.Version
 	}
-	for _, entry := range doc.Schedules {
-		after, err := c.PutSchedule(ctx, entry.Name, entry.ScheduleSpec)
-		if err != nil {
-			return fmt.Errorf("schedule %s: %w", entry.Name, err)
-		}
-		did := didWhat(versions, after.Name, after.Version)
-		report(Change{Kind: "schedule", Name: entry.Name, Did: did})
-	}
-	return nil
+	return doc.applyAll("schedules", len(doc.Schedules), report, func(i int) (Change, error) {
+		s := doc.Schedules[i]
+		after, err := c.PutSchedule(ctx, s.Name, s.ScheduleSpec)
+		return Change{Kind: "schedule", Name: s.Name, Did: didWhat(versions, s.Name, after.Version)}, err
+	})
 }
 
 // indexEndpoint returns the index of a document's endpoint among those of the server, or -1.

@@ -11,33 +11,34 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
-// decoder fills the types of a document from a YAML tree. Unlike encoding/json it goes on
+// decoder fills the types of a document from its nodes. Unlike encoding/json it goes on
 // after a problem, names each by its path, refuses unknown keys, and distinguishes keys that
 // differ only in case.
 type decoder struct {
-	env Lookup
+	env   Lookup
+	lines lines
 	problems
 }
 
-// decode fills what into points to.
-func (d *decoder) decode(path string, tree any, into any) {
-	d.value(path, tree, reflect.ValueOf(into).Elem())
-}
-
-func (d *decoder) value(path string, tree any, into reflect.Value) {
-	if tree == nil { // a key without a value: as if it weren't there
+func (d *decoder) value(path string, tree node, into reflect.Value) {
+	switch {
+	case tree.kind == kindNull: // a key without a value: as if it weren't there
 		return
-	}
-	if into.Kind() == reflect.Pointer {
+	case tree.kind == kindWrong:
+		d.add(d.at(path, tree.line), "%s", tree.text)
+		return
+	case into.Kind() == reflect.Pointer:
 		into.Set(reflect.New(into.Type().Elem()))
 		d.value(path, tree, into.Elem())
 		return
 	}
-	text, isText := tree.(string)
-	replaced := false
-	if isText {
+	text, replaced := tree.text, false
+	if tree.kind == kindText {
 		expanded, err := expand(text, d.env)
 		if err != nil {
 			d.add(path, "%v", err)
@@ -47,85 +48,112 @@ func (d *decoder) value(path string, tree any, into reflect.Value) {
 	}
 	switch target := into.Addr().Interface().(type) {
 	case *json.RawMessage:
-		d.any(path, tree, target)
+		*target = d.json(path, tree)
+	case *time.Time:
+		d.time(path, tree, text, target)
 	case json.Unmarshaler:
 		d.document(path, tree, text, replaced, target)
 	case encoding.TextUnmarshaler:
-		d.text(path, tree, text, isText, target)
+		d.text(path, tree, text, target)
 	default:
 		d.plain(path, tree, text, replaced, into)
 	}
 }
 
-// any takes a value of any kind as JSON. What replaces a variable in it is text.
-func (d *decoder) any(path string, tree any, into *json.RawMessage) {
+// json returns a value of any kind as JSON. What replaces a variable in it is text.
+func (d *decoder) json(path string, tree node) json.RawMessage {
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(d.expanded(path, tree)); err != nil {
-		d.add(path, "can't be written as JSON: %v", err)
-		return
-	}
-	*into = bytes.TrimSpace(b.Bytes())
+	d.write(&b, path, tree)
+	return b.Bytes()
 }
 
-// expanded returns a tree with the variables in its texts replaced.
-func (d *decoder) expanded(path string, tree any) any {
-	switch v := tree.(type) {
-	case string:
-		text, err := expand(v, d.env)
-		if err != nil {
-			d.add(path, "%v", err)
+// write writes a node as JSON: in its order, with its digits, its variables replaced.
+func (d *decoder) write(b *bytes.Buffer, path string, tree node) {
+	separator := ""
+	switch tree.kind {
+	case kindNull:
+		b.WriteString("null")
+	case kindText:
+		b.WriteString(d.quoted(path, tree))
+	case kindNumber, kindBoolean:
+		b.WriteString(tree.text)
+	case kindList:
+		b.WriteByte('[')
+		for i, entry := range tree.entries {
+			b.WriteString(separator)
+			d.write(b, path+"["+strconv.Itoa(i)+"]", entry)
+			separator = ","
 		}
-		return text
-	case []any:
-		out := make([]any, len(v))
-		for i := range v {
-			out[i] = d.expanded(fmt.Sprintf("%s[%d]", path, i), v[i])
+		b.WriteByte(']')
+	case kindMapping:
+		b.WriteByte('{')
+		for _, f := range tree.fields {
+			b.WriteString(separator + quote(f.name) + ":")
+			d.write(b, path+"."+f.name, f.value)
+			separator = ","
 		}
-		return out
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			out[key] = d.expanded(path+"."+key, v[key])
-		}
-		return out
+		b.WriteByte('}')
+	case kindWrong:
+		d.add(d.at(path, tree.line), "%s", tree.text)
 	}
-	return tree
+}
+
+// quoted returns a text as JSON, with its variables replaced.
+func (d *decoder) quoted(path string, tree node) string {
+	expanded, err := expand(tree.text, d.env)
+	if err != nil {
+		d.add(d.at(path, tree.line), "%v", err)
+	}
+	if expanded == tree.text {
+		return tree.raw
+	}
+	return quote(expanded)
+}
+
+// at notes the line of a path, and returns that.
+func (d *decoder) at(path string, line int) string {
+	d.lines[path] = line
+	return path
+}
+
+// time fills a time. A YAML document may have one without zone or hour, for UTC.
+func (d *decoder) time(path string, tree node, text string, into *time.Time) {
+	if tree.date && yaml.Unmarshal([]byte(text), into) == nil {
+		return
+	}
+	d.document(path, tree, text, false, into)
 }
 
 // document fills a type that reads JSON by itself.
 func (d *decoder) document(
-	path string, tree any, text string, replaced bool, into json.Unmarshaler,
+	path string, tree node, text string, replaced bool, into json.Unmarshaler,
 ) {
-	raw, err := json.Marshal(tree)
-	switch {
-	case replaced && json.Valid([]byte(text)):
-		raw, err = []byte(text), nil // a number from the environment
-	case replaced:
-		raw, err = json.Marshal(text)
+	before := len(d.problems)
+	raw := d.json(path, tree)
+	if replaced && json.Valid([]byte(text)) {
+		raw = []byte(text) // a number from the environment
 	}
-	if err == nil {
-		err = into.UnmarshalJSON(raw)
+	if len(d.problems) > before {
+		return
 	}
-	if err != nil {
+	if err := into.UnmarshalJSON(raw); err != nil {
 		d.add(path, "%v", err)
 	}
 }
 
 // text fills a type that is written as a string, such as a duration.
 func (d *decoder) text(
-	path string, tree any, text string, isText bool, into encoding.TextUnmarshaler,
+	path string, tree node, text string, into encoding.TextUnmarshaler,
 ) {
-	if !isText {
-		text = fmt.Sprint(tree) // its own error says what it should look like
+	if tree.kind != kindText {
+		text = tree.String() // its own error says what it should look like
 	}
 	if err := into.UnmarshalText([]byte(text)); err != nil {
 		d.add(path, "%v", err)
 	}
 }
 
-func (d *decoder) plain(path string, tree any, text string, replaced bool, into reflect.Value) {
+func (d *decoder) plain(path string, tree node, text string, replaced bool, into reflect.Value) {
 	switch into.Kind() {
 	case reflect.Struct:
 		d.object(path, tree, into)
@@ -134,8 +162,8 @@ func (d *decoder) plain(path string, tree any, text string, replaced bool, into 
 	case reflect.Map:
 		d.mapping(path, tree, into)
 	case reflect.String:
-		if _, ok := tree.(string); !ok {
-			d.add(path, "must be a string, not %s", kindOf(tree))
+		if tree.kind != kindText {
+			d.add(path, "must be a string, not %s", tree)
 			return
 		}
 		into.SetString(text)
@@ -148,78 +176,73 @@ func (d *decoder) plain(path string, tree any, text string, replaced bool, into 
 	}
 }
 
-func (d *decoder) integer(path string, tree any, text string, replaced bool, into reflect.Value) {
-	if n, ok := tree.(int); ok {
+func (d *decoder) integer(path string, tree node, text string, replaced bool, into reflect.Value) {
+	fromText := tree.kind == kindNumber || replaced // by the environment
+	if n, err := strconv.Atoi(text); fromText && err == nil {
 		into.SetInt(int64(n))
 		return
 	}
-	if f, ok := tree.(float64); ok && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+	f, err := strconv.ParseFloat(text, 64)
+	if tree.kind == kindNumber && err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
 		into.SetInt(int64(f))
 		return
 	}
-	if n, err := strconv.Atoi(text); replaced && err == nil { // from the environment
-		into.SetInt(int64(n))
-		return
-	}
-	d.add(path, "must be a whole number, not %s", kindOf(tree))
+	d.add(path, "must be a whole number, not %s", tree)
 }
 
-func (d *decoder) boolean(path string, tree any, text string, replaced bool, into reflect.Value) {
-	if b, ok := tree.(bool); ok {
-		into.SetBool(b)
+func (d *decoder) boolean(path string, tree node, text string, replaced bool, into reflect.Value) {
+	if tree.kind == kindBoolean {
+		into.SetBool(text == "true")
 		return
 	}
 	if b, err := strconv.ParseBool(text); replaced && err == nil { // from the environment
 		into.SetBool(b)
 		return
 	}
-	d.add(path, "must be true or false, not %s", kindOf(tree))
+	d.add(path, "must be true or false, not %s", tree)
 }
 
-func (d *decoder) list(path string, tree any, into reflect.Value) {
-	entries, ok := tree.([]any)
-	if !ok {
-		d.add(path, "must be a list, not %s", kindOf(tree))
+func (d *decoder) list(path string, tree node, into reflect.Value) {
+	if tree.kind != kindList {
+		d.add(path, "must be a list, not %s", tree)
 		return
 	}
-	into.Set(reflect.MakeSlice(into.Type(), len(entries), len(entries)))
-	for i, entry := range entries {
-		d.value(fmt.Sprintf("%s[%d]", path, i), entry, into.Index(i))
+	into.Set(reflect.MakeSlice(into.Type(), len(tree.entries), len(tree.entries)))
+	for i, entry := range tree.entries {
+		d.value(d.at(fmt.Sprintf("%s[%d]", path, i), entry.line), entry, into.Index(i))
 	}
 }
 
-func (d *decoder) object(path string, tree any, into reflect.Value) {
-	object, ok := tree.(map[string]any)
-	if !ok {
-		d.add(path, "must be a mapping of keys to values, not %s", kindOf(tree))
+func (d *decoder) object(path string, tree node, into reflect.Value) {
+	if tree.kind != kindMapping {
+		d.add(path, "must be a mapping of keys to values, not %s", tree)
 		return
 	}
 	fields := map[string]reflect.Value{}
 	collectFields(into, fields)
-	for _, key := range slices.Sorted(maps.Keys(object)) {
-		at := strings.TrimPrefix(path+"."+key, ".")
-		field, known := fields[key]
+	for _, f := range tree.fields {
+		at := d.at(strings.TrimPrefix(path+"."+f.name, "."), f.line)
+		field, known := fields[f.name]
 		if !known {
 			d.add(at, "is not known here; the keys are %s",
 				strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 			continue
 		}
-		d.value(at, object[key], field)
+		d.value(at, f.value, field)
 	}
 }
 
 // mapping fills a map by names.
-func (d *decoder) mapping(path string, tree any, into reflect.Value) {
-	object, ok := tree.(map[string]any)
-	if !ok {
-		d.add(path, "must be a mapping of keys to values, not %s", kindOf(tree))
+func (d *decoder) mapping(path string, tree node, into reflect.Value) {
+	if tree.kind != kindMapping {
+		d.add(path, "must be a mapping of keys to values, not %s", tree)
 		return
 	}
-	into.Set(reflect.MakeMapWithSize(into.Type(), len(object)))
-	for _, key := range slices.Sorted(maps.Keys(object)) {
+	into.Set(reflect.MakeMapWithSize(into.Type(), len(tree.fields)))
+	for _, f := range tree.fields {
 		value := reflect.New(into.Type().Elem()).Elem()
-		d.value(path+"."+key, object[key], value)
-		into.SetMapIndex(reflect.ValueOf(key), value)
+		d.value(d.at(path+"."+f.name, f.line), f.value, value)
+		into.SetMapIndex(reflect.ValueOf(f.name), value)
 	}
 }
 
@@ -228,6 +251,9 @@ func (d *decoder) mapping(path string, tree any, into reflect.Value) {
 func collectFields(of reflect.Value, into map[string]reflect.Value) {
 	for i := range of.NumField() {
 		f := of.Type().Field(i)
+		if !f.IsExported() {
+			continue
+		}
 		if f.Anonymous {
 			collectFields(of.Field(i), into)
 			continue
@@ -235,17 +261,4 @@ func collectFields(of reflect.Value, into map[string]reflect.Value) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		into[name] = of.Field(i)
 	}
-}
-
-// kindOf names what stands in a document, for an error message.
-func kindOf(tree any) string {
-	switch v := tree.(type) {
-	case string:
-		return strconv.Quote(v)
-	case []any:
-		return "a list"
-	case map[string]any, map[any]any:
-		return "a mapping"
-	}
-	return fmt.Sprint(tree)
 }

@@ -43,9 +43,7 @@ func (t Type) diff(ctx context.Context, c *client.Client) (Difference, error) {
 	d := Difference{Kind: "type", Name: t.Name}
 	would, err := c.CheckTaskType(ctx, t.Name, t.TaskTypeSpec)
 	var refused *client.Error
-	if errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409) {
-		d.Refused = refused.Problem.Detail
-	} else if err != nil {
+	if d.Refused = refusedWhy(err); d.Refused == "" && err != nil {
 		return d, err
 	}
 	old, err := c.TaskType(ctx, t.Name)
@@ -65,6 +63,15 @@ func (t Type) diff(ctx context.Context, c *client.Client) (Difference, error) {
 	}
 	d.Fields = diffTypes(old, would)
 	return d, nil
+}
+
+// refusedWhy says why the server would refuse an item; "" stands for any other error.
+func refusedWhy(err error) string {
+	var refused *client.Error
+	if errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409) {
+		return refused.Problem.Detail
+	}
+	return ""
 }
 
 // diffTypes returns the fields in which two versions of a type differ, by name.

@@ -36,8 +36,8 @@ func (e Schedule) diff(ctx context.Context, c *client.Client) (Difference, error
 		return d, err
 	}
 	would, err := c.CheckSchedule(ctx, e.Name, e.ScheduleSpec)
-	switch {
-	case errors.As(err, &refused) && refused.Status == 404: // its type is new too
+	switch d.Refused = refusedWhy(err); {
+	case d.Refused != "", errors.As(err, &refused) && refused.Status == 404: // its type is new too
 		would = specOf(e)
 	case err != nil:
 		return d, err
@@ -51,7 +51,8 @@ func specOf(e Schedule) client.Schedule {
 	s := e.schedule()
 	return client.Schedule{Name: s.Name, Type: s.Type, Context: s.Context, Priority: s.Priority,
 		Retry: e.Retry, Cron: s.Cron, TimeZone: s.TimeZone, Every: s.Every, Overlap: s.Overlap,
-		CatchUp: s.CatchUp, CatchUpLimit: s.CatchUpLimit, StartsAt: s.StartsAt, EndsAt: s.EndsAt}
+		CatchUp: s.CatchUp, CatchUpLimit: s.CatchUpLimit, StartsAt: s.StartsAt, EndsAt: s.EndsAt,
+		DependsOn: s.DependsOn, ContextFrom: s.ContextFrom}
 }
 
 // flattenSchedule returns those fields of a schedule that a document may have.
@@ -59,7 +60,8 @@ func flattenSchedule(s client.Schedule) map[string]string {
 	spec := client.ScheduleSpec{Type: s.Type, Context: s.Context, Priority: s.Priority,
 		Retry: s.Retry, Cron: s.Cron, TimeZone: s.TimeZone, Every: s.Every, Overlap: s.Overlap,
 		CatchUp: s.CatchUp, CatchUpLimit: s.CatchUpLimit,
-		StartsAt: s.StartsAt.UTC(), EndsAt: s.EndsAt.UTC()}
+		StartsAt: s.StartsAt.UTC(), EndsAt: s.EndsAt.UTC(),
+		DependsOn: s.DependsOn, ContextFrom: s.ContextFrom}
 	var values map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(jsonText(spec)), &values) // what was just written can be read
 	fields := map[string]string{}

@@ -33,7 +33,7 @@ schedules:
 	require.Len(t, doc.Schedules, 2)
 	s := doc.Schedules[0]
 	require.Equal(t,
-		`{"${DIR}":null,"image":"/in/a<b.jpg","since":"2026-11-21T10:00:00Z","sizes":[1,2.5,"3"]}`,
+		`{"image":"/in/a<b.jpg","sizes":[1,2.5,"3"],"since":"2026-11-21T10:00:00Z","${DIR}":null}`,
 		string(s.Context))
 	s.Context = nil
 	require.True(t, s.StartsAt.Equal(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)))
@@ -64,7 +64,7 @@ func TestScheduleDocumentProblems(t *testing.T) {
 		{"{name: a, type: t, context: {x: ['${NO}']}, every: 1h}",
 			"schedules[0].context.x[0] names the environment variable NO, which is not set"},
 		{"{name: a, type: t, context: {1: 2}, every: 1h}",
-			"schedules[0].context can't be written as JSON"},
+			"schedules[0].context.1 is a key that is not a text: put it in quotes"},
 		{"{name: a, type: t, context: 1, every: 1h}, {name: a, type: t, context: 1, every: 1h}",
 			`schedules[1].name is "a", which an earlier schedule has`},
 	} {

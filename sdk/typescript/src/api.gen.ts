@@ -1770,6 +1770,13 @@ export interface components {
             /** @description The most children of a task that have begun and not ended; 0 is no limit. */
             max_parallel?: number;
             /**
+             * @description What the next stage gets of each child, in the order of the items or shards. outputs: its
+             *     output, or null; the default. settled: a ChildResult, which also says how it ended, and
+             *     why it failed.
+             * @enum {string}
+             */
+            results?: "outputs" | "settled";
+            /**
              * @description What follows when children fail or are cancelled. fail_fast: the other children are
              *     cancelled, and the task fails. all_settled: the task goes on when all have ended.
              *     tolerate: fail_fast when more than a count, or a percentage, of them have failed.
@@ -1848,6 +1855,8 @@ export interface components {
             id?: string;
             status: components["schemas"]["Status"];
             output?: components["schemas"]["JSON"];
+            /** @description Why it failed or was cancelled. */
+            error?: string;
         };
         /**
          * @example {

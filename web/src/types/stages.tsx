@@ -51,7 +51,8 @@ function fanOut(f: Schemas["FanOut"]): string {
   const into = f.shards
     ? `into ${count(f.shards)} shards`
     : `over ${f.items || "the items of its context"}`;
-  const most = f.max_parallel ? `, ${count(f.max_parallel)} at once` : "";
+  const parallel = f.max_parallel ? `, ${count(f.max_parallel)} at once` : "";
+  const most = f.results === "settled" ? `${parallel}; results say how each ended` : parallel;
   const on = f.on_child_failure ?? "fail_fast";
   if (on === "fail_fast") return `${into}${most}; fails with the first child that fails`;
   if (on === "all_settled") return `${into}${most}; goes on whatever its children end as`;

@@ -1,0 +1,94 @@
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Limits of a document. The depth leaves room around a context, which may be 128 deep.
+const (
+	maxBytes   = 16 << 20
+	maxDepth   = 500
+	maxAliased = 1 << 20 // bytes and values that aliases add
+)
+
+// kind is the kind of a node.
+type kind int
+
+const (
+	kindNull kind = iota
+	kindText
+	kindNumber
+	kindBoolean
+	kindList
+	kindMapping
+	kindWrong // what stands here can't be read
+)
+
+// node is a value of a document, whether that is YAML or JSON.
+type node struct {
+	kind kind
+	line int
+	// text is the value of a text, the digits of a number as they are written, true or false, or
+	// what is wrong.
+	text string
+	// raw is a text as JSON.
+	raw     string
+	date    bool   // a text that YAML takes for a date or a time
+	entries []node // of a list
+	fields  []field
+}
+
+// field is an entry of a mapping.
+type field struct {
+	name  string
+	line  int
+	value node
+}
+
+func wrong(line int, format string, args ...any) node {
+	return node{kind: kindWrong, line: line, text: fmt.Sprintf(format, args...)}
+}
+
+func textNode(line int, text string) node {
+	return node{kind: kindText, line: line, text: text, raw: quote(text)}
+}
+
+// quote returns a text as JSON.
+func quote(text string) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // a string has no fault
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// markTwice replaces the values of names that an earlier field has by that problem.
+func markTwice(fields []field) []field {
+	lines := make(map[string]int, len(fields))
+	for i, f := range fields {
+		if first, twice := lines[f.name]; twice {
+			fields[i].value = wrong(f.line, "is there twice, first in line %d", first)
+			continue
+		}
+		lines[f.name] = f.line
+	}
+	return fields
+}
+
+// String names what stands in a document, for an error message.
+func (n node) String() string {
+	switch n.kind {
+	case kindNull:
+		return "null"
+	case kindText:
+		return quote(n.text)
+	case kindList:
+		return "a list"
+	case kindMapping:
+		return "a mapping"
+	}
+	return n.text
+}
