@@ -212,6 +212,8 @@ type Children struct {
 type Spread struct {
 	Count  int
 	Shared json.RawMessage
+	// Stored are the results that are the items; zero: the context has the items.
+	Stored StoredResults
 	list   json.RawMessage // nil: shards or votes, which have the task's context
 }
 
@@ -245,6 +247,10 @@ func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 	}
 	if f.Items != "" {
 		list, name, err := f.Items.of(context)
+		if stored, count := f.Items.stored(context); err != nil && count > 0 {
+			s.Stored, s.Count = stored, count
+			return s, nil
+		}
 		if err != nil {
 			return s, fmt.Errorf("fan_out.items: %w", err)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -115,7 +114,12 @@ func dependenciesText(all []api.DependencyState) string {
 		if d.Key != "" {
 			name = d.Type + ":" + d.Key
 		}
-		texts[i] = name + " (" + cmp.Or(d.Status, "open") + ")"
+		texts[i] = name + " (" + string(d.Status)
+		open := d.Status == asyncflow.DependencyRunning || d.Status == asyncflow.DependencyMissing
+		if open && !d.Until.IsZero() {
+			texts[i] += ", until " + timeText(d.Until)
+		}
+		texts[i] += ")"
 	}
 	return strings.Join(texts, ", ")
 }
@@ -154,8 +158,12 @@ func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
 		if a.DurationMs != 0 {
 			took = strconv.FormatFloat(float64(a.DurationMs), 'f', 1, 32) + "ms"
 		}
+		target := a.Endpoint
+		if a.Claimer != "" {
+			target = "claimed by " + claimerText(a.Claimer, a.Subject)
+		}
 		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt),
-			string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), a.Endpoint, a.Error}
+			string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), target, a.Error}
 	}
 	return g.printTable("SEQ AT STAGE ATTEMPT OUTCOME FINAL STATUS TOOK NEXT ENDPOINT ERROR", rows)
 }

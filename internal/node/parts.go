@@ -28,6 +28,7 @@ func newParts(ctx context.Context, cfg Config) (*parts, error) {
 		return nil, err
 	}
 	database := cfg.Store
+	database.PublicURL = cfg.Callbacks.PublicURL
 	if cfg.Metrics != MetricsOff {
 		p.meter = metrics.New(database.Build)
 		database.Meter = p.meter

@@ -39,6 +39,7 @@ function StageFacts({ stage: s }: { stage: Schemas["Stage"] }) {
     ["Fans out", s.fan_out && fanOut(s.fan_out)],
     ["Quorum", s.quorum && quorum(s.quorum)],
     ["A claimer is shown", s.window && `${count(s.window.tasks)} tasks per ${span(s.window.per)}`],
+    ["A claimer is", s.mode === "claim" && (s.window || s.quorum) && identity(s)],
   ];
   return (
     <dl class="facts">
@@ -65,6 +66,12 @@ function quorum(q: Schemas["Quorum"]): string {
   const errors = q.max_errors ? `, ${q.max_errors} errors` : "";
   const trust = q.trust ? `; a claimer is trusted after ${q.trust.after}` : "";
   return `${q.votes} of at most ${q.max_votes} votes agree${about}${errors}${trust}`;
+}
+
+function identity(s: Schemas["Stage"]): string {
+  return s.identity === "unchecked"
+    ? "whoever the call names (identity: unchecked)"
+    : "who the token says";
 }
 
 function Endpoints({ of }: { of: Schemas["Endpoint"][] }) {
