@@ -40,7 +40,7 @@ func (s *Server) RedriveTasks(
 		Kind:      store.RedriveTasks,
 		FromStage: b.FromStage,
 		Pace:      float64(b.Pace),
-		Filter:    bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until,
+		Filter: bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until,
 			b.Children),
 	}
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
@@ -67,7 +67,7 @@ func (s *Server) PrioritizeTasks(
 		Kind:     store.PrioritizeTasks,
 		Priority: p.Priority,
 		Pace:     float64(b.Pace),
-		Filter:   bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until,
+		Filter: bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until,
 			b.Children),
 	}
 	notePatch(ctx, p)

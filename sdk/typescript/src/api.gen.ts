@@ -4196,7 +4196,7 @@ export interface components {
          * @example not_found
          * @enum {string}
          */
-        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "decided" | "key_reused" | "invalid_dependency" | "too_large" | "unavailable" | "uncertain" | "internal";
+        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "too_large" | "unavailable" | "uncertain" | "internal";
         /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];
@@ -4298,6 +4298,26 @@ export interface components {
                  *       "status": 409,
                  *       "code": "conflict",
                  *       "detail": "task thumbnails.1.42 can't be cancelled: it has succeeded",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description It has changed since the caller read it, or exists, or doesn't; nothing was changed. */
+        PreconditionFailed: {
+            headers: {
+                ETag: components["headers"]["ETag"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Precondition Failed",
+                 *       "status": 412,
+                 *       "code": "precondition_failed",
+                 *       "detail": "it has changed since it was read: its ETag is now \"Zm9vYmFyZm9vYmFy\"",
                  *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
                  *     }
                  */
@@ -4505,6 +4525,17 @@ export interface components {
          * @example 1795257985
          */
         WebhookTimestamp: string;
+        /**
+         * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+         *     answer is 412. A change that turns out to change nothing is answered as a success.
+         * @example "Zm9vYmFyZm9vYmFy"
+         */
+        IfMatch: string;
+        /**
+         * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+         * @example *
+         */
+        IfNoneMatch: string;
         /** @description The name of the task type. */
         Type: components["schemas"]["Name"];
         /** @description The task's id, such as thumbnails.1.42. */
@@ -4538,6 +4569,12 @@ export interface components {
     };
     requestBodies: never;
     headers: {
+        /**
+         * @description Stands for what was configured. It changes with each change of that, not with what changes
+         *     by itself, such as health and usage. With 412, the present one; absent if there is nothing.
+         * @example "Zm9vYmFyZm9vYmFy"
+         */
+        ETag: string;
         /**
          * @description How a caller must prove who it is.
          * @example Bearer realm="asyncflow"
@@ -4610,6 +4647,7 @@ export interface operations {
             /** @description The task type. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4631,7 +4669,19 @@ export interface operations {
                 /** @description Check the document and answer with the result, but change nothing. */
                 dry_run?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /**
+                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @example *
+                 */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
             path: {
                 /** @description The name of the task type. */
                 type: components["parameters"]["Type"];
@@ -4666,6 +4716,7 @@ export interface operations {
             /** @description The task type as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4675,6 +4726,7 @@ export interface operations {
             /** @description The task type was created. */
             201: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4685,6 +4737,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -4697,7 +4750,14 @@ export interface operations {
                 /** @description Also deletes the schedules of the type. */
                 cascade?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the task type. */
                 type: components["parameters"]["Type"];
@@ -4718,6 +4778,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -4970,6 +5031,7 @@ export interface operations {
             /** @description The endpoint, without its secret. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4988,7 +5050,14 @@ export interface operations {
     deleteEndpoint: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The endpoint's id. */
                 id: string;
@@ -5008,6 +5077,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -5016,7 +5086,14 @@ export interface operations {
     updateEndpoint: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The endpoint's id. */
                 id: string;
@@ -5042,6 +5119,7 @@ export interface operations {
             /** @description The endpoint as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5053,6 +5131,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -6038,6 +6117,7 @@ export interface operations {
             /** @description The schedule. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6059,7 +6139,19 @@ export interface operations {
                 /** @description Check the document and answer with the result, but change nothing. */
                 dry_run?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /**
+                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @example *
+                 */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
             path: {
                 /** @description The name of the schedule. */
                 name: components["parameters"]["ScheduleName"];
@@ -6086,6 +6178,7 @@ export interface operations {
             /** @description The schedule as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6095,6 +6188,7 @@ export interface operations {
             /** @description The schedule was created. */
             201: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6105,6 +6199,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -6114,7 +6209,14 @@ export interface operations {
     deleteSchedule: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the schedule. */
                 name: components["parameters"]["ScheduleName"];
@@ -6134,6 +6236,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -6723,6 +6826,7 @@ export interface operations {
             /** @description The alerts without their secret. The answer is 404 if no alerts are set up. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6741,7 +6845,19 @@ export interface operations {
     putAlerts: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /**
+                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @example *
+                 */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
             path?: never;
             cookie?: never;
         };
@@ -6764,6 +6880,7 @@ export interface operations {
             /** @description The alerts as they are now, with their secret if it is new. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6774,6 +6891,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -6783,7 +6901,14 @@ export interface operations {
     deleteAlerts: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path?: never;
             cookie?: never;
         };
@@ -6800,6 +6925,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -6944,6 +7070,7 @@ export interface operations {
             /** @description The tenant. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6967,7 +7094,14 @@ export interface operations {
                 /** @description Drop the tenant at once, without a grace period. */
                 now?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the tenant. */
                 slug: components["parameters"]["Slug"];
@@ -6990,6 +7124,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -6998,7 +7133,14 @@ export interface operations {
     patchTenant: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the tenant. */
                 slug: components["parameters"]["Slug"];
@@ -7020,6 +7162,7 @@ export interface operations {
             /** @description The tenant as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7031,6 +7174,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
