@@ -4225,7 +4225,7 @@ export interface components {
          * @example not_found
          * @enum {string}
          */
-        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "decided" | "key_reused" | "invalid_dependency" | "too_large" | "unavailable" | "uncertain" | "internal";
+        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "too_large" | "unavailable" | "uncertain" | "internal";
         /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];
@@ -4327,6 +4327,26 @@ export interface components {
                  *       "status": 409,
                  *       "code": "conflict",
                  *       "detail": "task thumbnails.1.42 can't be cancelled: it has succeeded",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description It has changed since the caller read it, or exists, or doesn't; nothing was changed. */
+        PreconditionFailed: {
+            headers: {
+                ETag: components["headers"]["ETag"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Precondition Failed",
+                 *       "status": 412,
+                 *       "code": "precondition_failed",
+                 *       "detail": "it has changed since it was read: its ETag is now \"Zm9vYmFyZm9vYmFy\"",
                  *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
                  *     }
                  */
@@ -4534,6 +4554,17 @@ export interface components {
          * @example 1795257985
          */
         WebhookTimestamp: string;
+        /**
+         * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+         *     answer is 412. A change that turns out to change nothing is answered as a success.
+         * @example "Zm9vYmFyZm9vYmFy"
+         */
+        IfMatch: string;
+        /**
+         * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+         * @example *
+         */
+        IfNoneMatch: string;
         /** @description The name of the task type. */
         Type: components["schemas"]["Name"];
         /** @description The task's id, such as thumbnails.1.42. */
@@ -4567,6 +4598,12 @@ export interface components {
     };
     requestBodies: never;
     headers: {
+        /**
+         * @description Stands for what was configured. It changes with each change of that, not with what changes
+         *     by itself, such as health and usage. With 412, the present one; absent if there is nothing.
+         * @example "Zm9vYmFyZm9vYmFy"
+         */
+        ETag: string;
         /**
          * @description How a caller must prove who it is.
          * @example Bearer realm="asyncflow"
@@ -4639,6 +4676,7 @@ export interface operations {
             /** @description The task type. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4660,7 +4698,19 @@ export interface operations {
                 /** @description Check the document and answer with the result, but change nothing. */
                 dry_run?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /**
+                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @example *
+                 */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
             path: {
                 /** @description The name of the task type. */
                 type: components["parameters"]["Type"];
@@ -4695,6 +4745,7 @@ export interface operations {
             /** @description The task type as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4704,6 +4755,7 @@ export interface operations {
             /** @description The task type was created. */
             201: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4714,6 +4766,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -4729,7 +4782,14 @@ export interface operations {
                  */
                 cascade?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the task type. */
                 type: components["parameters"]["Type"];
@@ -4750,6 +4810,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -5002,6 +5063,7 @@ export interface operations {
             /** @description The endpoint, without its secret. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5020,7 +5082,14 @@ export interface operations {
     deleteEndpoint: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The endpoint's id. */
                 id: string;
@@ -5040,6 +5109,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -5048,7 +5118,14 @@ export interface operations {
     updateEndpoint: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The endpoint's id. */
                 id: string;
@@ -5074,6 +5151,7 @@ export interface operations {
             /** @description The endpoint as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5085,6 +5163,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -6108,6 +6187,7 @@ export interface operations {
             /** @description The schedule. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6129,7 +6209,19 @@ export interface operations {
                 /** @description Check the document and answer with the result, but change nothing. */
                 dry_run?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /**
+                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @example *
+                 */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
             path: {
                 /** @description The name of the schedule. */
                 name: components["parameters"]["ScheduleName"];
@@ -6156,6 +6248,7 @@ export interface operations {
             /** @description The schedule as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6165,6 +6258,7 @@ export interface operations {
             /** @description The schedule was created. */
             201: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6175,6 +6269,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -6184,7 +6279,14 @@ export interface operations {
     deleteSchedule: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the schedule. */
                 name: components["parameters"]["ScheduleName"];
@@ -6204,6 +6306,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -6756,6 +6859,7 @@ export interface operations {
             /** @description The alerts without their secret. The answer is 404 if no alerts are set up. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6774,7 +6878,19 @@ export interface operations {
     putAlerts: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /**
+                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @example *
+                 */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
             path?: never;
             cookie?: never;
         };
@@ -6797,6 +6913,7 @@ export interface operations {
             /** @description The alerts as they are now, with their secret if it is new. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6807,6 +6924,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -6816,7 +6934,14 @@ export interface operations {
     deleteAlerts: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path?: never;
             cookie?: never;
         };
@@ -6833,6 +6958,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -6977,6 +7103,7 @@ export interface operations {
             /** @description The tenant. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7000,7 +7127,14 @@ export interface operations {
                 /** @description Drop the tenant at once, without a grace period. */
                 now?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the tenant. */
                 slug: components["parameters"]["Slug"];
@@ -7023,6 +7157,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -7031,7 +7166,14 @@ export interface operations {
     patchTenant: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the tenant. */
                 slug: components["parameters"]["Slug"];
@@ -7053,6 +7195,7 @@ export interface operations {
             /** @description The tenant as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7064,6 +7207,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
