@@ -192,6 +192,22 @@ func (t TaskType) HasFanOut() bool {
 	return false
 }
 
+// CountNew returns how many tasks a new task with a context makes, as far as that is known beforehand:
+// itself, its shards in each stage, and the children over the items of its context in the first one.
+func (t TaskType) CountNew(context json.RawMessage) int {
+	n := 1
+	for i := range t.Stages {
+		rule := t.Stages[i].FanOut
+		if rule == nil || rule.Items != "" && i > 0 {
+			continue
+		}
+		if work, err := rule.Spread(context); err == nil {
+			n += work.Count
+		}
+	}
+	return n
+}
+
 // Child says which part of its parent's work a child is.
 type Child struct {
 	Parent int64           `json:"parent"`           // the number of its parent, which has its type

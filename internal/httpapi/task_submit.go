@@ -40,7 +40,7 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.limitSubmits(ctx, 1); err != nil {
+	if err := s.limitSubmits(ctx, task); err != nil {
 		return err
 	}
 	tenant := principalOf(ctx).Tenant
