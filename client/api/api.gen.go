@@ -3128,6 +3128,7 @@ type ClientInterface interface {
 	// Metrics The metrics of this node, for Prometheus
 	//
 	// The answer is 404 if the operator has turned metrics off or serves them at another address.
+	// It needs an admin token, unless the operator has opened it.
 	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
 	Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4197,6 +4198,7 @@ func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 // Metrics The metrics of this node, for Prometheus
 //
 // The answer is 404 if the operator has turned metrics off or serves them at another address.
+// It needs an admin token, unless the operator has opened it.
 //
 // Corresponds with GET /metrics (the `Metrics` operationId).
 func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {

@@ -1522,6 +1522,7 @@ export interface paths {
         /**
          * The metrics of this node, for Prometheus
          * @description The answer is 404 if the operator has turned metrics off or serves them at another address.
+         *     It needs an admin token, unless the operator has opened it.
          */
         get: operations["metrics"];
         put?: never;
@@ -7555,6 +7556,8 @@ export interface operations {
                 };
             };
             400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             default: components["responses"]["Problem"];
