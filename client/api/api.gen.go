@@ -983,7 +983,8 @@ type Claim struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Wait A Go-style duration, such as 30s or 1h30m.
+	// Wait A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Wait Duration `json:"wait,omitempty,omitzero"`
@@ -1130,7 +1131,7 @@ type DependencyState struct {
 // over.
 type DependencyStateStatus string
 
-// Duration A Go-style duration, such as 30s or 1h30m.
+// Duration A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
 //
 // Example: 30s
 type Duration = asyncflow.Duration
@@ -1437,7 +1438,8 @@ type Failure struct {
 	// Error What went wrong. Shown with the attempt.
 	Error string `json:"error"`
 
-	// RetryAfter A Go-style duration, such as 30s or 1h30m.
+	// RetryAfter A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
@@ -1508,7 +1510,8 @@ type HeartbeatResult struct {
 // Interval The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
 // |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
 // rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
-// attempt, status, error and rand.
+// attempt, status, error and rand. It is read back as it was written, numbers in their shortest
+// form: 30.0 as 30.
 //
 // Example: 3600
 type Interval = asyncflow.Interval
@@ -1667,7 +1670,8 @@ type NewTask struct {
 	// instead of the context.
 	ContextFrom string `json:"context_from,omitempty,omitzero"`
 
-	// Delay A Go-style duration, such as 30s or 1h30m.
+	// Delay A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Delay Duration `json:"delay,omitempty,omitzero"`
@@ -1683,7 +1687,8 @@ type NewTask struct {
 	// answered with the first task of this type that had it.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
-	// KeyWindow A Go-style duration, such as 30s or 1h30m.
+	// KeyWindow A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
@@ -1975,7 +1980,8 @@ type Redrive struct {
 
 // Resume defines model for Resume.
 type Resume struct {
-	// Ramp A Go-style duration, such as 30s or 1h30m.
+	// Ramp A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Ramp Duration `json:"ramp,omitempty,omitzero"`
@@ -2059,7 +2065,8 @@ type Schedule struct {
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 	EndsAt    time.Time    `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m.
+	// Every A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
@@ -2155,7 +2162,8 @@ type ScheduleSpec struct {
 	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m.
+	// Every A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
@@ -2471,7 +2479,8 @@ type TaskType struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m.
+	// Retention A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
@@ -2479,13 +2488,15 @@ type TaskType struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RollAge  Duration `json:"roll_age,omitempty,omitzero"`
 	RollRows int      `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval"`
@@ -2523,7 +2534,8 @@ type TaskTypeSpec struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m.
+	// Retention A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
@@ -2531,7 +2543,8 @@ type TaskTypeSpec struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RollAge Duration `json:"roll_age,omitempty,omitzero"`
@@ -2541,7 +2554,8 @@ type TaskTypeSpec struct {
 	// theirs. By default 5000000.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval,omitempty,omitzero"`

@@ -1543,7 +1543,7 @@ export interface components {
          */
         Name: string;
         /**
-         * @description A Go-style duration, such as 30s or 1h30m.
+         * @description A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
          * @example 30s
          */
         Duration: string;
@@ -1553,7 +1553,8 @@ export interface components {
          * @description The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
          *     |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
          *     rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
-         *     attempt, status, error and rand.
+         *     attempt, status, error and rand. It is read back as it was written, numbers in their shortest
+         *     form: 30.0 as 30.
          * @example 3600
          */
         Interval: number | number[] | string;
