@@ -2316,7 +2316,8 @@ type SubmittedTask struct {
 }
 
 // Task A task as it is now. result is present once the task has succeeded: it is the output of the
-// last stage or, without one, the context that this stage got.
+// last stage or, without one, the context that this stage got. Answers to changes leave out a
+// context or result of more than 8 KiB, and long lists of dependencies.
 type Task struct {
 	// Attempt The attempt of that stage that is under way, next, or last.
 	Attempt  int       `json:"attempt,omitempty,omitzero"`

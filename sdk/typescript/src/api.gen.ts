@@ -2692,7 +2692,8 @@ export interface components {
         };
         /**
          * @description A task as it is now. result is present once the task has succeeded: it is the output of the
-         *     last stage or, without one, the context that this stage got.
+         *     last stage or, without one, the context that this stage got. Answers to changes leave out a
+         *     context or result of more than 8 KiB, and long lists of dependencies.
          * @example {
          *       "id": "thumbnails.1.42",
          *       "type": "thumbnails",
