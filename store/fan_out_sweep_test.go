@@ -81,6 +81,7 @@ func TestSweepsOfFanOutsGoOn(t *testing.T) {
 	b.SetSweptChildren(3)
 	for range 2 {
 		b.fanOut(asyncflow.FanOut{Items: "/items", OnChildFailure: allSettled})
+		b.leaseAll(b.known(), 2)
 	}
 	b.exec(`UPDATE tenant_acme.fan_outs SET failed = 1`)
 	for range 2 {
