@@ -101,8 +101,11 @@ func (m *treeMachine) redrive(t *rapid.T) {
 }
 
 // redriveAtOnce redrives tasks by calls and operations at once, over two nodes: each task once, if
-// at all.
+// at all. They are mostly children whose parents wait, and several calls are about the same one.
 func (m *treeMachine) redriveAtOnce(t *rapid.T) {
+	w := m.pick(t, func(w *treeTask) bool {
+		return w.redrivable() && w.family != nil && !m.seen.families[w.family.key()].over()
+	})
 	nodes := []*bundle{m.b, m.far}
 	var all []func() error
 	calls := map[asyncflow.TaskID]int{}
@@ -119,7 +122,10 @@ func (m *treeMachine) redriveAtOnce(t *rapid.T) {
 			all = append(all, func() error { return b.takeSteps(due) })
 			continue
 		}
-		w := m.pick(t, func(w *treeTask) bool { return w.redrivable() })
+		if rapid.IntRange(0, 3).Draw(t, "another") == 0 {
+			w = m.pick(t, func(w *treeTask) bool { return w.redrivable() })
+		}
+		w := w
 		all = append(all, func() error {
 			_, err := b.Redrive(b.t.Context(), tenant, w.id, store.Redrive{})
 			if asyncflow.CodeOf(err) == asyncflow.CodeConflict {
