@@ -103,9 +103,7 @@ func (m *treeMachine) redrive(t *rapid.T) {
 // redriveAtOnce redrives tasks by calls and operations at once, over two nodes: each task once, if
 // at all. They are mostly children whose parents wait, and several calls are about the same one.
 func (m *treeMachine) redriveAtOnce(t *rapid.T) {
-	w := m.pick(t, func(w *treeTask) bool {
-		return w.redrivable() && w.family != nil && !m.seen.families[w.family.key()].over()
-	})
+	w := m.failedChild(t)
 	nodes := []*bundle{m.b, m.far}
 	var all []func() error
 	calls := map[asyncflow.TaskID]int{}
@@ -157,6 +155,20 @@ func (m *treeMachine) redriveAtOnce(t *rapid.T) {
 		}
 	}
 	require.Empty(t, calls, "they were not redriven")
+}
+
+// failedChild returns a child that has failed, or fails now, while its parent waits for it.
+func (m *treeMachine) failedChild(t *rapid.T) *treeTask {
+	m.lease()
+	w := m.pick(t, func(w *treeTask) bool {
+		return w.family != nil && w.family.waitedFor() && !m.seen.families[w.family.key()].over() &&
+			(w.redrivable() || w.status == asyncflow.StatusRunning &&
+				w.family.rule.OnChildFailure.Policy != asyncflow.FailFast)
+	})
+	if w.status == asyncflow.StatusRunning {
+		m.report(t, w, w.leases[len(w.leases)-1], asyncflow.OutcomeRejected)
+	}
+	return w
 }
 
 // takeSteps takes all steps of an operation.
