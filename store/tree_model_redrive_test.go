@@ -163,7 +163,7 @@ func (m *treeMachine) failedChild(t *rapid.T) *treeTask {
 	w := m.pick(t, func(w *treeTask) bool {
 		return w.family != nil && w.family.waitedFor() && !m.seen.families[w.family.key()].over() &&
 			(w.redrivable() || w.status == asyncflow.StatusRunning &&
-				w.family.rule.OnChildFailure.Policy != asyncflow.FailFast)
+				w.family.rule.OnChildFailure.Policy != "")
 	})
 	if w.status == asyncflow.StatusRunning {
 		m.report(t, w, w.leases[len(w.leases)-1], asyncflow.OutcomeRejected)
