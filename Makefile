@@ -56,8 +56,11 @@ typescript: ## Install the tools of sdk/typescript, and test it
 	npm --prefix sdk/typescript ci --no-audit --no-fund
 	$(GO) test -count=1 -v -run '^TestTypeScript$$' ./cmd/asyncflow
 
-generators: ## Compile the clients that other generators make from openapi.yaml
+generators: ## Compile the clients that other generators make from openapi.yaml, and call a node
 	.ci/generators
+
+contract: ## Call a node with what schemathesis makes up from openapi.yaml, for 10 minutes
+	.ci/contract
 
 generate-typescript: ## Make the types of sdk/typescript from openapi.yaml again
 	npm --prefix sdk/typescript ci --no-audit --no-fund
@@ -129,6 +132,6 @@ clean: ## Remove the built programs
 	rm -rf bin dist
 
 .PHONY: help dev web screenshots build test race model test-postgres rolls fuzz fuzz-short lint generate \
-	generators typescript generate-typescript bench bench-peers bench-compare bench-short bench-profile \
-	bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
+	generators contract typescript generate-typescript bench bench-peers bench-compare bench-short \
+	bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
 	bench-sustained bench-idle bench-pools ci docker compose clean

@@ -96,22 +96,28 @@ func (t TaskType) Reordered(l Lease) Lease {
 // claimedBy is the beginning of the endpoint of an attempt that was claimed.
 const claimedBy = "claimer:"
 
-// ClaimedBy returns what the journal has in place of an endpoint for an attempt of a claimer; "" if
-// there is none.
-func ClaimedBy(claimer string) string {
-	if claimer == "" {
+// ClaimedBy returns what the journal has in place of an endpoint for an attempt of a claimer: its
+// name, which has no spaces, and the subject of the token that claimed, if that has one. "": the
+// task was pushed.
+func ClaimedBy(claimer, subject string) string {
+	switch {
+	case claimer == "":
 		return ""
+	case subject == "":
+		return claimedBy + claimer
 	}
-	return claimedBy + claimer
+	return claimedBy + claimer + " " + subject
 }
 
-// ClaimerOf returns the claimer of an attempt by its endpoint in the journal; "": it was pushed.
-func ClaimerOf(endpoint string) string {
-	claimer, ok := strings.CutPrefix(endpoint, claimedBy)
-	if !ok {
-		return ""
+// ClaimerOf returns who claimed an attempt by its endpoint in the journal, and the subject of the
+// token that did; "": it was pushed, or the token had no subject.
+func ClaimerOf(endpoint string) (claimer, subject string) {
+	both, claimed := strings.CutPrefix(endpoint, claimedBy)
+	if !claimed {
+		return "", ""
 	}
-	return claimer
+	claimer, subject, _ = strings.Cut(both, " ")
+	return claimer, subject
 }
 
 // CheckClaimer checks the name of a claimer: 1 to 128 printable ASCII characters without spaces.

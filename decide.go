@@ -78,7 +78,8 @@ const expiredHeadStart = 24 * time.Hour
 
 // uncast reports whether a claimer had the vote, and has not cast it.
 func (o Outcome) uncast() bool {
-	return (o.Kind == OutcomeLost || o.Kind == OutcomeReleased) && ClaimerOf(o.Endpoint) != ""
+	claimer, _ := ClaimerOf(o.Endpoint)
+	return (o.Kind == OutcomeLost || o.Kind == OutcomeReleased) && claimer != ""
 }
 
 // passed reports whether the stage was done, by the task or its children.

@@ -32,9 +32,21 @@ type FanOut struct {
 	OnChildFailure ChildFailure `json:"on_child_failure,omitzero"`
 	// MaxParallel is the most children of one parent that have begun and not ended; 0: no limit.
 	MaxParallel int `json:"max_parallel,omitempty"`
+	// Results says what the next stage gets of each child; "": ResultsOutputs.
+	Results ResultsForm `json:"results,omitempty"`
 	// Quorum is that of the stage: the children are votes. nil: they are not.
 	Quorum *Quorum `json:"quorum,omitempty"`
 }
+
+// ResultsForm is what the stage after a fan-out gets of each child.
+type ResultsForm string
+
+const (
+	// ResultsOutputs is the child's output; null for one that has none or did not succeed.
+	ResultsOutputs ResultsForm = "outputs"
+	// ResultsSettled is an object: {index, id, status, output, error}.
+	ResultsSettled ResultsForm = "settled"
+)
 
 // ChildFailure is what follows when children fail or are cancelled. The zero value is FailFast.
 type ChildFailure struct {
@@ -145,6 +157,11 @@ func (f *FanOut) check(field string, out *problems) {
 			MaxChildren)
 	}
 	f.OnChildFailure.check(field+".on_child_failure", out)
+	switch f.Results {
+	case "", ResultsOutputs, ResultsSettled:
+	default:
+		out.add(field+".results", "is %q; it must be outputs or settled", f.Results)
+	}
 }
 
 // FansOut returns the fan-out of the stage of a leased task; nil: the task passes through the stage

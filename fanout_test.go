@@ -97,6 +97,7 @@ func TestFanOutFields(t *testing.T) {
 		"stages[0].fan_out.on_child_failure.tolerate must have a count of 0 or more, or a percent of 0 " +
 			"to 100": {Shards: 1, OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.Tolerate,
 			Percent: 101}},
+		`stages[0].fan_out.results is "all"; it must be outputs or settled`: {Shards: 1, Results: "all"},
 	} {
 		tt := asyncflow.TaskType{Name: "t", Stages: []asyncflow.Stage{{Name: "a", FanOut: &rule}}}
 		assert.EqualError(t, tt.WithDefaults().Validate(), want)

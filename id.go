@@ -9,6 +9,9 @@ import (
 // bits above tell the roll's position.
 const numberBits = 40
 
+// MaxPosition is the last roll that ids can name.
+const MaxPosition = 1<<22 - 1
+
 // FirstBySQL is the lowest sequence number of tasks that were submitted by SQL, which doesn't
 // take its numbers from the nodes.
 const FirstBySQL = 1 << (numberBits - 1)
@@ -62,8 +65,8 @@ func ParseTaskID(s string) (TaskID, error) {
 	if len(parts) != 3 || CheckName(parts[0]) != nil {
 		return invalid()
 	}
-	position, err := strconv.ParseInt(parts[1], 10, 23)
-	if err != nil || position < 1 {
+	position, err := strconv.ParseInt(parts[1], 10, 32)
+	if err != nil || position < 1 || position > MaxPosition {
 		return invalid()
 	}
 	n, err := strconv.ParseInt(parts[2], 10, numberBits+1)

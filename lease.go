@@ -18,6 +18,7 @@ type Lease struct {
 	LeasedAt  time.Time
 	Endpoint  string // id of the endpoint to use; "": any of the stage
 	Claimer   string // who has asked for the task; "": it is pushed
+	Subject   string // of the token with which the claimer asked; "": it has none
 	Unsent    bool   // sending hasn't begun, and must be written down before it does
 	Options   Options
 	Context   json.RawMessage // the latest stage output, else the task's own context

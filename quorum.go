@@ -106,6 +106,7 @@ func (q *Quorum) Outcome(output json.RawMessage) json.RawMessage {
 type Vote struct {
 	Task    TaskID          // the child
 	Claimer string          // who voted; "": it was pushed
+	Subject string          // of the claimer's token; "": it has none, or isn't known
 	Status  Status          // final
 	Outcome json.RawMessage // see Quorum.Outcome; nil: it is an error
 	At      time.Time

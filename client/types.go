@@ -47,6 +47,11 @@ type (
 	// AttemptList is a page of the journal of a task, oldest first, and the cursor of the next one.
 	// See [api.AttemptList] for its fields.
 	AttemptList = api.AttemptList
+
+	// ChildResult is how a child ended: an entry of the results of a fan-out whose results are
+	// "settled". See [api.ChildResult] for its fields.
+	ChildResult = api.ChildResult
+
 	// VoteList are the votes on a task. See [api.VoteList] for its fields.
 	VoteList = api.VoteList
 

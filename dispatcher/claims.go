@@ -33,6 +33,8 @@ const (
 type ClaimRequest struct {
 	Type, Stage string
 	Claimer     string
+	Subject     string        // of the caller's token; "": it has none
+	Named       bool          // the caller's token names the claimer
 	Max         int           // tasks
 	Wait        time.Duration // for the first one
 	// Held are the tasks that the claimer knows to have. It gets its other open claims first.
@@ -104,7 +106,7 @@ func (c *Committer) Claim(
 		return nil, err
 	}
 	call := &claimCall{waits: r.Wait > 0, alive: r.Alive, done: make(chan claimResult, 1),
-		ClaimAsk: store.ClaimAsk{Claimer: r.Claimer, N: r.Max}}
+		ClaimAsk: store.ClaimAsk{Claimer: r.Claimer, Subject: r.Subject, Named: r.Named, N: r.Max}}
 	for _, id := range r.Held {
 		if id.Type == r.Type {
 			call.Held = append(call.Held, id.Number)
@@ -133,6 +135,11 @@ func (c *Committer) Claim(
 		go call.refuse(c, tenant)
 	}
 	return nil, nil
+}
+
+// sameCaller reports whether two calls are of one claimer, with tokens of one subject.
+func (call *claimCall) sameCaller(other *claimCall) bool {
+	return call.Claimer == other.Claimer && call.Subject == other.Subject
 }
 
 // refuse gives back the tasks of a call that nobody waits for any more.
@@ -223,7 +230,7 @@ func (h *claims) enter(key store.TypeKey, stage string, call *claimCall) {
 		stages[stage] = line
 	}
 	for i, other := range line.calls {
-		if other.Claimer == call.Claimer && !other.taken {
+		if other.sameCaller(call) && !other.taken {
 			other.done <- claimResult{}
 			line.calls = slices.Delete(line.calls, i, i+1)
 			break

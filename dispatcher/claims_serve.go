@@ -144,7 +144,7 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 func (l *claimLine) replaced(call *claimCall) bool {
 	at := slices.Index(l.calls, call)
 	return slices.ContainsFunc(l.calls[at+1:], func(c *claimCall) bool {
-		return c.Claimer == call.Claimer
+		return c.sameCaller(call)
 	})
 }
 

@@ -50,6 +50,16 @@ func (d *Dispatcher) Leasing(key store.TypeKey) int {
 	return 0
 }
 
+// Gathered returns how many tasks wait to be sent together with others.
+func (d *Dispatcher) Gathered() (n int) {
+	d.batches.mu.Lock()
+	defer d.batches.mu.Unlock()
+	for _, b := range d.batches.open {
+		n += len(b.leases)
+	}
+	return n
+}
+
 // IsIdle reports whether no task of a type stands in line, as far as the node knows.
 func (d *Dispatcher) IsIdle(key store.TypeKey) bool {
 	idle, _ := d.agenda.idle(key)

@@ -2,7 +2,9 @@ package dispatcher_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -76,4 +78,36 @@ func TestNoChildBeginsAfterAFailure(t *testing.T) {
 	assert.Equal(t, 1, task.Children.Failed)
 	assert.Equal(t, n, f.begun())
 	assert.Equal(t, asyncflow.StatusFailed, f.ended(id).Status)
+}
+
+// Children that wait for others, to be sent in one request, don't begin either once their parent has
+// been cancelled, though nothing has cancelled them yet.
+func TestNoChildInABatchBeginsAfterACancel(t *testing.T) {
+	sent := make(chan string, 4)
+	b := setup(t)
+	b.batch("first", 4, time.Minute)
+	f := b.family(dispatcher.Config{}, asyncflow.FanOut{Items: "/pages"}, func(_ context.Context,
+		d asyncflow.Delivery) asyncflow.Outcome {
+		sent <- string(d.Lease.Context)
+		return done
+	})
+	step := f.byHand()
+	id := f.submitOne(`{"pages": [1, 2, 3]}`)
+	f.waits(id)
+	step()
+	require.Eventually(t, func() bool { return f.Gathered() == 3 }, patience, time.Millisecond)
+	_, err := f.Cancel(t.Context(), tenant, id, "")
+	require.NoError(t, err)
+	later := `UPDATE tenant_acme.outbox SET due = due + interval '%d hours' WHERE kind = 'stop'`
+	b.quietly(fmt.Sprintf(later, 1))
+	other := f.submitOne(`{"pages": [4]}`)
+	f.waits(other)
+	step()
+	assert.Equal(t, "4", <-sent, "it fills the request")
+	b.quietly(fmt.Sprintf(later, -1))
+	f.children(id, func(c asyncflow.Children) bool {
+		step()
+		return c.Cancelled == 3
+	})
+	assert.Empty(t, sent)
 }

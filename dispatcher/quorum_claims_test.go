@@ -85,7 +85,7 @@ func TestAPushedVoteIsRetriedAfterAPause(t *testing.T) {
 		Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1, Vote: true}}}
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeLost}
 	assert.False(t, asyncflow.Decide(spec, l, o, now).OrderTime.Before(now))
-	o.Endpoint = asyncflow.ClaimedBy("anna")
+	o.Endpoint = asyncflow.ClaimedBy("anna", "")
 	assert.True(t, asyncflow.Decide(spec, l, o, now).OrderTime.Before(now))
 }
 

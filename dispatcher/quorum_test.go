@@ -58,7 +58,7 @@ func (f *family) voteAt(n *node, d asyncflow.Delivery, o asyncflow.Outcome) {
 	f.t.Helper()
 	pipe, err := n.Catalog.Type(tenant, "pipe")
 	require.NoError(f.t, err)
-	o.Endpoint = asyncflow.ClaimedBy(d.Lease.Claimer)
+	o.Endpoint = asyncflow.ClaimedBy(d.Lease.Claimer, "")
 	settled, l := make(chan store.Settled, 1), pipe.Reordered(d.Lease)
 	n.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
 		Verdict: asyncflow.Decide(pipe.TaskType, l, o, n.Clock.Now())},
@@ -295,4 +295,8 @@ func TestTrust(t *testing.T) {
 	both(`"cow"`, `"cat"`)
 	assert.Equal(t, 1, f.b.count(`tenant_acme.voters WHERE claimer = 'anna' AND agreed = 0`))
 	assert.Equal(t, 1, f.b.count(`tenant_acme.voters WHERE claimer = 'bob' AND agreed = 3`))
+
+	f.b.quietly(`UPDATE tenant_acme.voters SET agreed = 2147483647 WHERE claimer = 'bob'`)
+	both(`"cat"`, `"cat"`)
+	assert.Equal(t, 1, f.b.count(`tenant_acme.voters WHERE claimer = 'bob' AND agreed = 1000000001`))
 }

@@ -3,6 +3,7 @@ package governance_test
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -125,6 +126,12 @@ func TestRecordJob(t *testing.T) {
 			store.JobRun{Node: "a", Started: at(63), Error: "not now", Failures: 3, Succeeded: at(61)}},
 		{"idle after that", b, store.JobRun{Started: at(64)}, 0,
 			store.JobRun{Node: "b", Started: at(64), Succeeded: at(64)}},
+		{"failed very often", b, store.JobRun{Started: at(65), Error: "no"}, math.MaxInt32,
+			store.JobRun{Node: "b", Started: at(65), Error: "no", Failures: math.MaxInt32,
+				Succeeded: at(64)}},
+		{"failed once more", a, store.JobRun{Started: at(66), Error: "no"}, 1,
+			store.JobRun{Node: "a", Started: at(66), Error: "no", Failures: 1_000_000_001,
+				Succeeded: at(64)}},
 	} {
 		step.run.Name, step.run.Spec = "job", "@every 1s"
 		step.want.Name, step.want.Spec = "job", "@every 1s"

@@ -108,6 +108,7 @@ CREATE TABLE lease (
   endpoint  uuid,
   claimer   text, -- who has asked for the task; null: it is pushed
   unsent    boolean, -- sending hasn't begun; null: it may have
+  subject   text, -- the sub of the token with which the claimer asked; null: none, or it is pushed
   PRIMARY KEY (type, id)
 ) WITH (fillfactor = 70, vacuum_truncate = off,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,

@@ -18,7 +18,9 @@ import (
 // ClaimAsk asks for tasks of a stage.
 type ClaimAsk struct {
 	Claimer string
-	N       int // the most tasks, 1 to asyncflow.MaxClaims
+	Subject string // of the caller's token; "": it has none
+	Named   bool   // the caller's token names the claimer: it has all open claims of that name
+	N       int    // the most tasks, 1 to asyncflow.MaxClaims
 	// Held are the numbers of the tasks that the claimer knows to have: it doesn't get them again.
 	Held []int64
 	// Again reports whether the claimer may have open claims that it doesn't know of: it has just
@@ -215,7 +217,7 @@ func (c *claiming) share() {
 	slices.SortFunc(c.found, func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
 	for _, a := range c.asks {
 		a.Leases, a.New, a.stopped = nil, false, nil
-		open := c.open[a.Claimer]
+		open := c.openOf(a)
 		slices.SortFunc(open, byNumber)
 		c.prolongHeld(a, open)
 		if a.Again {
@@ -255,6 +257,17 @@ func (c *claiming) share() {
 	}
 }
 
+// openOf returns the open claims that are the caller's: anybody may use a name to which no token is
+// bound, but what was handed to one token is not shown to another.
+func (c *claiming) openOf(a *ClaimAsk) (own []asyncflow.Lease) {
+	for _, l := range c.open[a.Claimer] {
+		if a.Named || l.Subject == a.Subject {
+			own = append(own, l)
+		}
+	}
+	return own
+}
+
 // prolongHeld prolongs the open claims that the claimer says it has: so they have arrived.
 func (c *claiming) prolongHeld(a *ClaimAsk, open []asyncflow.Lease) {
 	for _, l := range open {
@@ -269,7 +282,7 @@ func (c *claiming) prolongHeld(a *ClaimAsk, open []asyncflow.Lease) {
 func (c *claiming) give(a *ClaimAsk, one candidate) {
 	l := one.Lease
 	l.Stage, l.Attempt = c.t.Place(l.Stage, l.Attempt)
-	l.Claimer, l.LeasedAt, l.Until = a.Claimer, c.now, c.until
+	l.Claimer, l.Subject, l.LeasedAt, l.Until = a.Claimer, a.Subject, c.now, c.until
 	a.Leases, c.byID[l.ID.Number] = append(a.Leases, l), one
 }
 

@@ -13,7 +13,8 @@ import (
 // openClaimsSQL reads the claims of some claimers that haven't run out. It has no order: with one,
 // the planner walks over all leases of the type in that order.
 const openClaimsSQL = `
-SELECT id, seq, stage, attempt, leased_at, until, claimer FROM {lease}
+SELECT id, seq, stage, attempt, leased_at, until, claimer,
+  coalesce(subject, '') FROM {lease}
 WHERE type = $1 AND claimer = ANY ($2) AND stage = ANY ($3) AND until > $4`
 
 func (c *claiming) queueOpen(b *pgx.Batch) {
@@ -26,7 +27,7 @@ func (c *claiming) queueOpen(b *pgx.Batch) {
 			l := asyncflow.Lease{}
 			l.ID.Type = c.t.Name
 			_, err := pgx.ForEachRow(rows, []any{&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt,
-				&l.Until, &l.Claimer}, func() error {
+				&l.Until, &l.Claimer, &l.Subject}, func() error {
 				c.open[l.Claimer] = append(c.open[l.Claimer], l)
 				return nil
 			})

@@ -35,13 +35,15 @@ func (c *claiming) queueLeases(b *pgx.Batch, node string) {
 	var ids []int64
 	var seqs, attempts []int16
 	var claimers []string
+	var subjects []*string
 	for _, l := range c.taken {
 		ids, seqs = append(ids, l.ID.Number), append(seqs, int16(l.Seq))
 		attempts, claimers = append(attempts, int16(l.Attempt)), append(claimers, l.Claimer)
+		subjects = append(subjects, orNull(l.Subject))
 	}
 	if len(ids) > 0 {
-		b.Queue(c.t.at(0, insertClaimSQL), ids, seqs, attempts, claimers, c.stage, c.until, node, c.now,
-			c.t.number)
+		b.Queue(c.t.at(0, insertClaimSQL), ids, seqs, attempts, claimers, subjects, c.stage, c.until,
+			node, c.now, c.t.number)
 	}
 }
 

@@ -52,6 +52,10 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 		if err != nil {
 			return err
 		}
+		claimer, _ := asyncflow.ClaimerOf(o.Endpoint)
+		if claimer != "" {
+			o.Endpoint = asyncflow.ClaimedBy(claimer, l.Subject)
+		}
 		if taken, err = reportedLate(ctx, tx, t, l, o); err != nil {
 			return err
 		}
@@ -93,12 +97,14 @@ func lostAttempt(
 	ctx context.Context, tx pgx.Tx, t *Type, id asyncflow.TaskID, seq int,
 ) (l asyncflow.Lease, orderTime time.Time, err error) {
 	l.ID, l.Seq = id, seq+1
+	endpoint := ""
 	err = tx.QueryRow(ctx, t.at(id.Position(), `
-		SELECT stage, attempt, next_time FROM {journal}
+		SELECT stage, attempt, next_time, coalesce(endpoint, '') FROM {journal}
 		WHERE type = $3 AND id = $1 AND seq = $2 AND final IS NULL
 		  AND (outcome = 'lost' OR outcome = 'released' AND error = $4)`), id.Number, seq, t.number,
 		silentClaim).
-		Scan(&l.Stage, &l.Attempt, &orderTime)
+		Scan(&l.Stage, &l.Attempt, &orderTime, &endpoint)
+	l.Claimer, l.Subject = asyncflow.ClaimerOf(endpoint)
 	return l, orderTime, err
 }
 
@@ -109,12 +115,16 @@ func lostAttempt(
 func reportedLate(
 	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
 ) (same bool, err error) {
+	claimed := ""
+	if l.Claimer != "" {
+		claimed = o.Endpoint
+	}
 	var kind asyncflow.OutcomeKind
 	err = tx.QueryRow(ctx, t.at(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
 		WHERE type = $7 AND id = $1 AND seq = $2 AND attempt = $5 AND stage = $6
 		  AND outcome IN ('done', 'rejected', 'failed') AND ($8 = '' OR endpoint = $8)`),
 		l.ID.Number, l.Seq, string(o.Kind), orNull(string(o.Output)), l.Attempt, l.Stage, t.number,
-		asyncflow.ClaimedBy(asyncflow.ClaimerOf(o.Endpoint))).Scan(&kind, &same)
+		claimed).Scan(&kind, &same)
 	switch {
 	case err == pgx.ErrNoRows:
 		return false, nil

@@ -1,6 +1,20 @@
 package store
 
-import "github.com/jackc/pgerrcode"
+import (
+	"github.com/jackc/pgerrcode"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// countable returns err or, if a number of what can't go up any further, a plain refusal.
+func countable(err error, what string) error {
+	switch sqlState(err) {
+	case pgerrcode.NumericValueOutOfRange, pgerrcode.SequenceGeneratorLimitExceeded:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"%s can't be counted any further; the limit is 2147483647", what)
+	}
+	return err
+}
 
 // isDataError reports whether Postgres refused the data of a statement: it would refuse the
 // same data again.

@@ -56,6 +56,42 @@ func TestLongOutputsOfChildren(t *testing.T) {
 	assert.Equal(t, long.Output, results[1].Output)
 }
 
+// Where the type asks for it, results say how each child ended, byte for byte.
+func TestSettledResultsOfChildren(t *testing.T) {
+	b := setupFanOut(t)
+	rule := asyncflow.FanOut{Items: "/items", OnChildFailure: allSettled,
+		Results: asyncflow.ResultsSettled}
+	id := b.fanOut(rule)
+	fine := goodEnd
+	fine.Output = json.RawMessage(`{"a":  1.0, "b": "<"}`)
+	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], badEnd)
+	children, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 2})
+	require.NoError(t, err)
+	first, second := children[1].ID.String(), children[0].ID.String()
+	_, err = b.Redrive(t.Context(), tenant, children[1].ID, store.Redrive{})
+	require.NoError(t, err)
+	results, _, err := b.ChildResults(t.Context(), tenant, id, 0, 0, 2)
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.StatusPending, results[0].Status, "it was redriven")
+	for _, l := range b.leaseAll(b.known(), 2) {
+		end := fine
+		if l.Options.Child.Index == 1 {
+			end = badEnd
+			end.Error = "no \"x\"\n<é>"
+		}
+		b.settle(b.known(), l, end)
+	}
+	b.followUp()
+	assert.Equal(t, `{"count":2,"succeeded":1,"failed":1,"cancelled":0,"results":[`+
+		`{"index":0,"status":"succeeded","id":"`+first+`","output":{"a":  1.0, "b": "<"}},`+
+		`{"index":1,"status":"failed","id":"`+second+`","error":"no \"x\"\n\u003cé\u003e"}]}`,
+		string(b.leaseAll(b.known(), 1)[0].Context))
+	results, _, err = b.ChildResults(t.Context(), tenant, id, 2, 0, 2)
+	require.NoError(t, err)
+	assert.Equal(t, "no \"x\"\n<é>", results[1].Error)
+	assert.Nil(t, results[1].Output)
+}
+
 // A row of a fan-out that is locked for long is left for later, and holds up no others.
 func TestALockedFanOut(t *testing.T) {
 	b := setupFanOut(t)

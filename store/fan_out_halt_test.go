@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -10,13 +11,16 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// No child of a cancelled task begins after the answer, even if nothing follows up on the cancel.
+// No child of a cancelled task begins after the answer, on any node, even if nothing follows up on
+// the cancel because its node was killed.
 func TestNoChildOfACancelledTaskBegins(t *testing.T) {
 	b := setupFanOut(t)
 	id := b.fanOut(asyncflow.FanOut{Items: "/items", OnChildFailure: allSettled})
 	_, err := b.Cancel(t.Context(), tenant, id, "")
 	require.NoError(t, err)
-	leases, err := b.ParkHalted(t.Context(), b.known(), b.leaseAll(b.known(), 2))
+	other := open(t, b.url, "node-2")
+	other.OnFollowUp(func(string, time.Duration) {})
+	leases, err := other.ParkHalted(t.Context(), other.known(), other.leaseAll(other.known(), 2))
 	require.NoError(t, err)
 	assert.Empty(t, leases)
 	b.followUp()
@@ -25,19 +29,61 @@ func TestNoChildOfACancelledTaskBegins(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// The transaction that fails a child keeps its siblings from beginning, if none may fail.
+// The transaction that ends one child too many keeps its siblings from beginning, on any node, even
+// if nothing follows up on it, or a transaction that does so is under way.
 func TestNoSiblingOfAFailedChildBegins(t *testing.T) {
 	b := setupFanOut(t)
-	id := b.fanOut(asyncflow.FanOut{Items: "/items"})
-	leases := b.leaseAll(b.known(), 2)
-	b.settle(b.known(), leases[0], badEnd)
-	others, err := b.ParkHalted(t.Context(), b.known(), leases[1:])
-	require.NoError(t, err)
-	assert.Empty(t, others)
-	b.followUp()
-	assert.Equal(t, &asyncflow.Children{Total: 2, Failed: 1, Cancelled: 1},
-		b.comesTo(id, asyncflow.StatusFailed).Children)
-	b.checkTokens("pipe")
+	other := open(t, b.url, "node-2")
+	other.OnFollowUp(func(string, time.Duration) {})
+	tolerate := func(c asyncflow.ChildFailure) asyncflow.ChildFailure {
+		c.Policy = asyncflow.Tolerate
+		return c
+	}
+	for name, c := range map[string]struct {
+		policy    asyncflow.ChildFailure
+		cancelled bool // the child is, instead of failing
+		begins    bool // its sibling does
+	}{
+		"fail fast":              {},
+		"fail fast, a cancel":    {cancelled: true},
+		"one too many":           {policy: tolerate(asyncflow.ChildFailure{})},
+		"one too many, a cancel": {policy: tolerate(asyncflow.ChildFailure{}), cancelled: true},
+		"too large a share":      {policy: tolerate(asyncflow.ChildFailure{Percent: 49})},
+		"as many as may":         {policy: tolerate(asyncflow.ChildFailure{Count: 1}), begins: true},
+		"the share that may":     {policy: tolerate(asyncflow.ChildFailure{Percent: 50}), begins: true},
+		"all settled":            {policy: allSettled, begins: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := b.fanOut(asyncflow.FanOut{Items: "/items", OnChildFailure: c.policy})
+			leases := b.leaseAll(b.known(), 2)
+			tx, err := b.db.Begin(t.Context()) // counts earlier ends
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), `SELECT FROM tenant_acme.fan_outs FOR UPDATE`)
+			require.NoError(t, err)
+			want := asyncflow.Children{Total: 2, Failed: 1, Cancelled: 1}
+			if c.cancelled {
+				_, err := b.Cancel(t.Context(), tenant, leases[0].ID, "")
+				require.NoError(t, err)
+				want.Failed, want.Cancelled = 0, 2
+			} else {
+				b.settle(b.known(), leases[0], badEnd)
+			}
+			others, err := other.ParkHalted(t.Context(), other.known(), leases[1:])
+			require.NoError(t, err)
+			require.NoError(t, tx.Rollback(t.Context()))
+			if c.begins {
+				require.Len(t, others, 1)
+				b.settle(b.known(), others[0], goodEnd)
+				b.followUp()
+				b.settle(b.known(), b.leaseAll(b.known(), 1)[0], goodEnd) // the next stage
+				return
+			}
+			require.Empty(t, others)
+			b.followUp()
+			assert.Equal(t, &want, b.comesTo(id, asyncflow.StatusFailed).Children)
+			b.checkTokens("pipe")
+		})
+	}
 }
 
 // Claims don't hand out children of a cancelled task: those that they come to are cancelled.

@@ -46,24 +46,29 @@ func (s *Store) ParkHalted(
 	return others, nil
 }
 
-// halts are the fan-outs, of some, of which no child may begin.
+// halts are the fan-outs, of some, of which no child may begin: those that are paused, and those
+// that are stopped or about to be.
 type halts struct{ paused, stopped map[fanOutKey]bool }
 
 func (h *halts) none() bool { return len(h.paused)+len(h.stopped) == 0 }
 
 func (h *halts) queue(b *pgx.Batch, t *Type, parents []fanOutKey) {
 	h.paused, h.stopped = map[fanOutKey]bool{}, map[fanOutKey]bool{}
-	key, stopped := fanOutKey{number: t.number}, false
 	b.Queue(t.at(0, haltedSQL), parentArgs(t, parents)...).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&key.id, &key.seq, &stopped}, func() error {
-			if stopped {
-				h.stopped[key] = true
-			} else {
-				h.paused[key] = true
+		for rows.Next() {
+			o, paused := fanOut{fanOutKey: fanOutKey{number: t.number}}, false
+			err := rows.Scan(&o.id, &o.seq, &paused, &o.stopped, &o.rule, &o.count, &o.ended.failed)
+			if err != nil {
+				return err
 			}
-			return nil
-		})
-		return err
+			switch {
+			case o.stopped || o.failed():
+				h.stopped[o.fanOutKey] = true
+			case paused:
+				h.paused[o.fanOutKey] = true
+			}
+		}
+		return rows.Err()
 	})
 }
 
@@ -81,8 +86,8 @@ func (h *halts) split(
 	return ids, others
 }
 
-// cancelStopped cancels children whose fan-out is stopped, before FollowUp comes to them. A stopped
-// fan-out has no redrive until all of its children have ended, so that it needs no lock.
+// cancelStopped cancels children whose fan-out is stopped or about to be, before FollowUp comes to
+// them. The parent isn't redriven until all of its children have ended, so that it needs no lock.
 func (s *Store) cancelStopped(ctx context.Context, t *Type, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -118,11 +123,20 @@ func (s *Store) cancelStopped(ctx context.Context, t *Type, ids []int64) error {
 	return nil
 }
 
-// haltedSQL reads those of some fan-outs of which no child may begin.
+// haltedSQL reads those of some fan-outs of which no child may begin, and those of which children
+// have failed: with how many, which are those that FollowUp has counted and those in outbox. So too
+// many failures hold from their commit on, as a cancel does. Votes fail by their quorum, and while
+// children are redriven, those that had failed count for nothing: both only FollowUp knows.
 const haltedSQL = `
-SELECT o.id, o.seq, o.stopped FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
-JOIN {fan_outs} o ON o.type = $1 AND o.id = u.id AND o.seq = u.seq
-WHERE o.paused_at IS NOT NULL OR o.stopped`
+SELECT o.id, o.seq, o.paused_at IS NOT NULL, o.stopped, o.rule, o.count, o.bad
+FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
+CROSS JOIN LATERAL (
+  SELECT o.*, CASE WHEN o.closed OR o.again IS NOT NULL OR o.rule->'quorum' IS NOT NULL THEN 0
+    ELSE o.failed + o.cancelled + (SELECT coalesce(sum(b.failed + b.cancelled), 0)
+      FROM {outbox} b WHERE b.kind = 'children' AND b.failed + b.cancelled > 0
+        AND b.type = o.type AND b.id = o.id AND b.fan_out = o.seq) END AS bad
+  FROM {fan_outs} o WHERE o.type = $1 AND o.id = u.id AND o.seq = u.seq) o
+WHERE o.paused_at IS NOT NULL OR o.stopped OR o.bad > 0`
 
 // pausedSQL reads those of some fan-outs that are paused.
 const pausedSQL = `

@@ -14,60 +14,85 @@ import (
 // childOutputsSQL reads the outputs of children of one run that have succeeded, in their order, and
 // the sum of their lengths up to there. It leaves out those that exceed a sum.
 const childOutputsSQL = `
-SELECT id, sum, CASE WHEN sum <= $4 THEN output END FROM (
+SELECT id, 'succeeded', sum, CASE WHEN sum <= $4 THEN output END FROM (
   SELECT id, output, sum(octet_length(output)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING)
   FROM {journal} WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded') j
 ORDER BY id`
 
-// resultList is the context of the stage after a fan-out under way. If the outputs have more than
+// childResultsSQL reads how the children of one run that have ended did so, in their order: with
+// their outputs or errors, and the sum of the lengths of these up to there. It leaves out those
+// after a sum. A child that was redriven has not ended.
+const childResultsSQL = `
+SELECT id, final, sum, CASE WHEN sum - octet_length(text) <= $4 THEN text END FROM (
+  SELECT id, final, text, sum(octet_length(text)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) FROM (
+    SELECT id, final, CASE WHEN final = 'succeeded' THEN output ELSE error END AS text
+    FROM {journal} j WHERE type = $1 AND id BETWEEN $2 AND $3 AND final IS NOT NULL
+      AND (final = 'succeeded' OR NOT EXISTS (
+        SELECT FROM {journal} l WHERE l.type = j.type AND l.id = j.id AND l.seq > j.seq))) j) j
+ORDER BY id`
+
+// resultList is the context of the stage after a fan-out under way. If the results have more than
 // MaxInlineResults bytes, it will have an address instead of them.
 type resultList struct {
 	o    *fanOut
-	size int // bytes of the outputs
+	size int // bytes of the outputs, and of the errors if it has them
 	doc  []byte
 	next int // index of the next result
 }
 
-// queue reads the outputs. Children in rolls that were dropped have none.
+// queue reads the results. Children in rolls that were dropped have none.
 func (l *resultList) queue(b *pgx.Batch, t *Type) {
+	sql := childOutputsSQL
+	if l.settled() {
+		sql = childResultsSQL
+	}
 	for _, r := range l.o.runs(0, l.o.spawned) {
 		if t.Has(r.position()) {
-			b.Queue(t.at(r.position(), childOutputsSQL), t.number, r.first, r.last(),
-				asyncflow.MaxInlineResults).Query(func(rows pgx.Rows) error { return l.read(rows, r) })
+			b.Queue(t.at(r.position(), sql), t.number, r.first, r.last(), asyncflow.MaxInlineResults).
+				Query(func(rows pgx.Rows) error { return l.read(rows, t, r) })
 		}
 	}
 }
 
-// read reads the outputs of a run.
-func (l *resultList) read(rows pgx.Rows, r run) error {
+// settled reports whether each result says how the child ended.
+func (l *resultList) settled() bool { return l.o.rule.Results == asyncflow.ResultsSettled }
+
+// read reads the results of a run.
+func (l *resultList) read(rows pgx.Rows, t *Type, r run) error {
 	before := l.size
 	for rows.Next() {
-		output := rows.RawValues()[2] // in text
+		text := rows.RawValues()[3]
 		var id int64
+		var status asyncflow.Status
 		var sum *int
-		if err := rows.Scan(&id, &sum, nil); err != nil {
+		if err := rows.Scan(&id, &status, &sum, nil); err != nil {
 			return err
 		}
 		if sum != nil {
 			l.size = before + *sum
 		}
-		if l.size > asyncflow.MaxInlineResults {
+		if l.long() {
 			continue
 		}
-		if output == nil {
-			output = []byte("null")
-		}
-		l.pad(r.index + int(id-r.first))
-		l.doc = append(append(l.doc, output...), ',')
-		l.next++
+		index := r.index + int(id-r.first)
+		l.pad(index)
+		l.add(newChildResult(t, index, id, status, text))
 	}
 	return rows.Err()
 }
 
-// pad adds a null for each child without a result before an index.
+// long reports whether the results are too long for the context.
+func (l *resultList) long() bool { return max(l.size, len(l.doc)) > asyncflow.MaxInlineResults }
+
+func (l *resultList) add(r ChildResult) {
+	l.doc = append(r.append(l.doc, l.o.rule.Results), ',')
+	l.next++
+}
+
+// pad adds a result for each child without one before an index.
 func (l *resultList) pad(to int) {
-	for ; l.next < to; l.next++ {
-		l.doc = append(l.doc, "null,"...)
+	for l.next < to {
+		l.add(ChildResult{Index: l.next, Status: asyncflow.StatusCancelled})
 	}
 }
 
@@ -76,10 +101,10 @@ func (l *resultList) context(t *Type) json.RawMessage {
 	o := l.o
 	doc := fmt.Appendf(nil, `{"count":%d,"succeeded":%d,"failed":%d,"cancelled":%d,`, o.count,
 		o.ended.succeeded, o.ended.failed, o.ended.cancelled)
-	if l.size <= asyncflow.MaxInlineResults {
+	if !l.long() {
 		l.pad(o.count)
 	}
-	if max(l.size, len(l.doc)) > asyncflow.MaxInlineResults {
+	if l.long() {
 		id := asyncflow.TaskID{Type: t.Name, Number: o.id}
 		return fmt.Appendf(doc, `"results_url":"/v1/callbacks/%s/results?fan_out=%d"}`, id, o.seq)
 	}
@@ -91,15 +116,52 @@ func (l *resultList) context(t *Type) json.RawMessage {
 // NoResults is the context of the stage after a fan-out of an empty list.
 var NoResults = json.RawMessage(`{"count":0,"succeeded":0,"failed":0,"cancelled":0,"results":[]}`)
 
-// ChildResult is the result of a child.
+// ChildResult is how a child ended, or where it stands.
 type ChildResult struct {
 	ID     asyncflow.TaskID // zero: it was never made, or is deleted
 	Index  int
 	Status asyncflow.Status
 	Output json.RawMessage // nil unless it succeeded
+	Error  string          // empty if it did
 }
 
-// resultBytes bounds the outputs of a page of results.
+// newChildResult returns the result of a child that ended with an output or an error.
+func newChildResult(t *Type, index int, id int64, status asyncflow.Status, text []byte) ChildResult {
+	r := ChildResult{ID: asyncflow.TaskID{Type: t.Name, Number: id}, Index: index, Status: status}
+	if status == asyncflow.StatusSucceeded {
+		r.Output = text
+	} else {
+		r.Error = string(text)
+	}
+	return r
+}
+
+// append appends the result in a form, as JSON. Outputs are passed on byte by byte.
+func (r ChildResult) append(doc []byte, form asyncflow.ResultsForm) []byte {
+	if form != asyncflow.ResultsSettled {
+		if r.Output == nil {
+			return append(doc, "null"...)
+		}
+		return append(doc, r.Output...)
+	}
+	doc = fmt.Appendf(doc, `{"index":%d,"status":"%s"`, r.Index, r.Status)
+	if r.ID.Number != 0 {
+		doc = fmt.Appendf(doc, `,"id":"%s"`, r.ID)
+	}
+	if r.Output != nil {
+		doc = append(append(doc, `,"output":`...), r.Output...)
+	}
+	if r.Error != "" {
+		text, err := json.Marshal(r.Error)
+		if err != nil {
+			panic(err) // a string
+		}
+		doc = append(append(doc, `,"error":`...), text...)
+	}
+	return append(doc, '}')
+}
+
+// resultBytes bounds the outputs and errors of a page of results.
 const resultBytes = 4 << 20
 
 // ChildResults returns up to limit results of the children of a task, from an index on, and how
@@ -120,11 +182,19 @@ func (s *Store) ChildResults(
 		return nil, 0, asyncflow.Errorf(asyncflow.CodeNotFound, "task %s has no fan-out %d", parent,
 			seq)
 	}
+	results, err = readResults(ctx, s.of(tenant), t, o, from, limit, resultBytes)
+	return results, o.count, wrap(err, "ChildResults(%q, %s)", tenant, parent)
+}
+
+// readResults returns up to limit results of a fan-out, from an index on. The last one is the first
+// with which they have more than a number of bytes.
+func readResults(
+	ctx context.Context, db querier, t *Type, o *fanOut, from, limit, most int,
+) (results []ChildResult, err error) {
 	to := min(from+limit, o.count)
 	for i := from; i < to; i++ {
 		results = append(results, ChildResult{Index: i, Status: asyncflow.StatusCancelled})
 	}
-	size := 0
 	for _, r := range o.runs(from, to) {
 		if r.position() < t.First { // dropped
 			continue
@@ -134,56 +204,43 @@ func (s *Store) ChildResults(
 			one.ID = asyncflow.TaskID{Type: t.Name, Number: r.first + int64(i)}
 			one.Status = asyncflow.StatusPending
 		}
-		last, full, err := s.pageEnd(ctx, t, r, &size)
+		last, size, err := readRun(ctx, db, t, r, most, results[r.index-from:])
 		if err != nil {
-			return nil, 0, wrap(err, "ChildResults(%q, %s)", tenant, parent)
+			return nil, err
 		}
-		rows, err := s.of(tenant).Query(ctx, t.at(r.position(), `
-			SELECT id, final, CASE WHEN final = 'succeeded' THEN output END FROM {journal} j
-			WHERE type = $1 AND id BETWEEN $2 AND $3 AND final IS NOT NULL ORDER BY id, seq`), t.number,
-			r.first, last)
-		if err != nil {
-			return nil, 0, wrap(err, "ChildResults(%q, %s)", tenant, parent)
-		}
-		var id int64
-		var final asyncflow.Status
-		var output []byte
-		_, err = pgx.ForEachRow(rows, []any{&id, &final, &output}, func() error {
-			one := &results[r.index+int(id-r.first)-from]
-			one.Status, one.Output = final, output
-			output = nil
-			return nil
-		})
-		if err != nil {
-			return nil, 0, wrap(err, "ChildResults(%q, %s)", tenant, parent)
-		}
-		if full {
-			return results[:r.index+int(last-r.first)+1-from], o.count, nil
+		if most -= size; most < 0 {
+			return results[:last+1-from], nil
 		}
 	}
-	return results, o.count, nil
+	return results, nil
 }
 
-// pageEnd returns the last child of a run whose output a page still takes, and reports whether the
-// page is full then. size is what the page has, in bytes. It reads only the lengths of outputs.
-func (s *Store) pageEnd(
-	ctx context.Context, t *Type, r run, size *int,
-) (last int64, full bool, err error) {
-	rows, err := s.of(t.Tenant).Query(ctx, t.at(r.position(), `
-		SELECT id, octet_length(output) FROM {journal}
-		WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded' AND output IS NOT NULL
-		ORDER BY id`), t.number, r.first, r.last())
+// readRun reads the results of a run, and returns the index of the last one that a number of bytes
+// takes, and the bytes up to there.
+func readRun(
+	ctx context.Context, db querier, t *Type, r run, most int, into []ChildResult,
+) (last, size int, err error) {
+	rows, err := db.Query(ctx, t.at(r.position(), childResultsSQL), t.number, r.first, r.last(), most)
 	if err != nil {
-		return 0, false, err
+		return 0, 0, err
 	}
-	last = r.last()
+	last = r.index + r.n - 1
 	var id int64
-	var n int
-	_, err = pgx.ForEachRow(rows, []any{&id, &n}, func() error {
-		if *size += n; *size > resultBytes && !full {
-			last, full = id, true
+	var status asyncflow.Status
+	var sum *int
+	_, err = pgx.ForEachRow(rows, []any{&id, &status, &sum, nil}, func() error {
+		if size > most {
+			return nil
+		}
+		i := int(id - r.first)
+		into[i] = newChildResult(t, r.index+i, id, status, bytes.Clone(rows.RawValues()[3]))
+		if sum != nil {
+			size = *sum
+		}
+		if size > most {
+			last = r.index + i
 		}
 		return nil
 	})
-	return last, full, err
+	return last, size, err
 }

@@ -77,8 +77,8 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 	b.Queue(t.at(0, `
 		UPDATE {rolls} SET next_number = next_number + $3
 		WHERE table_set = $1 AND position = $2
-		  AND history = `+t.set.tables.qualify("history")+`(tableoid)
-		RETURNING next_number - $3`), t.set.Name, t.End, sum).QueryRow(func(row pgx.Row) error {
+		  AND history = `+t.set.tables.qualify("history")+`(tableoid) AND next_number < $4
+		RETURNING next_number - $3`), t.set.Name, t.End, sum, usedUp).QueryRow(func(row pgx.Row) error {
 		var first int64
 		err := row.Scan(&first)
 		if errors.Is(err, pgx.ErrNoRows) { // the database has lost history: a submit opens a roll

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // A node takes task numbers from the roll's row in blocks, before the insert, so that an insert
@@ -127,6 +129,10 @@ func (ns *numbers) block(key TypeKey) *block {
 	return b
 }
 
+// usedUp is the number at which a roll is full. Those above it are left for blocks, as nothing may
+// reach the numbers of submits by SQL.
+const usedUp = asyncflow.FirstBySQL - 1<<32
+
 // refill takes a block. It is twice as long as the last one if that was used up within its life,
 // otherwise half as long. The block is durable before its first number is used: after a crash of
 // the server another node must not get the same numbers. The same statement checks that the
@@ -145,8 +151,8 @@ func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) er
 	err := ns.store.hot(t.Tenant).QueryRow(ctx, set.tables.at(0, `
 		UPDATE {rolls} SET next_number = next_number + $3
 		WHERE table_set = $1 AND position = $2
-		  AND history = `+set.tables.qualify("history")+`(tableoid)
-		RETURNING next_number - $3`), set.Name, set.End, b.size).Scan(&first)
+		  AND history = `+set.tables.qualify("history")+`(tableoid) AND next_number < $4
+		RETURNING next_number - $3`), set.Name, set.End, b.size, usedUp).Scan(&first)
 	if err == pgx.ErrNoRows {
 		return errOtherHistory
 	}

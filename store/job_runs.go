@@ -55,7 +55,7 @@ func (s *Store) RecordJob(ctx context.Context, r JobRun, failures int) error {
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 		ON CONFLICT (name) DO UPDATE SET node = $3, started_at = $4, duration = $5, rows = $6, error = $7,
 		  failures = CASE WHEN $7::text IS NULL THEN 0
-		    ELSE j.failures + $8 END, succeeded_at = coalesce($9, j.succeeded_at)
+		    ELSE least(j.failures, 1000000000) + $8 END, succeeded_at = coalesce($9, j.succeeded_at)
 		WHERE j.started_at IS NULL OR j.started_at <= $10 OR j.error IS NOT NULL AND j.started_at <= $4`,
 		r.Name, r.Spec, s.cfg.Node, r.Started, r.Duration.Seconds(), r.Rows, orNull(r.Error), failures,
 		succeeded, r.supersedes())

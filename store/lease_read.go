@@ -12,6 +12,7 @@ import (
 // leasesSQL reads the leases of some tasks of one roll.
 const leasesSQL = `
 SELECT l.id, l.seq, l.stage, l.attempt, l.leased_at, l.until, coalesce(l.claimer, ''),
+  coalesce(l.subject, ''),
   {options}
 FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT * FROM {lease} WHERE type = $2 AND id = u.id LIMIT 1) l, LATERAL (
@@ -43,8 +44,8 @@ func leasesBatch(
 			for rows.Next() {
 				l := asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name}}
 				var options []byte
-				err := rows.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt, &l.Until, &l.Claimer,
-					&options)
+				err := rows.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt, &l.Until,
+					&l.Claimer, &l.Subject, &options)
 				if err != nil {
 					return err
 				}

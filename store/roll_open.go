@@ -5,14 +5,18 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // OpenRoll makes the tables of the next roll of a table set, which gets the new tasks from then on.
 // It does nothing while an earlier roll is not drained, so that tasks are leased from two rolls at
-// most. It also does nothing if the rolls are no longer those of set.
+// most. It also does nothing if the rolls are no longer those of set, or if the open one is the last
+// that ids can name: that one then takes all tasks to come.
 func (s *Store) OpenRoll(ctx context.Context, set *TableSet) (opened bool, err error) {
 	err = s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {
-		if set.Closed || at.End != set.End || at.Begin != at.End {
+		if set.Closed || at.End != set.End || at.Begin != at.End ||
+			at.End == asyncflow.MaxPosition {
 			return errSame
 		}
 		opened = true
@@ -33,6 +37,11 @@ func (s *TableSet) openNext(ctx context.Context, tx pgx.Tx, now time.Time) error
 
 // openRoll makes the tables and the row of a roll.
 func (s *TableSet) openRoll(ctx context.Context, tx pgx.Tx, position int, now time.Time) error {
+	if position > asyncflow.MaxPosition {
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"all %d rolls of %q have been used; another task type begins at 1", asyncflow.MaxPosition,
+			s.Name)
+	}
 	if _, err := tx.Exec(ctx, s.tables.createRoll(position)); err != nil {
 		return err
 	}

@@ -116,7 +116,6 @@ func (r *rows) queue(b *pgx.Batch, now time.Time) {
 	}
 	if len(r.outbox) > 0 {
 		queueOutbox(b, r.tables, r.outbox, now)
-		queueStopFailed(b, r.tables, r.outbox, now)
 	}
 }
 

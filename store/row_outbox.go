@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -134,32 +133,6 @@ const insertOutboxSQL = `
 INSERT INTO {outbox} (kind, due, type, id, fan_out, succeeded, failed, cancelled, at)
 SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::int[], $4::bigint[], $5::smallint[],
   $6::int[], $7::int[], $8::int[], $9::int[])`
-
-// stopFailedSQL stops fan-outs in the transaction that fails one of their children, if none may
-// fail. It skips those that FollowUp has locked: that, or its next run, stops them.
-const stopFailedSQL = `
-WITH failed AS (
-  SELECT o.type, o.id, o.seq FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq)
-  JOIN {fan_outs} o ON o.type = u.type AND o.id = u.id AND o.seq = u.seq
-  WHERE NOT o.stopped AND NOT o.closed AND o.again IS NULL AND o.rule->'quorum' IS NULL
-    AND coalesce(o.rule->>'on_child_failure', '') IN ('', 'fail_fast')
-  ORDER BY o.type, o.id, o.seq FOR UPDATE OF o SKIP LOCKED),
-stopped AS (
-  UPDATE {fan_outs} o SET stopped = true FROM failed f
-  WHERE o.type = f.type AND o.id = f.id AND o.seq = f.seq)
-INSERT INTO {outbox} (kind, due, type, id, fan_out) SELECT 'stop', $4, type, id, seq FROM failed`
-
-// queueStopFailed stops the fan-outs of children that fail in the transaction.
-func queueStopFailed(b *pgx.Batch, t *tables, rows []outboxRow, now time.Time) {
-	failed := slices.DeleteFunc(slices.Clone(rows), func(r outboxRow) bool {
-		return r.kind != outboxChildren || r.ended.failed == 0
-	})
-	if len(failed) > 0 {
-		b.Queue(t.at(0, stopFailedSQL), column(failed, func(r *outboxRow) int32 { return r.number }),
-			column(failed, func(r *outboxRow) int64 { return r.id }),
-			column(failed, func(r *outboxRow) int16 { return r.fanOut }), now)
-	}
-}
 
 func queueOutbox(b *pgx.Batch, t *tables, rows []outboxRow, now time.Time) {
 	b.Queue(t.at(0, insertOutboxSQL),

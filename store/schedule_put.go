@@ -166,5 +166,5 @@ func updateSchedule(
 		  next_at = $5, last_id = $6, updated_at = $7, last_error = '', failed_at = NULL
 		WHERE name = $1 AND (spec::text <> $3::text OR context::text <> $4::text)`,
 		schedule.Name, schedule.Type, string(spec), string(schedule.Context), orNull(next), last, now)
-	return err
+	return countable(err, "the versions of schedule "+schedule.Name)
 }

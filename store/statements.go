@@ -105,9 +105,9 @@ SELECT u.*, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM unnest($1::bigint[], $11::t
 
 // insertClaimSQL adds lease rows of tasks that claimers have asked for.
 const insertClaimSQL = `
-INSERT INTO {lease} (id, seq, attempt, claimer, stage, until, node, leased_at, type)
-SELECT u.*, $5, $6, $7, $8, $9
-FROM unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::text[]) u`
+INSERT INTO {lease} (id, seq, attempt, claimer, subject, stage, until, node, leased_at, type)
+SELECT u.*, $6, $7, $8, $9, $10
+FROM unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::text[], $5::text[]) u`
 
 // takeLeaseSQL ends leases, but only those whose seq still matches: this fences off superseded
 // attempts. Conditions of this form leave the planner one plan: a walk down the index for each id.

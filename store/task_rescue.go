@@ -63,7 +63,7 @@ func takeExpired(
 		  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
 		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
 		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, ''),
-		  coalesce(l.unsent, false)`),
+		  coalesce(l.subject, ''), coalesce(l.unsent, false)`),
 		now, JobBatch, t.number)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func takeExpired(
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 		l.ID.Type = t.Name
 		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until, &l.LeasedAt,
-			&l.Claimer, &l.Unsent)
+			&l.Claimer, &l.Subject, &l.Unsent)
 	})
 }
 
@@ -120,7 +120,7 @@ func settleTaken(
 	for i, l := range taken {
 		l = t.Reordered(l)
 		o := outcome(t, l)
-		o.Endpoint = asyncflow.ClaimedBy(l.Claimer)
+		o.Endpoint = asyncflow.ClaimedBy(l.Claimer, l.Subject)
 		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
 		if v := settled[i].Verdict; v.Final() == "" {

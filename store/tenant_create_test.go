@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -112,4 +113,23 @@ func TestCreateTenantAtOnce(t *testing.T) {
 	require.Equal(t, 1, b.waiting())
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, all.Wait())
+}
+
+// Copies of a database make the roles of tenants with one name, also at the same time.
+func TestCopiesCreateATenantAtOnce(t *testing.T) {
+	t.Parallel()
+	var copies []*bundle
+	for range 4 {
+		copies = append(copies, open(t, pgtest.Database(t, prepare), "node-1"))
+	}
+	for i := range 12 {
+		var all errgroup.Group
+		for _, b := range copies {
+			all.Go(func() error {
+				_, err := b.CreateTenant(t.Context(), fmt.Sprint("copied", i), asyncflow.Quotas{})
+				return err
+			})
+		}
+		require.NoError(t, all.Wait())
+	}
 }

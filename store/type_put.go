@@ -119,7 +119,7 @@ func updateTaskType(
 		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4
 		  WHERE name = $1`,
 		t.Name, string(spec), string(mapping), now)
-	return err
+	return countable(err, "the versions of task type "+t.Name)
 }
 
 // sameSpec reports whether two versions of a type are the same document.
@@ -148,7 +148,7 @@ func createTaskType(
 		  VALUES ($1, 1, $2, $3, $4, $5, $5) RETURNING number)
 		INSERT INTO {locks} (name, number) SELECT $6, number FROM t`), t.Name, string(spec), set, from,
 		now, leaseLock)
-	return err
+	return countable(err, "task types")
 }
 
 // checkRemovedStages refuses to remove a stage that has live tasks and no mapping.

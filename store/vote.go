@@ -28,7 +28,7 @@ func queueVotes(b *pgx.Batch, t *Type, o *fanOut, all *[]asyncflow.Vote) {
 				v.Task.Type = t.Name
 				_, err := pgx.ForEachRow(rows, []any{&v.Task.Number, &v.Status, &endpoint, &output, &v.At},
 					func() error {
-						v.Claimer = asyncflow.ClaimerOf(endpoint)
+						v.Claimer, v.Subject = asyncflow.ClaimerOf(endpoint)
 						v.Outcome = o.rule.Quorum.Outcome(output)
 						*all, output = append(*all, v), nil
 						return nil
@@ -93,7 +93,7 @@ type voteRow struct {
 // removeVoter lets a claimer vote on a task again whose claim ended without a vote.
 func (r *rows) removeVoter(t *Type, s *asyncflow.Settlement) {
 	key := s.Lease.Options.Child.VoteKey()
-	claimer := asyncflow.ClaimerOf(s.Outcome.Endpoint)
+	claimer, _ := asyncflow.ClaimerOf(s.Outcome.Endpoint)
 	if key != "" && claimer != "" && s.Verdict.Final() == "" {
 		r.tables = t.set.tables
 		r.removedVoters = append(r.removedVoters, voteRow{t.number, claimer, key})

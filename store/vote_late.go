@@ -47,7 +47,8 @@ func (s *Store) LateVote(
 func mayVote(
 	ctx context.Context, tx pgx.Tx, t *Type, l asyncflow.Lease, o asyncflow.Outcome,
 ) (may bool, err error) {
-	key, claimer := l.Options.Child.VoteKey(), asyncflow.ClaimerOf(o.Endpoint)
+	key := l.Options.Child.VoteKey()
+	claimer, _ := asyncflow.ClaimerOf(o.Endpoint)
 	if key == "" || claimer == "" {
 		return true, nil
 	}
@@ -61,7 +62,8 @@ func mayVote(
 
 // queueAddLateVoter writes down that a claimer has voted by a late report.
 func queueAddLateVoter(b *pgx.Batch, t *Type, l asyncflow.Lease, o asyncflow.Outcome) {
-	key, claimer := l.Options.Child.VoteKey(), asyncflow.ClaimerOf(o.Endpoint)
+	key := l.Options.Child.VoteKey()
+	claimer, _ := asyncflow.ClaimerOf(o.Endpoint)
 	if key != "" && claimer != "" {
 		b.Queue(t.at(0, `INSERT INTO {votes} (type, claimer, key) VALUES ($1, $2, $3)
 			ON CONFLICT DO NOTHING`), t.number, claimer, key)

@@ -102,7 +102,7 @@ func take(t *rapid.T, all *[]asyncflow.Lease) asyncflow.Lease {
 
 // outcome draws what a claimer reports.
 func (m *voteMachine) outcome(t *rapid.T, l asyncflow.Lease) asyncflow.Outcome {
-	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Endpoint: asyncflow.ClaimedBy(l.Claimer),
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Endpoint: asyncflow.ClaimedBy(l.Claimer, ""),
 		Output: json.RawMessage(rapid.SampledFrom([]string{`1`, `2`}).Draw(t, "outcome"))}
 	if rapid.IntRange(0, 5).Draw(t, "fails") == 0 {
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeRejected, nil, "too dark"
@@ -118,7 +118,7 @@ func (m *voteMachine) vote(t *rapid.T) {
 func (m *voteMachine) giveBack(t *rapid.T) {
 	l := m.kind().Reordered(take(t, &m.open))
 	m.b.settle(m.kind(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
-		Endpoint: asyncflow.ClaimedBy(l.Claimer)})
+		Endpoint: asyncflow.ClaimedBy(l.Claimer, "")})
 }
 
 // expire lets a claim run out: of some, nothing was heard.
@@ -236,7 +236,8 @@ func (m *voteMachine) finish() {
 		}
 		for _, l := range m.open {
 			m.b.settle(m.kind(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone,
-				Output: json.RawMessage(`1`), Endpoint: asyncflow.ClaimedBy(l.Claimer)})
+				Output:   json.RawMessage(`1`),
+				Endpoint: asyncflow.ClaimedBy(l.Claimer, "")})
 		}
 		m.open = nil
 		for c := range voters {

@@ -83,7 +83,7 @@ func (v voters) queue(b *pgx.Batch, t *Type, now time.Time) {
 		  agreed = excluded.agreed + CASE WHEN
 		    (SELECT anew FROM unnest($3::text[], $4::text[], $6::bool[]) AS n (stage, claimer, anew)
 		     WHERE n.stage = excluded.stage AND n.claimer = excluded.claimer) 
-		      OR v.until <= $7 THEN 0 ELSE v.agreed END`),
+		      OR v.until <= $7 THEN 0 ELSE least(v.agreed, 1000000000) END`),
 		t.number, now.Add(voterKept),
 		column(all, func(w *voter) string { return w.stage }),
 		column(all, func(w *voter) string { return w.claimer }),

@@ -554,6 +554,9 @@ type Attempt struct {
 
 	// StatusCode The HTTP status of the answer.
 	StatusCode int `json:"status_code,omitempty,omitzero"`
+
+	// Subject The sub of the token with which the task was claimed, if it has one.
+	Subject string `json:"subject,omitempty,omitzero"`
 }
 
 // AttemptFinal The final status that followed from the attempt.
@@ -865,6 +868,9 @@ type ChildOf struct {
 
 // ChildResult defines model for ChildResult.
 type ChildResult struct {
+	// Error Why it failed or was cancelled.
+	Error string `json:"error,omitempty,omitzero"`
+
 	// ID The child; absent if it was never made.
 	ID    string `json:"id,omitempty,omitzero"`
 	Index int    `json:"index"`
@@ -2553,6 +2559,9 @@ type Vote struct {
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 
+	// Subject The sub of the token with which the vote was claimed, if it has one; absent for late votes.
+	Subject string `json:"subject,omitempty,omitzero"`
+
 	// TaskID The id of the vote itself. Late votes have none.
 	TaskID string `json:"task_id,omitempty,omitzero"`
 }
@@ -3222,8 +3231,9 @@ type ClientInterface interface {
 	// far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
 	// report, or another call that names the task in held. Then it has the stage's
 	// max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-	// it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
-	// the one before.
+	// it can ask again if an answer was lost. Its own are those that it has claimed with a token
+	// of the same sub; with a token that lists claimers, all of its name. A claimer has one call
+	// at a time: a later one with a token of the same sub ends the one before.
 	//
 	// A token with the claim claimers claims only under the names that it lists; one that ends in
 	// * stands for all names with that beginning. Without it, the claimer must be the token's sub
@@ -3241,8 +3251,9 @@ type ClientInterface interface {
 	// far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
 	// report, or another call that names the task in held. Then it has the stage's
 	// max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-	// it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
-	// the one before.
+	// it can ask again if an answer was lost. Its own are those that it has claimed with a token
+	// of the same sub; with a token that lists claimers, all of its name. A claimer has one call
+	// at a time: a later one with a token of the same sub ends the one before.
 	//
 	// A token with the claim claimers claims only under the names that it lists; one that ends in
 	// * stands for all names with that beginning. Without it, the claimer must be the token's sub
@@ -4476,8 +4487,9 @@ func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResults
 // far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
 // report, or another call that names the task in held. Then it has the stage's
 // max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-// it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
-// the one before.
+// it can ask again if an answer was lost. Its own are those that it has claimed with a token
+// of the same sub; with a token that lists claimers, all of its name. A claimer has one call
+// at a time: a later one with a token of the same sub ends the one before.
 //
 // A token with the claim claimers claims only under the names that it lists; one that ends in
 // * stands for all names with that beginning. Without it, the claimer must be the token's sub
@@ -4505,8 +4517,9 @@ func (c *Client) ClaimTasksWithBody(ctx context.Context, contentType string, bod
 // far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
 // report, or another call that names the task in held. Then it has the stage's
 // max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-// it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
-// the one before.
+// it can ask again if an answer was lost. Its own are those that it has claimed with a token
+// of the same sub; with a token that lists claimers, all of its name. A claimer has one call
+// at a time: a later one with a token of the same sub ends the one before.
 //
 // A token with the claim claimers claims only under the names that it lists; one that ends in
 // * stands for all names with that beginning. Without it, the claimer must be the token's sub

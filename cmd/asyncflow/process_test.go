@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +11,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,15 +35,10 @@ import (
 // real processes and kill them.
 const beAsyncflow = "ASYNCFLOW_TEST_PROCESS"
 
-// testsAtOnce is the number of parallel tests, also on a machine with fewer cores.
-const testsAtOnce = 4
-
 func TestMain(m *testing.M) {
 	contracttest.Watch()
 	if os.Getenv(beAsyncflow) == "" {
-		if runtime.GOMAXPROCS(0) < testsAtOnce { // they mostly wait
-			flag.Set("test.parallel", strconv.Itoa(testsAtOnce)) // -parallel overrides it
-		}
+		pgtest.MoreAtOnce()
 		os.Exit(browsertest.Main(m))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

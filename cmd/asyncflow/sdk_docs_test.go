@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -103,8 +104,10 @@ func TestDocumentedWorkers(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"go": 2, "python": 2, "js": 2, "sh": 2}, languages)
 	p := start(t, append(nodeEnv(database(t)), "ASYNCFLOW_VERIFY_ENDPOINTS=true"), "serve")
+	var turn sync.Mutex // one endpoint at a time
 	for i, w := range workers {
 		t.Run(fmt.Sprint(w.language, i), func(t *testing.T) {
+			t.Parallel()
 			for _, tool := range w.tools {
 				if _, err := exec.LookPath(tool); err != nil {
 					t.Skipf("%s is not installed", tool)
@@ -114,22 +117,7 @@ func TestDocumentedWorkers(t *testing.T) {
 			if strings.Contains(w.code, "wbufsize") { // it keeps connections
 				answersInOneWrite(t, strings.TrimPrefix(url, "http://"))
 			}
-			c := p.client()
-			_, err := c.PutTaskType(t.Context(), "hello",
-				client.TaskTypeSpec{Stages: []client.Stage{stage("greet")}})
-			require.NoError(t, err)
-			e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "hello", Stage: "greet",
-				URL: url, Secret: testWebhook})
-			require.NoError(t, err)
-			require.Equal(t, "verified", string(e.Verification), e.VerificationError)
-			submitted, err := c.Submit(t.Context(), client.NewTask{Type: "hello",
-				Context: client.JSON(`{"name": "Ada \u00e9 & co"}`)})
-			require.NoError(t, err)
-			task, outcomes := ended(t, c, submitted.ID)
-			require.Equal(t, "greet done", outcomes, task.Error)
-			require.Contains(t, string(task.Result), "Ada")
-			require.NoError(t, c.DeleteEndpoint(t.Context(), e.ID))
-
+			doesATask(t, p.client(), url, &turn)
 			report, err := workercheck.Run(t.Context(),
 				workercheck.Config{URL: url, Type: "hello", Stage: "greet", Secret: testWebhook,
 					Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere,
@@ -144,6 +132,27 @@ func TestDocumentedWorkers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// doesATask has a worker do a task of the type hello, when it is its turn.
+func doesATask(t *testing.T, c *client.Client, url string, turn *sync.Mutex) {
+	t.Helper()
+	turn.Lock()
+	defer turn.Unlock()
+	_, err := c.PutTaskType(t.Context(), "hello",
+		client.TaskTypeSpec{Stages: []client.Stage{stage("greet")}})
+	require.NoError(t, err)
+	e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "hello", Stage: "greet",
+		URL: url, Secret: testWebhook})
+	require.NoError(t, err)
+	require.Equal(t, "verified", string(e.Verification), e.VerificationError)
+	submitted, err := c.Submit(t.Context(), client.NewTask{Type: "hello",
+		Context: client.JSON(`{"name": "Ada \u00e9 & co"}`)})
+	require.NoError(t, err)
+	task, outcomes := ended(t, c, submitted.ID)
+	require.Equal(t, "greet done", outcomes, task.Error)
+	require.Contains(t, string(task.Result), "Ada")
+	require.NoError(t, c.DeleteEndpoint(t.Context(), e.ID))
 }
 
 // answersInOneWrite expects a whole answer in one read: the second of two writes may wait 40 ms for

@@ -154,8 +154,12 @@ func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
 		if a.DurationMs != 0 {
 			took = strconv.FormatFloat(float64(a.DurationMs), 'f', 1, 32) + "ms"
 		}
+		target := a.Endpoint
+		if a.Claimer != "" {
+			target = "claimed by " + claimerText(a.Claimer, a.Subject)
+		}
 		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt),
-			string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), a.Endpoint, a.Error}
+			string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), target, a.Error}
 	}
 	return g.printTable("SEQ AT STAGE ATTEMPT OUTCOME FINAL STATUS TOOK NEXT ENDPOINT ERROR", rows)
 }

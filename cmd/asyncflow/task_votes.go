@@ -34,7 +34,7 @@ func (c *tasksVotesCmd) Run(ctx context.Context, g *globals) error {
 		if one.Late {
 			note = "late"
 		}
-		rows = append(rows, []string{timeText(one.At), one.Claimer, string(one.Status),
+		rows = append(rows, []string{timeText(one.At), claimerText(one.Claimer, one.Subject), string(one.Status),
 			string(one.Outcome), one.TaskID, note})
 	}
 	if err := g.printTable("AT CLAIMER STATUS OUTCOME ID NOTE", rows); err != nil {
@@ -49,4 +49,12 @@ func (c *tasksVotesCmd) Run(ctx context.Context, g *globals) error {
 	}
 	_, err = fmt.Fprintln(g.stdout, state)
 	return err
+}
+
+// claimerText returns the name of a claimer, and the subject of its token if that differs.
+func claimerText(claimer, subject string) string {
+	if subject == "" || subject == claimer {
+		return claimer
+	}
+	return claimer + " (token of " + subject + ")"
 }

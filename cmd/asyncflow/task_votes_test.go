@@ -42,7 +42,7 @@ types:
 			sdk.Callback{URL: all[0].Callback.URL, Token: all[0].Callback.Token},
 			map[string]string{"label": "cat"}))
 		if i == 0 {
-			assert.Regexp(t, `(?s)anna +succeeded +"cat" +pipe\..*\nundecided\n$`,
+			assert.Regexp(t, `(?s)anna \(token of test\) +succeeded +"cat" +pipe\..*\nundecided\n$`,
 				run(0, "tasks", "votes", task.ID))
 		}
 	}
@@ -51,5 +51,9 @@ types:
 	assert.Equal(t, client.StatusSucceeded, done.Status)
 	assert.Regexp(t, `(?s)anna .*bob .*\ndecided: "cat"\n$`, run(0, "tasks", "votes", task.ID))
 	assert.Contains(t, run(0, "tasks", "votes", task.ID, "-o", "json"), `"decided": true`)
+	votes, err := c.Votes(t.Context(), task.ID)
+	require.NoError(t, err)
+	assert.Regexp(t, `claimed by anna \(token of test\)`,
+		run(0, "tasks", "attempts", votes.Data[0].TaskID))
 	run(exitNotFound, "tasks", "votes", "pipe.1.999999")
 }

@@ -19,8 +19,11 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	ctx, tenant := c.UserContext(), principalOf(c.UserContext()).Tenant
+	ctx := c.UserContext()
+	p := principalOf(ctx)
+	tenant := p.Tenant
 	conn, _ := c.Context().Conn().(*listener.Conn)
+	r.Subject, r.Named = p.Subject, p.Claimers != nil
 	r.Alive = func() bool { return conn == nil || !conn.Gone() }
 	if signed {
 		err = s.maySign(ctx, tenant, r.Type, r.Stage)

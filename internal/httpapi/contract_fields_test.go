@@ -83,7 +83,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 			"roll_age":"13h","retention":"336h"}`,
 			`{"stages":[{"name":"two"}],"stage_mapping":{"one":"two"}}`}, ""},
 		{"Stage", "PUT", "/v1/task-types/staged", []string{"{" + stage + `,"fan_out":{"items":"/a",
-			"shared":"/b","max_parallel":2,"on_child_failure":{"tolerate":{"count":3}}}}`,
+			"shared":"/b","max_parallel":2,"on_child_failure":{"tolerate":{"count":3}},"results":"settled"}}`,
 			`{"name":"one","mode":"claim","quorum":{"votes":3,"max_votes":7,"agree_on":"/a"},
 			"window":{"tasks":20,"per":"1h"},"identity":"unchecked"}`}, ""},
 		{"ScheduleSpec", "PUT", "/v1/schedules/nightly", []string{`{"type":"pipe","context":{"a":[1]},

@@ -8,11 +8,13 @@ import (
 
 	"github.com/asyncflow/asyncflow/internal/browsertest"
 	"github.com/asyncflow/asyncflow/internal/contracttest"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // Every answer in a test is checked against the contract (not those in benchmarks). When all tests
 // have run, each answer of the contract must have been given in one of them.
 func TestMain(m *testing.M) {
+	pgtest.MoreAtOnce()
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" { // it would be what is measured
 		contracttest.Watch()

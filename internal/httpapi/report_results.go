@@ -33,7 +33,8 @@ func (s *Server) ListResults(
 	}
 	out := ListResults200JSONResponse{Count: count, Results: make([]ChildResult, len(results))}
 	for i, one := range results {
-		out.Results[i] = ChildResult{Index: one.Index, Status: one.Status, Output: one.Output}
+		out.Results[i] = ChildResult{Index: one.Index, Status: one.Status, Output: one.Output,
+			Error: one.Error}
 		if one.ID.Number != 0 {
 			out.Results[i].ID = one.ID.String()
 		}

@@ -87,6 +87,7 @@ func TestResultsOfChildren(t *testing.T) {
 	assert.Equal(t, 2, all.Count)
 	assert.Equal(t, "10", string(all.Results[0].Output))
 	assert.Equal(t, asyncflow.StatusFailed, all.Results[1].Status)
+	assert.Equal(t, "no", all.Results[1].Error)
 	one := read[api.ChildResults](b, 200, b.callAs(token, "GET", path+"?limit=1", ""))
 	assert.Equal(t, 1, one.Next)
 	assert.Len(t, one.Results, 1)

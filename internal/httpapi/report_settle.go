@@ -18,14 +18,14 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 		return "", err
 	}
 	o.Endpoint = a.taskType.EndpointURL(a.Endpoint) // empty if it is gone
-	if a.Claimer != "" {
-		o.Endpoint = asyncflow.ClaimedBy(a.Claimer)
-	}
 	l, stands := s.cfg.Committer.Accepted(a.Tenant, a.Task, a.Seq)
 	if !stands {
 		if l, stands, err = s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq); err != nil {
 			return "", err
 		}
+	}
+	if a.Claimer != "" {
+		o.Endpoint = asyncflow.ClaimedBy(a.Claimer, l.Subject)
 	}
 	if !stands {
 		return s.reportEnded(ctx, a, o)

@@ -71,3 +71,8 @@ export const span = (text: string): string => duration(milliseconds(text));
 
 /** Returns a share of 1 as a percentage. */
 export const percent = (share: number): string => `${rates.format(share * 100)} %`;
+
+/** The name of a claimer, and the subject of its token if that differs. */
+export function claimerOf({ claimer, subject }: { claimer?: string; subject?: string }): string {
+  return subject && subject !== claimer ? `${claimer} (token of ${subject})` : claimer ?? "";
+}

@@ -960,8 +960,9 @@ export interface paths {
          *     far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
          *     report, or another call that names the task in held. Then it has the stage's
          *     max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-         *     it can ask again if an answer was lost. A claimer has one call at a time: a later one ends
-         *     the one before.
+         *     it can ask again if an answer was lost. Its own are those that it has claimed with a token
+         *     of the same sub; with a token that lists claimers, all of its name. A claimer has one call
+         *     at a time: a later one with a token of the same sub ends the one before.
          *
          *     A token with the claim claimers claims only under the names that it lists; one that ends in
          *     * stands for all names with that beginning. Without it, the claimer must be the token's sub
@@ -1732,6 +1733,8 @@ export interface components {
             task_id?: string;
             /** @description Who voted; absent if the vote was pushed. */
             claimer?: string;
+            /** @description The sub of the token with which the vote was claimed, if it has one; absent for late votes. */
+            subject?: string;
             status: components["schemas"]["Status"];
             outcome?: components["schemas"]["JSON"];
             /** Format: date-time */
@@ -1769,6 +1772,13 @@ export interface components {
             shared?: string;
             /** @description The most children of a task that have begun and not ended; 0 is no limit. */
             max_parallel?: number;
+            /**
+             * @description What the next stage gets of each child, in the order of the items or shards. outputs: its
+             *     output, or null; the default. settled: a ChildResult, which also says how it ended, and
+             *     why it failed.
+             * @enum {string}
+             */
+            results?: "outputs" | "settled";
             /**
              * @description What follows when children fail or are cancelled. fail_fast: the other children are
              *     cancelled, and the task fails. all_settled: the task goes on when all have ended.
@@ -1848,6 +1858,8 @@ export interface components {
             id?: string;
             status: components["schemas"]["Status"];
             output?: components["schemas"]["JSON"];
+            /** @description Why it failed or was cancelled. */
+            error?: string;
         };
         /**
          * @example {
@@ -2816,6 +2828,8 @@ export interface components {
             endpoint?: string;
             /** @description Who claimed the task. */
             claimer?: string;
+            /** @description The sub of the token with which the task was claimed, if it has one. */
+            subject?: string;
             /** @description The time from sending to the answer. */
             duration_ms?: number;
             /** @description The HTTP status of the answer. */

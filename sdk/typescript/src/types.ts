@@ -5,6 +5,7 @@ import type { components } from "./api.gen.js";
 type Schemas = components["schemas"];
 
 export type Attempt = Schemas["Attempt"];
+export type ChildResult = Schemas["ChildResult"];
 export type Endpoint = Schemas["Endpoint"];
 export type FieldError = Schemas["FieldError"];
 export type NewEndpoint = Schemas["NewEndpoint"];

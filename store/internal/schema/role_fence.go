@@ -196,13 +196,7 @@ func (f *RoleFence) need(ctx context.Context, names ...string) error {
 		return postgres.Wrap(err, "look at roles")
 	}
 	for i, role := range missing {
-		name := postgres.Quote(role.name)
-		sql := `GRANT ` + name + ` TO CURRENT_USER`
-		if !role.exists { // a copy of the database may make it meanwhile
-			sql = `DO $make$ BEGIN CREATE ROLE ` + name + ` NOLOGIN;
-				EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $make$; ` + sql
-		}
-		_, err := f.db.Exec(ctx, sql)
+		_, err := f.db.Exec(ctx, role.makeSQL())
 		if postgres.State(err) == pgerrcode.InsufficientPrivilege {
 			return mayNotMakeRoles(f.user, missing[i:], err)
 		}
@@ -217,6 +211,25 @@ func (f *RoleFence) need(ctx context.Context, names ...string) error {
 type missingRole struct {
 	name   string
 	exists bool
+}
+
+// makeSQL makes the role unless it exists, and makes our user a member. A copy of the database may make
+// the role at the same time. For a moment our connection may then neither make it nor know it.
+func (r missingRole) makeSQL() string {
+	name := postgres.Quote(r.name)
+	grant := `GRANT ` + name + ` TO CURRENT_USER`
+	if r.exists {
+		return grant
+	}
+	return `DO $make$ BEGIN
+		BEGIN CREATE ROLE ` + name + ` NOLOGIN;
+		EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END;
+		FOR i IN 1..100 LOOP
+			BEGIN ` + grant + `; RETURN;
+			EXCEPTION WHEN undefined_object THEN PERFORM pg_sleep(0.01); END;
+		END LOOP;
+		` + grant + `;
+		END $make$`
 }
 
 // missing returns the roles that our user can't take. From Postgres 16 on, the user that made a

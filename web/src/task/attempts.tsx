@@ -1,6 +1,6 @@
 import { answer, api, type Schemas } from "../api.ts";
 import { now } from "../clock.ts";
-import { duration, words } from "../format.ts";
+import { claimerOf, duration, words } from "../format.ts";
 import { rowsOf } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Json } from "../parts/json.tsx";
@@ -49,7 +49,9 @@ function Attempt({ attempt: a }: { attempt: Row }) {
         {a.status_code !== undefined && <>, answered {a.status_code}</>}
         {a.next_time && <Next at={a.next_time} />}
       </div>
-      {(a.endpoint || a.claimer) && <div class="quiet">{a.endpoint ?? `claimed by ${a.claimer}`}</div>}
+      {(a.endpoint || a.claimer) && <div class="quiet">
+        {a.endpoint ?? `claimed by ${claimerOf(a)}`}
+      </div>}
       {a.error && <pre class="problem">{a.error}</pre>}
       <Json label="Output" text={a.text} />
       {a.output_excerpt && (

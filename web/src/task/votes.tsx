@@ -1,4 +1,5 @@
 import { answer, api, type Schemas } from "../api.ts";
+import { claimerOf } from "../format.ts";
 import { members, rowsOf } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
@@ -29,7 +30,7 @@ function Cast({ task }: { task: Schemas["Task"] }) {
       <ul>
         {votes.data?.cast.map((v, i) => (
           <li key={i}>
-            {v.claimer ?? "a worker"}: <code>{v.outcome ?? "no outcome"}</code>
+            {v.claimer ? claimerOf(v) : "a worker"}: <code>{v.outcome ?? "no outcome"}</code>
             {" "}<Status status={v.status} /> <Time at={v.at} />
             {v.late && <span class="quiet"> too late to count</span>}
           </li>

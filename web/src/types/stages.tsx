@@ -39,6 +39,7 @@ function StageFacts({ stage: s }: { stage: Schemas["Stage"] }) {
     ["Fans out", s.fan_out && fanOut(s.fan_out)],
     ["Quorum", s.quorum && quorum(s.quorum)],
     ["A claimer is shown", s.window && `${count(s.window.tasks)} tasks per ${span(s.window.per)}`],
+    ["A claimer is", s.mode === "claim" && (s.window || s.quorum) && identity(s)],
   ];
   return (
     <dl class="facts">
@@ -51,7 +52,8 @@ function fanOut(f: Schemas["FanOut"]): string {
   const into = f.shards
     ? `into ${count(f.shards)} shards`
     : `over ${f.items || "the items of its context"}`;
-  const most = f.max_parallel ? `, ${count(f.max_parallel)} at once` : "";
+  const parallel = f.max_parallel ? `, ${count(f.max_parallel)} at once` : "";
+  const most = f.results === "settled" ? `${parallel}; results say how each ended` : parallel;
   const on = f.on_child_failure ?? "fail_fast";
   if (on === "fail_fast") return `${into}${most}; fails with the first child that fails`;
   if (on === "all_settled") return `${into}${most}; goes on whatever its children end as`;
@@ -64,6 +66,12 @@ function quorum(q: Schemas["Quorum"]): string {
   const errors = q.max_errors ? `, ${q.max_errors} errors` : "";
   const trust = q.trust ? `; a claimer is trusted after ${q.trust.after}` : "";
   return `${q.votes} of at most ${q.max_votes} votes agree${about}${errors}${trust}`;
+}
+
+function identity(s: Schemas["Stage"]): string {
+  return s.identity === "unchecked"
+    ? "whoever the call names (identity: unchecked)"
+    : "who the token says";
 }
 
 function Endpoints({ of }: { of: Schemas["Endpoint"][] }) {

@@ -1,0 +1,84 @@
+package asyncflow_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const architecturePage = "docs/architecture.md"
+
+// section returns a part of the page about the architecture, from its heading to the next one.
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	_, text, found := strings.Cut(readText(t, architecturePage), "\n## "+heading+"\n")
+	require.True(t, found, "%s has no part %q", architecturePage, heading)
+	text, _, _ = strings.Cut(text, "\n## ")
+	return text
+}
+
+// firstCells returns the words in backquotes that stand in the first cells of a text's tables.
+func firstCells(text string) map[string]bool {
+	words := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(text, -1) {
+		for _, word := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			words[word[1]] = true
+		}
+	}
+	return words
+}
+
+// namesIn returns what the group of a pattern matches in some files.
+func namesIn(t *testing.T, pattern string, files ...string) (names []string) {
+	t.Helper()
+	for _, file := range files {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(readText(t, file), -1) {
+			names = append(names, m[1])
+		}
+	}
+	require.NotEmpty(t, names)
+	return names
+}
+
+func filesOf(t *testing.T, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	return files
+}
+
+// The page has each table, background job, kind of row in the outbox, and beginning of a file name
+// in store.
+func TestArchitecturePageIsComplete(t *testing.T) {
+	t.Parallel()
+	var prefixes []string
+	for _, file := range filesOf(t, "store/*.go") {
+		if !strings.HasSuffix(file, "_test.go") {
+			prefix, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".go"), "_")
+			prefixes = append(prefixes, prefix)
+		}
+	}
+	tables := namesIn(t, `(?m)^CREATE TABLE (\w+) \(`,
+		append(filesOf(t, "migrations/asyncflow/*.sql"), "migrations/tenant.sql")...)
+	for _, part := range []struct {
+		heading string
+		want    []string
+	}{
+		{"Packages", prefixes},
+		{"Tables", tables},
+		{"Governance", namesIn(t, `\{"([a-z-]+)", "@every `, "governance/governor.go")},
+		{"Trees", namesIn(t, `outboxKind = "(\w+)"`, "store/row_outbox.go")},
+	} {
+		t.Run(part.heading, func(t *testing.T) {
+			t.Parallel()
+			has := firstCells(section(t, part.heading))
+			for _, name := range part.want {
+				assert.Contains(t, has, name)
+			}
+		})
+	}
+}
