@@ -33,6 +33,14 @@ const (
 	// has been due and nobody has asked for any.
 	AlertNoClaimers AlertKind = "no_claimers"
 
+	// AlertDependencyLate concerns a type: how long the oldest of its tasks that wait for other tasks
+	// has done so.
+	AlertDependencyLate AlertKind = "dependency_late"
+
+	// AlertScheduleFailing concerns a schedule, by its name: for how long the task of its due tick
+	// could not be submitted.
+	AlertScheduleFailing AlertKind = "schedule_failing"
+
 	// The operator's alerts.
 
 	AlertNodeGone    AlertKind = "node_gone"    // a node has been silent, and was not shut down
@@ -51,6 +59,9 @@ const DefaultFailureAttempts = 20
 // AlertEndpointMissing fires. A new type has that long to get its endpoints.
 const EndpointMissingLimit = time.Minute
 
+// ScheduleFailingLimit is how long a schedule can't submit its task before AlertScheduleFailing fires.
+const ScheduleFailingLimit = time.Minute
+
 // Limits of the operator's alerts.
 const (
 	NodeGoneLimit    = time.Minute
@@ -68,7 +79,14 @@ type AlertRules struct {
 	FailureAttempts int `json:"failure_attempts,omitzero"`
 	// NoClaimers is at least minNoClaimers: a call for tasks waits as long, and is written down
 	// later.
-	NoClaimers Duration `json:"no_claimers,omitzero"`
+	NoClaimers     Duration `json:"no_claimers,omitzero"`
+	DependencyLate Duration `json:"dependency_late,omitzero"`
+}
+
+// IsZero reports whether the rules have no limit.
+func (r AlertRules) IsZero() bool {
+	return r.BacklogAge == 0 && r.FailureRate == 0 && r.EndpointFailureRate == 0 &&
+		r.NoClaimers == 0 && r.DependencyLate == 0
 }
 
 const (
@@ -82,9 +100,12 @@ const (
 // Validate checks rules; its error names each offending field.
 func (r AlertRules) Validate() error {
 	var out problems
-	if r.BacklogAge == 0 && r.FailureRate == 0 && r.EndpointFailureRate == 0 && r.NoClaimers == 0 {
-		out.add("rules",
-			"has no limit; it must have backlog_age, failure_rate, endpoint_failure_rate or no_claimers")
+	if r.IsZero() {
+		out.add("rules", "has no limit; it must have backlog_age, failure_rate, "+
+			"endpoint_failure_rate, no_claimers or dependency_late")
+	}
+	if r.DependencyLate != 0 {
+		checkDuration(&out, "rules.dependency_late", r.DependencyLate, minBacklogAge, maxBacklogAge)
 	}
 	if r.NoClaimers != 0 {
 		checkDuration(&out, "rules.no_claimers", r.NoClaimers, minNoClaimers, maxBacklogAge)

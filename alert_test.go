@@ -120,6 +120,8 @@ func TestNotices(t *testing.T) {
 		{asyncflow.AlertEndpointFailing, "mail/send/0190",
 			`"tenant":"acme","type":"mail","stage":"send","endpoint":"0190"`},
 		{asyncflow.AlertEndpointMissing, "mail/send", `"tenant":"acme","type":"mail","stage":"send"`},
+		{asyncflow.AlertDependencyLate, "mail", `"tenant":"acme","type":"mail"`},
+		{asyncflow.AlertScheduleFailing, "nightly", `"tenant":"acme","schedule":"nightly"`},
 		{asyncflow.AlertNodeGone, "host/1/x", `"node":"host/1/x"`},
 		{asyncflow.AlertJobOverdue, "rescue", `"job":"rescue"`},
 		{asyncflow.AlertRollOverdue, "other/mail", `"tenant":"other","type":"mail"`},

@@ -22,7 +22,7 @@ const IdentityUnchecked Identity = "unchecked"
 // NeedsIdentity reports whether a claimer must be who the token says: what a quorum, trust or a
 // window promises holds only for names that nobody can choose.
 func (s Stage) NeedsIdentity() bool {
-	return (s.Quorum != nil || s.Window != nil) && s.Identity != IdentityUnchecked
+	return (s.VotesAreNamed() || s.Window != nil) && s.Identity != IdentityUnchecked
 }
 
 // Bounds of claims.

@@ -14,6 +14,15 @@ const (
 	// MaxDependencyDepth is the longest chain of tasks that wait for each other.
 	MaxDependencyDepth = 100
 	MaxWaitFor         = 365 * 24 * time.Hour
+	// DefaultWaitFor is how long a task waits for one by its key, which may never come.
+	DefaultWaitFor = 7 * 24 * time.Hour
+)
+
+// What the status of a dependency says, besides the final statuses of the other task.
+const (
+	DependencyRunning = "running" // the other task is there, and has not ended
+	DependencyMissing = "missing" // no task has the key yet, or the task was deleted
+	DependencyLate    = "late"    // the other task had not ended in time
 )
 
 // OnFailure is what happens to a task when one that it depends on fails, is cancelled, or doesn't
@@ -35,9 +44,29 @@ type Dependency struct {
 	Key  string `json:"key,omitempty"`
 
 	OnFailure OnFailure `json:"on_failure,omitempty"` // "": DependentFails
-	// WaitFor is how long the task waits for the other one. Then the edge counts as failed. 0: for
-	// ever.
+	// WaitFor is how long the task waits for the other one. Then the edge counts as failed. 0:
+	// DefaultWaitFor by a key, for ever by an id: that task is there, and ends or is deleted.
 	WaitFor Duration `json:"wait_for,omitzero"`
+}
+
+// Wait returns how long the task waits for the other one; 0: for ever.
+func (d Dependency) Wait() time.Duration {
+	if d.WaitFor == 0 && d.Key != "" {
+		return DefaultWaitFor
+	}
+	return d.WaitFor.Std()
+}
+
+// WaitsUntil returns when a task that is submitted at a time stops waiting for the first of its
+// dependencies; zero: never.
+func WaitsUntil(all []Dependency, submitted time.Time) (first time.Time) {
+	for _, d := range all {
+		until := submitted.Add(d.Wait())
+		if d.Wait() > 0 && (first.IsZero() || until.Before(first)) {
+			first = until
+		}
+	}
+	return first
 }
 
 // Failure returns what the edge does on a failure, by default DependentFails.

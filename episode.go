@@ -103,6 +103,7 @@ type notice struct {
 	Endpoint   string     `json:"endpoint,omitempty"`
 	Node       string     `json:"node,omitempty"`
 	Job        string     `json:"job,omitempty"`
+	Schedule   string     `json:"schedule,omitempty"`
 	WaitsFor   WaitReason `json:"waits_for,omitempty"`
 	Since      time.Time  `json:"since"`
 	ResolvedAt time.Time  `json:"resolved_at,omitzero"`
@@ -120,6 +121,8 @@ func (e Episode) Notice(tenant string, state AlertState) json.RawMessage {
 		n.Node = e.Subject
 	case AlertJobOverdue:
 		n.Job = e.Subject
+	case AlertScheduleFailing:
+		n.Tenant, n.Schedule = tenant, e.Subject
 	case AlertRollOverdue:
 		n.Tenant, n.Type, _ = strings.Cut(e.Subject, "/")
 	case AlertEndpointMissing, AlertNoClaimers:

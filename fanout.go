@@ -192,6 +192,22 @@ func (t TaskType) HasFanOut() bool {
 	return false
 }
 
+// CountNew returns how many tasks a new task with a context makes, as far as that is known beforehand:
+// itself, its shards in each stage, and the children over the items of its context in the first one.
+func (t TaskType) CountNew(context json.RawMessage) int {
+	n := 1
+	for i := range t.Stages {
+		rule := t.Stages[i].FanOut
+		if rule == nil || rule.Items != "" && i > 0 {
+			continue
+		}
+		if work, err := rule.Spread(context); err == nil {
+			n += work.Count
+		}
+	}
+	return n
+}
+
 // Child says which part of its parent's work a child is.
 type Child struct {
 	Parent int64           `json:"parent"`           // the number of its parent, which has its type
@@ -212,6 +228,8 @@ type Children struct {
 type Spread struct {
 	Count  int
 	Shared json.RawMessage
+	// Stored are the results that are the items; zero: the context has the items.
+	Stored StoredResults
 	list   json.RawMessage // nil: shards or votes, which have the task's context
 }
 
@@ -245,6 +263,10 @@ func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 	}
 	if f.Items != "" {
 		list, name, err := f.Items.of(context)
+		if stored, count := f.Items.stored(context); err != nil && count > 0 {
+			s.Stored, s.Count = stored, count
+			return s, nil
+		}
 		if err != nil {
 			return s, fmt.Errorf("fan_out.items: %w", err)
 		}

@@ -1,6 +1,9 @@
 package asyncflow
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // ListenURL is stored in place of the URL of an endpoint for listening. Callers can't give it: see
 // Endpoint.Validate.
@@ -23,10 +26,36 @@ func (t TaskType) WithListeners(endpoints []Endpoint) TaskType {
 		if !copied {
 			t.Stages, copied = slices.Clone(t.Stages), true
 		}
+		t.Stages[i].Listened = t.Stages[i].Listened || t.Stages[i].Mode != ModeClaim
 		t.Stages[i].Mode = ModeClaim
 	}
 	return t
 }
+
+// ReportedBy returns what the journal has in place of an endpoint when a claimer reports. If its stage
+// is only listened to, the endpoint for listening has done it: a vote then counts as one that was
+// pushed, since one endpoint gets all votes on a task, too.
+func (t TaskType) ReportedBy(l Lease) string {
+	by := ClaimedBy(l.Claimer, l.Subject)
+	if i := t.StageIndex(l.Stage); by != "" && i >= 0 && t.Stages[i].Listened {
+		return ListenURL + strings.TrimPrefix(by, claimedBy)
+	}
+	return by
+}
+
+// ListenerOf returns the claimer of an attempt at a stage that was listened to, and the subject of its
+// token; "": it is another one.
+func ListenerOf(endpoint string) (claimer, subject string) {
+	both, heard := strings.CutPrefix(endpoint, ListenURL)
+	if !heard {
+		return "", ""
+	}
+	claimer, subject, _ = strings.Cut(both, " ")
+	return claimer, subject
+}
+
+// VotesAreNamed reports whether the claimers of a stage's tasks are voters, of whom each has one vote.
+func (s Stage) VotesAreNamed() bool { return s.Quorum != nil && s.Mode == ModeClaim && !s.Listened }
 
 // CheckListeners returns the error of a type that can't be claimed, but works with endpoints for
 // listening.

@@ -91,6 +91,9 @@ type Stage struct {
 	Window *Window `json:"window,omitempty"`
 	// Identity says how claimers prove who they are; "": see NeedsIdentity.
 	Identity Identity `json:"identity,omitempty"`
+	// Listened reports whether the mode is claim only because of an endpoint for listening: see
+	// WithListeners. It is no setting.
+	Listened bool `json:"-"`
 }
 
 // WithDefaults returns t with its defaults filled in.

@@ -23,6 +23,7 @@ const dialTimeout = 10 * time.Second
 type guard struct {
 	egress asyncflow.Egress
 	public *ssrf.Guardian
+	own    *ownAddresses
 	dialer net.Dialer // its Control is called after the policy has agreed
 }
 
@@ -35,6 +36,7 @@ func newGuard(cfg Config) *guard {
 	return &guard{
 		egress: cfg.Egress,
 		public: ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(hostServices...)),
+		own:    newOwnAddresses(cfg.OwnPorts),
 		dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second, Resolver: cfg.Resolver},
 	}
 }
@@ -70,7 +72,7 @@ func (g *guard) check(host, address string) error {
 	if err != nil {
 		return errPrivate
 	}
-	special := g.isSpecial(to.Addr())
+	special := g.isSpecial(to.Addr()) || g.own.has(to)
 	switch {
 	case g.egress.Permits(host, to, special):
 		return nil

@@ -250,3 +250,29 @@ func TestSpecialNetworks(t *testing.T) {
 		require.Equal(t, special, isSpecial(netip.MustParseAddr(text)), text)
 	}
 }
+
+// A node's own ports are refused on all addresses of its machine, also on public ones, unless the
+// operator opens that network.
+func TestGuardRefusesItself(t *testing.T) {
+	t.Parallel()
+	g := newGuard(Config{Egress: policy(t, nil, nil), OwnPorts: []uint16{8080}})
+	var listErr error
+	g.own.machine = func() ([]net.Addr, error) {
+		return []net.Addr{&net.IPNet{IP: net.ParseIP("203.0.114.7"), Mask: net.CIDRMask(24, 32)},
+			&net.IPNet{IP: net.ParseIP("2a00:1::7"), Mask: net.CIDRMask(64, 128)}}, listErr
+	}
+	for range 2 {
+		for _, own := range []string{"203.0.114.7:8080", "[2a00:1::7]:8080", "[::ffff:203.0.114.7]:8080"} {
+			require.ErrorContains(t, g.check("w.example.com", own), refusedNetwork, own)
+		}
+		for _, other := range []string{"203.0.114.7:443", "203.0.114.8:8080"} {
+			require.NoError(t, g.check("w.example.com", other), other)
+		}
+		listErr, g.own.readAt = fmt.Errorf("too many open files"), time.Time{}
+	}
+	for _, open := range []asyncflow.Egress{asyncflow.Anywhere,
+		policy(t, []string{"203.0.114.0/24"}, nil)} {
+		g.egress = open
+		require.NoError(t, g.check("w.example.com", "203.0.114.7:8080"))
+	}
+}

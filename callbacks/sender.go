@@ -28,6 +28,9 @@ type Config struct {
 	Connections int
 	// Egress is the operator's policy for where deliveries may go.
 	Egress asyncflow.Egress
+	// OwnPorts are the ports at which the node itself listens: on this machine's addresses, they are
+	// part of a special network.
+	OwnPorts []uint16
 	// Log gets a warning when a worker answers about tasks that it wasn't sent; nil: no log.
 	Log *slog.Logger
 	// Resolver resolves the names of endpoints; nil: the system's resolver.

@@ -66,29 +66,39 @@ type mac struct {
 	sum [sha256.Size]byte
 }
 
-// VerifyCompletion returns the claims of a token if we signed it, and it is for this task;
-// otherwise the error is CodeUnauthenticated. It doesn't check the expiry (see Expired): a token
-// stays valid while its attempt goes on.
+// IsCompletionToken reports whether a token looks like one of a delivery: others don't begin so.
+func IsCompletionToken(token string) bool { return strings.HasPrefix(token, tokenPrefix+".") }
+
+// VerifyCompletion is Verify for a token that has to be for this task.
 func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID) (Completion, error) {
-	refuse := func(why string) (Completion, error) {
-		return Completion{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token %s",
-			why)
+	c, err := k.Verify(token)
+	if err == nil && c.Task != task {
+		return refuseToken("belongs to another task")
 	}
+	return c, err
+}
+
+func refuseToken(why string) (Completion, error) {
+	return Completion{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the completion token %s",
+		why)
+}
+
+// Verify returns the claims of a token if we signed it; otherwise the error is
+// CodeUnauthenticated. It doesn't check the expiry (see Expired): a token stays valid while its
+// attempt goes on.
+func (k *Keys) Verify(token string) (Completion, error) {
 	i := strings.LastIndexByte(token, '.')
-	if i < 0 || !strings.HasPrefix(token, tokenPrefix+".") {
-		return refuse("is not one: send the delivery's callback.token as Authorization: Bearer …")
+	if i < 0 || !IsCompletionToken(token) {
+		return refuseToken("is not one: send the delivery's callback.token as Authorization: Bearer …")
 	}
 	if !slices.ContainsFunc(k.all, func(one key) bool {
 		return hmac.Equal([]byte(token[i+1:]), one.appendMAC(nil, []byte(token[:i])))
 	}) {
-		return refuse("doesn't verify")
+		return refuseToken("doesn't verify")
 	}
 	c, ok := parseClaims(token[len(tokenPrefix)+1 : i])
-	switch {
-	case !ok:
-		return refuse("can't be read")
-	case c.Task != task:
-		return refuse("belongs to another task")
+	if !ok {
+		return refuseToken("can't be read")
 	}
 	return c, nil
 }

@@ -186,6 +186,20 @@ func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMess
 	})
 }
 
+// maxResults is the most results on one page.
+const maxResults = 1000
+
+// Results returns a page of how the children of a task's latest fan-out ended, from an index on.
+// Next of the page is the index at which the next one begins; 0: there is none.
+func (c *Client) Results(ctx context.Context, id string, from int) (ChildResults, error) {
+	if err := checkPart("id", id); err != nil {
+		return ChildResults{}, err
+	}
+	return call[ChildResults](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ListResults(ctx, id, &api.ListResultsParams{From: from, Limit: maxResults})
+	})
+}
+
 // Votes returns the votes on a task that came to a stage with a quorum. For any other task, the
 // error has CodeConflict.
 func (c *Client) Votes(ctx context.Context, id string) (VoteList, error) {

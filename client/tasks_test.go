@@ -222,12 +222,18 @@ func TestListParams(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Get(ctx, "t.1.1")
 	require.NoError(t, err)
+	_, err = c.Results(ctx, "t.1.1", 0)
+	require.NoError(t, err)
+	_, err = c.Results(ctx, "t.1.1", 7)
+	require.NoError(t, err)
 	require.Equal(t, []string{
 		"GET /v1/tasks?type=t",
 		"GET /v1/tasks?cursor=a+b&key=k%26&limit=7&parent=t.1.2&since=2026-11-21T10%3A00%3A00Z" +
 			"&status=failed&text=50%25+a%3Db&type=t&until=2026-11-21T10%3A00%3A00.001Z",
 		"GET /v1/endpoints",
 		"GET /v1/tasks/t.1.1",
+		"GET /v1/tasks/t.1.1/results?fan_out=0&from=0&limit=1000",
+		"GET /v1/tasks/t.1.1/results?fan_out=0&from=7&limit=1000",
 	}, f.requests())
 }
 

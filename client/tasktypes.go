@@ -108,9 +108,9 @@ func (c *Client) ReleaseFlowKey(ctx context.Context, taskType, flowKey string) (
 	return out.Released, err
 }
 
-// DeleteTaskType drops a task type with its finished tasks and its endpoints, and with its schedules
-// if cascade is true. While live tasks exist, or schedules without cascade, the server refuses it
-// with 409.
+// DeleteTaskType drops a task type with its finished tasks and its endpoints. If cascade is true,
+// its schedules go, too, and tasks that wait for its tasks end as their on_failure says. While live
+// tasks exist, or any of these without cascade, the server refuses it with 409.
 func (c *Client) DeleteTaskType(ctx context.Context, name string, cascade bool) error {
 	if err := checkPart("type", name); err != nil {
 		return err

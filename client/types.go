@@ -52,6 +52,10 @@ type (
 	// "settled". See [api.ChildResult] for its fields.
 	ChildResult = api.ChildResult
 
+	// ChildResults is a page of how the children of a task ended. See [api.ChildResults] for its
+	// fields.
+	ChildResults = api.ChildResults
+
 	// VoteList are the votes on a task. See [api.VoteList] for its fields.
 	VoteList = api.VoteList
 

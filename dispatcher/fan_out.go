@@ -16,6 +16,9 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut}
 	work, err := rule.Spread(l.Context)
 	if err == nil {
+		err = work.CheckOwner(l.ID)
+	}
+	if err == nil {
 		err = d.overQuota(t, rule, work.Count)
 	}
 	switch {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 const (
@@ -38,9 +39,14 @@ func startStopped(t *testing.T) (f *family, begun, fail chan struct{}, open func
 	return f, begun, fail, open
 }
 
-// allEnded reports whether all children have ended.
-func allEnded(c asyncflow.Children) bool {
-	return c.Cancelled+c.Succeeded+c.Failed == stopChildren
+// allEnd waits until all children have ended. It does what the background job does with what was
+// put off because of a lock.
+func (f *family) allEnd(id asyncflow.TaskID) store.Task {
+	return f.children(id, func(c asyncflow.Children) bool {
+		_, _, err := f.SweepFollowUps(f.t.Context(), tenant)
+		require.NoError(f.t, err)
+		return c.Cancelled+c.Succeeded+c.Failed == stopChildren
+	})
 }
 
 // busy reports whether all slots are in use, and more children are ready.
@@ -57,7 +63,7 @@ func TestNoChildBeginsAfterACancel(t *testing.T) {
 	_, err := f.Cancel(t.Context(), tenant, id, "stop it")
 	require.NoError(t, err)
 	open()
-	f.children(id, allEnded)
+	f.allEnd(id)
 	assert.Equal(t, stopSlots, f.begun())
 	assert.Empty(t, f.joined)
 }
@@ -74,7 +80,7 @@ func TestNoChildBeginsAfterAFailure(t *testing.T) {
 	f.children(id, func(c asyncflow.Children) bool { return c.Cancelled > 0 })
 	n := f.begun()
 	open()
-	task := f.children(id, allEnded)
+	task := f.allEnd(id)
 	assert.Equal(t, 1, task.Children.Failed)
 	assert.Equal(t, n, f.begun())
 	assert.Equal(t, asyncflow.StatusFailed, f.ended(id).Status)

@@ -137,13 +137,59 @@ func TestLongResultsHaveAnAddress(t *testing.T) {
 	task := f.one(`{"pages": [` + strings.Repeat("1,", 11) + `1]}`)
 	require.Len(t, f.joined, 1)
 	assert.Contains(t, f.joined[0],
-		`"results_url":"/v1/callbacks/`+task.ID.String()+`/results?fan_out=2"`)
+		`"results_url":"/v1/tasks/`+task.ID.String()+`/results?fan_out=2"`)
 	results, count, err := f.ChildResults(t.Context(), tenant, task.ID, 2, 3, 5)
 	require.NoError(t, err)
 	assert.Equal(t, 12, count)
 	require.Len(t, results, 5)
 	assert.Equal(t, 3, results[0].Index)
 	assert.Len(t, results[4].Output, 100_002)
+}
+
+// A stage fans out over the results of the stage before, also if they are only by their URL.
+func TestAFanOutOverLongResults(t *testing.T) {
+	var mu sync.Mutex
+	got := map[int]int{}
+	b := setup(t)
+	f := &family{t: t, b: b, first: map[int]int{}}
+	f.node = b.start("a", dispatcher.Config{}, func(_ context.Context,
+		d asyncflow.Delivery) asyncflow.Outcome {
+		o, child := done, d.Lease.Options.Child
+		if d.Lease.Stage == "first" {
+			o.Output = json.RawMessage(`"` + strings.Repeat("x", 100_000+child.Index) + `"`)
+			return o
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got[child.Index] = len(d.Lease.Context)
+		return o
+	})
+	pipe, err := f.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	changed := pipe.TaskType
+	changed.Stages = slices.Clone(changed.Stages)
+	changed.Stages[0].FanOut = &asyncflow.FanOut{Items: "/pages"}
+	changed.Stages[1].FanOut = &asyncflow.FanOut{Items: "/results"}
+	_, _, err = f.PutTaskType(t.Context(), tenant, changed)
+	require.NoError(t, err)
+	require.NoError(t, f.Catalog.RefreshTenant(t.Context(), tenant))
+	task := f.one(`{"pages": [` + strings.Repeat("1,", 24) + `1]}`)
+	assert.Equal(t, asyncflow.StatusSucceeded, task.Status, task.Error)
+	require.Len(t, got, 25)
+	for i := range 25 {
+		assert.Equal(t, 100_002+i, got[i], "item %d", i)
+	}
+	// Those of another task are refused.
+	other := f.one(`{"pages": [], "x": 1}`)
+	assert.Equal(t, asyncflow.StatusSucceeded, other.Status)
+	changed.Stages[0].FanOut = &asyncflow.FanOut{Items: "/results"}
+	_, _, err = f.PutTaskType(t.Context(), tenant, changed)
+	require.NoError(t, err)
+	require.NoError(t, f.Catalog.RefreshTenant(t.Context(), tenant))
+	foreign := f.one(`{"count": 25, "results_url": "https://x/v1/tasks/` + task.ID.String() +
+		`/results?fan_out=2"}`)
+	assert.Equal(t, asyncflow.StatusFailed, foreign.Status)
+	assert.Contains(t, foreign.Error, "fan_out.items: the results of task "+task.ID.String())
 }
 
 func TestListsThatAreNone(t *testing.T) {

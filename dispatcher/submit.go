@@ -221,7 +221,7 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 			first.Kind, first.Reason = asyncflow.Park, asyncflow.WaitDependencies
 		}
 		results[i] = store.Submitted{ID: id, Stage: first.Stage, Status: first.Status(now),
-			OrderTime: order}
+			OrderTime: order, WaitsUntil: asyncflow.WaitsUntil(task.DependsOn, now)}
 		all[n] = submission{result: &results[i],
 			Insertion: store.Insertion{ID: id, Verdict: first, Created: now,
 				Options: options, Context: task.Context, FlowKey: t.LineKeyOf(options),

@@ -150,5 +150,20 @@ func (c *Committer) readExisting(
 			}
 		}
 		r.Stage, r.Status, r.OrderTime, r.Err = task.Stage, task.Status, task.OrderTime, err
+		r.WaitsUntil = waitsUntil(task)
 	}
+}
+
+// waitsUntil returns when a task stops waiting for the first of its dependencies; zero: never.
+func waitsUntil(task store.Task) (first time.Time) {
+	if task.WaitsFor != asyncflow.WaitDependencies {
+		return first
+	}
+	for _, d := range task.Dependencies {
+		open := d.Status == asyncflow.DependencyRunning || d.Status == asyncflow.DependencyMissing
+		if open && !d.Until.IsZero() && (first.IsZero() || d.Until.Before(first)) {
+			first = d.Until
+		}
+	}
+	return first
 }

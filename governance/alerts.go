@@ -138,7 +138,7 @@ func (r *readings) add(some ...asyncflow.AlertReading) { r.all = append(r.all, s
 func (g *Governor) readings(
 	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) (r readings, err error) {
-	errs := []error{g.backlogs(ctx, &r, tenant, rules, at)}
+	errs := []error{g.backlogs(ctx, &r, tenant, rules, at), g.failingSchedules(ctx, &r, tenant, at)}
 	if rules.FailureRate > 0 {
 		errs = append(errs, g.failureRates(ctx, &r, tenant, rules, at))
 	}

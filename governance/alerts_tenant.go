@@ -20,6 +20,9 @@ func (g *Governor) backlogs(
 	}
 	for _, s := range stats {
 		r.live = r.live || s.Waiting > 0 || s.Pending > 0
+		if rules.DependencyLate > 0 && !s.Paused {
+			r.add(lateDependencies(s, at, rules.DependencyLate.Std())...)
+		}
 		if s.Type == asyncflow.AlertType || s.Paused || len(s.Backlog) == 0 ||
 			s.OldestDue.IsZero() {
 			continue
@@ -45,6 +48,18 @@ func (g *Governor) backlogs(
 	return err
 }
 
+// lateDependencies reads for how long the oldest task of a type that waits for others has done so.
+func lateDependencies(
+	s store.Stats, at time.Time, limit time.Duration,
+) (all []asyncflow.AlertReading) {
+	for _, b := range s.Backlog {
+		if b.WaitsFor == asyncflow.WaitDependencies {
+			all = append(all, backlogReading(asyncflow.AlertDependencyLate, s.Type, b, at, limit))
+		}
+	}
+	return all
+}
+
 func backlogReading(
 	kind asyncflow.AlertKind, subject string, b store.Backlog, at time.Time, limit time.Duration,
 ) asyncflow.AlertReading {
@@ -52,6 +67,19 @@ func backlogReading(
 		Alert: kind, Subject: subject, WaitsFor: b.WaitsFor,
 		Value: seconds(at.Sub(b.Oldest)), Limit: limit.Seconds(),
 	}
+}
+
+// failingSchedules reads for how long the schedules whose task can't be submitted have failed.
+func (g *Governor) failingSchedules(
+	ctx context.Context, r *readings, tenant string, at time.Time,
+) error {
+	failing, err := g.store.FailingSchedules(ctx, tenant)
+	for name, since := range failing {
+		r.live = true
+		r.add(asyncflow.AlertReading{Alert: asyncflow.AlertScheduleFailing, Subject: name,
+			Value: seconds(at.Sub(since)), Limit: asyncflow.ScheduleFailingLimit.Seconds()})
+	}
+	return err
 }
 
 // failureRates reads the failure rate of each type with enough attempts. While an endpoint of the

@@ -181,3 +181,28 @@ func TestNoClaimersAlert(t *testing.T) {
 	assert.Equal(t, []any{"judge", "look", 300.0}, []any{got.Type, got.Stage, got.Limit})
 	assert.InDelta(t, 302, got.Value, 60)
 }
+
+// One alert fires when a task waits long for others, by its rule, and one when a schedule can't submit
+// its task, without any.
+func TestAlertsOfDependenciesAndSchedules(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.pipe(t, "pipe")
+	b.putAlerts(t, tenant, asyncflow.AlertRules{DependencyLate: asyncflow.Duration(5 * time.Minute)})
+	_, _, err := b.PutSchedule(t.Context(), tenant, asyncflow.Schedule{Name: "nightly",
+		Type: pipe.Name, Context: []byte(`1`), Cron: "@daily"}.WithDefaults())
+	require.NoError(t, err)
+	r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`),
+		DependsOn: []asyncflow.Dependency{{Type: "pipe", Key: "never"}}}})
+	require.NoError(t, r[0].Err)
+	require.Zero(t, b.turn(t, url, tenant))
+	exec(t, url, `UPDATE tenant_acme.wait SET order_time = now() - interval '400 s', since = NULL`)
+	exec(t, url, `UPDATE tenant_acme.schedules SET last_error = 'no', failed_at = now() - interval '61 s'`)
+	require.Equal(t, 2, b.turn(t, url, tenant))
+	firing := b.byAlert(t, "firing")
+	assert.Equal(t, "pipe", firing["dependency_late"].Type)
+	assert.InDelta(t, 400, firing["dependency_late"].Value, 60)
+	assert.Equal(t, "nightly", firing["schedule_failing"].Schedule)
+	assert.InDelta(t, 61, firing["schedule_failing"].Value, 60)
+}

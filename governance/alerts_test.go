@@ -38,9 +38,9 @@ func (b *bundle) turn(t *testing.T, url, tenant string) int {
 }
 
 type told struct {
-	Alert, State, Type, Stage, Endpoint, Node, Job, Tenant, Episode string
-	WaitsFor                                                        string `json:"waits_for"`
-	Value, Limit                                                    float64
+	Alert, State, Type, Stage, Endpoint, Node, Job, Tenant, Episode, Schedule string
+	WaitsFor                                                                  string `json:"waits_for"`
+	Value, Limit                                                              float64
 }
 
 // notices returns the contexts of a tenant's alert tasks, oldest first.

@@ -187,6 +187,8 @@ CREATE TABLE outbox (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000000000);
 CREATE INDEX ON outbox (due, seq);
+CREATE INDEX outbox_failed ON outbox (type, id, fan_out)
+  WHERE kind = 'children' AND failed + cancelled > 0;
 
 -- The tasks that tasks depend on: the n-th of a task (type, id) is the task (on_type, on_id), or
 -- the one with a key. status says how that has ended; until it has, the edge is open. It is late
@@ -211,6 +213,16 @@ CREATE INDEX ON edges (on_type, on_id) WHERE status IS NULL AND on_id IS NOT NUL
 CREATE INDEX ON edges (on_type, on_key) WHERE status IS NULL AND on_key IS NOT NULL;
 CREATE INDEX ON edges (on_type, on_id) WHERE status <> 'succeeded';
 CREATE INDEX ON edges (until) WHERE status IS NULL AND until IS NOT NULL;
+
+-- The idempotency keys whose windows are over, of the tasks that are kept of types that others depend
+-- on: dependents find these tasks by them. A later task with the key replaces an earlier one.
+CREATE TABLE past_keys (
+  type int    NOT NULL,
+  key  text   NOT NULL,
+  id   bigint NOT NULL,
+  PRIMARY KEY (type, key)
+);
+CREATE INDEX ON past_keys (type, id);
 
 -- The children of a task in one stage. seq is that of the task's row in wait when it fanned out,
 -- waits that of its latest one: a redrive of the failed children makes another. spawned of count
@@ -999,7 +1011,8 @@ BEGIN
     SELECT u.i - 1 AS n, u.e ->> 'task' AS task, submit_number(u.e ->> 'task') AS id, u.e ->> 'key' AS key,
       coalesce(split_part(u.e ->> 'task', '.', 1), u.e ->> 'type') AS type,
       coalesce(nullif(u.e ->> 'on_failure', ''), 'fail') AS on_failure,
-      nullif(make_interval(secs => submit_seconds(u.e ->> 'wait_for')::float8), interval '0') AS wait_for
+      coalesce(nullif(make_interval(secs => submit_seconds(u.e ->> 'wait_for')::float8), interval '0'),
+        CASE WHEN u.e ->> 'task' IS NULL THEN interval '168:00' END) AS wait_for
     FROM json_array_elements(depends_on) WITH ORDINALITY AS u (e, i)
   LOOP
     SELECT t.number, CASE WHEN edge.id >> 40 < t.from_pos THEN t.earlier_set ELSE t.table_set END AS table_set,

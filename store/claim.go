@@ -84,7 +84,8 @@ type claiming struct {
 	now   time.Time
 	until time.Time // of new claims
 
-	quorum bool // the tasks are votes
+	voters bool // the tasks are votes, and a claimer has one of each task's
+	heard  bool // the stage is only listened to: no claimer is a voter
 	window *asyncflow.Window
 	shown  map[string]shown // by claimer; nil: there is no window
 	locked *bool            // whether a lock was made for them; nil: they need none
@@ -118,15 +119,16 @@ func (s *Store) tryClaim(
 		until: now.Add(t.FirstClaimOf(stage)), open: map[string][]asyncflow.Lease{},
 		byID: map[int64]candidate{}}
 	b := &pgx.Batch{}
-	c.quorum, c.window = t.Stages[at].Quorum != nil, t.Stages[at].Window
-	if c.window == nil && !c.quorum {
+	c.voters, c.window = t.Stages[at].VotesAreNamed(), t.Stages[at].Window
+	c.heard = t.Stages[at].Listened
+	if c.window == nil && !c.voters {
 		b.Queue("BEGIN")
 	} else if err := c.lockClaimers(ctx, conn); err != nil {
 		return next, err
 	}
 	c.most = min(c.most, c.leftInWindows())
 	c.queueOpen(b)
-	if c.quorum {
+	if c.voters {
 		c.queueTakeVotes(b)
 	} else {
 		c.queueTake(b)
@@ -247,7 +249,7 @@ func (c *claiming) share() {
 			if !again {
 				left--
 			}
-			c.votes[vote] = one.lineKey != ""
+			c.votes[vote] = !c.heard && one.lineKey != ""
 			c.give(a, one)
 			return true
 		})

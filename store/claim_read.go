@@ -77,7 +77,7 @@ ORDER BY order_time, id LIMIT 1`
 
 func (c *claiming) queueHead(b *pgx.Batch, next *time.Time) {
 	sql, args := claimHeadSQL, []any{c.t.number, ""}
-	if c.quorum {
+	if c.voters {
 		if sql, args = votesHeadSQL, append(args, c.empty()); len(c.empty()) == 0 {
 			return
 		}

@@ -57,7 +57,7 @@ func (c *claiming) readVotes(ctx context.Context, conn *tenantConn) error {
 			keys = append(keys, one.lineKey)
 		}
 	}
-	if len(keys) == 0 {
+	if len(keys) == 0 || c.heard {
 		return nil
 	}
 	for _, a := range c.asks {
@@ -100,7 +100,7 @@ func (c *claiming) empty() []string {
 func (c *claiming) queueAddVoters(b *pgx.Batch) {
 	var claimers, keys []string
 	for _, l := range c.taken {
-		if key := l.Options.Child.VoteKey(); key != "" {
+		if key := l.Options.Child.VoteKey(); key != "" && !c.heard {
 			claimers, keys = append(claimers, l.Claimer), append(keys, key)
 		}
 	}

@@ -173,16 +173,24 @@ func claimKeys(
 	return holders, others, err
 }
 
-// ExpireKeys deletes a tenant's keys whose windows are over, and returns how many.
+// ExpireKeys deletes a tenant's keys whose windows are over, and returns how many. Those of types
+// that others depend on go to past_keys, by which dependents find the tasks as long as they are
+// kept.
 func (s *Store) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
 	err = s.exclusively(ctx, tenant, "expire-keys", func(tx pgx.Tx, now time.Time) error {
-		tag, err := tx.Exec(ctx, `
+		err := tx.QueryRow(ctx, newTables(tenant, sharedSet).at(0, `
 			WITH c AS MATERIALIZED (
-			  SELECT ctid AS t FROM `+quote(schemaOf(tenant))+`.idempotency_keys
-			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-			DELETE FROM `+quote(schemaOf(tenant))+`.idempotency_keys k USING c
-			WHERE k.ctid = c.t`, now, JobBatch)
-		if n = int(tag.RowsAffected()); err == nil && n == 0 {
+			  SELECT ctid AS t FROM {keys}
+			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
+			gone AS (DELETE FROM {keys} k USING c WHERE k.ctid = c.t RETURNING k.type, k.key, k.id),
+			past AS (INSERT INTO {past_keys} (type, key, id)
+			  SELECT y.number, g.key, g.id FROM gone g
+			  JOIN {types} y ON y.name = g.type AND y.awaited_since IS NOT NULL
+			  JOIN {sets} s ON s.name = y.table_set LEFT JOIN {sets} b ON b.name = y.earlier_set
+			  WHERE g.id >= coalesce(b.first_pos, s.first_pos)::bigint << 40
+			  ON CONFLICT (type, key) DO UPDATE SET id = excluded.id)
+			SELECT count(*) FROM gone`), now, JobBatch).Scan(&n)
+		if err == nil && n == 0 {
 			return errIdle
 		}
 		return err

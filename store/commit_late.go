@@ -52,9 +52,8 @@ func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID,
 		if err != nil {
 			return err
 		}
-		claimer, _ := asyncflow.ClaimerOf(o.Endpoint)
-		if claimer != "" {
-			o.Endpoint = asyncflow.ClaimedBy(claimer, l.Subject)
+		if l.Claimer != "" {
+			o.Endpoint = t.ReportedBy(l)
 		}
 		if taken, err = reportedLate(ctx, tx, t, l, o); err != nil {
 			return err

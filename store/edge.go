@@ -43,12 +43,25 @@ const (
 	edgeGone edgeStatus = "gone" // the other task was dropped with its roll or its type
 )
 
-// final returns the status as callers see it.
+// final returns the status of the other task, as far as the task that waits is concerned.
 func (s edgeStatus) final() asyncflow.Status {
 	if s == edgeLate || s == edgeGone {
 		return asyncflow.StatusFailed
 	}
 	return asyncflow.Status(s)
+}
+
+// shown returns the status of an edge as callers see it.
+func (e *edge) shown() string {
+	switch {
+	case e.status == edgeOpen && !e.gone && e.on.id != 0:
+		return asyncflow.DependencyRunning
+	case e.status == edgeOpen || e.status == edgeGone:
+		return asyncflow.DependencyMissing
+	case e.status == edgeLate:
+		return asyncflow.DependencyLate
+	}
+	return string(e.status)
 }
 
 // failed reports whether the other task has not succeeded.
@@ -76,15 +89,16 @@ func queueEdges(b *pgx.Batch, t *Type, edges []edge) {
 }
 
 // readEdgesSQL reads the edges of tasks of one type, in order. An open edge by key has the task to
-// which the key belongs now.
+// which the key belongs now, or belonged to when its window ended.
 const readEdgesSQL = `
-SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, 0), coalesce(e.on_key, ''),
+SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, p.id, 0), coalesce(e.on_key, ''),
   e.on_failure, e.until, coalesce(e.status, ''), coalesce(y.name, d.name, ''), y.name IS NULL,
   coalesce(e.key, '')
 FROM {edges} e
 LEFT JOIN {types} y ON y.number = e.on_type
 LEFT JOIN {deleted} d ON d.number = e.on_type
-LEFT JOIN {keys} k ON e.on_id IS NULL AND k.type = y.name AND k.key = e.on_key AND k.expires_at > $3
+LEFT JOIN {keys} k ON e.on_id IS NULL AND k.type = y.name AND k.key = e.on_key
+LEFT JOIN {past_keys} p ON e.on_id IS NULL AND p.type = e.on_type AND p.key = e.on_key
 WHERE e.type = $1 AND e.id = ANY ($2) ORDER BY e.id, e.n`
 
 func scanEdge(row pgx.CollectableRow) (e edge, err error) {

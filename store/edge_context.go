@@ -43,7 +43,7 @@ func contextDocument(
 		if i > 0 {
 			doc = append(doc, ',')
 		}
-		doc = append(doc, `{"status":"`+string(e.status.final())+`"`...)
+		doc = append(doc, `{"status":"`+e.shown()+`"`...)
 		if id := e.task(); id.Number != 0 {
 			doc = append(doc, `,"id":"`+id.String()+`"`...)
 		}

@@ -107,6 +107,7 @@ UPDATE {edges} e SET status = c.status, on_id = c.on_id FROM (
     AND o.on_id IS NULL
   WHERE NOT EXISTS (SELECT FROM {keys} k JOIN {types} y ON y.name = k.type
     WHERE y.number = $1 AND k.key = u.key AND k.id <> u.id)
+    AND NOT EXISTS (SELECT FROM {past_keys} p WHERE p.type = $1 AND p.key = u.key AND p.id > u.id)
   LIMIT $5 FOR UPDATE OF o) c
 WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
 )
@@ -180,7 +181,7 @@ func (f *followUp) waitingIDs(t *Type, ids []int64) (live []int64, err error) {
 
 // edgesOf returns the edges of tasks, in order.
 func (f *followUp) edgesOf(t *Type, ids []int64) ([]edge, error) {
-	rows, err := f.tx.Query(f.ctx, t.at(0, readEdgesSQL), t.number, ids, f.now)
+	rows, err := f.tx.Query(f.ctx, t.at(0, readEdgesSQL), t.number, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -229,9 +229,8 @@ func (d *dependents) edges(items []*Insertion) (all []edge) {
 			if item.Key != nil {
 				e.ownKey = item.Key.Name
 			}
-			if on.WaitFor > 0 {
-				e.waitFor = on.WaitFor.Std()
-				e.until = d.now.Add(e.waitFor)
+			if e.waitFor = on.Wait(); e.waitFor > 0 {
+				e.until = item.Created.Add(e.waitFor)
 			}
 			self := e.on == e.taskRef || on.Key != "" && t.number == d.t.number && item.Key != nil &&
 				on.Key == item.Key.Name

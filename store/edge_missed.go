@@ -123,13 +123,14 @@ func (f *followUp) openByID(on map[int32][]int64, after taskRef) (next taskRef, 
 
 func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKey, err error) {
 	rows, err := f.tx.Query(f.ctx, newTables(f.tenant, sharedSet).at(0, `
-		SELECT e.on_type, e.on_key, coalesce(k.id, 0) FROM (
+		SELECT e.on_type, e.on_key, coalesce(k.id, p.id, 0) FROM (
 		  SELECT on_type, on_key FROM {edges}
 		  WHERE status IS NULL AND on_key IS NOT NULL AND (on_type, on_key) > ($1, $2)
 		  ORDER BY on_type, on_key LIMIT $3) e
 		LEFT JOIN {types} y ON y.number = e.on_type
-		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key AND k.expires_at > $4
-		ORDER BY e.on_type, e.on_key`), after.number, after.key, JobBatch, f.now)
+		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key
+		LEFT JOIN {past_keys} p ON p.type = e.on_type AND p.key = e.on_key
+		ORDER BY e.on_type, e.on_key`), after.number, after.key, JobBatch)
 	if err != nil {
 		return next, err
 	}

@@ -39,7 +39,7 @@ func TestDependentsAreRedrivenWithTheirTask(t *testing.T) {
 		waiting := b.comesTo(id, asyncflow.StatusWaiting)
 		assert.Equal(t, asyncflow.WaitDependencies, waiting.WaitsFor)
 		for _, on := range waiting.Dependencies {
-			assert.Empty(t, on.Status)
+			assert.Equal(t, asyncflow.DependencyRunning, on.Status)
 		}
 	}
 	b.checkTokens("pipe")
@@ -57,7 +57,11 @@ func TestTheDeletionOfATypeFailsItsDependents(t *testing.T) {
 	b := setupEdges(t)
 	got := b.submit(dependent(byKey("never")))[0].ID
 	b.followUp()
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "base", false))
+	err := b.DeleteTaskType(t.Context(), tenant, "base", false)
+	assert.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	assert.ErrorContains(t, err, "tasks wait for those of task type base (1 of pipe)")
+	b.comesTo(got, asyncflow.StatusWaiting)
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "base", true))
 	task := b.comesTo(got, asyncflow.StatusFailed)
 	assert.Contains(t, task.Error, `depends_on[0]: task of`)
 	assert.Contains(t, task.Error, `was deleted`)

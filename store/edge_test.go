@@ -88,12 +88,12 @@ func TestADependentWaitsForATask(t *testing.T) {
 	assert.Equal(t, asyncflow.WaitDependencies, task.WaitsFor)
 	require.Len(t, task.Dependencies, 1)
 	assert.Equal(t, other.ID, task.Dependencies[0].Task)
-	assert.Empty(t, task.Dependencies[0].Status)
+	assert.Equal(t, asyncflow.DependencyRunning, task.Dependencies[0].Status)
 	assert.Empty(t, b.lease(b.known(), 1))
 
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	task = b.comesTo(got.ID, asyncflow.StatusPending)
-	assert.Equal(t, asyncflow.StatusSucceeded, task.Dependencies[0].Status)
+	assert.EqualValues(t, asyncflow.StatusSucceeded, task.Dependencies[0].Status)
 	leases := b.lease(b.known(), 1)
 	require.Len(t, leases, 1)
 	assert.Equal(t, 1, leases[0].Seq, "without a journal row")
@@ -161,7 +161,7 @@ func TestADependencyIsNotWaitedForLongerThanItsTime(t *testing.T) {
 	task := b.comesTo(got.ID, asyncflow.StatusFailed)
 	assert.Contains(t, task.Error,
 		`depends_on[0]: task of the type base with the key "never" had not ended by`)
-	assert.Equal(t, asyncflow.StatusFailed, task.Dependencies[0].Status)
+	assert.Equal(t, asyncflow.DependencyLate, task.Dependencies[0].Status)
 }
 
 func TestBadDependencies(t *testing.T) {
@@ -427,4 +427,51 @@ func TestOneTransactionWritesNoMoreContextsThanItsBound(t *testing.T) {
 	}
 	assert.Equal(t, dependents, with)
 	b.checkTokens("pipe")
+}
+
+// By a key, which may never come, a task doesn't wait for ever. By an id it does: that task is there.
+func TestAKeyIsWaitedForAWeek(t *testing.T) {
+	b := setupEdges(t)
+	other := b.submit(newBase(""))[0].ID
+	byTheAPI := b.submit(dependent(byKey("k"), byID(other)))[0]
+	on := fmt.Sprintf(`[{"type": "base", "key": "k"}, {"task": %q}]`, other)
+	bySQL, err := b.bySQL(b.app(), `'pipe', '1', depends_on => '`+on+`'`)
+	require.NoError(t, err)
+	for _, id := range []asyncflow.TaskID{byTheAPI.ID, bySQL} {
+		task := b.task(id)
+		assert.Equal(t, 7*24*time.Hour, task.Dependencies[0].Until.Sub(task.CreatedAt))
+		assert.Equal(t, asyncflow.DependencyMissing, task.Dependencies[0].Status)
+		assert.Zero(t, task.Dependencies[1].Until)
+		assert.Equal(t, asyncflow.DependencyRunning, task.Dependencies[1].Status)
+	}
+	b.exec(`UPDATE tenant_acme.edges SET until = $1 WHERE on_key IS NOT NULL`, b.Clock.Now())
+	n, err := b.SweepEdges(t.Context(), tenant)
+	require.NoError(t, err)
+	assert.Equal(t, 2, n)
+	b.followUp()
+	b.comesTo(byTheAPI.ID, asyncflow.StatusFailed)
+	b.comesTo(bySQL, asyncflow.StatusFailed)
+}
+
+// An ended task is found by its key as long as it is kept, and not only in the key's window.
+func TestAnEndedTaskIsFoundByAPastKey(t *testing.T) {
+	b := setupEdges(t)
+	b.submit(dependent(byKey("other"))) // from now on keys are kept
+	ended := b.submit(newBase("k"))[0].ID
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	b.exec(`UPDATE tenant_acme.idempotency_keys SET expires_at = $1`, b.Clock.Now())
+	before := b.submit(dependent(byKey("k")))[0].ID
+	b.comesTo(before, asyncflow.StatusPending)
+	n, err := b.ExpireKeys(t.Context(), tenant)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.idempotency_keys`))
+	after := b.submit(dependent(byKey("k")))[0].ID
+	task := b.comesTo(after, asyncflow.StatusPending)
+	assert.Equal(t, ended, task.Dependencies[0].Task)
+
+	again := b.submit(newBase("k"))[0] // the key is free all the same
+	assert.False(t, again.Existing)
+	last := b.submit(dependent(byKey("k")))[0].ID
+	assert.Equal(t, again.ID, b.task(last).Dependencies[0].Task)
 }

@@ -77,7 +77,7 @@ func (j *joins) join() {
 		case o.stopped:
 			joined.Error = j.failed[o.id].text(j.t)
 		default:
-			joined.Output = j.lists[o.id].context(j.t)
+			joined.Output = j.lists[o.id].context(j.t, j.s.cfg.PublicURL)
 		}
 		j.joined += len(joined.Output)
 		l.Options = j.options[l.ID.Number]

@@ -97,7 +97,7 @@ func (l *resultList) pad(to int) {
 }
 
 // context returns the context.
-func (l *resultList) context(t *Type) json.RawMessage {
+func (l *resultList) context(t *Type, publicURL string) json.RawMessage {
 	o := l.o
 	doc := fmt.Appendf(nil, `{"count":%d,"succeeded":%d,"failed":%d,"cancelled":%d,`, o.count,
 		o.ended.succeeded, o.ended.failed, o.ended.cancelled)
@@ -105,8 +105,9 @@ func (l *resultList) context(t *Type) json.RawMessage {
 		l.pad(o.count)
 	}
 	if l.long() {
-		id := asyncflow.TaskID{Type: t.Name, Number: o.id}
-		return fmt.Appendf(doc, `"results_url":"/v1/callbacks/%s/results?fan_out=%d"}`, id, o.seq)
+		stored := asyncflow.StoredResults{Task: asyncflow.TaskID{Type: t.Name, Number: o.id},
+			FanOut: int(o.seq)}
+		return fmt.Appendf(doc, `"results_url":"%s"}`, stored.URL(publicURL))
 	}
 	results := bytes.TrimSuffix(l.doc, []byte(","))
 	l.doc = nil // the context is a copy
@@ -178,7 +179,10 @@ func (s *Store) ChildResults(
 	if err != nil {
 		return nil, 0, wrap(err, "ChildResults(%q, %s)", tenant, parent)
 	}
-	if o == nil {
+	switch {
+	case o == nil && seq == 0:
+		return nil, 0, asyncflow.Errorf(asyncflow.CodeNotFound, "task %s has no children", parent)
+	case o == nil:
 		return nil, 0, asyncflow.Errorf(asyncflow.CodeNotFound, "task %s has no fan-out %d", parent,
 			seq)
 	}

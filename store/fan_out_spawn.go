@@ -110,7 +110,10 @@ func (s *spawns) spawn() error {
 			return err
 		}
 		n := min(o.count-o.spawned, o.capacity())
-		items := s.children(o, parent, work, min(n, s.s.chunks.spawn-s.spawned))
+		items, err := s.children(o, parent, work, min(n, s.s.chunks.spawn-s.spawned))
+		if err != nil {
+			return err
+		}
 		s.spawned += len(items)
 		if o.spawned += len(items); len(items) < n {
 			s.followLater(o)
@@ -126,10 +129,16 @@ func (s *spawns) spawn() error {
 // children returns up to n of the next children.
 func (s *spawns) children(
 	o *fanOut, parent *asyncflow.Lease, work asyncflow.Spread, n int,
-) (items []*Insertion) {
+) (items []*Insertion, err error) {
 	t, f := s.t, s.followUp
 	stage, attempt := t.Place(o.stage, 1)
 	run, list := len(o.firsts)-1, work.Items(o.spawned, n)
+	if work.Stored != (asyncflow.StoredResults{}) {
+		if list, err = s.storedItems(o, work.Stored, n); err != nil {
+			return nil, err
+		}
+		n = len(list)
+	}
 	for i := o.spawned; i < o.spawned+n && f.spawnedBytes < spawnBytes; i++ {
 		doc := parent.Context
 		if o.rule.Items != "" {
@@ -151,5 +160,29 @@ func (s *spawns) children(
 		}
 		f.spawnedBytes += len(doc) + len(work.Shared)
 	}
-	return items
+	return items, nil
+}
+
+// storedItems returns up to n of the next items of a task that fans out over the results of an
+// earlier fan-out of its own.
+func (s *spawns) storedItems(
+	o *fanOut, stored asyncflow.StoredResults, n int,
+) (items []json.RawMessage, err error) {
+	var results []ChildResult
+	form := asyncflow.ResultsOutputs
+	earlier, err := latestFanOut(s.ctx, s.tx, s.t, o.id, stored.FanOut, "")
+	if err == nil && earlier != nil {
+		form = earlier.rule.Results
+		results, err = readResults(s.ctx, s.tx, s.t, earlier, o.spawned, n, spawnBytes-s.spawnedBytes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(results) == 0 { // it had fewer, or was forgotten
+		results = make([]ChildResult, n)
+	}
+	for _, r := range results {
+		items = append(items, r.append(nil, form))
+	}
+	return items, nil
 }

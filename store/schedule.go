@@ -180,3 +180,27 @@ func scanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
 	}
 	return s, nil
 }
+
+// maxFailingSchedules bounds the schedules that FailingSchedules returns: each is an alert of its own.
+const maxFailingSchedules = 100
+
+// FailingSchedules returns those of a tenant's schedules that aren't paused and whose due task can't
+// be submitted, with when that began: at most 100, the first to fail.
+func (s *Store) FailingSchedules(
+	ctx context.Context, tenant string,
+) (map[string]time.Time, error) {
+	rows, err := s.of(tenant).Query(ctx, `SELECT name, failed_at FROM `+schedulesOf(tenant)+`
+		WHERE last_error <> '' AND failed_at IS NOT NULL AND paused_at IS NULL
+		ORDER BY failed_at LIMIT $1`, maxFailingSchedules)
+	if err != nil {
+		return nil, wrap(err, "FailingSchedules(%q)", tenant)
+	}
+	all := map[string]time.Time{}
+	var name string
+	var since time.Time
+	_, err = pgx.ForEachRow(rows, []any{&name, &since}, func() error {
+		all[name] = since
+		return nil
+	})
+	return all, wrap(err, "FailingSchedules(%q)", tenant)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -84,6 +85,9 @@ func writeSchedule(
 	case tag.RowsAffected() == 0:
 		return stored, g, unknownType(schedule.Type)
 	}
+	if err := findAwaitedTypes(ctx, tx, tenant, schedule.DependsOn); err != nil {
+		return stored, g, err
+	}
 	old, err := readSchedule(ctx, tx, tenant, schedule.Name, "FOR UPDATE")
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
@@ -98,6 +102,32 @@ func writeSchedule(
 	}
 	stored, err = readSchedule(ctx, tx, tenant, schedule.Name, "")
 	return stored, g, err
+}
+
+// findAwaitedTypes refuses dependencies on tasks of types that don't exist: no task of the schedule
+// could be submitted.
+func findAwaitedTypes(
+	ctx context.Context, tx pgx.Tx, tenant string, all []asyncflow.Dependency,
+) error {
+	if len(all) == 0 {
+		return nil
+	}
+	names := column(all, func(d *asyncflow.Dependency) string { return typeOfDependency(*d) })
+	rows, err := tx.Query(ctx, newTables(tenant, sharedSet).at(0,
+		`SELECT name FROM {types} WHERE name = ANY ($1)`), names)
+	if err != nil {
+		return err
+	}
+	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		if !slices.Contains(known, name) {
+			return asyncflow.BadDependency(i, "names the task type %s, which doesn't exist", name)
+		}
+	}
+	return nil
 }
 
 func createSchedule(

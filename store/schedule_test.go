@@ -234,3 +234,16 @@ func TestScheduleDeleted(t *testing.T) {
 	_, err = b.Schedule(t.Context(), tenant, "minutely")
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
+
+// A schedule whose tasks could never be submitted is refused.
+func TestScheduleThatDependsOnAnUnknownType(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	s := b.minutely()
+	s.DependsOn = []asyncflow.Dependency{{Type: "pipe", Key: "k"}, {Type: "nope", Key: "k"}}
+	_, _, err := b.PutSchedule(t.Context(), tenant, s)
+	assert.Equal(t, asyncflow.CodeDependency, asyncflow.CodeOf(err))
+	assert.ErrorContains(t, err, "depends_on[1] names the task type nope, which doesn't exist")
+	s.DependsOn = s.DependsOn[:1]
+	b.putSchedule(s)
+}

@@ -39,6 +39,8 @@ type Config struct {
 	// MaxContext is the limit of contexts in bytes. It and the quotas also apply to tasks that are
 	// submitted by SQL. 0: this process doesn't set it.
 	MaxContext int
+	// PublicURL is where workers reach the API, for the contexts of tasks.
+	PublicURL string
 	// Meter counts the work of this node; nil: none does.
 	Meter Meter
 

@@ -13,8 +13,10 @@ type Submitted struct {
 	Stage     string
 	Status    asyncflow.Status
 	OrderTime time.Time
-	Existing  bool // the key stood for this task already
-	Err       error
+	// WaitsUntil is when it stops waiting for the first of its dependencies; zero: never.
+	WaitsUntil time.Time
+	Existing   bool // the key stood for this task already
+	Err        error
 }
 
 // Submit submits tasks of a tenant, and returns a result for each in the same order.

@@ -94,6 +94,7 @@ func (t *tables) at(position int, sql string) string {
 	full = strings.NewReplacer("{lease}", t.qualify("lease"), "{wait}", t.qualify("wait"),
 		"{task}", t.task(position), "{journal}", t.journal(position), "{ready}", t.ready(position),
 		"{keys}", t.qualify("idempotency_keys"), "{claim}", t.qualify("claim_keys"),
+		"{past_keys}", t.qualify("past_keys"),
 		"{types}", t.qualify("task_types"), "{sets}", t.qualify("table_sets"),
 		"{rolls}", t.qualify("rolls"), "{retired}", t.qualify("retired_types"),
 		"{deleted}", t.qualify("deleted_types"), "{locks}", t.qualify("locks"),

@@ -40,8 +40,8 @@ type Task struct {
 // DependencyState is a dependency as it stands.
 type DependencyState struct {
 	asyncflow.Dependency
-	// Status is how the other task has ended; "": it hasn't.
-	Status asyncflow.Status
+	// Status is how the other task has ended, or asyncflow.DependencyRunning and the like.
+	Status string
 	Until  time.Time // when the wait for it ends; zero: never
 }
 

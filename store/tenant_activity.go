@@ -37,7 +37,7 @@ var (
 	FollowUpTables = Tables{names: []string{"outbox", "edges"}}
 	// AlertTables are those that alerts are about, besides the configuration.
 	AlertTables = Tables{
-		names: []string{"tallies", "alert_episodes", "endpoint_minutes"},
+		names: []string{"tallies", "alert_episodes", "endpoint_minutes", "schedules"},
 		roots: TokenTables.roots,
 	}
 	// RecordTables have rows that are kept for a while.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -11,8 +12,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// DeleteTaskType drops a task type with its endpoints and its finished tasks, and with its schedules
-// if cascade is true. It is CodeConflict while there are live tasks, or schedules without cascade.
+// DeleteTaskType drops a task type with its endpoints and its finished tasks. If cascade is true, its
+// schedules go, too, and tasks that wait for its tasks end as their on_failure says. Otherwise it is
+// CodeConflict while there are any; in any case while there are live tasks.
 // Tables of its own are dropped; its rows in shared tables are deleted later, in
 // small steps: see DeleteRows.
 func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
@@ -30,6 +32,9 @@ func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade
 		}
 		if err == nil && !cascade {
 			err = refuseScheduled(ctx, tx, tenant, name)
+		}
+		if err == nil && !cascade {
+			err = (&Type{location: at}).refuseAwaited(ctx, tx, tenant, name)
 		}
 		if err == nil {
 			_, err = tx.Exec(ctx, newTables(tenant, sharedSet).at(0, `DELETE FROM {keys} WHERE type = $1`),
@@ -72,6 +77,43 @@ func refuseScheduled(ctx context.Context, tx pgx.Tx, tenant, name string) error 
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict, "task type %s has schedules (%s): delete them first, "+
 		"or with the type by cascade", name, strings.Join(names, ", "))
+}
+
+// shownDependents is how many dependents of a type an error counts.
+const shownDependents = 10_000
+
+// refuseAwaited returns an error that counts the tasks that wait for tasks of the type, by their
+// types, if there are any.
+func (t *Type) refuseAwaited(ctx context.Context, tx pgx.Tx, tenant, name string) error {
+	rows, err := tx.Query(ctx, newTables(tenant, sharedSet).at(0, `
+		SELECT y.name, count(*) FROM (
+		  SELECT e.type, e.id FROM {edges} e
+		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_id IS NOT NULL AND `+stillWaits+`
+		  UNION SELECT e.type, e.id FROM {edges} e
+		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_key IS NOT NULL AND `+stillWaits+`
+		  LIMIT $2) w
+		JOIN {types} y ON y.number = w.type GROUP BY y.name ORDER BY y.name`), t.number, shownDependents)
+	if err != nil {
+		return err
+	}
+	var dependents []string
+	var kind string
+	sum, n := 0, 0
+	_, err = pgx.ForEachRow(rows, []any{&kind, &n}, func() error {
+		sum += n
+		dependents = append(dependents, fmt.Sprintf("%d of %s", n, kind))
+		return nil
+	})
+	if err != nil || sum == 0 {
+		return err
+	}
+	least := ""
+	if sum == shownDependents {
+		least = "at least "
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict, "tasks wait for those of task type %s (%s%s): "+
+		"delete it when they have ended, or by cascade; then each does what its on_failure says",
+		name, least, strings.Join(dependents, ", "))
 }
 
 // refuseLive returns an error if the type has live tasks.
@@ -200,12 +242,12 @@ func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *tables) er
 	return err
 }
 
-// deleteTreeRows deletes some edges and fan-outs of tasks that are gone, at most JobBatch of each,
+// deleteTreeRows deletes some edges, fan-outs and past keys of tasks that are gone, at most JobBatch of each,
 // and returns how many. The arguments of the condition are $2 and on.
 func deleteTreeRows(
 	ctx context.Context, tx pgx.Tx, t *tables, of string, args ...any,
 ) (n int, err error) {
-	for _, table := range []string{"{edges}", "{fan_outs}"} {
+	for _, table := range []string{"{edges}", "{fan_outs}", "{past_keys}"} {
 		tag, err := tx.Exec(ctx, t.at(0, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
 			SELECT ctid FROM `+table+` WHERE `+of+` LIMIT $1))`), append([]any{JobBatch}, args...)...)
 		if err != nil {

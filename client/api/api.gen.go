@@ -21,6 +21,7 @@ import (
 // Defines values for AlertEpisodeAlert.
 const (
 	BacklogAge      AlertEpisodeAlert = "backlog_age"
+	DependencyLate  AlertEpisodeAlert = "dependency_late"
 	EndpointFailing AlertEpisodeAlert = "endpoint_failing"
 	EndpointMissing AlertEpisodeAlert = "endpoint_missing"
 	FailureRate     AlertEpisodeAlert = "failure_rate"
@@ -28,12 +29,15 @@ const (
 	NoClaimers      AlertEpisodeAlert = "no_claimers"
 	NodeGone        AlertEpisodeAlert = "node_gone"
 	RollOverdue     AlertEpisodeAlert = "roll_overdue"
+	ScheduleFailing AlertEpisodeAlert = "schedule_failing"
 )
 
 // Valid indicates whether the value is a known member of the AlertEpisodeAlert enum.
 func (e AlertEpisodeAlert) Valid() bool {
 	switch e {
 	case BacklogAge:
+		return true
+	case DependencyLate:
 		return true
 	case EndpointFailing:
 		return true
@@ -48,6 +52,8 @@ func (e AlertEpisodeAlert) Valid() bool {
 	case NodeGone:
 		return true
 	case RollOverdue:
+		return true
+	case ScheduleFailing:
 		return true
 	default:
 		return false
@@ -231,6 +237,36 @@ func (e BulkRedriveStatus) Valid() bool {
 	case BulkRedriveStatusCancelled:
 		return true
 	case BulkRedriveStatusFailed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DependencyStateStatus.
+const (
+	DependencyStateStatusCancelled DependencyStateStatus = "cancelled"
+	DependencyStateStatusFailed    DependencyStateStatus = "failed"
+	DependencyStateStatusLate      DependencyStateStatus = "late"
+	DependencyStateStatusMissing   DependencyStateStatus = "missing"
+	DependencyStateStatusRunning   DependencyStateStatus = "running"
+	DependencyStateStatusSucceeded DependencyStateStatus = "succeeded"
+)
+
+// Valid indicates whether the value is a known member of the DependencyStateStatus enum.
+func (e DependencyStateStatus) Valid() bool {
+	switch e {
+	case DependencyStateStatusCancelled:
+		return true
+	case DependencyStateStatusFailed:
+		return true
+	case DependencyStateStatusLate:
+		return true
+	case DependencyStateStatusMissing:
+		return true
+	case DependencyStateStatusRunning:
+		return true
+	case DependencyStateStatusSucceeded:
 		return true
 	default:
 		return false
@@ -463,7 +499,7 @@ type AlertEpisode struct {
 	State      AlertEpisodeState `json:"state"`
 
 	// Subject What the alert is about: the task type, the stage as type/stage, the endpoint as
-	// type/stage/id, the node, the job, the tenant (whose shared tables don't roll), or
+	// type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't roll), or
 	// tenant/type.
 	Subject string `json:"subject"`
 
@@ -484,8 +520,8 @@ type AlertEpisodeAlert string
 // AlertEpisodeState defines model for AlertEpisode.State.
 type AlertEpisodeState string
 
-// AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-// and no_claimers.
+// AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+// no_claimers and dependency_late.
 type AlertRules = asyncflow.AlertRules
 
 // Alerts defines model for Alerts.
@@ -496,8 +532,8 @@ type Alerts struct {
 	// Episodes The episodes that go on, then those of the last 30 days; newest first, at most 200.
 	Episodes []AlertEpisode `json:"episodes"`
 
-	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-	// and no_claimers.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+	// no_claimers and dependency_late.
 	Rules AlertRules `json:"rules"`
 
 	// Secret Only in the answer to the call that set it.
@@ -1064,8 +1100,10 @@ type DependencyState struct {
 	Key       string `json:"key,omitempty,omitzero"`
 	OnFailure string `json:"on_failure"`
 
-	// Status How the other task has ended; absent: it hasn't.
-	Status string `json:"status,omitempty,omitzero"`
+	// Status How the other task has ended. Or running: it is there, and has not ended; missing: no
+	// task has the key yet, or the task was deleted; late: it had not ended when wait_for was
+	// over.
+	Status DependencyStateStatus `json:"status"`
 
 	// Task The id of the other task. Absent while there is none with the key.
 	Task string `json:"task,omitempty,omitzero"`
@@ -1074,6 +1112,11 @@ type DependencyState struct {
 	// Until When the wait for it ends.
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
+
+// DependencyStateStatus How the other task has ended. Or running: it is there, and has not ended; missing: no
+// task has the key yet, or the task was deleted; late: it had not ended when wait_for was
+// over.
+type DependencyStateStatus string
 
 // Duration A Go-style duration, such as 30s or 1h30m.
 //
@@ -1518,8 +1561,8 @@ type Name = string
 
 // NewAlerts defines model for NewAlerts.
 type NewAlerts struct {
-	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-	// and no_claimers.
+	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+	// no_claimers and dependency_late.
 	Rules AlertRules `json:"rules"`
 
 	// Secret A signing secret of your own, as for an endpoint. If it is left out, the present one
@@ -2243,6 +2286,10 @@ type SubmittedTask struct {
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// WaitsUntil When it stops waiting for the first of its dependencies, by its wait_for. Absent if it
+	// waits for none, or for as long as they take.
+	WaitsUntil time.Time `json:"waits_until,omitempty,omitzero"`
 }
 
 // Task A task as it is now. result is present once the task has succeeded: it is the output of the
@@ -2690,18 +2737,6 @@ type ListOperatorAuditParams struct {
 	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
-// ListResultsParams defines parameters for ListResults.
-type ListResultsParams struct {
-	// FanOut The fan-out, as results_url has it; 0 is the latest one.
-	FanOut int `form:"fan_out,omitempty" json:"fan_out,omitempty,omitzero"`
-
-	// From The index of the first result.
-	From int `form:"from,omitempty" json:"from,omitempty,omitzero"`
-
-	// Limit The most results on one page. A page ends after 4 MiB.
-	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
-}
-
 // ListEndpointsParams defines parameters for ListEndpoints.
 type ListEndpointsParams struct {
 	// Type Only endpoints of this task type.
@@ -2755,7 +2790,8 @@ type ListTaskTypesParams struct {
 
 // DeleteTaskTypeParams defines parameters for DeleteTaskType.
 type DeleteTaskTypeParams struct {
-	// Cascade Also deletes the schedules of the type.
+	// Cascade Also deletes the schedules of the type. Tasks that wait for its tasks end as their
+	// on_failure says.
 	Cascade bool `form:"cascade,omitempty" json:"cascade,omitempty,omitzero"`
 }
 
@@ -2860,6 +2896,18 @@ type TaskEventsParams struct {
 
 	// LastEventID The id of the last event received; the stream continues after it.
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
+}
+
+// ListResultsParams defines parameters for ListResults.
+type ListResultsParams struct {
+	// FanOut The fan-out, as results_url has it; 0 is the latest one.
+	FanOut int `form:"fan_out,omitempty" json:"fan_out,omitempty,omitzero"`
+
+	// From The index of the first result.
+	From int `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Limit The most results on one page. A page ends after 4 MiB.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // ListTenantsParams defines parameters for ListTenants.
@@ -3214,15 +3262,6 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
 	ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// ListResults Read the results of children
-	//
-	// For the delivery of the stage after a fan-out whose results are too long for its context:
-	// that has results_url instead. The call needs the token of that delivery. Results come in the
-	// order of the items or shards. The answer is 409 if the attempt is over.
-	//
-	// Corresponds with GET /v1/callbacks/{id}/results (the `ListResults` operationId).
-	ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ClaimTasksWithBody Ask for tasks of a stage
 	//
@@ -3603,7 +3642,8 @@ type ClientInterface interface {
 	// DeleteTaskType Delete a task type
 	//
 	// Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-	// it has live tasks or, without cascade, schedules.
+	// it has live tasks or, without cascade, schedules or tasks of other types that wait for its
+	// tasks.
 	//
 	// Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 	DeleteTaskType(ctx context.Context, pType Type, params *DeleteTaskTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3975,6 +4015,17 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 	RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListResults Read the results of children
+	//
+	// How the children of a task ended, in the order of the items or shards. Where the results of a
+	// fan-out are too long for a context, it has results_url instead: the URL of this call.
+	// Workers may call it with the token of their delivery. It opens the results of the task, of
+	// its parent, and of the tasks on which these depend, until its attempt is over: then the answer
+	// is 409.
+	//
+	// Corresponds with GET /v1/tasks/{id}/results (the `ListResults` operationId).
+	ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ResumeTask Resume the children of a paused task
 	//
@@ -4451,25 +4502,6 @@ func (c *Client) ReportProgressWithBody(ctx context.Context, id TaskID, contentT
 // Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
 func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReportProgressRequest(c.Server, id, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// ListResults Read the results of children
-//
-// For the delivery of the stage after a fan-out whose results are too long for its context:
-// that has results_url instead. The call needs the token of that delivery. Results come in the
-// order of the items or shards. The answer is 409 if the attempt is over.
-//
-// Corresponds with GET /v1/callbacks/{id}/results (the `ListResults` operationId).
-func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListResultsRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5219,7 +5251,8 @@ func (c *Client) ListTaskTypes(ctx context.Context, params *ListTaskTypesParams,
 // DeleteTaskType Delete a task type
 //
 // Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-// it has live tasks or, without cascade, schedules.
+// it has live tasks or, without cascade, schedules or tasks of other types that wait for its
+// tasks.
 //
 // Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 func (c *Client) DeleteTaskType(ctx context.Context, pType Type, params *DeleteTaskTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5942,6 +5975,27 @@ func (c *Client) RedriveTaskWithBody(ctx context.Context, id TaskID, contentType
 // Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRedriveTaskRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListResults Read the results of children
+//
+// How the children of a task ended, in the order of the items or shards. Where the results of a
+// fan-out are too long for a context, it has results_url instead: the URL of this call.
+// Workers may call it with the token of their delivery. It opens the results of the task, of
+// its parent, and of the tasks on which these depend, until its attempt is over: then the answer
+// is 409.
+//
+// Corresponds with GET /v1/tasks/{id}/results (the `ListResults` operationId).
+func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListResultsRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6830,79 +6884,6 @@ func NewReportProgressRequestWithBody(server string, id TaskID, contentType stri
 	}
 
 	req.Header.Add("Content-Type", contentType)
-
-	return req, nil
-}
-
-// NewListResultsRequest constructs an http.Request for the ListResults method
-func NewListResultsRequest(server string, id TaskID, params *ListResultsParams) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/callbacks/%s/results", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fan_out", params.FanOut, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
-			}
-		}
-
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
-			}
-		}
-
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
-			}
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
 
 	return req, nil
 }
@@ -9294,6 +9275,79 @@ func NewRedriveTaskRequestWithBody(server string, id TaskID, contentType string,
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListResultsRequest constructs an http.Request for the ListResults method
+func NewListResultsRequest(server string, id TaskID, params *ListResultsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s/results", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fan_out", params.FanOut, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }

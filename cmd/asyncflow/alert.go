@@ -29,6 +29,7 @@ type alertsSetCmd struct {
 	EndpointFailureRate float64
 	FailureAttempts     int
 	NoClaimers          time.Duration
+	DependencyLate      time.Duration
 }
 
 // Help is shown by asyncflow alerts set --help.
@@ -43,15 +44,16 @@ Example:
 
 // Run sets up alerts.
 func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
-	if c.BacklogAge == 0 && c.FailureRate == 0 && c.EndpointFailureRate == 0 && c.NoClaimers == 0 {
+	rules := client.AlertRules{
+		BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate,
+		EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts,
+		NoClaimers:     asyncflow.Duration(c.NoClaimers),
+		DependencyLate: asyncflow.Duration(c.DependencyLate)}
+	if rules.IsZero() {
 		return usageError(errors.New("alerts need a rule: give --backlog-age, --failure-rate, " +
-			"--endpoint-failure-rate or --no-claimers"))
+			"--endpoint-failure-rate, --no-claimers or --dependency-late"))
 	}
-	a, err := g.client().PutAlerts(ctx, client.NewAlerts{URL: c.To, Secret: c.Secret,
-		Rules: client.AlertRules{
-			BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate,
-			EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts,
-			NoClaimers: asyncflow.Duration(c.NoClaimers)}})
+	a, err := g.client().PutAlerts(ctx, client.NewAlerts{URL: c.To, Secret: c.Secret, Rules: rules})
 	if err != nil {
 		return err
 	}
@@ -73,7 +75,7 @@ func (g *globals) printAlerts(a client.Alerts) error {
 	if g.output == "json" {
 		return g.printJSON(a)
 	}
-	age, rate, endpointRate, attempts, claimers := "", "", "", "", ""
+	age, rate, endpointRate, attempts, claimers, late := "", "", "", "", "", ""
 	if a.Rules.BacklogAge != 0 {
 		age = a.Rules.BacklogAge.String()
 	}
@@ -89,6 +91,9 @@ func (g *globals) printAlerts(a client.Alerts) error {
 	if a.Rules.NoClaimers != 0 {
 		claimers = a.Rules.NoClaimers.String()
 	}
+	if a.Rules.DependencyLate != 0 {
+		late = a.Rules.DependencyLate.String()
+	}
 	firing := 0
 	for _, e := range a.Episodes {
 		if e.ResolvedAt.IsZero() {
@@ -97,7 +102,7 @@ func (g *globals) printAlerts(a client.Alerts) error {
 	}
 	return g.printFields("url", a.URL, "secret", a.Secret, "backlog age", age, "failure rate", rate,
 		"endpoint failure rate", endpointRate, "failure attempts", attempts,
-		"no claimers", claimers, "updated", timeText(a.UpdatedAt), "firing", strconv.Itoa(firing))
+		"no claimers", claimers, "dependency late", late, "updated", timeText(a.UpdatedAt), "firing", strconv.Itoa(firing))
 }
 
 type alertsListCmd struct{}

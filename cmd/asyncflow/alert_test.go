@@ -57,7 +57,7 @@ func alertsAreSent(t *testing.T, url string) {
 		"ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
 	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "get").code)
 	assert.Equal(t, ran{exitUsage, "", "asyncflow: alerts need a rule: give --backlog-age, " +
-		"--failure-rate, --endpoint-failure-rate or --no-claimers\n"},
+		"--failure-rate, --endpoint-failure-rate, --no-claimers or --dependency-late\n"},
 		runCLI(t, env, "alerts", "set", ops.URL))
 	reader := map[string]string{"ASYNCFLOW_URL": b.url,
 		"ASYNCFLOW_TOKEN": tokenOf(t, testTenant, auth.ScopeRead)}
@@ -68,9 +68,10 @@ func alertsAreSent(t *testing.T, url string) {
 	assert.JSONEq(t, `{"data":[]}`, runCLI(t, env, "alerts", "list", "-o", "json").stdout)
 	elsewhere := serveAPI(t, func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) })
 	assert.Equal(t, exitNotFound, runCLI(t, elsewhere, "alerts", "list").code)
-	r := runCLI(t, env, "alerts", "set", ops.URL, "--no-claimers=2m")
+	r := runCLI(t, env, "alerts", "set", ops.URL, "--no-claimers=2m", "--dependency-late=24h")
 	require.Zero(t, r.code, r.stderr)
-	assert.Regexp(t, `(?m)^no claimers +2m0s$`, runCLI(t, env, "alerts", "get").stdout)
+	assert.Regexp(t, `(?m)^no claimers +2m0s\ndependency late +24h0m0s$`,
+		runCLI(t, env, "alerts", "get").stdout)
 	r = runCLI(t, env, "alerts", "set", ops.URL, "--backlog-age=1s")
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `(?m)^secret +`+testWebhook+`$`, r.stdout)

@@ -70,6 +70,8 @@ var longTexts = map[string]map[string]string{
 			"Default: 20.",
 		"--no-claimers": "Fire when a task has waited for a claimer for this long, and nobody has " +
 			"asked for tasks of its stage meanwhile: at least 2m.",
+		"--dependency-late": "Fire when a task has waited for the tasks that it depends on for this " +
+			"long.",
 	},
 	"audit list": {
 		"--since": "Only entries at or after this time: RFC 3339, or a duration before now such as " +

@@ -82,9 +82,9 @@ func (c *schedulesListCmd) Run(ctx context.Context, g *globals) error {
 			next = timeText(s.NextRuns[0])
 		}
 		rows[i] = []string{s.Name, s.Type, timesText(s), next, timeText(s.LastRunAt), s.LastTaskID,
-			timeText(s.PausedAt)}
+			timeText(s.PausedAt), s.LastError}
 	}
-	return g.printTable("NAME TYPE TIMES NEXT LAST LAST_TASK PAUSED", rows)
+	return g.printTable("NAME TYPE TIMES NEXT LAST LAST_TASK PAUSED ERROR", rows)
 }
 
 // timesText returns in short when a schedule ticks.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -115,7 +114,12 @@ func dependenciesText(all []api.DependencyState) string {
 		if d.Key != "" {
 			name = d.Type + ":" + d.Key
 		}
-		texts[i] = name + " (" + cmp.Or(d.Status, "open") + ")"
+		texts[i] = name + " (" + string(d.Status)
+		open := d.Status == asyncflow.DependencyRunning || d.Status == asyncflow.DependencyMissing
+		if open && !d.Until.IsZero() {
+			texts[i] += ", until " + timeText(d.Until)
+		}
+		texts[i] += ")"
 	}
 	return strings.Join(texts, ", ")
 }

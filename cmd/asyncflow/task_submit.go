@@ -85,7 +85,8 @@ func (g *globals) printSubmitted(submitted client.SubmittedTask) error {
 		return g.printJSON(submitted)
 	}
 	return g.printFields("id", submitted.ID, "type", submitted.Type, "stage", submitted.Stage,
-		"status", string(submitted.Status), "order time", timeText(submitted.OrderTime))
+		"status", string(submitted.Status), "order time", timeText(submitted.OrderTime),
+		"waits until", timeText(submitted.WaitsUntil))
 }
 
 // wait follows the task. If that fails, the error gives the task's id: the task is submitted

@@ -80,7 +80,8 @@ func cliDependencies(t *testing.T, url string) {
 	}
 	got := submit(`"mine"`, "--depends-on", "pipe:k", "--context-from", "dependencies")
 	require.Equal(t, asyncflow.StatusWaiting, asyncflow.Status(got.Status))
-	require.Contains(t, run(0, "tasks", "get", got.ID), "pipe:k (open)")
+	require.InDelta(t, 7*24, time.Until(got.WaitsUntil).Hours(), 1, "it doesn't wait for ever")
+	require.Contains(t, run(0, "tasks", "get", got.ID), "pipe:k (missing, until ")
 	submit(`{"bad": true}`, "--key", "k")
 	run(exitTaskFailed, "tasks", "get", got.ID, "--wait", "1m")
 	other := run(0, "tasks", "list", "--type", "pipe", "-o", "json")

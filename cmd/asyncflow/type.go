@@ -166,7 +166,7 @@ func (c *typesReleaseCmd) Run(ctx context.Context, g *globals) error {
 
 type typesDeleteCmd struct {
 	Name    string `arg:"" help:"The task type."`
-	Cascade bool   `help:"Delete its schedules, too. Without it, a type with schedules is refused."`
+	Cascade bool   `help:"Also delete its schedules, and end the tasks that wait for its tasks."`
 }
 
 // Run deletes a task type.

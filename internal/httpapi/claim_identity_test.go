@@ -81,7 +81,7 @@ func TestOpenClaimsAreOfASubject(t *testing.T) {
 	assert.Equal(t, ids[0], claim("desk one", "")[0].TaskID, "another token of the same subject")
 	assert.Len(t, claim("manager", `,"max":2`, "anna"), 2, "a token that names the claimer")
 
-	b.runOut()
+	b.runOut("judge")
 	require.Equal(t, 200, b.report(own[0], "complete", `{}`).status, "late")
 	require.Equal(t, 200, b.report(own[0], "complete", `{}`).status, "again")
 	for i, subject := range []string{"desk one", "thief"} {

@@ -17,14 +17,14 @@ import (
 )
 
 // runOut ends all leases of the type judge, as time would.
-func (b *bundle) runOut() {
+func (b *bundle) runOut(name string) {
 	b.t.Helper()
 	_, err := b.db.Exec(b.t.Context(), `UPDATE tenant_acme.lease
 		SET leased_at = leased_at - interval '2 hours', until = until - interval '2 hours'`)
 	require.NoError(b.t, err)
-	judge, err := b.store.Catalog.Type("acme", "judge")
+	of, err := b.store.Catalog.Type("acme", name)
 	require.NoError(b.t, err)
-	_, err = b.store.Rescue(b.t.Context(), judge)
+	_, err = b.store.Rescue(b.t.Context(), of)
 	require.NoError(b.t, err)
 }
 
@@ -35,7 +35,7 @@ func TestALateReportOfASilentClaim(t *testing.T) {
 	ids := b.submitJudge(4)
 	all := b.claim("anna", `,"max":4`)
 	require.Len(t, all, 4)
-	b.runOut()
+	b.runOut("judge")
 	for range 2 {
 		require.Equal(t, 200, b.report(all[0], "complete", `{"output":"a cat"}`).status)
 	}

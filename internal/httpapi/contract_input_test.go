@@ -238,14 +238,18 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 		all = append(all, badCall{what: "an operator's token", body: body, token: b.adminToken(),
 			status: 403})
 	}
-	return append(all,
+	all = append(all,
 		badCall{what: "a tenant's token that claims to be an operator's", body: body,
 			token: b.tenantAdmin(), status: 403},
 		badCall{what: "an expired token", body: body, token: expired, status: 401},
 		badCall{what: "all scopes but the right one", body: body, token: b.newToken("acme", others...),
 			status: 403},
 		badCall{what: "an unknown tenant", body: body,
-			token: b.newToken("nobody", tenantScopes...), status: 403},
+			token: b.newToken("nobody", tenantScopes...), status: 403})
+	if s.OperationID == "listResults" { // it takes the token of a delivery, too
+		return append(all, badCall{what: "a bad completion token", token: "afc2.x.y", status: 401})
+	}
+	return append(all,
 		badCall{what: "a completion token", body: body,
 			token: b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
 				Expiry: time.Now().Add(time.Hour)}), status: 401})

@@ -155,7 +155,7 @@ func TestReportsWithoutADatabase(t *testing.T) {
 		assert.Equal(t, 503, a.status, "%s: %s", path, a.body)
 		assert.Equal(t, "unavailable", a.problem.Code)
 	}
-	assert.Equal(t, 503, b.callAs(token, "GET", "/v1/callbacks/pipe.9.1/results", "").status)
+	assert.Equal(t, 503, b.callAs(token, "GET", "/v1/tasks/pipe.9.1/results", "").status)
 	assert.Equal(t, 503, b.callAs("", "GET", "/readyz", "").status)
 	assert.Equal(t, 200, b.callAs("", "GET", "/healthz", "").status)
 }

@@ -25,7 +25,7 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 		}
 	}
 	if a.Claimer != "" {
-		o.Endpoint = asyncflow.ClaimedBy(a.Claimer, l.Subject)
+		o.Endpoint = a.taskType.ReportedBy(l)
 	}
 	if !stands {
 		return s.reportEnded(ctx, a, o)

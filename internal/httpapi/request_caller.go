@@ -51,6 +51,9 @@ func (s *Server) identify(
 	if o.Access == contract.AccessCompletion {
 		return s.identifyWorker(ctx, token, values["id"])
 	}
+	if o.Deliveries && (callbacks.IsCompletionToken(token) || token == callbacks.TestToken) {
+		return s.identifyDelivery(ctx, token)
+	}
 	p, err := s.cfg.Verifier.Verify(ctx, token, time.Now())
 	if err != nil {
 		return ctx, err
@@ -87,14 +90,25 @@ func (s *Server) identifyWorker(
 	ctx context.Context, token, rawID string,
 ) (context.Context, error) {
 	if token == callbacks.TestToken {
-		return ctx, asyncflow.Errorf(asyncflow.CodeNotFound,
-			"this was a test delivery: it belongs to no task, and nothing is reported on it")
+		return ctx, errTestDelivery
 	}
 	id, err := asyncflow.ParseTaskID(rawID)
 	if err != nil {
 		return ctx, err
 	}
 	completion, err := s.cfg.Keys.VerifyCompletion(token, id)
+	return context.WithValue(ctx, completionKey{}, completion), err
+}
+
+var errTestDelivery = asyncflow.Errorf(asyncflow.CodeNotFound,
+	"this was a test delivery: it belongs to no task, and nothing is reported on it")
+
+// identifyDelivery proves that a caller was given a delivery, of whichever task.
+func (s *Server) identifyDelivery(ctx context.Context, token string) (context.Context, error) {
+	if token == callbacks.TestToken {
+		return ctx, errTestDelivery
+	}
+	completion, err := s.cfg.Keys.Verify(token)
 	return context.WithValue(ctx, completionKey{}, completion), err
 }
 

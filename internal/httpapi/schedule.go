@@ -121,11 +121,11 @@ func (s *Server) ResumeSchedule(
 func (s *Server) TriggerSchedule(
 	ctx context.Context, r TriggerScheduleRequestObject,
 ) (TriggerScheduleResponseObject, error) {
-	if err := s.limitSubmits(ctx, 1); err != nil {
-		return nil, err
-	}
 	tenant := principalOf(ctx).Tenant
 	schedule, err := s.cfg.Store.Schedule(ctx, tenant, r.Name)
+	if err == nil {
+		err = s.limitSubmits(ctx, schedule.Task())
+	}
 	if err != nil {
 		return nil, err
 	}

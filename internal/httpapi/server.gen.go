@@ -64,9 +64,6 @@ type ServerInterface interface {
 	// ReportProgress Report the progress of a delivery
 	// (POST /v1/callbacks/{id}/progress)
 	ReportProgress(c *fiber.Ctx, id TaskID) error
-	// ListResults Read the results of children
-	// (GET /v1/callbacks/{id}/results)
-	ListResults(c *fiber.Ctx, id TaskID, params ListResultsParams) error
 	// AnswerClaim Report what a worker answered to a claimed delivery
 	// (POST /v1/claims/{id}/answer)
 	AnswerClaim(c *fiber.Ctx, id TaskID) error
@@ -211,6 +208,9 @@ type ServerInterface interface {
 	// RedriveTask Redrive a failed or cancelled task
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(c *fiber.Ctx, id TaskID) error
+	// ListResults Read the results of children
+	// (GET /v1/tasks/{id}/results)
+	ListResults(c *fiber.Ctx, id TaskID, params ListResultsParams) error
 	// ResumeTask Resume the children of a paused task
 	// (POST /v1/tasks/{id}/resume)
 	ResumeTask(c *fiber.Ctx, id TaskID) error
@@ -658,65 +658,6 @@ func (siw *ServerInterfaceWrapper) ReportProgress(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ReportProgress(c, id)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListResults operation middleware
-func (siw *ServerInterfaceWrapper) ListResults(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
-	var id TaskID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListResultsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "fan_out" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "fan_out", query, &params.FanOut, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fan_out: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "from" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", query, &params.From, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter from: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListResults(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2362,6 +2303,65 @@ func (siw *ServerInterfaceWrapper) RedriveTask(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListResults operation middleware
+func (siw *ServerInterfaceWrapper) ListResults(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListResultsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fan_out" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fan_out", query, &params.FanOut, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fan_out: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", query, &params.From, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter from: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListResults(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ResumeTask operation middleware
 func (siw *ServerInterfaceWrapper) ResumeTask(c *fiber.Ctx) error {
 
@@ -2674,8 +2674,6 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/callbacks/:id/progress", wrapper.ReportProgress)
 
-	router.Get(options.BaseURL+"/v1/callbacks/:id/results", wrapper.ListResults)
-
 	router.Post(options.BaseURL+"/v1/claims/:id/answer", wrapper.AnswerClaim)
 
 	router.Post(options.BaseURL+"/v1/claims/:id/release", wrapper.ReleaseClaim)
@@ -2761,6 +2759,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/tasks/:id/pause", wrapper.PauseTask)
 
 	router.Post(options.BaseURL+"/v1/tasks/:id/redrive", wrapper.RedriveTask)
+
+	router.Get(options.BaseURL+"/v1/tasks/:id/results", wrapper.ListResults)
 
 	router.Post(options.BaseURL+"/v1/tasks/:id/resume", wrapper.ResumeTask)
 
@@ -3272,36 +3272,6 @@ type ReportProgressdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ReportProgressdefaultApplicationProblemPlusJSONResponse) VisitReportProgressResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/problem+json")
-	ctx.Status(response.StatusCode)
-
-	return ctx.JSON(&response.Body)
-}
-
-type ListResultsRequestObject struct {
-	ID     TaskID `json:"id"`
-	Params ListResultsParams
-}
-
-type ListResultsResponseObject interface {
-	VisitListResultsResponse(ctx *fiber.Ctx) error
-}
-
-type ListResults200JSONResponse ChildResults
-
-func (response ListResults200JSONResponse) VisitListResultsResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response)
-}
-
-type ListResultsdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ListResultsdefaultApplicationProblemPlusJSONResponse) VisitListResultsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -4815,6 +4785,36 @@ func (response RedriveTaskdefaultApplicationProblemPlusJSONResponse) VisitRedriv
 	return ctx.JSON(&response.Body)
 }
 
+type ListResultsRequestObject struct {
+	ID     TaskID `json:"id"`
+	Params ListResultsParams
+}
+
+type ListResultsResponseObject interface {
+	VisitListResultsResponse(ctx *fiber.Ctx) error
+}
+
+type ListResults200JSONResponse ChildResults
+
+func (response ListResults200JSONResponse) VisitListResultsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListResultsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListResultsdefaultApplicationProblemPlusJSONResponse) VisitListResultsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ResumeTaskRequestObject struct {
 	ID TaskID `json:"id"`
 }
@@ -5096,9 +5096,6 @@ type StrictServerInterface interface {
 	// ReportProgress Report the progress of a delivery
 	// (POST /v1/callbacks/{id}/progress)
 	ReportProgress(ctx context.Context, request ReportProgressRequestObject) (ReportProgressResponseObject, error)
-	// ListResults Read the results of children
-	// (GET /v1/callbacks/{id}/results)
-	ListResults(ctx context.Context, request ListResultsRequestObject) (ListResultsResponseObject, error)
 	// AnswerClaim Report what a worker answered to a claimed delivery
 	// (POST /v1/claims/{id}/answer)
 	AnswerClaim(ctx context.Context, request AnswerClaimRequestObject) (AnswerClaimResponseObject, error)
@@ -5243,6 +5240,9 @@ type StrictServerInterface interface {
 	// RedriveTask Redrive a failed or cancelled task
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(ctx context.Context, request RedriveTaskRequestObject) (RedriveTaskResponseObject, error)
+	// ListResults Read the results of children
+	// (GET /v1/tasks/{id}/results)
+	ListResults(ctx context.Context, request ListResultsRequestObject) (ListResultsResponseObject, error)
 	// ResumeTask Resume the children of a paused task
 	// (POST /v1/tasks/{id}/resume)
 	ResumeTask(ctx context.Context, request ResumeTaskRequestObject) (ResumeTaskResponseObject, error)
@@ -5692,34 +5692,6 @@ func (sh *strictHandler) ReportProgress(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(ReportProgressResponseObject); ok {
 		if err := validResponse.VisitReportProgressResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ListResults operation middleware
-func (sh *strictHandler) ListResults(ctx *fiber.Ctx, id TaskID, params ListResultsParams) error {
-	var request ListResultsRequestObject
-
-	request.ID = id
-	request.Params = params
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ListResults(ctx.UserContext(), request.(ListResultsRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListResults")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ListResultsResponseObject); ok {
-		if err := validResponse.VisitListResultsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -7277,6 +7249,34 @@ func (sh *strictHandler) RedriveTask(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(RedriveTaskResponseObject); ok {
 		if err := validResponse.VisitRedriveTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListResults operation middleware
+func (sh *strictHandler) ListResults(ctx *fiber.Ctx, id TaskID, params ListResultsParams) error {
+	var request ListResultsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListResults(ctx.UserContext(), request.(ListResultsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListResults")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListResultsResponseObject); ok {
+		if err := validResponse.VisitListResultsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -158,7 +158,7 @@ func (s *Server) taskOut(tenant string, t store.Task) Task {
 	}
 	for _, d := range t.Dependencies {
 		one := DependencyState{Type: d.Type, Key: d.Key, OnFailure: string(d.Failure()),
-			Status: string(d.Status), Until: d.Until}
+			Status: DependencyStateStatus(d.Status), Until: d.Until}
 		if d.Task.Number != 0 {
 			one.Task = d.Task.String()
 		}

@@ -73,7 +73,10 @@ func attemptOut(a store.Attempt) Attempt {
 		OutputBytes:   a.LeftOut,
 		OutputExcerpt: a.Excerpt,
 	}
-	if out.Claimer, out.Subject = asyncflow.ClaimerOf(a.Endpoint); out.Claimer != "" {
+	if out.Claimer, out.Subject = asyncflow.ClaimerOf(a.Endpoint); out.Claimer == "" {
+		out.Claimer, out.Subject = asyncflow.ListenerOf(a.Endpoint)
+	}
+	if out.Claimer != "" {
 		out.Endpoint = ""
 	}
 	if a.NextTime != nil {

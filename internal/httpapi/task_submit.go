@@ -40,7 +40,7 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.limitSubmits(ctx, 1); err != nil {
+	if err := s.limitSubmits(ctx, task); err != nil {
 		return err
 	}
 	tenant := principalOf(ctx).Tenant
@@ -130,12 +130,13 @@ func taskIn(t *NewTask) asyncflow.NewTask {
 // submittedOut returns the document of a task that was accepted.
 func submittedOut(r store.Submitted) SubmittedTask {
 	return SubmittedTask{
-		ID:        r.ID.String(),
-		Type:      r.ID.Type,
-		Stage:     r.Stage,
-		Status:    r.Status,
-		OrderTime: r.OrderTime,
-		Existing:  r.Existing,
+		ID:         r.ID.String(),
+		Type:       r.ID.Type,
+		Stage:      r.Stage,
+		Status:     r.Status,
+		OrderTime:  r.OrderTime,
+		Existing:   r.Existing,
+		WaitsUntil: r.WaitsUntil,
 	}
 }
 
@@ -161,5 +162,8 @@ func appendSubmitted(b []byte, r *store.Submitted) []byte {
 	b = append(append(b, `","stage":"`...), r.Stage...)
 	b = append(append(b, `","status":"`...), r.Status...)
 	b = append(append(b, `","type":"`...), r.ID.Type...)
+	if !r.WaitsUntil.IsZero() {
+		b = r.WaitsUntil.AppendFormat(append(b, `","waits_until":"`...), time.RFC3339Nano)
+	}
 	return append(b, `"}`...)
 }

@@ -28,7 +28,7 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.limitSubmits(ctx, len(good)); err != nil {
+	if err := s.limitSubmits(ctx, good...); err != nil {
 		return err
 	}
 	submitted := s.cfg.Committer.Submit(ctx, principalOf(ctx).Tenant, good)

@@ -32,7 +32,8 @@ func TestSubmittedByHand(t *testing.T) {
 				asyncflow.StatusSucceeded}).Draw(t, "status"),
 			OrderTime: rapid.SampledFrom([]time.Time{{}, at.In(zones.Draw(t, "zone"))}).Draw(t,
 				"order time"),
-			Existing: rapid.Bool().Draw(t, "existing"),
+			WaitsUntil: rapid.SampledFrom([]time.Time{{}, at.UTC()}).Draw(t, "waits until"),
+			Existing:   rapid.Bool().Draw(t, "existing"),
 		})
 		require.Equal(t, string(encoded), string(written))
 	})

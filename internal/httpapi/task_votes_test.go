@@ -148,3 +148,35 @@ func TestBadQuorums(t *testing.T) {
 	require.Equal(t, 400, a.status, "%s", a.body)
 	assert.Equal(t, "flow", a.problem.Errors[0].Field)
 }
+
+// Votes of a pushed stage that is listened to are like pushed ones: one listener gets all of a task's,
+// as one endpoint would. Late ones count, too.
+func TestVotesOfAListener(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"first",
+		"quorum":{"votes":3,"max_votes":3,"agree_on":"/label"}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	b.createEndpoint(listening)
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{}}`)).ID
+	b.fanOut("pipe")
+	const cat = `{"status":200,"content_type":"application/json","body":"eyJvdXRwdXQiOnsibGFiZWwiOiJjYXQifX0="}`
+	for i := range 3 {
+		d, _, _ := b.claimSigned()
+		assert.Equal(t, id, d.FanOut.Parent)
+		if i > 0 {
+			b.runOut("pipe")
+		}
+		for range 2 {
+			require.Equal(t, 200, b.report(d, "answer", cat).status)
+		}
+	}
+	require.Eventually(t, func() bool { return b.task(id).Status == asyncflow.StatusSucceeded },
+		patience, time.Millisecond)
+	got := read[api.VoteList](b, 200, b.call("GET", "/v1/tasks/"+id+"/votes", ""))
+	require.Len(t, got.Data, 3)
+	assert.Empty(t, got.Data[0].Claimer, "it counts as pushed")
+	attempts := read[api.AttemptList](b, 200,
+		b.call("GET", "/v1/tasks/"+got.Data[0].TaskID+"/attempts", "")).Data
+	assert.Equal(t, []string{"anna", ""}, []string{attempts[len(attempts)-1].Claimer,
+		attempts[len(attempts)-1].Endpoint})
+}

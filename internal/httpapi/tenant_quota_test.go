@@ -402,3 +402,19 @@ func TestDefaultQuotas(t *testing.T) {
 	b.quota(`{"pending_tasks":0}`)
 	assert.Equal(t, 403, b.call("POST", "/v1/tasks", oneTask).status)
 }
+
+// The children of a task count like submits: the rate makes up for them later.
+func TestQuotaOfSubmitsCountsChildren(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/fan", `{"stages":[{"name":"first","fan_out":{"items":"/all"}},
+		{"name":"second","fan_out":{"shards":30}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	b.quota(`{"submits_per_second":0.01}`)
+	task := `{"type":"fan","context":{"all":[1,2,3,4,5,6,7,8,9]}}`
+	require.Equal(t, 201, b.call("POST", "/v1/tasks", task).status)
+	a = b.call("POST", "/v1/tasks", task)
+	require.Equal(t, 429, a.status)
+	wait, err := strconv.Atoi(a.header.Get("Retry-After"))
+	require.NoError(t, err)
+	assert.InDelta(t, 4000, wait, 200, "a task, 9 items and 30 shards")
+}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"net"
 
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/dispatcher"
@@ -28,6 +29,7 @@ func newParts(ctx context.Context, cfg Config) (*parts, error) {
 		return nil, err
 	}
 	database := cfg.Store
+	database.PublicURL = cfg.Callbacks.PublicURL
 	if cfg.Metrics != MetricsOff {
 		p.meter = metrics.New(database.Build)
 		database.Meter = p.meter
@@ -38,7 +40,7 @@ func newParts(ctx context.Context, cfg Config) (*parts, error) {
 	p.committer = dispatcher.NewCommitter(p.store, cfg.Log)
 	wire := cfg.Callbacks
 	wire.Connections, wire.MaxOutput = cfg.Dispatcher.Concurrency, cfg.API.MaxContext
-	wire.Log = cfg.Log
+	wire.Log, wire.OwnPorts = cfg.Log, cfg.ownPorts()
 	p.sender = callbacks.NewSender(wire, p.keys)
 	if cfg.has(RoleDispatcher) {
 		d := cfg.Dispatcher
@@ -46,6 +48,19 @@ func newParts(ctx context.Context, cfg Config) (*parts, error) {
 		p.dispatcher = dispatcher.New(p.committer, p.sender, d)
 	}
 	return p, nil
+}
+
+// ownPorts returns the ports at which the node listens.
+func (c Config) ownPorts() (ports []uint16) {
+	for _, l := range []net.Listener{c.Listener, c.AdminListener, c.MetricsListener} {
+		if l == nil {
+			continue
+		}
+		if at, ok := l.Addr().(*net.TCPAddr); ok {
+			ports = append(ports, uint16(at.Port))
+		}
+	}
+	return ports
 }
 
 // close waits for what is still to be written, and closes the connections.

@@ -52,7 +52,8 @@ export interface paths {
         /**
          * Delete a task type
          * @description Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-         *     it has live tasks or, without cascade, schedules.
+         *     it has live tasks or, without cascade, schedules or tasks of other types that wait for its
+         *     tasks.
          */
         delete: operations["deleteTaskType"];
         options?: never;
@@ -683,6 +684,33 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/{id}/results": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Read the results of children
+         * @description How the children of a task ended, in the order of the items or shards. Where the results of a
+         *     fan-out are too long for a context, it has results_url instead: the URL of this call.
+         *     Workers may call it with the token of their delivery. It opens the results of the task, of
+         *     its parent, and of the tasks on which these depend, until its attempt is over: then the answer
+         *     is 409.
+         */
+        get: operations["listResults"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/{id}/events": {
         parameters: {
             query?: never;
@@ -1115,31 +1143,6 @@ export interface paths {
          * @description The progress is shown with the task while this attempt is running. It is no heartbeat.
          */
         post: operations["reportProgress"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/callbacks/{id}/results": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The task's id, such as thumbnails.1.42. */
-                id: components["parameters"]["TaskID"];
-            };
-            cookie?: never;
-        };
-        /**
-         * Read the results of children
-         * @description For the delivery of the stage after a fan-out whose results are too long for its context:
-         *     that has results_url instead. The call needs the token of that delivery. Results come in the
-         *     order of the items or shards. The answer is 409 if the attempt is over.
-         */
-        get: operations["listResults"];
-        put?: never;
-        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2581,6 +2584,10 @@ export interface components {
              * @enum {string}
              */
             on_failure?: "fail" | "cancel" | "run";
+            /**
+             * @description How long to wait for it, up to a year. By default 7 days by a key, which may never come,
+             *     and without an end by an id.
+             */
             wait_for?: components["schemas"]["Duration"];
         };
         /**
@@ -2597,8 +2604,13 @@ export interface components {
             type?: string;
             key?: string;
             on_failure: string;
-            /** @description How the other task has ended; absent: it hasn't. */
-            status?: string;
+            /**
+             * @description How the other task has ended. Or running: it is there, and has not ended; missing: no
+             *     task has the key yet, or the task was deleted; late: it had not ended when wait_for was
+             *     over.
+             * @enum {string}
+             */
+            status: "running" | "missing" | "late" | "succeeded" | "failed" | "cancelled";
             /**
              * Format: date-time
              * @description When the wait for it ends.
@@ -2629,6 +2641,12 @@ export interface components {
              *     belongs to a task that is running or final.
              */
             order_time?: string;
+            /**
+             * Format: date-time
+             * @description When it stops waiting for the first of its dependencies, by its wait_for. Absent if it
+             *     waits for none, or for as long as they take.
+             */
+            waits_until?: string;
             /** @description True if the key already belonged to this task. */
             existing?: boolean;
         };
@@ -3595,8 +3613,8 @@ export interface components {
             status: components["schemas"]["Status"];
         };
         /**
-         * @description When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate
-         *     and no_claimers.
+         * @description When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
+         *     no_claimers and dependency_late.
          */
         AlertRules: {
             /**
@@ -3618,6 +3636,11 @@ export interface components {
              *     meanwhile; 2m to 30 days.
              */
             no_claimers?: components["schemas"]["Duration"];
+            /**
+             * @description A task has waited for the tasks that it depends on for this long; 1s to 30 days. Paused
+             *     types don't count.
+             */
+            dependency_late?: components["schemas"]["Duration"];
         };
         NewAlerts: {
             /** @description An absolute https URL; http only if the operator allows it. */
@@ -3693,10 +3716,10 @@ export interface components {
         AlertEpisode: {
             id: string;
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "node_gone" | "job_overdue" | "roll_overdue";
             /**
              * @description What the alert is about: the task type, the stage as type/stage, the endpoint as
-             *     type/stage/id, the node, the job, the tenant (whose shared tables don't roll), or
+             *     type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't roll), or
              *     tenant/type.
              */
             subject: string;
@@ -3912,7 +3935,7 @@ export interface components {
          */
         AlertNotice: {
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "node_gone" | "job_overdue" | "roll_overdue";
             /** @enum {string} */
             state: "firing" | "resolved";
             tenant?: string;
@@ -3923,6 +3946,7 @@ export interface components {
             endpoint?: string;
             node?: string;
             job?: string;
+            schedule?: string;
             /** Format: date-time */
             since: string;
             /** Format: date-time */
@@ -4689,7 +4713,10 @@ export interface operations {
     deleteTaskType: {
         parameters: {
             query?: {
-                /** @description Also deletes the schedules of the type. */
+                /**
+                 * @description Also deletes the schedules of the type. Tasks that wait for its tasks end as their
+                 *     on_failure says.
+                 */
                 cascade?: boolean;
             };
             header?: never;
@@ -5938,6 +5965,44 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    listResults: {
+        parameters: {
+            query?: {
+                /** @description The fan-out, as results_url has it; 0 is the latest one. */
+                fan_out?: number;
+                /** @description The index of the first result. */
+                from?: number;
+                /** @description The most results on one page. A page ends after 4 MiB. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of results. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChildResults"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
     taskEvents: {
         parameters: {
             query?: {
@@ -6660,43 +6725,6 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
-            500: components["responses"]["Internal"];
-            503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
-        };
-    };
-    listResults: {
-        parameters: {
-            query?: {
-                /** @description The fan-out, as results_url has it; 0 is the latest one. */
-                fan_out?: number;
-                /** @description The index of the first result. */
-                from?: number;
-                /** @description The most results on one page. A page ends after 4 MiB. */
-                limit?: number;
-            };
-            header?: never;
-            path: {
-                /** @description The task's id, such as thumbnails.1.42. */
-                id: components["parameters"]["TaskID"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of results. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChildResults"];
-                };
-            };
-            400: components["responses"]["Invalid"];
-            401: components["responses"]["Unauthenticated"];
-            404: components["responses"]["NotFound"];
-            409: components["responses"]["Conflict"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

@@ -4,8 +4,8 @@ import type { Delivery } from "./delivery.js";
 import { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "./errors.js";
 import { formatDuration, pause } from "./time.js";
 import {
-  isFinal, type Attempt, type AttemptList, type Endpoint, type EndpointList, type NewEndpoint,
-  type NewTask, type Redrive, type Status, type SubmittedBatch, type SubmittedTask, type Task,
+  isFinal, type Attempt, type AttemptList, type ChildResults, type Endpoint, type EndpointList,
+  type NewEndpoint, type NewTask, type Redrive, type Status, type SubmittedBatch, type SubmittedTask, type Task,
   type TaskCount, type TaskList, type TaskPatch, type TaskType, type TaskTypeSpec, type VoteList,
 } from "./types.js";
 import { watchTask, type TaskEvent } from "./watch.js";
@@ -149,6 +149,14 @@ export class Client {
   /** Returns the journal of a task, oldest first, with all outputs. */
   async attempts(id: string, options: CallOptions = {}): Promise<Attempt[]> {
     return this.pages<Attempt, AttemptList>(`/v1/tasks/${pathPart("id", id)}/attempts`, { outputs: "true" }, options);
+  }
+
+  /**
+   * Returns a page of how the children of a task's latest fan-out ended, from an index on. next is the index at which
+   * the next page begins; it is absent on the last one.
+   */
+  async results(id: string, from = 0, options: CallOptions = {}): Promise<ChildResults> {
+    return this.caller.call("GET", `/v1/tasks/${pathPart("id", id)}/results?from=${from}`, options);
   }
 
   /** Returns the votes on a task that came to a stage with a quorum; any other is a ProblemError with conflict. */

@@ -6,6 +6,7 @@ type Schemas = components["schemas"];
 
 export type Attempt = Schemas["Attempt"];
 export type ChildResult = Schemas["ChildResult"];
+export type ChildResults = Schemas["ChildResults"];
 export type Endpoint = Schemas["Endpoint"];
 export type FieldError = Schemas["FieldError"];
 export type NewEndpoint = Schemas["NewEndpoint"];

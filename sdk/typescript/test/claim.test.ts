@@ -105,6 +105,7 @@ test("two claimers decide a task", options, async () => {
   assert.equal(((await c.wait(id)).result as { outcome: string }).outcome, "cat");
   stop.abort();
   await Promise.all(ended);
+  assert.deepEqual((await c.results(id)).results.map((r) => r.output), [{ label: "cat" }, { label: "cat" }]);
   const votes = await c.votes(id);
   assert.deepEqual([votes.decided, votes.outcome, votes.data.map((v) => v.outcome)], [true, "cat", ["cat", "cat"]]);
   assert.notEqual(votes.data[0]?.claimer, votes.data[1]?.claimer);

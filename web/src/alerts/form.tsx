@@ -15,7 +15,7 @@ interface Props {
 export function SetAlerts({ alerts, done }: Props) {
   const fields = useMemo(() => ({
     url: signal(""), backlog: signal(""), failures: signal(""), endpoint: signal(""),
-    attempts: signal(""), claimers: signal(""),
+    attempts: signal(""), claimers: signal(""), late: signal(""),
   }), []);
   const begin = () => {
     const r = alerts?.rules ?? { backlog_age: "5m", failure_rate: 0.5 };
@@ -25,15 +25,17 @@ export function SetAlerts({ alerts, done }: Props) {
     fields.endpoint.value = percentOf(r.endpoint_failure_rate);
     fields.attempts.value = String(r.failure_attempts ?? "");
     fields.claimers.value = r.no_claimers ?? "";
+    fields.late.value = r.dependency_late ?? "";
   };
   const run = async () => {
-    const { url, backlog, failures, endpoint, attempts, claimers } = fields;
+    const { url, backlog, failures, endpoint, attempts, claimers, late } = fields;
     const rules: Schemas["AlertRules"] = {};
     if (backlog.value) rules.backlog_age = backlog.value;
     if (failures.value) rules.failure_rate = Number(failures.value) / 100;
     if (endpoint.value) rules.endpoint_failure_rate = Number(endpoint.value) / 100;
     if (attempts.value) rules.failure_attempts = Number(attempts.value);
     if (claimers.value) rules.no_claimers = claimers.value;
+    if (late.value) rules.dependency_late = late.value;
     done(await answer(api.PUT("/v1/alerts", { body: { url: url.value, rules } })));
     return "The alerts are set";
   };
@@ -50,6 +52,7 @@ export function SetAlerts({ alerts, done }: Props) {
       <Field label="For both: the fewest attempts in 5 minutes; empty: 20" type="number" min="1"
         value={fields.attempts} />
       <Field label="Nobody has asked for a due task for, such as 10m" value={fields.claimers} />
+      <Field label="A task has waited for its dependencies for, such as 24h" value={fields.late} />
     </>
   );
   return <Action label={alerts ? "Change" : "Set up"} scope="manage" ask={ask} begin={begin}

@@ -12,6 +12,7 @@ export function ruleTexts(r: Schemas["AlertRules"]): string[] {
     type && `${percent(type)} of a type's attempts ${within}.`,
     endpoint && `${percent(endpoint)} of the attempts at an endpoint ${within}.`,
     r.no_claimers && `Nobody has asked for a due task for ${span(r.no_claimers)}.`,
+    r.dependency_late && `A task has waited for its dependencies for ${span(r.dependency_late)}.`,
   ].filter((text): text is string => typeof text === "string" && text !== "");
 }
 
@@ -21,6 +22,8 @@ const texts: Record<Episode["alert"], string> = {
   endpoint_failing: "an endpoint fails",
   endpoint_missing: "a stage has no endpoint",
   no_claimers: "nobody asks for tasks",
+  dependency_late: "tasks wait long for others",
+  schedule_failing: "a schedule can't submit its task",
   node_gone: "a node is gone",
   job_overdue: "a background job is overdue",
   roll_overdue: "a roll is overdue",
@@ -42,9 +45,12 @@ export function subjectPage({ alert, subject }: Episode): string {
     case "backlog_age":
     case "failure_rate":
     case "no_claimers":
+    case "dependency_late":
       return `/console/types/${type}`;
     case "endpoint_missing":
       return `/console/endpoints?type=${type}&stage=${stage ?? ""}`;
+    case "schedule_failing":
+      return `/console/schedules/${subject}`;
     case "endpoint_failing":
       return endpoint ? `/console/endpoints/${endpoint}` : "";
     default:

@@ -32,6 +32,11 @@ export function Schedule() {
           <p>
             It submits a task of <a href={`/console/types/${s.type}`}>{s.type}</a> {when(s)}.
           </p>
+          {s.last_error && (
+            <p class="problem">
+              Its task could not be submitted since <Time at={s.failing_since} />: {s.last_error}
+            </p>
+          )}
           <NextRuns schedule={s} />
           <Facts schedule={s} />
           <Json label="Context" text={whole.data?.texts.context} />

@@ -39,7 +39,8 @@ export function Schedules() {
             <Row key={s.name} href={`/console/schedules/${s.name}`} name={s.name}>
               <td>{s.type}</td>
               <td>{when(s)}</td>
-              <td>{s.paused_at ? <Status status="paused" /> : <Time at={s.next_runs[0]} />}</td>
+              <td>{s.paused_at ? <Status status="paused" /> : <Time at={s.next_runs[0]} />}
+                {s.last_error && <>{" "}<Status status="failing" /></>}</td>
               <td><Time at={s.last_run_at} /></td>
               <td class="n">{count(s.skipped)}</td>
             </Row>

@@ -131,7 +131,7 @@ function DependencyLabel({ dependency: d }: { dependency: Dependency }) {
   return (
     <>
       {d.task ? <TaskLink id={d.task} /> : `${d.type} ${d.key}`}
-      {" "}{d.status ? <Status status={d.status} /> : d.task ? "not ended" : "not submitted yet"}
+      {" "}<Status status={d.status} />
       <span class="quiet"> on failure: {d.on_failure}</span>
     </>
   );

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"fmt"
+	"net/http"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -49,10 +50,14 @@ func (o *Operation) readAccess(doc *openapi3.T, op *openapi3.Operation) error {
 		return fmt.Errorf("openapi.yaml: operation %s has the x-scope %v, "+
 			"but takes no token of a tenant", o.ID, name)
 	}
-	if o.Access == AccessCompletion && len(o.Scopes) > 0 {
-		return fmt.Errorf(
-			"openapi.yaml: operation %s takes a completion token beside another", o.ID)
+	if o.Access != AccessCompletion || len(o.Scopes) == 0 {
+		return nil
 	}
+	if o.Scopes[auth.KindOperator] != "" || o.Route.Method != http.MethodGet {
+		return fmt.Errorf("openapi.yaml: operation %s takes a completion token beside another, "+
+			"which only reads of tenants may", o.ID)
+	}
+	o.Access, o.Deliveries = AccessToken, true
 	return nil
 }
 

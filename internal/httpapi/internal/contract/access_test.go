@@ -55,6 +55,10 @@ func TestReadAccess(t *testing.T) {
 	o, err = accessOf("security: [{completionToken: []}]")
 	require.NoError(t, err)
 	assert.Equal(t, AccessCompletion, o.Access)
+	o, err = accessOf("x-scope: read\n      security: [{bearerAuth: []}, {completionToken: []}]")
+	require.NoError(t, err)
+	assert.Equal(t, AccessToken, o.Access)
+	assert.True(t, o.Deliveries)
 	const beside = "takes a completion token beside another"
 	for lines, want := range map[string]string{
 		"tags: []":       `x-scope is ""`,
@@ -66,7 +70,7 @@ func TestReadAccess(t *testing.T) {
 		"x-scope: read\n      security: [{adminToken: []}]":   "takes no token of a tenant",
 		"security: [{completionToken: []}, {adminToken: []}]": beside,
 
-		"x-scope: read\n      security: [{completionToken: []}, {bearerAuth: []}]": beside,
+		"x-scope: read\n      security: [{completionToken: []}, {bearerAuth: []}, {adminToken: []}]": beside,
 	} {
 		_, err := accessOf(lines)
 		require.ErrorContains(t, err, want, lines)

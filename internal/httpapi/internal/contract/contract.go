@@ -29,7 +29,9 @@ type Operation struct {
 	Route  *routers.Route
 	Access Access
 	Scopes map[auth.Kind]auth.Scope // for AccessToken: the scope that each kind of token must carry
-	ByHand bool                     // its handler checks the body
+	// Deliveries reports whether an AccessToken may also be the completion token of a delivery.
+	Deliveries bool
+	ByHand     bool // its handler checks the body
 
 	Action     string // the operation's word in the audit
 	ObjectType string // what the operation is about

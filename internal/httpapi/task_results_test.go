@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
@@ -62,13 +63,20 @@ func (b *bundle) fanOut(name string) {
 			Verdict: asyncflow.Decide(t.TaskType, l, o, b.store.Clock.Now())}}}))
 }
 
-// The stage after a fan-out reads the results of the children with its delivery's token.
+// The results of children are read by the deliveries whose contexts may have their URL (of the next
+// stage, of children, of dependents), and by callers who may read tasks.
 func TestResultsOfChildren(t *testing.T) {
 	b := setup(t)
 	id := b.parent()
+	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/after", `{"stages":[{"name":"only"}]}`))
+	require.Equal(t, 201, b.call("POST", "/v1/endpoints",
+		`{"type":"after","stage":"only","url":"https://worker.example/after"}`).status)
+	read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"after","context":1,"depends_on":[{"task":"`+id+`"}]}`))
 	for range 2 {
 		child, token := b.leaseOf("tree")
 		path := "/v1/callbacks/" + child.ID.String()
+		assert.Equal(t, 200, b.callAs(token, "GET", "/v1/tasks/"+id+"/results", "").status)
 		if child.Options.Child.Index == 0 {
 			require.Equal(t, 200, b.callAs(token, "POST", path+"/complete",
 				`{"output":`+string(child.Context)+`}`).status)
@@ -81,7 +89,7 @@ func TestResultsOfChildren(t *testing.T) {
 	assert.Equal(t, id, next.ID.String())
 	assert.Equal(t, `{"count":2,"succeeded":1,"failed":1,"cancelled":0,"results":[10,null]}`,
 		string(next.Context))
-	path := "/v1/callbacks/" + id + "/results"
+	path := "/v1/tasks/" + id + "/results"
 	all := read[api.ChildResults](b, 200, b.callAs(token, "GET", path+"?fan_out=2", ""))
 	require.Len(t, all.Results, 2)
 	assert.Equal(t, 2, all.Count)
@@ -92,6 +100,21 @@ func TestResultsOfChildren(t *testing.T) {
 	assert.Equal(t, 1, one.Next)
 	assert.Len(t, one.Results, 1)
 	assert.Equal(t, 404, b.callAs(token, "GET", path+"?fan_out=7", "").status)
+
+	assert.Len(t, read[api.ChildResults](b, 200, b.callAs(b.newToken("acme", auth.ScopeRead), "GET", path,
+		"")).Results, 2)
+	assert.Equal(t, 403, b.callAs(b.newToken("acme", auth.ScopeSubmit), "GET", path, "").status)
+	assert.Equal(t, 404, b.callAs(callbacks.TestToken, "GET", path, "").status)
+	stranger := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"after","context":2}`)).ID
+	_, other := b.leaseOf("after")
+	refused := b.callAs(other, "GET", path, "")
+	assert.Equal(t, 403, refused.status)
+	assert.Contains(t, string(refused.body), "the delivery is of task "+stranger)
+	assert.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+id+"/complete", "").status)
+	assert.Equal(t, 409, b.callAs(token, "GET", path, "").status, "the attempt is over")
+	dependent, token := b.leaseOf("after")
+	assert.NotEqual(t, stranger, dependent.ID.String())
+	assert.Len(t, read[api.ChildResults](b, 200, b.callAs(token, "GET", path, "")).Results, 2)
 
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.Equal(t, &api.Children{Total: 2, Succeeded: 1, Failed: 1}, task.Children)

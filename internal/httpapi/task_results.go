@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/asyncflow/asyncflow"
+	. "github.com/asyncflow/asyncflow/client/api"
+)
+
+// maxResults is the most results of children on one page.
+const maxResults = 1000
+
+// ListResults returns a page of the results of a task's children.
+func (s *Server) ListResults(
+	ctx context.Context, r ListResultsRequestObject,
+) (ListResultsResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.ID)
+	if err == nil && completionOf(ctx).Tenant != "" {
+		err = s.checkDelivery(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := r.Params
+	results, count, err := s.cfg.Store.ChildResults(ctx, tenantOf(ctx), id, p.FanOut, p.From,
+		cmp.Or(p.Limit, maxResults))
+	if err != nil {
+		return nil, err
+	}
+	out := ListResults200JSONResponse{Count: count, Results: make([]ChildResult, len(results))}
+	for i, one := range results {
+		out.Results[i] = ChildResult{Index: one.Index, Status: one.Status, Output: one.Output,
+			Error: one.Error}
+		if one.ID.Number != 0 {
+			out.Results[i].ID = one.ID.String()
+		}
+	}
+	if next := p.From + len(results); next < count {
+		out.Next = next
+	}
+	return out, nil
+}
+
+// checkDelivery refuses the token of a delivery whose attempt is over, or whose context can't have
+// come from the results of a task. These are its own, its parent's, and those on which it or its
+// parent depends.
+func (s *Server) checkDelivery(ctx context.Context, id asyncflow.TaskID) error {
+	a, err := s.attemptOf(ctx)
+	if err != nil {
+		return err
+	}
+	l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
+	if err == nil && !stands {
+		err = s.ended(ctx, a)
+	}
+	if err != nil {
+		return err
+	}
+	family := []asyncflow.TaskID{a.Task}
+	if c := l.Options.Child; c != nil {
+		family = append(family, asyncflow.TaskID{Type: a.Task.Type, Number: c.Parent})
+	}
+	for _, one := range family {
+		may := one == id
+		if !may {
+			may, err = s.cfg.Store.DependsOn(ctx, a.Tenant, one, id)
+		}
+		if may || err != nil {
+			return err
+		}
+	}
+	return asyncflow.Errorf(asyncflow.CodeForbidden, "the delivery is of task %s, which is no child of "+
+		"task %s and doesn't depend on it", a.Task, id)
+}
