@@ -134,6 +134,18 @@ func TestSecurityNamesTests(t *testing.T) {
 	}
 }
 
+// Actions of others are pinned by the hash of their commit: a tag may be moved.
+func TestActionsArePinned(t *testing.T) {
+	t.Parallel()
+	pinned := regexp.MustCompile(`@[0-9a-f]{40} # v\d`)
+	uses := regexp.MustCompile(`(?m)^ *- uses: .*$`).FindAllString(readText(t,
+		".github/workflows/ci.yml"), -1)
+	require.NotEmpty(t, uses)
+	for _, line := range uses {
+		require.Regexp(t, pinned, line)
+	}
+}
+
 const wherePage = "docs/where.md"
 
 // The page "Where is…?" names files that exist, for each behaviour one to three and a test, and

@@ -81,17 +81,52 @@ func (d *dependents) findTypes(ctx context.Context, s *Store, items []*Insertion
 	return s.await(ctx, d.t.Tenant, fresh)
 }
 
-// await marks types, by their numbers, as awaited.
+// await marks types, by their numbers, as awaited. From now on their keys are kept when the windows
+// are over.
 func (s *Store) await(ctx context.Context, tenant string, numbers []int32) error {
 	if len(numbers) == 0 {
 		return nil
 	}
 	return s.change(ctx, tenant, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, newTables(tenant, sharedSet).at(0, `UPDATE {types}
-			SET awaited_since = $2 WHERE number = ANY ($1) AND awaited_since IS NULL`), numbers,
-			s.Clock.Now())
+		rows, err := tx.Query(ctx, newTables(tenant, sharedSet).at(0, `UPDATE {types}
+			SET awaited_since = $2 WHERE number = ANY ($1) AND awaited_since IS NULL RETURNING name`),
+			numbers, s.Clock.Now())
+		if err != nil {
+			return err
+		}
+		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		for _, name := range names {
+			t := s.Catalog.TypesOf(tenant)[name]
+			if err == nil && t != nil {
+				err = findPastKeys(ctx, tx, t)
+			}
+		}
 		return err
 	})
+}
+
+// pastKeysMost is how many tasks of a type are searched for past keys.
+const pastKeysMost = 10_000
+
+// findPastKeys keeps the keys of the latest tasks of a type, which is awaited from now on: those whose
+// windows are over are found nowhere else.
+func findPastKeys(ctx context.Context, tx pgx.Tx, t *Type) error {
+	t, err := rollsNow(ctx, tx, t)
+	for p, left := t.End, pastKeysMost; err == nil && left > 0 && p >= t.First; p-- {
+		if !t.Has(p) {
+			continue
+		}
+		n := 0
+		err = tx.QueryRow(ctx, t.at(p, `
+			WITH t AS MATERIALIZED (
+			  SELECT id, options->>'key' AS key FROM {task} WHERE type = $1 ORDER BY id DESC LIMIT $2),
+			past AS (INSERT INTO {past_keys} (type, key, id)
+			  SELECT DISTINCT ON (key) $1, key, id FROM t WHERE key IS NOT NULL ORDER BY key, id DESC
+			  ON CONFLICT (type, key) DO NOTHING)
+			SELECT count(*) FROM t`), t.number, left).Scan(&n)
+		left -= n
+	}
+	return err
 }
 
 // refuse refuses the task because of its i-th dependency, unless it is refused already.

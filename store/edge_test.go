@@ -456,7 +456,12 @@ func TestAKeyIsWaitedForAWeek(t *testing.T) {
 // An ended task is found by its key as long as it is kept, and not only in the key's window.
 func TestAnEndedTaskIsFoundByAPastKey(t *testing.T) {
 	b := setupEdges(t)
-	b.submit(dependent(byKey("other"))) // from now on keys are kept
+	early := b.submit(newBase("early"))[0].ID
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	b.exec(`DELETE FROM tenant_acme.idempotency_keys`) // before anybody depends on the type
+	first := b.submit(dependent(byKey("early")))[0].ID
+	assert.Equal(t, early, b.comesTo(first, asyncflow.StatusPending).Dependencies[0].Task)
+
 	ended := b.submit(newBase("k"))[0].ID
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	b.exec(`UPDATE tenant_acme.idempotency_keys SET expires_at = $1`, b.Clock.Now())

@@ -36,7 +36,7 @@ func TestTypedTextIsNoFilterYet(t *testing.T) {
 	p.Gone("Redrive all that match")
 }
 
-// What can't be loaded because the server is away is loaded once it is back.
+// What can't be loaded because the server is away is loaded once it is back, also on a paused page.
 func TestPageComesBack(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("back")
@@ -56,6 +56,16 @@ func TestPageComesBack(t *testing.T) {
 	p.Gone("The server can't be reached")
 	p.Fill("Type", "back")
 	p.See(id)
+	p.Click("❚❚ Pause")
+	for _, page := range []string{"Types", "Overview"} {
+		block(&network.BlockPattern{URLPattern: "*://*:*/v1/*", Block: true})
+		p.Click(page)
+		p.See("The server can't be reached")
+		block()
+		p.Gone("The server can't be reached")
+		p.See("back")
+	}
+	p.See("▶ Resume")
 }
 
 // What isn't there isn't asked for again and again.

@@ -34,6 +34,11 @@ const hostile = `<img src=x onerror="window.hit=1"><script>window.hit=1</script>
 // hostileWord is such a text without spaces, in ASCII: what claimers may be called.
 const hostileWord = `"><img/src=x/onerror=window.hit=1><script>window.hit=1</script>`
 
+// hostileReason is such a text, with a word that is wider than any page.
+var hostileReason = hostile + wideWord
+
+var wideWord = strings.Repeat("W", 250)
+
 // hostileScope is such a text without quotes, which scopes can't have.
 var hostileScope = strings.ReplaceAll(hostileWord, `"`, "'")
 
@@ -110,7 +115,7 @@ func (p *page) guard() *intruders {
 }
 
 // Whatever a tenant, a submitter, a worker or a link says is text: it is shown as it is, and
-// nothing of it runs, on no page.
+// nothing of it runs, on no page. No page gets wider than the screen by it.
 func TestHostileTexts(t *testing.T) {
 	p := openPageOf(t, "hostile")
 	i := p.guard()
@@ -132,13 +137,18 @@ func TestHostileTexts(t *testing.T) {
 				.filter(h => !/^(https?|data):/.test(h)),
 			...[...document.querySelectorAll("[href^='//']")].map(e => e.href)].filter(Boolean).join("\n")`),
 			path)
+		for _, width := range []int64{360, 1280} {
+			p.resize(width, 900)
+			assert.LessOrEqual(t, browsertest.Ask[int64](t, p.ctx, `document.documentElement.scrollWidth`),
+				width, "%s is wider than the screen", path)
+		}
 	}
 	for _, one := range p.hostilePages() {
 		check(one.path, one.texts...)
 	}
 	p.Click("Log out")
 	p.See("A token of the API")
-	_, err := p.operator().SuspendTenant(t.Context(), "hostile", hostile)
+	_, err := p.operator().SuspendTenant(t.Context(), "hostile", hostileReason)
 	require.NoError(t, err)
 	operator, err := p.node.OperatorToken()
 	require.NoError(t, err)
@@ -177,7 +187,7 @@ func (p *page) hostilePages() []hostilePage {
 	cancelled, err := p.api.Submit(ctx, client.NewTask{Type: "invoices", Context: client.JSON(`1`),
 		Delay: client.Duration(time.Hour)})
 	require.NoError(t, err)
-	_, err = p.api.Cancel(ctx, cancelled.ID, hostile)
+	_, err = p.api.Cancel(ctx, cancelled.ID, hostileReason)
 	require.NoError(t, err)
 
 	split := p.pausedTask()
@@ -189,13 +199,13 @@ func (p *page) hostilePages() []hostilePage {
 		Retry:     client.RetryPolicy{Interval: hostileRule}})
 	require.NoError(t, err)
 	operation, err := p.api.CancelAll(ctx, client.BulkCancellation{Type: "invoices", Error: hostile,
-		Reason: hostile})
+		Reason: hostileReason})
 	require.NoError(t, err)
 	waiting, err := p.api.Submit(ctx, client.NewTask{Type: "invoices", Context: client.JSON(`1`),
 		DependsOn: []client.Dependency{{Type: "invoices", Key: hostile + "later"}},
 		Retry:     client.RetryPolicy{Interval: hostileRule}})
 	require.NoError(t, err)
-	_, err = p.api.PauseTaskType(ctx, "invoices", hostile)
+	_, err = p.api.PauseTaskType(ctx, "invoices", hostileReason)
 	require.NoError(t, err)
 	p.post("/v1/task-types/split/pause", `{"reason":`+literal(hostile)+`}`, hostile)
 
@@ -208,7 +218,7 @@ func (p *page) hostilePages() []hostilePage {
 		{"/console/tasks/" + long, []string{quoted[:len(quoted)-1] + "xxx"}},
 		{"/console/tasks/" + cancelled.ID, []string{hostile}},
 		{"/console/tasks/" + split, []string{"It is paused: " + hostile}},
-		{"/console/tasks/" + voted, []string{hostileWord + "0: " + quoted}},
+		{"/console/tasks/" + voted, []string{hostileWord + "0 (token of test): " + quoted}},
 		{"/console/tasks/" + slow, []string{hostile}},
 		{"/console/types", []string{hostile}},
 		{"/console/types/invoices", []string{hostile}},
@@ -259,7 +269,7 @@ func (p *page) pausedTask() string {
 		Context: client.JSON(literal(hostile))})
 	require.NoError(p.t, err)
 	require.Eventually(p.t, func() bool {
-		_, err := p.api.Pause(p.t.Context(), task.ID, hostile)
+		_, err := p.api.Pause(p.t.Context(), task.ID, hostileReason)
 		return err == nil
 	}, patience, 10*time.Millisecond)
 	return task.ID
@@ -294,7 +304,7 @@ func (p *page) claimedTasks() (voted, slow string) {
 	worker.Handle(w, "slow", "work", func(
 		ctx context.Context, task worker.Task[json.RawMessage],
 	) (worker.None, error) {
-		told <- task.Progress(ctx, 50, hostile)
+		told <- task.Progress(ctx, 50, hostileReason)
 		<-ctx.Done()
 		return worker.None{}, nil
 	})
@@ -333,12 +343,12 @@ func (p *page) refusingEndpoint() client.Endpoint {
 		Stages: []client.Stage{{Name: "only"}}})
 	require.NoError(p.t, err)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, hostile, http.StatusTeapot)
+		http.Error(w, hostileReason, http.StatusTeapot)
 	}))
 	p.t.Cleanup(server.Close)
 	e, err := p.api.CreateEndpoint(p.t.Context(), client.NewEndpoint{Type: "refusing", Stage: "only",
-		URL:     server.URL + "/" + url.PathEscape(hostile) + "?" + hostileWord,
-		Headers: map[string]string{"X-!#$%&'*+.^_|~": hostileWord},
+		URL:     server.URL + "/" + url.PathEscape(hostile) + "?" + hostileWord + wideWord,
+		Headers: map[string]string{"X-!#$%&'*+.^_|~": hostileWord + wideWord},
 		Auth:    asyncflow.EndpointAuth{Kind: "basic", Username: hostileWord, Password: "x"}})
 	require.NoError(p.t, err)
 	return e
@@ -349,8 +359,8 @@ func (p *page) endpointWithTokens() string {
 	p.t.Helper()
 	e, err := p.api.CreateEndpoint(p.t.Context(), client.NewEndpoint{Type: "refusing", Stage: "only",
 		URL: "http://127.0.0.1:1/tokens", Auth: asyncflow.EndpointAuth{Kind: "oauth2",
-			TokenURL: "http://127.0.0.1:1/?" + hostileWord, ClientID: hostileWord, ClientSecret: "x",
-			Scopes: []string{hostileScope}}})
+			TokenURL: "http://127.0.0.1:1/?" + hostileWord + wideWord, ClientID: hostileWord,
+			ClientSecret: "x", Scopes: []string{hostileScope}}})
 	require.NoError(p.t, err)
 	return e.ID
 }
@@ -359,7 +369,7 @@ func (p *page) endpointWithTokens() string {
 func (p *page) hostileAlerts() string {
 	p.t.Helper()
 	set, err := p.api.PutAlerts(p.t.Context(), client.NewAlerts{
-		URL: "http://127.0.0.1:1/?" + hostileWord, Rules: client.AlertRules{FailureRate: 0.5}})
+		URL: "http://127.0.0.1:1/?" + hostileWord + wideWord, Rules: client.AlertRules{FailureRate: 0.5}})
 	require.NoError(p.t, err)
 	return set.URL
 }

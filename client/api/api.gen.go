@@ -971,7 +971,8 @@ type Claim struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Wait A Go-style duration, such as 30s or 1h30m.
+	// Wait A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Wait Duration `json:"wait,omitempty,omitzero"`
@@ -1118,7 +1119,7 @@ type DependencyState struct {
 // over.
 type DependencyStateStatus string
 
-// Duration A Go-style duration, such as 30s or 1h30m.
+// Duration A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
 //
 // Example: 30s
 type Duration = asyncflow.Duration
@@ -1425,7 +1426,8 @@ type Failure struct {
 	// Error What went wrong. Shown with the attempt.
 	Error string `json:"error"`
 
-	// RetryAfter A Go-style duration, such as 30s or 1h30m.
+	// RetryAfter A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
@@ -1496,7 +1498,8 @@ type HeartbeatResult struct {
 // Interval The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
 // |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
 // rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
-// attempt, status, error and rand.
+// attempt, status, error and rand. It is read back as it was written, numbers in their shortest
+// form: 30.0 as 30.
 //
 // Example: 3600
 type Interval = asyncflow.Interval
@@ -1655,7 +1658,8 @@ type NewTask struct {
 	// instead of the context.
 	ContextFrom string `json:"context_from,omitempty,omitzero"`
 
-	// Delay A Go-style duration, such as 30s or 1h30m.
+	// Delay A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Delay Duration `json:"delay,omitempty,omitzero"`
@@ -1671,7 +1675,8 @@ type NewTask struct {
 	// answered with the first task of this type that had it.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
-	// KeyWindow A Go-style duration, such as 30s or 1h30m.
+	// KeyWindow A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
@@ -1960,7 +1965,8 @@ type Redrive struct {
 
 // Resume defines model for Resume.
 type Resume struct {
-	// Ramp A Go-style duration, such as 30s or 1h30m.
+	// Ramp A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Ramp Duration `json:"ramp,omitempty,omitzero"`
@@ -2044,7 +2050,8 @@ type Schedule struct {
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 	EndsAt    time.Time    `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m.
+	// Every A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
@@ -2140,7 +2147,8 @@ type ScheduleSpec struct {
 	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m.
+	// Every A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
@@ -2293,7 +2301,8 @@ type SubmittedTask struct {
 }
 
 // Task A task as it is now. result is present once the task has succeeded: it is the output of the
-// last stage or, without one, the context that this stage got.
+// last stage or, without one, the context that this stage got. Answers to changes leave out a
+// context or result of more than 8 KiB, and long lists of dependencies.
 type Task struct {
 	// Attempt The attempt of that stage that is under way, next, or last.
 	Attempt  int       `json:"attempt,omitempty,omitzero"`
@@ -2456,7 +2465,8 @@ type TaskType struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m.
+	// Retention A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
@@ -2464,13 +2474,15 @@ type TaskType struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RollAge  Duration `json:"roll_age,omitempty,omitzero"`
 	RollRows int      `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval"`
@@ -2508,7 +2520,8 @@ type TaskTypeSpec struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m.
+	// Retention A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	Retention Duration `json:"retention,omitempty,omitzero"`
@@ -2516,7 +2529,8 @@ type TaskTypeSpec struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	RollAge Duration `json:"roll_age,omitempty,omitzero"`
@@ -2526,7 +2540,8 @@ type TaskTypeSpec struct {
 	// theirs. By default 5000000.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	//
 	//
 	// Example: 30s
 	ScheduleInterval Duration `json:"schedule_interval,omitempty,omitzero"`
@@ -3107,6 +3122,7 @@ type ClientInterface interface {
 	// Metrics The metrics of this node, for Prometheus
 	//
 	// The answer is 404 if the operator has turned metrics off or serves them at another address.
+	// It needs an admin token, unless the operator has opened it.
 	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
 	Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4176,6 +4192,7 @@ func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 // Metrics The metrics of this node, for Prometheus
 //
 // The answer is 404 if the operator has turned metrics off or serves them at another address.
+// It needs an admin token, unless the operator has opened it.
 //
 // Corresponds with GET /metrics (the `Metrics` operationId).
 func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {

@@ -230,8 +230,8 @@ var longTexts = map[string]map[string]string{
 		"--allow-http":             "Allow endpoints with plain http URLs.",
 		"--allow-private-networks": "Allow deliveries to loopback and private networks.",
 		"--verify-endpoints":       "Require that endpoints echo a challenge before they get deliveries.",
-		"--metrics": "Where /metrics is served: api (on the port of the API), a separate address " +
-			"such as 127.0.0.1:9090, or off.",
+		"--metrics": "Where /metrics is served: api (on the port of the API, for admin tokens), " +
+			"open (there, for all), a separate address such as 127.0.0.1:9090, or off.",
 		"--log-format": "Log format: text or json.",
 		"--log-level":  "Log level: debug, info, warn or error.",
 	},

@@ -228,7 +228,7 @@ func (d *dev) node() node.Config {
 	roles := node.AllRoles()
 	return node.Config{
 		Roles: roles, Listener: d.listener, Secret: []byte(d.secrets.Node), Tokens: d.tokens,
-		Grace: 5 * time.Second, Metrics: node.MetricsOnAPI, Log: d.log,
+		Grace: 5 * time.Second, Metrics: node.MetricsOpen, Log: d.log,
 		Store: store.Config{URL: d.database, Node: node.NewName(), Build: version,
 			Roles: strings.Join(roles, ","), Notify: true,
 			MaxContext: asyncflow.DefaultMaxContext, Log: d.log},

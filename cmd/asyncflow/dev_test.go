@@ -76,6 +76,7 @@ func TestDev(t *testing.T) {
 		p.status(f.Token, "/v1/governance")})
 	assert.Equal(t, 403, p.status(f.AdminToken, "/v1/task-types"))
 	checkOperatorOfDev(t, dir)
+	runCommandsForOperators(t, dir)
 	postgres := postgresPID(t, dir)
 	require.True(t, isAlive(postgres))
 	p.signal(syscall.SIGINT)
@@ -106,20 +107,20 @@ func checkOperatorOfDev(t *testing.T, dir string) {
 	t.Helper()
 	env := map[string]string{"ASYNCFLOW_DATA": dir}
 	url := readDevFile(t, dir).URL
-	for _, args := range [][]string{{"tenants", "create", "acme"}, {"governance", "status"},
+	for _, args := range [][]string{{"tenants", "create", "other"}, {"governance", "status"},
 		{"keys", "status"}, {"migrate", "status"}, {"nodes"}, {"types", "list"}} {
 		r := runCLI(t, env, args...)
 		assert.Zero(t, r.code, "%v: %s%s", args, r.stdout, r.stderr)
 	}
 	r := runCLI(t, env, "tenants", "list")
 	assert.Equal(t, "asyncflow: using the database of the dev server at "+url+"\n", r.stderr)
-	r = runCLI(t, env, "token", "create", "--tenant", "acme")
+	r = runCLI(t, env, "token", "create", "--tenant", "other")
 	assert.Contains(t, r.stderr, "signing with the key of the dev server at "+url)
 	env["ASYNCFLOW_TOKEN"], env["ASYNCFLOW_URL"] = strings.TrimSpace(r.stdout), url
 	assert.Zero(t, runCLI(t, env, "types", "list").code, "the token is good")
 	assert.Zero(t, runCLI(t, env, "tenants", "list").code)
 	env["ASYNCFLOW_URL"] = "http://127.0.0.1:1"
-	for _, args := range [][]string{{"tenants", "list"}, {"token", "create", "--tenant", "acme"}} {
+	for _, args := range [][]string{{"tenants", "list"}, {"token", "create", "--tenant", "other"}} {
 		assert.Equal(t, exitUsage, runCLI(t, env, args...).code, "%v of another server", args)
 	}
 }

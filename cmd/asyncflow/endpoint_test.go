@@ -84,7 +84,7 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	certificate, key := testPair(t, repeat.TLS)
 
 	p := start(t, append(nodeEnv(url), "ASYNCFLOW_VERIFY_ENDPOINTS=true"), "serve",
-		"--log-level=debug")
+		"--log-level=debug", "--metrics=open")
 	require.NotEmpty(t, p.url, p.said())
 	c := p.client()
 	_, err := c.PutTaskType(t.Context(), "pipe", client.TaskTypeSpec{Stages: []asyncflow.Stage{

@@ -27,7 +27,8 @@ func TestMetricsOfANode(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	api := startNode(t, url, "--roles=api", "--metrics=off")
-	all := startNode(t, url)
+	all := startNode(t, url, "--metrics=open")
+	closed := startNode(t, url, "--roles=api")
 	worker := start(t, append(nodeEnv(url), "ASYNCFLOW_PUBLIC_URL="+api.url), "serve",
 		"--roles=dispatcher,governance", "--metrics=127.0.0.1:0")
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
@@ -36,6 +37,11 @@ func TestMetricsOfANode(t *testing.T) {
 
 	status, _ := get(t, api.url+"/metrics")
 	assert.Equal(t, 404, status)
+	status, _ = get(t, closed.url+"/metrics")
+	assert.Equal(t, 401, status, "by default it needs an admin token")
+	operator, err := testIssuer(t).IssueAdmin("test", time.Hour, time.Now())
+	require.NoError(t, err)
+	assert.Equal(t, 200, closed.status(operator, "/metrics"))
 	status, text := get(t, all.url+"/metrics")
 	require.Equal(t, 200, status)
 	assert.Contains(t, text, `asyncflow_submitted_tasks_total{tenant="acme",type="pipe"} 10`)

@@ -21,7 +21,8 @@ func TestCLISchedules(t *testing.T) {
 
 func cliSchedules(t *testing.T, url string) {
 	run := clientOf(t, startNode(t, url))
-	const types = `types: [{name: pipe, stages: [{name: one}]}], `
+	const types = `types: [{name: pipe, stages: [{name: one, timeout: 90000ms, retry: {interval: ` +
+		`[3.0e1, 5]}}], retention: 90m}], `
 	first := writeFile(t,
 		`{`+types+`schedules: [{name: nightly, type: pipe, context: {zip: 00501, big: `+
 			`18446744073709551616, huge: 1e400, at: 2026-12-01}, cron: 30 3 * * *, `+
@@ -31,6 +32,8 @@ func cliSchedules(t *testing.T, url string) {
 	require.Equal(t, "created    type pipe\ncreated    schedule nightly\n",
 		run(0, "types", "apply", "-f", first))
 	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", first, "--exit-code"))
+	require.Equal(t, "unchanged  type pipe\nunchanged  schedule nightly\n",
+		run(0, "types", "apply", "-f", first))
 	require.Equal(t, "unchanged  schedule nightly\n", run(0, "schedules", "apply", "-f", first))
 	again := writeFile(t, `{"schedules":[{"name":"nightly","type":"pipe","cron":"30 3 * * *",`+
 		`"time_zone":"Europe\/Berlin","context":`+kept+`}]}`)

@@ -83,6 +83,8 @@ func (c *serveCmd) metricsPlace() node.MetricsPlace {
 	switch c.Metrics {
 	case "api":
 		return node.MetricsOnAPI
+	case "open":
+		return node.MetricsOpen
 	case "off":
 		return node.MetricsOff
 	}

@@ -6,16 +6,25 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	. "github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/share"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // shortAnswer is the length up to which the memory of an answer isn't counted, in bytes.
 const shortAnswer = 16 << 10
 
-// changeShare is the part of a tenant's share of memory that is set aside for the answer to a
-// change, unless contexts are smaller: 1 of so many.
-const changeShare = 512
+// changeAnswer bounds the answers to most changes, without what their requests have, in bytes; see
+// changedTask.
+const changeAnswer = 128 << 10
+
+// longChangeAnswer bounds the answers to the other changes, without contexts.
+const longChangeAnswer = 1 << 20
+
+// changedContext is the longest context, result and list that a task has in the answer to a change,
+// in bytes.
+const changedContext = 8 << 10
 
 // Whose share counts the answers to callers that act for no tenant, in words that are no tenant's
 // name.
@@ -43,14 +52,53 @@ func answerMemoryOf(ctx context.Context) *share.Loan {
 }
 
 // reserveAnswer sets memory aside for the answer to a change before it is made: afterwards it
-// can't be refused. Calls whose handlers do that themselves, or whose answers are short, need none.
+// can't be refused. It is as much as the answer can have. Calls whose handlers do that themselves,
+// or whose answers are short, need none.
 func (s *Server) reserveAnswer(o *contract.Operation, c *fiber.Ctx, memory *share.Loan) error {
 	if isRead(c) || o.ByHand || o.Access != contract.AccessToken {
 		return nil
 	}
-	least := min(s.cfg.MaxContext+shortAnswer, s.cfg.Bodies.MaxPerTenant/changeShare)
-	return memory.Take(least + len(bodyOf(c)))
+	return memory.Take(min(s.mostOfAnswer(o, len(bodyOf(c))), s.cfg.Bodies.MaxPerTenant))
 }
+
+// mostOfAnswer returns how many bytes the answer to a change can have. Text from the request may be
+// twice as long there.
+func (s *Server) mostOfAnswer(o *contract.Operation, body int) int {
+	switch o.ID {
+	case "pauseTaskType", "resumeTaskType": // all stages
+		return longChangeAnswer + 2*body
+	case "pauseSchedule", "resumeSchedule":
+		return changeAnswer + s.cfg.MaxContext
+	case "testEndpoint", "redriveTask": // the worker's answer; the ids of dependents
+		return 2*changeAnswer + 2*body
+	}
+	return changeAnswer + 2*body
+}
+
+// changedTask is taskOut for the answer to a change, which has a bound: what is long is left out.
+func (s *Server) changedTask(tenant string, t store.Task) Task {
+	if len(t.Context) > changedContext {
+		t.Context = nil
+	}
+	if len(t.Result) > changedContext {
+		t.Result = nil
+	}
+	size := 0
+	for _, d := range t.Dependencies {
+		size += dependencyBytes + 6*len(d.Key) // a key may have control characters
+	}
+	if size > 4*changedContext {
+		t.Dependencies = nil
+	}
+	out := s.taskOut(tenant, t)
+	if len(out.WaitsBecause) > changedContext {
+		out.WaitsBecause = ""
+	}
+	return out
+}
+
+// dependencyBytes is how many bytes a dependency has at most in an answer, without its key.
+const dependencyBytes = 300
 
 func isRead(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead
@@ -59,7 +107,7 @@ func isRead(c *fiber.Ctx) bool {
 // lendAnswer counts the memory of a long answer until it is sent: a client that reads nothing
 // keeps the answer in memory for the time of a write. Over the share or the node's limit it returns
 // an error. The answer to a change counts in any case, because the client can't ask for that
-// again; reserveAnswer has refused the change if there was no memory.
+// again; reserveAnswer has set its memory aside, or refused the change.
 func (s *Server) lendAnswer(c *fiber.Ctx, memory *share.Loan) error {
 	return lend(c, memory, isRead(c))
 }

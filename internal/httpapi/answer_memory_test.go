@@ -111,6 +111,37 @@ func TestChangesWithoutAnswerMemory(t *testing.T) {
 	assert.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`).status)
 }
 
+// The answer to a change has no more than was set aside for it, whatever it changes.
+func TestAnswersToChangesKeepWithinTheShare(t *testing.T) {
+	const share, context = 4 << 20, 700_000
+	b := setupWith(t, func(c *httpapi.Config) {
+		c.MaxContext = context + 2
+		c.Bodies = httpapi.BodyConfig{Max: 2 * share, MaxPerTenant: share}
+	})
+	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"only"}]}`))
+	long := `"` + strings.Repeat("x", context) + `"`
+	task := "/v1/tasks/" + read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"pipe","delay":"1h","context":`+long+`}`)).ID
+	short := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"pipe","delay":"1h","context":[1]}`)).ID
+	read[api.Schedule](b, 201, b.call("PUT", "/v1/schedules/daily",
+		`{"type":"pipe","cron":"@daily","context":`+long+`}`))
+
+	changed := read[api.Task](b, 200, b.call("PATCH", task, `{"priority":7}`))
+	assert.Empty(t, changed.Context)
+	changed = read[api.Task](b, 200, b.call("PATCH", "/v1/tasks/"+short, `{"priority":7}`))
+	assert.Equal(t, "[1]", string(changed.Context))
+	pause := fmt.Sprintf("POST /v1/schedules/daily/pause HTTP/1.1\r\nHost: h\r\n"+
+		"Authorization: Bearer %s\r\nContent-Length: 0\r\n\r\n", b.token)
+	most := 0
+	b.fill(pause, func() answer {
+		a := b.call("GET", "/v1/schedules/daily", "")
+		most = max(most, b.server.AnswerMemory())
+		return a
+	})
+	assert.LessOrEqual(t, most, share)
+}
+
 // tasks returns how many tasks of all types the tenant has.
 func (b *bundle) tasks() (n int) {
 	b.t.Helper()

@@ -22,6 +22,17 @@ func TestMetrics(t *testing.T) {
 	assert.Equal(t, 400, b.callAs("", "GET", "/metrics?x=1", "").status)
 }
 
+// On the API's port, metrics name tenants and types: they are for operators, unless these open them.
+func TestMetricsForOperators(t *testing.T) {
+	b := setupWith(t, func(c *httpapi.Config) {
+		c.OperatorMetrics = true
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})
+	})
+	assert.Equal(t, []int{401, 401, 403, 200}, []int{b.callAs("", "GET", "/metrics", "").status,
+		b.callAs("x", "GET", "/metrics", "").status, b.call("GET", "/metrics", "").status,
+		b.callAs(b.adminToken(), "GET", "/metrics", "").status})
+}
+
 func TestMetricsAreOff(t *testing.T) {
 	b := setup(t)
 	a := b.callAs("", "GET", "/metrics", "")

@@ -41,6 +41,9 @@ func tenantOf(ctx context.Context) string {
 func (s *Server) identify(
 	ctx context.Context, c *fiber.Ctx, o *contract.Operation, values map[string]string,
 ) (context.Context, error) {
+	if o.ID == "metrics" && s.cfg.OperatorMetrics {
+		return s.identifyOperator(ctx, c)
+	}
 	if o.Access == contract.AccessOpen {
 		return ctx, nil
 	}
@@ -66,6 +69,19 @@ func (s *Server) identify(
 		return ctx, nil
 	}
 	return ctx, s.checkTenant(ctx, p)
+}
+
+// identifyOperator proves that an operator calls.
+func (s *Server) identifyOperator(ctx context.Context, c *fiber.Ctx) (context.Context, error) {
+	token, err := auth.Bearer(c.Get(fiber.HeaderAuthorization))
+	if err != nil {
+		return ctx, err
+	}
+	p, err := s.cfg.Verifier.Verify(ctx, token, time.Now())
+	if err != nil {
+		return ctx, err
+	}
+	return context.WithValue(ctx, principalKey{}, p), p.RequireKind(auth.KindOperator)
 }
 
 // tokenOf returns the token of a call: the one in Authorization or, if there is none, that of a

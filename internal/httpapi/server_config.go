@@ -46,6 +46,8 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// Metrics answers /metrics; nil: /metrics is not found.
 	Metrics http.Handler
+	// OperatorMetrics is whether /metrics needs an admin token.
+	OperatorMetrics bool
 	// Console is the web console; nil: there is none. It is on every surface.
 	Console Console
 	// Streams bounds the event streams and the calls that wait.

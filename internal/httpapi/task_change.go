@@ -27,7 +27,7 @@ func (s *Server) CancelTask(
 	if err != nil {
 		return nil, err
 	}
-	return CancelTask200JSONResponse(s.taskOut(tenant, task)), nil
+	return CancelTask200JSONResponse(s.changedTask(tenant, task)), nil
 }
 
 // cancelReason returns the reason of a cancel: the caller's, or else who the caller is.
@@ -59,7 +59,7 @@ func (s *Server) PatchTask(
 	if err != nil {
 		return nil, err
 	}
-	return PatchTask200JSONResponse(s.taskOut(tenant, task)), nil
+	return PatchTask200JSONResponse(s.changedTask(tenant, task)), nil
 }
 
 // notePatch writes into the audit what is to be changed.
@@ -121,5 +121,5 @@ func (s *Server) RedriveTask(
 	if err != nil {
 		return nil, err
 	}
-	return RedriveTask200JSONResponse(s.taskOut(tenant, task)), nil
+	return RedriveTask200JSONResponse(s.changedTask(tenant, task)), nil
 }

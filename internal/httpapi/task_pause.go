@@ -24,7 +24,7 @@ func (s *Server) PauseTask(
 	if err != nil {
 		return nil, err
 	}
-	return PauseTask200JSONResponse(s.taskOut(tenant, task)), nil
+	return PauseTask200JSONResponse(s.changedTask(tenant, task)), nil
 }
 
 // ResumeTask lets the children of a paused task begin again.
@@ -40,5 +40,5 @@ func (s *Server) ResumeTask(
 	if err != nil {
 		return nil, err
 	}
-	return ResumeTask200JSONResponse(s.taskOut(tenant, task)), nil
+	return ResumeTask200JSONResponse(s.changedTask(tenant, task)), nil
 }

@@ -22,8 +22,8 @@ func (n *node) prepareAPI() error {
 	cfg.Store, cfg.Committer = n.store, n.committer
 	cfg.Keys, cfg.Sender = n.keys, n.sender
 	cfg.Verifier, cfg.Log = n.cfg.Tokens, n.cfg.Log
-	if n.cfg.Metrics == MetricsOnAPI {
-		cfg.Metrics = n.meter.Handler()
+	if n.cfg.Metrics == MetricsOnAPI || n.cfg.Metrics == MetricsOpen {
+		cfg.Metrics, cfg.OperatorMetrics = n.meter.Handler(), n.cfg.Metrics == MetricsOnAPI
 	}
 	if n.cfg.Console != nil {
 		pages, err := n.newConsole(*n.cfg.Console)

@@ -83,6 +83,7 @@ type MetricsPlace int
 // Places of /metrics.
 const (
 	MetricsOff   MetricsPlace = iota // nowhere: nothing is counted
-	MetricsOnAPI                     // on the listener of the API
+	MetricsOnAPI                     // on the listener of the API, for operators' tokens
+	MetricsOpen                      // there, for all who can reach it
 	MetricsApart                     // on a listener of their own
 )

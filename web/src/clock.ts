@@ -9,7 +9,8 @@ export const live = signal(!document.hidden);
 /** True while the viewer has paused the page by its button. */
 export const paused = signal(false);
 
-const visible = signal(!document.hidden);
+/** False while the viewer can't see the page. */
+export const visible = signal(!document.hidden);
 document.addEventListener("visibilitychange", () => {
   visible.value = !document.hidden;
 });

@@ -1,7 +1,7 @@
 import { signal, useSignalEffect } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { answer, api, CallError, type Schemas } from "./api.ts";
-import { live } from "./clock.ts";
+import { paused, visible } from "./clock.ts";
 import { expired } from "./session.ts";
 
 type Stats = Schemas["Stats"];
@@ -14,10 +14,14 @@ export const feedError = signal<CallError | undefined>(undefined);
 
 const again = 3000; // before another try, in ms
 
-/** Follows the stats as long as the page is shown and live, by one stream of events. */
+/**
+ * Follows the stats as long as the page is shown and live, by one stream of events. On a paused page
+ * it follows them until they are known.
+ */
 export function useFeed(): void {
   useSignalEffect(() => {
-    if (!live.value || expired.value) return;
+    const known = stats.peek() && !feedError.peek();
+    if (!visible.value || (paused.value && known) || expired.value) return;
     return follow();
   });
   useEffect(() => () => {
@@ -33,6 +37,7 @@ function follow(): () => void {
     const { data } = JSON.parse(e.data) as Schemas["StatsList"];
     stats.value = e.type === "all" ? data : merge(stats.value ?? [], data);
     feedError.value = undefined;
+    if (paused.peek()) source?.close();
   };
   const open = () => {
     source = new EventSource("/v1/stats/events");

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useCallback, useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { CallError, passes } from "./api.ts";
-import { live } from "./clock.ts";
+import { live, visible } from "./clock.ts";
 import { expired } from "./session.ts";
 
 /** What was loaded. After an error the data of before stays. */
@@ -20,7 +20,8 @@ const again = 3000;
 
 /**
  * Loads something when keys change, and again every n ms (0: never) while the page is live. A
- * failure that passes is always tried again, and any other never by itself.
+ * failure that passes is always tried again, also while the viewer has paused the page, and any other
+ * never by itself.
  * A load that was overtaken by another one is aborted.
  */
 export function useLoad<T>(
@@ -59,7 +60,7 @@ export function useLoad<T>(
   }, keys);
   const failed = error.value;
   const pause = failed === undefined ? every : passes(failed) ? Math.max(every, again) : 0;
-  const on = pause > 0 && live.value && !expired.value;
+  const on = pause > 0 && (failed ? visible.value : live.value) && !expired.value;
   useEffect(() => {
     if (!on) return;
     const timer = setInterval(() => {

@@ -32,7 +32,7 @@ func (r *Rig) StartNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{"serve", "--migrate", "--listen", address}, r.NodeArgs...)
+	args := append([]string{"serve", "--migrate", "--listen", address, "--metrics=open"}, r.NodeArgs...)
 	cmd := exec.Command(r.Binary, args...)
 	cmd.Env = r.environment()
 	start := time.Now()

@@ -1522,6 +1522,7 @@ export interface paths {
         /**
          * The metrics of this node, for Prometheus
          * @description The answer is 404 if the operator has turned metrics off or serves them at another address.
+         *     It needs an admin token, unless the operator has opened it.
          */
         get: operations["metrics"];
         put?: never;
@@ -1542,7 +1543,7 @@ export interface components {
          */
         Name: string;
         /**
-         * @description A Go-style duration, such as 30s or 1h30m.
+         * @description A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
          * @example 30s
          */
         Duration: string;
@@ -1552,7 +1553,8 @@ export interface components {
          * @description The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
          *     |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
          *     rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
-         *     attempt, status, error and rand.
+         *     attempt, status, error and rand. It is read back as it was written, numbers in their shortest
+         *     form: 30.0 as 30.
          * @example 3600
          */
         Interval: number | number[] | string;
@@ -2690,7 +2692,8 @@ export interface components {
         };
         /**
          * @description A task as it is now. result is present once the task has succeeded: it is the output of the
-         *     last stage or, without one, the context that this stage got.
+         *     last stage or, without one, the context that this stage got. Answers to changes leave out a
+         *     context or result of more than 8 KiB, and long lists of dependencies.
          * @example {
          *       "id": "thumbnails.1.42",
          *       "type": "thumbnails",
@@ -7397,6 +7400,8 @@ export interface operations {
                 };
             };
             400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             default: components["responses"]["Problem"];
