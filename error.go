@@ -23,6 +23,8 @@ const (
 	CodeNotFound    Code = "not_found"      // nothing of that name or id in this tenant
 	CodeConflict    Code = "conflict"       // the thing is in a state that doesn't allow this
 	CodeDecided     Code = "decided"        // the vote on the task is over; a late vote was recorded
+	// the thing has changed since the caller read it: see ETag
+	CodePrecondition Code = "precondition_failed"
 	// the idempotency key belongs to a task with another context
 	CodeKeyReused Code = "key_reused"
 	// a dependency can't be: it makes a cycle, or names a task that doesn't exist: see Fields
@@ -48,6 +50,7 @@ type Error struct {
 	Fields     []FieldError  // the offending fields, when Code is CodeInvalid or CodeTooLarge
 	RetryAfter time.Duration // when to try again, if known
 	Quota      *QuotaUse     // the quota, when Code is CodeQuota
+	ETag       string        // the present one, when Code is CodePrecondition; "": there is nothing
 	Err        error         // the cause, for the log; never shown to a caller
 }
 

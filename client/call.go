@@ -37,6 +37,7 @@ func call[T any](
 	if err != nil {
 		return into, c.noAnswer(outer, err)
 	}
+	readETag(ctx, resp)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return into, ErrorOf(resp, body)
 	}

@@ -132,6 +132,8 @@ func codeOf(status int) asyncflow.Code {
 		return asyncflow.CodeNotFound
 	case http.StatusConflict:
 		return asyncflow.CodeConflict
+	case http.StatusPreconditionFailed:
+		return asyncflow.CodePrecondition
 	case http.StatusGone:
 		return asyncflow.CodeDecided
 	case http.StatusRequestEntityTooLarge:

@@ -21,7 +21,6 @@ func TestEveryCallHasAMethod(t *testing.T) {
 		"CompleteTask":   "it is a worker's",
 		"FailTask":       "it is a worker's",
 		"Heartbeat":      "it is a worker's",
-		"ListResults":    "it is a worker's",
 		"ReleaseClaim":   "it is a worker's",
 		"ReportProgress": "it is a worker's",
 		"TaskEvents":     "Watch reads the stream without the generated client",

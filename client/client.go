@@ -99,12 +99,13 @@ func checkURL(raw string) (string, error) {
 }
 
 func headers(token, userAgent string) api.RequestEditorFn {
-	return func(_ context.Context, r *http.Request) error {
+	return func(ctx context.Context, r *http.Request) error {
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)
 		}
 		r.Header.Set("User-Agent", userAgent)
 		r.Header.Set("Accept", "application/json, application/problem+json")
+		addCondition(ctx, r)
 		return nil
 	}
 }

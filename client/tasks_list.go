@@ -55,7 +55,13 @@ func (c *Client) Count(ctx context.Context, p ListParams) (TaskCount, error) {
 
 // filterParams returns the parameters that select tasks.
 func filterParams(p ListParams) map[string]string {
+	children := ""
+	if p.Children != nil {
+		children = strconv.FormatBool(*p.Children)
+	}
 	return map[string]string{
+		"children": children,
+
 		"type":   p.Type,
 		"status": string(p.Status),
 		"stage":  p.Stage,

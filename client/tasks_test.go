@@ -218,6 +218,8 @@ func TestListParams(t *testing.T) {
 		ListParams{Type: "t", Status: StatusFailed, Since: at, Until: at.Add(time.Millisecond), Limit: 7,
 			Cursor: "a b", Parent: "t.1.2", Key: "k&", Text: "50% a=b"})
 	require.NoError(t, err)
+	_, err = c.List(ctx, ListParams{Type: "t", Children: new(bool)})
+	require.NoError(t, err)
 	_, err = c.Endpoints(ctx, "")
 	require.NoError(t, err)
 	_, err = c.Get(ctx, "t.1.1")
@@ -230,6 +232,7 @@ func TestListParams(t *testing.T) {
 		"GET /v1/tasks?type=t",
 		"GET /v1/tasks?cursor=a+b&key=k%26&limit=7&parent=t.1.2&since=2026-11-21T10%3A00%3A00Z" +
 			"&status=failed&text=50%25+a%3Db&type=t&until=2026-11-21T10%3A00%3A00.001Z",
+		"GET /v1/tasks?children=false&type=t",
 		"GET /v1/endpoints",
 		"GET /v1/tasks/t.1.1",
 		"GET /v1/tasks/t.1.1/results?fan_out=0&from=0&limit=1000",

@@ -27,6 +27,9 @@ const (
 	releaseTime = 2 * time.Second
 	// claimTransactions is how many transactions for claims run at once.
 	claimTransactions = 4
+	// knownPause is how often a call with a used-up window is looked at again, when tasks are
+	// announced.
+	knownPause = time.Second
 )
 
 // ClaimRequest asks for tasks of a stage.
@@ -76,7 +79,18 @@ type claimCall struct {
 	taken  bool // by the transaction under way
 	gone   bool // nobody waits for the answer
 	looked bool // it waits: nothing was there for it
-	done   chan claimResult
+	// rests is until when an announcement doesn't make up for a used-up window.
+	rests time.Time
+	done  chan claimResult
+}
+
+// wakes returns when a call may be looked at. With a used-up window it may still get tasks that its
+// claimer was shown before, once they are in line again: an announcement may be of one of them.
+func (l *claimLine) wakes(call *claimCall) time.Time {
+	if l.due && call.rests.Before(call.Opens) {
+		return call.rests
+	}
+	return call.Opens
 }
 
 type claimResult struct {

@@ -50,8 +50,8 @@ func (h *claims) take(line *claimLine) (calls []*claimCall, most int) {
 		if line.reopen {
 			call.Opens = time.Time{}
 		}
-		if call.Opens.After(now) {
-			h.arm(line, call.Opens)
+		if at := line.wakes(call); at.After(now) {
+			h.arm(line, at)
 			continue
 		}
 		if call.looked && !line.due {
@@ -115,6 +115,7 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 	if held {
 		next = now.Add(lockedPause)
 	}
+	hungry := false // a call waits on whose window is open
 	for _, call := range calls {
 		h.learn(line, call.Leases)
 		call.taken = false
@@ -125,6 +126,8 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 			call.done <- r
 		default:
 			call.looked = call.looked || !held
+			call.rests = now.Add(knownPause)
+			hungry = hungry || !call.Opens.After(now)
 			continue
 		}
 		line.calls = slices.DeleteFunc(line.calls, func(c *claimCall) bool { return c == call })
@@ -135,7 +138,7 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 		h.arm(line, next)
 	case r.more:
 		line.due = true
-	default: // another node is about to take them
+	case hungry: // another node is about to take them
 		h.arm(line, now.Add(contendedPause))
 	}
 }

@@ -40,7 +40,16 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 	}
 	now := s.Clock.Now()
 	err = s.change(ctx, tenant, func(tx pgx.Tx) error {
-		if err := needAlertType(ctx, tx, tenant, now); err != nil {
+		if err := needAlertType(withoutPrecondition(ctx), tx, tenant, now); err != nil {
+			return err
+		}
+		old, err := lockAlerts(ctx, tx, tenant)
+		if err == nil {
+			err = checkPrecondition(ctx, old.ETag(), false)
+		} else if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+			err = checkPrecondition(ctx, "", false)
+		}
+		if err != nil {
 			return err
 		}
 		schema := quote(schemaOf(tenant))
@@ -106,9 +115,24 @@ func needAlertType(ctx context.Context, tx pgx.Tx, tenant string, now time.Time)
 
 // Alerts returns a tenant's alerts; CodeNotFound when it has none.
 func (s *Store) Alerts(ctx context.Context, tenant string) (Alerts, error) {
+	a, err := readAlerts(ctx, s.of(tenant), tenant)
+	return a, wrap(err, "Alerts(%q)", tenant)
+}
+
+// lockAlerts locks the endpoint of a tenant's alerts, and then reads them; CodeNotFound when it has
+// none.
+func lockAlerts(ctx context.Context, tx pgx.Tx, tenant string) (Alerts, error) {
+	_, err := lockEndpoints(ctx, tx, tenant, `id IN (SELECT endpoint FROM `+alertsOf(tenant)+`)`)
+	if err != nil {
+		return Alerts{}, err
+	}
+	return readAlerts(ctx, tx, tenant)
+}
+
+func readAlerts(ctx context.Context, q querier, tenant string) (Alerts, error) {
 	var a Alerts
 	var rules []byte
-	row := s.of(tenant).QueryRow(ctx, `SELECT `+endpointColumns(tenant)+`, a.rules, a.updated_at
+	row := q.QueryRow(ctx, `SELECT `+endpointColumns(tenant)+`, a.rules, a.updated_at
 		FROM `+endpointsAndHealth(tenant)+`JOIN `+alertsOf(tenant)+` a ON a.endpoint = e.id`)
 	var err error
 	if a.Endpoint, err = scanEndpointAnd(row, &rules, &a.UpdatedAt); errors.Is(err, pgx.ErrNoRows) {
@@ -117,7 +141,7 @@ func (s *Store) Alerts(ctx context.Context, tenant string) (Alerts, error) {
 	if err == nil {
 		err = json.Unmarshal(rules, &a.Rules)
 	}
-	return a, wrap(err, "Alerts(%q)", tenant)
+	return a, err
 }
 
 func noAlerts() error {
@@ -128,12 +152,14 @@ func noAlerts() error {
 // when it has none. The task type stays.
 func (s *Store) DeleteAlerts(ctx context.Context, tenant string) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx,
-			`DELETE FROM `+quote(schemaOf(tenant))+`.endpoints
-				WHERE id IN (SELECT endpoint FROM `+alertsOf(tenant)+`)`)
-		if err == nil && tag.RowsAffected() == 0 {
-			return noAlerts()
+		old, err := lockAlerts(ctx, tx, tenant)
+		if err == nil {
+			err = checkPrecondition(ctx, old.ETag(), false)
 		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `DELETE FROM `+endpointsOf(tenant)+` WHERE id = $1::uuid`, old.Endpoint.ID)
 		return err
 	})
 	return wrap(err, "DeleteAlerts(%q)", tenant)

@@ -108,6 +108,9 @@ func (s *Store) ChangeEndpoint(
 			return unknownEndpoint(id)
 		}
 		before := all[0]
+		if err := checkPrecondition(ctx, EndpointETag(before), false); err != nil {
+			return err
+		}
 		e = all[0]
 		if err := change(&e); err != nil {
 			return err
@@ -233,10 +236,17 @@ func (s *Store) checkDuplicate(
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.
 func (s *Store) DeleteEndpoint(ctx context.Context, tenant, id string) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `DELETE FROM `+endpointsOf(tenant)+` WHERE id = $1::uuid`, id)
-		if err == nil && tag.RowsAffected() == 0 {
-			return unknownEndpoint(id)
+		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		if err == nil && len(all) == 0 {
+			err = unknownEndpoint(id)
 		}
+		if err == nil {
+			err = checkPrecondition(ctx, EndpointETag(all[0]), false)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `DELETE FROM `+endpointsOf(tenant)+` WHERE id = $1::uuid`, id)
 		return err
 	})
 	return wrap(err, "DeleteEndpoint(%q, %q)", tenant, id)

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"slices"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -11,7 +14,8 @@ import (
 // any tasks.
 type family []run
 
-// familyOf returns the ids of the children of a task; all tasks for the zero id.
+// familyOf returns the ids of the children of a task, of all its fan-outs; all tasks for the zero
+// id.
 func (s *Store) familyOf(ctx context.Context, t *Type, parent asyncflow.TaskID) (family, error) {
 	if parent == (asyncflow.TaskID{}) {
 		return nil, nil
@@ -19,11 +23,26 @@ func (s *Store) familyOf(ctx context.Context, t *Type, parent asyncflow.TaskID) 
 	if parent.Type != t.Name {
 		return nil, asyncflow.InvalidField("parent", "is of another type than %s", t.Name)
 	}
-	o, err := latestFanOut(ctx, s.of(t.Tenant), t, parent.Number, 0, "")
-	if err != nil || o == nil {
-		return family{}, err
+	all, err := s.fanOutsOf(ctx, t, parent.Number)
+	f := family{}
+	for _, o := range all {
+		f = append(f, o.runs(0, o.spawned)...)
 	}
-	return append(family{}, o.runs(0, o.spawned)...), nil
+	slices.SortFunc(f, func(a, b run) int { return cmp.Compare(a.first, b.first) })
+	return f, err
+}
+
+// fanOutsOf returns all fan-outs of a task.
+func (s *Store) fanOutsOf(ctx context.Context, t *Type, id int64) (all []*fanOut, err error) {
+	rows, err := s.of(t.Tenant).Query(ctx,
+		t.at(0, fanOutColumns+`WHERE type = $1 AND id = $2`), t.number, id)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*fanOut, error) {
+		o := &fanOut{}
+		return o, row.Scan(o.columns()...)
+	})
 }
 
 // before returns the number before which the next window of a list ends, at most the given one, and

@@ -22,6 +22,8 @@ type (
 		Error  string           `json:"error,omitempty"`
 		Since  time.Time        `json:"since,omitzero"`
 		Until  time.Time        `json:"until,omitzero"`
+
+		NoChildren bool `json:"no_children,omitempty"`
 	}
 	operationOptions struct {
 		Reason    string             `json:"reason,omitempty"`
@@ -33,7 +35,8 @@ type (
 
 func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation) error {
 	f := o.Filter
-	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until})
+	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until,
+		f.NoChildren})
 	if err != nil {
 		return err
 	}
@@ -169,7 +172,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	err = row.Scan(append([]any{&o.ID, &o.Kind, &o.Filter.Type, &f, &options, &o.State, &o.Total,
 		&o.Done, &o.Skipped, &o.Error, &o.CreatedAt, &finished, &o.position, &o.nextAt}, more...)...)
 	o.Filter.Status, o.Filter.Stage, o.Filter.Error = f.Status, f.Stage, f.Error
-	o.Filter.Since, o.Filter.Until = f.Since, f.Until
+	o.Filter.Since, o.Filter.Until, o.Filter.NoChildren = f.Since, f.Until, f.NoChildren
 	o.Reason, o.FromStage, o.Pace = options.Reason, options.FromStage, options.Pace
 	o.Priority = options.Priority
 	o.FinishedAt = orZero(finished)

@@ -75,10 +75,14 @@ func (s *Store) Schedule(ctx context.Context, tenant, name string) (StoredSchedu
 // stay.
 func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
 	err := s.audited(ctx, tenant, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `DELETE FROM `+schedulesOf(tenant)+` WHERE name = $1`, name)
-		if err == nil && tag.RowsAffected() == 0 {
-			return unknownSchedule(name)
+		stored, err := readSchedule(ctx, tx, tenant, name, "FOR UPDATE")
+		if err == nil {
+			err = checkPrecondition(ctx, stored.ETag(), false)
 		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `DELETE FROM `+schedulesOf(tenant)+` WHERE name = $1`, name)
 		return err
 	})
 	return wrap(err, "DeleteSchedule(%q, %q)", tenant, name)

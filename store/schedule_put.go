@@ -92,8 +92,13 @@ func writeSchedule(
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
 		g = growth{asyncflow.QuotaSchedules, docBytes(schedule) + len(schedule.Context)}
-		err = createSchedule(ctx, tx, tenant, schedule, now)
+		if err = checkPrecondition(ctx, "", false); err == nil {
+			err = createSchedule(ctx, tx, tenant, schedule, now)
+		}
 	case err == nil:
+		if err = checkPrecondition(ctx, old.ETag(), sameSchedule(old.Schedule, schedule)); err != nil {
+			return stored, g, err
+		}
 		g.bytes = docBytes(schedule) + len(schedule.Context) - docBytes(old.Schedule) - len(old.Context)
 		err = updateSchedule(ctx, tx, tenant, old, schedule, now)
 	}
@@ -128,6 +133,14 @@ func findAwaitedTypes(
 		}
 	}
 	return nil
+}
+
+// sameSchedule reports whether two versions of a schedule are the same document.
+func sameSchedule(a, b asyncflow.Schedule) bool {
+	docA, errA := json.Marshal(a)
+	docB, errB := json.Marshal(b)
+	return errA == nil && errB == nil && string(docA) == string(docB) &&
+		string(a.Context) == string(b.Context)
 }
 
 func createSchedule(

@@ -20,9 +20,11 @@ type Filter struct {
 	Text   string           // a part of its context or of an output, as it is written; "": any
 	Since  time.Time        // submitted at or after; zero: any time
 	Until  time.Time        // submitted before; zero: any time
-	Parent asyncflow.TaskID // children of this task, of its latest fan-out; zero: any tasks
-	Before int64            // only tasks of lesser numbers, for the next page; 0: the first page
-	Limit  int
+	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
+	// NoChildren leaves out the children of fan-outs. It excludes Parent.
+	NoChildren bool
+	Before     int64 // only tasks of lesser numbers, for the next page; 0: the first page
+	Limit      int
 }
 
 // criteria choose tasks of a type.
@@ -35,11 +37,13 @@ type criteria struct {
 	since       time.Time
 	until       time.Time
 	endedBefore time.Time // zero: at any time, or not at all
+	noChildren  bool      // no children of fan-outs
 	fewReady    bool      // at most fewReady tasks are ready
 }
 
 func criteriaOf(f Filter) criteria {
-	c := criteria{stage: f.Stage, text: f.Error, content: f.Text, since: f.Since, until: f.Until}
+	c := criteria{stage: f.Stage, text: f.Error, content: f.Text, since: f.Since, until: f.Until,
+		noChildren: f.NoChildren}
 	if f.Status != "" {
 		c.statuses = []string{string(f.Status)}
 	}
@@ -149,6 +153,9 @@ func (c criteria) sql(first int) string {
 	if c.content != "" {
 		names, sql = append(names, "$content"), sql+contentSQL
 	}
+	if c.noChildren {
+		sql += noChildrenSQL
+	}
 	numbers := make([]string, 0, 2*len(names))
 	for i, name := range names {
 		numbers = append(numbers, name, "$"+strconv.Itoa(first+i))
@@ -162,6 +169,10 @@ const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since)
   AND ($stages::text[] IS NULL OR coalesce(l.stage, w.stage, r.stage, j.stage) = ANY ($stages))
   AND ($text = '' OR position(lower($text) IN lower(coalesce(j.error, ''))) > 0)
   AND ($ended::timestamptz IS NULL OR j.at < $ended)`
+
+// noChildrenSQL is a condition on the task. No change of its options makes it a child.
+const noChildrenSQL = `
+  AND t.options->'child' IS NULL`
 
 // args returns the parameters of sql.
 func (c criteria) args(t *Type) []any {

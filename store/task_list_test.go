@@ -117,6 +117,7 @@ func TestListsLookAtFewRows(t *testing.T) {
 			"a frequent error": {store.Filter{Error: "error"}, 5 * 60},
 			"a rare error":     {store.Filter{Error: "error 12347"}, 4 * history / 9},
 			"a rare stage":     {store.Filter{Stage: "none"}, 3 * store.PageLook},
+			"without children": {store.Filter{Stage: "none", NoChildren: true}, 3 * store.PageLook},
 			"a rare text":      {store.Filter{Text: "none"}, 7 * store.PageLook},
 			"live, a text":     {store.Filter{Status: asyncflow.StatusWaiting, Text: "x"}, 100},
 		} {

@@ -142,6 +142,9 @@ func (s *Store) changeTenant(
 		if err != nil {
 			return err
 		}
+		if err := checkPrecondition(ctx, old.ETag(), false); err != nil {
+			return err
+		}
 		if err := do(tx, old); err != nil {
 			return err
 		}

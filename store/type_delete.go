@@ -22,7 +22,11 @@ func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade
 		if err := lockSets(ctx, tx, tenant, name); err != nil { // first, as moves of the type do
 			return err
 		}
-		if _, err := readTaskType(ctx, tx, tenant, name, "FOR UPDATE"); err != nil {
+		stored, err := readTaskType(ctx, tx, tenant, name, "FOR UPDATE")
+		if err == nil {
+			err = checkPrecondition(ctx, stored.ETag(), false)
+		}
+		if err != nil {
 			return err
 		}
 		// All types of the tenant wait while one is stopped. So what can be known or done is before.

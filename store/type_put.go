@@ -82,9 +82,14 @@ func writeTaskType(
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
 		g.one = asyncflow.QuotaTaskTypes
-		err = createTaskType(ctx, tx, tenant, t, spec, now)
+		if err = checkPrecondition(ctx, "", false); err == nil {
+			err = createTaskType(ctx, tx, tenant, t, spec, now)
+		}
 	case err == nil:
 		t = t.After(old.TaskType)
+		if err = checkPrecondition(ctx, old.ETag(), sameSpec(old.TaskType, t)); err != nil {
+			return stored, g, err
+		}
 		g.bytes = docBytes(t, t.StageMapping) - docBytes(old.TaskType, old.StageMapping)
 		if err = t.Validate(); err == nil { // by now it may have too many mappings
 			err = checkRemovedStages(ctx, tx, tenant, old.TaskType, t)

@@ -71,7 +71,7 @@ func TestCounts(t *testing.T) {
 		?.querySelector("a"); e?.click(); return !!e`)
 	p.See("Counted 10,003 tasks")
 	p.See("Didn't match 0 tasks")
-	p.Click("status waiting")
+	p.Click("children false, status waiting")
 	p.See("10,000+ tasks match")
 	p.quiet()
 }

@@ -98,5 +98,11 @@ func TestTree(t *testing.T) {
 	p.See("child 25 of 25")
 	p.Click(wide)
 	p.See("25 in all: 25 waiting")
+
+	// A list leaves out children, unless it is told to show them.
+	p.open("/console/tasks?type=wide")
+	p.See("1 task matches")
+	p.Run(`const e = document.querySelector(".filters input[type=checkbox]"); e?.click(); return !!e`)
+	p.See("26 tasks match")
 	p.quiet()
 }

@@ -733,6 +733,9 @@ type BatchResult struct {
 
 // BulkCancellation defines model for BulkCancellation.
 type BulkCancellation struct {
+	// Children false leaves out the children of fan-outs; by default they are among them.
+	Children *bool `json:"children,omitempty"`
+
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
@@ -770,6 +773,9 @@ type BulkCancellationStatus string
 
 // BulkCount defines model for BulkCount.
 type BulkCount struct {
+	// Children false leaves out the children of fan-outs; by default they are among them.
+	Children *bool `json:"children,omitempty"`
+
 	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
@@ -796,6 +802,9 @@ type BulkCount struct {
 
 // BulkPriority defines model for BulkPriority.
 type BulkPriority struct {
+	// Children false leaves out the children of fan-outs; by default they are among them.
+	Children *bool `json:"children,omitempty"`
+
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
@@ -838,6 +847,9 @@ type BulkPriorityStatus string
 
 // BulkRedrive defines model for BulkRedrive.
 type BulkRedrive struct {
+	// Children false leaves out the children of fan-outs; by default they are among them.
+	Children *bool `json:"children,omitempty"`
+
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
@@ -1802,6 +1814,9 @@ type OperationState string
 
 // OperationFilter Which tasks of the type; absent if all that it applies to.
 type OperationFilter struct {
+	// Children false: no children of fan-outs.
+	Children *bool `json:"children,omitempty"`
+
 	// Error A part of their last error.
 	Error string    `json:"error,omitempty,omitzero"`
 	Since time.Time `json:"since,omitempty,omitzero"`
@@ -2843,8 +2858,11 @@ type ListTasksParams struct {
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
-	// Parent Only the children of this task, of its latest fan-out.
+	// Parent Only the children of this task, of all its fan-outs.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
+
+	// Children false leaves out the children of fan-outs. Then parent is refused.
+	Children *bool `form:"children,omitempty" json:"children,omitempty"`
 
 	// Limit The most tasks on one page.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -2882,8 +2900,11 @@ type GetTaskCountParams struct {
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
-	// Parent Only the children of this task, of its latest fan-out.
+	// Parent Only the children of this task, of all its fan-outs.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
+
+	// Children false leaves out the children of fan-outs. Then parent is refused.
+	Children *bool `form:"children,omitempty" json:"children,omitempty"`
 }
 
 // GetTaskParams defines parameters for GetTask.
@@ -8519,6 +8540,18 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 			}
 		}
 
+		if params.Children != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "children", *params.Children, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 			return nil, err
 		} else {
@@ -8772,6 +8805,18 @@ func NewGetTaskCountRequest(server string, params *GetTaskCountParams) (*http.Re
 			for _, qp := range strings.Split(queryFrag, "&") {
 				rawQueryFragments = append(rawQueryFragments, qp)
 			}
+		}
+
+		if params.Children != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "children", *params.Children, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {

@@ -104,6 +104,8 @@ func (s *operatorSite) prepare() {
     stages: [{name: send}]
   - name: claimed
     stages: [{name: review, mode: claim}]
+schedules:
+  - {name: nightly, type: claimed, cron: "30 3 * * *", context: {}}
 `), 0o600))
 	s.run("types", "apply", "-f", file)
 	r := s.run("endpoints", "create", "--type", "broken", "--stage", "send", worker.URL,
@@ -133,6 +135,10 @@ func (s *operatorSite) withNames(args []string) []string {
 	case args[0] == "types" && args[1] == "resume": // with a ramp, which holds up what follows
 		names["T"] = "thumbnails"
 		s.run("types", "resume", "broken")
+	case args[0] == "schedules":
+		names["NAME"] = "nightly"
+	case slices.Equal(args, []string{"tasks", "cancel", "ID"}):
+		names["ID"] = s.waitingTask()
 	case args[0] == "endpoints":
 		names["ID"] = s.endpoint
 	case slices.Contains(args, "ID") || slices.Contains(args, "K"):
@@ -148,6 +154,14 @@ func (s *operatorSite) withNames(args []string) []string {
 		}
 	}
 	return out
+}
+
+// waitingTask returns the id of a task that is due in an hour.
+func (s *operatorSite) waitingTask() string {
+	r := s.run("tasks", "submit", "broken", "{}", "--delay", "1h", "-o", "json")
+	var task struct{ ID string }
+	require.NoError(s, json.Unmarshal([]byte(r.stdout), &task))
+	return task.ID
 }
 
 // failedTask returns the id of a failed task, and the flow key that it blocks.

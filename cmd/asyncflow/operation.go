@@ -125,6 +125,9 @@ func filterText(f client.OperationFilter) string {
 	}
 	add("since", filterTime(f.Since))
 	add("until", filterTime(f.Until))
+	if f.Children != nil {
+		add("children", strconv.FormatBool(*f.Children))
+	}
 	return strings.Join(parts, ", ")
 }
 

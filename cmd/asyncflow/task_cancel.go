@@ -36,7 +36,8 @@ func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID == "" {
 		b := client.BulkCancellation{Type: c.Type, Status: api.BulkCancellationStatus(c.Status),
 			Stage: c.Stage, Error: c.Error,
-			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Reason: c.Reason}
+			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Reason: c.Reason,
+			Children: withChildren(c.Children)}
 		return c.run(ctx, g, many{
 			verb:  "cancel",
 			count: func() (int64, error) { return g.client().CountCancel(ctx, b) },

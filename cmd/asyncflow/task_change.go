@@ -66,7 +66,8 @@ func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Pri
 			"of many tasks only the --priority can be changed"))
 	}
 	b := client.BulkPriority{Type: c.Type, Status: api.BulkPriorityStatus(c.Status), Stage: c.Stage,
-		Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Priority: p}
+		Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Priority: p,
+		Children: withChildren(c.Children)}
 	return c.run(ctx, g, many{
 		verb:  "change the priority of",
 		count: func() (int64, error) { return g.client().CountPrioritize(ctx, b) },

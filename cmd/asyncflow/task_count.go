@@ -50,7 +50,8 @@ func (c *tasksCountCmd) Run(ctx context.Context, g *globals) error {
 // operation that isn't done is shown itself.
 func (c *tasksCountCmd) countAll(ctx context.Context, g *globals) error {
 	o, err := g.client().CountAll(ctx, client.BulkCount{Type: c.Type, Status: client.Status(c.Status),
-		Stage: c.Stage, Error: c.Error, Since: c.Since.Time, Until: c.Until.Time})
+		Stage: c.Stage, Error: c.Error, Since: c.Since.Time, Until: c.Until.Time,
+		Children: withChildren(c.Children)})
 	if err != nil {
 		return err
 	}

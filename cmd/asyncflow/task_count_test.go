@@ -46,7 +46,7 @@ func TestCLICount(t *testing.T) {
 
 	begun := count("--status", "failed", "--error", "bad request", "--until",
 		"2036-11-21T10:00:00.5Z", "--exact", "--detach")
-	filter := `(?m)^filter +status failed, error "bad request", until 2036-11-21T10:00:00.5Z$`
+	filter := `(?m)^filter +status failed, error "bad request", until 2036-11-21T10:00:00.5Z, children false$`
 	assert.Regexp(t, filter, begun)
 	assert.Regexp(t, `(?m)^kind +count$`, begun)
 	watched := run(0, "operations", "watch", strings.Fields(begun)[1])
@@ -107,7 +107,7 @@ func TestExactCountIsStopped(t *testing.T) {
 	r := runCLI(t, env, args...)
 	require.Equal(t, exitFailed, r.code)
 	require.Regexp(t, `(?m)^state +stopped$`, r.stdout)
-	require.Equal(t, []string{`{"status":"running","type":"t"}`}, bodies)
+	require.Equal(t, []string{`{"children":false,"status":"running","type":"t"}`}, bodies)
 	r = runCLI(t, env, append(args, "-o", "json")...)
 	require.Equal(t, exitFailed, r.code)
 	var o client.Operation

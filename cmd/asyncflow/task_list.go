@@ -22,13 +22,24 @@ type filterFlags struct {
 	Key    string `placeholder:"KEY" help:"Only the task of this idempotency key."`
 	Since  moment `placeholder:"TIME"`
 	Until  moment `placeholder:"TIME" help:"Only tasks submitted before this time."`
-	Parent string `placeholder:"ID" help:"Only the children of this task."`
+	Parent string `placeholder:"ID" help:"Only the children of this task, of all its fan-outs."`
+
+	Children bool `help:"Also children of fan-outs. Default: only with --parent."`
 }
 
 // params returns the filter as the client takes it.
 func (f *filterFlags) params() client.ListParams {
 	return client.ListParams{Type: f.Type, Status: client.Status(f.Status), Stage: f.Stage,
-		Error: f.Error, Key: f.Key, Since: f.Since.Time, Until: f.Until.Time, Parent: f.Parent}
+		Error: f.Error, Key: f.Key, Since: f.Since.Time, Until: f.Until.Time, Parent: f.Parent,
+		Children: withChildren(f.Children || f.Parent != "")}
+}
+
+// withChildren returns the parameter of a call that leaves out children unless they are wanted.
+func withChildren(wanted bool) *bool {
+	if wanted {
+		return nil
+	}
+	return new(bool)
 }
 
 type tasksListCmd struct {
@@ -45,6 +56,7 @@ func (c *tasksListCmd) Help() string {
     asyncflow tasks list --type thumbnails --status failed --since 24h
     asyncflow tasks list --type thumbnails --status failed --stage resize --error timeout
     asyncflow tasks list --type thumbnails --text harbour.jpg
+    asyncflow tasks list --type scans --status failed --children
     asyncflow tasks list --type thumbnails --limit 0 -o json | jq -r '.data[].id'`
 }
 

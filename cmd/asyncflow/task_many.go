@@ -20,6 +20,8 @@ type manyFlags struct {
 	Since moment `placeholder:"TIME"`
 	Until moment `placeholder:"TIME" help:"With --type: only those submitted before this time."`
 
+	Children bool `default:"true" negatable:"" help:"With --type: also children of fan-outs."`
+
 	DryRun bool     `help:"With --type: only count them."`
 	Pace   *float32 `placeholder:"N" help:"With --type: the most tasks per second. Default: no limit."`
 	Yes    bool     `short:"y" help:"With --type: don't ask."`
@@ -33,7 +35,7 @@ ends only the watching; see asyncflow operations.`
 // check refuses flags that don't go together.
 func (f *manyFlags) check(id, status string) error {
 	filter := f.Type != "" || status != "" || f.Stage != "" || f.Error != "" || !f.Since.IsZero() ||
-		!f.Until.IsZero()
+		!f.Until.IsZero() || !f.Children
 	switch {
 	case id != "" && (filter || f.DryRun || f.Pace != nil || f.Detach):
 		return asyncflow.Errorf(asyncflow.CodeInvalid,

@@ -55,7 +55,8 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 		}
 		b := client.BulkRedrive{Type: c.Type, Status: api.BulkRedriveStatus(c.Status), Stage: c.Stage,
 			Error: c.Error,
-			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), FromStage: c.FromStage}
+			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), FromStage: c.FromStage,
+			Children: withChildren(c.Children)}
 		return c.run(ctx, g, many{
 			verb:  "redrive",
 			count: func() (int64, error) { return g.client().CountRedrive(ctx, b) },

@@ -93,13 +93,17 @@ func (c *tasksTreeCmd) show(ctx context.Context, g *globals, t client.Task) erro
 		return err
 	}
 	left := c.Limit
-	for _, status := range []client.Status{client.StatusRunning, client.StatusFailed,
-		client.StatusPending, client.StatusWaiting} {
-		if left <= 0 {
-			break
+	for _, of := range []struct {
+		status client.Status
+		n      int // in the latest fan-out, whose children are listed first
+	}{{client.StatusRunning, t.Children.Running}, {client.StatusFailed, t.Children.Failed},
+		{client.StatusPending, t.Children.Pending}, {client.StatusWaiting, t.Children.Waiting}} {
+		limit := min(left, of.n)
+		if limit <= 0 {
+			continue
 		}
-		page, err := g.client().List(ctx, client.ListParams{Type: t.Type, Parent: t.ID, Status: status,
-			Limit: left})
+		page, err := g.client().List(ctx, client.ListParams{Type: t.Type, Parent: t.ID,
+			Status: of.status, Limit: limit})
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -125,6 +126,29 @@ endpoints: [{type: pipe, stage: map, url: "`+w.URL+`", secret: "`+testWebhook+`"
 	list, err := c.List(t.Context(), client.ListParams{Type: "pipe"})
 	require.NoError(t, err)
 	require.Len(t, list.Data, 1+2*3, "they are new children")
+
+	// Lists and counts are of tasks without children unless these are asked for; changes of many are
+	// of all.
+	for args, n := range map[string]int{
+		"":                    1,
+		"--children":          1 + 2*3,
+		"--status failed":     1,
+		"--parent " + task.ID: 2 * 3, // of both fan-outs
+	} {
+		flags := append([]string{"--type", "pipe"}, strings.Fields(args)...)
+		ids := run(0, append([]string{"tasks", "list"}, flags...)...)
+		require.Equal(t, 1+n, strings.Count(ids, "\n"), "%s: %s", args, ids)
+		require.Equal(t, plural(int64(n))+"\n", run(0, append([]string{"tasks", "count"}, flags...)...))
+	}
+	require.Equal(t, "1 task\n", run(0, "tasks", "count", "--type", "pipe", "--exact"))
+	require.Equal(t, "7 tasks\n", run(0, "tasks", "count", "--type", "pipe", "--exact", "--children"))
+	redrive := []string{"tasks", "redrive", "--type", "pipe", "--dry-run"}
+	require.Equal(t, "3 tasks\n", run(0, redrive...))
+	require.Equal(t, "1 task\n", run(0, append(redrive, "--no-children")...))
+	_, err = c.List(t.Context(), client.ListParams{Type: "pipe", Parent: task.ID, Children: new(bool)})
+	require.ErrorContains(t, err, "children is false, but parent asks for children")
+	require.Equal(t, 1, strings.Count(run(0, "tasks", "tree", task.ID), "├─"),
+		"the children that failed of the latest fan-out")
 
 	assert.Contains(t, runCLI(t, map[string]string{}, "tasks", "redrive", "--type", "pipe",
 		"--all-children").stderr, "they are for one task")

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,17 +18,27 @@ func configServer(t *testing.T) map[string]string {
 	versions, specs := map[string]int{}, map[string]string{}
 	var endpoints []client.Endpoint
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/task-types", func(w http.ResponseWriter, _ *http.Request) {
-		list := client.TaskTypeList{Data: []client.TaskType{}}
-		for name, v := range versions {
-			list.Data = append(list.Data, client.TaskType{Name: name, Version: v})
+	mux.HandleFunc("GET /v1/task-types/{name}", func(w http.ResponseWriter, r *http.Request) {
+		name := r.PathValue("name")
+		if versions[name] == 0 {
+			answerProblem(w, 404, "not_found")
+			return
 		}
-		answer(w, 200, list)
+		w.Header().Set("ETag", etagOf(versions[name]))
+		answer(w, 200, client.TaskType{Name: name, Version: versions[name]})
+		if name == "raced" { // somebody else changes it
+			versions[name]++
+		}
 	})
 	mux.HandleFunc("PUT /v1/task-types/{name}", func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
 		var spec client.TaskTypeSpec
 		require.NoError(t, json.NewDecoder(r.Body).Decode(&spec))
+		match, isNew := r.Header.Get("If-Match"), r.Header.Get("If-None-Match") == "*"
+		if isNew != (versions[name] == 0) || !isNew && match != etagOf(versions[name]) {
+			answerProblem(w, 412, "precondition_failed")
+			return
+		}
 		if text := jsonText(spec); specs[name] != text {
 			versions[name], specs[name] = versions[name]+1, text
 		}
@@ -56,6 +67,8 @@ func configServer(t *testing.T) map[string]string {
 	})
 	return serveAPI(t, mux.ServeHTTP)
 }
+
+func etagOf(version int) string { return `"v` + strconv.Itoa(version) + `"` }
 
 func writeFile(t *testing.T, text string) string {
 	name := filepath.Join(t.TempDir(), "file")
@@ -90,6 +103,20 @@ func TestApply(t *testing.T) {
 		ran{exitUsage, "",
 			"asyncflow: the document is wrong: " + file + ":1: types[0].stages[0].timeout names the " +
 				"environment variable TIMEOUT, which is not set\n"}, r)
+}
+
+// What somebody else changes between the read and the write isn't undone. The rest is applied.
+func TestApplyUndoesNoChange(t *testing.T) {
+	t.Parallel()
+	env := configServer(t)
+	file := writeFile(t, `types:
+  - {name: raced, stages: [{name: x}]}
+  - {name: other, stages: [{name: x}]}`)
+	require.Zero(t, runCLI(t, env, "types", "apply", "-f", file).code)
+	r := runCLI(t, env, "types", "apply", "-f", file)
+	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, "unchanged  type other\n", r.stdout)
+	require.Contains(t, r.stderr, file+":2: type raced: 412 precondition_failed")
 }
 
 // A secret that was created before the failure is shown. What comes after a refusal is applied.

@@ -60,40 +60,55 @@ func (doc Document) refusedLine(path string, err error) int {
 // isRefusal reports whether an error concerns only the item that was sent.
 func isRefusal(err error) bool {
 	var answer *client.Error
-	return errors.As(err, &answer) && slices.Contains([]int{400, 404, 409, 413, 422}, answer.Status)
+	return errors.As(err, &answer) && slices.Contains([]int{400, 404, 409, 412, 413, 422}, answer.Status)
 }
 
 func (doc Document) applyTypes(
 	ctx context.Context, c *client.Client, report func(Change),
 ) (refused []error, _ error) {
-	if len(doc.Types) == 0 {
-		return nil, nil
-	}
-	before, err := c.TaskTypes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	versions := map[string]int{}
-	for _, t := range before {
-		versions[t.Name] = t.Version
-	}
 	return doc.applyAll("types", len(doc.Types), report, func(i int) (Change, error) {
 		t := doc.Types[i]
-		after, err := c.PutTaskType(ctx, t.Name, t.TaskTypeSpec)
-		return Change{Kind: "type", Name: t.Name, Did: didWhat(versions, t.Name, after.Version)}, err
+		did, err := replace(ctx, func(ctx context.Context) (int, error) {
+			old, err := c.TaskType(ctx, t.Name)
+			return old.Version, err
+		}, func(ctx context.Context) (int, error) {
+			after, err := c.PutTaskType(ctx, t.Name, t.TaskTypeSpec)
+			return after.Version, err
+		})
+		return Change{Kind: "type", Name: t.Name, Did: did}, err
 	})
 }
 
-// didWhat returns what applying did with an item, by the versions of all before and its
-// own after.
-func didWhat(before map[string]int, name string, after int) string {
-	switch version, existed := before[name]; {
-	case !existed:
-		return "created"
-	case version != after:
-		return "changed"
+// replace reads the version of an item and puts it, and returns what that did. If somebody else has
+// changed the item in between, it changes nothing: CodePrecondition. If somebody else has created
+// it, it begins again.
+func replace(
+	ctx context.Context, get, put func(context.Context) (version int, err error),
+) (did string, err error) {
+	for range 2 {
+		var etag string
+		before, err := get(client.ReadETag(ctx, &etag))
+		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+			_, err = put(client.IfNew(ctx))
+			if asyncflow.CodeOf(err) == asyncflow.CodePrecondition {
+				continue
+			}
+			return "created", err
+		}
+		if err != nil {
+			return "", err
+		}
+		if etag != "" { // older servers have none
+			ctx = client.IfMatch(ctx, etag)
+		}
+		after, err := put(ctx)
+		if err == nil && before == after {
+			return "unchanged", nil
+		}
+		return "changed", err
 	}
-	return "unchanged"
+	return "", asyncflow.Errorf(asyncflow.CodeConflict,
+		"others create and delete it at the same time: nothing was changed")
 }
 
 func (doc Document) applyEndpoints(
@@ -155,21 +170,16 @@ func (doc Document) ApplySchedules(
 func (doc Document) applySchedules(
 	ctx context.Context, c *client.Client, report func(Change),
 ) (refused []error, _ error) {
-	if len(doc.Schedules) == 0 {
-		return nil, nil
-	}
-	before, err := c.Schedules(ctx)
-	if err != nil {
-		return nil, err
-	}
-	versions := map[string]int{}
-	for _, s := range before {
-		versions[s.Name] = s.Version
-	}
 	return doc.applyAll("schedules", len(doc.Schedules), report, func(i int) (Change, error) {
 		s := doc.Schedules[i]
-		after, err := c.PutSchedule(ctx, s.Name, s.ScheduleSpec)
-		return Change{Kind: "schedule", Name: s.Name, Did: didWhat(versions, s.Name, after.Version)}, err
+		did, err := replace(ctx, func(ctx context.Context) (int, error) {
+			old, err := c.Schedule(ctx, s.Name)
+			return old.Version, err
+		}, func(ctx context.Context) (int, error) {
+			after, err := c.PutSchedule(ctx, s.Name, s.ScheduleSpec)
+			return after.Version, err
+		})
+		return Change{Kind: "schedule", Name: s.Name, Did: did}, err
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 // answerHeaders are what a handler adds to its answer, whether that is a success or an error.
 type answerHeaders struct {
 	allowance *ratelimit.Allowance
+	etag      string
 }
 
 type answerHeadersKey struct{}
@@ -22,8 +23,14 @@ func headersOf(ctx context.Context) *answerHeaders {
 	return &answerHeaders{}
 }
 
+// tagged adds the ETag of what an answer shows.
+func tagged(ctx context.Context, etag string) { headersOf(ctx).etag = etag }
+
 // write sets the headers of an answer.
 func (h *answerHeaders) write(c *fiber.Ctx) {
+	if h.etag != "" {
+		c.Set(fiber.HeaderETag, h.etag)
+	}
 	if h.allowance == nil {
 		return
 	}

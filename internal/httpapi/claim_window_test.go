@@ -31,6 +31,15 @@ func TestClaimWindow(t *testing.T) {
 	back := b.claim("anna", `,"max":5`)
 	require.Len(t, back, 1, "the window is full, but she knows that one")
 	assert.Equal(t, []any{ids[0], 2}, []any{back[0].TaskID, back[0].Seq})
+	known := make(chan []api.Delivery)
+	go func() {
+		known <- b.claim("anna", fmt.Sprintf(`,"wait":"1m","held":[%q]`, ids[0]))
+	}()
+	b.waitingClaims(1)
+	require.Equal(t, 200, b.report(back[0], "release", ``).status)
+	back = <-known
+	require.Len(t, back, 1, "a call that waits gets what she has given back")
+	assert.Equal(t, []any{ids[0], 3}, []any{back[0].TaskID, back[0].Seq})
 	require.Equal(t, 200, b.report(back[0], "complete", ``).status)
 	assert.Empty(t, b.claim("anna", `,"max":5,"wait":"50ms"`))
 	other := b.claim("bob", ``)

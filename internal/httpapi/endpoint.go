@@ -114,6 +114,7 @@ func (s *Server) GetEndpoint(
 	if err != nil {
 		return nil, err
 	}
+	tagged(ctx, store.EndpointETag(e))
 	out, err := s.endpointOut(ctx, e)
 	return GetEndpoint200JSONResponse(out), err
 }
@@ -126,7 +127,7 @@ func (s *Server) DeleteEndpoint(
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Store.DeleteEndpoint(ctx, principalOf(ctx).Tenant, id); err != nil {
+	if err := s.cfg.Store.DeleteEndpoint(ifMatches(ctx), principalOf(ctx).Tenant, id); err != nil {
 		return nil, err
 	}
 	return DeleteEndpoint204Response{}, nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // UpdateEndpoint changes an endpoint. If that changes its URL, it is challenged, unless challenges
@@ -18,7 +19,7 @@ func (s *Server) UpdateEndpoint(
 	}
 	tenant := principalOf(ctx).Tenant
 	var before string
-	e, err := s.cfg.Store.ChangeEndpoint(ctx, tenant, id, func(e *asyncflow.Endpoint) error {
+	e, err := s.cfg.Store.ChangeEndpoint(ifMatches(ctx), tenant, id, func(e *asyncflow.Endpoint) error {
 		before = e.URL
 		return s.patchEndpoint(e, *r.Body)
 	})
@@ -28,6 +29,7 @@ func (s *Server) UpdateEndpoint(
 	if err != nil {
 		return nil, err
 	}
+	tagged(ctx, store.EndpointETag(e))
 	out, err := s.endpointOut(ctx, e)
 	return UpdateEndpoint200JSONResponse(out), err
 }

@@ -21,7 +21,8 @@ func (s *Server) CancelTasks(
 		Kind:   store.CancelTasks,
 		Reason: cancelReason(ctx, b.Reason),
 		Pace:   float64(b.Pace),
-		Filter: bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until),
+		Filter: bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until,
+			b.Children),
 	}
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
@@ -39,7 +40,8 @@ func (s *Server) RedriveTasks(
 		Kind:      store.RedriveTasks,
 		FromStage: b.FromStage,
 		Pace:      float64(b.Pace),
-		Filter:    bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until),
+		Filter: bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until,
+			b.Children),
 	}
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
@@ -65,7 +67,8 @@ func (s *Server) PrioritizeTasks(
 		Kind:     store.PrioritizeTasks,
 		Priority: p.Priority,
 		Pace:     float64(b.Pace),
-		Filter:   bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until),
+		Filter: bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until,
+			b.Children),
 	}
 	notePatch(ctx, p)
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
@@ -148,12 +151,20 @@ func operationID(raw string) (string, error) {
 // bulkFilter returns the filter that the bodies of all bulk calls have.
 func bulkFilter(
 	taskType string, status asyncflow.Status, stage, text string, since, until time.Time,
+	children *bool,
 ) store.Filter {
 	return store.Filter{Type: taskType, Status: status, Stage: stage, Error: text, Since: since,
-		Until: until}
+		Until: until, NoChildren: no(children)}
 }
 
+// no reports whether a flag that is true by default is false.
+func no(flag *bool) bool { return flag != nil && !*flag }
+
 func operationOut(o store.Operation) Operation {
+	var children *bool
+	if o.Filter.NoChildren {
+		children = new(bool)
+	}
 	return Operation{
 		ID:   o.ID,
 		Kind: OperationKind(o.Kind),
@@ -164,6 +175,8 @@ func operationOut(o store.Operation) Operation {
 			Error:  o.Filter.Error,
 			Since:  o.Filter.Since,
 			Until:  o.Filter.Until,
+
+			Children: children,
 		},
 		State:      OperationState(o.State),
 		Total:      o.Total,

@@ -25,6 +25,7 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodeNotFound:        http.StatusNotFound,
 	asyncflow.CodeConflict:        http.StatusConflict,
 	asyncflow.CodeDecided:         http.StatusGone,
+	asyncflow.CodePrecondition:    http.StatusPreconditionFailed,
 	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
 	asyncflow.CodeDependency:      http.StatusUnprocessableEntity,
 	asyncflow.CodeTooLarge:        http.StatusRequestEntityTooLarge,
@@ -48,6 +49,8 @@ func (s *Server) writeError(c *fiber.Ctx, err error) error {
 	}
 	p.RequestID = requestID(c)
 	switch {
+	case p.Status == http.StatusPreconditionFailed && e.ETag != "":
+		c.Set(fiber.HeaderETag, e.ETag)
 	case p.Status == http.StatusUnauthorized:
 		c.Set(fiber.HeaderWWWAuthenticate, `Bearer realm="asyncflow"`)
 	case p.Status == http.StatusServiceUnavailable, p.Status == http.StatusTooManyRequests:

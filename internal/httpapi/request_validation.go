@@ -23,6 +23,9 @@ func (s *Server) validate(c *fiber.Ctx, o *contract.Operation, values map[string
 	if err := checkConditions(c, o); err != nil {
 		return err
 	}
+	if err := readPrecondition(c, o); err != nil {
+		return err
+	}
 	wanted := o.Route.Operation.RequestBody
 	body := bodyOf(c) // without the copy that c.Body makes
 	if wanted == nil && len(body) > 0 && string(body) != "{}" {
@@ -66,7 +69,7 @@ func checkConditions(c *fiber.Ctx, o *contract.Operation) error {
 		return nil
 	}
 	for _, name := range conditions {
-		if len(c.Request().Header.Peek(name)) > 0 {
+		if len(c.Request().Header.PeekAll(name)) > 0 && !takesHeader(o, name) {
 			return asyncflow.InvalidField(name, "is not supported: the change would be made in any case")
 		}
 	}

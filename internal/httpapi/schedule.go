@@ -45,6 +45,7 @@ func (s *Server) GetSchedule(
 	if err != nil {
 		return nil, err
 	}
+	tagged(ctx, stored.ETag())
 	out, err := s.scheduleOut(stored)
 	return GetSchedule200JSONResponse(out), err
 }
@@ -68,9 +69,12 @@ func (s *Server) PutSchedule(
 		put = s.cfg.Store.CheckSchedule
 		store.AuditedCallOf(ctx).Note("dry_run", true)
 	}
-	stored, created, err := put(ctx, principalOf(ctx).Tenant, schedule)
+	stored, created, err := put(ifMatches(ctx), principalOf(ctx).Tenant, schedule)
 	if err != nil {
 		return nil, err
+	}
+	if !r.Params.DryRun {
+		tagged(ctx, stored.ETag())
 	}
 	out, err := s.scheduleOut(stored)
 	if created {
@@ -83,7 +87,7 @@ func (s *Server) PutSchedule(
 func (s *Server) DeleteSchedule(
 	ctx context.Context, r DeleteScheduleRequestObject,
 ) (DeleteScheduleResponseObject, error) {
-	if err := s.cfg.Store.DeleteSchedule(ctx, principalOf(ctx).Tenant, r.Name); err != nil {
+	if err := s.cfg.Store.DeleteSchedule(ifMatches(ctx), principalOf(ctx).Tenant, r.Name); err != nil {
 		return nil, err
 	}
 	return DeleteSchedule204Response{}, nil

@@ -1832,6 +1832,13 @@ func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter parent: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "children" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "children", query, &params.Children, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter children: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "limit" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -1948,6 +1955,13 @@ func (siw *ServerInterfaceWrapper) GetTaskCount(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "parent", query, &params.Parent, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter parent: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "children" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "children", query, &params.Children, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter children: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {

@@ -79,10 +79,12 @@ func (s *Server) ListTasks(
 		Since:  p.Since,
 		Until:  p.Until,
 		Limit:  orDefaultPage(p.Limit),
+
+		NoChildren: no(p.Children),
 	}
 	list := cursor.Of("tasks", p)
 	var err error
-	if f.Parent, err = readParent(p.Parent); err != nil {
+	if f.Parent, err = readParent(p.Parent, p.Children); err != nil {
 		return nil, err
 	}
 	if f.Before, err = list.ReadNumber(p.Cursor); err != nil {
@@ -109,9 +111,12 @@ func (s *Server) ListTasks(
 }
 
 // readParent parses the id of a parent; "" is none.
-func readParent(text string) (id asyncflow.TaskID, err error) {
+func readParent(text string, children *bool) (id asyncflow.TaskID, err error) {
 	if text == "" {
 		return id, nil
+	}
+	if no(children) {
+		return id, asyncflow.InvalidField("children", "is false, but parent asks for children")
 	}
 	if id, err = asyncflow.ParseTaskID(text); err != nil {
 		err = asyncflow.InvalidField("parent", "must look like thumbnails.1.42 (type.position.number)")

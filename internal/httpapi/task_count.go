@@ -11,7 +11,7 @@ func (s *Server) GetTaskCount(
 	ctx context.Context, r GetTaskCountRequestObject,
 ) (GetTaskCountResponseObject, error) {
 	p := r.Params
-	parent, err := readParent(p.Parent)
+	parent, err := readParent(p.Parent, p.Children)
 	if err != nil {
 		return nil, err
 	}
@@ -24,6 +24,8 @@ func (s *Server) GetTaskCount(
 		Since:  p.Since,
 		Until:  p.Until,
 		Parent: parent,
+
+		NoChildren: no(p.Children),
 	})
 	return GetTaskCount200JSONResponse{Count: n.Tasks, Exact: n.Exact}, err
 }
@@ -35,7 +37,7 @@ func (s *Server) CountTasks(
 	b := r.Body
 	_, o, err := s.countOrStart(ctx, store.NewOperation{
 		Kind:   store.CountAll,
-		Filter: bulkFilter(b.Type, b.Status, b.Stage, b.Error, b.Since, b.Until),
+		Filter: bulkFilter(b.Type, b.Status, b.Stage, b.Error, b.Since, b.Until, b.Children),
 	}, false)
 	return CountTasks202JSONResponse(operationOut(o)), err
 }

@@ -115,7 +115,7 @@ func TestHeadersThatWouldBeIgnored(t *testing.T) {
 		{"POST", "/v1/tasks/batch", `{"tasks":[{"type":"pipe","context":1}]}`, "Idempotency-Key"},
 		{"POST", "/v1/schedules/nightly/trigger", "", "Idempotency-Key"},
 		{"POST", "/v1/tasks/cancel", `{"filter":{"type":"pipe"}}`, "Idempotency-Key"},
-		{"PUT", "/v1/task-types/pipe", pipe, "If-Match"},
+		{"POST", "/v1/task-types/pipe/pause", `{}`, "If-Match"},
 		{"PUT", "/v1/task-types/new", pipe, "If-None-Match"},
 		{"DELETE", "/v1/schedules/nightly", "", "If-Unmodified-Since"},
 		{"POST", "/v1/tasks", `{"type":"pipe","context":1}`, "If-Match"},

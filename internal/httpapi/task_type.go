@@ -39,6 +39,7 @@ func (s *Server) GetTaskType(
 	if err != nil {
 		return nil, err
 	}
+	tagged(ctx, t.ETag())
 	return GetTaskType200JSONResponse(s.taskTypeOut(t)), nil
 }
 
@@ -55,7 +56,10 @@ func (s *Server) PutTaskType(
 		put = s.cfg.Store.CheckTaskType
 		store.AuditedCallOf(ctx).Note("dry_run", true)
 	}
-	stored, created, err := put(ctx, principalOf(ctx).Tenant, t)
+	stored, created, err := put(ifMatches(ctx), principalOf(ctx).Tenant, t)
+	if err == nil && !r.Params.DryRun {
+		tagged(ctx, stored.ETag())
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -70,7 +74,7 @@ func (s *Server) PutTaskType(
 func (s *Server) DeleteTaskType(
 	ctx context.Context, r DeleteTaskTypeRequestObject,
 ) (DeleteTaskTypeResponseObject, error) {
-	if err := s.cfg.Store.DeleteTaskType(ctx, principalOf(ctx).Tenant, r.Type,
+	if err := s.cfg.Store.DeleteTaskType(ifMatches(ctx), principalOf(ctx).Tenant, r.Type,
 		r.Params.Cascade); err != nil {
 		return nil, err
 	}

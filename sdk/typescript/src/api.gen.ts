@@ -2927,6 +2927,8 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            children?: boolean;
             /** @description Only count the tasks. */
             dry_run?: boolean;
             /** @description The most tasks per second; by default there is no limit. */
@@ -2954,6 +2956,8 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            children?: boolean;
             /** @description Only count the tasks. */
             dry_run?: boolean;
             /** @description The most tasks per second; by default there is no limit. */
@@ -2980,6 +2984,8 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            children?: boolean;
             /** @description Only count the tasks. */
             dry_run?: boolean;
             /** @description The most tasks per second; by default there is no limit. */
@@ -3003,6 +3009,8 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            children?: boolean;
         };
         /**
          * @example {
@@ -3094,6 +3102,8 @@ export interface components {
             since?: string;
             /** Format: date-time */
             until?: string;
+            /** @description false: no children of fan-outs. */
+            children?: boolean;
         };
         OperationList: {
             data: components["schemas"]["Operation"][];
@@ -4218,7 +4228,7 @@ export interface components {
          * @example not_found
          * @enum {string}
          */
-        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "decided" | "key_reused" | "invalid_dependency" | "too_large" | "unavailable" | "uncertain" | "internal";
+        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "too_large" | "unavailable" | "uncertain" | "internal";
         /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];
@@ -4320,6 +4330,26 @@ export interface components {
                  *       "status": 409,
                  *       "code": "conflict",
                  *       "detail": "task thumbnails.1.42 can't be cancelled: it has succeeded",
+                 *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description It has changed since the caller read it, or exists, or doesn't; nothing was changed. */
+        PreconditionFailed: {
+            headers: {
+                ETag: components["headers"]["ETag"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "about:blank",
+                 *       "title": "Precondition Failed",
+                 *       "status": 412,
+                 *       "code": "precondition_failed",
+                 *       "detail": "it has changed since it was read: its ETag is now \"Zm9vYmFyZm9vYmFy\"",
                  *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
                  *     }
                  */
@@ -4527,6 +4557,17 @@ export interface components {
          * @example 1795257985
          */
         WebhookTimestamp: string;
+        /**
+         * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+         *     answer is 412. A change that turns out to change nothing is answered as a success.
+         * @example "Zm9vYmFyZm9vYmFy"
+         */
+        IfMatch: string;
+        /**
+         * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+         * @example *
+         */
+        IfNoneMatch: string;
         /** @description The name of the task type. */
         Type: components["schemas"]["Name"];
         /** @description The task's id, such as thumbnails.1.42. */
@@ -4560,6 +4601,12 @@ export interface components {
     };
     requestBodies: never;
     headers: {
+        /**
+         * @description Stands for what was configured. It changes with each change of that, not with what changes
+         *     by itself, such as health and usage. With 412, the present one; absent if there is nothing.
+         * @example "Zm9vYmFyZm9vYmFy"
+         */
+        ETag: string;
         /**
          * @description How a caller must prove who it is.
          * @example Bearer realm="asyncflow"
@@ -4632,6 +4679,7 @@ export interface operations {
             /** @description The task type. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4653,7 +4701,19 @@ export interface operations {
                 /** @description Check the document and answer with the result, but change nothing. */
                 dry_run?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /**
+                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @example *
+                 */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
             path: {
                 /** @description The name of the task type. */
                 type: components["parameters"]["Type"];
@@ -4688,6 +4748,7 @@ export interface operations {
             /** @description The task type as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4697,6 +4758,7 @@ export interface operations {
             /** @description The task type was created. */
             201: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4707,6 +4769,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -4722,7 +4785,14 @@ export interface operations {
                  */
                 cascade?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the task type. */
                 type: components["parameters"]["Type"];
@@ -4743,6 +4813,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -4995,6 +5066,7 @@ export interface operations {
             /** @description The endpoint, without its secret. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5013,7 +5085,14 @@ export interface operations {
     deleteEndpoint: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The endpoint's id. */
                 id: string;
@@ -5033,6 +5112,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -5041,7 +5121,14 @@ export interface operations {
     updateEndpoint: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The endpoint's id. */
                 id: string;
@@ -5067,6 +5154,7 @@ export interface operations {
             /** @description The endpoint as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5078,6 +5166,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -5282,8 +5371,10 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
-                /** @description Only the children of this task, of its latest fan-out. */
+                /** @description Only the children of this task, of all its fan-outs. */
                 parent?: string;
+                /** @description false leaves out the children of fan-outs. Then parent is refused. */
+                children?: boolean;
                 /** @description The most tasks on one page. */
                 limit?: number;
                 /** @description The next_cursor of the previous page, which had the same filter. */
@@ -5502,8 +5593,10 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
-                /** @description Only the children of this task, of its latest fan-out. */
+                /** @description Only the children of this task, of all its fan-outs. */
                 parent?: string;
+                /** @description false leaves out the children of fan-outs. Then parent is refused. */
+                children?: boolean;
             };
             header?: never;
             path?: never;
@@ -6097,6 +6190,7 @@ export interface operations {
             /** @description The schedule. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6118,7 +6212,19 @@ export interface operations {
                 /** @description Check the document and answer with the result, but change nothing. */
                 dry_run?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /**
+                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @example *
+                 */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
             path: {
                 /** @description The name of the schedule. */
                 name: components["parameters"]["ScheduleName"];
@@ -6145,6 +6251,7 @@ export interface operations {
             /** @description The schedule as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6154,6 +6261,7 @@ export interface operations {
             /** @description The schedule was created. */
             201: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6164,6 +6272,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -6173,7 +6282,14 @@ export interface operations {
     deleteSchedule: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the schedule. */
                 name: components["parameters"]["ScheduleName"];
@@ -6193,6 +6309,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -6745,6 +6862,7 @@ export interface operations {
             /** @description The alerts without their secret. The answer is 404 if no alerts are set up. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6763,7 +6881,19 @@ export interface operations {
     putAlerts: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /**
+                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @example *
+                 */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
             path?: never;
             cookie?: never;
         };
@@ -6786,6 +6916,7 @@ export interface operations {
             /** @description The alerts as they are now, with their secret if it is new. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6796,6 +6927,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -6805,7 +6937,14 @@ export interface operations {
     deleteAlerts: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path?: never;
             cookie?: never;
         };
@@ -6822,6 +6961,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -6966,6 +7106,7 @@ export interface operations {
             /** @description The tenant. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6989,7 +7130,14 @@ export interface operations {
                 /** @description Drop the tenant at once, without a grace period. */
                 now?: boolean;
             };
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the tenant. */
                 slug: components["parameters"]["Slug"];
@@ -7012,6 +7160,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -7020,7 +7169,14 @@ export interface operations {
     patchTenant: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
+                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The name of the tenant. */
                 slug: components["parameters"]["Slug"];
@@ -7042,6 +7198,7 @@ export interface operations {
             /** @description The tenant as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7053,6 +7210,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];

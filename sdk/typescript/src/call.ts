@@ -182,7 +182,7 @@ export function problemOf(r: Response, text: string): ProblemError {
   return new ProblemError(r.status, problem, retryAfterOf(r.headers));
 }
 
-const codes: Record<number, Problem["code"]> = { 401: "unauthenticated", 403: "permission_denied", 404: "not_found", 409: "conflict", 410: "decided",
+const codes: Record<number, Problem["code"]> = { 401: "unauthenticated", 403: "permission_denied", 404: "not_found", 409: "conflict", 410: "decided", 412: "precondition_failed",
   413: "too_large", 429: "unavailable", 502: "unavailable", 503: "unavailable", 504: "unavailable" };
 
 // codeOf returns a code for an answer without one, such as a proxy's.

@@ -24,8 +24,10 @@ export interface CountParams {
   since?: Date;
   /** Only tasks submitted before this time. */
   until?: Date;
-  /** Only the children of this task, of its latest fan-out. */
+  /** Only the children of this task, of all its fan-outs. */
   parent?: string;
+  /** false leaves out the children of fan-outs. It excludes parent. */
+  children?: boolean;
 }
 
 /** Selects the tasks that list and all return. */
@@ -278,7 +280,8 @@ export class Client {
 
 /** Returns the parameters of a query that select tasks. */
 function filterQuery(
-  { since, until, ...rest }: Omit<ListParams, "limit">,
+  { since, until, children, ...rest }: Omit<ListParams, "limit">,
 ): Record<string, string | undefined> {
-  return { ...rest, since: since?.toISOString(), until: until?.toISOString() };
+  return { ...rest, children: children?.toString(), since: since?.toISOString(),
+    until: until?.toISOString() };
 }

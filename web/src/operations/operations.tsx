@@ -96,9 +96,11 @@ function Chosen({ id }: { id: string }) {
 
 /** The filter of an operation, as a link to the tasks that match it now. */
 function FilterLink({ operation: o }: { operation: Operation }) {
-  const filter = Object.entries(o.filter ?? {}) as [string, string][];
+  const filter = Object.entries(o.filter ?? {}).map(([name, value]) => [name, String(value)]);
+  const shown = { children: "true", ...o.filter } as object; // the list leaves them out by default
+  const query = Object.entries(shown).map(([name, value]) => [name, String(value)]);
   return (
-    <a href={`/console/tasks?${new URLSearchParams([["type", o.type], ...filter])}`}>
+    <a href={`/console/tasks?${new URLSearchParams([["type", o.type], ...query])}`}>
       {filter.map(([name, value]) => `${name} ${value}`).join(", ")}
     </a>
   );

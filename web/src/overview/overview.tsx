@@ -62,7 +62,7 @@ function Types({ stats }: { stats: Schemas["Stats"][] }) {
 }
 
 function TypeRow({ stats: s }: { stats: Schemas["Stats"] }) {
-  const list = (status: string) => `/console/tasks?type=${s.type}&status=${status}`;
+  const list = (status: string) => `/console/tasks?type=${s.type}&status=${status}&children=true`;
   return (
     <tr>
       <th scope="row">

@@ -79,17 +79,17 @@ function ChildBranch({ task, children }: ChildrenProps) {
   return (
     <li>
       <Fold name={`Children of ${task.id}`} label={label}>
-        {() => <Children task={task} live={areLive(children)} />}
+        {() => <Children task={task} first={first} live={areLive(children)} />}
       </Fold>
     </li>
   );
 }
 
-/** Some children. They have none of their own. */
-function Children({ task, live }: { task: Task; live: boolean }) {
+/** The first children, those of the latest fan-out. They have none of their own. */
+function Children({ task, first, live }: { task: Task; first: number; live: boolean }) {
   const some = useLoad((signal) => answer(api.GET("/v1/tasks", { signal,
-    params: { query: { type: task.type, parent: task.id, limit: most } } })),
-    [task.id, live], live ? pause : 0);
+    params: { query: { type: task.type, parent: task.id, limit: first || 1 } } })),
+    [task.id, first, live], live ? pause : 0);
   return (
     <ul class="tree">
       <Problem error={some.error} retry={some.reload} />

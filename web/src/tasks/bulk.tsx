@@ -7,7 +7,7 @@ import { tasks } from "../format.ts";
 import { Action } from "../parts/action.tsx";
 import { Field } from "../parts/field.tsx";
 import { Problem } from "../parts/problem.tsx";
-import type { Filter } from "./filters.tsx";
+import { type Filter, queryOf } from "./filters.tsx";
 
 type BulkRedrive = Schemas["BulkRedrive"];
 type BulkCancellation = Schemas["BulkCancellation"];
@@ -22,8 +22,9 @@ interface AllThatMatchProps {
 export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
   if (filter.parent || filter.key || filter.text) return null; // bulk calls have no such filters
   const { type, status, stage, error, since, until } = filter;
+  const { children } = queryOf(filter);
   const priority = useSignal("0");
-  const selection = { type, stage, error, since, until };
+  const selection = { type, stage, error, since, until, children };
   if (unsent) {
     return <p class="quiet">The list doesn't follow what you have typed: choose Search first.</p>;
   }

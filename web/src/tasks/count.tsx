@@ -7,7 +7,7 @@ import { Stop } from "../operations/stop.tsx";
 import { Action } from "../parts/action.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Time } from "../parts/time.tsx";
-import type { Filter } from "./filters.tsx";
+import { type Filter, queryOf } from "./filters.tsx";
 
 const pause = 20_000; // between two counts, in ms
 const second = 1000;
@@ -24,9 +24,9 @@ export function Matches({ filter }: { filter: Filter }) {
 function Counted({ filter }: { filter: Filter }) {
   const operation = useSignal("");
   const n = useLoad((signal) => answer(api.GET("/v1/tasks/count",
-    { signal, params: { query: filter } })), [], operation.value ? 0 : pause);
+    { signal, params: { query: queryOf(filter) } })), [], operation.value ? 0 : pause);
   const begin = async () => {
-    const { id } = await answer(api.POST("/v1/tasks/count", { body: filter }));
+    const { id } = await answer(api.POST("/v1/tasks/count", { body: queryOf(filter) }));
     operation.value = id;
     return "All are counted in the background";
   };

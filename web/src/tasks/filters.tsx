@@ -5,7 +5,7 @@ import { Instant, Select } from "../parts/field.tsx";
 import { FilterForm, Search, useFilter } from "../parts/filter.tsx";
 import { useQuery } from "../parts/pager.tsx";
 
-/** What GET /v1/tasks takes; it stands in the URL of the page. */
+/** The filter in the URL of the page. */
 export interface Filter {
   type: string;
   status?: Schemas["Status"];
@@ -16,15 +16,21 @@ export interface Filter {
   since?: string;
   until?: string;
   parent?: string;
+  children?: string; // "true": children of fan-outs, too
   cursor?: string;
 }
 
 const names =
-  ["status", "stage", "error", "key", "text", "since", "until", "parent", "cursor"];
+  ["status", "stage", "error", "key", "text", "since", "until", "parent", "children", "cursor"];
 
 /** Returns the filter in a URL. What it doesn't know is left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
   return Object.fromEntries(names.filter((n) => query[n]).map((n) => [n, query[n]]));
+}
+
+/** Returns a filter as the API takes it: the page leaves out children unless it is told to show them. */
+export function queryOf({ children, ...filter }: Filter) {
+  return children === "true" || filter.parent ? filter : { ...filter, children: false };
 }
 
 const statuses = ["waiting", "pending", "running", "succeeded", "failed", "cancelled"];
@@ -58,6 +64,13 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
           change={(stage) => set({ stage })} />
         <Instant label="Submitted from" value={filter.since} change={(since) => set({ since })} />
         <Instant label="until" value={filter.until} change={(until) => set({ until })} />
+        {!filter.parent && (
+          <label class="check">
+            <input type="checkbox" checked={filter.children === "true"}
+              onChange={(e) => set({ children: e.currentTarget.checked ? "true" : "" })} />
+            Children of fan-outs
+          </label>
+        )}
         <Search label="Id or idempotency key" name="key" value={filter.key} most={255} first />
         <Search label="Text in the error" name="error" value={filter.error} most={200} />
         <Search label="Text in context or outputs" name="text" value={filter.text} most={200} />

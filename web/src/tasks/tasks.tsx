@@ -13,7 +13,7 @@ import { Title } from "../parts/title.tsx";
 import { why } from "../task/why.tsx";
 import { AllThatMatch } from "./bulk.tsx";
 import { Matches } from "./count.tsx";
-import { type Filter, filterOf, Filters } from "./filters.tsx";
+import { type Filter, filterOf, Filters, queryOf } from "./filters.tsx";
 
 /** The tasks of a type that match the filter in the URL, newest first. */
 export function Tasks() {
@@ -41,7 +41,7 @@ export function Tasks() {
 
 function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
   const [, link] = useQuery();
-  const list = useLoad((signal) => answer(api.GET("/v1/tasks", { signal, params: { query: filter } })),
+  const list = useLoad((signal) => answer(api.GET("/v1/tasks", { signal, params: { query: queryOf(filter) } })),
     [JSON.stringify(filter)], filter.cursor || filter.text ? 0 : 3000);
   const { data, next_cursor: next, searched } = list.data ?? {};
   const shown = useRef(false); // the first list comes before its count

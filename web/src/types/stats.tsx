@@ -11,7 +11,7 @@ export function TypeStats({ type }: { type: string }) {
   useFeed();
   const s = stats.value?.find((one) => one.type === type);
   if (!s) return <Problem error={feedError.value} />;
-  const list = (status: string) => `/console/tasks?type=${type}&status=${status}`;
+  const list = (status: string) => `/console/tasks?type=${type}&status=${status}&children=true`;
   const counts = ["waiting", "pending", "running", "succeeded", "failed", "cancelled"] as const;
   return (
     <section>

@@ -1,0 +1,46 @@
+package client
+
+import (
+	"context"
+	"net/http"
+)
+
+type (
+	conditionKey struct{}
+	etagKey      struct{}
+)
+
+// condition is a header of changes.
+type condition struct{ name, value string }
+
+// IfMatch returns a context for changes of something configured: they are made only if it has this
+// ETag, or exists if the ETag is "*". Otherwise the error has the code precondition_failed.
+func IfMatch(ctx context.Context, etag string) context.Context {
+	return context.WithValue(ctx, conditionKey{}, condition{"If-Match", etag})
+}
+
+// IfNew returns a context for calls of PutTaskType, PutSchedule and PutAlerts: they only create it.
+// Otherwise the error has the code precondition_failed.
+func IfNew(ctx context.Context) context.Context {
+	return context.WithValue(ctx, conditionKey{}, condition{"If-None-Match", "*"})
+}
+
+// ReadETag returns a context for calls that read or change something configured: they set etag to
+// its ETag, and to "" if the answer has none.
+func ReadETag(ctx context.Context, etag *string) context.Context {
+	return context.WithValue(ctx, etagKey{}, etag)
+}
+
+// addCondition adds the condition of a context to a change.
+func addCondition(ctx context.Context, r *http.Request) {
+	if c, ok := ctx.Value(conditionKey{}).(condition); ok && r.Method != http.MethodGet {
+		r.Header.Set(c.name, c.value)
+	}
+}
+
+// readETag reads the ETag of an answer if its context asks for it.
+func readETag(ctx context.Context, resp *http.Response) {
+	if etag, ok := ctx.Value(etagKey{}).(*string); ok {
+		*etag = resp.Header.Get("ETag")
+	}
+}
