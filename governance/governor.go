@@ -37,8 +37,9 @@ type Governor struct {
 	attention *attention
 
 	// What has happened in tenants' tables, and the tenants for which jobs have nothing to do.
-	tokens, tallies, keys, plans, follows, alerted, records                       activity
-	rolled, folded, expired, ticked, stepped, followed, depended, forgotten, calm rests
+	tokens, tallies, keys, plans, follows, alerted, records      activity
+	rolled, folded, expired, ticked, stepped, followed, depended rests
+	compared, forgotten, calm                                    rests
 }
 
 // Job is a background job. Its functions may be called by hand at any time, even while another
@@ -62,6 +63,7 @@ func (g *Governor) standardJobs() []Job {
 		{"operations", "@every 1s", g.operations, g.dryRunOperations},
 		{"follow-up", "@every 2s", g.followUp, g.dryRunFollowUp},
 		{"dependencies", "@every 1m", g.dependencies, g.dryRunDependencies},
+		{"children", "@every 1m", g.children, g.dryRunChildren},
 		{"schedules", "@every 1s", g.schedules, g.dryRunSchedules},
 		{"expire-keys", "@every 1m", g.expireKeys, g.dryRunExpireKeys},
 		{"fold", "@every 1m", g.fold, g.dryRunFold},

@@ -250,6 +250,7 @@ CREATE TABLE fan_outs (
   pause_reason text,
   PRIMARY KEY (type, id, seq)
 ) WITH (fillfactor = 70);
+CREATE INDEX ON fan_outs (type, id, seq) WHERE NOT closed;
 
 -- Claims ------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,27 +12,6 @@ import (
 type edgeCursor struct {
 	byID  taskRef
 	byKey typedKey
-}
-
-// edgeCursors are the cursors of the tenants whose open edges don't fit into one sweep.
-type edgeCursors struct {
-	mu  sync.Mutex
-	all map[string]edgeCursor
-}
-
-func (c *edgeCursors) of(tenant string) edgeCursor {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.all[tenant]
-}
-
-func (c *edgeCursors) put(tenant string, at edgeCursor) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.all, tenant)
-	if at != (edgeCursor{}) {
-		c.all[tenant] = at
-	}
 }
 
 // OpenEdges returns a time that has come for each of some tenants with open edges.

@@ -253,6 +253,9 @@ func (s *Store) SetChunks(edges, spawn, stop int) {
 	s.chunks.edges, s.chunks.spawn, s.chunks.stop = edges, spawn, stop
 }
 
+// SetSweptChildren bounds a sweep of fan-outs.
+func (s *Store) SetSweptChildren(n int) { s.chunks.count = n }
+
 // SetCountTime changes the time that TaskCount may take.
 func (s *Store) SetCountTime(d time.Duration) { s.countTime = d }
 

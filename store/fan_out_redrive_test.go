@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -51,4 +53,50 @@ func TestAChildIsRedrivenTwiceAtOnce(t *testing.T) {
 	assert.Equal(t, "second", task.Stage)
 	assert.Equal(t, &asyncflow.Children{Total: 2, Succeeded: 2}, task.Children)
 	b.checkTokens("pipe")
+}
+
+// Failed children are redriven by calls and operations at once, over two nodes: each once, and their
+// parent goes on when all have ended.
+func TestChildrenAreRedrivenAtOnce(t *testing.T) {
+	b := setupFanOut(t)
+	far := open(t, b.url, "far")
+	const children = 21
+	id := b.submit(newTask(`{"items":[1` + strings.Repeat(",1", children-1) + `]}`))[0].ID
+	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], asyncflow.Outcome{
+		Kind: asyncflow.OutcomeFannedOut, FannedOut: &asyncflow.FannedOut{Count: children,
+			FanOut: asyncflow.FanOut{Items: "/items", OnChildFailure: allSettled}}})
+	b.followUp()
+	leases := b.leaseAll(b.known(), children)
+	failed := leases[1:]
+	for range 3 {
+		b.settleAll(b.known(), failed, rejected)
+		b.followUp()
+		b.redriveAll(far, failed)
+		require.Zero(t, b.sweep())
+		failed = b.leaseAll(b.known(), len(failed))
+	}
+	b.settleAll(b.known(), append(failed, leases[0]), done)
+	b.followUp()
+	task := b.comesTo(id, asyncflow.StatusPending)
+	assert.Equal(t, &asyncflow.Children{Total: children, Succeeded: children}, task.Children)
+	b.checkTokens("pipe")
+}
+
+// redriveAll redrives failed tasks of the type pipe on two nodes at once, each task by a call to each
+// and by two operations.
+func (b *bundle) redriveAll(far *bundle, failed []asyncflow.Lease) {
+	b.t.Helper()
+	var running sync.WaitGroup
+	for _, node := range []*bundle{b, far} {
+		_, due := b.start(store.RedriveTasks,
+			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusFailed}})
+		running.Go(func() { assert.NoError(b.t, node.takeSteps(due)) })
+		running.Go(func() {
+			for _, l := range failed {
+				_, err := node.Redrive(b.t.Context(), tenant, l.ID, store.Redrive{})
+				assert.True(b.t, err == nil || asyncflow.CodeOf(err) == asyncflow.CodeConflict, "%v", err)
+			}
+		})
+	}
+	running.Wait()
 }

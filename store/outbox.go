@@ -30,15 +30,16 @@ const (
 	followPatience = "300ms"
 )
 
-// chunks bound one transaction of FollowUp.
+// chunks bound one transaction of FollowUp, or of SweepFanOuts.
 type chunks struct {
 	rows  int // of outbox that it handles
 	edges int // of tasks of one type that it closes
 	spawn int // children that it makes
 	stop  int // children that it cancels, redrives or pauses
+	count int // children that a sweep counts; of one task it counts all
 }
 
-var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500}
+var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500, count: 20_000}
 
 // OnFollowUp registers a function that is called with a tenant when FollowUp has something to do
 // for it, and with how long that may wait for more. It must not block. Call OnFollowUp before the

@@ -80,7 +80,8 @@ type Store struct {
 
 	tellLinger  func(tenant string, linger time.Duration) // see OnFollowUp
 	starter     Starter                                   // nil: none
-	edgeCursors edgeCursors
+	edgeCursors sweepCursors[edgeCursor]
+	treeCursors sweepCursors[fanOutKey]
 	chunks      chunks // of FollowUp
 	countTime   time.Duration
 	distributed bool        // tenants are on several servers, see Distributed
@@ -104,9 +105,8 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	}
 	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
 	s := &Store{cfg: cfg, log: cfg.Log, creating: semaphore.NewWeighted(1), chunks: followUpChunks,
-		countTime:   countTime,
-		tellLinger:  func(string, time.Duration) {},
-		edgeCursors: edgeCursors{all: map[string]edgeCursor{}}}
+		countTime:  countTime,
+		tellLinger: func(string, time.Duration) {}}
 	defer func() {
 		if err != nil {
 			s.Close()

@@ -46,6 +46,13 @@ func (m *treeMachine) die(t *rapid.T) {
 	require.True(t, died || sqlState(err) == "", "%v", err)
 }
 
+// sweep compares the counts of children: they are never wrong.
+func (m *treeMachine) sweep(t *rapid.T) {
+	n, err := m.b.SweepFanOuts(m.b.t.Context(), tenant)
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
 // finish drives all tasks to their ends: none may wait for ever.
 func (m *treeMachine) finish() {
 	m.check(m.t)

@@ -3,6 +3,7 @@ package store_test
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -58,9 +59,7 @@ func (m *treeMachine) cancel(t *rapid.T) {
 // redrive redrives a task: a plain one, a child, a parent with those of its children that didn't
 // succeed or with new ones; with its dependents or without.
 func (m *treeMachine) redrive(t *rapid.T) {
-	w := m.pick(t, func(w *treeTask) bool {
-		return w.status == asyncflow.StatusFailed || w.status == asyncflow.StatusCancelled
-	})
+	w := m.pick(t, func(w *treeTask) bool { return w.redrivable() })
 	how := store.Redrive{AllChildren: rapid.IntRange(0, 3).Draw(t, "all children") == 0,
 		Dependents: rapid.Bool().Draw(t, "dependents")}
 	stage := w.stage
@@ -73,7 +72,7 @@ func (m *treeMachine) redrive(t *rapid.T) {
 		return err
 	})
 	again := stage == 0 && w.own != nil && !how.AllChildren
-	refused := w.status != asyncflow.StatusFailed && w.status != asyncflow.StatusCancelled ||
+	refused := !w.redrivable() ||
 		w.family != nil && m.seen.families[w.family.key()].over() ||
 		again && !m.seen.families[w.own.key()].closed
 	if died && m.status(w) == w.status {
@@ -95,16 +94,111 @@ func (m *treeMachine) redrive(t *rapid.T) {
 		}
 		require.Equal(t, ids, task.Redriven)
 	}
+	m.redriven(w, stage, how.AllChildren)
+	for _, d := range dependents {
+		d.redrive(d.stage, asyncflow.StatusWaiting, asyncflow.WaitDependencies)
+	}
+}
+
+// redriveAtOnce redrives tasks by calls and operations at once, over two nodes: each task once, if
+// at all. They are mostly children whose parents wait, and several calls are about the same one.
+func (m *treeMachine) redriveAtOnce(t *rapid.T) {
+	w := m.failedChild(t)
+	nodes := []*bundle{m.b, m.far}
+	var all []func() error
+	calls := map[asyncflow.TaskID]int{}
+	var mu sync.Mutex
+	for i := range rapid.IntRange(2, 5).Draw(t, "at once") {
+		b := nodes[i%2]
+		if rapid.Bool().Draw(t, "operation") {
+			status := rapid.SampledFrom([]asyncflow.Status{asyncflow.StatusFailed,
+				asyncflow.StatusCancelled}).Draw(t, "of those")
+			o, err := m.b.StartOperation(t.Context(), tenant, store.NewOperation{Kind: store.RedriveTasks,
+				Filter: store.Filter{Type: "pipe", Status: status}})
+			require.NoError(t, err)
+			due := store.DueOperation{Tenant: tenant, Type: "pipe", ID: o.ID}
+			all = append(all, func() error { return b.takeSteps(due) })
+			continue
+		}
+		if rapid.IntRange(0, 3).Draw(t, "another") == 0 {
+			w = m.pick(t, func(w *treeTask) bool { return w.redrivable() })
+		}
+		w := w
+		all = append(all, func() error {
+			_, err := b.Redrive(b.t.Context(), tenant, w.id, store.Redrive{})
+			if asyncflow.CodeOf(err) == asyncflow.CodeConflict {
+				return nil
+			}
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				calls[w.id]++
+			}
+			return err
+		})
+	}
+	errs := make([]error, len(all))
+	var running sync.WaitGroup
+	for i, do := range all {
+		running.Go(func() { errs[i] = do() })
+	}
+	running.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	for _, s := range m.look().tasks {
+		w := m.tasks[s.id]
+		if w != nil && w.redrivable() && s.last == asyncflow.OutcomeRedriven && s.lastSeq == w.seq+1 {
+			m.redriven(w, w.stage, false)
+			require.LessOrEqual(t, calls[s.id], 1, "%s was redriven twice", s.id)
+			delete(calls, s.id)
+		}
+	}
+	require.Empty(t, calls, "they were not redriven")
+}
+
+// failedChild returns a child that has failed, or fails now, while its parent waits for it.
+func (m *treeMachine) failedChild(t *rapid.T) *treeTask {
+	m.lease()
+	w := m.pick(t, func(w *treeTask) bool {
+		return w.family != nil && w.family.waitedFor() && !m.seen.families[w.family.key()].over() &&
+			(w.redrivable() || w.status == asyncflow.StatusRunning &&
+				w.family.rule.OnChildFailure.Policy != "")
+	})
+	if w.status == asyncflow.StatusRunning {
+		m.report(t, w, w.leases[len(w.leases)-1], asyncflow.OutcomeRejected)
+	}
+	return w
+}
+
+// takeSteps takes all steps of an operation.
+func (b *bundle) takeSteps(due store.DueOperation) error {
+	for {
+		step, err := b.StepOperation(b.t.Context(), due)
+		if err != nil || !step.Next.IsZero() {
+			return err
+		}
+		o, err := b.Operation(b.t.Context(), tenant, due.ID)
+		if err != nil || o.State != store.OperationRunning {
+			return err
+		}
+	}
+}
+
+func (w *treeTask) redrivable() bool {
+	return w.status == asyncflow.StatusFailed || w.status == asyncflow.StatusCancelled
+}
+
+// redriven notes that a task was redriven from a stage.
+func (m *treeMachine) redriven(w *treeTask, stage int, allChildren bool) {
 	w.redrive(stage, asyncflow.StatusPending, "")
 	if w.family != nil {
 		w.family.extra++
 	}
-	if again && w.own.count()[asyncflow.StatusSucceeded] < len(w.own.contexts) {
+	if stage == 0 && w.own != nil && !allChildren &&
+		w.own.count()[asyncflow.StatusSucceeded] < len(w.own.contexts) {
 		w.status, w.reason = asyncflow.StatusWaiting, asyncflow.WaitChildren
 		w.own.waits, w.own.again = w.seq, true
-	}
-	for _, d := range dependents {
-		d.redrive(d.stage, asyncflow.StatusWaiting, asyncflow.WaitDependencies)
 	}
 }
 

@@ -89,6 +89,7 @@ func (f *family) results() string {
 // in a step: what follows from others' ends comes at any time after them.
 type treeMachine struct {
 	b        *bundle
+	far      *bundle // another node
 	mortal   *bundle // a node that may die at any statement
 	line     *line
 	t        *rapid.T
@@ -121,10 +122,12 @@ func holdTreesAgainstModel(t *testing.T, b *bundle) {
 	b.exec(`UPDATE tenant_acme.task_types SET awaited_since = now() - interval '1 h'`)
 	b.exec(`UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = 'acme'`) // to read it
 	require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
+	far := open(t, b.url, "far")
+	far.OnFollowUp(func(string, time.Duration) {})
 	second, line := mortal(t, b)
 	second.SetChunks(2, 2, 2)
 	checkSequences(t, 10, func(rt *rapid.T) {
-		m := &treeMachine{b: b, mortal: second, line: line, t: rt,
+		m := &treeMachine{b: b, far: far, mortal: second, line: line, t: rt,
 			tasks: map[asyncflow.TaskID]*treeTask{}, keys: map[asyncflow.Dependency]*treeTask{},
 			families: map[familyKey]*family{}}
 		m.clear()
@@ -137,6 +140,8 @@ func (m *treeMachine) steps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"submit": m.submit, "work": m.work, "work on": m.work, "work more": m.work, "repeat": m.repeat,
 		"expire": m.expire, "cancel": m.cancel, "redrive": m.redrive, "redrive more": m.redrive,
+		"redrive at once":      m.redriveAtOnce,
+		"redrive more at once": m.redriveAtOnce, "sweep": m.sweep,
 		"follow up": m.followUp, "follow up more": m.followUp, "follow up twice at once": m.followUpTwice,
 		"die": m.die, "roll": m.roll,
 		"quiet": m.quiet, "": m.check,

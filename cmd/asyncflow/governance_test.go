@@ -99,7 +99,8 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	r = runCLI(t, env, "governance", "run", "rescue")
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `^rescue moved 5 rows in \S+\n$`, r.stdout)
-	for _, job := range []string{"promote", "vacuum", "operations", "expire-keys", "fold", "forget"} {
+	for _, job := range []string{"promote", "vacuum", "operations", "children", "expire-keys", "fold",
+		"forget"} {
 		require.Zero(t, runCLI(t, env, "governance", "run", job).code, job)
 		require.Zero(t, runCLI(t, env, "governance", "run", job, "--dry-run").code, job)
 	}

@@ -127,7 +127,7 @@ func assertNothingCalled(t *testing.T, url string) {
 func everyJob(t *testing.T, url string) {
 	cliFlow(t, url)
 	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_SECRET": testSecret}
-	for _, job := range []string{"rescue", "promote", "vacuum", "operations", "expire-keys", "fold",
+	for _, job := range []string{"rescue", "promote", "vacuum", "operations", "children", "expire-keys", "fold",
 		"forget", "drop-tenants"} {
 		for _, args := range [][]string{{}, {"--dry-run"}} {
 			r := runCLI(t, env, append([]string{"governance", "run", job}, args...)...)

@@ -15,6 +15,7 @@ import (
 var surveyed = map[string]string{
 	"audit":            "id, at",
 	"edges":            "status, until, on_id, on_key",
+	"fan_outs":         "closed",
 	"outbox":           "due",
 	"idempotency_keys": "expires_at",
 	"operations":       "id, type, state, next_at",
