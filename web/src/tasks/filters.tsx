@@ -28,8 +28,10 @@ export function filterOf(query: Record<string, string>): Partial<Filter> {
   return Object.fromEntries(names.filter((n) => query[n]).map((n) => [n, query[n]]));
 }
 
+type Query = Omit<Filter, "children"> & { children?: false };
+
 /** Returns a filter as the API takes it: the page leaves out children unless it is told to show them. */
-export function queryOf({ children, ...filter }: Filter) {
+export function queryOf({ children, ...filter }: Filter): Query {
   return children === "true" || filter.parent ? filter : { ...filter, children: false };
 }
 
