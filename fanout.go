@@ -192,20 +192,36 @@ func (t TaskType) HasFanOut() bool {
 	return false
 }
 
-// CountNew returns how many tasks a new task with a context makes, as far as that is known beforehand:
-// itself, its shards in each stage, and the children over the items of its context in the first one.
-func (t TaskType) CountNew(context json.RawMessage) int {
+// CountNew returns how many tasks a new task with a context makes, as far as that is known
+// beforehand: itself, its shards and the votes that it needs in each stage, and the children over the
+// items of its context in the first one. A stage that would have more children than most has none,
+// because the task fails there.
+func (t TaskType) CountNew(context json.RawMessage, most int) int {
 	n := 1
 	for i := range t.Stages {
-		rule := t.Stages[i].FanOut
-		if rule == nil || rule.Items != "" && i > 0 {
-			continue
-		}
-		if work, err := rule.Spread(context); err == nil {
-			n += work.Count
+		if children := t.Stages[i].countNew(context, i == 0); children <= most {
+			n += children
 		}
 	}
 	return n
+}
+
+// countNew returns how many children a new task has in the stage.
+func (s Stage) countNew(context json.RawMessage, first bool) int {
+	switch rule := s.Spreads(); {
+	case rule == nil:
+		return 0
+	case rule.Quorum != nil:
+		return rule.Quorum.Votes
+	case rule.Items == "":
+		return rule.Shards
+	case first:
+		work, err := rule.Spread(context)
+		if err == nil && work.Stored == (StoredResults{}) { // a new task has no results yet
+			return work.Count
+		}
+	}
+	return 0
 }
 
 // Child says which part of its parent's work a child is.

@@ -126,3 +126,32 @@ func BenchmarkSpread(b *testing.B) {
 		})
 	}
 }
+
+func TestCountNew(t *testing.T) {
+	t.Parallel()
+	shards := func(n int) asyncflow.Stage { return asyncflow.Stage{FanOut: &asyncflow.FanOut{Shards: n}} }
+	items := asyncflow.Stage{FanOut: &asyncflow.FanOut{Items: "/results"}}
+	const three, stored = `{"results":[1,2,3]}`,
+		`{"count":1000000000000000000,"results_url":"x/v1/tasks/j.1.1/results?fan_out=1"}`
+	for _, test := range []struct {
+		name, context string
+		want          int
+		stages        []asyncflow.Stage
+	}{
+		{"nothing", three, 1, []asyncflow.Stage{{}}},
+		{"items", three, 4, []asyncflow.Stage{items}},
+		{"items of a later stage", three, 1, []asyncflow.Stage{{}, items}},
+		{"shards of all stages", three, 10, []asyncflow.Stage{shards(4), shards(5)}},
+		{"shards whose shared part comes later", three, 6, []asyncflow.Stage{{},
+			{FanOut: &asyncflow.FanOut{Shards: 5, Shared: "/later"}}}},
+		{"more than allowed", three, 5, []asyncflow.Stage{shards(101), shards(4)}},
+		{"votes", three, 4, []asyncflow.Stage{{Quorum: &asyncflow.Quorum{Votes: 3, MaxVotes: 9}}}},
+		{"results that can't be there yet", stored, 1, []asyncflow.Stage{items}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			kind := asyncflow.TaskType{Stages: test.stages}
+			assert.Equal(t, test.want, kind.CountNew(json.RawMessage(test.context), 100))
+		})
+	}
+}

@@ -26,6 +26,7 @@ func (n *node) put(t *testing.T, change func(*asyncflow.TaskType), others ...*no
 	pipe, err := n.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
 	spec := pipe.TaskType
+	spec.Stages = slices.Clone(spec.Stages) // the catalog's are read at the same time
 	change(&spec)
 	stored, _, err := n.PutTaskType(t.Context(), tenant, spec)
 	require.NoError(t, err)

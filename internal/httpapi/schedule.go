@@ -127,13 +127,16 @@ func (s *Server) TriggerSchedule(
 ) (TriggerScheduleResponseObject, error) {
 	tenant := principalOf(ctx).Tenant
 	schedule, err := s.cfg.Store.Schedule(ctx, tenant, r.Name)
-	if err == nil {
-		err = s.limitSubmits(ctx, schedule.Task())
-	}
 	if err != nil {
 		return nil, err
 	}
-	submitted := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{schedule.Task()})[0]
+	tasks := []asyncflow.NewTask{schedule.Task()}
+	if err := s.limitSubmits(ctx, tasks...); err != nil {
+		return nil, err
+	}
+	all := s.cfg.Committer.Submit(ctx, tenant, tasks)
+	s.giveBackChildren(ctx, tasks, all)
+	submitted := all[0]
 	if submitted.Err != nil {
 		return nil, submitted.Err
 	}

@@ -44,7 +44,9 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 		return err
 	}
 	tenant := principalOf(ctx).Tenant
-	result := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{task})[0]
+	submitted := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{task})
+	s.giveBackChildren(ctx, []asyncflow.NewTask{task}, submitted)
+	result := submitted[0]
 	switch {
 	case result.Err != nil:
 		return result.Err

@@ -32,6 +32,7 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 		return err
 	}
 	submitted := s.cfg.Committer.Submit(ctx, principalOf(ctx).Tenant, good)
+	s.giveBackChildren(ctx, good, submitted)
 	doc, err := s.batchResults(refused, submitted)
 	if err != nil {
 		return err

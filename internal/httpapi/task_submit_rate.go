@@ -7,6 +7,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/ratelimit"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // limitSubmits refuses submits of a tenant that is over its quota submits_per_second, and has
@@ -21,7 +22,7 @@ func (s *Server) limitSubmits(ctx context.Context, tasks ...asyncflow.NewTask) e
 	}
 	n := 0
 	for i := range tasks {
-		n += s.countNew(tenant, &tasks[i])
+		n += s.countNew(t, &tasks[i])
 	}
 	perSecond := t.Quotas.SubmitsPerSecond / float64(s.cfg.Store.APINodes())
 	allowance, wait := s.submitRates.Take(tenant, perSecond, n, time.Now())
@@ -34,10 +35,33 @@ func (s *Server) limitSubmits(ctx context.Context, tasks ...asyncflow.NewTask) e
 			t.Quotas.SubmitsPerSecond, ratelimit.WholeSeconds(wait))}
 }
 
-func (s *Server) countNew(tenant string, task *asyncflow.NewTask) int {
-	t, err := s.cfg.Store.Catalog.Type(tenant, task.Type)
+// giveBackChildren gives the tenant back what limitSubmits took for the children of tasks that were
+// not submitted, or had been before.
+func (s *Server) giveBackChildren(
+	ctx context.Context, tasks []asyncflow.NewTask, submitted []store.Submitted,
+) {
+	tenant := principalOf(ctx).Tenant
+	t, ok := s.cfg.Store.Catalog.Tenant(tenant)
+	if !ok || t.Quotas.SubmitsPerSecond == 0 {
+		return
+	}
+	n := 0
+	for i := range submitted {
+		if submitted[i].Err != nil || submitted[i].Existing {
+			n += s.countNew(t, &tasks[i]) - 1
+		}
+	}
+	s.submitRates.Give(tenant, n)
+}
+
+func (s *Server) countNew(tenant *store.Tenant, task *asyncflow.NewTask) int {
+	t, err := s.cfg.Store.Catalog.Type(tenant.Slug, task.Type)
 	if err != nil {
 		return 1
 	}
-	return t.CountNew(task.Context)
+	most := int(tenant.Quotas.Children)
+	if most == 0 { // no quota
+		most = asyncflow.MaxChildren
+	}
+	return t.CountNew(task.Context, most)
 }

@@ -416,5 +416,21 @@ func TestQuotaOfSubmitsCountsChildren(t *testing.T) {
 	require.Equal(t, 429, a.status)
 	wait, err := strconv.Atoi(a.header.Get("Retry-After"))
 	require.NoError(t, err)
-	assert.InDelta(t, 4000, wait, 200, "a task, 9 items and 30 shards")
+	assert.InDelta(t, 3600, wait, 200, "an hour at most")
+}
+
+// The children of a task that is refused are given back.
+func TestQuotaOfSubmitsGivesBackChildren(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/fan", `{"stages":[{"name":"only","fan_out":{"shards":30}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	b.quota(`{"submits_per_second":0.01}`)
+	a = b.call("POST", "/v1/tasks",
+		`{"type":"fan","context":{},"depends_on":[{"task":"fan.1.4711"}]}`)
+	require.Equal(t, 422, a.status)
+	a = b.call("POST", "/v1/tasks", `{"type":"fan","context":{}}`)
+	require.Equal(t, 429, a.status)
+	wait, err := strconv.Atoi(a.header.Get("Retry-After"))
+	require.NoError(t, err)
+	assert.InDelta(t, 100, wait, 20, "for one task")
 }

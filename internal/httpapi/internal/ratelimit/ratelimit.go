@@ -7,19 +7,29 @@ import (
 	"math"
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // burstTime sets the size of a bucket: the tasks of this time at the tenant's rate. A tenant that
 // has submitted nothing for as long may submit that many at once.
 const burstTime = 2 * time.Second
 
+// maxDebt is for how long a tenant waits at most after it has taken more tasks than a bucket has.
+const maxDebt = time.Hour
+
 // Tenants has the bucket of each tenant. It is safe for concurrent use. The zero value is ready
 // to use.
 type Tenants struct {
 	mu      sync.Mutex
-	buckets map[string]*rate.Limiter
+	buckets map[string]*bucket
+}
+
+// bucket has the tasks that a tenant may submit now. It is negative while the rate makes up for a
+// batch that was larger than the bucket: rate.Limiter of x/time can't be taken from so.
+type bucket struct {
+	left      float64
+	at        time.Time // when left was right
+	perSecond float64
+	burst     int
 }
 
 // Allowance is how a tenant stands with its rate.
@@ -31,46 +41,52 @@ type Allowance struct {
 
 // Take takes n tasks of a tenant whose rate is perSecond. It takes all of them or none; when it
 // takes none, wait is the time until it would take them. A batch larger than the bucket is taken
-// when the bucket is full; the tenant then waits until the rate has made up for it.
+// when the bucket is full; the tenant then waits until the rate has made up for it, up to maxDebt.
 func (t *Tenants) Take(
 	tenant string, perSecond float64, n int, now time.Time,
 ) (a Allowance, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	burst := max(1, int(math.Ceil(perSecond*burstTime.Seconds())))
-	bucket := t.bucket(tenant, rate.Limit(perSecond), burst, now)
-	if missing := float64(min(n, burst)) - bucket.TokensAt(now); missing > 0 {
+	b := t.bucket(tenant, perSecond, now)
+	if missing := float64(min(n, b.burst)) - b.left; missing > 0 {
 		wait = max(time.Millisecond, seconds(missing/perSecond))
 	} else {
-		for rest := n; rest > 0; rest -= burst {
-			bucket.ReserveN(now, min(rest, burst))
-		}
+		b.left = max(b.left-float64(max(0, n)), -perSecond*maxDebt.Seconds())
 	}
-	tokens := bucket.TokensAt(now)
 	return Allowance{
-		Burst:  burst,
-		Left:   max(0, int(tokens)),
-		Window: seconds(float64(burst) / perSecond),
-		Reset:  seconds((float64(burst) - tokens) / perSecond),
+		Burst:  b.burst,
+		Left:   max(0, int(b.left)),
+		Window: seconds(float64(b.burst) / perSecond),
+		Reset:  seconds((float64(b.burst) - b.left) / perSecond),
 	}, wait
 }
 
-// bucket returns a tenant's bucket with the given rate and size.
-func (t *Tenants) bucket(
-	tenant string, limit rate.Limit, burst int, now time.Time,
-) *rate.Limiter {
+// Give gives back n tasks of a tenant that it has taken and that were not submitted.
+func (t *Tenants) Give(tenant string, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if b := t.buckets[tenant]; b != nil {
+		b.left = min(b.left+float64(n), float64(b.burst))
+	}
+}
+
+// bucket returns a tenant's bucket, filled until now, with the given rate from now on.
+func (t *Tenants) bucket(tenant string, perSecond float64, now time.Time) *bucket {
+	burst := max(1, int(math.Ceil(perSecond*burstTime.Seconds())))
 	b := t.buckets[tenant]
 	if b == nil {
 		if t.buckets == nil {
-			t.buckets = map[string]*rate.Limiter{}
+			t.buckets = map[string]*bucket{}
 		}
-		b = rate.NewLimiter(limit, burst)
+		b = &bucket{left: float64(burst), at: now}
 		t.buckets[tenant] = b
 	}
-	if b.Limit() != limit || b.Burst() != burst {
-		b.SetLimitAt(now, limit)
-		b.SetBurstAt(now, burst)
+	if passed := now.Sub(b.at); passed > 0 {
+		b.left += passed.Seconds() * b.perSecond
+		b.at = now
 	}
+	b.left = min(b.left, float64(burst))
+	b.perSecond, b.burst = perSecond, burst
 	return b
 }
 

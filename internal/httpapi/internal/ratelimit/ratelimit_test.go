@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -55,4 +56,33 @@ func TestTakeAtAnotherRate(t *testing.T) {
 	assert.Equal(t, Allowance{Burst: 1, Window: 2 * time.Second, Reset: 2 * time.Second}, a)
 	a, _ = ts.Take("acme", 0.5, 1, now.Add(time.Hour))
 	assert.Equal(t, 0, a.Left, "of one, not of two hundred")
+}
+
+// However many tasks a submit makes, it takes a moment, and the tenant is served again in an hour.
+func TestTakeFarMoreThanTheBurst(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, n := range []int{math.MaxInt, 1_000_000_000_000, math.MinInt} {
+		ts := &Tenants{}
+		_, wait := ts.Take("acme", 0.5, n, now)
+		assert.Zero(t, wait)
+		_, wait = ts.Take("acme", 0.5, 1, now.Add(maxDebt+2*time.Second))
+		assert.Zero(t, wait, n)
+	}
+}
+
+// What was taken in vain is given back, but a bucket has never more than its burst.
+func TestGive(t *testing.T) {
+	t.Parallel()
+	ts := &Tenants{}
+	ts.Give("acme", 5)
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ts.Take("acme", 10, 100, now)
+	ts.Give("acme", 99)
+	a, wait := ts.Take("acme", 10, 1, now)
+	assert.Zero(t, wait)
+	assert.Equal(t, 18, a.Left)
+	ts.Give("acme", 50)
+	a, _ = ts.Take("acme", 10, 0, now)
+	assert.Equal(t, 20, a.Left)
 }
