@@ -192,8 +192,9 @@ func (t TaskType) HasFanOut() bool {
 	return false
 }
 
-// CountNew returns how many tasks a new task with a context makes, as far as that is known beforehand:
-// itself, its shards in each stage, and the children over the items of its context in the first one.
+// CountNew returns how many tasks a new task with a context makes, as far as that is known
+// beforehand: itself, its shards in each stage, and the children over the items of its context in
+// the first one.
 func (t TaskType) CountNew(context json.RawMessage) int {
 	n := 1
 	for i := range t.Stages {
