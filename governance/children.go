@@ -7,8 +7,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// children compares the counts of tasks that wait for children with the children themselves, for all
-// tenants with such tasks, and corrects wrong counts. It returns how many fan-outs it corrected.
+// children compares the counts of tasks that wait for children with the children themselves, for
+// all tenants with such tasks, and corrects wrong counts. It returns how many fan-outs it
+// corrected.
 func (g *Governor) children(ctx context.Context) (int, error) {
 	due, err := g.duePlans(ctx, &g.follows, &g.compared, g.store.OpenFanOuts, 0)
 	sum, errs := 0, []error{err}

@@ -23,8 +23,8 @@ func (s *Store) OpenFanOuts(ctx context.Context, tenants []string) (map[string]t
 
 // SweepFanOuts compares the counts of fan-outs with their children, corrects wrong counts, and has
 // a fan-out followed up if all of its children have ended and nothing else would. It looks at up to
-// JobBatch tasks that wait for children, and continues after them the next time. It returns how many
-// fan-outs it corrected.
+// JobBatch tasks that wait for children, and continues after them the next time. It returns how
+// many fan-outs it corrected.
 func (s *Store) SweepFanOuts(ctx context.Context, tenant string) (n int, err error) {
 	at := s.treeCursors.get(tenant)
 	wrong, err := s.wrongFanOuts(ctx, tenant, &at)

@@ -85,8 +85,8 @@ func refuseScheduled(ctx context.Context, tx pgx.Tx, tenant, name string) error 
 // shownDependents is how many dependents of a type an error counts.
 const shownDependents = 10_000
 
-// refuseAwaited returns CodeConflict if tasks wait for tasks of the type. Its message counts them by
-// their types.
+// refuseAwaited returns CodeConflict if tasks wait for tasks of the type. Its message counts them
+// by their types.
 func (t *Type) refuseAwaited(ctx context.Context, tx pgx.Tx, tenant, name string) error {
 	rows, err := tx.Query(ctx, newTables(tenant, sharedSet).at(0, `
 		SELECT y.name, count(*) FROM (

@@ -131,8 +131,8 @@ const changedContext = 8 << 10
 // dependencyBytes is the most bytes that a dependency has in an answer, without its key.
 const dependencyBytes = 300
 
-// changedTask is taskOut for the answer to a change, whose length is bounded (see reserveAnswer): it
-// leaves out what is long.
+// changedTask is taskOut for the answer to a change, whose length is bounded (see reserveAnswer):
+// it leaves out what is long.
 func (s *Server) changedTask(tenant string, t store.Task) Task {
 	if len(t.Context) > changedContext {
 		t.Context = nil
