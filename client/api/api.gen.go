@@ -919,7 +919,7 @@ type ChildResult struct {
 	// Error Why it failed or was cancelled.
 	Error string `json:"error,omitempty,omitzero"`
 
-	// ID The child; absent if it was never made.
+	// ID The child; absent if it was never made or is deleted.
 	ID    string `json:"id,omitempty,omitzero"`
 	Index int    `json:"index"`
 

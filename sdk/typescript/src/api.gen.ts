@@ -1864,7 +1864,7 @@ export interface components {
          */
         ChildResult: {
             index: number;
-            /** @description The child; absent if it was never made. */
+            /** @description The child; absent if it was never made or is deleted. */
             id?: string;
             status: components["schemas"]["Status"];
             output?: components["schemas"]["JSON"];
