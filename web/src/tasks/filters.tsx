@@ -28,7 +28,7 @@ export function filterOf(query: Record<string, string>): Partial<Filter> {
   return Object.fromEntries(names.filter((n) => query[n]).map((n) => [n, query[n]]));
 }
 
-/** Returns a filter as the API takes it: the page leaves out children unless it is told to show them. */
+/** Returns a filter as the API takes it. By default it leaves out the children of fan-outs. */
 export function queryOf({ children, ...filter }: Filter) {
   return children === "true" || filter.parent ? filter : { ...filter, children: false };
 }
