@@ -59,7 +59,8 @@ const DefaultFailureAttempts = 20
 // AlertEndpointMissing fires. A new type has that long to get its endpoints.
 const EndpointMissingLimit = time.Minute
 
-// ScheduleFailingLimit is how long a schedule can't submit its task before AlertScheduleFailing fires.
+// ScheduleFailingLimit is how long a schedule can't submit its task before AlertScheduleFailing
+// fires.
 const ScheduleFailingLimit = time.Minute
 
 // Limits of the operator's alerts.

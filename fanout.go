@@ -277,28 +277,38 @@ func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 	if s.Count = f.Shards; f.Quorum != nil {
 		s.Count = f.Quorum.most()
 	}
-	if f.Items != "" {
-		list, name, err := f.Items.of(context)
-		if stored, count := f.Items.stored(context); err != nil && count > 0 {
-			s.Stored, s.Count = stored, count
-			return s, nil
-		}
-		if err != nil {
-			return s, fmt.Errorf("fan_out.items: %w", err)
-		}
-		w := jsonWalk{doc: list}
-		if w.enter() != '[' {
-			return s, fmt.Errorf("fan_out.items: %s is %s; it must be an array", name, kindOf(list))
-		}
-		for s.list = list; w.next(); s.Count++ {
-			w.skip()
-		}
-	} else {
+	if f.Items == "" {
 		each += len(context)
+	} else if err := s.takeItems(f.Items, context); err != nil {
+		return s, fmt.Errorf("fan_out.items: %w", err)
 	}
 	if bytes := each * s.Count; bytes > MaxFanOutBytes {
 		return s, fmt.Errorf("each of the %d children would get a copy of %d bytes, together %d; "+
 			"the limit is %d", s.Count, each, bytes, MaxFanOutBytes)
 	}
 	return s, nil
+}
+
+// takeItems finds the items of a context: an array or, by their URL only, stored results.
+func (s *Spread) takeItems(items Pointer, context json.RawMessage) error {
+	list, name, err := items.of(context)
+	if err != nil {
+		stored, count := items.stored(context)
+		if count == 0 {
+			return err
+		}
+		if count > MaxChildren { // it is what the context says
+			return fmt.Errorf("%s has a count of %d; the limit is %d", items, count, MaxChildren)
+		}
+		s.Stored, s.Count = stored, count
+		return nil
+	}
+	w := jsonWalk{doc: list}
+	if w.enter() != '[' {
+		return fmt.Errorf("%s is %s; it must be an array", name, kindOf(list))
+	}
+	for s.list = list; w.next(); s.Count++ {
+		w.skip()
+	}
+	return nil
 }

@@ -75,7 +75,7 @@ func (s Spread) CheckOwner(task TaskID) error {
 	if s.Stored == (StoredResults{}) || s.Stored.Task == task {
 		return nil
 	}
-	return fmt.Errorf("fan_out.items: the results of task %s have more than %d bytes, and are not in "+
-		"the context: only a later stage of that task can fan out over them", s.Stored.Task,
+	return fmt.Errorf("fan_out.items: the results of task %s have more than %d bytes, and are not "+
+		"in the context: only a later stage of that task can fan out over them", s.Stored.Task,
 		MaxInlineResults)
 }

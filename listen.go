@@ -32,9 +32,9 @@ func (t TaskType) WithListeners(endpoints []Endpoint) TaskType {
 	return t
 }
 
-// ReportedBy returns what the journal has in place of an endpoint when a claimer reports. If its stage
-// is only listened to, the endpoint for listening has done it: a vote then counts as one that was
-// pushed, since one endpoint gets all votes on a task, too.
+// ReportedBy returns what the journal has in place of an endpoint when a claimer reports. If its
+// stage is only listened to, the endpoint for listening has done it: a vote then counts as one that
+// was pushed, since one endpoint gets all votes on a task, too.
 func (t TaskType) ReportedBy(l Lease) string {
 	by := ClaimedBy(l.Claimer, l.Subject)
 	if i := t.StageIndex(l.Stage); by != "" && i >= 0 && t.Stages[i].Listened {
@@ -43,8 +43,9 @@ func (t TaskType) ReportedBy(l Lease) string {
 	return by
 }
 
-// ListenerOf returns the claimer of an attempt at a stage that was listened to, and the subject of its
-// token; "": it is another one.
+// ListenerOf returns the claimer of an attempt at a stage that was listened to, and the subject of
+// its token, by the attempt's endpoint in the journal; "": nobody listened, or the token had no
+// subject.
 func ListenerOf(endpoint string) (claimer, subject string) {
 	both, heard := strings.CutPrefix(endpoint, ListenURL)
 	if !heard {
@@ -54,7 +55,7 @@ func ListenerOf(endpoint string) (claimer, subject string) {
 	return claimer, subject
 }
 
-// VotesAreNamed reports whether the claimers of a stage's tasks are voters, of whom each has one vote.
+// VotesAreNamed reports whether each claimer of the stage's tasks has one vote on a task.
 func (s Stage) VotesAreNamed() bool { return s.Quorum != nil && s.Mode == ModeClaim && !s.Listened }
 
 // CheckListeners returns the error of a type that can't be claimed, but works with endpoints for

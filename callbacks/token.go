@@ -66,10 +66,12 @@ type mac struct {
 	sum [sha256.Size]byte
 }
 
-// IsCompletionToken reports whether a token looks like one of a delivery: others don't begin so.
+// IsCompletionToken reports whether a token looks like one of a delivery. No other kind has its
+// prefix.
 func IsCompletionToken(token string) bool { return strings.HasPrefix(token, tokenPrefix+".") }
 
-// VerifyCompletion is Verify for a token that has to be for this task.
+// VerifyCompletion is Verify for a token that must be for this task; any other is
+// CodeUnauthenticated.
 func (k *Keys) VerifyCompletion(token string, task asyncflow.TaskID) (Completion, error) {
 	c, err := k.Verify(token)
 	if err == nil && c.Task != task {
@@ -89,7 +91,8 @@ func refuseToken(why string) (Completion, error) {
 func (k *Keys) Verify(token string) (Completion, error) {
 	i := strings.LastIndexByte(token, '.')
 	if i < 0 || !IsCompletionToken(token) {
-		return refuseToken("is not one: send the delivery's callback.token as Authorization: Bearer …")
+		return refuseToken("is not one: " +
+			"send the delivery's callback.token as Authorization: Bearer …")
 	}
 	if !slices.ContainsFunc(k.all, func(one key) bool {
 		return hmac.Equal([]byte(token[i+1:]), one.appendMAC(nil, []byte(token[:i])))

@@ -27,8 +27,8 @@ const (
 	releaseTime = 2 * time.Second
 	// claimTransactions is how many transactions for claims run at once.
 	claimTransactions = 4
-	// knownPause is how often a call with a used-up window is looked at again, when tasks are
-	// announced.
+	// knownPause is the least time between two transactions for a call with a used-up window while
+	// tasks are announced.
 	knownPause = time.Second
 )
 
@@ -79,16 +79,17 @@ type claimCall struct {
 	taken  bool // by the transaction under way
 	gone   bool // nobody waits for the answer
 	looked bool // it waits: nothing was there for it
-	// rests is until when an announcement doesn't make up for a used-up window.
-	rests time.Time
-	done  chan claimResult
+	// retryAt is when an announcement may next wake the call although its window is used up.
+	retryAt time.Time
+	done    chan claimResult
 }
 
-// wakes returns when a call may be looked at. With a used-up window it may still get tasks that its
-// claimer was shown before, once they are in line again: an announcement may be of one of them.
+// wakes returns when a call may next be part of a transaction. With a used-up window it may still
+// get tasks that its claimer was shown before, once they are in line again: an announcement may be
+// for one of them.
 func (l *claimLine) wakes(call *claimCall) time.Time {
-	if l.due && call.rests.Before(call.Opens) {
-		return call.rests
+	if l.due && call.retryAt.Before(call.Opens) {
+		return call.retryAt
 	}
 	return call.Opens
 }

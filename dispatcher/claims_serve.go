@@ -115,7 +115,7 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 	if held {
 		next = now.Add(lockedPause)
 	}
-	hungry := false // a call waits on whose window is open
+	openWindow := false // of a call that goes on waiting
 	for _, call := range calls {
 		h.learn(line, call.Leases)
 		call.taken = false
@@ -126,8 +126,8 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 			call.done <- r
 		default:
 			call.looked = call.looked || !held
-			call.rests = now.Add(knownPause)
-			hungry = hungry || !call.Opens.After(now)
+			call.retryAt = now.Add(knownPause)
+			openWindow = openWindow || !call.Opens.After(now)
 			continue
 		}
 		line.calls = slices.DeleteFunc(line.calls, func(c *claimCall) bool { return c == call })
@@ -138,7 +138,7 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 		h.arm(line, next)
 	case r.more:
 		line.due = true
-	case hungry: // another node is about to take them
+	case openWindow: // another node is about to take them
 		h.arm(line, now.Add(contendedPause))
 	}
 }

@@ -86,8 +86,8 @@ func TestNoChildBeginsAfterAFailure(t *testing.T) {
 	assert.Equal(t, asyncflow.StatusFailed, f.ended(id).Status)
 }
 
-// Children that wait for others, to be sent in one request, don't begin either once their parent has
-// been cancelled, though nothing has cancelled them yet.
+// Children that wait for others, to be sent in one request, don't begin either once their parent
+// has been cancelled, though nothing has cancelled them yet.
 func TestNoChildInABatchBeginsAfterACancel(t *testing.T) {
 	sent := make(chan string, 4)
 	b := setup(t)

@@ -182,8 +182,8 @@ func TestNoClaimersAlert(t *testing.T) {
 	assert.InDelta(t, 302, got.Value, 60)
 }
 
-// One alert fires when a task waits long for others, by its rule, and one when a schedule can't submit
-// its task, without any.
+// One alert fires when a task waits long for others, by its rule, and one when a schedule can't
+// submit its task, without any.
 func TestAlertsOfDependenciesAndSchedules(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

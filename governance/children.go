@@ -7,8 +7,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// children compares what is counted of the children of tasks with the children themselves, of all
-// tenants with tasks that wait for children, and mends what is wrong.
+// children compares the counts of tasks that wait for children with the children themselves, for
+// all tenants with such tasks, and corrects wrong counts. It returns how many fan-outs it
+// corrected.
 func (g *Governor) children(ctx context.Context) (int, error) {
 	due, err := g.duePlans(ctx, &g.follows, &g.compared, g.store.OpenFanOuts, 0)
 	sum, errs := 0, []error{err}

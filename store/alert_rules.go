@@ -43,13 +43,7 @@ func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts,
 		if err := needAlertType(withoutPrecondition(ctx), tx, tenant, now); err != nil {
 			return err
 		}
-		old, err := lockAlerts(ctx, tx, tenant)
-		if err == nil {
-			err = checkPrecondition(ctx, old.ETag(), false)
-		} else if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
-			err = checkPrecondition(ctx, "", false)
-		}
-		if err != nil {
+		if err := checkAlertsPrecondition(ctx, tx, tenant); err != nil {
 			return err
 		}
 		schema := quote(schemaOf(tenant))
@@ -129,6 +123,19 @@ func lockAlerts(ctx context.Context, tx pgx.Tx, tenant string) (Alerts, error) {
 	return readAlerts(ctx, tx, tenant)
 }
 
+// checkAlertsPrecondition locks a tenant's alerts, if it has some, and checks the precondition of a
+// PUT.
+func checkAlertsPrecondition(ctx context.Context, tx pgx.Tx, tenant string) error {
+	old, err := lockAlerts(ctx, tx, tenant)
+	switch {
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		return checkPrecondition(ctx, "", false)
+	case err != nil:
+		return err
+	}
+	return checkPrecondition(ctx, old.ETag(), false)
+}
+
 func readAlerts(ctx context.Context, q querier, tenant string) (Alerts, error) {
 	var a Alerts
 	var rules []byte
@@ -159,7 +166,8 @@ func (s *Store) DeleteAlerts(ctx context.Context, tenant string) error {
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `DELETE FROM `+endpointsOf(tenant)+` WHERE id = $1::uuid`, old.Endpoint.ID)
+		_, err = tx.Exec(ctx, `DELETE FROM `+endpointsOf(tenant)+` WHERE id = $1::uuid`,
+			old.Endpoint.ID)
 		return err
 	})
 	return wrap(err, "DeleteAlerts(%q)", tenant)

@@ -137,8 +137,8 @@ func TestEndOfRolls(t *testing.T) {
 	refused(t, "rolls", err)
 }
 
-// A task with a full journal still fans out, ends and is read. If it would go back in line it fails,
-// its parent and those that depend on it go on, and nobody can change or redrive it.
+// A task with a full journal still fans out, ends and is read. If it would go back in line it
+// fails, its parent and those that depend on it go on, and nobody can change or redrive it.
 func TestEndOfAJournal(t *testing.T) {
 	b := setupFanOut(t)
 	const seq = asyncflow.MaxJournal

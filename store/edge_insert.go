@@ -108,8 +108,8 @@ func (s *Store) await(ctx context.Context, tenant string, numbers []int32) error
 // pastKeysMost is how many tasks of a type are searched for past keys.
 const pastKeysMost = 10_000
 
-// findPastKeys keeps the keys of the latest tasks of a type, which is awaited from now on: those whose
-// windows are over are found nowhere else.
+// findPastKeys keeps the keys of the latest tasks of a type, which is awaited from now on: those
+// whose windows are over are found nowhere else.
 func findPastKeys(ctx context.Context, tx pgx.Tx, t *Type) error {
 	t, err := rollsNow(ctx, tx, t)
 	for p, left := t.End, pastKeysMost; err == nil && left > 0 && p >= t.First; p-- {

@@ -29,7 +29,7 @@ func (s *Store) OpenEdges(ctx context.Context, tenants []string) (map[string]tim
 // tasks it found.
 func (s *Store) SweepOpenEdges(ctx context.Context, tenant string) (n int, err error) {
 	f := s.newFollowUp(ctx, tenant)
-	at := s.edgeCursors.of(tenant)
+	at := s.edgeCursors.get(tenant)
 	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		f.tx = tx
 		ended, err := f.missedEnds(&at)
@@ -59,7 +59,7 @@ func (s *Store) SweepOpenEdges(ctx context.Context, tenant string) (n int, err e
 // DryRunOpenEdges counts the tasks that the next SweepOpenEdges of this node would find.
 func (s *Store) DryRunOpenEdges(ctx context.Context, tenant string) ([]Due, error) {
 	f := s.newFollowUp(ctx, tenant)
-	at := s.edgeCursors.of(tenant)
+	at := s.edgeCursors.get(tenant)
 	var ended map[taskRef]edgeStatus
 	err := pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) (err error) {
 		f.tx = tx

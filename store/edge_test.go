@@ -66,8 +66,8 @@ func (b *bundle) followUp() {
 	}
 }
 
-// comesTo waits until a task has a status, and returns it. If that takes long, FollowUp has met a lock
-// on a busy machine: then it is called again, as the background job does.
+// comesTo waits until a task has a status, and returns it. If that takes long, FollowUp has met a
+// lock on a busy machine: then it is called again, as the background job does.
 func (b *bundle) comesTo(id asyncflow.TaskID, status asyncflow.Status) (task store.Task) {
 	b.t.Helper()
 	began := time.Now()
@@ -435,7 +435,8 @@ func TestOneTransactionWritesNoMoreContextsThanItsBound(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// By a key, which may never come, a task doesn't wait for ever. By an id it does: that task is there.
+// By a key, which may never come, a task doesn't wait for ever. By an id it does: that task is
+// there.
 func TestAKeyIsWaitedForAWeek(t *testing.T) {
 	b := setupEdges(t)
 	other := b.submit(newBase(""))[0].ID

@@ -6,7 +6,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// countable returns err or, if a number of what can't go up any further, a plain refusal.
+// countable returns err or, if it says that a number of what has reached the end of its column,
+// CodeConflict.
 func countable(err error, what string) error {
 	switch sqlState(err) {
 	case pgerrcode.NumericValueOutOfRange, pgerrcode.SequenceGeneratorLimitExceeded:

@@ -52,9 +52,9 @@ func reopen(
 	return &outboxRow{kind: outboxSpawn, number: o.number, id: o.id, fanOut: o.seq}, nil, nil
 }
 
-// takeKey refuses a task whose children are to be redriven while others of its flow key are in flight
-// or, in an ordered flow, have begun: it doesn't go in line, and would be in flight at once. Until
-// the end of the transaction no other task of the type is leased.
+// takeKey refuses a task whose children are to be redriven while others of its flow key are in
+// flight or, in an ordered flow, have begun: it doesn't go in line, and would be in flight at once.
+// Until the end of the transaction no other task of the type is leased.
 func takeKey(
 	ctx context.Context, tx pgx.Tx, t *Type, task end, keys map[string]int,
 ) (refusal, err error) {

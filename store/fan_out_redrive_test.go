@@ -55,8 +55,8 @@ func TestAChildIsRedrivenTwiceAtOnce(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// Failed children are redriven by calls and operations at once, over two nodes: each once, and their
-// parent goes on when all have ended.
+// Failed children are redriven by calls and operations at once, over two nodes: each once, and
+// their parent goes on when all have ended.
 func TestChildrenAreRedrivenAtOnce(t *testing.T) {
 	b := setupFanOut(t)
 	far := open(t, b.url, "far")
@@ -82,8 +82,8 @@ func TestChildrenAreRedrivenAtOnce(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// redriveAll redrives failed tasks of the type pipe on two nodes at once, each task by a call to each
-// and by two operations.
+// redriveAll redrives failed tasks of the type pipe on two nodes at once, each task by a call to
+// each and by two operations.
 func (b *bundle) redriveAll(far *bundle, failed []asyncflow.Lease) {
 	b.t.Helper()
 	var running sync.WaitGroup

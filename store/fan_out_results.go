@@ -127,7 +127,9 @@ type ChildResult struct {
 }
 
 // newChildResult returns the result of a child that ended with an output or an error.
-func newChildResult(t *Type, index int, id int64, status asyncflow.Status, text []byte) ChildResult {
+func newChildResult(
+	t *Type, index int, id int64, status asyncflow.Status, text []byte,
+) ChildResult {
 	r := ChildResult{ID: asyncflow.TaskID{Type: t.Name, Number: id}, Index: index, Status: status}
 	if status == asyncflow.StatusSucceeded {
 		r.Output = text

@@ -2,16 +2,17 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 )
 
-// A child's end and the row of outbox that counts it are one transaction, and so are the end of that
-// row and the count. So in any snapshot the counts of a fan-out and its rows of outbox add up to the
-// children that have ended, and a task whose children have ended has a row of outbox. Where that is
-// not so, the task would wait for ever.
+// A child's end and the row of outbox that counts it are one transaction, and so are the end of
+// that row and the count. So in any snapshot the counts of a fan-out and its rows of outbox add up
+// to the children that have ended, and a task whose children have ended has a row of outbox. Where
+// that is not so, the task would wait for ever.
 
 // OpenFanOuts returns a time that has come for each of some tenants with tasks that wait for
 // children.
@@ -21,20 +22,22 @@ func (s *Store) OpenFanOuts(ctx context.Context, tenants []string) (map[string]t
 	return all, wrap(err, "OpenFanOuts")
 }
 
-// SweepFanOuts compares the counts of fan-outs with their children, mends those that are wrong, and
-// has those followed up that nobody would. It looks at up to JobBatch tasks that wait for children,
-// and goes on after them the next time. It returns how many it mended.
+// SweepFanOuts compares the counts of fan-outs with their children, corrects wrong counts, and has
+// a fan-out followed up if all of its children have ended and nothing else would. It looks at up to
+// JobBatch tasks that wait for children, and continues after them the next time. It returns how
+// many fan-outs it corrected.
 func (s *Store) SweepFanOuts(ctx context.Context, tenant string) (n int, err error) {
-	at := s.treeCursors.of(tenant)
+	at := s.treeCursors.get(tenant)
 	wrong, err := s.wrongFanOuts(ctx, tenant, &at)
+	if err == nil {
+		s.treeCursors.put(tenant, at)
+	}
 	for _, w := range wrong {
-		var mended bool
-		if mended, err = s.mendFanOut(ctx, tenant, w.fanOutKey); err != nil {
-			break
-		}
+		mended, failed := s.mendFanOut(ctx, tenant, w.fanOutKey)
 		if mended {
 			n++
 		}
+		err = errors.Join(err, failed) // others are mended all the same
 	}
 	if n > 0 {
 		s.tellFollowUp(tenant)
@@ -42,16 +45,12 @@ func (s *Store) SweepFanOuts(ctx context.Context, tenant string) (n int, err err
 	if rolledOn(err) {
 		_ = s.Catalog.RefreshTenant(ctx, tenant)
 	}
-	if err != nil {
-		return n, wrap(err, "SweepFanOuts(%q)", tenant)
-	}
-	s.treeCursors.put(tenant, at)
-	return n, nil
+	return n, wrap(err, "SweepFanOuts(%q)", tenant)
 }
 
 // DryRunFanOuts counts the fan-outs that the next SweepFanOuts of this node would mend.
 func (s *Store) DryRunFanOuts(ctx context.Context, tenant string) ([]Due, error) {
-	at := s.treeCursors.of(tenant)
+	at := s.treeCursors.get(tenant)
 	wrong, err := s.wrongFanOuts(ctx, tenant, &at)
 	if err != nil || len(wrong) == 0 {
 		return nil, wrap(err, "DryRunFanOuts(%q)", tenant)
@@ -63,9 +62,9 @@ func (s *Store) DryRunFanOuts(ctx context.Context, tenant string) ([]Due, error)
 type countedFanOut struct {
 	fanOut
 	t      *Type
-	rows   int      // of outbox about it
-	toCome children // ends that those will count
-	found  children // that have ended
+	rows   int      // of outbox that concern it
+	toCome children // the ends that these rows will add
+	found  children // the children that have ended
 }
 
 // wrong reports whether the counts differ from the children, or all have ended and nobody follows
@@ -77,7 +76,8 @@ func (c *countedFanOut) wrong() bool {
 		c.rows == 0 && !c.paused() && c.found.sum() == c.spawned
 }
 
-// wrongFanOuts returns those of the next open fan-outs whose counts are wrong, and moves the cursor.
+// wrongFanOuts returns those of the next open fan-outs whose counts are wrong, and moves the
+// cursor.
 func (s *Store) wrongFanOuts(
 	ctx context.Context, tenant string, at *fanOutKey,
 ) (wrong []*countedFanOut, err error) {
@@ -225,7 +225,7 @@ func (s *Store) mendFanOut(ctx context.Context, tenant string, key fanOutKey) (b
 	if err != nil || mended == nil {
 		return false, err
 	}
-	s.log.Warn("the counts of a task's children were wrong, or nobody looked at them: mended",
+	s.log.Warn("the counts of a task's children were wrong, or not followed up: corrected",
 		"tenant", tenant, "type", mended.t.Name, "task", mended.id, "children", mended.spawned,
 		"counted", mended.ended.sum()+mended.toCome.sum(), "ended", mended.found.sum())
 	return true, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// sweep has the counts of children compared, and returns how many it mended. A dry run says the same
-// before.
+// sweep has the counts of children compared, and returns how many it mended. A dry run says the
+// same before.
 func (b *bundle) sweep() (n int) {
 	b.t.Helper()
 	due, err := b.DryRunFanOuts(b.t.Context(), tenant)

@@ -142,8 +142,8 @@ LEFT JOIN LATERAL (
   WHERE w.type = $2 AND w.key = k AND w.reason = 'flow_key'
   ORDER BY w.order_time, w.id LIMIT 1) w ON true`
 
-// orderedKeyStatesSQL also reads the first task in ready, and whether a task has begun: see begun. A
-// task that was postponed before its first attempt has not begun, regardless of its stage.
+// orderedKeyStatesSQL also reads the first task in ready, and whether a task has begun: see begun.
+// A task that was postponed before its first attempt has not begun, regardless of its stage.
 const orderedKeyStatesSQL = `
 SELECT k, ` + keyInFlightSQL + `,
   EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND CASE WHEN $6

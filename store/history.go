@@ -26,14 +26,15 @@ var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
 const historyTries = 2
 
 // EnterHistory opens a new roll of a table set if the open one belongs to another history of the
-// database, or has no more numbers, and reports whether it opened one. It doesn't wait until earlier rolls are drained.
+// database, or has no more numbers, and reports whether it opened one. It doesn't wait until
+// earlier rolls are drained.
 func (s *Store) EnterHistory(ctx context.Context, set *TableSet) (bool, error) {
 	opened := 0
 	err := s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {
 		var same bool
 		err := tx.QueryRow(ctx, set.tables.at(0,
-			`SELECT history = `+set.tables.qualify("history")+`(tableoid) AND next_number < $3 FROM {rolls}
-			WHERE table_set = $1 AND position = $2`), set.Name, at.End, usedUp).Scan(&same)
+			`SELECT history = `+set.tables.qualify("history")+`(tableoid) AND next_number < $3
+			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, at.End, usedUp).Scan(&same)
 		if err != nil || same {
 			return postgres.FirstError(err, errSame)
 		}

@@ -8,8 +8,8 @@ type sweepCursors[C comparable] struct {
 	all map[string]C
 }
 
-// of returns where the next sweep of a tenant goes on; the zero cursor is the beginning.
-func (c *sweepCursors[C]) of(tenant string) C {
+// get returns where the next sweep of a tenant goes on; the zero cursor is the beginning.
+func (c *sweepCursors[C]) get(tenant string) C {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.all[tenant]

@@ -185,11 +185,12 @@ func scanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
 	return s, nil
 }
 
-// maxFailingSchedules bounds the schedules that FailingSchedules returns: each is an alert of its own.
+// maxFailingSchedules bounds the schedules that FailingSchedules returns: each is an alert of its
+// own.
 const maxFailingSchedules = 100
 
-// FailingSchedules returns those of a tenant's schedules that aren't paused and whose due task can't
-// be submitted, with when that began: at most 100, the first to fail.
+// FailingSchedules returns those of a tenant's schedules that aren't paused and whose due task
+// can't be submitted, with when that began: at most 100, the first to fail.
 func (s *Store) FailingSchedules(
 	ctx context.Context, tenant string,
 ) (map[string]time.Time, error) {

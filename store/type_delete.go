@@ -12,11 +12,10 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// DeleteTaskType drops a task type with its endpoints and its finished tasks. If cascade is true, its
-// schedules go, too, and tasks that wait for its tasks end as their on_failure says. Otherwise it is
-// CodeConflict while there are any; in any case while there are live tasks.
-// Tables of its own are dropped; its rows in shared tables are deleted later, in
-// small steps: see DeleteRows.
+// DeleteTaskType drops a task type with its endpoints and its finished tasks. If cascade is true,
+// its schedules go, too, and tasks that wait for its tasks end as their on_failure says. Otherwise
+// it is CodeConflict while there are any; in any case while there are live tasks. Tables of its own
+// are dropped; its rows in shared tables are deleted later, in small steps: see DeleteRows.
 func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
 		if err := lockSets(ctx, tx, tenant, name); err != nil { // first, as moves of the type do
@@ -86,8 +85,8 @@ func refuseScheduled(ctx context.Context, tx pgx.Tx, tenant, name string) error 
 // shownDependents is how many dependents of a type an error counts.
 const shownDependents = 10_000
 
-// refuseAwaited returns an error that counts the tasks that wait for tasks of the type, by their
-// types, if there are any.
+// refuseAwaited returns CodeConflict if tasks wait for tasks of the type. Its message counts them
+// by their types.
 func (t *Type) refuseAwaited(ctx context.Context, tx pgx.Tx, tenant, name string) error {
 	rows, err := tx.Query(ctx, newTables(tenant, sharedSet).at(0, `
 		SELECT y.name, count(*) FROM (
@@ -96,7 +95,8 @@ func (t *Type) refuseAwaited(ctx context.Context, tx pgx.Tx, tenant, name string
 		  UNION SELECT e.type, e.id FROM {edges} e
 		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_key IS NOT NULL AND `+stillWaits+`
 		  LIMIT $2) w
-		JOIN {types} y ON y.number = w.type GROUP BY y.name ORDER BY y.name`), t.number, shownDependents)
+		JOIN {types} y ON y.number = w.type GROUP BY y.name ORDER BY y.name`),
+		t.number, shownDependents)
 	if err != nil {
 		return err
 	}
@@ -246,8 +246,8 @@ func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *tables) er
 	return err
 }
 
-// deleteTreeRows deletes some edges, fan-outs and past keys of tasks that are gone, at most JobBatch of each,
-// and returns how many. The arguments of the condition are $2 and on.
+// deleteTreeRows deletes some edges, fan-outs and past keys of tasks that are gone, at most
+// JobBatch of each, and returns how many. The arguments of the condition are $2 and on.
 func deleteTreeRows(
 	ctx context.Context, tx pgx.Tx, t *tables, of string, args ...any,
 ) (n int, err error) {

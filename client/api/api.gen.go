@@ -499,8 +499,8 @@ type AlertEpisode struct {
 	State      AlertEpisodeState `json:"state"`
 
 	// Subject What the alert is about: the task type, the stage as type/stage, the endpoint as
-	// type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't roll), or
-	// tenant/type.
+	// type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't
+	// roll), or tenant/type.
 	Subject string `json:"subject"`
 
 	// Tasks The ids of the tasks that announced its beginning and its end.
@@ -591,7 +591,7 @@ type Attempt struct {
 	// StatusCode The HTTP status of the answer.
 	StatusCode int `json:"status_code,omitempty,omitzero"`
 
-	// Subject The sub of the token with which the task was claimed, if it has one.
+	// Subject The sub of the token with which the task was claimed. Absent if it has none.
 	Subject string `json:"subject,omitempty,omitzero"`
 }
 
@@ -733,7 +733,7 @@ type BatchResult struct {
 
 // BulkCancellation defines model for BulkCancellation.
 type BulkCancellation struct {
-	// Children false leaves out the children of fan-outs; by default they are among them.
+	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
 	// DryRun Only count the tasks.
@@ -773,7 +773,7 @@ type BulkCancellationStatus string
 
 // BulkCount defines model for BulkCount.
 type BulkCount struct {
-	// Children false leaves out the children of fan-outs; by default they are among them.
+	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
 	// Error Only tasks whose last error contains this text, in upper or lower case.
@@ -802,7 +802,7 @@ type BulkCount struct {
 
 // BulkPriority defines model for BulkPriority.
 type BulkPriority struct {
-	// Children false leaves out the children of fan-outs; by default they are among them.
+	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
 	// DryRun Only count the tasks.
@@ -847,7 +847,7 @@ type BulkPriorityStatus string
 
 // BulkRedrive defines model for BulkRedrive.
 type BulkRedrive struct {
-	// Children false leaves out the children of fan-outs; by default they are among them.
+	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
 	// DryRun Only count the tasks.
@@ -919,7 +919,7 @@ type ChildResult struct {
 	// Error Why it failed or was cancelled.
 	Error string `json:"error,omitempty,omitzero"`
 
-	// ID The child; absent if it was never made.
+	// ID The child; absent if it was never made or is deleted.
 	ID    string `json:"id,omitempty,omitzero"`
 	Index int    `json:"index"`
 
@@ -983,7 +983,8 @@ type Claim struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Wait A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// Wait A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -1113,9 +1114,9 @@ type DependencyState struct {
 	Key       string `json:"key,omitempty,omitzero"`
 	OnFailure string `json:"on_failure"`
 
-	// Status How the other task has ended. Or running: it is there, and has not ended; missing: no
-	// task has the key yet, or the task was deleted; late: it had not ended when wait_for was
-	// over.
+	// Status How the other task ended, or one of these. running: it exists, and has not ended.
+	// missing: no task has the key yet, or the task was deleted. late: it had not ended when
+	// wait_for was over.
 	Status DependencyStateStatus `json:"status"`
 
 	// Task The id of the other task. Absent while there is none with the key.
@@ -1126,12 +1127,13 @@ type DependencyState struct {
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
-// DependencyStateStatus How the other task has ended. Or running: it is there, and has not ended; missing: no
-// task has the key yet, or the task was deleted; late: it had not ended when wait_for was
-// over.
+// DependencyStateStatus How the other task ended, or one of these. running: it exists, and has not ended.
+// missing: no task has the key yet, or the task was deleted. late: it had not ended when
+// wait_for was over.
 type DependencyStateStatus string
 
-// Duration A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+// Duration A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+// 90m.
 //
 // Example: 30s
 type Duration = asyncflow.Duration
@@ -1438,7 +1440,8 @@ type Failure struct {
 	// Error What went wrong. Shown with the attempt.
 	Error string `json:"error"`
 
-	// RetryAfter A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// RetryAfter A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -1510,8 +1513,8 @@ type HeartbeatResult struct {
 // Interval The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
 // |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
 // rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
-// attempt, status, error and rand. It is read back as it was written, numbers in their shortest
-// form: 30.0 as 30.
+// attempt, status, error and rand. Answers have it as it was written, with numbers in their
+// shortest form: 30 for 30.0.
 //
 // Example: 3600
 type Interval = asyncflow.Interval
@@ -1670,7 +1673,8 @@ type NewTask struct {
 	// instead of the context.
 	ContextFrom string `json:"context_from,omitempty,omitzero"`
 
-	// Delay A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// Delay A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -1687,7 +1691,8 @@ type NewTask struct {
 	// answered with the first task of this type that had it.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
-	// KeyWindow A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// KeyWindow A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -1814,7 +1819,7 @@ type OperationState string
 
 // OperationFilter Which tasks of the type; absent if all that it applies to.
 type OperationFilter struct {
-	// Children false: no children of fan-outs.
+	// Children false leaves out the children of fan-outs.
 	Children *bool `json:"children,omitempty"`
 
 	// Error A part of their last error.
@@ -1980,7 +1985,8 @@ type Redrive struct {
 
 // Resume defines model for Resume.
 type Resume struct {
-	// Ramp A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// Ramp A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -2065,7 +2071,8 @@ type Schedule struct {
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 	EndsAt    time.Time    `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// Every A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -2162,7 +2169,8 @@ type ScheduleSpec struct {
 	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// Every A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -2310,8 +2318,8 @@ type SubmittedTask struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// WaitsUntil When it stops waiting for the first of its dependencies, by its wait_for. Absent if it
-	// waits for none, or for as long as they take.
+	// WaitsUntil When the first wait of the task for a dependency ends, by its wait_for. Absent if the
+	// task waits for none, or if no wait has an end.
 	WaitsUntil time.Time `json:"waits_until,omitempty,omitzero"`
 }
 
@@ -2480,7 +2488,8 @@ type TaskType struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// Retention A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -2489,14 +2498,16 @@ type TaskType struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
 	RollAge  Duration `json:"roll_age,omitempty,omitzero"`
 	RollRows int      `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -2535,7 +2546,8 @@ type TaskTypeSpec struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// Retention A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -2544,7 +2556,8 @@ type TaskTypeSpec struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -2555,7 +2568,8 @@ type TaskTypeSpec struct {
 	// theirs. By default 5000000.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+	// 90m.
 	//
 	//
 	// Example: 30s
@@ -2636,7 +2650,8 @@ type Vote struct {
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 
-	// Subject The sub of the token with which the vote was claimed, if it has one; absent for late votes.
+	// Subject The sub of the token with which the vote was claimed. Absent if the token has none, and
+	// for late votes.
 	Subject string `json:"subject,omitempty,omitzero"`
 
 	// TaskID The id of the vote itself. Late votes have none.
@@ -2820,7 +2835,7 @@ type ListTaskTypesParams struct {
 
 // DeleteTaskTypeParams defines parameters for DeleteTaskType.
 type DeleteTaskTypeParams struct {
-	// Cascade Also deletes the schedules of the type. Tasks that wait for its tasks end as their
+	// Cascade Also deletes the schedules of the type. Tasks that wait for its tasks do what their
 	// on_failure says.
 	Cascade bool `form:"cascade,omitempty" json:"cascade,omitempty,omitzero"`
 }
@@ -2861,7 +2876,7 @@ type ListTasksParams struct {
 	// Parent Only the children of this task, of all its fan-outs.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
-	// Children false leaves out the children of fan-outs. Then parent is refused.
+	// Children false leaves out the children of fan-outs; it excludes parent.
 	Children *bool `form:"children,omitempty" json:"children,omitempty"`
 
 	// Limit The most tasks on one page.
@@ -2903,7 +2918,7 @@ type GetTaskCountParams struct {
 	// Parent Only the children of this task, of all its fan-outs.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
-	// Children false leaves out the children of fan-outs. Then parent is refused.
+	// Children false leaves out the children of fan-outs; it excludes parent.
 	Children *bool `form:"children,omitempty" json:"children,omitempty"`
 }
 
@@ -3143,7 +3158,7 @@ type ClientInterface interface {
 	// Metrics The metrics of this node, for Prometheus
 	//
 	// The answer is 404 if the operator has turned metrics off or serves them at another address.
-	// It needs an admin token, unless the operator has opened it.
+	// The call needs an admin token unless the operator has opened it.
 	//
 	// Corresponds with GET /metrics (the `Metrics` operationId).
 	Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3307,9 +3322,10 @@ type ClientInterface interface {
 	// far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
 	// report, or another call that names the task in held. Then it has the stage's
 	// max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-	// it can ask again if an answer was lost. Its own are those that it has claimed with a token
-	// of the same sub; with a token that lists claimers, all of its name. A claimer has one call
-	// at a time: a later one with a token of the same sub ends the one before.
+	// it can ask again if an answer was lost. A claim is its own if it was made under its name
+	// with a token of the same sub; a token that lists the claimer gets all claims of that name. A
+	// claimer has one call at a time: a later one with a token of the same sub ends the one
+	// before.
 	//
 	// A token with the claim claimers claims only under the names that it lists; one that ends in
 	// * stands for all names with that beginning. Without it, the claimer must be the token's sub
@@ -3327,9 +3343,10 @@ type ClientInterface interface {
 	// far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
 	// report, or another call that names the task in held. Then it has the stage's
 	// max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-	// it can ask again if an answer was lost. Its own are those that it has claimed with a token
-	// of the same sub; with a token that lists claimers, all of its name. A claimer has one call
-	// at a time: a later one with a token of the same sub ends the one before.
+	// it can ask again if an answer was lost. A claim is its own if it was made under its name
+	// with a token of the same sub; a token that lists the claimer gets all claims of that name. A
+	// claimer has one call at a time: a later one with a token of the same sub ends the one
+	// before.
 	//
 	// A token with the claim claimers claims only under the names that it lists; one that ends in
 	// * stands for all names with that beginning. Without it, the claimer must be the token's sub
@@ -3679,8 +3696,8 @@ type ClientInterface interface {
 	// DeleteTaskType Delete a task type
 	//
 	// Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-	// it has live tasks or, without cascade, schedules or tasks of other types that wait for its
-	// tasks.
+	// it has live tasks. Without cascade, also refused while it has schedules, or while tasks of
+	// other types wait for its tasks.
 	//
 	// Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 	DeleteTaskType(ctx context.Context, pType Type, params *DeleteTaskTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4055,11 +4072,11 @@ type ClientInterface interface {
 
 	// ListResults Read the results of children
 	//
-	// How the children of a task ended, in the order of the items or shards. Where the results of a
-	// fan-out are too long for a context, it has results_url instead: the URL of this call.
-	// Workers may call it with the token of their delivery. It opens the results of the task, of
-	// its parent, and of the tasks on which these depend, until its attempt is over: then the answer
-	// is 409.
+	// Returns how the children of a task ended, in the order of the items or shards. A context has
+	// the URL of this call as results_url if the results of a fan-out are too long for it.
+	// Workers may call it with the token of their delivery, for the results of the delivered task,
+	// of its parent, and of the tasks on which these two depend. Once the attempt is over, the
+	// answer is 409.
 	//
 	// Corresponds with GET /v1/tasks/{id}/results (the `ListResults` operationId).
 	ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4213,7 +4230,7 @@ func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 // Metrics The metrics of this node, for Prometheus
 //
 // The answer is 404 if the operator has turned metrics off or serves them at another address.
-// It needs an admin token, unless the operator has opened it.
+// The call needs an admin token unless the operator has opened it.
 //
 // Corresponds with GET /metrics (the `Metrics` operationId).
 func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4557,9 +4574,10 @@ func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgr
 // far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
 // report, or another call that names the task in held. Then it has the stage's
 // max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-// it can ask again if an answer was lost. Its own are those that it has claimed with a token
-// of the same sub; with a token that lists claimers, all of its name. A claimer has one call
-// at a time: a later one with a token of the same sub ends the one before.
+// it can ask again if an answer was lost. A claim is its own if it was made under its name
+// with a token of the same sub; a token that lists the claimer gets all claims of that name. A
+// claimer has one call at a time: a later one with a token of the same sub ends the one
+// before.
 //
 // A token with the claim claimers claims only under the names that it lists; one that ends in
 // * stands for all names with that beginning. Without it, the claimer must be the token's sub
@@ -4587,9 +4605,10 @@ func (c *Client) ClaimTasksWithBody(ctx context.Context, contentType string, bod
 // far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
 // report, or another call that names the task in held. Then it has the stage's
 // max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-// it can ask again if an answer was lost. Its own are those that it has claimed with a token
-// of the same sub; with a token that lists claimers, all of its name. A claimer has one call
-// at a time: a later one with a token of the same sub ends the one before.
+// it can ask again if an answer was lost. A claim is its own if it was made under its name
+// with a token of the same sub; a token that lists the claimer gets all claims of that name. A
+// claimer has one call at a time: a later one with a token of the same sub ends the one
+// before.
 //
 // A token with the claim claimers claims only under the names that it lists; one that ends in
 // * stands for all names with that beginning. Without it, the claimer must be the token's sub
@@ -5289,8 +5308,8 @@ func (c *Client) ListTaskTypes(ctx context.Context, params *ListTaskTypesParams,
 // DeleteTaskType Delete a task type
 //
 // Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-// it has live tasks or, without cascade, schedules or tasks of other types that wait for its
-// tasks.
+// it has live tasks. Without cascade, also refused while it has schedules, or while tasks of
+// other types wait for its tasks.
 //
 // Corresponds with DELETE /v1/task-types/{type} (the `DeleteTaskType` operationId).
 func (c *Client) DeleteTaskType(ctx context.Context, pType Type, params *DeleteTaskTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6025,11 +6044,11 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 
 // ListResults Read the results of children
 //
-// How the children of a task ended, in the order of the items or shards. Where the results of a
-// fan-out are too long for a context, it has results_url instead: the URL of this call.
-// Workers may call it with the token of their delivery. It opens the results of the task, of
-// its parent, and of the tasks on which these depend, until its attempt is over: then the answer
-// is 409.
+// Returns how the children of a task ended, in the order of the items or shards. A context has
+// the URL of this call as results_url if the results of a fan-out are too long for it.
+// Workers may call it with the token of their delivery, for the results of the delivered task,
+// of its parent, and of the tasks on which these two depend. Once the attempt is over, the
+// answer is 409.
 //
 // Corresponds with GET /v1/tasks/{id}/results (the `ListResults` operationId).
 func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

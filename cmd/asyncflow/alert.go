@@ -102,7 +102,8 @@ func (g *globals) printAlerts(a client.Alerts) error {
 	}
 	return g.printFields("url", a.URL, "secret", a.Secret, "backlog age", age, "failure rate", rate,
 		"endpoint failure rate", endpointRate, "failure attempts", attempts,
-		"no claimers", claimers, "dependency late", late, "updated", timeText(a.UpdatedAt), "firing", strconv.Itoa(firing))
+		"no claimers", claimers, "dependency late", late, "updated", timeText(a.UpdatedAt),
+		"firing", strconv.Itoa(firing))
 }
 
 type alertsListCmd struct{}

@@ -411,8 +411,8 @@ func TestListenReconnects(t *testing.T) {
 	require.Equal(t, []int{1, 2, 3}, w.did())
 }
 
-// While the machine sleeps tasks wait, and come when it wakes: also when the claims that were made for
-// it have run out.
+// While the machine sleeps tasks wait, and come when it wakes: also when the claims that were made
+// for it have run out.
 func TestListenSleeps(t *testing.T) {
 	t.Parallel()
 	node, _, _, env := listened(t)

@@ -34,8 +34,8 @@ func (c *tasksVotesCmd) Run(ctx context.Context, g *globals) error {
 		if one.Late {
 			note = "late"
 		}
-		rows = append(rows, []string{timeText(one.At), claimerText(one.Claimer, one.Subject), string(one.Status),
-			string(one.Outcome), one.TaskID, note})
+		rows = append(rows, []string{timeText(one.At), claimerText(one.Claimer, one.Subject),
+			string(one.Status), string(one.Outcome), one.TaskID, note})
 	}
 	if err := g.printTable("AT CLAIMER STATUS OUTCOME ID NOTE", rows); err != nil {
 		return err

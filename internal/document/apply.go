@@ -60,7 +60,8 @@ func (doc Document) refusedLine(path string, err error) int {
 // isRefusal reports whether an error concerns only the item that was sent.
 func isRefusal(err error) bool {
 	var answer *client.Error
-	return errors.As(err, &answer) && slices.Contains([]int{400, 404, 409, 412, 413, 422}, answer.Status)
+	return errors.As(err, &answer) &&
+		slices.Contains([]int{400, 404, 409, 412, 413, 422}, answer.Status)
 }
 
 func (doc Document) applyTypes(

@@ -30,7 +30,7 @@ func (d *decoder) value(path string, tree node, into reflect.Value) {
 	case tree.kind == kindNull: // a key without a value: as if it weren't there
 		return
 	case tree.kind == kindWrong:
-		d.add(d.at(path, tree.line), "%s", tree.text)
+		d.add(d.noteLine(path, tree.line), "%s", tree.text)
 		return
 	case into.Kind() == reflect.Pointer:
 		into.Set(reflect.New(into.Type().Elem()))
@@ -94,7 +94,7 @@ func (d *decoder) write(b *bytes.Buffer, path string, tree node) {
 		}
 		b.WriteByte('}')
 	case kindWrong:
-		d.add(d.at(path, tree.line), "%s", tree.text)
+		d.add(d.noteLine(path, tree.line), "%s", tree.text)
 	}
 }
 
@@ -102,7 +102,7 @@ func (d *decoder) write(b *bytes.Buffer, path string, tree node) {
 func (d *decoder) quoted(path string, tree node) string {
 	expanded, err := expand(tree.text, d.env)
 	if err != nil {
-		d.add(d.at(path, tree.line), "%v", err)
+		d.add(d.noteLine(path, tree.line), "%v", err)
 	}
 	if expanded == tree.text {
 		return tree.raw
@@ -110,8 +110,8 @@ func (d *decoder) quoted(path string, tree node) string {
 	return quote(expanded)
 }
 
-// at notes the line of a path, and returns that.
-func (d *decoder) at(path string, line int) string {
+// noteLine notes the line of a path, and returns that.
+func (d *decoder) noteLine(path string, line int) string {
 	d.lines[path] = line
 	return path
 }
@@ -209,7 +209,7 @@ func (d *decoder) list(path string, tree node, into reflect.Value) {
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(tree.entries), len(tree.entries)))
 	for i, entry := range tree.entries {
-		d.value(d.at(fmt.Sprintf("%s[%d]", path, i), entry.line), entry, into.Index(i))
+		d.value(d.noteLine(fmt.Sprintf("%s[%d]", path, i), entry.line), entry, into.Index(i))
 	}
 }
 
@@ -221,7 +221,7 @@ func (d *decoder) object(path string, tree node, into reflect.Value) {
 	fields := map[string]reflect.Value{}
 	collectFields(into, fields)
 	for _, f := range tree.fields {
-		at := d.at(strings.TrimPrefix(path+"."+f.name, "."), f.line)
+		at := d.noteLine(strings.TrimPrefix(path+"."+f.name, "."), f.line)
 		field, known := fields[f.name]
 		if !known {
 			d.add(at, "is not known here; the keys are %s",
@@ -241,7 +241,7 @@ func (d *decoder) mapping(path string, tree node, into reflect.Value) {
 	into.Set(reflect.MakeMapWithSize(into.Type(), len(tree.fields)))
 	for _, f := range tree.fields {
 		value := reflect.New(into.Type().Elem()).Elem()
-		d.value(d.at(path+"."+f.name, f.line), f.value, value)
+		d.value(d.noteLine(path+"."+f.name, f.line), f.value, value)
 		into.SetMapIndex(reflect.ValueOf(f.name), value)
 	}
 }

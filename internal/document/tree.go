@@ -65,8 +65,8 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// markTwice replaces the values of names that an earlier field has by that problem.
-func markTwice(fields []field) []field {
+// markDuplicates replaces the value of each field whose name an earlier field has by an error.
+func markDuplicates(fields []field) []field {
 	lines := make(map[string]int, len(fields))
 	for i, f := range fields {
 		if first, twice := lines[f.name]; twice {

@@ -83,7 +83,7 @@ func (r *jsonReader) container(open json.Delim, n node, depth int) (node, error)
 		f.value = value
 		n.fields = append(n.fields, f)
 	}
-	n.fields = markTwice(n.fields)
+	n.fields = markDuplicates(n.fields)
 	_, _, err := r.token()
 	return n, err
 }

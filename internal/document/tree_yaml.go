@@ -16,7 +16,7 @@ type yamlReader struct {
 	aliased int                 // bytes and values that aliases added
 }
 
-// parseYAML reads exactly one document. That of an empty one is null.
+// parseYAML reads exactly one document. The node of an empty one is null.
 func parseYAML(raw []byte) (node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	var first, second yaml.Node
@@ -98,7 +98,7 @@ func (r *yamlReader) mapping(n *yaml.Node, depth int) node {
 		}
 		out.fields = append(out.fields, r.field(key, value, depth))
 	}
-	out.fields = markTwice(out.fields)
+	out.fields = markDuplicates(out.fields)
 	out.fields = withMerged(out.fields, merged)
 	return out
 }

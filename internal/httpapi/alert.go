@@ -44,14 +44,15 @@ func (s *Server) PutAlerts(
 		}
 		e.Secrets = []asyncflow.SigningSecret{kept}
 	}
-	now, err := s.cfg.Store.PutAlerts(ifMatches(ctx), tenant, store.Alerts{Endpoint: e, Rules: r.Body.Rules})
+	now, err := s.cfg.Store.PutAlerts(withPrecondition(ctx), tenant,
+		store.Alerts{Endpoint: e, Rules: r.Body.Rules})
 	if err == nil && s.cfg.VerifyEndpoints && !now.Endpoint.Proven() {
 		now.Endpoint, err = s.challenge(ctx, tenant, now.Endpoint)
 	}
 	if err != nil {
 		return nil, err
 	}
-	tagged(ctx, now.ETag())
+	setETag(ctx, now.ETag())
 	out, err := s.alertsOut(ctx, tenant, now)
 	out.Secret = secret
 	return PutAlerts200JSONResponse(out), err
@@ -66,7 +67,7 @@ func (s *Server) GetAlerts(
 	if err != nil {
 		return nil, err
 	}
-	tagged(ctx, a.ETag())
+	setETag(ctx, a.ETag())
 	out, err := s.alertsOut(ctx, tenant, a)
 	return GetAlerts200JSONResponse(out), err
 }
@@ -87,7 +88,7 @@ func (s *Server) GetFiringAlerts(
 func (s *Server) DeleteAlerts(
 	ctx context.Context, _ DeleteAlertsRequestObject,
 ) (DeleteAlertsResponseObject, error) {
-	if err := s.cfg.Store.DeleteAlerts(ifMatches(ctx), principalOf(ctx).Tenant); err != nil {
+	if err := s.cfg.Store.DeleteAlerts(withPrecondition(ctx), principalOf(ctx).Tenant); err != nil {
 		return nil, err
 	}
 	return DeleteAlerts204Response{}, nil

@@ -23,8 +23,8 @@ func headersOf(ctx context.Context) *answerHeaders {
 	return &answerHeaders{}
 }
 
-// tagged adds the ETag of what an answer shows.
-func tagged(ctx context.Context, etag string) { headersOf(ctx).etag = etag }
+// setETag adds the ETag of what an answer shows.
+func setETag(ctx context.Context, etag string) { headersOf(ctx).etag = etag }
 
 // write sets the headers of an answer.
 func (h *answerHeaders) write(c *fiber.Ctx) {

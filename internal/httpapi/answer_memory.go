@@ -6,25 +6,19 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	. "github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/share"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // shortAnswer is the length up to which the memory of an answer isn't counted, in bytes.
 const shortAnswer = 16 << 10
 
-// changeAnswer bounds the answers to most changes, without what their requests have, in bytes; see
+// changeAnswer bounds the answers to most changes in bytes, apart from text of their requests; see
 // changedTask.
 const changeAnswer = 128 << 10
 
-// longChangeAnswer bounds the answers to the other changes, without contexts.
+// longChangeAnswer bounds the answers that list all stages of a type, in bytes.
 const longChangeAnswer = 1 << 20
-
-// changedContext is the longest context, result and list that a task has in the answer to a change,
-// in bytes.
-const changedContext = 8 << 10
 
 // Whose share counts the answers to callers that act for no tenant, in words that are no tenant's
 // name.
@@ -52,18 +46,18 @@ func answerMemoryOf(ctx context.Context) *share.Loan {
 }
 
 // reserveAnswer sets memory aside for the answer to a change before it is made: afterwards it
-// can't be refused. It is as much as the answer can have. Calls whose handlers do that themselves,
-// or whose answers are short, need none.
+// can't be refused. It takes the most that the answer can need. Calls whose handlers do that
+// themselves, or whose answers are short, need none.
 func (s *Server) reserveAnswer(o *contract.Operation, c *fiber.Ctx, memory *share.Loan) error {
 	if isRead(c) || o.ByHand || o.Access != contract.AccessToken {
 		return nil
 	}
-	return memory.Take(min(s.mostOfAnswer(o, len(bodyOf(c))), s.cfg.Bodies.MaxPerTenant))
+	return memory.Take(min(s.maxAnswer(o, len(bodyOf(c))), s.cfg.Bodies.MaxPerTenant))
 }
 
-// mostOfAnswer returns how many bytes the answer to a change can have. Text from the request may be
-// twice as long there.
-func (s *Server) mostOfAnswer(o *contract.Operation, body int) int {
+// maxAnswer returns the most bytes that the answer to a change can have, by the length of its body.
+// Text of the request may be twice as long in the answer.
+func (s *Server) maxAnswer(o *contract.Operation, body int) int {
 	switch o.ID {
 	case "pauseTaskType", "resumeTaskType": // all stages
 		return longChangeAnswer + 2*body
@@ -74,31 +68,6 @@ func (s *Server) mostOfAnswer(o *contract.Operation, body int) int {
 	}
 	return changeAnswer + 2*body
 }
-
-// changedTask is taskOut for the answer to a change, which has a bound: what is long is left out.
-func (s *Server) changedTask(tenant string, t store.Task) Task {
-	if len(t.Context) > changedContext {
-		t.Context = nil
-	}
-	if len(t.Result) > changedContext {
-		t.Result = nil
-	}
-	size := 0
-	for _, d := range t.Dependencies {
-		size += dependencyBytes + 6*len(d.Key) // a key may have control characters
-	}
-	if size > 4*changedContext {
-		t.Dependencies = nil
-	}
-	out := s.taskOut(tenant, t)
-	if len(out.WaitsBecause) > changedContext {
-		out.WaitsBecause = ""
-	}
-	return out
-}
-
-// dependencyBytes is how many bytes a dependency has at most in an answer, without its key.
-const dependencyBytes = 300
 
 func isRead(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodGet || c.Method() == fiber.MethodHead

@@ -114,7 +114,7 @@ func (s *Server) GetEndpoint(
 	if err != nil {
 		return nil, err
 	}
-	tagged(ctx, store.EndpointETag(e))
+	setETag(ctx, store.EndpointETag(e))
 	out, err := s.endpointOut(ctx, e)
 	return GetEndpoint200JSONResponse(out), err
 }
@@ -127,7 +127,8 @@ func (s *Server) DeleteEndpoint(
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Store.DeleteEndpoint(ifMatches(ctx), principalOf(ctx).Tenant, id); err != nil {
+	err = s.cfg.Store.DeleteEndpoint(withPrecondition(ctx), principalOf(ctx).Tenant, id)
+	if err != nil {
 		return nil, err
 	}
 	return DeleteEndpoint204Response{}, nil

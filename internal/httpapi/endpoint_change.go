@@ -19,17 +19,18 @@ func (s *Server) UpdateEndpoint(
 	}
 	tenant := principalOf(ctx).Tenant
 	var before string
-	e, err := s.cfg.Store.ChangeEndpoint(ifMatches(ctx), tenant, id, func(e *asyncflow.Endpoint) error {
+	change := func(e *asyncflow.Endpoint) error {
 		before = e.URL
 		return s.patchEndpoint(e, *r.Body)
-	})
+	}
+	e, err := s.cfg.Store.ChangeEndpoint(withPrecondition(ctx), tenant, id, change)
 	if err == nil && e.URL != before && s.cfg.VerifyEndpoints {
 		e, err = s.challenge(ctx, tenant, e)
 	}
 	if err != nil {
 		return nil, err
 	}
-	tagged(ctx, store.EndpointETag(e))
+	setETag(ctx, store.EndpointETag(e))
 	out, err := s.endpointOut(ctx, e)
 	return UpdateEndpoint200JSONResponse(out), err
 }

@@ -22,7 +22,8 @@ func TestMetrics(t *testing.T) {
 	assert.Equal(t, 400, b.callAs("", "GET", "/metrics?x=1", "").status)
 }
 
-// On the API's port, metrics name tenants and types: they are for operators, unless these open them.
+// On the API's port, metrics name tenants and types: they are for operators, unless these open
+// them.
 func TestMetricsForOperators(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) {
 		c.OperatorMetrics = true

@@ -154,11 +154,11 @@ func bulkFilter(
 	children *bool,
 ) store.Filter {
 	return store.Filter{Type: taskType, Status: status, Stage: stage, Error: text, Since: since,
-		Until: until, NoChildren: no(children)}
+		Until: until, NoChildren: isFalse(children)}
 }
 
-// no reports whether a flag that is true by default is false.
-func no(flag *bool) bool { return flag != nil && !*flag }
+// isFalse reports whether a flag that is true by default is false.
+func isFalse(flag *bool) bool { return flag != nil && !*flag }
 
 func operationOut(o store.Operation) Operation {
 	var children *bool

@@ -119,7 +119,7 @@ func (s *Server) identifyWorker(
 var errTestDelivery = asyncflow.Errorf(asyncflow.CodeNotFound,
 	"this was a test delivery: it belongs to no task, and nothing is reported on it")
 
-// identifyDelivery proves that a caller was given a delivery, of whichever task.
+// identifyDelivery proves that a caller was given a delivery, of any task.
 func (s *Server) identifyDelivery(ctx context.Context, token string) (context.Context, error) {
 	if token == callbacks.TestToken {
 		return ctx, errTestDelivery

@@ -60,8 +60,8 @@ func readETags(c *fiber.Ctx) (etags []string, err error) {
 	return etags, nil
 }
 
-// ifMatches returns the context for the change that a call's precondition is for.
-func ifMatches(ctx context.Context) context.Context {
+// withPrecondition returns the context for the change that a call's precondition is for.
+func withPrecondition(ctx context.Context) context.Context {
 	p, _ := ctx.Value(preconditionKey{}).(store.Precondition)
 	return store.WithPrecondition(ctx, p)
 }

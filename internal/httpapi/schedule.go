@@ -45,7 +45,7 @@ func (s *Server) GetSchedule(
 	if err != nil {
 		return nil, err
 	}
-	tagged(ctx, stored.ETag())
+	setETag(ctx, stored.ETag())
 	out, err := s.scheduleOut(stored)
 	return GetSchedule200JSONResponse(out), err
 }
@@ -69,12 +69,12 @@ func (s *Server) PutSchedule(
 		put = s.cfg.Store.CheckSchedule
 		store.AuditedCallOf(ctx).Note("dry_run", true)
 	}
-	stored, created, err := put(ifMatches(ctx), principalOf(ctx).Tenant, schedule)
+	stored, created, err := put(withPrecondition(ctx), principalOf(ctx).Tenant, schedule)
 	if err != nil {
 		return nil, err
 	}
 	if !r.Params.DryRun {
-		tagged(ctx, stored.ETag())
+		setETag(ctx, stored.ETag())
 	}
 	out, err := s.scheduleOut(stored)
 	if created {
@@ -87,7 +87,8 @@ func (s *Server) PutSchedule(
 func (s *Server) DeleteSchedule(
 	ctx context.Context, r DeleteScheduleRequestObject,
 ) (DeleteScheduleResponseObject, error) {
-	if err := s.cfg.Store.DeleteSchedule(ifMatches(ctx), principalOf(ctx).Tenant, r.Name); err != nil {
+	err := s.cfg.Store.DeleteSchedule(withPrecondition(ctx), principalOf(ctx).Tenant, r.Name)
+	if err != nil {
 		return nil, err
 	}
 	return DeleteSchedule204Response{}, nil

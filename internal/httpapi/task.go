@@ -80,7 +80,7 @@ func (s *Server) ListTasks(
 		Until:  p.Until,
 		Limit:  orDefaultPage(p.Limit),
 
-		NoChildren: no(p.Children),
+		NoChildren: isFalse(p.Children),
 	}
 	list := cursor.Of("tasks", p)
 	var err error
@@ -115,7 +115,7 @@ func readParent(text string, children *bool) (id asyncflow.TaskID, err error) {
 	if text == "" {
 		return id, nil
 	}
-	if no(children) {
+	if isFalse(children) {
 		return id, asyncflow.InvalidField("children", "is false, but parent asks for children")
 	}
 	if id, err = asyncflow.ParseTaskID(text); err != nil {

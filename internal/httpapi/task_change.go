@@ -123,3 +123,33 @@ func (s *Server) RedriveTask(
 	}
 	return RedriveTask200JSONResponse(s.changedTask(tenant, task)), nil
 }
+
+// changedContext is the longest context, result and list that a task has in the answer to a change,
+// in bytes.
+const changedContext = 8 << 10
+
+// dependencyBytes is the most bytes that a dependency has in an answer, without its key.
+const dependencyBytes = 300
+
+// changedTask is taskOut for the answer to a change, whose length is bounded (see reserveAnswer):
+// it leaves out what is long.
+func (s *Server) changedTask(tenant string, t store.Task) Task {
+	if len(t.Context) > changedContext {
+		t.Context = nil
+	}
+	if len(t.Result) > changedContext {
+		t.Result = nil
+	}
+	size := 0
+	for _, d := range t.Dependencies {
+		size += dependencyBytes + 6*len(d.Key) // a control character takes six bytes
+	}
+	if size > 4*changedContext {
+		t.Dependencies = nil
+	}
+	out := s.taskOut(tenant, t)
+	if len(out.WaitsBecause) > changedContext {
+		out.WaitsBecause = ""
+	}
+	return out
+}

@@ -25,7 +25,7 @@ func (s *Server) GetTaskCount(
 		Until:  p.Until,
 		Parent: parent,
 
-		NoChildren: no(p.Children),
+		NoChildren: isFalse(p.Children),
 	})
 	return GetTaskCount200JSONResponse{Count: n.Tasks, Exact: n.Exact}, err
 }

@@ -42,9 +42,9 @@ func (s *Server) ListResults(
 	return out, nil
 }
 
-// checkDelivery refuses the token of a delivery whose attempt is over, or whose context can't have
-// come from the results of a task. These are its own, its parent's, and those on which it or its
-// parent depends.
+// checkDelivery checks whether the token of a delivery opens the results of a task: CodeConflict if
+// its attempt is over, CodeForbidden unless the delivery's context may come from these results.
+// They must be of its own task, of the parent, or of a task on which one of these two depends.
 func (s *Server) checkDelivery(ctx context.Context, id asyncflow.TaskID) error {
 	a, err := s.attemptOf(ctx)
 	if err != nil {
@@ -70,6 +70,6 @@ func (s *Server) checkDelivery(ctx context.Context, id asyncflow.TaskID) error {
 			return err
 		}
 	}
-	return asyncflow.Errorf(asyncflow.CodeForbidden, "the delivery is of task %s, which is no child of "+
-		"task %s and doesn't depend on it", a.Task, id)
+	return asyncflow.Errorf(asyncflow.CodeForbidden, "the delivery is of task %s, which is no child "+
+		"of task %s and doesn't depend on it", a.Task, id)
 }

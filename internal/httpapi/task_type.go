@@ -39,7 +39,7 @@ func (s *Server) GetTaskType(
 	if err != nil {
 		return nil, err
 	}
-	tagged(ctx, t.ETag())
+	setETag(ctx, t.ETag())
 	return GetTaskType200JSONResponse(s.taskTypeOut(t)), nil
 }
 
@@ -56,9 +56,9 @@ func (s *Server) PutTaskType(
 		put = s.cfg.Store.CheckTaskType
 		store.AuditedCallOf(ctx).Note("dry_run", true)
 	}
-	stored, created, err := put(ifMatches(ctx), principalOf(ctx).Tenant, t)
+	stored, created, err := put(withPrecondition(ctx), principalOf(ctx).Tenant, t)
 	if err == nil && !r.Params.DryRun {
-		tagged(ctx, stored.ETag())
+		setETag(ctx, stored.ETag())
 	}
 	switch {
 	case err != nil:
@@ -74,8 +74,9 @@ func (s *Server) PutTaskType(
 func (s *Server) DeleteTaskType(
 	ctx context.Context, r DeleteTaskTypeRequestObject,
 ) (DeleteTaskTypeResponseObject, error) {
-	if err := s.cfg.Store.DeleteTaskType(ifMatches(ctx), principalOf(ctx).Tenant, r.Type,
-		r.Params.Cascade); err != nil {
+	err := s.cfg.Store.DeleteTaskType(withPrecondition(ctx), principalOf(ctx).Tenant, r.Type,
+		r.Params.Cascade)
+	if err != nil {
 		return nil, err
 	}
 	return DeleteTaskType204Response{}, nil

@@ -35,5 +35,6 @@ func (s *Server) ListVotes(
 }
 
 func voteOut(v asyncflow.Vote) Vote {
-	return Vote{Claimer: v.Claimer, Subject: v.Subject, Status: v.Status, Outcome: v.Outcome, At: v.At}
+	return Vote{Claimer: v.Claimer, Subject: v.Subject, Status: v.Status, Outcome: v.Outcome,
+		At: v.At}
 }

@@ -149,8 +149,8 @@ func TestBadQuorums(t *testing.T) {
 	assert.Equal(t, "flow", a.problem.Errors[0].Field)
 }
 
-// Votes of a pushed stage that is listened to are like pushed ones: one listener gets all of a task's,
-// as one endpoint would. Late ones count, too.
+// Votes of a pushed stage that is listened to are like pushed ones: one listener gets all of a
+// task's, as one endpoint would. Late ones count, too.
 func TestVotesOfAListener(t *testing.T) {
 	b := setup(t)
 	a := b.call("PUT", "/v1/task-types/pipe", `{"stages":[{"name":"first",

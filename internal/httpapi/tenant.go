@@ -54,7 +54,7 @@ func (s *Server) GetTenant(
 	if err != nil {
 		return nil, err
 	}
-	tagged(ctx, t.ETag())
+	setETag(ctx, t.ETag())
 	out := TenantOut(t)
 	out.Usage, err = QuotaUsageOf(ctx, s.cfg.Store, t)
 	return GetTenant200JSONResponse(out), err
@@ -72,7 +72,7 @@ func (s *Server) PatchTenant(
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.cfg.Store.PatchTenant(ifMatches(ctx), r.Slug, store.TenantPatch{
+	t, err := s.cfg.Store.PatchTenant(withPrecondition(ctx), r.Slug, store.TenantPatch{
 		Quotas:  quotas,
 		Suspend: r.Body.Suspended,
 		Reason:  callbacks.Clean(r.Body.Reason, asyncflow.MaxReasonLength),
@@ -82,7 +82,7 @@ func (s *Server) PatchTenant(
 	}
 	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
 	s.logTenant(ctx, "tenant changed", t)
-	tagged(ctx, t.ETag())
+	setETag(ctx, t.ETag())
 	return PatchTenant200JSONResponse(TenantOut(t)), nil
 }
 
@@ -94,7 +94,7 @@ func (s *Server) DeleteTenant(
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.cfg.Store.DeleteTenant(ifMatches(ctx), r.Slug, grace)
+	t, err := s.cfg.Store.DeleteTenant(withPrecondition(ctx), r.Slug, grace)
 	if err != nil {
 		return nil, err
 	}

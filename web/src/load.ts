@@ -20,8 +20,8 @@ const again = 3000;
 
 /**
  * Loads something when keys change, and again every n ms (0: never) while the page is live. A
- * failure that passes is always tried again, also while the viewer has paused the page, and any other
- * never by itself.
+ * failure that passes is always tried again, also while the viewer has paused the page. Any other
+ * failure is never tried again by itself.
  * A load that was overtaken by another one is aborted.
  */
 export function useLoad<T>(

@@ -52,8 +52,8 @@ export interface paths {
         /**
          * Delete a task type
          * @description Deletes the task type with all its finished tasks and its endpoints. Refused with 409 while
-         *     it has live tasks or, without cascade, schedules or tasks of other types that wait for its
-         *     tasks.
+         *     it has live tasks. Without cascade, also refused while it has schedules, or while tasks of
+         *     other types wait for its tasks.
          */
         delete: operations["deleteTaskType"];
         options?: never;
@@ -696,11 +696,11 @@ export interface paths {
         };
         /**
          * Read the results of children
-         * @description How the children of a task ended, in the order of the items or shards. Where the results of a
-         *     fan-out are too long for a context, it has results_url instead: the URL of this call.
-         *     Workers may call it with the token of their delivery. It opens the results of the task, of
-         *     its parent, and of the tasks on which these depend, until its attempt is over: then the answer
-         *     is 409.
+         * @description Returns how the children of a task ended, in the order of the items or shards. A context has
+         *     the URL of this call as results_url if the results of a fan-out are too long for it.
+         *     Workers may call it with the token of their delivery, for the results of the delivered task,
+         *     of its parent, and of the tasks on which these two depend. Once the attempt is over, the
+         *     answer is 409.
          */
         get: operations["listResults"];
         put?: never;
@@ -988,9 +988,10 @@ export interface paths {
          *     far as the node can see, or the worker is heard of by then: by a heartbeat, progress, its
          *     report, or another call that names the task in held. Then it has the stage's
          *     max_processing_time. A claimer gets its own open claims first, apart from those in held, so
-         *     it can ask again if an answer was lost. Its own are those that it has claimed with a token
-         *     of the same sub; with a token that lists claimers, all of its name. A claimer has one call
-         *     at a time: a later one with a token of the same sub ends the one before.
+         *     it can ask again if an answer was lost. A claim is its own if it was made under its name
+         *     with a token of the same sub; a token that lists the claimer gets all claims of that name. A
+         *     claimer has one call at a time: a later one with a token of the same sub ends the one
+         *     before.
          *
          *     A token with the claim claimers claims only under the names that it lists; one that ends in
          *     * stands for all names with that beginning. Without it, the claimer must be the token's sub
@@ -1522,7 +1523,7 @@ export interface paths {
         /**
          * The metrics of this node, for Prometheus
          * @description The answer is 404 if the operator has turned metrics off or serves them at another address.
-         *     It needs an admin token, unless the operator has opened it.
+         *     The call needs an admin token unless the operator has opened it.
          */
         get: operations["metrics"];
         put?: never;
@@ -1543,7 +1544,8 @@ export interface components {
          */
         Name: string;
         /**
-         * @description A Go-style duration, such as 30s or 1h30m. It is read back in its shortest form: 90m as 1h30m.
+         * @description A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
+         *     90m.
          * @example 30s
          */
         Duration: string;
@@ -1553,8 +1555,8 @@ export interface components {
          * @description The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
          *     |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
          *     rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
-         *     attempt, status, error and rand. It is read back as it was written, numbers in their shortest
-         *     form: 30.0 as 30.
+         *     attempt, status, error and rand. Answers have it as it was written, with numbers in their
+         *     shortest form: 30 for 30.0.
          * @example 3600
          */
         Interval: number | number[] | string;
@@ -1738,7 +1740,10 @@ export interface components {
             task_id?: string;
             /** @description Who voted; absent if the vote was pushed. */
             claimer?: string;
-            /** @description The sub of the token with which the vote was claimed, if it has one; absent for late votes. */
+            /**
+             * @description The sub of the token with which the vote was claimed. Absent if the token has none, and
+             *     for late votes.
+             */
             subject?: string;
             status: components["schemas"]["Status"];
             outcome?: components["schemas"]["JSON"];
@@ -1778,9 +1783,9 @@ export interface components {
             /** @description The most children of a task that have begun and not ended; 0 is no limit. */
             max_parallel?: number;
             /**
-             * @description What the next stage gets of each child, in the order of the items or shards. outputs: its
-             *     output, or null; the default. settled: a ChildResult, which also says how it ended, and
-             *     why it failed.
+             * @description What the next stage gets for each child, in the order of the items or shards. outputs,
+             *     the default: its output, or null. settled: a ChildResult, which also says how the child
+             *     ended, and why it failed.
              * @enum {string}
              */
             results?: "outputs" | "settled";
@@ -1859,7 +1864,7 @@ export interface components {
          */
         ChildResult: {
             index: number;
-            /** @description The child; absent if it was never made. */
+            /** @description The child; absent if it was never made or is deleted. */
             id?: string;
             status: components["schemas"]["Status"];
             output?: components["schemas"]["JSON"];
@@ -2587,8 +2592,8 @@ export interface components {
              */
             on_failure?: "fail" | "cancel" | "run";
             /**
-             * @description How long to wait for it, up to a year. By default 7 days by a key, which may never come,
-             *     and without an end by an id.
+             * @description How long to wait for the other task, up to a year. By default 7 days for a dependency by
+             *     key, because that task may never come, and without end for one by id.
              */
             wait_for?: components["schemas"]["Duration"];
         };
@@ -2607,9 +2612,9 @@ export interface components {
             key?: string;
             on_failure: string;
             /**
-             * @description How the other task has ended. Or running: it is there, and has not ended; missing: no
-             *     task has the key yet, or the task was deleted; late: it had not ended when wait_for was
-             *     over.
+             * @description How the other task ended, or one of these. running: it exists, and has not ended.
+             *     missing: no task has the key yet, or the task was deleted. late: it had not ended when
+             *     wait_for was over.
              * @enum {string}
              */
             status: "running" | "missing" | "late" | "succeeded" | "failed" | "cancelled";
@@ -2645,8 +2650,8 @@ export interface components {
             order_time?: string;
             /**
              * Format: date-time
-             * @description When it stops waiting for the first of its dependencies, by its wait_for. Absent if it
-             *     waits for none, or for as long as they take.
+             * @description When the first wait of the task for a dependency ends, by its wait_for. Absent if the
+             *     task waits for none, or if no wait has an end.
              */
             waits_until?: string;
             /** @description True if the key already belonged to this task. */
@@ -2849,7 +2854,7 @@ export interface components {
             endpoint?: string;
             /** @description Who claimed the task. */
             claimer?: string;
-            /** @description The sub of the token with which the task was claimed, if it has one. */
+            /** @description The sub of the token with which the task was claimed. Absent if it has none. */
             subject?: string;
             /** @description The time from sending to the answer. */
             duration_ms?: number;
@@ -2927,7 +2932,7 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
-            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
             dry_run?: boolean;
@@ -2956,7 +2961,7 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
-            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
             dry_run?: boolean;
@@ -2984,7 +2989,7 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
-            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
             dry_run?: boolean;
@@ -3009,7 +3014,7 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
-            /** @description false leaves out the children of fan-outs; by default they are among them. */
+            /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
         };
         /**
@@ -3102,7 +3107,7 @@ export interface components {
             since?: string;
             /** Format: date-time */
             until?: string;
-            /** @description false: no children of fan-outs. */
+            /** @description false leaves out the children of fan-outs. */
             children?: boolean;
         };
         OperationList: {
@@ -3732,8 +3737,8 @@ export interface components {
             alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "node_gone" | "job_overdue" | "roll_overdue";
             /**
              * @description What the alert is about: the task type, the stage as type/stage, the endpoint as
-             *     type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't roll), or
-             *     tenant/type.
+             *     type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't
+             *     roll), or tenant/type.
              */
             subject: string;
             /** @enum {string} */
@@ -4336,7 +4341,10 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description It has changed since the caller read it, or exists, or doesn't; nothing was changed. */
+        /**
+         * @description If-Match or If-None-Match doesn't hold: the object has changed since the caller read it,
+         *     exists, or doesn't exist. Nothing was changed.
+         */
         PreconditionFailed: {
             headers: {
                 ETag: components["headers"]["ETag"];
@@ -4558,13 +4566,14 @@ export interface components {
          */
         WebhookTimestamp: string;
         /**
-         * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-         *     answer is 412. A change that turns out to change nothing is answered as a success.
+         * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+         *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+         *     in any case.
          * @example "Zm9vYmFyZm9vYmFy"
          */
         IfMatch: string;
         /**
-         * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+         * @description Must be *: only create the object. If it exists, the answer is 412. Excludes If-Match.
          * @example *
          */
         IfNoneMatch: string;
@@ -4602,8 +4611,9 @@ export interface components {
     requestBodies: never;
     headers: {
         /**
-         * @description Stands for what was configured. It changes with each change of that, not with what changes
-         *     by itself, such as health and usage. With 412, the present one; absent if there is nothing.
+         * @description Stands for the configuration of the object, and changes with it. Health, usage and runs
+         *     don't change it, nor does a pause. With 412, the current one; absent if the object doesn't
+         *     exist.
          * @example "Zm9vYmFyZm9vYmFy"
          */
         ETag: string;
@@ -4703,13 +4713,14 @@ export interface operations {
             };
             header?: {
                 /**
-                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+                 *     in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
                 /**
-                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @description Must be *: only create the object. If it exists, the answer is 412. Excludes If-Match.
                  * @example *
                  */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
@@ -4780,15 +4791,16 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Also deletes the schedules of the type. Tasks that wait for its tasks end as their
+                 * @description Also deletes the schedules of the type. Tasks that wait for its tasks do what their
                  *     on_failure says.
                  */
                 cascade?: boolean;
             };
             header?: {
                 /**
-                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+                 *     in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -5087,8 +5099,9 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+                 *     in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -5123,8 +5136,9 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+                 *     in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -5373,7 +5387,7 @@ export interface operations {
                 until?: string;
                 /** @description Only the children of this task, of all its fan-outs. */
                 parent?: string;
-                /** @description false leaves out the children of fan-outs. Then parent is refused. */
+                /** @description false leaves out the children of fan-outs; it excludes parent. */
                 children?: boolean;
                 /** @description The most tasks on one page. */
                 limit?: number;
@@ -5595,7 +5609,7 @@ export interface operations {
                 until?: string;
                 /** @description Only the children of this task, of all its fan-outs. */
                 parent?: string;
-                /** @description false leaves out the children of fan-outs. Then parent is refused. */
+                /** @description false leaves out the children of fan-outs; it excludes parent. */
                 children?: boolean;
             };
             header?: never;
@@ -6214,13 +6228,14 @@ export interface operations {
             };
             header?: {
                 /**
-                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+                 *     in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
                 /**
-                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @description Must be *: only create the object. If it exists, the answer is 412. Excludes If-Match.
                  * @example *
                  */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
@@ -6284,8 +6299,9 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+                 *     in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -6883,13 +6899,14 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+                 *     in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
                 /**
-                 * @description *: only create it. If it exists, the answer is 412. Excludes If-Match.
+                 * @description Must be *: only create the object. If it exists, the answer is 412. Excludes If-Match.
                  * @example *
                  */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
@@ -6939,8 +6956,9 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+                 *     in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -7132,8 +7150,9 @@ export interface operations {
             };
             header?: {
                 /**
-                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+                 *     in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -7171,8 +7190,9 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Make the change only if the thing has one of these ETags, or exists (*). Otherwise the
-                 *     answer is 412. A change that turns out to change nothing is answered as a success.
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
+                 *     in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];

@@ -213,8 +213,8 @@ type missingRole struct {
 	exists bool
 }
 
-// makeSQL makes the role unless it exists, and makes our user a member. A copy of the database may make
-// the role at the same time. For a moment our connection may then neither make it nor know it.
+// makeSQL makes the role unless it exists, and makes our user a member. A copy of the database may
+// make the role at the same time. For a moment our connection may then neither make it nor know it.
 func (r missingRole) makeSQL() string {
 	name := postgres.Quote(r.name)
 	grant := `GRANT ` + name + ` TO CURRENT_USER`

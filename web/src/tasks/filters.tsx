@@ -30,7 +30,7 @@ export function filterOf(query: Record<string, string>): Partial<Filter> {
 
 type Query = Omit<Filter, "children"> & { children?: false };
 
-/** Returns a filter as the API takes it: the page leaves out children unless it is told to show them. */
+/** Returns a filter as the API takes it. By default it leaves out the children of fan-outs. */
 export function queryOf({ children, ...filter }: Filter): Query {
   return children === "true" || filter.parent ? filter : { ...filter, children: false };
 }
