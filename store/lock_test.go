@@ -126,7 +126,7 @@ func TestAStrangerLocksNothing(t *testing.T) {
 	n, err = b.Fold(t.Context(), tenant)
 	require.NoError(t, err)
 	assert.Positive(t, n, "fold")
-	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "base", false))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "base", true))
 	deleting, err := b.DeleteRows(t.Context(), tenant, store.Deleting{})
 	require.NoError(t, err)
 	assert.True(t, deleting.More)
