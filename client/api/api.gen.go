@@ -4059,7 +4059,8 @@ type ClientInterface interface {
 	// fan-out are too long for a context, it has results_url instead: the URL of this call.
 	// Workers may call it with the token of their delivery. It opens the results of the task, of
 	// its parent, and of the tasks on which these depend, until its attempt is over: then the answer
-	// is 409.
+	// is 409. A vote of a quorum can't read the other votes, and no delivery opens anything while the
+	// tenant is suspended: then the answer is 403.
 	//
 	// Corresponds with GET /v1/tasks/{id}/results (the `ListResults` operationId).
 	ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6029,7 +6030,8 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 // fan-out are too long for a context, it has results_url instead: the URL of this call.
 // Workers may call it with the token of their delivery. It opens the results of the task, of
 // its parent, and of the tasks on which these depend, until its attempt is over: then the answer
-// is 409.
+// is 409. A vote of a quorum can't read the other votes, and no delivery opens anything while the
+// tenant is suspended: then the answer is 403.
 //
 // Corresponds with GET /v1/tasks/{id}/results (the `ListResults` operationId).
 func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

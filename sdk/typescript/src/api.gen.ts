@@ -700,7 +700,8 @@ export interface paths {
          *     fan-out are too long for a context, it has results_url instead: the URL of this call.
          *     Workers may call it with the token of their delivery. It opens the results of the task, of
          *     its parent, and of the tasks on which these depend, until its attempt is over: then the answer
-         *     is 409.
+         *     is 409. A vote of a quorum can't read the other votes, and no delivery opens anything while the
+         *     tenant is suspended: then the answer is 403.
          */
         get: operations["listResults"];
         put?: never;
