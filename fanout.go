@@ -297,9 +297,6 @@ func (s *Spread) takeItems(items Pointer, context json.RawMessage) error {
 		if count == 0 {
 			return err
 		}
-		if count > MaxChildren { // it is what the context says
-			return fmt.Errorf("%s has a count of %d; the limit is %d", items, count, MaxChildren)
-		}
 		s.Stored, s.Count = stored, count
 		return nil
 	}

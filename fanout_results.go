@@ -3,6 +3,7 @@ package asyncflow
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -24,7 +25,10 @@ func (r StoredResults) URL(public string) string {
 	return public + resultsPath + r.Task.String() + resultsQuery + strconv.Itoa(r.FanOut)
 }
 
-// parseResultsURL reads what URL returns, whatever the public URL.
+// maxFanOut is the most that the seq of a fan-out can be.
+const maxFanOut = math.MaxInt16
+
+// parseResultsURL reads what URL returns, whatever the public URL. Nothing else is one.
 func parseResultsURL(text string) (r StoredResults, ok bool) {
 	_, rest, _ := cutLast(text, resultsPath)
 	id, seq, ok := strings.Cut(rest, resultsQuery)
@@ -34,7 +38,8 @@ func parseResultsURL(text string) (r StoredResults, ok bool) {
 	var err1, err2 error
 	r.Task, err1 = ParseTaskID(id)
 	r.FanOut, err2 = strconv.Atoi(seq)
-	return r, err1 == nil && err2 == nil && r.FanOut > 0
+	ok = err1 == nil && err2 == nil && r.FanOut > 0 && r.FanOut <= maxFanOut
+	return r, ok && seq == strconv.Itoa(r.FanOut) // no leading zeros or signs
 }
 
 func cutLast(text, separator string) (before, after string, found bool) {
@@ -60,7 +65,8 @@ func (p Pointer) stored(doc json.RawMessage) (r StoredResults, count int) {
 		Count      int    `json:"count"`
 		ResultsURL string `json:"results_url"`
 	}
-	if json.Unmarshal(part, &joined) != nil || joined.Count < 1 {
+	err = json.Unmarshal(part, &joined)
+	if err != nil || joined.Count < 1 || joined.Count > MaxChildren {
 		return r, 0
 	}
 	if r, found = parseResultsURL(joined.ResultsURL); !found {

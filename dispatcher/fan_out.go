@@ -19,10 +19,13 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 		err = work.CheckOwner(l.ID)
 	}
 	if err == nil {
+		err = d.checkStored(t, work)
+	}
+	if err == nil {
 		err = d.overQuota(t, rule, work.Count)
 	}
 	switch {
-	case errors.Is(err, errNotCounted):
+	case errors.Is(err, errNotCounted) || errors.Is(err, errNotRead):
 		d.giveBack(t, []asyncflow.Lease{l}, err.Error())
 		return
 	case err != nil:
@@ -34,6 +37,32 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 	}
 	d.settle(t, asyncflow.Settlement{Lease: l, Outcome: o,
 		Verdict: asyncflow.Decide(t.TaskType, l, o, d.store.Clock.Now())})
+}
+
+// errNotRead is that the earlier fan-out of a task can't be read now.
+var errNotRead = errors.New("the earlier fan-out can't be read")
+
+// checkStored returns an error if the items are the results of a fan-out that doesn't exist, or has
+// another number of children: anyone may have written the context.
+func (d *Dispatcher) checkStored(t *store.Type, work asyncflow.Spread) error {
+	stored := work.Stored
+	if stored == (asyncflow.StoredResults{}) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
+	defer cancel()
+	count, err := d.store.ChildCount(ctx, t, stored)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errNotRead, err)
+	case count == 0:
+		return fmt.Errorf("fan_out.items: task %s has no fan-out %d, or it is no longer kept",
+			stored.Task, stored.FanOut)
+	case count != work.Count:
+		return fmt.Errorf("fan_out.items: count is %d; fan-out %d of task %s has %d results", work.Count,
+			stored.FanOut, stored.Task, count)
+	}
+	return nil
 }
 
 // errNotCounted is that the pending tasks of a tenant can't be counted now.

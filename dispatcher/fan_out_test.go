@@ -192,6 +192,41 @@ func TestAFanOutOverLongResults(t *testing.T) {
 	assert.Contains(t, foreign.Error, "fan_out.items: the results of task "+task.ID.String())
 }
 
+// A context that names stored results wrongly fails the task: anyone may have written it.
+func TestStoredResultsThatAreNone(t *testing.T) {
+	f := startFamily(t, asyncflow.FanOut{Items: "/pages"}, func(_ context.Context,
+		d asyncflow.Delivery) asyncflow.Outcome {
+		if string(d.Lease.Context) != "null" { // the result of a child that failed
+			return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"}
+		}
+		return done
+	})
+	task := f.one(`{"pages": [1, 2]}`) // can be redriven, because it fails
+	require.Equal(t, asyncflow.StatusFailed, task.Status)
+	f.fansOut(asyncflow.FanOut{Items: "/results"})
+	id := task.ID.String()
+	for doc, want := range map[string]string{
+		`{"count": 2, "results_url": "/v1/tasks/` + id + `/results?fan_out=32767"}`: "fan_out.items: " +
+			"task " + id + " has no fan-out 32767, or it is no longer kept",
+		`{"count": 3, "results_url": "/v1/tasks/` + id + `/results?fan_out=2"}`: "fan_out.items: count " +
+			"is 3; fan-out 2 of task " + id + " has 2 results",
+		`{"count": 2, "results_url": "/v1/tasks/` + id + `/results?fan_out=9999999999"}`: "fan_out.items: " +
+			`/results: the context has no "results" there`,
+	} {
+		_, err := f.Redrive(t.Context(), tenant, task.ID,
+			store.Redrive{Stage: "first", Context: json.RawMessage(doc)})
+		require.NoError(t, err)
+		again := f.ended(task.ID)
+		assert.Equal(t, asyncflow.StatusFailed, again.Status)
+		assert.Equal(t, want, again.Error)
+	}
+	_, err := f.Redrive(t.Context(), tenant, task.ID, store.Redrive{Stage: "first",
+		Context: json.RawMessage(`{"count": 2, "results_url": "/v1/tasks/` + id + `/results?fan_out=2"}`)})
+	require.NoError(t, err)
+	last := f.ended(task.ID)
+	assert.Equal(t, asyncflow.StatusSucceeded, last.Status, last.Error)
+}
+
 func TestListsThatAreNone(t *testing.T) {
 	f := startFamily(t, asyncflow.FanOut{Items: "/pages"}, echo)
 	empty := f.one(`{"pages": []}`)

@@ -192,6 +192,28 @@ func (s *Store) ChildResults(
 	return results, o.count, wrap(err, "ChildResults(%q, %s)", tenant, parent)
 }
 
+// ChildCount returns how many children the fan-out of stored results has; 0: there is none.
+func (s *Store) ChildCount(
+	ctx context.Context, t *Type, stored asyncflow.StoredResults,
+) (count int, err error) {
+	o, err := latestFanOut(ctx, s.of(t.Tenant), t, stored.Task.Number, stored.FanOut, "")
+	if err != nil || o == nil {
+		return 0, wrap(err, "ChildCount(%s, %d)", stored.Task, stored.FanOut)
+	}
+	return o.count, nil
+}
+
+// IsVote reports whether the children of a task are votes. seq names the fan-out; 0: the latest one.
+func (s *Store) IsVote(
+	ctx context.Context, t *Type, parent asyncflow.TaskID, seq int,
+) (bool, error) {
+	o, err := latestFanOut(ctx, s.of(t.Tenant), t, parent.Number, seq, "")
+	if err != nil || o == nil {
+		return false, wrap(err, "IsVote(%s, %d)", parent, seq)
+	}
+	return o.rule.Quorum != nil, nil
+}
+
 // readResults returns up to limit results of a fan-out, from an index on. The last one is the first
 // with which they have more than a number of bytes.
 func readResults(

@@ -178,7 +178,7 @@ func (s *spawns) storedItems(
 	if err != nil {
 		return nil, err
 	}
-	if len(results) == 0 { // it had fewer, or was forgotten
+	if len(results) == 0 { // it was forgotten since
 		results = make([]ChildResult, n)
 	}
 	for _, r := range results {

@@ -4076,7 +4076,8 @@ type ClientInterface interface {
 	// the URL of this call as results_url if the results of a fan-out are too long for it.
 	// Workers may call it with the token of their delivery, for the results of the delivered task,
 	// of its parent, and of the tasks on which these two depend. Once the attempt is over, the
-	// answer is 409.
+	// answer is 409. A vote of a quorum can't read the other votes, and no delivery can read
+	// anything while the tenant is suspended: then the answer is 403.
 	//
 	// Corresponds with GET /v1/tasks/{id}/results (the `ListResults` operationId).
 	ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6048,7 +6049,8 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 // the URL of this call as results_url if the results of a fan-out are too long for it.
 // Workers may call it with the token of their delivery, for the results of the delivered task,
 // of its parent, and of the tasks on which these two depend. Once the attempt is over, the
-// answer is 409.
+// answer is 409. A vote of a quorum can't read the other votes, and no delivery can read
+// anything while the tenant is suspended: then the answer is 403.
 //
 // Corresponds with GET /v1/tasks/{id}/results (the `ListResults` operationId).
 func (c *Client) ListResults(ctx context.Context, id TaskID, params *ListResultsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

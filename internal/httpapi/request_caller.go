@@ -10,6 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 type principalKey struct{}
@@ -119,13 +120,22 @@ func (s *Server) identifyWorker(
 var errTestDelivery = asyncflow.Errorf(asyncflow.CodeNotFound,
 	"this was a test delivery: it belongs to no task, and nothing is reported on it")
 
-// identifyDelivery proves that a caller was given a delivery, of any task.
+// identifyDelivery proves that a caller was given a delivery, of any task. It refuses the caller while
+// the tenant is suspended, like the tenant's own tokens.
 func (s *Server) identifyDelivery(ctx context.Context, token string) (context.Context, error) {
 	if token == callbacks.TestToken {
 		return ctx, errTestDelivery
 	}
 	completion, err := s.cfg.Keys.Verify(token)
-	return context.WithValue(ctx, completionKey{}, completion), err
+	ctx = context.WithValue(ctx, completionKey{}, completion)
+	if err != nil {
+		return ctx, err
+	}
+	t, err := s.knownTenant(ctx, completion.Tenant)
+	if err != nil {
+		return ctx, err
+	}
+	return ctx, t.Refusal()
 }
 
 // tokenLeeway is how far the clock of a token's issuer may be behind.
@@ -134,21 +144,10 @@ const tokenLeeway = 30 * time.Second
 // checkTenant refuses a caller whose tenant doesn't exist, is suspended, or was created after the
 // token was issued. Operators can still resume a suspended tenant: they act for no tenant.
 func (s *Server) checkTenant(ctx context.Context, p auth.Principal) error {
-	catalog := s.cfg.Store.Catalog
-	t, ok := catalog.Tenant(p.Tenant)
-	if !ok {
-		ctx, cancel := context.WithTimeout(ctx, requestTime)
-		defer cancel()
-		err := catalog.RefreshTenant(ctx, p.Tenant)
-		if t, ok = catalog.Tenant(p.Tenant); !ok && err != nil {
-			return err
-		}
-		if !ok {
-			return asyncflow.Errorf(asyncflow.CodeForbidden, "there is no tenant %q: "+
-				"an operator makes it with asyncflow tenants create", p.Tenant)
-		}
-	}
+	t, err := s.knownTenant(ctx, p.Tenant)
 	switch {
+	case err != nil:
+		return err
 	case !t.TokensFrom.IsZero() && p.IssuedAt.Add(tokenLeeway).Before(t.TokensFrom):
 		return asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the token is older than the tenant: "+
 			"it was issued to an earlier one of that name, or doesn't say when (claim iat)")
@@ -156,4 +155,24 @@ func (s *Server) checkTenant(ctx context.Context, p auth.Principal) error {
 		return t.Refusal()
 	}
 	return nil
+}
+
+// knownTenant returns a tenant. It is CodeForbidden if the tenant doesn't exist.
+func (s *Server) knownTenant(ctx context.Context, name string) (*store.Tenant, error) {
+	catalog := s.cfg.Store.Catalog
+	if t, ok := catalog.Tenant(name); ok {
+		return t, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	err := catalog.RefreshTenant(ctx, name)
+	t, ok := catalog.Tenant(name)
+	switch {
+	case ok:
+		return t, nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, asyncflow.Errorf(asyncflow.CodeForbidden, "there is no tenant %q: "+
+		"an operator makes it with asyncflow tenants create", name)
 }

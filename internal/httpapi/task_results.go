@@ -17,7 +17,7 @@ func (s *Server) ListResults(
 ) (ListResultsResponseObject, error) {
 	id, err := asyncflow.ParseTaskID(r.ID)
 	if err == nil && completionOf(ctx).Tenant != "" {
-		err = s.checkDelivery(ctx, id)
+		err = s.checkDelivery(ctx, id, r.Params.FanOut)
 	}
 	if err != nil {
 		return nil, err
@@ -44,8 +44,9 @@ func (s *Server) ListResults(
 
 // checkDelivery checks whether the token of a delivery opens the results of a task: CodeConflict if
 // its attempt is over, CodeForbidden unless the delivery's context may come from these results.
-// They must be of its own task, of the parent, or of a task on which one of these two depends.
-func (s *Server) checkDelivery(ctx context.Context, id asyncflow.TaskID) error {
+// They must be of its own task, of the parent, or of a task on which one of these two depends. A vote
+// is cast without knowing the other votes, so it opens none of its parent's.
+func (s *Server) checkDelivery(ctx context.Context, id asyncflow.TaskID, fanOut int) error {
 	a, err := s.attemptOf(ctx)
 	if err != nil {
 		return err
@@ -59,7 +60,11 @@ func (s *Server) checkDelivery(ctx context.Context, id asyncflow.TaskID) error {
 	}
 	family := []asyncflow.TaskID{a.Task}
 	if c := l.Options.Child; c != nil {
-		family = append(family, asyncflow.TaskID{Type: a.Task.Type, Number: c.Parent})
+		parent := asyncflow.TaskID{Type: a.Task.Type, Number: c.Parent}
+		if c.Vote && parent == id {
+			return s.checkVoter(ctx, a, id, fanOut)
+		}
+		family = append(family, parent)
 	}
 	for _, one := range family {
 		may := one == id
@@ -72,4 +77,16 @@ func (s *Server) checkDelivery(ctx context.Context, id asyncflow.TaskID) error {
 	}
 	return asyncflow.Errorf(asyncflow.CodeForbidden, "the delivery is of task %s, which is no child "+
 		"of task %s and doesn't depend on it", a.Task, id)
+}
+
+// checkVoter refuses the delivery of a vote if a fan-out of its parent is a vote, too.
+func (s *Server) checkVoter(
+	ctx context.Context, a attempt, parent asyncflow.TaskID, fanOut int,
+) error {
+	votes, err := s.cfg.Store.IsVote(ctx, a.taskType, parent, fanOut)
+	if err != nil || !votes {
+		return err
+	}
+	return asyncflow.Errorf(asyncflow.CodeForbidden, "the delivery is of %s, a vote on task %s: "+
+		"a vote can't read the other votes", a.Task, parent)
 }

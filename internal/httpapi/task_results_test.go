@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -121,4 +122,56 @@ func TestResultsOfChildren(t *testing.T) {
 	list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=tree&parent="+id, ""))
 	require.Len(t, list.Data, 2)
 	assert.Equal(t, &api.ChildOf{Parent: id, Index: 1, Count: 2}, list.Data[0].ChildOf)
+}
+
+// A vote is cast without knowing the other votes, but the context may have the URL of other results
+// of its parent. While the tenant is suspended, no delivery opens results.
+func TestAVoteCanNotReadTheOthers(t *testing.T) {
+	b := setup(t)
+	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/judge",
+		`{"stages":[{"name":"map","fan_out":{"items":"/n"}},
+		  {"name":"look","mode":"claim","quorum":{"votes":2,"max_votes":2}}]}`))
+	require.Equal(t, 201, b.call("POST", "/v1/endpoints",
+		`{"type":"judge","stage":"map","url":"https://worker.example/map"}`).status)
+	id := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"judge","context":{"n":[10]}}`)).ID
+	b.fanOut("judge")
+	child, token := b.leaseOf("judge")
+	require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+child.ID.String()+"/complete",
+		`{"output":"mapped"}`).status)
+	b.fanOut("judge")
+	anna := b.claim("anna", `,"wait":"1m"`)[0]
+	require.Equal(t, 200, b.report(anna, "complete", `{"output":"cat"}`).status)
+	bob := b.claim("bob", `,"wait":"1m"`)[0]
+	require.Equal(t, id, bob.FanOut.Parent)
+
+	path := "/v1/tasks/" + id + "/results"
+	all := read[api.ChildResults](b, 200, b.call("GET", path, ""))
+	assert.Equal(t, 2, all.Count)
+	latest, err := b.store.Catalog.Type("acme", "judge")
+	require.NoError(t, err)
+	parent, err := asyncflow.ParseTaskID(id)
+	require.NoError(t, err)
+	votes := 0
+	for seq := range 9 {
+		is, err := b.store.IsVote(t.Context(), latest, parent, seq)
+		require.NoError(t, err)
+		if is {
+			votes++
+			refused := b.callAs(bob.Callback.Token, "GET", fmt.Sprintf("%s?fan_out=%d", path, seq), "")
+			assert.Equal(t, []any{403, string(asyncflow.CodeForbidden)}, []any{refused.status, refused.problem.Code}, seq)
+			assert.NotContains(t, string(refused.body), "cat")
+		}
+	}
+	assert.Equal(t, 2, votes, "the latest fan-out, and the same by its seq")
+	assert.Equal(t, 403, b.callAs(bob.Callback.Token, "GET", path, "").status)
+	mapped := read[api.ChildResults](b, 200, b.callAs(bob.Callback.Token, "GET", path+"?fan_out=2", ""))
+	require.Len(t, mapped.Results, 1)
+	assert.Equal(t, `"mapped"`, string(mapped.Results[0].Output))
+
+	require.Equal(t, 200, b.callAs(b.adminToken(), "PATCH", "/v1/tenants/acme",
+		`{"suspended":true,"reason":"unpaid"}`).status)
+	refused := b.callAs(bob.Callback.Token, "GET", path+"?fan_out=2", "")
+	assert.Equal(t, []any{403, "tenant_suspended"}, []any{refused.status, refused.problem.Code})
+	assert.Equal(t, 200, b.report(bob, "complete", `{"output":"cat"}`).status, "reports count")
 }

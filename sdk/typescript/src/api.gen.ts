@@ -700,7 +700,8 @@ export interface paths {
          *     the URL of this call as results_url if the results of a fan-out are too long for it.
          *     Workers may call it with the token of their delivery, for the results of the delivered task,
          *     of its parent, and of the tasks on which these two depend. Once the attempt is over, the
-         *     answer is 409.
+         *     answer is 409. A vote of a quorum can't read the other votes, and no delivery can read
+         *     anything while the tenant is suspended: then the answer is 403.
          */
         get: operations["listResults"];
         put?: never;
