@@ -172,7 +172,11 @@ const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since)
 
 // noChildrenSQL is a condition on the task. No change of its options makes it a child.
 const noChildrenSQL = `
-  AND t.options->'child' IS NULL`
+  AND NOT ` + isChildSQL
+
+// isChildSQL reports whether the task t is a child, by how its options begin. To parse those of a
+// child, which may have 64 KiB of shared input, takes 20 times as long.
+const isChildSQL = `starts_with(coalesce(t.options::text, ''), '{"child":')`
 
 // args returns the parameters of sql.
 func (c criteria) args(t *Type) []any {
