@@ -56,8 +56,10 @@ func TestListsLeaveOutChildren(t *testing.T) {
 	b := setupFanOut(t)
 	plain := newTask(`{"items":[1,2],"shared":1}`)
 	full := newTask(`{"items":[1,2],"shared":{"key":"k"}}`)
-	full.Options = asyncflow.Options{Priority: asyncflow.Priority{5}, Key: "k", FlowKey: "f",
-		Retry: &asyncflow.RetryPolicy{MaxAttempts: 3}}
+	full.Options = asyncflow.Options{Priority: asyncflow.Priority{5, 5},
+		Key:     strings.Repeat("<", asyncflow.MaxKeyLength), // it is long in JSON
+		FlowKey: strings.Repeat("<", asyncflow.MaxFlowKey),
+		Retry:   &asyncflow.RetryPolicy{MaxAttempts: 3}}
 	var want []asyncflow.TaskID
 	for _, task := range []asyncflow.NewTask{plain, full} {
 		want = append(want, b.submit(task)[0].ID)
