@@ -61,6 +61,9 @@ type NewTask struct {
 // Options are the parts of a task that control its attempts. They are stored beside its context
 // as a JSON document, which is absent if none is set.
 type Options struct {
+	// Child is its part, if it is the child of another task. It is the first field, so that the
+	// database recognises children by how their options begin: the rest may be long.
+	Child    *Child       `json:"child,omitempty"`
 	Priority Priority     `json:"priority,omitempty"`
 	Retry    *RetryPolicy `json:"retry,omitempty"`
 	Key      string       `json:"key,omitempty"` // its idempotency key
@@ -70,7 +73,6 @@ type Options struct {
 	DependsOn int `json:"depends_on,omitempty"`
 	// ContextFrom, if it is ContextFromDependencies, adds their results to the context.
 	ContextFrom string `json:"context_from,omitempty"`
-	Child       *Child `json:"child,omitempty"` // its part, if it is the child of another task
 }
 
 // IsZero reports whether no option is set.

@@ -68,7 +68,8 @@ func (f *followUp) endsOf(t *Type, ids []int64) (ends []taskEnd, err error) {
 			continue
 		}
 		rows, err := f.tx.Query(f.ctx, t.at(position, `
-			SELECT t.id, j.final, coalesce(({options})->>'key', '')
+			SELECT t.id, j.final,
+			  coalesce(CASE WHEN NOT `+isChildSQL+` THEN ({options})->>'key' END, '')
 			FROM unnest($1::bigint[]) AS u (id), LATERAL (
 			  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t, LATERAL (
 			  SELECT j.final FROM {journal} j WHERE j.type = $2 AND j.id = u.id

@@ -460,6 +460,19 @@ func TestAKeyIsWaitedForAWeek(t *testing.T) {
 	b.comesTo(bySQL, asyncflow.StatusFailed)
 }
 
+// A search for past keys that takes too long keeps nobody from depending on the type.
+func TestASlowSearchForPastKeysRefusesNoDependency(t *testing.T) {
+	b := setupEdges(t)
+	base := b.submit(newBase("k"))[0].ID
+	b.exec(`CREATE FUNCTION tenant_acme.slow() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN RAISE 'slow' USING ERRCODE = 'query_canceled'; END $$`)
+	b.exec(`CREATE TRIGGER slow BEFORE INSERT ON tenant_acme.past_keys EXECUTE FUNCTION tenant_acme.slow()`)
+	first := b.submit(dependent(byKey("k")))[0].ID
+	assert.Equal(t, base, b.task(first).Dependencies[0].Task)
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	b.comesTo(first, asyncflow.StatusPending)
+}
+
 // An ended task is found by its key as long as it is kept, and not only in the key's window.
 func TestAnEndedTaskIsFoundByAPastKey(t *testing.T) {
 	b := setupEdges(t)

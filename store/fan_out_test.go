@@ -51,6 +51,37 @@ func (b *bundle) endChildren(first, second asyncflow.Outcome) {
 	}
 }
 
+// Children are left out of lists, whatever other options they have from their parent.
+func TestListsLeaveOutChildren(t *testing.T) {
+	b := setupFanOut(t)
+	plain := newTask(`{"items":[1,2],"shared":1}`)
+	full := newTask(`{"items":[1,2],"shared":{"key":"k"}}`)
+	full.Options = asyncflow.Options{Priority: asyncflow.Priority{5, 5},
+		Key:     strings.Repeat("<", asyncflow.MaxKeyLength), // it is long in JSON
+		FlowKey: strings.Repeat("<", asyncflow.MaxFlowKey),
+		Retry:   &asyncflow.RetryPolicy{MaxAttempts: 3}}
+	var want []asyncflow.TaskID
+	for _, task := range []asyncflow.NewTask{plain, full} {
+		want = append(want, b.submit(task)[0].ID)
+	}
+	for _, l := range b.leaseAll(b.known(), 2) {
+		b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+			FannedOut: &asyncflow.FannedOut{Count: 2,
+				FanOut: asyncflow.FanOut{Items: "/items", Shared: "/shared"}}})
+	}
+	b.followUp()
+	all, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, all, 6)
+	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10, NoChildren: true})
+	require.NoError(t, err)
+	var got []asyncflow.TaskID
+	for _, task := range list {
+		got = append(got, task.ID)
+	}
+	assert.ElementsMatch(t, want, got)
+}
+
 // A task that is redriven, and cancelled before its children were, can be redriven again.
 func TestCancelDuringTheRedriveOfATree(t *testing.T) {
 	b := setupFanOut(t)
