@@ -466,7 +466,8 @@ func TestASlowSearchForPastKeysRefusesNoDependency(t *testing.T) {
 	base := b.submit(newBase("k"))[0].ID
 	b.exec(`CREATE FUNCTION tenant_acme.slow() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN RAISE 'slow' USING ERRCODE = 'query_canceled'; END $$`)
-	b.exec(`CREATE TRIGGER slow BEFORE INSERT ON tenant_acme.past_keys EXECUTE FUNCTION tenant_acme.slow()`)
+	b.exec(`CREATE TRIGGER slow BEFORE INSERT ON tenant_acme.past_keys
+		EXECUTE FUNCTION tenant_acme.slow()`)
 	first := b.submit(dependent(byKey("k")))[0].ID
 	assert.Equal(t, base, b.task(first).Dependencies[0].Task)
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})

@@ -175,8 +175,8 @@ const noChildrenSQL = `
   AND NOT ` + isChildSQL
 
 // isChildSQL reports whether the task t is a child, by how its options begin. Those of a child may
-// have 64 KiB of shared input, which takes long to parse; those of other tasks have less than 8 KiB,
-// so that large ones need not even be read.
+// have 64 KiB of shared input, which takes long to parse; those of other tasks have less than
+// 8 KiB, so that large ones need not even be read.
 const isChildSQL = `coalesce(pg_column_size(t.options) > 8192
     OR starts_with(t.options::text, '{"child":'), false)`
 
