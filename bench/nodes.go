@@ -171,7 +171,11 @@ func leastShare(before, after []float64) float64 {
 // attempts returns how many attempts at tasks of the type each node has made, by its metrics.
 func attempts(ctx context.Context, of nodesRig) (counts []float64, err error) {
 	for _, n := range of.Nodes {
-		text, err := n.API.Call(ctx, http.MethodGet, "/metrics", nil)
+		admin, err := of.Admin(n.API)
+		if err != nil {
+			return nil, err
+		}
+		text, err := admin.Call(ctx, http.MethodGet, "/metrics", nil)
 		if err != nil {
 			return nil, err
 		}

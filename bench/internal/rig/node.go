@@ -32,7 +32,7 @@ func (r *Rig) StartNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{"serve", "--migrate", "--listen", address, "--metrics=open"}, r.NodeArgs...)
+	args := append([]string{"serve", "--migrate", "--listen", address}, r.NodeArgs...)
 	cmd := exec.Command(r.Binary, args...)
 	cmd.Env = r.environment()
 	start := time.Now()
@@ -161,6 +161,12 @@ func (r *Rig) Token(tenant string) (string, error) {
 	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate,
 		auth.ScopeManage}
 	return issuer.Issue(tenant, "bench", scopes, tokenLife, time.Now())
+}
+
+// Admin returns a client of a node for what lies above the tenants.
+func (r *Rig) Admin(of *Client) (*Client, error) {
+	token, err := r.adminToken()
+	return &Client{Base: of.Base, Token: token, HTTP: of.HTTP}, err
 }
 
 // adminToken returns a token for what lies above the tenants.

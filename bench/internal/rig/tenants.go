@@ -13,11 +13,10 @@ import (
 // NewTenant makes a tenant through the API, and returns a client of it. quotas is the document of
 // its quotas; "" for the usual ones.
 func (r *Rig) NewTenant(ctx context.Context, slug, quotas string) (*Client, error) {
-	token, err := r.adminToken()
+	admin, err := r.Admin(r.API)
 	if err != nil {
 		return nil, err
 	}
-	admin := &Client{Base: r.API.Base, Token: token, HTTP: r.API.HTTP}
 	if quotas == "" {
 		quotas = "{}"
 	}
