@@ -129,7 +129,9 @@ func BenchmarkSpread(b *testing.B) {
 
 func TestCountNew(t *testing.T) {
 	t.Parallel()
-	shards := func(n int) asyncflow.Stage { return asyncflow.Stage{FanOut: &asyncflow.FanOut{Shards: n}} }
+	shards := func(n int) asyncflow.Stage {
+		return asyncflow.Stage{FanOut: &asyncflow.FanOut{Shards: n}}
+	}
 	items := asyncflow.Stage{FanOut: &asyncflow.FanOut{Items: "/results"}}
 	const three, stored = `{"results":[1,2,3]}`,
 		`{"count":1000000000000000000,"results_url":"x/v1/tasks/j.1.1/results?fan_out=1"}`

@@ -42,6 +42,14 @@ type Quotas struct {
 	Children            int64   `json:"children,omitempty"`
 }
 
+// MostChildren returns how many children a task may have in one stage.
+func (q Quotas) MostChildren() int {
+	if q.Children <= 0 { // no quota
+		return MaxChildren
+	}
+	return int(q.Children)
+}
+
 // DefaultQuotas apply unless the tenant or the operator has set others: no tenant can fill a
 // node's memory by its configuration.
 var DefaultQuotas = Quotas{

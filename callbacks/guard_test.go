@@ -262,7 +262,8 @@ func TestGuardRefusesItself(t *testing.T) {
 			&net.IPNet{IP: net.ParseIP("2a00:1::7"), Mask: net.CIDRMask(64, 128)}}, listErr
 	}
 	for range 2 {
-		for _, own := range []string{"203.0.114.7:8080", "[2a00:1::7]:8080", "[::ffff:203.0.114.7]:8080"} {
+		for _, own := range []string{"203.0.114.7:8080", "[2a00:1::7]:8080", "[::ffff:203.0.114.7]:8080",
+			"[64:ff9b::203.0.114.7]:8080", "[2002:cb00:7207::1]:8080"} {
 			require.ErrorContains(t, g.check("w.example.com", own), refusedNetwork, own)
 		}
 		for _, other := range []string{"203.0.114.7:443", "203.0.114.8:8080"} {

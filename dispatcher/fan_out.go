@@ -71,14 +71,11 @@ var errNotCounted = errors.New("the tenant's pending tasks can't be counted")
 // overQuota returns an error if a task would have more children than the quotas of its tenant
 // allow: in all, or as pending tasks at once.
 func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) error {
-	most := int64(asyncflow.DefaultMaxChildren)
+	most := asyncflow.DefaultMaxChildren
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok {
-		most = tenant.Quotas.Children
+		most = tenant.Quotas.MostChildren()
 	}
-	if most <= 0 { // no quota
-		most = asyncflow.MaxChildren
-	}
-	if int64(count) > most {
+	if count > most {
 		return fmt.Errorf("fan_out: the task would have %d children; the tenant's quota %s is %d",
 			count, asyncflow.QuotaChildren, most)
 	}

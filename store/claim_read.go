@@ -119,8 +119,8 @@ func (c *claiming) readPayloads(ctx context.Context, conn *tenantConn, bytes int
 	return conn.Send(ctx, b)
 }
 
-// queueBoundedPayloads is queuePayloads, but it reads no more contexts of a roll once they have some
-// bytes.
+// queueBoundedPayloads is queuePayloads, but it reads no more contexts of a roll once they have
+// some bytes.
 func queueBoundedPayloads(
 	b *pgx.Batch, t *Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease, bytes int,
 ) {
@@ -143,8 +143,9 @@ func queueBoundedPayloads(
 	}
 }
 
-// readPauses finds out which of the parents of the new claims are paused or stopped. A paused one is locked, so
-// that a resume finds the children that are parked; one that somebody else has locked is in busy.
+// readPauses finds out which of the parents of the new claims are paused or stopped. A paused one is
+// locked, so that a resume finds the children that are parked; one that somebody else has locked is
+// in busy.
 func (c *claiming) readPauses(
 	ctx context.Context, conn *tenantConn,
 ) (paused, busy map[fanOutKey]bool, err error) {

@@ -48,8 +48,8 @@ var smallNumbers = map[string]string{
 	"version of schedules, task_types":                      "TestEndOfVersions",
 	"waits of fan_outs":                                     "a seq",
 	"weight of endpoints":                                   "the API's limit",
-	"type of claim_stages, claim_windows, edges, fan_outs, journal, lease, outbox, past_keys, ready, " +
-		"task, voters, votes, wait": "as in task_types",
+	"type of claim_stages, claim_windows, edges, fan_outs, journal, lease, outbox, past_keys, " +
+		"ready, task, voters, votes, wait": "as in task_types",
 }
 
 func TestSmallNumbers(t *testing.T) {

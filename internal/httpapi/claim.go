@@ -130,10 +130,11 @@ func (s *Server) writeClaims(
 	return nil
 }
 
-// checkArrival looks a while later whether the claimer's connection took the answer. Then the claims
-// stand for the processing time of their stage, as if something had been heard of them: a person may
-// think for longer than a claim stands at first. A program that asks for signed deliveries sends a
-// heartbeat before it passes one on: if its machine sleeps until then, the task goes back in line.
+// checkArrival looks a while later whether the claimer's connection took the answer. Then the
+// claims stand for the processing time of their stage, as if something had been heard of them: a
+// person may think for longer than a claim stands at first. A program that asks for signed
+// deliveries sends a heartbeat before it passes one on: if its machine sleeps until then, the task
+// goes back in line.
 //
 // Over the tenant's share, claims stand as they do at first. Their late reports still count.
 func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) {

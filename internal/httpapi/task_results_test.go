@@ -102,11 +102,12 @@ func TestResultsOfChildren(t *testing.T) {
 	assert.Len(t, one.Results, 1)
 	assert.Equal(t, 404, b.callAs(token, "GET", path+"?fan_out=7", "").status)
 
-	assert.Len(t, read[api.ChildResults](b, 200, b.callAs(b.newToken("acme", auth.ScopeRead), "GET", path,
-		"")).Results, 2)
+	reader := b.newToken("acme", auth.ScopeRead)
+	assert.Len(t, read[api.ChildResults](b, 200, b.callAs(reader, "GET", path, "")).Results, 2)
 	assert.Equal(t, 403, b.callAs(b.newToken("acme", auth.ScopeSubmit), "GET", path, "").status)
 	assert.Equal(t, 404, b.callAs(callbacks.TestToken, "GET", path, "").status)
-	stranger := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"after","context":2}`)).ID
+	stranger := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"after","context":2}`)).ID
 	_, other := b.leaseOf("after")
 	refused := b.callAs(other, "GET", path, "")
 	assert.Equal(t, 403, refused.status)
@@ -159,7 +160,8 @@ func TestAVoteCanNotReadTheOthers(t *testing.T) {
 		if is {
 			votes++
 			refused := b.callAs(bob.Callback.Token, "GET", fmt.Sprintf("%s?fan_out=%d", path, seq), "")
-			assert.Equal(t, []any{403, string(asyncflow.CodeForbidden)}, []any{refused.status, refused.problem.Code}, seq)
+			assert.Equal(t, []any{403, string(asyncflow.CodeForbidden)},
+				[]any{refused.status, refused.problem.Code}, seq)
 			assert.NotContains(t, string(refused.body), "cat")
 		}
 	}

@@ -59,9 +59,5 @@ func (s *Server) countNew(tenant *store.Tenant, task *asyncflow.NewTask) int {
 	if err != nil {
 		return 1
 	}
-	most := int(tenant.Quotas.Children)
-	if most == 0 { // no quota
-		most = asyncflow.MaxChildren
-	}
-	return t.CountNew(task.Context, most)
+	return t.CountNew(task.Context, tenant.Quotas.MostChildren())
 }

@@ -165,17 +165,12 @@ func (r *Rig) Token(tenant string) (string, error) {
 
 // Admin returns a client of a node for what lies above the tenants.
 func (r *Rig) Admin(of *Client) (*Client, error) {
-	token, err := r.adminToken()
-	return &Client{Base: of.Base, Token: token, HTTP: of.HTTP}, err
-}
-
-// adminToken returns a token for what lies above the tenants.
-func (r *Rig) adminToken() (string, error) {
 	issuer, err := r.issuer()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return issuer.IssueAdmin("bench", tokenLife, time.Now())
+	token, err := issuer.IssueAdmin("bench", tokenLife, time.Now())
+	return &Client{Base: of.Base, Token: token, HTTP: of.HTTP}, err
 }
 
 func (r *Rig) issuer() (*auth.Issuer, error) {
