@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/asyncflow/asyncflow"
 )
 
 // ownAddresses are the addresses of this machine. What a node listens at there is no worker, also
@@ -28,16 +26,10 @@ func newOwnAddresses(ports []uint16) *ownAddresses {
 	return &ownAddresses{ports: ports, machine: net.InterfaceAddrs}
 }
 
-// has reports whether the node listens at an address, or at an IPv4 address within it to which a
-// tunnel may lead. If the machine's addresses can't be read, the
+// has reports whether the node listens at an address. If the machine's addresses can't be read, the
 // last ones stay.
 func (o *ownAddresses) has(to netip.AddrPort) bool {
-	if !slices.Contains(o.ports, to.Port()) {
-		return false
-	}
-	own := o.list()
-	return slices.ContainsFunc(append(asyncflow.EmbeddedIPv4(to.Addr()), to.Addr().Unmap()),
-		func(a netip.Addr) bool { return slices.Contains(own, a) })
+	return slices.Contains(o.ports, to.Port()) && slices.Contains(o.list(), to.Addr().Unmap())
 }
 
 func (o *ownAddresses) list() []netip.Addr {
