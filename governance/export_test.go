@@ -19,6 +19,16 @@ const CalmRolls = calmRolls
 // LeaveRollsAlone has the job roll leave tenants alone, as Run does.
 func (g *Governor) LeaveRollsAlone() { g.rolled.calmFor(calmRolls) }
 
+// VisitBusyRolls has activity be a reason again to visit the rolls that the job leaves alone.
+func (g *Governor) VisitBusyRolls() {
+	g.rolled.mu.Lock()
+	defer g.rolled.mu.Unlock()
+	for tenant, as := range g.rolled.tenants {
+		as.calm = time.Time{}
+		g.rolled.tenants[tenant] = as
+	}
+}
+
 // Next exports next.
 func Next(spec string, last, now time.Time) time.Time { return next(spec, last, now) }
 

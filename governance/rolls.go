@@ -27,16 +27,17 @@ const (
 // is left of deleted types. It returns how many steps it took.
 func (g *Governor) roll(ctx context.Context) (int, error) {
 	var sum int
-	err := g.eachRolled(ctx, &g.rolled, func(_ *store.TableSet, steps []rollStep) error {
+	err := g.eachRolled(ctx, &g.rolled, func(_ *store.TableSet, steps []rollStep) (n int, err error) {
 		var errs []error
 		for _, step := range steps {
 			done, err := step(ctx)
 			if done {
-				sum++
+				n++
 			}
 			errs = append(errs, err)
 		}
-		return errors.Join(errs...)
+		sum += n
+		return n, errors.Join(errs...)
 	})
 	return sum, err
 }
@@ -44,9 +45,9 @@ func (g *Governor) roll(ctx context.Context) (int, error) {
 // dryRunRoll returns how many steps are due. A step may still find its table in use.
 func (g *Governor) dryRunRoll(ctx context.Context) ([]store.Due, error) {
 	var all []store.Due
-	err := g.eachRolled(ctx, new(rests), func(set *store.TableSet, steps []rollStep) error {
+	err := g.eachRolled(ctx, new(rests), func(set *store.TableSet, steps []rollStep) (int, error) {
 		all = append(all, store.Due{Tenant: set.Tenant, Type: set.Name, Rows: len(steps)})
-		return nil
+		return 0, nil
 	})
 	return withoutEmpty(all), err
 }
@@ -54,11 +55,12 @@ func (g *Governor) dryRunRoll(ctx context.Context) ([]store.Due, error) {
 // rollStep takes a step of a roll, and reports whether it did.
 type rollStep func(context.Context) (bool, error)
 
+// takeSteps takes steps of a table set, and returns how many it took.
+type takeSteps func(set *store.TableSet, steps []rollStep) (int, error)
+
 // eachRolled calls do for each table set of each tenant with the steps that are due for its rolls,
 // oldest first. One set's failure doesn't stop the others. It leaves out tenants whose rolls rest.
-func (g *Governor) eachRolled(
-	ctx context.Context, resting *rests, do func(*store.TableSet, []rollStep) error,
-) error {
+func (g *Governor) eachRolled(ctx context.Context, resting *rests, do takeSteps) error {
 	tokens, err := g.tokens.read(ctx, g.store)
 	if err != nil {
 		return err
@@ -80,10 +82,10 @@ func (g *Governor) eachRolled(
 	return errors.Join(errs...)
 }
 
-// rollTenant is eachRolled for a tenant. If no step is due, ok is true, and as says for how long
-// none will be.
+// rollTenant is eachRolled for a tenant. If no step can be taken, ok is true, and as says for how
+// long none can.
 func (g *Governor) rollTenant(
-	ctx context.Context, tenant string, do func(*store.TableSet, []rollStep) error,
+	ctx context.Context, tenant string, do takeSteps,
 ) (as rest, ok bool, err error) {
 	rolls, err := g.store.Rolls(ctx, tenant)
 	errs := []error{err}
@@ -96,7 +98,8 @@ func (g *Governor) rollTenant(
 			continue
 		}
 		steps, err := g.dueSteps(ctx, set, of)
-		errs = append(errs, err, do(set, steps))
+		done, err2 := do(set, steps)
+		errs = append(errs, err, err2)
 		next, resting := g.restUntil(set, of)
 		if as.until.IsZero() || !next.IsZero() && next.Before(as.until) {
 			as.until = next
@@ -104,9 +107,20 @@ func (g *Governor) rollTenant(
 		if full := g.fullAt(set, of[len(of)-1]); as.calm.IsZero() || full.Before(as.calm) {
 			as.calm = full
 		}
-		ok = ok && resting && len(steps) == 0
+		ok = ok && resting && done == 0 && len(steps) == withLiveTasks(of)
 	}
 	return as, ok, errors.Join(errs...)
+}
+
+// withLiveTasks returns how many cleared rolls have live tasks, as far as is known. No step of them
+// can be taken before such a task goes on, which is news of the tenant: a task may wait for a year.
+func withLiveTasks(rolls []store.Roll) (n int) {
+	for _, r := range rolls {
+		if r.ReadyDropped && r.IdleSince.IsZero() {
+			n++
+		}
+	}
+	return n
 }
 
 // fullAt returns when the open roll of a table set is full at the earliest.
@@ -128,8 +142,11 @@ func (g *Governor) restUntil(
 		at = open.OpenedAt.Add(age)
 	}
 	for i, r := range closed {
-		if r.IdleSince.IsZero() {
+		if !r.ReadyDropped {
 			return at, false
+		}
+		if r.IdleSince.IsZero() {
+			continue
 		}
 		old := r.IdleSince.Add(g.store.Catalog.Retention(set, r.Position))
 		if i == 0 && (at.IsZero() || old.Before(at)) {
