@@ -456,7 +456,7 @@ CREATE UNIQUE INDEX ON alert_episodes (alert, subject) WHERE resolved_at IS NULL
 CREATE TABLE audit (
   id          uuid        PRIMARY KEY,
   at          timestamptz NOT NULL,
-  origin      text        NOT NULL CHECK (origin IN ('api', 'cli')),
+  origin      text        NOT NULL CHECK (origin IN ('api', 'cli', 'node')),
   tenant      text,
   subject     text,
   token_id    text,

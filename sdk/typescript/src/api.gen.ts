@@ -4143,15 +4143,16 @@ export interface components {
              */
             at: string;
             /**
-             * @description cli: the command line, directly in the database.
+             * @description api: a call. cli: the command line, directly in the database. node: a background job of
+             *     asyncflow, which corrected something by itself.
              * @enum {string}
              */
-            origin: "api" | "cli";
+            origin: "api" | "cli" | "node";
             /** @description The tenant of the caller; absent if it is not proven. */
             tenant?: string;
             /**
-             * @description The caller: the sub of the token or, for the command line, user@host. Absent if no
-             *     signature proves it.
+             * @description The caller: the sub of the token or, for the command line, user@host, or, for a
+             *     background job, the name of the node. Absent if no signature proves it.
              */
             subject?: string;
             /** @description The jti of the token. */
@@ -4178,7 +4179,7 @@ export interface components {
             request_id?: string;
             user_agent?: string;
             outcome: components["schemas"]["AuditOutcome"];
-            /** @description The HTTP status; absent for the command line. */
+            /** @description The HTTP status; absent for the command line and background jobs. */
             status?: number;
             code?: components["schemas"]["ErrorCode"];
             /**
