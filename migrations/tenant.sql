@@ -284,6 +284,7 @@ CREATE TABLE votes (
   late    text,
   at      timestamptz,
   until   timestamptz,
+  subject text,
   PRIMARY KEY (type, claimer, key)
 );
 CREATE INDEX ON votes (type, key);

@@ -2655,8 +2655,7 @@ type Vote struct {
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 
-	// Subject The sub of the token with which the vote was claimed. Absent if the token has none, and
-	// for late votes.
+	// Subject The sub of the token with which the vote was claimed. Absent if the token has none.
 	Subject string `json:"subject,omitempty,omitzero"`
 
 	// TaskID The id of the vote itself. Late votes have none.

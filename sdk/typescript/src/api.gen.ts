@@ -1741,10 +1741,7 @@ export interface components {
             task_id?: string;
             /** @description Who voted; absent if the vote was pushed. */
             claimer?: string;
-            /**
-             * @description The sub of the token with which the vote was claimed. Absent if the token has none, and
-             *     for late votes.
-             */
+            /** @description The sub of the token with which the vote was claimed. Absent if the token has none. */
             subject?: string;
             status: components["schemas"]["Status"];
             outcome?: components["schemas"]["JSON"];
