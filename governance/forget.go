@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// forgetJob deletes the rows of nodes that are gone, of operations and episodes of alerts that ended
+// forgetJob deletes the rows of nodes that are gone, operations and episodes of alerts that ended
 // long ago, old minutes of endpoints, expired signing secrets, windows of claimers that are over,
 // and entries of the audit that are older than its retention. It visits the tenants that have new
 // rows, or some that have become old.

@@ -9,8 +9,8 @@ import (
 // scheduleRounds is how many rounds a tenant's schedules get before the next tenant's turn.
 const scheduleRounds = 10
 
-// schedulesJob submits the tasks of due ticks, of all tenants. Other nodes do the same; each tick is
-// submitted by one node. A tick may pass to another node and come later, never earlier, without a
+// schedulesJob submits the tasks of due ticks, of all tenants. Other nodes do the same; one node
+// submits each tick. A tick may pass to another node and come later, never earlier, without a
 // new version of the tenant's configuration.
 type schedulesJob struct {
 	visits
