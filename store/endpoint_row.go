@@ -69,3 +69,11 @@ func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error)
 	e.VerifiedAt, e.Health.Since, e.Health.Until = orZero(verified), orZero(since), orZero(until)
 	return e, err
 }
+
+func endpointSecretsOf(tenant string) string {
+	return quote(schemaOf(tenant)) + ".endpoint_secrets"
+}
+
+func endpointsOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoints" }
+
+func healthOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_health" }
