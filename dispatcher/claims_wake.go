@@ -8,7 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// arm has the line looked at again at a time, unless it is earlier.
+// arm sets the time of a line's next look, unless an earlier one is set.
 func (h *claims) arm(line *claimLine, at time.Time) {
 	if line.timer != nil && !at.Before(line.at) {
 		return
@@ -29,7 +29,7 @@ func (h *claims) arm(line *claimLine, at time.Time) {
 	line.timer = timer
 }
 
-// look has the line looked at now.
+// look serves a line now.
 func (h *claims) look(line *claimLine) {
 	if len(line.calls) > 0 {
 		line.due = true
@@ -37,7 +37,7 @@ func (h *claims) look(line *claimLine) {
 	}
 }
 
-// wake has the lines of a type looked at, of which a task is due at a time.
+// wake wakes the claimers of a type when its next task is due.
 func (h *claims) wake(key store.TypeKey, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,7 +55,7 @@ func (h *claims) wake(key store.TypeKey, at time.Time) {
 	}
 }
 
-// wakeAll has all lines looked at: announcements may have been lost.
+// wakeAll serves all lines now: announcements may have been lost.
 func (h *claims) wakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +66,7 @@ func (h *claims) wakeAll() {
 	}
 }
 
-// wakeTenant has the lines of a tenant looked at, whose configuration has changed: windows may have
+// wakeTenant serves the lines of a tenant after a change of its configuration: windows may have
 // opened.
 func (h *claims) wakeTenant(tenant string) {
 	h.mu.Lock()

@@ -26,11 +26,11 @@ func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 	c.commitParts(ctx, divide(c.aside.divert(dropLate(batch))), c.aside.hold)
 }
 
-// commitParts writes parts in one transaction. If a table is locked, held gets the parts and those
-// of the tenant that needs the table; none: it isn't known which one does. It takes over parts that
-// have to wait, and returns the others: they are tried once more. A tenant that Postgres refuses
-// otherwise is put aside, and the others are committed together. If it isn't known which one is at
-// fault, all are put aside.
+// commitParts writes parts in one transaction. If a table is locked, held gets all parts, and the
+// parts of the tenant that needs the table (none: the tenant isn't known). held takes over parts
+// that have to wait, and returns the remaining parts for another try. If Postgres refuses a tenant
+// for another reason, that tenant is put aside, and the other tenants are committed together. If
+// the tenant at fault isn't known, all are put aside.
 func (c *Committer) commitParts(
 	ctx context.Context, divided []*part, held func([]*part, store.Refused) (rest []*part),
 ) {
@@ -95,14 +95,15 @@ func (c *Committer) start(t *store.Type, leases []asyncflow.Lease) {
 	}
 }
 
-// dropLate refuses the writes whose callers no longer wait, and returns the others. While the
-// database hangs, callers try again and again: without this, each try would be kept until its turn.
+// dropLate refuses writes for which no caller waits any more, and returns the remaining ones. While
+// the database hangs, callers try again and again: without this, each try would be kept until its
+// turn.
 func dropLate[T interface{ refuseLate(now time.Time) bool }](batch []T) []T {
 	now := time.Now()
 	return slices.DeleteFunc(batch, func(w T) bool { return w.refuseLate(now) })
 }
 
-// refuseLate refuses a write whose caller no longer waits, and reports whether it did.
+// refuseLate refuses a write if its caller no longer waits, and reports whether it did.
 func (w *write) refuseLate(now time.Time) bool {
 	late := func(until time.Time) bool { return !until.IsZero() && now.After(until) }
 	switch {
@@ -118,7 +119,7 @@ func (w *write) refuseLate(now time.Time) bool {
 	return true
 }
 
-// refuseLate refuses a task whose caller no longer waits, and reports whether it did.
+// refuseLate refuses a task if its caller no longer waits, and reports whether it did.
 func (s *submission) refuseLate(now time.Time) bool {
 	late := !s.until.IsZero() && now.After(s.until)
 	if late {
@@ -253,7 +254,7 @@ func endings(items []*ending) []*store.Ending {
 	return all
 }
 
-// inserted answers the callers whose tasks are committed. It returns the leases of those that
+// inserted answers the callers after their tasks are committed. It returns the leases of tasks that
 // begin at once.
 func inserted(items []*submission) (leases []asyncflow.Lease) {
 	for _, s := range items {
@@ -266,7 +267,7 @@ func inserted(items []*submission) (leases []asyncflow.Lease) {
 	return leases
 }
 
-// extended answers the callers whose extensions are committed, or failed.
+// extended answers the callers after their extensions are committed, or failed.
 func (c *Committer) extended(p *part, err error) {
 	for _, e := range slices.Backward(p.earlier) { // the one that won is next to it
 		at := slices.IndexFunc(p.extends, e.sameLease)

@@ -8,9 +8,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// promoteJob moves tasks to ready that are due soon, whose stage has an endpoint again, or whose
-// flow key may go on. It also wakes dispatchers for tasks that have been due for a while, because
-// their notification was lost.
+// promoteJob moves a task to `ready` when it is due soon, when its stage has an endpoint again, or
+// when its flow key may go on. It also wakes dispatchers for tasks that are overdue because their
+// notification was lost.
 type promoteJob struct{ *shared }
 
 func (j *promoteJob) run(ctx context.Context) (int, error) {
@@ -33,7 +33,7 @@ func (j *promoteJob) run(ctx context.Context) (int, error) {
 	})
 }
 
-// releaseStuck releases blocked tasks whose flow key may go on, of all flow keys of the type.
+// releaseStuck releases blocked tasks of all flow keys of the type that may go on.
 func (j *promoteJob) releaseStuck(ctx context.Context, o store.Overview) (sum int, err error) {
 	if !o.BlockedKeys || o.Type.Flow == nil {
 		return 0, nil
@@ -48,8 +48,8 @@ func (j *promoteJob) releaseStuck(ctx context.Context, o store.Overview) (sum in
 	}
 }
 
-// served returns those of the stages with waiting tasks that have an endpoint: none for a limited
-// type, whose leases take these tasks.
+// served returns the stages with waiting tasks that have an endpoint: none for a limited type,
+// because its leases take these tasks.
 func served(t *store.Type, waiting []string, now time.Time) (served []string) {
 	if t.Limited(now) {
 		return nil

@@ -34,14 +34,15 @@ type ClaimAsk struct {
 	// none now; zero: it has some, or there is no window.
 	Opens time.Time
 
-	stopped []int64 // children that it would have got, whose parents have ended or are about to
+	stopped []int64 // children that it would have got; their parents are over or about to be
 }
 
 // LeaseForClaims leases tasks of a stage to claimers, in the order of the asks, which must be for
 // different claimers; most new claims in all. A claimer that may not know of its open claims gets
 // those, under the same seq, and no others. The contexts of all have no more than bytes, but for
-// the first one: tasks beyond that are not leased. Children of paused and ended tasks aren't either. next is
-// when the next task of the stage is due, as far as can be seen; zero: there is none.
+// the first one: tasks beyond that are not leased. Children of paused and ended tasks aren't
+// either. next is when the next task of the stage is due, as far as can be seen; zero: there is
+// none.
 //
 // It is one transaction in three round trips. If the answer to its COMMIT is lost, the claimers get
 // their tasks when they ask again.
@@ -61,7 +62,7 @@ func (s *Store) LeaseForClaims(
 		}
 		return time.Time{}, wrap(err, "LeaseForClaims(%q, %q, %q)", t.Tenant, t.Name, stage)
 	}
-	var ends time.Time // of the claims of which nothing is heard
+	var ends time.Time // of claims if nothing is heard of them
 	for _, a := range asks {
 		_ = s.cancelStopped(ctx, t, a.stopped) // FollowUp cancels those that are left
 		s.announceTaken(t, a.Leases)
@@ -93,9 +94,9 @@ type claiming struct {
 	open  map[string][]asyncflow.Lease // by claimer
 	found []candidate                  // taken from wait
 	votes map[voteRow]bool             // which claimers can't have which votes
-	byID  map[int64]candidate          // those of them that are shared out
+	byID  map[int64]candidate          // the part of found that is shared out
 	again []asyncflow.Lease            // open claims that are handed out again
-	named []asyncflow.Lease            // open claims of which this call is the first sign
+	named []asyncflow.Lease            // open claims with this call as their first sign of life
 	taken []asyncflow.Lease            // new ones
 	back  tokens                       // of tasks that were taken, and aren't handed out
 

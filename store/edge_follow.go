@@ -61,7 +61,7 @@ type taskEnd struct {
 	key    string     // its idempotency key
 }
 
-// endsOf returns how tasks of a type have ended, those that have.
+// endsOf returns the ends of tasks of a type; live tasks have none.
 func (f *followUp) endsOf(t *Type, ids []int64) (ends []taskEnd, err error) {
 	for position, ids := range byPosition(ids) {
 		if !t.Has(position) { // dropped
@@ -139,8 +139,8 @@ func (f *followUp) closeBy(t *Type, sql string, ends []taskEnd) (n int, err erro
 	return n, err
 }
 
-// followLook closes edges of tasks on others that have ended already, or too late, and moves those
-// tasks on that wait no more.
+// followLook closes the edges of tasks if the other task ended before, or too late. A task without
+// open edges moves on.
 func (f *followUp) followLook(t *Type, ids []int64) error {
 	live, err := f.waitingIDs(t, ids)
 	if err != nil || len(live) == 0 {
@@ -169,7 +169,7 @@ func (f *followUp) followLook(t *Type, ids []int64) error {
 	return f.moveOn(t, decided)
 }
 
-// waitingIDs returns those of some tasks that wait for their dependencies.
+// waitingIDs returns which tasks wait for their dependencies.
 func (f *followUp) waitingIDs(t *Type, ids []int64) (live []int64, err error) {
 	rows, err := f.tx.Query(f.ctx, t.at(0, `SELECT id FROM {wait}
 		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies' ORDER BY id`), t.number,
@@ -189,8 +189,7 @@ func (f *followUp) edgesOf(t *Type, ids []int64) ([]edge, error) {
 	return pgx.CollectRows(rows, scanEdge)
 }
 
-// closeEnded closes those of some edges of one type whose other task has ended, is gone, or has not
-// ended in time.
+// closeEnded closes edges on tasks of one type if the other task is over, is gone, or is late.
 func (f *followUp) closeEnded(t *Type, edges []edge) error {
 	open := map[int32][]int64{}
 	for _, e := range edges {
@@ -234,7 +233,7 @@ func (f *followUp) closeEnded(t *Type, edges []edge) error {
 	return err
 }
 
-// findEnded finds those of some tasks of a type that have ended or are gone.
+// findEnded finds which tasks of a type are over or gone.
 func (f *followUp) findEnded(number int32, ids []int64, ended map[taskRef]edgeStatus) error {
 	t, err := f.typeNow(f.types[number], number)
 	if err != nil {
@@ -255,8 +254,8 @@ func (f *followUp) findEnded(number int32, ids []int64, ended map[taskRef]edgeSt
 	return err
 }
 
-// lookAgain has the edges of a task looked at once more if tasks have not waited for long for tasks
-// of those types: other nodes may not know it yet, and not tell of the ends of such tasks.
+// lookAgain makes FollowUp look at the edges of a task once more if a type became a dependency only
+// lately: other nodes may not know it yet, and wouldn't report the ends of its tasks.
 func (f *followUp) lookAgain(edges []edge) {
 	again := false
 	for _, e := range edges {

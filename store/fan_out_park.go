@@ -9,9 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// ParkHalted moves those of some leased tasks to wait whose parents are paused, as if they had not
-// been leased, cancels those whose parents have ended or are about to, and returns the others. If
-// none of the tasks is a child, it asks nothing.
+// ParkHalted looks at the parents of leased children. If a parent is paused, its child moves to
+// `wait`, as if it had not been leased. If a parent is over or about to be, its child is cancelled.
+// ParkHalted returns the remaining tasks. Without children, it asks nothing.
 func (s *Store) ParkHalted(
 	ctx context.Context, t *Type, leases []asyncflow.Lease,
 ) (others []asyncflow.Lease, err error) {
@@ -46,8 +46,8 @@ func (s *Store) ParkHalted(
 	return others, nil
 }
 
-// halts are the fan-outs, of some, of which no child may begin: those that are paused, and those
-// that are stopped or about to be.
+// halts are fan-outs that let no child begin: the paused ones, and the ones that are stopped or
+// about to be.
 type halts struct{ paused, stopped map[fanOutKey]bool }
 
 func (h *halts) none() bool { return len(h.paused)+len(h.stopped) == 0 }
@@ -86,8 +86,9 @@ func (h *halts) split(
 	return ids, others
 }
 
-// cancelStopped cancels children whose fan-out is stopped or about to be, before FollowUp comes to
-// them. The parent isn't redriven until all of its children have ended, so that it needs no lock.
+// cancelStopped cancels children of fan-outs that are stopped or about to be, before FollowUp comes
+// to them. The parent isn't redriven until all of its children have ended, so that it needs no
+// lock.
 func (s *Store) cancelStopped(ctx context.Context, t *Type, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -123,10 +124,10 @@ func (s *Store) cancelStopped(ctx context.Context, t *Type, ids []int64) error {
 	return nil
 }
 
-// haltedSQL reads those of some fan-outs of which no child may begin, and those of which children
-// have failed: with how many, which are those that FollowUp has counted and those in outbox. So too
-// many failures hold from their commit on, as a cancel does. Votes fail by their quorum, and while
-// children are redriven, those that had failed count for nothing: both only FollowUp knows.
+// haltedSQL reads which fan-outs are paused, stopped, or have failed children, and how many
+// children failed: FollowUp's count, and the rows in `outbox` that it hasn't counted. So too many
+// failures take effect with their commit, as a cancel does. Votes fail by their quorum, and
+// failures before a redrive don't count: only FollowUp knows both.
 const haltedSQL = `
 SELECT o.id, o.seq, o.paused_at IS NOT NULL, o.stopped, o.rule, o.count, o.bad
 FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
@@ -138,13 +139,13 @@ CROSS JOIN LATERAL (
   FROM {fan_outs} o WHERE o.type = $1 AND o.id = u.id AND o.seq = u.seq) o
 WHERE o.paused_at IS NOT NULL OR o.stopped OR o.bad > 0`
 
-// pausedSQL reads those of some fan-outs that are paused.
+// pausedSQL reads which fan-outs are paused.
 const pausedSQL = `
 SELECT o.id, o.seq FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
 JOIN {fan_outs} o ON o.type = $1 AND o.id = u.id AND o.seq = u.seq
 WHERE o.paused_at IS NOT NULL AND NOT o.stopped`
 
-// parentsOf returns the fan-outs of which some of the leased tasks are children.
+// parentsOf returns the fan-outs to which leased children belong.
 func parentsOf(t *Type, leases []asyncflow.Lease) (all []fanOutKey) {
 	for i := range leases {
 		key, ok := parentOf(t, &leases[i])
@@ -195,7 +196,7 @@ func (s *Store) parkPaused(
 	return others, s.park(ctx, tx, t, parked)
 }
 
-// park moves those of some children whose leases stand to wait, until the end of a pause.
+// park moves children to `wait` until the end of a pause, if their leases stand.
 func (s *Store) park(
 	ctx context.Context, tx pgx.Tx, t *Type, parked []asyncflow.Lease,
 ) error {

@@ -11,10 +11,10 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A child's end and the row of outbox that counts it are one transaction, and so are the end of
-// that row and the count. So in any snapshot the counts of a fan-out and its rows of outbox add up
-// to the children that have ended, and a task whose children have ended has a row of outbox. Where
-// that is not so, the task would wait for ever.
+// One transaction ends a child and inserts the row of `outbox` that counts it. Another one deletes
+// that row and adds it to the count. So in any snapshot the counts of a fan-out and its rows of
+// `outbox` add up to the final children, and after the last child there is a row of `outbox`.
+// Otherwise the task would wait for ever.
 
 // OpenFanOuts returns a time that has come for each of some tenants with tasks that wait for
 // children.
@@ -78,7 +78,7 @@ func (c *countedFanOut) wrong() bool {
 		c.rows == 0 && !c.paused() && c.found.sum() == c.spawned
 }
 
-// wrongFanOuts returns those of the next open fan-outs whose counts are wrong, and moves the
+// wrongFanOuts returns the fan-outs with wrong counts among the next open ones, and moves the
 // cursor.
 func (s *Store) wrongFanOuts(
 	ctx context.Context, tenant string, at *fanOutKey,
@@ -105,7 +105,7 @@ func (s *Store) wrongFanOuts(
 	return wrong, err
 }
 
-// inSnapshot runs do in a transaction all of whose statements see the same.
+// inSnapshot runs do in a transaction with one snapshot for all statements.
 func (s *Store) inSnapshot(
 	ctx context.Context, tenant string, do func(f *followUp) error,
 ) error {
@@ -152,9 +152,9 @@ SELECT count(*) FILTER (WHERE final = 'succeeded'), count(*) FILTER (WHERE final
 FROM (SELECT DISTINCT ON (id) final FROM {journal} WHERE type = $1 AND id BETWEEN $2 AND $3
   ORDER BY id, seq DESC) j`
 
-// countChildren counts the children that have ended, and returns the fan-outs whose counts are
-// wrong. It leaves out those of deleted types, and those with children in rolls that are gone, or
-// that this node doesn't know yet.
+// countChildren counts the final children, and returns the fan-outs with wrong counts. It leaves
+// out fan-outs of deleted types, and fan-outs with children in rolls that are gone or that this
+// node doesn't know yet.
 func (f *followUp) countChildren(all []*countedFanOut) (wrong []*countedFanOut, err error) {
 	b, counted := &pgx.Batch{}, []*countedFanOut(nil)
 	for _, c := range all {

@@ -87,7 +87,7 @@ type followUp struct {
 	stopped               int // children cancelled, redriven or paused in it
 	interrupted           int // running children cancelled in it before their turn
 	contexts              int // tasks that got the results of their dependencies in it
-	joined                int // bytes of results of those joined in it
+	joined                int // bytes of results of the tasks joined in it
 }
 
 // followed is what a followUp does with tasks of a type.
@@ -97,7 +97,7 @@ type followed struct {
 	settled []asyncflow.Settlement
 	written []asyncflow.Settlement // that are written already
 	made    []*Insertion           // new tasks
-	changed []int64                // tasks whose token rows have changed
+	changed []int64                // tasks with another token row
 	onward  []asyncflow.Settlement // those of settled after which tasks may go on at once
 	leases  []*asyncflow.Lease     // of those that do
 	voters  voters                 // on tasks that were decided on
@@ -144,8 +144,8 @@ func (s *Store) tryFollowUp(
 	return more || slices.ContainsFunc(f.outbox, now), first, nil
 }
 
-// takeOutboxSQL takes rows and, if they are about fan-outs, locks these in their order. It skips
-// those that are locked.
+// takeOutboxSQL takes rows and, if they are about fan-outs, locks the fan-outs in their order. It
+// skips locked rows.
 const takeOutboxSQL = `
 WITH taken AS (
   DELETE FROM {outbox} WHERE seq = ANY (ARRAY(

@@ -1,5 +1,5 @@
-// Package claimed keeps the claims that a program has in a stage: those that it works on, and those
-// that go on elsewhere. A call for more names them all, so that none of them comes twice.
+// Package claimed keeps a program's claims in a stage: the program works on some, and others go on
+// elsewhere. A call for more names them all, so that no claim comes twice.
 package claimed
 
 import (
@@ -18,11 +18,11 @@ type Set struct {
 
 	mu    sync.Mutex
 	seqs  map[string]int // of all claims, by task
-	later []elsewhere    // those of them that go on elsewhere; the next one to ask about is the first
+	later []elsewhere    // claims that go on elsewhere; the first one is the next to ask about
 	freed chan struct{}  // has a value after a change
 }
 
-// elsewhere is a claim whose work goes on elsewhere.
+// elsewhere is a claim that goes on elsewhere.
 type elsewhere struct{ id, token string }
 
 const (
@@ -32,16 +32,15 @@ const (
 	askAtOnce = 20
 )
 
-// New returns a set with a capacity of most claims. When it is full, it asks open whether those
-// that go on elsewhere are still open, one after the other. Once it has asked about all of them in
-// vain, it calls full.
+// New returns a set with a capacity of most claims. When the set is full, it asks open about the
+// claims that go on elsewhere, one after the other. If all are still open, it calls full.
 func New(most int, open func(ctx context.Context, id, token string) bool, full func()) *Set {
 	return &Set{most: most, open: open, full: full, seqs: map[string]int{},
 		freed: make(chan struct{}, 1)}
 }
 
-// Take adds a claim. It returns false if the claim is known. Another attempt of a task whose work
-// went on elsewhere ends what was known of it.
+// Take adds a claim. It returns false if the claim is known. Another attempt of a task replaces the
+// claim of the task that went on elsewhere.
 func (s *Set) Take(id string, seq int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +110,7 @@ func (s *Set) WaitForCapacity(ctx context.Context, atOnce int) int {
 	return 0
 }
 
-// ask drops those of the first n claims elsewhere that have ended, and puts the others last.
+// ask asks about the first n claims elsewhere. It drops ended claims, and puts open ones last.
 func (s *Set) ask(ctx context.Context, n int) int {
 	for range n {
 		s.mu.Lock()

@@ -46,8 +46,8 @@ func answerMemoryOf(ctx context.Context) *share.Loan {
 }
 
 // reserveAnswer sets memory aside for the answer to a change before it is made: afterwards it
-// can't be refused. It takes the most that the answer can need. Calls whose handlers do that
-// themselves, or whose answers are short, need none.
+// can't be refused. It takes the most that the answer can need. Calls with handlers that do so
+// themselves, and calls with short answers, need none.
 func (s *Server) reserveAnswer(o *contract.Operation, c *fiber.Ctx, memory *share.Loan) error {
 	if isRead(c) || o.ByHand || o.Access != contract.AccessToken {
 		return nil
@@ -102,11 +102,11 @@ func lend(c *fiber.Ctx, memory *share.Loan, refusable bool) error {
 	return nil
 }
 
-// sharedBody marks an answer whose body all callers share.
+// sharedBody marks an answer with a body that all callers share.
 const sharedBody = "shared body"
 
-// lentAnswer is the body of an answer whose memory is counted. The server closes it when it has
-// sent it, or can't.
+// lentAnswer is the body of an answer with counted memory. The server closes it after sending it,
+// or if that fails.
 type lentAnswer struct {
 	*bytes.Reader
 	doc    []byte

@@ -34,10 +34,10 @@ const (
 
 // Key is what the calls of a kind have in common.
 type Key struct {
-	// Budget is whose kinds are limited together: a tenant whose token is proven, or some text
+	// Budget is the name under which kinds are limited: a tenant with a proven token, or some text
 	// that is no tenant's name. One budget can't use up another.
 	Budget  string
-	Schema  string // the tenant whose audit has the entry; "": the operator's audit
+	Schema  string // the tenant that gets the entry in its audit; "": the operator's audit
 	Issuer  string // proven, like Subject
 	Subject string
 	Address string
@@ -148,7 +148,7 @@ func (c *Counter) Run(ctx context.Context) {
 	}
 }
 
-// Flush writes all entries, also those whose window isn't over.
+// Flush writes all entries, even before their window is over.
 func (c *Counter) Flush() { c.flush(true) }
 
 // flush writes the entries that are due, or all.
@@ -163,8 +163,8 @@ func (c *Counter) flush(all bool) {
 	}
 }
 
-// writePending writes what a budget has queued, and reports whether that worked. A tenant whose
-// audit is locked keeps only its own entries waiting.
+// writePending writes the queued entries of a budget, and reports whether that worked. A tenant
+// with a locked audit keeps only its own entries waiting.
 func (c *Counter) writePending(b *budget) bool {
 	c.mu.Lock()
 	entries := b.pending
