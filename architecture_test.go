@@ -31,7 +31,7 @@ var arrows = map[string][]string{
 	"callbacks":  {"callbacks/internal/transport", "internal/signing", "."},
 	"store": {"migrations", "internal/expression", "internal/timetable", "store/internal/...",
 		"."},
-	"dispatcher": {"store", "."},
+	"dispatcher": {"store", "dispatcher/internal/...", "."},
 	"governance": {"store", "."},
 	"client/api": {"."},
 	"client":     {"client/api", "."},
@@ -51,6 +51,9 @@ var arrows = map[string][]string{
 	"store/internal/postgres":      {"."},
 	"store/internal/schema":        {"migrations", "store/internal/postgres", "."},
 	"callbacks/internal/transport": {},
+	"dispatcher/internal/agenda":   {},
+	"dispatcher/internal/batch":    {},
+	"dispatcher/internal/rates":    {},
 
 	"internal/claimed":    {},
 	"internal/coalesce":   {},

@@ -13,11 +13,11 @@ import (
 // request. They are leased, and in flight.
 type batches struct {
 	mu   sync.Mutex
-	open map[string]*batch // by endpoint
+	open map[string]*sharedDelivery // by endpoint
 }
 
-// batch is a request that may still take more tasks.
-type batch struct {
+// sharedDelivery is a request that may still take more tasks.
+type sharedDelivery struct {
 	t        *store.Type
 	endpoint string
 	leases   []asyncflow.Lease
@@ -49,8 +49,8 @@ func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 // add adds tasks to the open batch of an endpoint, and returns the batches to send now. It calls
 // late with a batch that has waited long enough.
 func (g *batches) add(
-	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int, late func(*batch),
-) (full []*batch) {
+	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int, late func(*sharedDelivery),
+) (full []*sharedDelivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.open[e.ID]
@@ -59,7 +59,7 @@ func (g *batches) add(
 			full, b = append(full, b), nil
 		}
 		if b == nil {
-			b = &batch{t: t, endpoint: e.ID, leases: make([]asyncflow.Lease, 0, min(most, len(leases)-i))}
+			b = &sharedDelivery{t: t, endpoint: e.ID, leases: make([]asyncflow.Lease, 0, min(most, len(leases)-i))}
 		}
 		b.leases = append(b.leases, l)
 		b.bytes += l.Size()
@@ -86,7 +86,7 @@ func (g *batches) add(
 }
 
 // close reports whether a batch was open, and closes it.
-func (g *batches) close(b *batch) bool {
+func (g *batches) close(b *sharedDelivery) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.open[b.endpoint] != b {
@@ -101,7 +101,7 @@ func (g *batches) close(b *batch) bool {
 func (d *Dispatcher) sendOpen(wanted func(store.TypeKey) bool) {
 	g := &d.batches
 	g.mu.Lock()
-	var now []*batch
+	var now []*sharedDelivery
 	for endpoint, b := range g.open {
 		if wanted(b.t.Key()) {
 			now = append(now, b)
@@ -117,7 +117,7 @@ func (d *Dispatcher) sendOpen(wanted func(store.TypeKey) bool) {
 
 // sendBatch makes the attempts of a batch. If its endpoint gets no tasks any more, sendBatch gives
 // them back, so that they find another.
-func (d *Dispatcher) sendBatch(b *batch) {
+func (d *Dispatcher) sendBatch(b *sharedDelivery) {
 	t := b.t
 	if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {
 		t = now
