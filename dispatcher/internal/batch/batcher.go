@@ -189,8 +189,8 @@ func (b *Batcher[K, T]) flush(key K, q *queue[T], batch []T) {
 // Drain waits until all queued items are written.
 func (b *Batcher[K, T]) Drain() { b.pending.await() }
 
-// AddPending has Drain wait for n more items that are written elsewhere. A negative n takes them off
-// again.
+// AddPending has Drain wait for n more items, which are written elsewhere. A negative n says that
+// they are written.
 func (b *Batcher[K, T]) AddPending(n int) { b.pending.add(n) }
 
 // tidy drops the idle queues before another one is added, if there are many. b.mu is held.
