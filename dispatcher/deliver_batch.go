@@ -49,7 +49,8 @@ func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 // add adds tasks to the open batch of an endpoint, and returns the batches to send now. It calls
 // late with a batch that has waited long enough.
 func (g *batches) add(
-	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int, late func(*sharedDelivery),
+	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int,
+	late func(*sharedDelivery),
 ) (full []*sharedDelivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,7 +60,8 @@ func (g *batches) add(
 			full, b = append(full, b), nil
 		}
 		if b == nil {
-			b = &sharedDelivery{t: t, endpoint: e.ID, leases: make([]asyncflow.Lease, 0, min(most, len(leases)-i))}
+			b = &sharedDelivery{t: t, endpoint: e.ID}
+			b.leases = make([]asyncflow.Lease, 0, min(most, len(leases)-i))
 		}
 		b.leases = append(b.leases, l)
 		b.bytes += l.Size()

@@ -90,7 +90,6 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 	s.Wakeups.Subscribe(d.agenda.Wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenant)
 	c.dispatcher = d
-	c.store.StartWith(starter{d})
 	return d
 }
 

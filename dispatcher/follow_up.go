@@ -41,7 +41,7 @@ func (f *followUps) tell(tenant string, linger time.Duration) {
 func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
 	f.slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(ctx, followTime)
-	more, err := f.store.FollowUp(ctx, tenant)
+	more, err := f.store.FollowUp(ctx, tenant, f.Starter())
 	cancel()
 	<-f.slots
 	if err != nil && f.writing.Err() == nil {
@@ -55,6 +55,15 @@ func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
 
 // drain waits until nothing is being done.
 func (f *followUps) drain() { f.tells.Drain() }
+
+// Starter returns what begins tasks on this node that FollowUp finds to be due; nil: it has no
+// dispatcher.
+func (c *Committer) Starter() store.Starter {
+	if c.dispatcher == nil {
+		return nil
+	}
+	return starter{c.dispatcher}
+}
 
 // starter has tasks go on at once whose children have ended, and children begin: see store.Starter.
 type starter struct{ *Dispatcher }
