@@ -53,7 +53,9 @@ var arrows = map[string][]string{
 	"callbacks/internal/transport": {},
 	"dispatcher/internal/agenda":   {},
 	"dispatcher/internal/batch":    {},
+	"dispatcher/internal/pool":     {},
 	"dispatcher/internal/rates":    {},
+	"dispatcher/internal/turns":    {},
 
 	"internal/claimed":    {},
 	"internal/coalesce":   {},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/batch"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/turns"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -25,7 +26,7 @@ type Committer struct {
 
 	writes     *batch.Batcher[int, *write] // by the tenant's home among the connections
 	aside      *aside                      // types of which a write has failed
-	turns      *turns                      // of tenants, in tries to write something apart
+	turns      *turns.PerTenant            // of tenants, in tries to write something apart
 	keyed      *batch.Batcher[store.TypeKey, *submission]
 	dependent  *batch.Batcher[store.TypeKey, *submission] // that depend on other tasks
 	heldKeys   *heldKeys
@@ -40,6 +41,8 @@ type Committer struct {
 }
 
 const (
+	// tenantTries is how many tries of a tenant to write something apart run at a time.
+	tenantTries = 2
 	// commitMost and commitBytes bound the writes of a transaction.
 	commitMost  = batch.MaxItems
 	commitBytes = batch.MaxBytes
@@ -66,7 +69,7 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	if s.Distributed() {
 		c.writes.Tenants = 1
 	}
-	c.aside, c.turns = newAside(c), newTurns()
+	c.aside, c.turns = newAside(c), turns.NewPerTenant(tenantTries)
 	c.keyed = batch.New(c.writing, c.commitKeyed)
 	c.keyed.Size, c.keyed.Writers = (*submission).size, 2 // one may wait for another node's submit
 	c.heldKeys = newHeldKeys(c)

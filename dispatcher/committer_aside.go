@@ -242,7 +242,7 @@ func (c *Committer) persist(
 	ctx context.Context, what string, key store.TypeKey, final func(error) bool, do func() error,
 ) error {
 	try := func() error {
-		defer c.turns.take(key.Tenant)()
+		defer c.turns.Take(key.Tenant)()
 		return do()
 	}
 	err := try()

@@ -29,7 +29,7 @@ type sharedDelivery struct {
 // when it fills a request, or when its first task has waited long enough.
 func (d *Dispatcher) gather(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
 	for _, full := range d.batches.add(t, e, leases, d.mostTogether(t, e), d.sendBatch) {
-		d.workers.do(func() { d.sendBatch(full) })
+		d.workers.Do(func() { d.sendBatch(full) })
 	}
 }
 
@@ -113,7 +113,7 @@ func (d *Dispatcher) sendOpen(wanted func(store.TypeKey) bool) {
 	g.mu.Unlock()
 	for _, b := range now {
 		b.timer.Stop()
-		d.workers.do(func() { d.sendBatch(b) })
+		d.workers.Do(func() { d.sendBatch(b) })
 	}
 }
 
@@ -140,7 +140,7 @@ func (d *Dispatcher) sendBatch(b *sharedDelivery) {
 	// MaxTasks may have been lowered meanwhile.
 	requests := slices.Collect(slices.Chunk(leases, max(1, e.Batch.MaxTasks)))
 	for _, another := range requests[1:] {
-		d.workers.do(func() { d.attempt(t, e, another) })
+		d.workers.Do(func() { d.attempt(t, e, another) })
 	}
 	d.attempt(t, e, requests[0])
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/agenda"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/pool"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -55,7 +56,7 @@ type Dispatcher struct {
 	locked   lockedTenants
 	breakers breakers
 	batches  batches // that may take more tasks
-	workers  workerPool
+	workers  pool.Pool
 	jobs     jobs
 }
 
@@ -144,7 +145,7 @@ func (d *Dispatcher) tidy() {
 // Run leases and attempts tasks until ctx ends, and then until what is in flight is settled.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	defer d.cutOff()
-	defer d.workers.dismiss()
+	defer d.workers.Dismiss()
 	defer context.AfterFunc(ctx, d.stop)()
 	d.wakeAll()
 	d.ledger.Admit(true)

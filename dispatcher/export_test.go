@@ -108,11 +108,11 @@ func (l *Ledger) Reserve(a Ask) int {
 // TakeClaimSlots takes all slots of transactions for claims until free is called.
 func (c *Committer) TakeClaimSlots() (free func()) {
 	for range claimTransactions {
-		c.claims.slots.take("test", true)
+		c.claims.slots.Take("test", true)
 	}
 	return func() {
 		for range claimTransactions {
-			c.claims.slots.give()
+			c.claims.slots.Give()
 		}
 	}
 }
