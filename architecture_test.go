@@ -53,6 +53,7 @@ var arrows = map[string][]string{
 	"callbacks/internal/transport": {},
 	"dispatcher/internal/agenda":   {},
 	"dispatcher/internal/batch":    {},
+	"dispatcher/internal/ledger":   {"store", "."},
 	"dispatcher/internal/pool":     {},
 	"dispatcher/internal/rates":    {},
 	"dispatcher/internal/turns":    {},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/agenda"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/pool"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
 	"github.com/asyncflow/asyncflow/store"
@@ -43,7 +44,7 @@ type Dispatcher struct {
 	store     *store.Store
 	committer *Committer
 	sender    Sender
-	ledger    *Ledger
+	ledger    *ledger.Ledger
 	agenda    *agenda.Agenda[store.TypeKey]
 	log       *slog.Logger
 
@@ -86,7 +87,7 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 		breakers: breakers{runs: map[string]asyncflow.FailureRun{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
-	d.ledger = NewLedger(cfg.Concurrency, cfg.ContextBytes, d.agenda.Idle,
+	d.ledger = ledger.New(cfg.Concurrency, cfg.ContextBytes, d.agenda.Idle,
 		func(key store.TypeKey) { d.agenda.Wake(key, s.Clock.Now()) })
 	s.Wakeups.Subscribe(d.agenda.Wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenant)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -134,7 +135,7 @@ func (a *admission) capacity(e *asyncflow.Endpoint) int {
 		bound(e.Limits.MaxInFlight, a.inFlight.All[e.ID])
 	}
 	if a.t.OtherEndpoint(e.ID) {
-		bound(a.here[e.ID]+shareRest(endpointShare, a.here[e.ID], a.free), a.here[e.ID])
+		bound(a.here[e.ID]+ledger.EndpointRest(a.here[e.ID], a.free), a.here[e.ID])
 	}
 	if !e.Limits.Rate.IsZero() {
 		tokens, at := a.d.rates.Look(a.endpointKey(e.ID), e.Limits.Rate.PerSecond(), a.now)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -49,8 +50,8 @@ func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Typ
 }
 
 // ask returns the request for capacity for n tasks of a type.
-func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) Ask {
-	return Ask{Type: t.Key(), N: n, Least: n, Limits: d.limits(t, now), Now: now}
+func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) ledger.Ask {
+	return ledger.Ask{Type: t.Key(), N: n, Least: n, Limits: d.limits(t, now), Now: now}
 }
 
 // reserveNew takes capacity for new tasks that begin with a stage, or for the first few of them.
@@ -79,14 +80,14 @@ func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) int
 
 // reserveNext takes capacity for up to n tasks that have waited for others and go on with a stage.
 func (d *Dispatcher) reserveNext(t *store.Type, stage string, n int, now time.Time) int {
-	reserve := func(a Ask) int { return d.ledger.Await(d.sending, a, 0) }
+	reserve := func(a ledger.Ask) int { return d.ledger.Await(d.sending, a, 0) }
 	return d.takeFor(t, stage, n, now, reserve, d.ledger.Unused)
 }
 
 // takeFor takes capacity for up to n tasks that go on with a stage, and returns for how many. back
 // gives back what take has got.
 func (d *Dispatcher) takeFor(
-	t *store.Type, stage string, n int, now time.Time, take func(Ask) int,
+	t *store.Type, stage string, n int, now time.Time, take func(ledger.Ask) int,
 	back func(key store.TypeKey, n int),
 ) int {
 	charged, _ := d.charge(t.Tenant, n, now)
@@ -112,8 +113,8 @@ func (d *Dispatcher) takeFor(
 
 // limits returns the further bounds on the tasks of a type in flight on this node. Each node has
 // its share of a tenant's quota, rounded up. A node that the others don't know yet has none.
-func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {
-	l := Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
+func (d *Dispatcher) limits(t *store.Type, now time.Time) ledger.Limits {
+	l := ledger.Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
 		nodes := int64(d.store.Dispatchers())
 		l.Tenant = int(min((tenant.Quotas.Concurrency+nodes-1)/nodes, int64(l.Tenant)))

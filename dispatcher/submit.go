@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -130,7 +131,7 @@ func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeK
 	}
 	if c.dispatcher != nil && len(items) > 0 {
 		call.unused = func(s *submission) { c.dispatcher.unused(t, s) }
-		c.dispatcher.admit(ctx, t, insertions(items), admitPatience-time.Since(call.came))
+		c.dispatcher.admit(ctx, t, insertions(items), ledger.AdmitPatience-time.Since(call.came))
 	}
 	c.enqueue(key, items)
 	call.done(len(indexes) - len(items))

@@ -1,4 +1,4 @@
-package dispatcher
+package ledger
 
 import (
 	"container/list"
@@ -14,9 +14,9 @@ import (
 // outcome is settled, or its worker has answered with 202. The ledger uses neither the database nor
 // the clock.
 //
-// Await takes capacity for tasks, Keep passes it on to their next stages, and Release gives it back.
-// Why returns the reason for which there is none. Between Await and Release the ledger is told of
-// each step of the tasks: Begun, Arrived and Answered.
+// Await takes capacity for tasks, Keep passes it on to their next stages, and Release gives it
+// back. Why returns the reason for which there is none. Between Await and Release the ledger is told
+// of each step of the tasks: Begun, Arrived and Answered.
 type Ledger struct {
 	capacity  int // tasks
 	mostBytes int // of their contexts and outputs
@@ -78,8 +78,8 @@ type Limits struct {
 	Endpoints []string
 }
 
-// NewLedger returns the ledger of a node with a capacity in tasks and a byte budget.
-func NewLedger(
+// New returns the ledger of a node with a capacity in tasks and a byte budget.
+func New(
 	capacity, bytes int, line func(store.TypeKey) (bool, time.Duration), wake func(store.TypeKey),
 ) *Ledger {
 	return &Ledger{capacity: capacity, free: capacity, mostBytes: bytes, line: line, wake: wake,
