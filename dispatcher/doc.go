@@ -10,7 +10,10 @@
 //	lease.go            tasks that stand in line are leased when there is capacity
 //	deliver.go          tasks are sent, each in a goroutine of the worker pool
 //	settle.go           their outcomes are written, and they go on with their next stage
-//	ledger.go           how many tasks of a type may be in flight, and why not more
+//	ledger_ask.go       how many tasks of a type may be in flight, and why not more
+//
+// What needs no SQL and no other part is in packages of its own: internal/agenda, internal/batch,
+// internal/ledger, internal/pool, internal/rates and internal/turns.
 //
 // A Committer gathers all writes of the node on this path. A node that only serves the API has one,
 // too, but no Dispatcher. report.go handles the reports of workers.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -53,16 +54,15 @@ func (c *Committer) WritesApart() int {
 // gives back all of it; nil: there are none, or others may stand in line.
 func (d *Dispatcher) Nexts(t *store.Type, settlements []asyncflow.Settlement) (
 	nexts []*asyncflow.Lease) {
-	if empty, _ := d.agenda.idle(t.Key()); !empty {
+	if empty, _ := d.agenda.Idle(t.Key()); !empty {
 		return nil
 	}
 	n, bytes := len(settlements), 0
 	for _, s := range settlements {
 		bytes += s.Lease.Size()
 	}
-	d.ledger.mu.Lock()
-	d.ledger.take(Ask{Type: t.Key()}, n)
-	d.ledger.mu.Unlock()
+	all := ledger.Limits{Type: n, Tenant: n}
+	n = d.ledger.Await(d.sending, ledger.Ask{Type: t.Key(), N: n, Limits: all}, 0)
 	d.ledger.Arrived(t.Key(), n, bytes)
 	d.ledger.Begun(t.Key(), n)
 	d.ledger.Took(t.Key(), time.Millisecond, d.store.Clock.Now())

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -17,13 +19,13 @@ import (
 func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
-		d.agenda.forget(key)
+		d.agenda.Forget(key)
 		d.ledger.Forget(key)
 		return nil, 0
 	}
 	now := d.store.Clock.Now()
 	if t.Paused() {
-		d.agenda.put(key, time.Time{}, time.Time{})
+		d.agenda.Put(key, time.Time{}, time.Time{})
 		return t, 0
 	}
 	most, again := d.charge(t.Tenant, min(t.ScheduleLimit, d.cfg.Concurrency), now)
@@ -42,14 +44,14 @@ func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Typ
 	}
 	d.refund(t.Tenant, most-n)
 	if n == 0 {
-		d.agenda.put(key, again, now.Add(fullPause))
+		d.agenda.Put(key, again, now.Add(fullPause))
 	}
 	return t, n
 }
 
 // ask returns the request for capacity for n tasks of a type.
-func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) Ask {
-	return Ask{Type: t.Key(), N: n, Least: n, Limits: d.limits(t, now), Now: now}
+func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) ledger.Ask {
+	return ledger.Ask{Type: t.Key(), N: n, Least: n, Limits: d.limits(t, now), Now: now}
 }
 
 // reserveNew takes capacity for new tasks that begin with a stage, or for the first few of them.
@@ -78,14 +80,14 @@ func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) int
 
 // reserveNext takes capacity for up to n tasks that have waited for others and go on with a stage.
 func (d *Dispatcher) reserveNext(t *store.Type, stage string, n int, now time.Time) int {
-	reserve := func(a Ask) int { return d.ledger.Await(d.sending, a, 0) }
+	reserve := func(a ledger.Ask) int { return d.ledger.Await(d.sending, a, 0) }
 	return d.takeFor(t, stage, n, now, reserve, d.ledger.Unused)
 }
 
 // takeFor takes capacity for up to n tasks that go on with a stage, and returns for how many. back
 // gives back what take has got.
 func (d *Dispatcher) takeFor(
-	t *store.Type, stage string, n int, now time.Time, take func(Ask) int,
+	t *store.Type, stage string, n int, now time.Time, take func(ledger.Ask) int,
 	back func(key store.TypeKey, n int),
 ) int {
 	charged, _ := d.charge(t.Tenant, n, now)
@@ -103,7 +105,7 @@ func (d *Dispatcher) takeFor(
 		got = 0
 	}
 	if got < n { // the others are first in line
-		d.agenda.filling(t.Key())
+		d.agenda.Filling(t.Key())
 	}
 	d.refund(t.Tenant, charged-got)
 	return got
@@ -111,8 +113,8 @@ func (d *Dispatcher) takeFor(
 
 // limits returns the further bounds on the tasks of a type in flight on this node. Each node has
 // its share of a tenant's quota, rounded up. A node that the others don't know yet has none.
-func (d *Dispatcher) limits(t *store.Type, now time.Time) Limits {
-	l := Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
+func (d *Dispatcher) limits(t *store.Type, now time.Time) ledger.Limits {
+	l := ledger.Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
 		nodes := int64(d.store.Dispatchers())
 		l.Tenant = int(min((tenant.Quotas.Concurrency+nodes-1)/nodes, int64(l.Tenant)))
@@ -133,13 +135,13 @@ func (d *Dispatcher) charge(tenant string, n int, now time.Time) (charged int, a
 	if !ok || t.Quotas.DeliveriesPerSecond == 0 {
 		return n, again
 	}
-	key := rateKey{tenant, "tenant", ""}
-	tokens, again := d.rates.look(key, t.Quotas.DeliveriesPerSecond, now)
+	key := rates.Key{Tenant: tenant, Of: "tenant"}
+	tokens, again := d.rates.Look(key, t.Quotas.DeliveriesPerSecond, now)
 	if soon := now.Add(contendedPause); again.Before(soon) {
 		again = soon
 	}
 	charged = min(n, tokens)
-	d.rates.take(key, t.Quotas.DeliveriesPerSecond, now, charged)
+	d.rates.Take(key, t.Quotas.DeliveriesPerSecond, now, charged)
 	return charged, again
 }
 
@@ -149,6 +151,7 @@ func (d *Dispatcher) refund(tenant string, n int) {
 		return
 	}
 	if t, ok := d.store.Catalog.Tenant(tenant); ok && t.Quotas.DeliveriesPerSecond > 0 {
-		d.rates.take(rateKey{tenant, "tenant", ""}, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), -n)
+		key := rates.Key{Tenant: tenant, Of: "tenant"}
+		d.rates.Take(key, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), -n)
 	}
 }

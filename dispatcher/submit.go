@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -130,7 +131,7 @@ func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeK
 	}
 	if c.dispatcher != nil && len(items) > 0 {
 		call.unused = func(s *submission) { c.dispatcher.unused(t, s) }
-		c.dispatcher.admit(ctx, t, insertions(items), admitPatience-time.Since(call.came))
+		c.dispatcher.admit(ctx, t, insertions(items), ledger.AdmitPatience-time.Since(call.came))
 	}
 	c.enqueue(key, items)
 	call.done(len(indexes) - len(items))
@@ -144,10 +145,10 @@ func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 	for _, item := range items {
 		switch {
 		case len(item.DependsOn) > 0:
-			c.dependent.add(key, item)
+			c.dependent.Add(key, item)
 			continue
 		case item.Key != nil:
-			c.keyed.add(key, item)
+			c.keyed.Add(key, item)
 			continue
 		}
 		item.write = write{key: key, insert: item}
@@ -315,7 +316,7 @@ func (d *Dispatcher) admit(
 		n = d.reserveNew(ctx, t, stage, len(due), now, patience)
 	}
 	if n < len(due) { // the others are first in line
-		d.agenda.filling(t.Key())
+		d.agenda.Filling(t.Key())
 	}
 	if n == 0 {
 		return

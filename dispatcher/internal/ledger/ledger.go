@@ -1,4 +1,4 @@
-package dispatcher
+package ledger
 
 import (
 	"container/list"
@@ -78,8 +78,8 @@ type Limits struct {
 	Endpoints []string
 }
 
-// NewLedger returns the ledger of a node with a capacity in tasks and a byte budget.
-func NewLedger(
+// New returns the ledger of a node with a capacity in tasks and a byte budget.
+func New(
 	capacity, bytes int, line func(store.TypeKey) (bool, time.Duration), wake func(store.TypeKey),
 ) *Ledger {
 	return &Ledger{capacity: capacity, free: capacity, mostBytes: bytes, line: line, wake: wake,

@@ -1,4 +1,4 @@
-package dispatcher
+package ledger
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ const plentyOfBytes = 1 << 40
 
 func newBook(capacity, bytes int) *book {
 	b := &book{lineFor: map[store.TypeKey]time.Duration{}, woken: map[store.TypeKey]int{}}
-	b.Ledger = NewLedger(capacity, bytes, func(key store.TypeKey) (bool, time.Duration) {
+	b.Ledger = New(capacity, bytes, func(key store.TypeKey) (bool, time.Duration) {
 		busy, is := b.lineFor[key]
 		return !is, busy
 	}, func(key store.TypeKey) {

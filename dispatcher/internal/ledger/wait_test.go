@@ -1,4 +1,4 @@
-package dispatcher
+package ledger
 
 import (
 	"context"
@@ -172,7 +172,7 @@ func TestAwaitIsGrantedAsItTimesOut(t *testing.T) {
 func TestManyAwaitAtOnce(t *testing.T) {
 	t.Parallel()
 	const capacity, workers, rounds = 20, 16, 300
-	l := NewLedger(capacity, 1<<20, func(store.TypeKey) (bool, time.Duration) { return true, 0 },
+	l := New(capacity, 1<<20, func(store.TypeKey) (bool, time.Duration) { return true, 0 },
 		func(store.TypeKey) {})
 	l.Admit(true)
 	var all sync.WaitGroup
@@ -237,10 +237,10 @@ func TestWhoWaits(t *testing.T) {
 			a.Limits.Type = 0
 		}, false},
 		"deliveries that take long": {func(b *book, a *Ask) {
-			b.Took(pipe, admitPatience+1, a.Now)
+			b.Took(pipe, AdmitPatience+1, a.Now)
 		}, false},
 		"deliveries that don't": {func(b *book, a *Ask) {
-			b.Took(pipe, admitPatience, a.Now)
+			b.Took(pipe, AdmitPatience, a.Now)
 		}, true},
 		"more bytes than there may be": {func(b *book, _ *Ask) {
 			b.mostBytes = 9 * unknownContext
@@ -253,8 +253,8 @@ func TestWhoWaits(t *testing.T) {
 			b.Reserve(b.ask(rival, 2, epoch))
 		}, false},
 		"the node stops":      {func(b *book, _ *Ask) { b.Admit(false) }, false},
-		"a line for a moment": {func(b *book, _ *Ask) { b.lineFor[pipe] = admitPatience - 1 }, true},
-		"a line for a while":  {func(b *book, _ *Ask) { b.lineFor[pipe] = admitPatience }, false},
+		"a line for a moment": {func(b *book, _ *Ask) { b.lineFor[pipe] = AdmitPatience - 1 }, true},
+		"a line for a while":  {func(b *book, _ *Ask) { b.lineFor[pipe] = AdmitPatience }, false},
 		"no patience":         {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -286,10 +286,10 @@ func TestIdleTypesDontWaitForALine(t *testing.T) {
 		}
 		require.False(t, waits(b.fresh(pipe, 1, epoch)))
 		b.Took(pipe, time.Millisecond, epoch)
-		require.True(t, waits(b.fresh(pipe, 1, epoch.Add(admitPatience-1))), "one has just ended")
-		require.False(t, waits(b.fresh(pipe, 1, epoch.Add(admitPatience))))
+		require.True(t, waits(b.fresh(pipe, 1, epoch.Add(AdmitPatience-1))), "one has just ended")
+		require.False(t, waits(b.fresh(pipe, 1, epoch.Add(AdmitPatience))))
 		require.Equal(t, 1, b.Reserve(b.ask(pipe, 1, epoch)))
-		require.True(t, waits(b.fresh(pipe, 1, epoch.Add(admitPatience))), "one is in flight")
+		require.True(t, waits(b.fresh(pipe, 1, epoch.Add(AdmitPatience))), "one is in flight")
 	})
 }
 
@@ -328,7 +328,7 @@ func TestAfterALineThereIsNoMoreToWaitFor(t *testing.T) {
 		b.Serve()
 		require.Equal(t, 7, soFar(many), "all that the type may have")
 		require.Equal(t, none, soFar(behind))
-		b.lineFor[pipe] = admitPatience
+		b.lineFor[pipe] = AdmitPatience
 		b.Serve()
 		require.Zero(t, soFar(behind), "the line takes long")
 	})
@@ -348,7 +348,7 @@ func TestAdmissionShut(t *testing.T) {
 		b.Admit(true)
 		require.Equal(t, 1, b.Reserve(b.fresh(pipe, 1, epoch)))
 	})
-	l := NewLedger(1, plentyOfBytes, newBook(1, 1).line, nil)
+	l := New(1, plentyOfBytes, newBook(1, 1).line, nil)
 	a := Ask{Type: pipe, N: 1, Limits: Limits{Type: 1, Tenant: 1}, New: true}
 	assert.Zero(t, l.Reserve(a), "it is shut at first")
 }
@@ -356,6 +356,7 @@ func TestAdmissionShut(t *testing.T) {
 // A lease waits for more than a little capacity, but not long, and not for any at all: its type is
 // woken.
 func TestLeasesLinger(t *testing.T) {
+	const leaseLinger = 2 * time.Millisecond
 	inBubble(t, 80, func(t *testing.T, b *book) {
 		lease := func(most, least int) Ask {
 			a := b.ask(pipe, most, epoch)

@@ -1,4 +1,4 @@
-package dispatcher
+package ledger
 
 import (
 	"time"
@@ -140,6 +140,10 @@ func (u *usage) mean() float64 {
 
 // shareRest returns how much more an owner of has may take, if free is left.
 func shareRest(share, has, free int) int { return roundUp(share*free-has, share+1) }
+
+// EndpointRest returns how many more deliveries an endpoint with has under way may get, if free is
+// left.
+func EndpointRest(has, free int) int { return shareRest(endpointShare, has, free) }
 
 // typeRest is shareRest for a type within its tenant's share:
 // 9/10 × (ofType + 8/9 × (ofTenant + free) − ofTenant) − ofType.

@@ -1,4 +1,4 @@
-package dispatcher
+package ledger
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// admitPatience is how long new tasks wait for capacity, and for the end of a line that has
+	// AdmitPatience is how long new tasks wait for capacity, and for the end of a line that has
 	// just begun: tasks that go in line cost up to a third more. They don't wait if deliveries of
 	// their type take longer than that, or if its line began longer ago.
-	admitPatience = 100 * time.Millisecond
+	AdmitPatience = 100 * time.Millisecond
 	// serveMost is the most types that serve tries when capacity is given back.
 	serveMost = 64
 )
@@ -23,9 +23,9 @@ type waiter struct {
 	granted chan int // has a buffer for one
 }
 
-// Await takes capacity for up to a.N tasks, and returns for how many. If a.Least tasks have none yet
-// but will have it soon, it waits for it up to patience, and then takes what there is. New tasks of
-// a type get capacity in the order of their arrival.
+// Await takes capacity for up to a.N tasks, and returns for how many. If a.Least tasks have none
+// yet but will have it soon, it waits for it up to patience, and then takes what there is. New tasks
+// of a type get capacity in the order of their arrival.
 func (l *Ledger) Await(ctx context.Context, a Ask, patience time.Duration) int {
 	l.mu.Lock()
 	n := l.mostOnArrival(a)
@@ -88,11 +88,11 @@ func (l *Ledger) soon(a Ask, n int) bool {
 	switch empty, busy := l.line(a.Type); {
 	case !a.New:
 		return n > 0
-	case !l.admits, u.takes > admitPatience, a.Limits.Type < l.capacity:
+	case !l.admits, u.takes > AdmitPatience, a.Limits.Type < l.capacity:
 		return false
 	case !empty:
-		active := u.inFlight > 0 || a.Now.Sub(u.quick) < admitPatience
-		return busy < admitPatience && active && l.later(a, u) > 0
+		active := u.inFlight > 0 || a.Now.Sub(u.quick) < AdmitPatience
+		return busy < AdmitPatience && active && l.later(a, u) > 0
 	}
 	return l.later(a, u) >= a.N
 }
