@@ -4856,6 +4856,7 @@ export interface operations {
             /** @description The paused task type. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4896,6 +4897,7 @@ export interface operations {
             /** @description The task type. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5047,6 +5049,7 @@ export interface operations {
             /** @description The endpoint, with its secret. */
             201: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5203,6 +5206,7 @@ export interface operations {
             /** @description The endpoint as it is now, with verified_at or verification_error. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5277,6 +5281,7 @@ export interface operations {
             /** @description The endpoint as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5347,6 +5352,7 @@ export interface operations {
             /** @description The endpoint as it is now, with its new secret. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6347,6 +6353,7 @@ export interface operations {
             /** @description The paused schedule. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6377,6 +6384,7 @@ export interface operations {
             /** @description The schedule. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7094,6 +7102,7 @@ export interface operations {
             /** @description The new tenant. */
             201: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7169,6 +7178,7 @@ export interface operations {
             /** @description The deleted tenant. */
             202: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7253,6 +7263,7 @@ export interface operations {
             /** @description The tenant as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {

@@ -21,6 +21,44 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** Options of a call that changes something configured, such as a task type. */
+export interface ChangeOptions extends CallOptions {
+  /**
+   * Change it only if it has this ETag, or exists if the ETag is "*". Otherwise the call rejects
+   * with a ProblemError, precondition_failed. See etagOf.
+   */
+  ifMatch?: string | undefined;
+  /** Only create it: if it exists, the call rejects with precondition_failed. Excludes ifMatch. */
+  ifNew?: boolean | undefined;
+}
+
+/** Returns the headers that a change's options ask for. */
+export function conditions({ ifMatch, ifNew }: ChangeOptions): Record<string, string> {
+  return {
+    ...(ifMatch !== undefined && { "If-Match": ifMatch }),
+    ...(ifNew && { "If-None-Match": "*" }),
+  };
+}
+
+const etags = new WeakMap<object, string>();
+
+/**
+ * Returns the ETag of a task type or endpoint as a method of Client has returned it, to change it
+ * only as long as nobody else does. Items of lists have none.
+ */
+export function etagOf(read: object): string | undefined {
+  return etags.get(read);
+}
+
+/**
+ * Keeps the ETag of an answer. A proxy that compresses answers makes it weak, and a weak one never
+ * matches; the server's own are all strong.
+ */
+function keepETag(response: Response, answer: unknown): void {
+  const etag = response.headers.get("ETag")?.replace(/^W\//, "");
+  if (etag && typeof answer === "object" && answer !== null) etags.set(answer, etag);
+}
+
 /** One call. */
 export interface Call extends CallOptions {
   query?: Record<string, string | undefined>;
@@ -103,7 +141,9 @@ export class Caller {
     if (!response.ok) throw problemOf(response, text);
     if (response.status === 204) return undefined as T;
     try {
-      return JSON.parse(text) as T;
+      const answer = JSON.parse(text) as T;
+      keepETag(response, answer);
+      return answer;
     } catch (err) {
       throw new ConnectionError(this.url, new Error(`its answer can't be read; is it an asyncflow server? ${messageOf(err)}`));
     }

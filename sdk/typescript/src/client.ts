@@ -1,5 +1,7 @@
 import { encodeTask, resultOf, taskBatches, type SubmitResult } from "./batch.js";
-import { Caller, pathPart, type CallOptions, type ClientOptions } from "./call.js";
+import {
+  Caller, conditions, pathPart, type CallOptions, type ChangeOptions, type ClientOptions,
+} from "./call.js";
 import type { Delivery } from "./delivery.js";
 import { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "./errors.js";
 import { formatDuration, pause } from "./time.js";
@@ -234,11 +236,12 @@ export class Client {
   }
 
   /** Creates a task type, or changes it to spec. */
-  async putTaskType(name: string, spec: TaskTypeSpec, options: CallOptions = {}): Promise<TaskType> {
-    return this.caller.call("PUT", `/v1/task-types/${pathPart("name", name)}`, { ...options, body: JSON.stringify(spec) });
+  async putTaskType(name: string, spec: TaskTypeSpec, options: ChangeOptions = {}): Promise<TaskType> {
+    return this.caller.call("PUT", `/v1/task-types/${pathPart("name", name)}`,
+      { ...options, headers: conditions(options), body: JSON.stringify(spec) });
   }
 
-  /** Returns a task type. */
+  /** Returns a task type. See etagOf. */
   async taskType(name: string, options: CallOptions = {}): Promise<TaskType> {
     return this.caller.call("GET", `/v1/task-types/${pathPart("name", name)}`, options);
   }
@@ -273,8 +276,9 @@ export class Client {
   }
 
   /** Deletes an endpoint. Its deliveries in flight are finished. */
-  async deleteEndpoint(id: string, options: CallOptions = {}): Promise<void> {
-    return this.caller.call("DELETE", `/v1/endpoints/${pathPart("id", id)}`, options);
+  async deleteEndpoint(id: string, options: Omit<ChangeOptions, "ifNew"> = {}): Promise<void> {
+    return this.caller.call("DELETE", `/v1/endpoints/${pathPart("id", id)}`,
+      { ...options, headers: conditions(options) });
   }
 }
 
