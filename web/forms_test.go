@@ -309,7 +309,7 @@ func TestNewType(t *testing.T) {
 	present, err := p.api.TaskType(t.Context(), "present")
 	require.NoError(t, err)
 	assert.Equal(t, 1, present.Version)
-	p.quiet("400")
+	p.quiet("400", "412")
 }
 
 // Who may not manage sees none of the forms.
