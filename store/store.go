@@ -188,8 +188,3 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	return nil
 }
-
-func unknownType(name string) error {
-	return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "there is no task type " + name,
-		Fields: []asyncflow.FieldError{{Field: "type", Message: "is not a task type of this tenant"}}}
-}
