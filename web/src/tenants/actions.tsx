@@ -103,7 +103,10 @@ function ChangeQuotas({ tenant, etag, changed }: Props) {
 
 function QuotaField({ name, value }: { name: Schemas["QuotaName"]; value: Signal<string> }) {
   const fraction = name.endsWith("_per_second");
-  return <Field label={words(name)} type="number" min="-1" step={fraction ? "any" : "1"} value={value} />;
+  return (
+    <Field label={words(name)} type="number" min="-1" step={fraction ? "any" : "1"}
+      value={value} />
+  );
 }
 
 function Delete({ tenant, etag, changed }: Props) {
