@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"strings"
 )
 
 type (
@@ -38,9 +39,10 @@ func addCondition(ctx context.Context, r *http.Request) {
 	}
 }
 
-// readETag reads the ETag of an answer if its context asks for it.
+// readETag reads the ETag of an answer if its context asks for it. A proxy that compresses answers
+// makes it weak, and a weak one never matches; the server's own are all strong.
 func readETag(ctx context.Context, resp *http.Response) {
 	if etag, ok := ctx.Value(etagKey{}).(*string); ok {
-		*etag = resp.Header.Get("ETag")
+		*etag = strings.TrimPrefix(resp.Header.Get("ETag"), "W/")
 	}
 }

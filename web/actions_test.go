@@ -292,7 +292,16 @@ func TestActionsOnTenants(t *testing.T) {
 	p.do("/console/tenants/made",
 		act{label: "Change quotas", fields: [][2]string{{"task types", "7"}},
 			says:  "The quotas are changed",
-			check: has(p, get, func(c client.Tenant) bool { return c.Quotas.TaskTypes == 7 })},
+			check: has(p, get, func(c client.Tenant) bool { return c.Quotas.TaskTypes == 7 })})
+	p.Click("Change quotas")
+	p.Fill("task types", "8")
+	_, err = operator.SuspendTenant(t.Context(), "made", "by somebody else")
+	require.NoError(t, err)
+	p.Click("Change quotas")
+	p.overtaken("task types", "8")
+	_, err = operator.ResumeTenant(t.Context(), "made")
+	require.NoError(t, err)
+	p.do("/console/tenants/made",
 		act{label: "Suspend", fields: [][2]string{{"Reason", "unpaid"}}, says: "made is suspended",
 			check: has(p, get, func(c client.Tenant) bool { return c.Reason == "unpaid" })},
 		act{label: "Resume", says: "made is resumed", check: state("active")},
@@ -307,7 +316,7 @@ func TestActionsOnTenants(t *testing.T) {
 			})},
 		act{label: "Restore", says: "made is restored",
 			check: has(p, get, func(c client.Tenant) bool { return c.State != "deleted" })})
-	p.quiet()
+	p.quiet("412")
 }
 
 // The command that the page of a task copies submits it again, also with a context that is too long

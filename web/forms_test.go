@@ -210,12 +210,74 @@ func TestSetASchedule(t *testing.T) {
 		Cron: "@daily", Context: client.JSON(`2`)})
 	require.NoError(t, err)
 	p.Click("Edit")
-	p.See("has been changed meanwhile")
-	assert.Equal(t, "3h", p.Value("Every"))
+	p.overtaken("Every", "3h")
 	now, err := p.api.Schedule(t.Context(), "taken")
 	require.NoError(t, err)
 	assert.Equal(t, "@daily", now.Cron)
-	p.quiet("400")
+	p.quiet("400", "412")
+}
+
+// overtaken waits until a form says that somebody else's change came first. What was typed stays.
+func (p *page) overtaken(label, typed string) {
+	p.t.Helper()
+	p.See("Somebody changed this meanwhile.")
+	p.Run(`return called("a", "Show it as it is now")?.target === "_blank"`)
+	assert.Equal(p.t, typed, p.Value(label))
+}
+
+// A form that was opened before somebody else's change doesn't undo it.
+func TestOvertakenForms(t *testing.T) {
+	p := openPageOf(t, "overtaken")
+	p.makeType("shared")
+	endpoints, err := p.api.Endpoints(t.Context(), "shared")
+	require.NoError(t, err)
+	id := endpoints[0].ID
+	p.open("/console/endpoints/" + id)
+	p.Click("Change")
+	p.Fill("Weight", "3")
+	most := 40
+	_, err = p.api.UpdateEndpoint(t.Context(), id, client.EndpointPatch{MaxInFlight: &most})
+	require.NoError(t, err)
+	p.Click("Change")
+	p.overtaken("Weight", "3")
+	p.accessible("a form that was overtaken")
+	e, err := p.api.Endpoint(t.Context(), id)
+	require.NoError(t, err)
+	assert.Equal(t, []int{asyncflow.DefaultWeight, most}, []int{e.Weight, e.MaxInFlight})
+
+	alerts := client.NewAlerts{URL: "http://127.0.0.1:1/alerts"}
+	p.open("/console/alerts")
+	p.Click("Set up")
+	p.Fill("URL", "http://127.0.0.1:1/mine")
+	for _, rate := range []float64{0.25, 0.5} { // it is set up, then changed
+		alerts.Rules.FailureRate = rate
+		_, err = p.api.PutAlerts(t.Context(), alerts)
+		require.NoError(t, err)
+		button := map[float64]string{0.25: "Set up", 0.5: "Change"}[rate]
+		p.Click(button)
+		p.overtaken("URL", "http://127.0.0.1:1/mine")
+		now, err := p.api.Alerts(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []any{alerts.URL, rate}, []any{now.URL, now.Rules.FailureRate})
+		p.open("/console/alerts")
+		p.Click("Change")
+		p.Fill("URL", "http://127.0.0.1:1/mine")
+	}
+
+	p.open("/console/types/shared")
+	p.Click("Edit")
+	const typed = `{"stages":[{"name":"first"},{"name":"second","timeout":"7s"}]}`
+	p.Fill("The type as JSON", typed)
+	_, err = p.api.PutTaskType(t.Context(), "shared", client.TaskTypeSpec{Stages: []client.Stage{
+		{Name: "first", Timeout: client.Duration(5 * time.Second)}, {Name: "second"}}})
+	require.NoError(t, err)
+	p.Click("Show changes")
+	p.overtaken("The type as JSON", typed)
+	p.Click("Show changes")
+	p.See(`- removed: "timeout": "5s"`)
+	p.Click("Save as a new version")
+	p.See("Version 3 of shared is saved")
+	p.quiet("412", "404")
 }
 
 // A type is made from a sample, after what it will be was shown. One of that name stays as it is.
@@ -247,7 +309,7 @@ func TestNewType(t *testing.T) {
 	present, err := p.api.TaskType(t.Context(), "present")
 	require.NoError(t, err)
 	assert.Equal(t, 1, present.Version)
-	p.quiet("400")
+	p.quiet("400", "412")
 }
 
 // Who may not manage sees none of the forms.

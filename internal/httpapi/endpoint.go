@@ -58,6 +58,7 @@ func (s *Server) CreateEndpoint(
 	if err != nil {
 		return nil, err
 	}
+	setETag(ctx, store.EndpointETag(stored))
 	out, err := s.endpointOut(ctx, stored)
 	out.Secret = secret
 	return CreateEndpoint201JSONResponse(out), err

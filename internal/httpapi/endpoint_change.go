@@ -142,6 +142,7 @@ func (s *Server) EnableEndpoint(
 		s.log.Info("endpoint enabled", "tenant", p.Tenant, "endpoint", e.ID,
 			"by", p.Subject, "was", string(was))
 	}
+	setETag(ctx, store.EndpointETag(e))
 	out, err := s.endpointOut(ctx, e)
 	return EnableEndpoint200JSONResponse(out), err
 }

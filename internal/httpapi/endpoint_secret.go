@@ -7,6 +7,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	. "github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/signing"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // RotateEndpointSecret gives an endpoint a new signing secret.
@@ -30,6 +31,7 @@ func (s *Server) RotateEndpointSecret(
 	if err != nil {
 		return nil, err
 	}
+	setETag(ctx, store.EndpointETag(e))
 	out, err := s.endpointOut(ctx, e)
 	out.Secret = shown
 	return RotateEndpointSecret200JSONResponse(out), err

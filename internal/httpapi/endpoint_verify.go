@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // VerifyEndpoint challenges an endpoint. One for listening needs no challenge: it stays as it is.
@@ -22,6 +23,7 @@ func (s *Server) VerifyEndpoint(
 	if err != nil {
 		return nil, err
 	}
+	setETag(ctx, store.EndpointETag(e))
 	out, err := s.endpointOut(ctx, e)
 	return VerifyEndpoint200JSONResponse(out), err
 }

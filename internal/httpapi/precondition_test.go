@@ -3,9 +3,11 @@ package httpapi_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -148,4 +150,65 @@ func TestIfMatchAtOnce(t *testing.T) {
 		}
 		assert.Equal(t, map[int]int{200: 1, 412: 3}, count, c.path)
 	}
+}
+
+// Each answer that shows something with an ETag has it, and the contract says so: a caller can
+// change what it has just made without reading it again.
+func TestETagsOfAnswers(t *testing.T) {
+	contract, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
+	require.NoError(t, err)
+	said := 0
+	for path, item := range contract.Paths.Map() {
+		for method, o := range item.Operations() {
+			for status, r := range o.Responses.Map() {
+				if !showsConfigured(r.Value) {
+					continue
+				}
+				said++
+				assert.Contains(t, r.Value.Headers, "ETag", "%s %s %s", method, path, status)
+			}
+		}
+	}
+	require.Positive(t, said)
+
+	b := setup(t)
+	all := b.configuration()
+	calls := 0
+	same := func(token, path string, a answer) {
+		t.Helper()
+		calls++
+		require.Less(t, a.status, 300, "%s: %s", path, a.body)
+		now := b.callAs(token, "GET", path, "").header.Get("ETag")
+		require.NotEmpty(t, now, path)
+		assert.Equal(t, now, a.header.Get("ETag"), path)
+	}
+	for _, c := range all {
+		same(c.token, c.path, b.callAs(c.token, c.method, c.path, c.body(5)))
+	}
+	schedule, endpoint, tenant, taskType := all[0].path, all[2].path, all[3].path, all[4].path
+	for _, path := range []string{schedule, taskType} {
+		same(b.token, path, b.call("POST", path+"/pause", ""))
+		same(b.token, path, b.call("POST", path+"/resume", ""))
+	}
+	for _, call := range []string{"/verify", "/enable", "/rotate-secret"} {
+		same(b.token, endpoint, b.call("POST", endpoint+call, ""))
+	}
+	same(b.adminToken(), tenant, b.admin("DELETE", tenant, ""))
+	same(b.adminToken(), tenant, b.admin("POST", tenant+"/restore", ""))
+	same(b.adminToken(), "/v1/tenants/initech", b.admin("POST", "/v1/tenants", `{"slug":"initech"}`))
+	a := b.call("POST", "/v1/endpoints",
+		`{"type":"pipe","stage":"second","url":"https://w.example.com/"}`)
+	same(b.token, "/v1/endpoints/"+read[api.Endpoint](b, 201, a).ID, a)
+	const byReading, created = 5, 2 // GETs, and the 201s of PUT
+	assert.Equal(t, said, calls+byReading+created, "all that the contract names are here")
+}
+
+// showsConfigured reports whether a response shows something that has an ETag.
+func showsConfigured(r *openapi3.Response) bool {
+	content := r.Content.Get("application/json")
+	if content == nil {
+		return false
+	}
+	name := strings.TrimPrefix(content.Schema.Ref, "#/components/schemas/")
+	return slices.Contains([]string{"TaskType", "Schedule", "Endpoint", "Alerts", "Tenant"}, name)
 }

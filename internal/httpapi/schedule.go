@@ -104,6 +104,7 @@ func (s *Server) PauseSchedule(
 	}
 	s.log.Info("schedule paused", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
 		"by", principalOf(ctx).Subject)
+	setETag(ctx, stored.ETag())
 	out, err := s.scheduleOut(stored)
 	return PauseSchedule200JSONResponse(out), err
 }
@@ -118,6 +119,7 @@ func (s *Server) ResumeSchedule(
 	}
 	s.log.Info("schedule resumed", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
 		"by", principalOf(ctx).Subject)
+	setETag(ctx, stored.ETag())
 	out, err := s.scheduleOut(stored)
 	return ResumeSchedule200JSONResponse(out), err
 }

@@ -114,6 +114,7 @@ func (s *Server) PauseTaskType(
 	s.cfg.Committer.Quiesce(ctx, store.TypeKey{Tenant: tenant, Type: r.Type})
 	s.log.Info("task type paused", "tenant", tenant, "type", t.Name,
 		"by", principalOf(ctx).Subject, "reason", t.PauseReason)
+	setETag(ctx, t.ETag())
 	return PauseTaskType200JSONResponse(s.taskTypeOut(t)), nil
 }
 
@@ -135,6 +136,7 @@ func (s *Server) ResumeTaskType(
 	}
 	s.log.Info("task type resumed", "tenant", principalOf(ctx).Tenant, "type", t.Name,
 		"by", principalOf(ctx).Subject, "ramp", t.Ramp)
+	setETag(ctx, t.ETag())
 	return ResumeTaskType200JSONResponse(s.taskTypeOut(t)), nil
 }
 

@@ -23,6 +23,7 @@ func (s *Server) CreateTenant(
 		return nil, err
 	}
 	s.logTenant(ctx, "tenant created", t)
+	setETag(ctx, t.ETag())
 	return CreateTenant201JSONResponse(TenantOut(t)), nil
 }
 
@@ -100,6 +101,7 @@ func (s *Server) DeleteTenant(
 	}
 	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
 	s.logTenant(ctx, "tenant deleted", t)
+	setETag(ctx, t.ETag())
 	return DeleteTenant202JSONResponse(TenantOut(t)), nil
 }
 
@@ -130,6 +132,7 @@ func (s *Server) RestoreTenant(
 		return nil, err
 	}
 	s.logTenant(ctx, "tenant restored", t)
+	setETag(ctx, t.ETag())
 	return RestoreTenant200JSONResponse(TenantOut(t)), nil
 }
 

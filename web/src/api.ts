@@ -45,8 +45,20 @@ interface Answer<T> {
   response: Response;
 }
 
+/** Something configured, as it was when it was read. */
+export interface Tagged<T> {
+  value: T;
+  /** For If-Match: the server refuses a change if somebody else has made one since. */
+  etag: string | undefined;
+}
+
 /** Returns the data of a call. Throws a CallError if it was refused or got no answer. */
 export async function answer<T>(call: Promise<Answer<T>>): Promise<T> {
+  return (await tagged(call)).value;
+}
+
+/** Returns the data of a call, and its ETag. Throws as answer does. */
+export async function tagged<T>(call: Promise<Answer<T>>): Promise<Tagged<T>> {
   let got: Answer<T>;
   try {
     got = await call;
@@ -58,13 +70,23 @@ export async function answer<T>(call: Promise<Answer<T>>): Promise<T> {
   if (got.error !== undefined || !got.response.ok) {
     throw new CallError(got.response.status, problemOf(got.error));
   }
-  return got.data as T;
+  // A proxy that compresses answers makes their ETags weak, and a weak one never matches.
+  const etag = got.response.headers.get("ETag")?.replace(/^W\//, "");
+  return { value: got.data as T, etag };
 }
 
-/** Reports whether a call has made something new, or would have. Throws as answer does. */
-export async function makes(call: Promise<Answer<unknown>>): Promise<boolean> {
-  await answer(call);
-  return (await call).response.status === 201;
+/** Returns the header of a PUT: it changes what was read; nothing was read: it only creates. */
+export function unchanged(read: Tagged<unknown> | undefined) {
+  return read ? { "If-Match": read.etag } : { "If-None-Match": "*" };
+}
+
+/** Has a call throw, instead of a 412, that a field has a name that is in use. */
+export async function named<T>(field: string, message: string, call: Promise<T>): Promise<T> {
+  try {
+    return await call;
+  } catch (e) {
+    throw e instanceof CallError && e.status === 412 ? refused(field, message) : e;
+  }
 }
 
 function problemOf(error: unknown): Partial<Schemas["Problem"]> {

@@ -1,6 +1,5 @@
 import { signal } from "@preact/signals";
 import { Title } from "./parts/title.tsx";
-import type { ComponentType } from "preact";
 import { ErrorBoundary, LocationProvider, Route, Router } from "preact-iso";
 import { Alerts } from "./alerts/alerts.tsx";
 import { Audit, OperatorAudit } from "./audit/audit.tsx";
@@ -11,23 +10,16 @@ import { Layout } from "./layout.tsx";
 import { LoggedIn, loggedInPage, Login } from "./login/login.tsx";
 import { Operations } from "./operations/operations.tsx";
 import { Overview } from "./overview/overview.tsx";
+import type { Page } from "./page.ts";
 import { Schedule } from "./schedules/schedule.tsx";
 import { Schedules } from "./schedules/schedules.tsx";
-import { expired, isOperator, may, type Scope, session } from "./session.ts";
+import { expired, isOperator, may, session } from "./session.ts";
 import { Task } from "./task/task.tsx";
 import { Tasks } from "./tasks/tasks.tsx";
 import { Tenant } from "./tenants/tenant.tsx";
 import { Tenants } from "./tenants/tenants.tsx";
 import { Type } from "./types/type.tsx";
 import { Types } from "./types/types.tsx";
-
-/** A page of the console, with its path below /console. */
-export interface Page {
-  path: string;
-  title: string; // in the menu; "": it isn't there
-  show: ComponentType;
-  scope?: Scope; // that it needs: without it, it isn't in the menu and says so
-}
 
 /** A page that everyone has who is logged in. */
 const loggedIn: Page = { path: loggedInPage, title: "", show: LoggedIn };
@@ -62,7 +54,9 @@ const broken = signal("");
 
 export function App() {
   const s = session.value;
-  if (s === undefined) return <p class="empty">The server can't be reached yet. It is tried again.</p>;
+  if (s === undefined) {
+    return <p class="empty">The server can't be reached yet. It is tried again.</p>;
+  }
   if (!s.logged_in) return <Login />;
   const all = isOperator() ? operatorPages : tenantPages;
   const allowed = (p: Page) => !p.scope || may(p.scope);

@@ -15,8 +15,8 @@ export const feedError = signal<CallError | undefined>(undefined);
 const again = 3000; // before another try, in ms
 
 /**
- * Follows the stats as long as the page is shown and live, by one stream of events. On a paused page
- * it follows them until they are known.
+ * Follows the stats as long as the page is shown and live, by one stream of events. On a paused
+ * page it follows them until they are known.
  */
 export function useFeed(): void {
   useSignalEffect(() => {

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";
-import type { Page } from "./app.tsx";
+import type { Page } from "./page.ts";
 import { paused } from "./clock.ts";
 import { Keys } from "./parts/keys.tsx";
 import { toast, Toasts } from "./parts/toast.tsx";

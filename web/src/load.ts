@@ -42,7 +42,8 @@ export function useLoad<T>(
     under.current = mine;
     loading.value = true;
     try {
-      const got = await latest.current(AbortSignal.any([mine.signal, AbortSignal.timeout(longest)]));
+      const either = AbortSignal.any([mine.signal, AbortSignal.timeout(longest)]);
+      const got = await latest.current(either);
       if (mine.signal.aborted) return;
       data.value = got;
       error.value = undefined;

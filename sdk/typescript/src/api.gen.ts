@@ -4854,6 +4854,7 @@ export interface operations {
             /** @description The paused task type. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4894,6 +4895,7 @@ export interface operations {
             /** @description The task type. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5045,6 +5047,7 @@ export interface operations {
             /** @description The endpoint, with its secret. */
             201: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5201,6 +5204,7 @@ export interface operations {
             /** @description The endpoint as it is now, with verified_at or verification_error. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5275,6 +5279,7 @@ export interface operations {
             /** @description The endpoint as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5345,6 +5350,7 @@ export interface operations {
             /** @description The endpoint as it is now, with its new secret. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6345,6 +6351,7 @@ export interface operations {
             /** @description The paused schedule. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6375,6 +6382,7 @@ export interface operations {
             /** @description The schedule. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7092,6 +7100,7 @@ export interface operations {
             /** @description The new tenant. */
             201: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7167,6 +7176,7 @@ export interface operations {
             /** @description The deleted tenant. */
             202: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7251,6 +7261,7 @@ export interface operations {
             /** @description The tenant as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {

@@ -2,7 +2,8 @@ import { AsyncflowError, invalid, messageOf, ProblemError } from "./errors.js";
 import type { NewTask, SubmittedBatch, SubmittedTask } from "./types.js";
 
 /** The result for one task of submitMany. error is set if the task was refused. */
-export type SubmitResult = { task: SubmittedTask; error?: undefined } | { task?: undefined; error: AsyncflowError };
+export type SubmitResult =
+  { task: SubmittedTask; error?: undefined } | { task?: undefined; error: AsyncflowError };
 
 const maxTasks = 1000;
 // Half of what a server accepts by default.
@@ -71,7 +72,13 @@ export function* taskBatches(tasks: readonly NewTask[]): Generator<Batch> {
 /** Returns a result of the server. Fields are named without the task's position in the batch. */
 export function resultOf(r: SubmittedBatch["tasks"][number]): SubmitResult {
   if (r.task) return { task: r.task };
-  const p = r.error ?? { type: "about:blank", title: "", status: 500, code: "internal", detail: "the server's answer says nothing about this task" };
+  const p = r.error ?? {
+    type: "about:blank",
+    title: "",
+    status: 500,
+    code: "internal",
+    detail: "the server's answer says nothing about this task",
+  };
   const withoutPlace = (text: string) => text.replace(/^tasks\[\d+\]\./, "");
   const problem = { ...p };
   if (p.detail) problem.detail = withoutPlace(p.detail);

@@ -21,6 +21,44 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** Options of a call that changes something configured, such as a task type. */
+export interface ChangeOptions extends CallOptions {
+  /**
+   * Change it only if it has this ETag, or exists if the ETag is "*". Otherwise the call rejects
+   * with a ProblemError, precondition_failed. See etagOf.
+   */
+  ifMatch?: string | undefined;
+  /** Only create it: if it exists, the call rejects with precondition_failed. Excludes ifMatch. */
+  ifNew?: boolean | undefined;
+}
+
+/** Returns the headers that a change's options ask for. */
+export function conditions({ ifMatch, ifNew }: ChangeOptions): Record<string, string> {
+  return {
+    ...(ifMatch !== undefined && { "If-Match": ifMatch }),
+    ...(ifNew && { "If-None-Match": "*" }),
+  };
+}
+
+const etags = new WeakMap<object, string>();
+
+/**
+ * Returns the ETag of a task type or endpoint as a method of Client has returned it, to change it
+ * only as long as nobody else does. Items of lists have none.
+ */
+export function etagOf(read: object): string | undefined {
+  return etags.get(read);
+}
+
+/**
+ * Keeps the ETag of an answer. A proxy that compresses answers makes it weak, and a weak one never
+ * matches; the server's own are all strong.
+ */
+function keepETag(response: Response, answer: unknown): void {
+  const etag = response.headers.get("ETag")?.replace(/^W\//, "");
+  if (etag && typeof answer === "object" && answer !== null) etags.set(answer, etag);
+}
+
 /** One call. */
 export interface Call extends CallOptions {
   query?: Record<string, string | undefined>;
@@ -57,11 +95,15 @@ export class Caller {
   constructor(url: string, token: string, options: ClientOptions) {
     this.url = checkURL(url);
     token = token.trim();
-    if (/[^!-~]/.test(token)) throw invalid("token", "has white space or other characters that no token has");
+    if (/[^!-~]/.test(token))
+      throw invalid("token", "has white space or other characters that no token has");
     this.timeoutMs = options.timeoutMs ?? 30_000;
     this.retries = options.retries ?? 3;
     this.fetch = unbound(options.fetch);
-    this.headers = { Accept: "application/json, application/problem+json", "User-Agent": "asyncflow-typescript" };
+    this.headers = {
+      Accept: "application/json, application/problem+json",
+      "User-Agent": "asyncflow-typescript",
+    };
     if (token !== "") this.headers["Authorization"] = `Bearer ${token}`;
   }
 
@@ -87,7 +129,8 @@ export class Caller {
         const unsent = err instanceof ConnectionError && !uncertain;
         const repeatable = (c.repeatable ?? method === "GET") || unsent;
         const wait = repeatable && n < this.retries ? pauseBefore(err, n) : undefined;
-        if (wait === undefined || !(await pause(wait, signal))) throw c.signal?.aborted ? c.signal.reason : err;
+        if (wait === undefined || !(await pause(wait, signal)))
+          throw c.signal?.aborted ? c.signal.reason : err;
       }
     }
   }
@@ -103,9 +146,14 @@ export class Caller {
     if (!response.ok) throw problemOf(response, text);
     if (response.status === 204) return undefined as T;
     try {
-      return JSON.parse(text) as T;
+      const answer = JSON.parse(text) as T;
+      keepETag(response, answer);
+      return answer;
     } catch (err) {
-      throw new ConnectionError(this.url, new Error(`its answer can't be read; is it an asyncflow server? ${messageOf(err)}`));
+      throw new ConnectionError(
+        this.url,
+        new Error(`its answer can't be read; is it an asyncflow server? ${messageOf(err)}`),
+      );
     }
   }
 
@@ -118,7 +166,13 @@ export class Caller {
     const headers: Record<string, string> = { ...this.headers, ...c.headers };
     if (c.body !== undefined) headers["Content-Type"] = "application/json";
     try {
-      return await this.fetch(url, { method, headers, redirect: "manual", signal, ...(c.body === undefined ? {} : { body: c.body }) });
+      return await this.fetch(url, {
+        method,
+        headers,
+        redirect: "manual",
+        signal,
+        ...(c.body === undefined ? {} : { body: c.body }),
+      });
     } catch (err) {
       throw this.noAnswer(err, c);
     }
@@ -136,7 +190,9 @@ export class Caller {
 /** Returns the pause before the n-th retry; undefined: don't retry. */
 function pauseBefore(err: AsyncflowError, n: number): number | undefined {
   const asked = err instanceof ProblemError ? err.retryAfterMs : 0;
-  const worth = err instanceof ConnectionError || (err instanceof ProblemError && passing.includes(err.status) && asked <= longestRetryAfterMs);
+  const worth =
+    err instanceof ConnectionError ||
+    (err instanceof ProblemError && passing.includes(err.status) && asked <= longestRetryAfterMs);
   return worth ? Math.max(asked, Math.min(retryMinMs * 2 ** n, retryMaxMs)) : undefined;
 }
 
@@ -147,8 +203,10 @@ function checkURL(raw: string): string {
   } catch {
     throw invalid("url", `must be an absolute URL such as http://127.0.0.1:8080, not "${raw}"`);
   }
-  if (url.protocol !== "http:" && url.protocol !== "https:") throw invalid("url", "must be an http or https URL");
-  if (url.username || url.password || url.search || url.hash) throw invalid("url", "must have no user, query or fragment");
+  if (url.protocol !== "http:" && url.protocol !== "https:")
+    throw invalid("url", "must be an http or https URL");
+  if (url.username || url.password || url.search || url.hash)
+    throw invalid("url", "must have no user, query or fragment");
   return url.href.replace(/\/+$/, "");
 }
 
@@ -172,9 +230,18 @@ export function problemOf(r: Response, text: string): ProblemError {
       // missing fields are filled in below
     }
   }
-  const problem: Problem = { ...said, type: said.type ?? "about:blank", title: said.title || r.statusText || `HTTP ${r.status}`, status: r.status,
-    code: said.code || codeOf(r.status) };
-  if (!problem.detail && !problem.errors?.length && r.headers.get("Content-Type")?.startsWith("text/plain")) {
+  const problem: Problem = {
+    ...said,
+    type: said.type ?? "about:blank",
+    title: said.title || r.statusText || `HTTP ${r.status}`,
+    status: r.status,
+    code: said.code || codeOf(r.status),
+  };
+  if (
+    !problem.detail &&
+    !problem.errors?.length &&
+    r.headers.get("Content-Type")?.startsWith("text/plain")
+  ) {
     problem.detail = text.slice(0, 200).replace(/\s+/g, " ").trim();
   }
   const id = said.request_id || r.headers.get("X-Request-Id");
@@ -182,8 +249,19 @@ export function problemOf(r: Response, text: string): ProblemError {
   return new ProblemError(r.status, problem, retryAfterOf(r.headers));
 }
 
-const codes: Record<number, Problem["code"]> = { 401: "unauthenticated", 403: "permission_denied", 404: "not_found", 409: "conflict", 410: "decided", 412: "precondition_failed",
-  413: "too_large", 429: "unavailable", 502: "unavailable", 503: "unavailable", 504: "unavailable" };
+const codes: Record<number, Problem["code"]> = {
+  401: "unauthenticated",
+  403: "permission_denied",
+  404: "not_found",
+  409: "conflict",
+  410: "decided",
+  412: "precondition_failed",
+  413: "too_large",
+  429: "unavailable",
+  502: "unavailable",
+  503: "unavailable",
+  504: "unavailable",
+};
 
 // codeOf returns a code for an answer without one, such as a proxy's.
 function codeOf(status: number): Problem["code"] {

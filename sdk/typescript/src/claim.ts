@@ -32,11 +32,20 @@ const longestPauseMs = 30_000;
  * isn't claim
  */
 export async function claim(worker: Worker, c: Claims): Promise<void> {
-  const { type, stage, concurrency = 10, waitMs = 30_000, claimer = `js-${crypto.randomUUID()}` } = c;
-  if (!(concurrency >= 1 && concurrency <= 1000)) throw invalid("concurrency", `is ${concurrency}; it must be 1 to 1000`);
+  const {
+    type,
+    stage,
+    concurrency = 10,
+    waitMs = 30_000,
+    claimer = `js-${crypto.randomUUID()}`,
+  } = c;
+  if (!(concurrency >= 1 && concurrency <= 1000))
+    throw invalid("concurrency", `is ${concurrency}; it must be 1 to 1000`);
   if (!worker.handles(type, stage)) throw invalid("stage", `${type}/${stage} has no handler`);
-  const held = new Map<string, number>(); // the seqs of the tasks that are worked on, and of those in later
-  const later = new Set<string>(); // tasks that go on elsewhere, the latest last: the claims are still open
+  // Tasks that go on elsewhere, the latest last: their claims are still open.
+  const later = new Set<string>();
+  // The seqs of the tasks that are worked on, and of those in later.
+  const held = new Map<string, number>();
   const busy = () => held.size - later.size;
   const forget = (id: string) => later.delete(id) && held.delete(id);
   let changed = () => {}; // a task has ended, or the signal is aborted
@@ -51,12 +60,27 @@ export async function claim(worker: Worker, c: Claims): Promise<void> {
       for (const id of later) if (held.size > mostHeld) forget(id);
       let all: Delivery[];
       try {
-        all = await c.client.claim({ type, stage, claimer, max: concurrency - busy(), held: [...held.keys()], waitMs }, c);
+        all = await c.client.claim(
+          { type, stage, claimer, max: concurrency - busy(), held: [...held.keys()], waitMs },
+          c,
+        );
         wait = leastPauseMs;
       } catch (err) {
         if (c.signal.aborted) return;
-        if (err instanceof ProblemError && err.status >= 400 && err.status < 500 && err.status !== 429) throw err;
-        worker.log({ level: "warn", message: "no claim, trying again", type, stage, error: messageOf(err) });
+        if (
+          err instanceof ProblemError &&
+          err.status >= 400 &&
+          err.status < 500 &&
+          err.status !== 429
+        )
+          throw err;
+        worker.log({
+          level: "warn",
+          message: "no claim, trying again",
+          type,
+          stage,
+          error: messageOf(err),
+        });
         await pause(wait * (1 - Math.random() / 2), c.signal);
         wait = Math.min(2 * wait, longestPauseMs);
         continue;
@@ -85,6 +109,11 @@ async function giveBack(worker: Worker, d: Delivery): Promise<void> {
   try {
     await worker.reporter.release(d.callback);
   } catch (err) {
-    worker.log({ level: "warn", message: "a claim was not given back", task: d.task_id, error: messageOf(err) });
+    worker.log({
+      level: "warn",
+      message: "a claim was not given back",
+      task: d.task_id,
+      error: messageOf(err),
+    });
   }
 }

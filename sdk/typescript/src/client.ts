@@ -1,12 +1,30 @@
 import { encodeTask, resultOf, taskBatches, type SubmitResult } from "./batch.js";
-import { Caller, pathPart, type CallOptions, type ClientOptions } from "./call.js";
+import {
+  Caller, conditions, pathPart, type CallOptions, type ChangeOptions, type ClientOptions,
+} from "./call.js";
 import type { Delivery } from "./delivery.js";
 import { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "./errors.js";
 import { formatDuration, pause } from "./time.js";
 import {
-  isFinal, type Attempt, type AttemptList, type ChildResults, type Endpoint, type EndpointList,
-  type NewEndpoint, type NewTask, type Redrive, type Status, type SubmittedBatch, type SubmittedTask, type Task,
-  type TaskCount, type TaskList, type TaskPatch, type TaskType, type TaskTypeSpec, type VoteList,
+  isFinal,
+  type Attempt,
+  type AttemptList,
+  type ChildResults,
+  type Endpoint,
+  type EndpointList,
+  type NewEndpoint,
+  type NewTask,
+  type Redrive,
+  type Status,
+  type SubmittedBatch,
+  type SubmittedTask,
+  type Task,
+  type TaskCount,
+  type TaskList,
+  type TaskPatch,
+  type TaskType,
+  type TaskTypeSpec,
+  type VoteList,
 } from "./types.js";
 import { watchTask, type TaskEvent } from "./watch.js";
 
@@ -80,7 +98,11 @@ export class Client {
    * AsyncflowError.uncertain.
    */
   async submit(task: NewTask, options: CallOptions = {}): Promise<SubmittedTask> {
-    return this.caller.call("POST", "/v1/tasks", { ...options, body: encodeTask(task), repeatable: Boolean(task.key) });
+    return this.caller.call("POST", "/v1/tasks", {
+      ...options,
+      body: encodeTask(task),
+      repeatable: Boolean(task.key),
+    });
   }
 
   /**
@@ -101,10 +123,20 @@ export class Client {
     return results;
   }
 
-  private async submitBatch(batch: { body: string; sent: number; repeatable: boolean }, options: CallOptions): Promise<SubmitResult[]> {
-    const answer = await this.caller.call<SubmittedBatch>("POST", "/v1/tasks/batch", { ...options, body: batch.body, repeatable: batch.repeatable });
+  private async submitBatch(
+    batch: { body: string; sent: number; repeatable: boolean },
+    options: CallOptions,
+  ): Promise<SubmitResult[]> {
+    const answer = await this.caller.call<SubmittedBatch>("POST", "/v1/tasks/batch", {
+      ...options,
+      body: batch.body,
+      repeatable: batch.repeatable,
+    });
     if (answer.tasks.length !== batch.sent) {
-      throw new ConnectionError(this.url, new Error("its answer has another number of tasks than the batch"));
+      throw new ConnectionError(
+        this.url,
+        new Error("its answer has another number of tasks than the batch"),
+      );
     }
     return answer.tasks.map(resultOf);
   }
@@ -127,7 +159,11 @@ export class Client {
       const query = { wait: waitMs > 0 ? formatDuration(waitMs) : undefined };
       let task: Task;
       try {
-        task = await this.caller.call<Task>("GET", path, { signal: options.signal, query, extraMs: waitMs });
+        task = await this.caller.call<Task>("GET", path, {
+          signal: options.signal,
+          query,
+          extraMs: waitMs,
+        });
       } catch (err) {
         if (!(err instanceof ProblemError) || err.status !== 429 || waitMs === 0) throw err;
         // the tenant's share of waiting calls is in use
@@ -150,18 +186,25 @@ export class Client {
 
   /** Returns the journal of a task, oldest first, with all outputs. */
   async attempts(id: string, options: CallOptions = {}): Promise<Attempt[]> {
-    return this.pages<Attempt, AttemptList>(`/v1/tasks/${pathPart("id", id)}/attempts`, { outputs: "true" }, options);
+    return this.pages<Attempt, AttemptList>(
+      `/v1/tasks/${pathPart("id", id)}/attempts`,
+      { outputs: "true" },
+      options,
+    );
   }
 
   /**
-   * Returns a page of how the children of a task's latest fan-out ended, from an index on. next is the index at which
-   * the next page begins; it is absent on the last one.
+   * Returns a page of how the children of a task's latest fan-out ended, from an index on. next is
+   * the index at which the next page begins; it is absent on the last one.
    */
   async results(id: string, from = 0, options: CallOptions = {}): Promise<ChildResults> {
     return this.caller.call("GET", `/v1/tasks/${pathPart("id", id)}/results?from=${from}`, options);
   }
 
-  /** Returns the votes on a task that came to a stage with a quorum; any other is a ProblemError with conflict. */
+  /**
+   * Returns the votes on a task that came to a stage with a quorum; any other is a ProblemError
+   * with conflict.
+   */
   async votes(id: string, options: CallOptions = {}): Promise<VoteList> {
     return this.caller.call("GET", `/v1/tasks/${pathPart("id", id)}/votes`, options);
   }
@@ -196,17 +239,26 @@ export class Client {
 
   /** Changes the priority or the time of a task that is pending or waiting. */
   async change(id: string, patch: TaskPatch, options: CallOptions = {}): Promise<Task> {
-    return this.caller.call("PATCH", `/v1/tasks/${pathPart("id", id)}`, { ...options, body: JSON.stringify(patch) });
+    return this.caller.call("PATCH", `/v1/tasks/${pathPart("id", id)}`, {
+      ...options,
+      body: JSON.stringify(patch),
+    });
   }
 
   /** Cancels a task that is not final. The reason may be empty; it is stored with the task. */
   async cancel(id: string, reason = "", options: CallOptions = {}): Promise<Task> {
-    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/cancel`, { ...options, body: JSON.stringify(reason ? { reason } : {}) });
+    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/cancel`, {
+      ...options,
+      body: JSON.stringify(reason ? { reason } : {}),
+    });
   }
 
   /** Keeps further children of a task from beginning. The reason may be empty. */
   async pause(id: string, reason = "", options: CallOptions = {}): Promise<Task> {
-    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/pause`, { ...options, body: JSON.stringify(reason ? { reason } : {}) });
+    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/pause`, {
+      ...options,
+      body: JSON.stringify(reason ? { reason } : {}),
+    });
   }
 
   /** Lets the children of a paused task begin again. */
@@ -219,7 +271,10 @@ export class Client {
    * with the context that this stage had before.
    */
   async redrive(id: string, redrive: Redrive = {}, options: CallOptions = {}): Promise<Task> {
-    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/redrive`, { ...options, body: JSON.stringify(redrive) });
+    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/redrive`, {
+      ...options,
+      body: JSON.stringify(redrive),
+    });
   }
 
   /**
@@ -230,15 +285,30 @@ export class Client {
   async claim(request: ClaimRequest, options: CallOptions = {}): Promise<Delivery[]> {
     const { waitMs = 0, ...rest } = request;
     const body = JSON.stringify({ ...rest, wait: formatDuration(waitMs) });
-    return (await this.caller.call<{ claims: Delivery[] }>("POST", "/v1/claims", { ...options, body, extraMs: waitMs, repeatable: true })).claims;
+    return (
+      await this.caller.call<{ claims: Delivery[] }>("POST", "/v1/claims", {
+        ...options,
+        body,
+        extraMs: waitMs,
+        repeatable: true,
+      })
+    ).claims;
   }
 
   /** Creates a task type, or changes it to spec. */
-  async putTaskType(name: string, spec: TaskTypeSpec, options: CallOptions = {}): Promise<TaskType> {
-    return this.caller.call("PUT", `/v1/task-types/${pathPart("name", name)}`, { ...options, body: JSON.stringify(spec) });
+  async putTaskType(
+    name: string,
+    spec: TaskTypeSpec,
+    options: ChangeOptions = {},
+  ): Promise<TaskType> {
+    return this.caller.call("PUT", `/v1/task-types/${pathPart("name", name)}`, {
+      ...options,
+      headers: conditions(options),
+      body: JSON.stringify(spec),
+    });
   }
 
-  /** Returns a task type. */
+  /** Returns a task type. See etagOf. */
   async taskType(name: string, options: CallOptions = {}): Promise<TaskType> {
     return this.caller.call("GET", `/v1/task-types/${pathPart("name", name)}`, options);
   }
@@ -249,7 +319,11 @@ export class Client {
   }
 
   /** Returns a whole list, page by page. */
-  private async pages<Row, List extends { data: Row[]; next_cursor?: string }>(path: string, params: Record<string, string>, options: CallOptions): Promise<Row[]> {
+  private async pages<Row, List extends { data: Row[]; next_cursor?: string }>(
+    path: string,
+    params: Record<string, string>,
+    options: CallOptions,
+  ): Promise<Row[]> {
     const rows: Row[] = [];
     for (let query = params; ; ) {
       const page = await this.caller.call<List>("GET", path, { ...options, query });
@@ -264,17 +338,24 @@ export class Client {
    * the stage has the same URL, the error is a "conflict", unless endpoint.allow_duplicate is true.
    */
   async createEndpoint(endpoint: NewEndpoint, options: CallOptions = {}): Promise<Endpoint> {
-    return this.caller.call("POST", "/v1/endpoints", { ...options, body: JSON.stringify(endpoint) });
+    return this.caller.call("POST", "/v1/endpoints", {
+      ...options,
+      body: JSON.stringify(endpoint),
+    });
   }
 
   /** Challenges an endpoint. If it failed, the reason is in verification_error of the result. */
   async verifyEndpoint(id: string, options: CallOptions = {}): Promise<Endpoint> {
-    return this.caller.call("POST", `/v1/endpoints/${pathPart("id", id)}/verify`, { ...options, extraMs: 10_000 });
+    return this.caller.call("POST", `/v1/endpoints/${pathPart("id", id)}/verify`, {
+      ...options,
+      extraMs: 10_000,
+    });
   }
 
   /** Deletes an endpoint. Its deliveries in flight are finished. */
-  async deleteEndpoint(id: string, options: CallOptions = {}): Promise<void> {
-    return this.caller.call("DELETE", `/v1/endpoints/${pathPart("id", id)}`, options);
+  async deleteEndpoint(id: string, options: Omit<ChangeOptions, "ifNew"> = {}): Promise<void> {
+    return this.caller.call("DELETE", `/v1/endpoints/${pathPart("id", id)}`,
+      { ...options, headers: conditions(options) });
   }
 }
 

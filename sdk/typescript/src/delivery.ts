@@ -28,7 +28,8 @@ export interface FanOut {
 }
 
 /** The body of a request: deliveries of one stage, or a challenge. */
-export type Envelope = { challenge: string } | { batch: boolean; deliveries: [Delivery, ...Delivery[]] };
+export type Envelope =
+  { challenge: string } | { batch: boolean; deliveries: [Delivery, ...Delivery[]] };
 
 /** Why a request is not worked on. */
 export class Refused extends Error {
@@ -53,15 +54,22 @@ export function readEnvelope(text: string): Envelope {
   const batch = Array.isArray(doc["deliveries"]);
   const [first, ...rest] = (batch ? (doc["deliveries"] as unknown[]) : [doc]).map(checked);
   if (!first) throw new Refused(400, "the batch has no deliveries");
-  if (rest.some((d) => d.type !== first.type || d.stage !== first.stage)) throw new Refused(400, "the batch has deliveries of several stages");
+  if (rest.some((d) => d.type !== first.type || d.stage !== first.stage))
+    throw new Refused(400, "the batch has deliveries of several stages");
   return { batch, deliveries: [first, ...rest] };
 }
 
 function checked(d: unknown): Delivery {
   const whole =
-    isObject(d) && typeof d["task_id"] === "string" && d["task_id"] !== "" && isObject(d["callback"]) && typeof d["callback"]["url"] === "string" &&
-    typeof d["deadline"] === "string" && !Number.isNaN(Date.parse(d["deadline"]));
-  if (!whole) throw new Refused(400, "the body is no delivery: it needs task_id, callback and deadline");
+    isObject(d) &&
+    typeof d["task_id"] === "string" &&
+    d["task_id"] !== "" &&
+    isObject(d["callback"]) &&
+    typeof d["callback"]["url"] === "string" &&
+    typeof d["deadline"] === "string" &&
+    !Number.isNaN(Date.parse(d["deadline"]));
+  if (!whole)
+    throw new Refused(400, "the body is no delivery: it needs task_id, callback and deadline");
   return d as unknown as Delivery;
 }
 

@@ -84,7 +84,14 @@ export class SubmitManyError<Result = unknown> extends AsyncflowError {
 }
 
 // With these codes there never was a connection.
-const notSent = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"]);
+const notSent = new Set([
+  "ECONNREFUSED",
+  "ENOTFOUND",
+  "EAI_AGAIN",
+  "EHOSTUNREACH",
+  "ENETUNREACH",
+  "UND_ERR_CONNECT_TIMEOUT",
+]);
 
 function systemCode(err: unknown): string {
   for (let e = err; e instanceof Error; e = e.cause) {

@@ -60,7 +60,10 @@ export class Exchange {
   private answerOf(outcomes: Outcome[]): Answer {
     if (outcomes.every((o) => o.kind === "accepted")) return { status: 202, body: "" };
     if (!this.batch) return { status: 200, body: `{${outcomes.flatMap(fieldsOf).join(",")}}` };
-    const results = outcomes.map((o, i) => `{${[`"task_id":${JSON.stringify(this.runs[i]?.delivery.task_id)}`, ...fieldsOf(o)].join(",")}}`);
+    const results = outcomes.map((o, i) => {
+      const id = `"task_id":${JSON.stringify(this.runs[i]?.delivery.task_id)}`;
+      return `{${[id, ...fieldsOf(o)].join(",")}}`;
+    });
     return { status: 200, body: `{"results":[${results.join(",")}]}` };
   }
 }
@@ -71,7 +74,8 @@ function fieldsOf(o: Outcome): string[] {
   if (o.kind !== "done") fields.push(`"outcome":"${o.kind}"`);
   if (o.output !== undefined) fields.push(`"output":${o.output}`);
   if (o.error !== undefined) fields.push(`"error":${JSON.stringify(o.error)}`);
-  if (o.retryAfterMs && o.retryAfterMs > 0) fields.push(`"retry_after":"${formatDuration(o.retryAfterMs)}"`);
+  if (o.retryAfterMs && o.retryAfterMs > 0)
+    fields.push(`"retry_after":"${formatDuration(o.retryAfterMs)}"`);
   return fields;
 }
 
@@ -93,7 +97,10 @@ export class Requests {
 
   /** Keeps an answer, as the newest. */
   answered(id: string, a: Answer): void {
-    const notKept = { status: 409, body: '{"error":"this delivery was answered before; the answer is not kept"}' };
+    const notKept = {
+      status: 409,
+      body: '{"error":"this delivery was answered before; the answer is not kept"}',
+    };
     this.known.delete(id);
     this.known.set(id, a.body.length > rememberedLength ? notKept : a);
     for (const [oldest, answer] of this.known) {

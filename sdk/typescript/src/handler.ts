@@ -52,7 +52,9 @@ export interface HandlerOptions<In> {
 }
 
 /** Works on one task. Returns the output, nothing, or later. Throws when the attempt has failed. */
-export type Work<In, Out> = (task: WorkerTask<In>) => Out | typeof later | Promise<Out | typeof later>;
+export type Work<In, Out> = (
+  task: WorkerTask<In>,
+) => Out | typeof later | Promise<Out | typeof later>;
 
 /** The result of one task of a batch. Without an error, the task is done. */
 export type BatchResult<Out> = { output?: Out; error?: unknown } | typeof later;
@@ -61,7 +63,10 @@ export type BatchResult<Out> = { output?: Out; error?: unknown } | typeof later;
  * Works on tasks together. The results are in the order of the tasks; a missing result is a
  * failure.
  */
-export type BatchWork<In, Out> = (tasks: WorkerTask<In>[], signal: AbortSignal) => BatchResult<Out>[] | Promise<BatchResult<Out>[]>;
+export type BatchWork<In, Out> = (
+  tasks: WorkerTask<In>[],
+  signal: AbortSignal,
+) => BatchResult<Out>[] | Promise<BatchResult<Out>[]>;
 
 /** Works on the deliveries of a stage. */
 export interface Handler {
@@ -72,7 +77,10 @@ export interface Handler {
 }
 
 /** Returns a start that works on each delivery separately. */
-export function one<In, Out>(work: Work<In, Out>, parse?: (context: unknown) => In): Handler["start"] {
+export function one<In, Out>(
+  work: Work<In, Out>,
+  parse?: (context: unknown) => In,
+): Handler["start"] {
   const workOn = async (r: Run): Promise<Outcome> => {
     try {
       return returned(await work(taskOf(r, parse)));
@@ -86,7 +94,10 @@ export function one<In, Out>(work: Work<In, Out>, parse?: (context: unknown) => 
 }
 
 /** Returns a start that works on the deliveries of a request together. */
-export function together<In, Out>(work: BatchWork<In, Out>, parse?: (context: unknown) => In): Handler["start"] {
+export function together<In, Out>(
+  work: BatchWork<In, Out>,
+  parse?: (context: unknown) => In,
+): Handler["start"] {
   const workOn = async (runs: Run[]): Promise<void> => {
     const readable: Run[] = [];
     const tasks: WorkerTask<In>[] = [];
@@ -122,7 +133,8 @@ function outcomeOf<Out>(result: BatchResult<Out> | undefined): Outcome {
 function allAborted(runs: Run[]): AbortSignal {
   const all = new AbortController();
   const check = () => {
-    if (runs.every((r) => r.signal.aborted)) all.abort(runs[0]?.signal.reason ?? new AbortedError("lost"));
+    if (runs.every((r) => r.signal.aborted))
+      all.abort(runs[0]?.signal.reason ?? new AbortedError("lost"));
   };
   for (const r of runs) r.signal.addEventListener("abort", check, { once: true });
   check();

@@ -3,7 +3,7 @@
  * with fetch and WebCrypto. asyncflow/node serves a Worker by Node's own HTTP server.
  */
 export { Client, type CountParams, type ListParams } from "./client.js";
-export type { CallOptions, ClientOptions } from "./call.js";
+export { etagOf, type CallOptions, type ChangeOptions, type ClientOptions } from "./call.js";
 export type { SubmitResult } from "./batch.js";
 export type { TaskEvent } from "./watch.js";
 export { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "./errors.js";

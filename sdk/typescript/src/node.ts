@@ -22,8 +22,13 @@ async function serve(worker: Worker, req: IncomingMessage, res: ServerResponse):
   const answer = await Promise.race([receipt.answer, gone]);
   if (!answer || res.destroyed) return receipt.end(false);
   const { socket } = req; // finish also fires when the write has failed
-  const sent = new Promise<boolean>((resolve) => res.once("finish", () => resolve(!socket.destroyed && !socket.errored)));
-  res.writeHead(answer.status, { ...headersOf(answer), "Content-Length": Buffer.byteLength(answer.body) });
+  const sent = new Promise<boolean>((resolve) =>
+    res.once("finish", () => resolve(!socket.destroyed && !socket.errored)),
+  );
+  res.writeHead(answer.status, {
+    ...headersOf(answer),
+    "Content-Length": Buffer.byteLength(answer.body),
+  });
   res.end(answer.body);
   receipt.end((await Promise.race([sent, gone])) === true);
 }
@@ -55,7 +60,10 @@ export interface Listening {
  * a server of your own.
  */
 export async function listen(worker: Worker, options: ListenOptions): Promise<Listening> {
-  const server = createServer({ requestTimeout: 30_000, headersTimeout: 5000, keepAliveTimeout: 120_000 }, nodeHandler(worker));
+  const server = createServer(
+    { requestTimeout: 30_000, headersTimeout: 5000, keepAliveTimeout: 120_000 },
+    nodeHandler(worker),
+  );
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
     server.listen(options.port, options.host ?? "127.0.0.1", resolve);

@@ -66,10 +66,14 @@ export function returned(value: unknown): Outcome {
   if (value === undefined || value === null) return { kind: "done" };
   try {
     const output = JSON.stringify(value) as string | undefined;
-    if (output !== undefined) return output === "null" ? { kind: "done" } : { kind: "done", output };
+    if (output !== undefined)
+      return output === "null" ? { kind: "done" } : { kind: "done", output };
     return { kind: "fail", error: `the output can't be written as JSON: it is a ${typeof value}` };
   } catch (err) {
-    return { kind: "fail", error: shorten(`the output can't be written as JSON: ${messageOf(err)}`) };
+    return {
+      kind: "fail",
+      error: shorten(`the output can't be written as JSON: ${messageOf(err)}`),
+    };
   }
 }
 

@@ -33,7 +33,8 @@ const maxPauseMs = 30_000;
  * While asyncflow can't be reached, it tries again, until the signal is aborted.
  */
 export async function register(worker: Worker, r: Registration): Promise<void> {
-  if (r.secret !== undefined && !isSecret(r.secret)) throw invalid("secret", "must start with whsec_");
+  if (r.secret !== undefined && !isSecret(r.secret))
+    throw invalid("secret", "must start with whsec_");
   for (const stage of worker.stages) {
     for (let wait = minPauseMs; ; wait = Math.min(2 * wait, maxPauseMs)) {
       try {
@@ -41,7 +42,13 @@ export async function register(worker: Worker, r: Registration): Promise<void> {
         break;
       } catch (err) {
         if (!(err instanceof AsyncflowError) || err.code !== "unavailable") throw err;
-        worker.log({ level: "warn", message: "not registered yet", type: stage.type, stage: stage.stage, error: err.message });
+        worker.log({
+          level: "warn",
+          message: "not registered yet",
+          type: stage.type,
+          stage: stage.stage,
+          error: err.message,
+        });
         if (!(await pause(wait, r.signal))) throw err;
       }
     }
@@ -63,9 +70,21 @@ async function registerStage(worker: Worker, r: Registration, s: Stage): Promise
   }
   const verified = await r.client.verifyEndpoint(endpoint.id, r);
   if (verified.verification_error) {
-    throw new AsyncflowError("conflict", `the endpoint ${verified.id} (${verified.url}) didn't echo its challenge: ${verified.verification_error}`);
+    throw new AsyncflowError(
+      "conflict",
+      `the endpoint ${verified.id} (${verified.url}) didn't echo its challenge: ` +
+        verified.verification_error,
+    );
   }
-  worker.log({ level: "info", message: "registered", type: s.type, stage: s.stage, endpoint: verified.id, url: verified.url, new: !found });
+  worker.log({
+    level: "info",
+    message: "registered",
+    type: s.type,
+    stage: s.stage,
+    endpoint: verified.id,
+    url: verified.url,
+    new: !found,
+  });
 }
 
 /**
@@ -75,9 +94,18 @@ async function registerStage(worker: Worker, r: Registration, s: Stage): Promise
 async function checkTime(r: Registration, s: Stage): Promise<void> {
   const type = await r.client.taskType(s.type, r);
   const stage = type.stages.find((known) => known.name === s.stage);
-  if (!stage) throw new AsyncflowError("not_found", `the task type ${s.type} has no stage ${s.stage}`);
-  if (stage.timeout && s.answerWithinMs !== Infinity && s.answerWithinMs >= parseDuration(stage.timeout)) {
-    throw invalid("answerWithinMs", `is ${s.answerWithinMs}; it must be below the timeout of the stage ${s.stage}, ${stage.timeout}`);
+  if (!stage)
+    throw new AsyncflowError("not_found", `the task type ${s.type} has no stage ${s.stage}`);
+  if (
+    stage.timeout &&
+    s.answerWithinMs !== Infinity &&
+    s.answerWithinMs >= parseDuration(stage.timeout)
+  ) {
+    throw invalid(
+      "answerWithinMs",
+      `is ${s.answerWithinMs}; ` +
+        `it must be below the timeout of the stage ${s.stage}, ${stage.timeout}`,
+    );
   }
 }
 
@@ -86,7 +114,9 @@ async function checkTime(r: Registration, s: Stage): Promise<void> {
  * same time, returns the oldest.
  */
 async function endpointOf(r: Registration, s: Stage): Promise<Endpoint | undefined> {
-  const all = (await r.client.endpoints(s.type, r)).filter((e) => e.stage === s.stage && new URL(e.url).href === new URL(r.url).href);
+  const all = (await r.client.endpoints(s.type, r)).filter(
+    (e) => e.stage === s.stage && new URL(e.url).href === new URL(r.url).href,
+  );
   const age = (e: Endpoint) => `${new Date(e.created_at).toISOString()} ${e.created_at} ${e.id}`;
   return all.sort((a, b) => (age(a) < age(b) ? -1 : 1))[0];
 }
@@ -94,12 +124,20 @@ async function endpointOf(r: Registration, s: Stage): Promise<Endpoint | undefin
 /** Creates an endpoint, or returns the one that another process created first. */
 async function create(worker: Worker, r: Registration, s: Stage): Promise<Endpoint> {
   const secret = r.secret ?? worker.verifier.secret;
-  const fresh: NewEndpoint = { type: s.type, stage: s.stage, url: r.url, ...(secret === undefined ? { secret_kind: "ed25519" } : { secret }) };
+  const fresh: NewEndpoint = {
+    type: s.type,
+    stage: s.stage,
+    url: r.url,
+    ...(secret === undefined ? { secret_kind: "ed25519" } : { secret }),
+  };
   r.prepare?.(fresh);
   try {
     return await r.client.createEndpoint(fresh, r);
   } catch (error) {
-    const first = error instanceof AsyncflowError && error.code === "conflict" ? await endpointOf(r, s) : undefined;
+    const first =
+      error instanceof AsyncflowError && error.code === "conflict"
+        ? await endpointOf(r, s)
+        : undefined;
     if (!first) throw error;
     return first;
   }

@@ -84,7 +84,9 @@ export class Reporter {
    * another reason
    */
   async heartbeat(callback: Callback, signal?: AbortSignal): Promise<Date> {
-    const beat = JSON.parse(await this.once(callback, "heartbeat", undefined, signal)) as HeartbeatResult;
+    const beat = JSON.parse(
+      await this.once(callback, "heartbeat", undefined, signal),
+    ) as HeartbeatResult;
     if (beat.status === "cancelled") throw new AbortedError("cancelled");
     return new Date(beat.deadline ?? NaN);
   }
@@ -100,13 +102,30 @@ export class Reporter {
    * It is sent once, and is not a heartbeat.
    * @throws AsyncflowError that names percent or note if it can't be sent
    */
-  async progress(callback: Callback, percent: number, note = "", signal?: AbortSignal): Promise<void> {
-    if (!Number.isInteger(percent) || percent < 0 || percent > 100) throw invalid("percent", `is ${percent}; it must be a whole number from 0 to 100`);
-    if (Array.from(note).length > maxNote) throw invalid("note", `is longer than ${maxNote} characters`);
-    await this.once(callback, "progress", JSON.stringify({ percent, ...(note ? { note } : {}) }), signal);
+  async progress(
+    callback: Callback,
+    percent: number,
+    note = "",
+    signal?: AbortSignal,
+  ): Promise<void> {
+    if (!Number.isInteger(percent) || percent < 0 || percent > 100)
+      throw invalid("percent", `is ${percent}; it must be a whole number from 0 to 100`);
+    if (Array.from(note).length > maxNote)
+      throw invalid("note", `is longer than ${maxNote} characters`);
+    await this.once(
+      callback,
+      "progress",
+      JSON.stringify({ percent, ...(note ? { note } : {}) }),
+      signal,
+    );
   }
 
-  private async once(callback: Callback, verb: string, body: string | undefined, signal: AbortSignal | undefined): Promise<string> {
+  private async once(
+    callback: Callback,
+    verb: string,
+    body: string | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<string> {
     const { response, text } = await this.post(callback, verb, body, signal);
     if (!response.ok) throw refusal(response, text);
     return text;
@@ -114,12 +133,26 @@ export class Reporter {
 
   // post sends a report and reads its answer. It follows no redirects: the token is for asyncflow
   // only.
-  private async post(callback: Callback, verb: string, body: string | undefined, signal: AbortSignal | undefined) {
+  private async post(
+    callback: Callback,
+    verb: string,
+    body: string | undefined,
+    signal: AbortSignal | undefined,
+  ) {
     const within = limit(tryMs, signal);
     try {
-      const headers = { Authorization: `Bearer ${callback.token}`, "Content-Type": "application/json" };
+      const headers = {
+        Authorization: `Bearer ${callback.token}`,
+        "Content-Type": "application/json",
+      };
       const url = `${callback.url.replace(/\/$/, "")}/${verb}`;
-      const response = await this.fetch(url, { method: "POST", headers, redirect: "manual", signal: within.signal, ...(body === undefined ? {} : { body }) });
+      const response = await this.fetch(url, {
+        method: "POST",
+        headers,
+        redirect: "manual",
+        signal: within.signal,
+        ...(body === undefined ? {} : { body }),
+      });
       return { response, text: await response.text() };
     } finally {
       within.done();
@@ -132,12 +165,15 @@ function completion(o: Outcome): string {
 }
 
 function failure(o: Outcome): string {
-  const after = o.retryAfterMs && o.retryAfterMs > 0 ? { retry_after: formatDuration(o.retryAfterMs) } : {};
+  const after =
+    o.retryAfterMs && o.retryAfterMs > 0 ? { retry_after: formatDuration(o.retryAfterMs) } : {};
   return JSON.stringify({ error: o.error, retryable: o.kind !== "fail", ...after });
 }
 
 /** The error that an answer means. */
 function refusal(response: Response, text: string): AbortedError | ProblemError {
   const problem = problemOf(response, text);
-  return [401, 404, 409, 410].includes(response.status) ? new AbortedError("lost", { cause: problem }) : problem;
+  return [401, 404, 409, 410].includes(response.status)
+    ? new AbortedError("lost", { cause: problem })
+    : problem;
 }

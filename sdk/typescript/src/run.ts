@@ -1,6 +1,5 @@
 import type { Delivery } from "./delivery.js";
 import { AsyncflowError, ProblemError, messageOf } from "./errors.js";
-import type { Exchange } from "./exchange.js";
 import { AbortedError, shorten, type Outcome } from "./outcome.js";
 import type { Reporter } from "./reporter.js";
 import { after, formatDuration, limit } from "./time.js";
@@ -11,6 +10,14 @@ export interface LogLine {
   message: string;
   /** task, type, stage, attempt, outcome, by (answer or report), durationMs, error, … */
   [field: string]: unknown;
+}
+
+/** What a run needs of the request that brought its delivery. */
+interface Request {
+  /** Resolves when the answer is made. */
+  readonly answered: Promise<unknown>;
+  /** Resolves when the answer was sent (true), or the connection broke (false). */
+  readonly sent: Promise<boolean>;
 }
 
 /** What a run needs of its worker. */
@@ -49,7 +56,8 @@ export class Run {
   private readonly calls = new AbortController(); // for calls to asyncflow
   private readonly start = Date.now();
   private readonly intervalMs: number;
-  private readonly offset: number; // of this machine's clock to the database's clock, which deadlines use
+  // Of this machine's clock to the database's clock, which deadlines use.
+  private readonly offset: number;
   private over = false;
   private late = false; // the deadline has passed
   private stopBeats = () => {};
@@ -58,15 +66,18 @@ export class Run {
 
   constructor(
     readonly delivery: Delivery,
-    private readonly exchange: Exchange,
+    private readonly request: Request,
     private readonly options: RunOptions,
     clockOffset: number,
   ) {
     this.finished = new Promise((resolve) => (this.setFinished = resolve));
     this.offset = clockOffset;
     const left = this.left(delivery.deadline);
-    this.intervalMs = options.heartbeatMs ?? Math.max(Math.min(left / 3, maxHeartbeatMs), minHeartbeatMs);
-    this.stopTimeLimit = after(options.timeLimitMs, () => this.abort(new AbortedError("timeLimit")));
+    this.intervalMs =
+      options.heartbeatMs ?? Math.max(Math.min(left / 3, maxHeartbeatMs), minHeartbeatMs);
+    this.stopTimeLimit = after(options.timeLimitMs, () =>
+      this.abort(new AbortedError("timeLimit")),
+    );
     this.nextBeat();
     this.endIn(left);
   }
@@ -88,11 +99,11 @@ export class Run {
   async finish(o: Outcome): Promise<void> {
     this.result = o;
     this.setFinished();
-    await this.exchange.answered;
+    await this.request.answered;
     let by = "answer";
     let failure: unknown;
     // reporting a recorded result again changes nothing
-    if (this.accepted || !(await this.exchange.sent)) {
+    if (this.accepted || !(await this.request.sent)) {
       by = "report";
       failure = await this.report(o).then(() => undefined, (err: unknown) => err);
     }
@@ -146,7 +157,8 @@ export class Run {
     try {
       await this.options.reporter.progress(this.delivery.callback, percent, note, this.signal);
     } catch (err) {
-      if (err instanceof AsyncflowError && !(err instanceof ProblemError)) throw err; // invalid arguments
+      const invalid = err instanceof AsyncflowError && !(err instanceof ProblemError);
+      if (invalid) throw err; // the handler's own mistake
       if (!this.signal.aborted) this.log("warn", "no progress", { error: messageOf(err) });
       if (err instanceof AbortedError) await this.beat(); // it tells whether the attempt is over
     }
@@ -178,13 +190,23 @@ export class Run {
   private async report(o: Outcome): Promise<void> {
     if (o.kind === "accepted") return;
     const why = this.signal.reason instanceof AbortedError ? this.signal.reason : undefined;
-    if (why?.why === "cancelled" || (why?.why === "lost" && o.kind === "retry")) throw why; // the task is retried anyway
+    // A lost attempt is retried anyway.
+    if (why?.why === "cancelled" || (why?.why === "lost" && o.kind === "retry")) throw why;
     const { reporter } = this.options;
     try {
       await reporter.report(this.delivery.callback, o, this.calls.signal);
     } catch (err) {
-      if (o.kind === "done" && err instanceof ProblemError && err.status >= 400 && err.status < 500 && err.status !== 429) {
-        const refused: Outcome = { kind: "fail", error: shorten(`asyncflow refused the output: ${err.message}`) };
+      if (
+        o.kind === "done" &&
+        err instanceof ProblemError &&
+        err.status >= 400 &&
+        err.status < 500 &&
+        err.status !== 429
+      ) {
+        const refused: Outcome = {
+          kind: "fail",
+          error: shorten(`asyncflow refused the output: ${err.message}`),
+        };
         await reporter.report(this.delivery.callback, refused, this.calls.signal);
       }
       throw err;
@@ -192,10 +214,19 @@ export class Run {
   }
 
   private logEnd(o: Outcome, by: string, failure: unknown): void {
-    const fields = { outcome: o.kind, by, durationMs: Date.now() - this.start, ...(o.error ? { failure: o.error } : {}),
-      ...(o.retryAfterMs ? { retryAfter: formatDuration(o.retryAfterMs) } : {}) };
+    const fields = {
+      outcome: o.kind,
+      by,
+      durationMs: Date.now() - this.start,
+      ...(o.error ? { failure: o.error } : {}),
+      ...(o.retryAfterMs ? { retryAfter: formatDuration(o.retryAfterMs) } : {}),
+    };
     if (failure === undefined) this.log("info", "delivery", fields);
-    else if (failure instanceof AbortedError) this.log("warn", "delivery: the result counts no more", { ...fields, error: failure.message });
+    else if (failure instanceof AbortedError)
+      this.log("warn", "delivery: the result counts no more", {
+        ...fields,
+        error: failure.message,
+      });
     else this.log("error", "delivery: not reported", { ...fields, error: messageOf(failure) });
   }
 

@@ -41,39 +41,72 @@ export class Verifier {
   }
 
   private import(key: string): void {
-    if (key === "") throw invalid("keys", "has an empty key; it must be whsec_ or whpk_, and base64");
-    if (key.startsWith("whsk_")) throw invalid("keys", "has a private key, which only asyncflow should have; a worker has the public one, whpk_…");
+    if (key === "")
+      throw invalid("keys", "has an empty key; it must be whsec_ or whpk_, and base64");
+    if (key.startsWith("whsk_"))
+      throw invalid(
+        "keys",
+        "has a private key, which only asyncflow should have; a worker has the public one, whpk_…",
+      );
     if (key.startsWith(publicPrefix)) {
       const raw = bytesOf(key.slice(publicPrefix.length));
       if (raw?.length !== 32) throw invalid("keys", "must be whpk_ and the base64 of 32 bytes");
-      this.keys.push({ scheme: "v1a", key: crypto.subtle.importKey("raw", raw, "Ed25519", false, ["verify"]) });
+      this.keys.push({
+        scheme: "v1a",
+        key: crypto.subtle.importKey("raw", raw, "Ed25519", false, ["verify"]),
+      });
       return;
     }
     if (!isSecret(key)) throw invalid("keys", "must start with whsec_ or whpk_");
     const raw = bytesOf(key.slice(secretPrefix.length));
     if (!raw) throw invalid("keys", "must be whsec_ and base64");
-    if (raw.length < 24 || raw.length > 64) throw invalid("keys", `has a secret of ${raw.length} bytes; it must be 24 to 64`);
-    this.keys.push({ scheme: "v1", key: crypto.subtle.importKey("raw", raw, { name: "HMAC", hash: "SHA-256" }, false, ["verify"]) });
+    if (raw.length < 24 || raw.length > 64)
+      throw invalid("keys", `has a secret of ${raw.length} bytes; it must be 24 to 64`);
+    this.keys.push({
+      scheme: "v1",
+      key: crypto.subtle.importKey("raw", raw, { name: "HMAC", hash: "SHA-256" }, false, [
+        "verify",
+      ]),
+    });
   }
 
-  /** @throws AsyncflowError unauthenticated, unless one signature is by one of the keys, and not older than 5 minutes */
+  /**
+   * @throws AsyncflowError unauthenticated, unless one signature is by one of the keys, and not
+   * older than 5 minutes
+   */
   async verify(headers: Headers, body: Uint8Array, now: number): Promise<SignedRequest> {
     const id = headers.get("Webhook-Id") ?? "";
     const sent = headers.get("Webhook-Timestamp") ?? "";
     const signatures = (headers.get("Webhook-Signature") ?? "").split(" ").filter((s) => s !== "");
     if (!id || !sent || signatures.length === 0) {
-      throw refuse("the request is not signed: it needs Webhook-Id, Webhook-Timestamp and Webhook-Signature");
+      throw refuse(
+        "the request is not signed: it needs Webhook-Id, Webhook-Timestamp and Webhook-Signature",
+      );
     }
     if (id.length > maxId) throw refuse("its Webhook-Id is too long");
     if (signatures.length > maxSignatures) throw refuse("it has too many signatures");
     if (!/^\d{1,12}$/.test(sent)) throw refuse("its Webhook-Timestamp is no number of seconds");
     const at = Number(sent) * 1000;
-    if (Math.abs(now - at) > toleranceMs) throw refuse("its Webhook-Timestamp is more than 5m from now: it is old, or a clock is wrong");
+    if (Math.abs(now - at) > toleranceMs)
+      throw refuse(
+        "its Webhook-Timestamp is more than 5m from now: it is old, or a clock is wrong",
+      );
     const signed = concat(new TextEncoder().encode(`${id}.${sent}.`), body);
     for (const { scheme, key } of this.keys) {
       for (const given of signatures) {
-        const signature = given.startsWith(`${scheme},`) ? bytesOf(given.slice(scheme.length + 1)) : undefined;
-        if (signature && (await crypto.subtle.verify(scheme === "v1" ? "HMAC" : "Ed25519", await key, signature, signed))) return { id, at };
+        const signature = given.startsWith(`${scheme},`)
+          ? bytesOf(given.slice(scheme.length + 1))
+          : undefined;
+        if (
+          signature &&
+          (await crypto.subtle.verify(
+            scheme === "v1" ? "HMAC" : "Ed25519",
+            await key,
+            signature,
+            signed,
+          ))
+        )
+          return { id, at };
       }
     }
     throw refuse("no signature of it verifies");

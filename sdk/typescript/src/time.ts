@@ -59,13 +59,23 @@ export function limit(ms: number, outer?: AbortSignal): Limit {
   };
 }
 
-const units: Record<string, number> = { ns: 1e-6, us: 1e-3, "µs": 1e-3, ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+const units: Record<string, number> = {
+  ns: 1e-6,
+  us: 1e-3,
+  µs: 1e-3,
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  h: 3_600_000,
+};
 
 /** Returns the milliseconds of a duration of the API, such as "1h30m". */
 export function parseDuration(text: string): number {
-  if (!/^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$/.test(text)) throw invalid("duration", `is "${text}"; it must be such as 30s or 1h30m`);
+  if (!/^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$/.test(text))
+    throw invalid("duration", `is "${text}"; it must be such as 30s or 1h30m`);
   let sum = 0;
-  for (const [, n, unit] of text.matchAll(/([0-9.]+)([a-zµ]+)/g)) sum += Number(n) * (units[unit ?? ""] ?? NaN);
+  for (const [, n, unit] of text.matchAll(/([0-9.]+)([a-zµ]+)/g))
+    sum += Number(n) * (units[unit ?? ""] ?? NaN);
   return sum;
 }
 

@@ -7,7 +7,8 @@ import { isFinal, type Attempt, type Task } from "./types.js";
  * An event of watch: an entry of the task's journal, or the task's present state, without its
  * context.
  */
-export type TaskEvent = { attempt: Attempt; task?: undefined } | { attempt?: undefined; task: Task };
+export type TaskEvent =
+  { attempt: Attempt; task?: undefined } | { attempt?: undefined; task: Task };
 
 const silenceMs = 60_000; // the server writes something every 15 s
 const reconnectMinMs = 250;
@@ -29,7 +30,11 @@ interface Place {
 }
 
 /** Follows a task; see Client.watch. */
-export async function* watchTask(caller: Caller, path: string, options: CallOptions): AsyncGenerator<TaskEvent, void, undefined> {
+export async function* watchTask(
+  caller: Caller,
+  path: string,
+  options: CallOptions,
+): AsyncGenerator<TaskEvent, void, undefined> {
   const place: Place = { connected: false, failures: 0, last: "", shown: "" };
   for (;;) {
     let asked = 0;
@@ -40,7 +45,10 @@ export async function* watchTask(caller: Caller, path: string, options: CallOpti
       }
     } catch (err) {
       options.signal?.throwIfAborted();
-      const again = place.connected && err instanceof AsyncflowError && (err.code === "unavailable" || err.code === "rate_limited");
+      const again =
+        place.connected &&
+        err instanceof AsyncflowError &&
+        (err.code === "unavailable" || err.code === "rate_limited");
       if (!again) throw err;
       if (err instanceof ProblemError) asked = err.retryAfterMs;
     }
@@ -51,7 +59,12 @@ export async function* watchTask(caller: Caller, path: string, options: CallOpti
 }
 
 /** Follows one stream to its end. */
-async function* connect(caller: Caller, path: string, options: CallOptions, place: Place): AsyncGenerator<TaskEvent, void, undefined> {
+async function* connect(
+  caller: Caller,
+  path: string,
+  options: CallOptions,
+  place: Place,
+): AsyncGenerator<TaskEvent, void, undefined> {
   const silence = limit(silenceMs, options.signal);
   const headers: Record<string, string> = { Accept: "text/event-stream, application/problem+json" };
   if (place.last) headers["Last-Event-ID"] = place.last;
@@ -75,7 +88,10 @@ async function* connect(caller: Caller, path: string, options: CallOptions, plac
 }
 
 /** Reads server-sent events. heard is called for any bytes. Leaving the loop ends the stream. */
-async function* events(body: AsyncIterable<Uint8Array>, heard: () => void): AsyncGenerator<ServerEvent, void, undefined> {
+async function* events(
+  body: AsyncIterable<Uint8Array>,
+  heard: () => void,
+): AsyncGenerator<ServerEvent, void, undefined> {
   const utf8 = new TextDecoder();
   let parts: string[] = [];
   let event: ServerEvent = { kind: "", id: "", data: "" };

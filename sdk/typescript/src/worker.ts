@@ -1,7 +1,14 @@
 import { readEnvelope, Refused, type Delivery } from "./delivery.js";
 import { AsyncflowError, invalid, messageOf } from "./errors.js";
 import { Exchange, Requests, type Answer } from "./exchange.js";
-import { one, together, type BatchWork, type Handler, type HandlerOptions, type Work } from "./handler.js";
+import {
+  one,
+  together,
+  type BatchWork,
+  type Handler,
+  type HandlerOptions,
+  type Work,
+} from "./handler.js";
 import { AbortedError } from "./outcome.js";
 import { Reporter } from "./reporter.js";
 import { Run, type LogLine } from "./run.js";
@@ -87,14 +94,22 @@ export class Worker {
     this.maxInFlight = atLeast("maxInFlight", options.maxInFlight ?? 1000, 1);
     this.maxBodyBytes = atLeast("maxBodyBytes", options.maxBodyBytes ?? 8 << 20, 1);
     this.answerWithinMs = options.answerWithinMs ?? 2000;
-    this.heartbeatMs = options.heartbeatMs === undefined ? undefined : atLeast("heartbeatMs", options.heartbeatMs, 1);
+    this.heartbeatMs =
+      options.heartbeatMs === undefined
+        ? undefined
+        : atLeast("heartbeatMs", options.heartbeatMs, 1);
   }
 
   /**
    * Registers a function for the deliveries of a stage. It gets each delivery separately, even if
    * they come in a batch.
    */
-  handle<In = unknown, Out = unknown>(type: string, stage: string, work: Work<In, Out>, options: HandlerOptions<In> = {}): this {
+  handle<In = unknown, Out = unknown>(
+    type: string,
+    stage: string,
+    work: Work<In, Out>,
+    options: HandlerOptions<In> = {},
+  ): this {
     return this.add(type, stage, one(work, options.parse), options);
   }
 
@@ -103,23 +118,46 @@ export class Worker {
    * batch.max_tasks in a call, or one if the endpoint has no batches. The signal is aborted when no
    * task of the batch needs work any more.
    */
-  handleBatch<In = unknown, Out = unknown>(type: string, stage: string, work: BatchWork<In, Out>, options: HandlerOptions<In> = {}): this {
+  handleBatch<In = unknown, Out = unknown>(
+    type: string,
+    stage: string,
+    work: BatchWork<In, Out>,
+    options: HandlerOptions<In> = {},
+  ): this {
     return this.add(type, stage, together(work, options.parse), options);
   }
 
-  private add<In>(type: string, stage: string, start: Handler["start"], options: HandlerOptions<In>): this {
-    for (const [field, name] of [["type", type], ["stage", stage]] as const) {
-      if (!/^[a-z][a-z0-9_-]{0,39}$/.test(name)) throw invalid(field, `is "${name}"; it must be a lower-case letter, then lower-case letters, digits, - and _; 40 at most`);
+  private add<In>(
+    type: string,
+    stage: string,
+    start: Handler["start"],
+    options: HandlerOptions<In>,
+  ): this {
+    for (const [field, name] of [
+      ["type", type],
+      ["stage", stage],
+    ] as const) {
+      if (/^[a-z][a-z0-9_-]{0,39}$/.test(name)) continue;
+      const form = "a lower-case letter, then lower-case letters, digits, - and _; 40 at most";
+      throw invalid(field, `is "${name}"; it must be ${form}`);
     }
     const name = `${type}/${stage}`;
     if (this.handlers.has(name)) throw invalid("stage", `has a handler already: ${name}`);
-    this.handlers.set(name, { start, answerWithinMs: options.answerWithinMs ?? this.answerWithinMs, timeLimitMs: options.timeLimitMs ?? Infinity });
+    this.handlers.set(name, {
+      start,
+      answerWithinMs: options.answerWithinMs ?? this.answerWithinMs,
+      timeLimitMs: options.timeLimitMs ?? Infinity,
+    });
     return this;
   }
 
   /** @internal The stages that have handlers. */
   get stages(): { type: string; stage: string; answerWithinMs: number }[] {
-    return [...this.handlers].map(([name, h]) => ({ type: name.split("/")[0] ?? "", stage: name.split("/")[1] ?? "", answerWithinMs: h.answerWithinMs }));
+    return [...this.handlers].map(([name, h]) => ({
+      type: name.split("/")[0] ?? "",
+      stage: name.split("/")[1] ?? "",
+      answerWithinMs: h.answerWithinMs,
+    }));
   }
 
   /** How many deliveries are worked on or not yet reported. */
@@ -132,8 +170,14 @@ export class Worker {
    * of the keys, less than five minutes ago, gets 401, and its body isn't parsed.
    */
   readonly fetch = async (request: Request): Promise<Response> => {
-    const gone = new Promise<undefined>((resolve) => request.signal.addEventListener("abort", () => resolve(undefined), { once: true }));
-    const receipt = await this.receive({ method: request.method, headers: request.headers, body: request.body });
+    const gone = new Promise<undefined>((resolve) =>
+      request.signal.addEventListener("abort", () => resolve(undefined), { once: true }),
+    );
+    const receipt = await this.receive({
+      method: request.method,
+      headers: request.headers,
+      body: request.body,
+    });
     const answer = await Promise.race([receipt.answer, gone]);
     receipt.end(answer !== undefined && !request.signal.aborted);
     if (!answer) return new Response(null, { status: 503 }); // which nobody reads
@@ -153,11 +197,18 @@ export class Worker {
     const [signed, body] = await this.verified(r);
     const envelope = readEnvelope(new TextDecoder().decode(body));
     if ("challenge" in envelope) {
-      return { answer: Promise.resolve({ status: 200, body: JSON.stringify({ challenge: envelope.challenge }) }), end: () => {} };
+      return {
+        answer: Promise.resolve({
+          status: 200,
+          body: JSON.stringify({ challenge: envelope.challenge }),
+        }),
+        end: () => {},
+      };
     }
     const { type, stage } = envelope.deliveries[0];
     const handler = this.handlers.get(`${type}/${stage}`);
-    if (!handler) throw new Refused(404, `this worker has no handler for the stage "${stage}" of "${type}"`);
+    if (!handler)
+      throw new Refused(404, `this worker has no handler for the stage "${stage}" of "${type}"`);
     const known = this.requests.find(signed.id);
     if (known) {
       this.log({ level: "info", message: "the same request again", webhookId: signed.id });
@@ -165,7 +216,8 @@ export class Worker {
     }
     // A batch that is larger than the whole capacity is admitted alone.
     const count = envelope.deliveries.length;
-    if (this.closing || (this.runs.size > 0 && this.runs.size + count > this.maxInFlight)) throw new Refused(503, "this worker has no room");
+    if (this.closing || (this.runs.size > 0 && this.runs.size + count > this.maxInFlight))
+      throw new Refused(503, "this worker has no room");
     const exchange = new Exchange(envelope.batch, (a) => this.requests.answered(signed.id, a));
     this.requests.begin(signed.id, exchange.answered);
     this.begin(exchange, handler, envelope.deliveries, clockOffset(signed));
@@ -173,7 +225,13 @@ export class Worker {
   }
 
   private begin(x: Exchange, h: Handler, deliveries: Delivery[], offset: number): void {
-    const options = { reporter: this.reporter, heartbeatMs: this.heartbeatMs, timeLimitMs: h.timeLimitMs, log: this.log, ended: (r: Run) => this.ended(r) };
+    const options = {
+      reporter: this.reporter,
+      heartbeatMs: this.heartbeatMs,
+      timeLimitMs: h.timeLimitMs,
+      log: this.log,
+      ended: (r: Run) => this.ended(r),
+    };
     for (const d of deliveries) x.runs.push(new Run(d, x, options, offset));
     for (const r of x.runs) this.runs.add(r);
     const inTime = x.runs.filter((r) => r.inTime);
@@ -202,14 +260,21 @@ export class Worker {
     const x = new Exchange(false, () => {});
     const ended = (r: Run) => {
       const later = r.result?.kind === "accepted"; // it goes on elsewhere
-      if (later) void this.reporter.heartbeat(d.callback).catch(() => {}); // nothing was heard of it yet
+      // Nothing was heard of it yet.
+      if (later) void this.reporter.heartbeat(d.callback).catch(() => {});
       this.ended(r);
       over(later);
     };
-    const heartbeatMs = this.heartbeatMs === undefined ? undefined : Math.min(this.heartbeatMs, firstClaimMs / 3);
+    const heartbeatMs =
+      this.heartbeatMs === undefined ? undefined : Math.min(this.heartbeatMs, firstClaimMs / 3);
     const left = Date.parse(d.deadline) - Date.now();
     const offset = left > 0 ? 0 : firstClaimMs - left; // this clock is ahead
-    const run = new Run(d, x, { reporter: this.reporter, heartbeatMs, timeLimitMs: h.timeLimitMs, log: this.log, ended }, offset);
+    const run = new Run(
+      d,
+      x,
+      { reporter: this.reporter, heartbeatMs, timeLimitMs: h.timeLimitMs, log: this.log, ended },
+      offset,
+    );
     x.runs.push(run);
     this.runs.add(run);
     x.decide(true);
@@ -227,7 +292,10 @@ export class Worker {
     if (r.method !== "POST") throw new Refused(405, "deliveries are POSTed");
     const media = (r.headers.get("Content-Type") ?? "").split(";")[0]?.trim().toLowerCase();
     if (media !== "application/json") throw new Refused(415, "the body must be application/json");
-    const tooLarge = new Refused(413, `the body is too large: the limit is ${this.maxBodyBytes} bytes`);
+    const tooLarge = new Refused(
+      413,
+      `the body is too large: the limit is ${this.maxBodyBytes} bytes`,
+    );
     if (Number(r.headers.get("Content-Length")) > this.maxBodyBytes) throw tooLarge;
     const body = await readBody(r.body, this.maxBodyBytes, tooLarge);
     return [await this.verifier.verify(r.headers, body, Date.now()), body];
@@ -235,9 +303,23 @@ export class Worker {
 
   private refuse(err: unknown, r: Incoming): Answer {
     const status = err instanceof Refused ? err.status : err instanceof AsyncflowError ? 401 : 500;
-    this.log({ level: "warn", message: "delivery refused", status, error: messageOf(err), webhookId: r.headers.get("Webhook-Id") });
-    const headers: Record<number, Record<string, string>> = { 405: { Allow: "POST" }, 413: { Connection: "close" }, 503: { "Retry-After": "1" } };
-    return { status, body: JSON.stringify({ error: messageOf(err) }), headers: headers[status] ?? {} };
+    this.log({
+      level: "warn",
+      message: "delivery refused",
+      status,
+      error: messageOf(err),
+      webhookId: r.headers.get("Webhook-Id"),
+    });
+    const headers: Record<number, Record<string, string>> = {
+      405: { Allow: "POST" },
+      413: { Connection: "close" },
+      503: { "Retry-After": "1" },
+    };
+    return {
+      status,
+      body: JSON.stringify({ error: messageOf(err) }),
+      headers: headers[status] ?? {},
+    };
   }
 
   /**
@@ -275,7 +357,11 @@ export function headersOf(a: Answer): Record<string, string> {
   return { ...a.headers, ...(a.body === "" ? {} : { "Content-Type": "application/json" }) };
 }
 
-async function readBody(body: AsyncIterable<Uint8Array> | null, most: number, tooLarge: Refused): Promise<Uint8Array> {
+async function readBody(
+  body: AsyncIterable<Uint8Array> | null,
+  most: number,
+  tooLarge: Refused,
+): Promise<Uint8Array> {
   const parts: Uint8Array[] = [];
   let size = 0;
   try {
@@ -290,9 +376,9 @@ async function readBody(body: AsyncIterable<Uint8Array> | null, most: number, to
   return concat(...parts);
 }
 
-// clockOffset returns how far this machine's clock is ahead of the database's clock, which deadlines
-// use. It ignores up to 2 s: the time of a request has whole seconds, and the request takes a moment
-// to arrive.
+// clockOffset returns how far this machine's clock is ahead of the database's clock, which
+// deadlines use. It ignores up to 2 s: the time of a request has whole seconds, and the request
+// takes a moment to arrive.
 function clockOffset(signed: SignedRequest): number {
   const d = Date.now() - signed.at;
   return d < 0 || d > 2000 ? d : 0;

@@ -12,17 +12,63 @@ test("what a handler returns or throws is the answer", async (t) => {
     [() => 0, { output: 0 }],
     [() => undefined, {}],
     [() => null, {}],
-    [() => 1n, { outcome: "fail", error: "the output can't be written as JSON: Do not know how to serialize a BigInt" }],
-    [() => () => 1, { outcome: "fail", error: "the output can't be written as JSON: it is a function" }],
-    [() => { throw new Error("disk full"); }, { outcome: "retry", error: "disk full" }],
-    [() => { throw "a text"; }, { outcome: "retry", error: "a text" }],
-    [() => { throw new Fail("no image"); }, { outcome: "fail", error: "no image" }],
-    [() => { throw new Error("outer", { cause: new Fail("inner") }); }, { outcome: "fail", error: "outer" }],
-    [() => { throw new Retry("busy", 90_000); }, { outcome: "retry", error: "busy", retry_after: "90000ms" }],
-    [() => { throw new Retry("busy", -1); }, { outcome: "retry", error: "busy" }],
-    [() => { throw new Error("ä".repeat(5000)); }, { outcome: "retry", error: "ä".repeat(4095) + "…" }],
+    [
+      () => 1n,
+      {
+        outcome: "fail",
+        error: "the output can't be written as JSON: Do not know how to serialize a BigInt",
+      },
+    ],
+    [
+      () => () => 1,
+      { outcome: "fail", error: "the output can't be written as JSON: it is a function" },
+    ],
+    [
+      () => {
+        throw new Error("disk full");
+      },
+      { outcome: "retry", error: "disk full" },
+    ],
+    [
+      () => {
+        throw "a text";
+      },
+      { outcome: "retry", error: "a text" },
+    ],
+    [
+      () => {
+        throw new Fail("no image");
+      },
+      { outcome: "fail", error: "no image" },
+    ],
+    [
+      () => {
+        throw new Error("outer", { cause: new Fail("inner") });
+      },
+      { outcome: "fail", error: "outer" },
+    ],
+    [
+      () => {
+        throw new Retry("busy", 90_000);
+      },
+      { outcome: "retry", error: "busy", retry_after: "90000ms" },
+    ],
+    [
+      () => {
+        throw new Retry("busy", -1);
+      },
+      { outcome: "retry", error: "busy" },
+    ],
+    [
+      () => {
+        throw new Error("ä".repeat(5000));
+      },
+      { outcome: "retry", error: "ä".repeat(4095) + "…" },
+    ],
   ];
-  const b = await Bench.start(t, (w) => w.handle<number>("images", "inspect", (task) => outcomes[task.context]?.[0](task.context)));
+  const b = await Bench.start(t, (w) =>
+    w.handle<number>("images", "inspect", (task) => outcomes[task.context]?.[0](task.context)),
+  );
   for (const [i, [, want]] of outcomes.entries()) {
     assert.deepEqual(await b.deliver(i), { status: 200, body: want });
   }
@@ -33,11 +79,27 @@ test("a handler gets the task", async (t) => {
   const b = await Bench.start(t, (w) => {
     w.handle<{ n: number }>("images", "inspect", async (task) => {
       await task.progress(40, "page 2");
-      return [task.id, task.type, task.stage, task.attempt, task.maxAttempts, task.seq, task.deadline instanceof Date, task.context.n, task.signal.aborted];
+      return [
+        task.id,
+        task.type,
+        task.stage,
+        task.attempt,
+        task.maxAttempts,
+        task.seq,
+        task.deadline instanceof Date,
+        task.context.n,
+        task.signal.aborted,
+      ];
     });
   });
-  assert.deepEqual((await b.deliver({ n: 7 })).body, { output: ["images.1.42", "images", "inspect", 2, 20, 1, true, 7, false] });
-  assert.deepEqual(await b.report("progress"), { verb: "progress", body: { percent: 40, note: "page 2" }, token: "Bearer a-token" });
+  assert.deepEqual((await b.deliver({ n: 7 })).body, {
+    output: ["images.1.42", "images", "inspect", 2, 20, 1, true, 7, false],
+  });
+  assert.deepEqual(await b.report("progress"), {
+    verb: "progress",
+    body: { percent: 40, note: "page 2" },
+    token: "Bearer a-token",
+  });
 });
 
 test("a handler can tell a test delivery from a task", async (t) => {
@@ -57,9 +119,15 @@ test("progress that doesn't arrive fails nothing", async (t) => {
     b.answers["progress"] = () => ({ status });
     assert.deepEqual((await b.deliver()).body, { output: "done" }, String(status));
   }
-  const nobody = { url: `http://127.0.0.1:${await freePort()}/v1/callbacks/images.1.42`, token: "a-token" };
+  const nobody = {
+    url: `http://127.0.0.1:${await freePort()}/v1/callbacks/images.1.42`,
+    token: "a-token",
+  };
   assert.deepEqual((await b.deliver({}, { callback: nobody })).body, { output: "done" });
-  assert.equal(b.lines.filter((line) => line.message === "no progress" && line.level === "warn").length, 5);
+  assert.equal(
+    b.lines.filter((line) => line.message === "no progress" && line.level === "warn").length,
+    5,
+  );
 });
 
 test("progress of an attempt that is over ends the handler's work", async (t) => {
@@ -73,11 +141,19 @@ test("progress of an attempt that is over ends the handler's work", async (t) =>
 });
 
 test("progress that can't be", async (t) => {
-  const b = await Bench.start(t, (w) => w.handle<[number, string]>("images", "inspect", (task) => task.progress(...task.context)));
+  const b = await Bench.start(t, (w) =>
+    w.handle<[number, string]>("images", "inspect", (task) => task.progress(...task.context)),
+  );
   for (const percent of [-1, 101, 1.5]) {
-    assert.deepEqual((await b.deliver([percent, ""])).body, { outcome: "retry", error: `percent is ${percent}; it must be a whole number from 0 to 100` });
+    assert.deepEqual((await b.deliver([percent, ""])).body, {
+      outcome: "retry",
+      error: `percent is ${percent}; it must be a whole number from 0 to 100`,
+    });
   }
-  assert.deepEqual((await b.deliver([1, "ä".repeat(501)])).body, { outcome: "retry", error: "note is longer than 500 characters" });
+  assert.deepEqual((await b.deliver([1, "ä".repeat(501)])).body, {
+    outcome: "retry",
+    error: "note is longer than 500 characters",
+  });
   assert.deepEqual((await b.deliver([100, "😀".repeat(500)])).body, {});
   assert.equal((await b.report("progress")).body["percent"], 100);
 });
@@ -87,9 +163,14 @@ test("a context that can't be parsed fails the task for good", async (t) => {
     if (typeof context !== "number") throw new Error("it is no number");
     return context;
   };
-  const b = await Bench.start(t, (w) => w.handle("images", "inspect", (task) => task.context + 1, { parse }));
+  const b = await Bench.start(t, (w) =>
+    w.handle("images", "inspect", (task) => task.context + 1, { parse }),
+  );
   assert.deepEqual((await b.deliver(1)).body, { output: 2 });
-  assert.deepEqual((await b.deliver("1")).body, { outcome: "fail", error: "the context can't be read: it is no number" });
+  assert.deepEqual((await b.deliver("1")).body, {
+    outcome: "fail",
+    error: "the context can't be read: it is no number",
+  });
 });
 
 test("later", async (t) => {
@@ -106,16 +187,30 @@ test("later", async (t) => {
   await reporter.fail(callback, new Fail("no"));
   assert.deepEqual((await b.report("fail")).body, { error: "no", retryable: false });
   await reporter.fail(callback, new Retry("busy", 1000));
-  assert.deepEqual((await b.report("fail")).body, { error: "busy", retryable: true, retry_after: "1000ms" });
+  assert.deepEqual((await b.report("fail")).body, {
+    error: "busy",
+    retryable: true,
+    retry_after: "1000ms",
+  });
   assert.equal(b.worker.inFlight, 0);
 });
 
 test("what is refused", async (t) => {
-  const b = await Bench.start(t, (w) => w.handle("images", "inspect", () => assert.fail("it isn't to be called")), { maxBodyBytes: 2000 });
+  const b = await Bench.start(
+    t,
+    (w) => w.handle("images", "inspect", () => assert.fail("it isn't to be called")),
+    { maxBodyBytes: 2000 },
+  );
   const good = signed(b.envelope());
   const now = Math.floor(Date.now() / 1000);
-  const header = (name: string, value: string) => ({ ...good, headers: { ...good.headers, [name]: value } });
-  const without = (name: string) => ({ ...good, headers: Object.fromEntries(Object.entries(good.headers).filter(([n]) => n !== name)) });
+  const header = (name: string, value: string) => ({
+    ...good,
+    headers: { ...good.headers, [name]: value },
+  });
+  const without = (name: string) => ({
+    ...good,
+    headers: Object.fromEntries(Object.entries(good.headers).filter(([n]) => n !== name)),
+  });
   const cases: [RequestInit, number, RegExp][] = [
     [{ ...good, method: "PUT" }, 405, /POSTed/],
     [header("Content-Type", "text/plain"), 415, /application\/json/],
@@ -131,18 +226,30 @@ test("what is refused", async (t) => {
     [{ ...good, body: String(good.body).replace("images", "imagez") }, 401, /no signature/],
     [signed(b.envelope(), { at: now - 400 }), 401, /more than 5m/],
     [signed(b.envelope(), { at: now + 400 }), 401, /more than 5m/],
-    [signed(b.envelope(), { key: "whsec_" + Buffer.alloc(32).toString("base64") }), 401, /no signature/],
+    [
+      signed(b.envelope(), { key: "whsec_" + Buffer.alloc(32).toString("base64") }),
+      401,
+      /no signature/,
+    ],
     [signed(b.envelope(), { key: ed25519().key }), 401, /no signature/],
     [signed("[]"), 400, /no object/],
     [signed("{"), 400, /not JSON/],
     [signed({ type: "images" }), 400, /needs task_id/],
     [signed({ deliveries: [] }), 400, /no deliveries/],
-    [signed({ deliveries: [b.envelope(), b.envelope({}, { stage: "resize" })] }), 400, /several stages/],
+    [
+      signed({ deliveries: [b.envelope(), b.envelope({}, { stage: "resize" })] }),
+      400,
+      /several stages/,
+    ],
     [signed(b.envelope({}, { stage: "resize" })), 404, /no handler for the stage/],
   ];
   for (const [init, status, why] of cases) {
     const answer = await b.post(init);
-    assert.deepEqual([answer.status, why.test(JSON.stringify(answer.body))], [status, true], `${why}: ${JSON.stringify(answer)}`);
+    assert.deepEqual(
+      [answer.status, why.test(JSON.stringify(answer.body))],
+      [status, true],
+      `${why}: ${JSON.stringify(answer)}`,
+    );
   }
   await b.worker.close();
   assert.equal((await b.post(signed(b.envelope()))).status, 503);
@@ -150,10 +257,27 @@ test("what is refused", async (t) => {
 
 test("several keys of both kinds", async (t) => {
   const [a, b_] = [ed25519(), ed25519()];
-  const b = await Bench.start(t, (w) => w.handle("images", "inspect", () => 1), { keys: [secret, a.publicKey, b_.publicKey] });
-  for (const key of [secret, a.key, b_.key]) assert.equal((await b.post(signed(b.envelope(), { key }))).status, 200);
-  for (const [key, why] of [["whsk_AAAA", /private key/], ["", /has an empty key/], ["abc", /must start/], ["whsec_!", /base64/], ["whsec_AAAA", /3 bytes/], ["whpk_AAAA", /32 bytes/]] as const) {
-    assert.throws(() => new Worker({ keys: [key] }), (err) => err instanceof AsyncflowError && err.code === "invalid_argument" && err.fields[0]?.field === "keys" && why.test(err.message));
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", () => 1), {
+    keys: [secret, a.publicKey, b_.publicKey],
+  });
+  for (const key of [secret, a.key, b_.key])
+    assert.equal((await b.post(signed(b.envelope(), { key }))).status, 200);
+  for (const [key, why] of [
+    ["whsk_AAAA", /private key/],
+    ["", /has an empty key/],
+    ["abc", /must start/],
+    ["whsec_!", /base64/],
+    ["whsec_AAAA", /3 bytes/],
+    ["whpk_AAAA", /32 bytes/],
+  ] as const) {
+    assert.throws(
+      () => new Worker({ keys: [key] }),
+      (err) =>
+        err instanceof AsyncflowError &&
+        err.code === "invalid_argument" &&
+        err.fields[0]?.field === "keys" &&
+        why.test(err.message),
+    );
   }
   assert.throws(() => new Worker({ keys: [], maxInFlight: 0 }), /maxInFlight is 0/);
   assert.throws(() => new Worker({ keys: [] }).handle("Images", "x", () => 1), /type is "Images"/);
@@ -162,7 +286,10 @@ test("several keys of both kinds", async (t) => {
 
 test("a challenge is echoed", async (t) => {
   const b = await Bench.start(t, () => {});
-  assert.deepEqual(await b.post(signed({ type: "asyncflow.challenge", challenge: "x-1" })), { status: 200, body: { challenge: "x-1" } });
+  assert.deepEqual(await b.post(signed({ type: "asyncflow.challenge", challenge: "x-1" })), {
+    status: 200,
+    body: { challenge: "x-1" },
+  });
 });
 
 test("the same request again gets the same answer, and starts nothing", async (t) => {
@@ -178,10 +305,14 @@ test("the same request again gets the same answer, and starts nothing", async (t
   await begun.promise;
   const second = b.post(request); // while the first is under way, or just after
   go.resolve();
-  for (const answer of [await first, await second, await b.post(request)]) assert.deepEqual(answer, { status: 200, body: { output: "a1" } });
+  for (const answer of [await first, await second, await b.post(request)])
+    assert.deepEqual(answer, { status: 200, body: { output: "a1" } });
   const large = signed(b.envelope("b".repeat(5000)));
   assert.equal((await b.post(large)).status, 200);
-  assert.deepEqual(await b.post(large), { status: 409, body: { error: "this delivery was answered before; the answer is not kept" } });
+  assert.deepEqual(await b.post(large), {
+    status: 409,
+    body: { error: "this delivery was answered before; the answer is not kept" },
+  });
   assert.equal(calls, 2);
 });
 
@@ -200,9 +331,23 @@ test("no more than there is room for", async (t) => {
 });
 
 test("a fetch-style server", async () => {
-  const w = new Worker({ keys: [secret], log: () => {} }).handle<number>("images", "inspect", (task) => task.context * 2);
-  const envelope = { task_id: "images.1.1", type: "images", stage: "inspect", deadline: new Date(Date.now() + 60_000).toISOString(), context: 21, callback: { url: "http://127.0.0.1:1", token: "" } };
+  const w = new Worker({ keys: [secret], log: () => {} }).handle<number>(
+    "images",
+    "inspect",
+    (task) => task.context * 2,
+  );
+  const envelope = {
+    task_id: "images.1.1",
+    type: "images",
+    stage: "inspect",
+    deadline: new Date(Date.now() + 60_000).toISOString(),
+    context: 21,
+    callback: { url: "http://127.0.0.1:1", token: "" },
+  };
   const response = await w.fetch(new Request("http://worker/", signed(envelope)));
-  assert.deepEqual([response.status, response.headers.get("Content-Type"), await response.json()], [200, "application/json", { output: 42 }]);
+  assert.deepEqual(
+    [response.status, response.headers.get("Content-Type"), await response.json()],
+    [200, "application/json", { output: 42 }],
+  );
   assert.equal((await w.fetch(new Request("http://worker/"))).status, 405);
 });

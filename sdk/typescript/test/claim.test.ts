@@ -17,31 +17,40 @@ let names = 0;
 /** Makes a task type whose only stage is claimed. */
 async function type(): Promise<string> {
   const name = `claim${process.pid}-${++names}`;
-  await c.putTaskType(name, { stages: [{ name: stage, mode: "claim", retry: { max_attempts: 2, interval: -0.1 } }] });
+  await c.putTaskType(name, {
+    stages: [{ name: stage, mode: "claim", retry: { max_attempts: 2, interval: -0.1 } }],
+  });
   return name;
 }
 
 const worker = () => new Worker({ keys: [], log: () => {} });
 
-test("the handlers work on claims: with retries, and no more at once than asked for", options, async () => {
-  const name = await type();
-  let [now, most] = [0, 0];
-  const w = worker().handle<number, number>(name, stage, async (task) => {
-    most = Math.max(most, ++now);
-    await new Promise(setImmediate);
-    now--;
-    if (task.context % 5 === 0 && task.attempt === 1) throw new Error("not yet");
-    return 2 * task.context;
-  });
-  const stop = new AbortController();
-  const ended = claim(w, { client: c, type: name, stage, concurrency: 3, signal: stop.signal });
-  const results = await c.submitMany(Array.from({ length: 20 }, (_, i) => ({ type: name, context: i })));
-  for (const [i, r] of results.entries()) assert.equal((await c.wait(r.task?.id ?? assert.fail())).result, 2 * i);
-  assert.ok(most <= 3, String(most));
-  stop.abort();
-  await ended;
-  await w.close();
-});
+test(
+  "the handlers work on claims: with retries, and no more at once than asked for",
+  options,
+  async () => {
+    const name = await type();
+    let [now, most] = [0, 0];
+    const w = worker().handle<number, number>(name, stage, async (task) => {
+      most = Math.max(most, ++now);
+      await new Promise(setImmediate);
+      now--;
+      if (task.context % 5 === 0 && task.attempt === 1) throw new Error("not yet");
+      return 2 * task.context;
+    });
+    const stop = new AbortController();
+    const ended = claim(w, { client: c, type: name, stage, concurrency: 3, signal: stop.signal });
+    const results = await c.submitMany(
+      Array.from({ length: 20 }, (_, i) => ({ type: name, context: i })),
+    );
+    for (const [i, r] of results.entries())
+      assert.equal((await c.wait(r.task?.id ?? assert.fail())).result, 2 * i);
+    assert.ok(most <= 3, String(most));
+    stop.abort();
+    await ended;
+    await w.close();
+  },
+);
 
 test("after a stop nothing begins, and what has begun is finished", options, async () => {
   const name = await type();
@@ -63,51 +72,80 @@ test("after a stop nothing begins, and what has begun is finished", options, asy
   assert.equal((await c.get(second.id)).status, "waiting");
 });
 
-test("an answer that is lost is asked for again; a task is given back by a worker that closes", options, async (t) => {
-  const name = await type();
-  let broken = 1;
-  const proxy = await serve(t, (req, res) => void (async () => {
-    const body = await textOf(req);
-    const headers = { Authorization: req.headers.authorization ?? "", "Content-Type": "application/json" };
-    const upstream = await fetch(url + req.url, { method: req.method ?? "", body, headers });
-    const answer = await upstream.text(); // it was done
-    if (broken-- > 0) res.destroy();
-    else res.writeHead(upstream.status, { "Content-Type": "application/json" }).end(answer);
-  })());
-  const { id } = await c.submit({ type: name, context: 1 });
-  const [delivery] = await new Client(proxy, token).claim({ type: name, stage, claimer: "anna" });
-  assert.deepEqual([delivery?.task_id, delivery?.seq], [id, 1]);
-  const w = worker();
-  await w.reporter.release(delivery?.callback ?? assert.fail());
+test(
+  "an answer that is lost is asked for again; a task is given back by a worker that closes",
+  options,
+  async (t) => {
+    const name = await type();
+    let broken = 1;
+    const proxy = await serve(
+      t,
+      (req, res) =>
+        void (async () => {
+          const body = await textOf(req);
+          const headers = {
+            Authorization: req.headers.authorization ?? "",
+            "Content-Type": "application/json",
+          };
+          const upstream = await fetch(url + req.url, { method: req.method ?? "", body, headers });
+          const answer = await upstream.text(); // it was done
+          if (broken-- > 0) res.destroy();
+          else res.writeHead(upstream.status, { "Content-Type": "application/json" }).end(answer);
+        })(),
+    );
+    const { id } = await c.submit({ type: name, context: 1 });
+    const [delivery] = await new Client(proxy, token).claim({ type: name, stage, claimer: "anna" });
+    assert.deepEqual([delivery?.task_id, delivery?.seq], [id, 1]);
+    const w = worker();
+    await w.reporter.release(delivery?.callback ?? assert.fail());
 
-  const stop = new AbortController();
-  const released = deferred();
-  const release = w.reporter.release.bind(w.reporter);
-  w.reporter.release = async (callback, signal) => {
-    await release(callback, signal);
-    stop.abort();
-    released.resolve();
-  };
-  w.handle(name, stage, () => assert.fail());
-  await w.close();
-  await claim(w, { client: c, type: name, stage, signal: stop.signal });
-  await released.promise;
-  assert.deepEqual((await c.attempts(id)).map((a) => [a.outcome, a.attempt]), [["released", 1], ["released", 1]]);
-});
+    const stop = new AbortController();
+    const released = deferred();
+    const release = w.reporter.release.bind(w.reporter);
+    w.reporter.release = async (callback, signal) => {
+      await release(callback, signal);
+      stop.abort();
+      released.resolve();
+    };
+    w.handle(name, stage, () => assert.fail());
+    await w.close();
+    await claim(w, { client: c, type: name, stage, signal: stop.signal });
+    await released.promise;
+    assert.deepEqual(
+      (await c.attempts(id)).map((a) => [a.outcome, a.attempt]),
+      [
+        ["released", 1],
+        ["released", 1],
+      ],
+    );
+  },
+);
 
 test("two claimers decide a task", options, async () => {
   const name = await type();
-  await c.putTaskType(name, { stages: [{ name: stage, mode: "claim", quorum: { votes: 2, max_votes: 2, agree_on: "/label" } }] });
+  await c.putTaskType(name, {
+    stages: [
+      { name: stage, mode: "claim", quorum: { votes: 2, max_votes: 2, agree_on: "/label" } },
+    ],
+  });
   const { id } = await c.submit({ type: name, context: 1 });
   const stop = new AbortController();
   const workers = ["anna", "bob"].map(() => worker().handle(name, stage, () => ({ label: "cat" })));
-  const ended = workers.map((w) => claim(w, { client: c, type: name, stage, concurrency: 1, signal: stop.signal }));
+  const ended = workers.map((w) =>
+    claim(w, { client: c, type: name, stage, concurrency: 1, signal: stop.signal }),
+  );
   assert.equal(((await c.wait(id)).result as { outcome: string }).outcome, "cat");
   stop.abort();
   await Promise.all(ended);
-  assert.deepEqual((await c.results(id)).results.map((r) => r.output), [{ label: "cat" }, { label: "cat" }]);
+  assert.deepEqual(
+    (await c.results(id)).results.map((r) => r.output),
+    [{ label: "cat" }, { label: "cat" }],
+  );
   const votes = await c.votes(id);
-  assert.deepEqual([votes.decided, votes.outcome, votes.data.map((v) => v.outcome)], [true, "cat", ["cat", "cat"]]);
+  assert.deepEqual(
+    [votes.decided, votes.outcome, votes.data.map((v) => v.outcome)],
+    [true, "cat", ["cat", "cat"]],
+  );
   assert.notEqual(votes.data[0]?.claimer, votes.data[1]?.claimer);
   await Promise.all(workers.map((w) => w.close()));
 });
@@ -115,10 +153,24 @@ test("two claimers decide a task", options, async () => {
 test("what can't be claimed", options, async () => {
   const name = await type();
   const signal = new AbortController().signal;
-  const w = worker().handle(name, stage, () => 1).handle(name, "other", () => 1);
-  await assert.rejects(claim(w, { client: c, type: name, stage, concurrency: 0, signal }), /concurrency is 0; it must be 1 to 1000/);
-  await assert.rejects(claim(w, { client: c, type: name, stage: "none", signal }), /has no handler/);
-  await assert.rejects(claim(w, { client: c, type: name, stage: "other", signal }), (err) => err instanceof ProblemError && err.status === 400);
+  const w = worker()
+    .handle(name, stage, () => 1)
+    .handle(name, "other", () => 1);
+  await assert.rejects(
+    claim(w, { client: c, type: name, stage, concurrency: 0, signal }),
+    /concurrency is 0; it must be 1 to 1000/,
+  );
+  await assert.rejects(
+    claim(w, { client: c, type: name, stage: "none", signal }),
+    /has no handler/,
+  );
+  await assert.rejects(
+    claim(w, { client: c, type: name, stage: "other", signal }),
+    (err) => err instanceof ProblemError && err.status === 400,
+  );
   await c.putTaskType(name, { stages: [{ name: stage }] });
-  await assert.rejects(claim(w, { client: c, type: name, stage, signal }), (err) => err instanceof ProblemError && err.status === 409);
+  await assert.rejects(
+    claim(w, { client: c, type: name, stage, signal }),
+    (err) => err instanceof ProblemError && err.status === 409,
+  );
 });

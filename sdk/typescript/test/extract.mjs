@@ -8,6 +8,7 @@ const page = readFileSync(new URL("../../../docs/typescript.md", here), "utf8");
 rmSync(new URL("docs", here), { recursive: true, force: true });
 mkdirSync(new URL("docs", here));
 const program = (name, text) => writeFileSync(new URL(`docs/${name}`, here), text);
-for (const [, text, name] of page.matchAll(/```ts\n(\/\/ ([a-z-]+\.ts)\n.*?)```/gs)) program(name, text);
+for (const [, text, name] of page.matchAll(/```ts\n(\/\/ ([a-z-]+\.ts)\n.*?)```/gs))
+  program(name, text);
 const [, readme] = readFileSync(new URL("../README.md", here), "utf8").match(/```ts\n(.*?)```/s);
 program("readme.ts", readme);

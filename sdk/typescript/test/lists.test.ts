@@ -11,12 +11,18 @@ test("a list of several pages comes whole", async (t) => {
     const { pathname, searchParams } = new URL(req.url ?? "", "http://localhost");
     asked.push(`${pathname}?${searchParams}`);
     const page = Number(searchParams.get("cursor") ?? 0);
-    const doc = { data: [{ id: `e${page}`, seq: page }], ...(page < 2 ? { next_cursor: String(page + 1) } : {}) };
+    const doc = {
+      data: [{ id: `e${page}`, seq: page }],
+      ...(page < 2 ? { next_cursor: String(page + 1) } : {}),
+    };
     res.writeHead(200, { "Content-Type": "application/json" }).end(JSON.stringify(doc));
   });
   const c = new Client(url, "a-token");
   assert.deepEqual((await c.endpoints("images")).map((e) => e.id), ["e0", "e1", "e2"]);
   assert.deepEqual((await c.attempts("images.1.42")).map((a) => a.seq), [0, 1, 2]);
   const pages = (path: string) => [path, `${path}&cursor=1`, `${path}&cursor=2`];
-  assert.deepEqual(asked, [...pages("/v1/endpoints?type=images"), ...pages("/v1/tasks/images.1.42/attempts?outputs=true")]);
+  assert.deepEqual(asked, [
+    ...pages("/v1/endpoints?type=images"),
+    ...pages("/v1/tasks/images.1.42/attempts?outputs=true"),
+  ]);
 });

@@ -4,7 +4,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Worker } from "asyncflow";
 import { listen } from "asyncflow/node";
 
-const worker = new Worker({ keys: [process.env["WORKER_SECRET"] ?? ""], log: () => {}, answerWithinMs: -1, heartbeatMs: 50 });
+const worker = new Worker({
+  keys: [process.env["WORKER_SECRET"] ?? ""],
+  log: () => {},
+  answerWithinMs: -1,
+  heartbeatMs: 50,
+});
 worker.handle("pipe", "first", async (task) => {
   // The checks of heartbeats send a delivery with a near deadline. Its work outlasts their
   // answers, however slow the machine is.
@@ -13,4 +18,5 @@ worker.handle("pipe", "first", async (task) => {
   return task.context;
 });
 console.log((await listen(worker, { port: 0 })).url);
-process.stdin.resume().once("end", () => process.exit()); // it ends when the process that started it ends
+// It ends when the process that started it ends.
+process.stdin.resume().once("end", () => process.exit());

@@ -12,8 +12,16 @@ import { deferred, freePort } from "./setup.js";
 // These tests start asyncflow with an existing database. The environment has the process's
 // environment, one NAME=value a line, and a token.
 const binary = process.env["ASYNCFLOW_BINARY"] ?? "";
-const [settings, token] = [process.env["ASYNCFLOW_NODE_ENV"] ?? "", process.env["ASYNCFLOW_NODE_TOKEN"] ?? ""];
-const options = { skip: binary === "" || settings === "" ? "ASYNCFLOW_BINARY and ASYNCFLOW_NODE_ENV are not set" : false };
+const [settings, token] = [
+  process.env["ASYNCFLOW_NODE_ENV"] ?? "",
+  process.env["ASYNCFLOW_NODE_TOKEN"] ?? "",
+];
+const options = {
+  skip:
+    binary === "" || settings === ""
+      ? "ASYNCFLOW_BINARY and ASYNCFLOW_NODE_ENV are not set"
+      : false,
+};
 
 /** An asyncflow that is killed and started again, at the same address. */
 class Server {
@@ -36,7 +44,10 @@ class Server {
   async start(): Promise<void> {
     const own = settings.split("\n").map((line) => line.split(/=(.*)/s).slice(0, 2));
     const env = { ...process.env, ...Object.fromEntries(own), ASYNCFLOW_LISTEN: this.address };
-    const started = (this.process = spawn(binary, ["serve"], { env, stdio: ["ignore", "ignore", "pipe"] }));
+    const started = (this.process = spawn(binary, ["serve"], {
+      env,
+      stdio: ["ignore", "ignore", "pipe"],
+    }));
     let said = "";
     const ready = deferred<boolean>();
     createInterface({ input: started.stderr }).on("line", (line) => {
@@ -82,13 +93,18 @@ class Wire {
 
 let types = 0;
 
-for (const [answer, answerWithinMs] of [["before the answer", 20_000], ["after 202", -1]] as const) {
+for (const [answer, answerWithinMs] of [
+  ["before the answer", 20_000],
+  ["after 202", -1],
+] as const) {
   for (const end of ["while it is away", "when it is back"] as const) {
     test(`asyncflow is killed ${answer}; the work ends ${end}`, options, async (t) => {
       const server = await Server.start(t);
       const name = `restart${++types}`;
       // The lease outlasts the restart, however long that takes.
-      await server.client.putTaskType(name, { stages: [{ name: "first", timeout: "10m", retry: { max_attempts: 3, interval: -0.1 } }] });
+      await server.client.putTaskType(name, {
+        stages: [{ name: "first", timeout: "10m", retry: { max_attempts: 3, interval: -0.1 } }],
+      });
       const [wire, begun, go] = [new Wire(), deferred(), deferred()];
       let calls = 0;
       const reporter = new Reporter({ fetch: wire.fetch, retryMs: 10 });
@@ -100,7 +116,8 @@ for (const [answer, answerWithinMs] of [["before the answer", 20_000], ["after 2
         return context + 1;
       }, { answerWithinMs });
       const served = await listen(worker, { port: 0 });
-      t.after(() => served.close(0).catch(() => {})); // the work may be under way if the test has failed
+      // the work may be under way if the test has failed
+      t.after(() => served.close(0).catch(() => {}));
       await register(worker, { client: server.client, url: served.url });
       const { id } = await server.client.submit({ type: name, context: 1 });
       await begun.promise;

@@ -10,7 +10,10 @@ import { nodeHandler } from "asyncflow/node";
 export const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /** Serves until the test is over, and returns the URL. */
-export async function serve(t: TestContext, listener: (req: IncomingMessage, res: ServerResponse) => void): Promise<string> {
+export async function serve(
+  t: TestContext,
+  listener: (req: IncomingMessage, res: ServerResponse) => void,
+): Promise<string> {
   const server: Server = createServer(listener);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.after(() => {
@@ -42,10 +45,21 @@ export class Bench {
     readonly lines: LogLine[],
   ) {}
 
-  static async start(t: TestContext, prepare: (w: Worker) => void, options: Partial<WorkerOptions> = {}): Promise<Bench> {
+  static async start(
+    t: TestContext,
+    prepare: (w: Worker) => void,
+    options: Partial<WorkerOptions> = {},
+  ): Promise<Bench> {
     const lines: LogLine[] = [];
     const reporter = new Reporter({ retryMs: 1 });
-    const worker = new Worker({ keys: [secret], log: (line) => lines.push(line), heartbeatMs: 3_600_000, answerWithinMs: 30_000, reporter, ...options });
+    const worker = new Worker({
+      keys: [secret],
+      log: (line) => lines.push(line),
+      heartbeatMs: 3_600_000,
+      answerWithinMs: 30_000,
+      reporter,
+      ...options,
+    });
     prepare(worker);
     const b = new Bench(worker, lines);
     b.workerURL = await serve(t, nodeHandler(worker));
@@ -58,9 +72,17 @@ export class Bench {
     const verb = req.url?.split("/").pop() ?? "";
     const { status, body: doc } = this.answers[verb]?.(req.url ?? "") ?? { status: 200 };
     const running = { status: "running", deadline: new Date(Date.now() + 60_000).toISOString() };
-    if (status === 0) res.destroy(); // no answer
-    else res.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(doc ?? running));
-    this.reports.push({ verb, body: body ? (JSON.parse(body) as Record<string, unknown>) : {}, token: req.headers.authorization ?? "" });
+    if (status === 0)
+      res.destroy(); // no answer
+    else
+      res
+        .writeHead(status, { "Content-Type": "application/json" })
+        .end(JSON.stringify(doc ?? running));
+    this.reports.push({
+      verb,
+      body: body ? (JSON.parse(body) as Record<string, unknown>) : {},
+      token: req.headers.authorization ?? "",
+    });
     this.wake();
   }
 
@@ -82,13 +104,25 @@ export class Bench {
   envelope(context: unknown = {}, change: object = {}): object {
     this.seq++;
     return {
-      task_id: "images.1.42", type: "images", stage: "inspect", attempt: 2, max_attempts: 20, seq: this.seq, shard: 3,
-      deadline: new Date(Date.now() + 60_000).toISOString(), context, callback: { url: `${this.callbackURL}/v1/callbacks/images.1.42`, token: "a-token" }, ...change,
+      task_id: "images.1.42",
+      type: "images",
+      stage: "inspect",
+      attempt: 2,
+      max_attempts: 20,
+      seq: this.seq,
+      shard: 3,
+      deadline: new Date(Date.now() + 60_000).toISOString(),
+      context,
+      callback: { url: `${this.callbackURL}/v1/callbacks/images.1.42`, token: "a-token" },
+      ...change,
     };
   }
 
   /** Posts a signed envelope, and returns the answer with its body as JSON. */
-  async deliver(context: unknown = {}, change: object = {}): Promise<{ status: number; body: unknown }> {
+  async deliver(
+    context: unknown = {},
+    change: object = {},
+  ): Promise<{ status: number; body: unknown }> {
     return this.post(signed(this.envelope(context, change)));
   }
 
@@ -102,17 +136,30 @@ export class Bench {
 let ids = 0;
 
 /** Returns a signed request. */
-export function signed(envelope: object | string, with_: { id?: string; at?: number; key?: string } = {}): RequestInit & { headers: Record<string, string> } {
+export function signed(
+  envelope: object | string,
+  with_: { id?: string; at?: number; key?: string } = {},
+): RequestInit & { headers: Record<string, string> } {
   const body = typeof envelope === "string" ? envelope : JSON.stringify(envelope);
   const id = with_.id ?? `msg.${++ids}`;
   const at = String(with_.at ?? Math.floor(Date.now() / 1000));
   const signature = signer(with_.key ?? secret)(`${id}.${at}.${body}`);
-  return { method: "POST", body, headers: { "Content-Type": "application/json", "Webhook-Id": id, "Webhook-Timestamp": at, "Webhook-Signature": `v1,AAAA ${signature}` } };
+  return {
+    method: "POST",
+    body,
+    headers: {
+      "Content-Type": "application/json",
+      "Webhook-Id": id,
+      "Webhook-Timestamp": at,
+      "Webhook-Signature": `v1,AAAA ${signature}`,
+    },
+  };
 }
 
 function signer(key: string): (text: string) => string {
   const raw = Buffer.from(key.replace(/^wh[a-z]+_/, ""), "base64");
-  if (key.startsWith("whsec_")) return (text) => "v1," + createHmac("sha256", raw).update(text).digest("base64");
+  if (key.startsWith("whsec_"))
+    return (text) => "v1," + createHmac("sha256", raw).update(text).digest("base64");
   const private_ = createPrivateKey({ key: raw, format: "der", type: "pkcs8" });
   return (text) => "v1a," + sign(null, Buffer.from(text), private_).toString("base64");
 }
@@ -121,7 +168,10 @@ function signer(key: string): (text: string) => string {
 export function ed25519(): { key: string; publicKey: string } {
   const pair = generateKeyPairSync("ed25519");
   const raw = pair.publicKey.export({ format: "der", type: "spki" }).subarray(-32);
-  return { key: "whsk_" + pair.privateKey.export({ format: "der", type: "pkcs8" }).toString("base64"), publicKey: "whpk_" + raw.toString("base64") };
+  return {
+    key: "whsk_" + pair.privateKey.export({ format: "der", type: "pkcs8" }).toString("base64"),
+    publicKey: "whpk_" + raw.toString("base64"),
+  };
 }
 
 export async function textOf(req: IncomingMessage): Promise<string> {
@@ -149,7 +199,9 @@ export function aborted(signal: AbortSignal): Promise<unknown> {
 export async function freePort(): Promise<number> {
   for (;;) {
     const [server, port] = [createServer(), 10_000 + Math.floor(Math.random() * 20_000)];
-    const free = await new Promise<boolean>((resolve) => server.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true)));
+    const free = await new Promise<boolean>((resolve) =>
+      server.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true)),
+    );
     if (!free) continue;
     await new Promise((resolve) => server.close(resolve));
     return port;

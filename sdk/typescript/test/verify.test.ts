@@ -18,14 +18,39 @@ interface Check {
 }
 
 test("asyncflow verify finds nothing wrong with a worker", options, async (t) => {
-  const worker = new Worker({ keys: [secret], log: () => {} }).handle("pipe", "first", (task) => task.context);
+  const worker = new Worker({ keys: [secret], log: () => {} }).handle(
+    "pipe",
+    "first",
+    (task) => task.context,
+  );
   const at = await serve(t, nodeHandler(worker));
   const env = { ...process.env, ASYNCFLOW_ENDPOINT_SECRET: secret };
-  const command = ["verify", at, "--type=pipe", "--stage=first", "--batch=2", "--allow-http", "--allow-private-networks", "-o", "json"];
-  const { stdout } = await promisify(execFile)(binary, command, { env }).catch((err: { stdout: string }) => err); // its exit code says less
+  const command = [
+    "verify",
+    at,
+    "--type=pipe",
+    "--stage=first",
+    "--batch=2",
+    "--allow-http",
+    "--allow-private-networks",
+    "-o",
+    "json",
+  ];
+  const { stdout } = await promisify(execFile)(binary, command, { env }).catch(
+    (err: { stdout: string }) => err,
+  ); // its exit code says less
   const { checks } = JSON.parse(stdout) as { checks: Check[] };
-  assert.deepEqual(checks.filter((c) => c.result === "failed"), []);
-  for (const name of ["challenge", "bad signature", "duplicate at once", "stale attempt", "batch"]) {
+  assert.deepEqual(
+    checks.filter((c) => c.result === "failed"),
+    [],
+  );
+  for (const name of [
+    "challenge",
+    "bad signature",
+    "duplicate at once",
+    "stale attempt",
+    "batch",
+  ]) {
     assert.equal(checks.find((c) => c.name === name)?.result, "passed", name);
   }
 });

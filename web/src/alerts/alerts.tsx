@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { answer, api, CallError, type Schemas } from "../api.ts";
+import { answer, api, CallError, type Schemas, tagged } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { Action } from "../parts/action.tsx";
 import { Empty } from "../parts/empty.tsx";
@@ -16,7 +16,7 @@ export function Alerts() {
   // There is no timer: each of these reads has an entry in the audit.
   const alerts = useLoad(async (signal) => {
     try {
-      return { set: await answer(api.GET("/v1/alerts", { signal })) };
+      return { set: await tagged(api.GET("/v1/alerts", { signal })) };
     } catch (e) {
       if (e instanceof CallError && e.status === 404) return { set: undefined };
       throw e;
@@ -27,15 +27,16 @@ export function Alerts() {
     secret.value = after.secret ?? "";
     alerts.reload();
   };
-  const set = alerts.data?.set;
+  const read = alerts.data?.set;
+  const set = read?.value;
   return (
     <>
       <Title text="Alerts" />
       <Problem error={alerts.error} retry={alerts.reload} />
       <p class="buttons">
         <button type="button" disabled={alerts.loading} onClick={alerts.reload}>Refresh</button>
-        {alerts.data && <SetAlerts alerts={set} done={done} />}
-        {set && <TurnOff done={alerts.reload} />}
+        {alerts.data && <SetAlerts alerts={read} done={done} />}
+        {read && <TurnOff etag={read.etag} done={alerts.reload} />}
       </p>
       {secret.value && (
         <NewSecret secret={secret.value} kind="secret" close={() => (secret.value = "")} />
@@ -56,9 +57,9 @@ export function Alerts() {
   );
 }
 
-function TurnOff({ done }: { done: () => void }) {
+function TurnOff({ etag, done }: { etag: string | undefined; done: () => void }) {
   const run = async () => {
-    await answer(api.DELETE("/v1/alerts"));
+    await answer(api.DELETE("/v1/alerts", { params: { header: { "If-Match": etag } } }));
     done();
     return "Alerts are off";
   };

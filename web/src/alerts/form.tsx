@@ -1,13 +1,13 @@
 import { signal } from "@preact/signals";
-import { useMemo } from "preact/hooks";
-import { answer, api, type Schemas } from "../api.ts";
+import { useMemo, useRef } from "preact/hooks";
+import { answer, api, type Schemas, type Tagged, unchanged } from "../api.ts";
 import { Action } from "../parts/action.tsx";
 import { Field } from "../parts/field.tsx";
 
 type Alerts = Schemas["Alerts"];
 
 interface Props {
-  alerts: Alerts | undefined;
+  alerts: Tagged<Alerts> | undefined;
   done: (after: Alerts) => void;
 }
 
@@ -17,9 +17,11 @@ export function SetAlerts({ alerts, done }: Props) {
     url: signal(""), backlog: signal(""), failures: signal(""), endpoint: signal(""),
     attempts: signal(""), claimers: signal(""), late: signal(""),
   }), []);
+  const opened = useRef(alerts);
   const begin = () => {
-    const r = alerts?.rules ?? { backlog_age: "5m", failure_rate: 0.5 };
-    fields.url.value = alerts?.url ?? "";
+    opened.current = alerts;
+    const r = alerts?.value.rules ?? { backlog_age: "5m", failure_rate: 0.5 };
+    fields.url.value = alerts?.value.url ?? "";
     fields.backlog.value = r.backlog_age ?? "";
     fields.failures.value = percentOf(r.failure_rate);
     fields.endpoint.value = percentOf(r.endpoint_failure_rate);
@@ -36,7 +38,8 @@ export function SetAlerts({ alerts, done }: Props) {
     if (attempts.value) rules.failure_attempts = Number(attempts.value);
     if (claimers.value) rules.no_claimers = claimers.value;
     if (late.value) rules.dependency_late = late.value;
-    done(await answer(api.PUT("/v1/alerts", { body: { url: url.value, rules } })));
+    done(await answer(api.PUT("/v1/alerts",
+      { params: { header: unchanged(opened.current) }, body: { url: url.value, rules } })));
     return "The alerts are set";
   };
   const share = { type: "number", min: "0", max: "100", step: "any" } as const;

@@ -8,11 +8,12 @@ import { Test } from "./test.tsx";
 
 interface Props {
   endpoint: Schemas["Endpoint"];
+  etag: string | undefined;
   changed: () => void;
 }
 
 /** The buttons of an endpoint. */
-export function EndpointActions({ endpoint: e, changed }: Props) {
+export function EndpointActions({ endpoint: e, etag, changed }: Props) {
   const path = { params: { path: { id: e.id } } };
   const verify = async () => {
     const { verification, verification_error: why } = await answer(
@@ -37,7 +38,7 @@ export function EndpointActions({ endpoint: e, changed }: Props) {
           ask={<p>It is sent a challenge, and has 10 seconds to echo it.</p>} />
       )}
       {!e.listen && e.verification !== "unverified" && <Test endpoint={e} />}
-      <Change endpoint={e} changed={changed} />
+      <Change endpoint={e} etag={etag} changed={changed} />
       <Rotate endpoint={e} changed={changed} />
       <Delete endpoint={e} />
     </p>

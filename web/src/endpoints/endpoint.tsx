@@ -1,5 +1,5 @@
 import { useRoute } from "preact-iso";
-import { answer, api, type Schemas } from "../api.ts";
+import { api, type Schemas, tagged } from "../api.ts";
 import { count, latency, span } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
@@ -16,9 +16,9 @@ type Shown = { endpoint: Schemas["Endpoint"] };
 /** All of one endpoint. */
 export function Endpoint() {
   const id = useRoute().params.id ?? "";
-  const endpoint = useLoad((signal) => answer(api.GET("/v1/endpoints/{id}",
+  const endpoint = useLoad((signal) => tagged(api.GET("/v1/endpoints/{id}",
     { signal, params: { path: { id } } })), [id], 3000);
-  const e = endpoint.data;
+  const { value: e, etag } = endpoint.data ?? {};
   if (!e) {
     return (
       <>
@@ -31,7 +31,7 @@ export function Endpoint() {
     <>
       <Title text={nameOf(e)}><Status status={e.health.state} /></Title>
       <Problem error={endpoint.error} retry={endpoint.reload} />
-      <EndpointActions endpoint={e} changed={endpoint.reload} />
+      <EndpointActions endpoint={e} etag={etag} changed={endpoint.reload} />
       <Health endpoint={e} />
       <EndpointHistory endpoint={e} />
       <Settings endpoint={e} />

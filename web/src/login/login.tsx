@@ -74,8 +74,8 @@ function LoginForm({ over = false }: { over?: boolean }) {
             aria-describedby="token-help" />
         </label>
         <p id="token-help" class="quiet">
-          A token of the API. <code>asyncflow token create</code> makes one. It stays in a cookie that
-          scripts can't read, until it expires.
+          A token of the API. <code>asyncflow token create</code> makes one. It stays in a cookie
+          that scripts can't read, until it expires.
         </p>
         {refusal.value && <p role="alert" class="problem">{refusal.value}</p>}
         <button type="submit" class="primary" disabled={busy.value}>Log in</button>

@@ -13,7 +13,8 @@ export function Progress({ operation: o }: { operation: Operation }) {
     <>
       <progress max={Math.max(o.total, 1)} value={o.total ? past : 1}
         aria-label={`Progress of ${nameOf(o)}`} />
-      {" "}{count(past)} of {o.kind === "count" && o.state === "running" && "about "}{count(o.total)}
+      {" "}{count(past)} of{" "}
+      {o.kind === "count" && o.state === "running" && "about "}{count(o.total)}
       {o.kind === "count" && o.state === "done" && `, ${count(o.done)} counted`}
     </>
   );

@@ -34,8 +34,9 @@ function Nodes({ nodes: n }: { nodes: Schemas["NodeCounts"] }) {
   const { api: takes, dispatcher, governance } = n.roles;
   return (
     <>
-      <span class={n.alive ? "" : "bad"}>{ofNodes(n.alive)} alive</span>: {count(takes)} for requests,
-      {" "}{count(dispatcher)} for deliveries, {count(governance)} for background jobs
+      <span class={n.alive ? "" : "bad"}>{ofNodes(n.alive)} alive</span>:
+      {" "}{count(takes)} for requests, {count(dispatcher)} for deliveries,
+      {" "}{count(governance)} for background jobs
       {n.versions.length > 0 && <>, version {n.versions.join(" and ")}</>}.
       {n.gone > 0 && <span class="bad"> {ofNodes(n.gone)} gone.</span>}
     </>

@@ -67,7 +67,9 @@ function Branch({ node, last, top = false, open: first }: BranchProps) {
             {node.children.slice(0, mostChildren).map((c, i) => (
               <Branch key={i} node={c} last={i === n - 1} open={first} />
             ))}
-            {n > mostChildren && <div class="quiet">and {n - mostChildren} more: copy to see them</div>}
+            {n > mostChildren && (
+              <div class="quiet">and {n - mostChildren} more: copy to see them</div>
+            )}
           </div>
           <div>{end}{comma}</div>
         </>

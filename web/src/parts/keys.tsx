@@ -42,6 +42,7 @@ export function Keys() {
 function moveRow(by: number): void {
   const rows = [...document.querySelectorAll<HTMLElement>("[data-row]")];
   const at = rows.indexOf(document.activeElement as HTMLElement);
-  const to = at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + by, 0), rows.length - 1);
+  const last = rows.length - 1;
+  const to = at < 0 ? (by > 0 ? 0 : last) : Math.min(Math.max(at + by, 0), last);
   rows[to]?.focus();
 }

@@ -3,6 +3,7 @@ import type { CallError } from "../api.ts";
 /** What failed and why. A single fault is listed only if the message doesn't have it. */
 export function Problem({ error, retry }: { error: CallError | undefined; retry?: () => void }) {
   if (!error) return null;
+  if (error.status === 412) return <Overtaken />;
   const { code, errors = [], request_id } = error.problem;
   const listed = errors.length > 1 || errors.some((e) => !error.message.includes(e.message));
   return (
@@ -17,6 +18,16 @@ export function Problem({ error, retry }: { error: CallError | undefined; retry?
         </div>
       )}
       {retry && <button type="button" onClick={retry}>Try again</button>}
+    </div>
+  );
+}
+
+/** Somebody else's change came first. The page in another tab leaves alone what was typed. */
+function Overtaken() {
+  return (
+    <div role="alert" class="problem">
+      <strong>Somebody changed this meanwhile.</strong> Nothing was saved, and what you typed is
+      still here. <a href={location.href} target="_blank">Show it as it is now</a>, in a new tab.
     </div>
   );
 }

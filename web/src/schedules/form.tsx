@@ -1,6 +1,6 @@
 import { type Signal, signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { answer, api, CallError, makes, refused, type Schemas } from "../api.ts";
+import { answer, api, named, refused, type Schemas, type Tagged, unchanged } from "../api.ts";
 import { milliseconds } from "../format.ts";
 import { isJSON } from "../json.ts";
 import { useLoad } from "../load.ts";
@@ -18,7 +18,7 @@ const newForm = () => ({
   name: signal(""), type: signal(""), by: signal<"every" | "cron">("every"), every: signal(""),
   cron: signal(""), zone: signal(""), context: signal("{}"), overlap: signal<string>("queue"),
   catchUp: signal<string>("last"), starts: signal(""), ends: signal(""), options: newOptions(),
-  version: 0, // of the schedule when the form was opened
+  opened: undefined as Tagged<Schedule> | undefined, // what is changed, as it was then
 });
 
 interface Props {
@@ -26,31 +26,28 @@ interface Props {
   schedule?: Schedule;
   /** The texts of the schedule's members, as they are stored. */
   texts?: Record<string, string>;
+  etag?: string | undefined;
   /** Called with the schedule's name when it is saved. */
   saved: (name: string) => void;
 }
 
-/** The button for the form of a schedule. It looks for changes of others first. */
-export function SetSchedule({ schedule: s, texts = {}, saved }: Props) {
+/** The button for the form of a schedule. */
+export function SetSchedule({ schedule: s, texts = {}, etag, saved }: Props) {
   const f = useMemo(newForm, []);
   const begin = () => {
-    if (s) fill(f, s, texts); // otherwise what was typed stays
+    if (!s) return; // what was typed stays
+    f.opened = { value: s, etag };
+    fill(f, s, texts);
   };
   const run = async () => {
     const name = s?.name ?? f.name.value;
     const text = documentOf(f);
-    const path = { params: { path: { name } } };
-    const put = (dryRun: boolean) => api.PUT("/v1/schedules/{name}", {
-      params: { path: { name }, query: dryRun ? { dry_run: true } : {} },
+    const put = answer(api.PUT("/v1/schedules/{name}", {
+      params: { path: { name }, header: unchanged(f.opened) },
       body: { type: "", context: null },
       bodySerializer: () => text,
-    });
-    if (!s && !await makes(put(true))) throw refused("name", "is that of another schedule");
-    if (s && (await answer(api.GET("/v1/schedules/{name}", path))).version !== f.version) {
-      throw new CallError(0,
-        { detail: "The schedule has been changed meanwhile: go back, and edit it again." });
-    }
-    await answer(put(false));
+    }));
+    await (s ? put : named("name", "is that of another schedule", put));
     saved(name);
     return `${name} is saved`;
   };
@@ -59,7 +56,6 @@ export function SetSchedule({ schedule: s, texts = {}, saved }: Props) {
 }
 
 function fill(f: Form, s: Schedule, texts: Record<string, string>): void {
-  f.version = s.version;
   f.type.value = s.type;
   f.by.value = s.every ? "every" : "cron";
   f.every.value = s.every ?? "";

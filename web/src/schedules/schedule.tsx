@@ -1,5 +1,5 @@
 import { useLocation, useRoute } from "preact-iso";
-import { answer, api, type Schemas } from "../api.ts";
+import { answer, api, type Schemas, tagged } from "../api.ts";
 import { count } from "../format.ts";
 import { members } from "../json.ts";
 import { useLoad } from "../load.ts";
@@ -17,9 +17,11 @@ import { when } from "./when.ts";
 export function Schedule() {
   const name = useRoute().params.name ?? "";
   const whole = useLoad(async (signal) => {
-    const text = await answer(api.GET("/v1/schedules/{name}",
-      { signal, params: { path: { name } }, parseAs: "text" })) as string;
-    return { schedule: JSON.parse(text) as Schemas["Schedule"], texts: members(text) };
+    const read = await tagged(api.GET("/v1/schedules/{name}",
+      { signal, params: { path: { name } }, parseAs: "text" }));
+    const text = read.value as string;
+    const schedule = JSON.parse(text) as Schemas["Schedule"];
+    return { schedule, texts: members(text), etag: read.etag };
   }, [name], 3000);
   const s = whole.data?.schedule;
   return (
@@ -28,7 +30,8 @@ export function Schedule() {
       <Problem error={whole.error} retry={whole.reload} />
       {s && (
         <>
-          <Actions schedule={s} texts={whole.data?.texts ?? {}} changed={whole.reload} />
+          <Actions schedule={s} texts={whole.data?.texts ?? {}} etag={whole.data?.etag}
+            changed={whole.reload} />
           <p>
             It submits a task of <a href={`/console/types/${s.type}`}>{s.type}</a> {when(s)}.
           </p>
@@ -49,10 +52,11 @@ export function Schedule() {
 interface ActionsProps {
   schedule: Schemas["Schedule"];
   texts: Record<string, string>;
+  etag: string | undefined;
   changed: () => void;
 }
 
-function Actions({ schedule: s, texts, changed }: ActionsProps) {
+function Actions({ schedule: s, texts, etag, changed }: ActionsProps) {
   const { route } = useLocation();
   const path = { params: { path: { name: s.name } } };
   const pause = async () => {
@@ -83,7 +87,7 @@ function Actions({ schedule: s, texts, changed }: ActionsProps) {
         : <Action key="pause" label="Pause" scope="operate" run={pause} />}
       <Action label="Trigger now" scope="operate" run={trigger}
         ask={<p>Its task is submitted now. Its runs stay as they are.</p>} />
-      <SetSchedule schedule={s} texts={texts} saved={changed} />
+      <SetSchedule schedule={s} texts={texts} etag={etag} saved={changed} />
       <Action label="Delete" scope="manage" danger run={remove} ask={
         <>
           <p>It submits no more tasks. Those that it has submitted stay.</p>

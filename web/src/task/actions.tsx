@@ -3,7 +3,7 @@ import { answer, api, refused, type Schemas } from "../api.ts";
 import { isJSON } from "../json.ts";
 import { Action } from "../parts/action.tsx";
 import { Area, Check } from "../parts/field.tsx";
-import type { WholeTask } from "./task.tsx";
+import type { WholeTask } from "./whole.ts";
 
 interface ActionsProps {
   whole: WholeTask;

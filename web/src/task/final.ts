@@ -1,6 +1,6 @@
 import type { Schemas } from "../api.ts";
 
-/** Reports whether nothing of a task changes any more: of a cancelled one, the children end later. */
+/** Reports whether nothing of a task changes any more: a cancelled one's children end later. */
 export function isFinal({ finished_at, children }: Schemas["Task"]): boolean {
   return finished_at !== undefined && !(children && areLive(children));
 }

@@ -8,7 +8,8 @@ export function Pipeline(
   return (
     <ol class="pipeline" aria-label="Stages">
       {stages.map((s, i) => {
-        const state = task.status === "succeeded" || i < at ? "passed" : i === at ? task.status : "next";
+        const passed = task.status === "succeeded" || i < at;
+        const state = passed ? "passed" : i === at ? task.status : "next";
         return (
           <li key={s.name} class={state} aria-current={i === at ? "step" : undefined}>
             {s.name}

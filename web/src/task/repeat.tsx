@@ -1,4 +1,4 @@
-import type { WholeTask } from "./task.tsx";
+import type { WholeTask } from "./whole.ts";
 import { Copy } from "../parts/copy.tsx";
 
 /** Commands that submit the task again: with its context, priority and flow key. */

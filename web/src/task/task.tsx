@@ -15,16 +15,10 @@ import { Pipeline } from "./pipeline.tsx";
 import { Parents, Relatives } from "./relatives.tsx";
 import { Repeat } from "./repeat.tsx";
 import { Votes } from "./votes.tsx";
+import type { WholeTask } from "./whole.ts";
 import { Why } from "./why.tsx";
 
 const pause = 2000; // between two looks at a task that isn't final, in ms
-
-/** A task, with the texts of its context and result as they are stored. */
-export interface WholeTask {
-  task: Schemas["Task"];
-  context: string | undefined;
-  result: string | undefined;
-}
 
 /** All of one task. */
 export function Task() {

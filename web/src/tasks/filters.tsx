@@ -23,7 +23,7 @@ export interface Filter {
 const names =
   ["status", "stage", "error", "key", "text", "since", "until", "parent", "children", "cursor"];
 
-/** Returns the filter in a URL. What it doesn't know is left out: the page shows all that counts. */
+/** Returns the filter in a URL. Unknown parameters are left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
   return Object.fromEntries(names.filter((n) => query[n]).map((n) => [n, query[n]]));
 }

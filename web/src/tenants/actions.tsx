@@ -1,5 +1,5 @@
 import { type Signal, signal, useSignal } from "@preact/signals";
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { answer, api, type Schemas } from "../api.ts";
 import { words } from "../format.ts";
 import { Action } from "../parts/action.tsx";
@@ -7,14 +7,17 @@ import { Field, TypedName } from "../parts/field.tsx";
 
 interface Props {
   tenant: Schemas["Tenant"];
+  etag: string | undefined;
   changed: () => void;
 }
 
 /** The buttons for what can be done with a tenant in its state. */
-export function TenantActions({ tenant: t, changed }: Props) {
+export function TenantActions({ tenant: t, etag, changed }: Props) {
   const path = { params: { path: { slug: t.slug } } };
   const resume = async () => {
-    await answer(api.PATCH("/v1/tenants/{slug}", { ...path, body: { suspended: false } }));
+    await answer(api.PATCH("/v1/tenants/{slug}", {
+      params: { ...path.params, header: { "If-Match": etag } }, body: { suspended: false },
+    }));
     changed();
     return `${t.slug} is resumed`;
   };
@@ -28,26 +31,26 @@ export function TenantActions({ tenant: t, changed }: Props) {
     return (
       <>
         <Action label="Restore" scope="operator" run={restore} />
-        <Delete tenant={t} changed={changed} />
+        <Delete tenant={t} etag={etag} changed={changed} />
       </>
     );
   }
   return (
     <>
-      <ChangeQuotas tenant={t} changed={changed} />
+      <ChangeQuotas tenant={t} etag={etag} changed={changed} />
       {t.state === "suspended"
         ? <Action label="Resume" scope="operator" run={resume} />
-        : <Suspend tenant={t} changed={changed} />}
-      <Delete tenant={t} changed={changed} />
+        : <Suspend tenant={t} etag={etag} changed={changed} />}
+      <Delete tenant={t} etag={etag} changed={changed} />
     </>
   );
 }
 
-function Suspend({ tenant, changed }: Props) {
+function Suspend({ tenant, etag, changed }: Props) {
   const reason = useSignal("");
   const run = async () => {
     await answer(api.PATCH("/v1/tenants/{slug}", {
-      params: { path: { slug: tenant.slug } },
+      params: { path: { slug: tenant.slug }, header: { "If-Match": etag } },
       body: { suspended: true, ...(reason.value ? { reason: reason.value } : {}) },
     }));
     changed();
@@ -67,17 +70,22 @@ const quotaNames = ["task_types", "endpoints", "schedules", "configuration_bytes
   "children"] as const satisfies Schemas["QuotaName"][];
 
 /** Changes the tenant's own quotas. Only those that were edited are sent. */
-function ChangeQuotas({ tenant, changed }: Props) {
+function ChangeQuotas({ tenant, etag, changed }: Props) {
   const fields = useMemo(() => quotaNames.map((name) => ({ name, value: signal("") })), []);
   const text = (name: Schemas["QuotaName"]) => String(tenant.quotas[name] || "");
-  const begin = () => fields.forEach((f) => (f.value.value = text(f.name)));
+  const opened = useRef(etag);
+  const begin = () => {
+    opened.current = etag;
+    fields.forEach((f) => (f.value.value = text(f.name)));
+  };
   const run = async () => {
     const quotas: Schemas["QuotaChanges"] = {};
     for (const { name, value } of fields) {
       if (value.value !== text(name)) quotas[name] = Number(value.value);
     }
     await answer(api.PATCH("/v1/tenants/{slug}", {
-      params: { path: { slug: tenant.slug } }, body: { quotas },
+      params: { path: { slug: tenant.slug }, header: { "If-Match": opened.current } },
+      body: { quotas },
     }));
     changed();
     return "The quotas are changed";
@@ -95,14 +103,19 @@ function ChangeQuotas({ tenant, changed }: Props) {
 
 function QuotaField({ name, value }: { name: Schemas["QuotaName"]; value: Signal<string> }) {
   const fraction = name.endsWith("_per_second");
-  return <Field label={words(name)} type="number" min="-1" step={fraction ? "any" : "1"} value={value} />;
+  return (
+    <Field label={words(name)} type="number" min="-1" step={fraction ? "any" : "1"}
+      value={value} />
+  );
 }
 
-function Delete({ tenant, changed }: Props) {
+function Delete({ tenant, etag, changed }: Props) {
   const grace = useSignal("168h");
   const run = async () => {
     await answer(api.DELETE("/v1/tenants/{slug}", {
-      params: { path: { slug: tenant.slug }, query: { grace: grace.value } },
+      params: {
+        path: { slug: tenant.slug }, header: { "If-Match": etag }, query: { grace: grace.value },
+      },
     }));
     changed();
     return `${tenant.slug} is deleted`;

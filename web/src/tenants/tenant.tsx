@@ -1,5 +1,5 @@
 import { useRoute } from "preact-iso";
-import { answer, api, type Schemas } from "../api.ts";
+import { api, type Schemas, tagged } from "../api.ts";
 import { amount, words } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
@@ -12,9 +12,9 @@ import { TenantActions } from "./actions.tsx";
 /** All of one tenant. */
 export function Tenant() {
   const slug = useRoute().params.slug ?? "";
-  const tenant = useLoad((signal) => answer(api.GET("/v1/tenants/{slug}",
+  const tenant = useLoad((signal) => tagged(api.GET("/v1/tenants/{slug}",
     { signal, params: { path: { slug } } })), [slug]);
-  const t = tenant.data;
+  const { value: t, etag } = tenant.data ?? {};
   return (
     <>
       <Title text={slug}>{t && <Status status={t.state} />}</Title>
@@ -23,7 +23,7 @@ export function Tenant() {
         <>
           <p class="buttons">
             <button type="button" disabled={tenant.loading} onClick={tenant.reload}>Refresh</button>
-            <TenantActions tenant={t} changed={tenant.reload} />
+            <TenantActions tenant={t} etag={etag} changed={tenant.reload} />
           </p>
           <State tenant={t} />
           <Usage usage={t.usage ?? []} />

@@ -1,5 +1,8 @@
 import { useSignal } from "@preact/signals";
-import { answer, api, CallError, makes, refused, type Schemas } from "../api.ts";
+import { useRef } from "preact/hooks";
+import {
+  answer, api, CallError, named, type Schemas, type Tagged, tagged, unchanged,
+} from "../api.ts";
 import { Area, Field, Refused } from "../parts/field.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { toast } from "../parts/toast.tsx";
@@ -10,15 +13,18 @@ import { documentOf } from "./document.ts";
 const versionOf = (type: string) => (JSON.parse(type) as Schemas["TaskType"]).version;
 
 /** Returns a type as it is stored. */
-async function stored(type: string): Promise<string> {
-  return await answer(api.GET("/v1/task-types/{type}",
-    { params: { path: { type } }, parseAs: "text" })) as string;
+async function stored(type: string): Promise<Tagged<string>> {
+  const { value, etag } = await tagged(api.GET("/v1/task-types/{type}",
+    { params: { path: { type } }, parseAs: "text" }));
+  return { value: value as string, etag };
 }
 
 /** Sends a document as it was typed; with dryRun, it is only checked. */
-function put(type: string, text: string, dryRun: boolean) {
+function put(type: string, text: string, read: Tagged<string> | undefined, dryRun: boolean) {
   return api.PUT("/v1/task-types/{type}", {
-    params: { path: { type }, query: dryRun ? { dry_run: true } : {} },
+    params: {
+      path: { type }, header: unchanged(read), query: dryRun ? { dry_run: true } : {},
+    },
     body: { stages: [] },
     bodySerializer: () => text,
     parseAs: "text",
@@ -37,7 +43,6 @@ const sample = JSON.stringify({
 interface Check {
   name: string;
   text: string;
-  version: number; // of the type that it was compared with; 0: it is new
   lines: Line[];
 }
 
@@ -55,6 +60,7 @@ export function Editor({ type, saved }: EditorProps) {
   const check = useSignal<Check | undefined>(undefined);
   const error = useSignal<CallError | undefined>(undefined);
   const busy = useSignal(false);
+  const opened = useRef<Tagged<string> | undefined>(undefined); // what the changes are against
   if (!may("manage")) return null;
   const close = () => {
     open.value = false;
@@ -71,33 +77,38 @@ export function Editor({ type, saved }: EditorProps) {
     busy.value = false;
   };
   const begin = caught(async () => {
-    if (type) text.value = documentOf(await stored(type));
+    if (type) {
+      opened.current = await stored(type);
+      text.value = documentOf(opened.current.value);
+    }
     open.value = true;
   });
-  /** Returns the stored type; undefined if the type is new. */
-  const read = async (called: string, typed: string) => {
-    if (type) return stored(type);
-    if (!await makes(put(called, typed, true))) throw refused("type", "is the name of another type");
-    return undefined;
+  /** Sends what was typed. If somebody else was first, the next changes to show are theirs, too. */
+  const send = async (dryRun: boolean): Promise<string> => {
+    const call = answer(put(type ?? name.value, text.value, opened.current, dryRun));
+    if (!type) return await named("type", "is the name of another type", call) as string;
+    try {
+      return await call as string;
+    } catch (e) {
+      check.value = undefined;
+      if (e instanceof CallError && e.status === 412) opened.current = await stored(type);
+      throw e;
+    }
   };
   const compare = caught(async () => {
     check.value = undefined;
-    const called = type ?? name.value, typed = text.value;
-    const now = await read(called, typed);
-    const then = documentOf(await answer(put(called, typed, true)) as string);
+    const called = type ?? name.value, typed = text.value, before = opened.current;
+    const then = documentOf(await send(true));
     check.value = {
-      name: called, text: typed, version: now ? versionOf(now) : 0,
-      lines: now ? diff(documentOf(now), then) : then.split("\n").map((l) => ({ sign: "+", text: l })),
+      name: called, text: typed,
+      lines: before
+        ? diff(documentOf(before.value), then)
+        : then.split("\n").map((l) => ({ sign: "+", text: l })),
     };
   });
   const save = caught(async () => {
     if (!checked) return;
-    const now = await read(checked.name, checked.text);
-    if ((now ? versionOf(now) : 0) !== checked.version) {
-      check.value = undefined;
-      throw new CallError(0, { detail: "The type has been changed meanwhile: show the changes again." });
-    }
-    const then = await answer(put(checked.name, checked.text, false)) as string;
+    const then = await send(false);
     close();
     saved(checked.name);
     toast(`Version ${versionOf(then)} of ${checked.name} is saved`);
