@@ -105,7 +105,7 @@ func (ts *tokens) addNew(items []*Insertion, now time.Time) (leases []*asyncflow
 
 // InsertAgain inserts the tasks, all of one roll, that an earlier try has not inserted. When it
 // returns, all are as durable as if it had inserted them.
-func (s *Store) InsertAgain(ctx context.Context, t *Type, items []*Insertion) error {
+func (s *hotPath) InsertAgain(ctx context.Context, t *Type, items []*Insertion) error {
 	if len(items) == 0 {
 		return wrap(confirm(ctx, s.of(t.Tenant)), "InsertAgain(%q, %q)", t.Tenant, t.Name)
 	}
@@ -116,7 +116,7 @@ func (s *Store) InsertAgain(ctx context.Context, t *Type, items []*Insertion) er
 }
 
 // inserting runs a transaction that inserts tasks of a type, and announces what it did.
-func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes) error) error {
+func (s *hotPath) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes) error) error {
 	w := &Writes{Type: t}
 	err := pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error { return do(tx, w) })
 	if err != nil && len(w.leases) > 0 {
@@ -131,7 +131,7 @@ func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes)
 
 // insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try has
 // inserted with a lease keep it.
-func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
+func (s *hotPath) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
 	inserted, err := insertMissing(ctx, tx, w.Type, items)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func checkOwn(
 // try has inserted. Their roll is sealed, so this is certain; or the roll doesn't exist, in a
 // database that has lost its latest history. Renumber returns the type's current definition, and
 // the tasks still to insert.
-func (s *Store) Renumber(
+func (s *hotPath) Renumber(
 	ctx context.Context, t *Type, items []*Insertion,
 ) (*Type, []*Insertion, error) {
 	fresh, err := s.refreshed(ctx, t)

@@ -145,7 +145,7 @@ func (o *fanOut) failed() bool {
 	return o.rule.OnChildFailure.TooMany(o.ended.failed+o.ended.cancelled, o.count)
 }
 
-func (s *Store) childrenOf(
+func (s *core) childrenOf(
 	ctx context.Context, t *Type, o *fanOut,
 ) (*asyncflow.Children, error) {
 	c := &asyncflow.Children{Total: o.count, Waiting: o.count - o.spawned,

@@ -16,7 +16,7 @@ type family []run
 
 // familyOf returns the ids of the children of a task, of all its fan-outs; all tasks for the zero
 // id.
-func (s *Store) familyOf(ctx context.Context, t *Type, parent asyncflow.TaskID) (family, error) {
+func (s *trees) familyOf(ctx context.Context, t *Type, parent asyncflow.TaskID) (family, error) {
 	if parent == (asyncflow.TaskID{}) {
 		return nil, nil
 	}
@@ -33,7 +33,7 @@ func (s *Store) familyOf(ctx context.Context, t *Type, parent asyncflow.TaskID) 
 }
 
 // fanOutsOf returns all fan-outs of a task.
-func (s *Store) fanOutsOf(ctx context.Context, t *Type, id int64) (all []*fanOut, err error) {
+func (s *trees) fanOutsOf(ctx context.Context, t *Type, id int64) (all []*fanOut, err error) {
 	rows, err := s.of(t.Tenant).Query(ctx,
 		t.at(0, fanOutColumns+`WHERE type = $1 AND id = $2`), t.number, id)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // ParkHalted moves those of some leased tasks to wait whose parents are paused, as if they had not
 // been leased, cancels those whose parents have ended or are about to, and returns the others. If
 // none of the tasks is a child, it asks nothing.
-func (s *Store) ParkHalted(
+func (s *trees) ParkHalted(
 	ctx context.Context, t *Type, leases []asyncflow.Lease,
 ) (others []asyncflow.Lease, err error) {
 	parents := parentsOf(t, leases)
@@ -88,7 +88,7 @@ func (h *halts) split(
 
 // cancelStopped cancels children whose fan-out is stopped or about to be, before FollowUp comes to
 // them. The parent isn't redriven until all of its children have ended, so that it needs no lock.
-func (s *Store) cancelStopped(ctx context.Context, t *Type, ids []int64) error {
+func (s *trees) cancelStopped(ctx context.Context, t *Type, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -169,7 +169,7 @@ func parentArgs(t *Type, parents []fanOutKey) []any {
 
 // parkPaused locks the fan-outs meanwhile, so that a resume finds the rows in wait. A lease that no
 // longer stands is left out of others, too.
-func (s *Store) parkPaused(
+func (s *trees) parkPaused(
 	ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lease, parents []fanOutKey,
 ) (others []asyncflow.Lease, err error) {
 	paused, key := map[fanOutKey]bool{}, fanOutKey{number: t.number}
@@ -196,7 +196,7 @@ func (s *Store) parkPaused(
 }
 
 // park moves those of some children whose leases stand to wait, until the end of a pause.
-func (s *Store) park(
+func (s *trees) park(
 	ctx context.Context, tx pgx.Tx, t *Type, parked []asyncflow.Lease,
 ) error {
 	if len(parked) == 0 {

@@ -146,7 +146,7 @@ const takeFullReadySQL = takeReadySQL + `, coalesce(r.key, ''), coalesce(r.since
 
 // queueJudged writes the leases of the candidates that nothing blocks, and files the others under
 // what blocks them. back is the least order_time of those that go back into ready.
-func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.Time) (
+func (s *hotPath) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.Time) (
 	leases []asyncflow.Lease, back time.Time) {
 	var keys texts
 	others := &tokens{}

@@ -56,7 +56,7 @@ type LimitedLease struct {
 
 // LeaseLimited is Lease for a limited type. It calls admit with the tasks in flight; admit returns
 // the Admission that decides. If the rolls have moved on, it calls admit again.
-func (s *Store) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (
+func (s *hotPath) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (
 	g LimitedLease, err error) {
 	if err = s.sure(ctx, t.Tenant); err == nil {
 		err = s.following(ctx, t, func(t *Type) error {
@@ -72,7 +72,7 @@ func (s *Store) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InF
 	return g, nil
 }
 
-func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
+func (s *hotPath) tryLeaseLimited(ctx context.Context, t *Type, n int,
 	admit func(InFlight) Admission) (
 	g LimitedLease, err error) {
 	conn, err := s.hot(t.Tenant).Acquire(ctx)
@@ -152,7 +152,7 @@ const limitPause = 5 * time.Millisecond
 // beginLimited begins the transaction under the type's lock, and returns the tasks in flight and
 // the stages with blocked tasks. If another lease of the type has the lock, the caller doesn't wait,
 // since there are other types.
-func (s *Store) beginLimited(
+func (s *hotPath) beginLimited(
 	ctx context.Context, conn *tenantConn, t *Type,
 ) (f InFlight, stages []string, l triedLock, err error) {
 	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}

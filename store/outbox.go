@@ -43,7 +43,7 @@ var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500, coun
 
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
 // there may be more. What fails is tried again after a pause.
-func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
+func (s *trees) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
 	more, _, err = s.tryFollowUp(ctx, tenant, s.chunks.rows)
 	if err == nil || ctx.Err() != nil {
 		return more, wrap(err, "FollowUp(%q)", tenant)
@@ -73,7 +73,7 @@ func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err err
 // followUp is one transaction of FollowUp.
 type followUp struct {
 	ctx    context.Context
-	s      *Store
+	s      *trees
 	tx     pgx.Tx
 	tenant string
 	now    time.Time
@@ -103,7 +103,7 @@ type followed struct {
 	voters  voters                 // on tasks that were decided on
 }
 
-func (s *Store) newFollowUp(ctx context.Context, tenant string) *followUp {
+func (s *trees) newFollowUp(ctx context.Context, tenant string) *followUp {
 	f := &followUp{ctx: ctx, s: s, tenant: tenant, now: s.Clock.Now(), byType: map[int32]*followed{},
 		types: map[int32]*Type{}, await: map[int32]bool{}}
 	for _, t := range s.Catalog.TypesOf(tenant) {
@@ -114,7 +114,7 @@ func (s *Store) newFollowUp(ctx context.Context, tenant string) *followUp {
 
 // tryFollowUp handles up to n rows in one transaction. first is the seq of the first one, also if
 // that fails; 0: none was taken.
-func (s *Store) tryFollowUp(
+func (s *trees) tryFollowUp(
 	ctx context.Context, tenant string, n int,
 ) (more bool, first int64, err error) {
 	f := s.newFollowUp(ctx, tenant)

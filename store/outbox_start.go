@@ -17,7 +17,7 @@ type Starter interface {
 
 // StartWith registers the starter for what FollowUp finds to be due. Without one, tasks go in line.
 // Call StartWith before the first write.
-func (s *Store) StartWith(starter Starter) { s.starter = starter }
+func (s *trees) StartWith(starter Starter) { s.starter = starter }
 
 // goOn has tasks of a type go on, and new ones begin, at once, as far as there is capacity. The
 // others go in line.

@@ -40,7 +40,7 @@ type Roll struct {
 }
 
 // Rolls returns the rolls of all table sets of a tenant, by set and position.
-func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
+func (s *core) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT table_set, position,
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
 		      concat_ws('_', 'task', nullif(table_set, ''), position)))) / $2, 0),
@@ -69,7 +69,7 @@ const samplePages = 100
 
 // TasksIn returns about how many tasks a roll has: the rows of a sample of pages, scaled up to
 // the size of the table.
-func (s *Store) TasksIn(ctx context.Context, set *TableSet, position int) (int64, error) {
+func (s *core) TasksIn(ctx context.Context, set *TableSet, position int) (int64, error) {
 	var pages int64
 	err := s.of(set.Tenant).QueryRow(ctx,
 		`SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`,
@@ -92,7 +92,7 @@ const lockPatience = `SET LOCAL lock_timeout = '100ms'`
 
 // changeSet runs do in a transaction that locks the row of a table set, and notifies all nodes of
 // the change unless do returns errSame. at is the set as it is now.
-func (s *Store) changeSet(
+func (s *core) changeSet(
 	ctx context.Context,
 	set *TableSet,
 	do func(tx pgx.Tx, at TableSet, now time.Time) error,

@@ -19,7 +19,7 @@ import (
 // Every event of a task happens while the task is live. So the roll's last event was earlier.
 // IdleRoll doesn't read the journals: they have no index on time, and after a rolled-back
 // transaction vacuum frees space at their beginning for new rows.
-func (s *Store) IdleRoll(ctx context.Context, set *TableSet, position int) (idle bool, err error) {
+func (s *upkeep) IdleRoll(ctx context.Context, set *TableSet, position int) (idle bool, err error) {
 	live, err := set.hasLive(ctx, s.of(set.Tenant), position) // first without a lock
 	if live || rolledOn(err) {
 		return false, nil
@@ -48,7 +48,7 @@ func (s *Store) IdleRoll(ctx context.Context, set *TableSet, position int) (idle
 // DropRoll drops the oldest roll of a table set with all its finished tasks, if it became idle at a
 // time or before. With its last roll, a closed set goes, too. What the tasks have in tables of all
 // rolls is deleted first, in small steps.
-func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
+func (s *upkeep) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 	dropped bool, err error,
 ) {
 	ctx = postgres.Patient(ctx)
@@ -59,7 +59,7 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 }
 
 // dropStep is one transaction of DropRoll. It reports whether another one is to follow.
-func (s *Store) dropStep(ctx context.Context, set *TableSet, since time.Time) (
+func (s *upkeep) dropStep(ctx context.Context, set *TableSet, since time.Time) (
 	dropped, more bool, err error,
 ) {
 	err = s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {

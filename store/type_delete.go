@@ -16,7 +16,7 @@ import (
 // its schedules go, too, and tasks that wait for its tasks end as their on_failure says. Otherwise
 // it is CodeConflict while there are any; in any case while there are live tasks. Tables of its own
 // are dropped; its rows in shared tables are deleted later, in small steps: see DeleteRows.
-func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
+func (s *settings) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
 		if err := lockSets(ctx, tx, tenant, name); err != nil { // first, as moves of the type do
 			return err
@@ -160,7 +160,7 @@ func (t *Type) retire(ctx context.Context, tx pgx.Tx, now time.Time) error {
 }
 
 // HasDeletedTypes reports whether rows of deleted types may be left in a tenant's shared tables.
-func (s *Store) HasDeletedTypes(ctx context.Context, tenant string) (has bool, err error) {
+func (s *settings) HasDeletedTypes(ctx context.Context, tenant string) (has bool, err error) {
 	err = s.of(tenant).QueryRow(ctx,
 		newTables(tenant, sharedSet).at(0, `SELECT EXISTS (SELECT FROM {deleted})`)).Scan(&has)
 	return has, wrap(err, "HasDeletedTypes(%q)", tenant)
@@ -179,7 +179,7 @@ type Deleting struct {
 // each table. It goes on where an earlier call has ended: a search from the beginning would look at
 // all rows that are deleted, as long as a snapshot keeps them (measured with 600,000 of them: 40 ms
 // a call, otherwise 5).
-func (s *Store) DeleteRows(ctx context.Context, tenant string, at Deleting) (Deleting, error) {
+func (s *settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (Deleting, error) {
 	shared := newTables(tenant, sharedSet)
 	at.Rows, at.More = 0, false
 	err := s.exclusively(ctx, tenant, "delete-rows", func(tx pgx.Tx, _ time.Time) error {

@@ -17,7 +17,7 @@ import (
 // PutTaskType creates a task type, with tables if it needs new ones, or makes a new version of it.
 // The same document again changes nothing. Without a mapping, it refuses to remove a stage that has
 // live tasks: CodeConflict.
-func (s *Store) PutTaskType(
+func (s *settings) PutTaskType(
 	ctx context.Context,
 	tenant string,
 	t asyncflow.TaskType,
@@ -26,7 +26,7 @@ func (s *Store) PutTaskType(
 }
 
 // CheckTaskType is a dry run of PutTaskType: it returns the same and changes nothing.
-func (s *Store) CheckTaskType(
+func (s *settings) CheckTaskType(
 	ctx context.Context,
 	tenant string,
 	t asyncflow.TaskType,
@@ -34,7 +34,7 @@ func (s *Store) CheckTaskType(
 	return s.putTaskType(ctx, tenant, t, true)
 }
 
-func (s *Store) putTaskType(
+func (s *settings) putTaskType(
 	ctx context.Context,
 	tenant string,
 	t asyncflow.TaskType,

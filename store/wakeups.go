@@ -33,7 +33,7 @@ const (
 // this node at once, to those of other nodes by NOTIFY. An announcement may get lost (a crash
 // between COMMIT and NOTIFY); background jobs find such tasks.
 type Wakeups struct {
-	store  *Store
+	store  *core
 	sender string // stands for this node in its announcements
 	config *configNews
 
@@ -46,7 +46,7 @@ type Wakeups struct {
 	listening atomic.Bool
 }
 
-func newWakeups(s *Store) *Wakeups {
+func newWakeups(s *core) *Wakeups {
 	return &Wakeups{store: s, sender: strconv.FormatUint(rand.Uint64()|1, 10),
 		config: newConfigNews(), pending: map[TypeKey]time.Time{}, kick: make(chan struct{}, 1),
 		local: func(TypeKey, time.Time) {}, lost: func() {}}
@@ -68,7 +68,7 @@ func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
 }
 
 // Listening reports whether this node gets announcements of other nodes now, as far as it knows.
-func (s *Store) Listening() bool { return s.Wakeups.listening.Load() }
+func (s *core) Listening() bool { return s.Wakeups.listening.Load() }
 
 // Announce announces to every dispatcher that a task of the type is ready and due at a time. A
 // zero time does nothing.
