@@ -112,7 +112,7 @@ func (s *hotPath) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
 		queueTasks(b, w.Type, w.New)
 		w.tokens, w.leases, w.counts = tokens{}, nil, tally{submitted: len(w.New)}
 		w.left = leftToDo{}
-		w.leases = w.tokens.addNew(w.New, now)
+		w.leases = addNew(&w.tokens, w.New, now)
 		w.queueSettled(b, &rows, now)
 		w.addFollowing(&rows, now)
 	}

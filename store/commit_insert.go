@@ -92,7 +92,7 @@ func taskInsert(t *Type, sql string, items []*Insertion) (string, []any) {
 }
 
 // addNew adds the token rows of new tasks, and returns the leases of those that begin at once.
-func (ts *tokens) addNew(items []*Insertion, now time.Time) (leases []*asyncflow.Lease) {
+func addNew(ts *tokens, items []*Insertion, now time.Time) (leases []*asyncflow.Lease) {
 	for _, item := range items {
 		if item.Lease != nil {
 			leases = append(leases, item.Lease)
@@ -139,7 +139,7 @@ func (s *hotPath) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items [
 	// An earlier try may have been committed without its announcement.
 	now := s.Clock.Now()
 	all := tokens{}
-	all.addNew(items, now)
+	addNew(&all, items, now)
 	if len(inserted) == 0 {
 		w.tokens.earliest = all.earliest
 		return confirm(ctx, tx)
@@ -147,7 +147,7 @@ func (s *hotPath) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items [
 	fresh := slices.DeleteFunc(slices.Clone(items), func(item *Insertion) bool {
 		return !inserted[item.ID.Number]
 	})
-	w.leases = w.tokens.addNew(fresh, now)
+	w.leases = addNew(&w.tokens, fresh, now)
 	w.counts = tally{submitted: len(fresh)}
 	b := &pgx.Batch{}
 	rows := rows{node: s.cfg.Node}
@@ -254,3 +254,10 @@ func (s *hotPath) Renumber(
 
 // isUndefinedTable reports whether a table doesn't exist: its roll, or its type, was dropped.
 func isUndefinedTable(err error) bool { return sqlState(err) == pgerrcode.UndefinedTable }
+
+// refuse refuses the task because of its i-th dependency, unless it is refused already.
+func (item *Insertion) refuse(i int, format string, args ...any) {
+	if item.Refused == nil {
+		item.Refused = asyncflow.BadDependency(i, format, args...)
+	}
+}

@@ -102,13 +102,6 @@ func (s *trees) await(ctx context.Context, tenant string, numbers []int32) error
 	})
 }
 
-// refuse refuses the task because of its i-th dependency, unless it is refused already.
-func (item *Insertion) refuse(i int, format string, args ...any) {
-	if item.Refused == nil {
-		item.Refused = asyncflow.BadDependency(i, format, args...)
-	}
-}
-
 func (d *dependents) insert(ctx context.Context, items []*Insertion) error {
 	items, doubles, err := d.claim(ctx, items)
 	if err != nil || len(items) == 0 {
@@ -294,7 +287,7 @@ func (d *dependents) withdraw(
 func (d *dependents) insertRest(ctx context.Context, items []*Insertion) error {
 	all := rows{node: d.node}
 	d.w.tokens, d.w.counts = tokens{}, tally{submitted: len(items)}
-	d.w.leases = d.w.tokens.addNew(items, d.now)
+	d.w.leases = addNew(&d.w.tokens, items, d.now)
 	d.w.addFollowing(&all, d.now)
 	for _, item := range items {
 		all.outbox = append(all.outbox,

@@ -150,3 +150,8 @@ func (o *fanOut) failed() bool {
 // 8 KiB, so that large ones need not even be read.
 const isChildSQL = `coalesce(pg_column_size(t.options) > 8192
     OR starts_with(t.options::text, '{"child":'), false)`
+
+// voteKey returns what the votes of a fan-out have in common.
+func (o *fanOut) voteKey() string {
+	return (&asyncflow.Child{Parent: o.id, Seq: int(o.seq), Vote: true}).VoteKey()
+}

@@ -25,20 +25,6 @@ func (s *hotPath) freed(ctx context.Context, t *Type, settled []asyncflow.Settle
 	}
 }
 
-// FreedKeys returns the flow keys of tasks that have ended and may have blocked others of the key.
-// A key comes once for each such task.
-func (t *Type) FreedKeys(settled []asyncflow.Settlement) (keys []string) {
-	if t.Flow == nil || t.Flow.InFlight() == 0 {
-		return nil
-	}
-	for _, settlement := range settled {
-		if key := t.LineKeyOf(settlement.Lease.Options); key != "" {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
 // ReleaseKey puts at most n of the first blocked tasks of a flow key in line, if the key's limits
 // allow them. Call it when the key's rate allows n. more reports whether others may be blocked.
 func (s *hotPath) ReleaseKey(

@@ -165,3 +165,14 @@ func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) er
 	b.position, b.next, b.end, b.taken = t.End, first, first+b.size, time.Now()
 	return nil
 }
+
+// forget drops the unused numbers of table sets that are gone.
+func (ns *numbers) forget(gone func(TypeKey) bool) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	for key := range ns.blocks {
+		if gone(key) {
+			delete(ns.blocks, key)
+		}
+	}
+}

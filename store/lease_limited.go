@@ -23,24 +23,6 @@ import (
 //
 // Types without limits skip all of this.
 
-// Limited reports whether the leases of a type need an Admission.
-func (t *Type) Limited(now time.Time) bool {
-	if t.unlimited {
-		return false
-	}
-	if t.Limits != (asyncflow.Limits{}) || t.Flow != nil {
-		return true
-	}
-	for _, endpoints := range t.endpoints {
-		for _, e := range endpoints {
-			if e.Limits != (asyncflow.Limits{}) || e.Health.Capacity(now) != asyncflow.Unlimited {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // LimitedLease is the result of a lease of a limited type.
 type LimitedLease struct {
 	Leases  []asyncflow.Lease
@@ -181,22 +163,6 @@ func (s *hotPath) beginLimited(
 		return f, nil, l, err
 	}
 	return f, stages, l, onNewest()
-}
-
-// healthSince returns from when on leases count for the health of endpoints that are tried or
-// ramped up: the earliest of their times.
-func (t *Type) healthSince(now time.Time) (since time.Time) {
-	since = now
-	for _, e := range t.AllEndpoints() {
-		at := e.Health.Since
-		if e.Health.At(now) == asyncflow.HealthHalfOpen {
-			at = e.Health.Until
-		}
-		if e.Health.Capacity(now) > 0 && at.Before(since) {
-			since = at
-		}
-	}
-	return since
 }
 
 // blockedStagesSQL finds the stages with blocked tasks of a type, whose number is given as an

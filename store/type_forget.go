@@ -21,14 +21,3 @@ func (s *settings) forgetTypes(tenant string) {
 		return true
 	})
 }
-
-// forget drops the unused numbers of table sets that are gone.
-func (ns *numbers) forget(gone func(TypeKey) bool) {
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	for key := range ns.blocks {
-		if gone(key) {
-			delete(ns.blocks, key)
-		}
-	}
-}

@@ -168,11 +168,11 @@ func checkRemovedStages(
 	if err != nil {
 		return err
 	}
-	stage, err := (&Type{location: at}).liveStage(ctx, tx, removed) // first without a lock
+	stage, err := liveStage(ctx, tx, &Type{location: at}, removed) // first without a lock
 	if err == nil && stage == "" {
 		var stopped *Type
 		if stopped, err = stopType(ctx, tx, tenant, t.Name); err == nil {
-			stage, err = stopped.liveStage(ctx, tx, removed)
+			stage, err = liveStage(ctx, tx, stopped, removed)
 		}
 	}
 	if err != nil || stage == "" {

@@ -49,11 +49,3 @@ func (s *upkeep) VacuumSet(ctx context.Context, set *TableSet) error {
 	}
 	return wrap(err, "Vacuum(%q, %q)", set.Tenant, set.Name)
 }
-
-func (s *TableSet) smallTables() []string {
-	all := []string{s.tables.qualify("lease"), s.tables.qualify("wait"), s.tables.qualify("outbox")}
-	for p := s.Begin; p <= s.End; p++ {
-		all = append(all, s.tables.ready(p))
-	}
-	return all
-}
