@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -119,7 +120,7 @@ const tidyEvery = time.Minute
 
 func (d *Dispatcher) tidyLoop(ctx context.Context) error {
 	for ctx.Err() == nil {
-		sleep(ctx, tidyEvery)
+		sleep.For(ctx, tidyEvery)
 		d.tidy()
 	}
 	return nil

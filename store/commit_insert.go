@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"slices"
 	"time"
 
@@ -42,28 +41,10 @@ func optionsText(o asyncflow.Options) *string {
 	return &text
 }
 
-// byRoll divides tasks, sorted by roll, into one slice per roll. There are several only just after
-// a roll has opened.
-func byRoll(items []*Insertion) iter.Seq[[]*Insertion] {
-	return func(yield func([]*Insertion) bool) {
-		for len(items) > 0 {
-			n := slices.IndexFunc(items, func(item *Insertion) bool {
-				return item.ID.Position() != items[0].ID.Position()
-			})
-			if n < 0 {
-				n = len(items)
-			}
-			if !yield(items[:n:n]) {
-				return
-			}
-			items = items[n:]
-		}
-	}
-}
-
 // queueTasks adds the rows of new tasks to a batch.
 func queueTasks(b *pgx.Batch, t *Type, items []*Insertion) {
-	for part := range byRoll(items) {
+	idOf := func(item *Insertion) asyncflow.TaskID { return item.ID }
+	for part := range ByRoll(items, idOf) {
 		if len(part) == 1 {
 			one := part[0]
 			b.Queue(t.at(one.ID.Position(), insertOneTaskSQL), []byte(one.Context), one.ID.Number,

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -126,3 +127,21 @@ func byPosition(ids []int64) map[int][]int64 {
 
 // sealed is the name of the constraint that seals a table.
 const sealed = postgres.Sealed
+
+// ByRoll divides tasks, sorted by roll, into one slice per roll. There are several only just after
+// a roll has opened.
+func ByRoll[T any](tasks []T, idOf func(T) asyncflow.TaskID) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		for len(tasks) > 0 {
+			position := idOf(tasks[0]).Position()
+			n := slices.IndexFunc(tasks, func(task T) bool { return idOf(task).Position() != position })
+			if n < 0 {
+				n = len(tasks)
+			}
+			if !yield(tasks[:n:n]) {
+				return
+			}
+			tasks = tasks[n:]
+		}
+	}
+}

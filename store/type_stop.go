@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // stopTries is how often stop tries to get its locks.
@@ -54,7 +56,7 @@ func lockTables(ctx context.Context, tx pgx.Tx, t *Type) error {
 		if !IsHeld(err) {
 			return err
 		}
-		sleep(ctx, 100*time.Millisecond)
+		sleep.For(ctx, 100*time.Millisecond)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -107,7 +108,7 @@ func (w *Wakeups) send(ctx context.Context) error {
 		if err := w.notify(ctx, pending); err != nil && ctx.Err() == nil {
 			w.store.log.Warn("NOTIFY failed; other nodes find the tasks by themselves", "error", err)
 		}
-		sleep(ctx, notifyEvery)
+		sleep.For(ctx, notifyEvery)
 	}
 }
 
@@ -146,7 +147,7 @@ func (w *Wakeups) listen(ctx context.Context) error {
 		err := w.listenOnce(ctx, func() { pause = 100 * time.Millisecond })
 		if ctx.Err() == nil {
 			w.store.log.Warn("LISTEN connection lost, connecting again", "error", err)
-			sleep(ctx, pause)
+			sleep.For(ctx, pause)
 		}
 	}
 	return nil
