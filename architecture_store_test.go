@@ -30,7 +30,8 @@ var storeRooms = []storeRoom{
 		type_state type_limits type_flow type_claims endpoint_row roll roll_move roll_rules roll_tables job job_cursors submitted
 		task_watchers outbox_tell`},
 	{"rows", 1, `row row_* statements fan_out`},
-	{"hotPath", 2, `commit commit_* lease lease_* flow_* id_numbers history outbox_linger`},
+	{"hotPath", 2, `commit commit_* lease lease_* flow_* id_numbers history
+		submit_charges outbox_linger`},
 	{"trees", 3, `edge edge_* fan_out_* vote vote_* outbox outbox_* redrive cancel`},
 	{"counts", 3, `stats stats_* endpoint_counts endpoint_minutes task_waits`},
 	{"claims", 4, `claim claim_*`},

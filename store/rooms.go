@@ -24,6 +24,7 @@ import (
 type hotPath struct {
 	*core
 	numbers     *numbers
+	charges     submitCharges
 	leasedRows  sync.Map    // of TableSet.Key to *atomic.Int64: see Vacuum
 	distributed bool        // tenants are on several servers, see Distributed
 	doubtful    atomic.Bool // leases may be committed that no node knows, see sure
