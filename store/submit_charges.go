@@ -47,15 +47,6 @@ func (s *hotPath) ChargeSubmits(tenant string, n int) {
 	}
 }
 
-// chargeTick counts the task of a tick with its children that are known.
-func (r *round) chargeTick(t *turn) {
-	tenant, ok := r.store.Catalog.Tenant(r.tenant)
-	kind, err := r.store.Catalog.Type(r.tenant, t.Type)
-	if ok && err == nil {
-		r.store.ChargeSubmits(r.tenant, kind.CountNew(t.Context, tenant.Quotas.MostChildren()))
-	}
-}
-
 // writeCharges adds what this node has counted to the totals.
 func (s *hotPath) writeCharges(ctx context.Context) error {
 	counted := s.charges.take()
