@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 const (
@@ -136,7 +137,7 @@ func (s *source) follow(ctx context.Context, log *slog.Logger, ids func() []stri
 				said, saidAt = text, time.Now()
 			}
 		}
-		sleep(ctx, s.pause(failures))
+		sleep.For(ctx, s.pause(failures))
 	}
 }
 
@@ -148,15 +149,6 @@ func (s *source) pause(failures int) time.Duration {
 		wait = min(wait, lastRetry, firstRetry<<min(failures-1, 10))
 	}
 	return wait - time.Duration(rand.Int64N(int64(wait)/5+1))
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // failed reports whether the last load failed.

@@ -8,6 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/batch"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/turns"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -168,7 +169,7 @@ func (c *Committer) releaseKeys(ctx context.Context, key store.TypeKey, keys []s
 	err = c.store.ReleaseKeys(ctx, t, keys)
 	until := time.Now().Add(settlePatience)
 	for pause := firstTry; store.IsHeld(err) && time.Now().Before(until); pause *= 2 {
-		sleep(ctx, min(pause, lockPause))
+		sleep.For(ctx, min(pause, lockPause))
 		c.aside.probe(func() { err = c.store.ReleaseKeys(ctx, t, keys) })
 	}
 }
@@ -176,14 +177,4 @@ func (c *Committer) releaseKeys(ctx context.Context, key store.TypeKey, keys []s
 // unanswered is the error of a write that was not begun because the database didn't answer in time.
 func unanswered(message string) error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second, Message: message}
-}
-
-// sleep waits for d, or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

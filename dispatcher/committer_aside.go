@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -248,7 +249,7 @@ func (c *Committer) persist(
 	err := try()
 	for pause := firstTry; err != nil && !final(err) && ctx.Err() == nil; pause *= 2 {
 		c.log.Warn("trying again", "what", what, "tenant", key.Tenant, "type", key.Type, "error", err)
-		sleep(ctx, min(pause, lastTry))
+		sleep.For(ctx, min(pause, lastTry))
 		err = try()
 	}
 	return err

@@ -3,8 +3,6 @@ package dispatcher
 import (
 	"context"
 	"errors"
-	"iter"
-	"slices"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -26,7 +24,8 @@ type insertion struct {
 func (c *Committer) insertApart(
 	ctx context.Context, key store.TypeKey, items []*submission, in insertion,
 ) {
-	for roll := range byRoll(items) {
+	idOf := func(s *submission) asyncflow.TaskID { return s.ID }
+	for roll := range store.ByRoll(items, idOf) {
 		halving(roll, func(items []*submission) error {
 			t, err := c.insertRoll(ctx, key, insertions(items), in)
 			if err == nil {
@@ -95,21 +94,4 @@ func lastUntil(items []*submission) (until time.Time) {
 		}
 	}
 	return until
-}
-
-// byRoll divides tasks, sorted by roll, into one slice per roll.
-func byRoll(items []*submission) iter.Seq[[]*submission] {
-	return func(yield func([]*submission) bool) {
-		for len(items) > 0 {
-			position := items[0].ID.Position()
-			n := slices.IndexFunc(items, func(s *submission) bool { return s.ID.Position() != position })
-			if n < 0 {
-				n = len(items)
-			}
-			if !yield(items[:n:n]) {
-				return
-			}
-			items = items[n:]
-		}
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -59,7 +60,7 @@ func (a *aside) writeHeld(tenant string, waiting *waitingWrites) {
 		if pause == firstTry {
 			a.c.log.Info("a table is locked; the tenant's writes wait", "tenant", tenant)
 		}
-		sleep(a.c.writing, pause)
+		sleep.For(a.c.writing, pause)
 		pause = min(2*pause, lockPause)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/pool"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -122,7 +123,7 @@ const tidyEvery = time.Minute
 
 func (d *Dispatcher) tidyLoop(ctx context.Context) error {
 	for ctx.Err() == nil {
-		sleep(ctx, tidyEvery)
+		sleep.For(ctx, tidyEvery)
 		d.tidy()
 	}
 	return nil

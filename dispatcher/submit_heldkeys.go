@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -104,7 +105,7 @@ func (h *heldKeys) put(key store.TypeKey, items []*submission) {
 // run tries the items of a type until none is left.
 func (h *heldKeys) run(key store.TypeKey, q *heldQueue) {
 	for {
-		sleep(h.c.writing, heldPause)
+		sleep.For(h.c.writing, heldPause)
 		h.mu.Lock()
 		batch := q.items[:min(len(q.items), commitMost)]
 		if len(batch) == 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -73,10 +74,10 @@ func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int, exa
 		again = again || age > pause
 	case n > rest:
 		again = true
-		sleep(ctx, pause-age)
+		sleep.For(ctx, pause-age)
 	case p.since+n > share: // the rest is for other nodes, unless a new count shows that it is free
 		again = true
-		sleep(ctx, pause-age)
+		sleep.For(ctx, pause-age)
 	}
 	if again {
 		if err := p.count(ctx, nodes == 1, count); err != nil {

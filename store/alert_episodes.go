@@ -23,7 +23,7 @@ const episodeColumns = `SELECT id::text, alert, subject, since, value, bound, be
 
 // Episodes returns a tenant's open episodes and those resolved within the last 30 days, newest
 // first, at most 200.
-func (s *Store) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
+func (s *settings) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE resolved_at IS NULL OR resolved_at > $1
 		ORDER BY resolved_at IS NOT NULL, since DESC, id DESC LIMIT $2`,
@@ -33,7 +33,7 @@ func (s *Store) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episod
 
 // FiringEpisodes returns a tenant's open episodes, newest first, at most 200, and reports whether
 // it has alerts at all.
-func (s *Store) FiringEpisodes(
+func (s *settings) FiringEpisodes(
 	ctx context.Context, tenant string,
 ) (firing []asyncflow.Episode, enabled bool, err error) {
 	firing, err = readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
@@ -46,7 +46,7 @@ func (s *Store) FiringEpisodes(
 }
 
 // EpisodesToNotify returns the episodes with a notice that was not sent yet, oldest first.
-func (s *Store) EpisodesToNotify(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
+func (s *settings) EpisodesToNotify(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.of(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE firing_task IS NULL OR resolved_task IS NULL AND resolved_at IS NOT NULL
 		ORDER BY since, id`)
@@ -78,7 +78,7 @@ const readingAge = 30 * time.Second
 // ObserveAlerts updates a tenant's episodes with the readings of a time: it begins new ones and
 // continues or resolves the open ones. It locks the row of the tenant's alerts meanwhile, so
 // that one node at a time does this. It returns how many episodes were open before or are now.
-func (s *Store) ObserveAlerts(
+func (s *settings) ObserveAlerts(
 	ctx context.Context,
 	tenant string,
 	readings []asyncflow.AlertReading,
@@ -120,7 +120,7 @@ func (s *Store) ObserveAlerts(
 }
 
 // DryRunAlerts returns how many episodes readings would begin and how many they would resolve.
-func (s *Store) DryRunAlerts(
+func (s *settings) DryRunAlerts(
 	ctx context.Context,
 	tenant string,
 	readings []asyncflow.AlertReading,
@@ -138,7 +138,7 @@ func (s *Store) DryRunAlerts(
 }
 
 // RecordNotice records the task that sends the notice of an episode.
-func (s *Store) RecordNotice(
+func (s *settings) RecordNotice(
 	ctx context.Context,
 	tenant, id string,
 	state asyncflow.AlertState,
@@ -155,7 +155,7 @@ func (s *Store) RecordNotice(
 
 // ForgetEpisodes deletes a tenant's episodes that were resolved more than 30 days ago, and
 // returns how many it deleted.
-func (s *Store) ForgetEpisodes(ctx context.Context, tenant string) (int, error) {
+func (s *settings) ForgetEpisodes(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.of(tenant).Exec(ctx,
 		`DELETE FROM `+episodesOf(tenant)+` WHERE resolved_at < $1 AND resolved_task IS NOT NULL`,
 		s.Clock.Now().Add(-EpisodesKept))
@@ -163,7 +163,7 @@ func (s *Store) ForgetEpisodes(ctx context.Context, tenant string) (int, error) 
 }
 
 // DryRunForgetEpisodes counts the episodes that ForgetEpisodes would delete.
-func (s *Store) DryRunForgetEpisodes(ctx context.Context, tenant string) (int, error) {
+func (s *settings) DryRunForgetEpisodes(ctx context.Context, tenant string) (int, error) {
 	return countRows(ctx, s.of(tenant),
 		`SELECT count(*) FROM `+episodesOf(tenant)+`
 		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.Clock.Now().Add(-EpisodesKept))

@@ -33,7 +33,7 @@ func alertType() asyncflow.TaskType {
 // uses ID, URL, Secrets and Challenged. Without secrets the present ones stay. If the URL
 // stays, so do its verification and its health. PutAlerts also creates the task type if there
 // is none.
-func (s *Store) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
+func (s *settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
 	rules, err := json.Marshal(a.Rules)
 	if err != nil {
 		return a, err
@@ -108,7 +108,7 @@ func needAlertType(ctx context.Context, tx pgx.Tx, tenant string, now time.Time)
 }
 
 // Alerts returns a tenant's alerts; CodeNotFound when it has none.
-func (s *Store) Alerts(ctx context.Context, tenant string) (Alerts, error) {
+func (s *settings) Alerts(ctx context.Context, tenant string) (Alerts, error) {
 	a, err := readAlerts(ctx, s.of(tenant), tenant)
 	return a, wrap(err, "Alerts(%q)", tenant)
 }
@@ -157,7 +157,7 @@ func noAlerts() error {
 
 // DeleteAlerts ends a tenant's alerts, with their endpoint and episodes; CodeNotFound
 // when it has none. The task type stays.
-func (s *Store) DeleteAlerts(ctx context.Context, tenant string) error {
+func (s *settings) DeleteAlerts(ctx context.Context, tenant string) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
 		old, err := lockAlerts(ctx, tx, tenant)
 		if err == nil {
@@ -178,7 +178,7 @@ const alertTurn = 10 * time.Second
 
 // TakeAlertTurn returns a tenant's rules if it is time to evaluate them. No other node gets a
 // turn for alertTurn: if the node dies, another one follows after that.
-func (s *Store) TakeAlertTurn(
+func (s *settings) TakeAlertTurn(
 	ctx context.Context,
 	tenant string,
 ) (rules asyncflow.AlertRules, ours bool, err error) {
@@ -198,7 +198,7 @@ func (s *Store) TakeAlertTurn(
 
 // Failures counts the attempts of a tenant's types since a time, to the minute, from the
 // tallies.
-func (s *Store) Failures(
+func (s *settings) Failures(
 	ctx context.Context,
 	tenant string,
 	since time.Time,
@@ -219,7 +219,7 @@ func (s *Store) Failures(
 }
 
 // RollOpened returns when the open roll of a table set was opened.
-func (s *Store) RollOpened(ctx context.Context, set *TableSet) (at time.Time, err error) {
+func (s *settings) RollOpened(ctx context.Context, set *TableSet) (at time.Time, err error) {
 	err = s.of(set.Tenant).QueryRow(ctx, set.tables.at(0,
 		`SELECT opened_at FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
 		set.End).Scan(&at)

@@ -57,7 +57,7 @@ func insertAudit(ctx context.Context, q execer, tenant string, e asyncflow.Audit
 
 // Record writes the entry of an audited call that has ended, with its outcome, unless a change
 // has written it already.
-func (s *Store) Record(ctx context.Context, a *AuditedCall) error {
+func (s *core) Record(ctx context.Context, a *AuditedCall) error {
 	if a.written {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (s *Store) Record(ctx context.Context, a *AuditedCall) error {
 // RecordAll writes the entries of audited calls that have ended, all or none. It skips entries
 // that are in the audit already. Entries of a tenant that is gone go to the audit that belongs
 // to no tenant.
-func (s *Store) RecordAll(ctx context.Context, calls []*AuditedCall) error {
+func (s *core) RecordAll(ctx context.Context, calls []*AuditedCall) error {
 	err := pgx.BeginFunc(ctx, s.base, func(tx pgx.Tx) error {
 		for _, a := range calls {
 			if !s.Catalog.HasTenant(a.Schema) { // it is gone
@@ -131,7 +131,7 @@ const forgetAuditSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1
 // ForgetAudit deletes a batch of entries older than a time, of a tenant's audit or (with "") of
 // the one that belongs to no tenant, and returns how many it deleted. No other statement
 // deletes from the audit. It runs under the base role: a tenant's role may not delete.
-func (s *Store) ForgetAudit(
+func (s *core) ForgetAudit(
 	ctx context.Context,
 	tenant string,
 	retention time.Duration,
@@ -143,7 +143,7 @@ func (s *Store) ForgetAudit(
 }
 
 // DryRunForgetAudit counts the entries that ForgetAudit would delete, in all batches.
-func (s *Store) DryRunForgetAudit(
+func (s *core) DryRunForgetAudit(
 	ctx context.Context,
 	tenant string,
 	retention time.Duration,

@@ -78,12 +78,12 @@ func (a *AuditedCall) Written() bool { return a.written }
 // audited runs do in a transaction of a tenant, or ("") of no tenant, that also writes the entry
 // of the context's audited call, if it has one. After an error of do, also errSame and errDry,
 // the entry is written later. do must not take another role.
-func (s *Store) audited(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+func (s *core) audited(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
 	return s.auditedThen(ctx, tenant, do, nil)
 }
 
 // auditedThen is audited that also runs then at the end, under the base role.
-func (s *Store) auditedThen(ctx context.Context, tenant string, do, then func(pgx.Tx) error) error {
+func (s *core) auditedThen(ctx context.Context, tenant string, do, then func(pgx.Tx) error) error {
 	a := AuditedCallOf(ctx)
 	if a != nil && a.written {
 		a = nil
@@ -112,7 +112,7 @@ func (s *Store) auditedThen(ctx context.Context, tenant string, do, then func(pg
 
 // writeAudited writes the entry of an audited call and runs then, each unless it is nil. It writes
 // to a tenant's audit under the tenant's role; everything else runs under the base role.
-func (s *Store) writeAudited(
+func (s *core) writeAudited(
 	ctx context.Context,
 	tx pgx.Tx,
 	a *AuditedCall,
@@ -142,7 +142,7 @@ func (s *Store) writeAudited(
 }
 
 // done returns the entry of a call that has made its change.
-func (a *AuditedCall) done(s *Store) asyncflow.AuditEntry {
+func (a *AuditedCall) done(s *core) asyncflow.AuditEntry {
 	e := a.AuditEntry
 	e.At, e.Outcome = s.Clock.Now(), asyncflow.AuditDone
 	if a.isNew && a.StatusNew != 0 {

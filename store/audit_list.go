@@ -31,7 +31,7 @@ type AuditPlace struct {
 }
 
 // Audit lists entries, newest first.
-func (s *Store) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditEntry, error) {
+func (s *settings) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditEntry, error) {
 	where, args := f.conditions()
 	rows, err := s.of(f.Tenant).Query(ctx,
 		`SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''),

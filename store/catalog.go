@@ -13,7 +13,7 @@ import (
 // Each tenant is read by itself: one that can't be read keeps its last known configuration
 // and delays no other.
 type Catalog struct {
-	store *Store
+	store *core
 
 	reading context.Context // ends with the store
 	stop    context.CancelFunc
@@ -42,7 +42,7 @@ type knowledge struct {
 	version int64                // of all three; 0: they were never read
 }
 
-func newCatalog(s *Store) *Catalog {
+func newCatalog(s *core) *Catalog {
 	c := &Catalog{store: s, tenants: map[string]*knowledge{}, underway: map[string]*catalogRead{},
 		failed: map[string]failedRead{}, roleless: map[string]bool{},
 		numbers: tenantNumbers{map[uint32]string{}, map[string]uint32{}},
@@ -120,7 +120,7 @@ func (c *Catalog) Tenant(slug string) (*Tenant, bool) {
 }
 
 // suspended reports whether a tenant is suspended or deleted, so that no work of it may begin.
-func (s *Store) suspended(tenant string) bool {
+func (s *core) suspended(tenant string) bool {
 	t, ok := s.Catalog.Tenant(tenant)
 	return ok && t.Suspended
 }

@@ -46,7 +46,7 @@ type ClaimAsk struct {
 //
 // It is one transaction in three round trips. If the answer to its COMMIT is lost, the claimers get
 // their tasks when they ask again.
-func (s *Store) LeaseForClaims(
+func (s *claims) LeaseForClaims(
 	ctx context.Context, t *Type, stage string, asks []*ClaimAsk, most, bytes int,
 ) (next time.Time, err error) {
 	if err = s.sure(ctx, t.Tenant); err == nil {
@@ -103,7 +103,7 @@ type claiming struct {
 	halted map[fanOutKey]bool // the parents of new claims that are stopped
 }
 
-func (s *Store) tryClaim(
+func (s *claims) tryClaim(
 	ctx context.Context, t *Type, stage string, asks []*ClaimAsk, most, bytes int,
 ) (next time.Time, err error) {
 	at := t.StageIndex(stage)

@@ -20,7 +20,7 @@ WHERE s.asked_at < excluded.asked_at`
 
 // AskedAt returns when somebody asked last for tasks of each stage of a tenant, to about a quarter of
 // a minute. A stage has none if nobody ever has.
-func (s *Store) AskedAt(ctx context.Context, tenant string) (map[StageKey]time.Time, error) {
+func (s *claims) AskedAt(ctx context.Context, tenant string) (map[StageKey]time.Time, error) {
 	schema := quote(schemaOf(tenant))
 	rows, err := s.of(tenant).Query(ctx, `SELECT t.name, c.stage, c.asked_at
 		FROM `+schema+`.claim_stages c JOIN `+schema+`.task_types t ON t.number = c.type`)

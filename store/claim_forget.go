@@ -4,7 +4,7 @@ import "context"
 
 // ForgetClaims deletes windows of a tenant's claimers that are over, late votes that have been kept
 // for long enough, and what is known of claimers who vote no more, at most JobBatch of each. It returns how many.
-func (s *Store) ForgetClaims(ctx context.Context, tenant string) (n int, err error) {
+func (s *claims) ForgetClaims(ctx context.Context, tenant string) (n int, err error) {
 	for _, name := range []string{"claim_windows", "votes", "voters"} {
 		table := quote(schemaOf(tenant)) + "." + name
 		tag, err := s.of(tenant).Exec(ctx, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
@@ -18,7 +18,7 @@ func (s *Store) ForgetClaims(ctx context.Context, tenant string) (n int, err err
 }
 
 // DryRunForgetClaims returns how many rows ForgetClaims would delete.
-func (s *Store) DryRunForgetClaims(ctx context.Context, tenant string) (n int, err error) {
+func (s *claims) DryRunForgetClaims(ctx context.Context, tenant string) (n int, err error) {
 	schema := quote(schemaOf(tenant))
 	return countRows(ctx, s.of(tenant), `SELECT (SELECT count(*) FROM `+schema+`.claim_windows
 		WHERE until < $1) + (SELECT count(*) FROM `+schema+`.votes WHERE until < $1)

@@ -22,7 +22,7 @@ RETURNING l.id`
 // TakeBackClaims puts tasks of a type back in line that could not be handed to their claimer, and
 // returns how many. A claim of which something was heard, or that was handed out again meanwhile,
 // stays: its claimer has it by another answer, under the same seq.
-func (s *Store) TakeBackClaims(
+func (s *claims) TakeBackClaims(
 	ctx context.Context, t *Type, leases []asyncflow.Lease, why string,
 ) (int, error) {
 	var settled []asyncflow.Settlement

@@ -39,7 +39,7 @@ type Refused struct{ From, To int }
 // none: all of it may have been committed, or the fault may be with any of them.
 //
 // The writes must be sorted by tenant and type, which is the order in which they are locked.
-func (s *Store) Commit(ctx context.Context, all []*Writes) (refused Refused, err error) {
+func (s *hotPath) Commit(ctx context.Context, all []*Writes) (refused Refused, err error) {
 	conn, err := s.hot(all[0].Type.Tenant).Acquire(ctx) // it takes that tenant's role
 	if err != nil {
 		return refused, err
@@ -104,7 +104,7 @@ func after(statement *pgx.QueuedQuery, do func()) {
 }
 
 // queueWrites adds the statements of one tenant's writes to a batch.
-func (s *Store) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
+func (s *hotPath) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
 	queueExtensions(b, all)
 	queueEndings(b, all)
 	rows := rows{node: s.cfg.Node}
@@ -112,7 +112,7 @@ func (s *Store) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
 		queueTasks(b, w.Type, w.New)
 		w.tokens, w.leases, w.counts = tokens{}, nil, tally{submitted: len(w.New)}
 		w.left = leftToDo{}
-		w.leases = w.tokens.addNew(w.New, now)
+		w.leases = addNew(&w.tokens, w.New, now)
 		w.queueSettled(b, &rows, now)
 		w.addFollowing(&rows, now)
 	}
@@ -132,7 +132,7 @@ func (w *Writes) addFollowing(rows *rows, now time.Time) {
 
 // announceWrites announces ready tasks to dispatchers, leases that end sooner to governance, and
 // changes to the callers that follow a task.
-func (s *Store) announceWrites(w *Writes, now time.Time) {
+func (s *hotPath) announceWrites(w *Writes, now time.Time) {
 	key := w.Type.Key()
 	s.Wakeups.Announce(key, w.tokens.earliest)
 	s.announceLeases(w.Type, w.leases)
@@ -147,7 +147,7 @@ func (s *Store) announceWrites(w *Writes, now time.Time) {
 
 // announceLeases announces leases that have begun: the background jobs check when the first one
 // ends.
-func (s *Store) announceLeases(t *Type, leases []*asyncflow.Lease) {
+func (s *hotPath) announceLeases(t *Type, leases []*asyncflow.Lease) {
 	key := t.Key()
 	for _, l := range leases {
 		s.watched.tell(key, l.ID.Number)
@@ -157,7 +157,7 @@ func (s *Store) announceLeases(t *Type, leases []*asyncflow.Lease) {
 }
 
 // announceEnds announces to governance when the first of some leases ends.
-func (s *Store) announceEnds(key TypeKey, leases []*asyncflow.Lease) {
+func (s *hotPath) announceEnds(key TypeKey, leases []*asyncflow.Lease) {
 	var first time.Time
 	for _, l := range leases {
 		if first.IsZero() || l.Until.Before(first) {
@@ -169,12 +169,12 @@ func (s *Store) announceEnds(key TypeKey, leases []*asyncflow.Lease) {
 
 // Doubtful reports whether leases may have been committed that no node knows. Until a Lease has
 // succeeded, no task should begin with its insert, or go on with its settlement.
-func (s *Store) Doubtful() bool { return s.doubtful.Load() }
+func (s *hotPath) Doubtful() bool { return s.doubtful.Load() }
 
 // Home returns the number of a tenant's home among the hot connections, from 0: of the one that has
 // prepared the statements of its tables. Writes of tenants with the same home should go together.
-func (s *Store) Home(tenant string) int { return s.hotPool.Home(tenant) }
+func (s *hotPath) Home(tenant string) int { return s.hotPool.Home(tenant) }
 
 // Distributed reports whether Postgres keeps tenants on several servers (Citus). A transaction
 // should have one tenant then: those of several would be committed in two phases.
-func (s *Store) Distributed() bool { return s.distributed }
+func (s *hotPath) Distributed() bool { return s.distributed }

@@ -60,7 +60,7 @@ func queueExtensions(b *pgx.Batch, all []*Writes) {
 }
 
 // ExtendAgain moves the ends of leases after an earlier try. Repeating it changes nothing.
-func (s *Store) ExtendAgain(ctx context.Context, t *Type, items []*Extension) error {
+func (s *hotPath) ExtendAgain(ctx context.Context, t *Type, items []*Extension) error {
 	b := &pgx.Batch{}
 	queueExtensions(b, []*Writes{{Type: t, Extended: items}})
 	if err := s.hot(t.Tenant).Send(ctx, b); err != nil {
@@ -72,7 +72,7 @@ func (s *Store) ExtendAgain(ctx context.Context, t *Type, items []*Extension) er
 
 // announceExtended announces the first end of the leases that end sooner to the background jobs,
 // and the changes to the callers that follow a task.
-func (s *Store) announceExtended(key TypeKey, items []*Extension) {
+func (s *hotPath) announceExtended(key TypeKey, items []*Extension) {
 	s.Wakeups.Announce(key, soonest(items, s.Clock.Now()))
 	for _, item := range items {
 		s.watched.tell(key, item.ID.Number)

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"slices"
 	"time"
 
@@ -42,28 +41,10 @@ func optionsText(o asyncflow.Options) *string {
 	return &text
 }
 
-// byRoll divides tasks, sorted by roll, into one slice per roll. There are several only just after
-// a roll has opened.
-func byRoll(items []*Insertion) iter.Seq[[]*Insertion] {
-	return func(yield func([]*Insertion) bool) {
-		for len(items) > 0 {
-			n := slices.IndexFunc(items, func(item *Insertion) bool {
-				return item.ID.Position() != items[0].ID.Position()
-			})
-			if n < 0 {
-				n = len(items)
-			}
-			if !yield(items[:n:n]) {
-				return
-			}
-			items = items[n:]
-		}
-	}
-}
-
 // queueTasks adds the rows of new tasks to a batch.
 func queueTasks(b *pgx.Batch, t *Type, items []*Insertion) {
-	for part := range byRoll(items) {
+	idOf := func(item *Insertion) asyncflow.TaskID { return item.ID }
+	for part := range ByRoll(items, idOf) {
 		if len(part) == 1 {
 			one := part[0]
 			b.Queue(t.at(one.ID.Position(), insertOneTaskSQL), []byte(one.Context), one.ID.Number,
@@ -92,7 +73,7 @@ func taskInsert(t *Type, sql string, items []*Insertion) (string, []any) {
 }
 
 // addNew adds the token rows of new tasks, and returns the leases of those that begin at once.
-func (ts *tokens) addNew(items []*Insertion, now time.Time) (leases []*asyncflow.Lease) {
+func addNew(ts *tokens, items []*Insertion, now time.Time) (leases []*asyncflow.Lease) {
 	for _, item := range items {
 		if item.Lease != nil {
 			leases = append(leases, item.Lease)
@@ -105,7 +86,7 @@ func (ts *tokens) addNew(items []*Insertion, now time.Time) (leases []*asyncflow
 
 // InsertAgain inserts the tasks, all of one roll, that an earlier try has not inserted. When it
 // returns, all are as durable as if it had inserted them.
-func (s *Store) InsertAgain(ctx context.Context, t *Type, items []*Insertion) error {
+func (s *hotPath) InsertAgain(ctx context.Context, t *Type, items []*Insertion) error {
 	if len(items) == 0 {
 		return wrap(confirm(ctx, s.of(t.Tenant)), "InsertAgain(%q, %q)", t.Tenant, t.Name)
 	}
@@ -116,7 +97,7 @@ func (s *Store) InsertAgain(ctx context.Context, t *Type, items []*Insertion) er
 }
 
 // inserting runs a transaction that inserts tasks of a type, and announces what it did.
-func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes) error) error {
+func (s *hotPath) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes) error) error {
 	w := &Writes{Type: t}
 	err := pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error { return do(tx, w) })
 	if err != nil && len(w.leases) > 0 {
@@ -131,7 +112,7 @@ func (s *Store) inserting(ctx context.Context, t *Type, do func(pgx.Tx, *Writes)
 
 // insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try has
 // inserted with a lease keep it.
-func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
+func (s *hotPath) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
 	inserted, err := insertMissing(ctx, tx, w.Type, items)
 	if err != nil {
 		return err
@@ -139,7 +120,7 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*
 	// An earlier try may have been committed without its announcement.
 	now := s.Clock.Now()
 	all := tokens{}
-	all.addNew(items, now)
+	addNew(&all, items, now)
 	if len(inserted) == 0 {
 		w.tokens.earliest = all.earliest
 		return confirm(ctx, tx)
@@ -147,7 +128,7 @@ func (s *Store) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*
 	fresh := slices.DeleteFunc(slices.Clone(items), func(item *Insertion) bool {
 		return !inserted[item.ID.Number]
 	})
-	w.leases = w.tokens.addNew(fresh, now)
+	w.leases = addNew(&w.tokens, fresh, now)
 	w.counts = tally{submitted: len(fresh)}
 	b := &pgx.Batch{}
 	rows := rows{node: s.cfg.Node}
@@ -209,7 +190,7 @@ func checkOwn(
 // try has inserted. Their roll is sealed, so this is certain; or the roll doesn't exist, in a
 // database that has lost its latest history. Renumber returns the type's current definition, and
 // the tasks still to insert.
-func (s *Store) Renumber(
+func (s *hotPath) Renumber(
 	ctx context.Context, t *Type, items []*Insertion,
 ) (*Type, []*Insertion, error) {
 	fresh, err := s.refreshed(ctx, t)
@@ -254,3 +235,10 @@ func (s *Store) Renumber(
 
 // isUndefinedTable reports whether a table doesn't exist: its roll, or its type, was dropped.
 func isUndefinedTable(err error) bool { return sqlState(err) == pgerrcode.UndefinedTable }
+
+// refuse refuses the task because of its i-th dependency, unless it is refused already.
+func (item *Insertion) refuse(i int, format string, args ...any) {
+	if item.Refused == nil {
+		item.Refused = asyncflow.BadDependency(i, format, args...)
+	}
+}

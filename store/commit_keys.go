@@ -76,7 +76,7 @@ const (
 // the existing task with their key. It is one transaction, which may be repeated: a task keeps the
 // key that it took in an earlier try. If other transactions have locked keys, InsertKeyed returns
 // their tasks if wait is KeysApart; otherwise it fails, see IsHeld.
-func (s *Store) InsertKeyed(ctx context.Context, t *Type, items []*Insertion, wait KeyWait) (
+func (s *hotPath) InsertKeyed(ctx context.Context, t *Type, items []*Insertion, wait KeyWait) (
 	held []*Insertion, err error) {
 	if len(items) == 0 { // an earlier try has inserted all of them
 		return nil, wrap(confirm(ctx, s.of(t.Tenant)), "InsertKeyed(%q, %q)", t.Tenant, t.Name)
@@ -176,7 +176,7 @@ func claimKeys(
 // ExpireKeys deletes a tenant's keys whose windows are over, and returns how many. Those of types
 // that others depend on go to past_keys, by which dependents find the tasks as long as they are
 // kept.
-func (s *Store) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
+func (s *hotPath) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
 	err = s.exclusively(ctx, tenant, "expire-keys", func(tx pgx.Tx, now time.Time) error {
 		err := tx.QueryRow(ctx, newTables(tenant, sharedSet).at(0, `
 			WITH c AS MATERIALIZED (

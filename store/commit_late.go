@@ -16,7 +16,7 @@ import (
 // taken reports whether the outcome counts: it was accepted now, or the same report was accepted
 // before. v is the verdict if it was given now. If another outcome of this attempt was accepted
 // before, the error is CodeConflict.
-func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
+func (s *hotPath) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome,
 	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict) (v asyncflow.Verdict, taken bool,
 	err error) {
@@ -43,7 +43,7 @@ func (s *Store) SettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, se
 	return v, taken, nil
 }
 
-func (s *Store) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
+func (s *hotPath) trySettleLate(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome,
 	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict,
 	ts *tokens) (written []asyncflow.Settlement, taken bool, err error) {

@@ -90,7 +90,7 @@ func settlementsOf(items []*Ending) []asyncflow.Settlement {
 }
 
 // announceSettled announces the tasks whose leases have ended.
-func (s *Store) announceSettled(t *Type, items []*Ending, now time.Time) {
+func (s *hotPath) announceSettled(t *Type, items []*Ending, now time.Time) {
 	meter := s.cfg.Meter.Type(t.Key())
 	for _, item := range items {
 		meter.Settled(item.Settlement)
@@ -104,7 +104,7 @@ func (s *Store) announceSettled(t *Type, items []*Ending, now time.Time) {
 // SettleAgain settles the leases that still stand, and finds out how the others have ended, since
 // an earlier try may have been committed. If Postgres refuses the data of one, it fails as a whole.
 // Otherwise it sets each item's result.
-func (s *Store) SettleAgain(ctx context.Context, t *Type, items []*Ending) error {
+func (s *hotPath) SettleAgain(ctx context.Context, t *Type, items []*Ending) error {
 	var ended map[int64]bool
 	var w *Writes
 	items = slices.DeleteFunc(slices.Clone(items), func(item *Ending) bool { return item.ended })
@@ -125,7 +125,7 @@ func (s *Store) SettleAgain(ctx context.Context, t *Type, items []*Ending) error
 }
 
 // trySettle is one transaction of two round trips. It returns the tasks whose leases it ended.
-func (s *Store) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[int64]bool, error) {
+func (s *hotPath) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[int64]bool, error) {
 	conn, err := s.hot(w.Type.Tenant).Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func (s *Store) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[
 
 // explainStale handles settlements whose lease was gone. If the journal has the same outcome for
 // that seq, it is this very settlement, whose COMMIT answer was lost, or a repeated report.
-func (s *Store) explainStale(ctx context.Context, t *Type, items []*Ending) error {
+func (s *hotPath) explainStale(ctx context.Context, t *Type, items []*Ending) error {
 	confirmed := false // everything written so far is durable
 	for _, item := range items {
 		written, same, err := s.writtenAs(ctx, t, item.Lease.ID, item.Lease.Seq, item.Outcome)
@@ -184,7 +184,7 @@ func (s *Store) explainStale(ctx context.Context, t *Type, items []*Ending) erro
 }
 
 // Written returns the outcome in the journal for a task's seq, or "". It is durable then.
-func (s *Store) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (
+func (s *hotPath) Written(ctx context.Context, t *Type, id asyncflow.TaskID, seq int) (
 	kind asyncflow.OutcomeKind, err error) {
 	err = s.of(t.Tenant).QueryRow(ctx,
 		t.at(id.Position(), `SELECT outcome FROM {journal}
@@ -204,7 +204,7 @@ const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTIN
 
 // WrittenAs is Written, and also reports whether the journal's outcome is o: it has the
 // same kind and, if the stage was done, the same output, byte for byte.
-func (s *Store) WrittenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
+func (s *hotPath) WrittenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {
 	kind, same, err = s.writtenAs(ctx, t, id, seq, o)
@@ -216,7 +216,7 @@ func (s *Store) WrittenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq
 
 // writtenAs is WrittenAs without waiting for a synchronous standby. Postgres compares the outputs,
 // so that the journal's isn't sent.
-func (s *Store) writtenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
+func (s *hotPath) writtenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {
 	err = s.of(t.Tenant).QueryRow(ctx,
@@ -239,7 +239,7 @@ func collectIDs(rows pgx.Rows, into map[int64]bool) error {
 }
 
 // announceTakenEnds announces and counts settlements of leases that were taken.
-func (s *Store) announceTakenEnds(
+func (s *hotPath) announceTakenEnds(
 	ctx context.Context, t *Type, settled []asyncflow.Settlement, ts *tokens,
 ) {
 	s.Wakeups.Announce(t.Key(), ts.earliest)

@@ -16,7 +16,7 @@ import (
 
 // doubt returns the error of a transaction that began leases. If it isn't known whether that was
 // committed, sure must see an answered commit before more leases begin.
-func (s *Store) doubt(err error) error {
+func (s *hotPath) doubt(err error) error {
 	if err != nil && postgres.IsPassing(err) && !postgres.RolledBack(err) {
 		s.doubtful.Store(true)
 	}
@@ -26,7 +26,7 @@ func (s *Store) doubt(err error) error {
 // sure checks, after a doubt, that the database answers commits. While a standby is away, each try
 // would commit leases that no node knows. Their tasks would lose an attempt each time, and finally
 // fail without a delivery.
-func (s *Store) sure(ctx context.Context, tenant string) error {
+func (s *hotPath) sure(ctx context.Context, tenant string) error {
 	if !s.doubtful.Load() {
 		return nil
 	}

@@ -10,12 +10,12 @@ import (
 // writes the audited call of the context. Then it reads the configuration again on this node
 // and notifies the other nodes. What makes a background job due earlier belongs here, too: jobs
 // look at the tenants whose configuration has changed.
-func (s *Store) change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+func (s *core) change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
 	return s.changeBy(ctx, tenant, tenant, do)
 }
 
 // changeBase is change for tables in the schema asyncflow.
-func (s *Store) changeBase(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+func (s *core) changeBase(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
 	return s.changeBy(ctx, "", tenant, do)
 }
 
@@ -25,7 +25,7 @@ const nextVersion = `greatest(version + 1,
 	(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`
 
 // changeBy is change in a transaction under the role of the tenant whose, or ("") the base role.
-func (s *Store) changeBy(ctx context.Context, whose, tenant string, do func(pgx.Tx) error) error {
+func (s *core) changeBy(ctx context.Context, whose, tenant string, do func(pgx.Tx) error) error {
 	err := s.auditedThen(ctx, whose, do, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx,
 			`UPDATE asyncflow.tenants SET version = `+nextVersion+` WHERE slug = $1`, tenant); err != nil {

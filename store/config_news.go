@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // configNews are the announced changes of configuration that are still to be read. Any role of the
@@ -66,7 +68,7 @@ func (w *Wakeups) followConfig(ctx context.Context) error {
 			last = time.Now()
 			w.follow(ctx, "")
 		}
-		sleep(ctx, notifyEvery)
+		sleep.For(ctx, notifyEvery)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // of returns the database for a tenant's work. With "" it serves work that belongs to no
 // tenant.
-func (s *Store) of(tenant string) postgres.TenantDB {
+func (s *core) of(tenant string) postgres.TenantDB {
 	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
 		return s.shares.Acquire(ctx, tenant)
 	}
@@ -20,7 +20,7 @@ func (s *Store) of(tenant string) postgres.TenantDB {
 
 // hot returns the database for the work of a task type, over the connections that submit,
 // lease and settle.
-func (s *Store) hot(tenant string) postgres.TenantDB {
+func (s *core) hot(tenant string) postgres.TenantDB {
 	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
 		return s.hotPool.Acquire(ctx, tenant)
 	}
@@ -31,7 +31,7 @@ func (s *Store) hot(tenant string) postgres.TenantDB {
 type PoolStat = postgres.PoolStat
 
 // PoolStats returns the counts of the two pools.
-func (s *Store) PoolStats() []PoolStat {
+func (s *core) PoolStats() []PoolStat {
 	base := PoolStat{Name: "pool"}
 	base.Add(s.base.Stat())
 	return []PoolStat{base, s.hotPool.Stat()}

@@ -16,4 +16,6 @@
 // Every transition deletes the token row and inserts the next one in one transaction, so
 // the transaction that deleted the row owns the transition. The row has seq, which grows by
 // one with every journal row. It fences off an attempt that reports after its lease was lost.
+//
+// The methods of a Store stand in rooms, with their arrows down: see rooms.go.
 package store

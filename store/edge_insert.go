@@ -14,7 +14,7 @@ import (
 // InsertDependent inserts tasks of one roll that depend on others. It is one transaction, which may
 // be repeated. It sets Insertion.Refused of tasks whose dependencies can't be, and Key.Holder of
 // tasks whose key is not free.
-func (s *Store) InsertDependent(ctx context.Context, t *Type, items []*Insertion) error {
+func (s *trees) InsertDependent(ctx context.Context, t *Type, items []*Insertion) error {
 	if len(items) == 0 { // an earlier try has inserted all of them
 		return wrap(confirm(ctx, s.of(t.Tenant)), "InsertDependent(%q, %q)", t.Tenant, t.Name)
 	}
@@ -54,7 +54,7 @@ type typedKey struct {
 func typeOfDependency(d asyncflow.Dependency) string { return cmp.Or(d.Task.Type, d.Type) }
 
 // findTypes finds the types that are depended on, and marks them as awaited.
-func (d *dependents) findTypes(ctx context.Context, s *Store, items []*Insertion) error {
+func (d *dependents) findTypes(ctx context.Context, s *trees, items []*Insertion) error {
 	d.types = map[string]*Type{}
 	for _, item := range items {
 		item.Refused = nil
@@ -83,7 +83,7 @@ func (d *dependents) findTypes(ctx context.Context, s *Store, items []*Insertion
 
 // await marks types, by their numbers, as awaited. From now on their keys are kept when the windows
 // are over.
-func (s *Store) await(ctx context.Context, tenant string, numbers []int32) error {
+func (s *trees) await(ctx context.Context, tenant string, numbers []int32) error {
 	if len(numbers) == 0 {
 		return nil
 	}
@@ -100,13 +100,6 @@ func (s *Store) await(ctx context.Context, tenant string, numbers []int32) error
 		}
 		return s.findPastKeys(ctx, tx, tenant, names)
 	})
-}
-
-// refuse refuses the task because of its i-th dependency, unless it is refused already.
-func (item *Insertion) refuse(i int, format string, args ...any) {
-	if item.Refused == nil {
-		item.Refused = asyncflow.BadDependency(i, format, args...)
-	}
 }
 
 func (d *dependents) insert(ctx context.Context, items []*Insertion) error {
@@ -294,7 +287,7 @@ func (d *dependents) withdraw(
 func (d *dependents) insertRest(ctx context.Context, items []*Insertion) error {
 	all := rows{node: d.node}
 	d.w.tokens, d.w.counts = tokens{}, tally{submitted: len(items)}
-	d.w.leases = d.w.tokens.addNew(items, d.now)
+	d.w.leases = addNew(&d.w.tokens, items, d.now)
 	d.w.addFollowing(&all, d.now)
 	for _, item := range items {
 		all.outbox = append(all.outbox,

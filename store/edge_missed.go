@@ -15,7 +15,7 @@ type edgeCursor struct {
 }
 
 // OpenEdges returns a time that has come for each of some tenants with open edges.
-func (s *Store) OpenEdges(ctx context.Context, tenants []string) (map[string]time.Time, error) {
+func (s *trees) OpenEdges(ctx context.Context, tenants []string) (map[string]time.Time, error) {
 	all, err := s.firstTimes(ctx, tenants, `SELECT i, CASE WHEN
 		EXISTS (SELECT FROM {schema}.edges WHERE status IS NULL AND on_id IS NOT NULL) OR
 		EXISTS (SELECT FROM {schema}.edges WHERE status IS NULL AND on_key IS NOT NULL)
@@ -27,7 +27,7 @@ func (s *Store) OpenEdges(ctx context.Context, tenants []string) (map[string]tim
 // the node that ended one didn't know, or its row in outbox was lost. It looks at up to JobBatch
 // edges by id, and as many by key, and goes on after them the next time. It returns how many such
 // tasks it found.
-func (s *Store) SweepOpenEdges(ctx context.Context, tenant string) (n int, err error) {
+func (s *trees) SweepOpenEdges(ctx context.Context, tenant string) (n int, err error) {
 	f := s.newFollowUp(ctx, tenant)
 	at := s.edgeCursors.get(tenant)
 	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
@@ -57,7 +57,7 @@ func (s *Store) SweepOpenEdges(ctx context.Context, tenant string) (n int, err e
 }
 
 // DryRunOpenEdges counts the tasks that the next SweepOpenEdges of this node would find.
-func (s *Store) DryRunOpenEdges(ctx context.Context, tenant string) ([]Due, error) {
+func (s *trees) DryRunOpenEdges(ctx context.Context, tenant string) ([]Due, error) {
 	f := s.newFollowUp(ctx, tenant)
 	at := s.edgeCursors.get(tenant)
 	var ended map[taskRef]edgeStatus

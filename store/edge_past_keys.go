@@ -16,7 +16,7 @@ import (
 // findPastKeys keeps the keys of the latest tasks of types that are awaited from now on. If that
 // takes too long it keeps none: the dependencies are made all the same, and one on a past key waits
 // for a task that is yet to come.
-func (s *Store) findPastKeys(ctx context.Context, tx pgx.Tx, tenant string, names []string) error {
+func (s *trees) findPastKeys(ctx context.Context, tx pgx.Tx, tenant string, names []string) error {
 	began := time.Now()
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		var usual string

@@ -10,7 +10,7 @@ import (
 )
 
 // DependsOn reports whether a task depends on another one, or did.
-func (s *Store) DependsOn(
+func (s *trees) DependsOn(
 	ctx context.Context, tenant string, id, on asyncflow.TaskID,
 ) (depends bool, err error) {
 	t, err := s.TypeOf(ctx, tenant, id)
@@ -28,7 +28,7 @@ func (s *Store) DependsOn(
 }
 
 // dependenciesOf returns the dependencies of a task as they stand.
-func (s *Store) dependenciesOf(
+func (s *trees) dependenciesOf(
 	ctx context.Context, t *Type, id asyncflow.TaskID,
 ) ([]DependencyState, error) {
 	rows, err := s.of(t.Tenant).Query(ctx, t.at(0, readEdgesSQL), t.number, []int64{id.Number})

@@ -18,7 +18,7 @@ const maxRedriven = 1000
 // redriving redrives the dependents of a task that failed or were cancelled because of it, and
 // their dependents. They wait again.
 type redriving struct {
-	s    *Store
+	s    *trees
 	tx   pgx.Tx
 	t    *Type // of the task
 	now  time.Time

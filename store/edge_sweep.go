@@ -7,7 +7,7 @@ import (
 )
 
 // SweepEdges closes a tenant's edges whose time is over, at most JobBatch, and returns how many.
-func (s *Store) SweepEdges(ctx context.Context, tenant string) (n int, err error) {
+func (s *trees) SweepEdges(ctx context.Context, tenant string) (n int, err error) {
 	now := s.Clock.Now()
 	shared := newTables(tenant, sharedSet)
 	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
@@ -28,7 +28,7 @@ func (s *Store) SweepEdges(ctx context.Context, tenant string) (n int, err error
 }
 
 // lookAtAll has the dependents of closed edges looked at. It counts the edges.
-func (s *Store) lookAtAll(
+func (s *trees) lookAtAll(
 	ctx context.Context, tx pgx.Tx, t *tables, closed pgx.Rows, n *int,
 ) error {
 	all := rows{tables: t}

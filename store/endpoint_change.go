@@ -13,7 +13,7 @@ import (
 // CodeNotFound. If another endpoint of the stage has the same URL, it is CodeConflict unless
 // AllowDuplicate is set; and so it is if one of the stage's endpoints is for listening, and
 // another gets deliveries.
-func (s *Store) CreateEndpoint(
+func (s *settings) CreateEndpoint(
 	ctx context.Context,
 	tenant string,
 	e asyncflow.Endpoint,
@@ -84,7 +84,7 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 // keep its id, type and stage. After an error of change, ChangeEndpoint writes nothing and
 // returns the error as it is. If another endpoint of the stage has the new URL, it is
 // CodeConflict unless AllowDuplicate is set. A weight is checked as at creation.
-func (s *Store) ChangeEndpoint(
+func (s *settings) ChangeEndpoint(
 	ctx context.Context,
 	tenant, id string,
 	change func(*asyncflow.Endpoint) error,
@@ -168,7 +168,7 @@ func lockEndpoints(
 
 // writeEndpoint writes the fields of an endpoint that may change. If its health is the zero
 // value it deletes the row of the health; other health is written by SetHealth.
-func (s *Store) writeEndpoint(
+func (s *settings) writeEndpoint(
 	ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint,
 ) error {
 	_, err := tx.Exec(ctx,
@@ -191,7 +191,7 @@ func (s *Store) writeEndpoint(
 
 // checkDuplicate refuses an endpoint if others of its stage have the same URL: CodeConflict,
 // with the id of the oldest one. Its worker would get deliveries with several secrets.
-func (s *Store) checkDuplicate(
+func (s *settings) checkDuplicate(
 	ctx context.Context,
 	tx pgx.Tx,
 	tenant string,
@@ -228,7 +228,7 @@ func (s *Store) checkDuplicate(
 }
 
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.
-func (s *Store) DeleteEndpoint(ctx context.Context, tenant, id string) error {
+func (s *settings) DeleteEndpoint(ctx context.Context, tenant, id string) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
 		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
 		if err == nil && len(all) == 0 {

@@ -18,7 +18,7 @@ type EndpointFailing struct {
 }
 
 // EndpointFailures adds up the attempts at a tenant's endpoints since a time, to the minute.
-func (s *Store) EndpointFailures(
+func (s *counts) EndpointFailures(
 	ctx context.Context,
 	tenant string,
 	since time.Time,
@@ -40,7 +40,7 @@ func (s *Store) EndpointFailures(
 
 // EndpointCounts adds up the attempts at some of a tenant's endpoints since a time, to the minute.
 // Endpoints without any are left out.
-func (s *Store) EndpointCounts(
+func (s *counts) EndpointCounts(
 	ctx context.Context, tenant string, ids []string, since time.Time,
 ) (map[string]EndpointCounts, error) {
 	all := map[string]EndpointCounts{}
@@ -66,7 +66,7 @@ type EndpointMinute struct {
 }
 
 // eachMinute calls do with the minutes of some endpoints after a time, oldest first.
-func (s *Store) eachMinute(
+func (s *counts) eachMinute(
 	ctx context.Context, tenant string, ids []string, since time.Time,
 	do func(id string, m EndpointMinute),
 ) error {
@@ -93,7 +93,7 @@ func (s *Store) eachMinute(
 
 // typeLatencies returns how long the attempts of a tenant's types, or of one unless taskType is "",
 // took since a time, to the minute. Types without any are left out, and cost nothing.
-func (s *Store) typeLatencies(
+func (s *counts) typeLatencies(
 	ctx context.Context, tenant, taskType string, since time.Time,
 ) (map[string]asyncflow.Latency, error) {
 	schema := quote(schemaOf(tenant))

@@ -13,7 +13,7 @@ import (
 
 // SetHealth changes the health of an endpoint for all nodes, if it is still from. It reports
 // whether it was.
-func (s *Store) SetHealth(
+func (s *settings) SetHealth(
 	ctx context.Context,
 	tenant, endpoint string,
 	from, to asyncflow.Health,
@@ -54,7 +54,7 @@ func (s *Store) SetHealth(
 
 // EnableEndpoint closes the circuit breaker of an endpoint that gets no deliveries, and returns
 // the endpoint with its state before. It does nothing if the circuit breaker is closed.
-func (s *Store) EnableEndpoint(
+func (s *settings) EnableEndpoint(
 	ctx context.Context,
 	tenant, id string,
 ) (e asyncflow.Endpoint, was asyncflow.HealthState, err error) {
@@ -80,7 +80,7 @@ func (s *Store) EnableEndpoint(
 }
 
 // clearHealth closes the circuit breaker of an endpoint, as if it had never failed.
-func (s *Store) clearHealth(ctx context.Context, tx pgx.Tx, tenant, endpoint string) error {
+func (s *settings) clearHealth(ctx context.Context, tx pgx.Tx, tenant, endpoint string) error {
 	tag, err := tx.Exec(ctx, `DELETE FROM `+healthOf(tenant)+` WHERE endpoint = $1::uuid`, endpoint)
 	if err != nil || tag.RowsAffected() == 0 {
 		return err

@@ -28,7 +28,7 @@ type EndpointHistory struct {
 }
 
 // EndpointHistory returns the history of an endpoint; CodeNotFound when there is none.
-func (s *Store) EndpointHistory(
+func (s *settings) EndpointHistory(
 	ctx context.Context, tenant, id string,
 ) (h EndpointHistory, err error) {
 	e, err := s.Endpoint(ctx, tenant, id)
@@ -49,7 +49,7 @@ func (s *Store) EndpointHistory(
 
 func changesOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_changes" }
 
-func (s *Store) healthChanges(
+func (s *settings) healthChanges(
 	ctx context.Context, tenant, id string,
 ) ([]asyncflow.Health, error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT at, state, until, reason
@@ -87,7 +87,7 @@ func recordHealth(
 
 // endpointInFlight counts the leases for an endpoint. It reads those of its type, as each lease of
 // a limited type does.
-func (s *Store) endpointInFlight(
+func (s *settings) endpointInFlight(
 	ctx context.Context, tenant string, e asyncflow.Endpoint, now time.Time,
 ) (*int, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, e.Type)

@@ -43,7 +43,7 @@ type EndpointCounts struct {
 }
 
 // CountAttempt counts an attempt for its endpoint. The first one after a write takes a kilobyte.
-func (s *Store) CountAttempt(d *asyncflow.Delivery, o asyncflow.Outcome) {
+func (s *counts) CountAttempt(d *asyncflow.Delivery, o asyncflow.Outcome) {
 	m := s.minutes
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +93,7 @@ ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attemp
 
 // writeMinutes adds the counts to the present minute. Counts that can't be written are lost:
 // they are statistics, not tasks.
-func (s *Store) writeMinutes(ctx context.Context) error {
+func (s *counts) writeMinutes(ctx context.Context) error {
 	var errs []error
 	for tenant, counts := range s.minutes.take() {
 		// All nodes lock rows in the same order.
@@ -135,7 +135,7 @@ func arrayText(counts []int64) string {
 
 // ForgetMinutes deletes a tenant's minutes that are older than MinutesKept, and returns how many
 // it deleted.
-func (s *Store) ForgetMinutes(ctx context.Context, tenant string) (int, error) {
+func (s *counts) ForgetMinutes(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.of(tenant).Exec(ctx,
 		`DELETE FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`,
 		s.Clock.Now().Add(-MinutesKept))
@@ -143,7 +143,7 @@ func (s *Store) ForgetMinutes(ctx context.Context, tenant string) (int, error) {
 }
 
 // DryRunForgetMinutes counts the minutes that ForgetMinutes would delete.
-func (s *Store) DryRunForgetMinutes(ctx context.Context, tenant string) (int, error) {
+func (s *counts) DryRunForgetMinutes(ctx context.Context, tenant string) (int, error) {
 	return countRows(ctx, s.of(tenant),
 		`SELECT count(*) FROM `+quote(schemaOf(tenant))+`.endpoint_minutes WHERE at < $1`,
 		s.Clock.Now().Add(-MinutesKept))

@@ -11,7 +11,7 @@ import (
 
 // Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
 // all, by type, stage and age.
-func (s *Store) Endpoints(
+func (s *settings) Endpoints(
 	ctx context.Context,
 	tenant, taskType string,
 ) ([]asyncflow.Endpoint, error) {
@@ -33,7 +33,7 @@ func PlaceOf(e asyncflow.Endpoint) EndpointPlace {
 
 // EndpointPage returns up to limit of a tenant's endpoints after a place, of one task type or
 // (taskType "") of all, and reports whether there are more.
-func (s *Store) EndpointPage(
+func (s *settings) EndpointPage(
 	ctx context.Context,
 	tenant, taskType string,
 	after EndpointPlace,
@@ -50,7 +50,7 @@ func (s *Store) EndpointPage(
 }
 
 // Endpoint returns one endpoint; CodeNotFound when there is none.
-func (s *Store) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
+func (s *settings) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
 	rows, err := s.of(tenant).Query(ctx, selectEndpoints(tenant)+`WHERE id = $1::uuid`, id)
 	if err != nil {
 		return asyncflow.Endpoint{}, wrap(err, "Endpoint(%q, %q)", tenant, id)

@@ -11,7 +11,7 @@ import (
 
 // Seals counts the sealed values of a tenant's endpoints, and those sealed by another key than
 // the one that sealedBy names.
-func (s *Store) Seals(
+func (s *settings) Seals(
 	ctx context.Context,
 	tenant string,
 	sealedBy []byte,
@@ -31,7 +31,7 @@ const resealBatch = 100
 // the one that sealedBy names, and writes them; begin with after "". It returns the id of the
 // last endpoint ("" when there were none) and how many it wrote. It returns the errors of again
 // together: each leaves its endpoint as it is, and doesn't affect the others.
-func (s *Store) Reseal(
+func (s *settings) Reseal(
 	ctx context.Context,
 	tenant, after string,
 	sealedBy []byte,
@@ -76,14 +76,14 @@ func (s *Store) Reseal(
 }
 
 // ForgetSecrets deletes a tenant's expired signing secrets, and returns how many it deleted.
-func (s *Store) ForgetSecrets(ctx context.Context, tenant string) (int, error) {
+func (s *settings) ForgetSecrets(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.of(tenant).Exec(ctx,
 		`DELETE FROM `+endpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.Clock.Now())
 	return int(tag.RowsAffected()), wrap(err, "ForgetSecrets(%q)", tenant)
 }
 
 // DryRunForgetSecrets counts the secrets that ForgetSecrets would delete.
-func (s *Store) DryRunForgetSecrets(ctx context.Context, tenant string) (int, error) {
+func (s *settings) DryRunForgetSecrets(ctx context.Context, tenant string) (int, error) {
 	return countRows(ctx, s.of(tenant),
 		`SELECT count(*) FROM `+endpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.Clock.Now())
 }

@@ -45,7 +45,7 @@ func (t *Type) Fill(position int, sql string) string {
 func (t *Type) Rolls() []int { return t.rolls() }
 
 // ForgetNumbers has the next submits take new blocks of numbers.
-func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s) }
+func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s.hotPath) }
 
 // KeepNumbers has the block of numbers of a type last.
 func (s *Store) KeepNumbers(key TypeKey) {
@@ -231,7 +231,7 @@ func (s *Store) KeptTypes() int {
 	}
 	s.marks.Forget(collect)
 	s.numbers.forget(collect)
-	s.churn.Range(func(key, _ any) bool { return !collect(key.(TypeKey)) })
+	s.leasedRows.Range(func(key, _ any) bool { return !collect(key.(TypeKey)) })
 	return len(kept)
 }
 

@@ -145,39 +145,13 @@ func (o *fanOut) failed() bool {
 	return o.rule.OnChildFailure.TooMany(o.ended.failed+o.ended.cancelled, o.count)
 }
 
-func (s *Store) childrenOf(
-	ctx context.Context, t *Type, o *fanOut,
-) (*asyncflow.Children, error) {
-	c := &asyncflow.Children{Total: o.count, Waiting: o.count - o.spawned,
-		Succeeded: o.ended.succeeded, Failed: o.ended.failed, Cancelled: o.ended.cancelled}
-	switch {
-	case o.rule.Quorum != nil: // further votes are made as needed
-		c.Total, c.Waiting = o.spawned, 0
-	case o.stopped:
-		c.Waiting, c.Cancelled = 0, c.Cancelled+c.Waiting
-	}
-	if o.closed {
-		return c, nil
-	}
-	var waiting int
-	for _, r := range o.runs(0, o.spawned) {
-		var leased, waits int
-		err := s.of(t.Tenant).QueryRow(ctx, t.at(0, `
-			SELECT (SELECT count(*) FROM {lease} WHERE type = $1 AND id BETWEEN $2 AND $3),
-			  (SELECT count(*) FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3)`), t.number, r.first,
-			r.last()).Scan(&leased, &waits)
-		if err != nil {
-			return nil, err
-		}
-		c.Running, waiting = c.Running+leased, waiting+waits
-	}
-	c.Pending = max(0, o.spawned-o.ended.sum()-c.Running-waiting)
-	c.Waiting += waiting
-	return c, nil
-}
-
 // isChildSQL reports whether the task t is a child, by how its options begin. Those of a child may
 // have 64 KiB of shared input, which takes long to parse; those of other tasks have less than
 // 8 KiB, so that large ones need not even be read.
 const isChildSQL = `coalesce(pg_column_size(t.options) > 8192
     OR starts_with(t.options::text, '{"child":'), false)`
+
+// voteKey returns what the votes of a fan-out have in common.
+func (o *fanOut) voteKey() string {
+	return (&asyncflow.Child{Parent: o.id, Seq: int(o.seq), Vote: true}).VoteKey()
+}

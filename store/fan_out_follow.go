@@ -33,8 +33,6 @@ func (f *followUp) followTrees(rows []outboxRow) error {
 	return nil
 }
 
-func (r outboxRow) fanOutKey() fanOutKey { return fanOutKey{r.number, r.id, r.fanOut} }
-
 // followTreesOf handles rows about fan-outs of tasks of one type.
 func (f *followUp) followTreesOf(t *Type, rows []outboxRow) error {
 	all, err := f.lockFanOuts(t, rows)

@@ -16,7 +16,7 @@ type family []run
 
 // familyOf returns the ids of the children of a task, of all its fan-outs; all tasks for the zero
 // id.
-func (s *Store) familyOf(ctx context.Context, t *Type, parent asyncflow.TaskID) (family, error) {
+func (s *trees) familyOf(ctx context.Context, t *Type, parent asyncflow.TaskID) (family, error) {
 	if parent == (asyncflow.TaskID{}) {
 		return nil, nil
 	}
@@ -33,7 +33,7 @@ func (s *Store) familyOf(ctx context.Context, t *Type, parent asyncflow.TaskID) 
 }
 
 // fanOutsOf returns all fan-outs of a task.
-func (s *Store) fanOutsOf(ctx context.Context, t *Type, id int64) (all []*fanOut, err error) {
+func (s *trees) fanOutsOf(ctx context.Context, t *Type, id int64) (all []*fanOut, err error) {
 	rows, err := s.of(t.Tenant).Query(ctx,
 		t.at(0, fanOutColumns+`WHERE type = $1 AND id = $2`), t.number, id)
 	if err != nil {
@@ -57,4 +57,35 @@ func (f family) before(number int64) (before, least int64) {
 		}
 	}
 	return 0, 0
+}
+
+func (s *trees) childrenOf(
+	ctx context.Context, t *Type, o *fanOut,
+) (*asyncflow.Children, error) {
+	c := &asyncflow.Children{Total: o.count, Waiting: o.count - o.spawned,
+		Succeeded: o.ended.succeeded, Failed: o.ended.failed, Cancelled: o.ended.cancelled}
+	switch {
+	case o.rule.Quorum != nil: // further votes are made as needed
+		c.Total, c.Waiting = o.spawned, 0
+	case o.stopped:
+		c.Waiting, c.Cancelled = 0, c.Cancelled+c.Waiting
+	}
+	if o.closed {
+		return c, nil
+	}
+	var waiting int
+	for _, r := range o.runs(0, o.spawned) {
+		var leased, waits int
+		err := s.of(t.Tenant).QueryRow(ctx, t.at(0, `
+			SELECT (SELECT count(*) FROM {lease} WHERE type = $1 AND id BETWEEN $2 AND $3),
+			  (SELECT count(*) FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3)`), t.number, r.first,
+			r.last()).Scan(&leased, &waits)
+		if err != nil {
+			return nil, err
+		}
+		c.Running, waiting = c.Running+leased, waiting+waits
+	}
+	c.Pending = max(0, o.spawned-o.ended.sum()-c.Running-waiting)
+	c.Waiting += waiting
+	return c, nil
 }

@@ -12,7 +12,7 @@ import (
 // ParkHalted looks at the parents of leased children. If a parent is paused, its child moves to
 // `wait`, as if it had not been leased. If a parent is over or about to be, its child is cancelled.
 // ParkHalted returns the remaining tasks. Without children, it asks nothing.
-func (s *Store) ParkHalted(
+func (s *trees) ParkHalted(
 	ctx context.Context, t *Type, leases []asyncflow.Lease,
 ) (others []asyncflow.Lease, err error) {
 	parents := parentsOf(t, leases)
@@ -89,7 +89,7 @@ func (h *halts) split(
 // cancelStopped cancels children of fan-outs that are stopped or about to be, before FollowUp comes
 // to them. The parent isn't redriven until all of its children have ended, so that it needs no
 // lock.
-func (s *Store) cancelStopped(ctx context.Context, t *Type, ids []int64) error {
+func (s *trees) cancelStopped(ctx context.Context, t *Type, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -170,7 +170,7 @@ func parentArgs(t *Type, parents []fanOutKey) []any {
 
 // parkPaused locks the fan-outs meanwhile, so that a resume finds the rows in wait. A lease that no
 // longer stands is left out of others, too.
-func (s *Store) parkPaused(
+func (s *trees) parkPaused(
 	ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lease, parents []fanOutKey,
 ) (others []asyncflow.Lease, err error) {
 	paused, key := map[fanOutKey]bool{}, fanOutKey{number: t.number}
@@ -197,7 +197,7 @@ func (s *Store) parkPaused(
 }
 
 // park moves children to `wait` until the end of a pause, if their leases stand.
-func (s *Store) park(
+func (s *trees) park(
 	ctx context.Context, tx pgx.Tx, t *Type, parked []asyncflow.Lease,
 ) error {
 	if len(parked) == 0 {

@@ -170,7 +170,7 @@ const resultBytes = 4 << 20
 // ChildResults returns up to limit results of the children of a task, from an index on, and how
 // many children there are. It returns fewer if their outputs are large. seq names the fan-out: see
 // asyncflow.Child.
-func (s *Store) ChildResults(
+func (s *trees) ChildResults(
 	ctx context.Context, tenant string, parent asyncflow.TaskID, seq, from, limit int,
 ) (results []ChildResult, count int, err error) {
 	t, err := s.TypeOf(ctx, tenant, parent)
@@ -193,7 +193,7 @@ func (s *Store) ChildResults(
 }
 
 // ChildCount returns how many children the fan-out of stored results has; 0: there is none.
-func (s *Store) ChildCount(
+func (s *trees) ChildCount(
 	ctx context.Context, t *Type, stored asyncflow.StoredResults,
 ) (count int, err error) {
 	o, err := latestFanOut(ctx, s.of(t.Tenant), t, stored.Task.Number, stored.FanOut, "")
@@ -204,7 +204,7 @@ func (s *Store) ChildCount(
 }
 
 // IsVote reports whether the children of a task are votes. seq names the fan-out; 0: the latest one.
-func (s *Store) IsVote(
+func (s *trees) IsVote(
 	ctx context.Context, t *Type, parent asyncflow.TaskID, seq int,
 ) (bool, error) {
 	o, err := latestFanOut(ctx, s.of(t.Tenant), t, parent.Number, seq, "")

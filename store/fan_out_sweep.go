@@ -18,7 +18,7 @@ import (
 
 // OpenFanOuts returns a time that has come for each of some tenants with tasks that wait for
 // children.
-func (s *Store) OpenFanOuts(ctx context.Context, tenants []string) (map[string]time.Time, error) {
+func (s *trees) OpenFanOuts(ctx context.Context, tenants []string) (map[string]time.Time, error) {
 	all, err := s.firstTimes(ctx, tenants, `SELECT i, CASE WHEN
 		EXISTS (SELECT FROM {schema}.fan_outs WHERE NOT closed) THEN to_timestamp(0) END`)
 	return all, wrap(err, "OpenFanOuts")
@@ -28,7 +28,7 @@ func (s *Store) OpenFanOuts(ctx context.Context, tenants []string) (map[string]t
 // a fan-out followed up if all of its children have ended and nothing else would. It looks at up to
 // JobBatch tasks that wait for children, and continues after them the next time. It returns how
 // many fan-outs it corrected.
-func (s *Store) SweepFanOuts(ctx context.Context, tenant string) (n int, err error) {
+func (s *trees) SweepFanOuts(ctx context.Context, tenant string) (n int, err error) {
 	at := s.treeCursors.get(tenant)
 	wrong, err := s.wrongFanOuts(ctx, tenant, &at)
 	if err == nil {
@@ -51,7 +51,7 @@ func (s *Store) SweepFanOuts(ctx context.Context, tenant string) (n int, err err
 }
 
 // DryRunFanOuts counts the fan-outs that the next SweepFanOuts of this node would mend.
-func (s *Store) DryRunFanOuts(ctx context.Context, tenant string) ([]Due, error) {
+func (s *trees) DryRunFanOuts(ctx context.Context, tenant string) ([]Due, error) {
 	at := s.treeCursors.get(tenant)
 	wrong, err := s.wrongFanOuts(ctx, tenant, &at)
 	if err != nil || len(wrong) == 0 {
@@ -80,7 +80,7 @@ func (c *countedFanOut) wrong() bool {
 
 // wrongFanOuts returns the fan-outs with wrong counts among the next open ones, and moves the
 // cursor.
-func (s *Store) wrongFanOuts(
+func (s *trees) wrongFanOuts(
 	ctx context.Context, tenant string, at *fanOutKey,
 ) (wrong []*countedFanOut, err error) {
 	err = s.inSnapshot(ctx, tenant, func(f *followUp) error {
@@ -106,7 +106,7 @@ func (s *Store) wrongFanOuts(
 }
 
 // inSnapshot runs do in a transaction with one snapshot for all statements.
-func (s *Store) inSnapshot(
+func (s *trees) inSnapshot(
 	ctx context.Context, tenant string, do func(f *followUp) error,
 ) error {
 	f := s.newFollowUp(ctx, tenant)
@@ -200,7 +200,7 @@ func (c *countedFanOut) known() bool {
 // mendFanOut sets the counts of a fan-out so that they are right with what its rows of outbox add,
 // and has it followed up. It reports whether it did: another transaction may have changed it, or be
 // about to.
-func (s *Store) mendFanOut(ctx context.Context, tenant string, key fanOutKey) (bool, error) {
+func (s *trees) mendFanOut(ctx context.Context, tenant string, key fanOutKey) (bool, error) {
 	var mended *countedFanOut
 	err := s.inSnapshot(ctx, tenant, func(f *followUp) error {
 		// If it was changed after the snapshot, this fails.

@@ -158,14 +158,6 @@ LEFT JOIN LATERAL (
   SELECT r.order_time, r.id FROM {readies} r WHERE r.type = $2 AND r.key = k
   ORDER BY r.order_time, r.id LIMIT 1) r ON true`
 
-// parks reports whether tasks of an ordered flow key that wait for a retry let the others pass.
-func (t *Type) parks() bool { return t.Flow.OnFailure == asyncflow.FlowPark }
-
-// begun reports whether a task of an ordered flow key keeps the others waiting until it ends.
-func (t *Type) begun(stage string, attempt int) bool {
-	return t.Started(stage, attempt) && (attempt == 1 || !t.parks())
-}
-
 // order returns the decision on the candidates of a key, in order.
 func (s keyState) order(t *Type, candidates []*candidate) *keyOrder {
 	k := &keyOrder{left: -1, first: s.first}

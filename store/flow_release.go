@@ -13,7 +13,7 @@ import (
 
 // freed announces tasks that have ended outside of the hot path, so that others may use their
 // capacity and flow keys. If it fails, ReleaseStuck releases these later.
-func (s *Store) freed(ctx context.Context, t *Type, settled []asyncflow.Settlement) {
+func (s *hotPath) freed(ctx context.Context, t *Type, settled []asyncflow.Settlement) {
 	now := s.Clock.Now()
 	s.tellEnds(t, settled)
 	if len(settled) == 0 || !t.Limited(now) {
@@ -25,23 +25,9 @@ func (s *Store) freed(ctx context.Context, t *Type, settled []asyncflow.Settleme
 	}
 }
 
-// FreedKeys returns the flow keys of tasks that have ended and may have blocked others of the key.
-// A key comes once for each such task.
-func (t *Type) FreedKeys(settled []asyncflow.Settlement) (keys []string) {
-	if t.Flow == nil || t.Flow.InFlight() == 0 {
-		return nil
-	}
-	for _, settlement := range settled {
-		if key := t.LineKeyOf(settlement.Lease.Options); key != "" {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
 // ReleaseKey puts at most n of the first blocked tasks of a flow key in line, if the key's limits
 // allow them. Call it when the key's rate allows n. more reports whether others may be blocked.
-func (s *Store) ReleaseKey(
+func (s *hotPath) ReleaseKey(
 	ctx context.Context, tenant, taskType, key string, n int,
 ) (more bool, err error) {
 	t, err := s.Catalog.Type(tenant, taskType)
@@ -55,7 +41,7 @@ func (s *Store) ReleaseKey(
 // ReleaseKeys puts blocked tasks of flow keys in line, for each key at most as many as its
 // occurrences in keys. If it fails, ReleaseStuck releases the tasks later; the caller may try again
 // sooner if a table is locked, see IsHeld.
-func (s *Store) ReleaseKeys(ctx context.Context, t *Type, keys []string) error {
+func (s *hotPath) ReleaseKeys(ctx context.Context, t *Type, keys []string) error {
 	if t.Flow == nil {
 		return nil
 	}
@@ -70,7 +56,7 @@ func (s *Store) ReleaseKeys(ctx context.Context, t *Type, keys []string) error {
 	return err
 }
 
-func (s *Store) releaseKeys(ctx context.Context, t *Type, keys []string) (int, error) {
+func (s *hotPath) releaseKeys(ctx context.Context, t *Type, keys []string) (int, error) {
 	named := map[string]int{}
 	for _, key := range keys {
 		named[key]++
@@ -84,7 +70,7 @@ func (s *Store) releaseKeys(ctx context.Context, t *Type, keys []string) (int, e
 	return ts.readied(), wrap(err, "ReleaseKeys(%q, %q)", t.Tenant, t.Name)
 }
 
-func (s *Store) tryReleaseKeys(
+func (s *hotPath) tryReleaseKeys(
 	ctx context.Context, t *Type, named map[string]int, ts *tokens,
 ) error {
 	err := pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
@@ -183,7 +169,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key, coalesce(w.since
 // ReleaseStuck releases tasks of flow keys whose release was lost with a node, or whose rate allows
 // another task now. It returns how many tasks it released. It begins after the key after, and
 // returns the last key it has read; "": there are no more.
-func (s *Store) ReleaseStuck(
+func (s *hotPath) ReleaseStuck(
 	ctx context.Context, t *Type, after string,
 ) (n int, last string, err error) {
 	rows, err := s.hot(t.Tenant).Query(ctx, t.at(0, blockedKeysSQL), after, JobBatch, t.number)
@@ -224,7 +210,7 @@ SELECT key FROM s WHERE key IS NOT NULL`
 
 // UnblockKey releases the tasks of a flow key that are blocked by failed ones. It returns how many
 // had failed.
-func (s *Store) UnblockKey(ctx context.Context, tenant, taskType, key string) (int, error) {
+func (s *hotPath) UnblockKey(ctx context.Context, tenant, taskType, key string) (int, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, taskType)
 	if err != nil {
 		return 0, err

@@ -28,7 +28,7 @@ const historyTries = 2
 // EnterHistory opens a new roll of a table set if the open one belongs to another history of the
 // database, or has no more numbers, and reports whether it opened one. It doesn't wait until
 // earlier rolls are drained.
-func (s *Store) EnterHistory(ctx context.Context, set *TableSet) (bool, error) {
+func (s *hotPath) EnterHistory(ctx context.Context, set *TableSet) (bool, error) {
 	opened := 0
 	err := s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {
 		var same bool

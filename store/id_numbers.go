@@ -24,7 +24,7 @@ const (
 )
 
 type numbers struct {
-	store  *Store
+	store  *hotPath
 	mu     sync.Mutex
 	blocks map[TypeKey]*block // by table set
 }
@@ -38,16 +38,16 @@ type block struct {
 	taken    time.Time
 }
 
-func newNumbers(s *Store) *numbers {
+func newNumbers(s *hotPath) *numbers {
 	return &numbers{store: s, blocks: map[TypeKey]*block{}}
 }
 
 // NumbersAtHand is TakeNumbers without the database; nil: the database is needed.
-func (s *Store) NumbersAtHand(t *Type, n int) []int64 { return s.numbers.atHand(t, n) }
+func (s *hotPath) NumbersAtHand(t *Type, n int) []int64 { return s.numbers.atHand(t, n) }
 
 // TakeNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with that
 // open roll.
-func (s *Store) TakeNumbers(ctx context.Context, t *Type, n int) (*Type, []int64, error) {
+func (s *hotPath) TakeNumbers(ctx context.Context, t *Type, n int) (*Type, []int64, error) {
 	return s.numbers.take(ctx, t, n)
 }
 
@@ -164,4 +164,15 @@ func (ns *numbers) refill(ctx context.Context, t *Type, b *block, need int64) er
 	}
 	b.position, b.next, b.end, b.taken = t.End, first, first+b.size, time.Now()
 	return nil
+}
+
+// forget drops the unused numbers of table sets that are gone.
+func (ns *numbers) forget(gone func(TypeKey) bool) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	for key := range ns.blocks {
+		if gone(key) {
+			delete(ns.blocks, key)
+		}
+	}
 }

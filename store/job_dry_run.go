@@ -13,13 +13,13 @@ import (
 // The methods here are the dry runs of background jobs: they count what a job would do now.
 
 // DryRunRescue counts the leases of a type that have run out.
-func (s *Store) DryRunRescue(ctx context.Context, t *Type) (int, error) {
+func (s *upkeep) DryRunRescue(ctx context.Context, t *Type) (int, error) {
 	return countRows(ctx, s.of(t.Tenant),
 		t.at(0, `SELECT count(*) FROM {lease} WHERE type = $2 AND until < $1`), s.Clock.Now(), t.number)
 }
 
 // DryRunPromote counts the waiting tasks that Promote would move.
-func (s *Store) DryRunPromote(ctx context.Context, t *Type, served []string) (int, error) {
+func (s *upkeep) DryRunPromote(ctx context.Context, t *Type, served []string) (int, error) {
 	return countRows(ctx, s.of(t.Tenant), t.at(0, `SELECT count(*) FROM {wait}
 		WHERE type = $4 AND (until <= $1 OR until = 'infinity'
 		  AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $3))`),
@@ -27,21 +27,21 @@ func (s *Store) DryRunPromote(ctx context.Context, t *Type, served []string) (in
 }
 
 // DryRunVacuum counts the dead rows of a table set's small tables, as the server estimates them.
-func (s *Store) DryRunVacuum(ctx context.Context, set *TableSet) (int, error) {
+func (s *upkeep) DryRunVacuum(ctx context.Context, set *TableSet) (int, error) {
 	return countRows(ctx, s.of(set.Tenant),
 		`SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables
 		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, set.smallTables())
 }
 
 // DryRunKeys counts a tenant's idempotency keys whose windows are over, by type.
-func (s *Store) DryRunKeys(ctx context.Context, tenant string) ([]Due, error) {
+func (s *upkeep) DryRunKeys(ctx context.Context, tenant string) ([]Due, error) {
 	return s.countByType(ctx, tenant,
 		`SELECT type, count(*) FROM {schema}.idempotency_keys
 		WHERE expires_at <= $1 GROUP BY type ORDER BY type`, s.Clock.Now())
 }
 
 // DryRunSchedules counts a tenant's schedules that have a due tick, by type.
-func (s *Store) DryRunSchedules(ctx context.Context, tenant string) ([]Due, error) {
+func (s *upkeep) DryRunSchedules(ctx context.Context, tenant string) ([]Due, error) {
 	if s.suspended(tenant) {
 		return nil, nil
 	}
@@ -51,7 +51,7 @@ func (s *Store) DryRunSchedules(ctx context.Context, tenant string) ([]Due, erro
 
 // DryRunFold counts the tallies of a tenant that Fold would take at first, by type. Fold also
 // takes the sums of its earlier batches, which are not counted.
-func (s *Store) DryRunFold(ctx context.Context, tenant string) ([]Due, error) {
+func (s *upkeep) DryRunFold(ctx context.Context, tenant string) ([]Due, error) {
 	now := s.Clock.Now()
 	return s.countByType(ctx, tenant, `
 		WITH span AS (
@@ -69,7 +69,7 @@ func (s *Store) DryRunFold(ctx context.Context, tenant string) ([]Due, error) {
 
 // DryRunOperations counts the tasks that are left for a tenant's operations whose next step is
 // due, by type.
-func (s *Store) DryRunOperations(
+func (s *upkeep) DryRunOperations(
 	ctx context.Context,
 	tenant string,
 	before time.Time,
@@ -80,14 +80,14 @@ func (s *Store) DryRunOperations(
 }
 
 // DryRunForgetOperations counts a tenant's operations that ended long ago, by type.
-func (s *Store) DryRunForgetOperations(ctx context.Context, tenant string) ([]Due, error) {
+func (s *upkeep) DryRunForgetOperations(ctx context.Context, tenant string) ([]Due, error) {
 	return s.countByType(ctx, tenant, `SELECT type, count(*) FROM {schema}.operations
 		WHERE state <> 'running' AND finished_at < $1 GROUP BY type ORDER BY type`,
 		s.Clock.Now().Add(-OperationsKept))
 }
 
 // countByType runs a statement that returns types and counts.
-func (s *Store) countByType(ctx context.Context, tenant, sql string, args ...any) ([]Due, error) {
+func (s *upkeep) countByType(ctx context.Context, tenant, sql string, args ...any) ([]Due, error) {
 	rows, err := s.of(tenant).Query(ctx, strings.ReplaceAll(sql, "{schema}", quote(schemaOf(tenant))),
 		args...)
 	if err != nil {

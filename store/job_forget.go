@@ -21,7 +21,7 @@ SELECT (SELECT min(finished_at) FROM {schema}.operations WHERE state <> 'running
 // FirstForget returns when the first of a tenant's present rows is old enough to be forgotten: an
 // ended operation, a resolved episode of an alert, a minute of an endpoint, a secret, the window of a
 // claimer, a late vote, a claimer who votes no more, or an entry of the audit, which are kept for audit (0: for ever). Zero: none ever is.
-func (s *Store) FirstForget(
+func (s *upkeep) FirstForget(
 	ctx context.Context, tenant string, audit time.Duration,
 ) (first time.Time, err error) {
 	var at [6]*time.Time
@@ -45,7 +45,7 @@ func (s *Store) FirstForget(
 
 // FirstKeys returns when the first idempotency key of each of some tenants expires. It leaves out
 // tenants without keys.
-func (s *Store) FirstKeys(
+func (s *upkeep) FirstKeys(
 	ctx context.Context, tenants []string,
 ) (map[string]time.Time, error) {
 	all, err := s.firstTimes(ctx, tenants,
@@ -55,7 +55,7 @@ func (s *Store) FirstKeys(
 
 // LastTallies returns the time of the last tally of each of some tenants. It leaves out tenants
 // without tallies.
-func (s *Store) LastTallies(
+func (s *upkeep) LastTallies(
 	ctx context.Context, tenants []string,
 ) (map[string]time.Time, error) {
 	all, err := s.firstTimes(ctx, tenants, `SELECT i, max(at) FROM {schema}.tallies`)

@@ -27,7 +27,7 @@ func (o Overview) Any() bool {
 
 // Overviews looks at some task types of a tenant, by name. It leaves out types that are gone. Types
 // with the same tables take one statement.
-func (s *Store) Overviews(ctx context.Context, tenant string, names []string) ([]Overview, error) {
+func (s *upkeep) Overviews(ctx context.Context, tenant string, names []string) ([]Overview, error) {
 	types := s.Catalog.TypesOf(tenant)
 	together := map[string][]*Type{}
 	for _, name := range names {
@@ -57,7 +57,7 @@ SELECT n, (SELECT min(until) FROM {lease} WHERE type = n),
 FROM unnest($1::int[]) n`
 
 // overviews looks at types of a tenant that have the same tables.
-func (s *Store) overviews(ctx context.Context, tenant string, types []*Type) ([]Overview, error) {
+func (s *upkeep) overviews(ctx context.Context, tenant string, types []*Type) ([]Overview, error) {
 	byNumber := make(map[int32]*Type, len(types))
 	numbers := make([]int32, len(types))
 	for i, t := range types {

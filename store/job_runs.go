@@ -28,7 +28,7 @@ func (r JobRun) Idle() bool { return r.Rows == 0 && r.Error == "" }
 const IdleEvery = time.Minute
 
 // ScheduleJobs records when the jobs run, by name.
-func (s *Store) ScheduleJobs(ctx context.Context, specs map[string]string) error {
+func (s *upkeep) ScheduleJobs(ctx context.Context, specs map[string]string) error {
 	names, texts := make([]string, 0, len(specs)), make([]string, 0, len(specs))
 	for name, spec := range specs {
 		names, texts = append(names, name), append(texts, spec)
@@ -44,7 +44,7 @@ func (s *Store) ScheduleJobs(ctx context.Context, specs map[string]string) error
 // RecordJob records a run of this node. failures counts the runs that failed since the last
 // recorded one. A newer run of another node stays. A run younger than IdleEvery also stays if
 // this one had nothing to do, unless it had failed.
-func (s *Store) RecordJob(ctx context.Context, r JobRun, failures int) error {
+func (s *upkeep) RecordJob(ctx context.Context, r JobRun, failures int) error {
 	var succeeded *time.Time
 	if r.Error == "" {
 		succeeded = &r.Started
@@ -71,7 +71,7 @@ func (r JobRun) supersedes() time.Time {
 }
 
 // Jobs returns the last runs by name.
-func (s *Store) Jobs(ctx context.Context) ([]JobRun, error) {
+func (s *upkeep) Jobs(ctx context.Context) ([]JobRun, error) {
 	rows, err := s.base.Query(ctx,
 		`SELECT name, spec, coalesce(node, ''), started_at, coalesce(duration, 0), rows,
 			coalesce(error, ''), failures, succeeded_at

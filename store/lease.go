@@ -22,7 +22,7 @@ const LeaseMargin = 5 * time.Second
 //
 // It is one transaction in two round trips. If the answer to its COMMIT is lost, the leases run out
 // and are rescued.
-func (s *Store) Lease(
+func (s *hotPath) Lease(
 	ctx context.Context, t *Type, n int,
 ) (leases []asyncflow.Lease, next time.Time, err error) {
 	if err = s.sure(ctx, t.Tenant); err != nil {
@@ -65,7 +65,7 @@ const (
 
 // tryLease is a transaction of Lease. more reports whether the tasks that come next in order are in
 // another ready table.
-func (s *Store) tryLease(
+func (s *hotPath) tryLease(
 	ctx context.Context, t *Type, n, shortest int,
 ) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	conn, err := s.hot(t.Tenant).Acquire(ctx)
@@ -141,7 +141,7 @@ func lastOf(leases []asyncflow.Lease) (last time.Time) {
 // or less. For a while after a roll two are live: then it is the one whose head is older, up to the
 // head of the other or for the shortest run, so that priorities and retries keep their meaning.
 // olderHead begins at their marks, as leases do; next is when rows below the marks must be read.
-func (s *Store) olderHead(
+func (s *hotPath) olderHead(
 	ctx context.Context, conn *tenantConn, t *Type, now time.Time, shortest int,
 ) (from int, until, next time.Time, err error) {
 	live := t.live()
@@ -251,7 +251,7 @@ func begin(leases []*asyncflow.Lease, t *Type, now time.Time) {
 
 // queueTaken adds the statements for leases of tasks from ready or wait to a batch. They read the
 // payloads, which queueTaken fills in, and write the lease rows. keys are the flow keys; nil: none.
-func (s *Store) queueTaken(
+func (s *hotPath) queueTaken(
 	b *pgx.Batch, t *Type, leases []asyncflow.Lease, keys texts, now time.Time,
 ) {
 	all := make([]*asyncflow.Lease, len(leases))
@@ -267,7 +267,7 @@ func (s *Store) queueTaken(
 }
 
 // announceTaken announces leases to the callers that follow their tasks.
-func (s *Store) announceTaken(t *Type, leases []asyncflow.Lease) {
+func (s *hotPath) announceTaken(t *Type, leases []asyncflow.Lease) {
 	s.countLeased(t, len(leases))
 	key := t.Key()
 	for _, l := range leases {

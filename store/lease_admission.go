@@ -72,7 +72,7 @@ func judge(
 		if c.Endpoint, c.blocked = admission.Admit(c.Stage); c.blocked != "" {
 			continue
 		}
-		if c.key != "" && t.rated(c) && !admission.AdmitKey(c.key) {
+		if c.key != "" && rated(t, c) && !admission.AdmitKey(c.key) {
 			c.blocked, c.Endpoint = asyncflow.WaitFlow, ""
 			continue
 		}
@@ -91,6 +91,6 @@ func judge(
 
 // rated reports whether the rate of a flow key applies to a task. In an ordered flow it applies
 // only to tasks that begin: a task that has begun blocks all others anyway.
-func (t *Type) rated(c *candidate) bool {
+func rated(t *Type, c *candidate) bool {
 	return !t.Flow.Rate.IsZero() && !(t.Flow.Ordered && t.Started(c.Stage, c.Attempt))
 }

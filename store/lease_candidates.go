@@ -60,7 +60,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	scan.Taken()
 	slices.SortStableFunc(found, func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
 	if !t.ordered() {
-		found = t.probesFirst(found, now)
+		found = probesFirst(t, found, now)
 	}
 	return found, looked, last, err
 }
@@ -102,24 +102,9 @@ DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
   coalesce(w.since, w.order_time)`
 
-// probes reports whether a task of a stage would try an endpoint that has failed: none of the
-// others may get it.
-func (t *Type) probes(stage string, now time.Time) (halfOpen bool) {
-	for _, e := range t.Endpoints(stage) {
-		switch state := e.Health.At(now); {
-		case !e.Serves(), state == asyncflow.HealthOpen, state == asyncflow.HealthDisabled:
-		case state == asyncflow.HealthHalfOpen:
-			halfOpen = true
-		default:
-			return false
-		}
-	}
-	return halfOpen
-}
-
 // probesFirst puts tasks that would try an endpoint and have failed before behind the others, which
 // say more about the endpoint.
-func (t *Type) probesFirst(found []candidate, now time.Time) []candidate {
+func probesFirst(t *Type, found []candidate, now time.Time) []candidate {
 	stages := map[string]bool{}
 	for _, c := range found {
 		if _, known := stages[c.Stage]; !known {
@@ -138,15 +123,12 @@ func (t *Type) probesFirst(found []candidate, now time.Time) []candidate {
 	return append(first, slices.DeleteFunc(found, func(c candidate) bool { return !late(c) })...)
 }
 
-// ordered reports whether the type's flow keys are in order.
-func (t *Type) ordered() bool { return t.Flow != nil && t.Flow.Ordered }
-
 // takeFullReadySQL is takeReadySQL with the flow keys, and when tasks got to their places.
 const takeFullReadySQL = takeReadySQL + `, coalesce(r.key, ''), coalesce(r.since, r.order_time)`
 
 // queueJudged writes the leases of the candidates that nothing blocks, and files the others under
 // what blocks them. back is the least order_time of those that go back into ready.
-func (s *Store) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.Time) (
+func (s *hotPath) queueJudged(b *pgx.Batch, t *Type, found []candidate, now time.Time) (
 	leases []asyncflow.Lease, back time.Time) {
 	var keys texts
 	others := &tokens{}

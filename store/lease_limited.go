@@ -23,24 +23,6 @@ import (
 //
 // Types without limits skip all of this.
 
-// Limited reports whether the leases of a type need an Admission.
-func (t *Type) Limited(now time.Time) bool {
-	if t.unlimited {
-		return false
-	}
-	if t.Limits != (asyncflow.Limits{}) || t.Flow != nil {
-		return true
-	}
-	for _, endpoints := range t.endpoints {
-		for _, e := range endpoints {
-			if e.Limits != (asyncflow.Limits{}) || e.Health.Capacity(now) != asyncflow.Unlimited {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // LimitedLease is the result of a lease of a limited type.
 type LimitedLease struct {
 	Leases  []asyncflow.Lease
@@ -56,7 +38,7 @@ type LimitedLease struct {
 
 // LeaseLimited is Lease for a limited type. It calls admit with the tasks in flight; admit returns
 // the Admission that decides. If the rolls have moved on, it calls admit again.
-func (s *Store) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (
+func (s *hotPath) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InFlight) Admission) (
 	g LimitedLease, err error) {
 	if err = s.sure(ctx, t.Tenant); err == nil {
 		err = s.following(ctx, t, func(t *Type) error {
@@ -72,7 +54,7 @@ func (s *Store) LeaseLimited(ctx context.Context, t *Type, n int, admit func(InF
 	return g, nil
 }
 
-func (s *Store) tryLeaseLimited(ctx context.Context, t *Type, n int,
+func (s *hotPath) tryLeaseLimited(ctx context.Context, t *Type, n int,
 	admit func(InFlight) Admission) (
 	g LimitedLease, err error) {
 	conn, err := s.hot(t.Tenant).Acquire(ctx)
@@ -152,7 +134,7 @@ const limitPause = 5 * time.Millisecond
 // beginLimited begins the transaction under the type's lock, and returns the tasks in flight and
 // the stages with blocked tasks. If another lease of the type has the lock, the caller doesn't wait,
 // since there are other types.
-func (s *Store) beginLimited(
+func (s *hotPath) beginLimited(
 	ctx context.Context, conn *tenantConn, t *Type,
 ) (f InFlight, stages []string, l triedLock, err error) {
 	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}
@@ -181,22 +163,6 @@ func (s *Store) beginLimited(
 		return f, nil, l, err
 	}
 	return f, stages, l, onNewest()
-}
-
-// healthSince returns from when on leases count for the health of endpoints that are tried or
-// ramped up: the earliest of their times.
-func (t *Type) healthSince(now time.Time) (since time.Time) {
-	since = now
-	for _, e := range t.AllEndpoints() {
-		at := e.Health.Since
-		if e.Health.At(now) == asyncflow.HealthHalfOpen {
-			at = e.Health.Until
-		}
-		if e.Health.Capacity(now) > 0 && at.Before(since) {
-			since = at
-		}
-	}
-	return since
 }
 
 // blockedStagesSQL finds the stages with blocked tasks of a type, whose number is given as an

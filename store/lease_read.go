@@ -19,7 +19,7 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t`
 
 // LeasesOf returns the leases of the given tasks that are leased, without their contexts.
-func (s *Store) LeasesOf(ctx context.Context, t *Type, ids []asyncflow.TaskID) (
+func (s *hotPath) LeasesOf(ctx context.Context, t *Type, ids []asyncflow.TaskID) (
 	leases map[asyncflow.TaskID]asyncflow.Lease, err error) {
 	leases = make(map[asyncflow.TaskID]asyncflow.Lease, len(ids))
 	err = s.following(ctx, t, func(t *Type) error {

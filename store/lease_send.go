@@ -16,7 +16,7 @@ type LeaseName struct {
 
 // BeginSending writes down that unsent leases of a type are sent from now on, so that they count as
 // attempts, whatever happens. It returns which of them still stand, each by its id and seq.
-func (s *Store) BeginSending(
+func (s *hotPath) BeginSending(
 	ctx context.Context, t *Type, leases []asyncflow.Lease,
 ) (standing map[LeaseName]bool, err error) {
 	rows, err := s.hot(t.Tenant).Query(ctx, t.at(0, beginSendingSQL),

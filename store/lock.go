@@ -91,7 +91,7 @@ func queueLocks(b *pgx.Batch, t *tables, name string, numbers ...int32) (made *b
 // nodes do the same at once. A node that was stopped keeps the lock for 5 s at most. While
 // another node has the lock, exclusively doesn't call do. now is the database's time. do returns
 // errIdle if it has written nothing.
-func (s *Store) exclusively(
+func (s *core) exclusively(
 	ctx context.Context,
 	tenant, job string,
 	do func(tx pgx.Tx, now time.Time) error,
@@ -179,7 +179,7 @@ type rowsQuerier interface {
 }
 
 // noteHolder returns an error if another transaction has kept this node out of a lock for long.
-func (s *Store) noteHolder(ctx context.Context, tx rowsQuerier, key lockKey, l triedLock) error {
+func (s *core) noteHolder(ctx context.Context, tx rowsQuerier, key lockKey, l triedLock) error {
 	since := s.holders.note(key, l, time.Now())
 	if since.IsZero() {
 		return nil

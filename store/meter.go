@@ -25,10 +25,10 @@ func (noMeter) Submitted(int)                 {}
 func (noMeter) Settled(*asyncflow.Settlement) {}
 
 // CountSubmitted counts new tasks of a type that this node has accepted.
-func (s *Store) CountSubmitted(key TypeKey, n int) { s.cfg.Meter.Type(key).Submitted(n) }
+func (s *core) CountSubmitted(key TypeKey, n int) { s.cfg.Meter.Type(key).Submitted(n) }
 
 // countSettled counts settlements that were written.
-func (s *Store) countSettled(key TypeKey, settled ...asyncflow.Settlement) {
+func (s *core) countSettled(key TypeKey, settled ...asyncflow.Settlement) {
 	m := s.cfg.Meter.Type(key)
 	for i := range settled {
 		m.Settled(&settled[i])

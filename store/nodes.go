@@ -23,7 +23,7 @@ type Node struct {
 
 // ListNodes returns the running nodes, and those that fell silent within the last day, by the
 // time of their start.
-func (s *Store) ListNodes(ctx context.Context) ([]Node, error) {
+func (s *core) ListNodes(ctx context.Context) ([]Node, error) {
 	rows, err := s.base.Query(ctx,
 		`SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes ORDER BY started_at, id`)
 	if err != nil {
@@ -39,13 +39,13 @@ func (s *Store) ListNodes(ctx context.Context) ([]Node, error) {
 }
 
 // Nodes returns how many nodes write their row, including this one: at least 1.
-func (s *Store) Nodes() int { return max(int(s.nodes.Load()), 1) }
+func (s *core) Nodes() int { return max(int(s.nodes.Load()), 1) }
 
 // APINodes returns how many of them take requests: at least 1.
-func (s *Store) APINodes() int { return max(int(s.apis.Load()), 1) }
+func (s *core) APINodes() int { return max(int(s.apis.Load()), 1) }
 
 // Dispatchers returns how many of them lease tasks, at least 1.
-func (s *Store) Dispatchers() int { return max(int(s.dispatchers.Load()), 1) }
+func (s *core) Dispatchers() int { return max(int(s.dispatchers.Load()), 1) }
 
 // joinTime is how long a new node has no share of what the nodes that lease tasks divide among
 // them: until then the others may not know of it.
@@ -53,13 +53,13 @@ const joinTime = nodeEvery + time.Second
 
 // Joining reports whether this node has no share yet of what the nodes that lease tasks divide
 // among them. A node that finds no other has everything at once.
-func (s *Store) Joining() bool {
+func (s *core) Joining() bool {
 	at := s.joined.Load()
 	return at == nil || time.Now().Before(*at)
 }
 
 // beat writes this node's row and counts the nodes.
-func (s *Store) beat(ctx context.Context) error {
+func (s *core) beat(ctx context.Context) error {
 	now := s.Clock.Now()
 	_, err := s.base.Exec(ctx, `
 		INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at) VALUES ($1, $2, $3, $4, $4)
@@ -89,7 +89,7 @@ func (s *Store) beat(ctx context.Context) error {
 }
 
 // leave deletes this node's row.
-func (s *Store) leave() {
+func (s *core) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if _, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE id = $1`,
@@ -102,14 +102,14 @@ func (s *Store) leave() {
 const nodesKept = 24 * time.Hour
 
 // DryRunForgetNodes counts the nodes that have been silent for a day.
-func (s *Store) DryRunForgetNodes(ctx context.Context) (int, error) {
+func (s *core) DryRunForgetNodes(ctx context.Context) (int, error) {
 	return countRows(ctx, s.base, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`,
 		s.Clock.Now().Add(-nodesKept))
 }
 
 // ForgetNodes deletes the rows of nodes that have been silent for a day, and
 // returns how many there were.
-func (s *Store) ForgetNodes(ctx context.Context) (int, error) {
+func (s *core) ForgetNodes(ctx context.Context) (int, error) {
 	tag, err := s.base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`,
 		s.Clock.Now().Add(-nodesKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetNodes")

@@ -33,7 +33,7 @@ type (
 	}
 )
 
-func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation) error {
+func (s *tasks) insertOperation(ctx context.Context, tenant string, o Operation) error {
 	f := o.Filter
 	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until,
 		f.NoChildren})
@@ -88,7 +88,7 @@ const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.sta
 
 // OperationPage returns up to limit of a tenant's operations after a place, newest first, and
 // reports whether there are more. It lists running operations and those of the last 30 days.
-func (s *Store) OperationPage(
+func (s *tasks) OperationPage(
 	ctx context.Context,
 	tenant string,
 	after Place,
@@ -108,14 +108,14 @@ func (s *Store) OperationPage(
 }
 
 // Operation returns one operation; CodeNotFound when there is none. id is a UUID.
-func (s *Store) Operation(ctx context.Context, tenant, id string) (Operation, error) {
+func (s *tasks) Operation(ctx context.Context, tenant, id string) (Operation, error) {
 	return s.oneOperation(ctx, tenant, id,
 		`SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o WHERE o.id = $1::uuid`, id)
 }
 
 // StopOperation stops an operation and returns it. It waits for a step under way; afterwards
 // the operation changes no task. An operation that has ended is returned as it is.
-func (s *Store) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
+func (s *tasks) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
 	err := s.audited(ctx, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+` SET state = 'stopped', finished_at = $2
 			WHERE id = $1::uuid AND state = 'running'`, id, s.Clock.Now())
@@ -130,7 +130,7 @@ func (s *Store) StopOperation(ctx context.Context, tenant, id string) (Operation
 	return s.Operation(ctx, tenant, id)
 }
 
-func (s *Store) oneOperation(
+func (s *tasks) oneOperation(
 	ctx context.Context,
 	tenant, id, sql string,
 	args ...any,
@@ -145,7 +145,7 @@ func (s *Store) oneOperation(
 	return all[0], nil
 }
 
-func (s *Store) readOperations(
+func (s *tasks) readOperations(
 	ctx context.Context,
 	tenant, sql string,
 	args ...any,
@@ -175,7 +175,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 
 // ForgetOperations deletes a tenant's operations that ended more than 30 days ago, and returns
 // how many it deleted.
-func (s *Store) ForgetOperations(ctx context.Context, tenant string) (int, error) {
+func (s *tasks) ForgetOperations(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.of(tenant).Exec(ctx,
 		`DELETE FROM `+operationsOf(tenant)+` WHERE state <> 'running' AND finished_at < $1`,
 		s.Clock.Now().Add(-OperationsKept))

@@ -14,14 +14,14 @@ import (
 )
 
 // CountTasks returns how many tasks an operation would concern if it began now.
-func (s *Store) CountTasks(ctx context.Context, tenant string, n NewOperation) (int64, error) {
+func (s *tasks) CountTasks(ctx context.Context, tenant string, n NewOperation) (int64, error) {
 	o, err := s.prepareOperation(ctx, tenant, n)
 	return o.Total, wrap(err, "CountTasks(%q, %q)", tenant, n.Filter.Type)
 }
 
 // StartOperation begins an operation; a background job takes its steps. An operation that
 // concerns no task is done at once.
-func (s *Store) StartOperation(
+func (s *tasks) StartOperation(
 	ctx context.Context,
 	tenant string,
 	n NewOperation,
@@ -44,7 +44,7 @@ const countWindow = 20_000
 
 // prepareOperation returns the operation as it begins: with its total, and with a position
 // before the first task that it may concern.
-func (s *Store) prepareOperation(
+func (s *tasks) prepareOperation(
 	ctx context.Context,
 	tenant string,
 	n NewOperation,
@@ -76,7 +76,7 @@ func (s *Store) prepareOperation(
 }
 
 // countOperation counts the tasks that an operation concerns, in many short statements.
-func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error {
+func (s *tasks) countOperation(ctx context.Context, t *Type, o *Operation) error {
 	ctx = postgres.Patient(ctx)
 	t, first, err := s.firstLive(ctx, t)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Store) countOperation(ctx context.Context, t *Type, o *Operation) error
 
 // candidatesOf returns about how many tasks a search for those that meet criteria looks at. The
 // final ones count from the creation of their type, and may be gone.
-func (s *Store) candidatesOf(ctx context.Context, t *Type, c criteria) (n int64, err error) {
+func (s *tasks) candidatesOf(ctx context.Context, t *Type, c criteria) (n int64, err error) {
 	if err := c.learn(ctx, s.of(t.Tenant), t); err != nil {
 		return 0, err
 	}
@@ -116,7 +116,7 @@ func (s *Store) candidatesOf(ctx context.Context, t *Type, c criteria) (n int64,
 // firstLive returns the least number of a live task, 0 if none is live. It returns the type with
 // its tables of that moment: another node may have opened a roll this second that gets the new
 // tasks.
-func (s *Store) firstLive(ctx context.Context, t *Type) (_ *Type, first int64, err error) {
+func (s *tasks) firstLive(ctx context.Context, t *Type) (_ *Type, first int64, err error) {
 	at, err := readLocation(ctx, s.of(t.Tenant), t.Tenant, t.Name)
 	for err == nil {
 		t = t.located(at)
@@ -132,7 +132,7 @@ func (s *Store) firstLive(ctx context.Context, t *Type) (_ *Type, first int64, e
 
 // leastToken returns the least number in the tables in which live tasks have their token row,
 // by one statement; 0 if they are empty.
-func (s *Store) leastToken(ctx context.Context, t *Type) (least int64, err error) {
+func (s *tasks) leastToken(ctx context.Context, t *Type) (least int64, err error) {
 	var selects []string
 	for _, table := range t.tokenTables() {
 		selects = append(selects, `(SELECT min(id) FROM `+table+` WHERE type = $1)`)

@@ -29,7 +29,7 @@ type DueOperation struct {
 
 // FirstSteps returns when the first step of the running operations of each of some tenants is due.
 // It leaves out tenants without running operations.
-func (s *Store) FirstSteps(
+func (s *tasks) FirstSteps(
 	ctx context.Context, tenants []string,
 ) (map[string]time.Time, error) {
 	all, err := s.firstTimes(ctx, tenants,
@@ -39,7 +39,7 @@ func (s *Store) FirstSteps(
 
 // DueOperations returns the running operations of some tenants whose next step is due before a
 // time, first due first.
-func (s *Store) DueOperations(
+func (s *tasks) DueOperations(
 	ctx context.Context,
 	tenants []string,
 	before time.Time,
@@ -68,7 +68,7 @@ type Step struct {
 // which locks the operation's row. So no other node takes the same step, and nothing is done
 // or counted twice. A failed step has done nothing and can be taken again, unless the
 // operation can't go on: then the operation has failed.
-func (s *Store) StepOperation(ctx context.Context, due DueOperation) (Step, error) {
+func (s *tasks) StepOperation(ctx context.Context, due DueOperation) (Step, error) {
 	t, err := s.Catalog.Fresh(ctx, due.Tenant, due.Type)
 	switch {
 	case err != nil && asyncflow.CodeOf(err) == asyncflow.CodeNotFound: // it was deleted
@@ -243,7 +243,7 @@ func (o *Operation) count(f findings, now time.Time) {
 }
 
 // failOperation ends an operation that can't go on.
-func (s *Store) failOperation(ctx context.Context, due DueOperation, why error) error {
+func (s *tasks) failOperation(ctx context.Context, due DueOperation, why error) error {
 	text := "Postgres refused it: " + why.Error()
 	if known := new(asyncflow.Error); errors.As(why, &known) {
 		text = known.Detail()

@@ -44,7 +44,7 @@ var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500, coun
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
 // there may be more. Tasks for which starter has capacity begin at once; nil: all go in line. What
 // fails is tried again after a pause.
-func (s *Store) FollowUp(
+func (s *trees) FollowUp(
 	ctx context.Context, tenant string, starter Starter,
 ) (more bool, err error) {
 	more, _, err = s.tryFollowUp(ctx, tenant, s.chunks.rows, starter)
@@ -76,7 +76,7 @@ func (s *Store) FollowUp(
 // followUp is one transaction of FollowUp.
 type followUp struct {
 	ctx     context.Context
-	s       *Store
+	s       *trees
 	tx      pgx.Tx
 	tenant  string
 	starter Starter // nil: all tasks go in line
@@ -107,7 +107,7 @@ type followed struct {
 	voters  voters                 // on tasks that were decided on
 }
 
-func (s *Store) newFollowUp(ctx context.Context, tenant string) *followUp {
+func (s *trees) newFollowUp(ctx context.Context, tenant string) *followUp {
 	f := &followUp{ctx: ctx, s: s, tenant: tenant, now: s.Clock.Now(), byType: map[int32]*followed{},
 		types: map[int32]*Type{}, await: map[int32]bool{}}
 	for _, t := range s.Catalog.TypesOf(tenant) {
@@ -118,7 +118,7 @@ func (s *Store) newFollowUp(ctx context.Context, tenant string) *followUp {
 
 // tryFollowUp handles up to n rows in one transaction. first is the seq of the first one, also if
 // that fails; 0: none was taken.
-func (s *Store) tryFollowUp(
+func (s *trees) tryFollowUp(
 	ctx context.Context, tenant string, n int, starter Starter,
 ) (more bool, first int64, err error) {
 	f := s.newFollowUp(ctx, tenant)

@@ -7,7 +7,7 @@ import (
 )
 
 // tellEnds says that FollowUp has something to do after settlements of a type.
-func (s *Store) tellEnds(t *Type, settled []asyncflow.Settlement) {
+func (s *hotPath) tellEnds(t *Type, settled []asyncflow.Settlement) {
 	var left leftToDo
 	for i := range settled {
 		one := &settled[i]
@@ -32,7 +32,7 @@ func (l *leftToDo) add(t *Type, s *asyncflow.Settlement) {
 	l.any = true
 }
 
-func (s *Store) tellLeft(tenant string, l leftToDo) {
+func (s *hotPath) tellLeft(tenant string, l leftToDo) {
 	if l.any {
 		s.tellLinger(tenant, l.linger)
 	}

@@ -21,7 +21,7 @@ func (f *followUp) goOn(of *followed) {
 	if f.starter != nil && len(of.made) > 0 {
 		f.starter.AdmitNew(of.t, of.made)
 	}
-	of.leases = of.tokens.addNew(of.made, f.now)
+	of.leases = addNew(&of.tokens, of.made, f.now)
 	var admitted []*asyncflow.Lease
 	if len(of.onward) > 0 {
 		admitted = f.starter.Admit(of.t, of.onward)

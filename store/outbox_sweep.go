@@ -7,7 +7,7 @@ import (
 
 // FirstFollowUps returns when the first of what is left to do for each of some tenants is due. It
 // leaves out tenants for which there is nothing.
-func (s *Store) FirstFollowUps(
+func (s *trees) FirstFollowUps(
 	ctx context.Context, tenants []string,
 ) (map[string]time.Time, error) {
 	all, err := s.firstTimes(ctx, tenants, `SELECT i, least((SELECT min(due) FROM {schema}.outbox),
@@ -17,7 +17,7 @@ func (s *Store) FirstFollowUps(
 
 // SweepFollowUps is FollowUp for a background job. It also ends the waits for tasks that didn't
 // come in time. It returns how many rows it found, and reports whether there may be more.
-func (s *Store) SweepFollowUps(
+func (s *trees) SweepFollowUps(
 	ctx context.Context, tenant string, starter Starter,
 ) (n int, more bool, err error) {
 	due, err := s.DryRunFollowUps(ctx, tenant)
@@ -36,7 +36,7 @@ func (s *Store) SweepFollowUps(
 }
 
 // DryRunFollowUps counts what SweepFollowUps would do now.
-func (s *Store) DryRunFollowUps(ctx context.Context, tenant string) ([]Due, error) {
+func (s *trees) DryRunFollowUps(ctx context.Context, tenant string) ([]Due, error) {
 	n, now := 0, s.Clock.Now()
 	err := s.of(tenant).QueryRow(ctx, newTables(tenant, sharedSet).at(0, `
 		SELECT (SELECT count(*) FROM {outbox} WHERE due <= $1)

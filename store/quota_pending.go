@@ -9,7 +9,7 @@ import (
 )
 
 // CountLive counts a tenant's tasks that are not final.
-func (s *Store) CountLive(ctx context.Context, tenant string) (n int64, err error) {
+func (s *settings) CountLive(ctx context.Context, tenant string) (n int64, err error) {
 	err = s.of(tenant).QueryRow(ctx, `
 		SELECT coalesce(sum(submitted - succeeded - failed - cancelled), 0)::bigint
 		FROM `+quote(schemaOf(tenant))+`.tallies`).Scan(&n)
@@ -17,7 +17,7 @@ func (s *Store) CountLive(ctx context.Context, tenant string) (n int64, err erro
 }
 
 // KnownKeys reports for each task whether its key stands for a task already.
-func (s *Store) KnownKeys(
+func (s *settings) KnownKeys(
 	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 ) ([]bool, error) {
 	var types, keys []string

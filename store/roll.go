@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -40,7 +41,7 @@ type Roll struct {
 }
 
 // Rolls returns the rolls of all table sets of a tenant, by set and position.
-func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
+func (s *core) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT table_set, position,
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
 		      concat_ws('_', 'task', nullif(table_set, ''), position)))) / $2, 0),
@@ -69,7 +70,7 @@ const samplePages = 100
 
 // TasksIn returns about how many tasks a roll has: the rows of a sample of pages, scaled up to
 // the size of the table.
-func (s *Store) TasksIn(ctx context.Context, set *TableSet, position int) (int64, error) {
+func (s *core) TasksIn(ctx context.Context, set *TableSet, position int) (int64, error) {
 	var pages int64
 	err := s.of(set.Tenant).QueryRow(ctx,
 		`SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`,
@@ -92,7 +93,7 @@ const lockPatience = `SET LOCAL lock_timeout = '100ms'`
 
 // changeSet runs do in a transaction that locks the row of a table set, and notifies all nodes of
 // the change unless do returns errSame. at is the set as it is now.
-func (s *Store) changeSet(
+func (s *core) changeSet(
 	ctx context.Context,
 	set *TableSet,
 	do func(tx pgx.Tx, at TableSet, now time.Time) error,
@@ -126,3 +127,21 @@ func byPosition(ids []int64) map[int][]int64 {
 
 // sealed is the name of the constraint that seals a table.
 const sealed = postgres.Sealed
+
+// ByRoll divides tasks, sorted by roll, into one slice per roll. There are several only just after
+// a roll has opened.
+func ByRoll[T any](tasks []T, idOf func(T) asyncflow.TaskID) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		for len(tasks) > 0 {
+			position := idOf(tasks[0]).Position()
+			n := slices.IndexFunc(tasks, func(task T) bool { return idOf(task).Position() != position })
+			if n < 0 {
+				n = len(tasks)
+			}
+			if !yield(tasks[:n:n]) {
+				return
+			}
+			tasks = tasks[n:]
+		}
+	}
+}

@@ -2,9 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,7 +16,7 @@ import (
 // Every event of a task happens while the task is live. So the roll's last event was earlier.
 // IdleRoll doesn't read the journals: they have no index on time, and after a rolled-back
 // transaction vacuum frees space at their beginning for new rows.
-func (s *Store) IdleRoll(ctx context.Context, set *TableSet, position int) (idle bool, err error) {
+func (s *upkeep) IdleRoll(ctx context.Context, set *TableSet, position int) (idle bool, err error) {
 	live, err := set.hasLive(ctx, s.of(set.Tenant), position) // first without a lock
 	if live || rolledOn(err) {
 		return false, nil
@@ -48,7 +45,7 @@ func (s *Store) IdleRoll(ctx context.Context, set *TableSet, position int) (idle
 // DropRoll drops the oldest roll of a table set with all its finished tasks, if it became idle at a
 // time or before. With its last roll, a closed set goes, too. What the tasks have in tables of all
 // rolls is deleted first, in small steps.
-func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
+func (s *upkeep) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 	dropped bool, err error,
 ) {
 	ctx = postgres.Patient(ctx)
@@ -59,7 +56,7 @@ func (s *Store) DropRoll(ctx context.Context, set *TableSet, since time.Time) (
 }
 
 // dropStep is one transaction of DropRoll. It reports whether another one is to follow.
-func (s *Store) dropStep(ctx context.Context, set *TableSet, since time.Time) (
+func (s *upkeep) dropStep(ctx context.Context, set *TableSet, since time.Time) (
 	dropped, more bool, err error,
 ) {
 	err = s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {
@@ -108,53 +105,4 @@ func (s *Store) dropStep(ctx context.Context, set *TableSet, since time.Time) (
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return dropped, more, err
-}
-
-// typesOfSetSQL selects the numbers of the types that may have tasks in the set $1.
-const typesOfSetSQL = `SELECT number FROM {types} WHERE table_set = $1 OR earlier_set = $1`
-
-// hasChildren reports whether a roll has children whose parents still wait for them: their results
-// are needed.
-func (s *TableSet) hasChildren(
-	ctx context.Context, tx pgx.Tx, position int,
-) (has bool, err error) {
-	err = tx.QueryRow(ctx, s.tables.at(0, `SELECT EXISTS (
-		SELECT FROM {fan_outs}, unnest(firsts) first
-		WHERE NOT closed AND type IN (`+typesOfSetSQL+`) AND first >= $2 AND first < $3)`), s.Name,
-		asyncflow.NewTaskID("", position, 0).Number, asyncflow.NewTaskID("", position+1, 0).Number).
-		Scan(&has)
-	return has, err
-}
-
-// hasLive reports whether a task of a roll is live.
-func (s *TableSet) hasLive(ctx context.Context, db querier, position int) (live bool, err error) {
-	_, types, err := readLocations(ctx, db, s.Tenant, "")
-	if err != nil {
-		return false, err
-	}
-	// Types with the same token tables are looked at together.
-	numbers, tables := map[string][]int32{}, map[string][]string{}
-	for _, l := range types {
-		if l.setAt(position).Name == s.Name && slices.Contains(l.rolls(), position) {
-			t := &Type{location: l}
-			all := t.tokenTables()
-			key := strings.Join(all, ",")
-			numbers[key], tables[key] = append(numbers[key], l.number), all
-		}
-	}
-	first := asyncflow.NewTaskID("", position, 0).Number
-	next := asyncflow.NewTaskID("", position+1, 0).Number
-	for key, all := range tables {
-		places := make([]string, len(all))
-		for i, table := range all {
-			places[i] = fmt.Sprintf(
-				`EXISTS (SELECT FROM %s k WHERE k.type = t.number AND k.id >= $2 AND k.id < $3)`, table)
-		}
-		err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM unnest($1::int[]) AS t (number) WHERE `+
-			strings.Join(places, " OR ")+`)`, numbers[key], first, next).Scan(&live)
-		if err != nil || live {
-			return live, err
-		}
-	}
-	return false, nil
 }

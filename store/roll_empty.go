@@ -12,7 +12,7 @@ import (
 // many: at most JobBatch. Their order stays. Otherwise tasks that nobody leases, as those of a
 // paused type, would keep the roll from being drained, and all types of the table set from the next
 // one.
-func (s *Store) EmptyRoll(ctx context.Context, set *TableSet, position int) (n int, err error) {
+func (s *upkeep) EmptyRoll(ctx context.Context, set *TableSet, position int) (n int, err error) {
 	earliest := map[TypeKey]time.Time{}
 	err = s.exclusively(ctx, set.Tenant, "empty-roll", func(tx pgx.Tx, _ time.Time) error {
 		_, types, err := readLocations(ctx, tx, set.Tenant, "")

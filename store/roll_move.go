@@ -30,7 +30,7 @@ const followTries = 3
 
 // following runs do with a type. After a roll move it reads the type again and repeats do,
 // which must be safe: its transaction was rolled back. A type that is gone is CodeNotFound.
-func (s *Store) following(ctx context.Context, t *Type, do func(*Type) error) error {
+func (s *core) following(ctx context.Context, t *Type, do func(*Type) error) error {
 	err := do(t)
 	for range followTries {
 		if !rolledOn(err) {
@@ -82,7 +82,7 @@ func rollsNow(ctx context.Context, tx pgx.Tx, t *Type) (*Type, error) {
 }
 
 // refreshed returns a type as the database has it now.
-func (s *Store) refreshed(ctx context.Context, t *Type) (*Type, error) {
+func (s *core) refreshed(ctx context.Context, t *Type) (*Type, error) {
 	if err := s.Catalog.RefreshTenant(ctx, t.Tenant); err != nil {
 		return nil, err
 	}

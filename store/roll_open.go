@@ -13,7 +13,7 @@ import (
 // It does nothing while an earlier roll is not drained, so that tasks are leased from two rolls at
 // most. It also does nothing if the rolls are no longer those of set, or if the open one is the
 // last that ids can name: that one then takes all tasks to come.
-func (s *Store) OpenRoll(ctx context.Context, set *TableSet) (opened bool, err error) {
+func (s *upkeep) OpenRoll(ctx context.Context, set *TableSet) (opened bool, err error) {
 	err = s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {
 		if set.Closed || at.End != set.End || at.Begin != at.End ||
 			at.End == asyncflow.MaxPosition {

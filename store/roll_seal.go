@@ -13,7 +13,7 @@ import (
 // SealRoll makes Postgres refuse new rows in a roll that is no longer open, by a foreign key to
 // a table that is always empty. Its lock waits for transactions that are adding rows, and
 // blocks no reader. SealRoll reports whether it got the lock in time.
-func (s *Store) SealRoll(ctx context.Context, set *TableSet, position int) (done bool, err error) {
+func (s *upkeep) SealRoll(ctx context.Context, set *TableSet, position int) (done bool, err error) {
 	err = pgx.BeginFunc(ctx, s.of(set.Tenant), func(tx pgx.Tx) error {
 		if position >= set.End && !set.Closed {
 			return asyncflow.Errorf(asyncflow.CodeInternal, "roll %d is open", position)
@@ -33,7 +33,7 @@ func (s *Store) SealRoll(ctx context.Context, set *TableSet, position int) (done
 
 // DrainRoll ends the leases from the oldest live roll, if its ready table is sealed and empty:
 // tasks are leased from the next roll on.
-func (s *Store) DrainRoll(ctx context.Context, set *TableSet) (drained bool, err error) {
+func (s *upkeep) DrainRoll(ctx context.Context, set *TableSet) (drained bool, err error) {
 	err = s.changeSet(ctx, set, func(tx pgx.Tx, at TableSet, now time.Time) error {
 		if at.Begin != set.Begin || at.Begin > at.End || at.Begin == at.End && !set.Closed {
 			return errSame
@@ -57,7 +57,7 @@ func (s *Store) DrainRoll(ctx context.Context, set *TableSet) (drained bool, err
 }
 
 // ClearRoll drops the ready table of a drained roll. It reports whether it got the lock in time.
-func (s *Store) ClearRoll(ctx context.Context, set *TableSet, position int) (done bool, err error) {
+func (s *upkeep) ClearRoll(ctx context.Context, set *TableSet, position int) (done bool, err error) {
 	ctx = postgres.Patient(ctx)
 	err = pgx.BeginFunc(ctx, s.of(set.Tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}

@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -99,3 +102,52 @@ func (s *TableSet) openRoll(ctx context.Context, tx pgx.Tx, position int, now ti
 		now)
 	return err
 }
+
+// hasLive reports whether a task of a roll is live.
+func (s *TableSet) hasLive(ctx context.Context, db querier, position int) (live bool, err error) {
+	_, types, err := readLocations(ctx, db, s.Tenant, "")
+	if err != nil {
+		return false, err
+	}
+	// Types with the same token tables are looked at together.
+	numbers, tables := map[string][]int32{}, map[string][]string{}
+	for _, l := range types {
+		if l.setAt(position).Name == s.Name && slices.Contains(l.rolls(), position) {
+			t := &Type{location: l}
+			all := t.tokenTables()
+			key := strings.Join(all, ",")
+			numbers[key], tables[key] = append(numbers[key], l.number), all
+		}
+	}
+	first := asyncflow.NewTaskID("", position, 0).Number
+	next := asyncflow.NewTaskID("", position+1, 0).Number
+	for key, all := range tables {
+		places := make([]string, len(all))
+		for i, table := range all {
+			places[i] = fmt.Sprintf(
+				`EXISTS (SELECT FROM %s k WHERE k.type = t.number AND k.id >= $2 AND k.id < $3)`, table)
+		}
+		err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM unnest($1::int[]) AS t (number) WHERE `+
+			strings.Join(places, " OR ")+`)`, numbers[key], first, next).Scan(&live)
+		if err != nil || live {
+			return live, err
+		}
+	}
+	return false, nil
+}
+
+// hasChildren reports whether a roll has children whose parents still wait for them: their results
+// are needed.
+func (s *TableSet) hasChildren(
+	ctx context.Context, tx pgx.Tx, position int,
+) (has bool, err error) {
+	err = tx.QueryRow(ctx, s.tables.at(0, `SELECT EXISTS (
+		SELECT FROM {fan_outs}, unnest(firsts) first
+		WHERE NOT closed AND type IN (`+typesOfSetSQL+`) AND first >= $2 AND first < $3)`), s.Name,
+		asyncflow.NewTaskID("", position, 0).Number, asyncflow.NewTaskID("", position+1, 0).Number).
+		Scan(&has)
+	return has, err
+}
+
+// typesOfSetSQL selects the numbers of the types that may have tasks in the set $1.
+const typesOfSetSQL = `SELECT number FROM {types} WHERE table_set = $1 OR earlier_set = $1`

@@ -151,3 +151,5 @@ func queueOutbox(b *pgx.Batch, t *tables, rows []outboxRow, now time.Time) {
 		column(rows, func(r *outboxRow) int32 { return int32(r.ended.cancelled) }),
 		column(rows, func(r *outboxRow) int32 { return int32(r.at) }))
 }
+
+func (r outboxRow) fanOutKey() fanOutKey { return fanOutKey{r.number, r.id, r.fanOut} }

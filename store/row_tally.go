@@ -59,7 +59,7 @@ func (c tally) insert(b *pgx.Batch, sql, taskType string, at time.Time) {
 
 // dropTallies deletes the tallies of a type. It waits for a fold under way, which would insert
 // them again.
-func (t *Type) dropTallies(ctx context.Context, tx pgx.Tx) error {
+func dropTallies(ctx context.Context, tx pgx.Tx, t *Type) error {
 	b := &pgx.Batch{}
 	queueLocks(b, t.set.tables, foldJob, 0)
 	b.Queue(t.at(0, `DELETE FROM {tallies} WHERE type = $1`), t.Name)

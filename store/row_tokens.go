@@ -58,24 +58,6 @@ func sinceOf(placed, order time.Time) *moment {
 	return (*moment)(&placed)
 }
 
-// placedAt returns when a task came to the place that a verdict on its lease gives it. That is now,
-// except for a task that goes back unsent: it keeps its earlier time. A lease has only the
-// order_time, so that placedAt subtracts the head start that is known to be in it.
-func (t *Type) placedAt(l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) time.Time {
-	if v.Kind != asyncflow.Return && v.Kind != asyncflow.Park || l.Options.Child.VoteKey() != "" {
-		return now
-	}
-	placed := v.OrderTime
-	if l.Attempt == 1 { // retries have no head start
-		placed = placed.Add(now.Sub(asyncflow.EnterOrder(t.TaskType, t.StageIndex(l.Stage), l.Options,
-			now)))
-	}
-	if placed.After(now) { // the task was delayed: its priority didn't apply
-		return now
-	}
-	return placed
-}
-
 // forever is the until of rows that don't wait for a time.
 var forever = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 
@@ -161,4 +143,9 @@ func queueWait(b *pgx.Batch, t *tables, rows []waitRow) {
 		texts(column(rows, func(r *waitRow) *string { return r.key })),
 		moments(column(rows, func(r *waitRow) *moment { return r.since })),
 		column(rows, func(r *waitRow) int32 { return r.number }))
+}
+
+// forClaims returns the row of a task in line that waits for a claimer.
+func (r readyRow) forClaims(t *Type) waitRow {
+	return waitRow{typed{t.number, r.spot}, r.order, r.id, asyncflow.WaitClaimer, r.key, forever, r.since}
 }

@@ -49,7 +49,7 @@ const scheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.ne
 
 // SchedulePage returns up to limit schedules of a tenant by name, those after a name, without
 // their contexts. It reports whether there are more.
-func (s *Store) SchedulePage(
+func (s *settings) SchedulePage(
 	ctx context.Context,
 	tenant, after string,
 	limit int,
@@ -67,13 +67,13 @@ func (s *Store) SchedulePage(
 }
 
 // Schedule returns one schedule; CodeNotFound when there is none.
-func (s *Store) Schedule(ctx context.Context, tenant, name string) (StoredSchedule, error) {
+func (s *settings) Schedule(ctx context.Context, tenant, name string) (StoredSchedule, error) {
 	return readSchedule(ctx, s.of(tenant), tenant, name, "")
 }
 
 // DeleteSchedule deletes a schedule. None of its tasks is submitted after that; present tasks
 // stay.
-func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
+func (s *settings) DeleteSchedule(ctx context.Context, tenant, name string) error {
 	err := s.audited(ctx, tenant, func(tx pgx.Tx) error {
 		stored, err := readSchedule(ctx, tx, tenant, name, "FOR UPDATE")
 		if err == nil {
@@ -90,7 +90,7 @@ func (s *Store) DeleteSchedule(ctx context.Context, tenant, name string) error {
 
 // PauseSchedule pauses a schedule and returns it: its ticks pass without tasks. No task of a
 // tick is submitted after that. A schedule that is already paused keeps its time.
-func (s *Store) PauseSchedule(
+func (s *settings) PauseSchedule(
 	ctx context.Context,
 	tenant, name string,
 ) (stored StoredSchedule, err error) {
@@ -109,7 +109,7 @@ func (s *Store) PauseSchedule(
 // ResumeSchedule resumes a paused schedule with its next tick, and returns it. The ticks of the
 // pause stay without tasks, whatever its catch-up policy. It doesn't change a schedule that is
 // not paused.
-func (s *Store) ResumeSchedule(
+func (s *settings) ResumeSchedule(
 	ctx context.Context,
 	tenant, name string,
 ) (stored StoredSchedule, err error) {
@@ -191,7 +191,7 @@ const maxFailingSchedules = 100
 
 // FailingSchedules returns those of a tenant's schedules that aren't paused and whose due task
 // can't be submitted, with when that began: at most 100, the first to fail.
-func (s *Store) FailingSchedules(
+func (s *settings) FailingSchedules(
 	ctx context.Context, tenant string,
 ) (map[string]time.Time, error) {
 	rows, err := s.of(tenant).Query(ctx, `SELECT name, failed_at FROM `+schedulesOf(tenant)+`

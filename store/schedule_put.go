@@ -18,7 +18,7 @@ import (
 // document again changes nothing. schedule must be valid, except for errors that only a
 // timetable finds: these are CodeInvalid. With other times its ticks go on from now; ticks that
 // were missed before stay missed.
-func (s *Store) PutSchedule(
+func (s *settings) PutSchedule(
 	ctx context.Context,
 	tenant string,
 	schedule asyncflow.Schedule,
@@ -27,7 +27,7 @@ func (s *Store) PutSchedule(
 }
 
 // CheckSchedule is a dry run of PutSchedule: it returns the same and changes nothing.
-func (s *Store) CheckSchedule(
+func (s *settings) CheckSchedule(
 	ctx context.Context,
 	tenant string,
 	schedule asyncflow.Schedule,
@@ -35,7 +35,7 @@ func (s *Store) CheckSchedule(
 	return s.putSchedule(ctx, tenant, schedule, true)
 }
 
-func (s *Store) putSchedule(
+func (s *settings) putSchedule(
 	ctx context.Context,
 	tenant string,
 	schedule asyncflow.Schedule,

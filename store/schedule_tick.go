@@ -32,7 +32,7 @@ const (
 
 // FirstTicks returns when the first schedule of each of some tenants is due. It leaves out tenants
 // without schedules that tick, and suspended ones, whose ticks stay due.
-func (s *Store) FirstTicks(
+func (s *upkeep) FirstTicks(
 	ctx context.Context, tenants []string,
 ) (map[string]time.Time, error) {
 	active := slices.DeleteFunc(slices.Clone(tenants), s.suspended)
@@ -51,7 +51,7 @@ type Ticked struct {
 // TickSchedules submits the tasks of due ticks of some schedules of a tenant, first due first,
 // except those named. There is nothing left to do when Schedules is 0. It logs failed
 // schedules, which stay due.
-func (s *Store) TickSchedules(
+func (s *upkeep) TickSchedules(
 	ctx context.Context,
 	tenant string,
 	submit Submit,
@@ -75,7 +75,7 @@ func (s *Store) TickSchedules(
 
 // round is one round through the schedules of a tenant.
 type round struct {
-	store  *Store
+	store  *upkeep
 	tenant string
 	now    time.Time
 	turns  []*turn

@@ -72,7 +72,7 @@ func (r *round) replace(ctx context.Context, t *turn) error {
 }
 
 // isLive reports whether a task is not final. A task whose tables are gone is final.
-func (s *Store) isLive(ctx context.Context, tenant string, id asyncflow.TaskID) (bool, error) {
+func (s *upkeep) isLive(ctx context.Context, tenant string, id asyncflow.TaskID) (bool, error) {
 	if id.Number == 0 {
 		return false, nil
 	}

@@ -65,3 +65,12 @@ func (r *round) taskOf(
 		task.Type, task.Options.Key).Scan(&id.Number)
 	return id, err
 }
+
+// chargeTick counts the task of a tick with its children that are known.
+func (r *round) chargeTick(t *turn) {
+	tenant, ok := r.store.Catalog.Tenant(r.tenant)
+	kind, err := r.store.Catalog.Type(r.tenant, t.Type)
+	if ok && err == nil {
+		r.store.ChargeSubmits(r.tenant, kind.CountNew(t.Context, tenant.Quotas.MostChildren()))
+	}
+}

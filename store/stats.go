@@ -68,7 +68,7 @@ type Rates struct {
 // OldestDue is exact, though no index has it: the scan that counts also finds it, as each token
 // row says since when its task has been due where order_time doesn't (see sinceOf). An index on
 // that would cost each task more than the scan costs each scrape.
-func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
+func (s *counts) Stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
 	all, err := s.stats(ctx, tenant, taskType)
 	// A type was deleted, or a roll dropped, a moment ago.
 	if sqlState(err) == pgerrcode.UndefinedTable {
@@ -82,7 +82,7 @@ func (s *Store) Stats(ctx context.Context, tenant, taskType string) ([]Stats, er
 // statsTables is about how many ready tables one statement reads. Most types share theirs.
 const statsTables = 50
 
-func (s *Store) stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
+func (s *counts) stats(ctx context.Context, tenant, taskType string) ([]Stats, error) {
 	ctx = postgres.Patient(ctx)
 	types := s.Catalog.TypesOf(tenant)
 	if taskType != "" {

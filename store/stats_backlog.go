@@ -23,7 +23,7 @@ type Backlog struct {
 
 // addBacklogs sets Backlog and OldestDue. It looks for the reason why tasks wait in ready only
 // where there are some, and reads the tenant's quotas once for all types.
-func (s *Store) addBacklogs(ctx context.Context, tenant string, all []counted) error {
+func (s *counts) addBacklogs(ctx context.Context, tenant string, all []counted) error {
 	var quota asyncflow.WaitReason
 	for i := range all {
 		c := &all[i]
@@ -96,7 +96,7 @@ func (c *counted) add(b Backlog) {
 
 // keepsInReady returns why the due tasks of a type in ready are not leased. byQuota returns the
 // reason by the tenant's quotas.
-func (s *Store) keepsInReady(
+func (s *counts) keepsInReady(
 	ctx context.Context,
 	t *Type,
 	byQuota func() (asyncflow.WaitReason, error),

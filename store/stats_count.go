@@ -76,7 +76,7 @@ LEFT JOIN lates USING (type) LEFT JOIN sums USING (name)
 ORDER BY place`
 
 // countTypes counts some types in one statement, and so all at the same moment.
-func (s *Store) countTypes(ctx context.Context, tenant string, types []*Type) ([]counted, error) {
+func (s *counts) countTypes(ctx context.Context, tenant string, types []*Type) ([]counted, error) {
 	names, numbers := make([]string, len(types)), make([]int32, len(types))
 	for i, t := range types {
 		names[i], numbers[i] = t.Name, t.number

@@ -46,7 +46,7 @@ FROM gone GROUP BY type, start`
 // Fold adds up the tallies of a tenant's types: the rows of a minute into one once it is older
 // than rateWindow, those of an hour after two hours, those of a day after 30 days. No sum
 // changes. It takes at most foldBatch rows and returns how many it took.
-func (s *Store) Fold(ctx context.Context, tenant string) (int, error) {
+func (s *upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 	ctx = postgres.Patient(ctx)
 	table := quote(schemaOf(tenant)) + ".tallies"
 	fill := func(sql string) string { return strings.ReplaceAll(sql, "{tallies}", table) }

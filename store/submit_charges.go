@@ -40,24 +40,15 @@ func (c *submitCharges) take() map[string]int64 {
 
 // ChargeSubmits counts n tasks that a tenant didn't submit over HTTP in its rate of submits, if it
 // has a quota of them. The total of the tenant has them within about a second.
-func (s *Store) ChargeSubmits(tenant string, n int) {
+func (s *hotPath) ChargeSubmits(tenant string, n int) {
 	t, ok := s.Catalog.Tenant(tenant)
 	if ok && t.Quotas.SubmitsPerSecond > 0 && n > 0 {
 		s.charges.add(tenant, int64(n))
 	}
 }
 
-// chargeTick counts the task of a tick with its children that are known.
-func (r *round) chargeTick(t *turn) {
-	tenant, ok := r.store.Catalog.Tenant(r.tenant)
-	kind, err := r.store.Catalog.Type(r.tenant, t.Type)
-	if ok && err == nil {
-		r.store.ChargeSubmits(r.tenant, kind.CountNew(t.Context, tenant.Quotas.MostChildren()))
-	}
-}
-
 // writeCharges adds what this node has counted to the totals.
-func (s *Store) writeCharges(ctx context.Context) error {
+func (s *hotPath) writeCharges(ctx context.Context) error {
 	counted := s.charges.take()
 	if len(counted) == 0 {
 		return nil
@@ -81,7 +72,7 @@ func (s *Store) writeCharges(ctx context.Context) error {
 
 // SubmitCharges returns how many tasks all nodes have counted with ChargeSubmits, by tenant, since
 // the first one.
-func (s *Store) SubmitCharges(ctx context.Context) (map[string]int64, error) {
+func (s *hotPath) SubmitCharges(ctx context.Context) (map[string]int64, error) {
 	totals := map[string]int64{}
 	rows, err := s.base.Query(ctx, `SELECT tenant, total FROM asyncflow.submit_charges`)
 	if err != nil {

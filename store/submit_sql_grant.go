@@ -10,17 +10,17 @@ import (
 )
 
 // GrantSubmit lets a role of the database submit tasks of a tenant by SQL, and nothing else.
-func (s *Store) GrantSubmit(ctx context.Context, tenant, role string) error {
+func (s *settings) GrantSubmit(ctx context.Context, tenant, role string) error {
 	return wrap(s.permitSubmit(ctx, tenant, role, "GRANT", "TO"), "GrantSubmit(%q, %q)", tenant, role)
 }
 
 // RevokeSubmit takes back what GrantSubmit grants.
-func (s *Store) RevokeSubmit(ctx context.Context, tenant, role string) error {
+func (s *settings) RevokeSubmit(ctx context.Context, tenant, role string) error {
 	return wrap(s.permitSubmit(ctx, tenant, role, "REVOKE", "FROM"), "RevokeSubmit(%q, %q)", tenant,
 		role)
 }
 
-func (s *Store) permitSubmit(ctx context.Context, tenant, role, verb, preposition string) error {
+func (s *settings) permitSubmit(ctx context.Context, tenant, role, verb, preposition string) error {
 	switch role {
 	case "":
 		return asyncflow.InvalidField("role", "is required")

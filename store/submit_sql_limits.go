@@ -16,7 +16,7 @@ import (
 
 // submitLimits writes the limits of submits by SQL.
 type submitLimits struct {
-	store   *Store
+	store   *settings
 	written map[string]submitLimit // by tenant
 	seen    map[string]*Tenant     // as they were when their limits were written
 }
@@ -29,12 +29,12 @@ type submitLimit struct {
 	made         time.Time // when the tenant was created: the name may be that of a dropped one
 }
 
-func (s *Store) newSubmitLimits() *submitLimits {
+func (s *settings) newSubmitLimits() *submitLimits {
 	return &submitLimits{s, map[string]submitLimit{}, map[string]*Tenant{}}
 }
 
 // submitLimitOf returns the limits of a tenant as this node knows them.
-func (s *Store) submitLimitOf(t *Tenant) submitLimit {
+func (s *settings) submitLimitOf(t *Tenant) submitLimit {
 	l := submitLimit{contextBytes: int64(s.cfg.MaxContext), pendingTasks: t.Quotas.PendingTasks,
 		made: t.CreatedAt}
 	if t.Quotas.ContextBytes > 0 {

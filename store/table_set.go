@@ -200,3 +200,11 @@ func lockSet(ctx context.Context, tx pgx.Tx, set *TableSet) (at TableSet, err er
 		WHERE name = $1 FOR NO KEY UPDATE`), set.Name).Scan(&at.First, &at.Begin, &at.End)
 	return at, err
 }
+
+func (s *TableSet) smallTables() []string {
+	all := []string{s.tables.qualify("lease"), s.tables.qualify("wait"), s.tables.qualify("outbox")}
+	for p := s.Begin; p <= s.End; p++ {
+		all = append(all, s.tables.ready(p))
+	}
+	return all
+}

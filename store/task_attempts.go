@@ -81,7 +81,7 @@ func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {
 
 // AttemptPage returns a page of a task's journal, oldest first, and whether there are more;
 // CodeNotFound when there is no such task.
-func (s *Store) AttemptPage(
+func (s *tasks) AttemptPage(
 	ctx context.Context,
 	tenant string,
 	id asyncflow.TaskID,
@@ -103,7 +103,7 @@ func (s *Store) AttemptPage(
 
 // Attempts returns the whole journal of a task, oldest first; CodeNotFound when there is
 // no such task.
-func (s *Store) Attempts(
+func (s *tasks) Attempts(
 	ctx context.Context,
 	tenant string,
 	id asyncflow.TaskID,

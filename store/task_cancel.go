@@ -14,7 +14,7 @@ import (
 // interrupt an attempt under way: the worker learns of the cancel by its next heartbeat, and
 // its report no longer counts. A task that was already cancelled is returned as it is; one
 // that succeeded or failed is CodeConflict.
-func (s *Store) Cancel(
+func (s *tasks) Cancel(
 	ctx context.Context,
 	tenant string,
 	id asyncflow.TaskID,

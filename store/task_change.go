@@ -12,7 +12,7 @@ import (
 
 // Change changes when a pending or waiting task runs, and returns the task. A task that is
 // running or final is CodeConflict. A patch that the task already has changes nothing.
-func (s *Store) Change(
+func (s *tasks) Change(
 	ctx context.Context,
 	tenant string,
 	id asyncflow.TaskID,
@@ -48,7 +48,7 @@ func (s *Store) Change(
 
 // tryChange takes the task's token row from wait or ready, if it is still there, and inserts
 // the row that follows from the patch.
-func (s *Store) tryChange(
+func (s *tasks) tryChange(
 	ctx context.Context,
 	t *Type,
 	id asyncflow.TaskID,

@@ -54,7 +54,7 @@ func criteriaOf(f Filter) criteria {
 const fewReady = 5000
 
 // criteriaFor returns the criteria of a filter, as learned for the present tables.
-func (s *Store) criteriaFor(ctx context.Context, t *Type, f Filter) (criteria, error) {
+func (s *tasks) criteriaFor(ctx context.Context, t *Type, f Filter) (criteria, error) {
 	c := criteriaOf(f)
 	return c, c.learn(ctx, s.of(t.Tenant), t)
 }

@@ -58,7 +58,7 @@ const sinceSlack = time.Minute
 
 // Tasks lists up to Limit tasks of a type, newest first, without their contexts and results.
 // It searches however long it takes.
-func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
+func (s *tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
 	ctx = postgres.Patient(ctx)
 	var all []Task
 	for limit := f.Limit; ; {
@@ -77,7 +77,7 @@ func (s *Store) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 // TaskPage lists the next tasks of a type, newest first, without their contexts and results:
 // up to Limit, or fewer, even none, after a while of searching. There are more where Next is
 // not 0.
-func (s *Store) TaskPage(ctx context.Context, tenant string, f Filter) (Page, error) {
+func (s *tasks) TaskPage(ctx context.Context, tenant string, f Filter) (Page, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, f.Type)
 	if err != nil {
 		return Page{}, err
@@ -97,7 +97,7 @@ func (s *Store) TaskPage(ctx context.Context, tenant string, f Filter) (Page, er
 	return p, wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
 }
 
-func (s *Store) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
+func (s *tasks) readPage(ctx context.Context, t *Type, f Filter) (Page, error) {
 	ctx = postgres.Patient(ctx)
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {
@@ -148,7 +148,7 @@ var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NUL
 // All candidates are of one range of a roll, and have the number least or higher. Both statements
 // see the same moment. They are planned like the hot ones: the small tables are never analysed, and
 // the tasks may be anywhere.
-func (s *Store) readWindow(
+func (s *tasks) readWindow(
 	ctx context.Context,
 	t *Type,
 	c criteria,

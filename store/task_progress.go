@@ -13,7 +13,7 @@ type Progress struct {
 }
 
 // SetProgress writes a worker's progress into its lease, and reports whether the lease stands.
-func (s *Store) SetProgress(
+func (s *tasks) SetProgress(
 	ctx context.Context,
 	t *Type,
 	id asyncflow.TaskID,

@@ -12,7 +12,7 @@ import (
 // Promote moves waiting tasks to ready: those that are due soon, and those that waited for an
 // endpoint in one of the served stages, which have one again. It moves at most JobBatch
 // tasks and returns how many it moved.
-func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, error) {
+func (s *upkeep) Promote(ctx context.Context, t *Type, served []string) (int, error) {
 	var ts *tokens
 	err := s.following(ctx, t, func(now *Type) (err error) {
 		ts, err = s.tryPromote(ctx, now, served)
@@ -25,7 +25,7 @@ func (s *Store) Promote(ctx context.Context, t *Type, served []string) (int, err
 	return ts.readied(), nil
 }
 
-func (s *Store) tryPromote(ctx context.Context, t *Type, served []string) (*tokens, error) {
+func (s *upkeep) tryPromote(ctx context.Context, t *Type, served []string) (*tokens, error) {
 	ts := &tokens{}
 	return ts, s.exclusively(ctx, t.Tenant, "promote", func(tx pgx.Tx, now time.Time) error {
 		rows, err := tx.Query(ctx, t.at(0, `

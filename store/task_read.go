@@ -76,7 +76,7 @@ LEFT JOIN LATERAL (
 // Task returns a task; CodeNotFound when there is none. It takes one read by primary key,
 // whatever the age of the task. If the task is due and its type or tenant has limits, one or
 // a few more reads find which limit it waits for.
-func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
+func (s *tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
 	task, err := s.task(ctx, tenant, id)
 	if err == nil {
 		err = s.tellLimits(ctx, tenant, &task)
@@ -88,7 +88,7 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 }
 
 // task is Task without the limits that a due task waits for, its children and its dependencies.
-func (s *Store) task(
+func (s *tasks) task(
 	ctx context.Context,
 	tenant string,
 	id asyncflow.TaskID,
@@ -185,7 +185,7 @@ func pendingFor(t *Type, task Task, now time.Time) asyncflow.WaitReason {
 }
 
 // AwaitFinal returns the task once it is final, or in its state after wait.
-func (s *Store) AwaitFinal(
+func (s *tasks) AwaitFinal(
 	ctx context.Context,
 	tenant string,
 	id asyncflow.TaskID,
@@ -219,7 +219,7 @@ func (s *Store) AwaitFinal(
 }
 
 // tellLimits fills in which limits the due tasks of one type wait for.
-func (s *Store) tellLimits(ctx context.Context, tenant string, tasks ...*Task) error {
+func (s *tasks) tellLimits(ctx context.Context, tenant string, tasks ...*Task) error {
 	var reason asyncflow.WaitReason
 	for _, task := range tasks {
 		if task.WaitsFor != asyncflow.WaitCapacity {

@@ -12,7 +12,7 @@ import (
 // Redrive starts a failed or cancelled task again and returns it. The task has all attempts
 // of its stages again, and its journal goes on. A task that is not final, or has succeeded,
 // is CodeConflict. Of two concurrent redrives one wins.
-func (s *Store) Redrive(
+func (s *tasks) Redrive(
 	ctx context.Context,
 	tenant string,
 	id asyncflow.TaskID,
@@ -27,7 +27,7 @@ func (s *Store) Redrive(
 	err = s.following(ctx, t, func(t *Type) error {
 		ts = &tokens{}
 		return s.audited(ctx, t.Tenant, func(tx pgx.Tx) error {
-			dependents = &redriving{s: s, tx: tx, t: t, now: s.Clock.Now()}
+			dependents = &redriving{s: s.trees, tx: tx, t: t, now: s.Clock.Now()}
 			return dependents.with(ctx, id, r, ts)
 		})
 	})
@@ -49,7 +49,7 @@ func (s *Store) Redrive(
 }
 
 // tellRedriven says that FollowUp may have to redrive children of a type's tasks.
-func (s *Store) tellRedriven(t *Type) {
+func (s *tasks) tellRedriven(t *Type) {
 	if t.HasFanOut() {
 		s.tellFollowUp(t.Tenant)
 	}

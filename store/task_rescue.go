@@ -12,7 +12,7 @@ import (
 // Rescue ends the leases of a type that have run out. Each gets a journal row, and the verdict
 // decides whether the task is tried again. Rescue ends at most JobBatch leases and returns
 // how many it ended.
-func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
+func (s *upkeep) Rescue(ctx context.Context, t *Type) (int, error) {
 	var settled []asyncflow.Settlement
 	var ts *tokens
 	err := s.following(ctx, t, func(t *Type) error {

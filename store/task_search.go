@@ -62,7 +62,7 @@ ORDER BY t.id`), append([]any{t.number, after, end, window}, c.args(t)...)...)
 }
 
 // searching runs do in a transaction with the settings of a search.
-func (s *Store) searching(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+func (s *tasks) searching(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
 	ctx = postgres.Patient(ctx)
 	return pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}

@@ -19,7 +19,7 @@ type TreePause struct {
 // PauseTree keeps children of a task from beginning, and returns the task. Those that run are
 // finished. A paused one keeps its time and reason; one that doesn't wait for its children is
 // CodeConflict.
-func (s *Store) PauseTree(
+func (s *tasks) PauseTree(
 	ctx context.Context, tenant string, id asyncflow.TaskID, reason string,
 ) (Task, error) {
 	return s.setTreePause(ctx, tenant, id, true, reason)
@@ -27,13 +27,13 @@ func (s *Store) PauseTree(
 
 // ResumeTree ends the pause of a task's children, and returns the task. It changes nothing if they
 // aren't paused; a task that doesn't wait for its children is CodeConflict.
-func (s *Store) ResumeTree(
+func (s *tasks) ResumeTree(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (Task, error) {
 	return s.setTreePause(ctx, tenant, id, false, "")
 }
 
-func (s *Store) setTreePause(
+func (s *tasks) setTreePause(
 	ctx context.Context, tenant string, id asyncflow.TaskID, paused bool, reason string,
 ) (Task, error) {
 	t, err := s.TypeOf(ctx, tenant, id)
@@ -73,7 +73,7 @@ func (s *Store) setTreePause(
 
 // tellChildren counts the children of a task by their status, if it has any, and says whether they
 // are paused.
-func (s *Store) tellChildren(ctx context.Context, t *Type, task *Task) error {
+func (s *tasks) tellChildren(ctx context.Context, t *Type, task *Task) error {
 	o, err := latestFanOut(ctx, s.of(t.Tenant), t, task.ID.Number, 0, "")
 	if err != nil || o == nil {
 		return err
@@ -86,7 +86,7 @@ func (s *Store) tellChildren(ctx context.Context, t *Type, task *Task) error {
 }
 
 // tellTree fills in the children of a task, and what it depends on.
-func (s *Store) tellTree(ctx context.Context, tenant string, task *Task) error {
+func (s *tasks) tellTree(ctx context.Context, tenant string, task *Task) error {
 	t, err := s.Catalog.Type(tenant, task.ID.Type)
 	if err == nil && task.Options.DependsOn > 0 {
 		task.Dependencies, err = s.dependenciesOf(ctx, t, task.ID)

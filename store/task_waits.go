@@ -16,7 +16,7 @@ import (
 
 // whyDue returns why the due tasks of a type are not leased now: the first limit that is used up,
 // else WaitCapacity. The order is that of a node's ledger.
-func (s *Store) whyDue(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
+func (s *counts) whyDue(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
 	if why, err := s.whyOfType(ctx, t); err != nil || why != "" {
 		return why, err
 	}
@@ -24,7 +24,7 @@ func (s *Store) whyDue(ctx context.Context, t *Type) (asyncflow.WaitReason, erro
 }
 
 // whyOfType returns WaitType if a limit of a type is used up; else "".
-func (s *Store) whyOfType(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
+func (s *counts) whyOfType(ctx context.Context, t *Type) (asyncflow.WaitReason, error) {
 	own := []*Type{t}
 	return firstFull([]limit{
 		{asyncflow.WaitType, t.MaxInFlight > 0, func() (bool, error) {
@@ -37,7 +37,7 @@ func (s *Store) whyOfType(ctx context.Context, t *Type) (asyncflow.WaitReason, e
 }
 
 // whyOfTenant returns which quota of a tenant is used up; else WaitCapacity.
-func (s *Store) whyOfTenant(ctx context.Context, tenant string) (asyncflow.WaitReason, error) {
+func (s *counts) whyOfTenant(ctx context.Context, tenant string) (asyncflow.WaitReason, error) {
 	var quotas asyncflow.Quotas
 	if known, ok := s.Catalog.Tenant(tenant); ok {
 		quotas = known.Quotas
@@ -84,7 +84,7 @@ func firstFull(limits []limit) (asyncflow.WaitReason, error) {
 }
 
 // countLeases counts the leases of types of one tenant that meet a condition.
-func (s *Store) countLeases(
+func (s *counts) countLeases(
 	ctx context.Context, types []*Type, condition string, args ...any,
 ) (sum int, err error) {
 	if len(types) == 0 { // they were deleted a moment ago
@@ -121,7 +121,7 @@ func longestLease(types []*Type) (longest time.Duration) {
 // counts leases and ended attempts since then. Lately is a second, or the time in which every
 // dispatching node may begin one task. Nodes never use up a rate to the last task, since each has
 // its share of it; so 80 % counts as used.
-func (s *Store) rateInUse(ctx context.Context, types []*Type, perSecond float64) (bool, error) {
+func (s *counts) rateInUse(ctx context.Context, types []*Type, perSecond float64) (bool, error) {
 	const nearly = 0.8
 	span := max(1, float64(s.Dispatchers())/perSecond)
 	since := s.Clock.Now().Add(-time.Duration(span * float64(time.Second)))

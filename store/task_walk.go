@@ -18,7 +18,7 @@ type walk struct {
 }
 
 // walkOf returns a walk through the tasks that a filter may find.
-func (s *Store) walkOf(ctx context.Context, t *Type, f Filter) (*walk, error) {
+func (s *tasks) walkOf(ctx context.Context, t *Type, f Filter) (*walk, error) {
 	w := &walk{t: t, since: f.Since, before: asyncflow.NewTaskID(t.Name, t.End+1, 0).Number,
 		oldest: asyncflow.NewTaskID(t.Name, t.First, 0).Number}
 	if f.Before > 0 {

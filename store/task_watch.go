@@ -18,14 +18,14 @@ const WatchPoll = 500 * time.Millisecond
 // Follow returns a channel that gets an entry after each change that this node makes to a
 // task, and a function that ends it. The caller finds the changes of other nodes and of
 // background jobs by reading the task, about every WatchPause.
-func (s *Store) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, func()) {
+func (s *tasks) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, func()) {
 	return s.watched.follow(TypeKey{tenant, id.Type}, id.Number)
 }
 
 // WatchPause returns how long a caller that follows a task pauses between two reads:
 // WatchPoll, and longer when there are many callers, so that all of them on this node together
 // read at most 200 times a second.
-func (s *Store) WatchPause() time.Duration {
+func (s *tasks) WatchPause() time.Duration {
 	return max(WatchPoll, time.Duration(s.watched.following.Load())*5*time.Millisecond)
 }
 
@@ -39,7 +39,7 @@ var watchColumns = strings.NewReplacer(
 // Watch returns a task without its context, a page of its journal up to the task's state, and
 // whether there are more rows; CodeNotFound when there is no such task. It takes one round
 // trip, and more for a task with children or dependencies.
-func (s *Store) Watch(
+func (s *tasks) Watch(
 	ctx context.Context,
 	tenant string,
 	id asyncflow.TaskID,

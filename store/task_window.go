@@ -69,7 +69,7 @@ const contentSQL = `
     WHERE o.type = t.type AND o.id = t.id AND position($content IN o.output) > 0))`
 
 // holderOf returns the number of the task for which an idempotency key stands; 0: there is none.
-func (s *Store) holderOf(ctx context.Context, t *Type, key string) (id int64, err error) {
+func (s *tasks) holderOf(ctx context.Context, t *Type, key string) (id int64, err error) {
 	err = s.of(t.Tenant).QueryRow(ctx,
 		t.at(0, `SELECT id FROM {keys} WHERE type = $1 AND key = $2`), t.Name, key).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {

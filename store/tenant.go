@@ -59,13 +59,13 @@ type Tenant struct {
 	Quotas    asyncflow.Quotas // the ones that apply; 0: no limit
 }
 
-func (s *Store) newTenant(stored StoredTenant) *Tenant {
+func (s *core) newTenant(stored StoredTenant) *Tenant {
 	return &Tenant{StoredTenant: stored, Suspended: stored.State() != asyncflow.TenantActive,
 		Quotas: s.QuotasOf(stored)}
 }
 
 // QuotasOf returns the quotas that apply to a tenant; in them, 0 is no limit.
-func (s *Store) QuotasOf(t StoredTenant) asyncflow.Quotas { return t.Own.Or(s.cfg.DefaultQuotas) }
+func (s *core) QuotasOf(t StoredTenant) asyncflow.Quotas { return t.Own.Or(s.cfg.DefaultQuotas) }
 
 // tenantColumns are the columns that scanTenant reads.
 const tenantColumns = `slug, quotas, suspended_at, coalesce(suspend_reason, ''), deleted_at,

@@ -82,7 +82,7 @@ func (t Tables) condition() string {
 
 // Activity returns a number for each tenant that differs from an earlier one if rows of the tables
 // were written in between. ok is false if this database doesn't tell.
-func (s *Store) Activity(
+func (s *upkeep) Activity(
 	ctx context.Context, of Tables,
 ) (all map[string]uint64, ok bool, err error) {
 	all = map[string]uint64{}

@@ -11,14 +11,14 @@ import (
 )
 
 // Tenant returns a tenant from the database; CodeNotFound when there is none.
-func (s *Store) Tenant(ctx context.Context, slug string) (StoredTenant, error) {
+func (s *settings) Tenant(ctx context.Context, slug string) (StoredTenant, error) {
 	t, err := readTenant(ctx, s.base, slug, "")
 	return t, wrap(err, "Tenant(%q)", slug)
 }
 
 // TenantPage returns up to limit tenants by name, those after a name, and reports whether there
 // may be more.
-func (s *Store) TenantPage(
+func (s *settings) TenantPage(
 	ctx context.Context,
 	after string,
 	limit int,
@@ -45,7 +45,7 @@ type TenantPatch struct {
 // PatchTenant changes a tenant and returns it. A tenant that is already suspended keeps its
 // time, and its reason unless there is another one. A deleted tenant is CodeConflict. Once
 // PatchTenant has suspended a tenant, this node begins no lease of it, see Pause.
-func (s *Store) PatchTenant(
+func (s *settings) PatchTenant(
 	ctx context.Context,
 	slug string,
 	p TenantPatch,
@@ -94,7 +94,7 @@ func operatorsOwn(slug string) error {
 
 // DeleteTenant suspends a tenant and returns it; after a grace (nil: DefaultGrace) it is
 // dropped. For a tenant that is already deleted it changes only the time, if a grace is given.
-func (s *Store) DeleteTenant(
+func (s *settings) DeleteTenant(
 	ctx context.Context,
 	slug string,
 	grace *time.Duration,
@@ -120,7 +120,7 @@ func (s *Store) DeleteTenant(
 
 // RestoreTenant takes a deletion back and returns the tenant, suspended if it was before.
 // CodeConflict once the drop has begun.
-func (s *Store) RestoreTenant(ctx context.Context, slug string) (StoredTenant, error) {
+func (s *settings) RestoreTenant(ctx context.Context, slug string) (StoredTenant, error) {
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old StoredTenant) error {
 		if !old.DroppingAt.IsZero() {
 			return stillThere(old)
@@ -132,7 +132,7 @@ func (s *Store) RestoreTenant(ctx context.Context, slug string) (StoredTenant, e
 }
 
 // changeTenant locks and changes the row of a tenant, and returns it.
-func (s *Store) changeTenant(
+func (s *settings) changeTenant(
 	ctx context.Context,
 	slug string,
 	do func(tx pgx.Tx, old StoredTenant) error,
@@ -156,7 +156,7 @@ func (s *Store) changeTenant(
 
 // TenantUsage returns how much a tenant uses of each quota. It leaves out quotas that aren't
 // used up, such as the size of a context. The rates are of the last minute.
-func (s *Store) TenantUsage(
+func (s *settings) TenantUsage(
 	ctx context.Context,
 	slug string,
 ) (map[asyncflow.QuotaName]float64, error) {

@@ -16,7 +16,7 @@ import (
 
 // lockTenant locks the tenant's row until the tenant's transaction ends. Lock no other row of
 // the tenant after it.
-func (s *Store) lockTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
+func (s *settings) lockTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
 	if err := s.roles.AsBase(ctx, tx); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ type growth struct {
 
 // checkConfig refuses a change that takes the tenant over a quota: CodeQuota. The change must
 // be written already.
-func (s *Store) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g growth) error {
+func (s *settings) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g growth) error {
 	t, ok := s.Catalog.Tenant(tenant)
 	if !ok || g.one == "" && g.bytes <= 0 {
 		return nil

@@ -43,7 +43,7 @@ func CreateTenant(
 
 // CreateTenant makes a tenant with quotas of its own; CodeConflict if there is a tenant of that
 // name.
-func (s *Store) CreateTenant(
+func (s *settings) CreateTenant(
 	ctx context.Context,
 	slug string,
 	own asyncflow.Quotas,

@@ -33,7 +33,7 @@ type DueDrop struct {
 }
 
 // DueDrops returns the deleted tenants whose grace is over.
-func (s *Store) DueDrops(ctx context.Context) ([]DueDrop, error) {
+func (s *settings) DueDrops(ctx context.Context) ([]DueDrop, error) {
 	rows, err := s.base.Query(ctx, `
 		SELECT t.slug, t.dropping_at, (SELECT count(*)
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -54,7 +54,7 @@ func (s *Store) DueDrops(ctx context.Context) ([]DueDrop, error) {
 
 // BeginDrop marks a deleted tenant whose grace is over as being dropped, and returns when the
 // drop began; the zero time, if the tenant was restored or is gone.
-func (s *Store) BeginDrop(ctx context.Context, slug string) (since time.Time, err error) {
+func (s *settings) BeginDrop(ctx context.Context, slug string) (since time.Time, err error) {
 	err = s.changeBase(ctx, slug, func(tx pgx.Tx) error {
 		now := s.Clock.Now()
 		err := tx.QueryRow(ctx, `UPDATE asyncflow.tenants SET dropping_at = coalesce(dropping_at, $2)
@@ -78,7 +78,7 @@ type Dropped struct {
 
 // DropStep drops some tables of a tenant that is being dropped. The last step drops its schema
 // and frees its name. Tables that are in use for long, as by a backup, stay for a later step.
-func (s *Store) DropStep(ctx context.Context, slug string) (out Dropped, err error) {
+func (s *settings) DropStep(ctx context.Context, slug string) (out Dropped, err error) {
 	ctx = postgres.Patient(ctx)
 	role, err := s.roles.Of(ctx, slug)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // another node has just ended it
@@ -146,7 +146,7 @@ func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
 }
 
 // finishDrop drops what is left of a tenant, and keeps its last position and version.
-func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time.Time) error {
+func (s *settings) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time.Time) error {
 	schema := quote(schemaOf(slug))
 	var there bool
 	if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`,
@@ -181,7 +181,7 @@ func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time
 
 // DropTenantRole drops the role of a tenant whose schema is gone, and reports whether it did:
 // another database of the cluster, a copy of this one, may still use the role.
-func (s *Store) DropTenantRole(ctx context.Context, role string) (dropped bool, err error) {
+func (s *settings) DropTenantRole(ctx context.Context, role string) (dropped bool, err error) {
 	for range dropRoleTries {
 		err = s.tryDropRole(ctx, role)
 		// A database that used the role was dropped at that moment: cache lookup failed for database.
@@ -197,7 +197,7 @@ func (s *Store) DropTenantRole(ctx context.Context, role string) (dropped bool, 
 
 const dropRoleTries = 5
 
-func (s *Store) tryDropRole(ctx context.Context, role string) error {
+func (s *settings) tryDropRole(ctx context.Context, role string) error {
 	tx, err := s.base.BeginTx(ctx, pgx.TxOptions{BeginQuery: `BEGIN; SET LOCAL ROLE NONE`})
 	if err != nil {
 		return err

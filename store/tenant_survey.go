@@ -17,7 +17,7 @@ const tenantsAtOnce = 50
 // query is the text for one tenant: it begins with SELECT i, and {schema} stands for the
 // tenant's schema. The statement isn't prepared: the next one is for other tenants. ofTenants
 // leaves out tenants that this node doesn't know.
-func (s *Store) ofTenants(
+func (s *core) ofTenants(
 	ctx context.Context,
 	tenants []string,
 	query string,
@@ -77,7 +77,7 @@ func ofSome(
 
 // firstTimes runs a query that returns a time for each of some tenants. It leaves out tenants
 // without one.
-func (s *Store) firstTimes(
+func (s *core) firstTimes(
 	ctx context.Context, tenants []string, query string, args ...any,
 ) (map[string]time.Time, error) {
 	all := map[string]time.Time{}

@@ -16,7 +16,7 @@ import (
 // its schedules go, too, and tasks that wait for its tasks end as their on_failure says. Otherwise
 // it is CodeConflict while there are any; in any case while there are live tasks. Tables of its own
 // are dropped; its rows in shared tables are deleted later, in small steps: see DeleteRows.
-func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
+func (s *settings) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
 	err := s.change(ctx, tenant, func(tx pgx.Tx) error {
 		if err := lockSets(ctx, tx, tenant, name); err != nil { // first, as moves of the type do
 			return err
@@ -31,13 +31,13 @@ func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade
 		// All types of the tenant wait while one is stopped. So what can be known or done is before.
 		at, err := readLocation(ctx, tx, tenant, name)
 		if err == nil {
-			err = (&Type{location: at}).refuseLive(ctx, tx, name)
+			err = refuseLive(ctx, tx, &Type{location: at}, name)
 		}
 		if err == nil && !cascade {
 			err = refuseScheduled(ctx, tx, tenant, name)
 		}
 		if err == nil && !cascade {
-			err = (&Type{location: at}).refuseAwaited(ctx, tx, tenant, name)
+			err = refuseAwaited(ctx, tx, &Type{location: at}, tenant, name)
 		}
 		if err == nil {
 			_, err = tx.Exec(ctx, newTables(tenant, sharedSet).at(0, `DELETE FROM {keys} WHERE type = $1`),
@@ -48,12 +48,12 @@ func (s *Store) DeleteTaskType(ctx context.Context, tenant, name string, cascade
 		}
 		t, err := stopType(ctx, tx, tenant, name)
 		if err == nil {
-			err = t.refuseLive(ctx, tx, name)
+			err = refuseLive(ctx, tx, t, name)
 		}
 		if err != nil {
 			return err
 		}
-		return t.retire(ctx, tx, s.Clock.Now())
+		return retire(ctx, tx, t, s.Clock.Now())
 	})
 	if err == nil {
 		s.tellFollowUp(tenant)
@@ -87,7 +87,7 @@ const shownDependents = 10_000
 
 // refuseAwaited returns CodeConflict if tasks wait for tasks of the type. Its message counts them
 // by their types.
-func (t *Type) refuseAwaited(ctx context.Context, tx pgx.Tx, tenant, name string) error {
+func refuseAwaited(ctx context.Context, tx pgx.Tx, t *Type, tenant, name string) error {
 	rows, err := tx.Query(ctx, newTables(tenant, sharedSet).at(0, `
 		SELECT y.name, count(*) FROM (
 		  SELECT e.type, e.id FROM {edges} e
@@ -121,8 +121,8 @@ func (t *Type) refuseAwaited(ctx context.Context, tx pgx.Tx, tenant, name string
 }
 
 // refuseLive returns an error if the type has live tasks.
-func (t *Type) refuseLive(ctx context.Context, tx pgx.Tx, name string) error {
-	stage, err := t.liveStage(ctx, tx, nil)
+func refuseLive(ctx context.Context, tx pgx.Tx, t *Type, name string) error {
+	stage, err := liveStage(ctx, tx, t, nil)
 	if err == nil && stage != "" {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
 			"task type %s has live tasks (in stage %s): it can be deleted when they are final", name, stage)
@@ -131,8 +131,8 @@ func (t *Type) refuseLive(ctx context.Context, tx pgx.Tx, name string) error {
 }
 
 // retire drops a type's own tables and its rows, and keeps its last position.
-func (t *Type) retire(ctx context.Context, tx pgx.Tx, now time.Time) error {
-	if err := t.dropTallies(ctx, tx); err != nil {
+func retire(ctx context.Context, tx pgx.Tx, t *Type, now time.Time) error {
+	if err := dropTallies(ctx, tx, t); err != nil {
 		return err
 	}
 	b := &pgx.Batch{}
@@ -160,7 +160,7 @@ func (t *Type) retire(ctx context.Context, tx pgx.Tx, now time.Time) error {
 }
 
 // HasDeletedTypes reports whether rows of deleted types may be left in a tenant's shared tables.
-func (s *Store) HasDeletedTypes(ctx context.Context, tenant string) (has bool, err error) {
+func (s *settings) HasDeletedTypes(ctx context.Context, tenant string) (has bool, err error) {
 	err = s.of(tenant).QueryRow(ctx,
 		newTables(tenant, sharedSet).at(0, `SELECT EXISTS (SELECT FROM {deleted})`)).Scan(&has)
 	return has, wrap(err, "HasDeletedTypes(%q)", tenant)
@@ -179,7 +179,7 @@ type Deleting struct {
 // each table. It goes on where an earlier call has ended: a search from the beginning would look at
 // all rows that are deleted, as long as a snapshot keeps them (measured with 600,000 of them: 40 ms
 // a call, otherwise 5).
-func (s *Store) DeleteRows(ctx context.Context, tenant string, at Deleting) (Deleting, error) {
+func (s *settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (Deleting, error) {
 	shared := newTables(tenant, sharedSet)
 	at.Rows, at.More = 0, false
 	err := s.exclusively(ctx, tenant, "delete-rows", func(tx pgx.Tx, _ time.Time) error {

@@ -2,7 +2,7 @@ package store
 
 // forgetTypes drops what this node keeps for task types of a tenant that are gone, so that
 // short-lived types leave nothing behind. The catalog calls it after every change.
-func (s *Store) forgetTypes(tenant string) {
+func (s *settings) forgetTypes(tenant string) {
 	gone := func(key TypeKey) bool {
 		if key.Tenant != tenant {
 			return false
@@ -14,21 +14,10 @@ func (s *Store) forgetTypes(tenant string) {
 	sets := s.Catalog.SetsOf(tenant)
 	noSet := func(key TypeKey) bool { return key.Tenant == tenant && sets[key.Type] == nil }
 	s.numbers.forget(noSet)
-	s.churn.Range(func(key, _ any) bool {
+	s.leasedRows.Range(func(key, _ any) bool {
 		if noSet(key.(TypeKey)) {
-			s.churn.Delete(key)
+			s.leasedRows.Delete(key)
 		}
 		return true
 	})
-}
-
-// forget drops the unused numbers of table sets that are gone.
-func (ns *numbers) forget(gone func(TypeKey) bool) {
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	for key := range ns.blocks {
-		if gone(key) {
-			delete(ns.blocks, key)
-		}
-	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // TypeOf returns the type of a task, if its roll exists; else CodeNotFound.
-func (s *Store) TypeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (*Type, error) {
+func (s *core) TypeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (*Type, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, id.Type)
 	if err == nil && id.Position() > t.End { // another node may have opened a roll this second
 		t, err = s.refreshed(ctx, t)

@@ -12,7 +12,7 @@ import (
 // Pause stops the leases of a task type and returns the type. A type that is already paused
 // keeps its time and reason. Once Pause has returned, this node begins no lease of the type;
 // other nodes learn of it within about a second.
-func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredType, error) {
+func (s *settings) Pause(ctx context.Context, tenant, name, reason string) (StoredType, error) {
 	t, err := s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
 		WHERE name = $1 AND paused_at IS NULL`, s.Clock.Now(), reason)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Store) Pause(ctx context.Context, tenant, name, reason string) (StoredT
 
 // Resume starts the leases of a paused task type again, from few to all over the time of the
 // ramp, and returns the type. It doesn't change a type that is not paused.
-func (s *Store) Resume(
+func (s *settings) Resume(
 	ctx context.Context,
 	tenant, name string,
 	ramp time.Duration,
@@ -42,7 +42,7 @@ func (s *Store) Resume(
 		WHERE name = $1 AND paused_at IS NOT NULL`, s.Clock.Now(), ramp.Seconds())
 }
 
-func (s *Store) setPause(
+func (s *settings) setPause(
 	ctx context.Context,
 	tenant, name, set string,
 	args ...any,

@@ -63,7 +63,7 @@ func placeNew(
 
 // OwnSet gives a type of the shared set a set of its own, which gets its new tasks from then on. It
 // does nothing while a set that the type had before still has finished tasks.
-func (s *Store) OwnSet(ctx context.Context, t *Type) (moved bool, err error) {
+func (s *settings) OwnSet(ctx context.Context, t *Type) (moved bool, err error) {
 	if !t.set.Shared() || t.earlier != nil {
 		return false, nil
 	}
@@ -85,7 +85,7 @@ func (s *Store) OwnSet(ctx context.Context, t *Type) (moved bool, err error) {
 // JoinSharedSet has the new tasks of a type with a set of its own go to the shared set from then
 // on. It does nothing while a set that the type had before still has finished tasks, or the type
 // had later positions than the shared set has.
-func (s *Store) JoinSharedSet(ctx context.Context, t *Type) (moved bool, err error) {
+func (s *settings) JoinSharedSet(ctx context.Context, t *Type) (moved bool, err error) {
 	if t.set.Shared() || t.earlier != nil {
 		return false, nil
 	}
@@ -105,7 +105,7 @@ func (s *Store) JoinSharedSet(ctx context.Context, t *Type) (moved bool, err err
 }
 
 // moveType enters that a type's new tasks go to another set, from a position on.
-func (s *Store) moveType(ctx context.Context, tx pgx.Tx, t *Type, set string, from int) error {
+func (s *settings) moveType(ctx context.Context, tx pgx.Tx, t *Type, set string, from int) error {
 	// Transactions that submit by SQL may lock the type's row.
 	if _, err := tx.Exec(ctx, lockPatience); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (s *Store) moveType(ctx context.Context, tx pgx.Tx, t *Type, set string, fr
 
 // BusyTypes returns the types of a tenant's shared set that have more than OwnSetTasks tasks in its
 // open roll.
-func (s *Store) BusyTypes(ctx context.Context, tenant string, open Roll) (busy []*Type, err error) {
+func (s *settings) BusyTypes(ctx context.Context, tenant string, open Roll) (busy []*Type, err error) {
 	if open.MaxTasks < OwnSetTasks {
 		return nil, nil
 	}

@@ -17,7 +17,7 @@ import (
 // PutTaskType creates a task type, with tables if it needs new ones, or makes a new version of it.
 // The same document again changes nothing. Without a mapping, it refuses to remove a stage that has
 // live tasks: CodeConflict.
-func (s *Store) PutTaskType(
+func (s *settings) PutTaskType(
 	ctx context.Context,
 	tenant string,
 	t asyncflow.TaskType,
@@ -26,7 +26,7 @@ func (s *Store) PutTaskType(
 }
 
 // CheckTaskType is a dry run of PutTaskType: it returns the same and changes nothing.
-func (s *Store) CheckTaskType(
+func (s *settings) CheckTaskType(
 	ctx context.Context,
 	tenant string,
 	t asyncflow.TaskType,
@@ -34,7 +34,7 @@ func (s *Store) CheckTaskType(
 	return s.putTaskType(ctx, tenant, t, true)
 }
 
-func (s *Store) putTaskType(
+func (s *settings) putTaskType(
 	ctx context.Context,
 	tenant string,
 	t asyncflow.TaskType,
@@ -168,11 +168,11 @@ func checkRemovedStages(
 	if err != nil {
 		return err
 	}
-	stage, err := (&Type{location: at}).liveStage(ctx, tx, removed) // first without a lock
+	stage, err := liveStage(ctx, tx, &Type{location: at}, removed) // first without a lock
 	if err == nil && stage == "" {
 		var stopped *Type
 		if stopped, err = stopType(ctx, tx, tenant, t.Name); err == nil {
-			stage, err = stopped.liveStage(ctx, tx, removed)
+			stage, err = liveStage(ctx, tx, stopped, removed)
 		}
 	}
 	if err != nil || stage == "" {

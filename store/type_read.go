@@ -5,13 +5,13 @@ import (
 )
 
 // TaskType returns one task type; CodeNotFound when there is none.
-func (s *Store) TaskType(ctx context.Context, tenant, name string) (StoredType, error) {
+func (s *settings) TaskType(ctx context.Context, tenant, name string) (StoredType, error) {
 	return readTaskType(ctx, s.of(tenant), tenant, name, "")
 }
 
 // TypePage returns up to limit task types of a tenant by name, those after a name, and
 // whether there are more.
-func (s *Store) TypePage(
+func (s *settings) TypePage(
 	ctx context.Context,
 	tenant, after string,
 	limit int,

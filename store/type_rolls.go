@@ -45,7 +45,7 @@ type TypeRoll struct {
 //
 // It takes three statements at most, however many rolls there are, and reads no more than
 // countedPages of a table (measured: 25 ms for 100 small rolls, each of which it counts).
-func (s *Store) TypeRolls(
+func (s *settings) TypeRolls(
 	ctx context.Context, tenant, name string,
 ) (rolls []TypeRoll, older int, err error) {
 	rolls, older, err = s.typeRolls(ctx, tenant, name)
@@ -58,7 +58,7 @@ func (s *Store) TypeRolls(
 	return rolls, older, wrap(err, "TypeRolls(%q, %q)", tenant, name)
 }
 
-func (s *Store) typeRolls(
+func (s *settings) typeRolls(
 	ctx context.Context, tenant, name string,
 ) (rolls []TypeRoll, older int, err error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, name)
@@ -82,7 +82,7 @@ func (s *Store) typeRolls(
 }
 
 // datedRolls returns the rolls of a type without their sizes, oldest first.
-func (s *Store) datedRolls(ctx context.Context, t *Type) (rolls []TypeRoll, err error) {
+func (s *settings) datedRolls(ctx context.Context, t *Type) (rolls []TypeRoll, err error) {
 	sets := map[string]*TableSet{t.set.Name: t.set}
 	names := []string{t.set.Name}
 	if t.earlier != nil {
@@ -128,7 +128,7 @@ const countedPages = 20
 // measureRolls adds the bytes and the tasks of rolls. Like the planner, it takes the tasks of a
 // page from the last ANALYZE, and those of small tables and of tables without one from the first
 // pages.
-func (s *Store) measureRolls(ctx context.Context, t *Type, rolls []TypeRoll) error {
+func (s *settings) measureRolls(ctx context.Context, t *Type, rolls []TypeRoll) error {
 	var tasks, journals, readies []string
 	for _, r := range rolls {
 		tables := t.setAt(r.Position).tables
@@ -178,7 +178,7 @@ func (s *Store) measureRolls(ctx context.Context, t *Type, rolls []TypeRoll) err
 }
 
 // addNext adds when the next roll opens to the one that is open.
-func (s *Store) addNext(t *Type, r *TypeRoll) {
+func (s *settings) addNext(t *Type, r *TypeRoll) {
 	set := t.setAt(r.Position)
 	if set.Closed || r.Position != set.End || !r.SealedAt.IsZero() {
 		return

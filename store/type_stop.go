@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // stopTries is how often stop tries to get its locks.
@@ -25,7 +27,7 @@ func stopType(ctx context.Context, tx pgx.Tx, tenant, name string) (*Type, error
 	}
 	t := &Type{Tenant: tenant, location: at}
 	t.Name = name
-	return t, t.stop(ctx, tx)
+	return t, lockTables(ctx, tx, t)
 }
 
 // lockSets locks the rows of all sets that a type may have.
@@ -35,8 +37,8 @@ func lockSets(ctx context.Context, tx pgx.Tx, tenant, name string) error {
 	return err
 }
 
-// stop gets the locks of stopType. It doesn't wait in line for them, but tries again after a pause.
-func (t *Type) stop(ctx context.Context, tx pgx.Tx) error {
+// lockTables gets the locks of stopType. It doesn't wait in line for them, but tries again after a pause.
+func lockTables(ctx context.Context, tx pgx.Tx, t *Type) error {
 	all := t.tokenTables()
 	for _, p := range t.live() {
 		all = append(all, t.setAt(p).tables.task(p))
@@ -54,15 +56,15 @@ func (t *Type) stop(ctx context.Context, tx pgx.Tx) error {
 		if !IsHeld(err) {
 			return err
 		}
-		sleep(ctx, 100*time.Millisecond)
+		sleep.For(ctx, 100*time.Millisecond)
 	}
 	return err
 }
 
 // liveStage returns a stage that has a live task, or "". It looks at some stages, or (nil) at
 // all. Call stop before, as a task may be moving from one table to another.
-func (t *Type) liveStage(
-	ctx context.Context, tx pgx.Tx, stages []string,
+func liveStage(
+	ctx context.Context, tx pgx.Tx, t *Type, stages []string,
 ) (stage string, err error) {
 	var selects []string
 	for _, table := range t.tokenTables() {

@@ -78,8 +78,3 @@ func queueCloseVotes(b *pgx.Batch, t *Type, o *fanOut) {
 			o.voteKey())
 	}
 }
-
-// voteKey returns what the votes of a fan-out have in common.
-func (o *fanOut) voteKey() string {
-	return (&asyncflow.Child{Parent: o.id, Seq: int(o.seq), Vote: true}).VoteKey()
-}

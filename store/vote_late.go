@@ -15,7 +15,7 @@ const LateVotesKept = 7 * 24 * time.Hour
 // LateVote records the vote of a claimer, by an attempt that is over, on the parent of a task, if
 // that was decided before, and reports whether it was. Of several late votes of a claimer on a task
 // the first one stays.
-func (s *Store) LateVote(
+func (s *trees) LateVote(
 	ctx context.Context, t *Type, id asyncflow.TaskID, seq int, claimer string, output []byte,
 ) (decided bool, err error) {
 	b := &pgx.Batch{}

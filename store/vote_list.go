@@ -19,7 +19,7 @@ type Votes struct {
 }
 
 // Votes returns the votes on a task; CodeConflict if it has none.
-func (s *Store) Votes(
+func (s *tasks) Votes(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (v Votes, err error) {
 	t, err := s.TypeOf(ctx, tenant, id)

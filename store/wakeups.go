@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -33,7 +34,7 @@ const (
 // this node at once, to those of other nodes by NOTIFY. An announcement may get lost (a crash
 // between COMMIT and NOTIFY); background jobs find such tasks.
 type Wakeups struct {
-	store  *Store
+	store  *core
 	sender string // stands for this node in its announcements
 	config *configNews
 
@@ -46,7 +47,7 @@ type Wakeups struct {
 	listening atomic.Bool
 }
 
-func newWakeups(s *Store) *Wakeups {
+func newWakeups(s *core) *Wakeups {
 	return &Wakeups{store: s, sender: strconv.FormatUint(rand.Uint64()|1, 10),
 		config: newConfigNews(), pending: map[TypeKey]time.Time{}, kick: make(chan struct{}, 1),
 		local: func(TypeKey, time.Time) {}, lost: func() {}}
@@ -68,7 +69,7 @@ func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
 }
 
 // Listening reports whether this node gets announcements of other nodes now, as far as it knows.
-func (s *Store) Listening() bool { return s.Wakeups.listening.Load() }
+func (s *core) Listening() bool { return s.Wakeups.listening.Load() }
 
 // Announce announces to every dispatcher that a task of the type is ready and due at a time. A
 // zero time does nothing.
@@ -107,7 +108,7 @@ func (w *Wakeups) send(ctx context.Context) error {
 		if err := w.notify(ctx, pending); err != nil && ctx.Err() == nil {
 			w.store.log.Warn("NOTIFY failed; other nodes find the tasks by themselves", "error", err)
 		}
-		sleep(ctx, notifyEvery)
+		sleep.For(ctx, notifyEvery)
 	}
 }
 
@@ -146,7 +147,7 @@ func (w *Wakeups) listen(ctx context.Context) error {
 		err := w.listenOnce(ctx, func() { pause = 100 * time.Millisecond })
 		if ctx.Err() == nil {
 			w.store.log.Warn("LISTEN connection lost, connecting again", "error", err)
-			sleep(ctx, pause)
+			sleep.For(ctx, pause)
 		}
 	}
 	return nil

@@ -20,8 +20,3 @@ func (t *Type) inLineForClaims(stage string) bool {
 	}
 	return false
 }
-
-// forClaims returns the row of a task in line that waits for a claimer.
-func (r readyRow) forClaims(t *Type) waitRow {
-	return waitRow{typed{t.number, r.spot}, r.order, r.id, asyncflow.WaitClaimer, r.key, forever, r.since}
-}

@@ -1,0 +1,17 @@
+package sleep_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/asyncflow/asyncflow/internal/sleep"
+)
+
+func TestFor(t *testing.T) {
+	t.Parallel()
+	sleep.For(t.Context(), time.Millisecond)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	sleep.For(ended, time.Hour) // otherwise the test runs into its limit
+}
