@@ -15,7 +15,7 @@ import (
 func TestDurationRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		requireRoundTrip(t, asyncflow.Duration(rapid.Int64().Draw(t, "nanoseconds")))
+		requireRoundTrip(t, asyncflow.NewDuration(rapid.Int64().Draw(t, "nanoseconds")))
 	})
 }
 
@@ -32,11 +32,11 @@ func TestDurationIsAString(t *testing.T) {
 		`"1h0m5s"`: time.Hour + 5*time.Second,
 		`"24h"`:    24 * time.Hour,
 	} {
-		doc, err := json.Marshal(asyncflow.Duration(d))
+		doc, err := json.Marshal(asyncflow.NewDuration(d))
 		require.NoError(t, err)
 		require.Equal(t, want, string(doc))
-		require.Equal(t, d, asyncflow.Duration(d).Std())
-		require.Equal(t, d.String(), asyncflow.Duration(d).String())
+		require.Equal(t, d, asyncflow.NewDuration(d).Std())
+		require.Equal(t, d.String(), asyncflow.NewDuration(d).String())
 	}
 }
 

@@ -31,7 +31,7 @@ func TestNewTaskValidate(t *testing.T) {
 		})
 	}
 	delay := func(d time.Duration) asyncflow.NewTask {
-		return with(func(n *asyncflow.NewTask) { n.Delay = asyncflow.Duration(d) })
+		return with(func(n *asyncflow.NewTask) { n.Delay = asyncflow.NewDuration(d) })
 	}
 	runAt := func(at time.Time) asyncflow.NewTask {
 		return with(func(n *asyncflow.NewTask) {

@@ -16,7 +16,7 @@ import (
 // seconds ago, so that the next one comes after the test.
 func (b *bundle) minutely() asyncflow.Schedule {
 	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`),
-		Every:    asyncflow.Duration(time.Minute),
+		Every:    asyncflow.NewDuration(time.Minute),
 		StartsAt: b.Clock.Now().Truncate(time.Second).Add(-48*time.Hour - 3*time.Second)}.WithDefaults()
 }
 
@@ -71,7 +71,7 @@ func TestPutSchedule(t *testing.T) {
 	changed := b.putSchedule(s)
 	assert.Equal(t, 2, changed.Version)
 	assert.Equal(t, `{"a":1.0}`, string(changed.Context))
-	s.Cron, s.Every, s.TimeZone, s.StartsAt = "", asyncflow.Duration(time.Hour), "", time.Time{}
+	s.Cron, s.Every, s.TimeZone, s.StartsAt = "", asyncflow.NewDuration(time.Hour), "", time.Time{}
 	changed = b.putSchedule(s)
 	assert.Equal(t, first.CreatedAt.UTC().Truncate(time.Second).Add(time.Hour), changed.NextAt.UTC(),
 		"counted from its creation, not from the change")
@@ -134,7 +134,7 @@ func TestScheduleThatNeverRuns(t *testing.T) {
 	refused(over)
 	soon := over
 	soon.EndsAt = time.Now().Add(time.Second / 2)
-	soon.Cron, soon.TimeZone, soon.Every = "", "", asyncflow.Duration(time.Hour)
+	soon.Cron, soon.TimeZone, soon.Every = "", "", asyncflow.NewDuration(time.Hour)
 	refused(soon)
 
 	b.putSchedule(b.minutely())

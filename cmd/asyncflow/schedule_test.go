@@ -88,7 +88,7 @@ func TestSchedulesOutliveNodes(t *testing.T) {
 	for _, name := range names {
 		_, err := nodes[0].client().PutSchedule(t.Context(), name,
 			client.ScheduleSpec{Type: "pipe", Context: client.JSON(`1`),
-				Every: client.Duration(time.Second), CatchUp: client.CatchUpAll})
+				Every: client.NewDuration(time.Second), CatchUp: client.CatchUpAll})
 		require.NoError(t, err)
 	}
 	last := func(node *process, name string) time.Time {
