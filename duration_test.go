@@ -15,7 +15,7 @@ import (
 func TestDurationRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		requireRoundTrip(t, asyncflow.NewDuration(rapid.Int64().Draw(t, "nanoseconds")))
+		requireRoundTrip(t, asyncflow.NewDuration(time.Duration(rapid.Int64().Draw(t, "nanoseconds"))))
 	})
 }
 

@@ -66,7 +66,7 @@ func TestTaskTypeValidate(t *testing.T) {
 		"limit 1001": {limit(1001), "schedule_limit is 1001; it must be 1 to 1000"},
 		"roll 999": {func(tt *asyncflow.TaskType) { tt.RollRows = 999 },
 			"roll_rows is 999; it must be 1000 to 1000000000"},
-		"roll age": {func(tt *asyncflow.TaskType) { tt.RollAge = 1 },
+		"roll age": {func(tt *asyncflow.TaskType) { tt.RollAge = asyncflow.NewDuration(1) },
 			"roll_age is 1ns; it must be 1m0s to 87600h0m0s"},
 		"retention": {func(tt *asyncflow.TaskType) {
 			tt.Retention = asyncflow.NewDuration(time.Second)

@@ -404,7 +404,7 @@ func TestKeysAndRetention(t *testing.T) {
 	results := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task, newTask(`2`)})
 	require.ErrorContains(t, results[0].Err, "key_window is 2h0m0s; tasks of pipe are kept for 1h0m0s")
 	require.NoError(t, results[1].Err)
-	task.KeyWindow = 0
+	task.KeyWindow = asyncflow.Duration{}
 	b.submit(task)
 	var left float64
 	require.NoError(t, b.db.QueryRow(t.Context(),

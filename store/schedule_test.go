@@ -41,7 +41,7 @@ func TestPutSchedule(t *testing.T) {
 	s := b.minutely()
 	s.Priority, s.Retry = asyncflow.Priority{60, 0},
 		&asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("attempt < 3 ? 1 : 2")}
-	s.Every, s.Cron, s.StartsAt = 0, "0 0 1 1 *",
+	s.Every, s.Cron, s.StartsAt = asyncflow.Duration{}, "0 0 1 1 *",
 		time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("", 3600))
 	s = s.WithDefaults()
 	would, created, err := b.CheckSchedule(t.Context(), tenant, s)
@@ -141,7 +141,7 @@ func TestScheduleThatNeverRuns(t *testing.T) {
 	ending, _, err := b.PutSchedule(t.Context(), tenant, over)
 	require.NoError(t, err, "this ends it")
 	require.Zero(t, ending.NextAt)
-	over.Cron, over.Every, over.TimeZone = "1 * * * *", 0, "UTC"
+	over.Cron, over.Every, over.TimeZone = "1 * * * *", asyncflow.Duration{}, "UTC"
 	refused(over)
 	b.exec(`UPDATE tenant_acme.schedules SET next_at = NULL,
 		spec = (spec::jsonb || jsonb_build_object('ends_at', '2026-01-01T00:00:00Z'))::json`)
