@@ -151,16 +151,17 @@ func TestWithDefaults(t *testing.T) {
 	t.Parallel()
 	bare := asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{
 		{Name: "first"},
-		{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5,
-			Retry: asyncflow.RetryPolicy{MaxAttempts: 2}},
+		{Name: "second", Timeout: asyncflow.NewDuration(1e9), MaxProcessingTime: asyncflow.NewDuration(2e9),
+			Priority: 5,
+			Retry:    asyncflow.RetryPolicy{MaxAttempts: 2}},
 	}}
 	full := bare.WithDefaults()
 	require.NoError(t, full.Validate())
 	require.Equal(t, asyncflow.TaskType{Name: "a", ScheduleLimit: 200, RollRows: 5_000_000,
 		RollAge:   asyncflow.NewDuration(30 * 24 * time.Hour),
 		Retention: asyncflow.NewDuration(180 * 24 * time.Hour), Stages: []asyncflow.Stage{
-			{Name: "first", Timeout: 30e9, MaxProcessingTime: 3600e9, Retry: asyncflow.DefaultRetry},
-			{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5,
+			{Name: "first", Timeout: asyncflow.NewDuration(30e9), MaxProcessingTime: asyncflow.NewDuration(3600e9), Retry: asyncflow.DefaultRetry},
+			{Name: "second", Timeout: asyncflow.NewDuration(1e9), MaxProcessingTime: asyncflow.NewDuration(2e9), Priority: 5,
 				Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
 		}}, full)
 	require.Equal(t, full, full.WithDefaults(), "a second time changes nothing")
