@@ -53,8 +53,7 @@ func normalText(d time.Duration) string {
 // keptText is what Duration writes again as it was read: each unit at most once, from large to
 // small. Postgres reads it as an interval, too: submits by SQL do so with a type's retention.
 // That is why the digits are few, and why a text in nanoseconds isn't kept.
-var keptText = regexp.MustCompile(`^` + part("h") + part("m") + part("s") + part("ms") + part("us") +
-	`$`)
+var keptText = regexp.MustCompile("^" + part("h") + part("m") + part("s") + part("(ms|us)") + "$")
 
 // maxText bounds a duration in the contract, in bytes.
 const maxText = 40

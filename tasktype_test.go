@@ -160,8 +160,10 @@ func TestWithDefaults(t *testing.T) {
 	require.Equal(t, asyncflow.TaskType{Name: "a", ScheduleLimit: 200, RollRows: 5_000_000,
 		RollAge:   asyncflow.NewDuration(30 * 24 * time.Hour),
 		Retention: asyncflow.NewDuration(180 * 24 * time.Hour), Stages: []asyncflow.Stage{
-			{Name: "first", Timeout: asyncflow.NewDuration(30e9), MaxProcessingTime: asyncflow.NewDuration(3600e9), Retry: asyncflow.DefaultRetry},
-			{Name: "second", Timeout: asyncflow.NewDuration(1e9), MaxProcessingTime: asyncflow.NewDuration(2e9), Priority: 5,
+			{Name: "first", Timeout: asyncflow.NewDuration(30e9),
+				MaxProcessingTime: asyncflow.NewDuration(3600e9), Retry: asyncflow.DefaultRetry},
+			{Name: "second", Timeout: asyncflow.NewDuration(1e9),
+				MaxProcessingTime: asyncflow.NewDuration(2e9), Priority: 5,
 				Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
 		}}, full)
 	require.Equal(t, full, full.WithDefaults(), "a second time changes nothing")
