@@ -1,7 +1,7 @@
 # Targets: asyncflow (the default), thumbnails (the sample worker), and setup (asyncflow with a
 # shell, for the one-shot set-up in docker-compose.yml).
 
-FROM golang:1.26-bookworm AS build
+FROM golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
@@ -25,7 +25,7 @@ ENV THUMBNAILS_ADDR=:8081 THUMBNAILS_IMAGES=/data/images THUMBNAILS_OUT=/data/th
 EXPOSE 8081
 ENTRYPOINT ["/thumbnails"]
 
-FROM busybox:1.37 AS setup
+FROM busybox:1.37.0@sha256:9db7b59979c38555a39def84a31fb98b5296952f9e3afd4f6f11f05b07adfab0 AS setup
 COPY --from=build /rootfs/ /
 COPY --from=build /out/asyncflow /bin/asyncflow
 WORKDIR /app

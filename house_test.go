@@ -146,6 +146,24 @@ func TestActionsArePinned(t *testing.T) {
 	}
 }
 
+// Images of others are pinned by the hash of their index, which has all architectures.
+func TestImagesArePinned(t *testing.T) {
+	t.Parallel()
+	pinned := regexp.MustCompile(`^[a-z]+:[\w.-]+@sha256:[0-9a-f]{64}$`)
+	ours := regexp.MustCompile(`^(scratch|asyncflow(-\w+)?)$`)
+	named := regexp.MustCompile(`(?m)^(?:FROM| +image:) (\S+)`)
+	var foreign int
+	for _, file := range []string{"Dockerfile", "docker-compose.yml", ".github/workflows/ci.yml"} {
+		for _, m := range named.FindAllStringSubmatch(readText(t, file), -1) {
+			if !ours.MatchString(m[1]) {
+				require.Regexp(t, pinned, m[1], file)
+				foreign++
+			}
+		}
+	}
+	require.Equal(t, 4, foreign)
+}
+
 const wherePage = "docs/where.md"
 
 // The page "Where is…?" names files that exist, for each behaviour one to three and a test, and
@@ -439,7 +457,7 @@ func TestDockerfile(t *testing.T) {
 		}
 	}
 	gomod := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readText(t, "go.mod"))
-	require.Contains(t, text, "FROM golang:"+gomod[1]+"-")
+	require.Regexp(t, `(?m)^FROM golang:`+gomod[1]+`\.\d+-`, text)
 }
 
 // setting is a flag that can be set by the environment.

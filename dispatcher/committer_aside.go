@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -195,91 +194,38 @@ func (a *aside) settle(p *part) {
 // settleSome settles leases. If Postgres refuses their data, it halves them until only the refused
 // one fails.
 func (a *aside) settleSome(ctx context.Context, p *part, items []*ending) {
-	var t *store.Type
-	err := a.c.persist(ctx, "settle", p.key, isFinal, func() (err error) {
-		if t, err = a.typeOf(p); err == nil {
-			err = a.c.store.SettleAgain(ctx, t, endings(items))
+	halving(items, func(items []*ending) error {
+		var t *store.Type
+		err := a.c.persist(ctx, "settle", p.key, isFinal, func() (err error) {
+			if t, err = a.typeOf(p); err != nil {
+				return err
+			}
+			return a.c.store.SettleAgain(ctx, t, endings(items))
+		})
+		if err == nil {
+			a.c.start(t, a.c.settled(t, items))
 		}
 		return err
-	})
-	switch {
-	case err == nil:
-		a.c.start(t, a.c.settled(t, items))
-	case store.IsDataError(err) && len(items) > 1:
-		half := len(items) / 2
-		a.settleSome(ctx, p, items[:half])
-		a.settleSome(ctx, p, items[half:])
-	default:
+	}, func(items []*ending, err error) {
 		for _, e := range items {
 			e.fail(err)
 		}
-	}
+	})
 }
 
 func (a *aside) insert(p *part) {
 	ctx, cancel := context.WithDeadline(a.c.writing, lastUntil(p.inserts))
 	defer cancel()
-	for roll := range byRoll(p.inserts) {
-		a.insertSome(ctx, p.key, roll)
-	}
-}
-
-// lastUntil returns when the last of the tasks times out.
-func lastUntil(items []*submission) (until time.Time) {
-	for _, s := range items {
-		if s.until.After(until) {
-			until = s.until
-		}
-	}
-	return until
-}
-
-// byRoll divides tasks, sorted by roll, into one slice per roll.
-func byRoll(items []*submission) iter.Seq[[]*submission] {
-	return func(yield func([]*submission) bool) {
-		for len(items) > 0 {
-			position := items[0].ID.Position()
-			n := slices.IndexFunc(items, func(s *submission) bool { return s.ID.Position() != position })
-			if n < 0 {
-				n = len(items)
-			}
-			if !yield(items[:n:n]) {
-				return
-			}
-			items = items[n:]
-		}
-	}
-}
-
-// insertSome inserts tasks of one roll. If Postgres refuses their data, it halves them until only
-// the refused one fails. If the roll was sealed meanwhile, they go to the next one.
-func (a *aside) insertSome(ctx context.Context, key store.TypeKey, items []*submission) {
-	left := insertions(items)
-	t, err := a.c.store.Catalog.Type(key.Tenant, key.Type)
-	if err == nil {
-		err = a.c.persist(ctx, "submit", key, isFinal, func() (err error) {
-			if err = a.c.store.InsertAgain(ctx, t, left); store.RolledOn(err) {
-				if t, left, err = a.c.store.Renumber(ctx, t, left); err == nil {
-					err = a.c.store.InsertAgain(ctx, t, left)
-				}
-			}
-			return err
-		})
-	}
-	switch {
-	case err == nil:
-		a.c.start(t, inserted(items))
-	case store.IsDataError(err) && len(items) > 1:
-		half := len(items) / 2
-		a.insertSome(ctx, key, items[:half])
-		a.insertSome(ctx, key, items[half:])
-	case store.IsDataError(err):
-		items[0].end(asyncflow.InvalidField("context", "was refused by Postgres: %v", errors.Unwrap(err)))
-	default:
-		for _, s := range items {
-			s.end(uncertain(err))
-		}
-	}
+	a.c.insertApart(ctx, p.key, p.inserts, insertion{
+		what: "submit", final: isFinal,
+		insert: func(t *store.Type, items []*store.Insertion) error {
+			return a.c.store.InsertAgain(ctx, t, items)
+		},
+		ended: func(t *store.Type, items []*submission) { a.c.start(t, inserted(items)) },
+		failed: func(items []*submission, err error) {
+			endAll(items, uncertain(err))
+		},
+	})
 }
 
 // isFinal reports whether another try would fail as well.

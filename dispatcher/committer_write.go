@@ -97,22 +97,34 @@ func (c *Committer) start(t *store.Type, leases []asyncflow.Lease) {
 
 // dropLate refuses the writes whose callers no longer wait, and returns the others. While the
 // database hangs, callers try again and again: without this, each try would be kept until its turn.
-func dropLate(batch []*write) []*write {
+func dropLate[T interface{ refuseLate(now time.Time) bool }](batch []T) []T {
 	now := time.Now()
+	return slices.DeleteFunc(batch, func(w T) bool { return w.refuseLate(now) })
+}
+
+// refuseLate refuses a write whose caller no longer waits, and reports whether it did.
+func (w *write) refuseLate(now time.Time) bool {
 	late := func(until time.Time) bool { return !until.IsZero() && now.After(until) }
-	return slices.DeleteFunc(batch, func(w *write) bool {
-		switch {
-		case w.insert != nil && late(w.insert.until):
-			w.insert.end(unanswered("the database doesn't answer; try again"))
-		case w.settle != nil && late(w.settle.until):
-			w.settle.fail(unanswered("the database doesn't answer; report again"))
-		case w.extend != nil && late(w.extend.until):
-			w.extend.done(false, unanswered("the database doesn't answer; report again"))
-		default:
-			return false
-		}
-		return true
-	})
+	switch {
+	case w.insert != nil:
+		return w.insert.refuseLate(now)
+	case w.settle != nil && late(w.settle.until):
+		w.settle.fail(unanswered("the database doesn't answer; report again"))
+	case w.extend != nil && late(w.extend.until):
+		w.extend.done(false, unanswered("the database doesn't answer; report again"))
+	default:
+		return false
+	}
+	return true
+}
+
+// refuseLate refuses a task whose caller no longer waits, and reports whether it did.
+func (s *submission) refuseLate(now time.Time) bool {
+	late := !s.until.IsZero() && now.After(s.until)
+	if late {
+		s.end(unanswered("the database doesn't answer; try again"))
+	}
+	return late
 }
 
 // divide sorts writes into parts by tenant and type, and the writes of a kind by task: batches lock

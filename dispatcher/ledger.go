@@ -14,7 +14,9 @@ import (
 // outcome is settled, or its worker has answered with 202. The ledger uses neither the database nor
 // the clock.
 //
-// It answers four questions: Await, Keep, Release, and Why.
+// Await takes capacity for tasks, Keep passes it on to their next stages, and Release gives it back.
+// Why returns the reason for which there is none. Between Await and Release the ledger is told of
+// each step of the tasks: Begun, Arrived and Answered.
 type Ledger struct {
 	capacity  int // tasks
 	mostBytes int // of their contexts and outputs

@@ -23,9 +23,9 @@ type waiter struct {
 	granted chan int // has a buffer for one
 }
 
-// Await is Reserve, but it waits up to patience for a.Least tasks, if they will have capacity soon.
-// After that it takes what there is. New tasks of a type get capacity in the order of their
-// arrival.
+// Await takes capacity for up to a.N tasks, and returns for how many. If a.Least tasks have none yet
+// but will have it soon, it waits for it up to patience, and then takes what there is. New tasks of
+// a type get capacity in the order of their arrival.
 func (l *Ledger) Await(ctx context.Context, a Ask, patience time.Duration) int {
 	l.mu.Lock()
 	n := l.mostOnArrival(a)

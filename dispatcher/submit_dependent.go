@@ -3,11 +3,8 @@ package dispatcher
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
-	"time"
 
-	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -15,14 +12,7 @@ import (
 func (c *Committer) commitDependent(
 	ctx context.Context, key store.TypeKey, items []*submission,
 ) {
-	now := time.Now()
-	items = slices.DeleteFunc(slices.Clone(items), func(s *submission) bool {
-		late := now.After(s.until)
-		if late {
-			s.end(unanswered("the database doesn't answer; try again"))
-		}
-		return late
-	})
+	items = dropLate(slices.Clone(items))
 	if len(items) == 0 {
 		return
 	}
@@ -32,47 +22,23 @@ func (c *Committer) commitDependent(
 		return cmp.Or(cmp.Compare(a.ID.Position(), b.ID.Position()),
 			cmp.Compare(a.ID.Number, b.ID.Number))
 	})
-	for roll := range byRoll(items) {
-		c.insertDependent(ctx, key, roll)
-	}
-}
-
-// insertDependent inserts tasks of one roll. If Postgres refuses their data, it halves them until
-// only the refused one fails.
-func (c *Committer) insertDependent(ctx context.Context, key store.TypeKey, items []*submission) {
-	left := insertions(items)
-	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
-	if err == nil {
-		err = c.persist(ctx, "submit with dependencies", key, isFinal, func() (err error) {
-			if err = c.store.InsertDependent(ctx, t, left); store.RolledOn(err) {
-				if t, left, err = c.store.Renumber(ctx, t, left); err == nil {
-					err = c.store.InsertDependent(ctx, t, left)
-				}
+	c.insertApart(ctx, key, items, insertion{
+		what: "submit with dependencies", final: isFinal,
+		insert: func(t *store.Type, items []*store.Insertion) error {
+			return c.store.InsertDependent(ctx, t, items)
+		},
+		ended: func(_ *store.Type, items []*submission) {
+			for _, s := range items {
+				s.endDependent()
 			}
-			return err
-		})
-	}
-	switch {
-	case err == nil:
-		for _, s := range items {
-			s.endDependent()
-		}
-		return
-	case store.IsDataError(err) && len(items) > 1:
-		half := len(items) / 2
-		c.insertDependent(ctx, key, items[:half])
-		c.insertDependent(ctx, key, items[half:])
-		return
-	case store.IsDataError(err):
-		err = asyncflow.InvalidField("context", "was refused by Postgres: %v", errors.Unwrap(err))
-	case store.IsHeld(err):
-		err = notKnown(err) // an earlier try may have been committed
-	default:
-		err = uncertain(err)
-	}
-	for _, s := range items {
-		s.end(err)
-	}
+		},
+		failed: func(items []*submission, err error) {
+			if store.IsHeld(err) {
+				err = notKnown(err) // an earlier try may have been committed
+			}
+			endAll(items, uncertain(err))
+		},
+	})
 }
 
 // endDependent answers the caller of a task that was inserted, is refused, or existed before.

@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -19,17 +18,10 @@ func (c *Committer) commitKeyed(ctx context.Context, key store.TypeKey, items []
 
 // insertKeyed inserts tasks with keys, and answers their callers. It returns the tasks whose keys
 // are locked by other transactions.
-func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []*submission,
-	wait store.KeyWait) (
-	held []*submission) {
-	now := time.Now()
-	items = slices.DeleteFunc(slices.Clone(items), func(s *submission) bool {
-		late := now.After(s.until)
-		if late {
-			s.end(unanswered("the database doesn't answer; try again"))
-		}
-		return late
-	})
+func (c *Committer) insertKeyed(
+	ctx context.Context, key store.TypeKey, items []*submission, wait store.KeyWait,
+) (held []*submission) {
+	items = dropLate(slices.Clone(items))
 	if len(items) == 0 {
 		return nil
 	}
@@ -39,57 +31,41 @@ func (c *Committer) insertKeyed(ctx context.Context, key store.TypeKey, items []
 		return cmp.Or(cmp.Compare(a.ID.Position(), b.ID.Position()), cmp.Compare(a.Key.Name, b.Key.Name),
 			cmp.Compare(a.ID.Number, b.ID.Number))
 	})
-	for roll := range byRoll(items) {
-		held = append(held, c.insertKeyedRoll(ctx, key, roll, wait)...)
-	}
-	return held
+	return c.insertKeyedNow(ctx, key, items, wait)
 }
 
-// insertKeyedRoll inserts tasks of one roll. If Postgres refuses their data, it halves them until
-// only the refused one fails.
-func (c *Committer) insertKeyedRoll(ctx context.Context, key store.TypeKey, items []*submission,
-	wait store.KeyWait) (
-	held []*submission) {
-	left, heldNow := insertions(items), []*store.Insertion(nil)
-	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
-	if err == nil {
-		// Apart, no key is waited for: it is a table that is locked.
-		apart := wait == store.KeysApart
-		final := func(err error) bool { return isFinal(err) || !apart && store.IsHeld(err) }
-		insert := func() (err error) {
-			if heldNow, err = c.store.InsertKeyed(ctx, t, left, wait); store.RolledOn(err) {
-				if t, left, err = c.store.Renumber(ctx, t, left); err == nil {
-					heldNow, err = c.store.InsertKeyed(ctx, t, left, wait)
-				}
-			}
-			return err
-		}
-		err = c.persist(ctx, "submit with keys", key, final, func() (err error) {
+// insertKeyedNow is insertKeyed for tasks that are sorted by roll and key. If it may not wait for a
+// lock, it tries again, and waits for each key by itself.
+func (c *Committer) insertKeyedNow(
+	ctx context.Context, key store.TypeKey, items []*submission, wait store.KeyWait,
+) (held []*submission) {
+	// Apart, no key is waited for: it is a table that is locked.
+	apart := wait == store.KeysApart
+	var heldNow []*store.Insertion // of the last try
+	c.insertApart(ctx, key, items, insertion{
+		what:  "submit with keys",
+		final: func(err error) bool { return isFinal(err) || !apart && store.IsHeld(err) },
+		insert: func(t *store.Type, items []*store.Insertion) (err error) {
+			insert := func() { heldNow, err = c.store.InsertKeyed(ctx, t, items, wait) }
 			if wait == store.KeysTogether {
-				return insert()
+				insert()
+			} else {
+				c.aside.probe(insert)
 			}
-			c.aside.probe(func() { err = insert() })
 			return err
-		})
-	}
-	switch {
-	case err == nil:
-		return c.insertedKeyed(t, items, heldNow)
-	case store.IsDataError(err) && len(items) > 1:
-		half := len(items) / 2
-		held = c.insertKeyedRoll(ctx, key, items[:half], wait)
-		return append(held, c.insertKeyedRoll(ctx, key, items[half:], wait)...)
-	case store.IsHeld(err) && wait != store.KeysApart:
-		return c.insertKeyedRoll(ctx, key, items, store.KeysApart)
-	case store.IsDataError(err):
-		err = asyncflow.InvalidField("context", "was refused by Postgres: %v", errors.Unwrap(err))
-	default:
-		err = uncertain(err)
-	}
-	for _, s := range items {
-		s.end(err)
-	}
-	return nil
+		},
+		ended: func(t *store.Type, items []*submission) {
+			held = append(held, c.insertedKeyed(t, items, heldNow)...)
+		},
+		failed: func(items []*submission, err error) {
+			if store.IsHeld(err) && !apart {
+				held = append(held, c.insertKeyedNow(ctx, key, items, store.KeysApart)...)
+				return
+			}
+			endAll(items, uncertain(err))
+		},
+	})
+	return held
 }
 
 // insertedKeyed answers the callers of tasks that were inserted, or whose keys belong to existing

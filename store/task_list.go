@@ -53,7 +53,7 @@ const (
 )
 
 // sinceSlack is how far the order of numbers may differ from the order of time: the numbers
-// of a block are used for about a second.
+// of a block are used for about ten seconds (see blockLife).
 const sinceSlack = time.Minute
 
 // Tasks lists up to Limit tasks of a type, newest first, without their contexts and results.

@@ -67,10 +67,7 @@ func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
 	}
 }
 
-// Notified reports whether this node gets announcements of other nodes.
-func (s *Store) Notified() bool { return s.cfg.Notify }
-
-// Listening reports whether it gets them now, as far as it knows.
+// Listening reports whether this node gets announcements of other nodes now, as far as it knows.
 func (s *Store) Listening() bool { return s.Wakeups.listening.Load() }
 
 // Announce announces to every dispatcher that a task of the type is ready and due at a time. A

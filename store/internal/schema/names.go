@@ -20,18 +20,13 @@ func Of(tenant string) string { return "tenant_" + tenant }
 // such column yet.
 const notDropping = `to_jsonb(t) ->> 'dropping_at' IS NULL`
 
-// Tenants returns the tenants of the database at url by name; none where the base schema is
-// missing. It leaves out those that are being dropped.
-func Tenants(ctx context.Context, url string) ([]string, error) {
-	return tenantsOf(ctx, url, allSQL)
-}
-
 // allSQL selects all tenants that aren't being dropped. Like each query of tenantsOf, it may use
 // the newest version of a tenant's schema, $1.
 const allSQL = `SELECT slug FROM asyncflow.tenants t
 	WHERE ` + notDropping + ` AND $1::bigint > 0 ORDER BY slug`
 
-// tenantsOf returns the tenants that a query selects.
+// tenantsOf returns the tenants of the database at url that a query selects; none where the base
+// schema is missing.
 func tenantsOf(ctx context.Context, url, query string) ([]string, error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
