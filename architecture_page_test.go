@@ -70,7 +70,7 @@ func TestArchitecturePageIsComplete(t *testing.T) {
 	}{
 		{"Packages", prefixes},
 		{"Tables", tables},
-		{"Governance", namesIn(t, `\{"([a-z-]+)", "@every `, "governance/governor.go")},
+		{"Governance", namesIn(t, `\{"([a-z-]+)", "@every `, "governance/job.go")},
 		{"Trees", namesIn(t, `outboxKind = "(\w+)"`, "store/row_outbox.go")},
 	} {
 		t.Run(part.heading, func(t *testing.T) {

@@ -51,6 +51,7 @@ func (n *node) complete(t *testing.T, d asyncflow.Delivery) {
 // A task may be pushed in one stage and claimed in another. A claim is not bound to a node: here the
 // task is submitted at one, claimed at another, and ended at the first.
 func TestClaimedAndPushed(t *testing.T) {
+	t.Parallel()
 	for name, modes := range map[string][2]asyncflow.Mode{
 		"claimed first": {asyncflow.ModeClaim, asyncflow.ModePush},
 		"pushed first":  {asyncflow.ModePush, asyncflow.ModeClaim},

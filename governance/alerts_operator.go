@@ -9,10 +9,10 @@ import (
 )
 
 // silentNodes reads how long each node has been silent.
-func (g *Governor) silentNodes(
+func (j *alertsJob) silentNodes(
 	ctx context.Context, at time.Time,
 ) ([]asyncflow.AlertReading, error) {
-	nodes, err := g.store.ListNodes(ctx)
+	nodes, err := j.store.ListNodes(ctx)
 	var all []asyncflow.AlertReading
 	for _, n := range nodes {
 		all = append(all, asyncflow.AlertReading{
@@ -25,10 +25,10 @@ func (g *Governor) silentNodes(
 
 // overdueJobs reads how long ago each job should have succeeded, by its times. A job that never
 // has counts from the start of the oldest live node that runs jobs.
-func (g *Governor) overdueJobs(
+func (j *alertsJob) overdueJobs(
 	ctx context.Context, at time.Time,
 ) ([]asyncflow.AlertReading, error) {
-	status, err := ReadStatus(ctx, g.store)
+	status, err := ReadStatus(ctx, j.store)
 	var all []asyncflow.AlertReading
 	begin := at
 	for _, n := range status.Nodes {
@@ -55,17 +55,17 @@ func (g *Governor) overdueJobs(
 
 // overdueRolls reads, for each table set that is still leased from an old roll, how long ago the
 // newer one was opened.
-func (g *Governor) overdueRolls(
+func (j *alertsJob) overdueRolls(
 	ctx context.Context, at time.Time,
 ) ([]asyncflow.AlertReading, error) {
 	var all []asyncflow.AlertReading
 	var errs []error
-	for tenant := range g.store.Catalog.Tenants() {
-		for name, set := range g.store.Catalog.SetsOf(tenant) {
+	for tenant := range j.store.Catalog.Tenants() {
+		for name, set := range j.store.Catalog.SetsOf(tenant) {
 			if set.Begin >= set.End {
 				continue
 			}
-			opened, err := g.store.RollOpened(ctx, set)
+			opened, err := j.store.RollOpened(ctx, set)
 			if err != nil {
 				errs = append(errs, err)
 				continue

@@ -10,13 +10,13 @@ import (
 
 // backlogs reads how long the oldest task that is not in flight has been due: of each type that
 // isn't paused, of each of its stages without an endpoint, and of each that nobody claims from.
-func (g *Governor) backlogs(
+func (j *alertsJob) backlogs(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) error {
-	stats, err := g.store.Stats(ctx, tenant, "")
+	stats, err := j.store.Stats(ctx, tenant, "")
 	var asked map[store.StageKey]time.Time
 	if err == nil && rules.NoClaimers.Std() > 0 {
-		asked, err = g.store.AskedAt(ctx, tenant)
+		asked, err = j.store.AskedAt(ctx, tenant)
 	}
 	for _, s := range stats {
 		r.live = r.live || s.Waiting > 0 || s.Pending > 0
@@ -70,10 +70,10 @@ func backlogReading(
 }
 
 // failingSchedules reads for how long the schedules whose task can't be submitted have failed.
-func (g *Governor) failingSchedules(
+func (j *alertsJob) failingSchedules(
 	ctx context.Context, r *readings, tenant string, at time.Time,
 ) error {
-	failing, err := g.store.FailingSchedules(ctx, tenant)
+	failing, err := j.store.FailingSchedules(ctx, tenant)
 	for name, since := range failing {
 		r.live = true
 		r.add(asyncflow.AlertReading{Alert: asyncflow.AlertScheduleFailing, Subject: name,
@@ -84,11 +84,11 @@ func (g *Governor) failingSchedules(
 
 // failureRates reads the failure rate of each type with enough attempts. While an endpoint of the
 // type fails, there are few attempts, and any number is enough.
-func (g *Governor) failureRates(
+func (j *alertsJob) failureRates(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) error {
-	failures, err := g.store.Failures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
-	for name, t := range g.store.Catalog.TypesOf(tenant) {
+	failures, err := j.store.Failures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
+	for name, t := range j.store.Catalog.TypesOf(tenant) {
 		f, circuit := failures[name], typeCircuit(t, at)
 		r.live = r.live || f.Attempts > 0 || circuit != circuitClosed
 		if name != asyncflow.AlertType && (circuit != circuitClosed || rules.Enough(f.Attempts)) {
@@ -100,15 +100,15 @@ func (g *Governor) failureRates(
 
 // endpointFailures reads the failure rate of each endpoint that has enough attempts or an open
 // circuit breaker. One that is failing now is over its limit, whatever its rate.
-func (g *Governor) endpointFailures(
+func (j *alertsJob) endpointFailures(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) error {
-	counted, err := g.store.EndpointFailures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
+	counted, err := j.store.EndpointFailures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
 	failures := map[string]store.Failing{}
 	for _, e := range counted {
 		failures[e.ID] = e.Failing
 	}
-	for name, t := range g.store.Catalog.TypesOf(tenant) {
+	for name, t := range j.store.Catalog.TypesOf(tenant) {
 		for _, e := range t.AllEndpoints() {
 			f, circuit := failures[e.ID], endpointCircuit(&e, at)
 			r.live = r.live || f.Attempts > 0 || circuit != circuitClosed

@@ -210,17 +210,17 @@ func (a *attention) tidy(tenants map[string]map[string]*store.Type) {
 }
 
 // overviews visits those types of a tenant that attention picks.
-func (g *Governor) overviews(
+func (s *shared) overviews(
 	ctx context.Context, tenant string, types map[string]*store.Type, tokens uint64,
 	every time.Duration,
 ) ([]store.Overview, error) {
-	now := g.store.Clock.Now()
-	names, all := g.attention.pick(tenant, types, tokens, now, every)
-	seen, err := g.store.Overviews(ctx, tenant, names)
+	now := s.store.Clock.Now()
+	names, all := s.attention.pick(tenant, types, tokens, now, every)
+	seen, err := s.store.Overviews(ctx, tenant, names)
 	if err != nil {
-		g.attention.failed(tenant)
+		s.attention.failed(tenant)
 		return nil, err
 	}
-	g.attention.keep(tenant, names, all, tokens, seen, now)
+	s.attention.keep(tenant, names, all, tokens, seen, now)
 	return seen, nil
 }

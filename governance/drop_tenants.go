@@ -8,13 +8,15 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// dropTenants drops the deleted tenants whose grace is over, and returns how many tables
-// they had.
-func (g *Governor) dropTenants(ctx context.Context) (int, error) {
-	due, err := g.store.DueDrops(ctx)
+// dropTenantsJob drops the deleted tenants whose grace is over.
+type dropTenantsJob struct{ *shared }
+
+// run returns how many tables the dropped tenants had.
+func (j *dropTenantsJob) run(ctx context.Context) (int, error) {
+	due, err := j.store.DueDrops(ctx)
 	sum, errs := 0, []error{err}
 	for _, d := range due {
-		n, err := g.dropTenant(ctx, d.Tenant)
+		n, err := j.dropTenant(ctx, d.Tenant)
 		sum += n
 		errs = append(errs, err)
 	}
@@ -22,23 +24,23 @@ func (g *Governor) dropTenants(ctx context.Context) (int, error) {
 }
 
 // dropTenant drops a tenant in steps, once every node has heard of the drop.
-func (g *Governor) dropTenant(ctx context.Context, slug string) (int, error) {
-	since, err := g.store.BeginDrop(ctx, slug)
+func (j *dropTenantsJob) dropTenant(ctx context.Context, slug string) (int, error) {
+	since, err := j.store.BeginDrop(ctx, slug)
 	if err != nil || since.IsZero() {
 		return 0, err
 	}
-	if !waitFor(ctx, max(0, spread-g.since(since))) {
+	if !waitFor(ctx, max(0, spread-j.since(since))) {
 		return 0, ctx.Err()
 	}
 	start, sum := time.Now(), 0
 	for ctx.Err() == nil {
-		step, err := g.store.DropStep(ctx, slug)
+		step, err := j.store.DropStep(ctx, slug)
 		sum += step.Tables
 		switch {
 		case err != nil:
 			return sum, err
 		case !step.Left:
-			g.log.Info("tables of a deleted tenant dropped", "tenant", slug, "tables", sum,
+			j.log.Info("tables of a deleted tenant dropped", "tenant", slug, "tables", sum,
 				"duration", time.Since(start).Round(time.Millisecond))
 			return sum, nil
 		}
@@ -46,9 +48,9 @@ func (g *Governor) dropTenant(ctx context.Context, slug string) (int, error) {
 	return sum, ctx.Err()
 }
 
-// dryRunDropTenants returns how many tables would be dropped now, by tenant.
-func (g *Governor) dryRunDropTenants(ctx context.Context) ([]store.Due, error) {
-	due, err := g.store.DueDrops(ctx)
+// dryRun returns how many tables would be dropped now, by tenant.
+func (j *dropTenantsJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	due, err := j.store.DueDrops(ctx)
 	all := make([]store.Due, len(due))
 	for i, d := range due {
 		all[i] = store.Due{Tenant: d.Tenant, Rows: d.Tables}

@@ -9,31 +9,33 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// expireKeys deletes idempotency keys whose windows are over.
-func (g *Governor) expireKeys(ctx context.Context) (int, error) {
-	keys, err := g.keys.read(ctx, g.store)
+// expireKeysJob deletes idempotency keys whose windows are over. A tenant rests until the first
+// window ends.
+type expireKeysJob struct{ visits }
+
+func (j *expireKeysJob) run(ctx context.Context) (int, error) {
+	restless, err := j.restless(ctx)
 	if err != nil {
 		return 0, err
 	}
-	restless := g.expired.restless(g.store.Catalog.Versions(), keys, g.store.Clock.Now())
-	first, err := g.store.FirstKeys(ctx, slices.Collect(maps.Keys(restless)))
+	first, err := j.store.FirstKeys(ctx, slices.Collect(maps.Keys(restless)))
 	if err != nil {
 		return 0, err
 	}
-	sum, errs, now := 0, []error{}, g.store.Clock.Now()
+	sum, errs, now := 0, []error{}, j.store.Clock.Now()
 	for tenant, state := range restless {
 		if at, ok := first[tenant]; ok && !at.After(now) {
-			n, err := untilDone(func() (int, error) { return g.store.ExpireKeys(ctx, tenant) })
+			n, err := untilDone(func() (int, error) { return j.store.ExpireKeys(ctx, tenant) })
 			sum, errs = sum+n, append(errs, err)
 			continue
 		}
-		g.expired.rest(tenant, state, first[tenant])
+		j.rests.rest(tenant, state, first[tenant])
 	}
 	return sum, errors.Join(errs...)
 }
 
-func (g *Governor) dryRunExpireKeys(ctx context.Context) ([]store.Due, error) {
-	return g.dryRunTenants(func(tenant string) ([]store.Due, error) {
-		return g.store.DryRunKeys(ctx, tenant)
+func (j *expireKeysJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	return j.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		return j.store.DryRunKeys(ctx, tenant)
 	})
 }

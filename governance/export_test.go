@@ -11,20 +11,20 @@ import (
 func (g *Governor) SetJobs(jobs ...Job) { g.jobs = jobs }
 
 // SetTurn changes how long a run of the job operations begins with others.
-func (g *Governor) SetTurn(d time.Duration) { g.turn = d }
+func (g *Governor) SetTurn(d time.Duration) { g.standard.operations.turn = d }
 
 // CalmRolls exports calmRolls.
 const CalmRolls = calmRolls
 
 // LeaveRollsAlone has the job roll leave tenants alone, as Run does.
-func (g *Governor) LeaveRollsAlone() { g.rolled.calmFor(calmRolls) }
+func (g *Governor) LeaveRollsAlone() { g.standard.roll.rests.calmFor(calmRolls) }
 
 // Next exports next.
 func Next(spec string, last, now time.Time) time.Time { return next(spec, last, now) }
 
 // ToFold returns the tenants whose tallies the next fold adds up.
 func (g *Governor) ToFold(ctx context.Context) ([]string, error) {
-	unfolded, err := g.unfolded(ctx)
+	unfolded, err := g.standard.fold.restless(ctx)
 	return slices.Sorted(maps.Keys(unfolded)), err
 }
 

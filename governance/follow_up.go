@@ -17,13 +17,15 @@ const (
 	followTurn = 5 * time.Second
 )
 
-// followUp does what transactions have left to do whose node didn't, of all tenants, and ends the
-// waits for tasks that didn't come in time.
-func (g *Governor) followUp(ctx context.Context) (int, error) {
-	due, err := g.duePlans(ctx, &g.follows, &g.followed, g.store.FirstFollowUps, -followAfter)
-	end := g.store.Clock.Now().Add(followTurn)
-	sum, left := inRounds(ctx, due, func() bool { return g.store.Clock.Now().After(end) },
-		g.store.SweepFollowUps)
+// followUpJob does what transactions have left to do whose node didn't, of all tenants, and ends
+// the waits for tasks that didn't come in time.
+type followUpJob struct{ visits }
+
+func (j *followUpJob) run(ctx context.Context) (int, error) {
+	due, err := j.due(ctx, j.store.FirstFollowUps, -followAfter)
+	end := j.store.Clock.Now().Add(followTurn)
+	sum, left := inRounds(ctx, due, func() bool { return j.store.Clock.Now().After(end) },
+		j.store.SweepFollowUps)
 	return sum, errors.Join(err, left)
 }
 
@@ -50,8 +52,8 @@ func inRounds(
 	return sum, errors.Join(append(errs, ctx.Err())...)
 }
 
-func (g *Governor) dryRunFollowUp(ctx context.Context) ([]store.Due, error) {
-	return g.dryRunTenants(func(tenant string) ([]store.Due, error) {
-		return g.store.DryRunFollowUps(ctx, tenant)
+func (j *followUpJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	return j.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		return j.store.DryRunFollowUps(ctx, tenant)
 	})
 }

@@ -25,52 +25,9 @@ type Config struct {
 
 // Governor runs the jobs.
 type Governor struct {
-	store *store.Store
-	tasks Submitter
-	log   *slog.Logger
-	jobs  []Job
-	audit time.Duration // AuditRetention
-	turn  time.Duration // operationTurn
-
-	stumbled stumbled
-
-	attention *attention
-
-	// What has happened in tenants' tables, and the tenants for which jobs have nothing to do.
-	tokens, tallies, keys, plans, follows, alerted, records      activity
-	rolled, folded, expired, ticked, stepped, followed, depended rests
-	compared, forgotten, calm                                    rests
-}
-
-// Job is a background job. Its functions may be called by hand at any time, even while another
-// node runs the same job.
-type Job struct {
-	Name string
-	Spec string // its times, as a cron spec, or Off
-	// Run runs the job once and returns how many rows it moved.
-	Run func(ctx context.Context) (int, error)
-	// DryRun returns how many rows Run would move now, by type, and changes nothing.
-	DryRun func(ctx context.Context) ([]store.Due, error)
-}
-
-// standardJobs returns all jobs with their default times.
-func (g *Governor) standardJobs() []Job {
-	return []Job{
-		{"rescue", "@every 1s", g.rescue, g.dryRunRescue},
-		{"promote", "@every 10s", g.promote, g.dryRunPromote},
-		{"vacuum", "@every 2s", g.vacuum, g.dryRunVacuum},
-		{"roll", "@every 5s", g.roll, g.dryRunRoll},
-		{"operations", "@every 1s", g.operations, g.dryRunOperations},
-		{"follow-up", "@every 2s", g.followUp, g.dryRunFollowUp},
-		{"dependencies", "@every 1m", g.dependencies, g.dryRunDependencies},
-		{"children", "@every 1m", g.children, g.dryRunChildren},
-		{"schedules", "@every 1s", g.schedules, g.dryRunSchedules},
-		{"expire-keys", "@every 1m", g.expireKeys, g.dryRunExpireKeys},
-		{"fold", "@every 1m", g.fold, g.dryRunFold},
-		{"alerts", "@every 15s", g.alerts, g.dryRunAlerts},
-		{"forget", "@every 1h", g.forget, g.dryRunForget},
-		{"drop-tenants", "@every 10s", g.dropTenants, g.dryRunDropTenants},
-	}
+	*shared
+	standard *standardJobs
+	jobs     []Job // those of standard, with this node's times
 }
 
 // Submitter submits the tasks of schedules, and the notices of alerts.
@@ -86,21 +43,19 @@ func New(s *store.Store, tasks Submitter, cfg Config) (*Governor, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Governor{
-		store: s, tasks: tasks, log: cfg.Log, audit: cfg.AuditRetention, turn: operationTurn,
-		attention: newAttention(s),
-		tokens:    activity{tables: store.TokenTables},
-		tallies:   activity{tables: store.TallyTables},
-		keys:      activity{tables: store.KeyTables},
-		plans:     activity{tables: store.PlanTables},
-		follows:   activity{tables: store.FollowUpTables},
-		alerted:   activity{tables: store.AlertTables},
-		records:   activity{tables: store.RecordTables},
-	}
+	shared := newShared(s, cfg.Log)
+	standard := newStandardJobs(shared, tasks, cfg.AuditRetention)
 	// After a failover the database may have lost history, which takes new rolls.
-	s.Wakeups.Subscribe(func(store.TypeKey, time.Time) {}, g.rolled.forget)
-	g.jobs = g.standardJobs()
+	s.Wakeups.Subscribe(func(store.TypeKey, time.Time) {}, standard.roll.rests.forget)
+	g := &Governor{shared: shared, standard: standard, jobs: standard.list()}
 	return g, setTimes(g.jobs, cfg.Timetable)
+}
+
+// ByHand makes a governor for a process that only runs jobs by hand. Such a process has moved no
+// rows itself, so its vacuum takes those of every set.
+func (g *Governor) ByHand() *Governor {
+	g.standard.vacuum.every = true
+	return g
 }
 
 // Jobs returns all jobs.
@@ -116,20 +71,12 @@ func (g *Governor) Job(name string) (Job, error) {
 	return Job{}, asyncflow.InvalidField("job", "is %q; the jobs are %s", name, names(g.jobs))
 }
 
-// level returns the log level of a run that moved rows. Vacuums and folds are routine.
-func (j Job) level() slog.Level {
-	if j.Name == "vacuum" || j.Name == "fold" {
-		return slog.LevelDebug
-	}
-	return slog.LevelInfo
-}
-
 // Run runs the jobs by the timetable until ctx ends. A job that panics is logged and runs again.
 // A job that is still running isn't begun again.
 func (g *Governor) Run(ctx context.Context) error {
 	g.announce(ctx)
 	g.tokens.share(tokensEvery)
-	g.rolled.calmFor(calmRolls)
+	g.standard.roll.rests.calmFor(calmRolls)
 	g.plans.share(plansEvery)
 	g.follows.share(followsEvery)
 	logger := cronLogger{g.log}

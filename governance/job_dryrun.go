@@ -10,11 +10,11 @@ import (
 )
 
 // dryRunTypes calls count for each type of each tenant and returns the rows that a job would move.
-func (g *Governor) dryRunTypes(
+func (s *shared) dryRunTypes(
 	ctx context.Context, count func(store.Overview) (int, error),
 ) ([]store.Due, error) {
 	var all []store.Due
-	_, err := g.everyType(ctx, func(o store.Overview) (int, error) {
+	_, err := s.everyType(ctx, func(o store.Overview) (int, error) {
 		n, err := count(o)
 		all = append(all, store.Due{Tenant: o.Type.Tenant, Type: o.Type.Name, Rows: n})
 		return n, err
@@ -23,12 +23,12 @@ func (g *Governor) dryRunTypes(
 }
 
 // dryRunTenants calls count for each tenant and returns the rows that a job would move.
-func (g *Governor) dryRunTenants(
+func (s *shared) dryRunTenants(
 	count func(tenant string) ([]store.Due, error),
 ) ([]store.Due, error) {
 	var all []store.Due
 	var errs []error
-	for tenant := range g.store.Catalog.Tenants() {
+	for tenant := range s.store.Catalog.Tenants() {
 		due, err := count(tenant)
 		all, errs = append(all, due...), append(errs, err)
 	}

@@ -12,17 +12,17 @@ import (
 
 // eachType calls do for each type of each tenant that attention picks, and adds up the rows. A
 // type that stays busy is visited again after every. One type's failure doesn't stop the others.
-func (g *Governor) eachType(
+func (s *shared) eachType(
 	ctx context.Context, every time.Duration, do func(store.Overview) (int, error),
 ) (int, error) {
-	tokens, err := g.tokens.read(ctx, g.store)
+	tokens, err := s.tokens.read(ctx, s.store)
 	if err != nil {
 		return 0, err
 	}
 	var sum int
 	var errs []error
-	for tenant, types := range g.store.Catalog.Tenants() {
-		overviews, err := g.overviews(ctx, tenant, types, tokens[tenant], every)
+	for tenant, types := range s.store.Catalog.Tenants() {
+		overviews, err := s.overviews(ctx, tenant, types, tokens[tenant], every)
 		n, err2 := eachOverview(overviews, do)
 		sum, errs = sum+n, append(errs, err, err2)
 	}
@@ -30,13 +30,13 @@ func (g *Governor) eachType(
 }
 
 // everyType is eachType for all types, whether or not they have something to do.
-func (g *Governor) everyType(
+func (s *shared) everyType(
 	ctx context.Context, do func(store.Overview) (int, error),
 ) (int, error) {
 	var sum int
 	var errs []error
-	for tenant, types := range g.store.Catalog.Tenants() {
-		overviews, err := g.store.Overviews(ctx, tenant, slices.Collect(maps.Keys(types)))
+	for tenant, types := range s.store.Catalog.Tenants() {
+		overviews, err := s.store.Overviews(ctx, tenant, slices.Collect(maps.Keys(types)))
 		n, err2 := eachOverview(overviews, do)
 		sum, errs = sum+n, append(errs, err, err2)
 	}

@@ -87,10 +87,10 @@ func (g *Governor) do(ctx context.Context, job Job) (store.JobRun, error) {
 }
 
 // recovering calls do, and logs a panic and turns it into an error.
-func (g *Governor) recovering(job string, do func() (int, error)) (n int, err error) {
+func (s *shared) recovering(job string, do func() (int, error)) (n int, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			g.log.Error("a job panicked", "job", job, "panic", p, "stack", string(debug.Stack()))
+			s.log.Error("a job panicked", "job", job, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("it panicked: %v", p)
 		}
 	}()

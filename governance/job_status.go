@@ -53,7 +53,7 @@ func governs(n store.Node) bool {
 // has its default times; jobs that this program doesn't know come last.
 func inOrder(runs []store.JobRun) []store.JobRun {
 	var all []store.JobRun
-	for _, job := range new(Governor).standardJobs() {
+	for _, job := range new(standardJobs).list() {
 		i := slices.IndexFunc(runs, func(r store.JobRun) bool { return r.Name == job.Name })
 		if i < 0 {
 			all = append(all, store.JobRun{Name: job.Name, Spec: job.Spec})

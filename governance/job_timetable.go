@@ -20,7 +20,7 @@ const shortest = time.Second
 
 // CheckTimetable checks a timetable, cron specs by job. Its errors are CodeInvalid.
 func CheckTimetable(specs map[string]string) error {
-	return setTimes(new(Governor).standardJobs(), specs)
+	return setTimes(new(standardJobs).list(), specs)
 }
 
 // setTimes sets the times of those jobs that specs names.

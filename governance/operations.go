@@ -22,27 +22,33 @@ const (
 	operationAhead = time.Second
 )
 
-// operations takes the due steps of operations, of all tenants. Other nodes do the same; each
+// operationsJob takes the due steps of operations, of all tenants. Other nodes do the same; each
 // step is taken by one node.
-func (g *Governor) operations(ctx context.Context) (int, error) {
-	tenants, err := g.duePlans(ctx, &g.plans, &g.stepped, g.store.FirstSteps, operationAhead)
+type operationsJob struct {
+	visits
+	turn   time.Duration // operationTurn
+	failed failedSteps
+}
+
+func (j *operationsJob) run(ctx context.Context) (int, error) {
+	tenants, err := j.due(ctx, j.store.FirstSteps, operationAhead)
 	if err != nil {
 		return 0, err
 	}
-	due, err := g.store.DueOperations(ctx, tenants, g.store.Clock.Now().Add(operationAhead))
-	g.stumbled.sort(due)
+	due, err := j.store.DueOperations(ctx, tenants, j.store.Clock.Now().Add(operationAhead))
+	j.failed.sort(due)
 	var mu sync.Mutex
 	sum, errs := 0, []error{err}
 	var group errgroup.Group
 	group.SetLimit(operationsAtOnce)
-	end := g.store.Clock.Now().Add(g.turn)
+	end := j.store.Clock.Now().Add(j.turn)
 	for _, o := range due {
 		group.Go(func() error {
-			if g.store.Clock.Now().After(end) {
+			if j.store.Clock.Now().After(end) {
 				return nil // the next run begins with what waits longest: others may be due by now
 			}
-			n, err := g.recovering("operations", func() (int, error) { return g.advance(ctx, o) })
-			g.stumbled.note(o.ID, g.store.Clock.Now(), err)
+			n, err := j.recovering("operations", func() (int, error) { return j.advance(ctx, o) })
+			j.failed.note(o.ID, j.store.Clock.Now(), err)
 			mu.Lock()
 			defer mu.Unlock()
 			sum += n
@@ -54,17 +60,17 @@ func (g *Governor) operations(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// stumbled are the operations whose last step on this node failed, and when. A step that failed
+// failedSteps are the operations whose last step on this node failed, and when. A step that failed
 // stays due, so it would always be first, and a few operations that take too long would keep all
 // others waiting. It is safe for concurrent use, after the first sort.
-type stumbled struct {
+type failedSteps struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
-// sort puts the operations that stumbled behind all others, and those that did last at the end. It
+// sort puts the operations that failed behind all others, the latest failure at the end. It
 // forgets those that aren't due.
-func (s *stumbled) sort(due []store.DueOperation) {
+func (s *failedSteps) sort(due []store.DueOperation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	left := map[string]time.Time{}
@@ -80,7 +86,7 @@ func (s *stumbled) sort(due []store.DueOperation) {
 }
 
 // note notes how the turn of an operation ended.
-func (s *stumbled) note(id string, now time.Time, err error) {
+func (s *failedSteps) note(id string, now time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.at, id)
@@ -91,17 +97,17 @@ func (s *stumbled) note(id string, now time.Time, err error) {
 
 // advance takes steps of an operation until none is due soon, or its turn is over, and returns
 // how many tasks they changed.
-func (g *Governor) advance(ctx context.Context, o store.DueOperation) (sum int, err error) {
-	end := g.store.Clock.Now().Add(g.turn)
+func (j *operationsJob) advance(ctx context.Context, o store.DueOperation) (sum int, err error) {
+	end := j.store.Clock.Now().Add(j.turn)
 	for at := o.At; ctx.Err() == nil; {
-		now := g.store.Clock.Now()
+		now := j.store.Clock.Now()
 		if at.IsZero() || at.After(now.Add(operationAhead)) || at.After(end) || now.After(end) {
 			return sum, nil
 		}
 		if !waitFor(ctx, at.Sub(now)) {
 			break
 		}
-		step, err := g.store.StepOperation(ctx, o)
+		step, err := j.store.StepOperation(ctx, o)
 		if err != nil {
 			return sum, err
 		}
@@ -122,9 +128,9 @@ func waitFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (g *Governor) dryRunOperations(ctx context.Context) ([]store.Due, error) {
-	before := g.store.Clock.Now().Add(operationAhead)
-	return g.dryRunTenants(func(tenant string) ([]store.Due, error) {
-		return g.store.DryRunOperations(ctx, tenant, before)
+func (j *operationsJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	before := j.store.Clock.Now().Add(operationAhead)
+	return j.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		return j.store.DryRunOperations(ctx, tenant, before)
 	})
 }

@@ -8,37 +8,39 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// promote moves tasks to ready that are due soon, whose stage has an endpoint again, or whose
+// promoteJob moves tasks to ready that are due soon, whose stage has an endpoint again, or whose
 // flow key may go on. It also wakes dispatchers for tasks that have been due for a while, because
 // their notification was lost.
-func (g *Governor) promote(ctx context.Context) (int, error) {
-	return g.eachType(ctx, 0, func(o store.Overview) (int, error) {
-		now := g.store.Clock.Now()
+type promoteJob struct{ *shared }
+
+func (j *promoteJob) run(ctx context.Context) (int, error) {
+	return j.eachType(ctx, 0, func(o store.Overview) (int, error) {
+		now := j.store.Clock.Now()
 		if !o.Ready.IsZero() && o.Ready.Before(now) {
-			g.store.Wakeups.Announce(o.Type.Key(), o.Ready)
+			j.store.Wakeups.Announce(o.Type.Key(), o.Ready)
 		}
 		if len(o.BlockedStages) > 0 && o.Type.Limited(now) {
-			g.store.Wakeups.Announce(o.Type.Key(), now) // the next lease takes them
+			j.store.Wakeups.Announce(o.Type.Key(), now) // the next lease takes them
 		}
-		stuck, err := g.releaseStuck(ctx, o)
+		stuck, err := j.releaseStuck(ctx, o)
 		served := served(o.Type, o.BlockedStages, now)
 		due := !o.Wait.IsZero() && o.Wait.Before(now.Add(asyncflow.Soon))
 		if err != nil || !due && len(served) == 0 && !(o.BlockedKeys && o.Type.Flow == nil) {
 			return stuck, err
 		}
-		n, err := untilDone(func() (int, error) { return g.store.Promote(ctx, o.Type, served) })
+		n, err := untilDone(func() (int, error) { return j.store.Promote(ctx, o.Type, served) })
 		return stuck + n, err
 	})
 }
 
 // releaseStuck releases blocked tasks whose flow key may go on, of all flow keys of the type.
-func (g *Governor) releaseStuck(ctx context.Context, o store.Overview) (sum int, err error) {
+func (j *promoteJob) releaseStuck(ctx context.Context, o store.Overview) (sum int, err error) {
 	if !o.BlockedKeys || o.Type.Flow == nil {
 		return 0, nil
 	}
 	for last := ""; ; {
 		var n int
-		n, last, err = g.store.ReleaseStuck(ctx, o.Type, last)
+		n, last, err = j.store.ReleaseStuck(ctx, o.Type, last)
 		sum += n
 		if err != nil || last == "" {
 			return sum, err
@@ -60,8 +62,8 @@ func served(t *store.Type, waiting []string, now time.Time) (served []string) {
 	return served
 }
 
-func (g *Governor) dryRunPromote(ctx context.Context) ([]store.Due, error) {
-	return g.dryRunTypes(ctx, func(o store.Overview) (int, error) {
-		return g.store.DryRunPromote(ctx, o.Type, served(o.Type, o.BlockedStages, g.store.Clock.Now()))
+func (j *promoteJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	return j.dryRunTypes(ctx, func(o store.Overview) (int, error) {
+		return j.store.DryRunPromote(ctx, o.Type, served(o.Type, o.BlockedStages, j.store.Clock.Now()))
 	})
 }

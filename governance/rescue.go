@@ -11,18 +11,20 @@ import (
 // types of which it knows that a lease has run out.
 const rescueEvery = 3 * time.Second
 
-// rescue ends the leases that ran out, of all types.
-func (g *Governor) rescue(ctx context.Context) (int, error) {
-	return g.eachType(ctx, rescueEvery, func(o store.Overview) (int, error) {
-		if o.Lease.IsZero() || o.Lease.After(g.store.Clock.Now()) {
+// rescueJob ends the leases that ran out, of all types.
+type rescueJob struct{ *shared }
+
+func (j *rescueJob) run(ctx context.Context) (int, error) {
+	return j.eachType(ctx, rescueEvery, func(o store.Overview) (int, error) {
+		if o.Lease.IsZero() || o.Lease.After(j.store.Clock.Now()) {
 			return 0, nil
 		}
-		return untilDone(func() (int, error) { return g.store.Rescue(ctx, o.Type) })
+		return untilDone(func() (int, error) { return j.store.Rescue(ctx, o.Type) })
 	})
 }
 
-func (g *Governor) dryRunRescue(ctx context.Context) ([]store.Due, error) {
-	return g.dryRunTypes(ctx, func(o store.Overview) (int, error) {
-		return g.store.DryRunRescue(ctx, o.Type)
+func (j *rescueJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	return j.dryRunTypes(ctx, func(o store.Overview) (int, error) {
+		return j.store.DryRunRescue(ctx, o.Type)
 	})
 }

@@ -22,12 +22,18 @@ const (
 	mostTasks = 50_000
 )
 
-// roll opens the rolls that are due, and takes closed ones through their steps: sealed, drained,
+// rollJob opens the rolls that are due, and takes closed ones through their steps: sealed, drained,
 // cleared, idle, dropped. It also moves types between shared tables and their own, and deletes what
-// is left of deleted types. It returns how many steps it took.
-func (g *Governor) roll(ctx context.Context) (int, error) {
+// is left of deleted types. Announced tasks and written tokens wake it.
+type rollJob struct {
+	*shared
+	rests rests
+}
+
+// run returns how many steps it took.
+func (j *rollJob) run(ctx context.Context) (int, error) {
 	var sum int
-	err := g.eachRolled(ctx, &g.rolled, func(_ *store.TableSet, steps []rollStep) error {
+	err := j.eachRolled(ctx, &j.rests, func(_ *store.TableSet, steps []rollStep) error {
 		var errs []error
 		for _, step := range steps {
 			done, err := step(ctx)
@@ -41,10 +47,10 @@ func (g *Governor) roll(ctx context.Context) (int, error) {
 	return sum, err
 }
 
-// dryRunRoll returns how many steps are due. A step may still find its table in use.
-func (g *Governor) dryRunRoll(ctx context.Context) ([]store.Due, error) {
+// dryRun returns how many steps are due. A step may still find its table in use.
+func (j *rollJob) dryRun(ctx context.Context) ([]store.Due, error) {
 	var all []store.Due
-	err := g.eachRolled(ctx, new(rests), func(set *store.TableSet, steps []rollStep) error {
+	err := j.eachRolled(ctx, new(rests), func(set *store.TableSet, steps []rollStep) error {
 		all = append(all, store.Due{Tenant: set.Tenant, Type: set.Name, Rows: len(steps)})
 		return nil
 	})
@@ -56,22 +62,22 @@ type rollStep func(context.Context) (bool, error)
 
 // eachRolled calls do for each table set of each tenant with the steps that are due for its rolls,
 // oldest first. One set's failure doesn't stop the others. It leaves out tenants whose rolls rest.
-func (g *Governor) eachRolled(
+func (j *rollJob) eachRolled(
 	ctx context.Context, resting *rests, do func(*store.TableSet, []rollStep) error,
 ) error {
-	tokens, err := g.tokens.read(ctx, g.store)
+	tokens, err := j.tokens.read(ctx, j.store)
 	if err != nil {
 		return err
 	}
-	activity := g.attention.news() // Postgres counts new tasks a little later
+	activity := j.attention.news() // Postgres counts new tasks a little later
 	for tenant, n := range tokens {
 		activity[tenant] += n
 	}
 	var errs []error
-	now := g.store.Clock.Now()
-	restless := resting.restless(g.store.Catalog.Versions(), activity, now)
+	now := j.store.Clock.Now()
+	restless := resting.restless(j.store.Catalog.Versions(), activity, now)
 	for tenant, state := range restless {
-		as, ok, err := g.rollTenant(ctx, tenant, do)
+		as, ok, err := j.rollTenant(ctx, tenant, do)
 		if errs = append(errs, err); ok && err == nil {
 			as.state = state
 			resting.keep(tenant, as, now)
@@ -82,12 +88,12 @@ func (g *Governor) eachRolled(
 
 // rollTenant is eachRolled for a tenant. If no step is due, ok is true, and as says for how long
 // none will be.
-func (g *Governor) rollTenant(
+func (j *rollJob) rollTenant(
 	ctx context.Context, tenant string, do func(*store.TableSet, []rollStep) error,
 ) (as rest, ok bool, err error) {
-	rolls, err := g.store.Rolls(ctx, tenant)
+	rolls, err := j.store.Rolls(ctx, tenant)
 	errs := []error{err}
-	sets := g.store.Catalog.SetsOf(tenant)
+	sets := j.store.Catalog.SetsOf(tenant)
 	ok = true
 	for name, of := range rollsBySet(rolls) {
 		set := sets[name]
@@ -95,13 +101,13 @@ func (g *Governor) rollTenant(
 			ok = false // this node doesn't know it yet
 			continue
 		}
-		steps, err := g.dueSteps(ctx, set, of)
+		steps, err := j.dueSteps(ctx, set, of)
 		errs = append(errs, err, do(set, steps))
-		next, resting := g.restUntil(set, of)
+		next, resting := j.restUntil(set, of)
 		if as.until.IsZero() || !next.IsZero() && next.Before(as.until) {
 			as.until = next
 		}
-		if full := g.fullAt(set, of[len(of)-1]); as.calm.IsZero() || full.Before(as.calm) {
+		if full := j.fullAt(set, of[len(of)-1]); as.calm.IsZero() || full.Before(as.calm) {
 			as.calm = full
 		}
 		ok = ok && resting && len(steps) == 0
@@ -110,28 +116,28 @@ func (g *Governor) rollTenant(
 }
 
 // fullAt returns when the open roll of a table set is full at the earliest.
-func (g *Governor) fullAt(set *store.TableSet, open store.Roll) time.Time {
-	most, _ := g.store.Catalog.RollLimits(set)
+func (j *rollJob) fullAt(set *store.TableSet, open store.Roll) time.Time {
+	most, _ := j.store.Catalog.RollLimits(set)
 	room := max(0, most-open.MaxTasks)
-	return g.store.Clock.Now().Add(time.Duration(room) * time.Second / mostTasks)
+	return j.store.Clock.Now().Add(time.Duration(room) * time.Second / mostTasks)
 }
 
 // restUntil returns when the next step of a set's rolls is due if no task comes or goes; zero:
 // never. ok is false if one may be due at any time.
-func (g *Governor) restUntil(
+func (j *rollJob) restUntil(
 	set *store.TableSet, rolls []store.Roll,
 ) (at time.Time, ok bool) {
 	open, closed := rolls[len(rolls)-1], rolls[:len(rolls)-1]
 	if set.Closed {
 		closed = rolls
-	} else if _, age := g.store.Catalog.RollLimits(set); open.MaxTasks > 0 {
+	} else if _, age := j.store.Catalog.RollLimits(set); open.MaxTasks > 0 {
 		at = open.OpenedAt.Add(age)
 	}
 	for i, r := range closed {
 		if r.IdleSince.IsZero() {
 			return at, false
 		}
-		old := r.IdleSince.Add(g.store.Catalog.Retention(set, r.Position))
+		old := r.IdleSince.Add(j.store.Catalog.Retention(set, r.Position))
 		if i == 0 && (at.IsZero() || old.Before(at)) {
 			at = old
 		}
@@ -148,7 +154,7 @@ func rollsBySet(rolls []store.Roll) map[string][]store.Roll {
 }
 
 // dueSteps returns the next steps of a table set.
-func (g *Governor) dueSteps(
+func (j *rollJob) dueSteps(
 	ctx context.Context, set *store.TableSet, rolls []store.Roll,
 ) ([]rollStep, error) {
 	var steps []rollStep
@@ -158,10 +164,10 @@ func (g *Governor) dueSteps(
 		closed = rolls
 	}
 	for i, r := range closed {
-		if !set.Closed && i == len(closed)-1 && g.since(open.OpenedAt) < spread {
+		if !set.Closed && i == len(closed)-1 && j.since(open.OpenedAt) < spread {
 			break // some node may not know the next roll yet
 		}
-		if step := g.nextStep(set, r, i == 0); step != nil {
+		if step := j.nextStep(set, r, i == 0); step != nil {
 			steps = append(steps, step)
 		}
 	}
@@ -170,20 +176,20 @@ func (g *Governor) dueSteps(
 	}
 	if open.Lost {
 		return append(steps, func(ctx context.Context) (bool, error) {
-			return g.store.EnterHistory(ctx, set)
+			return j.store.EnterHistory(ctx, set)
 		}), nil
 	}
 	if set.Shared() {
-		moves, err := g.dueMoves(ctx, set, open)
+		moves, err := j.dueMoves(ctx, set, open)
 		if err != nil {
 			return steps, err
 		}
 		steps = append(steps, moves...)
 	}
-	full, tasks, err := g.full(ctx, set, open)
+	full, tasks, err := j.full(ctx, set, open)
 	if full {
 		steps = append(steps, func(ctx context.Context) (bool, error) {
-			return g.nextRoll(ctx, set, tasks)
+			return j.nextRoll(ctx, set, tasks)
 		})
 	}
 	return steps, err
@@ -191,22 +197,22 @@ func (g *Governor) dueSteps(
 
 // dueMoves returns the steps that give types of the shared set tables of their own, and the one
 // that deletes rows of deleted types.
-func (g *Governor) dueMoves(
+func (j *rollJob) dueMoves(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (steps []rollStep, err error) {
-	due, err := g.store.BusyTypes(ctx, set.Tenant, open)
-	for _, t := range g.store.Catalog.TypesOf(set.Tenant) {
+	due, err := j.store.BusyTypes(ctx, set.Tenant, open)
+	for _, t := range j.store.Catalog.TypesOf(set.Tenant) {
 		if t.Set().Shared() && store.AsksForOwnSet(t.TaskType) && !slices.Contains(due, t) {
 			due = append(due, t)
 		}
 	}
 	for _, t := range due {
-		steps = append(steps, func(ctx context.Context) (bool, error) { return g.store.OwnSet(ctx, t) })
+		steps = append(steps, func(ctx context.Context) (bool, error) { return j.store.OwnSet(ctx, t) })
 	}
-	deleted, err2 := g.store.HasDeletedTypes(ctx, set.Tenant)
+	deleted, err2 := j.store.HasDeletedTypes(ctx, set.Tenant)
 	if deleted {
 		steps = append(steps, func(ctx context.Context) (bool, error) {
-			return g.deleteRows(ctx, set.Tenant)
+			return j.deleteRows(ctx, set.Tenant)
 		})
 	}
 	return steps, errors.Join(err, err2)
@@ -219,10 +225,10 @@ const catchUp = 3
 const deleteSteps = 50
 
 // deleteRows deletes rows of deleted types, and reports whether there were any.
-func (g *Governor) deleteRows(ctx context.Context, tenant string) (done bool, err error) {
+func (j *rollJob) deleteRows(ctx context.Context, tenant string) (done bool, err error) {
 	at := store.Deleting{More: true}
 	for i := 0; at.More && err == nil && i < deleteSteps; i++ {
-		at, err = g.store.DeleteRows(ctx, tenant, at)
+		at, err = j.store.DeleteRows(ctx, tenant, at)
 		done = done || at.Rows > 0
 	}
 	return done, err
@@ -231,40 +237,40 @@ func (g *Governor) deleteRows(ctx context.Context, tenant string) (done bool, er
 // nextRoll opens the next roll of a table set. A type with a set of its own that it no longer needs
 // goes to the shared one instead. The shared set must have later positions than the type had; it
 // opens a roll for that. tasks is about how many the open roll has.
-func (g *Governor) nextRoll(
+func (j *rollJob) nextRoll(
 	ctx context.Context, set *store.TableSet, tasks int64,
 ) (done bool, err error) {
-	sets := g.store.Catalog.SetsOf(set.Tenant)
-	shared, t := sets[""], g.store.Catalog.TypesOf(set.Tenant)[set.Name]
+	sets := j.store.Catalog.SetsOf(set.Tenant)
+	shared, t := sets[""], j.store.Catalog.TypesOf(set.Tenant)[set.Name]
 	if t == nil || store.AsksForOwnSet(t.TaskType) || tasks >= store.OwnSetTasks {
-		return g.store.OpenRoll(ctx, set)
+		return j.store.OpenRoll(ctx, set)
 	}
 	if shared != nil {
 		if behind := set.End - shared.End; behind >= 0 && behind < catchUp {
-			return g.store.OpenRoll(ctx, shared)
+			return j.store.OpenRoll(ctx, shared)
 		}
 	}
-	if done, err = g.store.JoinSharedSet(ctx, t); done || err != nil {
+	if done, err = j.store.JoinSharedSet(ctx, t); done || err != nil {
 		return done, err
 	}
-	return g.store.OpenRoll(ctx, set)
+	return j.store.OpenRoll(ctx, set)
 }
 
 // nextStep returns the next step of a closed roll, or nil if none is due.
-func (g *Governor) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollStep {
-	retention := g.store.Catalog.Retention
+func (j *rollJob) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollStep {
+	retention := j.store.Catalog.Retention
 	switch {
 	case r.SealedAt.IsZero():
-		return func(ctx context.Context) (bool, error) { return g.store.SealRoll(ctx, set, r.Position) }
+		return func(ctx context.Context) (bool, error) { return j.store.SealRoll(ctx, set, r.Position) }
 	case r.DrainedAt.IsZero():
-		return func(ctx context.Context) (bool, error) { return g.drain(ctx, set, r) }
-	case !r.ReadyDropped && g.since(r.DrainedAt) >= spread:
-		return func(ctx context.Context) (bool, error) { return g.store.ClearRoll(ctx, set, r.Position) }
+		return func(ctx context.Context) (bool, error) { return j.drain(ctx, set, r) }
+	case !r.ReadyDropped && j.since(r.DrainedAt) >= spread:
+		return func(ctx context.Context) (bool, error) { return j.store.ClearRoll(ctx, set, r.Position) }
 	case r.ReadyDropped && r.IdleSince.IsZero():
-		return func(ctx context.Context) (bool, error) { return g.store.IdleRoll(ctx, set, r.Position) }
-	case r.ReadyDropped && oldest && g.since(r.IdleSince) > retention(set, r.Position):
+		return func(ctx context.Context) (bool, error) { return j.store.IdleRoll(ctx, set, r.Position) }
+	case r.ReadyDropped && oldest && j.since(r.IdleSince) > retention(set, r.Position):
 		return func(ctx context.Context) (bool, error) {
-			return g.store.DropRoll(ctx, set, g.store.Clock.Now().Add(-retention(set, r.Position)))
+			return j.store.DropRoll(ctx, set, j.store.Clock.Now().Add(-retention(set, r.Position)))
 		}
 	}
 	return nil
@@ -279,10 +285,10 @@ const (
 
 // drain ends the leases from a sealed roll if its ready table is empty. It moves what stays there
 // for long.
-func (g *Governor) drain(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
-	if r.Position == set.Begin && g.since(r.SealedAt) > emptyAfter {
+func (j *rollJob) drain(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
+	if r.Position == set.Begin && j.since(r.SealedAt) > emptyAfter {
 		for range emptyBatches {
-			n, err := g.store.EmptyRoll(ctx, set, r.Position)
+			n, err := j.store.EmptyRoll(ctx, set, r.Position)
 			if err != nil {
 				return false, err
 			}
@@ -291,34 +297,32 @@ func (g *Governor) drain(ctx context.Context, set *store.TableSet, r store.Roll)
 			}
 		}
 	}
-	return g.store.DrainRoll(ctx, set)
+	return j.store.DrainRoll(ctx, set)
 }
-
-func (g *Governor) since(at time.Time) time.Duration { return g.store.Clock.Now().Sub(at) }
 
 // full reports whether the next roll must open: the previous one is drained, and the open one has
 // enough tasks, or is old and has any, or types have left it for tables of their own, and look at
 // both until it is drained. tasks is about how many it has.
-func (g *Governor) full(
+func (j *rollJob) full(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (full bool, tasks int64, err error) {
-	most, age := g.store.Catalog.RollLimits(set)
-	old := g.since(open.OpenedAt) > age
+	most, age := j.store.Catalog.RollLimits(set)
+	old := j.since(open.OpenedAt) > age
 	switch {
 	case set.Begin != set.End:
 		return false, 0, nil
-	case g.left(set, open):
+	case j.left(set, open):
 		return true, 0, nil
 	case open.MaxTasks == 0 || !old && open.MaxTasks < most:
 		return false, 0, nil
 	}
-	tasks, err = g.store.TasksIn(ctx, set, open.Position)
+	tasks, err = j.store.TasksIn(ctx, set, open.Position)
 	return old || tasks >= most, tasks, err
 }
 
 // left reports whether a type has left the open roll of a table set.
-func (g *Governor) left(set *store.TableSet, open store.Roll) bool {
-	for _, t := range g.store.Catalog.TypesOf(set.Tenant) {
+func (j *rollJob) left(set *store.TableSet, open store.Roll) bool {
+	for _, t := range j.store.Catalog.TypesOf(set.Tenant) {
 		if t.Set().Name != set.Name && t.HasIn(set, open.Position) {
 			return true
 		}

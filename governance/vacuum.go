@@ -8,34 +8,29 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// vacuum vacuums the small tables of the table sets of which this node has moved many rows.
-func (g *Governor) vacuum(ctx context.Context) (int, error) { return g.store.Vacuum(ctx) }
-
-// ByHand makes a governor for a process that only runs jobs by hand. Such a process has moved no
-// rows itself, so its vacuum takes those of every set.
-func (g *Governor) ByHand() *Governor {
-	for i := range g.jobs {
-		if g.jobs[i].Name == "vacuum" {
-			g.jobs[i].Run = g.vacuumAll
-		}
-	}
-	return g
+// vacuumJob vacuums the small tables of the table sets of which this node has moved many rows.
+type vacuumJob struct {
+	*shared
+	every bool // it vacuums those of every set: this process moves no rows itself
 }
 
-func (g *Governor) vacuumAll(ctx context.Context) (sum int, err error) {
+func (j *vacuumJob) run(ctx context.Context) (sum int, err error) {
+	if !j.every {
+		return j.store.Vacuum(ctx)
+	}
 	var errs []error
-	for set := range g.everySet() {
-		errs = append(errs, g.store.VacuumSet(ctx, set))
+	for set := range j.everySet() {
+		errs = append(errs, j.store.VacuumSet(ctx, set))
 		sum++
 	}
 	return sum, errors.Join(errs...)
 }
 
-func (g *Governor) dryRunVacuum(ctx context.Context) ([]store.Due, error) {
+func (j *vacuumJob) dryRun(ctx context.Context) ([]store.Due, error) {
 	var all []store.Due
 	var errs []error
-	for set := range g.everySet() {
-		n, err := g.store.DryRunVacuum(ctx, set)
+	for set := range j.everySet() {
+		n, err := j.store.DryRunVacuum(ctx, set)
 		all = append(all, store.Due{Tenant: set.Tenant, Type: set.Name, Rows: n})
 		errs = append(errs, err)
 	}
@@ -43,10 +38,10 @@ func (g *Governor) dryRunVacuum(ctx context.Context) ([]store.Due, error) {
 }
 
 // everySet returns the table sets of all tenants.
-func (g *Governor) everySet() iter.Seq[*store.TableSet] {
+func (j *vacuumJob) everySet() iter.Seq[*store.TableSet] {
 	return func(yield func(*store.TableSet) bool) {
-		for tenant := range g.store.Catalog.Tenants() {
-			for _, set := range g.store.Catalog.SetsOf(tenant) {
+		for tenant := range j.store.Catalog.Tenants() {
+			for _, set := range j.store.Catalog.SetsOf(tenant) {
 				if !yield(set) {
 					return
 				}

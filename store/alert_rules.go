@@ -196,9 +196,6 @@ func (s *Store) TakeAlertTurn(
 	return rules, err == nil, wrap(err, "TakeAlertTurn(%q)", tenant)
 }
 
-// Failing counts the attempts of a type, and those that failed.
-type Failing struct{ Attempts, Failures int64 }
-
 // Failures counts the attempts of a tenant's types since a time, to the minute, from the
 // tallies.
 func (s *Store) Failures(
@@ -227,4 +224,9 @@ func (s *Store) RollOpened(ctx context.Context, set *TableSet) (at time.Time, er
 		`SELECT opened_at FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
 		set.End).Scan(&at)
 	return at, wrap(err, "RollOpened(%q, %q)", set.Tenant, set.Name)
+}
+
+// ETag changes with the rules, the endpoint and its secrets.
+func (a Alerts) ETag() string {
+	return etagOf(EndpointETag(a.Endpoint), a.Rules)
 }

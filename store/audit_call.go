@@ -72,12 +72,6 @@ func (a *AuditedCall) noteVersion(version int, isNew bool) {
 	}
 }
 
-// noteOperation adds an operation's id and number of tasks.
-func (a *AuditedCall) noteOperation(o Operation) {
-	a.Note("operation", o.ID)
-	a.Note("total", o.Total)
-}
-
 // Written reports whether the call's entry is in the audit.
 func (a *AuditedCall) Written() bool { return a.written }
 

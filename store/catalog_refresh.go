@@ -2,9 +2,13 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 )
+
+// catalogEvery bounds the age of the catalog where NOTIFY is lost or off.
+const catalogEvery = time.Second
 
 // Refresh reads the types of all tenants that have changed. Tenants that can't be read stay as
 // they were, without an error.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -37,19 +36,6 @@ func (s shown) left(w asyncflow.Window) (n int, opens time.Time) {
 const windowsSQL = `
 SELECT claimer, ids, shown FROM {claim_windows}
 WHERE type = $1 AND stage = $2 AND claimer = ANY ($3)`
-
-// claimerNumbers is how many locks the claimers of a tenant share. The rows stay, so it bounds them;
-// with fewer of them, claims would wait for others more often.
-const claimerNumbers = 1 << 16
-
-// claimerNumber returns the number of the lock of a claimer in a stage. A transaction needs it to
-// give the claimer tasks.
-func claimerNumber(t *Type, stage, claimer string) int32 {
-	place, _ := t.Place(stage, 1)
-	h := fnv.New32a()
-	h.Write([]byte(t.Name + "/" + place + "/" + claimer))
-	return int32(h.Sum32() % claimerNumbers)
-}
 
 // lockClaimers begins the transaction, locks the claimers until its end, and reads their windows.
 func (c *claiming) lockClaimers(ctx context.Context, conn *tenantConn) error {

@@ -88,3 +88,13 @@ func (c *Clock) take(at time.Duration, s clockSample) {
 	}
 	c.offset.Store(offset)
 }
+
+// sleep waits for d, or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

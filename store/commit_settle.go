@@ -229,16 +229,6 @@ func (s *Store) writtenAs(ctx context.Context, t *Type, id asyncflow.TaskID, seq
 	return kind, same, wrap(err, "WrittenAs(%s, %d)", id, seq)
 }
 
-// sleep waits for d, or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 func collectIDs(rows pgx.Rows, into map[int64]bool) error {
 	var id int64
 	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
@@ -246,4 +236,16 @@ func collectIDs(rows pgx.Rows, into map[int64]bool) error {
 		return nil
 	})
 	return err
+}
+
+// announceTakenEnds announces and counts settlements of leases that were taken.
+func (s *Store) announceTakenEnds(
+	ctx context.Context, t *Type, settled []asyncflow.Settlement, ts *tokens,
+) {
+	s.Wakeups.Announce(t.Key(), ts.earliest)
+	s.countSettled(t.Key(), settled...)
+	s.freed(ctx, t, settled)
+	for _, settlement := range settled {
+		s.watched.tell(t.Key(), settlement.Lease.ID.Number)
+	}
 }

@@ -65,11 +65,6 @@ func etagOf(config ...any) string {
 // ETag changes with each version of the type. A pause doesn't change it.
 func (t StoredType) ETag() string { return etagOf(t.Name, t.Version, t.CreatedAt.UnixMicro()) }
 
-// ETag changes with each version of the schedule. A pause doesn't change it, nor does a run.
-func (s StoredSchedule) ETag() string {
-	return etagOf(s.Name, s.Version, s.CreatedAt.UnixMicro())
-}
-
 // EndpointETag changes with all that callers set of an endpoint, and with its secrets, but not with
 // its health nor its verification.
 func EndpointETag(e asyncflow.Endpoint) string {
@@ -81,11 +76,6 @@ func EndpointETag(e asyncflow.Endpoint) string {
 	}
 	return etagOf(e.ID, e.URL, e.Weight, hex.EncodeToString(e.Outbound), e.Limits.MaxInFlight,
 		e.Limits.Rate.String(), e.Batch.MaxTasks, e.Batch.MaxWait, secrets)
-}
-
-// ETag changes with the rules, the endpoint and its secrets.
-func (a Alerts) ETag() string {
-	return etagOf(EndpointETag(a.Endpoint), a.Rules)
 }
 
 // ETag changes with the quotas and the state of the tenant, not with its usage.

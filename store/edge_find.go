@@ -86,14 +86,3 @@ func (d *dependents) findKeys(ctx context.Context, t *Type, keys []string) error
 	})
 	return err
 }
-
-// byPosition divides ids by the position of their roll. Those of each ascend, without doubles.
-func byPosition(ids []int64) map[int][]int64 {
-	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	all := map[int][]int64{}
-	for _, id := range ids {
-		position := asyncflow.TaskID{Number: id}.Position()
-		all[position] = append(all[position], id)
-	}
-	return all
-}

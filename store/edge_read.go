@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,4 +43,12 @@ func (s *Store) dependenciesOf(
 		}
 		return d, err
 	})
+}
+
+// DependencyState is a dependency as it stands.
+type DependencyState struct {
+	asyncflow.Dependency
+	// Status is how the other task has ended, or asyncflow.DependencyRunning and the like.
+	Status string
+	Until  time.Time // when the wait for it ends; zero: never
 }

@@ -9,12 +9,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-func endpointsOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoints" }
-
-func endpointSecretsOf(tenant string) string {
-	return quote(schemaOf(tenant)) + ".endpoint_secrets"
-}
-
 // CreateEndpoint registers an endpoint for a stage of a task type. An unknown type or stage is
 // CodeNotFound. If another endpoint of the stage has the same URL, it is CodeConflict unless
 // AllowDuplicate is set; and so it is if one of the stage's endpoints is for listening, and

@@ -127,3 +127,6 @@ func addCounts(to, counts []int64) {
 		to[i] += counts[i]
 	}
 }
+
+// Failing counts the attempts of a type, and those that failed.
+type Failing struct{ Attempts, Failures int64 }

@@ -11,8 +11,6 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-func healthOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_health" }
-
 // SetHealth changes the health of an endpoint for all nodes, if it is still from. It reports
 // whether it was.
 func (s *Store) SetHealth(

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+
 	"github.com/jackc/pgerrcode"
 
 	"github.com/asyncflow/asyncflow"
@@ -43,3 +45,12 @@ func IsRefused(err error) bool { return isRefused(err) }
 // RolledOn reports whether an error comes from a roll move: a statement met a table that was
 // sealed or dropped.
 func RolledOn(err error) bool { return rolledOn(err) }
+
+// errSame ends a transaction that would change nothing.
+var errSame = errors.New("there is nothing to change")
+
+// errDry ends the transaction of a dry run.
+var errDry = errors.New("a dry run changes nothing")
+
+// errIdle ends a transaction that has written nothing.
+var errIdle = errors.New("there was nothing to do")

@@ -145,20 +145,6 @@ func (o *fanOut) failed() bool {
 	return o.rule.OnChildFailure.TooMany(o.ended.failed+o.ended.cancelled, o.count)
 }
 
-// tellChildren counts the children of a task by their status, if it has any, and says whether they
-// are paused.
-func (s *Store) tellChildren(ctx context.Context, t *Type, task *Task) error {
-	o, err := latestFanOut(ctx, s.of(t.Tenant), t, task.ID.Number, 0, "")
-	if err != nil || o == nil {
-		return err
-	}
-	if o.paused() && !o.stopped && !task.Status.Final() {
-		task.Pause = TreePause{Since: *o.pausedAt, Reason: o.pauseReason}
-	}
-	task.Children, err = s.childrenOf(ctx, t, o)
-	return err
-}
-
 func (s *Store) childrenOf(
 	ctx context.Context, t *Type, o *fanOut,
 ) (*asyncflow.Children, error) {
@@ -189,3 +175,9 @@ func (s *Store) childrenOf(
 	c.Waiting += waiting
 	return c, nil
 }
+
+// isChildSQL reports whether the task t is a child, by how its options begin. Those of a child may
+// have 64 KiB of shared input, which takes long to parse; those of other tasks have less than
+// 8 KiB, so that large ones need not even be read.
+const isChildSQL = `coalesce(pg_column_size(t.options) > 8192
+    OR starts_with(t.options::text, '{"child":'), false)`

@@ -26,6 +26,7 @@ func (b *bundle) sweep() (n int) {
 
 // Whatever made the counts of a task's children wrong, it goes on once they have ended.
 func TestWrongCountsAreMended(t *testing.T) {
+	t.Parallel()
 	for name, sql := range map[string]string{
 		"too few":           `UPDATE tenant_acme.fan_outs SET failed = 0`,
 		"too many":          `UPDATE tenant_acme.fan_outs SET succeeded = 1, cancelled = 4`,

@@ -39,26 +39,6 @@ func (t *Type) FreedKeys(settled []asyncflow.Settlement) (keys []string) {
 	return keys
 }
 
-// queueBlocks records which failed tasks block the others of their flow key, and which no longer
-// do.
-func queueBlocks(b *pgx.Batch, t *Type, settled []asyncflow.Settlement) {
-	if t.Flow == nil || !t.Flow.Ordered {
-		return
-	}
-	for _, settlement := range settled {
-		key := t.LineKeyOf(settlement.Lease.Options)
-		switch final := settlement.Verdict.Final(); {
-		case key == "" || final == "":
-		case final == asyncflow.StatusFailed && t.Flow.OnFailure == asyncflow.FlowBlock:
-			b.Queue(t.at(0, `INSERT INTO {blocks} (type, key, id) VALUES ($1, $2, $3)
-				ON CONFLICT DO NOTHING`), t.Name, key, settlement.Lease.ID.Number)
-		default:
-			b.Queue(t.at(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2 AND id = $3`),
-				t.Name, key, settlement.Lease.ID.Number)
-		}
-	}
-}
-
 // ReleaseKey puts at most n of the first blocked tasks of a flow key in line, if the key's limits
 // allow them. Call it when the key's rate allows n. more reports whether others may be blocked.
 func (s *Store) ReleaseKey(

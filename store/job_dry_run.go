@@ -12,13 +12,6 @@ import (
 
 // The methods here are the dry runs of background jobs: they count what a job would do now.
 
-// Due is how many rows a background job would change now. Tenant and Type are empty where the
-// rows belong to none.
-type Due struct {
-	Tenant, Type string
-	Rows         int
-}
-
 // DryRunRescue counts the leases of a type that have run out.
 func (s *Store) DryRunRescue(ctx context.Context, t *Type) (int, error) {
 	return countRows(ctx, s.of(t.Tenant),

@@ -42,3 +42,22 @@ func (s *Store) FirstForget(
 	}
 	return first, wrap(err, "FirstForget(%q)", tenant)
 }
+
+// FirstKeys returns when the first idempotency key of each of some tenants expires. It leaves out
+// tenants without keys.
+func (s *Store) FirstKeys(
+	ctx context.Context, tenants []string,
+) (map[string]time.Time, error) {
+	all, err := s.firstTimes(ctx, tenants,
+		`SELECT i, min(expires_at) FROM {schema}.idempotency_keys`)
+	return all, wrap(err, "FirstKeys")
+}
+
+// LastTallies returns the time of the last tally of each of some tenants. It leaves out tenants
+// without tallies.
+func (s *Store) LastTallies(
+	ctx context.Context, tenants []string,
+) (map[string]time.Time, error) {
+	all, err := s.firstTimes(ctx, tenants, `SELECT i, max(at) FROM {schema}.tallies`)
+	return all, wrap(err, "LastTallies")
+}

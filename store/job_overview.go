@@ -75,6 +75,3 @@ func (s *Store) overviews(ctx context.Context, tenant string, types []*Type) ([]
 		return o, err
 	})
 }
-
-// JobBatch is the most rows that one transaction of a background job changes.
-const JobBatch = 1000

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"sync"
 	"time"
 
@@ -85,9 +86,6 @@ func queueLocks(b *pgx.Batch, t *tables, name string, numbers ...int32) (made *b
 	b.Queue(t.at(0, lockSQL), name, numbers)
 	return made
 }
-
-// errIdle ends a transaction that has written nothing.
-var errIdle = errors.New("there was nothing to do")
 
 // exclusively runs do in a transaction of a tenant that has the lock of a job, so that no two
 // nodes do the same at once. A node that was stopped keeps the lock for 5 s at most. While
@@ -196,4 +194,17 @@ func (s *Store) noteHolder(ctx context.Context, tx rowsQuerier, key lockKey, l t
 		"%s has had the lock %s of tenant %s in one transaction since %s: "+
 			"end it, for example by pg_terminate_backend", holder, key.name, key.tenant,
 		since.UTC().Format(time.RFC3339))
+}
+
+// claimerNumbers is how many locks the claimers of a tenant share. The rows stay, so it bounds them;
+// with fewer of them, claims would wait for others more often.
+const claimerNumbers = 1 << 16
+
+// claimerNumber returns the number of the lock of a claimer in a stage. A transaction needs it to
+// give the claimer tasks.
+func claimerNumber(t *Type, stage, claimer string) int32 {
+	place, _ := t.Place(stage, 1)
+	h := fnv.New32a()
+	h.Write([]byte(t.Name + "/" + place + "/" + claimer))
+	return int32(h.Sum32() % claimerNumbers)
 }

@@ -7,6 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+const (
+	// nodeEvery is how often a node writes its row. It counts as gone after nodeGone without
+	// a write.
+	nodeEvery = 5 * time.Second
+	nodeGone  = 3 * nodeEvery
+)
+
 // Node is a node that writes, or wrote, its row.
 type Node struct {
 	ID, Roles, Version string // roles separated by commas

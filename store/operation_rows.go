@@ -45,7 +45,7 @@ func (s *Store) insertOperation(ctx context.Context, tenant string, o Operation)
 		return err
 	}
 	return s.change(ctx, tenant, func(tx pgx.Tx) error {
-		AuditedCallOf(ctx).noteOperation(o)
+		noteOperation(AuditedCallOf(ctx), o)
 		if err := checkRunningCounts(ctx, tx, tenant, o); err != nil {
 			return err
 		}
@@ -85,12 +85,6 @@ const OperationsKept = 30 * 24 * time.Hour
 
 const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.state, o.total, o.done,
   o.skipped, coalesce(o.error, ''), o.created_at, o.finished_at, o.position, o.next_at`
-
-// Place is the place of a row in a list by time. The zero place comes before all rows.
-type Place struct {
-	At time.Time
-	ID string // a UUID
-}
 
 // OperationPage returns up to limit of a tenant's operations after a place, newest first, and
 // reports whether there are more. It lists running operations and those of the last 30 days.
@@ -186,4 +180,10 @@ func (s *Store) ForgetOperations(ctx context.Context, tenant string) (int, error
 		`DELETE FROM `+operationsOf(tenant)+` WHERE state <> 'running' AND finished_at < $1`,
 		s.Clock.Now().Add(-OperationsKept))
 	return int(tag.RowsAffected()), wrap(err, "ForgetOperations(%q)", tenant)
+}
+
+// noteOperation adds an operation's id and number of tasks.
+func noteOperation(a *AuditedCall, o Operation) {
+	a.Note("operation", o.ID)
+	a.Note("total", o.Total)
 }

@@ -41,16 +41,6 @@ type chunks struct {
 
 var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500, count: 20_000}
 
-// OnFollowUp registers a function that is called with a tenant when FollowUp has something to do
-// for it, and with how long that may wait for more. It must not block. Call OnFollowUp before the
-// first write.
-func (s *Store) OnFollowUp(tell func(tenant string, linger time.Duration)) {
-	s.tellLinger = tell
-}
-
-// tellFollowUp says that FollowUp has something to do for a tenant at once.
-func (s *Store) tellFollowUp(tenant string) { s.tellLinger(tenant, 0) }
-
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
 // there may be more. What fails is tried again after a pause.
 func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err error) {

@@ -1,6 +1,10 @@
 package store
 
-import "github.com/jackc/pgx/v5"
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
 
 // PageBytes is about how many bytes of long columns make a page of a list full, however few
 // rows the page has. A page has at least one row.
@@ -27,4 +31,10 @@ func collectPage[T any](
 		page, bytes = append(page, row), bytes+size(row)
 	}
 	return page, false, rows.Err()
+}
+
+// Place is the place of a row in a list by time. The zero place comes before all rows.
+type Place struct {
+	At time.Time
+	ID string // a UUID
 }

@@ -2,10 +2,14 @@ package store
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // querier is a pool or a transaction.
@@ -42,3 +46,31 @@ func countRows(ctx context.Context, db querier, sql string, args ...any) (n int,
 type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
+
+// orNull returns a pointer to v, or nil for the zero value.
+func orNull[V comparable](v V) *V {
+	var zero V
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+// queueSettings sets settings for the rest of the transaction.
+func queueSettings(b *pgx.Batch, settings map[string]string) {
+	names := slices.Sorted(maps.Keys(settings))
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = settings[name]
+	}
+	b.Queue(`SELECT set_config(name, value, true)
+		FROM unnest($1::text[], $2::text[]) AS u (name, value)`, names, values)
+}
+
+// searchSettings plan a search, and the work on its findings, like the hot statements: the
+// small tables are never analysed. A lock that the search can't have it tries again later.
+var searchSettings = func() map[string]string {
+	all := maps.Clone(postgres.HotSettings)
+	all["lock_timeout"] = "2000"
+	return all
+}()

@@ -3,9 +3,13 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // A roll goes through six steps, each a short transaction that a crash leaves either
@@ -108,3 +112,17 @@ func (s *Store) changeSet(
 	}
 	return err
 }
+
+// byPosition divides ids by the position of their roll. Those of each ascend, without doubles.
+func byPosition(ids []int64) map[int][]int64 {
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	all := map[int][]int64{}
+	for _, id := range ids {
+		position := asyncflow.TaskID{Number: id}.Position()
+		all[position] = append(all[position], id)
+	}
+	return all
+}
+
+// sealed is the name of the constraint that seals a table.
+const sealed = postgres.Sealed

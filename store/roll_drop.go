@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -125,47 +124,6 @@ func (s *TableSet) hasChildren(
 		asyncflow.NewTaskID("", position, 0).Number, asyncflow.NewTaskID("", position+1, 0).Number).
 		Scan(&has)
 	return has, err
-}
-
-// lockRoll locks a roll's row; CodeNotFound when the roll was dropped.
-func lockRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int, how string) error {
-	var locked int
-	err := tx.QueryRow(ctx, set.tables.at(0,
-		`SELECT position FROM {rolls} WHERE table_set = $1 AND position = $2 FOR `+how),
-		set.Name, position).Scan(&locked)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = asyncflow.Errorf(asyncflow.CodeNotFound, "roll %d is not kept any more", position)
-	}
-	return err
-}
-
-// reviveRoll locks a roll's row for a redrive of one of its tasks: until the transaction ends
-// the roll is neither dropped nor idle. Only the first redrive after the roll was idle changes
-// the row, so that others don't wait for each other. CodeNotFound when the roll was dropped.
-func reviveRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int) error {
-	for {
-		_, err := tx.Exec(ctx, set.tables.at(0, `UPDATE {rolls} SET idle_since = NULL
-			WHERE table_set = $1 AND position = $2 AND idle_since IS NOT NULL`), set.Name, position)
-		if err != nil {
-			return err
-		}
-		if err := lockRoll(ctx, tx, set, position, "SHARE"); err != nil {
-			return err
-		}
-		// Otherwise it became idle in between.
-		if idle, err := set.idleSince(ctx, tx, position); err != nil || idle.IsZero() {
-			return err
-		}
-	}
-}
-
-// idleSince returns when a roll became idle; zero: it isn't idle.
-func (s *TableSet) idleSince(ctx context.Context, tx pgx.Tx, position int) (time.Time, error) {
-	var idle *time.Time
-	err := tx.QueryRow(ctx, s.tables.at(0,
-		`SELECT idle_since FROM {rolls} WHERE table_set = $1 AND position = $2`), s.Name,
-		position).Scan(&idle)
-	return orZero(idle), err
 }
 
 // hasLive reports whether a task of a roll is live.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -30,18 +29,6 @@ func (s *Store) SealRoll(ctx context.Context, set *TableSet, position int) (done
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return unlessBusy(true, err, "SealRoll(%q, %q, %d)", set.Tenant, set.Name, position)
-}
-
-// sealed is the name of the constraint that seals a table.
-const sealed = postgres.Sealed
-
-// unlessBusy returns the result of a step. A lock that the step couldn't get in time is no
-// error: the step is tried again later.
-func unlessBusy(done bool, err error, op string, args ...any) (bool, error) {
-	if sqlState(err) == pgerrcode.LockNotAvailable {
-		return false, nil
-	}
-	return done && err == nil, wrap(err, op, args...)
 }
 
 // DrainRoll ends the leases from the oldest live roll, if its ready table is sealed and empty:

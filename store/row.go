@@ -166,12 +166,3 @@ func (g *groups[K, Row]) find(key K) *[]Row {
 	}
 	return g.rows[len(g.rows)-1]
 }
-
-// orNull returns a pointer to v, or nil for the zero value.
-func orNull[V comparable](v V) *V {
-	var zero V
-	if v == zero {
-		return nil
-	}
-	return &v
-}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,3 +56,14 @@ func (c tally) insert(b *pgx.Batch, sql, taskType string, at time.Time) {
 			c.cancelled)
 	}
 }
+
+// dropTallies deletes the tallies of a type. It waits for a fold under way, which would insert
+// them again.
+func (t *Type) dropTallies(ctx context.Context, tx pgx.Tx) error {
+	b := &pgx.Batch{}
+	queueLocks(b, t.set.tables, foldJob, 0)
+	b.Queue(t.at(0, `DELETE FROM {tallies} WHERE type = $1`), t.Name)
+	return tx.SendBatch(ctx, b).Close()
+}
+
+const foldJob = "fold"

@@ -9,15 +9,6 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-const (
-	// catalogEvery bounds the age of the catalog where NOTIFY is lost or off.
-	catalogEvery = time.Second
-	// nodeEvery is how often a node writes its row. It counts as gone after nodeGone without
-	// a write.
-	nodeEvery = 5 * time.Second
-	nodeGone  = 3 * nodeEvery
-)
-
 // Run maintains the clock, the catalog, the node's row, the figures of endpoints and the
 // wake-ups until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
@@ -26,6 +17,7 @@ func (s *Store) Run(ctx context.Context) error {
 	g.Go(func() error { return s.every(ctx, catalogEvery, "catalog", s.Catalog.follow) })
 	g.Go(func() error { return s.every(ctx, nodeEvery, "node", s.beat) })
 	g.Go(func() error { return s.every(ctx, minutesEvery, "minutes of endpoints", s.writeMinutes) })
+	g.Go(func() error { return s.every(ctx, catalogEvery, "charges of submits", s.writeCharges) })
 	if s.cfg.MaxContext > 0 {
 		g.Go(func() error {
 			return s.every(ctx, catalogEvery, "limits of submits by SQL",

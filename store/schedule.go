@@ -209,3 +209,8 @@ func (s *Store) FailingSchedules(
 	})
 	return all, wrap(err, "FailingSchedules(%q)", tenant)
 }
+
+// ETag changes with each version of the schedule. A pause doesn't change it, nor does a run.
+func (s StoredSchedule) ETag() string {
+	return etagOf(s.Name, s.Version, s.CreatedAt.UnixMicro())
+}

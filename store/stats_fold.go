@@ -95,14 +95,3 @@ func NextFold(last, now time.Time) time.Time {
 	}
 	return time.Time{}
 }
-
-const foldJob = "fold"
-
-// dropTallies deletes the tallies of a type. It waits for a fold under way, which would insert
-// them again.
-func (t *Type) dropTallies(ctx context.Context, tx pgx.Tx) error {
-	b := &pgx.Batch{}
-	queueLocks(b, t.set.tables, foldJob, 0)
-	b.Queue(t.at(0, `DELETE FROM {tallies} WHERE type = $1`), t.Name)
-	return tx.SendBatch(ctx, b).Close()
-}

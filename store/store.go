@@ -76,6 +76,7 @@ type Store struct {
 	watched     *watchers
 	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
+	charges     submitCharges
 	holders     *lockHolders
 
 	tellLinger  func(tenant string, linger time.Duration) // see OnFollowUp
@@ -187,9 +188,4 @@ func (s *Store) Ping(ctx context.Context) error {
 		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database is read-only")
 	}
 	return nil
-}
-
-func unknownType(name string) error {
-	return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "there is no task type " + name,
-		Fields: []asyncflow.FieldError{{Field: "type", Message: "is not a task type of this tenant"}}}
 }

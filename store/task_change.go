@@ -10,9 +10,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// errSame ends a transaction that would change nothing.
-var errSame = errors.New("there is nothing to change")
-
 // Change changes when a pending or waiting task runs, and returns the task. A task that is
 // running or final is CodeConflict. A patch that the task already has changes nothing.
 func (s *Store) Change(

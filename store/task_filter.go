@@ -174,12 +174,6 @@ const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since)
 const noChildrenSQL = `
   AND NOT ` + isChildSQL
 
-// isChildSQL reports whether the task t is a child, by how its options begin. Those of a child may
-// have 64 KiB of shared input, which takes long to parse; those of other tasks have less than
-// 8 KiB, so that large ones need not even be read.
-const isChildSQL = `coalesce(pg_column_size(t.options) > 8192
-    OR starts_with(t.options::text, '{"child":'), false)`
-
 // args returns the parameters of sql.
 func (c criteria) args(t *Type) []any {
 	args := []any{orNull(c.since), orNull(c.until), c.statuses, c.stages(t), c.text,

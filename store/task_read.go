@@ -37,14 +37,6 @@ type Task struct {
 	Redriven []asyncflow.TaskID
 }
 
-// DependencyState is a dependency as it stands.
-type DependencyState struct {
-	asyncflow.Dependency
-	// Status is how the other task has ended, or asyncflow.DependencyRunning and the like.
-	Status string
-	Until  time.Time // when the wait for it ends; zero: never
-}
-
 // statusSQL reads a task's status from the rows of stateJoins.
 const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting'
 	ELSE coalesce(j.final, 'pending') END`
@@ -95,19 +87,6 @@ func (s *Store) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	return task, wrap(err, "Task(%q, %s)", tenant, id)
 }
 
-// tellTree fills in the children of a task, and what it depends on.
-func (s *Store) tellTree(ctx context.Context, tenant string, task *Task) error {
-	t, err := s.Catalog.Type(tenant, task.ID.Type)
-	if err == nil && task.Options.DependsOn > 0 {
-		task.Dependencies, err = s.dependenciesOf(ctx, t, task.ID)
-	}
-	if err != nil || task.Options.Child != nil ||
-		!t.HasFanOut() && task.WaitsFor != asyncflow.WaitChildren {
-		return err
-	}
-	return s.tellChildren(ctx, t, task)
-}
-
 // task is Task without the limits that a due task waits for, its children and its dependencies.
 func (s *Store) task(
 	ctx context.Context,
@@ -136,25 +115,6 @@ func (s *Store) task(
 		return Task{}, unknownTask(id)
 	}
 	return task, err
-}
-
-// TypeOf returns the type of a task, if its roll exists; else CodeNotFound.
-func (s *Store) TypeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (*Type, error) {
-	t, err := s.Catalog.Fresh(ctx, tenant, id.Type)
-	if err == nil && id.Position() > t.End { // another node may have opened a roll this second
-		t, err = s.refreshed(ctx, t)
-	}
-	if err == nil && t.Has(id.Position()) {
-		return t, nil
-	}
-	if err == nil || asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
-		return nil, unknownTask(id)
-	}
-	return nil, err
-}
-
-func unknownTask(id asyncflow.TaskID) error {
-	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no task %s", id)
 }
 
 // scanTask reads a row of stateColumns. now is the database's time.
@@ -256,4 +216,25 @@ func (s *Store) AwaitFinal(
 		}
 		poll.Stop()
 	}
+}
+
+// tellLimits fills in which limits the due tasks of one type wait for.
+func (s *Store) tellLimits(ctx context.Context, tenant string, tasks ...*Task) error {
+	var reason asyncflow.WaitReason
+	for _, task := range tasks {
+		if task.WaitsFor != asyncflow.WaitCapacity {
+			continue
+		}
+		if reason == "" {
+			t, err := s.Catalog.Type(tenant, task.ID.Type)
+			if err != nil {
+				return err
+			}
+			if reason, err = s.whyDue(ctx, t); err != nil {
+				return err
+			}
+		}
+		task.WaitsFor = reason
+	}
+	return nil
 }

@@ -38,18 +38,6 @@ func (s *Store) Rescue(ctx context.Context, t *Type) (int, error) {
 	return len(settled), nil
 }
 
-// announceTakenEnds announces and counts settlements of leases that were taken.
-func (s *Store) announceTakenEnds(
-	ctx context.Context, t *Type, settled []asyncflow.Settlement, ts *tokens,
-) {
-	s.Wakeups.Announce(t.Key(), ts.earliest)
-	s.countSettled(t.Key(), settled...)
-	s.freed(ctx, t, settled)
-	for _, settlement := range settled {
-		s.watched.tell(t.Key(), settlement.Lease.ID.Number)
-	}
-}
-
 // takeExpired deletes and returns the leases that have run out by the database's clock.
 func takeExpired(
 	ctx context.Context,
@@ -75,65 +63,6 @@ func takeExpired(
 	})
 }
 
-// readOptions sets the options of leases.
-func readOptions(ctx context.Context, tx pgx.Tx, t *Type, leases []asyncflow.Lease) error {
-	b := &pgx.Batch{}
-	options := queueOptions(b, t,
-		column(leases, func(l *asyncflow.Lease) int64 { return l.ID.Number }))
-	err := tx.SendBatch(ctx, b).Close()
-	for i := range leases {
-		leases[i].Options = options[leases[i].ID.Number]
-	}
-	return err
-}
-
-// optionsOf has the options of those tasks that have some.
-type optionsOf map[int64]asyncflow.Options
-
-// queueOptions reads the options of tasks; the map is filled with the batch.
-func queueOptions(b *pgx.Batch, t *Type, ids []int64) optionsOf {
-	all := optionsOf{}
-	for position, ids := range byPosition(ids) {
-		b.Queue(t.at(position, `
-			SELECT id, options FROM (SELECT t.id, {options} AS options FROM {task} t
-			  WHERE t.type = $2 AND t.id = ANY ($1)) t
-			WHERE options IS NOT NULL`), ids, t.number).Query(func(rows pgx.Rows) error {
-			var id int64
-			var o asyncflow.Options
-			_, err := pgx.ForEachRow(rows, []any{&id, &o}, func() error {
-				all[id], o = o, asyncflow.Options{}
-				return nil
-			})
-			return err
-		})
-	}
-	return all
-}
-
-// settleTaken returns the settlements of tasks whose leases were taken, and the token rows that
-// follow.
-func settleTaken(
-	t *Type, taken []asyncflow.Lease, now time.Time,
-	outcome func(*Type, asyncflow.Lease) asyncflow.Outcome,
-) ([]asyncflow.Settlement, *tokens) {
-	settled, ts := make([]asyncflow.Settlement, len(taken)), &tokens{}
-	for i, l := range taken {
-		l = t.Reordered(l)
-		o := outcome(t, l)
-		o.Endpoint = asyncflow.ClaimedBy(l.Claimer, l.Subject)
-		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o,
-			Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
-		if v := settled[i].Verdict; v.Final() == "" {
-			ts.add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), v, now, now)
-		}
-	}
-	return settled, ts
-}
-
-// silentClaim is the error of a claim that was released because nothing was heard of it. A late
-// report on it still counts: see SettleLate.
-const silentClaim = "nothing was heard of the claim"
-
 // lost returns the outcome of a lease that has run out.
 func lost(t *Type, l asyncflow.Lease) asyncflow.Outcome {
 	if t.Unseen(l) {
@@ -146,36 +75,4 @@ func lost(t *Type, l asyncflow.Lease) asyncflow.Outcome {
 	}
 	return asyncflow.Outcome{Kind: asyncflow.OutcomeLost,
 		Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
-}
-
-// writeSettled writes settlements at once: see queueSettlements.
-func writeSettled(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *Type,
-	settled []asyncflow.Settlement,
-	ts *tokens,
-	now time.Time,
-) error {
-	b := &pgx.Batch{}
-	queueSettlements(b, t, settled, ts, now)
-	return tx.SendBatch(ctx, b).Close()
-}
-
-// queueSettlements writes the journal rows of settlements whose token rows were taken, the token
-// rows that follow, and their tally.
-func queueSettlements(
-	b *pgx.Batch, t *Type, settled []asyncflow.Settlement, ts *tokens, now time.Time,
-) {
-	var all rows
-	var counts tally
-	for i := range settled {
-		all.addJournal(t, &settled[i])
-		all.addFollowUp(t, &settled[i])
-		counts.count(&settled[i])
-	}
-	all.addTokens(t, ts)
-	all.addTally(t, counts)
-	all.queue(b, now)
-	queueBlocks(b, t, settled)
 }

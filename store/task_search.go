@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -63,14 +61,6 @@ ORDER BY t.id`), append([]any{t.number, after, end, window}, c.args(t)...)...)
 	return f, err
 }
 
-// searchSettings plan a search, and the work on its findings, like the hot statements: the
-// small tables are never analysed. A lock that the search can't have it tries again later.
-var searchSettings = func() map[string]string {
-	all := maps.Clone(postgres.HotSettings)
-	all["lock_timeout"] = "2000"
-	return all
-}()
-
 // searching runs do in a transaction with the settings of a search.
 func (s *Store) searching(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
 	ctx = postgres.Patient(ctx)
@@ -82,15 +72,4 @@ func (s *Store) searching(ctx context.Context, tenant string, do func(pgx.Tx) er
 		}
 		return do(tx)
 	})
-}
-
-// queueSettings sets settings for the rest of the transaction.
-func queueSettings(b *pgx.Batch, settings map[string]string) {
-	names := slices.Sorted(maps.Keys(settings))
-	values := make([]string, len(names))
-	for i, name := range names {
-		values[i] = settings[name]
-	}
-	b.Queue(`SELECT set_config(name, value, true)
-		FROM unnest($1::text[], $2::text[]) AS u (name, value)`, names, values)
 }

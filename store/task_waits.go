@@ -83,27 +83,6 @@ func firstFull(limits []limit) (asyncflow.WaitReason, error) {
 	return "", nil
 }
 
-// tellLimits fills in which limits the due tasks of one type wait for.
-func (s *Store) tellLimits(ctx context.Context, tenant string, tasks ...*Task) error {
-	var reason asyncflow.WaitReason
-	for _, task := range tasks {
-		if task.WaitsFor != asyncflow.WaitCapacity {
-			continue
-		}
-		if reason == "" {
-			t, err := s.Catalog.Type(tenant, task.ID.Type)
-			if err != nil {
-				return err
-			}
-			if reason, err = s.whyDue(ctx, t); err != nil {
-				return err
-			}
-		}
-		task.WaitsFor = reason
-	}
-	return nil
-}
-
 // countLeases counts the leases of types of one tenant that meet a condition.
 func (s *Store) countLeases(
 	ctx context.Context, types []*Type, condition string, args ...any,

@@ -97,3 +97,8 @@ type TypeKey struct{ Tenant, Type string }
 
 // Key returns the type's key.
 func (t *Type) Key() TypeKey { return TypeKey{t.Tenant, t.Name} }
+
+func unknownType(name string) error {
+	return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "there is no task type " + name,
+		Fields: []asyncflow.FieldError{{Field: "type", Message: "is not a task type of this tenant"}}}
+}

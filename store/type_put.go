@@ -34,9 +34,6 @@ func (s *Store) CheckTaskType(
 	return s.putTaskType(ctx, tenant, t, true)
 }
 
-// errDry ends the transaction of a dry run.
-var errDry = errors.New("a dry run changes nothing")
-
 func (s *Store) putTaskType(
 	ctx context.Context,
 	tenant string,

@@ -2,26 +2,7 @@ package store
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/asyncflow/asyncflow"
 )
-
-// StoredType is a task type with its state and its times.
-type StoredType struct {
-	asyncflow.TaskType
-	PauseState
-	CreatedAt, UpdatedAt time.Time
-	// AwaitedSince is since when tasks may depend on those of the type; zero: none does.
-	AwaitedSince time.Time
-}
-
-// Awaited reports whether tasks may depend on those of the type.
-func (t StoredType) Awaited() bool { return !t.AwaitedSince.IsZero() }
 
 // TaskType returns one task type; CodeNotFound when there is none.
 func (s *Store) TaskType(ctx context.Context, tenant, name string) (StoredType, error) {
@@ -42,46 +23,4 @@ func (s *Store) TypePage(
 			func(t StoredType) int { return docBytes(t.TaskType, t.StageMapping) })
 	}
 	return page, more, wrap(err, "TypePage(%q)", tenant)
-}
-
-func readTaskTypes(ctx context.Context, q querier, tenant string) ([]StoredType, error) {
-	rows, err := q.Query(ctx, taskTypeColumns+quote(schemaOf(tenant))+`.task_types ORDER BY name`)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, scanTaskType)
-}
-
-func readTaskType(ctx context.Context, q querier, tenant, name, lock string) (StoredType, error) {
-	rows, err := q.Query(ctx,
-		taskTypeColumns+quote(schemaOf(tenant))+`.task_types WHERE name = $1 `+lock, name)
-	if err != nil {
-		return StoredType{}, wrap(err, "readTaskType(%q, %q)", tenant, name)
-	}
-	t, err := pgx.CollectExactlyOneRow(rows, scanTaskType)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return StoredType{}, unknownType(name)
-	}
-	return t, wrap(err, "readTaskType(%q, %q)", tenant, name)
-}
-
-const taskTypeColumns = `SELECT name, version, spec, coalesce(stage_mapping, '{}'), paused_at,
-	coalesce(pause_reason, ''), resumed_at, coalesce(ramp_seconds, 0), created_at, updated_at,
-	awaited_since FROM `
-
-func scanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
-	var spec []byte
-	var paused, resumed, awaited *time.Time
-	var ramp float64
-	if err := row.Scan(&t.Name, &t.Version, &spec, &t.StageMapping, &paused, &t.PauseReason, &resumed,
-		&ramp, &t.CreatedAt, &t.UpdatedAt, &awaited); err != nil {
-		return t, err
-	}
-	t.PausedAt, t.ResumedAt, t.AwaitedSince = orZero(paused), orZero(resumed), orZero(awaited)
-	t.Ramp = time.Duration(ramp * float64(time.Second))
-	name, version := t.Name, t.Version
-	err = json.Unmarshal(spec, &t.TaskType)
-	t.Name, t.Version = name, version
-	t.TaskType = t.TaskType.WithDefaults() // for fields that older versions didn't have
-	return t, err
 }

@@ -1,0 +1,113 @@
+package governance
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Job is a background job. Its functions may be called by hand at any time, even while another
+// node runs the same job.
+type Job struct {
+	Name string
+	Spec string // its times, as a cron spec, or Off
+	// Run runs the job once and returns how many rows it moved.
+	Run func(ctx context.Context) (int, error)
+	// DryRun returns how many rows Run would move now, by type, and changes nothing.
+	DryRun func(ctx context.Context) ([]store.Due, error)
+}
+
+// level returns the log level of a run that moved rows. Vacuums and folds are routine.
+func (j Job) level() slog.Level {
+	if j.Name == "vacuum" || j.Name == "fold" {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+// standardJobs are the jobs of a node. Each is a struct of its own, in a file of its name: run and
+// dryRun, and, where it visits tenants, what wakes it and until when they rest (see visits).
+type standardJobs struct {
+	rescue       *rescueJob
+	promote      *promoteJob
+	vacuum       *vacuumJob
+	roll         *rollJob
+	operations   *operationsJob
+	followUp     *followUpJob
+	dependencies *dependenciesJob
+	children     *childrenJob
+	schedules    *schedulesJob
+	expireKeys   *expireKeysJob
+	fold         *foldJob
+	alerts       *alertsJob
+	forget       *forgetJob
+	dropTenants  *dropTenantsJob
+}
+
+func newStandardJobs(s *shared, tasks Submitter, auditRetention time.Duration) *standardJobs {
+	wokenBy := func(tables store.Tables) visits {
+		return visits{shared: s, activity: &activity{tables: tables}}
+	}
+	return &standardJobs{
+		rescue:       &rescueJob{s},
+		promote:      &promoteJob{s},
+		vacuum:       &vacuumJob{shared: s},
+		roll:         &rollJob{shared: s},
+		operations:   &operationsJob{visits: visits{shared: s, activity: s.plans}, turn: operationTurn},
+		followUp:     &followUpJob{visits{shared: s, activity: s.follows}},
+		dependencies: &dependenciesJob{visits{shared: s, activity: s.follows}},
+		children:     &childrenJob{visits{shared: s, activity: s.follows}},
+		schedules:    &schedulesJob{visits: visits{shared: s, activity: s.plans}, tasks: tasks},
+		expireKeys:   &expireKeysJob{wokenBy(store.KeyTables)},
+		fold:         &foldJob{wokenBy(store.TallyTables)},
+		alerts:       &alertsJob{visits: wokenBy(store.AlertTables), tasks: tasks},
+		forget:       &forgetJob{visits: wokenBy(store.RecordTables), retention: auditRetention},
+		dropTenants:  &dropTenantsJob{s},
+	}
+}
+
+// list returns all jobs with their default times.
+func (s *standardJobs) list() []Job {
+	return []Job{
+		{"rescue", "@every 1s", s.rescue.run, s.rescue.dryRun},
+		{"promote", "@every 10s", s.promote.run, s.promote.dryRun},
+		{"vacuum", "@every 2s", s.vacuum.run, s.vacuum.dryRun},
+		{"roll", "@every 5s", s.roll.run, s.roll.dryRun},
+		{"operations", "@every 1s", s.operations.run, s.operations.dryRun},
+		{"follow-up", "@every 2s", s.followUp.run, s.followUp.dryRun},
+		{"dependencies", "@every 1m", s.dependencies.run, s.dependencies.dryRun},
+		{"children", "@every 1m", s.children.run, s.children.dryRun},
+		{"schedules", "@every 1s", s.schedules.run, s.schedules.dryRun},
+		{"expire-keys", "@every 1m", s.expireKeys.run, s.expireKeys.dryRun},
+		{"fold", "@every 1m", s.fold.run, s.fold.dryRun},
+		{"alerts", "@every 15s", s.alerts.run, s.alerts.dryRun},
+		{"forget", "@every 1h", s.forget.run, s.forget.dryRun},
+		{"drop-tenants", "@every 10s", s.dropTenants.run, s.dropTenants.dryRun},
+	}
+}
+
+// shared is what the jobs of a node share.
+type shared struct {
+	store     *store.Store
+	log       *slog.Logger
+	attention *attention
+
+	// What has happened in tables that several jobs look after.
+	tokens, plans, follows *activity
+}
+
+func newShared(s *store.Store, log *slog.Logger) *shared {
+	return &shared{
+		store:     s,
+		log:       log,
+		attention: newAttention(s),
+		tokens:    &activity{tables: store.TokenTables},
+		plans:     &activity{tables: store.PlanTables},
+		follows:   &activity{tables: store.FollowUpTables},
+	}
+}
+
+// since returns how long ago a time was, by the database's clock.
+func (s *shared) since(at time.Time) time.Duration { return s.store.Clock.Now().Sub(at) }

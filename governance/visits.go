@@ -1,0 +1,73 @@
+package governance
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+)
+
+// visits knows which tenants a job has to visit: written rows wake it, and so does another version
+// of a tenant's configuration. Other tenants rest for as long as the job has allowed.
+type visits struct {
+	*shared
+	activity *activity // of the tables whose rows wake the job
+	rests    rests
+}
+
+// restless returns the tenants that the job has to visit, with their states.
+func (v *visits) restless(ctx context.Context) (map[string]state, error) {
+	happened, err := v.activity.read(ctx, v.store)
+	if err != nil {
+		return nil, err
+	}
+	return v.rests.restless(v.store.Catalog.Versions(), happened, v.store.Clock.Now()), nil
+}
+
+// due returns the tenants that have something due within a time. The other tenants rest until then.
+// first returns when the first is due, of tenants that have anything.
+func (v *visits) due(
+	ctx context.Context,
+	first func(ctx context.Context, tenants []string) (map[string]time.Time, error),
+	ahead time.Duration,
+) (due []string, err error) {
+	restless, err := v.restless(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at, err := first(ctx, slices.Sorted(maps.Keys(restless)))
+	if err != nil {
+		return nil, err
+	}
+	now := v.store.Clock.Now()
+	for _, tenant := range slices.Sorted(maps.Keys(restless)) {
+		next, ok := at[tenant]
+		if ok && !next.After(now.Add(ahead)) {
+			due = append(due, tenant)
+			continue
+		}
+		if ok {
+			next = next.Add(-ahead)
+		}
+		v.rests.rest(tenant, restless[tenant], next)
+	}
+	return due, nil
+}
+
+// eachDue calls do for each due tenant, and adds up the rows. One tenant's failure doesn't stop the
+// others.
+func (v *visits) eachDue(
+	ctx context.Context,
+	first func(ctx context.Context, tenants []string) (map[string]time.Time, error),
+	do func(ctx context.Context, tenant string) (int, error),
+) (sum int, err error) {
+	due, err := v.due(ctx, first, 0)
+	errs := []error{err}
+	for _, tenant := range due {
+		n, err := do(ctx, tenant)
+		sum += n
+		errs = append(errs, err)
+	}
+	return sum, errors.Join(errs...)
+}

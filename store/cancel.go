@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// cancelAll cancels those of some tasks of one roll that are not final, and returns them. It
+// takes their token rows, and looks again for rows that have just moved to another table.
+// ids ascend, as in settlements, so that both lock rows in the same order.
+func cancelAll(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *Type,
+	ids []int64,
+	reason string,
+	now time.Time,
+) (settled []asyncflow.Settlement, err error) {
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: reason}
+	if err := lockFanOutsOf(ctx, tx, t, ids); err != nil {
+		return nil, err
+	}
+	var cancelled []int64
+	for range cancelTries {
+		leases, err := takeAnyTokens(ctx, tx, t, ids)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range leases {
+			settled = append(settled,
+				asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
+			cancelled = append(cancelled, l.ID.Number)
+		}
+		if ids, err = stillLive(ctx, tx, t, ids, cancelled); err != nil {
+			return nil, err
+		}
+		if len(ids) == 0 && len(settled) == 0 {
+			return nil, nil
+		}
+		if len(ids) == 0 {
+			return settled, writeCancelled(ctx, tx, t, settled, now)
+		}
+	}
+	return nil, tooFast()
+}
+
+// lockFanOutsOf locks the fan-outs of tasks of one roll before their token rows, as FollowUp does.
+func lockFanOutsOf(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) error {
+	_, err := tx.Exec(ctx, t.at(0, `SELECT FROM {fan_outs}
+		WHERE type = $1 AND id = ANY ($2) AND NOT closed ORDER BY id, seq FOR UPDATE`), t.number, ids)
+	return err
+}
+
+// writeCancelled writes the settlements of a cancel. No child of a cancelled task begins any more;
+// FollowUp cancels them.
+func writeCancelled(
+	ctx context.Context, tx pgx.Tx, t *Type, settled []asyncflow.Settlement, now time.Time,
+) error {
+	leases := make([]asyncflow.Lease, len(settled))
+	ids := make([]int64, len(settled))
+	for i := range settled {
+		leases[i], ids[i] = settled[i].Lease, settled[i].Lease.ID.Number
+	}
+	if err := readOptions(ctx, tx, t, leases); err != nil {
+		return err
+	}
+	for i := range settled {
+		settled[i].Lease = leases[i]
+	}
+	if err := writeSettled(ctx, tx, t, settled, &tokens{}, now); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, t.at(0, `
+		WITH stopped AS (UPDATE {fan_outs} SET stopped = true
+		  WHERE type = $1 AND id = ANY ($2) AND NOT closed RETURNING type, id, seq)
+		INSERT INTO {outbox} (kind, due, type, id, fan_out)
+		SELECT 'stop', $3, type, id, seq FROM stopped`), t.number, ids, now)
+	return err
+}
+
+func tooFast() error {
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable,
+		Message: "the task moves on too fast; try again", RetryAfter: time.Second}
+}
