@@ -86,8 +86,8 @@ type AlertRules struct {
 
 // IsZero reports whether the rules have no limit.
 func (r AlertRules) IsZero() bool {
-	return r.BacklogAge == 0 && r.FailureRate == 0 && r.EndpointFailureRate == 0 &&
-		r.NoClaimers == 0 && r.DependencyLate == 0
+	return r.BacklogAge.IsZero() && r.FailureRate == 0 && r.EndpointFailureRate == 0 &&
+		r.NoClaimers.IsZero() && r.DependencyLate.IsZero()
 }
 
 const (
@@ -105,13 +105,13 @@ func (r AlertRules) Validate() error {
 		out.add("rules", "has no limit; it must have backlog_age, failure_rate, "+
 			"endpoint_failure_rate, no_claimers or dependency_late")
 	}
-	if r.DependencyLate != 0 {
+	if !r.DependencyLate.IsZero() {
 		checkDuration(&out, "rules.dependency_late", r.DependencyLate, minBacklogAge, maxBacklogAge)
 	}
-	if r.NoClaimers != 0 {
+	if !r.NoClaimers.IsZero() {
 		checkDuration(&out, "rules.no_claimers", r.NoClaimers, minNoClaimers, maxBacklogAge)
 	}
-	if r.BacklogAge != 0 {
+	if !r.BacklogAge.IsZero() {
 		checkDuration(&out, "rules.backlog_age", r.BacklogAge, minBacklogAge, maxBacklogAge)
 	}
 	checkRate := func(field string, rate float64) {

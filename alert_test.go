@@ -11,7 +11,7 @@ import (
 
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
-	age := func(d time.Duration) asyncflow.Duration { return asyncflow.Duration(d) }
+	age := func(d time.Duration) asyncflow.Duration { return asyncflow.NewDuration(d) }
 	for _, tc := range []struct {
 		rules asyncflow.AlertRules
 		field string

@@ -21,7 +21,7 @@ type Batch struct {
 }
 
 // IsZero reports whether there are no batches.
-func (b Batch) IsZero() bool { return b == Batch{} }
+func (b Batch) IsZero() bool { return b.MaxTasks == 0 && b.MaxWait.IsZero() }
 
 func (b Batch) check(out *problems) {
 	if b.IsZero() {

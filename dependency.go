@@ -51,7 +51,7 @@ type Dependency struct {
 
 // Wait returns how long the task waits for the other one; 0: for ever.
 func (d Dependency) Wait() time.Duration {
-	if d.WaitFor == 0 && d.Key != "" {
+	if d.WaitFor.IsZero() && d.Key != "" {
 		return DefaultWaitFor
 	}
 	return d.WaitFor.Std()
@@ -96,7 +96,7 @@ func (d Dependency) check(field string, out *problems) {
 	default:
 		out.add(field+".on_failure", "is %q; it must be fail, cancel or run", d.OnFailure)
 	}
-	if d.WaitFor < 0 || d.WaitFor.Std() > MaxWaitFor {
+	if d.WaitFor.Std() < 0 || d.WaitFor.Std() > MaxWaitFor {
 		out.add(field+".wait_for", "is %s; it must be up to %s (a year)", d.WaitFor, MaxWaitFor)
 	}
 }

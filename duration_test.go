@@ -15,7 +15,7 @@ import (
 func TestDurationRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		requireRoundTrip(t, asyncflow.Duration(rapid.Int64().Draw(t, "nanoseconds")))
+		requireRoundTrip(t, asyncflow.NewDuration(time.Duration(rapid.Int64().Draw(t, "nanoseconds"))))
 	})
 }
 
@@ -32,12 +32,51 @@ func TestDurationIsAString(t *testing.T) {
 		`"1h0m5s"`: time.Hour + 5*time.Second,
 		`"24h"`:    24 * time.Hour,
 	} {
-		doc, err := json.Marshal(asyncflow.Duration(d))
+		doc, err := json.Marshal(asyncflow.NewDuration(d))
 		require.NoError(t, err)
 		require.Equal(t, want, string(doc))
-		require.Equal(t, d, asyncflow.Duration(d).Std())
-		require.Equal(t, d.String(), asyncflow.Duration(d).String())
+		require.Equal(t, d, asyncflow.NewDuration(d).Std())
+		require.Equal(t, d.String(), asyncflow.NewDuration(d).String())
 	}
+}
+
+func TestDurationStaysAsWritten(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"90m":        "90m",
+		"0.5h":       "0.5h",
+		"1h30m":      "1h30m",
+		"1h30m0s":    "1h30m0s",
+		"1500ms":     "1500ms",
+		"168h":       "168h",
+		"2h500us":    "2h500us",
+		"007s":       "007s",
+		"0ms":        "0ms",
+		"1h1h":       "2h", // Postgres doesn't read it
+		"1s1h":       "1h0m1s",
+		"1000000ns":  "1ms",
+		"+90m":       "1h30m", // the contract doesn't allow it
+		".5h":        "30m",
+		"1000000.s":  "277h46m40s",
+		"1000µs":     "1ms",
+		"0.1234567s": "123.4567ms",
+		"000000001h000000001m000000001s000000001ms": "1h1m1.001s", // longer than the contract allows
+	} {
+		d, err := decode[asyncflow.Duration](`"` + text + `"`)
+		require.NoError(t, err, text)
+		require.Equal(t, want, d.Text())
+		doc, err := json.Marshal(d)
+		require.NoError(t, err)
+		require.Equal(t, `"`+want+`"`, string(doc))
+		plain, err := time.ParseDuration(text)
+		require.NoError(t, err)
+		require.Equal(t, plain, d.Std())
+	}
+	require.True(t, asyncflow.Batch{MaxWait: asyncflow.Duration{}}.IsZero())
+	none, err := decode[asyncflow.Duration](`"0ms"`)
+	require.NoError(t, err)
+	require.True(t, none.IsZero())
+	require.True(t, asyncflow.Batch{MaxWait: none}.IsZero())
 }
 
 func TestDurationRefuses(t *testing.T) {

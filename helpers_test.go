@@ -25,8 +25,8 @@ func pipeline() asyncflow.TaskType {
 		Version:       1,
 		ScheduleLimit: 200,
 		RollRows:      1000,
-		RollAge:       asyncflow.Duration(time.Hour),
-		Retention:     asyncflow.Duration(time.Hour),
+		RollAge:       asyncflow.NewDuration(time.Hour),
+		Retention:     asyncflow.NewDuration(time.Hour),
 		Stages: []asyncflow.Stage{
 			stage("inspect", 0, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}),
 			stage("resize", 10, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-5)}),
@@ -38,8 +38,8 @@ func pipeline() asyncflow.TaskType {
 func stage(name string, priority int, retry asyncflow.RetryPolicy) asyncflow.Stage {
 	return asyncflow.Stage{
 		Name:              name,
-		Timeout:           asyncflow.Duration(10 * time.Second),
-		MaxProcessingTime: asyncflow.Duration(time.Minute),
+		Timeout:           asyncflow.NewDuration(10 * time.Second),
+		MaxProcessingTime: asyncflow.NewDuration(time.Minute),
 		Retry:             retry,
 		Priority:          priority,
 	}

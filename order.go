@@ -11,7 +11,7 @@ const Soon = time.Minute
 // stage. A delayed task is ordered by the time it is due; its priority doesn't apply.
 func SubmitOrder(t TaskType, n NewTask, now time.Time) time.Time {
 	switch {
-	case n.Delay > 0:
+	case n.Delay.Std() > 0:
 		return now.Add(n.Delay.Std())
 	case n.RunAt.After(now):
 		return n.RunAt

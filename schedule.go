@@ -109,15 +109,15 @@ func (s Schedule) Validate(maxContext int) error {
 
 func (s Schedule) checkTimes(out *problems) {
 	switch {
-	case s.Cron == "" && s.Every == 0:
+	case s.Cron == "" && s.Every.IsZero():
 		out.add("cron", "is required, or every")
-	case s.Cron != "" && s.Every != 0:
+	case s.Cron != "" && !s.Every.IsZero():
 		out.add("every", "and cron exclude each other")
 	case s.Cron == "" && s.TimeZone != "":
 		out.add("time_zone",
 			"goes with cron only: every is a time from tick to tick, whatever clocks show")
 	}
-	if s.Every != 0 {
+	if !s.Every.IsZero() {
 		checkDuration(out, "every", s.Every, MinEvery, MaxEvery)
 		if s.Every.Std()%time.Second != 0 {
 			out.add("every", "is %s; it must be whole seconds", s.Every)
@@ -164,12 +164,12 @@ func (s Schedule) Task() NewTask {
 func (s Schedule) TickTask(tick time.Time) NewTask {
 	t := s.Task()
 	t.Options.Key = "schedule/" + s.Name + "/" + tick.UTC().Format(time.RFC3339)
-	t.KeyWindow = Duration(MaxKeyWindow)
+	t.KeyWindow = NewDuration(MaxKeyWindow)
 	return t
 }
 
 // SameTimes reports whether two schedules have the same ticks.
 func (s Schedule) SameTimes(o Schedule) bool {
-	return s.Cron == o.Cron && s.TimeZone == o.TimeZone && s.Every == o.Every &&
+	return s.Cron == o.Cron && s.TimeZone == o.TimeZone && s.Every.Std() == o.Every.Std() &&
 		s.StartsAt.Equal(o.StartsAt) && s.EndsAt.Equal(o.EndsAt)
 }

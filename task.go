@@ -96,9 +96,9 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	t.checkKey(&out)
 	t.checkFlowKey(&out)
 	switch {
-	case t.Delay != 0 && !t.RunAt.IsZero():
+	case !t.Delay.IsZero() && !t.RunAt.IsZero():
 		out.add("delay", "and run_at exclude each other")
-	case t.Delay < 0 || t.Delay.Std() > MaxDelay:
+	case t.Delay.Std() < 0 || t.Delay.Std() > MaxDelay:
 		out.add("delay", "is %s; it must be 0s to %s (a year)", t.Delay, MaxDelay)
 	case t.RunAt.After(now.Add(MaxDelay)):
 		out.add("run_at", "is more than %s (a year) ahead", MaxDelay)
@@ -113,9 +113,9 @@ func (t NewTask) checkKey(out *problems) {
 		out.add("key", "is %d bytes long; the limit is %d", len(key), MaxKeyLength)
 	case !utf8.ValidString(key) || strings.ContainsRune(key, 0):
 		out.add("key", "must be UTF-8 without NUL")
-	case t.KeyWindow != 0 && key == "":
+	case !t.KeyWindow.IsZero() && key == "":
 		out.add("key_window", "needs a key")
-	case t.KeyWindow < 0 || t.KeyWindow.Std() > MaxKeyWindow:
+	case t.KeyWindow.Std() < 0 || t.KeyWindow.Std() > MaxKeyWindow:
 		out.add("key_window", "is %s; it must be up to %s (180 days)", t.KeyWindow, MaxKeyWindow)
 	}
 }

@@ -102,16 +102,20 @@ func (t TaskType) WithDefaults() TaskType {
 		t.ScheduleLimit = DefaultScheduleLimit
 	}
 	t.RollRows = cmp.Or(t.RollRows, DefaultRollRows)
-	t.RollAge = cmp.Or(t.RollAge, Duration(DefaultRollAge))
-	t.Retention = cmp.Or(t.Retention, Duration(DefaultRetention))
+	if t.RollAge.IsZero() {
+		t.RollAge = NewDuration(DefaultRollAge)
+	}
+	if t.Retention.IsZero() {
+		t.Retention = NewDuration(DefaultRetention)
+	}
 	t.Stages = slices.Clone(t.Stages)
 	for i := range t.Stages {
 		s := &t.Stages[i]
-		if s.Timeout == 0 {
-			s.Timeout = Duration(DefaultTimeout)
+		if s.Timeout.IsZero() {
+			s.Timeout = NewDuration(DefaultTimeout)
 		}
-		if s.MaxProcessingTime == 0 {
-			s.MaxProcessingTime = Duration(DefaultProcessingTime)
+		if s.MaxProcessingTime.IsZero() {
+			s.MaxProcessingTime = NewDuration(DefaultProcessingTime)
 		}
 		s.Retry = DefaultRetry.Override(t.Retry).Override(s.Retry)
 	}

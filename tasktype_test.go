@@ -28,14 +28,14 @@ func TestTaskTypeValidate(t *testing.T) {
 		return retry(asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(i...)})
 	}
 	timeout := func(d time.Duration) change {
-		return stage1(func(s *asyncflow.Stage) { s.Timeout = asyncflow.Duration(d) })
+		return stage1(func(s *asyncflow.Stage) { s.Timeout = asyncflow.NewDuration(d) })
 	}
 	processing := func(d time.Duration) change {
-		return stage1(func(s *asyncflow.Stage) { s.MaxProcessingTime = asyncflow.Duration(d) })
+		return stage1(func(s *asyncflow.Stage) { s.MaxProcessingTime = asyncflow.NewDuration(d) })
 	}
 	priority := func(n int) change { return stage1(func(s *asyncflow.Stage) { s.Priority = n }) }
 	every := func(d time.Duration) change {
-		return func(tt *asyncflow.TaskType) { tt.ScheduleInterval = asyncflow.Duration(d) }
+		return func(tt *asyncflow.TaskType) { tt.ScheduleInterval = asyncflow.NewDuration(d) }
 	}
 	limit := func(n int) change { return func(tt *asyncflow.TaskType) { tt.ScheduleLimit = n } }
 	stages := func(n int) change {
@@ -66,10 +66,10 @@ func TestTaskTypeValidate(t *testing.T) {
 		"limit 1001": {limit(1001), "schedule_limit is 1001; it must be 1 to 1000"},
 		"roll 999": {func(tt *asyncflow.TaskType) { tt.RollRows = 999 },
 			"roll_rows is 999; it must be 1000 to 1000000000"},
-		"roll age": {func(tt *asyncflow.TaskType) { tt.RollAge = 1 },
+		"roll age": {func(tt *asyncflow.TaskType) { tt.RollAge = asyncflow.NewDuration(1) },
 			"roll_age is 1ns; it must be 1m0s to 87600h0m0s"},
 		"retention": {func(tt *asyncflow.TaskType) {
-			tt.Retention = asyncflow.Duration(time.Second)
+			tt.Retention = asyncflow.NewDuration(time.Second)
 		}, "retention is 1s; it must be 1m0s to 87600h0m0s"},
 		"interval -1ns":  {every(-1), "schedule_interval is -1ns; it must be 0s to 24h0m0s"},
 		"interval 0":     {every(0), ""},
@@ -151,16 +151,19 @@ func TestWithDefaults(t *testing.T) {
 	t.Parallel()
 	bare := asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{
 		{Name: "first"},
-		{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5,
-			Retry: asyncflow.RetryPolicy{MaxAttempts: 2}},
+		{Name: "second", Timeout: asyncflow.NewDuration(1e9), MaxProcessingTime: asyncflow.NewDuration(2e9),
+			Priority: 5,
+			Retry:    asyncflow.RetryPolicy{MaxAttempts: 2}},
 	}}
 	full := bare.WithDefaults()
 	require.NoError(t, full.Validate())
 	require.Equal(t, asyncflow.TaskType{Name: "a", ScheduleLimit: 200, RollRows: 5_000_000,
-		RollAge:   asyncflow.Duration(30 * 24 * time.Hour),
-		Retention: asyncflow.Duration(180 * 24 * time.Hour), Stages: []asyncflow.Stage{
-			{Name: "first", Timeout: 30e9, MaxProcessingTime: 3600e9, Retry: asyncflow.DefaultRetry},
-			{Name: "second", Timeout: 1e9, MaxProcessingTime: 2e9, Priority: 5,
+		RollAge:   asyncflow.NewDuration(30 * 24 * time.Hour),
+		Retention: asyncflow.NewDuration(180 * 24 * time.Hour), Stages: []asyncflow.Stage{
+			{Name: "first", Timeout: asyncflow.NewDuration(30e9),
+				MaxProcessingTime: asyncflow.NewDuration(3600e9), Retry: asyncflow.DefaultRetry},
+			{Name: "second", Timeout: asyncflow.NewDuration(1e9),
+				MaxProcessingTime: asyncflow.NewDuration(2e9), Priority: 5,
 				Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
 		}}, full)
 	require.Equal(t, full, full.WithDefaults(), "a second time changes nothing")

@@ -122,7 +122,7 @@ func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) err
 		return errors.New(`the answer has an error, but no outcome "retry", "fail" or "cancel"`)
 	case !done && len(a.output) > 0:
 		return fmt.Errorf("the answer has an output, but the outcome %q", a.outcome)
-	case !retries && a.retryAfter != 0:
+	case !retries && !a.retryAfter.IsZero():
 		return errors.New(`the answer has retry_after, but no outcome "retry"`)
 	}
 	if err := checkOutput(a.output, maxOutput); err != nil {

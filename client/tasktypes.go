@@ -91,7 +91,7 @@ func (c *Client) ResumeTaskType(
 		return TaskType{}, err
 	}
 	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ResumeTaskType(ctx, name, api.Resume{Ramp: Duration(ramp)})
+		return c.api.ResumeTaskType(ctx, name, api.Resume{Ramp: NewDuration(ramp)})
 	})
 }
 

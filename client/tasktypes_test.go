@@ -12,7 +12,7 @@ func TestTaskTypeRolls(t *testing.T) {
 	t.Parallel()
 	opened := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	want := RollList{Data: []Roll{{Position: 2, Own: true, OpenedAt: opened, Bytes: 8192,
-		TasksEstimate: 7, Retention: Duration(time.Hour), NextTasks: 1000}}, Older: 3}
+		TasksEstimate: 7, Retention: NewDuration(time.Hour), NextTasks: 1000}}, Older: 3}
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, want) })
 	rolls, err := f.client(t).TaskTypeRolls(t.Context(), "t")
 	require.NoError(t, err)

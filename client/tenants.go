@@ -77,7 +77,7 @@ func (c *Client) DeleteTenant(
 	case grace == 0:
 		params["now"] = "true"
 	case grace > 0:
-		params["grace"] = asyncflow.Duration(grace).String()
+		params["grace"] = asyncflow.NewDuration(grace).String()
 	}
 	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
 		return c.api.DeleteTenant(ctx, slug, nil, query(params))

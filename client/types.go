@@ -1,6 +1,8 @@
 package client
 
 import (
+	"time"
+
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
 )
@@ -303,8 +305,8 @@ type (
 	// JSON is any JSON value. It is stored and passed on byte by byte. See [api.JSON].
 	JSON = api.JSON
 
-	// Duration is a time.Duration that is written as a Go-style string, such as 30s. See
-	// [asyncflow.Duration].
+	// Duration is a time.Duration that is written as a Go-style string, such as 30s; NewDuration
+	// makes one. See [asyncflow.Duration].
 	Duration = asyncflow.Duration
 
 	// Priority is a head start in seconds: one number, or a list with one for each stage. See
@@ -335,6 +337,9 @@ const (
 
 // Poly is the interval of growing pauses with jitter; see asyncflow.Poly.
 const Poly = asyncflow.Poly
+
+// NewDuration returns the Duration that lasts as long as d.
+func NewDuration(d time.Duration) Duration { return asyncflow.NewDuration(d) }
 
 // Seconds returns an interval of one pause, or of several in turn, in seconds; see Interval.
 func Seconds(s ...float64) Interval { return asyncflow.Seconds(s...) }

@@ -173,8 +173,8 @@ func TestAcceptAtTheLastMoment(t *testing.T) {
 func TestAcceptOfAShortStage(t *testing.T) {
 	w := setupWriter(t)
 	spec := writerType()
-	spec.Stages[0].Timeout = asyncflow.Duration(5 * time.Minute)
-	spec.Stages[0].MaxProcessingTime = asyncflow.Duration(time.Minute)
+	spec.Stages[0].Timeout = asyncflow.NewDuration(5 * time.Minute)
+	spec.Stages[0].MaxProcessingTime = asyncflow.NewDuration(time.Minute)
 	pipe := w.put(spec)
 	s := w.deaf("accepting")
 	s.SetAcceptedWait(4 * time.Minute)

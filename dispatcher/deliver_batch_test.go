@@ -168,7 +168,7 @@ func TestWaitForOthers(t *testing.T) {
 	b.batch("first", 100, 0)
 	require.Eventually(t, func() bool {
 		pipe, err := n.Catalog.Type(tenant, "pipe")
-		return err == nil && pipe.Endpoints("first")[0].Batch.MaxWait == 0
+		return err == nil && pipe.Endpoints("first")[0].Batch.MaxWait.IsZero()
 	}, patience, time.Millisecond)
 	n.await(t, n.held(t, newTasks(30)), asyncflow.StatusSucceeded)
 	assert.Contains(t, r.sizes("first"), 30)

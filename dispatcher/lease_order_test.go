@@ -78,7 +78,7 @@ func mixedTasks(t *testing.T, n *node, count int) []asyncflow.TaskID {
 		case 2:
 			tasks[i].Options.Priority = asyncflow.Priority{i % 7, 3600}
 		case 3:
-			tasks[i].Delay = asyncflow.Duration(time.Duration(i) * 100 * time.Microsecond)
+			tasks[i].Delay = asyncflow.NewDuration(time.Duration(i) * 100 * time.Microsecond)
 		}
 	}
 	results := n.Submit(t.Context(), tenant, tasks)

@@ -54,7 +54,7 @@ func TestNothingIsDeliveredWithoutTheStandby(t *testing.T) {
 			return done
 		})
 	_, _, err = n.PutSchedule(t.Context(), tenant, asyncflow.Schedule{Name: "often", Type: "pipe",
-		Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Second)})
+		Context: json.RawMessage(`1`), Every: asyncflow.NewDuration(time.Second)})
 	require.NoError(t, err)
 	require.NoError(t, standby.Stop(t.Context()))
 	ctx, stop := context.WithCancel(t.Context())

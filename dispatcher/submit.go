@@ -204,7 +204,7 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 	items := make([]*submission, 0, len(indexes))
 	for n, i := range indexes {
 		task := &tasks[i]
-		if window := task.KeyWindow; window > t.Retention {
+		if window := task.KeyWindow; window.Std() > t.Retention.Std() {
 			results[i].Err = asyncflow.InvalidField("key_window", "is %s; tasks of %s are kept for %s",
 				window, t.Name, t.Retention)
 			continue
@@ -351,7 +351,7 @@ func (d *Dispatcher) passes(t *store.Type) bool {
 // standsInLine reports whether tasks of a type always stand in line: they need more than capacity,
 // or the type has an interval between leases.
 func (d *Dispatcher) standsInLine(t *store.Type) bool {
-	return t.Limited(d.store.Clock.Now()) || t.ScheduleInterval != 0
+	return t.Limited(d.store.Clock.Now()) || !t.ScheduleInterval.IsZero()
 }
 
 // unused gives back the capacity of a new task that doesn't begin.

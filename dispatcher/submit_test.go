@@ -113,7 +113,7 @@ func TestHandoff(t *testing.T) {
 		Retry:    &asyncflow.RetryPolicy{MaxAttempts: 2},
 		Priority: asyncflow.Priority{1},
 	}
-	tasks[2].Options.Key, tasks[2].KeyWindow = "once", asyncflow.Duration(time.Hour)
+	tasks[2].Options.Key, tasks[2].KeyWindow = "once", asyncflow.NewDuration(time.Hour)
 	results := n.Submit(t.Context(), tenant, tasks)
 	n.await(t, results, asyncflow.StatusFailed)
 	for range tasks {
@@ -357,7 +357,7 @@ func TestNoHandoff(t *testing.T) {
 	t.Parallel()
 	for name, hinder := range map[string]func(*testing.T, *bundle, *node, []asyncflow.NewTask){
 		"a delay": func(_ *testing.T, _ *bundle, _ *node, tasks []asyncflow.NewTask) {
-			tasks[0].Delay = asyncflow.Duration(time.Second)
+			tasks[0].Delay = asyncflow.NewDuration(time.Second)
 		},
 		"a limit of the endpoint": func(t *testing.T, b *bundle, n *node, _ []asyncflow.NewTask) {
 			b.exec(`UPDATE tenant_acme.endpoints SET max_in_flight = 3`)
@@ -367,7 +367,7 @@ func TestNoHandoff(t *testing.T) {
 			}, patience, time.Millisecond)
 		},
 		"an interval of the schedule": func(t *testing.T, _ *bundle, n *node, _ []asyncflow.NewTask) {
-			n.put(t, func(tt *asyncflow.TaskType) { tt.ScheduleInterval = asyncflow.Duration(time.Second) })
+			n.put(t, func(tt *asyncflow.TaskType) { tt.ScheduleInterval = asyncflow.NewDuration(time.Second) })
 		},
 		"a pause": func(t *testing.T, _ *bundle, n *node, _ []asyncflow.NewTask) {
 			n.Pause(t, "pipe")

@@ -47,10 +47,10 @@ func TestIdleTenantsCostNothing(t *testing.T) {
 		_, _, err := b.PutTaskType(t.Context(), slug, pipe.TaskType)
 		require.NoError(t, err)
 		r := b.Submit(t.Context(), slug, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`),
-			Delay: asyncflow.Duration(2 * time.Hour), Options: asyncflow.Options{Key: "k"}}})
+			Delay: asyncflow.NewDuration(2 * time.Hour), Options: asyncflow.Options{Key: "k"}}})
 		require.NoError(t, r[0].Err)
 		s := asyncflow.Schedule{Name: "s", Type: "pipe", Context: json.RawMessage(`1`),
-			Every: asyncflow.Duration(24 * time.Hour)}.WithDefaults()
+			Every: asyncflow.NewDuration(24 * time.Hour)}.WithDefaults()
 		_, _, err = b.PutSchedule(t.Context(), slug, s)
 		require.NoError(t, err)
 	}
@@ -103,7 +103,7 @@ func TestUnannouncedWorkIsFound(t *testing.T) {
 	require.Zero(t, a.run(t, everyJob...))
 	for _, r := range b.Submit(t.Context(), tenant,
 		[]asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`),
-			Delay: asyncflow.Duration(time.Hour)}}) {
+			Delay: asyncflow.NewDuration(time.Hour)}}) {
 		require.NoError(t, r.Err)
 	}
 	exec(t, url, `UPDATE tenant_acme.wait SET until = now(), order_time = now()
@@ -170,7 +170,7 @@ func TestPlansOfOtherNodes(t *testing.T) {
 	require.Zero(t, a.run(t, "schedules", "operations"))
 	put := func(name string) {
 		s := asyncflow.Schedule{Name: name, Type: "pipe", Context: json.RawMessage(`1`),
-			Every:    asyncflow.Duration(time.Second),
+			Every:    asyncflow.NewDuration(time.Second),
 			StartsAt: b.Clock.Now().Add(-time.Hour).Truncate(time.Second)}.WithDefaults()
 		_, _, err := b.PutSchedule(t.Context(), tenant, s)
 		require.NoError(t, err)
@@ -221,7 +221,7 @@ func TestCalmAlerts(t *testing.T) {
 	_, err := b.PutAlerts(t.Context(), tenant, store.Alerts{
 		Endpoint: asyncflow.Endpoint{ID: "0190a6f0-0000-7000-8000-000000000001",
 			URL: "https://x.example.com"},
-		Rules: asyncflow.AlertRules{BacklogAge: asyncflow.Duration(time.Minute)}})
+		Rules: asyncflow.AlertRules{BacklogAge: asyncflow.NewDuration(time.Minute)}})
 	require.NoError(t, err)
 	evaluates := func() bool {
 		exec(t, url, `UPDATE tenant_acme.alerts SET evaluated_at = 'epoch'`)

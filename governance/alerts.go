@@ -74,7 +74,7 @@ func (j *alertsJob) alertTenant(ctx context.Context, tenant string) (n int, calm
 }
 
 // noticeWindow is how long the key of a notice stands for its task.
-const noticeWindow = asyncflow.Duration(7 * 24 * time.Hour)
+const noticeWindow = 7 * 24 * time.Hour
 
 // sendNotices submits the tasks that report the tenant's episodes. Their keys ensure that there is
 // one for each state of an episode, however often it is tried and by which node.
@@ -89,7 +89,7 @@ func (j *alertsJob) sendNotices(ctx context.Context, tenant string) (int, error)
 			result := j.committer.SubmitNotice(ctx, tenant, asyncflow.NewTask{
 				Type: asyncflow.AlertType, Context: e.Notice(tenant, state),
 				Options:   asyncflow.Options{Key: e.ID + "/" + string(state)},
-				KeyWindow: noticeWindow,
+				KeyWindow: asyncflow.NewDuration(noticeWindow),
 			})
 			if result.Err != nil {
 				return n, fmt.Errorf("the notice of episode %s of tenant %s: %w", e.ID, tenant, result.Err)

@@ -15,19 +15,19 @@ func (j *alertsJob) backlogs(
 ) error {
 	stats, err := j.store.Stats(ctx, tenant, "")
 	var asked map[store.StageKey]time.Time
-	if err == nil && rules.NoClaimers > 0 {
+	if err == nil && rules.NoClaimers.Std() > 0 {
 		asked, err = j.store.AskedAt(ctx, tenant)
 	}
 	for _, s := range stats {
 		r.live = r.live || s.Waiting > 0 || s.Pending > 0
-		if rules.DependencyLate > 0 && !s.Paused {
+		if rules.DependencyLate.Std() > 0 && !s.Paused {
 			r.add(lateDependencies(s, at, rules.DependencyLate.Std())...)
 		}
 		if s.Type == asyncflow.AlertType || s.Paused || len(s.Backlog) == 0 ||
 			s.OldestDue.IsZero() {
 			continue
 		}
-		if rules.BacklogAge > 0 {
+		if rules.BacklogAge.Std() > 0 {
 			r.add(backlogReading(
 				asyncflow.AlertBacklogAge, s.Type, s.Backlog[0], at, rules.BacklogAge.Std()))
 		}
@@ -36,7 +36,7 @@ func (j *alertsJob) backlogs(
 				r.add(backlogReading(asyncflow.AlertEndpointMissing, s.Type+"/"+b.Stage, b, at,
 					asyncflow.EndpointMissingLimit))
 			}
-			if b.WaitsFor == asyncflow.WaitClaimer && rules.NoClaimers > 0 {
+			if b.WaitsFor == asyncflow.WaitClaimer && rules.NoClaimers.Std() > 0 {
 				if at := asked[store.StageKey{Type: s.Type, Stage: b.Stage}]; at.After(b.Oldest) {
 					b.Oldest = at
 				}

@@ -72,7 +72,7 @@ func TestAlertsOfADeadWorker(t *testing.T) {
 	pipe := b.pipe(t, "pipe")
 	e := b.endpoint(t, "only")
 	b.putAlerts(t, tenant,
-		asyncflow.AlertRules{BacklogAge: asyncflow.Duration(5 * time.Minute), FailureRate: 0.5,
+		asyncflow.AlertRules{BacklogAge: asyncflow.NewDuration(5 * time.Minute), FailureRate: 0.5,
 			EndpointFailureRate: 0.5})
 	b.held(t, url, pipe, 600, asyncflow.WaitUnhealthy)
 	var health asyncflow.Health
@@ -159,7 +159,7 @@ func TestNoClaimersAlert(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
-	b.putAlerts(t, tenant, asyncflow.AlertRules{NoClaimers: asyncflow.Duration(5 * time.Minute)})
+	b.putAlerts(t, tenant, asyncflow.AlertRules{NoClaimers: asyncflow.NewDuration(5 * time.Minute)})
 	judge := asyncflow.TaskType{Name: "judge", Stages: []asyncflow.Stage{
 		{Name: "look", Mode: asyncflow.ModeClaim}}}.WithDefaults()
 	_, _, err := b.PutTaskType(t.Context(), tenant, judge)
@@ -189,7 +189,7 @@ func TestAlertsOfDependenciesAndSchedules(t *testing.T) {
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
 	pipe := b.pipe(t, "pipe")
-	b.putAlerts(t, tenant, asyncflow.AlertRules{DependencyLate: asyncflow.Duration(5 * time.Minute)})
+	b.putAlerts(t, tenant, asyncflow.AlertRules{DependencyLate: asyncflow.NewDuration(5 * time.Minute)})
 	_, _, err := b.PutSchedule(t.Context(), tenant, asyncflow.Schedule{Name: "nightly",
 		Type: pipe.Name, Context: []byte(`1`), Cron: "@daily"}.WithDefaults())
 	require.NoError(t, err)

@@ -68,7 +68,7 @@ func TestBacklogAlert(t *testing.T) {
 	n, err := a.jobs["alerts"].Run(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n, "none are set up")
-	a.putAlerts(t, tenant, asyncflow.AlertRules{BacklogAge: asyncflow.Duration(5 * time.Minute)})
+	a.putAlerts(t, tenant, asyncflow.AlertRules{BacklogAge: asyncflow.NewDuration(5 * time.Minute)})
 	b := setup(t, url, "b", governance.Config{})
 	require.Zero(t, a.turn(t, url, tenant), "all is well")
 	due := func(seconds int) { // since when the task of pipe has been

@@ -31,7 +31,7 @@ func TestSchedulesOfASuspendedTenant(t *testing.T) {
 	b.pipe(t, "pipe")
 	_, _, err := b.PutSchedule(t.Context(), tenant,
 		asyncflow.Schedule{Name: "often", Type: "pipe", Context: json.RawMessage(`1`),
-			Every:    asyncflow.Duration(time.Minute),
+			Every:    asyncflow.NewDuration(time.Minute),
 			StartsAt: b.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults())
 	require.NoError(t, err)
 	exec(t, url, `UPDATE tenant_acme.schedules SET next_at = (spec->>'starts_at')::timestamptz`)
@@ -60,7 +60,7 @@ func TestTicksAtTheQuota(t *testing.T) {
 	lease := b.submitAndLease(t, pipe, 1)[0]
 	_, _, err = b.PutSchedule(t.Context(), tenant,
 		asyncflow.Schedule{Name: "often", Type: "pipe", Context: json.RawMessage(`1`),
-			Every:    asyncflow.Duration(time.Minute),
+			Every:    asyncflow.NewDuration(time.Minute),
 			StartsAt: b.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults())
 	require.NoError(t, err)
 	exec(t, url, `UPDATE tenant_acme.schedules SET next_at = (spec->>'starts_at')::timestamptz`)

@@ -59,7 +59,7 @@ func TestDryRun(t *testing.T) {
 	exec(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s' WHERE id % 4 = 0`)
 	for _, r := range b.Submit(t.Context(), tenant,
 		slices.Repeat([]asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`),
-			Delay: asyncflow.Duration(time.Hour)}}, 7)) {
+			Delay: asyncflow.NewDuration(time.Hour)}}, 7)) {
 		require.NoError(t, r.Err)
 	}
 	exec(t, url,

@@ -126,7 +126,7 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 	}
 	quick := pipe.TaskType
 	quick.Stages = slices.Clone(quick.Stages)
-	quick.Stages[0].Timeout = asyncflow.Duration(time.Second)
+	quick.Stages[0].Timeout = asyncflow.NewDuration(time.Second)
 	_, _, err := a.PutTaskType(t.Context(), tenant, quick)
 	require.NoError(t, err)
 	require.False(t, rescued(), "it is idle")
@@ -177,8 +177,8 @@ func TestRescueOfAShortStage(t *testing.T) {
 	require.NoError(t, err)
 	b := &bundle{Store: s, Committer: c, gov: gov}
 	spec := asyncflow.TaskType{Name: "pipe",
-		Stages: []asyncflow.Stage{{Name: "only", Timeout: asyncflow.Duration(time.Hour),
-			MaxProcessingTime: asyncflow.Duration(time.Second)}}}
+		Stages: []asyncflow.Stage{{Name: "only", Timeout: asyncflow.NewDuration(time.Hour),
+			MaxProcessingTime: asyncflow.NewDuration(time.Second)}}}
 	_, _, err = s.PutTaskType(t.Context(), tenant, spec.WithDefaults())
 	require.NoError(t, err)
 	pipe, err := s.Catalog.Type(tenant, "pipe")

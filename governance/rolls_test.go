@@ -43,7 +43,7 @@ func TestRollJob(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
-	spec := asyncflow.TaskType{Name: "pipe", RollRows: 1000, Retention: asyncflow.Duration(time.Hour),
+	spec := asyncflow.TaskType{Name: "pipe", RollRows: 1000, Retention: asyncflow.NewDuration(time.Hour),
 		Stages: []asyncflow.Stage{{Name: "only"}}}
 	_, _, err := b.PutTaskType(t.Context(), tenant, spec.WithDefaults())
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func TestRollJobMovesTypes(t *testing.T) {
 	b := setup(t, url, "a", governance.Config{})
 	put := func(name string, retention time.Duration) {
 		t.Helper()
-		spec := asyncflow.TaskType{Name: name, Retention: asyncflow.Duration(retention),
+		spec := asyncflow.TaskType{Name: name, Retention: asyncflow.NewDuration(retention),
 			Stages: []asyncflow.Stage{{Name: "only"}}}
 		_, _, err := b.PutTaskType(t.Context(), tenant, spec.WithDefaults())
 		require.NoError(t, err)

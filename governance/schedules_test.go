@@ -29,7 +29,7 @@ func TestSchedules(t *testing.T) {
 	require.NoError(t, err)
 	b := setup(t, url, "b", governance.Config{})
 	s := asyncflow.Schedule{Type: "pipe", Context: json.RawMessage(`1`),
-		Every:    asyncflow.Duration(time.Minute),
+		Every:    asyncflow.NewDuration(time.Minute),
 		StartsAt: a.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults()
 	const n = 130 // more than one round takes
 	for i := range n {

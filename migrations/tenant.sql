@@ -307,7 +307,7 @@ CREATE INDEX ON voters (until);
 -- outbound is sealed: headers, auth and certificates. A challenged endpoint gets no
 -- deliveries until it is verified; the oldest ones were never challenged. batch_max_tasks and
 -- batch_max_wait: how many tasks it gets in one request, and how long one waits for others; without
--- them each task has a request of its own.
+-- them each task has a request of its own. batch_max_wait_text is how batch_max_wait was written.
 CREATE TABLE endpoints (
   id                 uuid        PRIMARY KEY,
   type               text        NOT NULL REFERENCES task_types (name) ON DELETE CASCADE,
@@ -323,7 +323,8 @@ CREATE TABLE endpoints (
   max_in_flight      int         CHECK (max_in_flight > 0),
   rate               text,
   batch_max_tasks    int         CHECK (batch_max_tasks > 0),
-  batch_max_wait     interval
+  batch_max_wait     interval,
+  batch_max_wait_text text
 );
 CREATE INDEX ON endpoints (type, stage);
 

@@ -26,7 +26,7 @@ func episodesOf(tenant string) string { return quote(schemaOf(tenant)) + ".alert
 func alertType() asyncflow.TaskType {
 	return asyncflow.TaskType{Name: asyncflow.AlertType,
 		Stages: []asyncflow.Stage{{Name: asyncflow.AlertStage,
-			Timeout: asyncflow.Duration(10 * time.Second)}}}.WithDefaults()
+			Timeout: asyncflow.NewDuration(10 * time.Second)}}}.WithDefaults()
 }
 
 // PutAlerts creates or changes a tenant's alerts: their rules and their endpoint, of which it

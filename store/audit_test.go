@@ -88,7 +88,7 @@ func TestActOfAnOperator(t *testing.T) {
 		Action: "schedule.delete", Status: 204})
 	ctx = store.WithAuditedCall(t.Context(), a)
 	_, _, err = b.PutSchedule(ctx, tenant, asyncflow.Schedule{Name: "minutely", Type: "pipe",
-		Context: json.RawMessage(`1`), Every: asyncflow.Duration(time.Minute)})
+		Context: json.RawMessage(`1`), Every: asyncflow.NewDuration(time.Minute)})
 	require.NoError(t, err)
 	require.True(t, a.Written())
 	require.Len(t, b.audit(""), 2)

@@ -97,7 +97,7 @@ func TestARedrivenDependentDoesNotWaitForEver(t *testing.T) {
 	b := setupEdges(t)
 	bad := b.submit(newBase(""))[0].ID
 	on := byID(bad)
-	on.WaitFor = asyncflow.Duration(time.Hour)
+	on.WaitFor = asyncflow.NewDuration(time.Hour)
 	got := b.submit(dependent(on))[0].ID
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"})
 	b.comesTo(got, asyncflow.StatusFailed)

@@ -18,7 +18,7 @@ import (
 // base is a type with one stage, whose tasks others depend on.
 func base() asyncflow.TaskType {
 	return asyncflow.TaskType{Name: "base", Stages: []asyncflow.Stage{{Name: "only",
-		Timeout: asyncflow.Duration(time.Minute)}}}.WithDefaults()
+		Timeout: asyncflow.NewDuration(time.Minute)}}}.WithDefaults()
 }
 
 // setupEdges returns a bundle with the types base and pipe.
@@ -155,7 +155,7 @@ func TestWhatFollowsFromAFailedDependency(t *testing.T) {
 func TestADependencyIsNotWaitedForLongerThanItsTime(t *testing.T) {
 	b := setupEdges(t)
 	on := byKey("never")
-	on.WaitFor = asyncflow.Duration(time.Millisecond)
+	on.WaitFor = asyncflow.NewDuration(time.Millisecond)
 	got := b.submit(dependent(on))[0]
 	eventually(t, "the edge is late", func() bool {
 		_, err := b.SweepEdges(t.Context(), tenant)

@@ -36,11 +36,13 @@ func (s *settings) CreateEndpoint(
 		}
 		_, err = tx.Exec(ctx,
 			`INSERT INTO `+endpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged,
-			  max_in_flight, rate, batch_max_tasks, batch_max_wait, created_at, updated_at)
+			  max_in_flight, rate, batch_max_tasks, batch_max_wait, batch_max_wait_text, created_at,
+			  updated_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, ''), nullif($10, 0),
-			  nullif($11, '0'::interval), $12, $12)`,
+			  nullif($11, '0'::interval), nullif($12, '0s'), $13, $13)`,
 			e.ID, e.Type, e.Stage, e.URL, e.Weight, e.Outbound, e.Challenged, e.Limits.MaxInFlight,
-			e.Limits.Rate.String(), e.Batch.MaxTasks, e.Batch.MaxWait.Std(), e.CreatedAt)
+			e.Limits.Rate.String(), e.Batch.MaxTasks, e.Batch.MaxWait.Std(), e.Batch.MaxWait.Text(),
+			e.CreatedAt)
 		if err != nil {
 			return err
 		}
@@ -175,11 +177,12 @@ func (s *settings) writeEndpoint(
 		`UPDATE `+endpointsOf(tenant)+` SET url = $2, weight = $3, outbound = $4, challenged = $5,
 		  verified_at = $6, verification_error = $7, updated_at = $8,
 		  max_in_flight = nullif($9, 0), rate = nullif($10, ''),
-		  batch_max_tasks = nullif($11, 0), batch_max_wait = nullif($12, '0'::interval)
+		  batch_max_tasks = nullif($11, 0), batch_max_wait = nullif($12, '0'::interval),
+		  batch_max_wait_text = nullif($13, '0s')
 		WHERE id = $1::uuid`,
 		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, orNull(e.VerifiedAt), e.VerificationError,
 		e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(), e.Batch.MaxTasks,
-		e.Batch.MaxWait.Std())
+		e.Batch.MaxWait.Std(), e.Batch.MaxWait.Text())
 	if err == nil && e.Health == (asyncflow.Health{}) {
 		err = s.clearHealth(ctx, tx, tenant, e.ID)
 	}

@@ -38,6 +38,7 @@ func endpointColumns(tenant string) string {
 	return `e.id::text, e.type, e.stage, e.url, e.weight, e.outbound, e.challenged, e.verified_at,
 		e.verification_error, e.created_at, e.updated_at, coalesce(e.max_in_flight, 0),
 		coalesce(e.rate, ''), coalesce(e.batch_max_tasks, 0), coalesce(e.batch_max_wait, '0'),
+		coalesce(e.batch_max_wait_text, ''),
 		coalesce(h.state, ''), h.since, h.until, coalesce(h.pause, '0'), coalesce(h.reason, ''),
 		(SELECT json_agg(json_build_object('ID', s.id, 'Kind', s.kind,
 		    'Sealed', encode(s.sealed, 'base64'), 'PublicKey', s.public_key,
@@ -54,11 +55,12 @@ func endpointsAndHealth(tenant string) string {
 // scanEndpointAnd scans an endpoint and the columns after it.
 func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error) {
 	var verified, since, until *time.Time
-	var rate string
+	var rate, waitText string
+	var wait time.Duration
 	var secrets []byte
 	err = row.Scan(append([]any{&e.ID, &e.Type, &e.Stage, &e.URL, &e.Weight, &e.Outbound,
 		&e.Challenged, &verified, &e.VerificationError, &e.CreatedAt, &e.UpdatedAt,
-		&e.Limits.MaxInFlight, &rate, &e.Batch.MaxTasks, (*time.Duration)(&e.Batch.MaxWait),
+		&e.Limits.MaxInFlight, &rate, &e.Batch.MaxTasks, &wait, &waitText,
 		&e.Health.State, &since, &until, &e.Health.Pause, &e.Health.Reason, &secrets}, more...)...)
 	if err == nil && secrets != nil {
 		err = json.Unmarshal(secrets, &e.Secrets)
@@ -66,6 +68,7 @@ func scanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error)
 	if err == nil && rate != "" {
 		err = e.Limits.Rate.UnmarshalText([]byte(rate))
 	}
+	e.Batch.MaxWait = writtenWait(wait, waitText)
 	e.VerifiedAt, e.Health.Since, e.Health.Until = orZero(verified), orZero(since), orZero(until)
 	return e, err
 }
@@ -77,3 +80,13 @@ func endpointSecretsOf(tenant string) string {
 func endpointsOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoints" }
 
 func healthOf(tenant string) string { return quote(schemaOf(tenant)) + ".endpoint_health" }
+
+// writtenWait returns a duration as it was written, unless a node that knows no texts changed it
+// since.
+func writtenWait(wait time.Duration, text string) asyncflow.Duration {
+	var written asyncflow.Duration
+	if err := written.UnmarshalText([]byte(text)); err != nil || written.Std() != wait {
+		return asyncflow.NewDuration(wait)
+	}
+	return written
+}

@@ -39,7 +39,7 @@ func TestLeaseOfABatch(t *testing.T) {
 		_, err := b.CreateEndpoint(t.Context(), tenant,
 			asyncflow.Endpoint{ID: endpointID(n), Type: "pipe", Stage: "first", URL: "https://x.example",
 				Weight:         1,
-				AllowDuplicate: true, Batch: asyncflow.Batch{MaxTasks: 9, MaxWait: asyncflow.Duration(wait)}})
+				AllowDuplicate: true, Batch: asyncflow.Batch{MaxTasks: 9, MaxWait: asyncflow.NewDuration(wait)}})
 		require.NoError(t, err)
 	}
 	pipe, err := b.Catalog.Type(tenant, pipe.Name)
@@ -59,7 +59,7 @@ func TestEndpointIsKept(t *testing.T) {
 	at := b.Clock.Now().Truncate(time.Microsecond)
 	made := asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first",
 		URL: "https://x.example", Weight: 7, Outbound: []byte{0, 1, 2}, Challenged: true,
-		Batch: asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.Duration(20 * time.Millisecond)},
+		Batch: asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.NewDuration(20 * time.Millisecond)},
 		Secrets: []asyncflow.SigningSecret{
 			{ID: secretID(3), Kind: asyncflow.SecretEd25519, Sealed: bytes.Repeat([]byte{0xff}, 200),
 				PublicKey: "whpk_x", CreatedAt: at},

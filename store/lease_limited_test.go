@@ -673,7 +673,7 @@ func orderedWithRateAndDelay(t *testing.T, b *bundle) {
 	}
 	b.put(spec)
 	late := keyed("a", `"late"`)
-	late.Delay = asyncflow.Duration(time.Hour)
+	late.Delay = asyncflow.NewDuration(time.Hour)
 	b.submit(late)
 	_, err := b.db.Exec(t.Context(),
 		`UPDATE tenant_acme.wait SET stage = 'renamed'`) // as if the first stage had been another

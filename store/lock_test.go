@@ -60,8 +60,8 @@ func TestAStrangerLocksNothing(t *testing.T) {
 	pipe := b.put(spec)
 	b.put(base())
 	claims := asyncflow.TaskType{Name: "desk", Stages: []asyncflow.Stage{{Name: "only",
-		Mode: asyncflow.ModeClaim, Timeout: asyncflow.Duration(time.Minute),
-		Window: &asyncflow.Window{Tasks: 3, Per: asyncflow.Duration(time.Hour)}}}}.WithDefaults()
+		Mode: asyncflow.ModeClaim, Timeout: asyncflow.NewDuration(time.Minute),
+		Window: &asyncflow.Window{Tasks: 3, Per: asyncflow.NewDuration(time.Hour)}}}}.WithDefaults()
 	desk := b.put(claims)
 
 	other := b.stranger()

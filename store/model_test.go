@@ -61,7 +61,7 @@ func (m *machine) submit(t *rapid.T) {
 	task := asyncflow.NewTask{Type: m.pipe.Name, Context: json.RawMessage(doc)}
 	status := asyncflow.StatusPending
 	if rapid.Bool().Draw(t, "delayed") {
-		task.Delay, status = asyncflow.Duration(time.Hour), asyncflow.StatusWaiting
+		task.Delay, status = asyncflow.NewDuration(time.Hour), asyncflow.StatusWaiting
 	}
 	id := m.b.submit(task)[0].ID
 	m.tasks[id] = &model{
@@ -394,7 +394,7 @@ func holdAgainstModel(t *testing.T, b *bundle) {
 func patient() asyncflow.TaskType {
 	t := twoStages()
 	for i := range t.Stages {
-		t.Stages[i].Timeout = asyncflow.Duration(10 * time.Minute)
+		t.Stages[i].Timeout = asyncflow.NewDuration(10 * time.Minute)
 	}
 	return t
 }

@@ -97,7 +97,7 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 		asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, store.Progress{Percent: 1},
 		dispatcher.ClaimRequest{Type: "pipe", Stage: "second", Claimer: "w", Max: 1},
 		asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`1`),
-			Every: asyncflow.Duration(time.Minute)},
+			Every: asyncflow.NewDuration(time.Minute)},
 		store.DueOperation{Tenant: tenant, Type: "pipe", ID: anyUUID, At: time.Now()},
 		store.AuditFilter{Tenant: tenant, Limit: 1},
 		denied(tenant),

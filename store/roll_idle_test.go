@@ -35,7 +35,7 @@ func TestRetentionCountsFromTheLastEvent(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	later := newTask(`"later"`)
-	later.Delay = asyncflow.Duration(time.Hour)
+	later.Delay = asyncflow.NewDuration(time.Hour)
 	straggler := b.submit(later)[0].ID
 	journal := b.at(1, `INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, final)
 		SELECT {number}, (1::bigint << 40) + 500000 + n, 1, now() - interval '1 day', 'first', 1, 'done',

@@ -23,7 +23,7 @@ func stragglers(t *testing.T, b *bundle) {
 	spec.Stages[0].Retry.Interval = asyncflow.Seconds(-2 * 24 * 3600)
 	b.put(spec)
 	delayed := newTask(`"delayed"`)
-	delayed.Delay = asyncflow.Duration(30 * 24 * time.Hour)
+	delayed.Delay = asyncflow.NewDuration(30 * 24 * time.Hour)
 	month := b.submit(delayed)[0].ID
 	b.submit(newTask(`"retried"`))
 	b.settle(b.known(), b.lease(b.known(), 1)[0],

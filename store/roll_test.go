@@ -58,7 +58,7 @@ func rollsLife(t *testing.T, b *bundle) {
 	pipe := b.put(twoStages())
 	first := b.submit(newTask(`1`))[0].ID
 	later := newTask(`"later"`)
-	later.Delay = asyncflow.Duration(time.Hour)
+	later.Delay = asyncflow.NewDuration(time.Hour)
 	straggler := b.submit(later)[0].ID
 	stuck := b.lease(pipe, 1)[0]
 	b.submit(newTask(`2`))
@@ -165,7 +165,7 @@ func writersFollowARoll(t *testing.T, b *bundle) {
 	settledLease := b.lease(pipe, 1)[0]
 	changed := b.submit(newTask(`"changed"`))[0].ID
 	delayed := newTask(`"promoted"`)
-	delayed.Delay = asyncflow.Duration(time.Hour)
+	delayed.Delay = asyncflow.NewDuration(time.Hour)
 	promoted := b.submit(delayed)[0].ID
 
 	late := behind(t, b)
@@ -397,14 +397,14 @@ func repeatableReadAcrossARoll(t *testing.T, b *bundle) {
 func TestKeysAndRetention(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
-	spec.Retention = asyncflow.Duration(time.Hour)
+	spec.Retention = asyncflow.NewDuration(time.Hour)
 	b.put(spec)
 	task := newTask(`1`)
-	task.Options.Key, task.KeyWindow = "a", asyncflow.Duration(2*time.Hour)
+	task.Options.Key, task.KeyWindow = "a", asyncflow.NewDuration(2*time.Hour)
 	results := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task, newTask(`2`)})
 	require.ErrorContains(t, results[0].Err, "key_window is 2h0m0s; tasks of pipe are kept for 1h0m0s")
 	require.NoError(t, results[1].Err)
-	task.KeyWindow = 0
+	task.KeyWindow = asyncflow.Duration{}
 	b.submit(task)
 	var left float64
 	require.NoError(t, b.db.QueryRow(t.Context(),

@@ -16,7 +16,7 @@ import (
 // seconds ago, so that the next one comes after the test.
 func (b *bundle) minutely() asyncflow.Schedule {
 	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`),
-		Every:    asyncflow.Duration(time.Minute),
+		Every:    asyncflow.NewDuration(time.Minute),
 		StartsAt: b.Clock.Now().Truncate(time.Second).Add(-48*time.Hour - 3*time.Second)}.WithDefaults()
 }
 
@@ -41,7 +41,7 @@ func TestPutSchedule(t *testing.T) {
 	s := b.minutely()
 	s.Priority, s.Retry = asyncflow.Priority{60, 0},
 		&asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule("attempt < 3 ? 1 : 2")}
-	s.Every, s.Cron, s.StartsAt = 0, "0 0 1 1 *",
+	s.Every, s.Cron, s.StartsAt = asyncflow.Duration{}, "0 0 1 1 *",
 		time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("", 3600))
 	s = s.WithDefaults()
 	would, created, err := b.CheckSchedule(t.Context(), tenant, s)
@@ -71,7 +71,7 @@ func TestPutSchedule(t *testing.T) {
 	changed := b.putSchedule(s)
 	assert.Equal(t, 2, changed.Version)
 	assert.Equal(t, `{"a":1.0}`, string(changed.Context))
-	s.Cron, s.Every, s.TimeZone, s.StartsAt = "", asyncflow.Duration(time.Hour), "", time.Time{}
+	s.Cron, s.Every, s.TimeZone, s.StartsAt = "", asyncflow.NewDuration(time.Hour), "", time.Time{}
 	changed = b.putSchedule(s)
 	assert.Equal(t, first.CreatedAt.UTC().Truncate(time.Second).Add(time.Hour), changed.NextAt.UTC(),
 		"counted from its creation, not from the change")
@@ -134,14 +134,14 @@ func TestScheduleThatNeverRuns(t *testing.T) {
 	refused(over)
 	soon := over
 	soon.EndsAt = time.Now().Add(time.Second / 2)
-	soon.Cron, soon.TimeZone, soon.Every = "", "", asyncflow.Duration(time.Hour)
+	soon.Cron, soon.TimeZone, soon.Every = "", "", asyncflow.NewDuration(time.Hour)
 	refused(soon)
 
 	b.putSchedule(b.minutely())
 	ending, _, err := b.PutSchedule(t.Context(), tenant, over)
 	require.NoError(t, err, "this ends it")
 	require.Zero(t, ending.NextAt)
-	over.Cron, over.Every, over.TimeZone = "1 * * * *", 0, "UTC"
+	over.Cron, over.Every, over.TimeZone = "1 * * * *", asyncflow.Duration{}, "UTC"
 	refused(over)
 	b.exec(`UPDATE tenant_acme.schedules SET next_at = NULL,
 		spec = (spec::jsonb || jsonb_build_object('ends_at', '2026-01-01T00:00:00Z'))::json`)

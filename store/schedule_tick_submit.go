@@ -41,7 +41,7 @@ func (r *round) submit(ctx context.Context, submit Submit) {
 func (r *round) tickTask(t *turn, tick time.Time) asyncflow.NewTask {
 	task := t.TickTask(tick)
 	if kind, err := r.store.Catalog.Type(r.tenant, t.Type); err == nil {
-		task.KeyWindow = min(task.KeyWindow, kind.Retention)
+		task.KeyWindow = asyncflow.NewDuration(min(task.KeyWindow.Std(), kind.Retention.Std()))
 	}
 	return task
 }

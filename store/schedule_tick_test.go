@@ -139,7 +139,7 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 	b.put(twoStages())
 	first := b.Clock.Now().Truncate(time.Second).Add(-seconds * time.Second)
 	s := asyncflow.Schedule{Type: "pipe", Context: json.RawMessage(`1`),
-		Every: asyncflow.Duration(time.Second), StartsAt: first,
+		Every: asyncflow.NewDuration(time.Second), StartsAt: first,
 		CatchUp: asyncflow.CatchUpAll, CatchUpLimit: 1000}.WithDefaults()
 	for i := range schedules {
 		s.Name = fmt.Sprint("s", i)

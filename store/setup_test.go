@@ -104,8 +104,8 @@ func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle
 func twoStages() asyncflow.TaskType {
 	retry := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-0.001)}
 	return asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{
-		{Name: "first", Retry: retry, Timeout: asyncflow.Duration(time.Second)},
-		{Name: "second", Retry: retry, Timeout: asyncflow.Duration(time.Second)},
+		{Name: "first", Retry: retry, Timeout: asyncflow.NewDuration(time.Second)},
+		{Name: "second", Retry: retry, Timeout: asyncflow.NewDuration(time.Second)},
 	}}.WithDefaults()
 }
 

@@ -102,7 +102,7 @@ func TestBacklogOfWaitingTasks(t *testing.T) {
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
 	b.serving(spec)
 	later := newTask(`"later"`)
-	later.Delay = asyncflow.Duration(time.Hour)
+	later.Delay = asyncflow.NewDuration(time.Hour)
 	b.submit(keyed("k", `1`), keyed("k", `2`), keyed("k", `3`), later)
 	require.Len(t, b.admitAll(), 1)
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitFlow: 2}, b.backlog())

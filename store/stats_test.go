@@ -83,7 +83,7 @@ func TestSubmitsAreCounted(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	delayed, keyed, bad := newTask(`1`), newTask(`2`), newTask(`"\u0000"`)
-	delayed.Delay = asyncflow.Duration(time.Hour)
+	delayed.Delay = asyncflow.NewDuration(time.Hour)
 	keyed.Options.Key = "k"
 	b.submit(newTask(`0`))
 	assert.Equal(t, tallied{Submitted: 1}, first(b.tallies(tenant, "pipe")))
@@ -254,7 +254,7 @@ func TestStatsByTypeAndTenant(t *testing.T) {
 		b.put(spec)
 		for range n % 3 {
 			task := newTask(`1`)
-			task.Type, task.Delay = spec.Name, asyncflow.Duration(time.Hour)
+			task.Type, task.Delay = spec.Name, asyncflow.NewDuration(time.Hour)
 			b.submit(task)
 		}
 		want = append(want, store.Stats{Type: spec.Name, Waiting: int64(n % 3), Rolls: 1,
@@ -342,7 +342,7 @@ func TestOldestDue(t *testing.T) {
 	pipe := b.put(spec)
 	assert.Zero(t, b.stats("pipe").OldestDue)
 	soon := newTask(`"soon"`)
-	soon.Delay = asyncflow.Duration(30 * time.Second)
+	soon.Delay = asyncflow.NewDuration(30 * time.Second)
 	b.submit(soon)
 	s := b.stats("pipe")
 	assert.Equal(t, int64(1), s.Pending)

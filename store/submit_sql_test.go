@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -124,6 +125,31 @@ func sqlSubmitRollback(t *testing.T, b *bundle) {
 	stats, err := b.Stats(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, stats[0].Running)
+}
+
+// Submits by SQL read a type's retention as Postgres does: each text that is kept as it was written
+// means the same there.
+func TestSQLReadsDurationsAsWritten(t *testing.T) {
+	b := setup(t)
+	rapid.Check(t, func(r *rapid.T) {
+		text := rapid.StringMatching(`([0-9]{1,9}h)?([0-9]{1,9}\.[0-9]{1,6}m)?([0-9]{1,9}s)?`+
+			`([0-9]{1,9}(\.[0-9]{1,3})?ms)?([0-9]{1,4}us)?`).Draw(r, "text")
+		var d asyncflow.Duration
+		if d.UnmarshalText([]byte(text)) != nil || d.Text() != text {
+			r.Skip()
+		}
+		var seconds float64
+		require.NoError(r, b.db.QueryRow(t.Context(),
+			`SELECT extract(epoch FROM $1::text::interval)::float8`, text).Scan(&seconds), text)
+		require.InDelta(r, d.Std().Seconds(), seconds, 1e-5, text)
+	})
+	spec := twoStages()
+	require.NoError(t, spec.Retention.UnmarshalText([]byte("90.5m")))
+	b.put(spec)
+	var id string
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`SELECT tenant_acme.submit_task('pipe', '1', key => 'k')`).Scan(&id))
+	require.NotEmpty(t, id)
 }
 
 // A task's row, and the place of its token row, are as after a submit through a node.

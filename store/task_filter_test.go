@@ -42,7 +42,7 @@ func (b *bundle) places(pipe *store.Type) map[string]asyncflow.TaskID {
 	next("running in first")
 	second("running in second")
 	waiting := newTask(`1`)
-	waiting.Delay = asyncflow.Duration(time.Hour)
+	waiting.Delay = asyncflow.NewDuration(time.Hour)
 	ids["waiting in first"] = b.submit(waiting)[0].ID
 	// the pause is long there
 	settle(second("waiting in second"), asyncflow.OutcomeFailed, "a timeout of the worker")

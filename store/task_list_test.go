@@ -267,7 +267,7 @@ func TestList(t *testing.T) {
 	for i := range 10 {
 		task := newTask(fmt.Sprint(i))
 		if i == 9 {
-			task.Delay = asyncflow.Duration(time.Hour)
+			task.Delay = asyncflow.NewDuration(time.Hour)
 		}
 		b.submit(task)
 	}

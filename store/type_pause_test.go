@@ -94,6 +94,6 @@ func TestWaitsFor(t *testing.T) {
 	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed})
 	require.Equal(t, asyncflow.WaitRetry, waitsFor(retried))
 	soon := newTask(`2`)
-	soon.Delay = asyncflow.Duration(30 * time.Second)
+	soon.Delay = asyncflow.NewDuration(30 * time.Second)
 	require.Equal(t, asyncflow.WaitDelay, waitsFor(b.submit(soon)[0].ID))
 }

@@ -70,7 +70,7 @@ func typeMovesBetweenSets(t *testing.T, b *bundle) {
 		return b.submit(task)[0].ID
 	}
 	plain := func(*asyncflow.NewTask) {}
-	later := func(task *asyncflow.NewTask) { task.Delay = asyncflow.Duration(time.Hour) }
+	later := func(task *asyncflow.NewTask) { task.Delay = asyncflow.NewDuration(time.Hour) }
 	failed := submit(`"failed"`, plain)
 	require.Equal(t, []asyncflow.TaskID{failed}, b.failAll())
 	running := submit(`"running"`, plain)

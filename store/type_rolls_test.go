@@ -75,7 +75,7 @@ func TestTypeRollsOfTwoSets(t *testing.T) {
 	require.Len(t, late, 1)
 	assert.Equal(t, 2, late[0].Position)
 	spec := twoStages()
-	spec.Retention = asyncflow.Duration(2 * asyncflow.DefaultRetention)
+	spec.Retention = asyncflow.NewDuration(2 * asyncflow.DefaultRetention)
 	b.put(spec)
 	require.True(t, b.move())
 	b.submit(newTask(`2`), newTask(`3`))

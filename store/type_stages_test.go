@@ -20,7 +20,7 @@ func TestRemovedStageIsMapped(t *testing.T) {
 	l := b.lease(pipe, 1)[0]
 	ready := b.submit(newTask(`2`))[0].ID
 	later := newTask(`3`)
-	later.Delay = asyncflow.Duration(time.Hour)
+	later.Delay = asyncflow.NewDuration(time.Hour)
 	waiting := b.submit(later)[0].ID
 
 	next := old
@@ -139,7 +139,7 @@ func TestNewVersionApplies(t *testing.T) {
 	b.submit(newTask(`1`), newTask(`2`))
 	held := b.lease(pipe, 1)[0]
 	spec.Stages = append(spec.Stages[:1:1], asyncflow.Stage{Name: "between"}, spec.Stages[1])
-	spec.Stages[0].Timeout = asyncflow.Duration(time.Minute)
+	spec.Stages[0].Timeout = asyncflow.NewDuration(time.Minute)
 	pipe = b.put(spec.WithDefaults())
 	next := b.lease(pipe, 1)[0]
 	require.Greater(t, next.Until.Sub(next.LeasedAt), time.Minute, "the new timeout")

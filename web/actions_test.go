@@ -101,7 +101,7 @@ func TestActionsOnTypes(t *testing.T) {
 
 	later := func() client.SubmittedTask {
 		task, err := p.api.Submit(ctx, client.NewTask{Type: "actions", Context: client.JSON(`1`),
-			Delay: client.Duration(time.Hour)})
+			Delay: client.NewDuration(time.Hour)})
 		require.NoError(t, err)
 		return task
 	}

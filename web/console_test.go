@@ -158,7 +158,7 @@ func TestPriorityOfAllThatMatch(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("prioritised")
 	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "prioritised",
-		Context: client.JSON(`1`), Delay: client.Duration(time.Hour)})
+		Context: client.JSON(`1`), Delay: client.NewDuration(time.Hour)})
 	require.NoError(t, err)
 	p.open("/console/tasks?type=prioritised&status=waiting")
 	p.Click("Change priority of all that match")
@@ -273,7 +273,7 @@ func TestSessionEnds(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("session")
 	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "session", Context: client.JSON(`1`),
-		Delay: client.Duration(time.Hour)})
+		Delay: client.NewDuration(time.Hour)})
 	require.NoError(t, err)
 	p.open("/console/tasks/" + task.ID)
 	p.Click("Cancel")

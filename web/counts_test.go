@@ -21,7 +21,7 @@ func (p *page) delayedTasks(name string, n int) {
 		batch := make([]client.NewTask, min(n, 1000))
 		for i := range batch {
 			batch[i] = client.NewTask{Type: name, Context: client.JSON(`1`),
-				Delay: client.Duration(time.Hour)}
+				Delay: client.NewDuration(time.Hour)}
 		}
 		_, err = p.api.SubmitMany(p.t.Context(), batch)
 		require.NoError(p.t, err)
@@ -34,7 +34,7 @@ func TestCounts(t *testing.T) {
 	p := openPage(t, all...)
 	p.delayedTasks("crowd", 10_003)
 	one, err := p.api.Submit(t.Context(), client.NewTask{Type: "crowd", Key: "one",
-		Context: client.JSON(`1`), Delay: client.Duration(time.Hour)})
+		Context: client.JSON(`1`), Delay: client.NewDuration(time.Hour)})
 	require.NoError(t, err)
 	_, err = p.api.Cancel(t.Context(), one.ID, "")
 	require.NoError(t, err)

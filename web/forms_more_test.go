@@ -272,7 +272,7 @@ func TestOptionsOfASchedule(t *testing.T) {
 	p.Click("New schedule")
 	p.See("with-options is saved")
 	s := whole("with-options")
-	wait := client.Duration(24 * time.Hour)
+	wait := client.NewDuration(24 * time.Hour)
 	assert.Equal(t, []any{asyncflow.Priority{60, 0}, asyncflow.RetryPolicy{MaxAttempts: 7,
 		Interval: asyncflow.Rule("min(attempt, 60)")}, []asyncflow.Dependency{{Type: "optional",
 		Key: `the "first"`, OnFailure: asyncflow.DependentRuns, WaitFor: wait}}, "dependencies", 12},

@@ -194,7 +194,7 @@ func TestSetASchedule(t *testing.T) {
 	assert.Equal(t, []string{"cron", "0 3 * * *", `{"n":1.10}`},
 		[]string{p.Value("It runs by"), p.Value("Cron"), p.Value("Context")})
 	p.Fill("It runs by", "every")
-	p.Fill("Every", "2h")
+	p.Fill("Every", "120m")
 	p.Click("Edit")
 	p.See("taken is saved")
 	p.See("every 2 h")
@@ -205,6 +205,7 @@ func TestSetASchedule(t *testing.T) {
 			changed.Version})
 
 	p.Click("Edit")
+	assert.Equal(t, "120m", p.Value("Every"))
 	p.Fill("Every", "3h")
 	_, err = p.api.PutSchedule(t.Context(), "taken", client.ScheduleSpec{Type: "scheduled",
 		Cron: "@daily", Context: client.JSON(`2`)})

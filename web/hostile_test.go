@@ -185,7 +185,7 @@ func (p *page) hostilePages() []hostilePage {
 	long := p.submit("invoices", literal(hostile+strings.Repeat("x", 70_000)),
 		client.StatusSucceeded)
 	cancelled, err := p.api.Submit(ctx, client.NewTask{Type: "invoices", Context: client.JSON(`1`),
-		Delay: client.Duration(time.Hour)})
+		Delay: client.NewDuration(time.Hour)})
 	require.NoError(t, err)
 	_, err = p.api.Cancel(ctx, cancelled.ID, hostileReason)
 	require.NoError(t, err)

@@ -32,7 +32,7 @@ func TestOverviewNow(t *testing.T) {
 	}
 	p.See("Alerts are off.")
 	a, err := p.api.PutAlerts(t.Context(), client.NewAlerts{URL: p.node.URL + "/alerts",
-		Rules: client.AlertRules{NoClaimers: client.Duration(time.Hour)}})
+		Rules: client.AlertRules{NoClaimers: client.NewDuration(time.Hour)}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, p.api.DeleteAlerts(context.Background())) })
 	p.open("/console")

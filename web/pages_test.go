@@ -73,7 +73,7 @@ func (p *page) samples() []shown {
 	failed := p.submit("invoices", `{"customer":"c-19","total":90,"card":"declined"}`,
 		client.StatusFailed)
 	_, err := p.api.Submit(ctx, client.NewTask{Type: "invoices",
-		Context: client.JSON(`{"customer":"c-20","total":7}`), Delay: client.Duration(time.Hour)})
+		Context: client.JSON(`{"customer":"c-20","total":7}`), Delay: client.NewDuration(time.Hour)})
 	require.NoError(p.t, err)
 	_, err = p.api.PutSchedule(ctx, "nightly", client.ScheduleSpec{Type: "invoices", Cron: "0 3 * * *",
 		Context: client.JSON(`{"customer":"all"}`)})

@@ -26,12 +26,12 @@ func TestRollsOfAType(t *testing.T) {
 
 	const own = "rolled-own"
 	_, err := p.api.PutTaskType(ctx, own, client.TaskTypeSpec{RollRows: 1000,
-		Retention: client.Duration(48 * time.Hour), Stages: []client.Stage{{Name: "only"}}})
+		Retention: client.NewDuration(48 * time.Hour), Stages: []client.Stage{{Name: "only"}}})
 	require.NoError(t, err)
 	waiting := make([]client.NewTask, 1000)
 	for i := range waiting {
 		waiting[i] = client.NewTask{Type: own, Context: client.JSON(`1`),
-			Delay: client.Duration(time.Hour)}
+			Delay: client.NewDuration(time.Hour)}
 	}
 	results, err := p.api.SubmitMany(ctx, waiting)
 	require.NoError(t, err)

@@ -62,7 +62,7 @@ func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) er
 	c = c.withDefaults()
 	l := &claimer{worker: w, handler: h,
 		claims: c, ask: client.ClaimRequest{Type: taskType, Stage: stage, Claimer: c.Claimer,
-			Wait: asyncflow.Duration(c.Wait)}}
+			Wait: asyncflow.NewDuration(c.Wait)}}
 	l.held = claimed.New(w.mostClaims, l.open, func() {
 		w.cfg.Log.Warn("all claims are open elsewhere: claiming goes on when one of them ends",
 			"type", taskType, "stage", stage, "claims", w.mostClaims)

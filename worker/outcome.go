@@ -114,7 +114,7 @@ func (o outcome) failure() api.Failure {
 	return api.Failure{
 		Error:      o.error,
 		Retryable:  &retryable,
-		RetryAfter: asyncflow.Duration(o.retryAfter),
+		RetryAfter: asyncflow.NewDuration(o.retryAfter),
 	}
 }
 

@@ -97,7 +97,7 @@ func (r *run) answer(nobody bool) answer {
 	a := answer{TaskID: r.delivery.TaskID, Outcome: kindAccepted}
 	if !r.accepted {
 		a.Outcome, a.Output = r.result.kind, r.result.output
-		a.Error, a.RetryAfter = r.result.error, asyncflow.Duration(r.result.retryAfter)
+		a.Error, a.RetryAfter = r.result.error, asyncflow.NewDuration(r.result.retryAfter)
 	}
 	if a.Outcome == kindDone {
 		a.Outcome = ""

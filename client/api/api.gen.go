@@ -988,8 +988,10 @@ type Claim struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Wait A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// Wait A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -1137,8 +1139,10 @@ type DependencyState struct {
 // wait_for was over.
 type DependencyStateStatus string
 
-// Duration A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-// 90m.
+// Duration A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+// form: 1h30m for 30m1h.
 //
 // Example: 30s
 type Duration = asyncflow.Duration
@@ -1445,8 +1449,10 @@ type Failure struct {
 	// Error What went wrong. Shown with the attempt.
 	Error string `json:"error"`
 
-	// RetryAfter A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// RetryAfter A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -1678,8 +1684,10 @@ type NewTask struct {
 	// instead of the context.
 	ContextFrom string `json:"context_from,omitempty,omitzero"`
 
-	// Delay A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// Delay A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -1696,8 +1704,10 @@ type NewTask struct {
 	// answered with the first task of this type that had it.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
-	// KeyWindow A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// KeyWindow A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -1990,8 +2000,10 @@ type Redrive struct {
 
 // Resume defines model for Resume.
 type Resume struct {
-	// Ramp A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// Ramp A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -2076,8 +2088,10 @@ type Schedule struct {
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 	EndsAt    time.Time    `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// Every A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -2174,8 +2188,10 @@ type ScheduleSpec struct {
 	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// Every A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -2493,8 +2509,10 @@ type TaskType struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// Retention A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -2503,16 +2521,20 @@ type TaskType struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
 	RollAge  Duration `json:"roll_age,omitempty,omitzero"`
 	RollRows int      `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -2551,8 +2573,10 @@ type TaskTypeSpec struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// Retention A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -2561,8 +2585,10 @@ type TaskTypeSpec struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// RollAge A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s
@@ -2573,8 +2599,10 @@ type TaskTypeSpec struct {
 	// theirs. By default 5000000.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-	// 90m.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+	// form: 1h30m for 30m1h.
 	//
 	//
 	// Example: 30s

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
@@ -24,12 +23,12 @@ type alertsCmd struct {
 type alertsSetCmd struct {
 	To                  string `arg:"" name:"alert-url"`
 	Secret              string `env:"ASYNCFLOW_ENDPOINT_SECRET"`
-	BacklogAge          time.Duration
+	BacklogAge          client.Duration
 	FailureRate         float64
 	EndpointFailureRate float64
 	FailureAttempts     int
-	NoClaimers          time.Duration
-	DependencyLate      time.Duration
+	NoClaimers          client.Duration
+	DependencyLate      client.Duration
 }
 
 // Help is shown by asyncflow alerts set --help.
@@ -45,10 +44,10 @@ Example:
 // Run sets up alerts.
 func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
 	rules := client.AlertRules{
-		BacklogAge: asyncflow.Duration(c.BacklogAge), FailureRate: c.FailureRate,
+		BacklogAge: c.BacklogAge, FailureRate: c.FailureRate,
 		EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts,
-		NoClaimers:     asyncflow.Duration(c.NoClaimers),
-		DependencyLate: asyncflow.Duration(c.DependencyLate)}
+		NoClaimers:     c.NoClaimers,
+		DependencyLate: c.DependencyLate}
 	if rules.IsZero() {
 		return usageError(errors.New("alerts need a rule: give --backlog-age, --failure-rate, " +
 			"--endpoint-failure-rate, --no-claimers or --dependency-late"))
@@ -76,8 +75,8 @@ func (g *globals) printAlerts(a client.Alerts) error {
 		return g.printJSON(a)
 	}
 	age, rate, endpointRate, attempts, claimers, late := "", "", "", "", "", ""
-	if a.Rules.BacklogAge != 0 {
-		age = a.Rules.BacklogAge.String()
+	if !a.Rules.BacklogAge.IsZero() {
+		age = a.Rules.BacklogAge.Text()
 	}
 	if a.Rules.FailureRate != 0 {
 		rate = jsonText(a.Rules.FailureRate)
@@ -88,11 +87,11 @@ func (g *globals) printAlerts(a client.Alerts) error {
 	if a.Rules.FailureAttempts != 0 {
 		attempts = strconv.Itoa(a.Rules.FailureAttempts)
 	}
-	if a.Rules.NoClaimers != 0 {
-		claimers = a.Rules.NoClaimers.String()
+	if !a.Rules.NoClaimers.IsZero() {
+		claimers = a.Rules.NoClaimers.Text()
 	}
-	if a.Rules.DependencyLate != 0 {
-		late = a.Rules.DependencyLate.String()
+	if !a.Rules.DependencyLate.IsZero() {
+		late = a.Rules.DependencyLate.Text()
 	}
 	firing := 0
 	for _, e := range a.Episodes {

@@ -68,9 +68,9 @@ func alertsAreSent(t *testing.T, url string) {
 	assert.JSONEq(t, `{"data":[]}`, runCLI(t, env, "alerts", "list", "-o", "json").stdout)
 	elsewhere := serveAPI(t, func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) })
 	assert.Equal(t, exitNotFound, runCLI(t, elsewhere, "alerts", "list").code)
-	r := runCLI(t, env, "alerts", "set", ops.URL, "--no-claimers=2m", "--dependency-late=24h")
+	r := runCLI(t, env, "alerts", "set", ops.URL, "--no-claimers=120s", "--dependency-late=24h")
 	require.Zero(t, r.code, r.stderr)
-	assert.Regexp(t, `(?m)^no claimers +2m0s\ndependency late +24h0m0s$`,
+	assert.Regexp(t, `(?m)^no claimers +120s\ndependency late +24h$`,
 		runCLI(t, env, "alerts", "get").stdout)
 	r = runCLI(t, env, "alerts", "set", ops.URL, "--backlog-age=1s")
 	require.Zero(t, r.code, r.stderr)

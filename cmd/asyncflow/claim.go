@@ -35,7 +35,7 @@ func (c *claimCmd) Run(ctx context.Context, g *globals) error {
 		c.Claimer = fmt.Sprintf("cli-%d-%d", os.Getuid(), os.Getpid())
 	}
 	all, err := g.client().Claim(ctx, client.ClaimRequest{Type: c.Type, Stage: c.Stage,
-		Claimer: c.Claimer, Max: c.Max, Wait: asyncflow.Duration(c.Wait)})
+		Claimer: c.Claimer, Max: c.Max, Wait: asyncflow.NewDuration(c.Wait)})
 	if err != nil {
 		return err
 	}

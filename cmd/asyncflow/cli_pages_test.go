@@ -71,7 +71,7 @@ func TestClientsFollowPages(t *testing.T) {
 	require.Len(t, shown.Data, n)
 
 	// A journal of 10 MB
-	delay := client.Duration(time.Hour)
+	delay := client.NewDuration(time.Hour)
 	task, err := c.Submit(
 		t.Context(),
 		client.NewTask{Type: "pipe", Context: json.RawMessage(`{}`), Delay: delay},

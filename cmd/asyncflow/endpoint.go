@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
@@ -167,15 +166,15 @@ func limitsLine(e client.Endpoint) string {
 	}
 	if !e.Batch.IsZero() {
 		parts = append(parts, fmt.Sprintf("%d in a request, waiting %s for others", e.Batch.MaxTasks,
-			e.Batch.MaxWait))
+			e.Batch.MaxWait.Text()))
 	}
 	return strings.Join(parts, ", ")
 }
 
 // batchFlags set how many tasks go into one request.
 type batchFlags struct {
-	Batch     *int           `placeholder:"N"`
-	BatchWait *time.Duration `placeholder:"TIME"`
+	Batch     *int                `placeholder:"N"`
+	BatchWait *asyncflow.Duration `placeholder:"TIME"`
 }
 
 // batch returns the batch that the flags describe, nil without flags.
@@ -184,7 +183,7 @@ func (f batchFlags) batch() *client.EndpointBatch {
 		return nil
 	}
 	return &client.EndpointBatch{MaxTasks: orNothing(f.Batch),
-		MaxWait: asyncflow.Duration(orNothing(f.BatchWait))}
+		MaxWait: orNothing(f.BatchWait)}
 }
 
 // healthLine returns the health of an endpoint in one line.

@@ -138,7 +138,7 @@ delivery if one of its signatures is right.`
 
 // Run rotates an endpoint's secret.
 func (c *endpointsRotateCmd) Run(ctx context.Context, g *globals) error {
-	overlap := asyncflow.Duration(c.Overlap)
+	overlap := asyncflow.NewDuration(c.Overlap)
 	e, err := g.client().RotateEndpointSecret(ctx, c.ID,
 		client.SecretRotation{Overlap: &overlap, Kind: asyncflow.SecretKind(c.Kind), Secret: c.Secret})
 	if err != nil {

@@ -360,8 +360,8 @@ func TestEndpointCommands(t *testing.T) {
 	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=0s", "--kind=ed25519"),
 		"ed25519 whpk_")
 	out = run(0, "endpoints", "update", id, "--weight=0", "--max-in-flight=5", "--rate=100/s",
-		"--batch=50", "--batch-wait=20ms")
-	assert.Contains(t, out, "5 in flight, 100/s")
+		"--batch=50", "--batch-wait=0.02s")
+	assert.Contains(t, out, "5 in flight, 100/s, 50 in a request, waiting 0.02s for others")
 	assert.Contains(t, run(0, "endpoints", "list"), "5 in flight, 100/s")
 	assert.Contains(t, run(1, "endpoints", "update", id, "--batch-wait=1s"), "batch.max_tasks")
 	out = run(0, "endpoints", "update", id, "--max-in-flight=0", "--rate=", "--batch=0")

@@ -57,7 +57,7 @@ func (g *globals) printEndpointTest(t client.EndpointTestResult) error {
 	}
 	pairs := []string{"outcome", string(t.Outcome), "error", t.Error,
 		"took", milliseconds(t.DurationMs).String()}
-	if t.RetryAfter != 0 {
+	if !t.RetryAfter.IsZero() {
 		pairs = append(pairs, "retry after", t.RetryAfter.String())
 	}
 	pairs = append(pairs, "request", strings.TrimSpace(t.Request.Method+" "+t.Request.URL))

@@ -83,7 +83,7 @@ func (s *stageListener) ask(most int, wait bool) client.ClaimRequest {
 	r := client.ClaimRequest{Type: s.stage.taskType, Stage: s.stage.name, Claimer: s.claimer,
 		Max: most, Held: s.held.IDs()}
 	if wait {
-		r.Wait = asyncflow.Duration(listenWait)
+		r.Wait = asyncflow.NewDuration(listenWait)
 	}
 	return r
 }

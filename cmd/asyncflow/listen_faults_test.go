@@ -31,8 +31,8 @@ func TestListenIsKilled(t *testing.T) {
 	c := node.client()
 	_, err := c.PutTaskType(t.Context(), "pipe", client.TaskTypeSpec{Stages: []client.Stage{
 		stage("first", func(s *client.Stage) {
-			s.Timeout = client.Duration(2 * time.Second)
-			s.MaxProcessingTime = client.Duration(4 * time.Second)
+			s.Timeout = client.NewDuration(2 * time.Second)
+			s.MaxProcessingTime = client.NewDuration(4 * time.Second)
 		})}})
 	require.NoError(t, err)
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook

@@ -87,7 +87,7 @@ func answerEach(rw http.ResponseWriter, all []delivery, result func(delivery) ma
 }
 
 func fiveTogether() client.EndpointBatch {
-	return client.EndpointBatch{MaxTasks: 5, MaxWait: asyncflow.Duration(5 * time.Second)}
+	return client.EndpointBatch{MaxTasks: 5, MaxWait: asyncflow.NewDuration(5 * time.Second)}
 }
 
 // complete reports a task as done.
@@ -217,7 +217,7 @@ func TestBatchWithoutAnswer(t *testing.T) {
 	})
 	spec := briefStage()
 	w.pipe(t, a.client(), spec, client.EndpointBatch{MaxTasks: 5,
-		MaxWait: asyncflow.Duration(time.Second)})
+		MaxWait: asyncflow.NewDuration(time.Second)})
 	ids := submitMany(t, a.client(), 7) // two of them wait for others
 	<-hang
 	a.halt(syscall.SIGKILL)

@@ -62,7 +62,7 @@ func (a *acknowledged) submitUntil(
 		for i := range tasks {
 			tasks[i] = client.NewTask{Type: "pipe", Context: fmt.Append(nil, i)}
 			if i%10 == 0 {
-				tasks[i].Delay = client.Duration(time.Second)
+				tasks[i].Delay = client.NewDuration(time.Second)
 			}
 		}
 		start := time.Now()

@@ -36,7 +36,7 @@ func oneStage() client.TaskTypeSpec {
 // lost by chance, so their number means nothing.
 func briefStage() client.TaskTypeSpec {
 	spec := oneStage()
-	spec.Stages[0].Timeout, spec.Stages[0].Retry.MaxAttempts = asyncflow.Duration(time.Second), 100
+	spec.Stages[0].Timeout, spec.Stages[0].Retry.MaxAttempts = asyncflow.NewDuration(time.Second), 100
 	return spec
 }
 
@@ -353,8 +353,8 @@ func TestCompletionThatNeverComes(t *testing.T) {
 		}
 	})
 	spec := oneStage()
-	spec.Stages[0].Timeout = asyncflow.Duration(20 * time.Second)
-	spec.Stages[0].MaxProcessingTime = asyncflow.Duration(time.Second)
+	spec.Stages[0].Timeout = asyncflow.NewDuration(20 * time.Second)
+	spec.Stages[0].MaxProcessingTime = asyncflow.NewDuration(time.Second)
 	w.pipe(t, p.client(), spec)
 	ids := submitMany(t, p.client(), 1)
 	awaitAll(t, p.client(), ids)

@@ -53,7 +53,7 @@ func TestTreeSurvivesKills(t *testing.T) {
 		}
 		answer(rw, 200, map[string]any{"output": item})
 	})
-	stage := client.Stage{Name: "map", Timeout: asyncflow.Duration(time.Second),
+	stage := client.Stage{Name: "map", Timeout: asyncflow.NewDuration(time.Second),
 		Retry:  asyncflow.RetryPolicy{MaxAttempts: 100, Interval: asyncflow.Seconds(-0.1)},
 		FanOut: &asyncflow.FanOut{Items: "/items"}}
 	reduce := stage

@@ -90,7 +90,7 @@ func (c *schedulesListCmd) Run(ctx context.Context, g *globals) error {
 // timesText returns in short when a schedule ticks.
 func timesText(s client.Schedule) string {
 	if s.Cron == "" {
-		return "every " + s.Every.String()
+		return "every " + s.Every.Text()
 	}
 	return s.Cron + " " + s.TimeZone
 }

@@ -44,7 +44,7 @@ func cliSchedules(t *testing.T, url string) {
 	require.Equal(t, `~ schedule nightly
     context: `+kept+` becomes {"a":2}
     cron: removed, was "30 3 * * *"
-    every: new, "1h30m"
+    every: new, "90m"
     time_zone: removed, was "Europe/Berlin"
 + schedule often
 `, run(exitFailed, "types", "diff", "-f", second, "--exit-code"))
@@ -64,6 +64,14 @@ func cliSchedules(t *testing.T, url string) {
 	require.Equal(t, "changed    schedule nightly\ncreated    schedule often\n",
 		run(0, "schedules", "apply", "-f", second))
 	require.Equal(t, "no difference\n", run(0, "types", "diff", "-f", second, "--exit-code"))
+	require.Contains(t, run(0, "schedules", "get", "nightly"), "every 90m")
+	pipe := run(0, "types", "get", "pipe", "-o", "json")
+	require.Contains(t, pipe, `"timeout": "90000ms"`)
+	require.Contains(t, pipe, `"retention": "90m"`)
+	respelled := strings.Replace(types, "90m", "1h30m", 1) + `schedules: []}`
+	require.Equal(t, `~ type pipe
+    retention: "90m" becomes "1h30m"
+`, run(0, "types", "diff", "-f", writeFile(t, "{"+respelled)))
 	var s client.Schedule
 	require.Eventually(t, func() bool {
 		s = client.Schedule{}
@@ -88,7 +96,7 @@ func TestSchedulesOutliveNodes(t *testing.T) {
 	for _, name := range names {
 		_, err := nodes[0].client().PutSchedule(t.Context(), name,
 			client.ScheduleSpec{Type: "pipe", Context: client.JSON(`1`),
-				Every: client.Duration(time.Second), CatchUp: client.CatchUpAll})
+				Every: client.NewDuration(time.Second), CatchUp: client.CatchUpAll})
 		require.NoError(t, err)
 	}
 	last := func(node *process, name string) time.Time {

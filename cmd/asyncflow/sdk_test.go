@@ -219,7 +219,7 @@ func TestSDKSurvivesARestart(t *testing.T) {
 				return counted{task.Context.N + 1}, ctx.Err()
 			})
 			// The lease must outlast the restart, however long it takes.
-			long := func(s *client.Stage) { s.Timeout = asyncflow.Duration(10 * time.Minute) }
+			long := func(s *client.Stage) { s.Timeout = asyncflow.NewDuration(10 * time.Minute) }
 			w.pipe(t, p.client(), stage("first", long))
 			id := submit(t, p.client(), `{"n": 1}`)
 			<-started
@@ -333,7 +333,7 @@ func TestSDKHeartbeats(t *testing.T) {
 	p := startNode(t, database(t))
 	c := p.client()
 	const brief = 6 * time.Second
-	hasBrief := func(s *client.Stage) { s.MaxProcessingTime = asyncflow.Duration(brief) }
+	hasBrief := func(s *client.Stage) { s.MaxProcessingTime = asyncflow.NewDuration(brief) }
 	w := startSDKWorker(t, sdk.Config{AnswerWithin: -1})
 	sdk.Handle(w.Worker, "pipe", "kept", func(ctx context.Context, task sdk.Task[counted]) (counted,
 		error) {

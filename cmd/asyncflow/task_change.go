@@ -12,11 +12,11 @@ import (
 )
 
 type tasksChangeCmd struct {
-	ID       string         `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
-	Priority string         `placeholder:"SECONDS"`
-	Delay    *time.Duration `placeholder:"TIME" xor:"when"`
-	RunAt    time.Time      `placeholder:"TIME" xor:"when"`
-	Status   string         `enum:"waiting,pending," default:""`
+	ID       string           `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
+	Priority string           `placeholder:"SECONDS"`
+	Delay    *client.Duration `placeholder:"TIME" xor:"when"`
+	RunAt    time.Time        `placeholder:"TIME" xor:"when"`
+	Status   string           `enum:"waiting,pending," default:""`
 	manyFlags
 }
 
@@ -40,7 +40,7 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 	if err := c.check(c.ID, c.Status); err != nil {
 		return usageError(err)
 	}
-	patch := client.TaskPatch{RunAt: c.RunAt, Delay: (*client.Duration)(c.Delay)}
+	patch := client.TaskPatch{RunAt: c.RunAt, Delay: c.Delay}
 	var err error
 	if patch.Priority, err = readPriority(c.Priority); err != nil {
 		return usageError(err)

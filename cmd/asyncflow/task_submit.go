@@ -165,7 +165,7 @@ func readContext(text string) (json.RawMessage, error) {
 
 // template returns the task without its context.
 func (c *tasksSubmitCmd) template() client.NewTask {
-	t := client.NewTask{Type: c.Type, Delay: client.Duration(c.Delay), RunAt: c.RunAt,
+	t := client.NewTask{Type: c.Type, Delay: client.NewDuration(c.Delay), RunAt: c.RunAt,
 		Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}, ContextFrom: c.ContextFrom}
 	t.DependsOn, _ = dependencies(c.DependsOn) // they are checked
 	if c.Key != nil {

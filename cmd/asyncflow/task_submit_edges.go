@@ -37,7 +37,7 @@ func dependency(text string) (d client.Dependency, err error) {
 			if err != nil {
 				return d, asyncflow.InvalidField("wait_for", "must be a time such as 24h")
 			}
-			d.WaitFor = asyncflow.Duration(wait)
+			d.WaitFor = asyncflow.NewDuration(wait)
 		default:
 			return d, setTarget(&d, text)
 		}

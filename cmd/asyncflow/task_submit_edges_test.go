@@ -22,7 +22,7 @@ func TestDependencyFlags(t *testing.T) {
 		"resize.1.7,on_failure=cancel": {Task: id, OnFailure: asyncflow.DependentCancelled},
 		"upload:a,b:c":                 {Type: "upload", Key: "a,b:c"},
 		"upload:k,on_failure=run,wait_for=1h30m": {Type: "upload", Key: "k",
-			OnFailure: asyncflow.DependentRuns, WaitFor: asyncflow.Duration(90 * time.Minute)},
+			OnFailure: asyncflow.DependentRuns, WaitFor: asyncflow.NewDuration(90 * time.Minute)},
 	} {
 		got, err := dependency(text)
 		require.NoError(t, err, text)

@@ -35,7 +35,7 @@ types:
 	reporter := sdk.NewReporter(nil)
 	for i, name := range []string{"anna", "bob"} {
 		all, err := claimer.Claim(t.Context(), client.ClaimRequest{Type: "pipe", Stage: "judge",
-			Claimer: name, Max: 1, Wait: client.Duration(time.Minute)})
+			Claimer: name, Max: 1, Wait: client.NewDuration(time.Minute)})
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 		require.NoError(t, reporter.Complete(t.Context(),

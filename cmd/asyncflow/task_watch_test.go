@@ -45,7 +45,7 @@ func TestTasksWatch(t *testing.T) {
 	c := node.client()
 	w.pipe(t, c, client.TaskTypeSpec{Stages: []client.Stage{{Name: "one"}, {Name: "two"}}})
 	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON("1"),
-		Delay: client.Duration(time.Hour)})
+		Delay: client.NewDuration(time.Hour)})
 	require.NoError(t, err)
 
 	env := map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_TOKEN": testToken(t)}

@@ -81,9 +81,9 @@ func (g *globals) printType(t client.TaskType) error {
 	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused",
 		timeText(t.PausedAt), "reason", t.PauseReason,
 		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
-		"schedule_interval", t.ScheduleInterval.String(), "max_in_flight", inFlight, "rate",
+		"schedule_interval", t.ScheduleInterval.Text(), "max_in_flight", inFlight, "rate",
 		t.Rate.String(), "flow", flow, "roll_rows", strconv.Itoa(t.RollRows), "roll_age",
-		t.RollAge.String(), "retention", t.Retention.String(),
+		t.RollAge.Text(), "retention", t.Retention.Text(),
 		"stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated",
 		timeText(t.UpdatedAt)); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (g *globals) printType(t client.TaskType) error {
 	fmt.Fprintln(g.stdout)
 	rows := make([][]string, len(t.Stages))
 	for i, s := range t.Stages {
-		rows[i] = []string{s.Name, s.Timeout.String(), s.MaxProcessingTime.String(),
+		rows[i] = []string{s.Name, s.Timeout.Text(), s.MaxProcessingTime.Text(),
 			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority)}
 	}
 	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_ATTEMPTS INTERVAL PRIORITY", rows)

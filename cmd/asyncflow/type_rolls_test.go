@@ -36,7 +36,7 @@ func cliRolls(t *testing.T, url string) {
 func TestRollsTable(t *testing.T) {
 	t.Parallel()
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
-	kept := client.Duration(48 * time.Hour)
+	kept := client.NewDuration(48 * time.Hour)
 	list := client.RollList{Data: []client.Roll{
 		{Position: 9, Own: true, OpenedAt: at(60), Bytes: 81920, TasksEstimate: 70, Retention: kept,
 			NextTasks: 1000, NextAt: at(120)},

@@ -115,7 +115,7 @@ func (p *Page) next(ctx context.Context, name string) (d client.Delivery, err er
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Wait+30*time.Second)
 	defer cancel()
 	all, err := p.cfg.Client.Claim(ctx, client.ClaimRequest{Type: "moderation", Stage: "judge",
-		Claimer: name, Max: 1, Wait: client.Duration(p.cfg.Wait)})
+		Claimer: name, Max: 1, Wait: client.NewDuration(p.cfg.Wait)})
 	if err != nil || len(all) == 0 {
 		return d, err
 	}

@@ -37,11 +37,11 @@ func TestParseDocument(t *testing.T) {
 		envOf(map[string]string{"URL": "http://w:1", "SECRET": "", "LIMIT": "7"}))
 	require.NoError(t, err)
 	require.Equal(t, []document.Type{{Name: "thumbnails", TaskTypeSpec: client.TaskTypeSpec{
-		ScheduleLimit: 7, ScheduleInterval: client.Duration(time.Second),
+		ScheduleLimit: 7, ScheduleInterval: client.NewDuration(time.Second),
 		Stages: []client.Stage{
-			{Name: "inspect", Timeout: client.Duration(10 * time.Second),
+			{Name: "inspect", Timeout: client.NewDuration(10 * time.Second),
 				Retry: client.RetryPolicy{MaxAttempts: 5, Interval: client.Seconds(30)}},
-			{Name: "resize", MaxProcessingTime: client.Duration(5 * time.Minute), Priority: 60,
+			{Name: "resize", MaxProcessingTime: client.NewDuration(5 * time.Minute), Priority: 60,
 				Retry: client.RetryPolicy{Interval: client.Seconds(1, 2.5)}},
 		}}}}, doc.Types)
 	require.Equal(t, []client.NewEndpoint{

@@ -43,7 +43,7 @@ schedules:
 			TimeZone: "Europe/Berlin",
 			Overlap:  client.OverlapSkip, CatchUp: client.CatchUpAll, CatchUpLimit: 7,
 			Retry: client.RetryPolicy{MaxAttempts: 2}, Priority: client.Priority{60, 0}}}, s)
-	require.Equal(t, client.Duration(10*time.Minute), doc.Schedules[1].Every)
+	require.Equal(t, client.NewDuration(10*time.Minute), doc.Schedules[1].Every)
 }
 
 func TestScheduleDocumentProblems(t *testing.T) {

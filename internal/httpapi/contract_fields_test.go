@@ -110,6 +110,86 @@ func TestEveryFieldIsKept(t *testing.T) {
 	}
 }
 
+// Each duration of what is configured is read back as it was written last.
+func TestEveryDurationIsReadAsWritten(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints",
+		`{"type":"pipe","stage":"first","url":"https://w.example.com/first"}`)).ID
+	long := []string{"90m", "0.5h", "1h30m", "1h30m0s", "5400s", "5400000ms"}
+	short := []string{"1500ms", "1.5s", "1s500ms", "1500000us"}
+	var set []string
+	for _, c := range []struct {
+		field, method, path string
+		body                string // with %q for the duration
+		texts               []string
+	}{
+		{"TaskTypeSpec.retention", "PUT", "/v1/task-types/a",
+			`{"stages":[{"name":"one"}],"retention":%q}`, long},
+		{"TaskTypeSpec.roll_age", "PUT", "/v1/task-types/a",
+			`{"stages":[{"name":"one"}],"roll_age":%q}`, long},
+		{"TaskTypeSpec.schedule_interval", "PUT", "/v1/task-types/a",
+			`{"stages":[{"name":"one"}],"schedule_interval":%q}`, slices.Concat(long, short)},
+		{"Stage.timeout", "PUT", "/v1/task-types/a", `{"stages":[{"name":"one","timeout":%q}]}`,
+			append(short, "0.5h", "90s")},
+		{"Stage.max_processing_time", "PUT", "/v1/task-types/a",
+			`{"stages":[{"name":"one","max_processing_time":%q}]}`, slices.Concat(long, short)},
+		{"Window.per", "PUT", "/v1/task-types/b",
+			`{"stages":[{"name":"one","mode":"claim","window":{"tasks":20,"per":%q}}]}`, long},
+		{"ScheduleSpec.every", "PUT", "/v1/schedules/nightly",
+			`{"type":"pipe","context":0,"every":%q}`, long},
+		{"Dependency.wait_for", "PUT", "/v1/schedules/nightly", `{"type":"pipe","context":0,
+			"every":"1h","depends_on":[{"type":"pipe","key":"k","wait_for":%q}]}`, long},
+		{"EndpointBatch.max_wait", "PATCH", "/v1/endpoints/" + id,
+			`{"batch":{"max_tasks":5,"max_wait":%q}}`, short},
+		{"EndpointBatch.max_wait", "POST", "/v1/endpoints", `{"type":"pipe","stage":"second",
+			"url":"https://w.example.com/%[1]s","batch":{"max_tasks":5,"max_wait":%[1]q}}`, short},
+		{"AlertRules.backlog_age", "PUT", "/v1/alerts",
+			`{"url":"https://w.example.com/a","rules":{"backlog_age":%q}}`, slices.Concat(long, short)},
+		{"AlertRules.no_claimers", "PUT", "/v1/alerts",
+			`{"url":"https://w.example.com/a","rules":{"no_claimers":%q}}`, long},
+		{"AlertRules.dependency_late", "PUT", "/v1/alerts",
+			`{"url":"https://w.example.com/a","rules":{"dependency_late":%q}}`, long},
+	} {
+		set = append(set, c.field)
+		t.Run(c.field+" "+c.method, func(t *testing.T) {
+			for _, text := range c.texts {
+				body := fmt.Sprintf(c.body, text)
+				if c.path != "/v1/alerts" {
+					b.kept(t, c.method, c.path, c.field, body)
+					continue
+				}
+				require.Less(t, b.call(c.method, c.path, body).status, 300)
+				got := read[map[string]any](b, 200, b.call("GET", c.path, ""))["rules"]
+				assert.Contains(t, fmt.Sprint(got), ":"+text+"]")
+			}
+			assert.Equal(t, 400, b.call(c.method, c.path, fmt.Sprintf(c.body, "7d")).status)
+		})
+	}
+	for _, schema := range []string{"TaskTypeSpec", "Stage", "Window", "ScheduleSpec", "Dependency",
+		"EndpointBatch", "AlertRules"} {
+		for _, name := range durationFields(t, schema) {
+			assert.Contains(t, set, schema+"."+name, "a duration that this test doesn't set")
+		}
+	}
+}
+
+// durationFields returns the fields of a schema of the contract that are durations.
+func durationFields(t *testing.T, schema string) (names []string) {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
+	require.NoError(t, err)
+	duration := doc.Components.Schemas["Duration"].Value
+	require.NotNil(t, doc.Components.Schemas[schema], schema)
+	for name, field := range doc.Components.Schemas[schema].Value.Properties {
+		if field.Value == duration || len(field.Value.AllOf) > 0 && field.Value.AllOf[0].Value == duration {
+			names = append(names, name)
+		}
+	}
+	require.NotEmpty(t, names, schema)
+	return names
+}
+
 // kept sets what a body has, checks that it is read back, and returns the names of the fields.
 func (b *bundle) kept(t *testing.T, method, path, schema, body string) []string {
 	sent := body

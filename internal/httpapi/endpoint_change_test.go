@@ -107,7 +107,7 @@ func TestEndpointBatch(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	e := b.createEndpoint(`"url":"https://w.example.com/x","batch":{"max_tasks":50,"max_wait":"20ms"}`)
-	want := asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.Duration(20 * time.Millisecond)}
+	want := asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.NewDuration(20 * time.Millisecond)}
 	assert.Equal(t, want, e.Batch)
 	stored := func() asyncflow.Batch {
 		pipe, err := b.store.Catalog.Type("acme", "pipe")

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"time"
 
 	"github.com/asyncflow/asyncflow"
 	. "github.com/asyncflow/asyncflow/client/api"
@@ -40,7 +39,7 @@ func (s *Server) RotateEndpointSecret(
 func (s *Server) rotate(e *asyncflow.Endpoint, p SecretRotation) (shown string, err error) {
 	overlap := asyncflow.DefaultOverlap
 	if p.Overlap != nil {
-		overlap = time.Duration(*p.Overlap)
+		overlap = p.Overlap.Std()
 	}
 	if p.Kind == "" && p.Secret == "" && len(e.Secrets) > 0 {
 		p.Kind = e.Secrets[0].Kind

@@ -119,7 +119,7 @@ func testOut(t callbacks.Tested) EndpointTestResult {
 	out := EndpointTestResult{
 		Outcome:    EndpointTestResultOutcome(t.Outcome.Kind),
 		Error:      t.Outcome.Error,
-		RetryAfter: asyncflow.Duration(t.Outcome.RetryAfter),
+		RetryAfter: asyncflow.NewDuration(t.Outcome.RetryAfter),
 		DurationMs: float32(t.Outcome.Duration.Seconds() * 1000),
 	}
 	if t.URL != "" {

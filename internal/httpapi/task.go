@@ -57,7 +57,7 @@ func readWait(text string) (time.Duration, error) {
 	if err := wait.UnmarshalText([]byte(text)); err != nil {
 		return 0, asyncflow.InvalidField("wait", "%v", err)
 	}
-	if wait < 0 || wait.Std() > asyncflow.MaxWait {
+	if wait.Std() < 0 || wait.Std() > asyncflow.MaxWait {
 		return 0, asyncflow.InvalidField("wait", "is %s; it must be 0s to %s",
 			wait, asyncflow.MaxWait)
 	}

@@ -126,7 +126,7 @@ func (s *Server) ResumeTaskType(
 	if r.Body != nil {
 		ramp = r.Body.Ramp
 	}
-	if ramp < 0 || ramp.Std() > asyncflow.MaxRamp {
+	if ramp.Std() < 0 || ramp.Std() > asyncflow.MaxRamp {
 		return nil, asyncflow.InvalidField("ramp", "is %s; it must be 0s to %s",
 			ramp, asyncflow.MaxRamp)
 	}

@@ -27,7 +27,7 @@ func (s *Server) ListTaskTypeRolls(
 			DropsAt:       roll.DropsAt,
 			Bytes:         roll.Bytes,
 			TasksEstimate: roll.Tasks,
-			Retention:     asyncflow.Duration(roll.Retention),
+			Retention:     asyncflow.NewDuration(roll.Retention),
 			NextTasks:     roll.NextTasks,
 			NextAt:        roll.NextAt,
 		}

@@ -39,7 +39,7 @@ func TestTaskTypeRolls(t *testing.T) {
 	require.Len(t, list.Data, 2)
 	open, old := list.Data[0], list.Data[1]
 	assert.Equal(t, api.Roll{Position: first + 1, Own: true, OpenedAt: open.OpenedAt,
-		Bytes: open.Bytes, TasksEstimate: 1, Retention: asyncflow.Duration(24 * time.Hour),
+		Bytes: open.Bytes, TasksEstimate: 1, Retention: asyncflow.NewDuration(24 * time.Hour),
 		NextTasks: 1000, NextAt: open.OpenedAt.Add(48 * time.Hour)}, open)
 	assert.Positive(t, open.Bytes)
 	sealed := old.OpenedAt.Add(time.Minute)

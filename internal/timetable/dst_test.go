@@ -157,8 +157,8 @@ func TestNextFromAnyMoment(t *testing.T) {
 			TimeZone: rapid.SampledFrom(someZones).Draw(r, "zone")}
 		created := time.UnixMicro(rapid.Int64Range(1767225600e6, 1830297600e6).Draw(r, "created"))
 		if rapid.Bool().Draw(r, "every") {
-			s = asyncflow.Schedule{Every: asyncflow.Duration(rapid.IntRange(1, 100000).Draw(r,
-				"seconds")) * asyncflow.Duration(time.Second)}
+			s = asyncflow.Schedule{Every: asyncflow.NewDuration(time.Second * time.Duration(
+				rapid.IntRange(1, 100000).Draw(r, "seconds")))}
 			if rapid.Bool().Draw(r, "starts") {
 				s.StartsAt = created.Add(-time.Duration(rapid.Int64Range(0, 1e15).Draw(r, "started")))
 			}

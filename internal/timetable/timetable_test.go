@@ -112,7 +112,7 @@ func FuzzCron(f *testing.F) {
 func TestIntervals(t *testing.T) {
 	t.Parallel()
 	created := at(t, "2026-11-21T10:00:00.7Z")
-	every := asyncflow.Schedule{Every: asyncflow.Duration(90 * time.Minute)}
+	every := asyncflow.Schedule{Every: asyncflow.NewDuration(90 * time.Minute)}
 	starts, ends := every, every
 	starts.StartsAt = at(t, "2026-11-22T00:00:00.5Z")
 	ends.StartsAt, ends.EndsAt = at(t, "2026-11-21T00:00:00Z"), at(t, "2026-11-21T12:00:00Z")
@@ -159,7 +159,7 @@ func TestDue(t *testing.T) {
 	schedule := func(c asyncflow.CatchUp, limit int) asyncflow.Schedule {
 		return asyncflow.Schedule{Cron: "* * * * *", TimeZone: "UTC", CatchUp: c, CatchUpLimit: limit}
 	}
-	seconds := asyncflow.Schedule{Every: asyncflow.Duration(time.Second),
+	seconds := asyncflow.Schedule{Every: asyncflow.NewDuration(time.Second),
 		CatchUp: asyncflow.CatchUpNone}
 	for name, c := range map[string]struct {
 		schedule  asyncflow.Schedule

@@ -1545,8 +1545,10 @@ export interface components {
          */
         Name: string;
         /**
-         * @description A Go-style duration, such as 30s or 1h30m. Answers have it in its shortest form: 1h30m for
-         *     90m.
+         * @description A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
+         *     written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
+         *     s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
+         *     form: 1h30m for 30m1h.
          * @example 30s
          */
         Duration: string;
