@@ -270,7 +270,7 @@ func TestOvertakenForms(t *testing.T) {
 	const typed = `{"stages":[{"name":"first"},{"name":"second","timeout":"7s"}]}`
 	p.Fill("The type as JSON", typed)
 	_, err = p.api.PutTaskType(t.Context(), "shared", client.TaskTypeSpec{Stages: []client.Stage{
-		{Name: "first", Timeout: client.Duration(5 * time.Second)}, {Name: "second"}}})
+		{Name: "first", Timeout: client.NewDuration(5 * time.Second)}, {Name: "second"}}})
 	require.NoError(t, err)
 	p.Click("Show changes")
 	p.overtaken("The type as JSON", typed)
