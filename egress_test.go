@@ -151,6 +151,7 @@ func TestEgressRefuses(t *testing.T) {
 
 // The error about a list names the entry and what is wrong with it.
 func TestEgressRuleRefused(t *testing.T) {
+	t.Parallel()
 	for entry, says := range map[string]string{
 		"":                    "is empty",
 		"10.0.0.0/33":         "is not a network",

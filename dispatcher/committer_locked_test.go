@@ -157,13 +157,13 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
 	all := b.neighbours(n, 8)
 	others := all.tenants[1:]
-	all.steadily(2*time.Second, all.tenants) // connections are opened, and statements prepared
+	all.steadily(time.Second, all.tenants) // connections are opened, and statements prepared
 	all.hardlyLonger(func() (during, most time.Duration) {
-		before := all.p99("before", 5*time.Second, all.tenants)
+		before := all.p99("before", 3*time.Second, all.tenants)
 		unlock := b.lockTenant(all.tenants[0])
 		var ofLocked sync.WaitGroup
-		ofLocked.Go(func() { all.steadily(9*time.Second, slices.Repeat(all.tenants[:1], 8)) })
-		during = all.p99("during", 9*time.Second, others)
+		ofLocked.Go(func() { all.steadily(5*time.Second, slices.Repeat(all.tenants[:1], 14)) })
+		during = all.p99("during", 5*time.Second, others)
 		assert.Positive(t, n.WritesApart())
 		unlock()
 		ofLocked.Wait()
@@ -171,7 +171,7 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 			assert.Zero(t, all.refused[tenant])
 		}
 		count := all.refused[all.tenants[0]]
-		after := all.p99("after", 4*time.Second, all.tenants)
+		after := all.p99("after", 3*time.Second, all.tenants)
 		assert.Equal(t, count, all.refused[all.tenants[0]], "it goes on")
 		return during, max(3*before, 3*after, 150*time.Millisecond)
 	})

@@ -108,6 +108,7 @@ func TestAcceptIsSparedByAReport(t *testing.T) {
 
 // A later heartbeat wins over the 202, on any node.
 func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
+	t.Parallel()
 	for name, early := range map[string]bool{"before": true, "after": false} {
 		for _, other := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, on another node: %t", name, other), func(t *testing.T) {

@@ -307,6 +307,7 @@ func (n *node) running(t *testing.T, tasks []store.Submitted) {
 // Tasks that wait for others are given back when the type is paused, or when its endpoint gets no
 // more tasks.
 func TestPauseWhileTasksWaitForOthers(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(*bundle, *node) error{
 		"paused": func(b *bundle, n *node) error {
 			n.Pause(b.t, "pipe")

@@ -96,6 +96,20 @@ func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) 
 	return nil
 }
 
+// chargeChildren counts the children of a task that has fanned out in its tenant's rate of submits,
+// unless the submit counted them: one over HTTP, or a tick, counts what it knows of all stages.
+func (d *Dispatcher) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
+	made := s.Outcome.FannedOut
+	if made == nil {
+		return
+	}
+	known := made.FanOut.Items == "" || s.Lease.Stage == t.Stages[0].Name
+	if known && s.Lease.ID.Sequence() < asyncflow.FirstBySQL {
+		return
+	}
+	d.store.ChargeSubmits(t.Tenant, made.Count)
+}
+
 // withoutHalted puts leased children aside whose parents are paused or have ended, and returns the other tasks.
 func (d *Dispatcher) withoutHalted(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
 	child := func(l asyncflow.Lease) bool { return l.Options.Child != nil }

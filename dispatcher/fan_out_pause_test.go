@@ -140,6 +140,7 @@ func TestNoChildBeginsWhilePaused(t *testing.T) {
 // A pause doesn't keep a tree from ending, by a cancel or by a failure. The next run of the tree
 // isn't paused.
 func TestEndsOfAPausedTree(t *testing.T) {
+	t.Parallel()
 	for name, cancel := range map[string]bool{"cancel": true, "failure": false} {
 		t.Run(name, func(t *testing.T) {
 			begun := make(chan struct{}, 4000)

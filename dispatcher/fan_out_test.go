@@ -269,6 +269,7 @@ func TestAFanOutKeepsTheQuotaOfPendingTasks(t *testing.T) {
 }
 
 func TestFailuresOfChildren(t *testing.T) {
+	t.Parallel()
 	const fails, goesOn = asyncflow.StatusFailed, asyncflow.StatusSucceeded
 	for name, test := range map[string]struct {
 		rule asyncflow.ChildFailure

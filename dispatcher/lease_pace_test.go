@@ -65,6 +65,7 @@ var rejected = asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}
 // An endpoint never gets more deliveries than its rate allows, and finally gets all of them.
 // Removing the rate releases the rest at once.
 func TestRateOfAnEndpoint(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []string{"20/s", "1200/m"} {
 		t.Run(rate, func(t *testing.T) {
 			b := setup(t)

@@ -101,6 +101,7 @@ func (b *bundle) pauseDuringALease(n *node, unlock func()) {
 // Once a node has answered a pause, it leases nothing: it has waited for the lease under way, and
 // given its tasks back unsent.
 func TestPauseDuringALease(t *testing.T) {
+	t.Parallel()
 	for _, table := range []string{ready, lease} {
 		t.Run(table, func(t *testing.T) {
 			b := setup(t)

@@ -19,6 +19,7 @@ import (
 // The byte budget bounds the tasks with large contexts in flight. Tasks of another type find
 // capacity beside them, and finally all are delivered.
 func TestContextsUnderWayAreBounded(t *testing.T) {
+	t.Parallel()
 	const bound, size, tasks = 400 << 10, 20 << 10, 60
 	for name, answer := range map[string]asyncflow.Outcome{
 		"done":     {Kind: asyncflow.OutcomeDone, Status: 200},

@@ -458,6 +458,7 @@ func TestManyTypesWait(t *testing.T) {
 // AwaitLeases waits until the leases of a type are committed, or given up. It leaves other types
 // alone.
 func TestAwaitLeases(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(*book){
 		"committed": func(b *book) { b.Begun(pipe, 2) },
 		"given up":  func(b *book) { b.Unused(pipe, 2) },

@@ -111,6 +111,7 @@ func (d *Dispatcher) settled(t *store.Type, e *ending) {
 			"written", string(r.Written))
 	default:
 		asyncflow.LogAttempt(d.log, t.Tenant, *s)
+		d.chargeChildren(t, s)
 	}
 	if e.goesOn() {
 		return

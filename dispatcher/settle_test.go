@@ -17,6 +17,7 @@ import (
 // Of the tasks that have ended a stage, the first in order go on at once: as many as there is
 // capacity for, and only if their next context is at hand.
 func TestTasksThatGoOnAtOnce(t *testing.T) {
+	t.Parallel()
 	for capacity, want := range map[int][]string{
 		3:  {"", "", `3`, "", ""}, // in the second stage it is first
 		4:  {`{"made":1}`, "", `3`, "", ""},

@@ -354,6 +354,7 @@ func TestNewTasksWaitForALook(t *testing.T) {
 
 // Tasks that aren't due, and tasks of a type that needs more than slots, wait in line.
 func TestNoHandoff(t *testing.T) {
+	t.Parallel()
 	for name, hinder := range map[string]func(*testing.T, *bundle, *node, []asyncflow.NewTask){
 		"a delay": func(_ *testing.T, _ *bundle, _ *node, tasks []asyncflow.NewTask) {
 			tasks[0].Delay = asyncflow.Duration(time.Second)

@@ -83,6 +83,7 @@ func TestRescueCountsAttempts(t *testing.T) {
 
 // A node rescues the tasks of another node that it has heard of, however idle their type was.
 func TestRescueOfANodeThatIsGone(t *testing.T) {
+	t.Parallel()
 	t.Run("leased", func(t *testing.T) { rescueOfANodeThatIsGone(t, false) })
 	t.Run("leased with its insert", func(t *testing.T) { rescueOfANodeThatIsGone(t, true) })
 }

@@ -14,6 +14,7 @@ import (
 // The end of a lease moves if the lease stands and, if asked for, still has the expected end. A
 // repeat changes nothing; only an expected end then no longer matches.
 func TestExtensions(t *testing.T) {
+	t.Parallel()
 	for name, again := range map[string]bool{"in a commit": false, "again": true} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)

@@ -128,6 +128,7 @@ func TestNextStageThatCantBeWritten(t *testing.T) {
 // After a try whose commit is unknown, each settlement gets how its lease has ended. A repeated
 // settlement is not stale.
 func TestSettleAgain(t *testing.T) {
+	t.Parallel()
 	output := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`1`)}
 	other := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`2`)}
 	rejected := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}

@@ -97,6 +97,7 @@ var cancelled = []string{"pg_terminate_backend", "pg_cancel_backend"}
 
 // A submit is answered when the standby has the task, regardless of how the wait for it ends.
 func TestSubmitWaitsForTheStandby(t *testing.T) {
+	t.Parallel()
 	for _, how := range cancelled {
 		for _, key := range []string{"", "order-7"} {
 			t.Run(strings.TrimSpace(how+" "+key),
@@ -178,6 +179,7 @@ func TestRepeatedKeyWaitsForTheStandby(t *testing.T) {
 // A settlement, and a report that finds it already written, are answered when the standby has
 // it.
 func TestSettlementWaitsForTheStandby(t *testing.T) {
+	t.Parallel()
 	for _, how := range cancelled {
 		t.Run(how, func(t *testing.T) { testSettlementWaitsForTheStandby(t, how) })
 	}

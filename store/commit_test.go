@@ -248,6 +248,7 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 // If one type can't be written, none is, and all can be written later. The writes of its tenant are
 // refused, and no others.
 func TestCommitIsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	for name, offend := range offenders {
 		t.Run(name, func(t *testing.T) {
 			t.Run("of the last tenant", func(t *testing.T) {

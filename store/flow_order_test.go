@@ -57,6 +57,7 @@ var (
 
 // A task that waits for its children keeps its flow key to itself, in its first stage, too.
 func TestFlowOfTasksWithChildren(t *testing.T) {
+	t.Parallel()
 	for name, flow := range map[string]asyncflow.Flow{
 		"ordered": skips, "block": blocks, "park": parks, "in flight": one} {
 		for kind, rule := range map[string]asyncflow.FanOut{"items": twoItems, "shards": twoShards} {
@@ -125,6 +126,7 @@ func TestABlockedKeyOfATaskWithChildren(t *testing.T) {
 // A task whose children are to be redriven would be under way at once: not beside another of its
 // flow key.
 func TestRedriveOfChildrenBesideItsFlowKey(t *testing.T) {
+	t.Parallel()
 	for name, flow := range map[string]asyncflow.Flow{"ordered": skips, "in flight": one} {
 		t.Run(name, func(t *testing.T) {
 			b, first, next := setupFlowTree(t, flow, twoItems)

@@ -307,6 +307,7 @@ func (b *bundle) leaseOf(context string) asyncflow.Lease {
 
 // A failed task of an ordered key blocks or releases the others, by on_failure.
 func TestFlowFailure(t *testing.T) {
+	t.Parallel()
 	rejected, done := asyncflow.Outcome{
 		Kind: asyncflow.OutcomeRejected,
 	}, asyncflow.Outcome{

@@ -17,6 +17,7 @@ func (s *Store) Run(ctx context.Context) error {
 	g.Go(func() error { return s.every(ctx, catalogEvery, "catalog", s.Catalog.follow) })
 	g.Go(func() error { return s.every(ctx, nodeEvery, "node", s.beat) })
 	g.Go(func() error { return s.every(ctx, minutesEvery, "minutes of endpoints", s.writeMinutes) })
+	g.Go(func() error { return s.every(ctx, catalogEvery, "charges of submits", s.writeCharges) })
 	if s.cfg.MaxContext > 0 {
 		g.Go(func() error {
 			return s.every(ctx, catalogEvery, "limits of submits by SQL",

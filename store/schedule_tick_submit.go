@@ -29,6 +29,9 @@ func (r *round) submit(ctx context.Context, submit Submit) {
 				break
 			}
 			t.done, t.LastAt, t.LastID = i+1, t.run[i], id
+			if result.Err == nil && !result.Existing {
+				r.chargeTick(t)
+			}
 		}
 		results = results[len(t.run):]
 	}

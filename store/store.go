@@ -76,6 +76,7 @@ type Store struct {
 	watched     *watchers
 	marks       *lowwater.Marks[TypeKey]
 	minutes     *endpointMinutes
+	charges     submitCharges
 	holders     *lockHolders
 
 	tellLinger  func(tenant string, linger time.Duration) // see OnFollowUp

@@ -175,6 +175,7 @@ func (s *Store) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time
 		  version = excluded.version, dropped_at = excluded.dropped_at`,
 		slug, endPos, now)
 	b.Queue(`DELETE FROM asyncflow.tenants WHERE slug = $1`, slug)
+	b.Queue(`DELETE FROM asyncflow.submit_charges WHERE tenant = $1`, slug)
 	return tx.SendBatch(ctx, b).Close()
 }
 

@@ -397,7 +397,8 @@ func TestListenReconnects(t *testing.T) {
 	wire.lead(strings.TrimPrefix(node.url, "http://"))
 	p.await(`connected to asyncflow again after [\d.]+m?s`)
 	_, outcomes = ended(t, c, id)
-	require.Equal(t, "first done", outcomes)
+	// The node may claim it for the connection that was cut, before it notices, and release it.
+	require.Regexp(t, `^(first released, )?first done$`, outcomes)
 
 	node.kill()
 	p.await(`(?s)lost.*again after.*lost`)

@@ -23,7 +23,10 @@ func TestSDKBatch(t *testing.T) {
 	p := startNode(t, database(t))
 	c := p.client()
 	registration := sdk.Registration{Client: c,
-		Prepare: func(e *client.NewEndpoint) { e.Batch = fiveTogether() }}
+		Prepare: func(e *client.NewEndpoint) {
+			e.Batch = fiveTogether()
+			e.Batch.MaxWait = client.Duration(time.Second) // the sixth has no others to wait for
+		}}
 	w := startSDKWorker(t, sdk.Config{Registration: &registration})
 	registration.URL = w.url
 	work := func(task sdk.Task[int]) (int, error) {

@@ -121,7 +121,7 @@ func TestDocumentedWorkers(t *testing.T) {
 			report, err := workercheck.Run(t.Context(),
 				workercheck.Config{URL: url, Type: "hello", Stage: "greet", Secret: testWebhook,
 					Context: json.RawMessage(`{"name": "Ada"}`), Egress: asyncflow.Anywhere,
-					Quiet: 2 * time.Second, ReportTime: 15 * time.Second,
+					Quiet: 2 * time.Second, ReportTime: 15 * time.Second, Watch: 5 * time.Second,
 					Deadline: 30 * time.Second}, nil)
 			require.NoError(t, err)
 			for _, check := range report.Checks {

@@ -200,6 +200,7 @@ func freeAddress(t *testing.T) string {
 // asyncflow is killed while a handler runs, before or after its delivery was accepted, and is
 // restarted: the work isn't done twice.
 func TestSDKSurvivesARestart(t *testing.T) {
+	t.Parallel()
 	for name, within := range map[string]time.Duration{"before the answer": 20 * time.Second,
 		"after 202": -1} {
 		t.Run(name, func(t *testing.T) {

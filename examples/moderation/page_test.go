@@ -74,7 +74,7 @@ func TestWholeSample(t *testing.T) {
 	doc, err := document.Parse(text, os.LookupEnv)
 	require.NoError(t, err)
 	require.NoError(t, doc.Apply(t.Context(), c, func(document.Change) {}))
-	server := httptest.NewServer(moderation.New(moderation.Config{Client: c, Wait: 5 * time.Second}))
+	server := httptest.NewServer(moderation.New(moderation.Config{Client: c, Wait: time.Second}))
 	defer server.Close()
 
 	submit := func(image string) string {
@@ -93,8 +93,7 @@ func TestWholeSample(t *testing.T) {
 	for _, name := range []string{"anna", "bob", "carol"} {
 		p := people[name]
 		p.see("harbour.svg")
-		p.look() // again: it shows the same image
-		assert.Contains(t, p.page, "/images/harbour.svg")
+		p.see("harbour.svg") // again: it shows the same image
 		image, err := http.Get(server.URL + "/images/harbour.svg")
 		require.NoError(t, err)
 		require.NoError(t, image.Body.Close())

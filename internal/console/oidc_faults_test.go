@@ -126,6 +126,7 @@ func TestOIDCReplayedLogin(t *testing.T) {
 // An address ends 2 logins at once, whatever it has: a /64 of IPv6 is one. Those beyond keep their
 // cookies, to be tried again. Other addresses don't notice.
 func TestOIDCLoginsOfOneAddress(t *testing.T) {
+	t.Parallel()
 	for name, address := range map[string]string{
 		"IPv4": "203.0.113.%[2]d", "IPv6": "2001:db8::%[1]d",
 	} {

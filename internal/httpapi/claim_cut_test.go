@@ -118,6 +118,9 @@ func TestClaimsAreCut(t *testing.T) {
 		until - leased_at)), 0)::float8 FROM tenant_acme.lease`).Scan(&longest))
 	require.LessOrEqual(t, longest, asyncflow.FirstClaim.Seconds())
 
+	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.lease
+		SET leased_at = leased_at - $1::interval, until = until - $1::interval`, asyncflow.FirstClaim)
+	require.NoError(t, err) // else those that nobody has would have to be waited for
 	for i := 0; done.Load() < tasks; i++ {
 		_, err := b.store.Rescue(t.Context(), judge)
 		require.NoError(t, err)

@@ -80,6 +80,7 @@ func TestProgress(t *testing.T) {
 // A result that comes after its lease was lost counts if the task was not started again, whether
 // the task is in ready or in wait.
 func TestLateResult(t *testing.T) {
+	t.Parallel()
 	for name, interval := range map[string]string{"in ready": "-1", "in wait": "-600"} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)

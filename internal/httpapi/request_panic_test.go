@@ -22,6 +22,7 @@ func (brokenLog) Handle(context.Context, slog.Record) error { panic("the log is 
 // A panic is a 500 for its caller and doesn't affect others, even outside of the handlers: here, in
 // the log of the first panic.
 func TestPanics(t *testing.T) {
+	t.Parallel()
 	for name, log := range map[string]*slog.Logger{"in a handler": slog.New(slog.DiscardHandler),
 		"in the answer to it": slog.New(brokenLog{slog.DiscardHandler})} {
 		t.Run(name, func(t *testing.T) {

@@ -117,6 +117,9 @@ func (s *Server) newApp() *fiber.App {
 // Serve answers requests on a listener until Shutdown, even if Shutdown was called before.
 func (s *Server) Serve(l net.Listener) error {
 	go s.denied.Run(s.stopping)
+	if s.cfg.Surface != SurfaceAdmin {
+		go s.followCharges(s.stopping)
+	}
 	limits := listener.Limits{
 		Max:           s.cfg.Connections.Max,
 		MaxPerAddress: s.cfg.Connections.MaxPerAddress,

@@ -270,6 +270,7 @@ func TestEventsOutliveTheWriteTimeout(t *testing.T) {
 
 // A stream ends after the longest time, or when its token expires.
 func TestEventsEnd(t *testing.T) {
+	t.Parallel()
 	short := func(b *bundle) string {
 		token, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, 3*time.Second,
 			time.Now())

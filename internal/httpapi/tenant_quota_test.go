@@ -434,3 +434,50 @@ func TestQuotaOfSubmitsGivesBackChildren(t *testing.T) {
 	require.NoError(t, err)
 	assert.InDelta(t, 100, wait, 20, "for one task")
 }
+
+// What a tenant makes without a submit over HTTP is never refused; its next submits wait until the
+// rate has made up for it.
+func TestQuotaOfSubmitsCountsTicks(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/fan", `{"stages":[{"name":"only","fan_out":{"items":""}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	b.quota(`{"submits_per_second":0.01}`)
+	nodes := []string{b.node("one"), b.node("two")}
+	b.runStore()
+	wait := func(url string) int {
+		a := b.at(url).call("POST", "/v1/tasks", `{"type":"fan","context":[]}`)
+		seconds, _ := strconv.Atoi(a.header.Get("Retry-After"))
+		return seconds
+	}
+	for _, url := range nodes {
+		require.Eventually(t, func() bool { return wait(url) > 100 }, patience, 20*time.Millisecond,
+			"half of the rate is each one's share")
+	}
+	require.Equal(t, 201, b.call("PUT", "/v1/schedules/quick",
+		`{"type":"fan","context":[1,2,3,4,5,6,7],"cron":"* * * * *"}`).status)
+	_, err := b.db.Exec(t.Context(),
+		`UPDATE tenant_acme.schedules SET next_at = date_trunc('minute', now())`)
+	require.NoError(t, err)
+	ticked, err := b.store.TickSchedules(t.Context(), "acme", b.committer.Submit, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, ticked.Tasks)
+	for _, url := range nodes {
+		require.Eventually(t, func() bool { return wait(url) > 500 }, patience, 20*time.Millisecond,
+			"8 tasks, at 0.01 a second")
+		assert.Less(t, wait(url), 1200)
+	}
+	again, err := b.store.TickSchedules(t.Context(), "acme", b.committer.Submit, nil)
+	require.NoError(t, err)
+	assert.Zero(t, again.Tasks)
+}
+
+// runStore runs the background work of the bundle's store until the test ends.
+func (b *bundle) runStore() {
+	ctx, cancel := context.WithCancel(context.Background())
+	stored := make(chan error, 1)
+	go func() { stored <- b.store.Run(ctx) }()
+	b.t.Cleanup(func() {
+		cancel()
+		require.NoError(b.t, <-stored)
+	})
+}

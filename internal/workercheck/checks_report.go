@@ -100,13 +100,12 @@ func attemptOver(ctx context.Context, r *rehearsal) finding {
 	return passed("no calls after 409")
 }
 
-// goesOn reports whether a worker that was told to stop makes more calls, within the time that a
-// report may take. One call may have been in flight when it was told, but not if tooMuch is true
-// for it.
+// goesOn reports whether a worker that was told to stop makes more calls while it is watched. One
+// call may have been in flight when it was told, but not if tooMuch is true for it.
 func (r *rehearsal) goesOn(
 	ctx context.Context, a *attempt, calls func([]report) int, tooMuch func([]report) bool,
 ) bool {
-	until := time.Now().Add(r.cfg.ReportTime)
+	until := time.Now().Add(r.cfg.Watch)
 	most := calls(a.seen()) + 1
 	more := func(seen []report) bool { return calls(seen) > most || tooMuch(seen) }
 	if a.await(ctx, time.Now().Add(r.cfg.Quiet), more) {

@@ -25,9 +25,10 @@ type Config struct {
 	Batch int
 	// Timeout is how long an answer may take; 0: 10 s.
 	Timeout time.Duration
-	// ReportTime is how long after a 202 the report may take, and how long a worker is watched that
-	// should have stopped; 0: 30 s.
+	// ReportTime is how long after a 202 the report may take; 0: 30 s.
 	ReportTime time.Duration
+	// Watch is how long a worker is watched that should have stopped; 0: ReportTime.
+	Watch time.Duration
 	// Deadline is how much time the deliveries of the checks "heartbeats" and "cancel" have; 0: 3 s.
 	Deadline time.Duration
 	// Quiet is a short wait; 0: 2 s. A call may still come that was in flight when the worker was told
@@ -48,6 +49,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	c.ReportTime = cmp.Or(c.ReportTime, 30*time.Second)
+	c.Watch = cmp.Or(c.Watch, c.ReportTime)
 	c.Deadline = cmp.Or(c.Deadline, 3*time.Second)
 	c.Quiet = cmp.Or(c.Quiet, 2*time.Second)
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:0")

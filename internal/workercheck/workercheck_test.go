@@ -117,7 +117,7 @@ func TestPackageWorkerPasses(t *testing.T) {
 		workers.Go(func() { // they mostly wait: more at once than there are cores
 			report := tryOut(t,
 				Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 3 * time.Second,
-					ReportTime: 8 * time.Second}, handler)
+					ReportTime: 8 * time.Second, Watch: 4 * time.Second}, handler)
 			assert.Empty(t, named(report, Failed), "%s: %+v", name, report)
 			assert.Equal(t, c.other, named(report, NotApplicable), "%s: %+v", name, report)
 		})

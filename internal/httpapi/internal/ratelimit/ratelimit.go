@@ -61,6 +61,15 @@ func (t *Tenants) Take(
 	}, wait
 }
 
+// Charge takes n tasks that the tenant has made without asking: it waits until the rate has made up
+// for them, up to maxDebt.
+func (t *Tenants) Charge(tenant string, perSecond, n float64, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.bucket(tenant, perSecond, now)
+	b.left = max(b.left-max(0, n), -perSecond*maxDebt.Seconds())
+}
+
 // Give gives back n tasks of a tenant that it has taken and that were not submitted.
 func (t *Tenants) Give(tenant string, n int) {
 	t.mu.Lock()

@@ -86,3 +86,21 @@ func TestGive(t *testing.T) {
 	a, _ = ts.Take("acme", 10, 0, now)
 	assert.Equal(t, 20, a.Left)
 }
+
+// A charge is never refused: the tenant waits until the rate has made up for it, an hour at most.
+// Time in which it submits nothing counts.
+func TestCharge(t *testing.T) {
+	t.Parallel()
+	ts := &Tenants{}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ts.Charge("acme", 10, 1000, now)
+	_, wait := ts.Take("acme", 10, 1, now.Add(time.Second))
+	assert.Equal(t, 97100*time.Millisecond, wait)
+	_, wait = ts.Take("acme", 10, 1, now.Add(98200*time.Millisecond))
+	assert.Zero(t, wait)
+	for range 2 {
+		ts.Charge("acme", 10, 1e12, now.Add(100*time.Second))
+	}
+	_, wait = ts.Take("acme", 10, 1, now.Add(100*time.Second))
+	assert.Equal(t, maxDebt+100*time.Millisecond, wait)
+}
