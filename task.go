@@ -192,18 +192,19 @@ func Depth(doc []byte) int {
 	return deepest
 }
 
-// StringEnd returns where the JSON string that begins at i ends, its quote included.
+// StringEnd returns where the JSON string that begins at i ends, its quote included. It looks at
+// each byte once or twice, however many of them are escapes.
 func StringEnd(doc []byte, i int) int {
-	for i++; i < len(doc); {
+	for i++; ; {
 		quote := bytes.IndexByte(doc[i:], '"')
 		if quote < 0 {
-			break
+			return len(doc)
 		}
-		escape := bytes.IndexByte(doc[i:i+quote], '\\')
-		if escape < 0 {
-			return i + quote + 1
+		before := doc[i : i+quote]
+		i += quote + 1
+		backslashes := len(before) - len(bytes.TrimRight(before, `\`))
+		if backslashes%2 == 0 {
+			return i
 		}
-		i += escape + 2
 	}
-	return len(doc)
 }
