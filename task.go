@@ -200,9 +200,12 @@ func StringEnd(doc []byte, i int) int {
 		if quote < 0 {
 			return len(doc)
 		}
-		before := doc[i : i+quote]
-		i += quote + 1
-		backslashes := len(before) - len(bytes.TrimRight(before, `\`))
+		quote += i
+		backslashes := 0
+		for quote-backslashes > i && doc[quote-backslashes-1] == '\\' {
+			backslashes++
+		}
+		i = quote + 1
 		if backslashes%2 == 0 {
 			return i
 		}
