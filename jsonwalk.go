@@ -76,7 +76,7 @@ func (w *jsonWalk) skip() json.RawMessage {
 	for w.at < len(w.doc) {
 		switch w.doc[w.at] {
 		case '"':
-			w.text()
+			w.at = StringEnd(w.doc, w.at)
 		case '[', '{':
 			depth++
 			w.at++
@@ -94,23 +94,6 @@ func (w *jsonWalk) skip() json.RawMessage {
 		}
 	}
 	return w.doc[start:w.at]
-}
-
-// text skips a string.
-func (w *jsonWalk) text() {
-	for w.at++; ; {
-		n := bytes.IndexByte(w.doc[w.at:], '"')
-		if n < 0 {
-			w.at = len(w.doc)
-			return
-		}
-		before := w.doc[w.at : w.at+n]
-		w.at += n + 1
-		escapes := len(before) - len(bytes.TrimRight(before, `\`))
-		if escapes%2 == 0 {
-			return
-		}
-	}
 }
 
 // word skips a number, true, false or null, and returns it.

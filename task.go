@@ -192,18 +192,22 @@ func Depth(doc []byte) int {
 	return deepest
 }
 
-// StringEnd returns where the JSON string that begins at i ends, its quote included.
+// StringEnd returns where the JSON string that begins at i ends, its quote included. It looks at
+// each byte once or twice, however many of them are escapes.
 func StringEnd(doc []byte, i int) int {
-	for i++; i < len(doc); {
+	for i++; ; {
 		quote := bytes.IndexByte(doc[i:], '"')
 		if quote < 0 {
-			break
+			return len(doc)
 		}
-		escape := bytes.IndexByte(doc[i:i+quote], '\\')
-		if escape < 0 {
-			return i + quote + 1
+		quote += i
+		backslashes := 0
+		for quote-backslashes > i && doc[quote-backslashes-1] == '\\' {
+			backslashes++
 		}
-		i += escape + 2
+		i = quote + 1
+		if backslashes%2 == 0 {
+			return i
+		}
 	}
-	return len(doc)
 }

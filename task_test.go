@@ -186,3 +186,21 @@ func TestOptions(t *testing.T) {
 		require.Equal(t, doc == `{}`, o.IsZero())
 	}
 }
+
+// A string ends at the first quote that isn't escaped.
+func TestStringEnd(t *testing.T) {
+	for _, text := range []string{`""`, `"a"`, `"\""`, `"\\"`, `"\\\""`, `"a\\\\"`, `"\"\\\"\n"`} {
+		require.True(t, json.Valid([]byte(text)), text)
+		require.Equal(t, 1+len(text), asyncflow.StringEnd([]byte("["+text+`,"b"]`), 1), text)
+	}
+	for _, text := range []string{`"`, `"a`, `"\"`, `"\\\"`} {
+		require.Equal(t, len(text), asyncflow.StringEnd([]byte(text), 0), text)
+	}
+}
+
+// A string of escapes is read once. To look for its end again after each of them would take hours.
+func TestStringOfEscapes(t *testing.T) {
+	t.Parallel()
+	doc := []byte(`["` + strings.Repeat(`\n`, 16<<20) + `"]`)
+	require.Equal(t, 1, asyncflow.Depth(doc))
+}

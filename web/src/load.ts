@@ -9,7 +9,8 @@ export interface Loaded<T> {
   data: T | undefined;
   error: CallError | undefined;
   loading: boolean;
-  reload: () => void;
+  /** Resolves when the load is over, also when it failed. */
+  reload: () => Promise<void>;
 }
 
 /** The longest time of a load, in ms. */

@@ -25,7 +25,7 @@ export function Alerts() {
   const secret = useSignal("");
   const done = (after: Schemas["Alerts"]) => {
     secret.value = after.secret ?? "";
-    alerts.reload();
+    return alerts.reload();
   };
   const read = alerts.data?.set;
   const set = read?.value;
@@ -57,10 +57,10 @@ export function Alerts() {
   );
 }
 
-function TurnOff({ etag, done }: { etag: string | undefined; done: () => void }) {
+function TurnOff({ etag, done }: { etag: string | undefined; done: () => Promise<void> }) {
   const run = async () => {
     await answer(api.DELETE("/v1/alerts", { params: { header: { "If-Match": etag } } }));
-    done();
+    await done();
     return "Alerts are off";
   };
   const ask = (

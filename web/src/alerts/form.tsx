@@ -8,7 +8,7 @@ type Alerts = Schemas["Alerts"];
 
 interface Props {
   alerts: Tagged<Alerts> | undefined;
-  done: (after: Alerts) => void;
+  done: (after: Alerts) => Promise<void>;
 }
 
 /** The form for where alerts go, and for their rules. A rule that is left empty is off. */
@@ -38,7 +38,7 @@ export function SetAlerts({ alerts, done }: Props) {
     if (attempts.value) rules.failure_attempts = Number(attempts.value);
     if (claimers.value) rules.no_claimers = claimers.value;
     if (late.value) rules.dependency_late = late.value;
-    done(await answer(api.PUT("/v1/alerts",
+    await done(await answer(api.PUT("/v1/alerts",
       { params: { header: unchanged(opened.current) }, body: { url: url.value, rules } })));
     return "The alerts are set";
   };

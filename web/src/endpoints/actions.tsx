@@ -9,7 +9,7 @@ import { Test } from "./test.tsx";
 interface Props {
   endpoint: Schemas["Endpoint"];
   etag: string | undefined;
-  changed: () => void;
+  changed: () => Promise<void>;
 }
 
 /** The buttons of an endpoint. */
@@ -18,13 +18,13 @@ export function EndpointActions({ endpoint: e, etag, changed }: Props) {
   const verify = async () => {
     const { verification, verification_error: why } = await answer(
       api.POST("/v1/endpoints/{id}/verify", path));
-    changed();
+    await changed();
     if (why) throw new CallError(0, { detail: `The endpoint failed the challenge: ${why}` });
     return `The endpoint is ${verification}`;
   };
   const enable = async () => {
     await answer(api.POST("/v1/endpoints/{id}/enable", path));
-    changed();
+    await changed();
     return "The endpoint is enabled";
   };
   return (

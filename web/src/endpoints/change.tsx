@@ -6,7 +6,7 @@ import { fillSettings, newSettings, patchOf, SettingsFields } from "./settings.t
 interface Props {
   endpoint: Schemas["Endpoint"];
   etag: string | undefined;
-  changed: () => void;
+  changed: () => Promise<void>;
 }
 
 /** Changes the settings of an endpoint. */
@@ -22,7 +22,7 @@ export function Change({ endpoint: e, etag, changed }: Props) {
       params: { path: { id: e.id }, header: { "If-Match": opened.current } },
       body: patchOf(f, e),
     }));
-    changed();
+    await changed();
     return "The endpoint is changed";
   };
   return <Action label="Change" scope="manage" begin={begin} run={run}

@@ -6,7 +6,7 @@ import { NewSecret } from "../parts/secret.tsx";
 
 interface Props {
   endpoint: Schemas["Endpoint"];
-  changed: () => void;
+  changed: () => Promise<void>;
 }
 
 /** Makes a new secret, and shows it once. */
@@ -19,7 +19,7 @@ export function Rotate({ endpoint: e, changed }: Props) {
       params: { path: { id: e.id } },
       body: { overlap: overlap.value, kind: kind.value },
     }));
-    changed();
+    await changed();
     return "The endpoint has a new secret";
   };
   const ask = (

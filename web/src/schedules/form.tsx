@@ -28,7 +28,7 @@ interface Props {
   texts?: Record<string, string>;
   etag?: string | undefined;
   /** Called with the schedule's name when it is saved. */
-  saved: (name: string) => void;
+  saved: (name: string) => Promise<void> | void;
 }
 
 /** The button for the form of a schedule. */
@@ -48,7 +48,7 @@ export function SetSchedule({ schedule: s, texts = {}, etag, saved }: Props) {
       bodySerializer: () => text,
     }));
     await (s ? put : named("name", "is that of another schedule", put));
-    saved(name);
+    await saved(name);
     return `${name} is saved`;
   };
   return <Action label={s ? "Edit" : "New schedule"} scope="manage" begin={begin} run={run}

@@ -53,7 +53,7 @@ interface ActionsProps {
   schedule: Schemas["Schedule"];
   texts: Record<string, string>;
   etag: string | undefined;
-  changed: () => void;
+  changed: () => Promise<void>;
 }
 
 function Actions({ schedule: s, texts, etag, changed }: ActionsProps) {
@@ -61,12 +61,12 @@ function Actions({ schedule: s, texts, etag, changed }: ActionsProps) {
   const path = { params: { path: { name: s.name } } };
   const pause = async () => {
     await answer(api.POST("/v1/schedules/{name}/pause", path));
-    changed();
+    await changed();
     return `${s.name} is paused`;
   };
   const resume = async () => {
     await answer(api.POST("/v1/schedules/{name}/resume", path));
-    changed();
+    await changed();
     return `${s.name} is resumed`;
   };
   const trigger = async () => {

@@ -8,7 +8,7 @@ import { Field, TypedName } from "../parts/field.tsx";
 interface Props {
   tenant: Schemas["Tenant"];
   etag: string | undefined;
-  changed: () => void;
+  changed: () => Promise<void>;
 }
 
 /** The buttons for what can be done with a tenant in its state. */
@@ -18,12 +18,12 @@ export function TenantActions({ tenant: t, etag, changed }: Props) {
     await answer(api.PATCH("/v1/tenants/{slug}", {
       params: { ...path.params, header: { "If-Match": etag } }, body: { suspended: false },
     }));
-    changed();
+    await changed();
     return `${t.slug} is resumed`;
   };
   const restore = async () => {
     await answer(api.POST("/v1/tenants/{slug}/restore", path));
-    changed();
+    await changed();
     return `${t.slug} is restored`;
   };
   if (t.state === "dropping") return null;
@@ -53,7 +53,7 @@ function Suspend({ tenant, etag, changed }: Props) {
       params: { path: { slug: tenant.slug }, header: { "If-Match": etag } },
       body: { suspended: true, ...(reason.value ? { reason: reason.value } : {}) },
     }));
-    changed();
+    await changed();
     return `${tenant.slug} is suspended`;
   };
   const ask = (
@@ -87,7 +87,7 @@ function ChangeQuotas({ tenant, etag, changed }: Props) {
       params: { path: { slug: tenant.slug }, header: { "If-Match": opened.current } },
       body: { quotas },
     }));
-    changed();
+    await changed();
     return "The quotas are changed";
   };
   const ask = (
@@ -117,7 +117,7 @@ function Delete({ tenant, etag, changed }: Props) {
         path: { slug: tenant.slug }, header: { "If-Match": etag }, query: { grace: grace.value },
       },
     }));
-    changed();
+    await changed();
     return `${tenant.slug} is deleted`;
   };
   const ask = (
