@@ -15,7 +15,7 @@ import (
 // the clock.
 //
 // Await takes capacity for tasks, Keep passes it on to their next stages, and Release gives it
-// back. Why returns the reason for which there is none. Between Await and Release the ledger is told
+// back. Why returns the reason for which there is none. Between Await and Release the ledger hears
 // of each step of the tasks: Begun, Arrived and Answered.
 type Ledger struct {
 	capacity  int // tasks
