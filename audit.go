@@ -11,8 +11,9 @@ import (
 type AuditOrigin string
 
 const (
-	AuditFromAPI AuditOrigin = "api"
-	AuditFromCLI AuditOrigin = "cli" // a command, directly in the database
+	AuditFromAPI  AuditOrigin = "api"
+	AuditFromCLI  AuditOrigin = "cli"  // a command, directly in the database
+	AuditFromNode AuditOrigin = "node" // a background job, which corrected something by itself
 )
 
 // AuditOutcome is the outcome of a call.
@@ -46,7 +47,7 @@ type AuditEntry struct {
 	Origin AuditOrigin
 
 	Tenant  string // of the caller, as the verified token says
-	Subject string // the token's sub; for a command, user@host
+	Subject string // the token's sub; for a command, user@host; for a job, the node
 	TokenID string // the token's jti
 	Issuer  string // the token's iss
 	Scopes  string // the token's, separated by spaces
@@ -113,12 +114,16 @@ func (e AuditEntry) Bounded() AuditEntry {
 	return e
 }
 
-// AuditAny is the action of an entry for calls of several kinds.
-const AuditAny = "call.any"
+// Actions that are no operationId of openapi.yaml.
+const (
+	AuditAny = "call.any" // of an entry for calls of several kinds
+	// AuditChildren is the action of the job children, which corrected the counts of a task's children.
+	AuditChildren = "children.correct"
+)
 
 // ActionOf returns the audit's action for an operationId of openapi.yaml, and the type of its
-// object: putTaskType gives task_type.put and task_type. All actions come from here; they don't
-// change.
+// object: putTaskType gives task_type.put and task_type. The actions of calls come from here; they
+// don't change.
 func ActionOf(operationID string) (action, objectType string) {
 	var words []string
 	start := 0

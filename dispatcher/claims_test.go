@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -303,4 +304,28 @@ func TestOnlyUnseenClaimsAreReleased(t *testing.T) {
 	release(got)
 	n.complete(t, got)
 	n.await(t, tasks, asyncflow.StatusSucceeded)
+}
+
+// Tasks that were submitted by SQL are claimed like others; those that wait for other tasks aren't
+// handed out before these have ended.
+func TestClaimsOfSQLSubmitsAndDependents(t *testing.T) {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+		return done
+	})
+	n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
+	dependents := n.Submit(t.Context(), tenant, []asyncflow.NewTask{keyedTask("after", "base")})
+	require.NoError(t, dependents[0].Err)
+	conn, err := pgx.Connect(t.Context(), b.url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	_, err = conn.Exec(t.Context(), `SELECT tenant_acme.submit_task('pipe', '1', key => 'base')`)
+	require.NoError(t, err)
+	for _, key := range []string{"base", "after"} {
+		got := n.claim(t, "first", "anna", 10)
+		require.Len(t, got, 1)
+		require.Equal(t, key, got[0].Lease.Options.Key)
+		n.complete(t, got[0])
+	}
+	n.await(t, dependents, asyncflow.StatusSucceeded)
 }

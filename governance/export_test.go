@@ -19,6 +19,17 @@ const CalmRolls = calmRolls
 // LeaveRollsAlone has the job roll leave tenants alone, as Run does.
 func (g *Governor) LeaveRollsAlone() { g.standard.roll.rests.calmFor(calmRolls) }
 
+// VisitBusyRolls has activity be a reason again to visit the rolls that the job leaves alone.
+func (g *Governor) VisitBusyRolls() {
+	resting := &g.standard.roll.rests
+	resting.mu.Lock()
+	defer resting.mu.Unlock()
+	for tenant, as := range resting.tenants {
+		as.calm = time.Time{}
+		resting.tenants[tenant] = as
+	}
+}
+
 // Next exports next.
 func Next(spec string, last, now time.Time) time.Time { return next(spec, last, now) }
 

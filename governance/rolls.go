@@ -33,16 +33,17 @@ type rollJob struct {
 // run returns how many steps it took.
 func (j *rollJob) run(ctx context.Context) (int, error) {
 	var sum int
-	err := j.eachRolled(ctx, &j.rests, func(_ *store.TableSet, steps []rollStep) error {
+	err := j.eachRolled(ctx, &j.rests, func(_ *store.TableSet, steps []rollStep) (n int, err error) {
 		var errs []error
 		for _, step := range steps {
 			done, err := step(ctx)
 			if done {
-				sum++
+				n++
 			}
 			errs = append(errs, err)
 		}
-		return errors.Join(errs...)
+		sum += n
+		return n, errors.Join(errs...)
 	})
 	return sum, err
 }
@@ -50,9 +51,9 @@ func (j *rollJob) run(ctx context.Context) (int, error) {
 // dryRun returns how many steps are due. A step may still find its table in use.
 func (j *rollJob) dryRun(ctx context.Context) ([]store.Due, error) {
 	var all []store.Due
-	err := j.eachRolled(ctx, new(rests), func(set *store.TableSet, steps []rollStep) error {
+	err := j.eachRolled(ctx, new(rests), func(set *store.TableSet, steps []rollStep) (int, error) {
 		all = append(all, store.Due{Tenant: set.Tenant, Type: set.Name, Rows: len(steps)})
-		return nil
+		return 0, nil
 	})
 	return withoutEmpty(all), err
 }
@@ -60,11 +61,12 @@ func (j *rollJob) dryRun(ctx context.Context) ([]store.Due, error) {
 // rollStep takes a step of a roll, and reports whether it did.
 type rollStep func(context.Context) (bool, error)
 
+// takeSteps takes steps of a table set, and returns how many it took.
+type takeSteps func(set *store.TableSet, steps []rollStep) (int, error)
+
 // eachRolled calls do for each table set of each tenant with the steps that are due for its rolls,
 // oldest first. One set's failure doesn't stop the others. It leaves out tenants whose rolls rest.
-func (j *rollJob) eachRolled(
-	ctx context.Context, resting *rests, do func(*store.TableSet, []rollStep) error,
-) error {
+func (j *rollJob) eachRolled(ctx context.Context, resting *rests, do takeSteps) error {
 	tokens, err := j.tokens.read(ctx, j.store)
 	if err != nil {
 		return err
@@ -86,10 +88,10 @@ func (j *rollJob) eachRolled(
 	return errors.Join(errs...)
 }
 
-// rollTenant is eachRolled for a tenant. If no step is due, ok is true, and as says for how long
-// none will be.
+// rollTenant is eachRolled for a tenant. If no step can be taken, ok is true, and as says for how
+// long none can.
 func (j *rollJob) rollTenant(
-	ctx context.Context, tenant string, do func(*store.TableSet, []rollStep) error,
+	ctx context.Context, tenant string, do takeSteps,
 ) (as rest, ok bool, err error) {
 	rolls, err := j.store.Rolls(ctx, tenant)
 	errs := []error{err}
@@ -102,7 +104,8 @@ func (j *rollJob) rollTenant(
 			continue
 		}
 		steps, err := j.dueSteps(ctx, set, of)
-		errs = append(errs, err, do(set, steps))
+		done, err2 := do(set, steps)
+		errs = append(errs, err, err2)
 		next, resting := j.restUntil(set, of)
 		if as.until.IsZero() || !next.IsZero() && next.Before(as.until) {
 			as.until = next
@@ -110,9 +113,20 @@ func (j *rollJob) rollTenant(
 		if full := j.fullAt(set, of[len(of)-1]); as.calm.IsZero() || full.Before(as.calm) {
 			as.calm = full
 		}
-		ok = ok && resting && len(steps) == 0
+		ok = ok && resting && done == 0 && len(steps) == withLiveTasks(of)
 	}
 	return as, ok, errors.Join(errs...)
+}
+
+// withLiveTasks returns how many cleared rolls have live tasks, as far as is known. No step of them
+// can be taken before such a task goes on, which is news of the tenant: a task may wait for a year.
+func withLiveTasks(rolls []store.Roll) (n int) {
+	for _, r := range rolls {
+		if r.ReadyDropped && r.IdleSince.IsZero() {
+			n++
+		}
+	}
+	return n
 }
 
 // fullAt returns when the open roll of a table set is full at the earliest.
@@ -134,8 +148,11 @@ func (j *rollJob) restUntil(
 		at = open.OpenedAt.Add(age)
 	}
 	for i, r := range closed {
-		if r.IdleSince.IsZero() {
+		if !r.ReadyDropped {
 			return at, false
+		}
+		if r.IdleSince.IsZero() {
+			continue
 		}
 		old := r.IdleSince.Add(j.store.Catalog.Retention(set, r.Position))
 		if i == 0 && (at.IsZero() || old.Before(at)) {

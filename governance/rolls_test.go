@@ -164,6 +164,38 @@ func TestRollJobLeavesBusyTenantsAlone(t *testing.T) {
 	}
 }
 
+// A task that waits, for others or for its time, keeps the tables of its roll. The job looks at that
+// roll when the task goes on, not at each run.
+func TestRollJobLeavesWaitingTasksAlone(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.pipe(t, "pipe")
+	b.pipe(t, "other")
+	waiting := b.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`),
+		DependsOn: []asyncflow.Dependency{{Type: "other", Key: "never"}}}})[0]
+	require.NoError(t, waiting.Err)
+	back(t, url, "opened_at", "31 days")
+	require.Equal(t, 1, b.roll(t), "opened")
+	back(t, url, "opened_at", "10 s")
+	require.Equal(t, 1, b.roll(t), "sealed")
+	require.Equal(t, 1, b.roll(t), "drained")
+	back(t, url, "drained_at", "10 s")
+	require.Equal(t, 1, b.roll(t), "cleared")
+
+	b.gov.LeaveRollsAlone()
+	require.Zero(t, b.roll(t), "a task waits")
+	exec(t, url, `UPDATE tenant_acme.rolls SET history = 'lost' WHERE position = 2`)
+	require.Zero(t, b.roll(t), "nobody looks")
+	exec(t, url, `UPDATE tenant_acme.rolls SET history = r.history FROM tenant_acme.rolls r
+		WHERE r.position = 1`)
+	_, err := b.Cancel(t.Context(), tenant, waiting.ID, "")
+	require.NoError(t, err)
+	b.gov.VisitBusyRolls()
+	require.Eventually(t, func() bool { return b.roll(t) == 1 }, 2*time.Minute, 10*time.Millisecond)
+	assert.NotZero(t, b.rolls(t)[0].IdleSince)
+}
+
 // A roll that could become full soon isn't left alone.
 func TestRollJobLooksAtSmallRolls(t *testing.T) {
 	t.Parallel()

@@ -284,6 +284,7 @@ CREATE TABLE votes (
   late    text,
   at      timestamptz,
   until   timestamptz,
+  subject text,
   PRIMARY KEY (type, claimer, key)
 );
 CREATE INDEX ON votes (type, key);
@@ -456,7 +457,7 @@ CREATE UNIQUE INDEX ON alert_episodes (alert, subject) WHERE resolved_at IS NULL
 CREATE TABLE audit (
   id          uuid        PRIMARY KEY,
   at          timestamptz NOT NULL,
-  origin      text        NOT NULL CHECK (origin IN ('api', 'cli')),
+  origin      text        NOT NULL CHECK (origin IN ('api', 'cli', 'node')),
   tenant      text,
   subject     text,
   token_id    text,

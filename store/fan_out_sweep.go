@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // A child's end and the row of outbox that counts it are one transaction, and so are the end of
@@ -231,8 +233,11 @@ func (s *Store) mendFanOut(ctx context.Context, tenant string, key fanOutKey) (b
 	return true, nil
 }
 
-// mend writes the right counts of a fan-out, and has it looked at.
+// mend writes the right counts of a fan-out with an entry in the audit, and has it looked at.
 func (f *followUp) mend(c *countedFanOut) error {
+	if err := insertAudit(f.ctx, f.tx, f.tenant, f.correction(c)); err != nil {
+		return err
+	}
 	b := &pgx.Batch{}
 	b.Queue(c.t.at(0, `UPDATE {fan_outs} SET succeeded = $4, failed = $5, cancelled = $6
 		WHERE type = $1 AND id = $2 AND seq = $3`), c.number, c.id, c.seq,
@@ -241,4 +246,14 @@ func (f *followUp) mend(c *countedFanOut) error {
 	queueOutbox(b, c.t.set.tables, []outboxRow{{kind: outboxSpawn, number: c.number, id: c.id,
 		fanOut: c.seq}}, f.now)
 	return f.tx.SendBatch(f.ctx, b).Close()
+}
+
+// correction returns the entry in the audit for a fan-out that is mended.
+func (f *followUp) correction(c *countedFanOut) asyncflow.AuditEntry {
+	return NewAuditedCall(f.tenant, asyncflow.AuditEntry{At: f.now, Origin: asyncflow.AuditFromNode,
+		Tenant: f.tenant, Subject: f.s.cfg.Node, Action: asyncflow.AuditChildren, ObjectType: "task",
+		Object:  asyncflow.TaskID{Type: c.t.Name, Number: c.id}.String(),
+		Outcome: asyncflow.AuditDone,
+		Detail: map[string]any{"children": c.spawned, "counted": c.ended.sum() + c.toCome.sum(),
+			"ended": c.found.sum()}}).AuditEntry
 }

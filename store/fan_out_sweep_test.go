@@ -1,12 +1,14 @@
 package store_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // sweep has the counts of children compared, and returns how many it mended. A dry run says the
@@ -74,6 +76,27 @@ func TestLostEndsOfChildren(t *testing.T) {
 	require.Equal(t, 1, b.sweep(), "the counts are right, but nobody looks at them")
 	b.followUp()
 	require.Equal(t, "second", b.comesTo(id, asyncflow.StatusPending).Stage)
+}
+
+// What a sweep corrects is in the audit, with the node that did it.
+func TestCorrectedCountsAreAudited(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{Items: "/items", OnChildFailure: allSettled})
+	leases := b.leaseAll(b.known(), 2)
+	b.settle(b.known(), leases[0], goodEnd)
+	b.followUp()
+	b.exec(`UPDATE tenant_acme.fan_outs SET succeeded = 0`)
+	require.Equal(t, 1, b.sweep())
+	entries, err := b.Audit(t.Context(), store.AuditFilter{Tenant: tenant,
+		Action: asyncflow.AuditChildren, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	e := entries[0]
+	assert.Equal(t, asyncflow.AuditEntry{ID: e.ID, At: e.At, Origin: asyncflow.AuditFromNode,
+		Tenant: tenant, Subject: "node-1", Action: "children.correct", ObjectType: "task",
+		Object: id.String(), Outcome: asyncflow.AuditDone, Calls: 1,
+		Detail: map[string]any{"children": json.Number("2"), "counted": json.Number("0"),
+			"ended": json.Number("1")}}, e)
 }
 
 // A sweep goes on after the last task that it looked at, and begins anew after the end.

@@ -12,13 +12,23 @@ import (
 // LateVotesKept is how long a late vote is kept.
 const LateVotesKept = 7 * 24 * time.Hour
 
-// LateVote records the vote of a claimer on the parent of a task, if that was decided before, and
-// reports whether it was. Of several late votes of a claimer on a task the first one stays.
+// LateVote records the vote of a claimer, by an attempt that is over, on the parent of a task, if
+// that was decided before, and reports whether it was. Of several late votes of a claimer on a task
+// the first one stays.
 func (s *Store) LateVote(
-	ctx context.Context, t *Type, id asyncflow.TaskID, claimer string, output []byte,
+	ctx context.Context, t *Type, id asyncflow.TaskID, seq int, claimer string, output []byte,
 ) (decided bool, err error) {
 	b := &pgx.Batch{}
 	options := queueOptions(b, t, []int64{id.Number})
+	subject := ""
+	b.Queue(t.at(id.Position(), `SELECT coalesce(endpoint, '') FROM {journal}
+		WHERE type = $1 AND id = $2 AND seq = $3`), t.number, id.Number, seq).
+		Query(func(rows pgx.Rows) error {
+			endpoint := ""
+			_, err := pgx.ForEachRow(rows, []any{&endpoint}, func() error { return nil })
+			_, subject = asyncflow.ClaimerOf(endpoint)
+			return err
+		})
 	if err = s.of(t.Tenant).Send(ctx, b); err != nil {
 		return false, wrap(err, "LateVote(%s)", id)
 	}
@@ -36,8 +46,9 @@ func (s *Store) LateVote(
 	}
 	now := s.Clock.Now()
 	_, err = s.of(t.Tenant).Exec(ctx, t.at(0, `
-		INSERT INTO {votes} (type, claimer, key, late, at, until) VALUES ($1, $2, $3, $4, $5, $6)
+		INSERT INTO {votes} (type, claimer, key, late, at, until, subject)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT DO NOTHING`), t.number, claimer, child.VoteKey(), string(outcome), now,
-		now.Add(LateVotesKept))
+		now.Add(LateVotesKept), orNull(subject))
 	return true, wrap(err, "LateVote(%s)", id)
 }

@@ -41,12 +41,13 @@ func (s *Store) Votes(
 	}
 	b := &pgx.Batch{}
 	queueVotes(b, t, o, &v.Cast)
-	b.Queue(t.at(0, `SELECT claimer, late, at FROM {votes}
+	b.Queue(t.at(0, `SELECT claimer, coalesce(subject, ''), late, at FROM {votes}
 		WHERE type = $1 AND key = $2 AND late IS NOT NULL ORDER BY at LIMIT $3`), t.number, o.voteKey(),
 		asyncflow.MaxVotes).Query(func(rows pgx.Rows) error {
 		late := asyncflow.Vote{Status: asyncflow.StatusSucceeded}
 		var outcome string
-		_, err := pgx.ForEachRow(rows, []any{&late.Claimer, &outcome, &late.At}, func() error {
+		into := []any{&late.Claimer, &late.Subject, &outcome, &late.At}
+		_, err := pgx.ForEachRow(rows, into, func() error {
 			late.Outcome = []byte(outcome)
 			v.Late = append(v.Late, late)
 			return nil

@@ -145,7 +145,7 @@ func (m *voteMachine) late(t *rapid.T) {
 			return asyncflow.Decide(m.kind().TaskType, lost, o, now)
 		})
 	require.NoError(t, err)
-	_, err = m.b.LateVote(m.b.t.Context(), m.kind(), l.ID, l.Claimer, o.Output)
+	_, err = m.b.LateVote(m.b.t.Context(), m.kind(), l.ID, l.Seq, l.Claimer, o.Output)
 	require.NoError(t, err)
 }
 

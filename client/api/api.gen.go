@@ -146,8 +146,9 @@ func (e AttemptOutcome) Valid() bool {
 
 // Defines values for AuditEntryOrigin.
 const (
-	AuditFromAPI AuditEntryOrigin = "api"
-	AuditFromCLI AuditEntryOrigin = "cli"
+	AuditFromAPI  AuditEntryOrigin = "api"
+	AuditFromCLI  AuditEntryOrigin = "cli"
+	AuditFromNode AuditEntryOrigin = "node"
 )
 
 // Valid indicates whether the value is a known member of the AuditEntryOrigin enum.
@@ -156,6 +157,8 @@ func (e AuditEntryOrigin) Valid() bool {
 	case AuditFromAPI:
 		return true
 	case AuditFromCLI:
+		return true
+	case AuditFromNode:
 		return true
 	default:
 		return false
@@ -663,7 +666,8 @@ type AuditEntry struct {
 	// ObjectType Example: task_type
 	ObjectType string `json:"object_type,omitempty,omitzero"`
 
-	// Origin cli: the command line, directly in the database.
+	// Origin api: a call. cli: the command line, directly in the database. node: a background job of
+	// asyncflow, which corrected something by itself.
 	Origin AuditEntryOrigin `json:"origin"`
 
 	// Outcome done: 2xx. denied: 401 or 403. refused: any other 4xx. failed: 5xx.
@@ -678,11 +682,11 @@ type AuditEntry struct {
 	// Scopes The scopes of the token, separated by spaces.
 	Scopes string `json:"scopes,omitempty,omitzero"`
 
-	// Status The HTTP status; absent for the command line.
+	// Status The HTTP status; absent for the command line and background jobs.
 	Status int `json:"status,omitempty,omitzero"`
 
-	// Subject The caller: the sub of the token or, for the command line, user@host. Absent if no
-	// signature proves it.
+	// Subject The caller: the sub of the token or, for the command line, user@host, or, for a
+	// background job, the name of the node. Absent if no signature proves it.
 	Subject string `json:"subject,omitempty,omitzero"`
 
 	// Tenant The tenant of the caller; absent if it is not proven.
@@ -693,7 +697,8 @@ type AuditEntry struct {
 	UserAgent string `json:"user_agent,omitempty,omitzero"`
 }
 
-// AuditEntryOrigin cli: the command line, directly in the database.
+// AuditEntryOrigin api: a call. cli: the command line, directly in the database. node: a background job of
+// asyncflow, which corrected something by itself.
 type AuditEntryOrigin string
 
 // AuditList defines model for AuditList.
@@ -2650,8 +2655,7 @@ type Vote struct {
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
 
-	// Subject The sub of the token with which the vote was claimed. Absent if the token has none, and
-	// for late votes.
+	// Subject The sub of the token with which the vote was claimed. Absent if the token has none.
 	Subject string `json:"subject,omitempty,omitzero"`
 
 	// TaskID The id of the vote itself. Late votes have none.

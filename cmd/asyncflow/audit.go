@@ -178,7 +178,7 @@ func auditRow(e client.AuditEntry) []string {
 	if e.Tenant != "" {
 		subject += "@" + e.Tenant
 	}
-	if e.Origin == "cli" {
+	if e.Origin != "api" {
 		subject = e.Subject
 	}
 	status := ""

@@ -111,7 +111,8 @@ func (s *Server) reportEnded(
 		return "", store.OtherOutcome(written, o)
 	}
 	if a.Claimer != "" && o.Kind == asyncflow.OutcomeDone && a.taskType.HasQuorum() {
-		decided, err := s.cfg.Store.LateVote(ctx, a.taskType, a.Task, a.Claimer, o.Output)
+		decided, err := s.cfg.Store.LateVote(ctx, a.taskType, a.Task, a.Seq, a.Claimer,
+			o.Output)
 		if err != nil {
 			return "", err
 		}

@@ -47,8 +47,8 @@ func TestVotes(t *testing.T) {
 	assert.Equal(t, []any{true, true, `"cat"`}, []any{got.Decided, got.Over, string(got.Outcome)})
 	assert.Equal(t, []any{bob.TaskID, "bob", `"cat"`, false}, []any{got.Data[0].TaskID,
 		got.Data[0].Claimer, string(got.Data[0].Outcome), got.Data[0].Late})
-	assert.Equal(t, []any{"", "anna", `"dog"`, true}, []any{got.Data[1].TaskID, got.Data[1].Claimer,
-		string(got.Data[1].Outcome), got.Data[1].Late})
+	assert.Equal(t, []any{"", "anna", "anna", `"dog"`, true}, []any{got.Data[1].TaskID,
+		got.Data[1].Claimer, got.Data[1].Subject, string(got.Data[1].Outcome), got.Data[1].Late})
 	assert.JSONEq(t, `{"label":"cat"}`, string(b.task(bob.TaskID).Result))
 
 	n, err := b.store.ForgetClaims(t.Context(), "acme")

@@ -1741,10 +1741,7 @@ export interface components {
             task_id?: string;
             /** @description Who voted; absent if the vote was pushed. */
             claimer?: string;
-            /**
-             * @description The sub of the token with which the vote was claimed. Absent if the token has none, and
-             *     for late votes.
-             */
+            /** @description The sub of the token with which the vote was claimed. Absent if the token has none. */
             subject?: string;
             status: components["schemas"]["Status"];
             outcome?: components["schemas"]["JSON"];
@@ -4143,15 +4140,16 @@ export interface components {
              */
             at: string;
             /**
-             * @description cli: the command line, directly in the database.
+             * @description api: a call. cli: the command line, directly in the database. node: a background job of
+             *     asyncflow, which corrected something by itself.
              * @enum {string}
              */
-            origin: "api" | "cli";
+            origin: "api" | "cli" | "node";
             /** @description The tenant of the caller; absent if it is not proven. */
             tenant?: string;
             /**
-             * @description The caller: the sub of the token or, for the command line, user@host. Absent if no
-             *     signature proves it.
+             * @description The caller: the sub of the token or, for the command line, user@host, or, for a
+             *     background job, the name of the node. Absent if no signature proves it.
              */
             subject?: string;
             /** @description The jti of the token. */
@@ -4178,7 +4176,7 @@ export interface components {
             request_id?: string;
             user_agent?: string;
             outcome: components["schemas"]["AuditOutcome"];
-            /** @description The HTTP status; absent for the command line. */
+            /** @description The HTTP status; absent for the command line and background jobs. */
             status?: number;
             code?: components["schemas"]["ErrorCode"];
             /**

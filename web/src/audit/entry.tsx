@@ -53,7 +53,7 @@ function factsOf(e: AuditEntry): [string, string][] {
     ["Subject", e.subject],
     ["Tenant", e.tenant],
     ["Scopes", e.scopes],
-    ["By", e.origin === "cli" ? "the command line, in the database" : "the API"],
+    ["By", origins[e.origin]],
     ["Object", e.object && `${e.object_type ?? ""} ${e.object}`],
     ["Answer", [e.status, e.code].filter(Boolean).join(" ")],
     ["Address", e.proxy ? `${e.address} by ${e.proxy}` : e.address],
@@ -69,6 +69,12 @@ function factsOf(e: AuditEntry): [string, string][] {
   ];
   return all.filter((fact): fact is [string, string] => !!fact[1]);
 }
+
+const origins = {
+  api: "the API",
+  cli: "the command line, in the database",
+  node: "a background job of this node",
+};
 
 const pages: Record<string, string> = {
   task_type: "types", endpoint: "endpoints", schedule: "schedules", task: "tasks",
