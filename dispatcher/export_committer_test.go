@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -61,8 +60,7 @@ func (d *Dispatcher) Nexts(t *store.Type, settlements []asyncflow.Settlement) (
 	for _, s := range settlements {
 		bytes += s.Lease.Size()
 	}
-	all := ledger.Limits{Type: n, Tenant: n}
-	n = d.ledger.Await(d.sending, ledger.Ask{Type: t.Key(), N: n, Limits: all}, 0)
+	d.ledger.Occupy(t.Key(), n)
 	d.ledger.Arrived(t.Key(), n, bytes)
 	d.ledger.Begun(t.Key(), n)
 	d.ledger.Took(t.Key(), time.Millisecond, d.store.Clock.Now())

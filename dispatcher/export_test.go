@@ -11,7 +11,6 @@ func (d *Dispatcher) AskLimits(t *store.Type) (limited bool) {
 	now, key := d.store.Clock.Now(), t.Key()
 	charged, _ := d.charge(t.Tenant, 1, now)
 	a := d.ask(t, charged, now)
-	a.New = true
 	n := d.ledger.Await(d.sending, a, 0)
 	limited = n == 0 || d.ledger.ForAnyEndpoint(key, a.Endpoints, n) == 0 || d.blocked.has(key) ||
 		t.Limited(now)

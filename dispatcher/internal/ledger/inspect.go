@@ -1,5 +1,7 @@
 package ledger
 
+// This file has what tests of the dispatcher need to see and to set.
+
 import "github.com/asyncflow/asyncflow/store"
 
 // Counts are what a ledger counts of all types together.
@@ -32,6 +34,13 @@ func (l *Ledger) Leasing(key store.TypeKey) int {
 		return u.leasing
 	}
 	return 0
+}
+
+// Occupy takes capacity for n tasks of a type, whether or not there is any.
+func (l *Ledger) Occupy(key store.TypeKey, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.take(Ask{Type: key}, n)
 }
 
 // ForgetDurations makes the ledger forget how long deliveries of a type took.

@@ -15,8 +15,8 @@ import (
 // the clock.
 //
 // Await takes capacity for tasks, Keep passes it on to their next stages, and Release gives it
-// back. Why returns the reason for which there is none. Between Await and Release the ledger is
-// told of each step of the tasks: Begun, Arrived and Answered.
+// back. Why returns the reason for which there is none. Between Await and Release the ledger hears
+// of each step of the tasks: Begun, Arrived and Answered.
 type Ledger struct {
 	capacity  int // tasks
 	mostBytes int // of their contexts and outputs
@@ -44,10 +44,10 @@ type Ledger struct {
 // usage is what the ledger knows of a task type.
 type usage struct {
 	inFlight int
-	coming   int // how many of them haven't Arrived yet
-	leasing  int // how many of them have leases that aren't committed yet
+	coming   int // of them, those that haven't Arrived yet
+	leasing  int // of them, those whose leases aren't committed yet
 	bytes    int // of contexts and outputs
-	expected int // bytes of the tasks that are coming
+	expected int // bytes of those that are coming
 
 	meanBytes float64       // per task, lately; 0: none has come yet
 	takes     time.Duration // the mean time of a delivery lately
@@ -87,9 +87,9 @@ func New(
 		waiting: map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
-// Keep takes the capacity of n tasks from their last stage to the next one, which has a.Endpoints.
-// It returns for how many tasks: for no more than would get capacity if all gave theirs back. These
-// tasks must not give it back.
+// Keep takes the capacity of n tasks that have ended a stage for their next one, whose endpoints
+// a.Endpoints are. It returns for how many: for no more than they would get if they had given it
+// back. They must not give it back.
 func (l *Ledger) Keep(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -273,8 +273,8 @@ func (l *Ledger) Forget(key store.TypeKey) {
 	}
 }
 
-// ForgetIdle drops the data of deleted types, and of types that had nothing in flight and asked for
-// nothing since the call before.
+// ForgetIdle drops the data of deleted types, and of those of which nothing was in flight or asked
+// for since the call before.
 func (l *Ledger) ForgetIdle(gone func(store.TypeKey) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,8 +24,8 @@ type waiter struct {
 }
 
 // Await takes capacity for up to a.N tasks, and returns for how many. If a.Least tasks have none
-// yet but will have it soon, it waits for it up to patience, and then takes what there is. New tasks
-// of a type get capacity in the order of their arrival.
+// yet but will have it soon, it waits up to patience, and then takes what there is. New tasks of a
+// type get capacity in the order of their arrival.
 func (l *Ledger) Await(ctx context.Context, a Ask, patience time.Duration) int {
 	l.mu.Lock()
 	n := l.mostOnArrival(a)
