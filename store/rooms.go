@@ -40,7 +40,6 @@ func newHotPath(c *core) *hotPath {
 type trees struct {
 	*core
 	*hotPath
-	starter     Starter // nil: none
 	edgeCursors sweepCursors[edgeCursor]
 	treeCursors sweepCursors[fanOutKey]
 	chunks      chunks // of FollowUp
