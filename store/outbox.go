@@ -72,7 +72,7 @@ func (s *trees) FollowUp(
 }
 
 // rest leaves a row to later, with the others about its task.
-func (s *Store) rest(ctx context.Context, tenant string, seq int64, pause time.Duration) error {
+func (s *trees) rest(ctx context.Context, tenant string, seq int64, pause time.Duration) error {
 	now := s.Clock.Now()
 	_, err := s.of(tenant).Exec(ctx, newTables(tenant, sharedSet).at(0, `
 		UPDATE {outbox} SET due = $3 WHERE seq = ANY (ARRAY(
