@@ -118,14 +118,36 @@ func (s *claims) tryClaim(
 	now := s.Clock.Now()
 	c := &claiming{t: t, stage: stage, asks: asks, most: most, now: now,
 		until: now.Add(t.FirstClaimOf(stage)), open: map[string][]asyncflow.Lease{},
-		byID: map[int64]candidate{}}
+		byID: map[int64]candidate{}, voters: t.Stages[at].VotesAreNamed(),
+		window: t.Stages[at].Window, heard: t.Stages[at].Listened}
+	if err := c.take(ctx, conn); err != nil {
+		return next, err
+	}
+	if err := c.choose(ctx, conn, bytes); err != nil {
+		return next, err
+	}
+	if c.onlyLocked() {
+		if err := c.rollBack(ctx, conn); err != nil {
+			return next, err
+		}
+	}
+	if next, err = c.commit(ctx, conn, s.cfg.Node); err != nil {
+		return next, s.doubt(err)
+	}
+	if c.back.readied() > 0 {
+		s.Wakeups.Announce(t.Key(), now)
+	}
+	return next, nil
+}
+
+// take begins the transaction, reads the open claims of the claimers, and takes the first tasks
+// from wait.
+func (c *claiming) take(ctx context.Context, conn *tenantConn) error {
 	b := &pgx.Batch{}
-	c.voters, c.window = t.Stages[at].VotesAreNamed(), t.Stages[at].Window
-	c.heard = t.Stages[at].Listened
 	if c.window == nil && !c.voters {
 		b.Queue("BEGIN")
 	} else if err := c.lockClaimers(ctx, conn); err != nil {
-		return next, err
+		return err
 	}
 	c.most = min(c.most, c.leftInWindows())
 	c.queueOpen(b)
@@ -135,44 +157,50 @@ func (s *claims) tryClaim(
 		c.queueTake(b)
 	}
 	c.queueTakeShown(b)
-	if err := conn.Send(ctx, b); err != nil {
-		return next, err
-	}
+	return conn.Send(ctx, b)
+}
+
+// choose shares out what was taken, and reads what the claimers get with it.
+func (c *claiming) choose(ctx context.Context, conn *tenantConn, bytes int) error {
 	if err := c.readVotes(ctx, conn); err != nil {
-		return next, err
+		return err
 	}
 	c.share()
 	if err := c.readPayloads(ctx, conn, bytes); err != nil {
-		return next, err
+		return err
 	}
 	paused, busy, err := c.readPauses(ctx, conn)
 	if err != nil {
-		return next, err
+		return err
 	}
 	c.sift(bytes, paused, busy)
-	b = &pgx.Batch{}
+	return nil
+}
+
+// rollBack ends a transaction that has only locked claimers; commit begins another one.
+func (c *claiming) rollBack(ctx context.Context, conn *tenantConn) error {
+	b := &pgx.Batch{}
+	b.Queue("ROLLBACK")
+	return conn.Send(ctx, b)
+}
+
+// commit writes the claims, and returns when the next task of the stage is due.
+func (c *claiming) commit(
+	ctx context.Context, conn *tenantConn, node string,
+) (next time.Time, err error) {
+	b := &pgx.Batch{}
 	if c.onlyLocked() {
-		b.Queue("ROLLBACK")
-		if err := conn.Send(ctx, b); err != nil {
-			return next, err
-		}
-		b = &pgx.Batch{}
 		b.Queue("BEGIN")
 	}
-	c.queueWrites(b, s.cfg.Node)
+	c.queueWrites(b, node)
 	if len(c.taken) < max(c.most, 1) {
 		c.queueHead(b, &next)
 	} else {
-		next = now
+		next = c.now
 	}
 	b.Queue("COMMIT")
-	if err := conn.Send(ctx, b); err != nil {
-		return next, s.doubt(err)
-	}
-	if c.back.readied() > 0 {
-		s.Wakeups.Announce(t.Key(), now)
-	}
-	return next, nil
+	err = conn.Send(ctx, b)
+	return next, err
 }
 
 // onlyLocked reports whether the transaction has locked claimers and has nothing to write: see

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -74,62 +75,72 @@ func (s *hotPath) tryReleaseKeys(
 	ctx context.Context, t *Type, named map[string]int, ts *tokens,
 ) error {
 	err := pgx.BeginFunc(ctx, s.hot(t.Tenant), func(tx pgx.Tx) error {
-		b := &pgx.Batch{}
-		b.Queue(`SET LOCAL lock_timeout = '` + leasePatience + `'`)
-		queueLocks(b, t.set.tables, leaseLock, t.number)
-		b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
-		onNewest := queueNewest(b, t)
-		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		if err := lockForRelease(ctx, tx, t); err != nil {
 			return err
 		}
-		if err := onNewest(); err != nil {
-			return err
-		}
-		keys := make([]string, 0, len(named))
-		for key := range named {
-			keys = append(keys, key)
-		}
-		slices.Sort(keys)
+		keys := slices.Sorted(maps.Keys(named))
 		states, err := readKeys(ctx, tx, t, keys)
 		if err != nil {
 			return err
 		}
-		most := make([]int, len(keys))
-		for i, key := range keys {
-			most[i] = min(named[key], states[key].capacity(t))
-		}
-		var blocks []int64 // of a key with failed tasks, only these may go on
-		for _, state := range states {
-			blocks = append(blocks, state.blocks...)
-		}
-		rows, err := tx.Query(ctx, t.at(0, releaseKeysSQL), keys, most, blocks, t.number)
-		if err != nil {
-			return err
-		}
-		now := s.Clock.Now()
-		var id int64
-		var seq int
-		var key string
-		var placed time.Time
-		v := asyncflow.Verdict{Kind: asyncflow.Return}
-		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed},
-			func() error {
-				ts.add(id, seq, key, v, placed, now)
-				return nil
-			})
-		if err != nil {
+		if err := takeBlocked(ctx, tx, t, named, keys, states, ts, s.Clock.Now()); err != nil {
 			return err
 		}
 		if ts.empty() {
 			return errIdle
 		}
-		b = &pgx.Batch{}
+		b := &pgx.Batch{}
 		ts.queue(b, t)
 		return tx.SendBatch(ctx, b).Close()
 	})
 	if errors.Is(err, errIdle) {
 		return nil
 	}
+	return err
+}
+
+// lockForRelease keeps tasks of a type from being leased, and checks that this node knows the
+// newest roll.
+func lockForRelease(ctx context.Context, tx pgx.Tx, t *Type) error {
+	b := &pgx.Batch{}
+	b.Queue(`SET LOCAL lock_timeout = '` + leasePatience + `'`)
+	queueLocks(b, t.set.tables, leaseLock, t.number)
+	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
+	onNewest := queueNewest(b, t)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	return onNewest()
+}
+
+// takeBlocked takes the next blocked tasks of flow keys from wait and adds their token rows to ts:
+// of each key as many as named says and the state of the key allows.
+func takeBlocked(
+	ctx context.Context, tx pgx.Tx, t *Type, named map[string]int, keys []string,
+	states map[string]keyState, ts *tokens, now time.Time,
+) error {
+	most := make([]int, len(keys))
+	for i, key := range keys {
+		most[i] = min(named[key], states[key].capacity(t))
+	}
+	var blocks []int64 // of a key with failed tasks, only these may go on
+	for _, state := range states {
+		blocks = append(blocks, state.blocks...)
+	}
+	rows, err := tx.Query(ctx, t.at(0, releaseKeysSQL), keys, most, blocks, t.number)
+	if err != nil {
+		return err
+	}
+	var id int64
+	var seq int
+	var key string
+	var placed time.Time
+	v := asyncflow.Verdict{Kind: asyncflow.Return}
+	into := []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed}
+	_, err = pgx.ForEachRow(rows, into, func() error {
+		ts.add(id, seq, key, v, placed, now)
+		return nil
+	})
 	return err
 }
 
