@@ -17,7 +17,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	n int, scan *lowwater.Scan, stages []string, admission Admission) (
 	found []candidate, looked int, last time.Time, err error) {
 	b := &pgx.Batch{}
-	lines := map[string]place{} // by stage: the last of its blocked tasks that are taken, if more may follow
+	lines := map[string]place{} // by stage with more blocked tasks: the place of the last one taken
 	collect := func(rows pgx.Rows) error {
 		c := candidate{}
 		c.ID.Type = t.Name
