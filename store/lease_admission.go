@@ -60,6 +60,9 @@ func judge(
 	}
 	for i := range found {
 		c := &found[i]
+		if c.blocked != "" { // by those before it in the line of its stage
+			continue
+		}
 		if n == 0 { // previously blocked ones were taken in addition to n
 			c.back = true
 			continue

@@ -17,6 +17,7 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	n int, scan *lowwater.Scan, stages []string, admission Admission) (
 	found []candidate, looked int, last time.Time, err error) {
 	b := &pgx.Batch{}
+	lines := map[string]place{} // by stage with more blocked tasks: the place of the last one taken
 	collect := func(rows pgx.Rows) error {
 		c := candidate{}
 		c.ID.Type = t.Name
@@ -34,14 +35,21 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 		return err
 	}
 	for _, stage := range stages {
-		place, _ := t.Place(stage, 1)
-		most := min(n, admission.Capacity(place))
+		name, _ := t.Place(stage, 1)
+		most := min(n, admission.Capacity(name))
 		switch {
-		case most > 0 && t.probes(place, now):
-			b.Queue(t.at(0, takeProbesSQL), stage, most, t.number, t.StageIndex(place)+1, t.ordered()).
+		case most > 0 && t.probes(name, now):
+			b.Queue(t.at(0, takeProbesSQL), stage, most, t.number, t.StageIndex(name)+1, t.ordered()).
 				Query(collect)
 		case most > 0:
-			b.Queue(t.at(0, takeBlockedSQL), stage, most, t.number).Query(collect)
+			b.Queue(t.at(0, takeBlockedSQL), stage, most, t.number).Query(func(rows pgx.Rows) error {
+				before := len(found)
+				err := collect(rows)
+				if t.ordered() && len(found)-before == most {
+					lines[name] = furthest(found[before:])
+				}
+				return err
+			})
 		}
 	}
 	b.Queue(t.at(from, takeFullReadySQL), until, n,
@@ -49,9 +57,13 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 		before := len(found)
 		err := collect(rows)
 		looked = len(found) - before
-		for _, c := range found[before:] {
+		for i := range found[before:] {
+			c := &found[before+i]
 			if c.OrderTime.After(last) {
 				last = c.OrderTime
+			}
+			if line, more := lines[c.Stage]; more && line.before(c.Lease) {
+				c.blocked = asyncflow.WaitLimit // others of its flow key may be before it
 			}
 		}
 		return err
@@ -63,6 +75,16 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 		found = probesFirst(t, found, now)
 	}
 	return found, looked, last, err
+}
+
+// furthest returns the place of the last task in the order.
+func furthest(all []candidate) (last place) {
+	for _, c := range all {
+		if last.id == 0 || last.before(c.Lease) {
+			last = place{c.OrderTime, c.ID.Number}
+		}
+	}
+	return last
 }
 
 // takeBlockedSQL takes the first blocked tasks of a stage.

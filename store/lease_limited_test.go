@@ -718,3 +718,23 @@ func TestLately(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// When a stage with a backlog gets capacity again, no new task of an ordered flow key overtakes one
+// that still waits in the stage's line, behind those of another key.
+func TestOrderedBehindABlockedStage(t *testing.T) { eachSet(t, orderedBehindABlockedStage) }
+
+func orderedBehindABlockedStage(t *testing.T, b *bundle) {
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Ordered: true}
+	b.put(spec)
+	for _, one := range []string{"a1", "a2", "b1"} {
+		b.submit(keyed(one[:1], fmt.Sprintf("%q", one)))
+	}
+	require.Empty(t, b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 0}}))
+	b.submit(keyed("b", `"b2"`))
+	require.Equal(t, []string{`"a1"`},
+		contexts(b.leaseLimited(2, &doorman{capacities: map[string]int{"first": 2}})))
+	require.Equal(t, []string{`"b1"`},
+		contexts(b.leaseLimited(2, &doorman{capacities: map[string]int{"first": 2}})))
+	b.checkTokens("pipe")
+}
