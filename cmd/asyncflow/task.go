@@ -21,6 +21,7 @@ type tasksCmd struct {
 	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
 	Count    tasksCountCmd    `cmd:"" help:"Count the tasks that a filter finds."`
 	Tree     tasksTreeCmd     `cmd:"" help:"Show a task with its children."`
+	Results  tasksResultsCmd  `cmd:"" help:"Show how the children of a task ended."`
 	Votes    tasksVotesCmd    `cmd:"" help:"Show the votes on a task."`
 	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
 	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or start time of a task."`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"sync"
@@ -78,6 +79,19 @@ endpoints:
 		Status: "waiting", Stage: "map", Attempt: 1, WaitsFor: "children",
 		Children: &client.Children{Total: 3, Succeeded: 2, Waiting: 1}}))
 	run(exitFailed, "tasks", "pause", task.ID)
+
+	results := run(0, "tasks", "results", task.ID)
+	assert.Regexp(t, `^INDEX +STATUS +ID +RESULT\n0 +succeeded +pipe\..*\n1 +.*\n2 +.*\n$`, results)
+	some := runCLI(t, map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_TOKEN": strings.TrimSpace(
+		run(0, "token", "create", "--tenant", testTenant))}, "tasks", "results", task.ID, "--from=1", "--limit=1")
+	assert.Regexp(t, `^INDEX.*\n1 +succeeded.*\n$`, some.stdout)
+	assert.Equal(t, "there are more, of 3: --from 2\n", some.stderr)
+	var rest client.ChildResults
+	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "results", task.ID, "--from=2",
+		"--limit=0", "-o", "json")), &rest))
+	assert.Equal(t, []int{3, 2, 0}, []int{rest.Count, rest.Results[0].Index, rest.Next})
+	run(exitUsage, "tasks", "results", task.ID, "--limit=-1")
+	run(exitNotFound, "tasks", "results", "pipe.1.999999")
 }
 
 // A redrive runs the children again that failed, and with --all-children all of them.

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+type tasksResultsCmd struct {
+	ID    string `arg:"" name:"id" help:"The id of a task that made children."`
+	From  int    `placeholder:"INDEX" help:"Begin with the child of this index."`
+	Limit int    `default:"50" help:"The most results to list; 0 lists all."`
+}
+
+// Help is shown by asyncflow tasks results --help.
+func (c *tasksResultsCmd) Help() string {
+	return `Shows how the children of the latest fan-out ended, in the order of the items or shards.
+
+Examples:
+
+    asyncflow tasks results scans.1.17
+    asyncflow tasks results scans.1.17 --limit 0 -o json | jq '.results[].output'`
+}
+
+// Run lists results, over as many pages as needed.
+func (c *tasksResultsCmd) Run(ctx context.Context, g *globals) error {
+	if c.Limit < 0 || c.From < 0 {
+		return usageError(asyncflow.InvalidField("--limit and --from", "must be 0 or more"))
+	}
+	all, err := c.collect(ctx, g.client())
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(all)
+	}
+	rows := make([][]string, len(all.Results))
+	for i, r := range all.Results {
+		rows[i] = []string{strconv.Itoa(r.Index), string(r.Status), r.ID,
+			cmp.Or(r.Error, string(r.Output))}
+	}
+	if err := g.printTable("INDEX STATUS ID RESULT", rows); err != nil || all.Next == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(g.stderr, "there are more, of %d: --from %d\n", all.Count, all.Next)
+	return err
+}
+
+// collect returns the results together; Next is the index of the first one after them.
+func (c *tasksResultsCmd) collect(
+	ctx context.Context, api *client.Client,
+) (client.ChildResults, error) {
+	all := client.ChildResults{Next: c.From, Results: []client.ChildResult{}}
+	for {
+		page, err := api.Results(ctx, c.ID, all.Next)
+		if err != nil {
+			return all, err
+		}
+		all.Count, all.Next = page.Count, page.Next
+		all.Results = append(all.Results, page.Results...)
+		if c.Limit > 0 && len(all.Results) > c.Limit {
+			all.Next = all.Results[c.Limit].Index
+			all.Results = all.Results[:c.Limit]
+		}
+		if all.Next == 0 || len(all.Results) == c.Limit {
+			return all, nil
+		}
+	}
+}
