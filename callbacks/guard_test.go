@@ -271,6 +271,12 @@ func TestGuardRefusesItself(t *testing.T) {
 		}
 		listErr, g.own.readAt = fmt.Errorf("too many open files"), time.Time{}
 	}
+	// The operator names addresses that the machine doesn't have itself.
+	g.egress = policy(t, nil, []string{"203.0.114.9", "203.0.114.10:8080"})
+	for _, denied := range []string{"203.0.114.9:443", "203.0.114.10:8080"} {
+		require.ErrorContains(t, g.check("w.example.com", denied), "--egress-deny", denied)
+	}
+	require.NoError(t, g.check("w.example.com", "203.0.114.10:443"))
 	for _, open := range []asyncflow.Egress{asyncflow.Anywhere,
 		policy(t, []string{"203.0.114.0/24"}, nil)} {
 		g.egress = open

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/turns"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -49,7 +50,7 @@ type ClaimRequest struct {
 // claims has the calls of workers that ask for tasks.
 type claims struct {
 	c     *Committer
-	slots *claimSlots  // of transactions
+	slots *turns.Slots // of transactions; the last one is for calls that don't wait for tasks
 	looks atomic.Int64 // transactions, ever
 
 	mu    sync.Mutex
@@ -101,7 +102,7 @@ type claimResult struct {
 }
 
 func newClaims(c *Committer) *claims {
-	h := &claims{c: c, slots: newClaimSlots(claimTransactions),
+	h := &claims{c: c, slots: turns.NewSlots(claimTransactions),
 		lines: map[store.TypeKey]map[string]*claimLine{},
 		means: map[store.TypeKey]map[string]float64{}}
 	c.store.Wakeups.Subscribe(h.wake, h.wakeAll)

@@ -19,14 +19,14 @@ func (h *claims) start(line *claimLine) {
 // serve looks for tasks as long as there are calls for which some may be due.
 func (h *claims) serve(line *claimLine) {
 	for {
-		h.slots.take(line.key.Tenant, h.prompt(line)) // until then a call may still leave
+		h.slots.Take(line.key.Tenant, h.prompt(line)) // until then a call may still leave
 		calls, most := h.take(line)
 		if len(calls) == 0 {
-			h.slots.give()
+			h.slots.Give()
 			return
 		}
 		r, next := h.claim(line, calls, most)
-		h.slots.give()
+		h.slots.Give()
 		h.answer(line, calls, r, next)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/batch"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/turns"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -22,14 +24,14 @@ type Committer struct {
 	writing context.Context // of all writing; independent of callers
 	giveUp  context.CancelFunc
 
-	writes     *batcher[int, *write] // by the tenant's home among the connections
-	aside      *aside                // types of which a write has failed
-	turns      *turns                // of tenants, in tries to write something apart
-	keyed      *batcher[store.TypeKey, *submission]
-	dependent  *batcher[store.TypeKey, *submission] // that depend on other tasks
+	writes     *batch.Batcher[int, *write] // by the tenant's home among the connections
+	aside      *aside                      // types of which a write has failed
+	turns      *turns.PerTenant            // of tenants, in tries to write something apart
+	keyed      *batch.Batcher[store.TypeKey, *submission]
+	dependent  *batch.Batcher[store.TypeKey, *submission] // that depend on other tasks
 	heldKeys   *heldKeys
-	lookups    *batcher[store.TypeKey, lookup]
-	freed      *batcher[store.TypeKey, string] // flow keys
+	lookups    *batch.Batcher[store.TypeKey, lookup]
+	freed      *batch.Batcher[store.TypeKey, string] // flow keys
 	accepted   *accepted
 	followUps  *followUps
 	claims     *claims
@@ -39,12 +41,15 @@ type Committer struct {
 }
 
 const (
-	// commitMost is how many writes a transaction has at most.
-	commitMost = 500
+	// tenantTries is how many tries of a tenant to write something apart run at a time.
+	tenantTries = 2
+	// commitMost and commitBytes bound the writes of a transaction.
+	commitMost  = batch.MaxItems
+	commitBytes = batch.MaxBytes
 	// The longest time that a write lingers for others to join it, from the begin of the previous
 	// transaction. So a write that comes alone doesn't linger. No caller waits for a settlement,
 	// but its task keeps its capacity until then.
-	submitLinger = time.Millisecond
+	submitLinger = batch.DefaultLinger
 	reportLinger = 1500 * time.Microsecond
 	settleLinger = 3 * time.Millisecond
 	lookupLinger = 500 * time.Microsecond
@@ -58,22 +63,22 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c := &Committer{store: s, log: log, pending: newPendingQuotas(s, log),
 		retakes: make(chan struct{}, lockProbes)}
 	c.writing, c.giveUp = context.WithCancel(context.Background())
-	c.writes = newBatcher(c.writing, c.commit)
-	c.writes.size, c.writes.linger = (*write).size, (*write).linger
-	c.writes.tenant = func(w *write) string { return w.key.Tenant }
+	c.writes = batch.New(c.writing, c.commit)
+	c.writes.Size, c.writes.Linger = (*write).size, (*write).linger
+	c.writes.Tenant = func(w *write) string { return w.key.Tenant }
 	if s.Distributed() {
-		c.writes.tenants = 1
+		c.writes.Tenants = 1
 	}
-	c.aside, c.turns = newAside(c), newTurns()
-	c.keyed = newBatcher(c.writing, c.commitKeyed)
-	c.keyed.size, c.keyed.writers = (*submission).size, 2 // one may wait for another node's submit
+	c.aside, c.turns = newAside(c), turns.NewPerTenant(tenantTries)
+	c.keyed = batch.New(c.writing, c.commitKeyed)
+	c.keyed.Size, c.keyed.Writers = (*submission).size, 2 // one may wait for another node's submit
 	c.heldKeys = newHeldKeys(c)
-	c.dependent = newBatcher(c.writing, c.commitDependent)
-	c.dependent.size = (*submission).size
-	c.lookups = newBatcher(c.writing, c.lookUp)
-	c.lookups.linger, c.lookups.writers = func(lookup) time.Duration { return lookupLinger }, 2
-	c.freed = newBatcher(c.writing, c.releaseKeys)
-	c.freed.linger = func(string) time.Duration { return settleLinger }
+	c.dependent = batch.New(c.writing, c.commitDependent)
+	c.dependent.Size = (*submission).size
+	c.lookups = batch.New(c.writing, c.lookUp)
+	c.lookups.Linger, c.lookups.Writers = func(lookup) time.Duration { return lookupLinger }, 2
+	c.freed = batch.New(c.writing, c.releaseKeys)
+	c.freed.Linger = func(string) time.Duration { return settleLinger }
 	c.accepted = newAccepted(c)
 	c.followUps = newFollowUps(c)
 	s.OnFollowUp(c.followUps.tell)
@@ -87,13 +92,13 @@ const closePatience = 5 * time.Second
 // Close waits until everything that was handed over is written.
 func (c *Committer) Close() {
 	defer time.AfterFunc(closePatience, c.giveUp).Stop()
-	c.keyed.drain()
-	c.dependent.drain()
+	c.keyed.Drain()
+	c.dependent.Drain()
 	c.heldKeys.drain()
 	c.accepted.extendAll()
-	c.writes.drain()
-	c.lookups.drain()
-	c.freed.drain()
+	c.writes.Drain()
+	c.lookups.Drain()
+	c.freed.Drain()
 	c.followUps.drain()
 }
 
@@ -134,7 +139,7 @@ func fewSiblings(child *asyncflow.Child) bool { return child != nil && child.Cou
 // add queues changes of one type for writing.
 func (c *Committer) add(key store.TypeKey, writes ...*write) {
 	if len(writes) > 0 {
-		c.writes.add(c.store.Home(key.Tenant), writes...)
+		c.writes.Add(c.store.Home(key.Tenant), writes...)
 	}
 }
 

@@ -145,9 +145,9 @@ func (a *aside) apart(key asideKey, do func()) {
 		a.waiting[key] = waiting
 	}
 	waiting.parts++
-	a.c.writes.pending.add(1) // drain waits for this, too
+	a.c.writes.AddPending(1) // drain waits for this, too
 	go func() {
-		defer a.c.writes.pending.add(-1)
+		defer a.c.writes.AddPending(-1)
 		do()
 		a.c.add(key.TypeKey, a.end(key, waiting)...)
 	}()
@@ -242,7 +242,7 @@ func (c *Committer) persist(
 	ctx context.Context, what string, key store.TypeKey, final func(error) bool, do func() error,
 ) error {
 	try := func() error {
-		defer c.turns.take(key.Tenant)()
+		defer c.turns.Take(key.Tenant)()
 		return do()
 	}
 	err := try()

@@ -34,7 +34,7 @@ func (a *aside) hold(parts []*part, locked store.Refused) (rest []*part) {
 		if waiting == nil {
 			waiting = &waitingWrites{}
 			a.locked[tenant] = waiting
-			a.c.writes.pending.add(1) // drain waits for this, too
+			a.c.writes.AddPending(1) // drain waits for this, too
 			go a.writeHeld(tenant, waiting)
 		}
 		for _, w := range p.writes() {
@@ -46,7 +46,7 @@ func (a *aside) hold(parts []*part, locked store.Refused) (rest []*part) {
 
 // writeHeld writes what waits of a tenant until nothing is left.
 func (a *aside) writeHeld(tenant string, waiting *waitingWrites) {
-	defer a.c.writes.pending.add(-1)
+	defer a.c.writes.AddPending(-1)
 	pause := firstTry
 	for batch := a.nextHeld(tenant, waiting); batch != nil; batch = a.nextHeld(tenant, waiting) {
 		var still []*part
@@ -113,7 +113,7 @@ func (a *aside) nextHeld(tenant string, waiting *waitingWrites) []*write {
 	defer a.mu.Unlock()
 	waiting.writes = dropLate(waiting.writes)
 	n, bytes := 0, 0
-	for n < min(len(waiting.writes), commitMost) && (n == 0 || bytes < batchBytes) {
+	for n < min(len(waiting.writes), commitMost) && (n == 0 || bytes < commitBytes) {
 		bytes += waiting.writes[n].size()
 		n++
 	}

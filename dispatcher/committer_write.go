@@ -292,7 +292,7 @@ func (c *Committer) settled(t *store.Type, items []*ending) (leases []asyncflow.
 		e.done(e)
 	}
 	if keys := t.FreedKeys(ended); len(keys) > 0 {
-		c.freed.add(t.Key(), keys...)
+		c.freed.Add(t.Key(), keys...)
 	}
 	return leases
 }

@@ -16,7 +16,7 @@ func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	now := d.current(t)
 	for _, l := range leases {
 		if now.FansOut(l) == nil && !now.Serves(l.Stage) && !now.Claims(l.Stage) { // another node may have registered an endpoint this second
-			d.workers.do(func() { d.begin(d.refreshed(t), leases) })
+			d.workers.Do(func() { d.begin(d.refreshed(t), leases) })
 			return
 		}
 	}
@@ -35,7 +35,7 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 	var together map[string][]asyncflow.Lease // by endpoint
 	for i, l := range leases {
 		if rule := t.FansOut(l); rule != nil {
-			d.workers.do(func() { d.fanOut(t, l, *rule) })
+			d.workers.Do(func() { d.fanOut(t, l, *rule) })
 			continue
 		}
 		switch e, blocked, why := place(t, l, now); {
@@ -44,7 +44,7 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: o,
 				Verdict: asyncflow.ParkFor(l, blocked).Bound(l, o)})
 		case e.Batch.IsZero():
-			d.workers.do(func() { d.attempt(t, e, leases[i:i+1:i+1]) })
+			d.workers.Do(func() { d.attempt(t, e, leases[i:i+1:i+1]) })
 		default:
 			if together == nil {
 				together = map[string][]asyncflow.Lease{}

@@ -13,11 +13,11 @@ import (
 // request. They are leased, and in flight.
 type batches struct {
 	mu   sync.Mutex
-	open map[string]*batch // by endpoint
+	open map[string]*sharedDelivery // by endpoint
 }
 
-// batch is a request that may still take more tasks.
-type batch struct {
+// sharedDelivery is a request that may still take more tasks.
+type sharedDelivery struct {
 	t        *store.Type
 	endpoint string
 	leases   []asyncflow.Lease
@@ -29,7 +29,7 @@ type batch struct {
 // when it fills a request, or when its first task has waited long enough.
 func (d *Dispatcher) gather(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
 	for _, full := range d.batches.add(t, e, leases, d.mostTogether(t, e), d.sendBatch) {
-		d.workers.do(func() { d.sendBatch(full) })
+		d.workers.Do(func() { d.sendBatch(full) })
 	}
 }
 
@@ -49,8 +49,9 @@ func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 // add adds tasks to the open batch of an endpoint, and returns the batches to send now. It calls
 // late with a batch that has waited long enough.
 func (g *batches) add(
-	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int, late func(*batch),
-) (full []*batch) {
+	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int,
+	late func(*sharedDelivery),
+) (full []*sharedDelivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.open[e.ID]
@@ -59,7 +60,8 @@ func (g *batches) add(
 			full, b = append(full, b), nil
 		}
 		if b == nil {
-			b = &batch{t: t, endpoint: e.ID, leases: make([]asyncflow.Lease, 0, min(most, len(leases)-i))}
+			b = &sharedDelivery{t: t, endpoint: e.ID}
+			b.leases = make([]asyncflow.Lease, 0, min(most, len(leases)-i))
 		}
 		b.leases = append(b.leases, l)
 		b.bytes += l.Size()
@@ -86,7 +88,7 @@ func (g *batches) add(
 }
 
 // close reports whether a batch was open, and closes it.
-func (g *batches) close(b *batch) bool {
+func (g *batches) close(b *sharedDelivery) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.open[b.endpoint] != b {
@@ -101,7 +103,7 @@ func (g *batches) close(b *batch) bool {
 func (d *Dispatcher) sendOpen(wanted func(store.TypeKey) bool) {
 	g := &d.batches
 	g.mu.Lock()
-	var now []*batch
+	var now []*sharedDelivery
 	for endpoint, b := range g.open {
 		if wanted(b.t.Key()) {
 			now = append(now, b)
@@ -111,13 +113,13 @@ func (d *Dispatcher) sendOpen(wanted func(store.TypeKey) bool) {
 	g.mu.Unlock()
 	for _, b := range now {
 		b.timer.Stop()
-		d.workers.do(func() { d.sendBatch(b) })
+		d.workers.Do(func() { d.sendBatch(b) })
 	}
 }
 
 // sendBatch makes the attempts of a batch. If its endpoint gets no tasks any more, sendBatch gives
 // them back, so that they find another.
-func (d *Dispatcher) sendBatch(b *batch) {
+func (d *Dispatcher) sendBatch(b *sharedDelivery) {
 	t := b.t
 	if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {
 		t = now
@@ -138,7 +140,7 @@ func (d *Dispatcher) sendBatch(b *batch) {
 	// MaxTasks may have been lowered meanwhile.
 	requests := slices.Collect(slices.Chunk(leases, max(1, e.Batch.MaxTasks)))
 	for _, another := range requests[1:] {
-		d.workers.do(func() { d.attempt(t, e, another) })
+		d.workers.Do(func() { d.attempt(t, e, another) })
 	}
 	d.attempt(t, e, requests[0])
 }

@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/agenda"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/pool"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -41,19 +44,19 @@ type Dispatcher struct {
 	committer *Committer
 	sender    Sender
 	ledger    *Ledger
-	agenda    *agenda
+	agenda    *agenda.Agenda[store.TypeKey]
 	log       *slog.Logger
 
 	// stopping ends when no more attempts may begin, sending when those under way are cut off.
 	stopping, sending context.Context
 	stop, cutOff      context.CancelFunc
 
-	rates    *rates
+	rates    *rates.Rates
 	blocked  *blockedTypes
 	locked   lockedTenants
 	breakers breakers
 	batches  batches // that may take more tasks
-	workers  workerPool
+	workers  pool.Pool
 	jobs     jobs
 }
 
@@ -75,20 +78,19 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 	}
 	s := c.store
 	d := &Dispatcher{cfg: cfg, store: s, committer: c, sender: sender, log: cfg.Log,
-		agenda:   newAgenda(s.Clock.Now),
+		agenda:   agenda.New[store.TypeKey](s.Clock.Now, fullLook),
 		blocked:  newBlockedTypes(),
 		locked:   lockedTenants{tenants: map[string]time.Time{}},
-		batches:  batches{open: map[string]*batch{}},
-		rates:    newRates(s.Dispatchers, s.Joining),
+		batches:  batches{open: map[string]*sharedDelivery{}},
+		rates:    rates.New(s.Dispatchers, s.Joining),
 		breakers: breakers{runs: map[string]asyncflow.FailureRun{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
-	d.ledger = NewLedger(cfg.Concurrency, cfg.ContextBytes, d.agenda.idle,
-		func(key store.TypeKey) { d.agenda.wake(key, s.Clock.Now()) })
-	s.Wakeups.Subscribe(d.agenda.wake, d.wakeAll)
+	d.ledger = NewLedger(cfg.Concurrency, cfg.ContextBytes, d.agenda.Idle,
+		func(key store.TypeKey) { d.agenda.Wake(key, s.Clock.Now()) })
+	s.Wakeups.Subscribe(d.agenda.Wake, d.wakeAll)
 	s.Catalog.OnChange(d.wakeTenant)
 	c.dispatcher = d
-	c.store.StartWith(starter{d})
 	return d
 }
 
@@ -99,7 +101,7 @@ func (d *Dispatcher) InFlight() int { return d.ledger.InFlight() }
 func (d *Dispatcher) wakeAll() {
 	now := d.store.Clock.Now()
 	for t := range d.store.Catalog.Types() {
-		d.agenda.wake(t.Key(), now)
+		d.agenda.Wake(t.Key(), now)
 	}
 }
 
@@ -108,8 +110,8 @@ func (d *Dispatcher) wakeAll() {
 func (d *Dispatcher) wakeTenant(tenant string) {
 	now := d.store.Clock.Now()
 	for _, t := range d.store.Catalog.TypesOf(tenant) {
-		if idle, _ := d.agenda.idle(t.Key()); !idle || d.blocked.has(t.Key()) {
-			d.agenda.wake(t.Key(), now)
+		if idle, _ := d.agenda.Idle(t.Key()); !idle || d.blocked.has(t.Key()) {
+			d.agenda.Wake(t.Key(), now)
 		}
 	}
 }
@@ -133,7 +135,7 @@ func (d *Dispatcher) tidy() {
 		_, err := d.store.Catalog.Type(key.Tenant, key.Type)
 		return asyncflow.CodeOf(err) == asyncflow.CodeNotFound
 	}
-	d.agenda.forgetAll(gone)
+	d.agenda.ForgetAll(gone)
 	d.ledger.ForgetIdle(gone)
 	d.blocked.forget(gone)
 	d.locked.forget(d.store.Clock.Now())
@@ -143,7 +145,7 @@ func (d *Dispatcher) tidy() {
 // Run leases and attempts tasks until ctx ends, and then until what is in flight is settled.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	defer d.cutOff()
-	defer d.workers.dismiss()
+	defer d.workers.Dismiss()
 	defer context.AfterFunc(ctx, d.stop)()
 	d.wakeAll()
 	d.ledger.Admit(true)

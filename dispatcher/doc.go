@@ -12,6 +12,9 @@
 //	settle.go           their outcomes are written, and they go on with their next stage
 //	ledger.go           how many tasks of a type may be in flight, and why not more
 //
+// What needs neither tasks nor the store is in packages of its own: internal/agenda,
+// internal/batch, internal/pool, internal/rates and internal/turns.
+//
 // A Committer gathers all writes of the node on this path. A node that only serves the API has one,
 // too, but no Dispatcher. report.go handles the reports of workers.
 //

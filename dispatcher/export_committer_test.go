@@ -53,7 +53,7 @@ func (c *Committer) WritesApart() int {
 // gives back all of it; nil: there are none, or others may stand in line.
 func (d *Dispatcher) Nexts(t *store.Type, settlements []asyncflow.Settlement) (
 	nexts []*asyncflow.Lease) {
-	if empty, _ := d.agenda.idle(t.Key()); !empty {
+	if empty, _ := d.agenda.Idle(t.Key()); !empty {
 		return nil
 	}
 	n, bytes := len(settlements), 0

@@ -62,7 +62,7 @@ func (d *Dispatcher) Gathered() (n int) {
 
 // IsIdle reports whether no task of a type stands in line, as far as the node knows.
 func (d *Dispatcher) IsIdle(key store.TypeKey) bool {
-	idle, _ := d.agenda.idle(key)
+	idle, _ := d.agenda.Idle(key)
 	return idle
 }
 
@@ -88,13 +88,11 @@ func (d *Dispatcher) Tidy() { d.tidy() }
 
 // KeptTypes returns the number of types of which the node keeps something.
 func (d *Dispatcher) KeptTypes() int {
-	d.agenda.mu.Lock()
-	defer d.agenda.mu.Unlock()
 	d.ledger.mu.Lock()
 	defer d.ledger.mu.Unlock()
 	d.blocked.mu.RLock()
 	defer d.blocked.mu.RUnlock()
-	return max(len(d.agenda.entries), len(d.agenda.heap), len(d.ledger.types), d.ledger.quick.Len(),
+	return max(d.agenda.Len(), len(d.ledger.types), d.ledger.quick.Len(),
 		len(d.blocked.types))
 }
 
@@ -110,11 +108,11 @@ func (l *Ledger) Reserve(a Ask) int {
 // TakeClaimSlots takes all slots of transactions for claims until free is called.
 func (c *Committer) TakeClaimSlots() (free func()) {
 	for range claimTransactions {
-		c.claims.slots.take("test", true)
+		c.claims.slots.Take("test", true)
 	}
 	return func() {
 		for range claimTransactions {
-			c.claims.slots.give()
+			c.claims.slots.Give()
 		}
 	}
 }

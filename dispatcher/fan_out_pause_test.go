@@ -205,7 +205,7 @@ func TestPauseIsSwept(t *testing.T) {
 	f.OnFollowUp(func(string, time.Duration) {})
 	sweep := func(until func(asyncflow.Children) bool) {
 		f.children(id, func(c asyncflow.Children) bool {
-			_, _, err := f.SweepFollowUps(t.Context(), tenant)
+			_, _, err := f.SweepFollowUps(t.Context(), tenant, f.Starter())
 			require.NoError(t, err)
 			return until(c)
 		})

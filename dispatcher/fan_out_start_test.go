@@ -65,7 +65,7 @@ func TestChildrenThatAreNotMadeTakeNoCapacity(t *testing.T) {
 	f.isEmpty(t)
 	unlock()
 	require.Eventually(t, func() bool {
-		_, _, err := f.SweepFollowUps(t.Context(), tenant)
+		_, _, err := f.SweepFollowUps(t.Context(), tenant, f.Starter())
 		require.NoError(t, err)
 		task, err := f.Task(t.Context(), tenant, id)
 		return err == nil && task.Status.Final()

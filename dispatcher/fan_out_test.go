@@ -410,7 +410,7 @@ func TestSweepOfAnotherNode(t *testing.T) {
 	f.OnFollowUp(func(string, time.Duration) {})
 	id := f.submitOne(`1`)
 	require.Eventually(t, func() bool {
-		_, _, err := f.SweepFollowUps(t.Context(), tenant)
+		_, _, err := f.SweepFollowUps(t.Context(), tenant, f.Starter())
 		require.NoError(t, err)
 		task, err := f.Task(t.Context(), tenant, id)
 		return err == nil && task.Status.Final()

@@ -19,7 +19,7 @@ func (f *family) byHand() (step func()) {
 	f.OnFollowUp(func(string, time.Duration) {})
 	return func() {
 		f.t.Helper()
-		_, err := f.FollowUp(f.t.Context(), tenant)
+		_, err := f.FollowUp(f.t.Context(), tenant, f.Starter())
 		require.NoError(f.t, err)
 	}
 }
@@ -43,7 +43,7 @@ func TestTwoLastChildren(t *testing.T) {
 	for range 4 {
 		others.Go(func() {
 			for ctx.Err() == nil {
-				_, err := f.FollowUp(ctx, tenant)
+				_, err := f.FollowUp(ctx, tenant, f.Starter())
 				assert.True(t, err == nil || ctx.Err() != nil, err)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/batch"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -12,7 +13,7 @@ import (
 // transaction at a time, and another one if more has come meanwhile.
 type followUps struct {
 	*Committer
-	tells *batcher[string, time.Duration] // by tenant: how long what is to do may linger
+	tells *batch.Batcher[string, time.Duration] // by tenant: how long what is to do may linger
 	slots chan struct{}
 }
 
@@ -25,22 +26,22 @@ const (
 
 func newFollowUps(c *Committer) *followUps {
 	f := &followUps{Committer: c, slots: make(chan struct{}, followers)}
-	f.tells = newBatcher(c.writing, f.run)
-	f.tells.linger = func(linger time.Duration) time.Duration { return linger }
+	f.tells = batch.New(c.writing, f.run)
+	f.tells.Linger = func(linger time.Duration) time.Duration { return linger }
 	return f
 }
 
 // tell says that there is something to do for a tenant, which may wait for more.
 func (f *followUps) tell(tenant string, linger time.Duration) {
 	if f.writing.Err() == nil {
-		f.tells.add(tenant, linger)
+		f.tells.Add(tenant, linger)
 	}
 }
 
 func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
 	f.slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(ctx, followTime)
-	more, err := f.store.FollowUp(ctx, tenant)
+	more, err := f.store.FollowUp(ctx, tenant, f.Starter())
 	cancel()
 	<-f.slots
 	if err != nil && f.writing.Err() == nil {
@@ -53,7 +54,16 @@ func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
 }
 
 // drain waits until nothing is being done.
-func (f *followUps) drain() { f.tells.drain() }
+func (f *followUps) drain() { f.tells.Drain() }
+
+// Starter returns what begins tasks on this node that FollowUp finds to be due; nil: it has no
+// dispatcher.
+func (c *Committer) Starter() store.Starter {
+	if c.dispatcher == nil {
+		return nil
+	}
+	return starter{c.dispatcher}
+}
 
 // starter has tasks go on at once whose children have ended, and children begin: see store.Starter.
 type starter struct{ *Dispatcher }

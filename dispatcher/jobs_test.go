@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
 )
 
 // end waits for the jobs under way. Later ones don't begin, nor do those that a timer was set for.
@@ -13,11 +15,11 @@ func TestJobsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var j jobs
-		r := newRates(func() int { return 1 }, func() bool { return false })
-		key := rateKey{"acme", "pipe", "k"}
-		r.take(key, 1, time.Now(), 1)
+		r := rates.New(func() int { return 1 }, func() bool { return false })
+		key := rates.Key{Tenant: "acme", Of: "pipe", Name: "k"}
+		r.Take(key, 1, time.Now(), 1)
 		var began, late bool
-		r.after(key, time.Second, func() { j.do(func() { late = true }) })
+		r.After(key, time.Second, func() { j.do(func() { late = true }) })
 		release, ended := make(chan struct{}), make(chan struct{})
 		j.start(func() {
 			began = true

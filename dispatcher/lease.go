@@ -38,7 +38,7 @@ const (
 
 func (d *Dispatcher) leaseLoop(ctx context.Context) error {
 	for {
-		key, ok := d.agenda.take(ctx)
+		key, ok := d.agenda.Take(ctx)
 		if !ok {
 			return nil
 		}
@@ -49,7 +49,7 @@ func (d *Dispatcher) leaseLoop(ctx context.Context) error {
 // leaseOnce leases tasks of one type and starts their attempts.
 func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	if until := d.locked.until(key.Tenant); d.store.Clock.Now().Before(until) {
-		d.agenda.put(key, until, until)
+		d.agenda.Put(key, until, until)
 		return
 	}
 	t, n := d.reserve(ctx, key)
@@ -77,9 +77,9 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	case next.IsZero() && d.cfg.Poll > 0:
 		next = now.Add(d.pollPause())
 	case len(leases) < n && !more:
-		d.agenda.drained(key)
+		d.agenda.Drained(key)
 	}
-	d.agenda.put(key, next, now.Add(leasePause(t)))
+	d.agenda.Put(key, next, now.Add(leasePause(t)))
 	d.ledger.Serve() // the line may be empty now
 }
 

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // leaseLimited is lease for a type with limits besides capacity.
 func (d *Dispatcher) leaseLimited(ctx context.Context, t *store.Type, n int, now time.Time) (
 	leases []asyncflow.Lease, next time.Time, more bool, err error) {
-	of := rateKey{t.Tenant, "type", t.Name}
+	of := rates.Key{Tenant: t.Tenant, Of: "type", Name: t.Name}
 	if !t.Rate.IsZero() {
-		tokens, at := d.rates.look(of, t.Rate.PerSecond(), now)
+		tokens, at := d.rates.Look(of, t.Rate.PerSecond(), now)
 		if tokens == 0 {
 			return nil, at, false, nil
 		}
@@ -29,7 +30,7 @@ func (d *Dispatcher) leaseLimited(ctx context.Context, t *store.Type, n int, now
 		return a
 	})
 	if !t.Rate.IsZero() {
-		d.rates.take(of, t.Rate.PerSecond(), now, len(g.Leases))
+		d.rates.Take(of, t.Rate.PerSecond(), now, len(g.Leases))
 	}
 	switch {
 	case g.Busy:
@@ -42,7 +43,7 @@ func (d *Dispatcher) leaseLimited(ctx context.Context, t *store.Type, n int, now
 		g.Next = a.again
 	}
 	if len(g.Keys) > 0 {
-		d.committer.freed.add(t.Key(), g.Keys...)
+		d.committer.freed.Add(t.Key(), g.Keys...)
 	}
 	return g.Leases, g.Next, g.Filed, err
 }
@@ -136,14 +137,18 @@ func (a *admission) capacity(e *asyncflow.Endpoint) int {
 		bound(a.here[e.ID]+shareRest(endpointShare, a.here[e.ID], a.free), a.here[e.ID])
 	}
 	if !e.Limits.Rate.IsZero() {
-		tokens, at := a.d.rates.look(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate.PerSecond(),
-			a.now)
+		tokens, at := a.d.rates.Look(a.endpointKey(e.ID), e.Limits.Rate.PerSecond(), a.now)
 		bound(tokens, 0)
 		if tokens == 0 {
 			a.lookAt(at)
 		}
 	}
 	return n
+}
+
+// endpointKey returns the key of an endpoint's rate.
+func (a *admission) endpointKey(id string) rates.Key {
+	return rates.Key{Tenant: a.t.Tenant, Of: "endpoint", Name: id}
 }
 
 // retryAt sets when the health of an endpoint allows more tasks.
@@ -197,7 +202,7 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 	a.inFlight.Begin(e.ID)
 	a.here[e.ID]++
 	if !e.Limits.Rate.IsZero() {
-		a.d.rates.take(rateKey{a.t.Tenant, "endpoint", e.ID}, e.Limits.Rate.PerSecond(), a.now, 1)
+		a.d.rates.Take(a.endpointKey(e.ID), e.Limits.Rate.PerSecond(), a.now, 1)
 	}
 	return e.ID, ""
 }
@@ -205,13 +210,13 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 // AdmitKey reports whether the rate of a flow key allows another task. If not, the key's tasks are
 // released when it does.
 func (a *admission) AdmitKey(key string) bool {
-	k := rateKey{a.t.Tenant, a.t.Name, key}
-	tokens, at := a.d.rates.look(k, a.t.Flow.Rate.PerSecond(), a.now)
+	k := rates.Key{Tenant: a.t.Tenant, Of: a.t.Name, Name: key}
+	tokens, at := a.d.rates.Look(k, a.t.Flow.Rate.PerSecond(), a.now)
 	if tokens == 0 {
 		a.d.releaseAfter(k, at.Sub(a.now))
 		return false
 	}
-	a.d.rates.take(k, a.t.Flow.Rate.PerSecond(), a.now, 1)
+	a.d.rates.Take(k, a.t.Flow.Rate.PerSecond(), a.now, 1)
 	return true
 }
 
@@ -220,25 +225,25 @@ func (a *admission) AdmitKey(key string) bool {
 const longestPause = 10 * time.Second
 
 // releaseAfter releases a flow key after a while, unless the node stops before.
-func (d *Dispatcher) releaseAfter(k rateKey, pause time.Duration) {
-	d.rates.after(k, min(pause, longestPause), func() { d.jobs.do(func() { d.releaseKey(k) }) })
+func (d *Dispatcher) releaseAfter(k rates.Key, pause time.Duration) {
+	d.rates.After(k, min(pause, longestPause), func() { d.jobs.do(func() { d.releaseKey(k) }) })
 }
 
 // releaseKey releases as many blocked tasks of a flow key as its rate allows, and again after a
 // while as long as there are some.
-func (d *Dispatcher) releaseKey(k rateKey) {
-	t, err := d.store.Catalog.Type(k.tenant, k.of)
+func (d *Dispatcher) releaseKey(k rates.Key) {
+	t, err := d.store.Catalog.Type(k.Tenant, k.Of)
 	// The background jobs release what is still blocked.
 	if err != nil || t.Flow == nil || t.Flow.Rate.IsZero() {
 		return
 	}
-	n, pause := d.rates.pace(t.Flow.Rate.PerSecond())
+	n, pause := d.rates.Pace(t.Flow.Rate.PerSecond())
 	ctx, cancel := context.WithTimeout(context.Background(), leaseTime)
 	defer cancel()
-	more, err := d.store.ReleaseKey(ctx, k.tenant, k.of, k.name, n)
+	more, err := d.store.ReleaseKey(ctx, k.Tenant, k.Of, k.Name, n)
 	if err != nil {
-		d.log.Warn("can't look for the next tasks of a flow key, trying again", "tenant", k.tenant,
-			"type", k.of, "error", err)
+		d.log.Warn("can't look for the next tasks of a flow key, trying again", "tenant", k.Tenant,
+			"type", k.Of, "error", err)
 		pause = failurePause
 	}
 	if more {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -17,13 +18,13 @@ import (
 func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Type, int) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
-		d.agenda.forget(key)
+		d.agenda.Forget(key)
 		d.ledger.Forget(key)
 		return nil, 0
 	}
 	now := d.store.Clock.Now()
 	if t.Paused() {
-		d.agenda.put(key, time.Time{}, time.Time{})
+		d.agenda.Put(key, time.Time{}, time.Time{})
 		return t, 0
 	}
 	most, again := d.charge(t.Tenant, min(t.ScheduleLimit, d.cfg.Concurrency), now)
@@ -42,7 +43,7 @@ func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Typ
 	}
 	d.refund(t.Tenant, most-n)
 	if n == 0 {
-		d.agenda.put(key, again, now.Add(fullPause))
+		d.agenda.Put(key, again, now.Add(fullPause))
 	}
 	return t, n
 }
@@ -103,7 +104,7 @@ func (d *Dispatcher) takeFor(
 		got = 0
 	}
 	if got < n { // the others are first in line
-		d.agenda.filling(t.Key())
+		d.agenda.Filling(t.Key())
 	}
 	d.refund(t.Tenant, charged-got)
 	return got
@@ -133,13 +134,13 @@ func (d *Dispatcher) charge(tenant string, n int, now time.Time) (charged int, a
 	if !ok || t.Quotas.DeliveriesPerSecond == 0 {
 		return n, again
 	}
-	key := rateKey{tenant, "tenant", ""}
-	tokens, again := d.rates.look(key, t.Quotas.DeliveriesPerSecond, now)
+	key := rates.Key{Tenant: tenant, Of: "tenant"}
+	tokens, again := d.rates.Look(key, t.Quotas.DeliveriesPerSecond, now)
 	if soon := now.Add(contendedPause); again.Before(soon) {
 		again = soon
 	}
 	charged = min(n, tokens)
-	d.rates.take(key, t.Quotas.DeliveriesPerSecond, now, charged)
+	d.rates.Take(key, t.Quotas.DeliveriesPerSecond, now, charged)
 	return charged, again
 }
 
@@ -149,6 +150,7 @@ func (d *Dispatcher) refund(tenant string, n int) {
 		return
 	}
 	if t, ok := d.store.Catalog.Tenant(tenant); ok && t.Quotas.DeliveriesPerSecond > 0 {
-		d.rates.take(rateKey{tenant, "tenant", ""}, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), -n)
+		key := rates.Key{Tenant: tenant, Of: "tenant"}
+		d.rates.Take(key, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), -n)
 	}
 }

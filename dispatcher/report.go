@@ -99,7 +99,7 @@ type lookedUp struct {
 func (c *Committer) LeaseOf(ctx context.Context, tenant string, id asyncflow.TaskID, seq int) (
 	l asyncflow.Lease, stands bool, err error) {
 	answer := make(chan lookedUp, 1)
-	c.lookups.add(store.TypeKey{Tenant: tenant, Type: id.Type}, lookup{id, seq, answer})
+	c.lookups.Add(store.TypeKey{Tenant: tenant, Type: id.Type}, lookup{id, seq, answer})
 	select {
 	case a := <-answer:
 		return a.lease, a.stands, a.err

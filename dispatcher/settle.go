@@ -127,7 +127,7 @@ func (d *Dispatcher) settled(t *store.Type, e *ending) {
 func (d *Dispatcher) release(t *store.Type, n, bytes int) {
 	d.ledger.Release(t.Key(), n, bytes)
 	if d.blocked.has(t.Key()) { // blocked tasks may have capacity now
-		d.agenda.wake(t.Key(), d.store.Clock.Now())
+		d.agenda.Wake(t.Key(), d.store.Clock.Now())
 	}
 }
 

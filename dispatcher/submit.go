@@ -144,10 +144,10 @@ func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 	for _, item := range items {
 		switch {
 		case len(item.DependsOn) > 0:
-			c.dependent.add(key, item)
+			c.dependent.Add(key, item)
 			continue
 		case item.Key != nil:
-			c.keyed.add(key, item)
+			c.keyed.Add(key, item)
 			continue
 		}
 		item.write = write{key: key, insert: item}
@@ -315,7 +315,7 @@ func (d *Dispatcher) admit(
 		n = d.reserveNew(ctx, t, stage, len(due), now, patience)
 	}
 	if n < len(due) { // the others are first in line
-		d.agenda.filling(t.Key())
+		d.agenda.Filling(t.Key())
 	}
 	if n == 0 {
 		return

@@ -14,7 +14,7 @@ import (
 // due. A tenant in which nothing is going on is left alone until something happens there.
 type alertsJob struct {
 	visits
-	tasks Submitter
+	committer Committer
 }
 
 // run returns how many notices it sent.
@@ -86,7 +86,7 @@ func (j *alertsJob) sendNotices(ctx context.Context, tenant string) (int, error)
 	n := 0
 	for _, e := range unsent {
 		for _, state := range e.PendingNotices() {
-			result := j.tasks.SubmitNotice(ctx, tenant, asyncflow.NewTask{
+			result := j.committer.SubmitNotice(ctx, tenant, asyncflow.NewTask{
 				Type: asyncflow.AlertType, Context: e.Notice(tenant, state),
 				Options:   asyncflow.Options{Key: e.ID + "/" + string(state)},
 				KeyWindow: asyncflow.NewDuration(noticeWindow),

@@ -19,13 +19,18 @@ const (
 
 // followUpJob does what transactions have left to do whose node didn't, of all tenants, and ends
 // the waits for tasks that didn't come in time.
-type followUpJob struct{ visits }
+type followUpJob struct {
+	visits
+	committer Committer
+}
 
 func (j *followUpJob) run(ctx context.Context) (int, error) {
 	due, err := j.due(ctx, j.store.FirstFollowUps, -followAfter)
 	end := j.store.Clock.Now().Add(followTurn)
 	sum, left := inRounds(ctx, due, func() bool { return j.store.Clock.Now().After(end) },
-		j.store.SweepFollowUps)
+		func(ctx context.Context, tenant string) (int, bool, error) {
+			return j.store.SweepFollowUps(ctx, tenant, j.committer.Starter())
+		})
 	return sum, errors.Join(err, left)
 }
 

@@ -30,21 +30,24 @@ type Governor struct {
 	jobs     []Job // those of standard, with this node's times
 }
 
-// Submitter submits the tasks of schedules, and the notices of alerts.
-type Submitter interface {
+// Committer submits the tasks of schedules and the notices of alerts, and begins tasks that have
+// waited for others.
+type Committer interface {
 	// Submit submits tasks of a tenant, and returns a result for each in the same order.
 	Submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask) []store.Submitted
 	// SubmitNotice submits a task of asyncflow itself, whatever the tenant's quotas.
 	SubmitNotice(ctx context.Context, tenant string, task asyncflow.NewTask) store.Submitted
+	// Starter begins tasks on this node; nil: they go in line.
+	Starter() store.Starter
 }
 
 // New returns a governor for everything in the store. An invalid timetable is CodeInvalid.
-func New(s *store.Store, tasks Submitter, cfg Config) (*Governor, error) {
+func New(s *store.Store, committer Committer, cfg Config) (*Governor, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	shared := newShared(s, cfg.Log)
-	standard := newStandardJobs(shared, tasks, cfg.AuditRetention)
+	standard := newStandardJobs(shared, committer, cfg.AuditRetention)
 	// After a failover the database may have lost history, which takes new rolls.
 	s.Wakeups.Subscribe(func(store.TypeKey, time.Time) {}, standard.roll.rests.forget)
 	g := &Governor{shared: shared, standard: standard, jobs: standard.list()}

@@ -46,7 +46,7 @@ type standardJobs struct {
 	dropTenants  *dropTenantsJob
 }
 
-func newStandardJobs(s *shared, tasks Submitter, auditRetention time.Duration) *standardJobs {
+func newStandardJobs(s *shared, committer Committer, auditRetention time.Duration) *standardJobs {
 	wokenBy := func(tables store.Tables) visits {
 		return visits{shared: s, activity: &activity{tables: tables}}
 	}
@@ -56,13 +56,13 @@ func newStandardJobs(s *shared, tasks Submitter, auditRetention time.Duration) *
 		vacuum:       &vacuumJob{shared: s},
 		roll:         &rollJob{shared: s},
 		operations:   &operationsJob{visits: visits{shared: s, activity: s.plans}, turn: operationTurn},
-		followUp:     &followUpJob{visits{shared: s, activity: s.follows}},
+		followUp:     &followUpJob{visits: visits{shared: s, activity: s.follows}, committer: committer},
 		dependencies: &dependenciesJob{visits{shared: s, activity: s.follows}},
 		children:     &childrenJob{visits{shared: s, activity: s.follows}},
-		schedules:    &schedulesJob{visits: visits{shared: s, activity: s.plans}, tasks: tasks},
+		schedules:    &schedulesJob{visits: visits{shared: s, activity: s.plans}, committer: committer},
 		expireKeys:   &expireKeysJob{wokenBy(store.KeyTables)},
 		fold:         &foldJob{wokenBy(store.TallyTables)},
-		alerts:       &alertsJob{visits: wokenBy(store.AlertTables), tasks: tasks},
+		alerts:       &alertsJob{visits: wokenBy(store.AlertTables), committer: committer},
 		forget:       &forgetJob{visits: wokenBy(store.RecordTables), retention: auditRetention},
 		dropTenants:  &dropTenantsJob{s},
 	}

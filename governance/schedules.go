@@ -14,7 +14,7 @@ const scheduleRounds = 10
 // new version of the tenant's configuration.
 type schedulesJob struct {
 	visits
-	tasks Submitter
+	committer Committer
 }
 
 func (j *schedulesJob) run(ctx context.Context) (int, error) {
@@ -26,7 +26,7 @@ func (j *schedulesJob) run(ctx context.Context) (int, error) {
 func (j *schedulesJob) tick(ctx context.Context, tenant string) (sum int, err error) {
 	var failed []string
 	for range scheduleRounds {
-		step, err := j.store.TickSchedules(ctx, tenant, j.tasks.Submit, failed)
+		step, err := j.store.TickSchedules(ctx, tenant, j.committer.Submit, failed)
 		sum += step.Tasks
 		if err != nil || step.Schedules == 0 {
 			return sum, err

@@ -61,7 +61,7 @@ func (b *bundle) followUp() {
 	b.t.Helper()
 	for more := true; more; {
 		var err error
-		more, err = b.FollowUp(b.t.Context(), tenant)
+		more, err = b.FollowUp(b.t.Context(), tenant, nil)
 		require.NoError(b.t, err)
 	}
 }
@@ -73,7 +73,7 @@ func (b *bundle) comesTo(id asyncflow.TaskID, status asyncflow.Status) (task sto
 	began := time.Now()
 	eventually(b.t, id.String()+" is "+string(status), func() bool {
 		if time.Since(began) > 5*time.Second {
-			_, _, err := b.SweepFollowUps(b.t.Context(), tenant)
+			_, _, err := b.SweepFollowUps(b.t.Context(), tenant, nil)
 			require.NoError(b.t, err)
 		}
 		var err error
@@ -419,7 +419,7 @@ func TestOneTransactionWritesNoMoreContextsThanItsBound(t *testing.T) {
 	require.Equal(t, dependents+1, before)
 	for more := true; more; {
 		var err error
-		more, err = b.FollowUp(t.Context(), tenant)
+		more, err = b.FollowUp(t.Context(), tenant, nil)
 		require.NoError(t, err)
 		left := b.count(`SELECT count(*) FROM tenant_acme.wait`)
 		released, before = append(released, before-left), left

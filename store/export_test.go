@@ -262,7 +262,7 @@ func (s *Store) SetCountTime(d time.Duration) { s.countTime = d }
 // FollowUpRows is one transaction of FollowUp over at most n rows, without further tries. It does
 // nothing if it can't get a lock: a node that has died may hold it for a moment.
 func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bool, err error) {
-	more, _, err = s.tryFollowUp(ctx, tenant, n)
+	more, _, err = s.tryFollowUp(ctx, tenant, n, nil)
 	if sqlState(err) == pgerrcode.LockNotAvailable {
 		return true, nil
 	}

@@ -31,7 +31,7 @@ func TestAFanOutOfATypeThatANodeDoesNotKnow(t *testing.T) {
 		Kind:      asyncflow.OutcomeFannedOut,
 		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: 2}, Count: 2}})
 	for more := true; more; {
-		more, _ = ignorant.FollowUp(t.Context(), tenant)
+		more, _ = ignorant.FollowUp(t.Context(), tenant, nil)
 	}
 	b.exec(`UPDATE tenant_acme.outbox SET due = due - interval '1 hour'`)
 	b.followUp()
@@ -107,11 +107,11 @@ func TestALockedFanOut(t *testing.T) {
 		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Items: "/items"}, Count: 2}})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err = b.FollowUp(ctx, tenant) // takes both, and leaves one
+	_, err = b.FollowUp(ctx, tenant, nil) // takes both, and leaves one
 	require.NoError(t, err)
 	assert.Equal(t, 2, b.task(other).Children.Pending)
 	for more := true; more; {
-		more, err = b.FollowUp(ctx, tenant)
+		more, err = b.FollowUp(ctx, tenant, nil)
 		require.NoError(t, err)
 	}
 	assert.Equal(t, asyncflow.WaitChildren, b.task(locked).WaitsFor)
@@ -135,7 +135,7 @@ func TestOneTransactionCancelsNoMoreThanItsBound(t *testing.T) {
 		require.NoError(t, err)
 	}
 	const cancelled = `SELECT coalesce(sum(cancelled), 0) - 2 FROM tenant_acme.tallies`
-	more, err := b.FollowUp(t.Context(), tenant)
+	more, err := b.FollowUp(t.Context(), tenant, nil)
 	require.NoError(t, err)
 	assert.True(t, more)
 	assert.Equal(t, 500, b.count(cancelled))
@@ -158,7 +158,7 @@ func TestOneTransactionMakesNoMoreBytesThanItsBound(t *testing.T) {
 	}
 	const made = `SELECT sum(spawned) FROM tenant_acme.fan_outs`
 	for want := 4; want <= parents*children; want += 4 {
-		more, err := b.FollowUp(t.Context(), tenant)
+		more, err := b.FollowUp(t.Context(), tenant, nil)
 		require.NoError(t, err)
 		require.Equal(t, want, b.count(made))
 		require.Equal(t, want < parents*children, more)

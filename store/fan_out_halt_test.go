@@ -123,7 +123,7 @@ func TestRunningChildrenAreCancelledFirst(t *testing.T) {
 	b.SetChunks(1000, 1000, 1)
 	_, err := b.Cancel(t.Context(), tenant, parent, "")
 	require.NoError(t, err)
-	_, err = b.FollowUp(t.Context(), tenant)
+	_, err = b.FollowUp(t.Context(), tenant, nil)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.StatusCancelled, b.task(leases[4].ID).Status)
 	b.followUp()

@@ -42,16 +42,19 @@ type chunks struct {
 var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500, count: 20_000}
 
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
-// there may be more. What fails is tried again after a pause.
-func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
-	more, _, err = s.tryFollowUp(ctx, tenant, s.chunks.rows)
+// there may be more. Tasks for which starter has capacity begin at once; nil: all go in line. What
+// fails is tried again after a pause.
+func (s *Store) FollowUp(
+	ctx context.Context, tenant string, starter Starter,
+) (more bool, err error) {
+	more, _, err = s.tryFollowUp(ctx, tenant, s.chunks.rows, starter)
 	if err == nil || ctx.Err() != nil {
 		return more, wrap(err, "FollowUp(%q)", tenant)
 	}
 	if rolledOn(err) {
 		_ = s.Catalog.RefreshTenant(ctx, tenant)
 	}
-	_, bad, err := s.tryFollowUp(ctx, tenant, 1) // so that one row doesn't hold up others
+	_, bad, err := s.tryFollowUp(ctx, tenant, 1, starter) // so that one row doesn't hold up others
 	if err == nil {
 		return true, nil
 	}
@@ -72,16 +75,17 @@ func (s *Store) FollowUp(ctx context.Context, tenant string) (more bool, err err
 
 // followUp is one transaction of FollowUp.
 type followUp struct {
-	ctx    context.Context
-	s      *Store
-	tx     pgx.Tx
-	tenant string
-	now    time.Time
-	byType map[int32]*followed
-	types  map[int32]*Type
-	last   pgx.Batch      // what it writes at its end
-	outbox []outboxRow    // what is left to do after it
-	await  map[int32]bool // types that are to be marked as awaited after it
+	ctx     context.Context
+	s       *Store
+	tx      pgx.Tx
+	tenant  string
+	starter Starter // nil: all tasks go in line
+	now     time.Time
+	byType  map[int32]*followed
+	types   map[int32]*Type
+	last    pgx.Batch      // what it writes at its end
+	outbox  []outboxRow    // what is left to do after it
+	await   map[int32]bool // types that are to be marked as awaited after it
 
 	spawned, spawnedBytes int // children made in it
 	stopped               int // children cancelled, redriven or paused in it
@@ -115,9 +119,10 @@ func (s *Store) newFollowUp(ctx context.Context, tenant string) *followUp {
 // tryFollowUp handles up to n rows in one transaction. first is the seq of the first one, also if
 // that fails; 0: none was taken.
 func (s *Store) tryFollowUp(
-	ctx context.Context, tenant string, n int,
+	ctx context.Context, tenant string, n int, starter Starter,
 ) (more bool, first int64, err error) {
 	f := s.newFollowUp(ctx, tenant)
+	f.starter = starter
 	err = pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
 		f.tx = tx
 		taken, err := f.take(n)
@@ -270,7 +275,7 @@ func (f *followUp) settle(t *Type, s asyncflow.Settlement) {
 	of.settled = append(of.settled, s)
 	switch {
 	case s.Verdict.Final() != "":
-	case s.Verdict.Kind == asyncflow.Advance && f.s.starter != nil:
+	case s.Verdict.Kind == asyncflow.Advance && f.starter != nil:
 		of.onward = append(of.onward, s)
 	default:
 		f.line(of, s)

@@ -15,20 +15,16 @@ type Starter interface {
 	Start(t *Type, leases []*asyncflow.Lease, committed bool)
 }
 
-// StartWith registers the starter for what FollowUp finds to be due. Without one, tasks go in line.
-// Call StartWith before the first write.
-func (s *Store) StartWith(starter Starter) { s.starter = starter }
-
 // goOn has tasks of a type go on, and new ones begin, at once, as far as there is capacity. The
 // others go in line.
 func (f *followUp) goOn(of *followed) {
-	if f.s.starter != nil && len(of.made) > 0 {
-		f.s.starter.AdmitNew(of.t, of.made)
+	if f.starter != nil && len(of.made) > 0 {
+		f.starter.AdmitNew(of.t, of.made)
 	}
 	of.leases = of.tokens.addNew(of.made, f.now)
 	var admitted []*asyncflow.Lease
 	if len(of.onward) > 0 {
-		admitted = f.s.starter.Admit(of.t, of.onward)
+		admitted = f.starter.Admit(of.t, of.onward)
 	}
 	for i, s := range of.onward {
 		if admitted != nil && admitted[i] != nil {
@@ -53,7 +49,7 @@ func (f *followUp) start(committed bool) (any bool) {
 		} else {
 			f.s.announceEnds(of.t.Key(), of.leases)
 		}
-		f.s.starter.Start(of.t, of.leases, committed)
+		f.starter.Start(of.t, of.leases, committed)
 	}
 	return any
 }

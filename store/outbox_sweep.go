@@ -17,7 +17,9 @@ func (s *Store) FirstFollowUps(
 
 // SweepFollowUps is FollowUp for a background job. It also ends the waits for tasks that didn't
 // come in time. It returns how many rows it found, and reports whether there may be more.
-func (s *Store) SweepFollowUps(ctx context.Context, tenant string) (n int, more bool, err error) {
+func (s *Store) SweepFollowUps(
+	ctx context.Context, tenant string, starter Starter,
+) (n int, more bool, err error) {
 	due, err := s.DryRunFollowUps(ctx, tenant)
 	for _, d := range due {
 		n += d.Rows
@@ -29,7 +31,7 @@ func (s *Store) SweepFollowUps(ctx context.Context, tenant string) (n int, more 
 	if err != nil {
 		return n, false, err
 	}
-	more, err = s.FollowUp(ctx, tenant)
+	more, err = s.FollowUp(ctx, tenant, starter)
 	return n, more || late == JobBatch, err
 }
 

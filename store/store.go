@@ -80,7 +80,6 @@ type Store struct {
 	holders     *lockHolders
 
 	tellLinger  func(tenant string, linger time.Duration) // see OnFollowUp
-	starter     Starter                                   // nil: none
 	edgeCursors sweepCursors[edgeCursor]
 	treeCursors sweepCursors[fanOutKey]
 	chunks      chunks // of FollowUp

@@ -36,9 +36,9 @@ func (m *treeMachine) die(t *rapid.T) {
 	sweeps := rapid.Bool().Draw(t, "sweeps")
 	died, err := m.dying(t, func(b *bundle) (err error) {
 		if sweeps {
-			_, _, err = b.SweepFollowUps(b.t.Context(), tenant)
+			_, _, err = b.SweepFollowUps(b.t.Context(), tenant, nil)
 		} else {
-			_, err = b.FollowUp(b.t.Context(), tenant)
+			_, err = b.FollowUp(b.t.Context(), tenant, nil)
 		}
 		return err
 	})

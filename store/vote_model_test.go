@@ -176,7 +176,7 @@ func (m *voteMachine) die(t *rapid.T) {
 		t.Skip("rarely")
 	}
 	_, _ = m.dying(t, func(b *bundle) error {
-		_, err := b.FollowUp(b.t.Context(), tenant)
+		_, err := b.FollowUp(b.t.Context(), tenant, nil)
 		return err
 	})
 }
@@ -220,7 +220,7 @@ func (m *voteMachine) finish() {
 		require.Less(m.t, round, 100, "a task doesn't end")
 		for more := true; more; {
 			var err error
-			_, more, err = m.b.SweepFollowUps(m.b.t.Context(), tenant)
+			_, more, err = m.b.SweepFollowUps(m.b.t.Context(), tenant, nil)
 			require.NoError(m.t, err)
 		}
 		m.b.exec(`UPDATE tenant_acme.outbox SET due = now()`)

@@ -50,6 +50,11 @@ func cliFlow(t *testing.T, url string) {
 	require.Contains(t, run(0, "types", "list"), "one → two")
 	require.Contains(t, run(0, "types", "get", "pipe"), "30s")
 
+	released := runCLI(t, env, "types", "release", "pipe", "customer-17")
+	require.Equal(t, []any{0, "released  0\n",
+		`asyncflow: no failed task blocks the flow key "customer-17" of pipe: nothing to release` + "\n"},
+		[]any{released.code, released.stdout, released.stderr})
+
 	var task client.Task
 	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "submit", "pipe", `{"a": "<b>"}`,
 		"--wait", "-o", "json")), &task))

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -185,4 +186,35 @@ func TestDrainingNodeAnswers(t *testing.T) {
 	_, err := p.client().PutTaskType(t.Context(), "pipe", oneStage())
 	require.NoError(t, err)
 	submitMany(t, p.client(), 10)
+}
+
+// A node that stops shows its metrics until its last attempt has ended.
+func TestDrainingNodeShowsItsMetrics(t *testing.T) {
+	t.Parallel()
+	p := startNode(t, database(t), "--metrics=127.0.0.1:0")
+	begun, end := make(chan struct{}), make(chan struct{})
+	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {
+		close(begun)
+		<-end
+	})
+	finish := sync.OnceFunc(func() { close(end) })
+	t.Cleanup(finish)
+	w.pipe(t, p.client(), oneStage())
+	submitMany(t, p.client(), 1)
+	<-begun
+	m := regexp.MustCompile(`metrics are served" listen=(\S+)`).FindStringSubmatch(p.said())
+	require.NotNil(t, m, p.said())
+	p.signal(syscall.SIGTERM)
+	require.Eventually(t, func() bool {
+		resp, err := http.Get(p.url + "/healthz")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err != nil
+	}, patience, 5*time.Millisecond, "the API has stopped")
+	status, text := get(t, "http://"+m[1]+"/metrics")
+	assert.Equal(t, 200, status)
+	assert.Contains(t, text, "asyncflow_in_flight_tasks 1\n")
+	finish()
+	assert.Equal(t, 0, p.wait(), p.said())
 }

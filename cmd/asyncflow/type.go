@@ -145,7 +145,8 @@ type typesReleaseCmd struct {
 
 // Help is shown by asyncflow types release --help.
 func (c *typesReleaseCmd) Help() string {
-	return `This is for types whose flow has on_failure: block. The failed task stays failed.
+	return `This is for types whose flow has on_failure: block. The failed task stays failed. If none
+blocks the key, nothing is released: a message says so, and the exit code is 0.
 
 Example:
 
@@ -157,6 +158,10 @@ func (c *typesReleaseCmd) Run(ctx context.Context, g *globals) error {
 	n, err := g.client().ReleaseFlowKey(ctx, c.Name, c.FlowKey)
 	if err != nil {
 		return err
+	}
+	if n == 0 {
+		fmt.Fprintf(g.stderr, "asyncflow: no failed task blocks the flow key %q of %s: nothing to release\n",
+			c.FlowKey, c.Name)
 	}
 	if g.output == "json" {
 		return g.printJSON(map[string]int{"released": n})

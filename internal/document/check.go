@@ -16,8 +16,13 @@ import (
 // problems are what is wrong with a document, each named by its path.
 type problems []client.FieldError
 
+// maxProblems bounds how many problems of a document are named.
+const maxProblems = 1000
+
 func (p *problems) add(path, format string, args ...any) {
-	*p = append(*p, client.FieldError{Field: path, Message: fmt.Sprintf(format, args...)})
+	if len(*p) < maxProblems {
+		*p = append(*p, client.FieldError{Field: path, Message: fmt.Sprintf(format, args...)})
+	}
 }
 
 // addBelow adds the fields of an error, with a path before their names.
@@ -27,7 +32,7 @@ func (p *problems) addBelow(path string, err error) {
 		return
 	}
 	for _, f := range e.Fields {
-		*p = append(*p, client.FieldError{Field: path + "." + f.Field, Message: f.Message})
+		p.add(path+"."+f.Field, "%s", f.Message)
 	}
 }
 

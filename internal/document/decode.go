@@ -133,7 +133,7 @@ func (d *decoder) document(
 	if replaced && json.Valid([]byte(text)) {
 		raw = []byte(text) // a number from the environment
 	}
-	if len(d.problems) > before {
+	if len(d.problems) > before || before >= maxProblems {
 		return
 	}
 	if err := into.UnmarshalJSON(raw); err != nil {

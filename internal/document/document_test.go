@@ -176,3 +176,32 @@ func TestDocumentLimits(t *testing.T) {
 		require.ErrorContains(t, err, field, text)
 	}
 }
+
+// A document that would take gigabytes of memory is refused before it is read.
+func TestDocumentOfManyValues(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		begin, each, end string
+		refused          bool
+	}{
+		"JSON":        {`{"types":[`, "[],", "0]}", true},
+		"numbers":     {`{"types":[`, "0,", "0]}", true},
+		"flow style":  {"{types: [", "[],", "0]}", true},
+		"block style": {"types:\n", "-\n", "", true},
+		"keys":        {"", "a:\n", "", true},
+		"a text":      {`{"types":["`, `[],- a: \"`, `"]}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := c.begin + strings.Repeat(c.each, 600_000) + c.end
+			_, err := document.Parse([]byte(text), nil)
+			if c.refused {
+				require.ErrorContains(t, err, "values; the limit is 500000")
+				return
+			}
+			require.ErrorContains(t, err, "types[0]")
+		})
+	}
+	_, err := document.Parse([]byte("types:\n"+strings.Repeat("-\n", 3000)), nil)
+	require.ErrorContains(t, err, "at least 1000 things are wrong")
+}

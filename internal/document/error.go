@@ -46,8 +46,12 @@ func (e *Error) Error() string {
 	if len(texts) == 1 {
 		return "the document is wrong: " + texts[0]
 	}
-	return fmt.Sprintf("%d things are wrong with the document:\n  %s",
-		len(texts), strings.Join(texts, "\n  "))
+	count := fmt.Sprint(len(texts))
+	if len(texts) >= maxProblems {
+		count = "at least " + count
+	}
+	return fmt.Sprintf("%s things are wrong with the document:\n  %s",
+		count, strings.Join(texts, "\n  "))
 }
 
 // Unwrap returns the same as an asyncflow.Error.

@@ -36,11 +36,16 @@ func read(raw []byte) (node, error) {
 	}
 	raw = bytes.TrimPrefix(raw, []byte("\ufeff"))
 	start := bytes.TrimLeft(raw, " \t\r\n")
-	if len(start) == 0 || start[0] != '{' && start[0] != '[' {
-		return parseYAML(raw)
+	mayBeJSON := len(start) > 0 && (start[0] == '{' || start[0] == '[')
+	isJSON := mayBeJSON && json.Valid(raw)
+	if err := checkValues(raw, isJSON); err != nil {
+		return node{}, err
 	}
-	if json.Valid(raw) {
+	switch {
+	case isJSON:
 		return parseJSON(raw)
+	case !mayBeJSON:
+		return parseYAML(raw)
 	}
 	tree, err := parseYAML(raw)
 	if err != nil {

@@ -21,7 +21,7 @@ func (n *node) prepareMetrics() {
 		n.meterTokens()
 	}
 	if n.cfg.Metrics == MetricsApart {
-		n.runs = append(n.runs, n.serveMetrics)
+		n.watch = n.serveMetrics
 	}
 }
 

@@ -43,6 +43,8 @@ type node struct {
 	*parts
 	cfg  Config
 	runs []func(context.Context) error // what goes on until the node stops
+	// watch goes on until all of runs have ended, so that operators see the node stop; nil: none
+	watch func(context.Context) error
 }
 
 func (c Config) has(role string) bool { return slices.Contains(c.Roles, role) }
@@ -85,6 +87,20 @@ func (n *node) prepare() error {
 
 // run runs all that was prepared. All of it stops when ctx ends, or when one part fails.
 func (n *node) run(ctx context.Context, ready func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
+	if n.watch != nil {
+		g.Go(func() error { return n.watch(watching) })
+	}
+	g.Go(func() error {
+		defer stopWatching()
+		return n.runAll(ctx, ready)
+	})
+	return g.Wait()
+}
+
+// runAll runs what goes on until the node stops.
+func (n *node) runAll(ctx context.Context, ready func()) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		<-ctx.Done()

@@ -1,12 +1,10 @@
-package dispatcher
+package turns
 
 import "sync"
 
-// tenantTries is how many tries of a tenant run at a time.
-const tenantTries = 2
-
-// turns lets tenantTries at a time work for each tenant.
-type turns struct {
+// PerTenant lets a few at a time work for each tenant.
+type PerTenant struct {
+	most    int
 	mu      sync.Mutex
 	tenants map[string]*turn
 }
@@ -17,14 +15,17 @@ type turn struct {
 	users int
 }
 
-func newTurns() *turns { return &turns{tenants: map[string]*turn{}} }
+// NewPerTenant returns turns for most at a time of each tenant.
+func NewPerTenant(most int) *PerTenant {
+	return &PerTenant{most: most, tenants: map[string]*turn{}}
+}
 
-// take waits for a tenant's turn. The caller calls end when its work is done.
-func (t *turns) take(tenant string) (end func()) {
+// Take waits for a tenant's turn. The caller calls end when its work is done.
+func (t *PerTenant) Take(tenant string) (end func()) {
 	t.mu.Lock()
 	one := t.tenants[tenant]
 	if one == nil {
-		one = &turn{slots: make(chan struct{}, tenantTries)}
+		one = &turn{slots: make(chan struct{}, t.most)}
 		t.tenants[tenant] = one
 	}
 	one.users++

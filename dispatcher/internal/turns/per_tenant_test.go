@@ -1,4 +1,4 @@
-package dispatcher
+package turns
 
 import (
 	"sync"
@@ -10,15 +10,15 @@ import (
 )
 
 // A tenant has few tries at a time, whatever others have. Nothing is kept when all are done.
-func TestTurns(t *testing.T) {
+func TestPerTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns, began := newTurns(), time.Now()
+		turns, began := NewPerTenant(2), time.Now()
 		took := map[string]time.Duration{}
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for _, tenant := range []string{"many", "many", "many", "many", "many", "one"} {
 			all.Go(func() {
-				defer turns.take(tenant)()
+				defer turns.Take(tenant)()
 				time.Sleep(time.Second)
 				mu.Lock()
 				defer mu.Unlock()

@@ -1,4 +1,4 @@
-package dispatcher
+package agenda
 
 import (
 	"container/heap"
@@ -6,23 +6,22 @@ import (
 	"math"
 	"sync"
 	"time"
-
-	"github.com/asyncflow/asyncflow/store"
 )
 
-// agenda has the time of the next lease of each task type. A leaser takes a type; no other leaser
+// Agenda has the time of the next lease of each task type. A leaser takes a type; no other leaser
 // gets it until it is put back.
-type agenda struct {
-	now func() time.Time // the database's time
+type Agenda[K comparable] struct {
+	now   func() time.Time
+	retry time.Duration
 
 	mu      sync.Mutex
-	entries map[store.TypeKey]*entry
-	heap    entryHeap
+	entries map[K]*entry[K]
+	heap    entryHeap[K]
 	changed chan struct{} // closed and replaced when the head gets earlier
 }
 
-type entry struct {
-	key   store.TypeKey
+type entry[K comparable] struct {
+	key   K
 	at    time.Time // of the next lease; zero: not on the heap
 	after time.Time // no lease before this, even after a wake-up
 	index int       // on the heap; -1: not on it
@@ -32,24 +31,31 @@ type entry struct {
 	busy  time.Time // since (or from) when something may be due; zero: always
 }
 
-func newAgenda(now func() time.Time) *agenda {
-	return &agenda{now: now, entries: map[store.TypeKey]*entry{}, changed: make(chan struct{})}
+// New returns an empty agenda. now returns the database's time, and retry is after what time a type
+// is leased that was about to get a task, if nobody has woken it.
+func New[K comparable](now func() time.Time, retry time.Duration) *Agenda[K] {
+	return &Agenda[K]{
+		now:     now,
+		retry:   retry,
+		entries: map[K]*entry[K]{},
+		changed: make(chan struct{}),
+	}
 }
 
-// wake moves a type's next lease to at, if it is later than that.
-func (a *agenda) wake(key store.TypeKey, at time.Time) {
+// Wake moves a type's next lease to at, if it is later than that.
+func (a *Agenda[K]) Wake(key K, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.entries[key]
 	if e == nil {
-		e = &entry{key: key, index: -1}
+		e = &entry[K]{key: key, index: -1}
 		a.entries[key] = e
 	}
 	a.move(e, at)
 }
 
 // move makes an entry's time earlier. The caller holds a.mu.
-func (a *agenda) move(e *entry, at time.Time) {
+func (a *Agenda[K]) move(e *entry[K], at time.Time) {
 	if at.Before(e.after) {
 		at = e.after
 	}
@@ -64,7 +70,7 @@ func (a *agenda) move(e *entry, at time.Time) {
 		}
 	}
 	switch {
-	case e.taken: // put will use it
+	case e.taken: // Put will use it
 		return
 	case e.index < 0:
 		heap.Push(&a.heap, e)
@@ -77,8 +83,9 @@ func (a *agenda) move(e *entry, at time.Time) {
 	}
 }
 
-// take waits for a type whose time has come and takes it.
-func (a *agenda) take(ctx context.Context) (store.TypeKey, bool) {
+// Take waits for a type whose time has come and takes it.
+func (a *Agenda[K]) Take(ctx context.Context) (K, bool) {
+	var none K
 	for {
 		key, rest, changed, ok := a.head()
 		if ok {
@@ -92,31 +99,32 @@ func (a *agenda) take(ctx context.Context) (store.TypeKey, bool) {
 		}
 		timer.Stop()
 		if ctx.Err() != nil {
-			return store.TypeKey{}, false
+			return none, false
 		}
 	}
 }
 
 // head takes the first type if its time has come. Otherwise it returns the time until then, and a
 // channel that is closed when another type becomes first.
-func (a *agenda) head() (store.TypeKey, time.Duration, chan struct{}, bool) {
+func (a *Agenda[K]) head() (K, time.Duration, chan struct{}, bool) {
+	var none K
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.heap) == 0 {
-		return store.TypeKey{}, time.Hour, a.changed, false
+		return none, time.Hour, a.changed, false
 	}
 	e := a.heap[0]
 	if rest := e.at.Sub(a.now()); rest > 0 {
-		return store.TypeKey{}, rest, a.changed, false
+		return none, rest, a.changed, false
 	}
 	heap.Pop(&a.heap)
 	e.taken, e.empty, e.at, e.fills = true, false, time.Time{}, time.Time{}
 	return e.key, 0, nil, true
 }
 
-// put gives a type back. Its next lease is at a time (zero: when it is woken), but not before
+// Put gives a type back. Its next lease is at a time (zero: when it is woken), but not before
 // after.
-func (a *agenda) put(key store.TypeKey, at, after time.Time) {
+func (a *Agenda[K]) Put(key K, at, after time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.entries[key]
@@ -130,9 +138,9 @@ func (a *agenda) put(key store.TypeKey, at, after time.Time) {
 	}
 }
 
-// drained records that nothing of a type was due, unless a task was about to be put in line
+// Drained records that nothing of a type was due, unless a task was about to be put in line
 // meanwhile. The caller must have taken the type.
-func (a *agenda) drained(key store.TypeKey) {
+func (a *Agenda[K]) Drained(key K) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e := a.entries[key]; e.fills.IsZero() {
@@ -142,9 +150,9 @@ func (a *agenda) drained(key store.TypeKey) {
 	}
 }
 
-// filling records that a due task is about to be put in line. If no wake-up follows, because the
+// Filling records that a due task is about to be put in line. If no wake-up follows, because the
 // write failed, a lease is tried after a while.
-func (a *agenda) filling(key store.TypeKey) {
+func (a *Agenda[K]) Filling(key K) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, now := a.entries[key], a.now()
@@ -158,12 +166,12 @@ func (a *agenda) filling(key store.TypeKey) {
 	default:
 		return
 	}
-	a.move(e, now.Add(fullLook))
+	a.move(e, now.Add(a.retry))
 }
 
-// idle reports whether nothing of a type is due, as far as this node knows. If something may be,
+// Idle reports whether nothing of a type is due, as far as this node knows. If something may be,
 // busy is for how long.
-func (a *agenda) idle(key store.TypeKey) (idle bool, busy time.Duration) {
+func (a *Agenda[K]) Idle(key K) (idle bool, busy time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.entries[key]
@@ -181,15 +189,15 @@ func (a *agenda) idle(key store.TypeKey) (idle bool, busy time.Duration) {
 	}
 }
 
-// forget drops a deleted type. The caller must have taken it.
-func (a *agenda) forget(key store.TypeKey) {
+// Forget drops a deleted type. The caller must have taken it.
+func (a *Agenda[K]) Forget(key K) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.entries, key)
 }
 
-// forgetAll drops the types that are gone and that no leaser has taken.
-func (a *agenda) forgetAll(gone func(store.TypeKey) bool) {
+// ForgetAll drops the types that are gone and that no leaser has taken.
+func (a *Agenda[K]) ForgetAll(gone func(K) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key, e := range a.entries {
@@ -203,21 +211,28 @@ func (a *agenda) forgetAll(gone func(store.TypeKey) bool) {
 	}
 }
 
-// entryHeap is a heap by time.
-type entryHeap []*entry
+// Len returns the number of types that the agenda keeps.
+func (a *Agenda[K]) Len() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(len(a.entries), len(a.heap))
+}
 
-func (h entryHeap) Len() int           { return len(h) }
-func (h entryHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h entryHeap) Swap(i, j int) {
+// entryHeap is a heap by time.
+type entryHeap[K comparable] []*entry[K]
+
+func (h entryHeap[K]) Len() int           { return len(h) }
+func (h entryHeap[K]) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h entryHeap[K]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
 }
-func (h *entryHeap) Push(x any) {
-	e := x.(*entry)
+func (h *entryHeap[K]) Push(x any) {
+	e := x.(*entry[K])
 	e.index = len(*h)
 	*h = append(*h, e)
 }
-func (h *entryHeap) Pop() any {
+func (h *entryHeap[K]) Pop() any {
 	old := *h
 	e := old[len(old)-1]
 	e.index = -1

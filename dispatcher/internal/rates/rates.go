@@ -1,4 +1,4 @@
-package dispatcher
+package rates
 
 import (
 	"math"
@@ -8,23 +8,23 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// rates has a token bucket for everything with a rate, with this node's share: the rate divided by
+// Rates has a token bucket for everything with a rate, with this node's share: the rate divided by
 // the number of nodes. A bucket holds the tokens of a tenth of a second, at least one, so that no
 // second exceeds the rate by more than a tenth (and one for each node). A node that the others
 // don't know yet has no share.
-type rates struct {
+type Rates struct {
 	nodes   func() int
 	joining func() bool
 
 	mu      sync.Mutex
-	tenants map[string]map[rateKey]*bucket
+	tenants map[string]map[Key]*bucket
 	kept    int // buckets of all tenants
 	most    int // most buckets that are kept
 }
 
-// rateKey is the name of something with a rate: a tenant, an endpoint, a type, or a flow key of a
+// Key is the name of something with a rate: a tenant, an endpoint, a type, or a flow key of a
 // type.
-type rateKey struct{ tenant, of, name string }
+type Key struct{ Tenant, Of, Name string }
 
 type bucket struct {
 	*rate.Limiter
@@ -44,19 +44,21 @@ const burstTime = 100 * time.Millisecond
 // joiningPause is the time between two checks for tokens on a node that has no share yet.
 const joiningPause = 100 * time.Millisecond
 
-func newRates(nodes func() int, joining func() bool) *rates {
-	return &rates{nodes: nodes, joining: joining, most: maxBuckets,
-		tenants: map[string]map[rateKey]*bucket{}}
+// New returns the token buckets of a node. nodes returns the number of nodes, and joining reports
+// whether the others don't know this node yet.
+func New(nodes func() int, joining func() bool) *Rates {
+	return &Rates{nodes: nodes, joining: joining, most: maxBuckets,
+		tenants: map[string]map[Key]*bucket{}}
 }
 
 // bucket returns the bucket of a key. r.mu is held.
-func (r *rates) bucket(key rateKey, perSecond float64, now time.Time) *bucket {
+func (r *Rates) bucket(key Key, perSecond float64, now time.Time) *bucket {
 	share := perSecond / float64(r.nodes())
 	burst := max(1, int(share*burstTime.Seconds()))
 	if r.joining() {
 		share, burst = 0, 0
 	}
-	b := r.tenants[key.tenant][key]
+	b := r.tenants[key.Tenant][key]
 	switch {
 	case b == nil:
 		b = &bucket{Limiter: rate.NewLimiter(rate.Limit(share), burst)}
@@ -70,22 +72,22 @@ func (r *rates) bucket(key rateKey, perSecond float64, now time.Time) *bucket {
 
 // add keeps a new bucket. If its tenant, or all tenants together, have too many, it drops another.
 // r.mu is held.
-func (r *rates) add(key rateKey, b *bucket, now time.Time) {
-	if len(r.tenants[key.tenant]) >= r.most/4 {
-		r.evict(key.tenant, now)
+func (r *Rates) add(key Key, b *bucket, now time.Time) {
+	if len(r.tenants[key.Tenant]) >= r.most/4 {
+		r.evict(key.Tenant, now)
 	} else if r.kept >= r.most {
 		r.evict(r.largest(), now)
 	}
-	if r.tenants[key.tenant] == nil {
-		r.tenants[key.tenant] = map[rateKey]*bucket{}
+	if r.tenants[key.Tenant] == nil {
+		r.tenants[key.Tenant] = map[Key]*bucket{}
 	}
-	r.tenants[key.tenant][key] = b
+	r.tenants[key.Tenant][key] = b
 	r.kept++
 }
 
 // largest returns the tenant with the most buckets among a few. These are random, because the
 // iteration over a map begins at random.
-func (r *rates) largest() (most string) {
+func (r *Rates) largest() (most string) {
 	seen := 0
 	for tenant, buckets := range r.tenants {
 		if len(buckets) > len(r.tenants[most]) {
@@ -100,8 +102,8 @@ func (r *rates) largest() (most string) {
 
 // evict drops a tenant's bucket: among a few random ones, the one that will be full first. A full
 // bucket can be made again without loss; otherwise the fewest tokens come too early.
-func (r *rates) evict(tenant string, now time.Time) {
-	var victim rateKey
+func (r *Rates) evict(tenant string, now time.Time) {
+	var victim Key
 	soonest, seen := time.Duration(math.MaxInt64), 0
 	for key, b := range r.tenants[tenant] {
 		if rest := b.untilFull(now); seen == 0 || rest < soonest {
@@ -131,8 +133,8 @@ func (b *bucket) untilFull(now time.Time) time.Duration {
 	return time.Duration(min(missing/float64(b.Limit())*float64(time.Second), math.MaxInt64/2))
 }
 
-// look returns how many tokens there are. If none, it also returns when there is one.
-func (r *rates) look(key rateKey, perSecond float64, now time.Time) (int, time.Time) {
+// Look returns how many tokens there are. If none, it also returns when there is one.
+func (r *Rates) Look(key Key, perSecond float64, now time.Time) (int, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.bucket(key, perSecond, now)
@@ -146,8 +148,8 @@ func (r *rates) look(key rateKey, perSecond float64, now time.Time) (int, time.T
 	return 0, now.Add(time.Duration((1 - tokens) / float64(b.Limit()) * float64(time.Second)))
 }
 
-// take takes n tokens; the bucket may go below zero. If n is negative, take gives tokens back.
-func (r *rates) take(key rateKey, perSecond float64, now time.Time, n int) {
+// Take takes n tokens; the bucket may go below zero. If n is negative, Take gives tokens back.
+func (r *Rates) Take(key Key, perSecond float64, now time.Time, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.bucket(key, perSecond, now)
@@ -160,8 +162,8 @@ func (r *rates) take(key rateKey, perSecond float64, now time.Time, n int) {
 	b.ReserveN(now, n)
 }
 
-// pace returns how many tokens come at a time, and the time until the next ones.
-func (r *rates) pace(perSecond float64) (int, time.Duration) {
+// Pace returns how many tokens come at a time, and the time until the next ones.
+func (r *Rates) Pace(perSecond float64) (int, time.Duration) {
 	share := perSecond / float64(r.nodes())
 	n := max(1, int(share*paceTime.Seconds()))
 	return n, time.Duration(float64(n) / share * float64(time.Second))
@@ -170,11 +172,11 @@ func (r *rates) pace(perSecond float64) (int, time.Duration) {
 // paceTime is the least time between two releases of a flow key.
 const paceTime = 20 * time.Millisecond
 
-// after calls do once after a time, unless such a call is already planned for the key.
-func (r *rates) after(key rateKey, d time.Duration, do func()) {
+// After calls do once after a time, unless such a call is already planned for the key.
+func (r *Rates) After(key Key, d time.Duration, do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.tenants[key.tenant][key]
+	b := r.tenants[key.Tenant][key]
 	if b == nil || b.waiting {
 		return
 	}

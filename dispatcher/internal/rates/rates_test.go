@@ -1,4 +1,4 @@
-package dispatcher
+package rates
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func fewRates(most int) *rates {
-	r := newRates(func() int { return 1 }, func() bool { return false })
+func fewRates(most int) *Rates {
+	r := New(func() int { return 1 }, func() bool { return false })
 	r.most = most
 	return r
 }
@@ -32,16 +32,16 @@ func TestBucketsAreBounded(t *testing.T) {
 		require.Equal(t, all, r.kept)
 		require.LessOrEqual(t, all, most)
 	}
-	small := rateKey{"small", "type", "key"}
-	r.take(small, slow, now, 1)
+	small := Key{"small", "type", "key"}
+	r.Take(small, slow, now, 1)
 	for n := range 3 * most {
-		r.take(rateKey{"greedy", "type", fmt.Sprint(n)}, slow, now, 1)
+		r.Take(Key{"greedy", "type", fmt.Sprint(n)}, slow, now, 1)
 		audit()
 	}
-	tokens, _ := r.look(small, slow, now)
+	tokens, _ := r.Look(small, slow, now)
 	require.Zero(t, tokens, "a greedy tenant takes nothing from another one")
 	for n := range 3 * most {
-		r.take(rateKey{fmt.Sprint("t", n%7), "type", fmt.Sprint(n)}, slow, now, 1)
+		r.Take(Key{fmt.Sprint("t", n%7), "type", fmt.Sprint(n)}, slow, now, 1)
 		audit()
 	}
 	require.Equal(t, most, r.kept)
@@ -54,14 +54,14 @@ func TestFullBucketsGiveWay(t *testing.T) {
 	now := time.Now()
 	r := fewRates(most)
 	for n := range most/4 - 1 {
-		r.look(rateKey{"a", "type", fmt.Sprint(n)}, 1, now)
+		r.Look(Key{"a", "type", fmt.Sprint(n)}, 1, now)
 	}
-	empty := rateKey{"a", "type", "empty"}
-	r.take(empty, 1, now, 1)
+	empty := Key{"a", "type", "empty"}
+	r.Take(empty, 1, now, 1)
 	for n := range 50 {
-		r.look(rateKey{"a", "type", fmt.Sprint("new", n)}, 1, now)
+		r.Look(Key{"a", "type", fmt.Sprint("new", n)}, 1, now)
 	}
-	tokens, at := r.look(empty, 1, now)
+	tokens, at := r.Look(empty, 1, now)
 	require.Zero(t, tokens)
 	require.WithinDuration(t, now.Add(time.Second), at, time.Millisecond)
 }

@@ -1,4 +1,4 @@
-package dispatcher
+package agenda
 
 import (
 	"context"
@@ -7,26 +7,24 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/asyncflow/asyncflow/store"
 )
 
-var (
-	a = store.TypeKey{Tenant: "t", Type: "a"}
-	b = store.TypeKey{Tenant: "t", Type: "b"}
+const (
+	a, b  = "a", "b"
+	retry = time.Second
 )
 
 func TestAgendaHandsOutByTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newAgenda(time.Now)
+		g := New[string](time.Now, retry)
 		start := time.Now()
-		g.wake(a, start.Add(2*time.Second))
-		g.wake(b, start.Add(time.Second))
-		g.wake(b, start.Add(time.Hour)) // later than what is known: no news
-		key, _ := g.take(t.Context())
+		g.Wake(a, start.Add(2*time.Second))
+		g.Wake(b, start.Add(time.Second))
+		g.Wake(b, start.Add(time.Hour)) // later than what is known: no news
+		key, _ := g.Take(t.Context())
 		assert.Equal(t, b, key)
 		assert.Equal(t, time.Second, time.Since(start))
-		key, _ = g.take(t.Context())
+		key, _ = g.Take(t.Context())
 		assert.Equal(t, a, key)
 		assert.Equal(t, 2*time.Second, time.Since(start))
 	})
@@ -34,14 +32,14 @@ func TestAgendaHandsOutByTime(t *testing.T) {
 
 func TestAgendaIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newAgenda(time.Now)
+		g := New[string](time.Now, retry)
 		start := time.Now()
-		g.wake(a, start.Add(time.Hour))
+		g.Wake(a, start.Add(time.Hour))
 		go func() {
 			time.Sleep(time.Second)
-			g.wake(b, time.Now())
+			g.Wake(b, time.Now())
 		}()
-		key, _ := g.take(t.Context())
+		key, _ := g.Take(t.Context())
 		assert.Equal(t, b, key)
 		assert.Equal(t, time.Second, time.Since(start))
 	})
@@ -50,16 +48,16 @@ func TestAgendaIsWoken(t *testing.T) {
 // Only one leaser has a taken type. Wake-ups in the meantime aren't lost.
 func TestAgendaTakenType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newAgenda(time.Now)
-		g.wake(a, time.Now())
-		g.take(t.Context())
-		g.wake(a, time.Now())
+		g := New[string](time.Now, retry)
+		g.Wake(a, time.Now())
+		g.Take(t.Context())
+		g.Wake(a, time.Now())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, ok := g.take(ctx)
+		_, ok := g.Take(ctx)
 		assert.False(t, ok, "it is taken")
-		g.put(a, time.Time{}, time.Time{})
-		key, ok := g.take(t.Context())
+		g.Put(a, time.Time{}, time.Time{})
+		key, ok := g.Take(t.Context())
 		assert.Equal(t, a, key, "it was woken")
 		assert.True(t, ok)
 	})
@@ -67,132 +65,132 @@ func TestAgendaTakenType(t *testing.T) {
 
 func TestAgendaKeepsTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newAgenda(time.Now)
+		g := New[string](time.Now, retry)
 		start := time.Now()
-		g.wake(a, start)
-		g.take(t.Context())
-		g.put(a, start, start.Add(10*time.Second))
-		g.wake(a, start)
-		g.take(t.Context())
+		g.Wake(a, start)
+		g.Take(t.Context())
+		g.Put(a, start, start.Add(10*time.Second))
+		g.Wake(a, start)
+		g.Take(t.Context())
 		assert.Equal(t, 10*time.Second, time.Since(start))
 	})
 }
 
 func TestAgendaKnowsWhatIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newAgenda(time.Now)
+		g := New[string](time.Now, retry)
 		idle := func() bool {
-			is, _ := g.idle(a)
+			is, _ := g.Idle(a)
 			return is
 		}
 		assert.False(t, idle(), "not looked at yet")
-		g.wake(a, time.Now())
+		g.Wake(a, time.Now())
 		assert.False(t, idle())
-		_, _ = g.take(t.Context())
-		g.drained(a)
+		_, _ = g.Take(t.Context())
+		g.Drained(a)
 		assert.False(t, idle(), "somebody is at it")
-		g.put(a, time.Now().Add(time.Second), time.Time{})
+		g.Put(a, time.Now().Add(time.Second), time.Time{})
 		assert.True(t, idle(), "the next is due in a second")
 		time.Sleep(time.Second)
 		assert.False(t, idle(), "now it is")
-		_, _ = g.take(t.Context())
-		g.put(a, time.Now().Add(time.Second), time.Time{})
+		_, _ = g.Take(t.Context())
+		g.Put(a, time.Now().Add(time.Second), time.Time{})
 		assert.False(t, idle(), "it could not be looked at")
 
-		_, _ = g.take(t.Context())
-		g.drained(a)
-		g.wake(a, time.Now())
-		g.put(a, time.Time{}, time.Time{})
+		_, _ = g.Take(t.Context())
+		g.Drained(a)
+		g.Wake(a, time.Now())
+		g.Put(a, time.Time{}, time.Time{})
 		assert.False(t, idle(), "something came meanwhile")
-		_, _ = g.take(t.Context())
-		g.drained(a)
-		g.put(a, time.Time{}, time.Time{})
+		_, _ = g.Take(t.Context())
+		g.Drained(a)
+		g.Put(a, time.Time{}, time.Time{})
 		assert.True(t, idle())
-		g.filling(a)
+		g.Filling(a)
 		assert.False(t, idle(), "something is about to come")
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, _ = g.take(ctx)
-		assert.Equal(t, fullLook, time.Since(began), "nothing was heard of it")
-		g.drained(a)
-		g.put(a, time.Time{}, time.Time{})
+		_, _ = g.Take(ctx)
+		assert.Equal(t, retry, time.Since(began), "nothing was heard of it")
+		g.Drained(a)
+		g.Put(a, time.Time{}, time.Time{})
 		assert.True(t, idle())
-		g.wake(a, time.Now())
-		_, _ = g.take(t.Context())
-		g.filling(a)
-		g.drained(a)
-		g.put(a, time.Time{}, time.Time{})
+		g.Wake(a, time.Now())
+		_, _ = g.Take(t.Context())
+		g.Filling(a)
+		g.Drained(a)
+		g.Put(a, time.Time{}, time.Time{})
 		assert.False(t, idle(), "something is about to come that the last look could not see")
 		began = time.Now()
-		_, _ = g.take(ctx)
-		assert.Equal(t, fullLook, time.Since(began))
+		_, _ = g.Take(ctx)
+		assert.Equal(t, retry, time.Since(began))
 	})
 }
 
 // A type that is gone is dropped, unless a leaser has taken it.
 func TestAgendaForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newAgenda(time.Now)
-		c := store.TypeKey{Tenant: "t", Type: "c"}
-		for i, key := range []store.TypeKey{a, b, c} {
-			g.wake(key, time.Now().Add(time.Duration(i)))
+		g := New[string](time.Now, retry)
+		const c = "c"
+		for i, key := range []string{a, b, c} {
+			g.Wake(key, time.Now().Add(time.Duration(i)))
 		}
-		_, _ = g.take(t.Context())
-		g.forgetAll(func(key store.TypeKey) bool { return key != c })
+		_, _ = g.Take(t.Context())
+		g.ForgetAll(func(key string) bool { return key != c })
 		assert.Len(t, g.entries, 2)
-		g.put(a, time.Time{}, time.Time{})
-		key, _ := g.take(t.Context())
+		g.Put(a, time.Time{}, time.Time{})
+		key, _ := g.Take(t.Context())
 		assert.Equal(t, c, key)
-		g.put(c, time.Time{}, time.Time{})
-		g.forgetAll(func(key store.TypeKey) bool { return key != c })
+		g.Put(c, time.Time{}, time.Time{})
+		g.ForgetAll(func(key string) bool { return key != c })
 		assert.Len(t, g.entries, 1)
 	})
 }
 
 func TestAgendaKnowsHowLongSomethingMayBeDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newAgenda(time.Now)
+		g := New[string](time.Now, retry)
 		busy := func() time.Duration {
 			t.Helper()
-			idle, d := g.idle(a)
+			idle, d := g.Idle(a)
 			assert.False(t, idle)
 			return d
 		}
 		assert.Greater(t, busy(), time.Hour, "not looked at yet")
-		g.wake(a, time.Now())
+		g.Wake(a, time.Now())
 		assert.Greater(t, busy(), time.Hour)
-		_, _ = g.take(t.Context())
+		_, _ = g.Take(t.Context())
 		assert.Greater(t, busy(), time.Hour)
-		g.drained(a)
+		g.Drained(a)
 		assert.Zero(t, busy(), "nothing is")
-		g.put(a, time.Now().Add(time.Second), time.Time{})
+		g.Put(a, time.Now().Add(time.Second), time.Time{})
 		time.Sleep(3 * time.Second)
 		assert.Equal(t, 2*time.Second, busy(), "nobody has looked since it is due")
-		_, _ = g.take(t.Context())
+		_, _ = g.Take(t.Context())
 		time.Sleep(time.Second)
 		assert.Equal(t, 3*time.Second, busy())
-		g.put(a, time.Now(), time.Time{}) // something was due
-		_, _ = g.take(t.Context())
+		g.Put(a, time.Now(), time.Time{}) // something was due
+		_, _ = g.Take(t.Context())
 		assert.Equal(t, 3*time.Second, busy())
-		g.drained(a)
-		g.put(a, time.Time{}, time.Time{})
-		g.wake(a, time.Now().Add(-time.Hour))
+		g.Drained(a)
+		g.Put(a, time.Time{}, time.Time{})
+		g.Wake(a, time.Now().Add(-time.Hour))
 		assert.Zero(t, busy(), "it has just come in line, though it is before others")
-		_, _ = g.take(t.Context())
-		g.drained(a)
-		g.put(a, time.Time{}, time.Time{})
+		_, _ = g.Take(t.Context())
+		g.Drained(a)
+		g.Put(a, time.Time{}, time.Time{})
 		time.Sleep(time.Second)
-		g.filling(a)
+		g.Filling(a)
 		time.Sleep(time.Second)
-		g.filling(a)
+		g.Filling(a)
 		assert.Equal(t, time.Second, busy())
-		_, _ = g.take(t.Context())
-		g.filling(a)
+		_, _ = g.Take(t.Context())
+		g.Filling(a)
 		assert.Equal(t, time.Second, busy(), "it was busy before")
 		time.Sleep(time.Second)
-		g.filling(a)
-		g.drained(a)
+		g.Filling(a)
+		g.Drained(a)
 		assert.Equal(t, time.Second, busy(), "only what came during the look is in line")
 	})
 }

@@ -1,4 +1,4 @@
-package dispatcher
+package batch
 
 import (
 	"context"
@@ -8,20 +8,22 @@ import (
 	"time"
 )
 
-// batcher makes batches out of single items: while one batch is written, the next one fills. An
+// Batcher makes batches out of single items: while one batch is written, the next one fills. An
 // item that comes alone is written at once. Under load, a batch begins when its most urgent item
 // has lingered since the last batch began, or when the batch is full. By default one batch of a key
 // is written at a time: larger batches cost less per item. Batches of long items don't, so up to
 // three are written at a time: while one waits for the disk, the next one travels. If more items
 // wait than a batch takes, the tenants take turns: one that floods delays itself.
-type batcher[K comparable, T any] struct {
-	ctx     context.Context // of all writing; independent of callers
-	write   func(context.Context, K, []T)
-	writers int                   // the most batches of a key that are written at a time
-	linger  func(T) time.Duration // how long an item may wait
-	size    func(T) int           // bytes of an item
-	tenant  func(T) string        // the tenant of an item
-	tenants int                   // the most tenants of a batch
+type Batcher[K comparable, T any] struct {
+	ctx   context.Context // of all writing; independent of callers
+	write func(context.Context, K, []T)
+
+	// Set these before the first Add.
+	Writers int                   // the most batches of a key that are written at a time
+	Linger  func(T) time.Duration // how long an item may wait
+	Size    func(T) int           // bytes of an item
+	Tenant  func(T) string        // the tenant of an item
+	Tenants int                   // the most tenants of a batch
 
 	mu      sync.Mutex
 	queues  map[K]*queue[T]
@@ -30,8 +32,12 @@ type batcher[K comparable, T any] struct {
 }
 
 const (
-	// batchBytes bounds a batch, unless one item is longer.
-	batchBytes = 1 << 20
+	// MaxItems bounds a batch.
+	MaxItems = 500
+	// MaxBytes bounds a batch, unless one item is longer.
+	MaxBytes = 1 << 20
+	// DefaultLinger is how long an item lingers where nothing else is set.
+	DefaultLinger = time.Millisecond
 	// Batches of at least longBatch bytes are written longWriters at a time.
 	longBatch   = 128 << 10
 	longWriters = 3
@@ -41,7 +47,7 @@ const (
 	tidyAfter = time.Second
 	// turnItems and turnBytes bound the turn of a tenant.
 	turnItems = 50
-	turnBytes = batchBytes / 8
+	turnBytes = MaxBytes / 8
 	// batchTenants bounds the tenants of a batch. Its transaction locks some ten tables and indexes of
 	// each until it ends; Postgres has room for 6,400 locks by default, in all transactions together.
 	batchTenants = 32
@@ -63,16 +69,27 @@ type line[T any] struct {
 	items  []T
 }
 
-func newBatcher[K comparable, T any](
+// New returns a batcher whose batches write gets, with ctx. Items linger for DefaultLinger, have no
+// bytes, and belong to one tenant.
+func New[K comparable, T any](
 	ctx context.Context, write func(context.Context, K, []T),
-) *batcher[K, T] {
-	return &batcher[K, T]{ctx: ctx, write: write, writers: 1, queues: map[K]*queue[T]{},
-		tidyAt: tidyLeast, pending: newCount(), linger: func(T) time.Duration { return submitLinger },
-		size: func(T) int { return 0 }, tenant: func(T) string { return "" }, tenants: batchTenants}
+) *Batcher[K, T] {
+	return &Batcher[K, T]{
+		ctx:     ctx,
+		write:   write,
+		Writers: 1,
+		Linger:  func(T) time.Duration { return DefaultLinger },
+		Size:    func(T) int { return 0 },
+		Tenant:  func(T) string { return "" },
+		Tenants: batchTenants,
+		queues:  map[K]*queue[T]{},
+		tidyAt:  tidyLeast,
+		pending: newCount(),
+	}
 }
 
-// add queues items. write gets each of them once, and answers its caller.
-func (b *batcher[K, T]) add(key K, items ...T) {
+// Add queues items. write gets each of them once, and answers its caller.
+func (b *Batcher[K, T]) Add(key K, items ...T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := b.queues[key]
@@ -83,12 +100,12 @@ func (b *batcher[K, T]) add(key K, items ...T) {
 	}
 	b.pending.add(len(items))
 	for _, item := range items {
-		if linger := b.linger(item); q.items == 0 || linger < q.linger {
+		if linger := b.Linger(item); q.items == 0 || linger < q.linger {
 			q.linger = linger
 		}
-		l := q.line(b.tenant(item))
+		l := q.line(b.Tenant(item))
 		l.items = append(l.items, item)
-		q.items, q.bytes = q.items+1, q.bytes+b.size(item)
+		q.items, q.bytes = q.items+1, q.bytes+b.Size(item)
 	}
 	b.schedule(key, q)
 }
@@ -105,9 +122,9 @@ func (q *queue[T]) line(tenant string) *line[T] {
 }
 
 // schedule starts the batches that may be written now. b.mu is held.
-func (b *batcher[K, T]) schedule(key K, q *queue[T]) {
+func (b *Batcher[K, T]) schedule(key K, q *queue[T]) {
 	for q.items > 0 && q.writing < b.writersOf(q) {
-		full := q.items >= commitMost || q.bytes >= batchBytes
+		full := q.items >= MaxItems || q.bytes >= MaxBytes
 		if rest := q.linger - time.Since(q.last); rest > 0 && !full {
 			if due := time.Now().Add(rest); q.due.IsZero() || due.Before(q.due) {
 				q.due = due
@@ -120,7 +137,7 @@ func (b *batcher[K, T]) schedule(key K, q *queue[T]) {
 	}
 }
 
-func (b *batcher[K, T]) timeUp(key K, q *queue[T]) {
+func (b *Batcher[K, T]) timeUp(key K, q *queue[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q.due = time.Time{}
@@ -128,25 +145,25 @@ func (b *batcher[K, T]) timeUp(key K, q *queue[T]) {
 }
 
 // writersOf returns how many batches may be under way when the next one begins.
-func (b *batcher[K, T]) writersOf(q *queue[T]) int {
-	if next := q.bytes * min(q.items, commitMost) / q.items; next >= longBatch {
-		return max(b.writers, longWriters)
+func (b *Batcher[K, T]) writersOf(q *queue[T]) int {
+	if next := q.bytes * min(q.items, MaxItems) / q.items; next >= longBatch {
+		return max(b.Writers, longWriters)
 	}
-	return b.writers
+	return b.Writers
 }
 
 // take takes a batch out of a queue that has items.
-func (b *batcher[K, T]) take(q *queue[T]) []T {
-	batch, bytes := make([]T, 0, min(q.items, commitMost)), 0
-	n := min(len(q.lines), b.tenants)
+func (b *Batcher[K, T]) take(q *queue[T]) []T {
+	batch, bytes := make([]T, 0, min(q.items, MaxItems)), 0
+	n := min(len(q.lines), b.Tenants)
 	lines, others := slices.Clone(q.lines[:n]), q.lines[n:]
 	for full := false; len(lines) > 0 && !full; {
 		l := lines[0]
 		lines = lines[1:]
 		var turn int // bytes
 		for n := 0; n < turnItems && turn < turnBytes && len(l.items) > 0 && !full; n++ {
-			size := b.size(l.items[0])
-			if full = len(batch) == commitMost || len(batch) > 0 && bytes+size > batchBytes; !full {
+			size := b.Size(l.items[0])
+			if full = len(batch) == MaxItems || len(batch) > 0 && bytes+size > MaxBytes; !full {
 				batch, l.items = append(batch, l.items[0]), l.items[1:]
 				bytes, turn = bytes+size, turn+size
 			}
@@ -160,7 +177,7 @@ func (b *batcher[K, T]) take(q *queue[T]) []T {
 	return batch
 }
 
-func (b *batcher[K, T]) flush(key K, q *queue[T], batch []T) {
+func (b *Batcher[K, T]) flush(key K, q *queue[T], batch []T) {
 	b.write(b.ctx, key, batch)
 	b.pending.add(-len(batch))
 	b.mu.Lock()
@@ -169,11 +186,15 @@ func (b *batcher[K, T]) flush(key K, q *queue[T], batch []T) {
 	b.schedule(key, q)
 }
 
-// drain waits until all queued items are written.
-func (b *batcher[K, T]) drain() { b.pending.await() }
+// Drain waits until all queued items are written.
+func (b *Batcher[K, T]) Drain() { b.pending.await() }
+
+// AddPending has Drain wait for n more items, which are written elsewhere. A negative n says that
+// they are written.
+func (b *Batcher[K, T]) AddPending(n int) { b.pending.add(n) }
 
 // tidy drops the idle queues before another one is added, if there are many. b.mu is held.
-func (b *batcher[K, T]) tidy() {
+func (b *Batcher[K, T]) tidy() {
 	if len(b.queues) < b.tidyAt {
 		return
 	}
@@ -181,35 +202,4 @@ func (b *batcher[K, T]) tidy() {
 		return q.items == 0 && q.writing == 0 && time.Since(q.last) > tidyAfter
 	})
 	b.tidyAt = max(tidyLeast, 2*len(b.queues))
-}
-
-// count counts what isn't written yet. Unlike that of a WaitGroup, it may rise from zero while
-// somebody waits.
-type count struct {
-	mu   sync.Mutex
-	n    int
-	none *sync.Cond
-}
-
-func newCount() *count {
-	c := &count{}
-	c.none = sync.NewCond(&c.mu)
-	return c
-}
-
-func (c *count) add(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n += n; c.n == 0 {
-		c.none.Broadcast()
-	}
-}
-
-// await waits until the count is zero.
-func (c *count) await() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.n > 0 {
-		c.none.Wait()
-	}
 }

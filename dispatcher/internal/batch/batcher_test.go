@@ -1,4 +1,4 @@
-package dispatcher
+package batch
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func batched(t *testing.T, items ...int) (batches [][]int, most int) {
 		begun := make(chan []int, len(items))
 		under, peak := make(chan int, 1), 0
 		under <- 0
-		b := newBatcher(t.Context(), func(_ context.Context, _ string, batch []int) {
+		b := New(t.Context(), func(_ context.Context, _ string, batch []int) {
 			n := <-under + 1
 			peak = max(peak, n)
 			under <- n
@@ -29,9 +29,9 @@ func batched(t *testing.T, items ...int) (batches [][]int, most int) {
 			time.Sleep(10 * time.Millisecond)
 			under <- <-under - 1
 		})
-		b.size = func(bytes int) int { return bytes }
-		b.add("report", items...)
-		b.drain()
+		b.Size = func(bytes int) int { return bytes }
+		b.Add("report", items...)
+		b.Drain()
 		close(begun)
 		for batch := range begun {
 			batches = append(batches, batch)
@@ -61,7 +61,7 @@ func TestBatchesOfLongItems(t *testing.T) {
 			n := 0
 			for _, batch := range batches {
 				n += len(batch)
-				if sum := sumOf(batch); len(batch) > 1 && sum > batchBytes {
+				if sum := sumOf(batch); len(batch) > 1 && sum > MaxBytes {
 					t.Errorf("a batch of %d items has %d bytes", len(batch), sum)
 				}
 			}
@@ -75,7 +75,7 @@ func TestBatchesOfLongItems(t *testing.T) {
 // lingering is a batcher whose items carry their linger. It records the begin and the items of each
 // batch. Each write takes a millisecond.
 type lingering struct {
-	*batcher[string, time.Duration]
+	*Batcher[string, time.Duration]
 	start   time.Time
 	noting  sync.Mutex
 	began   []time.Duration
@@ -84,13 +84,13 @@ type lingering struct {
 
 func newLingering(t *testing.T) *lingering {
 	l := &lingering{start: time.Now()}
-	l.batcher = newBatcher(t.Context(), func(_ context.Context, _ string, batch []time.Duration) {
+	l.Batcher = New(t.Context(), func(_ context.Context, _ string, batch []time.Duration) {
 		l.noting.Lock()
 		l.began, l.batches = append(l.began, time.Since(l.start)), append(l.batches, len(batch))
 		l.noting.Unlock()
 		time.Sleep(time.Millisecond)
 	})
-	l.linger = func(d time.Duration) time.Duration { return d }
+	l.Linger = func(d time.Duration) time.Duration { return d }
 	return l
 }
 
@@ -101,16 +101,16 @@ func TestBatchesLinger(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLingering(t)
 			for range 300 {
-				l.add("report", slices.Repeat([]time.Duration{linger}, perMS)...)
+				l.Add("report", slices.Repeat([]time.Duration{linger}, perMS)...)
 				time.Sleep(time.Millisecond)
 			}
-			l.drain()
+			l.Drain()
 			assert.Zero(t, l.began[0], "the first one waits for none")
 			assert.InDelta(t, want, len(l.batches), 5, "%d per ms", perMS)
 			sum := 0
 			for _, n := range l.batches {
 				sum += n
-				assert.LessOrEqual(t, n, commitMost)
+				assert.LessOrEqual(t, n, MaxItems)
 			}
 			assert.Equal(t, 300*perMS, sum)
 		})
@@ -122,19 +122,19 @@ func TestBatchesLinger(t *testing.T) {
 func TestTheMostUrgentItemDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLingering(t)
-		l.add("report", time.Millisecond)
+		l.Add("report", time.Millisecond)
 		time.Sleep(time.Millisecond / 2)
-		l.add("report", 20*time.Millisecond, 10*time.Millisecond)
+		l.Add("report", 20*time.Millisecond, 10*time.Millisecond)
 		time.Sleep(time.Millisecond)
-		l.add("report", 5*time.Millisecond)
+		l.Add("report", 5*time.Millisecond)
 		time.Sleep(time.Millisecond)
-		l.add("report", 30*time.Millisecond)
-		l.drain()
+		l.Add("report", 30*time.Millisecond)
+		l.Drain()
 		assert.Equal(t, []time.Duration{0, 5 * time.Millisecond}, l.began)
 		assert.Equal(t, []int{1, 4}, l.batches)
 		time.Sleep(time.Second)
-		l.add("report", 20*time.Millisecond)
-		l.drain()
+		l.Add("report", 20*time.Millisecond)
+		l.Drain()
 		assert.Equal(t, time.Second+6*time.Millisecond, l.began[2], "it comes alone")
 	})
 }
@@ -144,14 +144,14 @@ func TestBatcherDropsIdleQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLingering(t)
 		for i := range 10 * tidyLeast {
-			l.add(strconv.Itoa(i), 0)
+			l.Add(strconv.Itoa(i), 0)
 			if i == 5*tidyLeast {
 				assert.Len(t, l.queues, 5*tidyLeast+1, "none is idle yet")
 			}
 		}
 		time.Sleep(2 * tidyAfter)
 		for i := range 20 * tidyLeast {
-			l.add(strconv.Itoa(-i), 0)
+			l.Add(strconv.Itoa(-i), 0)
 			time.Sleep(2 * tidyAfter)
 		}
 		assert.LessOrEqual(t, len(l.queues), tidyLeast)
@@ -169,16 +169,16 @@ func sumOf(items []int) (sum int) {
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var batches [][]string
-		b := newBatcher(t.Context(), func(_ context.Context, _ string, batch []string) {
+		b := New(t.Context(), func(_ context.Context, _ string, batch []string) {
 			batches = append(batches, batch)
 			time.Sleep(10 * time.Millisecond)
 		})
-		b.tenant = func(item string) string { return item }
-		b.add("home", slices.Repeat([]string{"flood"}, 10*commitMost)...)
+		b.Tenant = func(item string) string { return item }
+		b.Add("home", slices.Repeat([]string{"flood"}, 10*MaxItems)...)
 		synctest.Wait()
-		b.add("home", slices.Repeat([]string{"other"}, 2*turnItems)...)
-		b.add("home", "third")
-		b.drain()
+		b.Add("home", slices.Repeat([]string{"other"}, 2*turnItems)...)
+		b.Add("home", "third")
+		b.Drain()
 		count := func(batch []string, tenant string) (n int) {
 			for _, item := range batch {
 				if item == tenant {
@@ -187,7 +187,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 			}
 			return n
 		}
-		assert.Equal(t, commitMost, count(batches[0], "flood"), "nothing else has come")
+		assert.Equal(t, MaxItems, count(batches[0], "flood"), "nothing else has come")
 		assert.Equal(t, 2*turnItems, count(batches[1], "other"))
 		assert.Equal(t, 1, count(batches[1], "third"))
 		assert.Len(t, batches, 11)
@@ -198,25 +198,25 @@ func TestTenantsTakeTurns(t *testing.T) {
 func TestBatchesHaveFewTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var batches [][]string
-		b := newBatcher(t.Context(), func(_ context.Context, _ string, batch []string) {
+		b := New(t.Context(), func(_ context.Context, _ string, batch []string) {
 			batches = append(batches, batch)
 			time.Sleep(10 * time.Millisecond)
 		})
-		b.tenant = func(item string) string { return item }
+		b.Tenant = func(item string) string { return item }
 		var all []string
 		for i := range 3 * batchTenants {
 			all = append(all, fmt.Sprint("tenant-", i))
 		}
-		b.add("home", append(all, all...)...)
-		b.drain()
+		b.Add("home", append(all, all...)...)
+		b.Drain()
 		for _, batch := range batches {
 			assert.Len(t, slices.Compact(slices.Sorted(slices.Values(batch))), batchTenants)
 		}
 		assert.Len(t, batches, 3)
 
-		b.tenants, batches = 1, nil
-		b.add("home", slices.Repeat([]string{"a", "b"}, 3*turnItems)...)
-		b.drain()
+		b.Tenants, batches = 1, nil
+		b.Add("home", slices.Repeat([]string{"a", "b"}, 3*turnItems)...)
+		b.Drain()
 		assert.Equal(t, [][]string{slices.Repeat([]string{"a"}, 3*turnItems),
 			slices.Repeat([]string{"b"}, 3*turnItems)}, batches)
 	})
@@ -225,14 +225,14 @@ func TestBatchesHaveFewTenants(t *testing.T) {
 // What is written may hand more over, also while somebody waits for the end of all.
 func TestDrainOfWhatHandsMoreOver(t *testing.T) {
 	written := 0
-	var b *batcher[string, int]
-	b = newBatcher(t.Context(), func(_ context.Context, key string, batch []int) {
+	var b *Batcher[string, int]
+	b = New(t.Context(), func(_ context.Context, key string, batch []int) {
 		written += len(batch)
 		if more := batch[0] - 1; more > 0 {
-			b.add(key, more)
+			b.Add(key, more)
 		}
 	})
-	b.add("home", 1000)
-	b.drain()
+	b.Add("home", 1000)
+	b.Drain()
 	assert.Equal(t, 1000, written)
 }

@@ -1,29 +1,29 @@
-package dispatcher
+package turns
 
 import "sync"
 
-// claimSlots shares the transactions for claims between tenants: they take turns, so that one with
-// large claims doesn't delay the others by more than one transaction. One slot is for lines with
-// calls that don't wait for tasks.
-type claimSlots struct {
+// Slots shares slots between tenants: they take turns, so that one that asks for many doesn't delay
+// the others by more than one slot. One slot is for prompt asks.
+type Slots struct {
 	mu      sync.Mutex
 	free    int
-	tenants []string // with lines that wait for a slot; the next one's turn is first
+	tenants []string // with asks that wait; the next one's turn is first
 	lines   map[string][]slotAsk
 }
 
-// slotAsk is a line that waits for a slot.
+// slotAsk is an ask that waits for its slot.
 type slotAsk struct {
-	prompt bool          // it has calls that don't wait for tasks
+	prompt bool          // it may get the last slot
 	got    chan struct{} // closed when it has the slot
 }
 
-func newClaimSlots(n int) *claimSlots {
-	return &claimSlots{free: n, lines: map[string][]slotAsk{}}
+// NewSlots returns n free slots.
+func NewSlots(n int) *Slots {
+	return &Slots{free: n, lines: map[string][]slotAsk{}}
 }
 
-// take waits for a slot.
-func (s *claimSlots) take(tenant string, prompt bool) {
+// Take waits for a slot. A prompt ask may get the last one.
+func (s *Slots) Take(tenant string, prompt bool) {
 	ask := slotAsk{prompt, make(chan struct{})}
 	s.mu.Lock()
 	if len(s.lines[tenant]) == 0 {
@@ -35,8 +35,8 @@ func (s *claimSlots) take(tenant string, prompt bool) {
 	<-ask.got
 }
 
-// give gives a slot back.
-func (s *claimSlots) give() {
+// Give gives a slot back.
+func (s *Slots) Give() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free++
@@ -44,7 +44,7 @@ func (s *claimSlots) give() {
 }
 
 // hand hands out free slots, by turn between tenants. s.mu is held.
-func (s *claimSlots) hand() {
+func (s *Slots) hand() {
 	for s.free > 0 {
 		i, j := s.next()
 		if i < 0 {
@@ -64,9 +64,9 @@ func (s *claimSlots) hand() {
 	}
 }
 
-// next returns the places of the tenant and its line that get a slot next; negative: none may have
+// next returns the places of the tenant and its ask that get a slot next; negative: none may have
 // the last one.
-func (s *claimSlots) next() (tenant, line int) {
+func (s *Slots) next() (tenant, ask int) {
 	for i, name := range s.tenants {
 		for j, ask := range s.lines[name] {
 			if ask.prompt || s.free > 1 {

@@ -1,4 +1,4 @@
-package dispatcher
+package pool
 
 import (
 	"slices"
@@ -10,10 +10,10 @@ import (
 )
 
 // work makes a pool do n things at once.
-func work(p *workerPool, n int) {
+func work(p *Pool, n int) {
 	done := make(chan struct{})
 	for range n {
-		p.do(func() { <-done })
+		p.Do(func() { <-done })
 	}
 	synctest.Wait()
 	close(done)
@@ -21,7 +21,7 @@ func work(p *workerPool, n int) {
 }
 
 // resting returns the channels of the idle goroutines.
-func (p *workerPool) resting() []chan func() {
+func (p *Pool) resting() []chan func() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.idle)
@@ -29,15 +29,15 @@ func (p *workerPool) resting() []chan func() {
 
 // The pool reuses goroutines, the one that was busy last first. Goroutines that aren't needed end
 // after a while, and all of them when the pool is dismissed. One that outlives the test fails it.
-func TestWorkerPool(t *testing.T) {
+func TestPool(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &workerPool{}
+		p := &Pool{}
 		work(p, 5)
 		require.Len(t, p.resting(), 5)
 		last := p.resting()[4]
 		busy := make(chan struct{})
-		p.do(func() { <-busy })
+		p.Do(func() { <-busy })
 		require.NotContains(t, p.resting(), last)
 		close(busy)
 		synctest.Wait()
@@ -61,13 +61,13 @@ func TestWorkerPool(t *testing.T) {
 
 		work(p, 4)
 		busy = make(chan struct{})
-		p.do(func() { <-busy })
-		p.dismiss()
+		p.Do(func() { <-busy })
+		p.Dismiss()
 		synctest.Wait()
 		require.Empty(t, p.resting())
 		close(busy)
 		ran := false
-		p.do(func() { ran = true })
+		p.Do(func() { ran = true })
 		synctest.Wait()
 		require.True(t, ran, "what is still to be done is done")
 		pass()

@@ -1,4 +1,4 @@
-package dispatcher
+package turns
 
 import (
 	"testing"
@@ -17,7 +17,7 @@ func granted(ask slotAsk) bool {
 }
 
 // ask puts a line in its tenant's queue, as take does, without waiting.
-func (s *claimSlots) ask(tenant string, prompt bool) slotAsk {
+func (s *Slots) ask(tenant string, prompt bool) slotAsk {
 	one := slotAsk{prompt, make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,9 +30,9 @@ func (s *claimSlots) ask(tenant string, prompt bool) slotAsk {
 }
 
 // Tenants take turns, and the last slot is for calls that don't wait.
-func TestClaimSlots(t *testing.T) {
+func TestSlots(t *testing.T) {
 	t.Parallel()
-	s := newClaimSlots(3)
+	s := NewSlots(3)
 	var large []slotAsk
 	for range 5 {
 		large = append(large, s.ask("large", false))
@@ -49,14 +49,14 @@ func TestClaimSlots(t *testing.T) {
 	assert.Equal(t, 2, count(), "one slot is left for calls that don't wait")
 	prompt := s.ask("small", true)
 	assert.True(t, granted(prompt))
-	s.give()
+	s.Give()
 	assert.False(t, granted(small), "that one is for calls that don't wait")
-	s.give()
+	s.Give()
 	assert.Equal(t, []any{3, false}, []any{count(), granted(small)}, "the small one has had a turn")
-	s.give()
+	s.Give()
 	assert.Equal(t, []any{3, true}, []any{count(), granted(small)}, "not the large one's fourth")
 	for range 10 {
-		s.give()
+		s.Give()
 	}
 	assert.Equal(t, 5, count())
 	assert.Empty(t, s.tenants)

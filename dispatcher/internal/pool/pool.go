@@ -1,4 +1,4 @@
-package dispatcher
+package pool
 
 import (
 	"runtime"
@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// workerPool runs attempts in goroutines that are reused. An attempt calls deeply, and the stack of
+// Pool runs attempts in goroutines that are reused. An attempt calls deeply, and the stack of
 // a new goroutine would have to grow for it each time, which was an eighth of the node's CPU. The
 // goroutine that was busy last goes first, because its stack is still in the processor's cache.
-// Goroutines that aren't needed for a while end.
-type workerPool struct {
+// Goroutines that aren't needed for a while end. The zero Pool is ready for use.
+type Pool struct {
 	mu sync.Mutex
 	// The channels of idle goroutines, each with a buffer for one; the last one was busy last.
 	idle      []chan func()
@@ -29,8 +29,8 @@ const (
 	keptStack = 4 << 10
 )
 
-// do runs f in an idle goroutine, or a new one.
-func (p *workerPool) do(f func()) {
+// Do runs f in an idle goroutine, or a new one.
+func (p *Pool) Do(f func()) {
 	if work := p.free(); work != nil {
 		work <- f // its buffer is empty
 		return
@@ -39,7 +39,7 @@ func (p *workerPool) do(f func()) {
 }
 
 // free returns the channel of an idle goroutine; nil: there is none.
-func (p *workerPool) free() chan func() {
+func (p *Pool) free() chan func() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := len(p.idle) - 1
@@ -52,7 +52,7 @@ func (p *workerPool) free() chan func() {
 	return work
 }
 
-func (p *workerPool) serve(work chan func(), f func()) {
+func (p *Pool) serve(work chan func(), f func()) {
 	var kept [keptStack]byte
 	for ok := true; ok; f, ok = <-work {
 		f()
@@ -64,7 +64,7 @@ func (p *workerPool) serve(work chan func(), f func()) {
 }
 
 // rest marks a goroutine as idle. It returns false if the goroutine should end.
-func (p *workerPool) rest(work chan func()) bool {
+func (p *Pool) rest(work chan func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dismissed {
@@ -79,7 +79,7 @@ func (p *workerPool) rest(work chan func()) bool {
 }
 
 // look ends the goroutines that were not needed since the last look.
-func (p *workerPool) look() {
+func (p *Pool) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, work := range p.idle[:p.unneeded] {
@@ -92,8 +92,8 @@ func (p *workerPool) look() {
 	}
 }
 
-// dismiss ends the idle goroutines now, and the others when they are done.
-func (p *workerPool) dismiss() {
+// Dismiss ends the idle goroutines now, and the others when they are done.
+func (p *Pool) Dismiss() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dismissed = true

@@ -1,0 +1,3 @@
+// Package batch makes batches out of single items. It knows nothing of what the items are, or where
+// they are written.
+package batch
