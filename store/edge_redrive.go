@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -87,18 +88,20 @@ func (r *redriving) redrive(ctx context.Context, failed []edge) (done []taskRef,
 	for _, e := range failed {
 		ids[e.number] = append(ids[e.number], e.id)
 	}
-	for _, t := range r.s.Catalog.TypesOf(r.t.Tenant) {
+	byNumber := func(a, b *Type) int { return cmp.Compare(a.number, b.number) }
+	for _, t := range slices.SortedFunc(maps.Values(r.s.Catalog.TypesOf(r.t.Tenant)), byNumber) {
 		if len(ids[t.number]) == 0 {
 			continue
 		}
 		if t, err = rollsNow(ctx, r.tx, t); err != nil {
 			return nil, err
 		}
-		for position, ids := range byPosition(ids[t.number]) {
+		rolls := byPosition(ids[t.number])
+		for _, position := range slices.Sorted(maps.Keys(rolls)) {
 			if !t.Has(position) {
 				continue
 			}
-			more, err := r.redriveRoll(ctx, t, position, ids)
+			more, err := r.redriveRoll(ctx, t, position, rolls[position])
 			if err != nil {
 				return nil, err
 			}

@@ -80,19 +80,27 @@ func takeKey(
 	return nil, nil
 }
 
-// lockParents locks the fan-outs of which tasks of one roll are children, in the order in which
-// FollowUp locks them. It comes before the ends of the children are read: otherwise two redrives
-// that run at once take the same end back from the counts.
-func lockParents(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) error {
-	if len(ids) == 0 {
-		return nil
+// lockRedriven locks what redrives of some tasks of one roll change, in the order in which FollowUp
+// locks it: the fan-outs of which the tasks are children or parents, and then the roll. It comes
+// before the ends of the children are read: otherwise two redrives that run at once take the same
+// end back from the counts. CodeNotFound when the roll was dropped.
+func lockRedriven(ctx context.Context, tx pgx.Tx, t *Type, ids []int64) error {
+	position := asyncflow.TaskID{Number: ids[0]}.Position()
+	set := t.setAt(position)
+	// It keeps the roll from being dropped, but no FollowUp from reviving it.
+	if err := lockRoll(ctx, tx, set, position, "KEY SHARE"); err != nil {
+		return err
 	}
-	_, err := tx.Exec(ctx, t.at(asyncflow.TaskID{Number: ids[0]}.Position(), `
+	_, err := tx.Exec(ctx, t.at(position, `
 		SELECT FROM {fan_outs} o WHERE o.type = $2 AND (o.id, o.seq) IN (
 		  SELECT (t.options->'child'->>'parent')::bigint, (t.options->'child'->>'seq')::smallint
-		  FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1))
+		  FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1)
+		  UNION ALL SELECT f.id, f.seq FROM {fan_outs} f WHERE f.type = $2 AND f.id = ANY ($1))
 		ORDER BY o.id, o.seq FOR UPDATE`), ids, t.number)
-	return err
+	if err != nil {
+		return err
+	}
+	return reviveRoll(ctx, tx, set, position)
 }
 
 // reopenChild takes the end of a child back from its parent's count.

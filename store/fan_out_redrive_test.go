@@ -1,10 +1,13 @@
 package store_test
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -53,6 +56,57 @@ func TestAChildIsRedrivenTwiceAtOnce(t *testing.T) {
 	assert.Equal(t, "second", task.Stage)
 	assert.Equal(t, &asyncflow.Children{Total: 2, Succeeded: 2}, task.Children)
 	b.checkTokens("pipe")
+}
+
+// Redrives lock fan-outs in one order, whether their tasks are children or parents, and before rolls,
+// as FollowUp does: otherwise two of them would wait for each other.
+func TestRedrivesLockFanOutsInOneOrder(t *testing.T) {
+	b := setupFanOut(t)
+	failed := b.fanOut(asyncflow.FanOut{Items: "/items"})
+	b.endChildren(goodEnd, goodEnd)
+	b.followUp()
+	require.Equal(t, "second", b.comesTo(failed, asyncflow.StatusPending).Stage)
+	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], badEnd)
+	waits := b.fanOut(asyncflow.FanOut{Items: "/items", OnChildFailure: allSettled})
+	child := b.leaseAll(b.known(), 2)[0]
+	b.settle(b.known(), child, badEnd)
+	b.followUp()
+	_, due := b.start(store.RedriveTasks,
+		store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusFailed}})
+
+	first := b.lockFanOut(failed)
+	end := make(chan error, 1)
+	go func() {
+		step, err := b.StepOperation(t.Context(), due)
+		if err == nil && step.Done != 2 {
+			err = fmt.Errorf("%d were redriven", step.Done)
+		}
+		end <- err
+	}()
+	eventually(t, "the operation waits for the first fan-out", func() bool {
+		return b.count(`SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
+	})
+	fanOuts := b.count(`SELECT count(*) FROM (SELECT FROM tenant_acme.fan_outs
+		WHERE id = ` + strconv.FormatInt(waits.Number, 10) + ` FOR UPDATE SKIP LOCKED) o`)
+	rolls := b.count(`SELECT count(*) FROM (SELECT FROM tenant_acme.rolls
+		WHERE position = 1 FOR NO KEY UPDATE SKIP LOCKED) r`)
+	require.NoError(t, first.Commit(t.Context()))
+	require.NoError(t, <-end)
+	assert.Equal(t, 1, fanOuts, "the second one is free")
+	assert.Equal(t, 1, rolls, "so is the roll")
+	b.checkTokens("pipe")
+}
+
+// lockFanOut locks the fan-outs of a task in a transaction.
+func (b *bundle) lockFanOut(of asyncflow.TaskID) pgx.Tx {
+	b.t.Helper()
+	tx, err := b.db.Begin(b.t.Context())
+	require.NoError(b.t, err)
+	_, err = tx.Exec(b.t.Context(), `SELECT FROM tenant_acme.fan_outs WHERE id = $1 FOR UPDATE`,
+		of.Number)
+	require.NoError(b.t, err)
+	return tx
 }
 
 // Failed children are redriven by calls and operations at once, over two nodes: each once, and

@@ -22,9 +22,9 @@ import (
 
 const (
 	// followUpPause is how long a row rests that can't be handled, with the others about its task,
-	// and lockedPause if it is because of a lock.
+	// and lockedPause if it is because of a lock: then this node tries again at once.
 	followUpPause = 10 * time.Second
-	lockedPause   = 2 * time.Second
+	lockedPause   = 500 * time.Millisecond
 	// followPatience is how long a statement of FollowUp waits for a lock: meanwhile other tenants
 	// wait for their turn.
 	followPatience = "300ms"
@@ -61,16 +61,24 @@ func (s *Store) FollowUp(
 	if bad == 0 {
 		return false, wrap(err, "FollowUp(%q)", tenant)
 	}
-	pause := followUpPause
-	if sqlState(err) == pgerrcode.LockNotAvailable { // others go on
-		pause, err = lockedPause, nil
+	if sqlState(err) != pgerrcode.LockNotAvailable {
+		late := s.rest(ctx, tenant, bad, followUpPause)
+		return late == nil, wrap(errors.Join(err, late), "FollowUp(%q)", tenant)
 	}
-	_, late := s.of(tenant).Exec(ctx, newTables(tenant, sharedSet).at(0, `
+	if err = s.rest(ctx, tenant, bad, lockedPause); err == nil { // others go on
+		time.AfterFunc(lockedPause, func() { s.tellFollowUp(tenant) })
+	}
+	return err == nil, wrap(err, "FollowUp(%q)", tenant)
+}
+
+// rest leaves a row to later, with the others about its task.
+func (s *Store) rest(ctx context.Context, tenant string, seq int64, pause time.Duration) error {
+	now := s.Clock.Now()
+	_, err := s.of(tenant).Exec(ctx, newTables(tenant, sharedSet).at(0, `
 		UPDATE {outbox} SET due = $3 WHERE seq = ANY (ARRAY(
 		  SELECT o.seq FROM {outbox} b JOIN {outbox} o ON o.type = b.type AND o.id = b.id
-		  WHERE b.seq = $1 AND o.due <= $2 FOR UPDATE OF o SKIP LOCKED))`),
-		bad, s.Clock.Now(), s.Clock.Now().Add(pause))
-	return late == nil, wrap(errors.Join(err, late), "FollowUp(%q)", tenant)
+		  WHERE b.seq = $1 AND o.due <= $2 FOR UPDATE OF o SKIP LOCKED))`), seq, now, now.Add(pause))
+	return err
 }
 
 // followUp is one transaction of FollowUp.

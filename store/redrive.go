@@ -50,62 +50,94 @@ func redriveAll(
 	ts *tokens,
 	now time.Time,
 ) (done []int64, refused map[int64]error, err error) {
-	position := asyncflow.TaskID{Number: ids[0]}.Position()
-	if err := reviveRoll(ctx, tx, t.setAt(position), position); err != nil {
-		return nil, nil, err
-	}
-	if err := lockParents(ctx, tx, t, ids); err != nil {
+	if err := lockRedriven(ctx, tx, t, ids); err != nil {
 		return nil, nil, err
 	}
 	ended, refused, err := endsOf(ctx, tx, t, ids)
 	if err != nil {
 		return nil, nil, err
 	}
-	var counts tally
-	var all rows
-	writes, keys := &pgx.Batch{}, map[string]int{}
+	all := &redrives{t: t, how: r, now: now, keys: map[string]int{}, refused: refused, tokens: ts}
 	for _, task := range ended {
-		id := task.ID.Number
-		stage, err := redriveStage(t, task.Stage, r.Stage)
-		if err != nil {
-			refused[id] = err
-			continue
-		}
-		children, refusal, err := reopen(ctx, tx, t, task, stage, r, keys)
-		if err != nil {
+		if err := all.add(ctx, tx, task); err != nil {
 			return nil, nil, err
 		}
-		if refusal != nil {
-			refused[id] = refusal
-			continue
-		}
-		order := asyncflow.EnterOrder(t.TaskType, stage, task.Options, now)
-		row := queueRedrive(writes, t, task.ID, task.seq+1, stage, r.Context, order, now)
-		row.Exec(func(tag pgconn.CommandTag) error {
-			if tag.RowsAffected() == 0 {
-				refused[id] = asyncflow.Errorf(asyncflow.CodeConflict,
-					"task %s is being redriven already", task.ID)
-				return nil
-			}
-			done = append(done, id)
-			counts.final(task.Status, -1)
-			if children != nil {
-				all.outbox = append(all.outbox, *children)
-			}
-			v := r.verdict(t.Stages[stage].Name, children != nil, order)
-			ts.add(id, task.seq+2, t.LineKeyOf(task.Options), v, now, now)
-			return nil
-		})
 	}
-	if err := tx.SendBatch(ctx, writes).Close(); err != nil {
+	if err := all.write(ctx, tx); err != nil {
 		return nil, nil, err
 	}
-	all.addTokens(t, ts)
-	all.addTally(t, counts)
+	return all.done, all.refused, nil
+}
+
+// redrives are the redrives of some tasks of one roll, in a transaction.
+type redrives struct {
+	t    *Type
+	how  Redrive
+	now  time.Time
+	keys map[string]int // see reopen
+
+	journal pgx.Batch // inserts a row for each task
+	done    []int64
+	refused map[int64]error
+	counts  tally
+	tokens  *tokens
+	outbox  []outboxRow
+}
+
+// add redrives one task, or refuses it.
+func (a *redrives) add(ctx context.Context, tx pgx.Tx, task end) error {
+	id := task.ID.Number
+	stage, err := redriveStage(a.t, task.Stage, a.how.Stage)
+	if err != nil {
+		a.refused[id] = err
+		return nil
+	}
+	children, refusal, err := reopen(ctx, tx, a.t, task, stage, a.how, a.keys)
+	if err != nil {
+		return err
+	}
+	if refusal != nil {
+		a.refused[id] = refusal
+		return nil
+	}
+	order := asyncflow.EnterOrder(a.t.TaskType, stage, task.Options, a.now)
+	row := queueRedrive(&a.journal, a.t, task.ID, task.seq+1, stage, a.how.Context, order, a.now)
+	row.Exec(func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() == 0 {
+			a.refused[id] = asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s is being redriven already", task.ID)
+			return nil
+		}
+		a.written(task, stage, children, order)
+		return nil
+	})
+	return nil
+}
+
+// written notes what follows from a task's journal row: its token row, its count, and what is left
+// to do about its children.
+func (a *redrives) written(task end, stage int, children *outboxRow, order time.Time) {
+	a.done = append(a.done, task.ID.Number)
+	a.counts.final(task.Status, -1)
+	if children != nil {
+		a.outbox = append(a.outbox, *children)
+	}
+	v := a.how.verdict(a.t.Stages[stage].Name, children != nil, order)
+	a.tokens.add(task.ID.Number, task.seq+2, a.t.LineKeyOf(task.Options), v, a.now, a.now)
+}
+
+// write writes the journal rows, and then what follows from those that are new.
+func (a *redrives) write(ctx context.Context, tx pgx.Tx) error {
+	if err := tx.SendBatch(ctx, &a.journal).Close(); err != nil {
+		return err
+	}
+	all := rows{outbox: a.outbox}
+	all.addTokens(a.t, a.tokens)
+	all.addTally(a.t, a.counts)
 	b := &pgx.Batch{}
-	all.queue(b, now)
-	queueTypeExists(b, t)
-	return done, refused, tx.SendBatch(ctx, b).Close()
+	all.queue(b, a.now)
+	queueTypeExists(b, a.t)
+	return tx.SendBatch(ctx, b).Close()
 }
 
 // queueTypeExists fails the batch if the type was deleted: its shared tables are still there.
