@@ -98,6 +98,61 @@ func TestTreeSurvivesKills(t *testing.T) {
 	t.Logf("%d children, %d deliveries of them, %v", size, sum(delivered), time.Since(begun))
 }
 
+// The node that answers a cancel is killed at once, and the other one goes on: no child begins
+// that had not begun when the first ones were cancelled, and all end.
+func TestCancelledTreeSurvivesAKill(t *testing.T) {
+	t.Parallel()
+	const size, parallel = 3000, 20
+	url := database(t)
+	answers, other := startNode(t, url), startNode(t, url)
+	var mu sync.Mutex
+	begun := map[string]bool{} // by task
+	full, end := make(chan struct{}), make(chan struct{})
+	open, fill := sync.OnceFunc(func() { close(end) }), sync.OnceFunc(func() { close(full) })
+	w := startWorker(t, func(_ http.ResponseWriter, r *http.Request, d delivery) {
+		mu.Lock()
+		if begun[d.ID] = true; len(begun) == parallel {
+			fill() // and no other child is on its way
+		}
+		mu.Unlock()
+		select {
+		case <-end:
+		case <-r.Context().Done():
+		}
+	})
+	t.Cleanup(open)
+	w.pipe(t, answers.client(), client.TaskTypeSpec{Stages: []client.Stage{{Name: "map",
+		FanOut: &asyncflow.FanOut{Shards: size}, Timeout: client.NewDuration(10 * time.Second),
+		Retry: client.RetryPolicy{MaxAttempts: 100, Interval: client.Seconds(-0.1)}}},
+		MaxInFlight: parallel})
+	c := other.client()
+	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON(`1`)})
+	require.NoError(t, err)
+	<-full
+	_, err = answers.client().Cancel(t.Context(), task.ID, "")
+	require.NoError(t, err)
+	answers.kill()
+	open()
+	answers.wait()
+	children := func(enough func(client.Children) bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			now, err := c.Get(t.Context(), task.ID)
+			return err == nil && now.Children != nil && enough(*now.Children)
+		}, patience, 20*time.Millisecond)
+	}
+	children(func(now client.Children) bool { return now.Cancelled > 0 })
+	mu.Lock()
+	n := len(begun)
+	mu.Unlock()
+	children(func(now client.Children) bool {
+		return now.Succeeded+now.Failed+now.Cancelled == size
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, n, len(begun), "children have begun")
+}
+
 func sum(counts map[int]int) (n int) {
 	for _, c := range counts {
 		n += c

@@ -3,6 +3,7 @@ import { messageOf } from "./errors.js";
 import { AbortedError, Fail, later, returned, thrown, type Outcome } from "./outcome.js";
 import type { Callback } from "./reporter.js";
 import type { Run } from "./run.js";
+import type { ChildResult } from "./types.js";
 
 /** A delivery, as a handler gets it. */
 export interface WorkerTask<In> {
@@ -33,6 +34,15 @@ export interface WorkerTask<In> {
    * @throws AsyncflowError that names percent or note if it can't be sent
    */
   progress(percent: number, note?: string): Promise<void>;
+  /**
+   * Yields the outputs of all children, in the order of the items or shards: null for one without.
+   * It reads long results a page at a time, as the loop goes on. It is for the stage after a fan-out
+   * whose results are outputs, the default; see Joined.
+   * @throws AbortedError lost if the attempt is over
+   */
+  outputs<Out = unknown>(): AsyncGenerator<Out | null, void>;
+  /** Is outputs for a fan-out whose results are "settled": it yields how each child ended. */
+  settled(): AsyncGenerator<ChildResult, void>;
 }
 
 /** Options for the deliveries of one handler. */
@@ -154,5 +164,7 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
     seq: d.seq, deadline: new Date(d.deadline), context, callback: d.callback, signal: r.signal,
     ...(d.fan_out && { fanOut: d.fan_out }), test: d.test === true,
     progress: (percent, note) => r.progress(percent, note),
+    outputs: <Out>() => r.results(false) as AsyncGenerator<Out | null, void>,
+    settled: () => r.results(true) as AsyncGenerator<ChildResult, void>,
   };
 }

@@ -12,6 +12,7 @@ export type { BatchResult, BatchWork, HandlerOptions, Work, WorkerTask } from ".
 export type { LogLine } from "./run.js";
 export { AbortedError, Fail, later, Retry } from "./outcome.js";
 export { Reporter, type Callback, type ReporterOptions } from "./reporter.js";
+export type { Joined } from "./results.js";
 export { claim, type Claims } from "./claim.js";
 export type { ClaimRequest } from "./client.js";
 export type { Delivery, FanOut } from "./delivery.js";

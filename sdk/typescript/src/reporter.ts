@@ -1,8 +1,9 @@
 import { problemOf, unbound } from "./call.js";
 import { ConnectionError, invalid, ProblemError } from "./errors.js";
+import { resultsAddress } from "./results.js";
 import { AbortedError, returned, thrown, type Outcome } from "./outcome.js";
 import { formatDuration, limit, pause, retryAfterOf } from "./time.js";
-import type { HeartbeatResult } from "./types.js";
+import type { ChildResults, HeartbeatResult } from "./types.js";
 
 /**
  * Where to report on a delivery, and the token to do so. It may be stored as JSON and used by
@@ -59,12 +60,26 @@ export class Reporter {
   async report(callback: Callback, o: Outcome, signal?: AbortSignal): Promise<void> {
     const verb = o.kind === "done" ? "complete" : "fail";
     const body = o.kind === "done" ? completion(o) : failure(o);
+    await this.retried(callback, () => this.post(callback, verb, body, signal), signal);
+  }
+
+  /**
+   * Reads a page of results that are too long for a context, from an index on. It is sent like
+   * complete, to where reports go.
+   */
+  async results(callback: Callback, resultsURL: string, from = 0, signal?: AbortSignal): Promise<ChildResults> {
+    const url = resultsAddress(callback, resultsURL, from);
+    return JSON.parse(await this.retried(callback, () => this.send("GET", url, callback, undefined, signal), signal)) as ChildResults;
+  }
+
+  // retried sends until there is an answer that stays, and returns it.
+  private async retried(callback: Callback, send: () => Promise<{ response: Response; text: string }>, signal: AbortSignal | undefined): Promise<string> {
     for (let wait = this.retryMs; ; wait = Math.min(2 * wait, longestPauseMs)) {
       let asked = 0;
       let last: unknown;
       try {
-        const { response, text } = await this.post(callback, verb, body, signal);
-        if (response.ok) return;
+        const { response, text } = await send();
+        if (response.ok) return text;
         last = refusal(response, text);
         if (response.status < 500 && response.status !== 429) throw last;
         asked = retryAfterOf(response.headers);
@@ -131,11 +146,21 @@ export class Reporter {
     return text;
   }
 
-  // post sends a report and reads its answer. It follows no redirects: the token is for asyncflow
-  // only.
   private async post(
     callback: Callback,
     verb: string,
+    body: string | undefined,
+    signal: AbortSignal | undefined,
+  ) {
+    return this.send("POST", `${callback.url.replace(/\/$/, "")}/${verb}`, callback, body, signal);
+  }
+
+  // send makes a call and reads its answer. It follows no redirects: the token is for asyncflow
+  // only.
+  private async send(
+    method: string,
+    url: string,
+    callback: Callback,
     body: string | undefined,
     signal: AbortSignal | undefined,
   ) {
@@ -145,9 +170,8 @@ export class Reporter {
         Authorization: `Bearer ${callback.token}`,
         "Content-Type": "application/json",
       };
-      const url = `${callback.url.replace(/\/$/, "")}/${verb}`;
       const response = await this.fetch(url, {
-        method: "POST",
+        method,
         headers,
         redirect: "manual",
         signal: within.signal,

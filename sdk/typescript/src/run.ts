@@ -2,6 +2,7 @@ import type { Delivery } from "./delivery.js";
 import { AsyncflowError, ProblemError, messageOf } from "./errors.js";
 import { AbortedError, shorten, type Outcome } from "./outcome.js";
 import type { Reporter } from "./reporter.js";
+import { resultsOf } from "./results.js";
 import { after, formatDuration, limit } from "./time.js";
 
 /** A log line, about a delivery or another request. */
@@ -162,6 +163,12 @@ export class Run {
       if (!this.signal.aborted) this.log("warn", "no progress", { error: messageOf(err) });
       if (err instanceof AbortedError) await this.beat(); // it tells whether the attempt is over
     }
+  }
+
+  /** Yields the results of a fan-out, which its context has, or whose URL it has. */
+  results(settled: boolean): AsyncGenerator<unknown, void> {
+    const { callback, context } = this.delivery;
+    return resultsOf(context, (url, from) => this.options.reporter.results(callback, url, from, this.signal), settled);
   }
 
   private nextBeat(): void {
