@@ -36,8 +36,8 @@ export interface WorkerTask<In> {
   progress(percent: number, note?: string): Promise<void>;
   /**
    * Yields the outputs of all children, in the order of the items or shards: null for one without.
-   * It reads long results a page at a time, as the loop goes on. It is for the stage after a fan-out
-   * whose results are outputs, the default; see Joined.
+   * It reads long results a page at a time, as the loop goes on. It is for the stage after a
+   * fan-out whose results are outputs, the default; see Joined.
    * @throws AbortedError lost if the attempt is over
    */
   outputs<Out = unknown>(): AsyncGenerator<Out | null, void>;
@@ -160,9 +160,18 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
     throw new Fail(`the context can't be read: ${messageOf(err)}`, { cause: err });
   }
   return {
-    id: d.task_id, type: d.type, stage: d.stage, attempt: d.attempt, maxAttempts: d.max_attempts,
-    seq: d.seq, deadline: new Date(d.deadline), context, callback: d.callback, signal: r.signal,
-    ...(d.fan_out && { fanOut: d.fan_out }), test: d.test === true,
+    id: d.task_id,
+    type: d.type,
+    stage: d.stage,
+    attempt: d.attempt,
+    maxAttempts: d.max_attempts,
+    seq: d.seq,
+    deadline: new Date(d.deadline),
+    context,
+    callback: d.callback,
+    signal: r.signal,
+    ...(d.fan_out && { fanOut: d.fan_out }),
+    test: d.test === true,
     progress: (percent, note) => r.progress(percent, note),
     outputs: <Out>() => r.results(false) as AsyncGenerator<Out | null, void>,
     settled: () => r.results(true) as AsyncGenerator<ChildResult, void>,

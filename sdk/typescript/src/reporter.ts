@@ -67,13 +67,23 @@ export class Reporter {
    * Reads a page of results that are too long for a context, from an index on. It is sent like
    * complete, to where reports go.
    */
-  async results(callback: Callback, resultsURL: string, from = 0, signal?: AbortSignal): Promise<ChildResults> {
-    const url = resultsAddress(callback, resultsURL, from);
-    return JSON.parse(await this.retried(callback, () => this.send("GET", url, callback, undefined, signal), signal)) as ChildResults;
+  async results(
+    callback: Callback,
+    resultsURL: string,
+    from = 0,
+    signal?: AbortSignal,
+  ): Promise<ChildResults> {
+    const url = resultsAddress(callback.url, resultsURL, from);
+    const send = () => this.send("GET", url, callback, undefined, signal);
+    return JSON.parse(await this.retried(callback, send, signal)) as ChildResults;
   }
 
   // retried sends until there is an answer that stays, and returns it.
-  private async retried(callback: Callback, send: () => Promise<{ response: Response; text: string }>, signal: AbortSignal | undefined): Promise<string> {
+  private async retried(
+    callback: Callback,
+    send: () => Promise<{ response: Response; text: string }>,
+    signal: AbortSignal | undefined,
+  ): Promise<string> {
     for (let wait = this.retryMs; ; wait = Math.min(2 * wait, longestPauseMs)) {
       let asked = 0;
       let last: unknown;

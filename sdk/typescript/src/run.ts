@@ -106,7 +106,10 @@ export class Run {
     // reporting a recorded result again changes nothing
     if (this.accepted || !(await this.request.sent)) {
       by = "report";
-      failure = await this.report(o).then(() => undefined, (err: unknown) => err);
+      failure = await this.report(o).then(
+        () => undefined,
+        (err: unknown) => err,
+      );
     }
     this.over = true;
     this.stopBeats();
@@ -168,7 +171,11 @@ export class Run {
   /** Yields the results of a fan-out, which its context has, or whose URL it has. */
   results(settled: boolean): AsyncGenerator<unknown, void> {
     const { callback, context } = this.delivery;
-    return resultsOf(context, (url, from) => this.options.reporter.results(callback, url, from, this.signal), settled);
+    return resultsOf(
+      context,
+      (url, from) => this.options.reporter.results(callback, url, from, this.signal),
+      settled,
+    );
   }
 
   private nextBeat(): void {

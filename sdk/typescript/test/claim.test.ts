@@ -151,9 +151,17 @@ test("two claimers decide a task", options, async () => {
 });
 
 test("results of a fan-out, short and long", options, async () => {
-  for (const [shards, length, long] of [[2, 5, false], [24, 200_000, true]] as const) {
+  for (const [shards, length, long] of [
+    [2, 5, false],
+    [24, 200_000, true],
+  ] as const) {
     const name = await type();
-    await c.putTaskType(name, { stages: [{ name: "map", mode: "claim", fan_out: { shards } }, { name: "reduce", mode: "claim" }] });
+    await c.putTaskType(name, {
+      stages: [
+        { name: "map", mode: "claim", fan_out: { shards } },
+        { name: "reduce", mode: "claim" },
+      ],
+    });
     const stop = new AbortController();
     const w = worker().handle(name, "map", () => "x".repeat(length));
     w.handle<Joined, unknown>(name, "reduce", async (task) => {
@@ -161,11 +169,21 @@ test("results of a fan-out, short and long", options, async () => {
       for await (const output of task.outputs<string>()) outputs.push(output);
       const statuses: string[] = [];
       if (long) for await (const result of task.settled()) statuses.push(result.status);
-      return [task.context.results_url !== undefined, outputs.map((o) => o?.length), statuses.length];
+      return [
+        task.context.results_url !== undefined,
+        outputs.map((o) => o?.length),
+        statuses.length,
+      ];
     });
-    const ended = ["map", "reduce"].map((stage) => claim(w, { client: c, type: name, stage, signal: stop.signal }));
+    const ended = ["map", "reduce"].map((stage) =>
+      claim(w, { client: c, type: name, stage, signal: stop.signal }),
+    );
     const { id } = await c.submit({ type: name, context: 1 });
-    assert.deepEqual((await c.wait(id)).result, [long, Array<number>(shards).fill(length), long ? shards : 0]);
+    assert.deepEqual((await c.wait(id)).result, [
+      long,
+      Array<number>(shards).fill(length),
+      long ? shards : 0,
+    ]);
     stop.abort();
     await Promise.all(ended);
     await w.close();
@@ -175,10 +193,18 @@ test("results of a fan-out, short and long", options, async () => {
 test("an address in a context never gets the token", async () => {
   const callback = { url: "http://127.0.0.1:1/v1/callbacks/a.1.1/1", token: "t" };
   const asked: string[] = [];
-  const reporter = new Reporter({ fetch: (async (url: string) => (asked.push(url), new Response(`{"count":0,"results":[]}`))) as typeof fetch });
+  const reporter = new Reporter({
+    fetch: (async (url: string) => (
+      asked.push(url),
+      new Response(`{"count":0,"results":[]}`)
+    )) as typeof fetch,
+  });
   await reporter.results(callback, "https://evil.example/v1/tasks/a.1.1/results?fan_out=3", 7);
   assert.deepEqual(asked, ["http://127.0.0.1:1/v1/tasks/a.1.1/results?fan_out=3&from=7"]);
-  await assert.rejects(reporter.results(callback, "https://evil.example/"), /no address of results/);
+  await assert.rejects(
+    reporter.results(callback, "https://evil.example/"),
+    /no address of results/,
+  );
 });
 
 test("what can't be claimed", options, async () => {
