@@ -34,8 +34,8 @@ export async function* resultsOf(
 }
 
 /**
- * Returns the address of a page of results. It is where reports go, the URL of a callback: a context is what somebody has
- * submitted, and the token is for asyncflow only.
+ * Returns the address of a page of results. It is where reports go, the URL of a callback: a
+ * context is what somebody has submitted, and the token is for asyncflow only.
  */
 export function resultsAddress(callback: string, url: string, from: number): string {
   const [base, rest] = callback.split("/v1/callbacks/");
