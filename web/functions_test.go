@@ -154,7 +154,7 @@ func TestColoursOfOutcomes(t *testing.T) {
 	enum := regexp.MustCompile(`enum: \[(done, .*fanned_out.*)\]`).FindSubmatch(api)
 	require.NotNil(t, enum)
 	for _, outcome := range strings.Split(string(enum[1]), ", ") {
-		assert.Regexp(t, `\.`+outcome+`\b[^{]*\{ color:`, string(style))
+		assert.Regexp(t, `\.`+outcome+`\b[^{]*\{\s*color:`, string(style))
 	}
 }
 
