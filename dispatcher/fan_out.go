@@ -103,7 +103,8 @@ func (d *Dispatcher) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
 	if made == nil {
 		return
 	}
-	known := made.FanOut.Items == "" || s.Lease.Stage == t.Stages[0].Name
+	first := s.Lease.Stage == t.Stages[0].Name && s.Lease.Options.ContextFrom == ""
+	known := made.FanOut.Items == "" || first
 	if known && s.Lease.ID.Sequence() < asyncflow.FirstBySQL {
 		return
 	}

@@ -1,6 +1,7 @@
 package dispatcher_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ func TestChildrenThatNoSubmitCounted(t *testing.T) {
 	f.quota(asyncflow.QuotaSubmitsPerSecond, 100)
 	pipe, err := f.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
+	var last asyncflow.TaskID
 	for _, test := range []struct {
 		name          string
 		first, second *asyncflow.FanOut
@@ -35,6 +37,8 @@ func TestChildrenThatNoSubmitCounted(t *testing.T) {
 		{"shards of the second stage", nil, &asyncflow.FanOut{Shards: 5}, false, `{}`, 4},
 		{"items by SQL", &asyncflow.FanOut{Items: "/list"}, nil, true, `{"list":[1,2]}`, 6},
 		{"shards by SQL", nil, &asyncflow.FanOut{Shards: 6}, true, `{}`, 12},
+		{"items beside results", &asyncflow.FanOut{Items: "/context/list"}, nil, false,
+			`{"list":[1,2]}`, 14},
 	} {
 		changed := pipe.TaskType
 		changed.Stages = []asyncflow.Stage{pipe.Stages[0], pipe.Stages[1]}
@@ -43,11 +47,15 @@ func TestChildrenThatNoSubmitCounted(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Catalog.RefreshTenant(t.Context(), tenant))
 		var task store.Task
-		if test.bySQL {
+		switch {
+		case test.bySQL:
 			task = f.ended(b.submitBySQL(test.context))
-		} else {
+		case test.name == "items beside results":
+			task = f.ended(f.submitAfter(last, test.context))
+		default:
 			task = f.one(test.context)
 		}
+		last = task.ID
 		require.Equal(t, asyncflow.StatusSucceeded, task.Status, "%s: %s", test.name, task.Error)
 		require.Eventually(t, func() bool { return f.charged() == test.counted }, patience,
 			5*time.Millisecond, test.name)
@@ -59,6 +67,15 @@ func (f *family) charged() int64 {
 	totals, err := f.SubmitCharges(f.t.Context())
 	require.NoError(f.t, err)
 	return totals[tenant]
+}
+
+// submitAfter submits a task whose first stage also gets the result of another one.
+func (f *family) submitAfter(other asyncflow.TaskID, doc string) asyncflow.TaskID {
+	got := f.Submit(f.t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe",
+		Context: json.RawMessage(doc), DependsOn: []asyncflow.Dependency{{Task: other}},
+		Options: asyncflow.Options{ContextFrom: asyncflow.ContextFromDependencies}}})[0]
+	require.NoError(f.t, got.Err)
+	return got.ID
 }
 
 func (b *bundle) submitBySQL(doc string) (id asyncflow.TaskID) {

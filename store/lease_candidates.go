@@ -39,6 +39,9 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 		most := min(n, admission.Capacity(name))
 		switch {
 		case most > 0 && t.probes(name, now):
+			if t.ordered() {
+				lines[name] = place{id: 1} // before all: what is new waits its turn
+			}
 			b.Queue(t.at(0, takeProbesSQL), stage, most, t.number, t.StageIndex(name)+1, t.ordered()).
 				Query(collect)
 		case most > 0:
@@ -46,7 +49,10 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 				before := len(found)
 				err := collect(rows)
 				if t.ordered() && len(found)-before == most {
-					lines[name] = furthest(found[before:])
+					last := furthest(found[before:])
+					if line, more := lines[name]; !more || last.compare(line) < 0 {
+						lines[name] = last
+					}
 				}
 				return err
 			})
@@ -70,6 +76,12 @@ func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, no
 	})
 	err = conn.Send(ctx, b)
 	scan.Taken()
+	for i := range found { // a stage may have two lines: before it was renamed, and since
+		c := &found[i]
+		if line, more := lines[c.Stage]; more && line.before(c.Lease) && !t.probes(c.Stage, now) {
+			c.blocked = asyncflow.WaitLimit
+		}
+	}
 	slices.SortStableFunc(found, func(a, b candidate) int { return leasesInOrder(a.Lease, b.Lease) })
 	if !t.ordered() {
 		found = probesFirst(t, found, now)

@@ -738,3 +738,55 @@ func orderedBehindABlockedStage(t *testing.T, b *bundle) {
 		contexts(b.leaseLimited(2, &doorman{capacities: map[string]int{"first": 2}})))
 	b.checkTokens("pipe")
 }
+
+// After a stage was renamed it has two lines: tasks that were blocked before, and since.
+func TestOrderedBehindARenamedStage(t *testing.T) { eachSet(t, orderedBehindARenamedStage) }
+
+func orderedBehindARenamedStage(t *testing.T, b *bundle) {
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Ordered: true}
+	b.put(spec)
+	for _, one := range []string{"a1", "a2", "b1"} {
+		b.submit(keyed(one[:1], fmt.Sprintf("%q", one)))
+	}
+	require.Empty(t, b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 0}}))
+	spec.Stages[0].Name = "begin"
+	spec.StageMapping = map[string]string{"first": "begin"}
+	b.put(spec)
+	b.submit(keyed("b", `"b2"`))
+	require.Empty(t, b.leaseLimited(100, &doorman{capacities: map[string]int{"begin": 0}}))
+	two := func() []string {
+		return contexts(b.leaseLimited(100, &doorman{capacities: map[string]int{"begin": 2}}))
+	}
+	require.NotContains(t, two(), `"b2"`)
+	require.Equal(t, []string{`"b1"`}, two())
+	b.checkTokens("pipe")
+}
+
+// A probe is chosen among the tasks in line at random. What is new waits until the probe has passed.
+func TestOrderedBehindAProbedStage(t *testing.T) { eachSet(t, orderedBehindAProbedStage) }
+
+func orderedBehindAProbedStage(t *testing.T, b *bundle) {
+	spec := twoStages()
+	spec.Flow = &asyncflow.Flow{Ordered: true}
+	b.put(spec)
+	e := b.putEndpoint(1)
+	for _, one := range []string{"a1", "a2", "b1"} {
+		b.submit(keyed(one[:1], fmt.Sprintf("%q", one)))
+	}
+	require.Empty(t, b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 0}}))
+	require.Equal(t, []string{`"a1"`},
+		contexts(b.leaseLimited(1, &doorman{capacities: map[string]int{"first": 1}})))
+	now := b.Clock.Now()
+	set, err := b.SetHealth(b.t.Context(), tenant, e.ID, asyncflow.Health{},
+		asyncflow.Health{State: asyncflow.HealthOpen, Since: now.Add(-time.Minute), Until: now})
+	require.NoError(b.t, err)
+	require.True(b.t, set)
+	var got []string
+	for len(got) == 0 { // a2 is looked at first, or b1
+		b.submit(keyed("b", `"b2"`))
+		got = contexts(b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 1}}))
+	}
+	require.Equal(t, []string{`"b1"`}, got)
+	b.checkTokens("pipe")
+}

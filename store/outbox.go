@@ -22,9 +22,10 @@ import (
 
 const (
 	// followUpPause is how long a row rests that can't be handled, with the others about its task,
-	// and lockedPause if it is because of a lock: then this node tries again at once.
+	// and lockedPause if it is because of a lock: then this node tries again at once. It is longer
+	// than two rounds that meet a lock, so that rows of other tasks go on between them.
 	followUpPause = 10 * time.Second
-	lockedPause   = 500 * time.Millisecond
+	lockedPause   = 1500 * time.Millisecond
 	// followPatience is how long a statement of FollowUp waits for a lock: meanwhile other tenants
 	// wait for their turn.
 	followPatience = "300ms"

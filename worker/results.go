@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
@@ -156,11 +157,12 @@ func resultsAddress(cb Callback, stored string, from int) (string, error) {
 		return "", fmt.Errorf("results_url: %w", err)
 	}
 	base, _, ours := strings.Cut(cb.URL, "/v1/callbacks/")
-	i := strings.LastIndex(u.EscapedPath(), "/v1/tasks/")
-	if !ours || i < 0 || !strings.HasSuffix(u.EscapedPath(), "/results") {
+	_, rest, named := strings.Cut(u.EscapedPath(), "/v1/tasks/")
+	id, whole := strings.CutSuffix(rest, "/results")
+	if _, err := asyncflow.ParseTaskID(id); err != nil || !ours || !named || !whole {
 		return "", fmt.Errorf("results_url: %q is no address of results", stored)
 	}
 	query := u.Query()
 	query.Set("from", strconv.Itoa(from))
-	return base + u.EscapedPath()[i:] + "?" + query.Encode(), nil
+	return base + "/v1/tasks/" + id + "/results?" + query.Encode(), nil
 }

@@ -121,7 +121,8 @@ func TestResultsInTheContext(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, client.ChildResult{Index: 1, Status: asyncflow.StatusFailed, Error: "no"}, result)
 	}
-	for _, stored := range []string{"https://evil.example/", "https://evil.example/v1/tasks/a.1.1", "::"} {
+	for _, stored := range []string{"https://evil.example/", "https://evil.example/v1/tasks/a.1.1", "::",
+		"https://evil.example/v1/tasks/../../evil/results", "/v1/tasks/%2e%2e/results"} {
 		_, _, err := read(worker.Joined{ResultsURL: stored})
 		require.ErrorContains(t, err, "results_url", stored)
 	}

@@ -33,13 +33,15 @@ export async function* resultsOf(
   }
 }
 
+const pageAddress = /(\/v1\/tasks\/[a-z][a-z0-9_-]*\.\d+\.\d+\/results)(?:\?([^#]*))?$/;
+
 /**
  * Returns the address of a page of results. It is where reports go, the URL of a callback: a
  * context is what somebody has submitted, and the token is for asyncflow only.
  */
 export function resultsAddress(callback: string, url: string, from: number): string {
   const [base, rest] = callback.split("/v1/callbacks/");
-  const [, stored, query] = /(\/v1\/tasks\/[^/?#]+\/results)(?:\?([^#]*))?$/.exec(url) ?? [];
+  const [, stored, query] = pageAddress.exec(url) ?? [];
   if (rest === undefined || stored === undefined)
     throw invalid("results_url", `is "${url}", which is no address of results`);
   const params = new URLSearchParams(query);

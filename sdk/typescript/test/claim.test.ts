@@ -201,10 +201,12 @@ test("an address in a context never gets the token", async () => {
   });
   await reporter.results(callback, "https://evil.example/v1/tasks/a.1.1/results?fan_out=3", 7);
   assert.deepEqual(asked, ["http://127.0.0.1:1/v1/tasks/a.1.1/results?fan_out=3&from=7"]);
-  await assert.rejects(
-    reporter.results(callback, "https://evil.example/"),
-    /no address of results/,
-  );
+  for (const path of ["", "v1/tasks/../evil/results", "v1/tasks/..\\..\\evil/results"]) {
+    await assert.rejects(
+      reporter.results(callback, `https://evil.example/${path}`),
+      /no address of results/,
+    );
+  }
 });
 
 test("what can't be claimed", options, async () => {
