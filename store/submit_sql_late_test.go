@@ -24,6 +24,7 @@ func TestSQLSubmitCommittedLate(t *testing.T) {
 	pipe := b.put(twoStages())
 	app := b.app()
 	b.oldSnapshot() // leases are slow
+	rows := 0       // hidden by both
 	for _, node := range []*bundle{b, far} {
 		tx, err := app.Begin(t.Context())
 		require.NoError(t, err)
@@ -43,8 +44,8 @@ func TestSQLSubmitCommittedLate(t *testing.T) {
 		})
 		// Once a second a lease reads everything, and finds what is hidden; the next one doesn't.
 		eventually(t, "there is a mark", func() bool {
-			others++
-			hidden, _ := b.hide(others)
+			rows++
+			hidden, _ := b.hide(rows)
 			return !slices.ContainsFunc(node.lease(pipe, 10), func(l asyncflow.Lease) bool {
 				return l.ID.Number == hidden
 			})
