@@ -43,8 +43,8 @@ var storeRooms = []storeRoom{
 	{"Store", 6, `store doc run`},
 }
 
-// TestStoreRooms checks that the rooms of package store use each other downwards only. It checks
-// the types without those of other packages: so it misses a use whose type only they tell.
+// TestStoreRooms checks that the rooms of package store use each other downwards only. It reads no
+// other packages, so it misses a use if only the types of another package show it.
 func TestStoreRooms(t *testing.T) {
 	t.Parallel()
 	fset := token.NewFileSet()

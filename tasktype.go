@@ -175,7 +175,7 @@ func (s Stage) check(field string, out *problems) {
 
 func checkDuration(out *problems, field string, d Duration, least, most time.Duration) {
 	if d.Std() < least || d.Std() > most {
-		out.add(field, "is %s; it must be %s to %s", d, least, most)
+		out.add(field, "is %s; it must be %s to %s", d.Text(), normalText(least), normalText(most))
 	}
 }
 

@@ -67,33 +67,33 @@ func TestTaskTypeValidate(t *testing.T) {
 		"roll 999": {func(tt *asyncflow.TaskType) { tt.RollRows = 999 },
 			"roll_rows is 999; it must be 1000 to 1000000000"},
 		"roll age": {func(tt *asyncflow.TaskType) { tt.RollAge = asyncflow.NewDuration(1) },
-			"roll_age is 1ns; it must be 1m0s to 87600h0m0s"},
+			"roll_age is 1ns; it must be 1m to 87600h"},
 		"retention": {func(tt *asyncflow.TaskType) {
 			tt.Retention = asyncflow.NewDuration(time.Second)
-		}, "retention is 1s; it must be 1m0s to 87600h0m0s"},
-		"interval -1ns":  {every(-1), "schedule_interval is -1ns; it must be 0s to 24h0m0s"},
+		}, "retention is 1s; it must be 1m to 87600h"},
+		"interval -1ns":  {every(-1), "schedule_interval is -1ns; it must be 0s to 24h"},
 		"interval 0":     {every(0), ""},
 		"interval a day": {every(24 * time.Hour), ""},
 		"interval more": {every(24*time.Hour + 1),
-			"schedule_interval is 24h0m0.000000001s; it must be 0s to 24h0m0s"},
+			"schedule_interval is 24h0m0.000000001s; it must be 0s to 24h"},
 
 		"stage name": {stage1(func(s *asyncflow.Stage) { s.Name = "Resize" }),
 			"stages[1].name must start with a lower-case letter"},
 		"stage name twice": {stage1(func(s *asyncflow.Stage) { s.Name = "inspect" }),
 			`stages[1].name is "inspect", which an earlier stage has`},
 		"timeout short": {timeout(99 * time.Millisecond),
-			"stages[1].timeout is 99ms; it must be 100ms to 1h0m0s"},
+			"stages[1].timeout is 99ms; it must be 100ms to 1h"},
 		"timeout least": {timeout(100 * time.Millisecond), ""},
 		"timeout most":  {timeout(time.Hour), ""},
 		"timeout long": {timeout(2 * time.Hour),
-			"stages[1].timeout is 2h0m0s; it must be 100ms to 1h0m0s"},
+			"stages[1].timeout is 2h; it must be 100ms to 1h"},
 		"timeout negative": {timeout(-time.Hour),
-			"stages[1].timeout is -1h0m0s; it must be 100ms to 1h0m0s"},
+			"stages[1].timeout is -1h; it must be 100ms to 1h"},
 		"processing short": {processing(99 * time.Millisecond),
-			"stages[1].max_processing_time is 99ms; it must be 100ms to 720h0m0s"},
+			"stages[1].max_processing_time is 99ms; it must be 100ms to 720h"},
 		"processing most": {processing(720 * time.Hour), ""},
 		"processing long": {processing(721 * time.Hour),
-			"stages[1].max_processing_time is 721h0m0s; it must be 100ms to 720h0m0s"},
+			"stages[1].max_processing_time is 721h; it must be 100ms to 720h"},
 		"priority negative": {priority(-1),
 			"stages[1].priority is -1; it must be 0 to 31536000 seconds (a year)"},
 		"priority a year": {priority(31536000), ""},
@@ -132,10 +132,10 @@ func TestTaskTypeValidate(t *testing.T) {
 				Stages: []asyncflow.Stage{{Name: "s", Priority: -1}}}
 		}, "name must start with a lower-case letter" +
 			"; schedule_limit is -1; it must be 1 to 1000" +
-			"; roll_rows is 0; it must be 1000 to 1000000000; roll_age is 0s; it must be 1m0s to " +
-			"87600h0m0s; retention is 0s; it must be 1m0s to 87600h0m0s" +
-			"; stages[0].timeout is 0s; it must be 100ms to 1h0m0s" +
-			"; stages[0].max_processing_time is 0s; it must be 100ms to 720h0m0s" +
+			"; roll_rows is 0; it must be 1000 to 1000000000; roll_age is 0s; it must be 1m to " +
+			"87600h; retention is 0s; it must be 1m to 87600h" +
+			"; stages[0].timeout is 0s; it must be 100ms to 1h" +
+			"; stages[0].max_processing_time is 0s; it must be 100ms to 720h" +
 			"; stages[0].priority is -1; it must be 0 to 31536000 seconds (a year)"},
 	}, func(t *testing.T, c struct {
 		change change

@@ -111,7 +111,8 @@ func (d *Dispatcher) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
 	d.store.ChargeSubmits(t.Tenant, made.Count)
 }
 
-// withoutHalted puts leased children aside whose parents are paused or have ended, and returns the other tasks.
+// withoutHalted puts leased children aside whose parents are paused or have ended, and returns the
+// other tasks.
 func (d *Dispatcher) withoutHalted(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
 	child := func(l asyncflow.Lease) bool { return l.Options.Child != nil }
 	if !slices.ContainsFunc(leases, child) {

@@ -3,7 +3,8 @@ package store
 import "context"
 
 // ForgetClaims deletes windows of a tenant's claimers that are over, late votes that have been kept
-// for long enough, and what is known of claimers who vote no more, at most JobBatch of each. It returns how many.
+// for long enough, and what is known of claimers who vote no more, at most JobBatch of each. It
+// returns how many.
 func (s *claims) ForgetClaims(ctx context.Context, tenant string) (n int, err error) {
 	for _, name := range []string{"claim_windows", "votes", "voters"} {
 		table := quote(schemaOf(tenant)) + "." + name

@@ -12,7 +12,8 @@ import (
 )
 
 // takeCandidates takes token rows: the blocked rows of each stage that has capacity, and the due
-// rows in ready until an order_time. looked is the number of the latter, and last their greatest order_time.
+// rows in ready until an order_time. looked is the number of due rows, and last their greatest
+// order_time.
 func takeCandidates(ctx context.Context, conn *tenantConn, t *Type, from int, now, until time.Time,
 	n int, scan *lowwater.Scan, stages []string, admission Admission) (
 	found []candidate, looked int, last time.Time, err error) {

@@ -113,7 +113,7 @@ tasks: 5
 `), nil)
 	require.EqualError(t, document.InFile("flow.yaml", err), "5 things are wrong with the document:\n"+
 		"  flow.yaml:4: types[1].name must start with a lower-case letter\n"+
-		"  flow.yaml:6: types[1].stages[0].timeout is 9h0m0s; it must be 100ms to 1h0m0s\n"+
+		"  flow.yaml:6: types[1].stages[0].timeout is 9h; it must be 100ms to 1h\n"+
 		"  flow.yaml:8: schedules[0].context.n is 0x1F, a number that JSON doesn't have: put it in "+
 		"quotes if it is a text, or write it in decimals\n"+
 		"  flow.yaml:9: schedules[1].cron is required, or every\n"+

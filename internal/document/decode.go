@@ -258,7 +258,8 @@ func collectFields(of reflect.Value, into map[string]reflect.Value) {
 			collectFields(of.Field(i), into)
 			continue
 		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		into[name] = of.Field(i)
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
+			into[name] = of.Field(i)
+		}
 	}
 }

@@ -66,7 +66,7 @@ func TestDocumentProblems(t *testing.T) {
 			"tasks is not known here; the keys are endpoints, schedules, types",
 			"types[0].Name is not known here; the keys are flow, max_in_flight, name, rate, retention, " +
 				"retry, roll_age, roll_rows, schedule_interval, schedule_limit, stage_mapping, stages",
-			"types[0].stages[0].time_out is not known here",
+			"types[0].stages[0].time_out is not known here; the keys are fan_out,",
 			"endpoints[0].uri is not known here; the keys are allow_duplicate, auth, batch, headers, " +
 				"listen, max_in_flight, rate, secret, secret_kind, stage, tls, type, url, weight",
 		}},
@@ -87,7 +87,7 @@ func TestDocumentProblems(t *testing.T) {
 			[]string{
 				"types[0].name must start with a lower-case letter",
 				"types[0].stages has 0 entries; it must have 1 to 50",
-				"types[1].stages[0].timeout is 9h0m0s; it must be 100ms to 1h0m0s",
+				"types[1].stages[0].timeout is 9h; it must be 100ms to 1h",
 				"types[1].stages[0].priority is -1",
 				`types[1].stages[1].name is "x", which an earlier stage has`,
 				"types[1].stages[1].retry.max_attempts is 101; it must be 1 to 100",
