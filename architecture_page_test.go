@@ -1,8 +1,10 @@
 package asyncflow_test
 
 import (
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,15 +53,21 @@ func filesOf(t *testing.T, pattern string) []string {
 	return files
 }
 
-// The page has each table, background job, kind of row in the outbox, and beginning of a file name
-// in store.
+// The page has each table, background job, kind of row in the outbox, room of the store, and the
+// beginning of each file name in rooms with several subjects.
 func TestArchitecturePageIsComplete(t *testing.T) {
 	t.Parallel()
 	var prefixes []string
-	for _, file := range filesOf(t, "store/*.go") {
-		if !strings.HasSuffix(file, "_test.go") {
-			prefix, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".go"), "_")
-			prefixes = append(prefixes, prefix)
+	for _, room := range slices.Concat(storeRooms...) {
+		prefixes = append(prefixes, path.Base(room))
+	}
+	for _, room := range []string{".", "internal/catalog", "internal/hot", "internal/trees",
+		"internal/counts", "internal/settings", "internal/upkeep"} {
+		for _, file := range filesOf(t, "store/"+room+"/*.go") {
+			if !strings.HasSuffix(file, "_test.go") {
+				prefix, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".go"), "_")
+				prefixes = append(prefixes, prefix)
+			}
 		}
 	}
 	tables := namesIn(t, `(?m)^CREATE TABLE (\w+) \(`,
@@ -71,7 +79,7 @@ func TestArchitecturePageIsComplete(t *testing.T) {
 		{"Packages", prefixes},
 		{"Tables", tables},
 		{"Governance", namesIn(t, `\{"([a-z-]+)", "@every `, "governance/job.go")},
-		{"Trees", namesIn(t, `outboxKind = "(\w+)"`, "store/row_outbox.go")},
+		{"Trees", namesIn(t, `outboxKind = "(\w+)"`, "store/internal/records/outbox.go")},
 	} {
 		t.Run(part.heading, func(t *testing.T) {
 			t.Parallel()

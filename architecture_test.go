@@ -29,8 +29,7 @@ var arrows = map[string][]string{
 	"migrations": {},
 	"auth":       {"internal/sleep", "."},
 	"callbacks":  {"callbacks/internal/transport", "internal/signing", "."},
-	"store": {"migrations", "internal/expression", "internal/sleep", "internal/timetable",
-		"store/internal/...", "."},
+	"store":      {"store/internal/...", "."},
 	"dispatcher": {"internal/sleep", "store", "dispatcher/internal/...", "."},
 	"governance": {"store", "."},
 	"client/api": {"."},
@@ -47,9 +46,21 @@ var arrows = map[string][]string{
 	"examples/...":     {"client", "worker", "."}, // and packages of the same example
 	"bench/...":        {"..."},
 
-	"store/internal/lowwater":      {},
-	"store/internal/postgres":      {"."},
-	"store/internal/schema":        {"migrations", "store/internal/postgres", "."},
+	"store/internal/lowwater": {},
+	"store/internal/postgres": {"."},
+	"store/internal/schema":   {"migrations", "store/internal/postgres", "."},
+	"store/internal/catalog": {"internal/expression", "internal/sleep", "store/internal/lowwater",
+		"store/internal/postgres", "store/internal/schema", "."},
+	"store/internal/records": {"store/internal/...", "."}, // see TestStoreRooms
+	"store/internal/hot":     {"store/internal/...", "."},
+	"store/internal/trees":   {"store/internal/...", "."},
+	"store/internal/counts":  {"store/internal/...", "."},
+	"store/internal/claims":  {"store/internal/...", "."},
+	"store/internal/tasks":   {"store/internal/...", "."},
+	"store/internal/settings": {"migrations", "internal/sleep", "internal/timetable",
+		"store/internal/...", "."},
+	"store/internal/upkeep": {"internal/timetable", "store/internal/...", "."},
+
 	"callbacks/internal/transport": {},
 	"dispatcher/internal/agenda":   {},
 	"dispatcher/internal/batch":    {},
@@ -103,7 +114,7 @@ var onlyBy = map[string][]string{
 
 // notBy names, for a library, our packages that must not import it.
 var notBy = map[string][]string{
-	"net/http/...": {".", "dispatcher", "governance", "store"},
+	"net/http/...": {".", "dispatcher", "governance", "store/..."},
 }
 
 // sqlIn are the packages that may hold SQL.
@@ -340,14 +351,15 @@ func TestArchitectureRules(t *testing.T) {
 		{"auth", module + "/store", false},
 		{"callbacks", "net/http", true},
 		{"callbacks", module + "/dispatcher", false},
-		{"store", module + "/migrations", true},
+		{"store/internal/settings", module + "/migrations", true},
 		{"store", "github.com/jackc/pgx/v5/pgxpool", true},
-		{"store", module + "/internal/expression", true},
-		{"store", "github.com/expr-lang/expr", false},
+		{"store/internal/catalog", module + "/internal/expression", true},
+		{"store/internal/catalog", "github.com/expr-lang/expr", false},
 		{"client", module + "/internal/expression", false},
 		{"client", module + "/internal/timetable", false},
-		{"store", "github.com/robfig/cron/v3", false},
+		{"store/internal/upkeep", "github.com/robfig/cron/v3", false},
 		{"store", "net/http", false},
+		{"store/internal/settings", "net/http", false},
 		{"dispatcher", module + "/store", true},
 		{"dispatcher", module + "/callbacks", false},
 		{"dispatcher", "net/http/httptrace", false},

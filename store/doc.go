@@ -1,6 +1,5 @@
 // Package store keeps everything in Postgres. It has every SQL statement of asyncflow; its
-// callers use domain words only. Package postgres below it has the connections, package
-// schema the migrations and roles, package lowwater the marks at which leases begin to look.
+// callers use domain words only.
 //
 // A tenant is a schema. Its task types share five tables: task, journal and ready,
 // which are rolled by position (task_P, journal_P, ready_P), and lease and wait, which
@@ -17,5 +16,22 @@
 // the transaction that deleted the row owns the transition. The row has seq, which grows by
 // one with every journal row. It fences off an attempt that reports after its lease was lost.
 //
-// The methods of a Store stand in rooms, with their arrows down: see rooms.go.
+// # Rooms
+//
+// The methods of a Store stand in packages below internal, its rooms: a caller writes
+// store.Cancel, and a reader looks into the room. A room uses the rooms below it, and none above
+// or beside it:
+//
+//	store
+//	upkeep                     the background jobs: rescue, promote, rolls, schedules' ticks
+//	claims   tasks   settings  what workers, callers and owners ask for
+//	trees    counts            dependencies, fan-outs, votes; statistics
+//	hot                        submit, lease, settle; flow keys
+//	records                    the rows of the tables, and the hot statements
+//	catalog                    connections, clock, catalog, wake-ups; what all rooms share
+//	postgres schema lowwater   Postgres' pools and roles, migrations, where leases begin to look
+//
+// Each room has a type, which a Store embeds: what callers may call is an exported method of it.
+// What only other rooms call is a function. This package has a name for each exported word of a
+// room, so that there is one way to name it: store.Type, not catalog.Type.
 package store

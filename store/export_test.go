@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -14,78 +12,65 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/counts"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/records"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
+	"github.com/asyncflow/asyncflow/store/internal/tasks"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
+	"github.com/asyncflow/asyncflow/store/internal/upkeep"
 )
 
 // For tests that look at the plans of the hot statements.
 var HotSettings = postgres.HotSettings
 
 const (
-	TakeReadySQL  = takeReadySQL
-	TakeOutboxSQL = takeOutboxSQL
-	HeadSQL       = headSQL
+	TakeReadySQL = records.TakeReadySQL
+	HeadSQL      = records.HeadSQL
 
-	ConfirmSQL     = confirmSQL
-	EndLeasesSQL   = endLeasesSQL
-	TakeLeaseSQL   = takeLeaseSQL
-	ExtendLeaseSQL = extendLeaseSQL
+	ConfirmSQL     = catalog.ConfirmSQL
+	EndLeasesSQL   = records.EndLeasesSQL
+	TakeLeaseSQL   = records.TakeLeaseSQL
+	ExtendLeaseSQL = records.ExtendLeaseSQL
 )
 
-// Fill returns a statement with the names of the type's tables at a position in it. {number} is the
-// number of the type.
-func (t *Type) Fill(position int, sql string) string {
-	return strings.ReplaceAll(t.at(position, sql), "{number}", strconv.Itoa(int(t.number)))
-}
-
-// Rolls returns the positions of the rolls that may have tasks of the type, ascending.
-func (t *Type) Rolls() []int { return t.rolls() }
-
 // ForgetNumbers has the next submits take new blocks of numbers.
-func (s *Store) ForgetNumbers() { s.numbers = newNumbers(s.hotPath) }
+func (s *Store) ForgetNumbers() { hot.ForgetNumbers(s.hotRoom) }
 
 // KeepNumbers has the block of numbers of a type last.
-func (s *Store) KeepNumbers(key TypeKey) {
-	b := s.numbers.block(key)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.taken = time.Now().Add(time.Hour)
-}
+func (s *Store) KeepNumbers(key TypeKey) { hot.KeepNumbers(s.hotRoom, key) }
 
 // Base returns the pool for what belongs to no tenant.
-func (s *Store) Base() *pgxpool.Pool { return s.base }
+func (s *Store) Base() *pgxpool.Pool { return s.core.Base }
 
 // RoleOf returns the role of a tenant as the store has it.
 func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
-	return s.roles.Of(ctx, tenant)
+	return s.core.Roles.Of(ctx, tenant)
 }
 
 // WriteMinutes writes what CountAttempt has counted.
-func (s *Store) WriteMinutes(ctx context.Context) error { return s.writeMinutes(ctx) }
-
-// LimitLocks sets how long another transaction may keep this node out of a lock.
-func (s *Store) LimitLocks(limit time.Duration) {
-	s.holders.mu.Lock()
-	defer s.holders.mu.Unlock()
-	s.holders.limit = limit
+func (s *Store) WriteMinutes(ctx context.Context) error {
+	return counts.WriteMinutes(ctx, s.countsRoom)
 }
 
-// Number returns the number of the type.
-func (t *Type) Number() int32 { return t.number }
+// LimitLocks sets how long another transaction may keep this node out of a lock.
+func (s *Store) LimitLocks(limit time.Duration) { s.core.LimitLocks(limit) }
 
 // BaseRole returns the base role.
-func (s *Store) BaseRole() string { return s.roles.Base() }
+func (s *Store) BaseRole() string { return s.core.Roles.Base() }
 
 // Outside runs a statement of a tenant outside of a transaction.
 func (s *Store) Outside(ctx context.Context, tenant, sql string) error {
-	return s.of(tenant).Outside(ctx, sql)
+	return s.core.DB(tenant).Outside(ctx, sql)
 }
 
 // Roles are all ways to run statements of a tenant: each gives the role that one ran
 // under. do, unless it is "", is run after it in the same transaction where there is one.
 func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() (string, error) {
 	const who = `SELECT current_user::text`
-	one := func(db querier) func() (string, error) {
+	one := func(db catalog.Querier) func() (string, error) {
 		return func() (role string, err error) { return role, db.QueryRow(ctx, who).Scan(&role) }
 	}
 	batch := func(role *string, begin string) *pgx.Batch {
@@ -100,33 +85,33 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 		return b
 	}
 	return map[string]func() (string, error){
-		"query":     one(s.of(tenant)),
-		"hot query": one(s.hot(tenant)),
+		"query":     one(s.core.DB(tenant)),
+		"hot query": one(s.core.HotDB(tenant)),
 		"unprepared": func() (role string, err error) {
-			return role, s.of(tenant).QueryRow(ctx, who, pgx.QueryExecModeExec).Scan(&role)
+			return role, s.core.DB(tenant).QueryRow(ctx, who, pgx.QueryExecModeExec).Scan(&role)
 		},
 		"exec": func() (role string, err error) {
 			if do == "" {
-				return one(s.of(tenant))()
+				return one(s.core.DB(tenant))()
 			}
-			_, err = s.of(tenant).Exec(ctx, do)
+			_, err = s.core.DB(tenant).Exec(ctx, do)
 			return "", err
 		},
 		"batch": func() (role string, err error) {
-			return role, s.of(tenant).Send(ctx, batch(&role, ""))
+			return role, s.core.DB(tenant).Send(ctx, batch(&role, ""))
 		},
 		"begun batch": func() (role string, err error) {
 			b := batch(&role, "BEGIN")
 			b.Queue("COMMIT")
-			return role, s.of(tenant).Send(ctx, b)
+			return role, s.core.DB(tenant).Send(ctx, b)
 		},
 		"transaction": func() (role string, err error) {
-			return role, pgx.BeginFunc(ctx, s.of(tenant), func(tx pgx.Tx) error {
+			return role, pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 				return tx.SendBatch(ctx, batch(&role, "")).Close()
 			})
 		},
 		"connection": func() (role string, err error) {
-			conn, err := s.hot(tenant).Acquire(ctx)
+			conn, err := s.core.HotDB(tenant).Acquire(ctx)
 			if err != nil {
 				return "", err
 			}
@@ -142,7 +127,7 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 }
 
 // FoldBatch is the most rows that a fold takes at once.
-const FoldBatch = foldBatch
+const FoldBatch = upkeep.FoldBatch
 
 // MigrateSchema exposes schema.MigrateOne, under the login role.
 func MigrateSchema(ctx context.Context, url, name string, set fs.FS) (MigrationStatus, error) {
@@ -150,56 +135,22 @@ func MigrateSchema(ctx context.Context, url, name string, set fs.FS) (MigrationS
 }
 
 // PageLook is the most candidates that are looked at for a page.
-const PageLook = pageLook
+const PageLook = tasks.PageLook
 
 // CountLook is the most candidates that are looked at for a count.
-const CountLook = countLook
+const CountLook = tasks.CountLook
 
 // PageText is about the most bytes of contexts and outputs that are searched for a page.
-const PageText = pageText
+const PageText = tasks.PageText
 
 // ExplainPage returns the plans of the statements of a filter's widest look, carried
 // out, as JSON.
-func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) (plans []string, err error) {
-	c, err := s.criteriaFor(ctx, t, f)
-	if err != nil {
-		return nil, err
-	}
-	c.bytes = pageText
-	window := c.windowArgs(t, asyncflow.NewTaskID(t.Name, t.End, 0).Number,
-		asyncflow.NewTaskID(t.Name, t.End+1, 0).Number, pageLook)
-	for sql, args := range map[string][]any{
-		c.windowSQL(): window,
-		c.listSQL():   append(append(slices.Clip(window), f.Limit), c.args(t)...),
-	} {
-		plan, err := s.explain(ctx, t.Tenant, t.at(t.End, sql), args...)
-		if err != nil {
-			return nil, err
-		}
-		plans = append(plans, plan)
-	}
-	return plans, nil
-}
-
-func (s *Store) explain(
-	ctx context.Context,
-	tenant, sql string,
-	args ...any,
-) (plan string, err error) {
-	err = s.searching(ctx, tenant, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, `EXPLAIN (ANALYZE, FORMAT JSON) `+sql, args...).Scan(&plan)
-	})
-	return plan, err
+func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) ([]string, error) {
+	return tasks.ExplainPage(ctx, s.tasksRoom, t, f)
 }
 
 // InsertAudit exposes insertAudit.
-var InsertAudit = insertAudit
-
-// ForgetWritten makes an audited call look as if the answer to its commit was lost.
-func (a *AuditedCall) ForgetWritten() { a.written = false }
-
-// Shift has the clock go on at another time.
-func (c *Clock) Shift(d time.Duration) { c.offset.Add(int64(d)) }
+var InsertAudit = catalog.InsertAudit
 
 // KeptTypes returns of how many types and table sets the store keeps something besides the catalog.
 func (s *Store) KeptTypes() int {
@@ -208,41 +159,33 @@ func (s *Store) KeptTypes() int {
 		kept[key] = true
 		return false
 	}
-	s.marks.Forget(collect)
-	s.numbers.forget(collect)
-	s.leasedRows.Range(func(key, _ any) bool { return !collect(key.(TypeKey)) })
+	s.core.Marks.Forget(collect)
+	hot.Forget(s.hotRoom, collect)
 	return len(kept)
 }
 
 // RefreshClock measures the offset of the clock.
-func (s *Store) RefreshClock(ctx context.Context) error { return s.Clock.refresh(ctx) }
-
-// TakeClock has the clock take over a measurement of the offset, made at a time since it began
-// to run, and returns the offset that it goes by: all but the first in nanoseconds.
-func (c *Clock) TakeClock(at time.Duration, least, most int64) int64 {
-	c.take(at, clockSample{least, most})
-	return c.offset.Load()
-}
+func (s *Store) RefreshClock(ctx context.Context) error { return s.Clock.Refresh(ctx) }
 
 // PoolShare returns how many connections of the base pool a tenant may have.
-func (s *Store) PoolShare() int { return s.shares.Each() }
+func (s *Store) PoolShare() int { return s.core.PoolShare() }
 
 // SetChunks bounds transactions of FollowUp, so that few tasks need several.
 func (s *Store) SetChunks(edges, spawn, stop int) {
-	s.chunks.edges, s.chunks.spawn, s.chunks.stop = edges, spawn, stop
+	trees.SetChunks(s.treesRoom, edges, spawn, stop)
 }
 
 // SetSweptChildren bounds a sweep of fan-outs.
-func (s *Store) SetSweptChildren(n int) { s.chunks.count = n }
+func (s *Store) SetSweptChildren(n int) { trees.SetSweptChildren(s.treesRoom, n) }
 
 // SetCountTime changes the time that TaskCount may take.
-func (s *Store) SetCountTime(d time.Duration) { s.countTime = d }
+func (s *Store) SetCountTime(d time.Duration) { tasks.SetCountTime(s.tasksRoom, d) }
 
 // FollowUpRows is one transaction of FollowUp over at most n rows, without further tries. It does
 // nothing if it can't get a lock: a node that has died may hold it for a moment.
 func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bool, err error) {
-	more, _, err = s.tryFollowUp(ctx, tenant, n, nil)
-	if sqlState(err) == pgerrcode.LockNotAvailable {
+	more, err = trees.TryFollowUp(ctx, s.treesRoom, tenant, n)
+	if postgres.State(err) == pgerrcode.LockNotAvailable {
 		return true, nil
 	}
 	return more, err
@@ -250,27 +193,17 @@ func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bo
 
 // RingsOf returns a number for each task that waits for others, the same for those that wait for
 // each other.
-func RingsOf(on map[int64][]int64) map[int64]int {
-	edges := map[taskRef][]taskRef{}
-	for id, others := range on {
-		for _, other := range others {
-			edges[taskRef{1, id}] = append(edges[taskRef{1, id}], taskRef{1, other})
-		}
-	}
-	all := map[int64]int{}
-	for k, ring := range ringsOf(edges) {
-		all[k.id] = ring
-	}
-	return all
-}
+func RingsOf(on map[int64][]int64) map[int64]int { return trees.RingsOf(on) }
 
 // LingerAfter returns how long what a settlement has left to do may wait for more.
-func LingerAfter(t *Type, s *asyncflow.Settlement) time.Duration { return lingerAfter(t, s) }
+func LingerAfter(t *Type, s *asyncflow.Settlement) time.Duration {
+	return hot.LingerAfter(t, s)
+}
 
 // StatsStatements returns the statements that count a tenant's types.
 func (s *Store) StatsStatements(tenant string) (all []string) {
-	for _, some := range byTables(slices.Collect(maps.Values(s.Catalog.TypesOf(tenant)))) {
-		all = append(all, statsSQL(some))
+	for _, some := range counts.ByTables(slices.Collect(maps.Values(s.Catalog.TypesOf(tenant)))) {
+		all = append(all, counts.StatsSQL(some))
 	}
 	return all
 }

@@ -2,58 +2,25 @@ package store
 
 import (
 	"context"
-	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/counts"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/settings"
 )
 
 // Run maintains the clock, the catalog, the node's row, the figures of endpoints and the
 // wake-ups until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.every(ctx, clockEvery, "clock", s.Clock.refresh) })
-	g.Go(func() error { return s.every(ctx, catalogEvery, "catalog", s.Catalog.follow) })
-	g.Go(func() error { return s.every(ctx, nodeEvery, "node", s.beat) })
-	g.Go(func() error { return s.every(ctx, minutesEvery, "minutes of endpoints", s.writeMinutes) })
-	g.Go(func() error { return s.every(ctx, catalogEvery, "charges of submits", s.writeCharges) })
-	if s.cfg.MaxContext > 0 {
-		g.Go(func() error {
-			return s.every(ctx, catalogEvery, "limits of submits by SQL",
-				s.newSubmitLimits().write)
-		})
+	loops := []catalog.Loop{
+		{Name: "minutes of endpoints", Period: counts.MinutesEvery,
+			Do: func(ctx context.Context) error { return counts.WriteMinutes(ctx, s.countsRoom) }},
+		{Name: "charges of submits", Period: catalog.RefreshEvery,
+			Do: func(ctx context.Context) error { return hot.WriteCharges(ctx, s.hotRoom) }},
 	}
-	if s.cfg.Notify {
-		g.Go(func() error { return s.Wakeups.send(ctx) })
-		g.Go(func() error { return s.Wakeups.listen(ctx) })
-		g.Go(func() error { return s.Wakeups.followConfig(ctx) })
+	if s.core.Config.MaxContext > 0 {
+		loops = append(loops, catalog.Loop{Name: "limits of submits by SQL",
+			Period: catalog.RefreshEvery, Do: settings.NewSubmitLimits(s.settingsRoom).Write})
 	}
-	err := g.Wait()
-	s.leave()
-	return err
-}
-
-// every calls do at once and then once a period. It logs failures and goes on, as the database
-// may be away for a while.
-func (s *Store) every(
-	ctx context.Context,
-	period time.Duration,
-	name string,
-	do func(context.Context) error,
-) error {
-	ticker := time.NewTicker(period)
-	defer ticker.Stop()
-	for {
-		doCtx, cancel := context.WithTimeout(ctx, max(period, postgres.ConnectTimeout))
-		if err := do(doCtx); err != nil && ctx.Err() == nil {
-			s.log.Warn("can't refresh, trying again", "what", name, "error", err)
-		}
-		cancel()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	return s.core.Run(ctx, loops...)
 }

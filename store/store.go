@@ -2,116 +2,77 @@ package store
 
 import (
 	"context"
-	"log/slog"
-	"time"
 
-	"golang.org/x/sync/semaphore"
-
-	"github.com/asyncflow/asyncflow"
-	_ "github.com/asyncflow/asyncflow/internal/expression" // evaluates retry expressions
-	"github.com/asyncflow/asyncflow/store/internal/postgres"
-	"github.com/asyncflow/asyncflow/store/internal/schema"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/claims"
+	"github.com/asyncflow/asyncflow/store/internal/counts"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/settings"
+	"github.com/asyncflow/asyncflow/store/internal/tasks"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
+	"github.com/asyncflow/asyncflow/store/internal/upkeep"
 )
 
 // Store is a connection to the database. It is safe for concurrent use. Run must be running while
-// it is used.
+// it is used. Its methods are those of the rooms.
 type Store struct {
-	*core
-	*hotPath
-	*trees
-	*counts
-	*claims
-	*tasks
-	*settings
-	*upkeep
+	Clock   *Clock
+	Catalog *Catalog
+	Wakeups *Wakeups
+
+	core *catalog.Core
+	*hotRoom
+	*treesRoom
+	*countsRoom
+	*claimsRoom
+	*tasksRoom
+	*settingsRoom
+	*upkeepRoom
 }
+
+// The rooms have unexported names here, so that only their methods are promoted to a Store.
+type (
+	hotRoom      = hot.Path
+	treesRoom    = trees.Trees
+	countsRoom   = counts.Counts
+	claimsRoom   = claims.Claims
+	tasksRoom    = tasks.Tasks
+	settingsRoom = settings.Settings
+	upkeepRoom   = upkeep.Upkeep
+)
 
 // Open connects, and checks that the schema is current. An unreachable or outdated database is
 // CodeUnavailable, with a message that says what to do.
-func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
-	if cfg.Pool == 0 {
-		cfg.Pool = 10
-	}
-	if cfg.HotPool == 0 {
-		cfg.HotPool = 4
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Meter == nil {
-		cfg.Meter = noMeter{}
-	}
-	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
-	s := newStore(newCore(cfg))
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	if err = s.connect(ctx); err != nil {
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	core, err := catalog.Open(ctx, cfg)
+	if err != nil {
 		return nil, err
 	}
-	if err = s.base.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')`).
-		Scan(&s.distributed); err != nil {
-		return nil, wrap(err, "store.Open")
-	}
-	if err = s.start(ctx); err != nil {
+	s, err := newStore(ctx, core)
+	if err != nil {
+		core.Close()
 		return nil, err
 	}
-	s.Catalog.OnChange(s.forgetTypes)
-	return s, s.Catalog.open(ctx)
+	return s, nil
 }
 
-// newStore puts the rooms together.
-func newStore(c *core) *Store {
-	h := newHotPath(c)
-	t := &trees{core: c, hotPath: h, chunks: followUpChunks}
-	n := &counts{core: c, minutes: newEndpointMinutes()}
-	cl := &claims{core: c, hotPath: h, trees: t}
-	ta := &tasks{core: c, hotPath: h, trees: t, counts: n, countTime: countTime}
-	se := &settings{core: c, hotPath: h, trees: t, counts: n, creating: semaphore.NewWeighted(1)}
-	return &Store{c, h, t, n, cl, ta, se,
-		&upkeep{core: c, hotPath: h, trees: t, counts: n, tasks: ta, settings: se}}
+// newStore puts the rooms together, and fills the catalog.
+func newStore(ctx context.Context, core *catalog.Core) (*Store, error) {
+	path, err := hot.Open(ctx, core)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{Clock: core.Clock, Catalog: core.Catalog, Wakeups: core.Wakeups, core: core,
+		hotRoom: path, treesRoom: trees.New(core, path), countsRoom: counts.New(core)}
+	s.claimsRoom = claims.New(core, path, s.treesRoom)
+	s.tasksRoom = tasks.New(core, path, s.treesRoom, s.countsRoom)
+	s.settingsRoom = settings.New(core, path, s.countsRoom)
+	s.upkeepRoom = upkeep.New(core, path, s.tasksRoom)
+	return s, core.Load(ctx, func(tenant string) { settings.ForgetTypes(s.settingsRoom, tenant) })
 }
-
-// closePatience bounds how long Close waits for connections in use.
-const closePatience = 5 * time.Second
 
 // Close closes the connections, but doesn't wait for long for those in use.
-func (s *Store) Close() {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		if s.Catalog != nil {
-			s.Catalog.close()
-		}
-		if s.base != nil {
-			s.base.Close()
-		}
-		if s.hotPool != nil {
-			s.hotPool.Close()
-		}
-	}()
-	select {
-	case <-closed:
-	case <-time.After(closePatience):
-	}
-}
+func (s *Store) Close() { s.core.Close() }
 
 // Ping returns nil if the database answers and accepts writes, and its schema is current.
-func (s *Store) Ping(ctx context.Context) error {
-	if err := schema.Check(ctx, s.base, s.cfg.URL); err != nil {
-		return err
-	}
-	var readOnly bool
-	err := s.base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).
-		Scan(&readOnly)
-	if err != nil {
-		return postgres.ConnectError(s.cfg.URL, err)
-	}
-	if readOnly { // another host may accept writes now: only connecting checks that
-		s.fate.Reset()
-		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database is read-only")
-	}
-	return nil
-}
+func (s *Store) Ping(ctx context.Context) error { return s.core.Ping(ctx) }

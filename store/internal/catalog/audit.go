@@ -1,0 +1,153 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
+)
+
+// AuditOf returns the table of a tenant's audit or, with "", of the audit that belongs to no
+// tenant.
+func AuditOf(tenant string) string {
+	if tenant == "" {
+		return schema.Base + ".audit"
+	}
+	return postgres.Quote(schema.Of(tenant)) + ".audit"
+}
+
+const auditColumns = `id, at, origin, tenant, subject, token_id, issuer, scopes, action,
+  object_type, object, address, proxy, request_id, user_agent, outcome, status, code, detail,
+  claimed, calls, last_at`
+
+// InsertAudit adds an entry. The table's rules allow no ON CONFLICT: a caller that may have
+// written the entry before accepts a unique violation.
+func InsertAudit(ctx context.Context, q execer, tenant string, e asyncflow.AuditEntry) error {
+	e = e.Bounded()
+	var detail, claimed []byte
+	var err error
+	if len(e.Detail) > 0 {
+		if detail, err = json.Marshal(e.Detail); err != nil {
+			return err
+		}
+	}
+	if e.Claimed != (asyncflow.AuditClaim{}) {
+		if claimed, err = json.Marshal(e.Claimed); err != nil {
+			return err
+		}
+	}
+	_, err = q.Exec(ctx, `INSERT INTO `+AuditOf(tenant)+` (`+auditColumns+`)
+		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::int,
+		    $18, $19::text::json, $20::text::json, $21, $22)`,
+		e.ID, e.At, string(e.Origin), OrNull(e.Tenant), OrNull(e.Subject), OrNull(e.TokenID),
+		OrNull(e.Issuer), OrNull(e.Scopes), e.Action, OrNull(e.ObjectType), OrNull(e.Object),
+		OrNull(e.Address), OrNull(e.Proxy), OrNull(e.RequestID), OrNull(e.UserAgent),
+		string(e.Outcome), OrNull(e.Status), OrNull(e.Code), OrNull(string(detail)),
+		OrNull(string(claimed)), e.Calls, OrNull(e.LastAt))
+	return err
+}
+
+// Record writes the entry of an audited call that has ended, with its outcome, unless a change
+// has written it already.
+func (s *Core) Record(ctx context.Context, a *AuditedCall) error {
+	if a.written {
+		return nil
+	}
+	if a.At.IsZero() {
+		a.At = s.Clock.Now()
+	}
+	err := InsertAudit(ctx, s.DB(a.Schema), a.Schema, a.AuditEntry)
+	// The change was made after all, though its answer was lost.
+	if postgres.State(err) == pgerrcode.UniqueViolation {
+		err = nil
+	}
+	a.written = err == nil
+	return postgres.Wrap(err, "Record(%q, %s)", a.Schema, a.Action)
+}
+
+// RecordAll writes the entries of audited calls that have ended, all or none. It skips entries
+// that are in the audit already. Entries of a tenant that is gone go to the audit that belongs
+// to no tenant.
+func (s *Core) RecordAll(ctx context.Context, calls []*AuditedCall) error {
+	err := pgx.BeginFunc(ctx, s.Base, func(tx pgx.Tx) error {
+		for _, a := range calls {
+			if !s.Catalog.HasTenant(a.Schema) { // it is gone
+				a.Schema = ""
+			}
+			if err := s.Roles.AsAny(ctx, tx, a.Schema); err != nil {
+				return err
+			}
+			var there bool
+			if err := tx.QueryRow(ctx,
+				`SELECT EXISTS (SELECT FROM `+AuditOf(a.Schema)+` WHERE id = $1::uuid)`,
+				a.ID).Scan(&there); err != nil {
+				return err
+			}
+			if there {
+				continue
+			}
+			if err := InsertAudit(ctx, tx, a.Schema, a.AuditEntry); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return postgres.Wrap(err, "RecordAll(%d)", len(calls))
+}
+
+// RecordByHand writes an entry for what the command line has just done directly in the database
+// at url. In a database without the table it does nothing.
+func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error {
+	conn, err := postgres.Connect(ctx, url)
+	if err != nil {
+		return postgres.ConnectError(url, err)
+	}
+	defer conn.Close(ctx)
+	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), 1
+	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&e.At); err != nil {
+		return postgres.Wrap(err, "RecordByHand(%s)", e.Action)
+	}
+	err = InsertAudit(ctx, conn, "", e)
+	if state := postgres.State(err); state == pgerrcode.UndefinedTable ||
+		state == pgerrcode.InvalidSchemaName {
+		return nil
+	}
+	return postgres.Wrap(err, "RecordByHand(%s)", e.Action)
+}
+
+// forgetAuditSQL selects a batch to delete. The rules of the table keep the last day, whatever
+// $1 is.
+const forgetAuditSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1
+	  ORDER BY at, id LIMIT $2)`
+
+// ForgetAudit deletes a batch of entries older than a time, of a tenant's audit or (with "") of
+// the one that belongs to no tenant, and returns how many it deleted. No other statement
+// deletes from the audit. It runs under the base role: a tenant's role may not delete.
+func (s *Core) ForgetAudit(
+	ctx context.Context,
+	tenant string,
+	retention time.Duration,
+) (int, error) {
+	tag, err := s.Base.Exec(ctx,
+		`DELETE FROM `+AuditOf(tenant)+strings.ReplaceAll(forgetAuditSQL, "{audit}", AuditOf(tenant)),
+		s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)), JobBatch)
+	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetAudit(%q)", tenant)
+}
+
+// DryRunForgetAudit counts the entries that ForgetAudit would delete, in all batches.
+func (s *Core) DryRunForgetAudit(
+	ctx context.Context,
+	tenant string,
+	retention time.Duration,
+) (int, error) {
+	return CountRows(ctx, s.DB(tenant), `SELECT count(*) FROM `+AuditOf(tenant)+` WHERE at < $1`,
+		s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)))
+}

@@ -1,0 +1,207 @@
+package catalog
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// How the catalog is kept current: a look reads the versions of all tenants, or of one, and
+// the rows of tenants that have changed. These rows are in the schema asyncflow, where no
+// tenant has locks. Then each tenant whose types are of another version is read in a goroutine
+// of its own, a few at a time, so that a slow or locked tenant delays no other. A read that
+// fails is tried again after CatalogRetry.
+
+const (
+	// catalogLock bounds how long a read waits for a lock, catalogTime the whole read.
+	catalogLock = 500 * time.Millisecond
+	catalogTime = 15 * time.Second
+	// CatalogRetry is the pause after a failed read, unless a call asks for the tenant.
+	CatalogRetry = 3 * time.Second
+	// catalogOpen bounds how long a starting node waits for all tenants.
+	catalogOpen = 10 * time.Second
+	// catalogMany is the number of tenants from which on a starting node closes the connections
+	// that have read them: each of these backends keeps some 65 kB for each tenant.
+	catalogMany = 100
+)
+
+// catalogRead is a read of a tenant's types that is under way.
+type catalogRead struct {
+	tenant string
+	done   chan struct{}
+	err    error // once done
+}
+
+// failedRead says since when a tenant's types can't be read, and when to try again.
+type failedRead struct{ since, again time.Time }
+
+// failure returns why a read has failed; nil while it is under way.
+func (r *catalogRead) failure() error {
+	select {
+	case <-r.done:
+		return r.err
+	default:
+		return nil
+	}
+}
+
+// begin begins to read tenants, and returns their reads, also those that were under way.
+// Without asked it leaves out tenants whose read failed a moment ago.
+func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, tenant := range tenants {
+		r := c.underway[tenant]
+		if r == nil {
+			if !asked && time.Now().Before(c.failed[tenant].again) || c.reading.Err() != nil {
+				continue
+			}
+			r = &catalogRead{tenant: tenant, done: make(chan struct{})}
+			c.underway[tenant] = r
+			c.reads.Go(func() { c.run(r, tenant) })
+		}
+		reads = append(reads, r)
+	}
+	return reads
+}
+
+// run reads a tenant's types and takes them over. If the tenant has changed meanwhile, it
+// begins another read.
+func (c *Catalog) run(r *catalogRead, tenant string) {
+	read, err := c.readTypesOf(tenant)
+	r.err = err
+	changed := c.take(tenant, read, err)
+	close(r.done)
+	if err != nil {
+		return
+	}
+	c.tellChanged(tenant)
+	if changed {
+		c.begin([]string{tenant}, false)
+	}
+}
+
+// typesRead are the types and table sets of a tenant, at least of a version.
+type typesRead struct {
+	version int64
+	types   map[string]*Type
+	sets    map[string]*TableSet
+}
+
+// readTypesOf waits for a slot and reads a tenant's types.
+func (c *Catalog) readTypesOf(tenant string) (read typesRead, err error) {
+	if err := c.slots.Acquire(c.reading, 1); err != nil {
+		return read, err
+	}
+	defer c.slots.Release(1)
+	ctx, cancel := context.WithTimeout(c.reading, catalogTime)
+	defer cancel()
+	if k := c.of(tenant); k != nil {
+		read.version = k.wanted
+	}
+	err = pgx.BeginFunc(ctx, c.store.DB(tenant), func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, catalogLock.String())
+		if err != nil {
+			return err
+		}
+		read.types, read.sets, err = readTypes(ctx, Unprepared{tx}, tenant)
+		return err
+	})
+	return read, err
+}
+
+// take takes over a tenant's types, or the error of their read, and reports whether the tenant
+// has changed since.
+func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.underway, tenant)
+	k := c.tenants[tenant]
+	if k == nil { // it is gone
+		return false
+	}
+	if err != nil {
+		c.noteFailure(tenant, err)
+		return false
+	}
+	if f, ok := c.failed[tenant]; ok {
+		c.store.Log.Info("the configuration of a tenant is read again", "tenant", tenant,
+			"after", time.Since(f.since).Round(time.Millisecond))
+		delete(c.failed, tenant)
+	}
+	for _, t := range read.types {
+		t.suspended = k.tenant.Suspended
+	}
+	next := *k
+	next.types, next.sets, next.version = read.types, read.sets, read.version
+	next.names = make(map[int32]string, len(read.types))
+	for name, t := range read.types {
+		next.names[t.number] = name
+	}
+	c.tenants[tenant] = &next
+	return next.version != next.wanted
+}
+
+// noteFailure logs once that a tenant can't be read. The caller has locked mu.
+func (c *Catalog) noteFailure(tenant string, err error) {
+	now := time.Now()
+	f, again := c.failed[tenant]
+	if c.reading.Err() != nil {
+		return
+	}
+	if !again {
+		f.since = now
+		c.store.Log.Warn("can't read the configuration of a tenant; its last one stands",
+			"tenant", tenant, "error", err)
+	}
+	f.again = now.Add(CatalogRetry)
+	c.failed[tenant] = f
+}
+
+// readTypes reads a tenant's types with their endpoints, and its table sets. A stage that has an
+// endpoint for listening has the mode claim.
+func readTypes(ctx context.Context, q Querier, tenant string) (
+	types map[string]*Type, sets map[string]*TableSet, err error,
+) {
+	stored, err := readTaskTypes(ctx, q, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	sets, locations, err := ReadLocations(ctx, q, tenant, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	endpoints, err := ReadEndpoints(ctx, q, tenant, "")
+	types = make(map[string]*Type, len(stored))
+	for _, one := range stored {
+		if at, ok := locations[one.Name]; ok { // else it was deleted in between
+			one.TaskType = one.WithListeners(endpoints)
+			t := &Type{Tenant: tenant, StoredType: one,
+				endpoints: map[string][]asyncflow.Endpoint{}, serving: map[string][]string{}}
+			t.locate(at)
+			types[one.Name] = t
+		}
+	}
+	for _, e := range endpoints {
+		if t := types[e.Type]; t != nil {
+			t.endpoints[e.Stage] = append(t.endpoints[e.Stage], e)
+			if e.Serves() && !t.Claims(e.Stage) {
+				t.serving[e.Stage] = append(t.serving[e.Stage], e.ID)
+				t.allServing = append(t.allServing, e.ID)
+			}
+		}
+	}
+	for _, t := range types {
+		t.unlimited = t.Limits == (asyncflow.Limits{}) && t.Flow == nil
+	}
+	for _, e := range endpoints {
+		if t := types[e.Type]; t != nil && (e.Limits != (asyncflow.Limits{}) ||
+			e.Health != (asyncflow.Health{})) {
+			t.unlimited = false
+		}
+	}
+	return types, sets, err
+}

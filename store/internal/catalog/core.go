@@ -1,0 +1,112 @@
+package catalog
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
+)
+
+// Config configures a Store.
+type Config struct {
+	URL   string // postgres://…
+	Node  string // this node's id, unique among the nodes of a database
+	Roles string // what this node does, for the list of nodes
+	Build string // version of this program, for the list of nodes
+
+	// Pool bounds the connections for requests and governance; 0: 10.
+	Pool int
+	// HotPool bounds the connections that submit, lease and settle; 0: 4. With more of them,
+	// batches are smaller.
+	HotPool int
+	// Notify announces new work to other nodes by NOTIFY. Without it (behind a transaction pooler,
+	// or with another engine) dispatchers poll.
+	Notify bool
+	// NoRoles does all work as the user of URL, without a database role for each tenant.
+	NoRoles bool
+	// DefaultQuotas are the quotas of tenants without their own; 0: asyncflow.DefaultQuotas.
+	DefaultQuotas asyncflow.Quotas
+	// MaxContext is the limit of contexts in bytes. It and the quotas also apply to tasks that are
+	// submitted by SQL. 0: this process doesn't set it.
+	MaxContext int
+	// PublicURL is where workers reach the API, for the contexts of tasks.
+	PublicURL string
+	// Meter counts the work of this node; nil: none does.
+	Meter Meter
+
+	Log *slog.Logger
+}
+
+// Core is what all rooms of the store share: the connections, the clock, the catalog, the news
+// between nodes. It knows none of the rooms.
+type Core struct {
+	Config Config
+	Log    *slog.Logger
+	// Base serves cross-tenant work; use HotPool only through HotDB. The work of a tenant goes
+	// through DB and HotDB, under the tenant's role.
+	Base    *pgxpool.Pool
+	fate    *postgres.SharedFate // of base
+	shares  *postgres.Shares     // of base
+	HotPool *postgres.HotPool
+	Roles   *postgres.Roles
+
+	Clock   *Clock
+	Catalog *Catalog
+	Wakeups *Wakeups
+
+	Watchers *Watchers
+	Marks    *lowwater.Marks[TypeKey]
+	holders  *lockHolders
+
+	nodes       atomic.Int32              // how many nodes there are, as last seen
+	apis        atomic.Int32              // how many of them take requests
+	dispatchers atomic.Int32              // how many of them lease tasks
+	joined      atomic.Pointer[time.Time] // when all other nodes know this node; nil: they don't yet
+
+	TellLinger func(tenant string, linger time.Duration) // see OnFollowUp
+}
+
+// newCore returns a core without connections.
+func newCore(cfg Config) *Core {
+	return &Core{Config: cfg, Log: cfg.Log, fate: &postgres.SharedFate{}, Watchers: newWatchers(),
+		Marks:      lowwater.NewMarks[TypeKey](),
+		holders:    &lockHolders{limit: keptOutLimit, all: map[LockKey]lockHolder{}},
+		TellLinger: func(string, time.Duration) {}}
+}
+
+// connect opens the connections, and checks that the schema is current.
+func (c *Core) connect(ctx context.Context) (err error) {
+	base := postgres.PoolConfig{URL: c.Config.URL, Size: c.Config.Pool, NoRoles: c.Config.NoRoles,
+		Statement: postgres.BaseStatement, Fate: c.fate}
+	if c.Base, err = postgres.NewPool(ctx, base); err != nil {
+		return postgres.ConnectError(c.Config.URL, err)
+	}
+	c.shares = postgres.NewShares(c.Base, c.Config.Pool)
+	c.HotPool, err = postgres.NewHotPool(ctx, c.Config.URL, c.Config.HotPool, c.Config.NoRoles)
+	if err != nil {
+		return postgres.ConnectError(c.Config.URL, err)
+	}
+	if err = schema.Check(ctx, c.Base, c.Config.URL); err != nil {
+		return err
+	}
+	c.Roles, err = postgres.NewRoles(ctx, c.Base, c.Config.NoRoles)
+	return err
+}
+
+// start measures the clock, and makes the catalog and the wake-ups. The catalog is still empty.
+func (c *Core) start(ctx context.Context) error {
+	c.Clock = newClock(c.Base)
+	if err := c.Clock.refresh(ctx); err != nil {
+		return err
+	}
+	c.Catalog = newCatalog(c)
+	c.Wakeups = newWakeups(c)
+	return nil
+}

@@ -1,0 +1,50 @@
+package catalog
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// DB returns the database for a tenant's work. With "" it serves work that belongs to no
+// tenant.
+func (s *Core) DB(tenant string) postgres.TenantDB {
+	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
+		return s.shares.Acquire(ctx, tenant)
+	}
+	return postgres.NewTenantDB(acquire, s.Roles, tenant)
+}
+
+// HotDB returns the database for the work of a task type, over the connections that submit,
+// lease and settle.
+func (s *Core) HotDB(tenant string) postgres.TenantDB {
+	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
+		return s.HotPool.Acquire(ctx, tenant)
+	}
+	return postgres.NewTenantDB(acquire, s.Roles, tenant)
+}
+
+// PoolStat counts the connections of a pool and the waits for them.
+type PoolStat = postgres.PoolStat
+
+// PoolStats returns the counts of the two pools.
+func (s *Core) PoolStats() []PoolStat {
+	base := PoolStat{Name: "pool"}
+	base.Add(s.Base.Stat())
+	return []PoolStat{base, s.HotPool.Stat()}
+}
+
+// Confirm makes a transaction, open or of its own, as durable as any change: its commit waits for
+// the standby, and so for everything that the transaction has seen.
+func Confirm(ctx context.Context, db execer) error {
+	_, err := db.Exec(ctx, ConfirmSQL)
+	return err
+}
+
+// ConfirmSQL writes a record that has no reader. So the commit of its transaction waits for the
+// standby like any other, and thereby for everything that was committed before. A server that is a
+// standby itself refuses to assign a transaction id, as it refuses any write; the record alone
+// would be an internal error there.
+const ConfirmSQL = `SELECT pg_current_xact_id(), pg_logical_emit_message(true, 'asyncflow', '')`

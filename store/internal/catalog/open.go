@@ -1,0 +1,136 @@
+package catalog
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/asyncflow/asyncflow"
+	_ "github.com/asyncflow/asyncflow/internal/expression" // evaluates retry expressions
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
+)
+
+// Open connects, and checks that the schema is current. An unreachable or outdated database is
+// CodeUnavailable, with a message that says what to do. The catalog is empty until Load.
+func Open(ctx context.Context, cfg Config) (*Core, error) {
+	if cfg.Pool == 0 {
+		cfg.Pool = 10
+	}
+	if cfg.HotPool == 0 {
+		cfg.HotPool = 4
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
+	}
+	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
+	c := newCore(cfg)
+	err := c.connect(ctx)
+	if err == nil {
+		err = c.start(ctx)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Load fills the catalog, and from then on calls onChange with each tenant whose configuration has
+// changed.
+func (c *Core) Load(ctx context.Context, onChange func(tenant string)) error {
+	c.Catalog.OnChange(onChange)
+	return c.Catalog.open(ctx)
+}
+
+// closePatience bounds how long Close waits for connections in use.
+const closePatience = 5 * time.Second
+
+// Close closes the connections, but doesn't wait for long for those in use.
+func (c *Core) Close() {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if c.Catalog != nil {
+			c.Catalog.close()
+		}
+		if c.Base != nil {
+			c.Base.Close()
+		}
+		if c.HotPool != nil {
+			c.HotPool.Close()
+		}
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closePatience):
+	}
+}
+
+// Ping returns nil if the database answers and accepts writes, and its schema is current.
+func (c *Core) Ping(ctx context.Context) error {
+	if err := schema.Check(ctx, c.Base, c.Config.URL); err != nil {
+		return err
+	}
+	var readOnly bool
+	err := c.Base.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::boolean`).
+		Scan(&readOnly)
+	if err != nil {
+		return postgres.ConnectError(c.Config.URL, err)
+	}
+	if readOnly { // another host may accept writes now: only connecting checks that
+		c.fate.Reset()
+		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database is read-only")
+	}
+	return nil
+}
+
+// A Loop is what Run does once a period.
+type Loop struct {
+	Name   string // for the log
+	Period time.Duration
+	Do     func(context.Context) error
+}
+
+// Run maintains the clock, the catalog, the node's row and the wake-ups until ctx ends, and runs
+// the loops of the rooms above.
+func (c *Core) Run(ctx context.Context, loops ...Loop) error {
+	g, ctx := errgroup.WithContext(ctx)
+	loops = append(loops, Loop{"clock", clockEvery, c.Clock.refresh},
+		Loop{"catalog", RefreshEvery, c.Catalog.follow}, Loop{"node", nodeEvery, c.beat})
+	for _, l := range loops {
+		g.Go(func() error { return c.every(ctx, l) })
+	}
+	if c.Config.Notify {
+		g.Go(func() error { return c.Wakeups.send(ctx) })
+		g.Go(func() error { return c.Wakeups.listen(ctx) })
+		g.Go(func() error { return c.Wakeups.followConfig(ctx) })
+	}
+	err := g.Wait()
+	c.leave()
+	return err
+}
+
+// every runs a loop: at once, and then once a period. It logs failures and goes on, as the database
+// may be away for a while.
+func (c *Core) every(ctx context.Context, l Loop) error {
+	ticker := time.NewTicker(l.Period)
+	defer ticker.Stop()
+	for {
+		doCtx, cancel := context.WithTimeout(ctx, max(l.Period, postgres.ConnectTimeout))
+		if err := l.Do(doCtx); err != nil && ctx.Err() == nil {
+			c.Log.Warn("can't refresh, trying again", "what", l.Name, "error", err)
+		}
+		cancel()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}

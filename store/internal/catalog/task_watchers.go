@@ -1,0 +1,63 @@
+package catalog
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Watchers are notified when this node has changed a task that they follow. While nobody
+// follows a task, a change costs one atomic load.
+type Watchers struct {
+	Following atomic.Int32
+	mu        sync.Mutex
+	told      map[taskKey][]chan struct{}
+}
+
+type taskKey struct {
+	TypeKey
+	number int64
+}
+
+func newWatchers() *Watchers { return &Watchers{told: map[taskKey][]chan struct{}{}} }
+
+// Follow returns a channel that has an entry when this node has changed the task since the
+// last entry was taken, and a function that ends it.
+func (w *Watchers) Follow(key TypeKey, number int64) (<-chan struct{}, func()) {
+	k, ch := taskKey{key, number}, make(chan struct{}, 1)
+	w.Following.Add(1)
+	w.mu.Lock()
+	w.told[k] = append(w.told[k], ch)
+	w.mu.Unlock()
+	return ch, func() { w.unfollow(k, ch) }
+}
+
+func (w *Watchers) unfollow(k taskKey, ch chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Following.Add(-1)
+	list := w.told[k]
+	for i, other := range list {
+		if other == ch {
+			w.told[k] = append(list[:i], list[i+1:]...)
+			break
+		}
+	}
+	if len(w.told[k]) == 0 {
+		delete(w.told, k)
+	}
+}
+
+// Tell notifies the watchers of a task. Call it after the change is committed.
+func (w *Watchers) Tell(key TypeKey, number int64) {
+	if w.Following.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, ch := range w.told[taskKey{key, number}] {
+		select {
+		case ch <- struct{}{}:
+		default: // it has an entry that was not taken yet
+		}
+	}
+}

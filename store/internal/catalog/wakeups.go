@@ -1,0 +1,236 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/internal/sleep"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+const (
+	wakeChannel   = "asyncflow_wake"
+	configChannel = "asyncflow_config"
+
+	// notifyEvery is the least time between two NOTIFYs. Each takes a lock that is global to
+	// the server. So several types share one round trip, and a busy type is announced only
+	// once in a while.
+	notifyEvery = 50 * time.Millisecond
+	// notifyBytes is the length at which a notification is full; Postgres takes 8,000 bytes.
+	notifyBytes = 6000
+	// listenCheck is how often a silent LISTEN connection is pinged.
+	listenCheck = 10 * time.Second
+)
+
+// Wakeups announce that a task of a type is ready, and when it is due: to the dispatcher of
+// this node at once, to those of other nodes by NOTIFY. An announcement may get lost (a crash
+// between COMMIT and NOTIFY); background jobs find such tasks.
+type Wakeups struct {
+	store  *Core
+	sender string // stands for this node in its announcements
+	config *configNews
+
+	mu      sync.Mutex
+	local   func(TypeKey, time.Time)
+	lost    func()
+	pending map[TypeKey]time.Time
+	kick    chan struct{}
+
+	listening atomic.Bool
+}
+
+func newWakeups(s *Core) *Wakeups {
+	return &Wakeups{store: s, sender: strconv.FormatUint(rand.Uint64()|1, 10),
+		config: newConfigNews(), pending: map[TypeKey]time.Time{}, kick: make(chan struct{}, 1),
+		local: func(TypeKey, time.Time) {}, lost: func() {}}
+}
+
+// Subscribe registers wake and lost. wake is called with every type that has a ready task and
+// the time that the task is due; lost is called when announcements may have been missed. Both
+// must not block. Call Subscribe before Run; it may be called several times.
+func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
+	earlierWake, earlierLost := w.local, w.lost
+	w.local = func(key TypeKey, at time.Time) {
+		earlierWake(key, at)
+		wake(key, at)
+	}
+	w.lost = func() {
+		earlierLost()
+		lost()
+	}
+}
+
+// Listening reports whether this node gets announcements of other nodes now, as far as it knows.
+func (s *Core) Listening() bool { return s.Wakeups.listening.Load() }
+
+// Announce announces to every dispatcher that a task of the type is ready and due at a time. A
+// zero time does nothing.
+func (w *Wakeups) Announce(key TypeKey, at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	w.store.Marks.Lower(key, at)
+	w.local(key, at)
+	if !w.store.Config.Notify {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if known, ok := w.pending[key]; !ok || at.Before(known) {
+		w.pending[key] = at
+	}
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}
+
+// send notifies other nodes until ctx ends.
+func (w *Wakeups) send(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.kick:
+		}
+		w.mu.Lock()
+		pending := w.pending
+		w.pending = map[TypeKey]time.Time{}
+		w.mu.Unlock()
+		if err := w.notify(ctx, pending); err != nil && ctx.Err() == nil {
+			w.store.Log.Warn("NOTIFY failed; other nodes find the tasks by themselves", "error", err)
+		}
+		sleep.For(ctx, notifyEvery)
+	}
+}
+
+// notify sends a line "sender tenant type microseconds" for each type, all as numbers (see
+// tenantNumbers), many in a notification. It doesn't wait for the disk: Postgres
+// makes a commit of every NOTIFY.
+func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) error {
+	var payloads []string
+	var lines []byte
+	for key, at := range pending {
+		tenant, number, ok := w.store.Catalog.numbersOf(key)
+		if !ok { // it was deleted
+			continue
+		}
+		lines = fmt.Appendf(lines, "%s %d %d %d\n", w.sender, tenant, number, at.UnixMicro())
+		if len(lines) > notifyBytes {
+			payloads, lines = append(payloads, string(lines)), lines[:0]
+		}
+	}
+	if len(lines) > 0 {
+		payloads = append(payloads, string(lines))
+	}
+	if len(payloads) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	b.Queue(`SELECT set_config('synchronous_commit', 'off', true)`)
+	b.Queue(`SELECT pg_notify($1, p) FROM unnest($2::text[]) p`, wakeChannel, payloads)
+	return w.store.Base.SendBatch(ctx, b).Close()
+}
+
+// listen receives the announcements of other nodes until ctx ends. It connects again whenever
+// the connection is lost.
+func (w *Wakeups) listen(ctx context.Context) error {
+	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
+		err := w.listenOnce(ctx, func() { pause = 100 * time.Millisecond })
+		if ctx.Err() == nil {
+			w.store.Log.Warn("LISTEN connection lost, connecting again", "error", err)
+			sleep.For(ctx, pause)
+		}
+	}
+	return nil
+}
+
+func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
+	conn, err := postgres.ConnectToListen(ctx, w.store.Base.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "LISTEN "+wakeChannel+"; LISTEN "+configChannel); err != nil {
+		return err
+	}
+	connected()
+	w.store.Catalog.noteSum(0, false) // the numbers may be others, after a restore
+	if err := w.store.Catalog.follow(ctx); err != nil {
+		return err
+	}
+	w.store.Marks.Reset()
+	w.lost()
+	w.listening.Store(true)
+	defer w.listening.Store(false)
+	for {
+		if err := w.receive(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+// receive receives one notification, or pings the connection after a silence.
+func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
+	waitCtx, cancel := context.WithTimeout(ctx, listenCheck)
+	defer cancel()
+	n, err := conn.WaitForNotification(waitCtx)
+	switch {
+	case err == nil && n.Channel == wakeChannel:
+		w.received(n.Payload)
+		return nil
+	case err == nil:
+		w.config.hear(n.Payload, w.store.Catalog)
+		return nil
+	case waitCtx.Err() != nil && ctx.Err() == nil && !conn.IsClosed():
+		pingCtx, cancel := context.WithTimeout(ctx, postgres.ConnectTimeout)
+		defer cancel()
+		return conn.Ping(pingCtx)
+	default:
+		return err
+	}
+}
+
+// received passes on the lines of notify, unless this node has sent them. Of submits by SQL, whose
+// sender is 0, a line "0 tenant" says that FollowUp has something to do. Any role of the database
+// can send a line: what this node doesn't know is dropped.
+func (w *Wakeups) received(payload string) {
+	for line := range strings.Lines(payload) {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] == w.sender {
+			continue
+		}
+		tenant, err := strconv.ParseUint(f[1], 10, 32)
+		if err != nil {
+			continue
+		}
+		switch len(f) {
+		case 2:
+			if slug, ok := w.store.Catalog.tenantOf(uint32(tenant)); ok {
+				w.store.TellFollowUp(slug)
+			}
+		case 4:
+			w.receivedWake(uint32(tenant), f[2], f[3])
+		}
+	}
+}
+
+func (w *Wakeups) receivedWake(tenant uint32, number, micros string) {
+	n, err1 := strconv.ParseInt(number, 10, 32)
+	at, err2 := strconv.ParseInt(micros, 10, 64)
+	key, ok := w.store.Catalog.keyOf(tenant, int32(n))
+	if err1 != nil || err2 != nil || !ok {
+		return
+	}
+	due := time.UnixMicro(at)
+	w.store.Marks.Lower(key, due)
+	w.local(key, due)
+}

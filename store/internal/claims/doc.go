@@ -1,0 +1,5 @@
+// Package claims gives tasks to workers that ask for them, within the window of each claimer, and
+// takes them back from a claimer that is silent.
+//
+// It uses packages trees, hot, records and catalog. Begin with LeaseForClaims in claim.go.
+package claims

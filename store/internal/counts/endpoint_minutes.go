@@ -1,0 +1,153 @@
+package counts
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
+)
+
+const (
+	// MinutesEvery is how often a node adds its counts to the minutes.
+	MinutesEvery = 10 * time.Second
+	// MinutesKept is how long minutes are kept.
+	MinutesKept = time.Hour
+)
+
+// endpointMinutes counts this node's attempts at endpoints since the last write. An endpoint in
+// use costs a row a minute, however many nodes there are.
+type endpointMinutes struct {
+	mu     sync.Mutex
+	counts map[endpointKey]*EndpointCounts
+}
+
+type endpointKey struct{ tenant, id string }
+
+func newEndpointMinutes() *endpointMinutes {
+	return &endpointMinutes{counts: map[endpointKey]*EndpointCounts{}}
+}
+
+// EndpointCounts are counts of the attempts at an endpoint.
+type EndpointCounts struct {
+	Failing
+	Codes     [asyncflow.FailureCodes]int64 // of the failures
+	Latencies asyncflow.Latencies
+}
+
+// CountAttempt counts an attempt for its endpoint. The first one after a write takes a kilobyte.
+func (s *Counts) CountAttempt(d *asyncflow.Delivery, o asyncflow.Outcome) {
+	m := s.minutes
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := endpointKey{d.Tenant, d.Endpoint.ID}
+	c := m.counts[key]
+	if c == nil {
+		c = &EndpointCounts{}
+		m.counts[key] = c
+	}
+	c.Attempts++
+	c.Latencies.Add(o.Duration)
+	if o.EndpointFailed() {
+		c.Failures++
+		c.Codes[o.EndpointFailure()]++
+	}
+}
+
+// take returns the counts by tenant, and starts again from zero.
+func (m *endpointMinutes) take() map[string]map[string]*EndpointCounts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	tenants := map[string]map[string]*EndpointCounts{}
+	for key, c := range m.counts {
+		if tenants[key.tenant] == nil {
+			tenants[key.tenant] = map[string]*EndpointCounts{}
+		}
+		tenants[key.tenant][key.id] = c
+	}
+	clear(m.counts)
+	return tenants
+}
+
+// writeMinutesSQL adds counts to those of a minute, in {schema}.
+const writeMinutesSQL = `
+INSERT INTO {schema}.endpoint_minutes AS m (endpoint, at, attempts, failures, codes, latencies)
+SELECT e.id, date_trunc('minute', $6::timestamptz), n.attempts, n.failures, n.codes::int[],
+  n.latencies::int[]
+FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
+    n (id, attempts, failures, codes, latencies)
+  JOIN {schema}.endpoints e USING (id) ORDER BY 1
+ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attempts,
+  failures = m.failures + excluded.failures,
+  codes = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)
+    FROM unnest(m.codes, excluded.codes) WITH ORDINALITY u (a, b, i) ORDER BY i),
+  latencies = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)
+    FROM unnest(m.latencies, excluded.latencies) WITH ORDINALITY u (a, b, i) ORDER BY i)`
+
+// WriteMinutes adds the counts to the present minute. Counts that can't be written are lost:
+// they are statistics, not tasks.
+func WriteMinutes(ctx context.Context, s *Counts) error {
+	var errs []error
+	for tenant, counts := range s.minutes.take() {
+		// All nodes lock rows in the same order.
+		ids := slices.Sorted(maps.Keys(counts))
+		attempts, failures := make([]int64, len(ids)), make([]int64, len(ids))
+		codes, latencies := make([]string, len(ids)), make([]string, len(ids))
+		for i, id := range ids {
+			c := counts[id]
+			attempts[i], failures[i] = c.Attempts, c.Failures
+			codes[i], latencies[i] = arrayText(c.Codes[:]), arrayText(c.Latencies[:])
+		}
+		_, err := s.core.DB(tenant).Exec(ctx,
+			strings.ReplaceAll(writeMinutesSQL, "{schema}", postgres.Quote(schema.Of(tenant))),
+			ids, attempts, failures, codes, latencies, s.core.Clock.Now())
+		// The endpoint, or its tenant, was deleted.
+		if state := postgres.State(err); state == pgerrcode.ForeignKeyViolation ||
+			state == pgerrcode.InvalidSchemaName || state == pgerrcode.UndefinedTable {
+			continue
+		}
+		errs = append(errs, postgres.Wrap(err, "write the minutes of tenant %q", tenant))
+	}
+	return errors.Join(errs...)
+}
+
+// arrayText returns counts as Postgres writes an array, without the zeros at the end.
+func arrayText(counts []int64) string {
+	for len(counts) > 0 && counts[len(counts)-1] == 0 {
+		counts = counts[:len(counts)-1]
+	}
+	text := []byte{'{'}
+	for i, n := range counts {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, n, 10)
+	}
+	return string(append(text, '}'))
+}
+
+// ForgetMinutes deletes a tenant's minutes that are older than MinutesKept, and returns how many
+// it deleted.
+func (s *Counts) ForgetMinutes(ctx context.Context, tenant string) (int, error) {
+	tag, err := s.core.DB(tenant).Exec(ctx,
+		`DELETE FROM `+postgres.Quote(schema.Of(tenant))+`.endpoint_minutes WHERE at < $1`,
+		s.core.Clock.Now().Add(-MinutesKept))
+	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetMinutes(%q)", tenant)
+}
+
+// DryRunForgetMinutes counts the minutes that ForgetMinutes would delete.
+func (s *Counts) DryRunForgetMinutes(ctx context.Context, tenant string) (int, error) {
+	return catalog.CountRows(ctx, s.core.DB(tenant),
+		`SELECT count(*) FROM `+postgres.Quote(schema.Of(tenant))+`.endpoint_minutes WHERE at < $1`,
+		s.core.Clock.Now().Add(-MinutesKept))
+}

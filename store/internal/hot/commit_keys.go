@@ -1,0 +1,202 @@
+package hot
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// Key is the idempotency key of a new task.
+type Key struct {
+	Name    string
+	Hash    [sha256.Size]byte // of the context
+	Expires time.Time
+
+	// Holder is the existing task with this key; zero: the new task has it.
+	Holder asyncflow.TaskID
+	// Reused reports whether that task has another context.
+	Reused bool
+}
+
+// claimKeysSQL takes the keys that belong to no existing task: they are new, their windows are
+// over, or their tasks were dropped with their roll because the retention was lowered; $7 is the
+// least number that is kept. The rows are sorted by key, so that two batches wait for each other in
+// one order. The statement locks the rows of the other keys, which is a write: so the commit waits
+// until a synchronous standby has those rows, too.
+const claimKeysSQL = `
+INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
+SELECT $1, key, id, hash, expires_at
+FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[])
+  AS u (key, id, hash, expires_at)
+ON CONFLICT (type, key) DO UPDATE
+SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
+WHERE k.expires_at <= $6 OR k.id < $7`
+
+// holdersSQL reads the tasks to which keys belong.
+const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
+
+// claimApartSQL takes keys one by one, and returns those that other transactions have locked.
+const claimApartSQL = `SELECT * FROM {claim}($1, $2, $3, $4, $5, $6, $7, $8)`
+
+const (
+	// batchPatience is how long a batch waits for another transaction with one of its keys. A
+	// transaction that submits by SQL may take long. Then the keys are claimed apart, and tasks
+	// with locked keys are put aside, so that the others don't wait for them.
+	batchPatience = "10ms"
+	// secondPatience is how long these tasks wait for the transaction of another batch.
+	secondPatience = "50ms"
+	// heldMost is the most locked keys that one call finds: each takes a millisecond.
+	heldMost = 10
+	// tablePatience is how long a batch waits for the lock of a table, for example while a roll is
+	// sealed: no longer than all else on these connections, which tenants share.
+	tablePatience = "5ms"
+)
+
+// IsHeld reports whether an error means that others hold a lock for too long: of a table, or of an
+// idempotency key.
+func IsHeld(err error) bool { return postgres.State(err) == pgerrcode.LockNotAvailable }
+
+// KeyWait says what a transaction does about keys that other transactions have locked.
+type KeyWait int
+
+const (
+	KeysTogether KeyWait = iota // wait for a moment in the order of the keys, then fail
+	KeysAgain                   // the same, for longer
+	KeysApart                   // take the other keys
+)
+
+// InsertKeyed inserts tasks of one roll, sorted by key, whose keys are free. For the others it sets
+// the existing task with their key. It is one transaction, which may be repeated: a task keeps the
+// key that it took in an earlier try. If other transactions have locked keys, InsertKeyed returns
+// their tasks if wait is KeysApart; otherwise it fails, see IsHeld.
+func (s *Path) InsertKeyed(ctx context.Context, t *catalog.Type, items []*Insertion, wait KeyWait) (
+	held []*Insertion, err error) {
+	if len(items) == 0 { // an earlier try has inserted all of them
+		return nil, postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "InsertKeyed(%q, %q)",
+			t.Tenant, t.Name)
+	}
+	err = RunInsert(ctx, s, t, func(tx pgx.Tx, w *Writes) error {
+		now := s.core.Clock.Now()
+		holders, others, err := ClaimKeys(ctx, tx, t, items, now, wait)
+		if err != nil {
+			return err
+		}
+		held = nil
+		var fresh []*Insertion
+		for _, item := range items {
+			holder := holders[item.Key.Name]
+			item.Key.Holder, item.Key.Reused = asyncflow.TaskID{}, false
+			switch {
+			case others[item.Key.Name]:
+				held = append(held, item)
+			case holder.ID == item.ID.Number:
+				fresh = append(fresh, item)
+			default:
+				item.Key.Holder = asyncflow.TaskID{Type: t.Name, Number: holder.ID}
+				item.Key.Reused = string(holder.Hash) != string(item.Key.Hash[:])
+			}
+		}
+		if len(fresh) == 0 {
+			return nil
+		}
+		slices.SortFunc(fresh, func(a, b *Insertion) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
+		return s.insertFresh(ctx, tx, w, fresh)
+	})
+	return held, postgres.Wrap(err, "InsertKeyed(%q, %q)", t.Tenant, t.Name)
+}
+
+// holder is the task to which a key belongs.
+type holder struct {
+	ID   int64
+	Hash []byte
+}
+
+// ClaimKeys takes the free keys, and returns the task to which each key belongs afterwards. Of
+// several items with the same key, the first one takes it. If other transactions have locked keys,
+// ClaimKeys returns these if wait is KeysApart; otherwise it fails.
+func ClaimKeys(
+	ctx context.Context, tx pgx.Tx, t *catalog.Type, items []*Insertion, now time.Time, wait KeyWait,
+) (holders map[string]holder, others map[string]bool, err error) {
+	first := slices.CompactFunc(slices.Clone(items),
+		func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
+	names := make([]string, len(first))
+	ids := make([]int64, len(first))
+	hashes := make([][]byte, len(first))
+	expires := make([]time.Time, len(first))
+	for i, item := range first {
+		names[i], ids[i], hashes[i], expires[i] = item.Key.Name, item.ID.Number, item.Key.Hash[:],
+			item.Key.Expires
+	}
+	holders, others = make(map[string]holder, len(first)), map[string]bool{}
+	b := &pgx.Batch{}
+	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
+	if wait == KeysApart {
+		q := b.Queue(t.SQL(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least,
+			heldMost)
+		q.Query(func(rows pgx.Rows) error {
+			held, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			for _, name := range held {
+				others[name] = true
+			}
+			return err
+		})
+	} else {
+		patience := batchPatience
+		if wait == KeysAgain {
+			patience = secondPatience
+		}
+		b.Queue(`SET LOCAL lock_timeout = '` + patience + `'`)
+		b.Queue(t.SQL(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now, least)
+	}
+	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
+	b.Queue(t.SQL(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var name string
+			var h holder
+			if err := rows.Scan(&name, &h.ID, &h.Hash); err != nil {
+				return err
+			}
+			holders[name] = h
+		}
+		return rows.Err()
+	})
+	err = tx.SendBatch(ctx, b).Close()
+	if postgres.State(err) == pgerrcode.ForeignKeyViolation {
+		err = catalog.UnknownType(t.Name)
+	}
+	return holders, others, err
+}
+
+// ExpireKeys deletes a tenant's keys whose windows are over, and returns how many. Those of types
+// that others depend on go to past_keys, by which dependents find the tasks as long as they are
+// kept.
+func (s *Path) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
+	err = s.core.Exclusively(ctx, tenant, "expire-keys", func(tx pgx.Tx, now time.Time) error {
+		err := tx.QueryRow(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+			WITH c AS MATERIALIZED (
+			  SELECT ctid AS t FROM {keys}
+			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
+			gone AS (DELETE FROM {keys} k USING c WHERE k.ctid = c.t RETURNING k.type, k.key, k.id),
+			past AS (INSERT INTO {past_keys} (type, key, id)
+			  SELECT y.number, g.key, g.id FROM gone g
+			  JOIN {types} y ON y.name = g.type AND y.awaited_since IS NOT NULL
+			  JOIN {sets} s ON s.name = y.table_set LEFT JOIN {sets} b ON b.name = y.earlier_set
+			  WHERE g.id >= coalesce(b.first_pos, s.first_pos)::bigint << 40
+			  ON CONFLICT (type, key) DO UPDATE SET id = excluded.id)
+			SELECT count(*) FROM gone`), now, catalog.JobBatch).Scan(&n)
+		if err == nil && n == 0 {
+			return catalog.ErrIdle
+		}
+		return err
+	})
+	return n, postgres.Wrap(err, "ExpireKeys(%q)", tenant)
+}

@@ -1,0 +1,39 @@
+package hot
+
+import (
+	"context"
+
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// With a synchronous standby, an answer must follow a commit that the standby has. In two
+// cases Postgres doesn't wait for the standby, see ADR 26:
+//
+//   - A transaction that wrote nothing doesn't wait. So the caller calls confirm before it gives
+//     an answer that depends on rows of an earlier commit.
+//   - A cancelled wait ends as a success with a warning. Package postgres makes it
+//     ErrNotReplicated, and the commit counts as one whose answer was lost.
+
+// NoteFailure returns the error of a transaction that began leases. If it isn't known whether that
+// was committed, CheckCommits must see an answered commit before more leases begin.
+func NoteFailure(s *Path, err error) error {
+	if err != nil && postgres.IsPassing(err) && !postgres.RolledBack(err) {
+		s.doubtful.Store(true)
+	}
+	return err
+}
+
+// CheckCommits checks, after a doubt, that the database answers commits. While a standby is away,
+// each try would commit leases that no node knows. Their tasks would lose an attempt each time, and
+// finally fail without a delivery.
+func CheckCommits(ctx context.Context, s *Path, tenant string) error {
+	if !s.doubtful.Load() {
+		return nil
+	}
+	err := catalog.Confirm(ctx, s.core.HotDB(tenant))
+	if err == nil {
+		s.doubtful.Store(false)
+	}
+	return err
+}

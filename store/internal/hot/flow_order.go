@@ -1,0 +1,188 @@
+package hot
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// keyOrder decides which tasks of a flow key may run. The caller has the type's lock, so that no
+// other lease of the type is under way: see catalog.LeaseLock.
+type keyOrder struct {
+	left   int   // how many more may run; -1: any number
+	only   int64 // the only task that may; 0: not decided
+	first  place // of the first of the others
+	passed bool  // a task was blocked by them
+}
+
+// place is a task's place in the order; the zero value is no place.
+type place struct {
+	at time.Time // order_time
+	id int64
+}
+
+// compare compares two places as cmp.Compare does.
+func (p place) compare(other place) int {
+	return cmp.Or(p.at.Compare(other.at), cmp.Compare(p.id, other.id))
+}
+
+// before reports whether p is a place before that of a task.
+func (p place) before(l asyncflow.Lease) bool {
+	return p.id != 0 && p.compare(place{l.OrderTime, l.ID.Number}) < 0
+}
+
+// has reports whether a task may run.
+func (k *keyOrder) has(c *Candidate) bool {
+	switch {
+	case k.left == 0, k.only != 0 && k.only != c.ID.Number:
+		return false
+	case k.only == 0 && k.first.before(c.Lease):
+		k.passed = true
+		return false
+	}
+	return true
+}
+
+func (k *keyOrder) take() {
+	if k.left > 0 {
+		k.left--
+	}
+}
+
+// readOrders reads the states of the candidates' flow keys.
+func readOrders(
+	ctx context.Context, conn *postgres.TenantConn, t *catalog.Type, found []Candidate,
+) (map[string]*keyOrder, error) {
+	byKey := map[string][]*Candidate{}
+	for i := range found {
+		if key := found[i].key; key != "" {
+			byKey[key] = append(byKey[key], &found[i])
+		}
+	}
+	if len(byKey) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, 0, len(byKey))
+	for key := range byKey {
+		keys = append(keys, key)
+	}
+	states, err := ReadKeys(ctx, conn, t, keys)
+	orders := make(map[string]*keyOrder, len(keys))
+	for key, state := range states {
+		orders[key] = state.order(t, byKey[key])
+	}
+	return orders, err
+}
+
+// keyState is the state of a flow key.
+type keyState struct {
+	InFlight int     // tasks that are leased, or wait for their children
+	blocked  bool    // it has blocked tasks
+	Started  bool    // ordered: a task that has begun waits for its next attempt or stage
+	first    place   // of the first blocked task; ordered: or ready task
+	blocks   []int64 // ordered: failed tasks that block the others
+}
+
+// ReadKeys reads the states of flow keys, in an open transaction.
+func ReadKeys(ctx context.Context, conn interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, t *catalog.Type, keys []string) (map[string]keyState, error) {
+	sql, args := keyStatesSQL, []any{keys, t.Number()}
+	if t.Flow.Ordered {
+		sql = orderedKeyStatesSQL
+		args = append(args, t.NamesOf(t.Stages[0].Name), t.Name,
+			t.Flow.OnFailure == asyncflow.FlowBlock, t.Parks())
+	}
+	rows, err := conn.Query(ctx, t.SQL(0, sql), args...)
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[string]keyState, len(keys))
+	var key string
+	var s keyState
+	var blocked, ready *int64
+	var blockedAt, readyAt *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&key, &s.InFlight, &s.Started, &blockedAt, &blocked, &readyAt,
+		&ready, &s.blocks}, func() error {
+		s.blocked, s.first = blocked != nil, place{}
+		for _, p := range []struct {
+			at *time.Time
+			id *int64
+		}{{blockedAt, blocked}, {readyAt, ready}} {
+			if p.id != nil && (s.first.id == 0 ||
+				!s.first.before(asyncflow.Lease{OrderTime: *p.at, ID: asyncflow.TaskID{Number: *p.id}})) {
+				s.first = place{*p.at, *p.id}
+			}
+		}
+		states[key] = s
+		s.blocks = nil
+		return nil
+	})
+	return states, err
+}
+
+// keyStatesSQL reads one index entry of each table for a key, and counts its tasks in flight. The
+// children of a task have no flow key: it stands for them.
+const keyStatesSQL = `
+SELECT k, ` + keyInFlightSQL + `, false, w.order_time, w.id,
+  NULL::timestamptz, NULL::bigint, NULL::bigint[]
+FROM unnest($1::text[]) k` + firstBlockedSQL
+
+const keyInFlightSQL = `(SELECT count(*) FROM {lease} l WHERE l.type = $2 AND l.key = k)
+  + (SELECT count(*) FROM {wait} c WHERE c.type = $2 AND c.key = k AND c.reason = 'children')`
+
+const firstBlockedSQL = `
+LEFT JOIN LATERAL (
+  SELECT w.order_time, w.id FROM {wait} w
+  WHERE w.type = $2 AND w.key = k AND w.reason = 'flow_key'
+  ORDER BY w.order_time, w.id LIMIT 1) w ON true`
+
+// orderedKeyStatesSQL also reads the first task in ready, and whether a task has begun: see begun.
+// A task that was postponed before its first attempt has not begun, regardless of its stage.
+const orderedKeyStatesSQL = `
+SELECT k, ` + keyInFlightSQL + `,
+  EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND CASE WHEN $6
+      THEN r.attempt = 1 AND r.stage <> ALL ($3) ELSE r.attempt > 1 OR r.stage <> ALL ($3) END)
+    OR EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.key = k AND w.reason <> 'flow_key'
+      AND CASE WHEN $6 THEN w.attempt = 1 AND w.stage <> ALL ($3) AND w.reason <> 'delay'
+      ELSE w.attempt > 1 OR w.stage <> ALL ($3) AND w.reason <> 'delay' END),
+  w.order_time, w.id, r.order_time, r.id,
+  CASE WHEN $5 THEN ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $4 AND b.key = k) END
+FROM unnest($1::text[]) k` + firstBlockedSQL + `
+LEFT JOIN LATERAL (
+  SELECT r.order_time, r.id FROM {readies} r WHERE r.type = $2 AND r.key = k
+  ORDER BY r.order_time, r.id LIMIT 1) r ON true`
+
+// order returns the decision on the candidates of a key, in order.
+func (s keyState) order(t *catalog.Type, candidates []*Candidate) *keyOrder {
+	k := &keyOrder{left: -1, first: s.first}
+	if most := t.Flow.InFlight(); most > 0 {
+		k.left = max(0, most-s.InFlight)
+	}
+	if !t.Flow.Ordered || k.left == 0 {
+		return k
+	}
+	begun := slices.IndexFunc(candidates,
+		func(c *Candidate) bool { return t.Begun(c.Stage, c.Attempt) })
+	switch {
+	case len(s.blocks) > 0: // only they may go on
+		k.left = 0
+		for _, c := range candidates {
+			if slices.Contains(s.blocks, c.ID.Number) {
+				k.left, k.only = 1, c.ID.Number
+			}
+		}
+	case s.Started:
+		k.left = 0
+	case begun >= 0:
+		k.only = candidates[begun].ID.Number
+	}
+	return k
+}

@@ -1,0 +1,193 @@
+package hot
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// A node takes task numbers from the roll's row in blocks, before the insert, so that an insert
+// whose commit is unknown can be repeated with the same ids. A block lasts for about ten seconds of
+// submits. So the numbers of several nodes follow the order of time to about ten seconds. Lists
+// have that order. Numbers left over are never used.
+const (
+	blockLife  = 10 * time.Second
+	blockLeast = 16
+	blockMost  = 20000
+
+	// refillTime bounds the wait for a block: all submits to the table set wait for it.
+	refillTime = 5 * time.Second
+)
+
+type numbers struct {
+	store  *Path
+	mu     sync.Mutex
+	blocks map[catalog.TypeKey]*block // by table set
+}
+
+type block struct {
+	mu       sync.Mutex // stays locked while the database hands out numbers
+	position int
+	next     int64
+	end      int64
+	size     int64
+	taken    time.Time
+}
+
+func newNumbers(s *Path) *numbers {
+	return &numbers{store: s, blocks: map[catalog.TypeKey]*block{}}
+}
+
+// NumbersAtHand is TakeNumbers without the database; nil: the database is needed.
+func (s *Path) NumbersAtHand(t *catalog.Type, n int) []int64 { return s.numbers.atHand(t, n) }
+
+// TakeNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with that
+// open roll.
+func (s *Path) TakeNumbers(
+	ctx context.Context,
+	t *catalog.Type,
+	n int,
+) (*catalog.Type, []int64, error) {
+	return s.numbers.take(ctx, t, n)
+}
+
+// take returns n fresh numbers of the open roll of a type, ascending, and the type with that open
+// roll.
+func (ns *numbers) take(
+	ctx context.Context,
+	t *catalog.Type,
+	n int,
+) (*catalog.Type, []int64, error) {
+	if now, err := ns.store.core.Catalog.Type(t.Tenant, t.Name); err == nil { // it may be newer by now
+		t = now
+	}
+	b := ns.block(t.Set().Key())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for tries := 0; ; tries++ {
+		out, err := ns.takeFrom(ctx, b, t, n)
+		if err != errOtherHistory || tries == historyTries {
+			return t, out, err
+		}
+		if _, err := ns.store.EnterHistory(ctx, t.Set()); err != nil {
+			return t, nil, err
+		}
+		before := t.Set().Name
+		if t, err = ns.store.core.Refreshed(ctx, t); err != nil {
+			return t, nil, err
+		}
+		if t.Set().Name != before {
+			return t, nil, errOtherHistory
+		}
+	}
+}
+
+func (ns *numbers) takeFrom(
+	ctx context.Context,
+	b *block,
+	t *catalog.Type,
+	n int,
+) ([]int64, error) {
+	b.expire(t)
+	out := make([]int64, 0, n)
+	for len(out) < n {
+		if b.next == b.end {
+			if err := ns.refill(ctx, t, b, int64(n-len(out))); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, b.next)
+		b.next++
+	}
+	return out, nil
+}
+
+// atHand returns n fresh numbers of the current block, ascending; nil: it has fewer, or it has
+// expired.
+func (ns *numbers) atHand(t *catalog.Type, n int) []int64 {
+	b := ns.block(t.Set().Key())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expire(t)
+	if b.end-b.next < int64(n) {
+		return nil
+	}
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = b.next + int64(i)
+	}
+	b.next += int64(n)
+	return out
+}
+
+// expire drops the numbers of a block that is too old, or of another roll.
+func (b *block) expire(t *catalog.Type) {
+	if b.position != t.End || time.Since(b.taken) > blockLife {
+		b.next, b.end = 0, 0
+	}
+}
+
+func (ns *numbers) block(key catalog.TypeKey) *block {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	b := ns.blocks[key]
+	if b == nil {
+		b = &block{}
+		ns.blocks[key] = b
+	}
+	return b
+}
+
+// UsedUp is the number at which a roll is full. Those above it are left for blocks, as nothing may
+// reach the numbers of submits by SQL.
+const UsedUp = asyncflow.FirstBySQL - 1<<32
+
+// refill takes a block. It is twice as long as the last one if that was used up within its life,
+// otherwise half as long. The block is durable before its first number is used: after a crash of
+// the server another node must not get the same numbers. The same statement checks that the
+// database has not lost history since the roll was opened.
+func (ns *numbers) refill(ctx context.Context, t *catalog.Type, b *block, need int64) error {
+	if time.Since(b.taken) < blockLife {
+		b.size *= 2
+	} else {
+		b.size /= 2
+	}
+	b.size = max(min(b.size, blockMost), blockLeast, need)
+	ctx, cancel := context.WithTimeout(ctx, refillTime)
+	defer cancel()
+	var first int64
+	set := t.Set()
+	err := ns.store.core.HotDB(t.Tenant).QueryRow(ctx, set.Tables.SQL(0, `
+		UPDATE {rolls} SET next_number = next_number + $3
+		WHERE table_set = $1 AND position = $2
+		  AND history = `+set.Tables.Qualify("history")+`(tableoid) AND next_number < $4
+		RETURNING next_number - $3`), set.Name, set.End, b.size, UsedUp).Scan(&first)
+	if err == pgx.ErrNoRows {
+		return errOtherHistory
+	}
+	if IsUndefinedTable(err) {
+		return catalog.UnknownType(t.Name) // deleted meanwhile
+	}
+	if err != nil {
+		return postgres.Wrap(err, "numbers.refill(%q, %q)", t.Tenant, t.Name)
+	}
+	b.position, b.next, b.end, b.taken = t.End, first, first+b.size, time.Now()
+	return nil
+}
+
+// forget drops the unused numbers of table sets that are gone.
+func (ns *numbers) forget(gone func(catalog.TypeKey) bool) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	for key := range ns.blocks {
+		if gone(key) {
+			delete(ns.blocks, key)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package hot
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// leasesSQL reads the leases of some tasks of one roll.
+const leasesSQL = `
+SELECT l.id, l.seq, l.stage, l.attempt, l.leased_at, l.until, coalesce(l.claimer, ''),
+  coalesce(l.subject, ''),
+  {options}
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {lease} WHERE type = $2 AND id = u.id LIMIT 1) l, LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t`
+
+// LeasesOf returns the leases of the given tasks that are leased, without their contexts.
+func (s *Path) LeasesOf(ctx context.Context, t *catalog.Type, ids []asyncflow.TaskID) (
+	leases map[asyncflow.TaskID]asyncflow.Lease, err error) {
+	leases = make(map[asyncflow.TaskID]asyncflow.Lease, len(ids))
+	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+		return s.core.HotDB(t.Tenant).Send(ctx, leasesBatch(t, ids, leases))
+	})
+	return leases, postgres.Wrap(err, "LeasesOf(%q, %q)", t.Tenant, t.Name)
+}
+
+// leasesBatch reads the leases of some tasks, by the rolls in their ids. A dropped roll has none.
+func leasesBatch(
+	t *catalog.Type, ids []asyncflow.TaskID, into map[asyncflow.TaskID]asyncflow.Lease,
+) *pgx.Batch {
+	parts := map[int][]int64{}
+	for _, id := range ids {
+		if position := id.Position(); t.Has(position) {
+			parts[position] = append(parts[position], id.Number)
+		}
+	}
+	b := &pgx.Batch{}
+	for position, ids := range parts {
+		b.Queue(t.SQL(position, leasesSQL), ids, t.Number()).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				l := asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name}}
+				var options []byte
+				err := rows.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt, &l.Until,
+					&l.Claimer, &l.Subject, &options)
+				if err != nil {
+					return err
+				}
+				if options != nil {
+					if err := json.Unmarshal(options, &l.Options); err != nil {
+						return err
+					}
+				}
+				into[l.ID] = l
+			}
+			return rows.Err()
+		})
+	}
+	return b
+}

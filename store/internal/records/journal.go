@@ -1,0 +1,84 @@
+package records
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// journalRow is a row of a journal.
+type journalRow struct {
+	id       int64
+	duration *float32
+	next     *postgres.Moment
+	err      *string
+	output   []byte // nil: NULL
+}
+
+// journalKey has the values that rows have in common.
+type journalKey struct {
+	RollTables
+	TypeToken
+	outcome  asyncflow.OutcomeKind
+	final    asyncflow.Status
+	endpoint string
+	status   int16
+	told     bool // they have errors or outputs
+}
+
+// newJournalRow returns the row of a settlement.
+func newJournalRow(t *catalog.Type, s *asyncflow.Settlement) (journalKey, journalRow) {
+	l, o, final := &s.Lease, &s.Outcome, s.Verdict.Final()
+	position := l.ID.Position()
+	problem := cmp.Or(s.Verdict.Error, o.Error)
+	key := journalKey{RollTables{t.SetAt(position).Tables, position},
+		TypeToken{t.Number(), Token{int16(l.Seq), l.Stage, int16(l.Attempt)}}, o.Kind, final, o.Endpoint,
+		int16(o.Status), problem != "" || len(o.Output) > 0}
+	row := journalRow{id: l.ID.Number, duration: catalog.OrNull(float32(o.Duration.Seconds())),
+		err: catalog.OrNull(problem)}
+	if final == "" {
+		row.next = (*postgres.Moment)(&s.Verdict.OrderTime)
+	}
+	if len(o.Output) > 0 {
+		row.output = o.Output
+	}
+	return key, row
+}
+
+// queueJournal adds the insert of journal rows to a batch.
+func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
+	common := []any{now, k.Seq, k.Stage, k.Attempt, string(k.outcome), catalog.OrNull(string(k.final)),
+		catalog.OrNull(k.endpoint), catalog.OrNull(k.status), k.Number}
+	if len(rows) == 1 {
+		r := rows[0]
+		b.Queue(k.Tables.SQL(k.Position, insertOneJournalSQL),
+			append([]any{r.id, r.duration, r.next, r.err, r.output}, common...)...)
+		return
+	}
+	sql, args := insertJournalSQL, append([]any{
+		Column(rows, func(r *journalRow) int64 { return r.id }),
+		Column(rows, func(r *journalRow) *float32 { return r.duration }),
+		postgres.Moments(Column(rows, func(r *journalRow) *postgres.Moment { return r.next }))},
+		common...)
+	if k.told {
+		sql = insertToldJournalSQL
+		args = append(args, postgres.Texts(Column(rows, func(r *journalRow) *string { return r.err })),
+			Column(rows, func(r *journalRow) []byte { return r.output }))
+	}
+	b.Queue(k.Tables.SQL(k.Position, sql), args...)
+}
+
+// MaxSeq is the highest seq at which callers may still change or redrive a task. The numbers above
+// it are left for its attempts.
+const MaxSeq = 30000
+
+// JournalFull is the error for a task whose journal can have no more rows.
+func JournalFull(id asyncflow.TaskID) error {
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"task %s has been changed or redriven too often: its journal has %d rows", id, MaxSeq)
+}

@@ -1,0 +1,161 @@
+package records
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+)
+
+// outboxKind is what is left to do after a transaction.
+type outboxKind string
+
+const (
+	OutboxEnded     outboxKind = "ended"     // a task has ended that others may depend on
+	OutboxLook      outboxKind = "look"      // edges of a task may have closed
+	OutboxSubmitted outboxKind = "submitted" // a task with dependencies was submitted by SQL
+	outboxChildren  outboxKind = "children"  // children of a task have ended
+	OutboxSpawn     outboxKind = "spawn"     // children of a task are to be made, or redriven
+	OutboxStop      outboxKind = "stop"      // children of a task are to be cancelled
+	OutboxPause     outboxKind = "pause"     // a task's children were paused, or resumed
+)
+
+// OutboxRow is a row of outbox.
+type OutboxRow struct {
+	Seq    int64   // of a row that was read
+	Locked *FanOut // that a row is about that was read; nil: none, or it is locked by others
+	Kind   outboxKind
+	Due    time.Time // zero: now
+	Number int32     // of the type
+	ID     int64
+	FanOut int16       // seq of a fan-out of that task
+	Ended  ChildCounts // how many children have ended, for outboxChildren
+	At     int         // the index at which to go on
+}
+
+// ChildCounts counts children of a task that have ended.
+type ChildCounts struct{ Succeeded, Failed, Cancelled int }
+
+// Sum returns how many children have ended.
+func (c ChildCounts) Sum() int { return c.Succeeded + c.Failed + c.Cancelled }
+
+// Add adds other counts.
+func (c *ChildCounts) Add(o ChildCounts) {
+	c.Succeeded += o.Succeeded
+	c.Failed += o.Failed
+	c.Cancelled += o.Cancelled
+}
+
+// ChildEnded counts one child that has ended.
+func ChildEnded(status asyncflow.Status) (c ChildCounts) {
+	switch status {
+	case asyncflow.StatusSucceeded:
+		c.Succeeded = 1
+	case asyncflow.StatusFailed:
+		c.Failed = 1
+	case asyncflow.StatusCancelled:
+		c.Cancelled = 1
+	}
+	return c
+}
+
+// NeedsFollowUp reports whether something is left to do after a settlement.
+func NeedsFollowUp(t *catalog.Type, s *asyncflow.Settlement) bool {
+	return s.Verdict.Kind == asyncflow.Spawn ||
+		s.Verdict.Final() != "" && (s.Lease.Options.Child != nil || t.Awaited())
+}
+
+// AddFollowUp adds what is left to do after a settlement, and reports whether there is anything.
+func (r *Inserts) AddFollowUp(t *catalog.Type, s *asyncflow.Settlement) bool {
+	r.removeVoter(t, s)
+	if !NeedsFollowUp(t, s) {
+		return false
+	}
+	r.Tables = t.Set().Tables
+	id, final := s.Lease.ID.Number, s.Verdict.Final()
+	switch child := s.Lease.Options.Child; {
+	case s.Verdict.Kind == asyncflow.Spawn:
+		seq := int16(s.Lease.Seq + 1)
+		r.fanOuts = append(r.fanOuts, fanOutRow{t.Number(), id, seq, s})
+		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxSpawn, Number: t.Number(), ID: id, FanOut: seq})
+	case child != nil:
+		r.addChild(t.Number(), child, ChildEnded(final))
+	}
+	if final != "" && t.Awaited() {
+		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxEnded, Number: t.Number(), ID: id})
+	}
+	return true
+}
+
+// addChild adds up the children of a task that end in the transaction.
+func (r *Inserts) addChild(number int32, child *asyncflow.Child, ended ChildCounts) {
+	key := FanOutKey{number, child.Parent, int16(child.Seq)}
+	if r.children == nil {
+		r.children = map[FanOutKey]int{}
+	}
+	i, ok := r.children[key]
+	if !ok {
+		i = len(r.Outbox)
+		r.children[key] = i
+		r.Outbox = append(r.Outbox, OutboxRow{Kind: outboxChildren, Number: key.Number, ID: key.ID,
+			FanOut: key.Seq})
+	}
+	r.Outbox[i].Ended.Add(ended)
+}
+
+// FanOutKey names a fan-out: its task, and the seq of that task's row in wait.
+type FanOutKey struct {
+	Number int32
+	ID     int64
+	Seq    int16
+}
+
+// fanOutRow is a new row of fan_outs.
+type fanOutRow struct {
+	number  int32
+	id      int64
+	seq     int16
+	settled *asyncflow.Settlement
+}
+
+func queueFanOut(b *pgx.Batch, t *catalog.TableNames, r fanOutRow) {
+	out := r.settled.Outcome.FannedOut
+	rule, err := json.Marshal(out.FanOut)
+	if err != nil {
+		panic(err) // numbers and strings
+	}
+	b.Queue(t.SQL(0, `INSERT INTO {fan_outs} (type, id, seq, waits, stage, rule, count)
+		VALUES ($1, $2, $3, $3, $4, $5::text::json, $6)`), r.number, r.id, r.seq, r.settled.Lease.Stage,
+		string(rule), out.Count)
+}
+
+// insertOutboxSQL adds rows of outbox.
+const insertOutboxSQL = `
+INSERT INTO {outbox} (kind, due, type, id, fan_out, succeeded, failed, cancelled, at)
+SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::int[], $4::bigint[], $5::smallint[],
+  $6::int[], $7::int[], $8::int[], $9::int[])`
+
+// QueueOutbox adds the insert of outbox rows to a batch.
+func QueueOutbox(b *pgx.Batch, t *catalog.TableNames, rows []OutboxRow, now time.Time) {
+	b.Queue(t.SQL(0, insertOutboxSQL),
+		Column(rows, func(r *OutboxRow) string { return string(r.Kind) }),
+		Column(rows, func(r *OutboxRow) time.Time {
+			if r.Due.IsZero() {
+				return now
+			}
+			return r.Due
+		}),
+		Column(rows, func(r *OutboxRow) int32 { return r.Number }),
+		Column(rows, func(r *OutboxRow) int64 { return r.ID }),
+		Column(rows, func(r *OutboxRow) int16 { return r.FanOut }),
+		Column(rows, func(r *OutboxRow) int32 { return int32(r.Ended.Succeeded) }),
+		Column(rows, func(r *OutboxRow) int32 { return int32(r.Ended.Failed) }),
+		Column(rows, func(r *OutboxRow) int32 { return int32(r.Ended.Cancelled) }),
+		Column(rows, func(r *OutboxRow) int32 { return int32(r.At) }))
+}
+
+// FanOutKey returns the key of the fan-out that the row is about.
+func (r OutboxRow) FanOutKey() FanOutKey { return FanOutKey{r.Number, r.ID, r.FanOut} }

@@ -1,0 +1,87 @@
+package records
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+)
+
+// SettleTaken returns the settlements of tasks whose leases were taken, and the token rows that
+// follow.
+func SettleTaken(
+	t *catalog.Type, taken []asyncflow.Lease, now time.Time,
+	outcome func(*catalog.Type, asyncflow.Lease) asyncflow.Outcome,
+) ([]asyncflow.Settlement, *Tokens) {
+	settled, ts := make([]asyncflow.Settlement, len(taken)), &Tokens{}
+	for i, l := range taken {
+		l = t.Reordered(l)
+		o := outcome(t, l)
+		o.Endpoint = asyncflow.ClaimedBy(l.Claimer, l.Subject)
+		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o,
+			Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
+		if v := settled[i].Verdict; v.Final() == "" {
+			ts.Add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), v, now, now)
+		}
+	}
+	return settled, ts
+}
+
+// WriteSettled writes settlements at once: see QueueSettlements.
+func WriteSettled(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *catalog.Type,
+	settled []asyncflow.Settlement,
+	ts *Tokens,
+	now time.Time,
+) error {
+	b := &pgx.Batch{}
+	QueueSettlements(b, t, settled, ts, now)
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// QueueSettlements writes the journal rows of settlements whose token rows were taken, the token
+// rows that follow, and their tally.
+func QueueSettlements(
+	b *pgx.Batch, t *catalog.Type, settled []asyncflow.Settlement, ts *Tokens, now time.Time,
+) {
+	var all Inserts
+	var counts Tally
+	for i := range settled {
+		all.AddJournal(t, &settled[i])
+		all.AddFollowUp(t, &settled[i])
+		counts.Count(&settled[i])
+	}
+	all.AddTokens(t, ts)
+	all.AddTally(t, counts)
+	all.Queue(b, now)
+	QueueBlocks(b, t, settled)
+}
+
+// SilentClaim is the error of a claim that was released because nothing was heard of it. A late
+// report on it still counts: see SettleLate.
+const SilentClaim = "nothing was heard of the claim"
+
+// QueueBlocks records which failed tasks block the others of their flow key, and which no longer
+// do.
+func QueueBlocks(b *pgx.Batch, t *catalog.Type, settled []asyncflow.Settlement) {
+	if t.Flow == nil || !t.Flow.Ordered {
+		return
+	}
+	for _, settlement := range settled {
+		key := t.LineKeyOf(settlement.Lease.Options)
+		switch final := settlement.Verdict.Final(); {
+		case key == "" || final == "":
+		case final == asyncflow.StatusFailed && t.Flow.OnFailure == asyncflow.FlowBlock:
+			b.Queue(t.SQL(0, `INSERT INTO {blocks} (type, key, id) VALUES ($1, $2, $3)
+				ON CONFLICT DO NOTHING`), t.Name, key, settlement.Lease.ID.Number)
+		default:
+			b.Queue(t.SQL(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2 AND id = $3`),
+				t.Name, key, settlement.Lease.ID.Number)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package records
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+)
+
+// TakeAnyTokens deletes the token rows of tasks of one roll from whichever tables they are
+// in, and returns them as leases. Tasks that it doesn't find are final, or their rows have
+// just moved to another table.
+func TakeAnyTokens(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *catalog.Type,
+	ids []int64,
+) (taken []asyncflow.Lease, err error) {
+	take := func(position int, sql string, args ...any) error {
+		rows, err := tx.Query(ctx, t.SQL(position, sql), args...)
+		if err != nil {
+			return err
+		}
+		more, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+			l.ID.Type = t.Name
+			return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Options.FlowKey)
+		})
+		taken = append(taken, more...)
+		return err
+	}
+	for _, sql := range []string{takeAnyLeaseSQL, TakeAnyWaitSQL} {
+		if err := take(0, sql, ids, t.Number()); err != nil {
+			return nil, err
+		}
+	}
+	if len(taken) == len(ids) {
+		return taken, nil
+	}
+	// ready has no index by id: the last journal row or the task has the order_time.
+	var orders []time.Time
+	if orders, ids, err = ReadyPlaces(ctx, tx, t, ids); err != nil {
+		return nil, err
+	}
+	for _, p := range t.Live() {
+		if err := take(p, TakeAnyReadySQL, orders, ids, t.Number()); err != nil {
+			return nil, err
+		}
+	}
+	return taken, nil
+}
+
+// As in TakeLeaseSQL, ANY of an array of one keeps the planner from reading a whole table.
+const (
+	takeAnyLeaseSQL = `
+DELETE FROM {lease} k USING unnest($1::bigint[]) AS u (id)
+WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
+RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
+	TakeAnyWaitSQL = `
+DELETE FROM {wait} k USING unnest($1::bigint[]) AS u (id)
+WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
+RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
+	TakeAnyReadySQL = `
+DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
+WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
+RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
+)
+
+// ReadyPlaces returns those of some tasks of one roll that are not final, and the order_time
+// that each has in ready if it is pending.
+func ReadyPlaces(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *catalog.Type,
+	ids []int64,
+) (orders []time.Time, live []int64, err error) {
+	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
+		SELECT t.id, coalesce(j.next_time, t.order_time)
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+		  ORDER BY seq DESC LIMIT 1) j ON true
+		WHERE t.type = $2 AND t.id = ANY ($1) AND j.final IS NULL ORDER BY t.id`), ids, t.Number())
+	if err != nil {
+		return nil, nil, err
+	}
+	var id int64
+	var order time.Time
+	_, err = pgx.ForEachRow(rows, []any{&id, &order}, func() error {
+		orders, live = append(orders, order), append(live, id)
+		return nil
+	})
+	return orders, live, err
+}
+
+// StillLive returns those of some tasks of one roll that are neither taken nor final.
+func StillLive(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *catalog.Type,
+	ids, taken []int64,
+) ([]int64, error) {
+	rest := Without(ids, taken)
+	if len(rest) == 0 {
+		return nil, nil
+	}
+	_, live, err := ReadyPlaces(ctx, tx, t, rest)
+	return live, err
+}
+
+// Without returns those of ids that are not in others.
+func Without(ids, others []int64) []int64 {
+	out := make(map[int64]bool, len(others))
+	for _, id := range others {
+		out[id] = true
+	}
+	var rest []int64
+	for _, id := range ids {
+		if !out[id] {
+			rest = append(rest, id)
+		}
+	}
+	return rest
+}
+
+// CancelTries is how often a cancel follows tasks that change their state meanwhile.
+const CancelTries = 10

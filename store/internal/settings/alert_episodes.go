@@ -1,0 +1,175 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// EpisodesKept is how long episodes that are over are kept.
+const EpisodesKept = 30 * 24 * time.Hour
+
+// maxEpisodes is the most episodes in a list.
+const maxEpisodes = 200
+
+const episodeColumns = `SELECT id::text, alert, subject, since, value, bound, below, resolved_at,
+	coalesce(resolved_value, 0), coalesce(firing_task, ''), coalesce(resolved_task, ''),
+	coalesce(waits_for, '') FROM `
+
+// Episodes returns a tenant's open episodes and those resolved within the last 30 days, newest
+// first, at most 200.
+func (s *Settings) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
+	all, err := readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
+		WHERE resolved_at IS NULL OR resolved_at > $1
+		ORDER BY resolved_at IS NOT NULL, since DESC, id DESC LIMIT $2`,
+		s.core.Clock.Now().Add(-EpisodesKept), maxEpisodes)
+	return all, postgres.Wrap(err, "Episodes(%q)", tenant)
+}
+
+// FiringEpisodes returns a tenant's open episodes, newest first, at most 200, and reports whether
+// it has alerts at all.
+func (s *Settings) FiringEpisodes(
+	ctx context.Context, tenant string,
+) (firing []asyncflow.Episode, enabled bool, err error) {
+	firing, err = readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
+		WHERE resolved_at IS NULL ORDER BY since DESC, id DESC LIMIT $1`, maxEpisodes)
+	if err == nil {
+		err = s.core.DB(tenant).QueryRow(ctx,
+			`SELECT EXISTS (SELECT FROM `+alertsOf(tenant)+`)`).Scan(&enabled)
+	}
+	return firing, enabled, postgres.Wrap(err, "FiringEpisodes(%q)", tenant)
+}
+
+// EpisodesToNotify returns the episodes with a notice that was not sent yet, oldest first.
+func (s *Settings) EpisodesToNotify(
+	ctx context.Context,
+	tenant string,
+) ([]asyncflow.Episode, error) {
+	all, err := readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
+		WHERE firing_task IS NULL OR resolved_task IS NULL AND resolved_at IS NOT NULL
+		ORDER BY since, id`)
+	return all, postgres.Wrap(err, "EpisodesToNotify(%q)", tenant)
+}
+
+func readEpisodes(
+	ctx context.Context,
+	q catalog.Querier,
+	sql string,
+	args ...any,
+) ([]asyncflow.Episode, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e asyncflow.Episode, err error) {
+		var below, resolved *time.Time
+		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved,
+			&e.ResolvedValue, &e.FiringTask, &e.ResolvedTask, &e.WaitsFor)
+		e.Below, e.Resolved = catalog.OrZero(below), catalog.OrZero(resolved)
+		return e, err
+	})
+}
+
+// readingAge is the age above which readings are ignored: their node was delayed.
+const readingAge = 30 * time.Second
+
+// ObserveAlerts updates a tenant's episodes with the readings of a time: it begins new ones and
+// continues or resolves the open ones. It locks the row of the tenant's alerts meanwhile, so
+// that one node at a time does this. It returns how many episodes were open before or are now.
+func (s *Settings) ObserveAlerts(
+	ctx context.Context,
+	tenant string,
+	readings []asyncflow.AlertReading,
+	at time.Time,
+) (episodes int, err error) {
+	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
+		var endpoint string
+		var now time.Time
+		err := tx.QueryRow(ctx, `SELECT endpoint::text, clock_timestamp()
+			FROM `+alertsOf(tenant)+` FOR UPDATE`).Scan(&endpoint, &now)
+		if err != nil || now.Sub(at) > readingAge {
+			return err
+		}
+		open, err := readEpisodes(ctx, tx, episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
+		if err != nil {
+			return err
+		}
+		begun, changed := asyncflow.FollowEpisodes(open, readings, at)
+		episodes = len(open) + len(begun)
+		b := &pgx.Batch{}
+		for _, e := range changed {
+			b.Queue(`UPDATE `+episodesOf(tenant)+` SET below = $2, resolved_at = $3, resolved_value = $4
+				WHERE id = $1::uuid`,
+				e.ID, catalog.OrNull(e.Below), catalog.OrNull(e.Resolved), catalog.OrNull(e.ResolvedValue))
+		}
+		for _, r := range begun {
+			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value,
+				  bound, waits_for)
+				VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7, nullif($8, ''))`,
+				uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value, r.Limit,
+				string(r.WaitsFor))
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if errors.Is(err, pgx.ErrNoRows) { // the alerts were deleted meanwhile
+		return 0, nil
+	}
+	return episodes, postgres.Wrap(err, "ObserveAlerts(%q)", tenant)
+}
+
+// DryRunAlerts returns how many episodes readings would begin and how many they would resolve.
+func (s *Settings) DryRunAlerts(
+	ctx context.Context,
+	tenant string,
+	readings []asyncflow.AlertReading,
+	at time.Time,
+) (begun, over int, err error) {
+	open, err := readEpisodes(ctx, s.core.DB(tenant),
+		episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
+	fresh, changed := asyncflow.FollowEpisodes(open, readings, at)
+	for _, e := range changed {
+		if !e.Resolved.IsZero() {
+			over++
+		}
+	}
+	return len(fresh), over, postgres.Wrap(err, "DryRunAlerts(%q)", tenant)
+}
+
+// RecordNotice records the task that sends the notice of an episode.
+func (s *Settings) RecordNotice(
+	ctx context.Context,
+	tenant, id string,
+	state asyncflow.AlertState,
+	task asyncflow.TaskID,
+) error {
+	column := "firing_task"
+	if state == asyncflow.AlertResolved {
+		column = "resolved_task"
+	}
+	_, err := s.core.DB(tenant).Exec(ctx,
+		`UPDATE `+episodesOf(tenant)+` SET `+column+` = $2 WHERE id = $1::uuid`, id, task.String())
+	return postgres.Wrap(err, "RecordNotice(%q, %s)", tenant, id)
+}
+
+// ForgetEpisodes deletes a tenant's episodes that were resolved more than 30 days ago, and
+// returns how many it deleted.
+func (s *Settings) ForgetEpisodes(ctx context.Context, tenant string) (int, error) {
+	tag, err := s.core.DB(tenant).Exec(ctx,
+		`DELETE FROM `+episodesOf(tenant)+` WHERE resolved_at < $1 AND resolved_task IS NOT NULL`,
+		s.core.Clock.Now().Add(-EpisodesKept))
+	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetEpisodes(%q)", tenant)
+}
+
+// DryRunForgetEpisodes counts the episodes that ForgetEpisodes would delete.
+func (s *Settings) DryRunForgetEpisodes(ctx context.Context, tenant string) (int, error) {
+	return catalog.CountRows(ctx, s.core.DB(tenant),
+		`SELECT count(*) FROM `+episodesOf(tenant)+`
+		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.core.Clock.Now().Add(-EpisodesKept))
+}

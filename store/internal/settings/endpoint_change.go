@@ -1,0 +1,262 @@
+package settings
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// CreateEndpoint registers an endpoint for a stage of a task type. An unknown type or stage is
+// CodeNotFound. If another endpoint of the stage has the same URL, it is CodeConflict unless
+// AllowDuplicate is set; and so it is if one of the stage's endpoints is for listening, and
+// another gets deliveries.
+func (s *Settings) CreateEndpoint(
+	ctx context.Context,
+	tenant string,
+	e asyncflow.Endpoint,
+) (asyncflow.Endpoint, error) {
+	e.CreatedAt = s.core.Clock.Now()
+	e.UpdatedAt = e.CreatedAt
+	err := s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+		t, err := catalog.ReadTaskType(ctx, tx, tenant, e.Type, "FOR SHARE")
+		if err != nil {
+			return err
+		}
+		if t.StageIndex(e.Stage) < 0 {
+			return &asyncflow.Error{Code: asyncflow.CodeNotFound,
+				Message: "task type " + e.Type + " has no stage " + e.Stage,
+				Fields:  []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " + e.Type}}}
+		}
+		if t.Claims(e.Stage) {
+			return asyncflow.InvalidField("stage",
+				"is %s, whose mode is claim: workers ask for its tasks, and it has no endpoints", e.Stage)
+		}
+		_, err = tx.Exec(ctx,
+			`INSERT INTO `+catalog.EndpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged,
+			  max_in_flight, rate, batch_max_tasks, batch_max_wait, batch_max_wait_text, created_at,
+			  updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, ''), nullif($10, 0),
+			  nullif($11, '0'::interval), nullif($12, '0s'), $13, $13)`,
+			e.ID, e.Type, e.Stage, e.URL, e.Weight, e.Outbound, e.Challenged, e.Limits.MaxInFlight,
+			e.Limits.Rate.String(), e.Batch.MaxTasks, e.Batch.MaxWait.Std(), e.Batch.MaxWait.Text(),
+			e.CreatedAt)
+		if err != nil {
+			return err
+		}
+		if err := writeSecrets(ctx, tx, tenant, e); err != nil {
+			return err
+		}
+		g := growth{asyncflow.QuotaEndpoints, endpointBytes(e)}
+		if err := s.checkConfig(ctx, tx, tenant, g); err != nil {
+			return err
+		}
+		if err := s.checkDuplicate(ctx, tx, tenant, e); err != nil {
+			return err
+		}
+		return s.checkStandsAlone(ctx, tx, tenant, t.TaskType, e)
+	})
+	return e, postgres.Wrap(err, "CreateEndpoint(%q, %q, %q)", tenant, e.Type, e.Stage)
+}
+
+// writeSecrets replaces an endpoint's secrets by those of e. The caller has locked the
+// endpoint's row.
+func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
+	if _, err := tx.Exec(ctx, `DELETE FROM `+catalog.EndpointSecretsOf(tenant)+
+		` WHERE endpoint = $1::uuid`, e.ID); err != nil {
+		return err
+	}
+	for _, secret := range e.Secrets {
+		_, err := tx.Exec(ctx,
+			`INSERT INTO `+catalog.EndpointSecretsOf(tenant)+`
+			  (id, endpoint, kind, sealed, public_key, created_at, expires_at)
+			VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7)`,
+			secret.ID, e.ID, secret.Kind, secret.Sealed, secret.PublicKey, secret.CreatedAt,
+			catalog.OrNull(secret.ExpiresAt))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ChangeEndpoint calls change with an endpoint, writes the result and returns it. change must
+// keep its id, type and stage. After an error of change, ChangeEndpoint writes nothing and
+// returns the error as it is. If another endpoint of the stage has the new URL, it is
+// CodeConflict unless AllowDuplicate is set. A weight is checked as at creation.
+func (s *Settings) ChangeEndpoint(
+	ctx context.Context,
+	tenant, id string,
+	change func(*asyncflow.Endpoint) error,
+) (e asyncflow.Endpoint, err error) {
+	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+		t, err := lockTypeOf(ctx, tx, tenant, id)
+		if err != nil {
+			return err
+		}
+		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			return unknownEndpoint(id)
+		}
+		before := all[0]
+		if err := catalog.CheckPrecondition(ctx, catalog.EndpointETag(before), false); err != nil {
+			return err
+		}
+		e = all[0]
+		if err := change(&e); err != nil {
+			return err
+		}
+		e.UpdatedAt = s.core.Clock.Now()
+		if err := s.writeEndpoint(ctx, tx, tenant, e); err != nil {
+			return err
+		}
+		err = s.checkConfig(ctx, tx, tenant, growth{bytes: endpointBytes(e) - endpointBytes(before)})
+		if err == nil && e.URL != before.URL {
+			err = s.checkDuplicate(ctx, tx, tenant, e)
+		}
+		if err != nil || e.Weight == before.Weight {
+			return err
+		}
+		return s.checkStandsAlone(ctx, tx, tenant, t.TaskType, e)
+	})
+	return e, postgres.Wrap(err, "ChangeEndpoint(%q, %q)", tenant, id)
+}
+
+// lockTypeOf locks the task type of an endpoint against changes, and returns it. Calls that change
+// both lock the type first.
+func lockTypeOf(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant, endpoint string,
+) (t catalog.StoredType, err error) {
+	rows, err := tx.Query(ctx, `SELECT type FROM `+catalog.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
+		endpoint)
+	if err != nil {
+		return t, err
+	}
+	name, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+	if err == nil {
+		t, err = catalog.ReadTaskType(ctx, tx, tenant, name, "FOR SHARE")
+	}
+	if errors.Is(err, pgx.ErrNoRows) || asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+		err = unknownEndpoint(endpoint) // the type was deleted, and its endpoints with it
+	}
+	return t, err
+}
+
+// lockEndpoints locks endpoints and then reads them. One statement for both would read their
+// secrets as they were before it waited for the lock.
+func lockEndpoints(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant, where string,
+	args ...any,
+) ([]asyncflow.Endpoint, error) {
+	rows, err := tx.Query(ctx,
+		`SELECT id::text FROM `+catalog.EndpointsOf(tenant)+` e WHERE `+where+` ORDER BY id FOR UPDATE`,
+		args...)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	if rows, err = tx.Query(ctx, catalog.SelectEndpoints(tenant)+
+		`WHERE id = ANY ($1::uuid[]) ORDER BY id`, ids); err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, catalog.ScanEndpoint)
+}
+
+// writeEndpoint writes the fields of an endpoint that may change. If its health is the zero
+// value it deletes the row of the health; other health is written by SetHealth.
+func (s *Settings) writeEndpoint(
+	ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint,
+) error {
+	_, err := tx.Exec(ctx,
+		`UPDATE `+catalog.EndpointsOf(tenant)+` SET url = $2, weight = $3, outbound = $4, challenged = $5,
+		  verified_at = $6, verification_error = $7, updated_at = $8,
+		  max_in_flight = nullif($9, 0), rate = nullif($10, ''),
+		  batch_max_tasks = nullif($11, 0), batch_max_wait = nullif($12, '0'::interval),
+		  batch_max_wait_text = nullif($13, '0s')
+		WHERE id = $1::uuid`,
+		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, catalog.OrNull(e.VerifiedAt),
+		e.VerificationError, e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(), e.Batch.MaxTasks,
+		e.Batch.MaxWait.Std(), e.Batch.MaxWait.Text())
+	if err == nil && e.Health == (asyncflow.Health{}) {
+		err = s.clearHealth(ctx, tx, tenant, e.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return writeSecrets(ctx, tx, tenant, e)
+}
+
+// checkDuplicate refuses an endpoint if others of its stage have the same URL: CodeConflict,
+// with the id of the oldest one. Its worker would get deliveries with several secrets.
+func (s *Settings) checkDuplicate(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	e asyncflow.Endpoint,
+) error {
+	if e.AllowDuplicate || e.Listens() {
+		return nil
+	}
+	if err := s.lockTenant(ctx, tx, tenant); err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+catalog.EndpointsOf(tenant)+`
+		WHERE type = $1 AND stage = $2 AND id <> $3::uuid ORDER BY created_at, id`, e.Type, e.Stage, e.ID)
+	if err != nil {
+		return err
+	}
+	var first, id, url string
+	_, err = pgx.ForEachRow(rows, []any{&id, &url}, func() error {
+		if first == "" && asyncflow.SameURL(url, e.URL) {
+			first = id
+		}
+		return nil
+	})
+	if err != nil || first == "" {
+		return err
+	}
+	return &asyncflow.Error{
+		Code: asyncflow.CodeConflict,
+		Message: "the endpoint " + first + " of " + e.Type + "/" + e.Stage +
+			" has this URL already: its worker would get deliveries with two secrets. " +
+			"Change that one, or set allow_duplicate",
+		Fields: []asyncflow.FieldError{{Field: "url", Message: "is that of the endpoint " + first}},
+	}
+}
+
+// DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.
+func (s *Settings) DeleteEndpoint(ctx context.Context, tenant, id string) error {
+	err := s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		if err == nil && len(all) == 0 {
+			err = unknownEndpoint(id)
+		}
+		if err == nil {
+			err = catalog.CheckPrecondition(ctx, catalog.EndpointETag(all[0]), false)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `DELETE FROM `+catalog.EndpointsOf(tenant)+` WHERE id = $1::uuid`, id)
+		return err
+	})
+	return postgres.Wrap(err, "DeleteEndpoint(%q, %q)", tenant, id)
+}
+
+func unknownEndpoint(id string) error {
+	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no endpoint %q", id)
+}

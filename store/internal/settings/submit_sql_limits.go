@@ -1,0 +1,88 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
+)
+
+// No node checks tasks that are submitted by SQL (see migration 11 of a tenant's schema). The
+// limits that a node would check are in the tenant's schema, in submit_limits: whether the
+// tenant is suspended, and the limits, of which only nodes know the operator's. Each node
+// writes them for each tenant when it starts, and when they have changed.
+
+// SubmitLimits writes the limits of submits by SQL.
+type SubmitLimits struct {
+	store   *Settings
+	written map[string]submitLimit     // by tenant
+	seen    map[string]*catalog.Tenant // as they were when their limits were written
+}
+
+// submitLimit has the limits of a tenant's tasks.
+type submitLimit struct {
+	refusal      string // why its calls are refused; "": they aren't
+	contextBytes int64
+	pendingTasks int64     // 0: no limit
+	made         time.Time // when the tenant was created: the name may be that of a dropped one
+}
+
+// NewSubmitLimits returns limits of which nothing was written yet.
+func NewSubmitLimits(s *Settings) *SubmitLimits {
+	return &SubmitLimits{s, map[string]submitLimit{}, map[string]*catalog.Tenant{}}
+}
+
+// submitLimitOf returns the limits of a tenant as this node knows them.
+func (s *Settings) submitLimitOf(t *catalog.Tenant) submitLimit {
+	l := submitLimit{contextBytes: int64(s.core.Config.MaxContext),
+		pendingTasks: t.Quotas.PendingTasks, made: t.CreatedAt}
+	if t.Quotas.ContextBytes > 0 {
+		l.contextBytes = min(l.contextBytes, t.Quotas.ContextBytes)
+	}
+	var refusal *asyncflow.Error
+	if errors.As(t.Refusal(), &refusal) {
+		l.refusal = refusal.Detail()
+	}
+	return l
+}
+
+// Write writes the limits that have changed since it last wrote them. An error of one tenant
+// doesn't affect the others.
+func (w *SubmitLimits) Write(ctx context.Context) error {
+	var errs []error
+	maps.DeleteFunc(w.written,
+		func(slug string, _ submitLimit) bool { return !w.store.core.Catalog.HasTenant(slug) })
+	maps.DeleteFunc(w.seen,
+		func(slug string, _ *catalog.Tenant) bool { return !w.store.core.Catalog.HasTenant(slug) })
+	for slug := range w.store.core.Catalog.Tenants() {
+		t, ok := w.store.core.Catalog.Tenant(slug)
+		if !ok || w.seen[slug] == t {
+			continue
+		}
+		limit := w.store.submitLimitOf(t)
+		if w.written[slug] == limit {
+			w.seen[slug] = t
+			continue
+		}
+		rows, err := catalog.Unprepared{Q: w.store.core.DB(slug)}.Query(ctx,
+			`UPDATE `+postgres.Quote(schema.Of(slug))+`.submit_limits
+			SET refusal = nullif($1, ''), context_bytes = $2, pending_tasks = $3
+			WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2, $3)`,
+			limit.refusal, limit.contextBytes, limit.pendingTasks)
+		if err == nil {
+			rows.Close()
+			err = rows.Err()
+		}
+		if err != nil {
+			errs = append(errs, postgres.Wrap(err, "write the limits of %q", slug))
+			continue
+		}
+		w.written[slug], w.seen[slug] = limit, t
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,185 @@
+package settings
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// Tenant returns a tenant from the database; CodeNotFound when there is none.
+func (s *Settings) Tenant(ctx context.Context, slug string) (catalog.StoredTenant, error) {
+	t, err := catalog.ReadTenant(ctx, s.core.Base, slug, "")
+	return t, postgres.Wrap(err, "Tenant(%q)", slug)
+}
+
+// TenantPage returns up to limit tenants by name, those after a name, and reports whether there
+// may be more.
+func (s *Settings) TenantPage(
+	ctx context.Context,
+	after string,
+	limit int,
+) (page []catalog.StoredTenant, more bool, err error) {
+	rows, err := s.core.Base.Query(ctx,
+		`SELECT `+catalog.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug LIMIT $2`,
+		after, limit+1)
+	if err == nil {
+		page, err = pgx.CollectRows(rows, catalog.ScanTenant)
+	}
+	if more = len(page) > limit; more {
+		page = page[:limit]
+	}
+	return page, more, postgres.Wrap(err, "TenantPage")
+}
+
+// TenantPatch says what to change of a tenant.
+type TenantPatch struct {
+	Quotas  map[asyncflow.QuotaName]float64 // 0: the operator's default; those left out stay
+	Suspend *bool
+	Reason  string // of a suspension
+}
+
+// PatchTenant changes a tenant and returns it. A tenant that is already suspended keeps its
+// time, and its reason unless there is another one. A deleted tenant is CodeConflict. Once
+// PatchTenant has suspended a tenant, this node begins no lease of it, see Pause.
+func (s *Settings) PatchTenant(
+	ctx context.Context,
+	slug string,
+	p TenantPatch,
+) (t catalog.StoredTenant, err error) {
+	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old catalog.StoredTenant) error {
+		switch {
+		case !old.DeletedAt.IsZero():
+			return stillThere(old)
+		case p.Suspend != nil && *p.Suspend && slug == asyncflow.OperatorTenant:
+			return operatorsOwn(slug)
+		}
+		own, err := old.Own.With(p.Quotas)
+		if err != nil {
+			return err
+		}
+		quotas, err := json.Marshal(own)
+		if err != nil {
+			return err
+		}
+		at, reason := old.SuspendedAt, old.SuspendReason
+		switch {
+		case p.Suspend == nil:
+		case !*p.Suspend:
+			at, reason = time.Time{}, ""
+		default:
+			if at.IsZero() {
+				at, reason = s.core.Clock.Now(), ""
+			}
+			if p.Reason != "" {
+				reason = p.Reason
+			}
+		}
+		_, err = tx.Exec(ctx,
+			`UPDATE asyncflow.tenants SET quotas = $2::text::json, suspended_at = $3,
+				suspend_reason = nullif($4, '') WHERE slug = $1`,
+			slug, string(quotas), catalog.OrNull(at), reason)
+		return err
+	})
+}
+
+// operatorsOwn refuses to suspend or delete the operator's own tenant.
+func operatorsOwn(slug string) error {
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"the tenant %s is asyncflow's own: the operator's alerts are its tasks", slug)
+}
+
+// DeleteTenant suspends a tenant and returns it; after a grace (nil: DefaultGrace) it is
+// dropped. For a tenant that is already deleted it changes only the time, if a grace is given.
+func (s *Settings) DeleteTenant(
+	ctx context.Context,
+	slug string,
+	grace *time.Duration,
+) (catalog.StoredTenant, error) {
+	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old catalog.StoredTenant) error {
+		now := s.core.Clock.Now()
+		at := now.Add(asyncflow.DefaultGrace)
+		if grace != nil {
+			at = now.Add(*grace)
+		}
+		switch {
+		case slug == asyncflow.OperatorTenant:
+			return operatorsOwn(slug)
+		case !old.DroppingAt.IsZero(), !old.DeletedAt.IsZero() && grace == nil:
+			return nil
+		}
+		_, err := tx.Exec(ctx,
+			`UPDATE asyncflow.tenants SET deleted_at = coalesce(deleted_at, $2), drop_at = $3
+				WHERE slug = $1`, slug, now, at)
+		return err
+	})
+}
+
+// RestoreTenant takes a deletion back and returns the tenant, suspended if it was before.
+// CodeConflict once the drop has begun.
+func (s *Settings) RestoreTenant(ctx context.Context, slug string) (catalog.StoredTenant, error) {
+	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old catalog.StoredTenant) error {
+		if !old.DroppingAt.IsZero() {
+			return stillThere(old)
+		}
+		_, err := tx.Exec(ctx,
+			`UPDATE asyncflow.tenants SET deleted_at = NULL, drop_at = NULL WHERE slug = $1`, slug)
+		return err
+	})
+}
+
+// changeTenant locks and changes the row of a tenant, and returns it.
+func (s *Settings) changeTenant(
+	ctx context.Context,
+	slug string,
+	do func(tx pgx.Tx, old catalog.StoredTenant) error,
+) (t catalog.StoredTenant, err error) {
+	err = s.core.ChangeBase(ctx, slug, func(tx pgx.Tx) error {
+		old, err := catalog.ReadTenant(ctx, tx, slug, "FOR UPDATE")
+		if err != nil {
+			return err
+		}
+		if err := catalog.CheckPrecondition(ctx, old.ETag(), false); err != nil {
+			return err
+		}
+		if err := do(tx, old); err != nil {
+			return err
+		}
+		t, err = catalog.ReadTenant(ctx, tx, slug, "")
+		return err
+	})
+	return t, postgres.Wrap(err, "changeTenant(%q)", slug)
+}
+
+// TenantUsage returns how much a tenant uses of each quota. It leaves out quotas that aren't
+// used up, such as the size of a context. The rates are of the last minute.
+func (s *Settings) TenantUsage(
+	ctx context.Context,
+	slug string,
+) (map[asyncflow.QuotaName]float64, error) {
+	stats, err := s.counts.Stats(ctx, slug, "")
+	if err != nil {
+		return nil, err
+	}
+	used, err := configUse(ctx, s.core.DB(slug), slug)
+	if err != nil {
+		return nil, postgres.Wrap(err, "TenantUsage(%q)", slug)
+	}
+	for _, name := range []asyncflow.QuotaName{asyncflow.QuotaPendingTasks,
+		asyncflow.QuotaSubmitsPerSecond,
+		asyncflow.QuotaDeliveriesPerSecond, asyncflow.QuotaConcurrency} {
+		used[name] = 0
+	}
+	for _, t := range stats {
+		used[asyncflow.QuotaPendingTasks] += float64(t.Waiting + t.Pending + t.Running)
+		used[asyncflow.QuotaSubmitsPerSecond] += t.Rates.Submitted
+		used[asyncflow.QuotaDeliveriesPerSecond] += t.Rates.Attempts
+		used[asyncflow.QuotaConcurrency] += float64(t.Running)
+	}
+	return used, nil
+}

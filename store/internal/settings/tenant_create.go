@@ -1,0 +1,276 @@
+package settings
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/migrations"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
+)
+
+// CreateTenant makes a tenant's schema, its role and its row, and reports whether the tenant is
+// new. A tenant that was deleted and isn't dropped yet is CodeConflict.
+func CreateTenant(
+	ctx context.Context,
+	url, tenant string,
+	opts ...Option,
+) (created bool, err error) {
+	if err := checkSlug(tenant); err != nil {
+		return false, err
+	}
+	conn, err := postgres.Connect(ctx, url)
+	if err != nil {
+		return false, postgres.ConnectError(url, err)
+	}
+	defer conn.Close(ctx)
+	noRoles := with(opts).noRoles
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+		_, created, err = makeTenant(ctx, tx, tenant, asyncflow.Quotas{}, noRoles)
+		return err
+	})
+	if errors.Is(err, schema.ErrThere) {
+		_, created, err = adoptTenant(ctx, url, tenant, asyncflow.Quotas{}, noRoles)
+	}
+	return created && err == nil, postgres.Wrap(err, "CreateTenant(%q)", tenant)
+}
+
+// CreateTenant makes a tenant with quotas of its own; CodeConflict if there is a tenant of that
+// name.
+func (s *Settings) CreateTenant(
+	ctx context.Context,
+	slug string,
+	own asyncflow.Quotas,
+) (t catalog.StoredTenant, err error) {
+	if err := checkSlug(slug); err != nil {
+		return t, err
+	}
+	// One at a time: the database makes no more, and the others would keep connections waiting.
+	if err := s.creating.Acquire(ctx, 1); err != nil {
+		return t, postgres.Wrap(err, "CreateTenant(%q)", slug)
+	}
+	defer s.creating.Release(1)
+	var created bool
+	whole := func(tx pgx.Tx) (err error) {
+		if t, created, err = makeTenant(ctx, tx, slug, own, s.core.Config.NoRoles); err != nil {
+			return err
+		}
+		if !created {
+			return asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
+		}
+		return s.core.Roles.AsBase(ctx, tx)
+	}
+	ctx = postgres.Patient(ctx) // another process may be making one
+	if err = s.core.ChangeBase(ctx, slug, whole); errors.Is(err, schema.ErrThere) {
+		t, created, err = adoptTenant(ctx, s.core.Config.URL, slug, own, s.core.Config.NoRoles)
+		if err == nil && created {
+			err = s.core.ChangeBase(ctx, slug, func(pgx.Tx) error { return nil })
+		} else if err == nil {
+			err = asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
+		}
+	}
+	return t, postgres.Wrap(err, "CreateTenant(%q)", slug)
+}
+
+func checkSlug(slug string) error {
+	if err := asyncflow.CheckName(slug); err != nil {
+		return asyncflow.InvalidField("tenant", "%v", err)
+	}
+	return nil
+}
+
+// makeTenant makes all of a new tenant in a transaction: its role, its schema and, unless it is
+// there, its row. It reports whether it has made the row. If there is such a schema, it returns
+// schema.ErrThere.
+func makeTenant(
+	ctx context.Context,
+	tx pgx.Tx,
+	slug string,
+	own asyncflow.Quotas,
+	noRoles bool,
+) (t catalog.StoredTenant, created bool, err error) {
+	if noRoles {
+		if err = schema.RefuseDevelopment(ctx, tx); err == nil {
+			err = checkNew(ctx, tx, slug)
+		}
+		if err == nil {
+			err = schema.Create(ctx, tx, slug)
+		}
+		if err == nil {
+			t, created, err = enterTenant(ctx, tx, slug, "", own)
+		}
+		return t, created, err
+	}
+	f, err := schema.RoleFenceIn(ctx, tx)
+	if err == nil {
+		err = checkNew(ctx, tx, slug)
+	}
+	if err == nil {
+		err = f.EnsureBase(ctx)
+	}
+	if err == nil {
+		err = f.Create(ctx, tx, slug, func() (err error) {
+			t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
+			return err
+		})
+	}
+	return t, created, err
+}
+
+// checkNew is checkName that returns schema.ErrThere if there is a schema of that name.
+func checkNew(ctx context.Context, tx pgx.Tx, slug string) error {
+	if err := checkName(ctx, tx, slug); err != nil {
+		return err
+	}
+	var there bool
+	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`,
+		schema.Of(slug)).Scan(&there)
+	if err == nil && there {
+		err = schema.ErrThere
+	}
+	return err
+}
+
+// adoptTenant makes what is missing of a tenant of which something is there, and reports whether
+// its row was missing.
+func adoptTenant(
+	ctx context.Context,
+	url, slug string,
+	own asyncflow.Quotas,
+	noRoles bool,
+) (t catalog.StoredTenant, created bool, err error) {
+	if noRoles {
+		return adoptPlain(ctx, url, slug, own)
+	}
+	f, err := schema.OpenRoleFence(ctx, url)
+	if err != nil {
+		return t, false, postgres.ConnectErrorOr(err, url)
+	}
+	defer f.Close(ctx)
+	if err := checkName(ctx, f.Conn(), slug); err != nil {
+		return t, false, err
+	}
+	if err := f.EnsureBase(ctx); err != nil {
+		return t, false, err
+	}
+	if _, err = f.Migrate(ctx, url, slug); err != nil {
+		return t, false, err
+	}
+	err = pgx.BeginFunc(ctx, f.Conn(), func(tx pgx.Tx) (err error) {
+		t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
+		return err
+	})
+	if err == nil {
+		err = f.Enter(ctx, slug)
+	}
+	return t, created, err
+}
+
+// adoptPlain is adoptTenant without a role.
+func adoptPlain(
+	ctx context.Context,
+	url, slug string,
+	own asyncflow.Quotas,
+) (t catalog.StoredTenant, created bool, err error) {
+	_, err = schema.MigrateOne(ctx, url, schema.Of(slug), migrations.Tenant(), "")
+	if err != nil {
+		return t, false, postgres.ConnectErrorOr(err, url)
+	}
+	conn, err := postgres.Connect(ctx, url)
+	if err != nil {
+		return t, false, postgres.ConnectError(url, err)
+	}
+	defer conn.Close(ctx)
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+		t, created, err = enterTenant(ctx, tx, slug, "", own)
+		return err
+	})
+	return t, created, err
+}
+
+// checkName refuses the name of a deleted tenant that isn't dropped yet, and a database without
+// a current schema.
+func checkName(ctx context.Context, q catalog.Querier, slug string) error {
+	t, err := catalog.ReadTenant(ctx, q, slug, "")
+	switch state := postgres.State(err); {
+	case state == pgerrcode.UndefinedTable || state == pgerrcode.UndefinedColumn:
+		return schema.ErrMissing()
+	case err == nil && !t.DeletedAt.IsZero():
+		return stillThere(t)
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		return nil
+	}
+	return postgres.Wrap(err, "CreateTenant(%q)", slug)
+}
+
+// enterTenant makes a tenant's row, if there is none, and returns it.
+func enterTenant(
+	ctx context.Context,
+	tx pgx.Tx,
+	slug, role string,
+	own asyncflow.Quotas,
+) (t catalog.StoredTenant, created bool, err error) {
+	if created, err = insertTenant(ctx, tx, slug, role, own); err == nil {
+		t, err = catalog.ReadTenant(ctx, tx, slug, "")
+	}
+	return t, created, postgres.Wrap(err, "CreateTenant(%q)", slug)
+}
+
+// stillThere returns the error of a deleted tenant's name that isn't free yet.
+func stillThere(t catalog.StoredTenant) error {
+	if t.State() == asyncflow.TenantDropping {
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"the tenant %s is being dropped; its name is free when it is gone", t.Slug)
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"the tenant %s was deleted and is kept until %s: restore it, or delete it now",
+		t.Slug, t.DropAt.UTC().Format(time.RFC3339))
+}
+
+// insertTenant makes a tenant's row, if there is none. If there was a tenant of that name
+// before, the task types begin after all positions that the earlier tenant used.
+func insertTenant(
+	ctx context.Context,
+	tx pgx.Tx,
+	slug, role string,
+	own asyncflow.Quotas,
+) (bool, error) {
+	quotas, err := json.Marshal(own)
+	if err != nil {
+		return false, err
+	}
+	var endPos *int
+	err = tx.QueryRow(ctx, `
+		INSERT INTO asyncflow.tenants AS t (slug, schema_version, version, quotas, tokens_from, role)
+		SELECT $1, $2::bigint, coalesce(r.version, 0) + 1, $3::text::json, CASE WHEN r.slug IS NOT NULL
+		  THEN now() END, nullif($4, '')
+		FROM (SELECT 1) one LEFT JOIN asyncflow.retired_tenants r ON r.slug = $1
+		ON CONFLICT (slug) DO NOTHING
+		RETURNING (SELECT end_pos FROM asyncflow.retired_tenants WHERE slug = $1)`,
+		slug, schema.LatestTenant(), string(quotas), role).Scan(&endPos)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case err == nil:
+		err = hot.NumberTenant(ctx, tx, slug)
+	}
+	if err != nil || endPos == nil {
+		return err == nil, err
+	}
+	_, err = tx.Exec(ctx,
+		`INSERT INTO `+postgres.Quote(schema.Of(slug))+`.retired_types (name, end_pos) VALUES ($1, $2)
+		ON CONFLICT (name) DO UPDATE SET end_pos = excluded.end_pos`, everyType, *endPos)
+	return err == nil, err
+}
+
+// everyType stands for every type in retired_types: its row has the last position of an earlier
+// tenant of that name.
+const everyType = "*"

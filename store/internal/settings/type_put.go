@@ -1,0 +1,190 @@
+package settings
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
+)
+
+// PutTaskType creates a task type, with tables if it needs new ones, or makes a new version of it.
+// The same document again changes nothing. Without a mapping, it refuses to remove a stage that has
+// live tasks: CodeConflict.
+func (s *Settings) PutTaskType(
+	ctx context.Context,
+	tenant string,
+	t asyncflow.TaskType,
+) (_ catalog.StoredType, created bool, err error) {
+	return s.putTaskType(ctx, tenant, t, false)
+}
+
+// CheckTaskType is a dry run of PutTaskType: it returns the same and changes nothing.
+func (s *Settings) CheckTaskType(
+	ctx context.Context,
+	tenant string,
+	t asyncflow.TaskType,
+) (_ catalog.StoredType, created bool, err error) {
+	return s.putTaskType(ctx, tenant, t, true)
+}
+
+func (s *Settings) putTaskType(
+	ctx context.Context,
+	tenant string,
+	t asyncflow.TaskType,
+	dry bool,
+) (stored catalog.StoredType, created bool, err error) {
+	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+		var g growth
+		if stored, g, err = writeTaskType(ctx, tx, tenant, t, s.core.Clock.Now()); err == nil {
+			err = s.checkConfig(ctx, tx, tenant, g)
+		}
+		created = g.one != ""
+		if err == nil && dry {
+			return catalog.ErrDry
+		}
+		catalog.AuditedCallOf(ctx).NoteVersion(stored.Version, created)
+		return err
+	})
+	// Another call has just created it: change that one.
+	if postgres.State(err) == pgerrcode.DuplicateTable ||
+		postgres.State(err) == pgerrcode.UniqueViolation {
+		return s.putTaskType(ctx, tenant, t, dry)
+	}
+	if errors.Is(err, catalog.ErrDry) {
+		err = nil
+	}
+	return stored, created, postgres.Wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
+}
+
+// writeTaskType creates or changes a task type and returns it.
+func writeTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+	now time.Time,
+) (stored catalog.StoredType, g growth, err error) {
+	spec, err := json.Marshal(t)
+	if err != nil {
+		return stored, g, err
+	}
+	g.bytes = docBytes(t, t.StageMapping)
+	old, err := catalog.ReadTaskType(ctx, tx, tenant, t.Name, "FOR NO KEY UPDATE")
+	switch {
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		g.one = asyncflow.QuotaTaskTypes
+		if err = catalog.CheckPrecondition(ctx, "", false); err == nil {
+			err = createTaskType(ctx, tx, tenant, t, spec, now)
+		}
+	case err == nil:
+		t = t.After(old.TaskType)
+		if err = catalog.CheckPrecondition(ctx, old.ETag(), sameSpec(old.TaskType, t)); err != nil {
+			return stored, g, err
+		}
+		g.bytes = docBytes(t, t.StageMapping) - docBytes(old.TaskType, old.StageMapping)
+		if err = t.Validate(); err == nil { // by now it may have too many mappings
+			err = checkRemovedStages(ctx, tx, tenant, old.TaskType, t)
+		}
+		if err == nil {
+			err = checkListeners(ctx, tx, tenant, t)
+		}
+		if err == nil && !sameSpec(old.TaskType, t) {
+			err = updateTaskType(ctx, tx, tenant, t, spec, now)
+		}
+	}
+	if err != nil {
+		return stored, g, err
+	}
+	stored, err = catalog.ReadTaskType(ctx, tx, tenant, t.Name, "")
+	return stored, g, err
+}
+
+func updateTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+	spec []byte,
+	now time.Time,
+) error {
+	mapping, err := json.Marshal(t.StageMapping) // with sorted keys
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `UPDATE `+postgres.Quote(schema.Of(tenant))+`.task_types
+		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4
+		  WHERE name = $1`,
+		t.Name, string(spec), string(mapping), now)
+	return catalog.Countable(err, "the versions of task type "+t.Name)
+}
+
+// sameSpec reports whether two versions of a type are the same document.
+func sameSpec(a, b asyncflow.TaskType) bool {
+	docA, errA := json.Marshal(a)
+	docB, errB := json.Marshal(b)
+	return errA == nil && errB == nil && string(docA) == string(docB) &&
+		maps.Equal(a.StageMapping, b.StageMapping)
+}
+
+func createTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+	spec []byte,
+	now time.Time,
+) error {
+	set, from, err := placeNew(ctx, tx, tenant, t, now)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+		WITH t AS (
+		  INSERT INTO {types} (name, version, spec, table_set, from_pos, created_at, updated_at)
+		  VALUES ($1, 1, $2, $3, $4, $5, $5) RETURNING number)
+		INSERT INTO {locks} (name, number) SELECT $6, number FROM t`), t.Name, string(spec), set, from,
+		now, catalog.LeaseLock)
+	return catalog.Countable(err, "task types")
+}
+
+// checkRemovedStages refuses to remove a stage that has live tasks and no mapping.
+func checkRemovedStages(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	old, t asyncflow.TaskType,
+) error {
+	removed := t.UnmappedStages(old)
+	if len(removed) == 0 {
+		return nil
+	}
+	at, err := catalog.ReadLocation(ctx, tx, tenant, t.Name)
+	if err != nil {
+		return err
+	}
+	stage, err := liveStage(ctx, tx, &catalog.Type{Location: at}, removed) // first without a lock
+	if err == nil && stage == "" {
+		var stopped *catalog.Type
+		if stopped, err = stopType(ctx, tx, tenant, t.Name); err == nil {
+			stage, err = liveStage(ctx, tx, stopped, removed)
+		}
+	}
+	if err != nil || stage == "" {
+		return err
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeConflict,
+		Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it; "+
+			"stage_mapping can say where they go on", stage),
+		Fields: []asyncflow.FieldError{{Field: "stages",
+			Message: fmt.Sprintf("lacks %q, in which live tasks stand", stage)}}}
+}

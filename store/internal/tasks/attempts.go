@@ -1,0 +1,135 @@
+package tasks
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+const (
+	// ShortOutput is the size in bytes of the longest output that an attempt has when the
+	// caller doesn't ask for outputs. A longer output has an excerpt of outputExcerpt
+	// characters.
+	ShortOutput   = 1 << 10
+	outputExcerpt = 256
+)
+
+// Attempt is a row of a task's journal.
+type Attempt struct {
+	Seq      int
+	At       time.Time // when it ended
+	Stage    string
+	Attempt  int
+	Outcome  asyncflow.OutcomeKind
+	Final    asyncflow.Status // the final status that it brought, or ""
+	Endpoint string
+	Duration time.Duration
+	Status   int // HTTP status; 0: no answer
+	Error    string
+	Output   json.RawMessage
+	NextTime *time.Time
+
+	// LeftOut is the size in bytes of an output that is too long for Output. Excerpt is its
+	// beginning.
+	LeftOut int
+	Excerpt string
+
+	long int // its bytes of output and error in a page
+}
+
+// AttemptPage says which rows of a journal to read.
+type AttemptPage struct {
+	After   int  // only rows after this seq
+	Limit   int  // the most rows
+	Outputs bool // also outputs that are longer than ShortOutput
+	Bytes   int  // about the most bytes of outputs and errors; 0: PageBytes
+}
+
+// full returns how many bytes make the page full.
+func (p AttemptPage) full() int { return cmp.Or(p.Bytes, catalog.PageBytes) }
+
+// attemptsSQL reads the rows of a page and one more. A row beyond the bytes of the page has no
+// output, so that only outputs that are shown are read.
+const attemptsSQL = `
+SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint, ''),
+  coalesce(duration, 0), coalesce(status, 0), coalesce(error, ''), next_time,
+  CASE WHEN upto - long < $5 AND (size <= $6 OR $4) THEN output END,
+  CASE WHEN size > $6 AND NOT $4 THEN size ELSE 0 END,
+  CASE WHEN size > $6 AND NOT $4 THEN left(output::text, $7) ELSE '' END,
+  long
+FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
+  FROM (SELECT *, octet_length(coalesce(error, ''))
+      + CASE WHEN $4 THEN size ELSE least(size, $6) END AS long
+    FROM (SELECT seq, at, stage, attempt, outcome, final, endpoint, duration, status, error,
+        output, next_time, coalesce(octet_length(output::text), 0) AS size
+      FROM {journal} WHERE type = $8 AND id = $1 AND seq > $2::int ORDER BY seq LIMIT $3) j) k) l
+ORDER BY seq`
+
+func (p AttemptPage) args(t *catalog.Type, id asyncflow.TaskID) []any {
+	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.full(), ShortOutput, outputExcerpt,
+		t.Number()}
+}
+
+func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {
+	return catalog.CollectPage(rows, p.Limit, p.full(), scanAttempt,
+		func(a Attempt) int { return a.long })
+}
+
+// AttemptPage returns a page of a task's journal, oldest first, and whether there are more;
+// CodeNotFound when there is no such task.
+func (s *Tasks) AttemptPage(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	p AttemptPage,
+) (page []Attempt, more bool, err error) {
+	t, err := s.core.TypeOf(ctx, tenant, id)
+	if err != nil {
+		return nil, false, err
+	}
+	rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(), attemptsSQL), p.args(t, id)...)
+	if err == nil {
+		page, more, err = p.collect(rows)
+	}
+	if err == nil && len(page) == 0 { // none yet, or no such task
+		_, err = s.Task(ctx, tenant, id)
+	}
+	return page, more, postgres.Wrap(err, "AttemptPage(%q, %s)", tenant, id)
+}
+
+// Attempts returns the whole journal of a task, oldest first; CodeNotFound when there is
+// no such task.
+func (s *Tasks) Attempts(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+) (all []Attempt, err error) {
+	p := AttemptPage{Limit: 500, Outputs: true}
+	for more := true; more; {
+		var page []Attempt
+		if page, more, err = s.AttemptPage(ctx, tenant, id, p); err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if len(all) > 0 {
+			p.After = all[len(all)-1].Seq
+		}
+	}
+	return all, nil
+}
+
+func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
+	var seconds float32
+	var output []byte
+	err = row.Scan(&a.Seq, &a.At, &a.Stage, &a.Attempt, &a.Outcome, &a.Final, &a.Endpoint, &seconds,
+		&a.Status, &a.Error, &a.NextTime, &output, &a.LeftOut, &a.Excerpt, &a.long)
+	a.Duration, a.Output = time.Duration(float64(seconds)*float64(time.Second)), output
+	return a, err
+}

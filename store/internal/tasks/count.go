@@ -1,0 +1,121 @@
+package tasks
+
+import (
+	"context"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// MaxTaskCount is the greatest number that TaskCount counts to.
+const MaxTaskCount = 10_000
+
+// A count looks at candidates in windows of CountLook/10, at most CountLook of them in all
+// (measured: 5 µs for each), and takes countTime at most.
+const (
+	CountLook = 50_000
+	countTime = 3 * time.Second
+)
+
+// TaskCount is how many tasks a filter finds.
+type TaskCount struct {
+	Tasks int64
+	Exact bool // false: there may be more
+}
+
+// TaskCount counts the tasks that TaskPage would list on all pages of a filter without a text, up
+// to MaxTaskCount. The time for it doesn't grow with the history: after many candidates it returns
+// what it has counted. Tasks that change meanwhile may be counted as before or as after.
+func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCount, error) {
+	t, err := s.core.Catalog.Fresh(ctx, tenant, f.Type)
+	var n TaskCount
+	if err == nil {
+		err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) (err error) {
+			n, err = s.countPages(ctx, t, f)
+			return err
+		})
+	}
+	return n, postgres.Wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
+}
+
+func (s *Tasks) countPages(
+	ctx context.Context,
+	t *catalog.Type,
+	f Filter,
+) (n TaskCount, err error) {
+	c, err := s.criteriaFor(ctx, t, f)
+	if err != nil {
+		return n, err
+	}
+	w, err := s.walkOf(ctx, t, f)
+	if err != nil {
+		return n, err
+	}
+	began := time.Now()
+	for looked := 0; w.next(); {
+		left := s.countTime - time.Since(began)
+		if looked >= CountLook || left < time.Millisecond {
+			return n, nil
+		}
+		found, v, err := s.countCandidates(ctx, t, c, w, left)
+		switch {
+		case postgres.State(err) == pgerrcode.QueryCanceled && ctx.Err() == nil: // it took too long
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+		looked += v.looked
+		if n.Tasks += found; n.Tasks > MaxTaskCount {
+			n.Tasks = MaxTaskCount
+			return n, nil
+		}
+		w.pass(v)
+	}
+	n.Exact = true
+	return n, nil
+}
+
+// countCandidates counts the tasks of the next window of a walk that meet the criteria. The
+// database ends it after the time most.
+//
+// The LIMIT 1 makes Postgres look up each candidate's task by its index. To the planner, candidates
+// of several tables are one row: it would go through all tasks of the roll, and compare each with
+// each candidate. Measured with 25,000 failed tasks: 0.95 s for 500 candidates that way; 5,000 take
+// 74 ms this way.
+func (s *Tasks) countCandidates(
+	ctx context.Context, t *catalog.Type, c criteria, w *walk, most time.Duration,
+) (found int64, v view, err error) {
+	const window = CountLook / 10
+	settings := maps.Clone(postgres.HotSettings) // it is planned like the hot statements
+	settings["statement_timeout"] = strconv.FormatInt(most.Milliseconds(), 10)
+	b := &pgx.Batch{}
+	b.Queue("BEGIN READ ONLY")
+	catalog.QueueSettings(b, settings)
+	b.Queue(t.SQL(asyncflow.TaskID{Number: w.before - 1}.Position(), `
+SELECT w.looked, w.found, coalesce(w.least, 0),
+  (SELECT created_at FROM {task} t WHERE t.type = $1 AND t.id = w.least)
+FROM (SELECT count(*) AS looked, count(*) FILTER (WHERE `+c.sql(5)+`) AS found, min(t.id) AS least
+  FROM `+c.candidates(latest)+` c
+  CROSS JOIN LATERAL (SELECT * FROM {task} t WHERE t.type = $1 AND t.id = c.id LIMIT 1) t`+
+		stateJoins+`) w`),
+		append([]any{t.Number(), w.least, w.before, window}, c.args(t)...)...).
+		QueryRow(func(row pgx.Row) error {
+			var created *time.Time
+			err := row.Scan(&v.looked, &found, &v.last, &created)
+			v.created = catalog.OrZero(created)
+			return err
+		})
+	b.Queue("COMMIT")
+	err = s.core.DB(t.Tenant).Send(ctx, b)
+	if v.looked < window { // the range has no more
+		v.last = w.least
+	}
+	return found, v, err
+}

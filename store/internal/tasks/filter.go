@@ -1,0 +1,196 @@
+package tasks
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// Filter says which tasks of a type to list.
+type Filter struct {
+	Type   string
+	Status asyncflow.Status // "": any
+	Stage  string           // in which it is, or ended; "": any
+	Error  string           // a part of its last error, in any case; "": any
+	Key    string           // its idempotency key, while the key is kept; "": any
+	Text   string           // a part of its context or of an output, as it is written; "": any
+	Since  time.Time        // submitted at or after; zero: any time
+	Until  time.Time        // submitted before; zero: any time
+	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
+	// NoChildren leaves out the children of fan-outs. It excludes Parent.
+	NoChildren bool
+	Before     int64 // only tasks of lesser numbers, for the next page; 0: the first page
+	Limit      int
+}
+
+// criteria choose tasks of a type.
+type criteria struct {
+	statuses    []string // nil: any
+	stage       string
+	text        string // in the last error
+	content     string // in the context or an output
+	bytes       int    // of contexts and outputs that a window may have, for content
+	since       time.Time
+	until       time.Time
+	endedBefore time.Time // zero: at any time, or not at all
+	noChildren  bool      // no children of fan-outs
+	fewReady    bool      // at most fewReady tasks are ready
+}
+
+func criteriaOf(f Filter) criteria {
+	c := criteria{stage: f.Stage, text: f.Error, content: f.Text, since: f.Since, until: f.Until,
+		noChildren: f.NoChildren}
+	if f.Status != "" {
+		c.statuses = []string{string(f.Status)}
+	}
+	return c
+}
+
+// fewReady is how many rows of ready are few enough to sort them for each window.
+const fewReady = 5000
+
+// criteriaFor returns the criteria of a filter, as learned for the present tables.
+func (s *Tasks) criteriaFor(ctx context.Context, t *catalog.Type, f Filter) (criteria, error) {
+	c := criteriaOf(f)
+	return c, c.learn(ctx, s.core.DB(t.Tenant), t)
+}
+
+// learn finds out whether few tasks are ready, if that matters. It decides only which table
+// the candidates come from. They are complete either way, so the number may change meanwhile.
+func (c *criteria) learn(ctx context.Context, db catalog.Querier, t *catalog.Type) error {
+	if !slices.Contains(c.among(), asyncflow.StatusPending) {
+		return nil
+	}
+	return db.QueryRow(ctx, t.SQL(0,
+		`SELECT count(*) <= $1 FROM (SELECT FROM {readies} r WHERE type = $2 LIMIT $1::int + 1) r`),
+		fewReady, t.Number()).Scan(&c.fewReady)
+}
+
+// among returns the statuses that the tasks may have, nil for any. A task that has succeeded
+// has no last error.
+func (c criteria) among() []asyncflow.Status {
+	var statuses []asyncflow.Status
+	for _, status := range asyncflow.Statuses {
+		if c.statuses == nil && c.text != "" && status != asyncflow.StatusSucceeded ||
+			slices.Contains(c.statuses, string(status)) {
+			statuses = append(statuses, status)
+		}
+	}
+	return statuses
+}
+
+// places are the tables in which the tasks of a status have a row.
+var places = map[asyncflow.Status]string{
+	asyncflow.StatusRunning:   `{lease} c WHERE type = $1`,
+	asyncflow.StatusWaiting:   `{wait} c WHERE type = $1`,
+	asyncflow.StatusPending:   `{readies} c WHERE type = $1`,
+	asyncflow.StatusFailed:    otherwise,
+	asyncflow.StatusCancelled: otherwise,
+}
+
+// otherwise is the table in which tasks that failed or were cancelled have a row.
+const otherwise = `{journal} c WHERE type = $1 AND final <> 'succeeded'`
+
+// candidates returns a query for the ids of all tasks of the type $1 that may meet the criteria,
+// within bounds: a condition, an order by id and a limit, such as "id > $2 ORDER BY id LIMIT $3".
+// As the history is long, it reads the smallest place that has them all: live tasks are in
+// the token tables, and tasks that failed or were cancelled have an index of their own. It
+// reads all tasks instead of a long backlog: the latest of both are the same.
+func (c criteria) candidates(bounds string) string {
+	from := c.places()
+	if len(from) == 0 {
+		from = []string{`{task} c WHERE type = $1`}
+	}
+	for i, place := range from {
+		columns := `id`
+		if place == otherwise { // a task may have ended more than once
+			columns = `DISTINCT id`
+		}
+		from[i] = `(SELECT ` + columns + ` FROM ` + place + ` AND ` + bounds + `)`
+	}
+	if len(from) == 1 {
+		return from[0]
+	}
+	// Each has bounds of its own: Postgres would read them whole to sort them together.
+	all := strings.Join(from, " UNION ALL ")
+	return `(SELECT DISTINCT id FROM (` + all + `) c WHERE ` + bounds + `)`
+}
+
+// places returns the tables that candidates reads; nil is that of all tasks.
+func (c criteria) places() (from []string) {
+	for _, status := range c.among() {
+		place := places[status]
+		if place == "" || status == asyncflow.StatusPending && !c.fewReady {
+			return nil
+		}
+		if !slices.Contains(from, place) {
+			from = append(from, place)
+		}
+	}
+	return from
+}
+
+// lookedAt returns the statuses of the candidates.
+func (c criteria) lookedAt() (statuses []asyncflow.Status) {
+	from := c.places()
+	for _, status := range asyncflow.Statuses {
+		if from == nil || slices.Contains(from, places[status]) {
+			statuses = append(statuses, status)
+		}
+	}
+	return statuses
+}
+
+// sql returns a condition on the rows of stateJoins. Its parameters are those of args, with
+// numbers from first on.
+func (c criteria) sql(first int) string {
+	names := []string{"$since", "$until", "$statuses", "$stages", "$text", "$ended"}
+	sql := criteriaSQL
+	if c.content != "" {
+		names, sql = append(names, "$content"), sql+contentSQL
+	}
+	if c.noChildren {
+		sql += noChildrenSQL
+	}
+	numbers := make([]string, 0, 2*len(names))
+	for i, name := range names {
+		numbers = append(numbers, name, "$"+strconv.Itoa(first+i))
+	}
+	return strings.NewReplacer(numbers...).Replace(sql)
+}
+
+const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since)
+  AND ($until::timestamptz IS NULL OR t.created_at < $until)
+  AND ($statuses::text[] IS NULL OR ` + statusSQL + ` = ANY ($statuses))
+  AND ($stages::text[] IS NULL OR coalesce(l.stage, w.stage, r.stage, j.stage) = ANY ($stages))
+  AND ($text = '' OR position(lower($text) IN lower(coalesce(j.error, ''))) > 0)
+  AND ($ended::timestamptz IS NULL OR j.at < $ended)`
+
+// noChildrenSQL is a condition on the task. No change of its options makes it a child.
+const noChildrenSQL = `
+  AND NOT ` + records.IsChildSQL
+
+// args returns the parameters of sql.
+func (c criteria) args(t *catalog.Type) []any {
+	args := []any{catalog.OrNull(c.since), catalog.OrNull(c.until), c.statuses, c.stages(t), c.text,
+		catalog.OrNull(c.endedBefore)}
+	if c.content != "" {
+		args = append(args, c.content)
+	}
+	return args
+}
+
+// stages returns the names that the stage has in token and journal rows: its own, and those
+// of removed stages that are mapped to it. nil is any stage.
+func (c criteria) stages(t *catalog.Type) []string {
+	if c.stage == "" {
+		return nil
+	}
+	return t.NamesOf(c.stage)
+}

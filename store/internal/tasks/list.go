@@ -1,0 +1,183 @@
+package tasks
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// Page is some of the tasks that a filter finds.
+type Page struct {
+	Tasks    []Task
+	Next     int64 // Filter.Before of the page after this one; 0: there is none
+	Searched Searched
+}
+
+// Searched are the tasks among which a page was searched for. A page that is full may have ended
+// before the last of them.
+type Searched struct {
+	Tasks       int
+	bytes       int       // of their contexts and outputs, if these were searched
+	From, Until time.Time // when the first and the last of them were submitted; zero: there is none
+}
+
+// add adds the tasks of a window. The windows of a roll are not in the order of time.
+func (s *Searched) add(v view) {
+	s.Tasks += v.looked
+	s.bytes += v.bytes
+	if v.looked == 0 {
+		return
+	}
+	if s.From.IsZero() || v.created.Before(s.From) {
+		s.From = v.created
+	}
+	if v.newest.After(s.Until) {
+		s.Until = v.newest
+	}
+}
+
+// A page is searched for in windows of candidates, small ones first, as most callers look for
+// recent tasks. After PageLook candidates the page ends with the tasks that it has, however
+// few. So the time for a page doesn't grow with the history (measured: 5 µs for each
+// candidate). A page that searches contexts and outputs also ends after about PageText bytes of
+// them.
+const (
+	firstLook = 200
+	PageLook  = 5000
+	PageText  = 16 << 20
+)
+
+// sinceSlack is how far the order of numbers may differ from the order of time: the numbers
+// of a block are used for about ten seconds (see blockLife).
+const sinceSlack = time.Minute
+
+// Tasks lists up to Limit tasks of a type, newest first, without their contexts and results.
+// It searches however long it takes.
+func (s *Tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
+	ctx = postgres.Patient(ctx)
+	var all []Task
+	for limit := f.Limit; ; {
+		page, err := s.TaskPage(ctx, tenant, f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Tasks...)
+		f.Before, f.Limit = page.Next, limit-len(all)
+		if page.Next == 0 || f.Limit <= 0 {
+			return all, nil
+		}
+	}
+}
+
+// TaskPage lists the next tasks of a type, newest first, without their contexts and results:
+// up to Limit, or fewer, even none, after a while of searching. There are more where Next is
+// not 0.
+func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (Page, error) {
+	t, err := s.core.Catalog.Fresh(ctx, tenant, f.Type)
+	if err != nil {
+		return Page{}, err
+	}
+	var p Page
+	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) (err error) {
+		p, err = s.readPage(ctx, t, f)
+		return err
+	})
+	if err == nil {
+		tasks := make([]*Task, len(p.Tasks))
+		for i := range p.Tasks {
+			tasks[i] = &p.Tasks[i]
+		}
+		err = s.tellLimits(ctx, tenant, tasks...)
+	}
+	return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
+}
+
+func (s *Tasks) readPage(ctx context.Context, t *catalog.Type, f Filter) (Page, error) {
+	ctx = postgres.Patient(ctx)
+	c, err := s.criteriaFor(ctx, t, f)
+	if err != nil {
+		return Page{}, err
+	}
+	w, err := s.walkOf(ctx, t, f)
+	if err != nil {
+		return Page{}, err
+	}
+	var p Page
+	for window := firstLook; w.next(); window *= 4 {
+		if p.Searched.Tasks >= PageLook || p.Searched.bytes >= PageText {
+			p.Next = w.before
+			break
+		}
+		window = min(window, PageLook-p.Searched.Tasks)
+		c.bytes = PageText - p.Searched.bytes
+		v, err := s.readWindow(ctx, t, c, w.least, w.before, window, f.Limit+1-len(p.Tasks))
+		if err != nil {
+			return Page{}, err
+		}
+		p.Searched.add(v)
+		if p.Tasks = append(p.Tasks, v.tasks...); len(p.Tasks) > f.Limit {
+			p.Tasks = p.Tasks[:f.Limit]
+			p.Next = p.Tasks[f.Limit-1].ID.Number
+			break
+		}
+		w.pass(v)
+	}
+	return p, nil
+}
+
+// view has the tasks of one window.
+type view struct {
+	tasks   []Task    // that meet the criteria
+	looked  int       // candidates
+	bytes   int       // of their contexts and outputs, if these were searched
+	last    int64     // number before which the search goes on
+	created time.Time // of the candidate with the least number
+	newest  time.Time // of the one with the greatest number
+}
+
+// listColumns are stateColumns without the contexts and results, which lists don't show.
+var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NULL::text").
+	Replace(stateColumns)
+
+// readWindow reads the tasks that meet the criteria among the last candidates before a number.
+// All candidates are of one range of a roll, and have the number least or higher. Both statements
+// see the same moment. They are planned like the hot ones: the small tables are never analysed, and
+// the tasks may be anywhere.
+func (s *Tasks) readWindow(
+	ctx context.Context,
+	t *catalog.Type,
+	c criteria,
+	least, before int64,
+	window, limit int,
+) (v view, err error) {
+	position := asyncflow.TaskID{Number: before - 1}.Position()
+	b := &pgx.Batch{}
+	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	catalog.QueueSettings(b, postgres.HotSettings)
+	list := b.Queue(t.SQL(position, c.listSQL()),
+		append(append(c.windowArgs(t, least, before, window), limit), c.args(t)...)...)
+	list.Query(func(rows pgx.Rows) (err error) {
+		v.tasks, err = pgx.CollectRows(rows,
+			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.core.Clock.Now()) })
+		return err
+	})
+	bounds := b.Queue(t.SQL(position, c.windowSQL()), c.windowArgs(t, least, before, window)...)
+	bounds.QueryRow(func(row pgx.Row) error {
+		var created, newest *time.Time
+		err := row.Scan(&v.looked, &v.bytes, &v.last, &created, &newest)
+		v.created, v.newest = catalog.OrZero(created), catalog.OrZero(newest)
+		return err
+	})
+	b.Queue("COMMIT")
+	err = s.core.DB(t.Tenant).Send(ctx, b)
+	if v.looked < window && (c.content == "" || v.bytes < c.bytes) { // the range has no more
+		v.last = least
+	}
+	return v, err
+}

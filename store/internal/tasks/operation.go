@@ -1,0 +1,108 @@
+package tasks
+
+import (
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+)
+
+// OperationKind says what an operation does with each task.
+type OperationKind string
+
+const (
+	CancelTasks  OperationKind = "cancel"
+	RedriveTasks OperationKind = "redrive"
+	// PrioritizeTasks changes the priority of pending and waiting tasks.
+	PrioritizeTasks OperationKind = "priority"
+	// CountAll counts tasks and changes nothing.
+	CountAll OperationKind = "count"
+)
+
+// OperationState is the state of an operation.
+type OperationState string
+
+const (
+	// OperationRunning: a background job takes the next step when it is due.
+	OperationRunning OperationState = "running"
+	// OperationDone: the operation has visited all its tasks.
+	OperationDone OperationState = "done"
+	// OperationStopped: a caller has stopped it.
+	OperationStopped OperationState = "stopped"
+	// OperationFailed: it can't go on; Error says why.
+	OperationFailed OperationState = "failed"
+)
+
+// NewOperation is a caller's request.
+type NewOperation struct {
+	Kind OperationKind
+	// Filter selects the tasks. Without a status, a cancel selects all that are not final, a redrive
+	// those that failed, a change of the priority those that are pending or waiting, and a count
+	// all. Before, Limit, Parent, Key and Text are ignored.
+	Filter Filter
+
+	Reason    string             // of a cancel; kept with each task
+	FromStage string             // of a redrive: where tasks start again; "": where they ended
+	Priority  asyncflow.Priority // of PrioritizeTasks: the new one
+	Pace      float64            // the most tasks a second; 0: as fast as possible
+}
+
+// Operation cancels, redrives, changes or counts the tasks that a filter selects, step by step. It
+// concerns tasks that were submitted, and for a redrive ended, before the operation began. It
+// visits each once, in the order of their numbers.
+type Operation struct {
+	ID string
+	NewOperation
+	State OperationState
+	// Total is how many tasks it concerned when it began. For a count it is about how many it looks
+	// at, and at the end how many it has looked at.
+	Total int64
+	// Done is how many tasks it changed, or counted. Skipped is how many no longer met the filter;
+	// for a count, how many it looked at that don't.
+	Done, Skipped int64
+	Error         string
+	CreatedAt     time.Time
+	FinishedAt    time.Time // zero while it is running
+
+	position int64     // number of the last task that it looked at
+	nextAt   time.Time // when the next step is due
+}
+
+// criteria returns the criteria that choose the tasks of an operation.
+func (o Operation) criteria() criteria {
+	c := criteriaOf(o.Filter)
+	if c.until.IsZero() || c.until.After(o.CreatedAt) {
+		c.until = o.CreatedAt
+	}
+	switch {
+	case o.Kind == RedriveTasks:
+		c.endedBefore = o.CreatedAt
+		if c.statuses == nil {
+			c.statuses = []string{string(asyncflow.StatusFailed)}
+		}
+	case o.Kind == PrioritizeTasks && c.statuses == nil:
+		c.statuses = []string{string(asyncflow.StatusWaiting), string(asyncflow.StatusPending)}
+	case c.statuses == nil && o.Kind != CountAll:
+		for _, status := range asyncflow.Statuses {
+			if !status.Final() {
+				c.statuses = append(c.statuses, string(status))
+			}
+		}
+	}
+	return c
+}
+
+// check returns what is wrong with an operation on a type, or nil.
+func (n NewOperation) check(t *catalog.Type) error {
+	if n.FromStage != "" && t.StageIndex(n.FromStage) < 0 {
+		return asyncflow.InvalidField("from_stage", "is %q, which is not a stage of %s", n.FromStage,
+			t.Name)
+	}
+	if err := t.CheckPriority(n.Priority); err != nil {
+		return err
+	}
+	if f := n.Filter; !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
+		return asyncflow.InvalidField("until", "is not after since")
+	}
+	return nil
+}

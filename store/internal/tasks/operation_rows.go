@@ -1,0 +1,194 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
+)
+
+// operationsOf returns the table of a tenant's operations.
+func operationsOf(tenant string) string { return postgres.Quote(schema.Of(tenant)) + ".operations" }
+
+// operationFilter and operationOptions are the documents in the table.
+type (
+	operationFilter struct {
+		Status asyncflow.Status `json:"status,omitempty"`
+		Stage  string           `json:"stage,omitempty"`
+		Error  string           `json:"error,omitempty"`
+		Since  time.Time        `json:"since,omitzero"`
+		Until  time.Time        `json:"until,omitzero"`
+
+		NoChildren bool `json:"no_children,omitempty"`
+	}
+	operationOptions struct {
+		Reason    string             `json:"reason,omitempty"`
+		Priority  asyncflow.Priority `json:"priority,omitempty"`
+		FromStage string             `json:"from_stage,omitempty"`
+		Pace      float64            `json:"pace,omitempty"`
+	}
+)
+
+func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation) error {
+	f := o.Filter
+	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until,
+		f.NoChildren})
+	if err != nil {
+		return err
+	}
+	options, err := json.Marshal(operationOptions{o.Reason, o.Priority, o.FromStage, o.Pace})
+	if err != nil {
+		return err
+	}
+	return s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+		noteOperation(catalog.AuditedCallOf(ctx), o)
+		if err := checkRunningCounts(ctx, tx, tenant, o); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx,
+			`INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total,
+			  position, next_at, created_at, finished_at)
+			VALUES ($1, $2, $3, $4::text::json, $5::text::json, $6, $7, $8, $9, $10, $11)`,
+			o.ID, string(o.Kind), f.Type, string(filter), string(options), string(o.State), o.Total,
+			o.position, o.nextAt, o.CreatedAt, catalog.OrNull(o.FinishedAt))
+		return err
+	})
+}
+
+// MaxRunningCounts is how many counts of a tenant may run at once: to begin one costs nothing, and
+// all of them take turns with the operations of other tenants.
+const MaxRunningCounts = 2
+
+func checkRunningCounts(ctx context.Context, tx pgx.Tx, tenant string, o Operation) error {
+	if o.Kind != CountAll {
+		return nil
+	}
+	b := &pgx.Batch{}
+	catalog.QueueLocks(b, catalog.NewTables(tenant, catalog.SharedSet), catalog.CountsLock, 0)
+	var running int
+	b.Queue(`SELECT count(*) FROM `+operationsOf(tenant)+` WHERE kind = $1 AND state = 'running'`,
+		string(CountAll)).QueryRow(func(row pgx.Row) error { return row.Scan(&running) })
+	err := tx.SendBatch(ctx, b).Close()
+	if err == nil && running >= MaxRunningCounts {
+		err = asyncflow.Errorf(asyncflow.CodeConflict,
+			"%d counts of the tenant are running: no more may at once. Wait for one, or stop it", running)
+	}
+	return err
+}
+
+// OperationsKept is how long operations that have ended are kept.
+const OperationsKept = 30 * 24 * time.Hour
+
+const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.state, o.total, o.done,
+  o.skipped, coalesce(o.error, ''), o.created_at, o.finished_at, o.position, o.next_at`
+
+// OperationPage returns up to limit of a tenant's operations after a place, newest first, and
+// reports whether there are more. It lists running operations and those of the last 30 days.
+func (s *Tasks) OperationPage(
+	ctx context.Context,
+	tenant string,
+	after catalog.Place,
+	limit int,
+) (page []Operation, more bool, err error) {
+	rows, err := s.core.DB(tenant).Query(ctx, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+
+		` o
+		WHERE (o.state = 'running' OR o.created_at > $1)
+		  AND ($2::timestamptz IS NULL OR (o.created_at, o.id) < ($2, $3::uuid))
+		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`,
+		s.core.Clock.Now().Add(-OperationsKept), catalog.OrNull(after.At), catalog.OrNull(after.ID),
+		limit+1)
+	if err == nil {
+		page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes,
+			func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
+			func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) })
+	}
+	return page, more, postgres.Wrap(err, "OperationPage(%q)", tenant)
+}
+
+// Operation returns one operation; CodeNotFound when there is none. id is a UUID.
+func (s *Tasks) Operation(ctx context.Context, tenant, id string) (Operation, error) {
+	return s.oneOperation(ctx, tenant, id,
+		`SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o WHERE o.id = $1::uuid`, id)
+}
+
+// StopOperation stops an operation and returns it. It waits for a step under way; afterwards
+// the operation changes no task. An operation that has ended is returned as it is.
+func (s *Tasks) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
+	err := s.core.Audited(ctx, tenant, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+` SET state = 'stopped', finished_at = $2
+			WHERE id = $1::uuid AND state = 'running'`, id, s.core.Clock.Now())
+		if err == nil && tag.RowsAffected() == 0 { // it has ended, or doesn't exist
+			return catalog.ErrSame
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, catalog.ErrSame) {
+		return Operation{}, postgres.Wrap(err, "StopOperation(%q, %q)", tenant, id)
+	}
+	return s.Operation(ctx, tenant, id)
+}
+
+func (s *Tasks) oneOperation(
+	ctx context.Context,
+	tenant, id, sql string,
+	args ...any,
+) (Operation, error) {
+	all, err := s.readOperations(ctx, tenant, sql, args...)
+	if err == nil && len(all) == 0 {
+		err = asyncflow.Errorf(asyncflow.CodeNotFound, "there is no operation %q", id)
+	}
+	if err != nil {
+		return Operation{}, postgres.Wrap(err, "Operation(%q, %q)", tenant, id)
+	}
+	return all[0], nil
+}
+
+func (s *Tasks) readOperations(
+	ctx context.Context,
+	tenant, sql string,
+	args ...any,
+) ([]Operation, error) {
+	rows, err := s.core.DB(tenant).Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows,
+		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) })
+}
+
+// scanOperation reads operationColumns, and the columns after them into more.
+func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error) {
+	var f operationFilter
+	var options operationOptions
+	var finished *time.Time
+	err = row.Scan(append([]any{&o.ID, &o.Kind, &o.Filter.Type, &f, &options, &o.State, &o.Total,
+		&o.Done, &o.Skipped, &o.Error, &o.CreatedAt, &finished, &o.position, &o.nextAt}, more...)...)
+	o.Filter.Status, o.Filter.Stage, o.Filter.Error = f.Status, f.Stage, f.Error
+	o.Filter.Since, o.Filter.Until, o.Filter.NoChildren = f.Since, f.Until, f.NoChildren
+	o.Reason, o.FromStage, o.Pace = options.Reason, options.FromStage, options.Pace
+	o.Priority = options.Priority
+	o.FinishedAt = catalog.OrZero(finished)
+	return o, err
+}
+
+// ForgetOperations deletes a tenant's operations that ended more than 30 days ago, and returns
+// how many it deleted.
+func (s *Tasks) ForgetOperations(ctx context.Context, tenant string) (int, error) {
+	tag, err := s.core.DB(tenant).Exec(ctx,
+		`DELETE FROM `+operationsOf(tenant)+` WHERE state <> 'running' AND finished_at < $1`,
+		s.core.Clock.Now().Add(-OperationsKept))
+	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetOperations(%q)", tenant)
+}
+
+// noteOperation adds an operation's id and number of tasks.
+func noteOperation(a *catalog.AuditedCall, o Operation) {
+	a.Note("operation", o.ID)
+	a.Note("total", o.Total)
+}

@@ -1,0 +1,152 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// CountTasks returns how many tasks an operation would concern if it began now.
+func (s *Tasks) CountTasks(ctx context.Context, tenant string, n NewOperation) (int64, error) {
+	o, err := s.prepareOperation(ctx, tenant, n)
+	return o.Total, postgres.Wrap(err, "CountTasks(%q, %q)", tenant, n.Filter.Type)
+}
+
+// StartOperation begins an operation; a background job takes its steps. An operation that
+// concerns no task is done at once.
+func (s *Tasks) StartOperation(
+	ctx context.Context,
+	tenant string,
+	n NewOperation,
+) (Operation, error) {
+	o, err := s.prepareOperation(ctx, tenant, n)
+	if err == nil {
+		err = s.insertOperation(ctx, tenant, o)
+	}
+	if postgres.State(err) == pgerrcode.ForeignKeyViolation {
+		err = catalog.UnknownType(n.Filter.Type)
+	}
+	if err != nil {
+		return Operation{}, postgres.Wrap(err, "StartOperation(%q, %q)", tenant, n.Filter.Type)
+	}
+	return o, nil
+}
+
+// countWindow is how many tasks one counting statement, or a step of a count, looks at.
+const countWindow = 20_000
+
+// prepareOperation returns the operation as it begins: with its total, and with a position
+// before the first task that it may concern.
+func (s *Tasks) prepareOperation(
+	ctx context.Context,
+	tenant string,
+	n NewOperation,
+) (Operation, error) {
+	t, err := s.core.Catalog.Fresh(ctx, tenant, n.Filter.Type)
+	if err != nil {
+		return Operation{}, err
+	}
+	if err := n.check(t); err != nil {
+		return Operation{}, err
+	}
+	now := s.core.Clock.Now()
+	o := Operation{ID: uuid.Must(uuid.NewV7()).String(), NewOperation: n, State: OperationRunning,
+		CreatedAt: now, nextAt: now}
+	if o.Kind == CountAll {
+		o.Total, err = s.candidatesOf(ctx, t, o.criteria())
+		return o, err
+	}
+	err = s.countOperation(ctx, t, &o)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return o, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
+			Message: "there are too many tasks to look through in the time of one call: " +
+				"narrow the filter, by status above all"}
+	case err == nil && o.Total == 0:
+		o.State, o.FinishedAt = OperationDone, now
+	}
+	return o, err
+}
+
+// countOperation counts the tasks that an operation concerns, in many short statements.
+func (s *Tasks) countOperation(ctx context.Context, t *catalog.Type, o *Operation) error {
+	ctx = postgres.Patient(ctx)
+	t, first, err := s.firstLive(ctx, t)
+	if err != nil {
+		return err
+	}
+	var f findings
+	if o.Kind != RedriveTasks { // no live task has a lesser number
+		o.position = max(first-1, 0)
+		f.last, f.over = o.position, first == 0
+	}
+	for !f.over && err == nil {
+		err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
+			f, err = search(ctx, tx, t, o.criteria(), f.last, countWindow)
+			return err
+		})
+		o.Total += int64(len(f.ids))
+	}
+	return err
+}
+
+// candidatesOf returns about how many tasks a search for those that meet criteria looks at. The
+// final ones count from the creation of their type, and may be gone.
+func (s *Tasks) candidatesOf(
+	ctx context.Context,
+	t *catalog.Type,
+	c criteria,
+) (n int64, err error) {
+	if err := c.learn(ctx, s.core.DB(t.Tenant), t); err != nil {
+		return 0, err
+	}
+	all, err := s.counts.Stats(ctx, t.Tenant, t.Name)
+	if err != nil {
+		return 0, err
+	}
+	for _, status := range c.lookedAt() {
+		n += all[0].ByStatus(status)
+	}
+	return n, nil
+}
+
+// firstLive returns the least number of a live task, 0 if none is live. It returns the type with
+// its tables of that moment: another node may have opened a roll this second that gets the new
+// tasks.
+func (s *Tasks) firstLive(
+	ctx context.Context,
+	t *catalog.Type,
+) (_ *catalog.Type, first int64, err error) {
+	at, err := catalog.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name)
+	for err == nil {
+		t = t.Located(at)
+		if first, err = s.leastToken(ctx, t); err != nil {
+			break
+		}
+		if at, err = catalog.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name); err == nil &&
+			t.SameAs(at) {
+			return t, first, nil
+		}
+	}
+	return nil, 0, err
+}
+
+// leastToken returns the least number in the tables in which live tasks have their token row,
+// by one statement; 0 if they are empty.
+func (s *Tasks) leastToken(ctx context.Context, t *catalog.Type) (least int64, err error) {
+	var selects []string
+	for _, table := range t.TokenTables() {
+		selects = append(selects, `(SELECT min(id) FROM `+table+` WHERE type = $1)`)
+	}
+	err = s.core.DB(t.Tenant).QueryRow(ctx,
+		`SELECT coalesce(least(`+strings.Join(selects, ", ")+`), 0)`, t.Number()).Scan(&least)
+	return least, err
+}

@@ -1,0 +1,244 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/counts"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
+)
+
+// Task is a task as it stands.
+type Task struct {
+	ID         asyncflow.TaskID
+	Status     asyncflow.Status
+	Stage      string // in which it is, or ended
+	Attempt    int    // of that stage: under way, next, or last
+	Options    asyncflow.Options
+	WaitsFor   asyncflow.WaitReason // while waiting or pending
+	OrderTime  time.Time            // while waiting or pending
+	Deadline   time.Time            // while running: when its lease runs out
+	CreatedAt  time.Time
+	FinishedAt time.Time // once final
+	Progress   *Progress // while running, if the worker reported it
+	Error      string    // of its last attempt, unless that succeeded
+	Context    json.RawMessage
+	Result     json.RawMessage // once succeeded: the last stage's output, else its input
+
+	// Children counts those of the latest fan-out; nil: there was none.
+	Children *asyncflow.Children
+	Pause    TreePause // of the children; zero: they aren't paused
+	// Dependencies are the tasks that it depends on, in the order of the submit.
+	Dependencies []trees.DependencyState
+	// Redriven are the dependents that were redriven with it, or would be.
+	Redriven []asyncflow.TaskID
+}
+
+// statusSQL reads a task's status from the rows of stateJoins.
+const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting'
+	ELSE coalesce(j.final, 'pending') END`
+
+// resultSQL reads the result of a task that has succeeded, for stateColumns: the output of its
+// last stage, else the input of that stage. NULL stands for the task's own context.
+const resultSQL = `CASE WHEN j.final = 'succeeded' THEN coalesce(j.output,
+    (SELECT o.output FROM {journal} o WHERE o.type = t.type AND o.id = t.id AND o.output IS NOT NULL
+     ORDER BY o.seq DESC LIMIT 1)) END`
+
+// stateColumns read a task's state from the place of its token row: {lease}, {wait},
+// nowhere (the last row of its journal is final), or else ready, at the order_time in the
+// task's row or in its last journal row.
+const stateColumns = `
+SELECT t.id, t.created_at, {options}, t.context,
+  ` + statusSQL + `,
+  coalesce(l.stage, w.stage, r.stage, j.stage, ''),
+    coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0),
+  coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at,
+    coalesce(j.error, ''),
+  ` + resultSQL + `,
+  l.progress, coalesce(l.note, '')`
+
+// stateJoins read one row of each table by its index. The limit on ready keeps the
+// condition on order_time from becoming a filter over the whole index, in plans that
+// were made while ready was empty and are kept.
+const stateJoins = `
+LEFT JOIN {lease} l ON l.type = t.type AND l.id = t.id
+LEFT JOIN {wait} w ON w.type = t.type AND w.id = t.id
+LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+  ORDER BY seq DESC LIMIT 1) j ON true
+LEFT JOIN LATERAL (
+  SELECT * FROM {readies} r
+  WHERE r.type = t.type AND r.order_time = coalesce(j.next_time, t.order_time) AND r.id = t.id
+    AND l.id IS NULL AND w.id IS NULL AND j.final IS NULL LIMIT 1) r ON true`
+
+// Task returns a task; CodeNotFound when there is none. It takes one read by primary key,
+// whatever the age of the task. If the task is due and its type or tenant has limits, one or
+// a few more reads find which limit it waits for.
+func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
+	task, err := s.task(ctx, tenant, id)
+	if err == nil {
+		err = s.tellLimits(ctx, tenant, &task)
+	}
+	if err == nil {
+		err = s.tellTree(ctx, tenant, &task)
+	}
+	return task, postgres.Wrap(err, "Task(%q, %s)", tenant, id)
+}
+
+// task is Task without the limits that a due task waits for, its children and its dependencies.
+func (s *Tasks) task(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+) (task Task, err error) {
+	t, err := s.core.TypeOf(ctx, tenant, id)
+	if err != nil {
+		return Task{}, err
+	}
+	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+		if !t.Has(id.Position()) { // its roll was dropped a moment ago
+			return catalog.UnknownTask(id)
+		}
+		rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(),
+			stateColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
+			id.Number, t.Number())
+		if err != nil {
+			return err
+		}
+		task, err = pgx.CollectExactlyOneRow(rows,
+			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.core.Clock.Now()) })
+		return err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Task{}, catalog.UnknownTask(id)
+	}
+	return task, err
+}
+
+// scanTask reads a row of stateColumns. now is the database's time.
+func scanTask(row pgx.CollectableRow, t *catalog.Type, now time.Time) (task Task, err error) {
+	var order, until, ended *time.Time
+	var options, doc, result []byte
+	var percent *int
+	var note string
+	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage,
+		&task.Attempt,
+		&task.WaitsFor, &order, &until, &ended, &task.Error, &result, &percent, &note)
+	if err != nil {
+		return task, err
+	}
+	task.ID.Type = t.Name
+	task.Context = doc
+	if options != nil {
+		if err := json.Unmarshal(options, &task.Options); err != nil {
+			return task, err
+		}
+	}
+	switch task.Status {
+	case asyncflow.StatusRunning:
+		task.Deadline = catalog.OrZero(until)
+		if percent != nil {
+			task.Progress = &Progress{*percent, note}
+		}
+	case asyncflow.StatusWaiting:
+		task.OrderTime = catalog.OrZero(order)
+		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
+		if task.WaitsFor == asyncflow.WaitClaimer && !t.Claims(task.Stage) { // the mode has changed
+			task.WaitsFor = pendingFor(t, task, now)
+		}
+	case asyncflow.StatusPending:
+		if order == nil {
+			return task, catalog.ErrElsewhere
+		}
+		task.OrderTime = *order
+		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
+		task.WaitsFor = pendingFor(t, task, now)
+	default:
+		task.FinishedAt = catalog.OrZero(ended)
+		if task.Status == asyncflow.StatusSucceeded {
+			task.Result = result
+			if result == nil { // no stage had an output
+				task.Result = doc
+			}
+		}
+	}
+	return task, nil
+}
+
+// pendingFor returns why a task in ready is not running, as far as its type shows.
+func pendingFor(t *catalog.Type, task Task, now time.Time) asyncflow.WaitReason {
+	switch {
+	case t.Paused():
+		return asyncflow.WaitPaused
+	case task.OrderTime.After(now) && task.Attempt > 1:
+		return asyncflow.WaitRetry
+	case task.OrderTime.After(now):
+		return asyncflow.WaitDelay
+	case t.Claims(task.Stage):
+		return asyncflow.WaitClaimer
+	case !t.Serves(task.Stage):
+		return asyncflow.WaitEndpoint
+	}
+	return asyncflow.WaitCapacity // or a limit: see counts.WhyDue
+}
+
+// AwaitFinal returns the task once it is final, or in its state after wait.
+func (s *Tasks) AwaitFinal(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	wait time.Duration,
+) (Task, error) {
+	changed, done := s.Follow(tenant, id)
+	defer done()
+	end := time.NewTimer(wait)
+	defer end.Stop()
+	for {
+		task, err := s.task(ctx, tenant, id)
+		if err == nil && task.Status.Final() {
+			return task, postgres.Wrap(s.tellTree(ctx, tenant, &task), "AwaitFinal(%q, %s)", tenant, id)
+		}
+		if err != nil {
+			return task, postgres.Wrap(err, "AwaitFinal(%q, %s)", tenant, id)
+		}
+		poll := time.NewTimer(s.WatchPause())
+		select {
+		case <-changed:
+		case <-poll.C:
+		case <-end.C:
+			poll.Stop()
+			return s.Task(ctx, tenant, id)
+		case <-ctx.Done():
+			poll.Stop()
+			return task, nil
+		}
+		poll.Stop()
+	}
+}
+
+// tellLimits fills in which limits the due tasks of one type wait for.
+func (s *Tasks) tellLimits(ctx context.Context, tenant string, tasks ...*Task) error {
+	var reason asyncflow.WaitReason
+	for _, task := range tasks {
+		if task.WaitsFor != asyncflow.WaitCapacity {
+			continue
+		}
+		if reason == "" {
+			t, err := s.core.Catalog.Type(tenant, task.ID.Type)
+			if err != nil {
+				return err
+			}
+			if reason, err = counts.WhyDue(ctx, s.counts, t); err != nil {
+				return err
+			}
+		}
+		task.WaitsFor = reason
+	}
+	return nil
+}

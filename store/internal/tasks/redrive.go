@@ -1,0 +1,60 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
+)
+
+// Redrive starts a failed or cancelled task again and returns it. The task has all attempts
+// of its stages again, and its journal goes on. A task that is not final, or has succeeded,
+// is CodeConflict. Of two concurrent redrives one wins.
+func (s *Tasks) Redrive(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	r trees.Redrive,
+) (Task, error) {
+	t, err := s.core.TypeOf(ctx, tenant, id)
+	if err != nil {
+		return Task{}, err
+	}
+	var ts *records.Tokens
+	var dependents *trees.Redriving
+	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+		ts = &records.Tokens{}
+		return s.core.Audited(ctx, t.Tenant, func(tx pgx.Tx) error {
+			dependents = &trees.Redriving{Trees: s.trees, Tx: tx, Type: t, Now: s.core.Clock.Now()}
+			return dependents.With(ctx, id, r, ts)
+		})
+	})
+	if errors.Is(err, catalog.ErrDry) {
+		task, err := s.Task(ctx, tenant, id)
+		task.Redriven = dependents.Done
+		return task, err
+	}
+	if err != nil {
+		return Task{}, postgres.Wrap(err, "Redrive(%q, %s)", tenant, id)
+	}
+	dependents.Tell()
+	s.core.Wakeups.Announce(t.Key(), ts.Earliest)
+	s.core.Watchers.Tell(t.Key(), id.Number)
+	s.tellRedriven(t)
+	task, err := s.Task(ctx, tenant, id)
+	task.Redriven = dependents.Done
+	return task, err
+}
+
+// tellRedriven says that FollowUp may have to redrive children of a type's tasks.
+func (s *Tasks) tellRedriven(t *catalog.Type) {
+	if t.HasFanOut() {
+		s.core.TellFollowUp(t.Tenant)
+	}
+}

@@ -1,0 +1,29 @@
+package tasks
+
+import (
+	"time"
+
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/counts"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
+)
+
+// Tasks reads, lists and watches tasks, and changes one or many of them.
+type Tasks struct {
+	core      *catalog.Core
+	hot       *hot.Path
+	trees     *trees.Trees
+	counts    *counts.Counts
+	countTime time.Duration
+}
+
+// New returns the tasks of a database.
+func New(
+	core *catalog.Core,
+	hot *hot.Path,
+	trees *trees.Trees,
+	counts *counts.Counts,
+) *Tasks {
+	return &Tasks{core: core, hot: hot, trees: trees, counts: counts, countTime: countTime}
+}

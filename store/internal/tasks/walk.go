@@ -1,0 +1,82 @@
+package tasks
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
+)
+
+// walk goes through the tasks that a filter may find, newest first, in windows. Each window is
+// of one range of a roll.
+type walk struct {
+	t             *catalog.Type
+	family        trees.Family
+	since         time.Time // of the filter
+	oldest        int64     // the least number of all
+	least, before int64     // the next window has the last candidates before before, from least on
+}
+
+// walkOf returns a walk through the tasks that a filter may find.
+func (s *Tasks) walkOf(ctx context.Context, t *catalog.Type, f Filter) (*walk, error) {
+	w := &walk{t: t, since: f.Since, before: asyncflow.NewTaskID(t.Name, t.End+1, 0).Number,
+		oldest: asyncflow.NewTaskID(t.Name, t.First, 0).Number}
+	if f.Before > 0 {
+		w.before = min(w.before, f.Before)
+	}
+	var err error
+	if w.family, err = trees.FamilyOf(ctx, s.trees, t, f.Parent); err != nil || f.Key == "" {
+		return w, err
+	}
+	id, err := s.holderOf(ctx, t, f.Key)
+	if id == 0 {
+		w.before = 0 // there is none
+	}
+	w.oldest, w.before = max(w.oldest, id), min(w.before, id+1)
+	return w, err
+}
+
+// next goes to the next window; false: there is none.
+func (w *walk) next() bool {
+	for w.before > w.oldest {
+		if w.before, w.least = w.family.Before(w.before); w.before <= w.oldest {
+			return false
+		}
+		if w.t.Has(asyncflow.TaskID{Number: w.before - 1}.Position()) {
+			w.least = max(w.least, rangeOf(w.t, w.before), w.oldest)
+			return true
+		}
+		w.before = rollOf(w.t, w.before) // a gap between two table sets
+	}
+	return false
+}
+
+// pass goes on after a window.
+func (w *walk) pass(v view) {
+	if v.looked > 0 && v.created.Before(w.since.Add(-sinceSlack)) { // later ones are older still
+		first := rangeOf(w.t, w.before)
+		if first == rollOf(w.t, w.before) {
+			w.before = 0
+			return
+		}
+		v.last = first
+	}
+	w.before = v.last
+}
+
+// rollOf returns the least number of the roll of a window before a number.
+func rollOf(t *catalog.Type, before int64) int64 {
+	return asyncflow.NewTaskID(t.Name, asyncflow.TaskID{Number: before - 1}.Position(), 0).Number
+}
+
+// rangeOf returns the least number of the range of a window before a number. Each roll has two
+// ranges: the numbers of tasks that were submitted by SQL are above those of all others.
+func rangeOf(t *catalog.Type, before int64) int64 {
+	bySQL := rollOf(t, before) + asyncflow.FirstBySQL
+	if before > bySQL {
+		return bySQL
+	}
+	return rollOf(t, before)
+}

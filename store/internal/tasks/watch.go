@@ -1,0 +1,96 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// WatchPoll is how often a caller that follows a task looks for changes by other nodes, see
+// Follow.
+const WatchPoll = 500 * time.Millisecond
+
+// Follow returns a channel that gets an entry after each change that this node makes to a
+// task, and a function that ends it. The caller finds the changes of other nodes and of
+// background jobs by reading the task, about every WatchPause.
+func (s *Tasks) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, func()) {
+	return s.core.Watchers.Follow(catalog.TypeKey{Tenant: tenant, Type: id.Type}, id.Number)
+}
+
+// WatchPause returns how long a caller that follows a task pauses between two reads:
+// WatchPoll, and longer when there are many callers, so that all of them on this node together
+// read at most 200 times a second.
+func (s *Tasks) WatchPause() time.Duration {
+	return max(WatchPoll, time.Duration(s.core.Watchers.Following.Load())*5*time.Millisecond)
+}
+
+// watchColumns are stateColumns without the context, unless it is the result, and the seq
+// of the last journal row.
+var watchColumns = strings.NewReplacer(
+	"t.context", "NULL::text",
+	resultSQL, "coalesce("+resultSQL+", CASE WHEN j.final = 'succeeded' THEN t.context END)").
+	Replace(stateColumns) + `, coalesce(j.seq, 0)`
+
+// Watch returns a task without its context, a page of its journal up to the task's state, and
+// whether there are more rows; CodeNotFound when there is no such task. It takes one round
+// trip, and more for a task with children or dependencies.
+func (s *Tasks) Watch(
+	ctx context.Context,
+	tenant string,
+	id asyncflow.TaskID,
+	p AttemptPage,
+) (task Task, attempts []Attempt, more bool, err error) {
+	t, err := s.core.TypeOf(ctx, tenant, id)
+	if err != nil {
+		return task, nil, false, err
+	}
+	last := 0
+	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+		b := &pgx.Batch{}
+		state := b.Queue(t.SQL(id.Position(),
+			watchColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
+			id.Number, t.Number())
+		state.Query(func(rows pgx.Rows) (err error) {
+			task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) {
+				return scanTask(alsoScan{row, &last}, t, s.core.Clock.Now())
+			})
+			return err
+		})
+		journal := b.Queue(t.SQL(id.Position(), attemptsSQL), p.args(t, id)...)
+		journal.Query(func(rows pgx.Rows) (err error) {
+			attempts, more, err = p.collect(rows)
+			return err
+		})
+		return s.core.DB(t.Tenant).Send(ctx, b)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return task, nil, false, catalog.UnknownTask(id)
+	}
+	if err == nil {
+		err = s.tellLimits(ctx, tenant, &task)
+	}
+	if err == nil {
+		err = s.tellTree(ctx, tenant, &task)
+	}
+	// Leave out rows that were written between the two statements.
+	for len(attempts) > 0 && attempts[len(attempts)-1].Seq > last {
+		attempts = attempts[:len(attempts)-1]
+	}
+	return task, attempts, more, postgres.Wrap(err, "Watch(%q, %s)", tenant, id)
+}
+
+// alsoScan is a row that has one more column at its end.
+type alsoScan struct {
+	pgx.CollectableRow
+	into any
+}
+
+// Scan reads the row and its last column.
+func (r alsoScan) Scan(dest ...any) error { return r.CollectableRow.Scan(append(dest, r.into)...) }

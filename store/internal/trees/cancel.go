@@ -1,0 +1,91 @@
+package trees
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// CancelAll cancels those of some tasks of one roll that are not final, and returns them. It
+// takes their token rows, and looks again for rows that have just moved to another table.
+// ids ascend, as in settlements, so that both lock rows in the same order.
+func CancelAll(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *catalog.Type,
+	ids []int64,
+	reason string,
+	now time.Time,
+) (settled []asyncflow.Settlement, err error) {
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: reason}
+	if err := lockFanOutsOf(ctx, tx, t, ids); err != nil {
+		return nil, err
+	}
+	var cancelled []int64
+	for range records.CancelTries {
+		leases, err := records.TakeAnyTokens(ctx, tx, t, ids)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range leases {
+			settled = append(settled,
+				asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
+			cancelled = append(cancelled, l.ID.Number)
+		}
+		if ids, err = records.StillLive(ctx, tx, t, ids, cancelled); err != nil {
+			return nil, err
+		}
+		if len(ids) == 0 && len(settled) == 0 {
+			return nil, nil
+		}
+		if len(ids) == 0 {
+			return settled, writeCancelled(ctx, tx, t, settled, now)
+		}
+	}
+	return nil, TooFast()
+}
+
+// lockFanOutsOf locks the fan-outs of tasks of one roll before their token rows, as FollowUp does.
+func lockFanOutsOf(ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64) error {
+	_, err := tx.Exec(ctx, t.SQL(0, `SELECT FROM {fan_outs}
+		WHERE type = $1 AND id = ANY ($2) AND NOT closed ORDER BY id, seq FOR UPDATE`), t.Number(), ids)
+	return err
+}
+
+// writeCancelled writes the settlements of a cancel. No child of a cancelled task begins any more;
+// FollowUp cancels them.
+func writeCancelled(
+	ctx context.Context, tx pgx.Tx, t *catalog.Type, settled []asyncflow.Settlement, now time.Time,
+) error {
+	leases := make([]asyncflow.Lease, len(settled))
+	ids := make([]int64, len(settled))
+	for i := range settled {
+		leases[i], ids[i] = settled[i].Lease, settled[i].Lease.ID.Number
+	}
+	if err := records.ReadOptions(ctx, tx, t, leases); err != nil {
+		return err
+	}
+	for i := range settled {
+		settled[i].Lease = leases[i]
+	}
+	if err := records.WriteSettled(ctx, tx, t, settled, &records.Tokens{}, now); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, t.SQL(0, `
+		WITH stopped AS (UPDATE {fan_outs} SET stopped = true
+		  WHERE type = $1 AND id = ANY ($2) AND NOT closed RETURNING type, id, seq)
+		INSERT INTO {outbox} (kind, due, type, id, fan_out)
+		SELECT 'stop', $3, type, id, seq FROM stopped`), t.Number(), ids, now)
+	return err
+}
+
+// TooFast is the error of a change that meets a task which moves on all the time.
+func TooFast() error {
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable,
+		Message: "the task moves on too fast; try again", RetryAfter: time.Second}
+}

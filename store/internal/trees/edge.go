@@ -1,0 +1,129 @@
+package trees
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// An edge says that a task waits until another one has ended. The edge is open until then. Open
+// edges are closed in two ways, which together miss nothing: the end of a task closes those on it
+// (followEnded), and a look at a dependent closes those on tasks that have ended already
+// (followLook). Then a look decides on the dependent.
+
+// edge is a row of edges: the n-th of the task id of the type number.
+type edge struct {
+	taskRef
+	n         int16
+	on        taskRef // id is 0 while no task has the key
+	name      string  // of on's type; "": it was deleted
+	key       string  // "": it was given by id
+	onFailure asyncflow.OnFailure
+	until     time.Time // zero: for ever
+	status    edgeStatus
+	gone      bool          // on's type was deleted
+	ownKey    string        // the idempotency key of the task that waits
+	waitFor   time.Duration // until minus the time when the edge opened; 0: for ever
+}
+
+// taskRef names a task of a tenant.
+type taskRef struct {
+	number int32 // of its type
+	id     int64
+}
+
+// edgeStatus says how the other task has ended: it is a final status, or one of these.
+type edgeStatus string
+
+const (
+	edgeOpen edgeStatus = ""
+	edgeLate edgeStatus = "late" // the other task has not ended in time
+	edgeGone edgeStatus = "gone" // the other task was dropped with its roll or its type
+)
+
+// final returns the status of the other task, as far as the task that waits is concerned.
+func (s edgeStatus) final() asyncflow.Status {
+	if s == edgeLate || s == edgeGone {
+		return asyncflow.StatusFailed
+	}
+	return asyncflow.Status(s)
+}
+
+// shown returns the status of an edge as callers see it.
+func (e *edge) shown() string {
+	switch {
+	case e.status == edgeOpen && !e.gone && e.on.id != 0:
+		return asyncflow.DependencyRunning
+	case e.status == edgeOpen || e.status == edgeGone:
+		return asyncflow.DependencyMissing
+	case e.status == edgeLate:
+		return asyncflow.DependencyLate
+	}
+	return string(e.status)
+}
+
+// failed reports whether the other task has not succeeded.
+func (s edgeStatus) failed() bool {
+	return s != edgeOpen && s.final() != asyncflow.StatusSucceeded
+}
+
+// insertEdgesSQL adds edges of tasks of one type.
+const insertEdgesSQL = `
+INSERT INTO {edges} (type, id, n, on_type, on_id, on_key, on_failure, until, key, wait_for)
+SELECT $1, * FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::text[],
+  $7::text[], $8::timestamptz[], $9::text[], $10::interval[])`
+
+func queueEdges(b *pgx.Batch, t *catalog.Type, edges []edge) {
+	b.Queue(t.SQL(0, insertEdgesSQL), t.Number(),
+		records.Column(edges, func(e *edge) int64 { return e.id }),
+		records.Column(edges, func(e *edge) int16 { return e.n }),
+		records.Column(edges, func(e *edge) int32 { return e.on.number }),
+		records.Column(edges, func(e *edge) *int64 { return catalog.OrNull(e.on.id) }),
+		records.Column(edges, func(e *edge) *string { return catalog.OrNull(e.key) }),
+		records.Column(edges, func(e *edge) string { return string(e.onFailure) }),
+		records.Column(edges, func(e *edge) *time.Time { return catalog.OrNull(e.until) }),
+		records.Column(edges, func(e *edge) *string { return catalog.OrNull(e.ownKey) }),
+		records.Column(edges, func(e *edge) *time.Duration { return catalog.OrNull(e.waitFor) }))
+}
+
+// readEdgesSQL reads the edges of tasks of one type, in order. An open edge by key has the task to
+// which the key belongs now, or belonged to when its window ended.
+const readEdgesSQL = `
+SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, p.id, 0), coalesce(e.on_key, ''),
+  e.on_failure, e.until, coalesce(e.status, ''), coalesce(y.name, d.name, ''), y.name IS NULL,
+  coalesce(e.key, '')
+FROM {edges} e
+LEFT JOIN {types} y ON y.number = e.on_type
+LEFT JOIN {deleted} d ON d.number = e.on_type
+LEFT JOIN {keys} k ON e.on_id IS NULL AND k.type = y.name AND k.key = e.on_key
+LEFT JOIN {past_keys} p ON e.on_id IS NULL AND p.type = e.on_type AND p.key = e.on_key
+WHERE e.type = $1 AND e.id = ANY ($2) ORDER BY e.id, e.n`
+
+func scanEdge(row pgx.CollectableRow) (e edge, err error) {
+	var until *time.Time
+	err = row.Scan(&e.number, &e.id, &e.n, &e.on.number, &e.on.id, &e.key, &e.onFailure, &until,
+		&e.status, &e.name, &e.gone, &e.ownKey)
+	e.until = catalog.OrZero(until)
+	return e, err
+}
+
+// task returns the id of the other task; zero: it is not known.
+func (e *edge) task() (id asyncflow.TaskID) {
+	if e.name != "" && e.on.id != 0 {
+		id = asyncflow.TaskID{Type: e.name, Number: e.on.id}
+	}
+	return id
+}
+
+// QueueGoneEdges has tasks looked at that wait for those of a type that is deleted, at most
+// JobBatch. The background job dependencies finds the others.
+func QueueGoneEdges(b *pgx.Batch, t *catalog.Type, now time.Time) {
+	b.Queue(t.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
+		SELECT DISTINCT 'look', $2::timestamptz, type, id FROM (
+		  SELECT type, id FROM {edges} WHERE on_type = $1 AND status IS NULL LIMIT $3) e`), t.Number(),
+		now, catalog.JobBatch)
+}

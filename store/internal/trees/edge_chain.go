@@ -1,0 +1,139 @@
+package trees
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+)
+
+// maxChainEdges bounds the open edges that are read to check new tasks.
+const maxChainEdges = 100_000
+
+// StillWaits is whether the task of the edge e waits: a task may fail while some of its edges are
+// open.
+const StillWaits = `EXISTS (SELECT FROM {wait} w
+	WHERE w.type = e.type AND w.id = e.id AND w.reason = 'dependencies')`
+
+const cycle = "makes a cycle: that task waits for this one"
+
+// chains are the open edges that lead on from some tasks.
+type chains struct {
+	tx    pgx.Tx
+	t     *catalog.TableNames
+	on    map[taskRef][]taskRef // the tasks that a task waits for
+	depth map[taskRef]int       // how many edges lead on from it, one after the other
+}
+
+func newChains(tx pgx.Tx, t *catalog.TableNames) *chains {
+	return &chains{tx, t, map[taskRef][]taskRef{}, map[taskRef]int{}}
+}
+
+// checkChains refuses tasks that would wait for themselves, or whose chain is too long.
+func (d *dependents) checkChains(ctx context.Context, items []*hot.Insertion, edges []edge) error {
+	c := newChains(d.tx, d.t.Set().Tables)
+	complete, err := c.read(ctx, edges)
+	if err != nil {
+		return err
+	}
+	above, err := d.chainsAbove(ctx, items)
+	if err != nil {
+		return err
+	}
+	ring := ringsOf(c.on)
+	byTask := map[taskRef]*hot.Insertion{}
+	for _, item := range items {
+		byTask[taskRef{d.t.Number(), item.ID.Number}] = item
+	}
+	for _, e := range edges {
+		item := byTask[e.taskRef]
+		switch {
+		case ring[e.on] == ring[e.taskRef]:
+			item.Refuse(int(e.n), cycle)
+		case !complete:
+			item.Refuse(int(e.n), "leads to too many tasks that wait; the limit is %d", maxChainEdges)
+		case above.longest(e.taskRef)+1+c.longest(e.on) > asyncflow.MaxDependencyDepth:
+			item.Refuse(int(e.n), "makes a chain of more than %d dependencies",
+				asyncflow.MaxDependencyDepth)
+		}
+	}
+	return nil
+}
+
+// read reads the edges that lead on from some edges. It reports whether it has read all that
+// matter.
+func (c *chains) read(ctx context.Context, edges []edge) (complete bool, err error) {
+	next := map[taskRef]bool{}
+	for _, e := range edges {
+		c.on[e.taskRef] = append(c.on[e.taskRef], e.on)
+	}
+	for _, e := range edges {
+		if _, known := c.on[e.on]; !known && e.on.id != 0 {
+			next[e.on] = true
+		}
+	}
+	n := 0
+	for range asyncflow.MaxDependencyDepth {
+		if len(next) == 0 || n > maxChainEdges {
+			break
+		}
+		found, err := c.follow(ctx, next, maxChainEdges-n+1)
+		if err != nil {
+			return false, err
+		}
+		n += len(found)
+		next = map[taskRef]bool{}
+		for _, e := range found {
+			c.on[e.taskRef] = append(c.on[e.taskRef], e.on)
+			next[e.on] = true
+		}
+		for k := range next {
+			if _, known := c.on[k]; known {
+				delete(next, k)
+			}
+		}
+	}
+	return n <= maxChainEdges, nil
+}
+
+// follow reads the open edges of tasks, at most some.
+func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]edge, error) {
+	numbers, ids := make([]int32, 0, len(of)), make([]int64, 0, len(of))
+	for k := range of {
+		numbers, ids = append(numbers, k.number), append(ids, k.id)
+	}
+	rows, err := c.tx.Query(ctx, c.t.SQL(0, `
+		SELECT e.type, e.id, e.on_type, coalesce(e.on_id, k.id)
+		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
+		JOIN {edges} e ON e.type = u.type AND e.id = ANY (ARRAY[u.id]) AND e.status IS NULL
+		LEFT JOIN {types} y ON y.number = e.on_type AND e.on_id IS NULL
+		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key
+		WHERE coalesce(e.on_id, k.id) IS NOT NULL AND `+StillWaits+` LIMIT $3`), numbers, ids, most)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {
+		return e, row.Scan(&e.number, &e.id, &e.on.number, &e.on.id)
+	})
+}
+
+// longest returns how many edges lead on from a task, one after the other. Those of a cycle count
+// once.
+func (c *chains) longest(from taskRef) int {
+	if from.id == 0 {
+		return 0
+	}
+	if n, known := c.depth[from]; known {
+		return n
+	}
+	c.depth[from] = 0
+	n := 0
+	for _, on := range c.on[from] {
+		n = max(n, 1+c.longest(on))
+	}
+	c.depth[from] = n
+	return n
+}

@@ -1,0 +1,136 @@
+package trees
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// contextMost is how many tasks one transaction gives the results of their dependencies: each may
+// have MaxInlineResults bytes of them.
+const contextMost = 16
+
+// decision is what follows for a task from its edges; the zero value: it waits on.
+type decision struct {
+	verdict asyncflow.VerdictKind
+	err     string // of a task that fails or is cancelled
+}
+
+func decide(edges []edge) decision {
+	open := 0
+	for _, e := range edges {
+		switch {
+		case e.status == edgeOpen:
+			open++
+		case !e.status.failed() || e.onFailure == asyncflow.DependentRuns:
+		case e.onFailure == asyncflow.DependentCancelled:
+			return decision{asyncflow.Cancel, failure(e)}
+		default:
+			return decision{asyncflow.Fail, failure(e)}
+		}
+	}
+	if open > 0 {
+		return decision{}
+	}
+	return decision{verdict: asyncflow.Retry}
+}
+
+// failure says why an edge has failed.
+func failure(e edge) string {
+	name := e.task().String()
+	if e.task().Number == 0 {
+		name = fmt.Sprintf("of the type %s with the key %q", e.name, e.key)
+	}
+	how := "has " + string(e.status)
+	switch e.status {
+	case edgeStatus(asyncflow.StatusCancelled):
+		how = "was cancelled"
+	case edgeLate:
+		how = "had not ended by " + e.until.UTC().Format(time.RFC3339)
+	case edgeGone:
+		how = "was deleted"
+	}
+	return fmt.Sprintf("depends_on[%d]: task %s %s", e.n, name, how)
+}
+
+// moveOn moves tasks on about which was decided, unless another transaction has done so.
+func (f *followUp) moveOn(t *catalog.Type, decided map[int64]decision) error {
+	if len(decided) == 0 {
+		return nil
+	}
+	leases, keys, err := f.takeDependents(t, decided)
+	if err != nil {
+		return err
+	}
+	for i, l := range leases {
+		d := decided[l.ID.Number]
+		l.Stage, l.Attempt = t.Place(l.Stage, l.Attempt)
+		settled := asyncflow.Settlement{Lease: l, Verdict: asyncflow.Verdict{Kind: d.verdict},
+			Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDependencies, Error: d.err}}
+		if d.verdict != asyncflow.Retry {
+			f.settle(t, settled)
+			continue
+		}
+		v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,
+			OrderTime: l.OrderTime, Reason: asyncflow.WaitDelay}
+		if l.Options.ContextFrom == "" {
+			of := f.of(t)
+			of.tokens.Add(l.ID.Number, l.Seq, keys[i], v, f.now, f.now)
+			of.changed = append(of.changed, l.ID.Number)
+			continue
+		}
+		if settled.Outcome.Output, err = f.dependencyContext(t, l.ID.Number); err != nil {
+			return err
+		}
+		settled.Verdict = v
+		f.settle(t, settled)
+	}
+	return nil
+}
+
+// takeDependents deletes the rows in wait of tasks about which was decided, and returns them as
+// leases, with their flow keys. Tasks that need too much memory at once are left to a later
+// transaction.
+func (f *followUp) takeDependents(
+	t *catalog.Type, decided map[int64]decision,
+) (leases []asyncflow.Lease, keys []string, err error) {
+	for _, id := range slices.Sorted(maps.Keys(decided)) {
+		leases = append(leases, asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name, Number: id}})
+	}
+	if err := records.ReadOptions(f.ctx, f.tx, t, leases); err != nil {
+		return nil, nil, err
+	}
+	options := map[int64]asyncflow.Options{}
+	var ids []int64
+	for _, l := range leases {
+		if id := l.ID.Number; l.Options.ContextFrom != "" && decided[id].verdict == asyncflow.Retry {
+			if f.contexts++; f.contexts > contextMost {
+				f.look(t.Number(), id)
+				continue
+			}
+		}
+		ids = append(ids, l.ID.Number)
+		options[l.ID.Number] = l.Options
+	}
+	rows, err := f.tx.Query(f.ctx, t.SQL(0, `DELETE FROM {wait}
+		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies'
+		RETURNING id, seq, stage, attempt, order_time, coalesce(key, '')`), t.Number(), ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+		var key string
+		l.ID.Type = t.Name
+		err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key)
+		l.Options, keys = options[l.ID.Number], append(keys, key)
+		return l, err
+	})
+	return leases, keys, err
+}

@@ -1,0 +1,90 @@
+package trees
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+)
+
+// find finds the tasks that new tasks depend on: which ids exist, and to which tasks keys belong.
+func (d *dependents) find(ctx context.Context, items []*hot.Insertion) error {
+	ids, keys := map[string][]int64{}, map[string][]string{}
+	for _, item := range items {
+		for _, on := range item.DependsOn {
+			if on.Key != "" {
+				keys[on.Type] = append(keys[on.Type], on.Key)
+			} else {
+				ids[on.Task.Type] = append(ids[on.Task.Type], on.Task.Number)
+			}
+		}
+	}
+	d.holders, d.exist = map[typedKey]int64{}, map[taskRef]bool{}
+	for _, name := range slices.Sorted(maps.Keys(d.types)) {
+		t := d.types[name]
+		tag, err := d.tx.Exec(ctx, t.SQL(0, // so that it isn't deleted meanwhile
+			`SELECT FROM {types} WHERE number = $1 FOR KEY SHARE`), t.Number())
+		if err == nil && tag.RowsAffected() == 0 {
+			delete(d.types, name) // it was deleted a moment ago
+			continue
+		}
+		if err == nil {
+			t, err = catalog.RollsNow(ctx, d.tx, t)
+		}
+		if err != nil {
+			return err
+		}
+		if err := d.findIDs(ctx, t, ids[name]); err != nil {
+			return err
+		}
+		if err := d.findKeys(ctx, t, keys[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *dependents) findIDs(ctx context.Context, t *catalog.Type, ids []int64) error {
+	for position, ids := range catalog.ByPosition(ids) {
+		if !t.Has(position) {
+			continue
+		}
+		rows, err := d.tx.Query(ctx, t.SQL(position,
+			`SELECT id FROM {task} WHERE type = $1 AND id = ANY ($2)`), t.Number(), ids)
+		found := map[int64]bool{}
+		if err == nil {
+			err = hot.CollectIDs(rows, found)
+		}
+		if err != nil {
+			return err
+		}
+		for id := range found {
+			d.exist[taskRef{t.Number(), id}] = true
+		}
+	}
+	return nil
+}
+
+func (d *dependents) findKeys(ctx context.Context, t *catalog.Type, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	rows, err := d.tx.Query(ctx, t.SQL(0, `SELECT key, id FROM {keys}
+		WHERE type = $1 AND key = ANY ($2) AND expires_at > $3 AND id >= $4`),
+		t.Name, keys, d.now, asyncflow.NewTaskID(t.Name, t.First, 0).Number)
+	if err != nil {
+		return err
+	}
+	var key string
+	var id int64
+	_, err = pgx.ForEachRow(rows, []any{&key, &id}, func() error {
+		d.holders[typedKey{t.Number(), key}] = id
+		return nil
+	})
+	return err
+}

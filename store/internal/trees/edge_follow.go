@@ -1,0 +1,277 @@
+package trees
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// awaitedAnew is how long nodes may not know that a type is awaited.
+const awaitedAnew = 15 * time.Second
+
+// typeNow returns the type of tasks as the transaction sees it; nil: it was deleted.
+func (f *followUp) typeNow(t *catalog.Type, number int32) (*catalog.Type, error) {
+	if t == nil {
+		var exists bool
+		err := f.tx.QueryRow(f.ctx, catalog.NewTables(f.tenant, catalog.SharedSet).SQL(0,
+			`SELECT EXISTS (SELECT FROM {types} WHERE number = $1)`), number).Scan(&exists)
+		if err == nil && exists { // this node doesn't know it yet
+			err = catalog.ErrElsewhere
+		}
+		return nil, err
+	}
+	now, err := catalog.RollsNow(f.ctx, f.tx, t)
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+		return nil, nil
+	}
+	return now, err
+}
+
+// followEnded closes the open edges on tasks that have ended. What is more than a chunk is left
+// to a later transaction.
+func (f *followUp) followEnded(t *catalog.Type, ids []int64) error {
+	ends, err := f.endsOf(t, ids)
+	if err != nil {
+		return err
+	}
+	n, err := f.closeBy(t, closeByIDSQL, ends)
+	if err != nil {
+		return err
+	}
+	keyed := slices.DeleteFunc(slices.Clone(ends), func(e taskEnd) bool { return e.key == "" })
+	more, err := f.closeBy(t, closeByKeySQL, keyed)
+	if err != nil {
+		return err
+	}
+	if n == f.s.chunks.edges || more == f.s.chunks.edges {
+		for _, e := range ends {
+			f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxEnded, Number: t.Number(),
+				ID: e.id})
+		}
+	}
+	return nil
+}
+
+// taskEnd says how a task has ended.
+type taskEnd struct {
+	id     int64
+	status edgeStatus // edgeOpen: it is live
+	key    string     // its idempotency key
+}
+
+// endsOf returns the ends of tasks of a type; live tasks have none.
+func (f *followUp) endsOf(t *catalog.Type, ids []int64) (ends []taskEnd, err error) {
+	for position, ids := range catalog.ByPosition(ids) {
+		if !t.Has(position) { // dropped
+			continue
+		}
+		rows, err := f.tx.Query(f.ctx, t.SQL(position, `
+			SELECT t.id, j.final,
+			  coalesce(CASE WHEN NOT `+records.IsChildSQL+` THEN ({options})->>'key' END, '')
+			FROM unnest($1::bigint[]) AS u (id), LATERAL (
+			  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t, LATERAL (
+			  SELECT j.final FROM {journal} j WHERE j.type = $2 AND j.id = u.id
+			  ORDER BY j.seq DESC LIMIT 1) j
+			WHERE j.final IS NOT NULL`), ids, t.Number())
+		if err != nil {
+			return nil, err
+		}
+		more, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e taskEnd, err error) {
+			return e, row.Scan(&e.id, &e.status, &e.key)
+		})
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, more...)
+	}
+	return ends, nil
+}
+
+// closeByIDSQL and closeByKeySQL close open edges on tasks, by their ids or their keys. FOR UPDATE
+// waits for a concurrent transaction that closes the same edges. A key whose window is over may
+// belong to a later task by now: then that one is waited for.
+const (
+	closeByIDSQL = `
+UPDATE {edges} e SET status = c.status FROM (
+  SELECT o.type, o.id, o.n, u.status
+  FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
+  JOIN {edges} o ON o.on_type = $1 AND o.on_id = ANY (ARRAY[u.id]) AND o.status IS NULL
+  LIMIT $5 FOR UPDATE OF o) c
+WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
+	closeByKeySQL = `
+UPDATE {edges} e SET status = c.status, on_id = c.on_id FROM (
+  SELECT o.type, o.id, o.n, u.status, u.id AS on_id
+  FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
+  JOIN {edges} o ON o.on_type = $1 AND o.on_key = ANY (ARRAY[u.key]) AND o.status IS NULL
+    AND o.on_id IS NULL
+  WHERE NOT EXISTS (SELECT FROM {keys} k JOIN {types} y ON y.name = k.type
+    WHERE y.number = $1 AND k.key = u.key AND k.id <> u.id)
+    AND NOT EXISTS (SELECT FROM {past_keys} p WHERE p.type = $1 AND p.key = u.key AND p.id > u.id)
+  LIMIT $5 FOR UPDATE OF o) c
+WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
+)
+
+// closeBy closes the open edges on tasks of a type, has their dependents looked at, and returns how
+// many edges there were.
+func (f *followUp) closeBy(t *catalog.Type, sql string, ends []taskEnd) (n int, err error) {
+	if len(ends) == 0 {
+		return 0, nil
+	}
+	rows, err := f.tx.Query(f.ctx, t.SQL(0, sql), t.Number(),
+		records.Column(ends, func(e *taskEnd) int64 { return e.id }),
+		records.Column(ends, func(e *taskEnd) string { return e.key }),
+		records.Column(ends, func(e *taskEnd) string { return string(e.status) }), f.s.chunks.edges)
+	if err != nil {
+		return 0, err
+	}
+	dependents := map[taskRef]bool{}
+	var k taskRef
+	_, err = pgx.ForEachRow(rows, []any{&k.number, &k.id}, func() error {
+		n++
+		if !dependents[k] {
+			dependents[k] = true
+			f.look(k.number, k.id)
+		}
+		return nil
+	})
+	return n, err
+}
+
+// followLook closes the edges of tasks if the other task ended before, or too late. A task without
+// open edges moves on.
+func (f *followUp) followLook(t *catalog.Type, ids []int64) error {
+	live, err := f.waitingIDs(t, ids)
+	if err != nil || len(live) == 0 {
+		return err
+	}
+	edges, err := f.edgesOf(t, live)
+	if err != nil {
+		return err
+	}
+	if err := f.closeEnded(t, edges); err != nil {
+		return err
+	}
+	decided := map[int64]decision{}
+	for len(edges) > 0 {
+		n := 1
+		for n < len(edges) && edges[n].id == edges[0].id {
+			n++
+		}
+		if d := decide(edges[:n]); d.verdict != "" {
+			decided[edges[0].id] = d
+		} else {
+			f.lookAgain(edges[:n])
+		}
+		edges = edges[n:]
+	}
+	return f.moveOn(t, decided)
+}
+
+// waitingIDs returns which tasks wait for their dependencies.
+func (f *followUp) waitingIDs(t *catalog.Type, ids []int64) (live []int64, err error) {
+	rows, err := f.tx.Query(f.ctx, t.SQL(0, `SELECT id FROM {wait}
+		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies' ORDER BY id`), t.Number(),
+		slices.Compact(slices.Sorted(slices.Values(ids))))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
+}
+
+// edgesOf returns the edges of tasks, in order.
+func (f *followUp) edgesOf(t *catalog.Type, ids []int64) ([]edge, error) {
+	rows, err := f.tx.Query(f.ctx, t.SQL(0, readEdgesSQL), t.Number(), ids)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanEdge)
+}
+
+// closeEnded closes edges on tasks of one type if the other task is over, is gone, or is late.
+func (f *followUp) closeEnded(t *catalog.Type, edges []edge) error {
+	open := map[int32][]int64{}
+	for _, e := range edges {
+		if e.status == edgeOpen && e.on.id != 0 {
+			open[e.on.number] = append(open[e.on.number], e.on.id)
+		}
+	}
+	ended := map[taskRef]edgeStatus{}
+	for number, ids := range open {
+		if err := f.findEnded(number, ids, ended); err != nil {
+			return err
+		}
+	}
+	var closed []edge
+	for i := range edges {
+		e := &edges[i]
+		if e.status != edgeOpen {
+			continue
+		}
+		if e.status = ended[e.on]; e.gone {
+			e.status = edgeGone
+		}
+		if e.status == edgeOpen && !e.until.IsZero() && !e.until.After(f.now) {
+			e.status = edgeLate
+		}
+		if e.status != edgeOpen {
+			closed = append(closed, *e)
+		}
+	}
+	if len(closed) == 0 {
+		return nil
+	}
+	_, err := f.tx.Exec(f.ctx, t.SQL(0, `
+		UPDATE {edges} e SET status = u.status, on_id = coalesce(e.on_id, u.on_id)
+		FROM unnest($2::bigint[], $3::smallint[], $4::text[], $5::bigint[]) AS u (id, n, status, on_id)
+		WHERE e.type = $1 AND e.id = u.id AND e.n = u.n AND e.status IS NULL`), t.Number(),
+		records.Column(closed, func(e *edge) int64 { return e.id }),
+		records.Column(closed, func(e *edge) int16 { return e.n }),
+		records.Column(closed, func(e *edge) string { return string(e.status) }),
+		records.Column(closed, func(e *edge) *int64 { return catalog.OrNull(e.on.id) }))
+	return err
+}
+
+// findEnded finds which tasks of a type are over or gone.
+func (f *followUp) findEnded(number int32, ids []int64, ended map[taskRef]edgeStatus) error {
+	t, err := f.typeNow(f.types[number], number)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if position := (asyncflow.TaskID{Number: id}).Position(); t == nil || !t.Has(position) {
+			ended[taskRef{number, id}] = edgeGone
+		}
+	}
+	if t == nil {
+		return nil
+	}
+	ends, err := f.endsOf(t, ids)
+	for _, e := range ends {
+		ended[taskRef{number, e.id}] = e.status
+	}
+	return err
+}
+
+// lookAgain makes FollowUp look at the edges of a task once more if a type became a dependency only
+// lately: other nodes may not know it yet, and wouldn't report the ends of its tasks.
+func (f *followUp) lookAgain(edges []edge) {
+	again := false
+	for _, e := range edges {
+		on := f.types[e.on.number]
+		if e.status != edgeOpen || on == nil {
+			continue
+		}
+		if !on.Awaited() {
+			f.await[on.Number()] = true
+		}
+		again = again || !on.Awaited() || f.now.Sub(on.AwaitedSince) < awaitedAnew
+	}
+	if again {
+		f.lookAt(edges[0].number, edges[0].id, f.now.Add(awaitedAnew))
+	}
+}

@@ -1,0 +1,170 @@
+package trees
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// maxRedriven bounds the dependents that are redriven with a task.
+const maxRedriven = 1000
+
+// Redriving redrives the dependents of a task that failed or were cancelled because of it, and
+// their dependents. They wait again.
+type Redriving struct {
+	Trees *Trees
+	Tx    pgx.Tx
+	Type  *catalog.Type // of the task
+	Now   time.Time
+	Done  []asyncflow.TaskID
+}
+
+// With redrives a task, and its dependents if they are asked for.
+func (r *Redriving) With(
+	ctx context.Context, id asyncflow.TaskID, how Redrive, ts *records.Tokens,
+) error {
+	_, refused, err := RedriveAll(ctx, r.Tx, r.Type, []int64{id.Number}, how, ts, r.Now)
+	if err == nil {
+		err = refused[id.Number]
+	}
+	if err == nil && how.Dependents {
+		err = r.all(ctx, id)
+	}
+	slices.SortFunc(r.Done, func(a, b asyncflow.TaskID) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Number, b.Number))
+	})
+	if err == nil && how.DryRun {
+		err = catalog.ErrDry
+	}
+	return err
+}
+
+// all redrives the dependents of a task that was redriven in the transaction.
+func (r *Redriving) all(ctx context.Context, id asyncflow.TaskID) error {
+	level := []taskRef{{r.Type.Number(), id.Number}}
+	for len(level) > 0 {
+		failed, err := r.failedBy(ctx, level)
+		if err != nil {
+			return err
+		}
+		if len(r.Done)+len(failed) > maxRedriven {
+			return asyncflow.Errorf(asyncflow.CodeConflict, "more than %d tasks failed because of task "+
+				"%s: redrive it without its dependents, and these by an operation", maxRedriven, id)
+		}
+		if level, err = r.redrive(ctx, failed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failedBy returns the failed edges on tasks, each of another dependent.
+func (r *Redriving) failedBy(ctx context.Context, on []taskRef) ([]edge, error) {
+	rows, err := r.Tx.Query(ctx, r.Type.SQL(0, `
+		SELECT DISTINCT ON (e.type, e.id) e.type, e.id, e.n
+		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
+		JOIN {edges} e ON e.on_type = u.type AND e.on_id = ANY (ARRAY[u.id]) AND e.status <> 'succeeded'
+		WHERE e.on_failure <> 'run' LIMIT $3`),
+		records.Column(on, func(k *taskRef) int32 { return k.number }),
+		records.Column(on, func(k *taskRef) int64 { return k.id }), maxRedriven+1)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {
+		return e, row.Scan(&e.number, &e.id, &e.n)
+	})
+}
+
+// redrive redrives those dependents of failed edges that ended because of their dependencies, and
+// returns them.
+func (r *Redriving) redrive(ctx context.Context, failed []edge) (done []taskRef, err error) {
+	ids := map[int32][]int64{}
+	for _, e := range failed {
+		ids[e.number] = append(ids[e.number], e.id)
+	}
+	byNumber := func(a, b *catalog.Type) int { return cmp.Compare(a.Number(), b.Number()) }
+	for _, t := range slices.SortedFunc(maps.Values(r.Trees.core.Catalog.TypesOf(r.Type.Tenant)),
+		byNumber) {
+		if len(ids[t.Number()]) == 0 {
+			continue
+		}
+		if t, err = catalog.RollsNow(ctx, r.Tx, t); err != nil {
+			return nil, err
+		}
+		rolls := catalog.ByPosition(ids[t.Number()])
+		for _, position := range slices.Sorted(maps.Keys(rolls)) {
+			if !t.Has(position) {
+				continue
+			}
+			more, err := r.redriveRoll(ctx, t, position, rolls[position])
+			if err != nil {
+				return nil, err
+			}
+			done = append(done, more...)
+		}
+	}
+	return done, nil
+}
+
+func (r *Redriving) redriveRoll(
+	ctx context.Context, t *catalog.Type, position int, ids []int64,
+) (done []taskRef, err error) {
+	rows, err := r.Tx.Query(ctx, t.SQL(position, `
+		SELECT u.id FROM unnest($1::bigint[]) AS u (id), LATERAL (
+		  SELECT * FROM {journal} j WHERE j.type = $2 AND j.id = u.id ORDER BY j.seq DESC LIMIT 1) j
+		WHERE j.final IS NOT NULL AND j.outcome = 'dependencies' ORDER BY u.id`), ids, t.Number())
+	if err != nil {
+		return nil, err
+	}
+	ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	ids, _, err = RedriveAll(ctx, r.Tx, t, ids, Redrive{parked: true}, &records.Tokens{}, r.Now)
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	for _, id := range ids {
+		done = append(done, taskRef{t.Number(), id})
+		r.Done = append(r.Done, asyncflow.TaskID{Type: t.Name, Number: id})
+	}
+	return done, r.reopen(ctx, t, ids)
+}
+
+// reopen opens the edges of tasks on others that live again, and has the tasks looked at. Those on
+// others that have ended are closed again then. Each waits as long as it would have at first.
+func (r *Redriving) reopen(ctx context.Context, t *catalog.Type, ids []int64) error {
+	_, err := r.Tx.Exec(ctx, t.SQL(0, `
+		UPDATE {edges} SET status = NULL, until = $3::timestamptz + wait_for
+		WHERE type = $1 AND id = ANY ($2) AND status <> 'succeeded' AND on_failure <> 'run'`),
+		t.Number(), ids, r.Now)
+	if err != nil {
+		return err
+	}
+	all := records.Inserts{Tables: t.Set().Tables}
+	for _, id := range ids {
+		all.Outbox = append(all.Outbox, records.OutboxRow{Kind: records.OutboxLook, Number: t.Number(),
+			ID: id})
+	}
+	b := &pgx.Batch{}
+	all.Queue(b, r.Now)
+	return r.Tx.SendBatch(ctx, b).Close()
+}
+
+// Tell tells those who follow the tasks that were redriven.
+func (r *Redriving) Tell() {
+	for _, id := range r.Done {
+		r.Trees.core.Watchers.Tell(catalog.TypeKey{Tenant: r.Type.Tenant, Type: id.Type}, id.Number)
+	}
+	if len(r.Done) > 0 {
+		r.Trees.core.TellFollowUp(r.Type.Tenant)
+	}
+}

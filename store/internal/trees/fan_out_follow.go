@@ -1,0 +1,257 @@
+package trees
+
+import (
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// treeGroup is how many fan-outs one round trip makes children of, and how many it joins: each may
+// have a context of MaxInlineResults bytes.
+const treeGroup = 16
+
+// followTrees handles rows about fan-outs, sorted by fan-out. The rows of fan_outs are locked in
+// that order.
+func (f *followUp) followTrees(rows []records.OutboxRow) error {
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].Number == rows[0].Number {
+			n++
+		}
+		t, err := f.types[rows[0].Number], error(nil)
+		if t == nil { // a known one is read again before its tasks are moved
+			t, err = f.typeNow(t, rows[0].Number)
+		}
+		if err == nil && t != nil { // else it was deleted
+			err = f.followTreesOf(t, rows[:n])
+		}
+		if err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// followTreesOf handles rows about fan-outs of tasks of one type.
+func (f *followUp) followTreesOf(t *catalog.Type, rows []records.OutboxRow) error {
+	all, err := f.lockFanOuts(t, rows)
+	if err != nil {
+		return err
+	}
+	if err := f.readTallies(t, all); err != nil {
+		return err
+	}
+	byKey := map[records.FanOutKey][]records.OutboxRow{}
+	for _, r := range rows {
+		byKey[r.FanOutKey()] = append(byKey[r.FanOutKey()], r)
+	}
+	var spawning, joining []*records.FanOut
+	for _, o := range all {
+		more, err := f.followTree(t, o, byKey[o.FanOutKey])
+		if err != nil {
+			return fmt.Errorf("fan-out %d of task %d: %w", o.Seq, o.ID, err)
+		}
+		switch {
+		case more:
+			spawning = append(spawning, o)
+		case o.SettledAll() && !o.Closed:
+			joining = append(joining, o)
+		}
+	}
+	for len(spawning) > 0 || len(joining) > 0 {
+		n, m := min(treeGroup, len(spawning)), min(treeGroup, len(joining))
+		if err := f.advance(t, spawning[:n], joining[:m]); err != nil {
+			return err
+		}
+		spawning, joining = spawning[n:], joining[m:]
+	}
+	records.QueueSaves(&f.last, t, all)
+	return nil
+}
+
+// advance makes the next children of some tasks, and has others go on whose children have ended.
+func (f *followUp) advance(t *catalog.Type, spawning, joining []*records.FanOut) error {
+	b := &pgx.Batch{}
+	onNewest := catalog.QueueNewest(b, t)
+	s, j := f.queueSpawn(b, t, spawning), f.queueJoin(b, t, joining)
+	err := f.tx.SendBatch(f.ctx, b).Close()
+	if err == nil {
+		err = onNewest()
+	}
+	if err == nil {
+		err = s.spawn()
+	}
+	if err != nil {
+		return err
+	}
+	j.join()
+	return nil
+}
+
+// lockFanOuts returns the fan-outs that rows are about. It waits for those that were locked.
+func (f *followUp) lockFanOuts(
+	t *catalog.Type,
+	rows []records.OutboxRow,
+) (all []*records.FanOut, err error) {
+	for _, r := range rows {
+		if n := len(all); n > 0 && all[n-1].FanOutKey == r.FanOutKey() {
+			continue
+		}
+		if r.Locked == nil {
+			r.Locked, err = records.LatestFanOut(f.ctx, f.tx, t, r.ID, int(r.FanOut), "FOR UPDATE")
+		}
+		if err != nil {
+			return nil, err
+		}
+		if r.Locked != nil {
+			all = append(all, r.Locked)
+		}
+	}
+	return all, nil
+}
+
+// followTree handles the rows about one fan-out, but for a join. It reports whether more children
+// are to be made.
+func (f *followUp) followTree(
+	t *catalog.Type,
+	o *records.FanOut,
+	rows []records.OutboxRow,
+) (more bool, err error) {
+	f.of(t).changed = append(f.of(t).changed, o.ID)
+	pauseAt := o.Spawned
+	for _, r := range rows {
+		o.Ended.Add(r.Ended)
+		if r.Kind == records.OutboxPause {
+			pauseAt = min(pauseAt, r.At)
+		}
+	}
+	stopAt, err := f.stops(t, o, rows)
+	if err != nil {
+		return false, err
+	}
+	if !o.Stopped && o.Again == nil && o.Failed() {
+		o.Stopped, stopAt = true, 0
+	}
+	if o.Stopped {
+		o.Again = nil
+	}
+	var move func(t *catalog.Type) error
+	switch {
+	case stopAt >= 0:
+		move = func(t *catalog.Type) error { return f.stop(t, o, stopAt) }
+	case o.Stopped || o.Closed:
+	case pauseAt < o.Spawned:
+		move = func(t *catalog.Type) error { return f.pause(t, o, pauseAt) }
+	case o.Paused():
+	case o.Again != nil:
+		move = func(t *catalog.Type) error { return f.redriveChildren(t, o) }
+	default:
+		more = o.Spawned < o.Count && o.Capacity() > 0
+	}
+	if move == nil {
+		return more, nil
+	}
+	if t, err = f.typeNow(t, t.Number()); err == nil && t != nil { // else it was deleted
+		err = move(t)
+	}
+	return false, err
+}
+
+// stops stops a fan-out if a row says so, and returns the index from which on its children are to
+// be cancelled; -1: none are. The row may be older than a redrive of the task, which waits for its
+// children again.
+func (f *followUp) stops(
+	t *catalog.Type,
+	o *records.FanOut,
+	rows []records.OutboxRow,
+) (at int, err error) {
+	at = -1
+	for _, r := range rows {
+		if r.Kind == records.OutboxStop && (at < 0 || r.At < at) {
+			at = r.At
+		}
+	}
+	if at < 0 || o.Stopped || o.Closed {
+		return at, nil
+	}
+	var waits bool
+	err = f.tx.QueryRow(f.ctx, t.SQL(0, `SELECT EXISTS (SELECT FROM {wait}
+		WHERE type = $1 AND id = $2 AND seq = $3 AND reason = 'children')`), o.Number, o.ID, o.Waits).
+		Scan(&waits)
+	if waits {
+		return -1, err
+	}
+	o.Stopped = true
+	return at, err
+}
+
+// chunk returns how many children from an index on the transaction may still cancel, redrive or
+// pause, and counts them as such.
+func (f *followUp) chunk(o *records.FanOut, from int) int {
+	n := max(0, min(f.s.chunks.stop-f.stopped, o.Spawned-from))
+	f.stopped += n
+	return n
+}
+
+// stop cancels children from an index on.
+func (f *followUp) stop(t *catalog.Type, o *records.FanOut, from int) error {
+	if err := f.stopRunning(t, o); err != nil {
+		return err
+	}
+	n := f.chunk(o, from)
+	for _, r := range o.Runs(from, from+n) {
+		if err := f.cancelChildren(t, r.IDs()); err != nil {
+			return err
+		}
+	}
+	if from += n; from < o.Spawned {
+		f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxStop, Number: o.Number,
+			ID: o.ID, FanOut: o.Seq, At: from})
+	}
+	return nil
+}
+
+// childStopped is why a child is cancelled.
+const childStopped = "its siblings have failed, or its parent has ended"
+
+func (f *followUp) cancelChildren(t *catalog.Type, ids []int64) error {
+	settled, err := CancelAll(f.ctx, f.tx, t, ids, childStopped, f.now)
+	of := f.of(t)
+	of.written = append(of.written, settled...)
+	return err
+}
+
+// stopRunning cancels running children first, as many as a transaction may cancel: the next
+// heartbeats tell their workers.
+func (f *followUp) stopRunning(t *catalog.Type, o *records.FanOut) error {
+	for _, r := range o.Runs(0, o.Spawned) {
+		left := f.s.chunks.stop - f.interrupted
+		rows, err := f.tx.Query(f.ctx, t.SQL(0, `SELECT id FROM {lease}
+			WHERE type = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT $4`), t.Number(), r.First, r.Last(),
+			left)
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return err
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		f.interrupted += len(ids)
+		if err := f.cancelChildren(t, ids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *followUp) followLater(o *records.FanOut) {
+	f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxSpawn, Number: o.Number,
+		ID: o.ID, FanOut: o.Seq})
+}

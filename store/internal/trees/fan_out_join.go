@@ -1,0 +1,90 @@
+package trees
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// joinBytes is how many bytes of results let a transaction join no more parents.
+const joinBytes = 4 << 20
+
+// joins are about to end the waits of tasks for their children. The transaction that deletes the
+// row in wait has won; if there is none, the task was cancelled.
+type joins struct {
+	*followUp
+	t       *catalog.Type
+	byID    map[int64]*records.FanOut
+	lists   map[int64]*resultList
+	failed  map[int64]*childFailure
+	options records.OptionsOf
+	leases  []asyncflow.Lease // the rows that were deleted
+}
+
+func (f *followUp) queueJoin(b *pgx.Batch, t *catalog.Type, all []*records.FanOut) *joins {
+	j := &joins{followUp: f, t: t, byID: map[int64]*records.FanOut{}, lists: map[int64]*resultList{},
+		failed: map[int64]*childFailure{}}
+	for _, o := range all {
+		if f.joined > joinBytes {
+			f.followLater(o) // a later transaction joins
+			continue
+		}
+		o.Closed, j.byID[o.ID] = true, o
+		queueCloseVotes(b, t, o)
+		switch {
+		case o.Tally != nil:
+		case o.Stopped:
+			j.failed[o.ID] = &childFailure{o: o}
+			j.failed[o.ID].queue(b, t)
+		default:
+			j.lists[o.ID] = &resultList{o: o}
+			j.lists[o.ID].queue(b, t)
+		}
+	}
+	ids := slices.Sorted(maps.Keys(j.byID))
+	if len(ids) == 0 {
+		return j
+	}
+	b.Queue(t.SQL(0, `
+		DELETE FROM {wait} k USING unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
+		WHERE k.type = $1 AND k.id = ANY (ARRAY[u.id]) AND k.seq = u.seq AND k.reason = 'children'
+		RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time`), t.Number(), ids,
+		records.Column(ids, func(id *int64) int16 { return j.byID[*id].Waits })).Query(j.read)
+	j.options = records.QueueOptions(b, t, ids)
+	return j
+}
+
+func (j *joins) read(rows pgx.Rows) (err error) {
+	lease := func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+		l.ID.Type = j.t.Name
+		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime)
+	}
+	j.leases, err = pgx.CollectRows(rows, lease)
+	return err
+}
+
+// join settles the tasks, once the batch has been read.
+func (j *joins) join() {
+	for _, l := range j.leases {
+		o, joined := j.byID[l.ID.Number], asyncflow.Outcome{Kind: asyncflow.OutcomeJoined}
+		switch {
+		case o.Tally != nil:
+			joined.Output, joined.Error = voted(o)
+			j.of(j.t).voters.add(o)
+		case o.Stopped:
+			joined.Error = j.failed[o.ID].text(j.t)
+		default:
+			joined.Output = j.lists[o.ID].context(j.t, j.s.core.Config.PublicURL)
+		}
+		j.joined += len(joined.Output)
+		l.Options = j.options[l.ID.Number]
+		l.Stage, l.Attempt = j.t.Place(l.Stage, l.Attempt)
+		j.settle(j.t, asyncflow.Settlement{Lease: l, Outcome: joined,
+			Verdict: asyncflow.Decide(j.t.TaskType, l, joined, j.now)})
+	}
+}

@@ -1,0 +1,103 @@
+package trees
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// Family is where a list finds the children of a task: their ids come in runs. nil: the list is of
+// any tasks.
+type Family []records.ChildRun
+
+// FamilyOf returns the ids of the children of a task, of all its fan-outs; all tasks for the zero
+// id.
+func FamilyOf(
+	ctx context.Context,
+	s *Trees,
+	t *catalog.Type,
+	parent asyncflow.TaskID,
+) (Family, error) {
+	if parent == (asyncflow.TaskID{}) {
+		return nil, nil
+	}
+	if parent.Type != t.Name {
+		return nil, asyncflow.InvalidField("parent", "is of another type than %s", t.Name)
+	}
+	all, err := s.fanOutsOf(ctx, t, parent.Number)
+	f := Family{}
+	for _, o := range all {
+		f = append(f, o.Runs(0, o.Spawned)...)
+	}
+	slices.SortFunc(f, func(a, b records.ChildRun) int { return cmp.Compare(a.First, b.First) })
+	return f, err
+}
+
+// fanOutsOf returns all fan-outs of a task.
+func (s *Trees) fanOutsOf(
+	ctx context.Context,
+	t *catalog.Type,
+	id int64,
+) (all []*records.FanOut, err error) {
+	rows, err := s.core.DB(t.Tenant).Query(ctx,
+		t.SQL(0, records.FanOutColumns+`WHERE type = $1 AND id = $2`), t.Number(), id)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*records.FanOut, error) {
+		o := &records.FanOut{}
+		return o, row.Scan(o.Columns()...)
+	})
+}
+
+// Before returns the number before which the next window of a list ends, at most the given one, and
+// the least number in it. Without any more it returns 0.
+func (f Family) Before(number int64) (before, least int64) {
+	if f == nil {
+		return number, 0
+	}
+	for _, r := range slices.Backward(f) {
+		if r.First < number {
+			return min(number, r.Last()+1), r.First
+		}
+	}
+	return 0, 0
+}
+
+// ChildrenOf counts the children of a fan-out by how they stand.
+func ChildrenOf(
+	ctx context.Context, s *Trees, t *catalog.Type, o *records.FanOut,
+) (*asyncflow.Children, error) {
+	c := &asyncflow.Children{Total: o.Count, Waiting: o.Count - o.Spawned,
+		Succeeded: o.Ended.Succeeded, Failed: o.Ended.Failed, Cancelled: o.Ended.Cancelled}
+	switch {
+	case o.Rule.Quorum != nil: // further votes are made as needed
+		c.Total, c.Waiting = o.Spawned, 0
+	case o.Stopped:
+		c.Waiting, c.Cancelled = 0, c.Cancelled+c.Waiting
+	}
+	if o.Closed {
+		return c, nil
+	}
+	var waiting int
+	for _, r := range o.Runs(0, o.Spawned) {
+		var leased, waits int
+		err := s.core.DB(t.Tenant).QueryRow(ctx, t.SQL(0, `
+			SELECT (SELECT count(*) FROM {lease} WHERE type = $1 AND id BETWEEN $2 AND $3),
+			  (SELECT count(*) FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3)`), t.Number(), r.First,
+			r.Last()).Scan(&leased, &waits)
+		if err != nil {
+			return nil, err
+		}
+		c.Running, waiting = c.Running+leased, waiting+waits
+	}
+	c.Pending = max(0, o.Spawned-o.Ended.Sum()-c.Running-waiting)
+	c.Waiting += waiting
+	return c, nil
+}

@@ -1,0 +1,239 @@
+package trees
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// ParkHalted looks at the parents of leased children. If a parent is paused, its child moves to
+// `wait`, as if it had not been leased. If a parent is over or about to be, its child is cancelled.
+// ParkHalted returns the remaining tasks. Without children, it asks nothing.
+func (s *Trees) ParkHalted(
+	ctx context.Context, t *catalog.Type, leases []asyncflow.Lease,
+) (others []asyncflow.Lease, err error) {
+	parents := ParentsOf(t, leases)
+	if len(parents) == 0 {
+		return leases, nil
+	}
+	var halted Halts
+	b := &pgx.Batch{}
+	halted.Queue(b, t, parents)
+	if err = s.core.HotDB(t.Tenant).Send(ctx, b); err == nil && halted.none() {
+		return leases, nil
+	}
+	others = leases
+	if err == nil && len(halted.Stopped) > 0 {
+		var ids []int64
+		ids, others = halted.split(t, leases)
+		err = CancelStopped(ctx, s, t, ids)
+	}
+	if err == nil && len(halted.Paused) > 0 {
+		err = pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
+			others, err = s.parkPaused(ctx, tx, t, others, parents)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, postgres.Wrap(err, "ParkHalted(%q, %q)", t.Tenant, t.Name)
+	}
+	if now := s.core.Clock.Now(); t.Limited(now) { // other tasks may use their capacity
+		s.core.Wakeups.Announce(t.Key(), now)
+	}
+	return others, nil
+}
+
+// Halts are fan-outs that let no child begin: the paused ones, and the ones that are stopped or
+// about to be.
+type Halts struct{ Paused, Stopped map[records.FanOutKey]bool }
+
+func (h *Halts) none() bool { return len(h.Paused)+len(h.Stopped) == 0 }
+
+// Queue queries which parents have halted fan-outs.
+func (h *Halts) Queue(b *pgx.Batch, t *catalog.Type, parents []records.FanOutKey) {
+	h.Paused, h.Stopped = map[records.FanOutKey]bool{}, map[records.FanOutKey]bool{}
+	b.Queue(t.SQL(0, haltedSQL), ParentArgs(t, parents)...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			o, paused := records.FanOut{FanOutKey: records.FanOutKey{Number: t.Number()}}, false
+			err := rows.Scan(&o.ID, &o.Seq, &paused, &o.Stopped, &o.Rule, &o.Count, &o.Ended.Failed)
+			if err != nil {
+				return err
+			}
+			switch {
+			case o.Stopped || o.Failed():
+				h.Stopped[o.FanOutKey] = true
+			case paused:
+				h.Paused[o.FanOutKey] = true
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// split returns the ids of the children of stopped fan-outs, and the other leases.
+func (h *Halts) split(
+	t *catalog.Type, leases []asyncflow.Lease,
+) (ids []int64, others []asyncflow.Lease) {
+	for i := range leases {
+		if key, ok := ParentOf(t, &leases[i]); ok && h.Stopped[key] {
+			ids = append(ids, leases[i].ID.Number)
+		} else {
+			others = append(others, leases[i])
+		}
+	}
+	return ids, others
+}
+
+// CancelStopped cancels children of fan-outs that are stopped or about to be, before FollowUp comes
+// to them. The parent isn't redriven until all of its children have ended, so that it needs no
+// lock.
+func CancelStopped(ctx context.Context, s *Trees, t *catalog.Type, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	slices.Sort(ids)
+	var all []asyncflow.Settlement
+	err := s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+		all = nil
+		return pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
+			t, err := catalog.RollsNow(ctx, tx, t)
+			for rest := ids; err == nil && len(rest) > 0; {
+				roll := asyncflow.TaskID{Number: rest[0]}.Position()
+				n := 1
+				for n < len(rest) && (asyncflow.TaskID{Number: rest[n]}).Position() == roll {
+					n++
+				}
+				var settled []asyncflow.Settlement
+				settled, err = CancelAll(ctx, tx, t, rest[:n], childStopped, s.core.Clock.Now())
+				all, rest = append(all, settled...), rest[n:]
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	s.core.CountSettled(t.Key(), all...)
+	hot.AnnounceFreed(ctx, s.hot, t, all)
+	for _, settled := range all {
+		s.core.Watchers.Tell(t.Key(), settled.Lease.ID.Number)
+	}
+	s.core.TellFollowUp(t.Tenant)
+	return nil
+}
+
+// haltedSQL reads which fan-outs are paused, stopped, or have failed children, and how many
+// children failed: FollowUp's count, and the rows in `outbox` that it hasn't counted. So too many
+// failures take effect with their commit, as a cancel does. Votes fail by their quorum, and
+// failures before a redrive don't count: only FollowUp knows both.
+const haltedSQL = `
+SELECT o.id, o.seq, o.paused_at IS NOT NULL, o.stopped, o.rule, o.count, o.bad
+FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
+CROSS JOIN LATERAL (
+  SELECT o.*, CASE WHEN o.closed OR o.again IS NOT NULL OR o.rule->'quorum' IS NOT NULL THEN 0
+    ELSE o.failed + o.cancelled + (SELECT coalesce(sum(b.failed + b.cancelled), 0)
+      FROM {outbox} b WHERE b.kind = 'children' AND b.failed + b.cancelled > 0
+        AND b.type = o.type AND b.id = o.id AND b.fan_out = o.seq) END AS bad
+  FROM {fan_outs} o WHERE o.type = $1 AND o.id = u.id AND o.seq = u.seq) o
+WHERE o.paused_at IS NOT NULL OR o.stopped OR o.bad > 0`
+
+// PausedSQL reads which fan-outs are paused.
+const PausedSQL = `
+SELECT o.id, o.seq FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
+JOIN {fan_outs} o ON o.type = $1 AND o.id = u.id AND o.seq = u.seq
+WHERE o.paused_at IS NOT NULL AND NOT o.stopped`
+
+// ParentsOf returns the fan-outs to which leased children belong.
+func ParentsOf(t *catalog.Type, leases []asyncflow.Lease) (all []records.FanOutKey) {
+	for i := range leases {
+		key, ok := ParentOf(t, &leases[i])
+		if ok && (len(all) == 0 || all[len(all)-1] != key) {
+			all = append(all, key)
+		}
+	}
+	return all
+}
+
+// ParentOf returns the fan-out of which a leased task is a child.
+func ParentOf(t *catalog.Type, l *asyncflow.Lease) (key records.FanOutKey, ok bool) {
+	if c := l.Options.Child; c != nil {
+		return records.FanOutKey{Number: t.Number(), ID: c.Parent, Seq: int16(c.Seq)}, true
+	}
+	return key, false
+}
+
+// ParentArgs returns the keys of fan-outs as arguments of a query.
+func ParentArgs(t *catalog.Type, parents []records.FanOutKey) []any {
+	return []any{t.Number(), records.Column(parents, func(k *records.FanOutKey) int64 { return k.ID }),
+		records.Column(parents, func(k *records.FanOutKey) int16 { return k.Seq })}
+}
+
+// parkPaused locks the fan-outs meanwhile, so that a resume finds the rows in wait. A lease that no
+// longer stands is left out of others, too.
+func (s *Trees) parkPaused(
+	ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []asyncflow.Lease,
+	parents []records.FanOutKey,
+) (others []asyncflow.Lease, err error) {
+	paused, key := map[records.FanOutKey]bool{}, records.FanOutKey{Number: t.Number()}
+	rows, err := tx.Query(ctx, t.SQL(0, PausedSQL+` ORDER BY o.id, o.seq FOR SHARE OF o`),
+		ParentArgs(t, parents)...)
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, []any{&key.ID, &key.Seq}, func() error {
+			paused[key] = true
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	var parked []asyncflow.Lease
+	for _, l := range leases {
+		if key, ok := ParentOf(t, &l); ok && paused[key] {
+			parked = append(parked, l)
+		} else {
+			others = append(others, l)
+		}
+	}
+	return others, s.park(ctx, tx, t, parked)
+}
+
+// park moves children to `wait` until the end of a pause, if their leases stand.
+func (s *Trees) park(
+	ctx context.Context, tx pgx.Tx, t *catalog.Type, parked []asyncflow.Lease,
+) error {
+	if len(parked) == 0 {
+		return nil
+	}
+	ids := records.Column(parked, func(l *asyncflow.Lease) int64 { return l.ID.Number })
+	rows, err := tx.Query(ctx, t.SQL(0, records.TakeLeaseSQL), ids,
+		records.Column(parked, func(l *asyncflow.Lease) int16 { return int16(l.Seq) }),
+		records.Column(parked, func(*asyncflow.Lease) int32 { return t.Number() }))
+	if err != nil {
+		return err
+	}
+	taken := map[int64]bool{}
+	if err := hot.CollectIDs(rows, taken); err != nil {
+		return err
+	}
+	now, ts := s.core.Clock.Now(), &records.Tokens{}
+	for i := range parked {
+		l := &parked[i]
+		if taken[l.ID.Number] {
+			v := asyncflow.ParkFor(*l, asyncflow.WaitParent)
+			ts.Add(l.ID.Number, l.Seq, t.LineKeyOf(l.Options), v, t.PlacedAt(l, v, now), now)
+		}
+	}
+	if len(ts.Wait) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	ts.Queue(b, t)
+	return tx.SendBatch(ctx, b).Close()
+}

@@ -1,0 +1,135 @@
+package trees
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// A paused fan-out makes no children. FollowUp moves those that are ready to wait, and back after
+// the pause. Children that become ready meanwhile, such as retries, are moved by the node that
+// leases them: see ParkHalted.
+
+// WaitingFanOut locks the fan-out whose children a task waits for.
+func WaitingFanOut(
+	ctx context.Context, tx pgx.Tx, t *catalog.Type, id asyncflow.TaskID,
+) (*records.FanOut, error) {
+	o, err := records.LatestFanOut(ctx, tx, t, id.Number, 0, "FOR UPDATE")
+	if err != nil {
+		return nil, err
+	}
+	waits := false
+	if o != nil && !o.Stopped && !o.Closed {
+		err = tx.QueryRow(ctx, t.SQL(0, `SELECT EXISTS (SELECT FROM {wait}
+			WHERE type = $1 AND id = $2 AND seq = $3 AND reason = 'children')`), o.Number, o.ID, o.Waits).
+			Scan(&waits)
+	}
+	if err == nil && !waits {
+		err = asyncflow.Errorf(asyncflow.CodeConflict, "task %s doesn't wait for children", id)
+	}
+	return o, err
+}
+
+// pause moves children from an index on: to wait those that are ready, if their parent is paused,
+// and back if it isn't. Then the others are made.
+func (f *followUp) pause(t *catalog.Type, o *records.FanOut, from int) error {
+	move := f.unpark
+	if o.Paused() {
+		move = f.park
+	}
+	n := f.chunk(o, from)
+	for _, r := range o.Runs(from, from+n) {
+		if err := move(t, r); err != nil {
+			return err
+		}
+	}
+	if from += n; from < o.Spawned {
+		f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxPause, Number: o.Number,
+			ID: o.ID, FanOut: o.Seq, At: from})
+	} else if !o.Paused() {
+		f.followLater(o)
+	}
+	return nil
+}
+
+// park moves the children of a run that are ready to wait, and those that a limit blocks.
+func (f *followUp) park(t *catalog.Type, r records.ChildRun) error {
+	_, err := f.tx.Exec(f.ctx, t.SQL(0, `UPDATE {wait} SET reason = 'parent_paused', until = $4
+		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity'`), t.Number(), r.First, r.Last(),
+		records.UntilOthers)
+	if err != nil {
+		return err
+	}
+	orders, ids, err := records.ReadyPlaces(f.ctx, f.tx, t, r.IDs())
+	if err != nil {
+		return err
+	}
+	for _, p := range t.Live() {
+		rows, err := f.tx.Query(f.ctx, t.SQL(p, parkReadySQL), orders, ids, t.Number())
+		if err == nil {
+			err = f.moved(t, rows, func(int) asyncflow.Verdict {
+				return asyncflow.Verdict{Kind: asyncflow.Park, Reason: asyncflow.WaitParent}
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unpark moves the children of a run back that waited for the end of a pause.
+func (f *followUp) unpark(t *catalog.Type, r records.ChildRun) error {
+	rows, err := f.tx.Query(f.ctx, t.SQL(0, unparkSQL), t.Number(), r.First, r.Last())
+	if err != nil {
+		return err
+	}
+	return f.moved(t, rows, func(attempt int) asyncflow.Verdict {
+		if attempt > 1 {
+			return asyncflow.Verdict{Kind: asyncflow.Retry, Reason: asyncflow.WaitRetry}
+		}
+		return asyncflow.Verdict{Kind: asyncflow.Retry, Reason: asyncflow.WaitDelay}
+	})
+}
+
+// moved gives tasks whose token rows were deleted the next ones. verdict returns the kind and the
+// reason, by the attempt.
+func (f *followUp) moved(
+	t *catalog.Type, rows pgx.Rows, verdict func(attempt int) asyncflow.Verdict,
+) error {
+	var id int64
+	var seq, attempt int
+	var stage, key string
+	var order, since time.Time
+	of := f.of(t)
+	columns := []any{&id, &seq, &stage, &attempt, &order, &since, &key}
+	_, err := pgx.ForEachRow(rows, columns, func() error {
+		v := verdict(attempt)
+		v.Stage, v.Attempt, v.OrderTime = stage, attempt, order
+		if v.Kind == asyncflow.Retry && t.LineForClaims(stage, true) {
+			v.Reason = asyncflow.WaitClaimer
+		}
+		of.tokens.Add(id, seq, key, v, since, f.now)
+		of.changed = append(of.changed, id)
+		return nil
+	})
+	return err
+}
+
+// As in records.TakeAnyReadySQL, ANY of an array of one keeps the planner from reading a whole
+// table.
+const (
+	parkReadySQL = `
+DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
+WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
+RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time),
+  coalesce(k.key, '')`
+	unparkSQL = `
+DELETE FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3 AND reason = 'parent_paused'
+RETURNING id, seq, stage, attempt, order_time, coalesce(since, order_time), coalesce(key, '')`
+)

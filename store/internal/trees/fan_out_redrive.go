@@ -1,0 +1,185 @@
+package trees
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// reopen prepares the redrive of a task from a stage that is the child or the parent of others.
+//
+// A child is redriven while its parent waits: it then counts as not ended. Of a parent that fanned
+// out in that stage, children is what is left to do: to redrive those that didn't succeed. It is
+// nil if the task is to fan out anew. refusal says why the task can't be redriven now. keys counts
+// the tasks of each flow key that wait for their children again by the same transaction.
+func reopen(
+	ctx context.Context, tx pgx.Tx, t *catalog.Type, task end, stage int, r Redrive,
+	keys map[string]int,
+) (children *records.OutboxRow, refusal, err error) {
+	if task.Options.Child != nil {
+		refusal, err = reopenChild(ctx, tx, t, task)
+		return nil, refusal, err
+	}
+	if !t.HasFanOut() || r.AllChildren || len(r.Context) > 0 {
+		return nil, nil, nil
+	}
+	o, err := records.LatestFanOut(ctx, tx, t, task.ID.Number, 0, "FOR UPDATE")
+	if err != nil || o == nil {
+		return nil, nil, err
+	}
+	if name, _ := t.Place(o.Stage, 1); name != t.Stages[stage].Name {
+		return nil, nil, nil
+	}
+	if !o.Closed {
+		return nil, asyncflow.Errorf(asyncflow.CodeConflict,
+			"the children of task %s are still being cancelled; try again", task.ID), nil
+	}
+	if o.Rule.Quorum != nil { // new votes
+		return nil, nil, nil
+	}
+	if o.Ended.Succeeded == o.Count { // the task itself didn't get through
+		return nil, nil, nil
+	}
+	if refusal, err := takeKey(ctx, tx, t, task, keys); refusal != nil || err != nil {
+		return nil, refusal, err
+	}
+	again := 0
+	o.Waits, o.Stopped, o.Closed, o.Again = int16(task.seq+2), false, false, &again
+	if err := records.SaveFanOut(ctx, tx, t, o); err != nil {
+		return nil, nil, err
+	}
+	return &records.OutboxRow{Kind: records.OutboxSpawn, Number: o.Number, ID: o.ID, FanOut: o.Seq},
+		nil, nil
+}
+
+// takeKey refuses a task whose children are to be redriven while others of its flow key are in
+// flight or, in an ordered flow, have begun: it doesn't go in line, and would be in flight at once.
+// Until the end of the transaction no other task of the type is leased.
+func takeKey(
+	ctx context.Context, tx pgx.Tx, t *catalog.Type, task end, keys map[string]int,
+) (refusal, err error) {
+	key := t.LineKeyOf(task.Options)
+	if key == "" || t.Flow.InFlight() == 0 {
+		return nil, nil
+	}
+	b := &pgx.Batch{}
+	catalog.QueueLocks(b, t.Set().Tables, catalog.LeaseLock, t.Number())
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, err
+	}
+	states, err := hot.ReadKeys(ctx, tx, t, []string{key})
+	if err != nil {
+		return nil, err
+	}
+	if state := states[key]; state.Started || state.InFlight+keys[key] >= t.Flow.InFlight() {
+		return asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't go on with its children while "+
+			"others of its flow key are under way: try again when they have ended, or redrive it with "+
+			"all_children, so that it waits for its turn", task.ID), nil
+	}
+	keys[key]++
+	return nil, nil
+}
+
+// lockRedriven locks what redrives of some tasks of one roll change, in the order in which FollowUp
+// locks it: the fan-outs of which the tasks are children or parents, and then the roll. It comes
+// before the ends of the children are read: otherwise two redrives that run at once take the same
+// end back from the counts. CodeNotFound when the roll was dropped.
+func lockRedriven(ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64) error {
+	position := asyncflow.TaskID{Number: ids[0]}.Position()
+	set := t.SetAt(position)
+	// It keeps the roll from being dropped, but no FollowUp from reviving it.
+	if err := catalog.LockRoll(ctx, tx, set, position, "KEY SHARE"); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, t.SQL(position, `
+		SELECT FROM {fan_outs} o WHERE o.type = $2 AND (o.id, o.seq) IN (
+		  SELECT (t.options->'child'->>'parent')::bigint, (t.options->'child'->>'seq')::smallint
+		  FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1)
+		  UNION ALL SELECT f.id, f.seq FROM {fan_outs} f WHERE f.type = $2 AND f.id = ANY ($1))
+		ORDER BY o.id, o.seq FOR UPDATE`), ids, t.Number())
+	if err != nil {
+		return err
+	}
+	return catalog.ReviveRoll(ctx, tx, set, position)
+}
+
+// reopenChild takes the end of a child back from its parent's count.
+func reopenChild(ctx context.Context, tx pgx.Tx, t *catalog.Type, task end) (refusal, err error) {
+	child, ended := task.Options.Child, records.ChildEnded(task.Status)
+	if child.Vote {
+		return asyncflow.Errorf(asyncflow.CodeConflict, "task %s is a vote on %s, which makes others if "+
+			"they are needed: redrive that one", task.ID,
+			asyncflow.TaskID{Type: t.Name, Number: child.Parent}), nil
+	}
+	tag, err := tx.Exec(ctx, t.SQL(0, `UPDATE {fan_outs}
+		SET failed = failed - $4, cancelled = cancelled - $5
+		WHERE type = $1 AND id = $2 AND seq = $3 AND NOT stopped AND NOT closed`), t.Number(),
+		child.Parent, child.Seq, ended.Failed, ended.Cancelled)
+	if err == nil && tag.RowsAffected() == 0 {
+		refusal = asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s is a child of %s, which no longer waits for it: redrive that one", task.ID,
+			asyncflow.TaskID{Type: t.Name, Number: child.Parent})
+	}
+	return refusal, err
+}
+
+// redriveChildren redrives the next of the children that failed or were cancelled, as many as may
+// run at once. The end of a child goes on there.
+func (f *followUp) redriveChildren(t *catalog.Type, o *records.FanOut) error {
+	from, capacity := *o.Again, o.Capacity()
+	to := from + f.chunk(o, from)
+	if to == from && from < o.Spawned {
+		f.followLater(o)
+		return nil
+	}
+	if err := records.SaveFanOut(f.ctx, f.tx, t, o); err != nil {
+		return err
+	}
+	for _, r := range o.Runs(from, to) {
+		ended, _, err := endsOf(f.ctx, f.tx, t, r.IDs())
+		if err != nil {
+			return err
+		}
+		full := len(ended) > capacity
+		if full {
+			to = r.Index + int(ended[capacity].ID.Number-r.First)
+			ended = ended[:capacity]
+		}
+		if err := f.redriveEnded(t, ended); err != nil {
+			return err
+		}
+		if capacity -= len(ended); full {
+			break
+		}
+	}
+	now, err := records.LatestFanOut(f.ctx, f.tx, t, o.ID, int(o.Seq), "FOR UPDATE")
+	if err != nil {
+		return err
+	}
+	*o = *now
+	if o.Again = &to; to == o.Spawned {
+		o.Again = nil
+	}
+	if o.Again == nil || to > from {
+		f.followLater(o)
+	}
+	return nil
+}
+
+func (f *followUp) redriveEnded(t *catalog.Type, ended []end) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	ids := records.Column(ended, func(e *end) int64 { return e.ID.Number })
+	ts := &records.Tokens{}
+	done, _, err := RedriveAll(f.ctx, f.tx, t, ids, Redrive{}, ts, f.now)
+	of := f.of(t)
+	of.changed = append(of.changed, done...)
+	of.tokens.Lower(ts.Earliest)
+	return err
+}

@@ -1,0 +1,193 @@
+package trees
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// spawnBytes is how many bytes the children have that one transaction makes.
+const spawnBytes = 1 << 20
+
+// spawns are about to make the next children of tasks, one chunk each. The row of the fan-out is
+// the cursor: it moves in the same transaction.
+type spawns struct {
+	*followUp
+	t       *catalog.Type
+	all     []*records.FanOut
+	parents map[int64]*asyncflow.Lease
+}
+
+func (f *followUp) full() bool {
+	return f.spawned >= f.s.chunks.spawn || f.spawnedBytes >= spawnBytes
+}
+
+// queueSpawn reads what children of tasks are made of.
+func (f *followUp) queueSpawn(b *pgx.Batch, t *catalog.Type, all []*records.FanOut) *spawns {
+	s := &spawns{followUp: f, t: t, parents: map[int64]*asyncflow.Lease{}}
+	if f.full() {
+		for _, o := range all {
+			f.followLater(o)
+		}
+		return s
+	}
+	s.all = all
+	s.queueParents(b)
+	s.queueRuns(b)
+	return s
+}
+
+// queueParents reads the options and the contexts of the tasks that fan out.
+func (s *spawns) queueParents(b *pgx.Batch) {
+	var ids []int64
+	for _, o := range s.all {
+		s.parents[o.ID] = &asyncflow.Lease{ID: asyncflow.TaskID{Type: s.t.Name, Number: o.ID}}
+		ids = append(ids, o.ID)
+	}
+	for position, ids := range catalog.ByPosition(ids) {
+		b.Queue(s.t.SQL(position, records.LaterPayloadsSQL), ids,
+			s.t.Number()).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := hot.ScanPayload(rows, s.parents); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
+	}
+}
+
+// queueRuns takes ids for all children that are still to be made, of those tasks that have none in
+// the open roll.
+func (s *spawns) queueRuns(b *pgx.Batch) {
+	t := s.t
+	var without []*records.FanOut
+	sum := 0
+	for _, o := range s.all {
+		if n := len(o.Firsts); n == 0 || (records.ChildRun{First: o.Firsts[n-1]}).Position() != t.End {
+			without, sum = append(without, o), sum+o.Count-o.Spawned
+		}
+	}
+	if sum == 0 {
+		return
+	}
+	b.Queue(t.SQL(0, `
+		UPDATE {rolls} SET next_number = next_number + $3
+		WHERE table_set = $1 AND position = $2
+		  AND history = `+t.Set().Tables.Qualify("history")+`(tableoid) AND next_number < $4
+		RETURNING next_number - $3`), t.Set().Name, t.End, sum,
+		hot.UsedUp).QueryRow(func(row pgx.Row) error {
+		var first int64
+		err := row.Scan(&first)
+		if errors.Is(err, pgx.ErrNoRows) { // the database has lost history: a submit opens a roll
+			return catalog.ErrElsewhere
+		}
+		for _, o := range without {
+			o.Firsts = append(o.Firsts, asyncflow.NewTaskID(t.Name, t.End, first).Number)
+			o.Starts = append(o.Starts, int32(o.Spawned))
+			first += int64(o.Count - o.Spawned)
+		}
+		return err
+	})
+}
+
+// spawn makes the children, once the batch has been read.
+func (s *spawns) spawn() error {
+	var made []*hot.Insertion
+	for _, o := range s.all {
+		if s.full() {
+			s.followLater(o)
+			continue
+		}
+		parent := s.parents[o.ID]
+		if parent.Context == nil {
+			return catalog.UnknownTask(parent.ID)
+		}
+		work, err := o.Rule.Spread(parent.Context)
+		if err != nil {
+			return err
+		}
+		n := min(o.Count-o.Spawned, o.Capacity())
+		items, err := s.children(o, parent, work, min(n, s.s.chunks.spawn-s.spawned))
+		if err != nil {
+			return err
+		}
+		s.spawned += len(items)
+		if o.Spawned += len(items); len(items) < n {
+			s.followLater(o)
+		}
+		made = append(made, items...)
+	}
+	hot.QueueTasks(&s.last, s.t, made)
+	of := s.of(s.t)
+	of.made = append(of.made, made...)
+	return nil
+}
+
+// children returns up to n of the next children.
+func (s *spawns) children(
+	o *records.FanOut, parent *asyncflow.Lease, work asyncflow.Spread, n int,
+) (items []*hot.Insertion, err error) {
+	t, f := s.t, s.followUp
+	stage, attempt := t.Place(o.Stage, 1)
+	run, list := len(o.Firsts)-1, work.Items(o.Spawned, n)
+	if work.Stored != (asyncflow.StoredResults{}) {
+		if list, err = s.storedItems(o, work.Stored, n); err != nil {
+			return nil, err
+		}
+		n = len(list)
+	}
+	for i := o.Spawned; i < o.Spawned+n && f.spawnedBytes < spawnBytes; i++ {
+		doc := parent.Context
+		if o.Rule.Items != "" {
+			doc = json.RawMessage("null") // the list can't have become shorter
+			if at := i - o.Spawned; at < len(list) {
+				doc = bytes.Clone(list[at]) // the parent's context goes
+			}
+		}
+		options := asyncflow.Options{Priority: parent.Options.Priority, Retry: parent.Options.Retry,
+			Child: &asyncflow.Child{Parent: o.ID, Seq: int(o.Seq), Index: i, Count: o.Count,
+				Shard: o.Rule.Shards > 0, Vote: o.Rule.Quorum != nil, Shared: work.Shared}}
+		items = append(items, &hot.Insertion{Created: f.now, Options: options, Context: doc,
+			FlowKey: t.LineKeyOf(options),
+			ID:      asyncflow.TaskID{Type: t.Name, Number: o.Firsts[run] + int64(i-int(o.Starts[run]))},
+			Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt,
+				OrderTime: asyncflow.EnterOrder(t.TaskType, t.StageIndex(stage), options, f.now)}})
+		if t.LineForClaims(stage, true) {
+			items[len(items)-1].Verdict.Reason = asyncflow.WaitClaimer
+		}
+		f.spawnedBytes += len(doc) + len(work.Shared)
+	}
+	return items, nil
+}
+
+// storedItems returns up to n of the next items of a task that fans out over the results of an
+// earlier fan-out of its own.
+func (s *spawns) storedItems(
+	o *records.FanOut, stored asyncflow.StoredResults, n int,
+) (items []json.RawMessage, err error) {
+	var results []ChildResult
+	form := asyncflow.ResultsOutputs
+	earlier, err := records.LatestFanOut(s.ctx, s.tx, s.t, o.ID, stored.FanOut, "")
+	if err == nil && earlier != nil {
+		form = earlier.Rule.Results
+		results, err = readResults(s.ctx, s.tx, s.t, earlier, o.Spawned, n, spawnBytes-s.spawnedBytes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(results) == 0 { // it was forgotten since
+		results = make([]ChildResult, n)
+	}
+	for _, r := range results {
+		items = append(items, r.append(nil, form))
+	}
+	return items, nil
+}

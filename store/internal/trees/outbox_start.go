@@ -1,0 +1,59 @@
+package trees
+
+import (
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+)
+
+// Starter has tasks go on with their next stage, and new children begin, at once, if this node has
+// capacity for them.
+type Starter interface {
+	// Admit returns the leases with which tasks go on after settlements of a type; nil for those that
+	// go in line. The slice itself may be nil.
+	Admit(t *catalog.Type, settled []asyncflow.Settlement) []*asyncflow.Lease
+	// AdmitNew gives new tasks of a type the leases with which they begin. Those without one go in
+	// line.
+	AdmitNew(t *catalog.Type, made []*hot.Insertion)
+	// Start begins with these leases, or gives their capacity back if they were not committed.
+	Start(t *catalog.Type, leases []*asyncflow.Lease, committed bool)
+}
+
+// goOn has tasks of a type go on, and new ones begin, at once, as far as there is capacity. The
+// others go in line.
+func (f *followUp) goOn(of *followed) {
+	if f.starter != nil && len(of.made) > 0 {
+		f.starter.AdmitNew(of.t, of.made)
+	}
+	of.leases = hot.AddNew(&of.tokens, of.made, f.now)
+	var admitted []*asyncflow.Lease
+	if len(of.onward) > 0 {
+		admitted = f.starter.Admit(of.t, of.onward)
+	}
+	for i, s := range of.onward {
+		if admitted != nil && admitted[i] != nil {
+			of.leases = append(of.leases, admitted[i])
+		} else {
+			f.line(of, s)
+		}
+	}
+	hot.BeginLeases(of.leases, of.t, f.now)
+}
+
+// start begins with the leases of the transaction, and reports whether there are any. If its end is
+// unknown, they may stand.
+func (f *followUp) start(committed bool) (any bool) {
+	for _, of := range f.byType {
+		if len(of.leases) == 0 {
+			continue
+		}
+		any = true
+		if committed {
+			hot.AnnounceLeases(f.s.hot, of.t, of.leases)
+		} else {
+			hot.AnnounceEnds(f.s.hot, of.t.Key(), of.leases)
+		}
+		f.starter.Start(of.t, of.leases, committed)
+	}
+	return any
+}

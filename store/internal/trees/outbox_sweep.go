@@ -1,0 +1,52 @@
+package trees
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// FirstFollowUps returns when the first of what is left to do for each of some tenants is due. It
+// leaves out tenants for which there is nothing.
+func (s *Trees) FirstFollowUps(
+	ctx context.Context, tenants []string,
+) (map[string]time.Time, error) {
+	all, err := s.core.FirstTimes(ctx, tenants,
+		`SELECT i, least((SELECT min(due) FROM {schema}.outbox),
+		(SELECT min(until) FROM {schema}.edges WHERE status IS NULL))`)
+	return all, postgres.Wrap(err, "FirstFollowUps")
+}
+
+// SweepFollowUps is FollowUp for a background job. It also ends the waits for tasks that didn't
+// come in time. It returns how many rows it found, and reports whether there may be more.
+func (s *Trees) SweepFollowUps(
+	ctx context.Context, tenant string, starter Starter,
+) (n int, more bool, err error) {
+	due, err := s.DryRunFollowUps(ctx, tenant)
+	for _, d := range due {
+		n += d.Rows
+	}
+	if err != nil || n == 0 {
+		return n, false, err
+	}
+	late, err := s.SweepEdges(ctx, tenant)
+	if err != nil {
+		return n, false, err
+	}
+	more, err = s.FollowUp(ctx, tenant, starter)
+	return n, more || late == catalog.JobBatch, err
+}
+
+// DryRunFollowUps counts what SweepFollowUps would do now.
+func (s *Trees) DryRunFollowUps(ctx context.Context, tenant string) ([]catalog.Due, error) {
+	n, now := 0, s.core.Clock.Now()
+	err := s.core.DB(tenant).QueryRow(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+		SELECT (SELECT count(*) FROM {outbox} WHERE due <= $1)
+		  + (SELECT count(*) FROM {edges} WHERE status IS NULL AND until <= $1)`), now).Scan(&n)
+	if err != nil || n == 0 {
+		return nil, postgres.Wrap(err, "DryRunFollowUps(%q)", tenant)
+	}
+	return []catalog.Due{{Tenant: tenant, Rows: n}}, nil
+}

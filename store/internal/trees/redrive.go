@@ -1,0 +1,256 @@
+package trees
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// Redrive says where a failed or cancelled task starts again.
+type Redrive struct {
+	Stage   string          // that in which it ended ("") or an earlier one
+	Context json.RawMessage // nil: the stage's input before
+	// AllChildren redrives a task that fanned out with new children. Otherwise only those are
+	// redriven that failed or were cancelled, unless there is another context.
+	AllChildren bool
+	// Dependents also redrives the tasks that failed or were cancelled because of this one.
+	Dependents bool
+	// DryRun changes nothing; Task.Redriven has what Dependents would redrive.
+	DryRun bool
+
+	parked bool // the task waits for its dependencies again
+}
+
+// verdict returns how a redriven task goes on with a stage: in line or, there, with its children or
+// its dependencies.
+func (r Redrive) verdict(stage string, children bool, order time.Time) asyncflow.Verdict {
+	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: 1, OrderTime: order}
+	switch {
+	case r.parked:
+		v.Kind, v.Reason = asyncflow.Park, asyncflow.WaitDependencies
+	case children:
+		v.Kind, v.Reason = asyncflow.Spawn, asyncflow.WaitChildren
+	}
+	return v
+}
+
+// RedriveAll redrives those of some tasks of one roll that it can. It returns their ids, and
+// for each other task why it can't be redriven.
+func RedriveAll(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *catalog.Type,
+	ids []int64,
+	r Redrive,
+	ts *records.Tokens,
+	now time.Time,
+) (done []int64, refused map[int64]error, err error) {
+	if err := lockRedriven(ctx, tx, t, ids); err != nil {
+		return nil, nil, err
+	}
+	ended, refused, err := endsOf(ctx, tx, t, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := &redrives{t: t, how: r, now: now, keys: map[string]int{}, refused: refused, tokens: ts}
+	for _, task := range ended {
+		if err := all.add(ctx, tx, task); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := all.write(ctx, tx); err != nil {
+		return nil, nil, err
+	}
+	return all.done, all.refused, nil
+}
+
+// redrives are the redrives of some tasks of one roll, in a transaction.
+type redrives struct {
+	t    *catalog.Type
+	how  Redrive
+	now  time.Time
+	keys map[string]int // see reopen
+
+	journal pgx.Batch // inserts a row for each task
+	done    []int64
+	refused map[int64]error
+	counts  records.Tally
+	tokens  *records.Tokens
+	outbox  []records.OutboxRow
+}
+
+// add redrives one task, or refuses it.
+func (a *redrives) add(ctx context.Context, tx pgx.Tx, task end) error {
+	id := task.ID.Number
+	stage, err := redriveStage(a.t, task.Stage, a.how.Stage)
+	if err != nil {
+		a.refused[id] = err
+		return nil
+	}
+	children, refusal, err := reopen(ctx, tx, a.t, task, stage, a.how, a.keys)
+	if err != nil {
+		return err
+	}
+	if refusal != nil {
+		a.refused[id] = refusal
+		return nil
+	}
+	order := asyncflow.EnterOrder(a.t.TaskType, stage, task.Options, a.now)
+	row := queueRedrive(&a.journal, a.t, task.ID, task.seq+1, stage, a.how.Context, order, a.now)
+	row.Exec(func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() == 0 {
+			a.refused[id] = asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s is being redriven already", task.ID)
+			return nil
+		}
+		a.written(task, stage, children, order)
+		return nil
+	})
+	return nil
+}
+
+// written notes what follows from a task's journal row: its token row, its count, and what is left
+// to do about its children.
+func (a *redrives) written(task end, stage int, children *records.OutboxRow, order time.Time) {
+	a.done = append(a.done, task.ID.Number)
+	a.counts.Final(task.Status, -1)
+	if children != nil {
+		a.outbox = append(a.outbox, *children)
+	}
+	v := a.how.verdict(a.t.Stages[stage].Name, children != nil, order)
+	a.tokens.Add(task.ID.Number, task.seq+2, a.t.LineKeyOf(task.Options), v, a.now, a.now)
+}
+
+// write writes the journal rows, and then what follows from those that are new.
+func (a *redrives) write(ctx context.Context, tx pgx.Tx) error {
+	if err := tx.SendBatch(ctx, &a.journal).Close(); err != nil {
+		return err
+	}
+	all := records.Inserts{Outbox: a.outbox}
+	all.AddTokens(a.t, a.tokens)
+	all.AddTally(a.t, a.counts)
+	b := &pgx.Batch{}
+	all.Queue(b, a.now)
+	queueTypeExists(b, a.t)
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// queueTypeExists fails the batch if the type was deleted: its shared tables are still there.
+func queueTypeExists(b *pgx.Batch, t *catalog.Type) {
+	b.Queue(t.SQL(0, `SELECT FROM {types} WHERE number = $1`), t.Number()).Exec(
+		func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 0 {
+				return catalog.UnknownType(t.Name)
+			}
+			return nil
+		})
+}
+
+// end says how a task ended, with its options and the seq of its last journal row.
+type end struct {
+	ID      asyncflow.TaskID
+	Status  asyncflow.Status
+	Stage   string
+	Options asyncflow.Options
+	seq     int
+}
+
+// endsOf returns the ends of those of some tasks of one roll that failed or were cancelled,
+// by id. For each other task it returns why it can't be redriven.
+func endsOf(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *catalog.Type,
+	ids []int64,
+) (ended []end, refused map[int64]error, err error) {
+	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
+		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
+		  coalesce({options}, '{}')
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+		  ORDER BY seq DESC LIMIT 1) j ON true
+		WHERE t.type = $2 AND t.id = ANY ($1) ORDER BY t.id`), ids, t.Number())
+	if err != nil {
+		return nil, nil, err
+	}
+	refused = make(map[int64]error)
+	for _, id := range ids {
+		refused[id] = catalog.UnknownTask(asyncflow.TaskID{Type: t.Name, Number: id})
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e end, err error) {
+		e.ID.Type = t.Name
+		return e, row.Scan(&e.ID.Number, &e.seq, &e.Status, &e.Stage, &e.Options)
+	})
+	for _, e := range all {
+		switch {
+		case e.Status == asyncflow.StatusSucceeded:
+			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s has succeeded: there is nothing to redrive", e.ID)
+		case e.seq > records.MaxSeq:
+			refused[e.ID.Number] = records.JournalFull(e.ID)
+		case !e.Status.Final():
+			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s is not final: it goes on by itself", e.ID)
+		default:
+			delete(refused, e.ID.Number)
+			ended = append(ended, e)
+		}
+	}
+	return ended, refused, err
+}
+
+// redriveStage returns the index of the stage that a redrive starts with.
+func redriveStage(t *catalog.Type, last, name string) (int, error) {
+	place, _ := t.Place(last, 1)
+	ended := t.StageIndex(place)
+	if name == "" {
+		name = place
+	}
+	stage := t.StageIndex(name)
+	switch {
+	case stage < 0:
+		return 0, asyncflow.InvalidField("stage", "is %q, which is not a stage of %s", name, t.Name)
+	case ended >= 0 && stage > ended:
+		return 0, asyncflow.InvalidField("stage", "is %q, which comes after %s, where the task ended",
+			name, last)
+	}
+	return stage, nil
+}
+
+// queueRedrive queues the insert of the journal row, whose output is the stage's input. That
+// is doc or, without it, the stage's input when the task was in it last (or in a removed stage
+// that is mapped to it): the latest output before the stage was done. The input of a stage that
+// the task was never in is the latest output of the stages before it. Without any output it is
+// the task's context. The statement inserts nothing when another redrive has written the row.
+func queueRedrive(
+	b *pgx.Batch,
+	t *catalog.Type,
+	id asyncflow.TaskID,
+	seq, stage int,
+	doc json.RawMessage,
+	order, now time.Time,
+) *pgx.QueuedQuery {
+	return b.Queue(t.SQL(id.Position(), `
+		INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, output, next_time)
+		SELECT t.type, t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text,
+		  (SELECT j.output FROM {journal} j
+		   WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
+		     AND CASE WHEN v.last IS NULL THEN j.stage = ANY ($6)
+		     ELSE j.seq < v.last
+		       OR j.seq = v.last AND j.outcome NOT IN ('done', 'joined') END
+		   ORDER BY j.seq DESC LIMIT 1),
+		  t.context), $7
+		FROM {task} t, LATERAL (
+		  SELECT coalesce(max(j.seq) FILTER (WHERE j.stage = $4), max(j.seq)) AS last
+		  FROM {journal} j WHERE j.type = t.type AND j.id = t.id AND j.stage = ANY ($8)) v
+		WHERE t.type = $9 AND t.id = $1
+		ON CONFLICT DO NOTHING`),
+		id.Number, seq, now, t.Stages[stage].Name, catalog.OrNull(string(doc)), t.StageNames()[:stage],
+		order, t.NamesOf(t.Stages[stage].Name), t.Number())
+}

@@ -1,0 +1,21 @@
+package trees
+
+import (
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// Trees moves tasks on that depend on others, or wait for their children.
+type Trees struct {
+	core        *catalog.Core
+	hot         *hot.Path
+	edgeCursors sweepCursors[edgeCursor]
+	treeCursors sweepCursors[records.FanOutKey]
+	chunks      chunks // of FollowUp
+}
+
+// New returns the trees of a database.
+func New(core *catalog.Core, hot *hot.Path) *Trees {
+	return &Trees{core: core, hot: hot, chunks: followUpChunks}
+}

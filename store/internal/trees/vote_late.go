@@ -1,0 +1,57 @@
+package trees
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// LateVotesKept is how long a late vote is kept.
+const LateVotesKept = 7 * 24 * time.Hour
+
+// LateVote records the vote of a claimer, by an attempt that is over, on the parent of a task, if
+// that was decided before, and reports whether it was. Of several late votes of a claimer on a task
+// the first one stays.
+func (s *Trees) LateVote(
+	ctx context.Context, t *catalog.Type, id asyncflow.TaskID, seq int, claimer string, output []byte,
+) (decided bool, err error) {
+	b := &pgx.Batch{}
+	options := records.QueueOptions(b, t, []int64{id.Number})
+	subject := ""
+	b.Queue(t.SQL(id.Position(), `SELECT coalesce(endpoint, '') FROM {journal}
+		WHERE type = $1 AND id = $2 AND seq = $3`), t.Number(), id.Number, seq).
+		Query(func(rows pgx.Rows) error {
+			endpoint := ""
+			_, err := pgx.ForEachRow(rows, []any{&endpoint}, func() error { return nil })
+			_, subject = asyncflow.ClaimerOf(endpoint)
+			return err
+		})
+	if err = s.core.DB(t.Tenant).Send(ctx, b); err != nil {
+		return false, postgres.Wrap(err, "LateVote(%s)", id)
+	}
+	child := options[id.Number].Child
+	if child.VoteKey() == "" {
+		return false, nil
+	}
+	o, err := records.LatestFanOut(ctx, s.core.DB(t.Tenant), t, child.Parent, child.Seq, "")
+	if err != nil || o == nil || !o.Closed || o.Stopped {
+		return false, postgres.Wrap(err, "LateVote(%s)", id)
+	}
+	outcome := o.Rule.Quorum.Outcome(output)
+	if outcome == nil {
+		return true, nil
+	}
+	now := s.core.Clock.Now()
+	_, err = s.core.DB(t.Tenant).Exec(ctx, t.SQL(0, `
+		INSERT INTO {votes} (type, claimer, key, late, at, until, subject)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT DO NOTHING`), t.Number(), claimer, child.VoteKey(), string(outcome), now,
+		now.Add(LateVotesKept), catalog.OrNull(subject))
+	return true, postgres.Wrap(err, "LateVote(%s)", id)
+}

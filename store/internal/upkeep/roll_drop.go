@@ -1,0 +1,117 @@
+package upkeep
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/settings"
+)
+
+// IdleRoll marks a cleared roll as idle from now on if none of its tasks is live, and reports
+// whether none is.
+//
+// Every event of a task happens while the task is live. So the roll's last event was earlier.
+// IdleRoll doesn't read the journals: they have no index on time, and after a rolled-back
+// transaction vacuum frees space at their beginning for new rows.
+func (s *Upkeep) IdleRoll(
+	ctx context.Context,
+	set *catalog.TableSet,
+	position int,
+) (idle bool, err error) {
+	live, err := set.HasLive(ctx, s.core.DB(set.Tenant), position) // first without a lock
+	if live || catalog.RolledOn(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, postgres.Wrap(err, "IdleRoll(%q, %q, %d)", set.Tenant, set.Name, position)
+	}
+	err = s.core.ChangeSet(ctx, set, func(tx pgx.Tx, _ catalog.TableSet, now time.Time) error {
+		// The lock keeps tasks from being redriven meanwhile.
+		if err := catalog.LockRoll(ctx, tx, set, position, "UPDATE"); err != nil {
+			return err
+		}
+		live, err := set.HasLive(ctx, tx, position)
+		if err != nil || live {
+			return postgres.FirstError(err, catalog.ErrSame)
+		}
+		idle = true
+		_, err = tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET idle_since = $3
+			WHERE table_set = $1 AND position = $2 AND ready_dropped AND idle_since IS NULL`),
+			set.Name, position, now)
+		return err
+	})
+	return idle && err == nil, postgres.Wrap(err, "IdleRoll(%q, %q, %d)", set.Tenant, set.Name,
+		position)
+}
+
+// DropRoll drops the oldest roll of a table set with all its finished tasks, if it became idle at a
+// time or before. With its last roll, a closed set goes, too. What the tasks have in tables of all
+// rolls is deleted first, in small steps.
+func (s *Upkeep) DropRoll(ctx context.Context, set *catalog.TableSet, since time.Time) (
+	dropped bool, err error,
+) {
+	ctx = postgres.Patient(ctx)
+	for more := true; more && err == nil; {
+		dropped, more, err = s.dropStep(ctx, set, since)
+	}
+	return catalog.UnlessBusy(dropped, err, "DropRoll(%q, %q)", set.Tenant, set.Name)
+}
+
+// dropStep is one transaction of DropRoll. It reports whether another one is to follow.
+func (s *Upkeep) dropStep(ctx context.Context, set *catalog.TableSet, since time.Time) (
+	dropped, more bool, err error,
+) {
+	err = s.core.ChangeSet(ctx, set, func(tx pgx.Tx, at catalog.TableSet, now time.Time) error {
+		if at.First != set.First || at.First >= at.Begin {
+			return catalog.ErrSame
+		}
+		if err := catalog.LockRoll(ctx, tx, set, at.First, "UPDATE"); err != nil {
+			return err
+		}
+		idle, err := set.IdleSince(ctx, tx, at.First)
+		if err != nil || idle.IsZero() || idle.After(since) {
+			return postgres.FirstError(err, catalog.ErrSame)
+		}
+		live, err := set.HasLive(ctx, tx, at.First)
+		if err != nil || live {
+			return postgres.FirstError(err, catalog.ErrSame)
+		}
+		if awaited, err := set.HasChildren(ctx, tx, at.First); err != nil || awaited {
+			return postgres.FirstError(err, catalog.ErrSame)
+		}
+		first := asyncflow.NewTaskID("", at.First, 0).Number
+		next := asyncflow.NewTaskID("", at.First+1, 0).Number
+		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables, `type IN (SELECT number FROM {types}
+			WHERE table_set = $2 OR earlier_set = $2) AND id >= $3 AND id < $4`, set.Name, first, next)
+		if more = n > 0; err != nil || more {
+			return err
+		}
+		dropped = true
+		b := &pgx.Batch{}
+		b.Queue(catalog.LockPatience)
+		b.Queue(set.Tables.SQL(0, `UPDATE {sets} SET first_pos = first_pos + 1 WHERE name = $1`),
+			set.Name)
+		b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL
+			WHERE earlier_set = $1 AND from_pos <= $2`), set.Name, at.First+1)
+		b.Queue(set.Tables.SQL(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
+			at.First)
+		b.Queue(`DROP TABLE ` + set.Tables.Task(at.First) + `, ` + set.Tables.Journal(at.First))
+		b.Queue(set.Tables.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
+			SELECT DISTINCT 'look', $4::timestamptz, type, id FROM (
+			  SELECT type, id FROM {edges} WHERE on_type IN (`+catalog.TypesOfSetSQL+`) AND on_id >= $2
+			    AND on_id < $3 AND status IS NULL LIMIT $5) e`), set.Name, first, next, now,
+			catalog.JobBatch)
+		if set.Closed && at.First == at.End {
+			b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
+				set.Name)
+			b.Queue(set.Tables.SQL(0, `DELETE FROM {sets} WHERE name = $1`), set.Name)
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+	return dropped, more, err
+}

@@ -1,0 +1,79 @@
+package upkeep
+
+import (
+	"context"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
+)
+
+// submit submits the tasks of all ticks, and notes which ticks have their tasks.
+func (r *round) submit(ctx context.Context, submit catalog.Submit) {
+	var tasks []asyncflow.NewTask
+	for _, t := range r.turns {
+		if t.err == nil {
+			for _, tick := range t.run {
+				tasks = append(tasks, r.tickTask(t, tick))
+			}
+		}
+	}
+	results := submit(ctx, r.tenant, tasks)
+	for _, t := range r.turns {
+		if t.err != nil {
+			continue
+		}
+		for i, result := range results[:len(t.run)] {
+			id, err := r.taskOf(ctx, t.TickTask(t.run[i]), result)
+			if err != nil {
+				t.err, t.rest = err, t.run[i]
+				break
+			}
+			t.done, t.LastAt, t.LastID = i+1, t.run[i], id
+			if result.Err == nil && !result.Existing {
+				r.chargeTick(t)
+			}
+		}
+		results = results[len(t.run):]
+	}
+}
+
+// tickTask returns the task of a tick. Its key is kept no longer than the task.
+func (r *round) tickTask(t *turn, tick time.Time) asyncflow.NewTask {
+	task := t.TickTask(tick)
+	if kind, err := r.store.core.Catalog.Type(r.tenant, t.Type); err == nil {
+		task.KeyWindow = asyncflow.NewDuration(min(task.KeyWindow.Std(), kind.Retention.Std()))
+	}
+	return task
+}
+
+// taskOf returns the task that a tick has after its submit, or why it has none. A task that
+// existed before may be of an earlier version of the schedule, with another context.
+func (r *round) taskOf(
+	ctx context.Context,
+	task asyncflow.NewTask,
+	result catalog.Submitted,
+) (id asyncflow.TaskID, err error) {
+	switch {
+	case result.Err == nil || result.Existing: // it doesn't matter whether it can be read now
+		return result.ID, nil
+	case asyncflow.CodeOf(result.Err) != asyncflow.CodeKeyReused:
+		return id, result.Err
+	}
+	id.Type = task.Type
+	err = r.store.core.DB(r.tenant).QueryRow(ctx,
+		`SELECT id FROM `+postgres.Quote(schema.Of(r.tenant))+
+			`.idempotency_keys WHERE type = $1 AND key = $2`, task.Type, task.Options.Key).Scan(&id.Number)
+	return id, err
+}
+
+// chargeTick counts the task of a tick with its children that are known.
+func (r *round) chargeTick(t *turn) {
+	tenant, ok := r.store.core.Catalog.Tenant(r.tenant)
+	kind, err := r.store.core.Catalog.Type(r.tenant, t.Type)
+	if ok && err == nil {
+		r.store.hot.ChargeSubmits(r.tenant, kind.CountNew(t.Context, tenant.Quotas.MostChildren()))
+	}
+}

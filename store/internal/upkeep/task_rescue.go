@@ -1,0 +1,82 @@
+package upkeep
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// Rescue ends the leases of a type that have run out. Each gets a journal row, and the verdict
+// decides whether the task is tried again. Rescue ends at most JobBatch leases and returns
+// how many it ended.
+func (s *Upkeep) Rescue(ctx context.Context, t *catalog.Type) (int, error) {
+	var settled []asyncflow.Settlement
+	var ts *records.Tokens
+	err := s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+		return s.core.Exclusively(ctx, t.Tenant, "rescue", func(tx pgx.Tx, now time.Time) error {
+			expired, err := takeExpired(ctx, tx, t, now)
+			if err != nil {
+				return err
+			}
+			if len(expired) == 0 {
+				return catalog.ErrIdle
+			}
+			if err := records.ReadOptions(ctx, tx, t, expired); err != nil {
+				return err
+			}
+			settled, ts = records.SettleTaken(t, expired, now, lost)
+			return records.WriteSettled(ctx, tx, t, settled, ts, now)
+		})
+	})
+	if err != nil || ts == nil {
+		return 0, postgres.Wrap(err, "Rescue(%q, %q)", t.Tenant, t.Name)
+	}
+	hot.AnnounceTakenEnds(ctx, s.hot, t, settled, ts)
+	return len(settled), nil
+}
+
+// takeExpired deletes and returns the leases that have run out by the database's clock.
+func takeExpired(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *catalog.Type,
+	now time.Time,
+) ([]asyncflow.Lease, error) {
+	rows, err := tx.Query(ctx, t.SQL(0, `
+		WITH c AS MATERIALIZED (
+		  SELECT ctid AS t FROM {lease} WHERE type = $3 AND until < $1
+		  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
+		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
+		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, ''),
+		  coalesce(l.subject, ''), coalesce(l.unsent, false)`),
+		now, catalog.JobBatch, t.Number())
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+		l.ID.Type = t.Name
+		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until, &l.LeasedAt,
+			&l.Claimer, &l.Subject, &l.Unsent)
+	})
+}
+
+// lost returns the outcome of a lease that has run out.
+func lost(t *catalog.Type, l asyncflow.Lease) asyncflow.Outcome {
+	if t.Unseen(l) {
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
+			Error: records.SilentClaim}
+	}
+	if l.Unsent {
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
+			Error: "the lease ran out before the task was sent"}
+	}
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeLost,
+		Error: "the lease ran out at " + l.Until.UTC().Format(time.RFC3339) + " without an outcome"}
+}

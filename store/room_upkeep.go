@@ -1,0 +1,43 @@
+package store
+
+import (
+	"time"
+
+	"github.com/asyncflow/asyncflow/store/internal/upkeep"
+)
+
+// The words of package upkeep for callers of the store.
+
+type (
+	// JobRun is the last recorded run of a background job.
+	JobRun = upkeep.JobRun
+	// Overview tells the background jobs what a task type needs: the zero time where it needs
+	// nothing.
+	Overview = upkeep.Overview
+	// Tables are tables of a tenant in which rows come and go.
+	Tables = upkeep.Tables
+	// Ticked says what one round through the schedules of a tenant did.
+	Ticked = upkeep.Ticked
+)
+
+// IdleEvery is how often all nodes together record a run that had nothing to do.
+const IdleEvery = upkeep.IdleEvery
+
+var (
+	// TokenTables have the tokens of tasks, and the rolls.
+	TokenTables = upkeep.TokenTables
+	TallyTables = upkeep.TallyTables
+	KeyTables   = upkeep.KeyTables
+	// PlanTables say what is to be done at some time.
+	PlanTables = upkeep.PlanTables
+	// FollowUpTables say what transactions have left to do, and what tasks depend on.
+	FollowUpTables = upkeep.FollowUpTables
+	// AlertTables are those that alerts are about, besides the configuration.
+	AlertTables = upkeep.AlertTables
+	// RecordTables have rows that are kept for a while.
+	RecordTables = upkeep.RecordTables
+)
+
+// NextFold returns when Fold may find something to do again, if it has just found nothing and no
+// tally is written after the last one; zero: never.
+func NextFold(last, now time.Time) time.Time { return upkeep.NextFold(last, now) }
