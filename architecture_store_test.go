@@ -81,8 +81,8 @@ func TestStoreRooms(t *testing.T) {
 	assert.Greater(t, found, 5000)
 }
 
-// checkReceivers checks that methods stand in the room of their type: those of a Store have the type
-// of their room as the receiver.
+// checkReceivers checks that methods stand in the room of their type: those of a Store have the
+// type of their room as the receiver.
 func checkReceivers(t *testing.T, fset *token.FileSet, files []*ast.File) {
 	roomOfType := map[string]string{}
 	for _, room := range storeRooms {

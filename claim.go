@@ -55,8 +55,8 @@ func (t TaskType) Claims(stage string) bool {
 	return i >= 0 && t.Stages[i].Mode == ModeClaim
 }
 
-// LineForClaims reports whether a task in line at a stage waits for a claimer. If the stage fans out,
-// only the children do.
+// LineForClaims reports whether a task in line at a stage waits for a claimer. If the stage fans
+// out, only the children do.
 func (t TaskType) LineForClaims(stage string, child bool) bool {
 	i := t.StageIndex(stage)
 	return i >= 0 && t.Stages[i].Mode == ModeClaim && (child || t.Stages[i].Spreads() == nil)
@@ -83,8 +83,8 @@ func (t TaskType) Unseen(l Lease) bool {
 	return l.Claimer != "" && l.Until.Sub(l.LeasedAt) <= t.FirstClaimOf(l.Stage)
 }
 
-// Reordered returns a lease, as the database has it, with about the place in the order that its task
-// had before: a lease doesn't keep it.
+// Reordered returns a lease, as the database has it, with about the place in the order that its
+// task had before: a lease doesn't keep it.
 func (t TaskType) Reordered(l Lease) Lease {
 	l.OrderTime = l.LeasedAt
 	if l.Attempt == 1 { // retries have no head start

@@ -51,7 +51,7 @@ func (e Egress) Refuses(u *url.URL) string {
 	if u.Scheme != "https" && (u.Scheme != "http" || !e.AllowHTTP) {
 		return "must be https: plain http is off (the operator's --allow-http)"
 	}
-	if why := spelling(host); why != "" {
+	if why := spellingFault(host); why != "" {
 		return why
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {

@@ -85,7 +85,7 @@ func parseRule(text string) (EgressRule, string) {
 		r.host = "*"
 	default:
 		r.host = strings.ToLower(target)
-		if why := spelling(strings.TrimPrefix(r.host, "*.")); why != "" {
+		if why := spellingFault(strings.TrimPrefix(r.host, "*.")); why != "" {
 			return r, why +
 				"; an entry is a network, a host, *.suffix or *, and may end in a port such as :443"
 		}

@@ -125,8 +125,8 @@ func (f *Flow) InFlight() int {
 	return f.MaxInFlight
 }
 
-// LineKeyOf returns the key of the token rows of a task with these options: its flow key, if the type
-// has a flow, or its Child.VoteKey. "": it has none.
+// LineKeyOf returns the key of the token rows of a task with these options: its flow key, if the
+// type has a flow, or its Child.VoteKey. "": it has none.
 func (t TaskType) LineKeyOf(o Options) string {
 	if key := o.Child.VoteKey(); key != "" {
 		return key

@@ -21,7 +21,7 @@ func (s *Sender) Rehearse(
 	ctx, cancel := context.WithDeadline(ctx, l.deadline)
 	defer cancel()
 	answer, err := s.rehearse(ctx, all, alter)
-	if err == nil && isCutOff(answer) && l.over(ctx) {
+	if err == nil && isCutOff(answer) && l.hasEnded(ctx) {
 		err = answer.BodyErr
 	}
 	if err != nil {

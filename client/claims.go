@@ -12,8 +12,8 @@ import (
 )
 
 type (
-	// ClaimRequest asks for tasks of a stage with mode claim: Type, Stage and Claimer are required. Held
-	// are the tasks that the claimer is working on. See [api.Claim] for its fields.
+	// ClaimRequest asks for tasks of a stage with mode claim: Type, Stage and Claimer are required.
+	// Held are the tasks that the claimer is working on. See [api.Claim] for its fields.
 	ClaimRequest = api.Claim
 
 	// ClaimAnswer is what a worker answered to a delivery that was passed on to it. See

@@ -29,7 +29,7 @@ func (k *keyedSubmit) note(r *http.Response, err error) {
 	switch {
 	case err != nil:
 		k.uncertain = k.uncertain || Uncertain(&ConnectionError{Err: err})
-	case passing(r.StatusCode):
+	case isPassingStatus(r.StatusCode):
 		body, _ := io.ReadAll(io.LimitReader(r.Body, maxProblem)) // a body that breaks off has no say
 		r.Body.Close()
 		r.Body = io.NopCloser(bytes.NewReader(body))

@@ -34,9 +34,9 @@ func (j *alertsJob) run(ctx context.Context) (int, error) {
 		if !ok {
 			continue
 		}
-		n, calm, err := j.alertTenant(ctx, tenant)
+		n, quiet, err := j.alertTenant(ctx, tenant)
 		sum, errs = sum+n, append(errs, err)
-		if err == nil && calm {
+		if err == nil && quiet {
 			j.rests.rest(tenant, state, time.Time{})
 		}
 	}

@@ -110,7 +110,7 @@ func HandleBatch[In, Out any](
 ) {
 	w.add(taskType, stage, opts, func(runs []*run) {
 		go func() {
-			ctx, cancel := together(runs)
+			ctx, cancel := joinContexts(runs)
 			defer cancel()
 			for i, o := range workOnAll(ctx, runs, work) {
 				go runs[i].finish(o)

@@ -67,7 +67,7 @@ func (w *Worker) register(ctx context.Context, r Registration, name stageName) e
 	if err != nil {
 		return err
 	}
-	if err := w.learn(e); err != nil {
+	if err := w.addKeys(e); err != nil {
 		return err
 	}
 	if e, err = r.Client.VerifyEndpoint(ctx, e.ID); err != nil {
@@ -149,10 +149,10 @@ func (w *Worker) createEndpoint(
 	return first, nil
 }
 
-// learn adds the public keys of an endpoint to those that verify.
-func (w *Worker) learn(e client.Endpoint) error {
+// addKeys adds the public keys of an endpoint to those that verify.
+func (w *Worker) addKeys(e client.Endpoint) error {
 	for _, s := range e.Secrets {
-		if s.PublicKey == "" || !w.learns(s.PublicKey) {
+		if s.PublicKey == "" || !w.isNewKey(s.PublicKey) {
 			continue
 		}
 		if err := w.verifier.Add(s.PublicKey); err != nil {
@@ -162,8 +162,8 @@ func (w *Worker) learn(e client.Endpoint) error {
 	return nil
 }
 
-// learns reports whether a key is new to the worker.
-func (w *Worker) learns(key string) bool {
+// isNewKey reports whether a key is new to the worker.
+func (w *Worker) isNewKey(key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if slices.Contains(w.cfg.Keys, key) || w.learned[key] {

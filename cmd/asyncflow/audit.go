@@ -18,11 +18,11 @@ type auditCmd struct {
 }
 
 type auditListCmd struct {
-	Since    moment `placeholder:"TIME"`
-	Until    moment `placeholder:"TIME" help:"Only entries before this time."`
-	Action   string `placeholder:"WORD" help:"Only this action, such as task_type.put."`
-	Subject  string `placeholder:"NAME" help:"Only entries of this subject: the sub of its token."`
-	Outcome  string `enum:"done,refused,denied,failed," default:""`
+	Since    timeFlag `placeholder:"TIME"`
+	Until    timeFlag `placeholder:"TIME" help:"Only entries before this time."`
+	Action   string   `placeholder:"WORD" help:"Only this action, such as task_type.put."`
+	Subject  string   `placeholder:"NAME" help:"Only entries of this subject: the sub of its token."`
+	Outcome  string   `enum:"done,refused,denied,failed," default:""`
 	Operator bool
 	Limit    int    `default:"50" help:"The most entries to list; 0 lists all."`
 	Cursor   string `help:"Continue a list: the next_cursor of the previous page."`

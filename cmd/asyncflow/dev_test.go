@@ -101,8 +101,8 @@ func TestDev(t *testing.T) {
 	require.Eventually(t, func() bool { return !isAlive(postgres) }, patience, 20*time.Millisecond)
 }
 
-// checkOperatorOfDev checks that operators' commands find the dev server in a directory, unless they
-// are for another one.
+// checkOperatorOfDev checks that operators' commands find the dev server in a directory, unless
+// they are for another one.
 func checkOperatorOfDev(t *testing.T, dir string) {
 	t.Helper()
 	env := map[string]string{"ASYNCFLOW_DATA": dir}

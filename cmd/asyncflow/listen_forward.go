@@ -24,7 +24,7 @@ type lastDelivery struct {
 // for as long as the worker may take after it.
 func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (later bool) {
 	cb := s.callback(d.TaskID, d.Callback.Token)
-	if !s.patiently(ctx, func() error {
+	if !s.callWithRetries(ctx, func() error {
 		_, err := s.reporter.Heartbeat(ctx, cb)
 		return err
 	}) {
@@ -34,7 +34,7 @@ func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (l
 	s.last = &lastDelivery{d, s.stage}
 	s.mu.Unlock()
 	beating, stop := context.WithCancel(ctx)
-	go s.beat(beating, cb, stop)
+	go s.sendHeartbeats(beating, cb, stop)
 	a, err := s.send(beating, d, s.stage, false)
 	lost := beating.Err() != nil && ctx.Err() == nil
 	stop()
@@ -48,9 +48,9 @@ func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (l
 	return s.answer(ctx, d, cb, a) && a.Status == http.StatusAccepted
 }
 
-// beat sends heartbeats while a worker has a delivery, if its claim would end before that may be
-// over. It calls lost once the claim is over.
-func (s *stageListener) beat(ctx context.Context, cb sdk.Callback, lost func()) {
+// sendHeartbeats sends heartbeats while a worker has a delivery, if its claim would end before that
+// may be over. It calls lost once the claim is over.
+func (s *stageListener) sendHeartbeats(ctx context.Context, cb sdk.Callback, lost func()) {
 	if s.stage.processing > s.stage.timeout {
 		return
 	}
@@ -72,7 +72,7 @@ func (s *stageListener) answer(
 	if a.Status/100 != 2 {
 		report.Body = a.Body[:min(len(a.Body), listenExcerpt)]
 	}
-	return s.patiently(ctx, func() error {
+	return s.callWithRetries(ctx, func() error {
 		err := s.reporter.Answer(ctx, cb, report)
 		if err == nil || isOutage(err) || errors.Is(err, sdk.ErrLost) || report.Status == 0 {
 			return err

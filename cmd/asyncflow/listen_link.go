@@ -51,16 +51,16 @@ func isOutage(err error) bool {
 		answer.Status == http.StatusTooManyRequests
 }
 
-// gap is a time in which something couldn't be reached. It is told once, and its end with its
-// length.
-type gap struct {
+// outage is a time in which something couldn't be reached. It is reported once, and its end with
+// its length.
+type outage struct {
 	mu    sync.Mutex
 	since time.Time // zero: there is none
 }
 
 // begin reports whether the gap begins now. Times are those of the wall clock: others stand still
 // while a machine sleeps.
-func (g *gap) begin() bool {
+func (g *outage) begin() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.since.IsZero() {
@@ -71,7 +71,7 @@ func (g *gap) begin() bool {
 }
 
 // end ends the gap, if there is one, and returns its length.
-func (g *gap) end() (length time.Duration, was bool) {
+func (g *outage) end() (length time.Duration, was bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.since.IsZero() {
@@ -82,7 +82,7 @@ func (g *gap) end() (length time.Duration, was bool) {
 	return length, true
 }
 
-func (g *gap) open() bool {
+func (g *outage) open() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.since.IsZero()

@@ -26,8 +26,8 @@ type listener struct {
 	to       *url.URL
 	claimer  string
 
-	away gap // asyncflow can't be reached
-	down gap // the worker can't be reached
+	away outage // asyncflow can't be reached
+	down outage // the worker can't be reached
 
 	mu      sync.Mutex
 	polls   context.Context // of calls that wait; it ends when the machine has slept

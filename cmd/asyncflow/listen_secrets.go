@@ -94,8 +94,8 @@ func (s *listenSecrets) check() error {
 	return err
 }
 
-// of returns the secret of an endpoint; "": it isn't known, or was rotated elsewhere.
-func (s *listenSecrets) of(e client.Endpoint) string {
+// secretOf returns the secret of an endpoint; "": it isn't known, or was rotated elsewhere.
+func (s *listenSecrets) secretOf(e client.Endpoint) string {
 	known := s.known[s.server][e.ID]
 	for _, active := range e.Secrets {
 		if active.ID == known.ID {
@@ -105,10 +105,11 @@ func (s *listenSecrets) of(e client.Endpoint) string {
 	return ""
 }
 
-// any returns a secret that was used for the server, so that a worker needs only one; "": none.
-func (s *listenSecrets) any(endpoints []client.Endpoint) string {
+// anySecret returns a secret that was used for the server, so that a worker needs only one; "":
+// none.
+func (s *listenSecrets) anySecret(endpoints []client.Endpoint) string {
 	for _, e := range endpoints {
-		if secret := s.of(e); e.Listen && secret != "" {
+		if secret := s.secretOf(e); e.Listen && secret != "" {
 			return secret
 		}
 	}

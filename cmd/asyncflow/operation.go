@@ -171,13 +171,13 @@ func (g *globals) follow(ctx context.Context, o client.Operation) (client.Operat
 		bar.show(o)
 		select {
 		case <-ctx.Done():
-			return o, goesOn(o, "interrupted")
+			return o, stillRunning(o, "interrupted")
 		case <-time.After(pause):
 		}
 		next, err := g.client().Operation(ctx, o.ID)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return o, goesOn(o, "interrupted")
+			return o, stillRunning(o, "interrupted")
 		case err != nil:
 			return o, fmt.Errorf("operation %s goes on, but: %w", o.ID, err)
 		}
@@ -186,7 +186,7 @@ func (g *globals) follow(ctx context.Context, o client.Operation) (client.Operat
 	return o, nil
 }
 
-func goesOn(o client.Operation, why string) error {
+func stillRunning(o client.Operation, why string) error {
 	return &codedError{exitFailed,
 		fmt.Errorf("%s: operation %[2]s goes on; asyncflow operations watch %[2]s shows it, asyncflow "+
 			"operations stop %[2]s stops it", why, o.ID)}

@@ -152,7 +152,7 @@ func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Deliv
 		leases[i] = asyncflow.Lease{ID: l.ID, Seq: l.Seq, Stage: l.Stage, Claimer: l.Claimer,
 			LeasedAt: l.LeasedAt, Until: l.Until}
 	}
-	s.prolongArrived(conn, end, tenant, leases, arrivalLooks)
+	s.extendArrivedClaim(conn, end, tenant, leases, arrivalLooks)
 }
 
 // arrivalLooks is how often it is looked whether an answer has arrived.
@@ -164,13 +164,13 @@ const (
 	maxArrivalsPerTenant = maxArrivals / 4
 )
 
-func (s *Server) prolongArrived(
+func (s *Server) extendArrivedClaim(
 	conn *listener.Conn, n int64, tenant string, leases []asyncflow.Lease, looks int,
 ) {
 	time.AfterFunc(s.cfg.ClaimCheck, func() {
 		took := conn.Took(n)
 		if !took && looks > 1 {
-			s.prolongArrived(conn, n, tenant, leases, looks-1)
+			s.extendArrivedClaim(conn, n, tenant, leases, looks-1)
 			return
 		}
 		if took {
@@ -209,8 +209,8 @@ func (s *Server) pushed(ctx context.Context) error {
 		"this delivery was pushed: only a claim can be given back, or its answer be reported")
 }
 
-// prolong moves the end of a claim of which nothing was heard before.
-func (s *Server) prolong(ctx context.Context, a attempt) (stands bool, err error) {
+// extendClaim moves the end of a claim of which nothing was heard before.
+func (s *Server) extendClaim(ctx context.Context, a attempt) (stands bool, err error) {
 	l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
 	if err != nil || !stands || !a.taskType.Unseen(l) {
 		return stands, err

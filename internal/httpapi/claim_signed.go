@@ -95,7 +95,7 @@ func (s *Server) AnswerClaim(
 	o := s.cfg.Sender.ReadClaim(callbacks.Answer{Status: b.Status, ContentType: b.ContentType,
 		RetryAfter: b.RetryAfter, Body: b.Body, Error: b.Error})
 	if o.Kind == asyncflow.OutcomeAccepted { // the worker will report
-		stands, err := s.prolong(ctx, a)
+		stands, err := s.extendClaim(ctx, a)
 		if err == nil && !stands {
 			err = s.ended(ctx, a)
 		}

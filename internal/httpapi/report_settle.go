@@ -121,7 +121,7 @@ func (s *Server) reportEnded(
 				"the vote on this task is over: it was decided without this one")
 		}
 	}
-	return "", s.over(ctx, a, written)
+	return "", s.endedError(ctx, a, written)
 }
 
 // mayCountLate reports whether a report may still count for an attempt that ended as written. A
@@ -159,8 +159,8 @@ func (s *Server) statusOf(ctx context.Context, a attempt) (asyncflow.Status, err
 var errCancelled = asyncflow.Errorf(asyncflow.CodeConflict,
 	"this attempt is over: the task was cancelled")
 
-// over returns an error that says how an attempt ended, and the status of its task.
-func (s *Server) over(ctx context.Context, a attempt, written asyncflow.OutcomeKind) error {
+// endedError returns an error that says how an attempt ended, and the status of its task.
+func (s *Server) endedError(ctx context.Context, a attempt, written asyncflow.OutcomeKind) error {
 	status, err := s.statusOf(ctx, a)
 	switch {
 	case err != nil:

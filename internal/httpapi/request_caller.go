@@ -120,8 +120,8 @@ func (s *Server) identifyWorker(
 var errTestDelivery = asyncflow.Errorf(asyncflow.CodeNotFound,
 	"this was a test delivery: it belongs to no task, and nothing is reported on it")
 
-// identifyDelivery proves that a caller was given a delivery, of any task. It refuses the caller while
-// the tenant is suspended, like the tenant's own tokens.
+// identifyDelivery proves that a caller was given a delivery, of any task. It refuses the caller
+// while the tenant is suspended, like the tenant's own tokens.
 func (s *Server) identifyDelivery(ctx context.Context, token string) (context.Context, error) {
 	if token == callbacks.TestToken {
 		return ctx, errTestDelivery

@@ -69,7 +69,7 @@ func New(cfg Config) (*Server, error) {
 			return cfg.Store.Stats(ctx, tenant, "")
 		})
 	s.app = s.newApp()
-	s.hook(s.app.Server())
+	s.installHooks(s.app.Server())
 	return s, nil
 }
 

@@ -44,8 +44,8 @@ func (s *Server) ListResults(
 
 // checkDelivery checks whether the token of a delivery opens the results of a task: CodeConflict if
 // its attempt is over, CodeForbidden unless the delivery's context may come from these results.
-// They must be of its own task, of the parent, or of a task on which one of these two depends. A vote
-// is cast without knowing the other votes, so it opens none of its parent's.
+// They must be of its own task, of the parent, or of a task on which one of these two depends. A
+// vote is cast without knowing the other votes, so it opens none of its parent's.
 func (s *Server) checkDelivery(ctx context.Context, id asyncflow.TaskID, fanOut int) error {
 	a, err := s.attemptOf(ctx)
 	if err != nil {

@@ -18,18 +18,18 @@ var work = []check{
 	{"rotated secret",
 		"take Webhook-Signature apart at the spaces, and accept a delivery if any entry is good",
 		func(ctx context.Context, r *rehearsal) finding {
-			other, err := r.stranger()
+			other, err := r.endpointWithOtherSecret()
 			if err != nil {
 				return failed("%s", err)
 			}
 			d := r.delivery()
 			other.Secrets = append(other.Secrets, d.Endpoint.Secrets...)
 			d.Endpoint = other
-			return well(r.send(ctx, d)...)
+			return allDone(r.send(ctx, d)...)
 		}},
 	{"unknown fields", "pass over fields of a delivery that you don't know: more may come",
 		func(ctx context.Context, r *rehearsal) finding {
-			return well(r.altered(ctx, r.delivery(), func(req *http.Request, body []byte) error {
+			return allDone(r.sendAltered(ctx, r.delivery(), func(req *http.Request, body []byte) error {
 				body = withUnknown(body)
 				setBody(req, body)
 				return r.resign(req, body)
@@ -41,14 +41,14 @@ var work = []check{
 		func(ctx context.Context, r *rehearsal) finding {
 			d := r.delivery()
 			d.Lease.Context = r.padded(asyncflow.DefaultMaxContext)
-			return well(r.send(ctx, d)...)
+			return allDone(r.send(ctx, d)...)
 		}},
 	{"slow connection", "read the whole body, as long as Content-Length says, before you verify it",
 		func(ctx context.Context, r *rehearsal) finding {
 			d := r.delivery()
 			d.Lease.Context = r.padded(slowBytes)
-			return well(r.altered(ctx, d, func(req *http.Request, body []byte) error {
-				req.Body = io.NopCloser(&trickle{
+			return allDone(r.sendAltered(ctx, d, func(req *http.Request, body []byte) error {
+				req.Body = io.NopCloser(&slowBody{
 					ctx:   req.Context(),
 					rest:  body,
 					piece: len(body)/slowPieces + 1,
@@ -76,7 +76,7 @@ var work = []check{
 			for i := range all {
 				all[i] = r.delivery()
 			}
-			f := well(r.send(ctx, all...)...)
+			f := allDone(r.send(ctx, all...)...)
 			f.detail = fmt.Sprintf("%d tasks: %s", len(all), f.detail)
 			return f
 		}},
@@ -100,8 +100,8 @@ const (
 	slowPause  = 100 * time.Millisecond
 )
 
-// trickle is a body that comes in pieces, with pauses.
-type trickle struct {
+// slowBody is a body that comes in pieces, with pauses.
+type slowBody struct {
 	ctx   context.Context
 	rest  []byte
 	piece int
@@ -109,7 +109,7 @@ type trickle struct {
 }
 
 // Read returns the next piece after a pause.
-func (t *trickle) Read(p []byte) (int, error) {
+func (t *slowBody) Read(p []byte) (int, error) {
 	if len(t.rest) == 0 {
 		return 0, io.EOF
 	}
@@ -144,7 +144,7 @@ func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broken off
 func brokenOff(ctx context.Context, r *rehearsal) finding {
 	d := r.delivery()
 	d.Lease.Context = r.padded(slowBytes)
-	o := r.altered(ctx, d, func(req *http.Request, body []byte) error {
+	o := r.sendAltered(ctx, d, func(req *http.Request, body []byte) error {
 		half := bytes.NewReader(body[:len(body)/2])
 		req.Body = io.NopCloser(io.MultiReader(half, brokenReader{}))
 		return nil
@@ -153,7 +153,7 @@ func brokenOff(ctx context.Context, r *rehearsal) finding {
 		return failed("half a delivery was answered with %d", o.Status)
 	}
 	pause(ctx, r.cfg.Quiet) // until the worker has noticed
-	f := well(r.send(ctx, r.delivery())...)
+	f := allDone(r.send(ctx, r.delivery())...)
 	if f.result == Failed {
 		f.detail = "after a request that broke off: " + f.detail
 	}
@@ -163,7 +163,7 @@ func brokenOff(ctx context.Context, r *rehearsal) finding {
 func duplicate(ctx context.Context, r *rehearsal) finding {
 	d := r.delivery()
 	first, second := r.send(ctx, d)[0], r.send(ctx, d)[0]
-	return r.twice(ctx, first, second)
+	return r.treatedAsOne(ctx, first, second)
 }
 
 func duplicateAtOnce(ctx context.Context, r *rehearsal) finding {
@@ -177,11 +177,11 @@ func duplicateAtOnce(ctx context.Context, r *rehearsal) finding {
 	if endings[0].problem() != "" { // either of two concurrent deliveries may win
 		endings[0], endings[1] = endings[1], endings[0]
 	}
-	return r.twice(ctx, endings[0], endings[1])
+	return r.treatedAsOne(ctx, endings[0], endings[1])
 }
 
-// twice is the finding that the worker treated two deliveries as one.
-func (r *rehearsal) twice(ctx context.Context, first, second ending) finding {
+// treatedAsOne is the finding that the worker treated two deliveries as one.
+func (r *rehearsal) treatedAsOne(ctx context.Context, first, second ending) finding {
 	if why := first.problem(); why != "" {
 		return failed("%s", why)
 	}
