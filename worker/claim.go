@@ -13,6 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/claimed"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // Claims says how a Worker asks for tasks, instead of being sent them.
@@ -85,10 +86,7 @@ func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) er
 			return fmt.Errorf("worker.Claim %s/%s: %w", taskType, stage, err)
 		}
 		w.cfg.Log.Warn("no claim, trying again", "type", taskType, "stage", stage, "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(backoff(reportMinWait, reportMaxWait, tries, nil)):
-		}
+		sleep.For(ctx, backoff(reportMinWait, reportMaxWait, tries, nil))
 		tries++
 	}
 	return nil

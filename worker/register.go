@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/signing"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // Registration says where asyncflow is, and where it can reach this worker.
@@ -46,10 +46,7 @@ func (w *Worker) Register(ctx context.Context, r Registration) error {
 				return fmt.Errorf("worker.Register %s/%s: %w", name.taskType, name.stage, err)
 			}
 			w.cfg.Log.Warn("not registered yet", "type", name.taskType, "stage", name.stage, "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(wait):
-			}
+			sleep.For(ctx, wait)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // auditCmd groups the commands for the audit.
@@ -131,10 +132,8 @@ func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Durati
 		if err := g.printFollowed(fresh); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, every) {
 			return nil
-		case <-time.After(every):
 		}
 		p := c.params()
 		if back := last.Add(-followBack); !last.IsZero() && back.After(p.Since) {

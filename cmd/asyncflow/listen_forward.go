@@ -10,6 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/signing"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
@@ -54,7 +55,7 @@ func (s *stageListener) sendHeartbeats(ctx context.Context, cb sdk.Callback, los
 	if s.stage.processing > s.stage.timeout {
 		return
 	}
-	for rest(ctx, s.stage.processing/3) {
+	for sleep.For(ctx, s.stage.processing/3) {
 		_, err := s.reporter.Heartbeat(ctx, cb)
 		if errors.Is(err, sdk.ErrLost) || errors.Is(err, sdk.ErrCancelled) {
 			lost()

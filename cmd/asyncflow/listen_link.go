@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // listenPauses are the pauses before asyncflow is tried again. The last one repeats.
@@ -18,16 +19,7 @@ var listenPauses = []time.Duration{0, 100 * time.Millisecond, 500 * time.Millise
 
 // pause waits before a try; the first one after a failure is 0. It returns false when ctx ends.
 func pause(ctx context.Context, try int) bool {
-	return rest(ctx, listenPauses[min(try, len(listenPauses)-1)])
-}
-
-func rest(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
+	return sleep.For(ctx, listenPauses[min(try, len(listenPauses)-1)])
 }
 
 const (
@@ -113,7 +105,7 @@ const (
 // watchSleep calls woke after the machine, or this process, has slept.
 func watchSleep(ctx context.Context, woke func(slept time.Duration)) {
 	last := now().Round(0)
-	for rest(ctx, asleepTick) {
+	for sleep.For(ctx, asleepTick) {
 		at := now().Round(0)
 		if slept := at.Sub(last); slept > asleepFor {
 			woke(slept)

@@ -11,6 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // operationsCmd groups the commands for operations.
@@ -169,10 +170,8 @@ func (g *globals) follow(ctx context.Context, o client.Operation) (client.Operat
 	defer bar.clear()
 	for pause := firstLook; o.State == client.OperationRunning; pause = min(2*pause, lastLook) {
 		bar.show(o)
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, pause) {
 			return o, stillRunning(o, "interrupted")
-		case <-time.After(pause):
 		}
 		next, err := g.client().Operation(ctx, o.ID)
 		switch {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 const (
@@ -138,10 +139,7 @@ func (b *bulk) submit(ctx context.Context, c chunk) {
 			b.tally.fail(lines, err)
 			break
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		sleep.For(ctx, pause)
 	}
 	b.tally.advance(c.size)
 }

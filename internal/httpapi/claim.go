@@ -8,7 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
 )
@@ -51,7 +51,7 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 func (s *Server) readClaim(
 	c *fiber.Ctx,
 ) (r dispatcher.ClaimRequest, signed bool, err error) {
-	var body Claim
+	var body api.Claim
 	if err = decodeBody(c, &body); err != nil {
 		return r, false, err
 	}

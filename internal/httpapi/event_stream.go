@@ -115,18 +115,6 @@ func (e *eventStream) Close() error {
 	return nil
 }
 
-// pause waits for a time, and reports whether the stream goes on.
-func (e *eventStream) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-e.ctx.Done():
-		return false
-	}
-}
-
 // add adds an event. doc is one line, including its line feed.
 func (e *eventStream) add(head string, doc []byte) {
 	begin := len(e.pending)

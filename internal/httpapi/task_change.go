@@ -7,7 +7,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -72,7 +72,7 @@ func notePatch(ctx context.Context, p asyncflow.Patch) {
 	}
 }
 
-func patchIn(in TaskPatch, now time.Time) (asyncflow.Patch, error) {
+func patchIn(in api.TaskPatch, now time.Time) (asyncflow.Patch, error) {
 	p := asyncflow.Patch{Priority: in.Priority, RunAt: in.RunAt}
 	if in.Delay != nil {
 		switch delay := in.Delay.Std(); {
@@ -133,7 +133,7 @@ const dependencyBytes = 300
 
 // changedTask is taskOut for the answer to a change, whose length is bounded (see reserveAnswer):
 // it leaves out what is long.
-func (s *Server) changedTask(tenant string, t store.Task) Task {
+func (s *Server) changedTask(tenant string, t store.Task) api.Task {
 	if len(t.Context) > changedContext {
 		t.Context = nil
 	}

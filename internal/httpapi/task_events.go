@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -93,7 +94,7 @@ func (e *taskStream) waitForTask() {
 	case <-e.changed:
 	case <-poll.C:
 	}
-	if e.parent && !e.pause(childrenPause-time.Since(e.looked)) {
+	if e.parent && !sleep.For(e.ctx, childrenPause-time.Since(e.looked)) {
 		e.ended = true
 		return
 	}

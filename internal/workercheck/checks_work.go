@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // work are the checks of deliveries that are valid, but rare.
@@ -113,25 +114,13 @@ func (t *slowBody) Read(p []byte) (int, error) {
 	if len(t.rest) == 0 {
 		return 0, io.EOF
 	}
-	if t.begun && !pause(t.ctx, slowPause) {
+	if t.begun && !sleep.For(t.ctx, slowPause) {
 		return 0, t.ctx.Err()
 	}
 	t.begun = true
 	n := copy(p, t.rest[:min(t.piece, len(t.rest))])
 	t.rest = t.rest[n:]
 	return n, nil
-}
-
-// pause waits, and reports whether ctx lasted.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // brokenReader is the end of a body that breaks off.
@@ -152,7 +141,7 @@ func brokenOff(ctx context.Context, r *rehearsal) finding {
 	if o.Kind == asyncflow.OutcomeDone || o.Kind == asyncflow.OutcomeAccepted {
 		return failed("half a delivery was answered with %d", o.Status)
 	}
-	pause(ctx, r.cfg.Quiet) // until the worker has noticed
+	sleep.For(ctx, r.cfg.Quiet) // until the worker has noticed
 	f := allDone(r.send(ctx, r.delivery())...)
 	if f.result == Failed {
 		f.detail = "after a request that broke off: " + f.detail
