@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A storeRoom is a part of package store. Its files use those of rooms with a lower level, and
+// A storeRoom is a part of package store. Its files use files of rooms with a lower level, and
 // their own. Its methods of a Store have the type of its name as their receiver.
 type storeRoom struct {
 	name  string
@@ -62,7 +62,7 @@ func TestStoreRooms(t *testing.T) {
 	checkReceivers(t, fset, files)
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	config := types.Config{Error: func(error) {}, Importer: noImporter{}}
-	_, _ = config.Check("store", fset, files, info) // its errors are those of the imports
+	_, _ = config.Check("store", fset, files, info) // its errors are about the imports
 	found := 0
 	for id, object := range info.Uses {
 		if object.Pkg() == nil || object.Pkg().Path() != "store" || !object.Pos().IsValid() {
@@ -81,7 +81,7 @@ func TestStoreRooms(t *testing.T) {
 	assert.Greater(t, found, 5000)
 }
 
-// checkReceivers checks that methods stand in the room of their type: those of a Store have the
+// checkReceivers checks that methods stand in the room of their type: methods of a Store have the
 // type of their room as the receiver.
 func checkReceivers(t *testing.T, fset *token.FileSet, files []*ast.File) {
 	roomOfType := map[string]string{}

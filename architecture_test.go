@@ -262,7 +262,7 @@ func checkNoSQL(t *testing.T, path string) {
 var opensDatabase = regexp.MustCompile(
 	`\b(pgx\.Connect|pgxpool\.New|sql\.Open|pgconn\.Connect|(pgx|pgxpool|pgconn)\.ParseConfig)\(`)
 
-// Connections are opened where they get their settings, the search path above all. Those of a
+// Connections are opened where they get their settings, the search path above all. Connections of a
 // server that only we know are opened elsewhere, too.
 func TestConnectionsAreOpenedInOnePlace(t *testing.T) {
 	t.Parallel()

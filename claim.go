@@ -34,7 +34,7 @@ const (
 	// MaxClaimer is the length of the longest claimer, in bytes.
 	MaxClaimer = 128
 	// FirstClaim is how long a claim stands until the claimer is heard of: by a heartbeat, or by
-	// progress. A claim whose answer was lost is back in line after that.
+	// progress. A claim with a lost answer is back in line after that.
 	FirstClaim = 15 * time.Second
 
 	MaxWindowTasks = 1000
@@ -77,8 +77,8 @@ func (t TaskType) FirstClaimOf(stage string) time.Duration {
 	return min(FirstClaim, t.ProcessingTime(stage))
 }
 
-// Unseen reports whether a lease is a claim of which nothing was heard since it was handed out. If
-// it ends like that, its answer may have been lost, and no attempt is counted.
+// Unseen reports whether a lease is a claim without a heartbeat or report since it was handed out.
+// If it ends like that, its answer may have been lost, and no attempt is counted.
 func (t TaskType) Unseen(l Lease) bool {
 	return l.Claimer != "" && l.Until.Sub(l.LeasedAt) <= t.FirstClaimOf(l.Stage)
 }
@@ -153,7 +153,7 @@ func (s Stage) checkMode(field string, out *problems) {
 	checkDuration(out, field+".window.per", w.Per, MinWindow, MaxWindow)
 }
 
-// checkClaims refuses what is counted when a task is pushed, for a type whose tasks are claimed.
+// checkClaims refuses what is counted when a task is pushed, for a type with claimed tasks.
 func (t TaskType) checkClaims(out *problems) {
 	if t.Flow != nil && t.HasQuorum() {
 		out.add("flow", "can't be combined with a quorum")

@@ -55,7 +55,7 @@ func (r *Rate) UnmarshalText(b []byte) error {
 
 // Limits bound the tasks in flight, and the starts within a period; zero: no limit.
 type Limits struct {
-	// MaxInFlight is the limit of tasks leased at once on all nodes, including those that were
+	// MaxInFlight is the limit of tasks leased at once on all nodes, including tasks that were
 	// answered with 202.
 	MaxInFlight int `json:"max_in_flight,omitzero"`
 	// Rate is divided among the live nodes.

@@ -112,8 +112,8 @@ func (o Outbound) checkHeaders(out *problems) {
 	}
 }
 
-// reservedHeader reports whether users must not set a header: hop-by-hop headers, those that
-// frame or sign the body, and those that would change the form of the answer.
+// reservedHeader reports whether users must not set a header: hop-by-hop headers, headers that
+// frame or sign the body, and headers that would change the form of the answer.
 func reservedHeader(canonical string) bool {
 	switch canonical {
 	case "Host", "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",

@@ -32,7 +32,7 @@ func secretFile(t testing.TB, secrets ...[]byte) (cfg Config, write func(secrets
 }
 
 // A secret is replaced with an overlap: meanwhile no token is refused. When the old secret is gone
-// its tokens are refused, even those that were verified before.
+// its tokens are refused, even tokens that were verified before.
 func TestSecretRotation(t *testing.T) {
 	t.Parallel()
 	old, next := secretNamed("old"), secretNamed("next")

@@ -101,7 +101,7 @@ func TestChangeKeepsReadiness(t *testing.T) {
 	require.NoError(t, v.Ready())
 }
 
-// Run loads the keys of issuers that are added later, and no longer those of removed ones.
+// Run loads the keys of issuers that are added later, and no longer the keys of removed ones.
 func TestRunFollowsTheChange(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)

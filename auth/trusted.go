@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// trusted is an issuer whose tokens are accepted, with its keys and rules.
+// trusted is an issuer of accepted tokens, with its keys and rules.
 type trusted struct {
 	issuer   string
 	audience string

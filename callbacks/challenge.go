@@ -77,7 +77,7 @@ func (c challenge) checkAnswer(a transport.Answer) error {
 	return c.checkEcho(a.Body)
 }
 
-// notEchoed explains an answer whose status isn't 200. Workers answer 401 to a signature that
+// notEchoed explains an answer with a status other than 200. Workers answer 401 to a signature that
 // doesn't verify.
 func notEchoed(status int) error {
 	why := ""

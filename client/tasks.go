@@ -142,8 +142,8 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
 	})
 }
 
-// Pause keeps further children of a task from beginning, and returns the task. Those that run are
-// finished. The reason may be empty. For a task that doesn't wait for children, the error has
+// Pause keeps further children of a task from beginning, and returns the task. Children that run
+// are finished. The reason may be empty. For a task that doesn't wait for children, the error has
 // CodeConflict.
 func (c *Client) Pause(ctx context.Context, id, reason string) (Task, error) {
 	if err := checkPart("id", id); err != nil {

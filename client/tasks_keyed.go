@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// keyedSubmit is a submit whose tasks all have keys, so that a retry does no harm. It travels in
+// keyedSubmit is a submit of tasks that all have keys, so that a retry does no harm. It travels in
 // the context to worthRetrying.
 type keyedSubmit struct {
 	uncertain bool // one of its tries may have taken effect

@@ -79,7 +79,7 @@ func (w *Worker) register(ctx context.Context, r Registration, name stageName) e
 	return nil
 }
 
-// checkTime refuses a handler whose deliveries would time out before they are answered.
+// checkTime refuses a handler with deliveries that would time out before they are answered.
 func (w *Worker) checkTime(ctx context.Context, r Registration, name stageName) error {
 	t, err := r.Client.TaskType(ctx, name.taskType)
 	if err != nil {
@@ -146,7 +146,7 @@ func (w *Worker) createEndpoint(
 	return first, nil
 }
 
-// addKeys adds the public keys of an endpoint to those that verify.
+// addKeys adds the public keys of an endpoint to the ones that verify.
 func (w *Worker) addKeys(e client.Endpoint) error {
 	for _, s := range e.Secrets {
 		if s.PublicKey == "" || !w.isNewKey(s.PublicKey) {

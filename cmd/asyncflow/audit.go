@@ -146,7 +146,7 @@ func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Durati
 	}
 }
 
-// printFollowed prints entries below those that were printed before.
+// printFollowed prints entries below the earlier ones.
 func (g *globals) printFollowed(entries []client.AuditEntry) error {
 	if g.output == "json" {
 		for _, entry := range entries {

@@ -363,7 +363,7 @@ func TestStartupErrors(t *testing.T) {
 	}
 }
 
-// The samples in docker-compose.yml are those that serve refuses.
+// The samples in docker-compose.yml are the ones that serve refuses.
 func TestSampleSecrets(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docker-compose.yml")

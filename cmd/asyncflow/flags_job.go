@@ -34,7 +34,7 @@ func (f jobFlags) timetable() (map[string]string, error) {
 	return timetable, err
 }
 
-// splitJobs splits a list at its commas, except those within a cron spec: a part without "="
+// splitJobs splits a list at its commas, except for commas within a cron spec: a part without "="
 // belongs to the entry before.
 func splitJobs(text string) []string {
 	var entries []string

@@ -28,7 +28,7 @@ func newStageListener(l *listener, s listenStage, most int) *stageListener {
 	})}
 }
 
-// isOpen reports whether a claim whose worker will report is still open.
+// isOpen reports whether a claim with a worker that will report is still open.
 func (l *listener) isOpen(ctx context.Context, id, token string) bool {
 	return l.reporter.Open(ctx, l.callback(id, token))
 }
@@ -88,7 +88,7 @@ func (s *stageListener) ask(most int, wait bool) client.ClaimRequest {
 	return r
 }
 
-// begin begins to forward deliveries, apart from those that are under way.
+// begin begins to forward deliveries, apart from the ones under way.
 func (s *stageListener) begin(work context.Context, all []client.SignedDelivery) {
 	for _, d := range all {
 		if !s.held.Take(d.TaskID, d.Seq) {

@@ -28,8 +28,8 @@ func (o *listenOutput) keys(pressed func(key byte)) (restore func()) {
 	return t.leave
 }
 
-// keyboard is a terminal whose keys come one by one and aren't shown. Its signals work as usual.
-// Its modes are those of all jobs of the shell, so it is touched only in the foreground.
+// keyboard is a terminal with keys that come one by one and aren't shown. Its signals work as
+// usual. All jobs of the shell share its modes, so it is touched only in the foreground.
 type keyboard struct {
 	fd     int
 	mu     sync.Mutex

@@ -23,7 +23,7 @@ func pause(ctx context.Context, try int) bool {
 }
 
 const (
-	// A connection by HTTP/2 of which nothing is heard for listenPing is closed, unless an answer to
+	// A connection by HTTP/2 that is silent for listenPing is closed, unless an answer to
 	// a ping comes within listenPong. A call that isn't answered doesn't end such a connection.
 	listenPing = 5 * time.Second
 	listenPong = 5 * time.Second
@@ -50,7 +50,7 @@ type outage struct {
 	since time.Time // zero: there is none
 }
 
-// begin reports whether the gap begins now. Times are those of the wall clock: others stand still
+// begin reports whether the gap begins now. Times are by the wall clock: other clocks stand still
 // while a machine sleeps.
 func (g *outage) begin() bool {
 	g.mu.Lock()

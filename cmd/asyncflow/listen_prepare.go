@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// listenStage is a stage whose deliveries are forwarded.
+// listenStage is a stage with forwarded deliveries.
 type listenStage struct {
 	taskType, name string
 	timeout        time.Duration // for an answer
@@ -116,8 +116,8 @@ func (c *listenCmd) compare(
 	return nil
 }
 
-// listenerAmong returns the endpoint for listening among those of a stage: the first with the
-// greatest weight; nil: there is none.
+// listenerAmong returns the endpoint for listening among the endpoints of a stage: the first with
+// the greatest weight; nil: there is none.
 func listenerAmong(own []client.Endpoint) (found *client.Endpoint) {
 	for i, e := range own {
 		if e.Listen && (found == nil || e.Weight > found.Weight) {
@@ -127,7 +127,7 @@ func listenerAmong(own []client.Endpoint) (found *client.Endpoint) {
 	return found
 }
 
-// choose returns the stages that can be listened to, and those that are left alone, before anything
+// choose returns the stages that can be listened to, and the ones left alone, before anything
 // is changed. A stage that the flags name is never left alone.
 func (c *listenCmd) choose(
 	types []client.TaskType, endpoints []client.Endpoint,

@@ -158,7 +158,7 @@ func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Deliv
 // arrivalLooks is how often it is looked whether an answer has arrived.
 const arrivalLooks = 2
 
-// Bounds of the claims whose arrival is not known yet. Each takes some 300 bytes for 10 s at most.
+// Bounds of the claims that may not have arrived yet. Each takes some 300 bytes for 10 s at most.
 const (
 	maxArrivals          = 65_536
 	maxArrivalsPerTenant = maxArrivals / 4
@@ -209,7 +209,7 @@ func (s *Server) pushed(ctx context.Context) error {
 		"this delivery was pushed: only a claim can be given back, or its answer be reported")
 }
 
-// extendClaim moves the end of a claim of which nothing was heard before.
+// extendClaim moves the end of a claim at its first sign of life.
 func (s *Server) extendClaim(ctx context.Context, a attempt) (stands bool, err error) {
 	l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
 	if err != nil || !stands || !a.taskType.Unseen(l) {

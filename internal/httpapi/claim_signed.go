@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// answerSigned is answerClaims with the headers that pushes would have. The deadlines are those of
+// answerSigned is answerClaims with the headers that pushes would have. The deadlines are as for
 // pushes, too: a program that passes deliveries on sends a heartbeat first.
 func (s *Server) answerSigned(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) error {
 	doc, headers := []byte(`{"claims":[`), []byte(`],"headers":[`)

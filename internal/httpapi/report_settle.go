@@ -84,7 +84,7 @@ func (s *Server) settle(
 	return settlement.Verdict.Status(s.cfg.Store.Clock.Now()), nil
 }
 
-// reportEnded answers a report for an attempt whose lease is gone.
+// reportEnded answers a report for an attempt without its lease.
 func (s *Server) reportEnded(
 	ctx context.Context, a attempt, o asyncflow.Outcome,
 ) (asyncflow.Status, error) {
@@ -130,7 +130,7 @@ func mayCountLate(written, reported asyncflow.OutcomeKind) bool {
 	switch written {
 	case asyncflow.OutcomeLost:
 		return reported != asyncflow.OutcomeFailed && reported != asyncflow.OutcomeReleased
-	case asyncflow.OutcomeReleased: // of a claim of which nothing was heard
+	case asyncflow.OutcomeReleased: // of a claim without a sign of life
 		return reported != asyncflow.OutcomeReleased
 	}
 	return false
@@ -155,7 +155,7 @@ func (s *Server) statusOf(ctx context.Context, a attempt) (asyncflow.Status, err
 	return task.Status, err
 }
 
-// errCancelled answers a worker whose task was cancelled.
+// errCancelled answers the worker of a cancelled task.
 var errCancelled = asyncflow.Errorf(asyncflow.CodeConflict,
 	"this attempt is over: the task was cancelled")
 

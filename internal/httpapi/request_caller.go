@@ -141,8 +141,8 @@ func (s *Server) identifyDelivery(ctx context.Context, token string) (context.Co
 // tokenLeeway is how far the clock of a token's issuer may be behind.
 const tokenLeeway = 30 * time.Second
 
-// checkTenant refuses a caller whose tenant doesn't exist, is suspended, or was created after the
-// token was issued. Operators can still resume a suspended tenant: they act for no tenant.
+// checkTenant refuses a caller of a tenant that doesn't exist, is suspended, or was created after
+// the token was issued. Operators can still resume a suspended tenant: they act for no tenant.
 func (s *Server) checkTenant(ctx context.Context, p auth.Principal) error {
 	t, err := s.knownTenant(ctx, p.Tenant)
 	switch {

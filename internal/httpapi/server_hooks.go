@@ -76,7 +76,7 @@ func writeProblem(c *fasthttp.RequestCtx, err error) {
 	c.SetBody(body)
 }
 
-// refusal is a whole HTTP answer for a connection over the limits, whose request isn't read.
+// refusal is a whole HTTP answer for a connection over the limits; its request isn't read.
 func refusal(reason string) []byte {
 	p := problemOf(asyncflow.Errorf(asyncflow.CodeUnavailable, "%s", reason))
 	body, _ := encode(p) // plain fields

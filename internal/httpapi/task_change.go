@@ -131,7 +131,7 @@ const changedContext = 8 << 10
 // dependencyBytes is the most bytes that a dependency has in an answer, without its key.
 const dependencyBytes = 300
 
-// changedTask is taskOut for the answer to a change, whose length is bounded (see reserveAnswer):
+// changedTask is taskOut for the answer to a change, with its bounded length (see reserveAnswer):
 // it leaves out what is long.
 func (s *Server) changedTask(tenant string, t store.Task) api.Task {
 	if len(t.Context) > changedContext {

@@ -41,7 +41,7 @@ func QuotaUsageOf(
 	return out, nil
 }
 
-// quotaChangesIn returns the quotas that a call names. Names and values are those of the contract,
+// quotaChangesIn returns the quotas that a call names. Names and values are as in the contract,
 // so that no quota can be left out here.
 func quotaChangesIn(in api.QuotaChanges) (all map[asyncflow.QuotaName]float64, err error) {
 	text, err := json.Marshal(in)

@@ -101,7 +101,7 @@ func (d *database) readAll() []prometheus.Metric {
 // part is what was read of one kind of figures.
 type part struct {
 	metrics []prometheus.Metric
-	unread  int   // tenants whose figures could not be read
+	unread  int   // tenants with figures that could not be read
 	err     error // nothing could be read
 }
 

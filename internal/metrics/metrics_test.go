@@ -58,7 +58,7 @@ func settlement(
 		Verdict: asyncflow.Verdict{Kind: verdict}}
 }
 
-// However many ask, the metrics are read by one at a time. Those who wait for a reading share it.
+// However many ask, the metrics are read by one at a time. All who wait for a reading share it.
 func TestReadingsAreShared(t *testing.T) {
 	t.Parallel()
 	const callers = 200
@@ -241,7 +241,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	}
 }
 
-// A tenant whose tables are locked loses its own series, and nobody else's.
+// A tenant with locked tables loses its own series, and nobody else's.
 func TestTenantThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

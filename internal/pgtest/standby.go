@@ -81,7 +81,7 @@ func backup(ctx context.Context, primary *devpg.Server, dir string) error {
 		chownLike(to, from))
 }
 
-// copyTree copies a directory, except for files that disappear meanwhile, and those that mark a
+// copyTree copies a directory, except for files that disappear meanwhile, and files that mark a
 // running server.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {

@@ -21,7 +21,7 @@ var reporting = []check{
 	{"cancel", "stop the work when the answer to a heartbeat has the status cancelled", cancelled},
 }
 
-// accepted sends a delivery whose reports are answered by play. ok is false if the worker didn't
+// accepted sends a delivery, and play answers its reports. ok is false if the worker didn't
 // accept it: then the finding says why the check ends here.
 func (r *rehearsal) accepted(
 	ctx context.Context, d asyncflow.Delivery, play func([]report, report) (int, asyncflow.Status),

@@ -81,7 +81,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom writes a body in larger pieces than those of a buffer.
+// ReadFrom writes a body in larger pieces than a buffer's.
 func (c *conn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
 
 // send writes a request. If that fails, the worker has lastWords to say why.

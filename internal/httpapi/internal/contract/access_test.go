@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// accessOf loads a contract whose only operation has these lines, and returns that operation.
+// accessOf loads a contract with one operation of these lines, and returns that operation.
 func accessOf(lines string) (*Operation, error) {
 	doc, err := readDocument([]byte(`
 openapi: 3.0.3
