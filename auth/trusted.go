@@ -116,10 +116,11 @@ func (t *trusted) useKeySet(text []byte) error {
 // useSecrets replaces the secrets.
 func (t *trusted) useSecrets(text []byte) error {
 	secrets, err := parseSecrets(text)
-	if err == nil {
-		t.ring.Store(newSecrets(secrets...))
+	if err != nil {
+		return err
 	}
-	return err
+	t.ring.Store(newSecrets(secrets...))
+	return nil
 }
 
 func (t *trusted) put(keys []publicKey, named bool) {

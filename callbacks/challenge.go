@@ -41,10 +41,10 @@ func (s *Sender) Challenge(
 		return errors.New(Clean(err.Error(), MaxErrorBytes))
 	}
 	used, err := s.challenge(ctx, l, &e, to, at)
-	if err == nil {
-		return nil
+	if err != nil {
+		return errors.New(to.settings.scrub(Clean(err.Error(), MaxErrorBytes), used))
 	}
-	return errors.New(to.settings.scrub(Clean(err.Error(), MaxErrorBytes), used))
+	return nil
 }
 
 func (s *Sender) challenge(

@@ -113,10 +113,10 @@ func (c *keysRotateCmd) makeNext(private, public auth.KeySet) (auth.KeySet, erro
 		return auth.KeySet{}, err
 	}
 	next, err := auth.ReadKeys(half)
-	if err == nil {
-		_, err = public.With(next) // before a file is written: the id may be taken
-	}
 	if err != nil {
+		return auth.KeySet{}, err
+	}
+	if _, err = public.With(next); err != nil {
 		return auth.KeySet{}, err
 	}
 	return next, createFile(c.next(), text, 0o600)

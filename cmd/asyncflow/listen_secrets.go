@@ -77,21 +77,29 @@ func (s *listenSecrets) close() {
 
 // check returns an error if a secret could not be stored.
 func (s *listenSecrets) check() error {
-	err := os.MkdirAll(filepath.Dir(s.path), 0o700)
-	var probe *os.File
-	if err == nil {
-		probe, err = os.CreateTemp(filepath.Dir(s.path), "listen-*")
+	if err := s.probe(); err != nil {
+		return fmt.Errorf("the signing secrets of new endpoints could not be stored: %w", err)
 	}
-	if err == nil {
-		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+	return nil
+}
+
+// probe writes a file beside the secrets, and removes it.
+func (s *listenSecrets) probe() error {
+	dir := filepath.Dir(s.path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
 	}
-	if err == nil && s.locked == nil {
-		err = errors.New(s.path + ".lock can't be locked")
-	}
+	probe, err := os.CreateTemp(dir, "listen-*")
 	if err != nil {
-		err = fmt.Errorf("the signing secrets of new endpoints could not be stored: %w", err)
+		return err
 	}
-	return err
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return err
+	}
+	if s.locked == nil {
+		return errors.New(s.path + ".lock can't be locked")
+	}
+	return nil
 }
 
 // secretOf returns the secret of an endpoint; "": it isn't known, or was rotated elsewhere.

@@ -68,10 +68,11 @@ type limited struct{ http.RoundTripper }
 
 func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := l.RoundTripper.RoundTrip(r)
-	if err == nil {
-		resp.Body = &limitedBody{resp.Body, maxIssuerAnswer}
+	if err != nil {
+		return resp, err
 	}
-	return resp, err
+	resp.Body = &limitedBody{resp.Body, maxIssuerAnswer}
+	return resp, nil
 }
 
 type limitedBody struct {

@@ -26,15 +26,14 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 	r.Subject, r.Named = p.Subject, p.Claimers != nil
 	r.Alive = func() bool { return conn == nil || !conn.Gone() }
 	if signed {
-		err = s.maySign(ctx, tenant, r.Type, r.Stage)
+		if err = s.maySign(ctx, tenant, r.Type, r.Stage); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = s.mayClaimAs(ctx, r, signed)
+	if err = s.mayClaimAs(ctx, r, signed); err != nil {
+		return err
 	}
-	var all []asyncflow.Delivery
-	if err == nil {
-		all, err = s.claim(ctx, tenant, r)
-	}
+	all, err := s.claim(ctx, tenant, r)
 	if err != nil {
 		return err
 	}

@@ -71,9 +71,10 @@ func listenerOf(t *store.Type, stage string) (*asyncflow.Endpoint, error) {
 // maySign refuses a call for signed deliveries that nothing would sign, before it claims any.
 func (s *Server) maySign(ctx context.Context, tenant, name, stage string) error {
 	t, err := s.cfg.Store.Catalog.Fresh(ctx, tenant, name)
-	if err == nil {
-		_, err = listenerOf(t, stage)
+	if err != nil {
+		return err
 	}
+	_, err = listenerOf(t, stage)
 	return err
 }
 

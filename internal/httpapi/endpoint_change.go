@@ -67,10 +67,10 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p api.EndpointPatch) error
 	} else {
 		err = e.Validate(egress)
 	}
-	if err == nil {
-		err = staysPrivate(before.URL, e.URL, o, p)
-	}
 	if err != nil {
+		return err
+	}
+	if err = staysPrivate(before.URL, e.URL, o, p); err != nil {
 		return err
 	}
 	if p.Headers != nil {

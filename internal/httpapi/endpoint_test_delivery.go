@@ -30,10 +30,10 @@ func (s *Server) TestEndpoint(
 		doc = r.Body.Context
 	}
 	err := asyncflow.CheckDocument("context", doc, s.cfg.MaxContext)
-	if err == nil {
-		err = checkContext(doc, s.contextQuota(ctx))
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err = checkContext(doc, s.contextQuota(ctx)); err != nil {
 		return nil, err
 	}
 	id, err := endpointID(r.ID)

@@ -47,10 +47,10 @@ func (s *Server) PatchTask(
 		return nil, err
 	}
 	p, err := patchIn(*r.Body, s.cfg.Store.Clock.Now())
-	if err == nil {
-		err = s.checkPriority(ctx, id.Type, p.Priority)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err = s.checkPriority(ctx, id.Type, p.Priority); err != nil {
 		return nil, err
 	}
 	notePatch(ctx, p)
@@ -103,10 +103,10 @@ func (s *Server) RedriveTask(
 	}
 	if redrive.Context != nil {
 		err := asyncflow.CheckDocument("context", redrive.Context, s.cfg.MaxContext)
-		if err == nil {
-			err = checkContext(redrive.Context, s.contextQuota(ctx))
-		}
 		if err != nil {
+			return nil, err
+		}
+		if err = checkContext(redrive.Context, s.contextQuota(ctx)); err != nil {
 			return nil, err
 		}
 	}
