@@ -115,7 +115,8 @@ func parsePorts(text string) (first, last uint16) {
 	if !isRange {
 		to = from
 	}
-	first, last = parsePort(from), parsePort(to)
+	first = parsePort(from)
+	last = parsePort(to)
 	if first == 0 || last < first {
 		return 0, 0
 	}

@@ -86,7 +86,8 @@ func (o Outbound) checkHeaders(out *problems) {
 	bytes := 0
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
-		value, field := o.Headers[name], "headers."+name
+		value := o.Headers[name]
+		field := "headers." + name
 		bytes += len(name) + len(value)
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {

@@ -131,7 +131,8 @@ func (tr *trust) ready() error {
 			continue
 		}
 		if err := t.ready(); err != nil {
-			waiting, causes = append(waiting, quoted(t.issuer)), append(causes, err)
+			waiting = append(waiting, quoted(t.issuer))
+			causes = append(causes, err)
 		}
 	}
 	if len(waiting) == 0 {

@@ -16,7 +16,8 @@ import (
 func (s *Sender) Rehearse(
 	ctx context.Context, all []asyncflow.Delivery, alter func(req *http.Request, body []byte) error,
 ) []asyncflow.Outcome {
-	first, l := all[0], newLimit(all[0].Timeout)
+	first := all[0]
+	l := newLimit(all[0].Timeout)
 	start := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, l.deadline)
 	defer cancel()

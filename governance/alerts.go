@@ -35,7 +35,8 @@ func (j *alertsJob) run(ctx context.Context) (int, error) {
 			continue
 		}
 		n, quiet, err := j.alertTenant(ctx, tenant)
-		sum, errs = sum+n, append(errs, err)
+		sum += n
+		errs = append(errs, err)
 		if err == nil && quiet {
 			j.rests.rest(tenant, state, time.Time{})
 		}

@@ -13,7 +13,7 @@ func (g *Governor) SetJobs(jobs ...Job) { g.jobs = jobs }
 // SetTurn changes how long a run of the job operations begins with others.
 func (g *Governor) SetTurn(d time.Duration) { g.standard.operations.turn = d }
 
-// CalmRolls exports calmRolls.
+// CalmRolls exports longestQuietRolls.
 const CalmRolls = longestQuietRolls
 
 // LeaveRollsAlone has the job roll leave tenants alone, as Run does.
@@ -57,3 +57,6 @@ func (g *Governor) Attention() (names []string) {
 
 // InRounds takes steps for tenants in turn.
 var InRounds = inRounds
+
+// Jobs returns all jobs.
+func (g *Governor) Jobs() []Job { return g.jobs }

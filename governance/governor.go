@@ -61,9 +61,6 @@ func (g *Governor) ByHand() *Governor {
 	return g
 }
 
-// Jobs returns all jobs.
-func (g *Governor) Jobs() []Job { return g.jobs }
-
 // Job returns a job by name, or CodeInvalid if there is none.
 func (g *Governor) Job(name string) (Job, error) {
 	for _, job := range g.jobs {

@@ -141,7 +141,8 @@ func (j *rollJob) fullAt(set *store.TableSet, open store.Roll) time.Time {
 func (j *rollJob) restUntil(
 	set *store.TableSet, rolls []store.Roll,
 ) (at time.Time, ok bool) {
-	open, closed := rolls[len(rolls)-1], rolls[:len(rolls)-1]
+	open := rolls[len(rolls)-1]
+	closed := rolls[:len(rolls)-1]
 	if set.Closed {
 		closed = rolls
 	} else if _, age := j.store.Catalog.RollLimits(set); open.MaxTasks > 0 {
@@ -258,7 +259,8 @@ func (j *rollJob) nextRoll(
 	ctx context.Context, set *store.TableSet, tasks int64,
 ) (done bool, err error) {
 	sets := j.store.Catalog.SetsOf(set.Tenant)
-	shared, t := sets[""], j.store.Catalog.TypesOf(set.Tenant)[set.Name]
+	shared := sets[""]
+	t := j.store.Catalog.TypesOf(set.Tenant)[set.Name]
 	if t == nil || store.AsksForOwnSet(t.TaskType) || tasks >= store.OwnSetTasks {
 		return j.store.OpenRoll(ctx, set)
 	}

@@ -132,7 +132,8 @@ func workOnAll[In, Out any](
 			outcomes[i] = outcomeOf(ctx, nil, err)
 			continue
 		}
-		tasks, at = append(tasks, task), append(at, i)
+		tasks = append(tasks, task)
+		at = append(at, i)
 	}
 	if len(tasks) == 0 {
 		return outcomes

@@ -19,7 +19,8 @@ func (f jobFlags) timetable() (map[string]string, error) {
 	for _, text := range f.Job {
 		for _, entry := range splitJobs(text) {
 			name, spec, ok := strings.Cut(entry, "=")
-			name, spec = strings.TrimSpace(name), strings.TrimSpace(spec)
+			name = strings.TrimSpace(name)
+			spec = strings.TrimSpace(spec)
 			if _, twice := timetable[name]; !ok || twice {
 				return nil, asyncflow.InvalidField("--job",
 					"has %q; it must be NAME=SPEC, each job once, such as rescue=@every 5s,forget=off", entry)

@@ -87,7 +87,8 @@ func (r *yamlReader) mapping(n *yaml.Node, depth int) node {
 	out := node{kind: kindMapping, line: n.Line}
 	var merged []field
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
+		key := n.Content[i]
+		value := n.Content[i+1]
 		if key.ShortTag() == "!!merge" {
 			more, problem := r.merged(value, depth)
 			if problem != nil {

@@ -14,10 +14,12 @@ import (
 // answerSigned is answerClaims with the headers that pushes would have. The deadlines are as for
 // pushes, too: a program that passes deliveries on sends a heartbeat first.
 func (s *Server) answerSigned(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) error {
-	doc, headers := []byte(`{"claims":[`), []byte(`],"headers":[`)
+	doc := []byte(`{"claims":[`)
+	headers := []byte(`],"headers":[`)
 	for i := range all {
 		if i > 0 {
-			doc, headers = append(doc, ','), append(headers, ',')
+			doc = append(doc, ',')
+			headers = append(headers, ',')
 		}
 		d := &all[i]
 		d.Deadline = d.Latest

@@ -87,7 +87,8 @@ func (s *Server) testDelivery(
 	if err != nil {
 		return d, err
 	}
-	now, stage := s.cfg.Store.Clock.Now(), t.Stages[at]
+	now := s.cfg.Store.Clock.Now()
+	stage := t.Stages[at]
 	return asyncflow.Delivery{
 		Tenant: tenant,
 		Lease: asyncflow.Lease{ID: callbacks.TestID(e.Type), Seq: 1, Stage: e.Stage, Attempt: 1,

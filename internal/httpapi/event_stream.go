@@ -102,7 +102,8 @@ func (e *eventStream) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n := copy(p, e.pending)
-	e.pending, e.written = e.pending[n:], time.Now()
+	e.pending = e.pending[n:]
+	e.written = time.Now()
 	if len(e.pending) == 0 {
 		e.pending = nil // its array may be large
 	}

@@ -68,7 +68,8 @@ func (s *Server) readBody(c *fiber.Ctx, o *contract.Operation, memory *share.Loa
 	if !r.IsBodyStream() {
 		return nil // there is none
 	}
-	n, limit := r.Header.ContentLength(), s.bodyLimit(o)
+	n := r.Header.ContentLength()
+	limit := s.bodyLimit(o)
 	if n > strangersBody && o.Access == contract.AccessCompletion {
 		err := completionOf(c.UserContext()).Expired(s.cfg.Store.Clock.Now())
 		if err != nil {

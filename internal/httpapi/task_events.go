@@ -136,7 +136,9 @@ func (e *taskStream) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.behind, e.parent, e.looked = more, task.WaitsFor == asyncflow.WaitChildren, time.Now()
+	e.behind = more
+	e.parent = task.WaitsFor == asyncflow.WaitChildren
+	e.looked = time.Now()
 	for _, a := range attempts {
 		doc, err := encode(attemptOut(a))
 		if err != nil {

@@ -26,7 +26,8 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 	if err := decodeBody(c, &body); err != nil {
 		return err
 	}
-	ctx, task := c.UserContext(), taskIn(&body)
+	ctx := c.UserContext()
+	task := taskIn(&body)
 	switch {
 	case len(header) > asyncflow.MaxKeyLength:
 		return asyncflow.InvalidField("Idempotency-Key", "is %d bytes long; the limit is %d",

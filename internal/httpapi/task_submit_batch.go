@@ -52,7 +52,8 @@ func (s *Server) checkBatch(
 	}
 	refused = make([][]byte, len(items))
 	good = make([]asyncflow.NewTask, 0, len(items))
-	now, quota := s.cfg.Store.Clock.Now(), s.contextQuota(ctx)
+	now := s.cfg.Store.Clock.Now()
+	quota := s.contextQuota(ctx)
 	for i := range items {
 		task, err := s.itemIn(&items[i])
 		if err == nil {

@@ -73,7 +73,8 @@ func (d *database) Collect(out chan<- prometheus.Metric) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.read.IsZero() || time.Since(d.read) >= keep {
-		d.last, d.read = d.readAll(), time.Now()
+		d.last = d.readAll()
+		d.read = time.Now()
 	}
 	for _, m := range d.last {
 		out <- m
@@ -145,8 +146,9 @@ func (d *database) readTasks(ctx context.Context) (p part) {
 }
 
 func (s *sums) add(more store.Stats, now time.Time) {
-	s.waiting, s.pending, s.running = s.waiting+more.Waiting, s.pending+more.Pending,
-		s.running+more.Running
+	s.waiting += more.Waiting
+	s.pending += more.Pending
+	s.running += more.Running
 	if !more.OldestDue.IsZero() {
 		s.oldest = max(s.oldest, now.Sub(more.OldestDue))
 	}

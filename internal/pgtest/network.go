@@ -118,6 +118,7 @@ func (n *Network) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.paths {
-		_, _ = p.ends[0].Close(), p.ends[1].Close()
+		_ = p.ends[0].Close()
+		_ = p.ends[1].Close()
 	}
 }

@@ -64,7 +64,8 @@ func backup(ctx context.Context, primary *devpg.Server, dir string) error {
 	if _, err := conn.Exec(ctx, `SELECT pg_backup_start('pgtest', true)`); err != nil {
 		return err
 	}
-	from, to := filepath.Join(primary.Config().DataDir, "pgdata"), filepath.Join(dir, "pgdata")
+	from := filepath.Join(primary.Config().DataDir, "pgdata")
+	to := filepath.Join(dir, "pgdata")
 	if err := copyTree(from, to); err != nil {
 		return err
 	}

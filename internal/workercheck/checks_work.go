@@ -151,7 +151,8 @@ func brokenOff(ctx context.Context, r *rehearsal) finding {
 
 func duplicate(ctx context.Context, r *rehearsal) finding {
 	d := r.delivery()
-	first, second := r.send(ctx, d)[0], r.send(ctx, d)[0]
+	first := r.send(ctx, d)[0]
+	second := r.send(ctx, d)[0]
 	return r.treatedAsOne(ctx, first, second)
 }
 
