@@ -14,10 +14,10 @@ func TestDependencies(t *testing.T) {
 	require.NoError(t, err)
 	byKey := OnKey("upload", "invoice-17")
 	byKey.OnFailure = "run"
-	doc, err := json.Marshal(NewTask{Type: "print", DependsOn: []Dependency{byID, byKey}})
+	doc, err := json.Marshal([]Dependency{byID, byKey})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"type": "print", "depends_on": [{"task": "invoice.1.17"},
-		{"type": "upload", "key": "invoice-17", "on_failure": "run"}]}`, string(doc))
+	require.JSONEq(t, `[{"task": "invoice.1.17"},
+		{"type": "upload", "key": "invoice-17", "on_failure": "run"}]`, string(doc))
 	_, err = OnTask("invoice")
 	require.Error(t, err)
 }
