@@ -133,9 +133,11 @@ func TestSecretFileIsOneFamily(t *testing.T) {
 		"no such file":                func(c *Config) { c.HMACSecretFile += "x" },
 		"Interval must be between 1s": func(c *Config) { c.Interval = 1 },
 	} {
-		cfg, _ := secretFile(t, testSecret)
-		change(&cfg)
-		_, err := NewVerifier(cfg)
-		requireCode(t, err, asyncflow.CodeInvalid, want)
+		t.Run(want, func(t *testing.T) {
+			cfg, _ := secretFile(t, testSecret)
+			change(&cfg)
+			_, err := NewVerifier(cfg)
+			requireCode(t, err, asyncflow.CodeInvalid, want)
+		})
 	}
 }

@@ -44,10 +44,12 @@ func TestReadAccess(t *testing.T) {
 			auth.KindOperator: auth.ScopeAdmin, auth.KindTenant: auth.ScopeManage,
 		},
 	} {
-		o, err := accessOf(lines)
-		require.NoError(t, err, lines)
-		assert.Equal(t, AccessToken, o.Access)
-		assert.Equal(t, want, o.Scopes, lines)
+		t.Run(lines, func(t *testing.T) {
+			o, err := accessOf(lines)
+			require.NoError(t, err, lines)
+			assert.Equal(t, AccessToken, o.Access)
+			assert.Equal(t, want, o.Scopes, lines)
+		})
 	}
 	o, err := accessOf("security: []")
 	require.NoError(t, err)
@@ -72,8 +74,10 @@ func TestReadAccess(t *testing.T) {
 
 		"x-scope: read\n      security: [{completionToken: []}, {bearerAuth: []}, {adminToken: []}]": beside,
 	} {
-		_, err := accessOf(lines)
-		require.ErrorContains(t, err, want, lines)
+		t.Run(lines, func(t *testing.T) {
+			_, err := accessOf(lines)
+			require.ErrorContains(t, err, want, lines)
+		})
 	}
 }
 
