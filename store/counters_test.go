@@ -32,7 +32,7 @@ var smallNumbers = map[string]string{
 	"fan_out of outbox":                                     "it is the seq of a fan-out",
 	"first_pos of table_sets":                               "TestEndOfRolls",
 	"from_pos of task_types":                                "TestEndOfRolls",
-	"id of migrations":                                      "as many as there are files",
+	"id of schema_versions":                                 "as many as there are files",
 	"latencies of endpoint_minutes":                         "a minute is too short",
 	"max_in_flight of endpoints":                            "the API's limit",
 	"n of edges":                                            "100 dependencies at most",

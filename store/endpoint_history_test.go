@@ -230,26 +230,3 @@ func TestEndpointInFlight(t *testing.T) {
 	assert.Equal(t, 2, *b.history(e.ID).InFlight)
 	assert.Equal(t, 0, *b.history(other.ID).InFlight)
 }
-
-// Minutes of the version before stay, and nodes of that version can write them during an update.
-func TestMigrateEndpointMinutes(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t, prepare)
-	b := open(t, url, "node-1")
-	b.put(twoStages())
-	e := b.putEndpoint(1)
-	require.NoError(t, store.MigrateTenantDownTo(t.Context(), url, tenant, "", 29))
-	const old = `INSERT INTO tenant_acme.endpoint_minutes (endpoint, at, attempts, failures)
-		VALUES ($1, date_trunc('minute', now()) + $2::interval, 7, 3)`
-	_, err := b.db.Exec(t.Context(), old, e.ID, "0 s")
-	require.NoError(t, err)
-	_, err = store.Migrate(t.Context(), url)
-	require.NoError(t, err)
-	_, err = b.db.Exec(t.Context(), old, e.ID, "-1 min")
-	require.NoError(t, err)
-	b.countAttempts(e, answered(503, time.Second))
-	require.NoError(t, b.WriteMinutes(t.Context()))
-	counts := b.lately(e)
-	assert.Equal(t, []int64{15, 7}, []int64{counts.Attempts, counts.Failures})
-	assert.InEpsilon(t, time.Second, counts.Latencies.Quantile(0.5), 0.1, "of those that are known")
-}

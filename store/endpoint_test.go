@@ -4,20 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
 	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/internal/pgtest"
-	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -283,69 +277,6 @@ func TestPutAlertsAndProof(t *testing.T) {
 	require.True(t, put("https://x.example").Proven())
 	require.False(t, put("https://y.example").Proven())
 	require.Len(t, put("https://y.example").Secrets, 1)
-}
-
-// Endpoints survive the migration from an earlier version, and back.
-func TestMigrateEndpoints(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t, nil)
-	_, err := store.Migrate(t.Context(), url)
-	require.NoError(t, err)
-	before := fstest.MapFS{}
-	names, err := fs.Glob(migrations.Tenant(), "*.sql")
-	require.NoError(t, err)
-	var ours string
-	for _, name := range names {
-		data, err := fs.ReadFile(migrations.Tenant(), name)
-		require.NoError(t, err)
-		if name < "00007" {
-			before[name] = &fstest.MapFile{Data: data}
-		} else if strings.HasPrefix(name, "00007") {
-			ours = string(data)
-		}
-	}
-	_, err = store.MigrateSchema(t.Context(), url, "tenant_acme", before)
-	require.NoError(t, err)
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
-	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), `
-		INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ('acme', 6);
-		INSERT INTO tenant_acme.task_types
-		  VALUES ('a-type', 1, '{"stages":[{"name":"only"}]}', 1, 1, 1, now(), now());
-		INSERT INTO tenant_acme.endpoints (id, type, stage, url, secret, created_at) VALUES
-		  ('`+endpointID(1)+`', 'a-type', 'only', 'https://x.example', '\x0001ff', '2026-01-01Z')`)
-	require.NoError(t, err)
-	_, down, _ := strings.Cut(ours, "-- +goose Down")
-	up, _, _ := strings.Cut(ours, "-- +goose Down")
-	for range 2 {
-		tx, err := conn.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), `SET LOCAL search_path = tenant_acme`)
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), up)
-		require.NoError(t, err)
-		var sealed []byte
-		var weight int
-		require.NoError(t, tx.QueryRow(t.Context(),
-			`SELECT s.sealed, e.weight FROM endpoints e JOIN endpoint_secrets s ON s.endpoint = e.id
-			WHERE kind = 'hmac' AND expires_at IS NULL AND s.created_at = e.created_at AND NOT challenged
-			  AND updated_at = e.created_at`).Scan(&sealed, &weight))
-		require.Equal(t, []byte{0, 1, 0xff}, sealed)
-		require.Equal(t, 1, weight)
-		_, err = tx.Exec(t.Context(),
-			`INSERT INTO endpoint_secrets
-				VALUES ($1, $2, 'hmac', 'older', '', now(), now() + interval '1 hour')`,
-			secretID(2), endpointID(1))
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), down)
-		require.NoError(t, err)
-		require.NoError(t, tx.Commit(t.Context()))
-		var secret []byte
-		require.NoError(t,
-			conn.QueryRow(t.Context(), `SELECT secret FROM tenant_acme.endpoints`).Scan(&secret))
-		require.Equal(t, []byte{0, 1, 0xff}, secret, "the newest")
-	}
 }
 
 // A weight is checked by the task type that counts in the end: one that is being changed meanwhile

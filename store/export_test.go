@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"io/fs"
 	"maps"
 	"slices"
@@ -13,10 +12,8 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/pressly/goose/v3"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -142,24 +139,6 @@ func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() 
 			return role, conn.Send(ctx, b)
 		},
 	}
-}
-
-// MigrateDownTo takes back the migrations of the schema asyncflow after a version.
-func MigrateDownTo(ctx context.Context, url string, version int64) error {
-	return schema.WithProvider(ctx, url, schema.Base, migrations.Asyncflow(), "",
-		func(_ *sql.DB, p *goose.Provider) error {
-			_, err := p.DownTo(ctx, version)
-			return err
-		})
-}
-
-// MigrateTenantDownTo takes back the migrations of a tenant's schema after a version.
-func MigrateTenantDownTo(ctx context.Context, url, tenant, role string, version int64) error {
-	return schema.WithProvider(ctx, url, schemaOf(tenant), migrations.Tenant(), role,
-		func(_ *sql.DB, p *goose.Provider) error {
-			_, err := p.DownTo(ctx, version)
-			return err
-		})
 }
 
 // FoldBatch is the most rows that a fold takes at once.

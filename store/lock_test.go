@@ -79,9 +79,9 @@ func TestAStrangerLocksNothing(t *testing.T) {
 	for _, sql := range []string{`SELECT FROM tenant_acme.locks FOR UPDATE`,
 		`INSERT INTO tenant_acme.locks VALUES ('lease', 1)`,
 		`LOCK TABLE tenant_acme.locks IN ACCESS SHARE MODE`,
-		`LOCK TABLE tenant_acme.migrations IN ACCESS SHARE MODE`,
+		`LOCK TABLE tenant_acme.schema_versions IN ACCESS SHARE MODE`,
 		`LOCK TABLE asyncflow.fence IN ACCESS SHARE MODE`,
-		`LOCK TABLE asyncflow.migrations IN ACCESS SHARE MODE`} {
+		`LOCK TABLE asyncflow.schema_versions IN ACCESS SHARE MODE`} {
 		_, err := other.Exec(t.Context(), "BEGIN; "+sql)
 		assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), sql)
 		_, err = other.Exec(t.Context(), "ROLLBACK")

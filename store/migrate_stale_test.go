@@ -31,7 +31,7 @@ func TestMigrateStale(t *testing.T) {
 	}
 	assert.Equal(t, []string{"asyncflow"}, migrated())
 	for name, change := range map[string]string{
-		"another version": `UPDATE asyncflow.tenants SET schema_version = 1 WHERE slug = 'acme'`,
+		"another version": `UPDATE asyncflow.tenants SET schema_version = 0 WHERE slug = 'acme'`,
 		"no role":         `UPDATE asyncflow.tenants SET role = NULL WHERE slug = 'acme'`,
 		"other grants":    `UPDATE asyncflow.tenants SET grants = 'x' WHERE slug = 'acme'`,
 		"unknown grants":  `UPDATE asyncflow.tenants SET grants = NULL WHERE slug = 'acme'`,
@@ -46,7 +46,7 @@ func TestMigrateStale(t *testing.T) {
 	assert.Equal(t, []string{"asyncflow", "tenant_acme"}, migrated(), "no right to the schema")
 	b.exec(`UPDATE asyncflow.tenants SET schema_version = 1000, grants = 'x' WHERE slug = 'acme'`)
 	assert.Equal(t, []string{"asyncflow"}, migrated(), "a newer version")
-	b.exec(`UPDATE asyncflow.tenants SET schema_version = 1 WHERE slug = 'acme'`)
+	b.exec(`UPDATE asyncflow.tenants SET schema_version = 0 WHERE slug = 'acme'`)
 	migrated()
 	var granted bool
 	b.exec(`REVOKE SELECT (at) ON tenant_acme.tallies FROM ` + b.prefix())
@@ -59,7 +59,7 @@ func TestMigrateStale(t *testing.T) {
 
 	_, err = store.Migrate(t.Context(), url, store.StaleOnly(), store.WithoutRoles(true))
 	require.NoError(t, err)
-	b.exec(`UPDATE asyncflow.tenants SET schema_version = 1 WHERE slug = 'other'`)
+	b.exec(`UPDATE asyncflow.tenants SET schema_version = 0 WHERE slug = 'other'`)
 	all, err := store.Migrate(t.Context(), url, store.StaleOnly(), store.WithoutRoles(true))
 	require.NoError(t, err)
 	assert.Len(t, all, 2)

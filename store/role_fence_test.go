@@ -341,7 +341,7 @@ func TestRolesMayLittle(t *testing.T) {
 		`SELECT subject FROM tenant_acme.audit`, `TRUNCATE tenant_acme.audit`, `TRUNCATE asyncflow.audit`,
 		`INSERT INTO tenant_acme.audit (id, at, origin, action, outcome)
 			VALUES (gen_random_uuid(), now(), 'api', 'a.b', 'done')`,
-		`UPDATE asyncflow.fence SET prefix = prefix`, `DELETE FROM asyncflow.migrations`,
+		`UPDATE asyncflow.fence SET prefix = prefix`, `DELETE FROM asyncflow.schema_versions`,
 		`CREATE TABLE asyncflow.x (i int)`,
 	} {
 		refused(b.BaseRole(), sql)

@@ -1,15 +1,12 @@
 package store_test
 
 import (
-	"io/fs"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -79,32 +76,4 @@ func TestRetentionAfterARedrive(t *testing.T) {
 	b.idle(true)
 	require.False(t, b.drop(before))
 	require.True(t, b.drop(b.Clock.Now()))
-}
-
-// Rolls that an earlier version cleared get their time from the end of their journals; rolls
-// with a live task get none.
-func TestMigrateIdleRolls(t *testing.T) {
-	b := earlier(t)
-	straggler, err := b.bySQL(b.db, `'pipe', '1', run_at => now() + interval '1 h'`)
-	require.NoError(t, err)
-	b.exec(`UPDATE tenant_acme.rolls SET ready_dropped = true`)
-	file, err := fs.ReadFile(migrations.Tenant(), "00017_idle_rolls.sql")
-	require.NoError(t, err)
-	_, up, _ := strings.Cut(string(file), "-- +goose StatementBegin")
-	up, _, _ = strings.Cut(up, "-- +goose StatementEnd")
-	migrate := func() (idle *time.Time) {
-		t.Helper()
-		b.exec(`SET search_path = tenant_acme`)
-		b.exec(up)
-		b.exec(`RESET search_path`)
-		require.NoError(t, b.db.QueryRow(t.Context(),
-			`SELECT idle_since FROM tenant_acme.rolls WHERE position = 1`).Scan(&idle))
-		return idle
-	}
-	require.Nil(t, migrate())
-	b.exec(`DELETE FROM tenant_acme.wait_pipe`)
-	ended := time.Now().Add(-time.Minute).Truncate(time.Microsecond)
-	b.exec(`INSERT INTO tenant_acme.journal_pipe_1 (id, seq, at, stage, attempt, outcome, final)
-		VALUES ($1, 1, $2, 'first', 1, 'cancelled', 'cancelled')`, straggler.Number, ended)
-	require.WithinDuration(t, ended, *migrate(), 0)
 }

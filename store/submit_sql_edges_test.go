@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // A task that depends on others is submitted exactly when its transaction is committed.
@@ -185,28 +184,4 @@ func TestACycleOfTwoTransactionsFails(t *testing.T) {
 	}
 	assert.Equal(t, []int{1, 1}, []int{failed, released})
 	b.checkTokens("pipe")
-}
-
-// Calls by position or by name, and prepared ones, are as before the migration; and so are grants.
-func TestSQLSubmitKeepsItsCallers(t *testing.T) {
-	b := setupEdges(t)
-	app := b.app()
-	_, err := app.Prepare(t.Context(), "submit", `SELECT tenant_acme.submit_task($1, $2, $3)`)
-	require.NoError(t, err)
-	calls := func(more string) {
-		t.Helper()
-		_, err := b.bySQL(app, `'pipe', '1', 'k', 5, NULL, 'flow', '1h'`+more)
-		require.NoError(t, err)
-		var id string
-		require.NoError(t, app.QueryRow(t.Context(), "submit", "pipe", "1", "p").Scan(&id))
-	}
-	before := b.shapeOf("tenant_acme")
-	require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, "", 21))
-	calls("")
-	b.migrateTo(22)
-	calls("")
-	calls(", NULL, NULL")
-	_, err = store.Migrate(t.Context(), b.url)
-	require.NoError(t, err)
-	assert.Equal(t, before, b.shapeOf("tenant_acme"))
 }

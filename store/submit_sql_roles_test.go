@@ -92,25 +92,6 @@ func TestSQLSubmitIsNotMisled(t *testing.T) {
 	assert.Equal(t, pgerrcode.InvalidParameterValue, sqlState(err))
 }
 
-// A migration gives the function to an earlier tenant, and the way back drops it; tasks that
-// were submitted by SQL stay.
-func TestMigrateToSQLSubmit(t *testing.T) {
-	b := earlier(t)
-	before := asyncflow.NewTaskID("pipe", 1, 1)
-	b.exec(`WITH t AS (INSERT INTO tenant_acme.task_pipe_1 (id, created_at, order_time, context)
-		  VALUES ($1, now(), now(), '"before"') RETURNING order_time, id)
-		INSERT INTO tenant_acme.ready_pipe_1 (order_time, id, seq, stage, attempt)
-		SELECT *, 1, 'first', 1 FROM t`, before.Number)
-	require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, "", 10))
-	_, err := b.bySQL(b.db, `'pipe', '1'`)
-	require.Equal(t, pgerrcode.UndefinedFunction, sqlState(err), "%v", err)
-	b.migrateTo(18)
-	id, err := b.bySQL(b.app(), `'pipe', '1'`)
-	require.NoError(t, err)
-	require.NoError(t, store.MigrateTenantDownTo(t.Context(), b.url, tenant, "", 10))
-	assert.Equal(t, []asyncflow.TaskID{before, id}, b.migrated().failAll())
-}
-
 // In a database that had no roles, a migration gives the function to the tenant's new role.
 func TestMigrateSQLSubmitToRoles(t *testing.T) {
 	t.Parallel()

@@ -96,7 +96,10 @@ func makeTenant(
 	noRoles bool,
 ) (t StoredTenant, created bool, err error) {
 	if noRoles {
-		if err = checkNew(ctx, tx, slug); err == nil {
+		if err = schema.RefuseDevelopment(ctx, tx); err == nil {
+			err = checkNew(ctx, tx, slug)
+		}
+		if err == nil {
 			err = schema.Create(ctx, tx, slug)
 		}
 		if err == nil {

@@ -238,7 +238,7 @@ DECLARE
 BEGIN
   SET LOCAL search_path = pg_catalog;
   SET LOCAL client_min_messages = error;
-  FOREACH name IN ARRAY {tables} || '{migrations,pg_class,pg_namespace,pg_settings,pg_roles}'::text[] LOOP
+  FOREACH name IN ARRAY {tables} || '{schema_versions,pg_class,pg_namespace,pg_settings,pg_roles}'::text[] LOOP
     EXECUTE format('CREATE TABLE public.%I (stranger int)', name);
   END LOOP;
   FOREACH name IN ARRAY '{text,int8,int4,json,jsonb,timestamptz,interval,bool,bytea,regclass,oid}'::text[] LOOP

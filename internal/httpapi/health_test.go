@@ -71,7 +71,7 @@ func TestReadyTakesOneConnection(t *testing.T) {
 	b := setup(t)
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `LOCK TABLE asyncflow.migrations`)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE asyncflow.schema_versions`)
 	require.NoError(t, err)
 	var asking sync.WaitGroup
 	for range 100 {
@@ -91,7 +91,7 @@ func TestReadyTakesOneConnection(t *testing.T) {
 		}
 		var n int
 		require.NoError(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks
-			WHERE relation = 'asyncflow.migrations'::regclass AND NOT granted`).Scan(&n))
+			WHERE relation = 'asyncflow.schema_versions'::regclass AND NOT granted`).Scan(&n))
 		most = max(most, n)
 	}
 	assert.Positive(t, most)

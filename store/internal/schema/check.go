@@ -11,13 +11,16 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// Check refuses a database with a schema that is behind this program. url is for the error
+// Check refuses a database with a schema that is behind this program, or from before 0.1. url is for the error
 // of a database that can't be reached.
 func Check(ctx context.Context, db *pgxpool.Pool, url string) error {
+	if err := RefuseDevelopment(ctx, db); err != nil {
+		return postgres.ConnectErrorOr(err, url)
+	}
 	var base, tenants int64
 	latest, latestTenant := latestVersion(migrations.Asyncflow()), LatestTenant()
 	err := db.QueryRow(ctx, `
-		SELECT (SELECT coalesce(max(version_id), 0) FROM asyncflow.migrations),
+		SELECT (SELECT coalesce(max(version_id), 0) FROM asyncflow.schema_versions),
 		  (SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants t WHERE `+notDropping+`)`,
 		latestTenant).Scan(&base, &tenants)
 	if err != nil && postgres.State(err) != pgerrcode.UndefinedTable {

@@ -39,8 +39,8 @@ type newTenant struct {
 func create(ctx context.Context, tx pgx.Tx, n newTenant) error {
 	name, role := postgres.Quote(Of(n.tenant)), postgres.Quote(n.role)
 	begin := []string{`CREATE SCHEMA ` + name}
-	end := []string{`REVOKE ALL ON ALL FUNCTIONS IN SCHEMA ` + name + ` FROM PUBLIC`}
-	if n.role != "" { // REVOKE would read all tenants' functions
+	var end []string
+	if n.role != "" { // so that the migrations need no REVOKE, which reads all tenants' functions
 		begin = []string{begin[0] + ` AUTHORIZATION ` + role, `SET LOCAL ROLE ` + role,
 			`ALTER DEFAULT PRIVILEGES REVOKE ALL ON FUNCTIONS FROM PUBLIC`}
 		end = append(n.grants, `ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC`, asUser)

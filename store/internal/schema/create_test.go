@@ -77,7 +77,7 @@ UNION ALL SELECT pg_get_ruledef(r.oid) FROM pg_rewrite r JOIN c ON ev_class = c.
 UNION ALL SELECT concat_ws(' ', 'sequence', c.relname, seqstart, seqincrement, seqmax, seqcycle)
   FROM pg_sequence JOIN c ON seqrelid = c.oid
 UNION ALL SELECT concat_ws(' ', 'rows of', relname, query_to_xml(format('SELECT * FROM %s',
-    CASE relname WHEN 'migrations'
+    CASE relname WHEN 'schema_versions'
         THEN format('(SELECT id, version_id, is_applied FROM %s) m', c.oid::regclass)
       WHEN 'numbering' THEN format('(SELECT first_number FROM %s) n', c.oid::regclass)
       ELSE c.oid::regclass::text END), true, true, ''))
@@ -118,10 +118,10 @@ func TestANewSchemaIsAsMigrationsMakeIt(t *testing.T) {
 	want, got := describe(t, f.Conn(), "stepwise"), describe(t, f.Conn(), "scripted")
 	require.Greater(t, len(want), 200)
 	for _, line := range without(want, got) {
-		t.Errorf("migrations/tenant.sql lacks what the migrations make; copy it there:\n%s", line)
+		t.Errorf("the script lacks what goose makes of the migrations:\n%s", line)
 	}
 	for _, line := range without(got, want) {
-		t.Errorf("migrations/tenant.sql has what no migration makes, or a later one changes:\n%s", line)
+		t.Errorf("the script makes what goose makes of no migration:\n%s", line)
 	}
 	var user, path string
 	require.NoError(t, f.Conn().QueryRow(t.Context(),

@@ -19,6 +19,9 @@ type Status struct {
 // newest version, and returns their status before. It also makes and grants the roles, unless
 // noRoles is set. Concurrent calls wait for each other.
 func Migrate(ctx context.Context, url string, noRoles bool) ([]Status, error) {
+	if err := refuseDevelopmentAt(ctx, url); err != nil {
+		return nil, err
+	}
 	if noRoles {
 		return eachSchema(ctx, url, allSQL, migratePlain(ctx, url))
 	}
@@ -77,6 +80,9 @@ func migrateWithRoles(
 
 // Statuses returns the migration status of every schema and changes nothing.
 func Statuses(ctx context.Context, url string) ([]Status, error) {
+	if err := refuseDevelopmentAt(ctx, url); err != nil {
+		return nil, err
+	}
 	return eachSchema(ctx, url, allSQL, func(schema string, set fs.FS) (Status, error) {
 		return statusOf(ctx, url, schema, set)
 	})

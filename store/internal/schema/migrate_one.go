@@ -61,7 +61,7 @@ func statusOf(ctx context.Context, url, schema string, set fs.FS) (Status, error
 		status.Latest = sources[len(sources)-1].Version
 		var exists bool
 		err := db.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`,
-			postgres.Quote(schema)+".migrations").Scan(&exists)
+			postgres.Quote(schema)+"."+versionTable).Scan(&exists)
 		if err != nil || !exists {
 			return err
 		}
@@ -73,7 +73,7 @@ func statusOf(ctx context.Context, url, schema string, set fs.FS) (Status, error
 }
 
 // versionTable is the table in each schema in which goose writes what it has applied.
-const versionTable = "migrations"
+const versionTable = "schema_versions"
 
 // WithProvider calls do with a connection to a schema, as role or ("") as the user of url,
 // and a goose provider of a set of migrations.

@@ -68,7 +68,10 @@ func (f *RoleFence) read(ctx context.Context, err error) error {
 	case pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName:
 		return ErrMissing()
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return RefuseDevelopment(ctx, f.db)
 }
 
 // Close closes the connections, which gives the lock back.

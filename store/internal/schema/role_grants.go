@@ -34,7 +34,7 @@ func (f *RoleFence) GrantBase(ctx context.Context) error {
 		GRANT USAGE ON SCHEMA asyncflow TO `+role+`;
 		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA asyncflow TO `+role+`;
 		GRANT USAGE ON ALL SEQUENCES IN SCHEMA asyncflow TO `+role+`;
-		REVOKE INSERT, UPDATE, DELETE ON asyncflow.fence, asyncflow.migrations FROM `+role+`;
+		REVOKE INSERT, UPDATE, DELETE ON asyncflow.fence, asyncflow.schema_versions FROM `+role+`;
 		REVOKE UPDATE ON asyncflow.audit FROM `+role+`;
 		UPDATE asyncflow.fence SET base_role = prefix WHERE base_role IS DISTINCT FROM prefix`)
 	return postgres.Wrap(err, "grant the schema asyncflow to %s", f.prefix)

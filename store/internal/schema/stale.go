@@ -16,6 +16,9 @@ import (
 // or tables aren't their role's. So the start of a node hardly grows with the number of tenants. It
 // misses what was altered by hand within a schema, and leaves tenants of a newer version alone.
 func MigrateStale(ctx context.Context, url string, noRoles bool) ([]Status, error) {
+	if err := refuseDevelopmentAt(ctx, url); err != nil {
+		return nil, err
+	}
 	if noRoles {
 		return eachSchema(ctx, url, staleSQL, migratePlain(ctx, url))
 	}
