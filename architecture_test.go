@@ -31,12 +31,13 @@ var arrows = map[string][]string{
 	"callbacks":  {"callbacks/internal/transport", "internal/signing", "."},
 	"store":      {"store/internal/...", "."},
 	"dispatcher": {"internal/sleep", "store", "dispatcher/internal/...", "."},
-	"governance": {"store", "."},
+	"governance": {"internal/sleep", "store", "."},
 	"client/api": {"."},
-	"client":     {"client/api", "."},
-	"worker":     {"client", "client/api", "internal/claimed", "internal/signing", "."},
+	"client":     {"client/api", "internal/sleep", "."},
+	"worker": {"client", "client/api", "internal/claimed", "internal/signing",
+		"internal/sleep", "."},
 	"internal/httpapi": {"auth", "governance", "callbacks", "dispatcher", "store", "client/api",
-		"internal/coalesce", "internal/docspage", "internal/signing",
+		"internal/coalesce", "internal/docspage", "internal/signing", "internal/sleep",
 		"internal/httpapi/internal/...", "."},
 	"internal/metrics": {"governance", "internal/coalesce", "store", "."},
 	"internal/pgfetch": {},
@@ -86,7 +87,7 @@ var arrows = map[string][]string{
 	"internal/httpapi/internal/ratelimit":   {},
 	"internal/httpapi/internal/share":       {"."},
 
-	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "."},
+	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "internal/sleep", "."},
 
 	"internal/contracttest": {"internal/httpapi", "."},
 	"internal/document":     {"client", "internal/expression", "internal/timetable", "."},
@@ -272,7 +273,7 @@ func checkNoSQL(t *testing.T, path string) {
 var opensDatabase = regexp.MustCompile(
 	`\b(pgx\.Connect|pgxpool\.New|sql\.Open|pgconn\.Connect|(pgx|pgxpool|pgconn)\.ParseConfig)\(`)
 
-// Connections are opened where they get their settings, the search path above all. Those of a
+// Connections are opened where they get their settings, the search path above all. Connections of a
 // server that only we know are opened elsewhere, too.
 func TestConnectionsAreOpenedInOnePlace(t *testing.T) {
 	t.Parallel()

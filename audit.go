@@ -117,7 +117,8 @@ func (e AuditEntry) Bounded() AuditEntry {
 // Actions that are no operationId of openapi.yaml.
 const (
 	AuditAny = "call.any" // of an entry for calls of several kinds
-	// AuditChildren is the action of the job children, which corrected the counts of a task's children.
+	// AuditChildren is the action of the job children, which corrected the counts of a task's
+	// children.
 	AuditChildren = "children.correct"
 )
 

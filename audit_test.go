@@ -19,8 +19,10 @@ func TestActionOf(t *testing.T) {
 		"listOperatorAudit": {"operator_audit.list", "operator_audit"},
 		"heartbeat":         {"call.heartbeat", ""},
 	} {
-		action, objectType := asyncflow.ActionOf(id)
-		assert.Equal(t, want, [2]string{action, objectType}, id)
+		t.Run(id, func(t *testing.T) {
+			action, objectType := asyncflow.ActionOf(id)
+			assert.Equal(t, want, [2]string{action, objectType}, id)
+		})
 	}
 }
 

@@ -34,7 +34,7 @@ const (
 	// MaxClaimer is the length of the longest claimer, in bytes.
 	MaxClaimer = 128
 	// FirstClaim is how long a claim stands until the claimer is heard of: by a heartbeat, or by
-	// progress. A claim whose answer was lost is back in line after that.
+	// progress. A claim with a lost answer is back in line after that.
 	FirstClaim = 15 * time.Second
 
 	MaxWindowTasks = 1000
@@ -55,8 +55,8 @@ func (t TaskType) Claims(stage string) bool {
 	return i >= 0 && t.Stages[i].Mode == ModeClaim
 }
 
-// LineForClaims reports whether a task in line at a stage waits for a claimer. If the stage fans out,
-// only the children do.
+// LineForClaims reports whether a task in line at a stage waits for a claimer. If the stage fans
+// out, only the children do.
 func (t TaskType) LineForClaims(stage string, child bool) bool {
 	i := t.StageIndex(stage)
 	return i >= 0 && t.Stages[i].Mode == ModeClaim && (child || t.Stages[i].Spreads() == nil)
@@ -77,14 +77,14 @@ func (t TaskType) FirstClaimOf(stage string) time.Duration {
 	return min(FirstClaim, t.ProcessingTime(stage))
 }
 
-// Unseen reports whether a lease is a claim of which nothing was heard since it was handed out. If
-// it ends like that, its answer may have been lost, and no attempt is counted.
+// Unseen reports whether a lease is a claim without a heartbeat or report since it was handed out.
+// If it ends like that, its answer may have been lost, and no attempt is counted.
 func (t TaskType) Unseen(l Lease) bool {
 	return l.Claimer != "" && l.Until.Sub(l.LeasedAt) <= t.FirstClaimOf(l.Stage)
 }
 
-// Reordered returns a lease, as the database has it, with about the place in the order that its task
-// had before: a lease doesn't keep it.
+// Reordered returns a lease, as the database has it, with about the place in the order that its
+// task had before: a lease doesn't keep it.
 func (t TaskType) Reordered(l Lease) Lease {
 	l.OrderTime = l.LeasedAt
 	if l.Attempt == 1 { // retries have no head start
@@ -153,7 +153,7 @@ func (s Stage) checkMode(field string, out *problems) {
 	checkDuration(out, field+".window.per", w.Per, MinWindow, MaxWindow)
 }
 
-// checkClaims refuses what is counted when a task is pushed, for a type whose tasks are claimed.
+// checkClaims refuses what is counted when a task is pushed, for a type with claimed tasks.
 func (t TaskType) checkClaims(out *problems) {
 	if t.Flow != nil && t.HasQuorum() {
 		out.add("flow", "can't be combined with a quorum")

@@ -20,8 +20,8 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	return v
 }
 
-// MaxJournal is how many rows a task's journal may have for it to go back in line: each time costs a
-// row. The numbers above it, to the end of a smallint, are left for stages and fan-outs.
+// MaxJournal is how many rows a task's journal may have for it to go back in line: each time costs
+// a row. The numbers above it, to the end of a smallint, are left for stages and fan-outs.
 const MaxJournal = 32_000
 
 // Bound returns v or, if that would put a task back in line whose journal is full, the verdict that

@@ -32,11 +32,13 @@ func TestDurationIsAString(t *testing.T) {
 		`"1h0m5s"`: time.Hour + 5*time.Second,
 		`"24h"`:    24 * time.Hour,
 	} {
-		doc, err := json.Marshal(asyncflow.NewDuration(d))
-		require.NoError(t, err)
-		require.Equal(t, want, string(doc))
-		require.Equal(t, d, asyncflow.NewDuration(d).Std())
-		require.Equal(t, d.String(), asyncflow.NewDuration(d).String())
+		t.Run(want, func(t *testing.T) {
+			doc, err := json.Marshal(asyncflow.NewDuration(d))
+			require.NoError(t, err)
+			require.Equal(t, want, string(doc))
+			require.Equal(t, d, asyncflow.NewDuration(d).Std())
+			require.Equal(t, d.String(), asyncflow.NewDuration(d).String())
+		})
 	}
 }
 
@@ -62,15 +64,17 @@ func TestDurationStaysAsWritten(t *testing.T) {
 		"0.1234567s": "123.4567ms",
 		"000000001h000000001m000000001s000000001ms": "1h1m1.001s", // longer than the contract allows
 	} {
-		d, err := decode[asyncflow.Duration](`"` + text + `"`)
-		require.NoError(t, err, text)
-		require.Equal(t, want, d.Text())
-		doc, err := json.Marshal(d)
-		require.NoError(t, err)
-		require.Equal(t, `"`+want+`"`, string(doc))
-		plain, err := time.ParseDuration(text)
-		require.NoError(t, err)
-		require.Equal(t, plain, d.Std())
+		t.Run(text, func(t *testing.T) {
+			d, err := decode[asyncflow.Duration](`"` + text + `"`)
+			require.NoError(t, err, text)
+			require.Equal(t, want, d.Text())
+			doc, err := json.Marshal(d)
+			require.NoError(t, err)
+			require.Equal(t, `"`+want+`"`, string(doc))
+			plain, err := time.ParseDuration(text)
+			require.NoError(t, err)
+			require.Equal(t, plain, d.Std())
+		})
 	}
 	require.True(t, asyncflow.Batch{MaxWait: asyncflow.Duration{}}.IsZero())
 	none, err := decode[asyncflow.Duration](`"0ms"`)
@@ -96,8 +100,10 @@ func TestDurationRefuses(t *testing.T) {
 		strings.Repeat("x", 40):  `"` + strings.Repeat("x", 40) + `"`,
 		strings.Repeat("x", 1e6): `"` + strings.Repeat("x", 40) + `…"`,
 	} {
-		var d asyncflow.Duration
-		require.EqualError(t, d.UnmarshalText([]byte(text)),
-			`must be a duration such as "30s" or "5m", not `+shown)
+		t.Run(text, func(t *testing.T) {
+			var d asyncflow.Duration
+			require.EqualError(t, d.UnmarshalText([]byte(text)),
+				`must be a duration such as "30s" or "5m", not `+shown)
+		})
 	}
 }

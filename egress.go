@@ -47,11 +47,12 @@ func (e Egress) Permits(host string, to netip.AddrPort, special bool) bool {
 // Refuses returns the reason not to deliver to an absolute URL, as far as it is known before
 // its name is resolved; "" if there is none.
 func (e Egress) Refuses(u *url.URL) string {
-	host, port := strings.ToLower(u.Hostname()), portOf(u)
+	host := strings.ToLower(u.Hostname())
+	port := portOf(u)
 	if u.Scheme != "https" && (u.Scheme != "http" || !e.AllowHTTP) {
 		return "must be https: plain http is off (the operator's --allow-http)"
 	}
-	if why := spelling(host); why != "" {
+	if why := spellingFault(host); why != "" {
 		return why
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {

@@ -199,10 +199,12 @@ func TestEgressRuleRefused(t *testing.T) {
 	}
 	for entry, allowed := range map[string]bool{"0.0.0.0/0": false, "10.0.0.0/7": false,
 		"10.0.0.0/8": true, "::/0": false, "fc00::/6": false, "fc00::/7": true} {
-		_, err := asyncflow.ParseAllowed([]string{entry})
-		require.Equal(t, allowed, err == nil, entry)
-		_, err = asyncflow.ParseDenied([]string{entry})
-		require.NoError(t, err)
+		t.Run(entry, func(t *testing.T) {
+			_, err := asyncflow.ParseAllowed([]string{entry})
+			require.Equal(t, allowed, err == nil, entry)
+			_, err = asyncflow.ParseDenied([]string{entry})
+			require.NoError(t, err)
+		})
 	}
 	rules, err := asyncflow.ParseAllowed([]string{" *.Example.com:443 "})
 	require.NoError(t, err)

@@ -85,7 +85,7 @@ func parseRule(text string) (EgressRule, string) {
 		r.host = "*"
 	default:
 		r.host = strings.ToLower(target)
-		if why := spelling(strings.TrimPrefix(r.host, "*.")); why != "" {
+		if why := spellingFault(strings.TrimPrefix(r.host, "*.")); why != "" {
 			return r, why +
 				"; an entry is a network, a host, *.suffix or *, and may end in a port such as :443"
 		}
@@ -115,7 +115,8 @@ func parsePorts(text string) (first, last uint16) {
 	if !isRange {
 		to = from
 	}
-	first, last = parsePort(from), parsePort(to)
+	first = parsePort(from)
+	last = parsePort(to)
 	if first == 0 || last < first {
 		return 0, 0
 	}

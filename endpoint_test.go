@@ -220,6 +220,8 @@ func TestSameOrigin(t *testing.T) {
 		"https://example.com/resize":               false,
 		"https://worker.example.com.evil.example/": false, "%": false,
 	} {
-		require.Equal(t, same, asyncflow.SameOrigin(a, b), b)
+		t.Run(b, func(t *testing.T) {
+			require.Equal(t, same, asyncflow.SameOrigin(a, b), b)
+		})
 	}
 }

@@ -21,7 +21,7 @@ type AlertReading struct {
 	Certain bool
 }
 
-func (r AlertReading) over() bool { return r.Certain || r.Value >= r.Limit }
+func (r AlertReading) overLimit() bool { return r.Certain || r.Value >= r.Limit }
 
 // Episode is the period from the moment at which a reading reached its limit until it has been
 // below the limit for EpisodeCalm.
@@ -60,12 +60,12 @@ func FollowEpisodes(
 		key := subject{e.Alert, e.Subject}
 		going[key] = true
 		r, measured := now[key]
-		if next := e.follow(r.Value, measured && (r.Open || r.over()), at); next != e {
+		if next := e.follow(r.Value, measured && (r.Open || r.overLimit()), at); next != e {
 			changed = append(changed, next)
 		}
 	}
 	for _, r := range readings {
-		if !r.Open && r.over() && !going[subject{r.Alert, r.Subject}] {
+		if !r.Open && r.overLimit() && !going[subject{r.Alert, r.Subject}] {
 			begun = append(begun, r)
 		}
 	}

@@ -21,7 +21,9 @@ func TestEndpointFailure(t *testing.T) {
 		"4xx":           {Status: 418},
 		"5xx":           {Status: 521},
 	} {
-		assert.Equal(t, want, o.EndpointFailure().String())
+		t.Run(want, func(t *testing.T) {
+			assert.Equal(t, want, o.EndpointFailure().String())
+		})
 	}
 }
 

@@ -67,7 +67,7 @@ const (
 	Tolerate ChildFailurePolicy = "tolerate"
 )
 
-type tolerated struct {
+type toleratePolicy struct {
 	Tolerate struct {
 		Count   *int     `json:"count,omitempty"`
 		Percent *float64 `json:"percent,omitempty"`
@@ -80,7 +80,7 @@ func (f ChildFailure) MarshalJSON() ([]byte, error) {
 	if f.Policy != Tolerate {
 		return json.Marshal(f.Policy)
 	}
-	var t tolerated
+	var t toleratePolicy
 	if f.Percent > 0 {
 		t.Tolerate.Percent = &f.Percent
 	} else {
@@ -95,7 +95,7 @@ func (f *ChildFailure) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &f.Policy) == nil {
 		return nil
 	}
-	var t tolerated
+	var t toleratePolicy
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&t); err != nil || (t.Tolerate.Count == nil) == (t.Tolerate.Percent == nil) {
@@ -193,9 +193,9 @@ func (t TaskType) HasFanOut() bool {
 }
 
 // CountNew returns how many tasks a new task with a context makes, as far as that is known
-// beforehand: itself, its shards and the votes that it needs in each stage, and the children over the
-// items of its context in the first one. A stage that would have more children than most has none,
-// because the task fails there.
+// beforehand: itself, its shards and the votes that it needs in each stage, and the children over
+// the items of its context in the first one. A stage that would have more children than most has
+// none, because the task fails there.
 func (t TaskType) CountNew(context json.RawMessage, most int) int {
 	n := 1
 	for i := range t.Stages {
@@ -291,7 +291,7 @@ func (f FanOut) Spread(context json.RawMessage) (s Spread, err error) {
 
 // takeItems finds the items of a context: an array or, by their URL only, stored results.
 func (s *Spread) takeItems(items Pointer, context json.RawMessage) error {
-	list, name, err := items.of(context)
+	list, name, err := items.partIn(context)
 	if err != nil {
 		stored, count := items.stored(context)
 		if count == 0 {

@@ -24,8 +24,10 @@ func TestSpread(t *testing.T) {
 		`{"i": [], "s": "` + strings.Repeat("x", asyncflow.MaxShared) + `"}`: "fan_out.shared: /s has " +
 			"65538 bytes; the limit is 65536",
 	} {
-		_, err := asyncflow.FanOut{Items: "/i", Shared: "/s"}.Spread(json.RawMessage(doc))
-		assert.EqualError(t, err, want)
+		t.Run(doc, func(t *testing.T) {
+			_, err := asyncflow.FanOut{Items: "/i", Shared: "/s"}.Spread(json.RawMessage(doc))
+			assert.EqualError(t, err, want)
+		})
 	}
 	_, err = asyncflow.FanOut{Shards: 1000}.Spread(
 		json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`))
@@ -42,12 +44,14 @@ func TestChildFailures(t *testing.T) {
 		`{"tolerate":{"count":3}}`:      {Policy: asyncflow.Tolerate, Count: 3},
 		`{"tolerate":{"percent":12.5}}`: {Policy: asyncflow.Tolerate, Percent: 12.5},
 	} {
-		var got asyncflow.ChildFailure
-		require.NoError(t, json.Unmarshal([]byte(doc), &got))
-		assert.Equal(t, want, got)
-		back, err := json.Marshal(got)
-		require.NoError(t, err)
-		assert.JSONEq(t, doc, string(back))
+		t.Run(doc, func(t *testing.T) {
+			var got asyncflow.ChildFailure
+			require.NoError(t, json.Unmarshal([]byte(doc), &got))
+			assert.Equal(t, want, got)
+			back, err := json.Marshal(got)
+			require.NoError(t, err)
+			assert.JSONEq(t, doc, string(back))
+		})
 	}
 	for _, doc := range []string{`{"tolerate":{}}`, `{"tolerate":{"count":1,"percent":2}}`, `7`,
 		`{"forgive":1}`} {
@@ -99,8 +103,10 @@ func TestFanOutFields(t *testing.T) {
 			Percent: 101}},
 		`stages[0].fan_out.results is "all"; it must be outputs or settled`: {Shards: 1, Results: "all"},
 	} {
-		tt := asyncflow.TaskType{Name: "t", Stages: []asyncflow.Stage{{Name: "a", FanOut: &rule}}}
-		assert.EqualError(t, tt.WithDefaults().Validate(), want)
+		t.Run(want, func(t *testing.T) {
+			tt := asyncflow.TaskType{Name: "t", Stages: []asyncflow.Stage{{Name: "a", FanOut: &rule}}}
+			assert.EqualError(t, tt.WithDefaults().Validate(), want)
+		})
 	}
 }
 

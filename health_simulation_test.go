@@ -139,7 +139,7 @@ type simAttempt struct {
 	asyncflow.Outcome
 }
 
-func (s *simulation) at(d time.Duration) time.Time { return now.Add(d) }
+func (s *simulation) timeAfter(d time.Duration) time.Time { return now.Add(d) }
 
 // step ends what ends now, and begins what may begin.
 func (s *simulation) step(at time.Duration) {
@@ -164,16 +164,16 @@ func (s *simulation) step(at time.Duration) {
 
 func (s *simulation) capacity(at time.Duration) int {
 	n := simInFlight - len(s.sent)
-	most := s.health.Capacity(s.at(at))
+	most := s.health.Capacity(s.timeAfter(at))
 	if most == asyncflow.Unlimited {
 		return n
 	}
 	since := s.health.Since
-	if s.health.At(s.at(at)) == asyncflow.HealthHalfOpen {
+	if s.health.At(s.timeAfter(at)) == asyncflow.HealthHalfOpen {
 		since = s.health.Until
 	}
 	for _, a := range s.sent {
-		if !s.at(a.sent).Before(since) {
+		if !s.timeAfter(a.sent).Before(since) {
 			most--
 		}
 	}
@@ -183,7 +183,7 @@ func (s *simulation) capacity(at time.Duration) int {
 // next takes the task whose turn it is.
 func (s *simulation) next(at time.Duration) *simTask {
 	first := -1
-	fresh := s.fresh && s.health.At(s.at(at)) == asyncflow.HealthHalfOpen
+	fresh := s.fresh && s.health.At(s.timeAfter(at)) == asyncflow.HealthHalfOpen
 	var all, unfailed []int
 	for i, t := range s.waiting {
 		if t.due > at {
@@ -212,16 +212,16 @@ func (s *simulation) next(at time.Duration) *simTask {
 func (s *simulation) conclude(a simAttempt, at time.Duration) {
 	task, o, counts := s.see(a.simTask, a.Outcome)
 	before := s.health
-	switch sent := s.at(a.sent); {
+	switch sent := s.timeAfter(a.sent); {
 	case !a.EndpointFailed() || !counts:
 		s.run = asyncflow.FailureRun{}
-		s.health = s.health.Answered(sent, s.at(at))
+		s.health = s.health.Answered(sent, s.timeAfter(at))
 	default:
-		s.run.Add(task, o, s.at(at))
-		if s.health.Capacity(s.at(at)) == 0 {
+		s.run.Add(task, o, s.timeAfter(at))
+		if s.health.Capacity(s.timeAfter(at)) == 0 {
 			s.run = asyncflow.FailureRun{}
 		}
-		s.health = s.health.Failed(o, s.run, sent, s.at(at))
+		s.health = s.health.Failed(o, s.run, sent, s.timeAfter(at))
 	}
 	if before != s.health && s.health.State == asyncflow.HealthOpen {
 		s.opened++

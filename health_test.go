@@ -35,9 +35,11 @@ func TestHealthRoom(t *testing.T) {
 		"disabled": {asyncflow.Health{State: asyncflow.HealthDisabled, Since: now}, time.Hour,
 			asyncflow.HealthDisabled, 0},
 	} {
-		at := now.Add(tc.after)
-		assert.Equal(t, tc.state, tc.At(at), name)
-		assert.Equal(t, tc.capacity, tc.Capacity(at), name)
+		t.Run(name, func(t *testing.T) {
+			at := now.Add(tc.after)
+			assert.Equal(t, tc.state, tc.At(at), name)
+			assert.Equal(t, tc.capacity, tc.Capacity(at), name)
+		})
 	}
 }
 
@@ -121,7 +123,9 @@ func TestEndpointFailed(t *testing.T) {
 		"rejected":         {asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}, false},
 		"accepted":         {asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202}, false},
 	} {
-		assert.Equal(t, tc.failed, tc.EndpointFailed(), name)
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tc.failed, tc.EndpointFailed(), name)
+		})
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 // MaxHost bounds a host's name, in bytes (RFC 1035).
 const MaxHost = 253
 
-// spelling returns what is wrong with the spelling of a host in lower case; "" if it is right.
+// spellingFault returns what is wrong with the spelling of a host in lower case; "" if it is right.
 // A host is a DNS name, or an address in its only unambiguous spelling. Resolvers and libraries
 // disagree about other spellings (0x7f.1, 2130706433, full-width digits, zones, dots at the
 // end), so the checked address might differ from the dialled one.
-func spelling(host string) string {
+func spellingFault(host string) string {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		switch {
 		case addr.Zone() != "":
@@ -69,18 +69,18 @@ func EmbeddedIPv4(a netip.Addr) []netip.Addr {
 	b := a.As16()
 	v4 := func(i int) netip.Addr { return netip.AddrFrom4([4]byte(b[i : i+4])) }
 	switch {
-	case within("64:ff9b::/96", a): // NAT64 (RFC 6052)
+	case networkContains("64:ff9b::/96", a): // NAT64 (RFC 6052)
 		return []netip.Addr{v4(12)}
-	case within("64:ff9b:1::/48", a): // NAT64 of a site (RFC 8215): at any of these places
+	case networkContains("64:ff9b:1::/48", a): // NAT64 of a site (RFC 8215): at any of these places
 		return []netip.Addr{v4(12), netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}),
 			netip.AddrFrom4([4]byte{b[7], b[9], b[10], b[11]}), v4(9)}
-	case within("2002::/16", a): // 6to4 (RFC 3056)
+	case networkContains("2002::/16", a): // 6to4 (RFC 3056)
 		return []netip.Addr{v4(2)}
-	case within("2001::/32", a): // Teredo (RFC 4380): the server, and the client in negative
+	case networkContains("2001::/32", a): // Teredo (RFC 4380): the server, and the client in negative
 		return []netip.Addr{v4(4), netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})}
-	case within("::ffff:0:0:0/96", a): // SIIT (RFC 7915)
+	case networkContains("::ffff:0:0:0/96", a): // SIIT (RFC 7915)
 		return []netip.Addr{v4(12)}
-	case within("::/96", a) && !a.IsUnspecified() && !a.IsLoopback(): // compatible (RFC 4291)
+	case networkContains("::/96", a) && !a.IsUnspecified() && !a.IsLoopback(): // compatible (RFC 4291)
 		return []netip.Addr{v4(12)}
 	case b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe && b[8]&^3 == 0: // ISATAP (RFC 5214)
 		return []netip.Addr{v4(12)}
@@ -88,6 +88,6 @@ func EmbeddedIPv4(a netip.Addr) []netip.Addr {
 	return nil
 }
 
-func within(network string, a netip.Addr) bool {
+func networkContains(network string, a netip.Addr) bool {
 	return netip.MustParsePrefix(network).Contains(a.WithZone(""))
 }

@@ -647,8 +647,8 @@ func TestContractIsTheFile(t *testing.T) {
 	require.Equal(t, readText(t, "openapi.yaml"), string(asyncflow.OpenAPI))
 }
 
-// The contract is for every generator: one for Go takes "x-go-type" as an order, and its output would
-// import this project. What our own code needs of the kind is in client/api/overlay.yaml.
+// The contract is for every generator: one for Go takes "x-go-type" as an order, and its output
+// would import this project. What our own code needs of the kind is in client/api/overlay.yaml.
 func TestContractIsForEveryGenerator(t *testing.T) {
 	t.Parallel()
 	extension := regexp.MustCompile(`x-[a-z-]+:`)

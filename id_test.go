@@ -66,9 +66,11 @@ func TestParseTaskID(t *testing.T) {
 		"a_b-9.10.1000000":               {Type: "a_b-9", Number: 10<<40 | 1000000},
 		strings.Repeat("n", 40) + ".2.3": {Type: strings.Repeat("n", 40), Number: 2<<40 | 3},
 	} {
-		id, err := asyncflow.ParseTaskID(text)
-		require.NoError(t, err, text)
-		require.Equal(t, want, id)
+		t.Run(text, func(t *testing.T) {
+			id, err := asyncflow.ParseTaskID(text)
+			require.NoError(t, err, text)
+			require.Equal(t, want, id)
+		})
 	}
 	for _, text := range []string{
 		"", ".", "..", "thumbnails", "thumbnails.1", "thumbnails.1.", "thumbnails..1", ".1.1",

@@ -88,9 +88,11 @@ func TestIntervalJSON(t *testing.T) {
 		`"2 * attempt"`:  asyncflow.Rule("2 * attempt"),
 		`"\u003c"`:       asyncflow.Rule("<"), // to be refused by the check
 	} {
-		got, err := decode[asyncflow.Interval](doc)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		t.Run(doc, func(t *testing.T) {
+			got, err := decode[asyncflow.Interval](doc)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
 	}
 	list, err := decode[asyncflow.Interval](`[7]`)
 	require.NoError(t, err)
@@ -103,10 +105,12 @@ func TestIntervalJSON(t *testing.T) {
 
 		`"attempt < 3 ? 1 : 2 // <>&"`: asyncflow.Rule("attempt < 3 ? 1 : 2 // <>&"), // readable
 	} {
-		doc, err := interval.MarshalJSON()
-		require.NoError(t, err)
-		require.Equal(t, want, string(doc))
-		require.Equal(t, strings.Trim(want, `"`), interval.String())
+		t.Run(want, func(t *testing.T) {
+			doc, err := interval.MarshalJSON()
+			require.NoError(t, err)
+			require.Equal(t, want, string(doc))
+			require.Equal(t, strings.Trim(want, `"`), interval.String())
+		})
 	}
 	doc, err := json.Marshal(asyncflow.RetryPolicy{MaxAttempts: 2})
 	require.NoError(t, err)
@@ -187,8 +191,10 @@ func TestExpressionNames(t *testing.T) {
 		"abs(rand - 1) * 100":                          {75, 100},
 		"not (error endsWith 'out') and true ? 7 : 8":  {7, 8},
 	} {
-		require.Equal(t, seconds(want[0]), asyncflow.Rule(text).Pause(busy), text)
-		require.Equal(t, seconds(want[1]), asyncflow.Rule(text).Pause(lost), text)
+		t.Run(text, func(t *testing.T) {
+			require.Equal(t, seconds(want[0]), asyncflow.Rule(text).Pause(busy), text)
+			require.Equal(t, seconds(want[1]), asyncflow.Rule(text).Pause(lost), text)
+		})
 	}
 }
 
@@ -274,24 +280,26 @@ func TestExpressionCheck(t *testing.T) {
 		strings.Repeat("1", 501):       "is 501 bytes long; the limit is 500",
 		"1" + strings.Repeat(" ", 499): "",
 	} {
-		policy := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule(text)}
-		if want != "" {
-			want = "retry.interval " + want
-		}
-		task := asyncflow.NewTask{Type: "a", Context: json.RawMessage(`1`),
-			Options: asyncflow.Options{Retry: &policy}}
-		requireRefusal(t, task.Validate(now, 100), asyncflow.CodeInvalid, want)
-		tt := pipeline()
-		tt.Retry = policy
-		requireRefusal(t, tt.Validate(), asyncflow.CodeInvalid, want)
-		requireRefusal(t, asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only"}},
-			Retry: policy}.WithDefaults().Validate(),
-			asyncflow.CodeInvalid, want) // once, though the stage has it too
-		if tt = pipeline(); want != "" {
-			want = "stages[2]." + want
-		}
-		tt.Stages[2].Retry = policy
-		requireRefusal(t, tt.Validate(), asyncflow.CodeInvalid, want)
+		t.Run(text, func(t *testing.T) {
+			policy := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Rule(text)}
+			if want != "" {
+				want = "retry.interval " + want
+			}
+			task := asyncflow.NewTask{Type: "a", Context: json.RawMessage(`1`),
+				Options: asyncflow.Options{Retry: &policy}}
+			requireRefusal(t, task.Validate(now, 100), asyncflow.CodeInvalid, want)
+			tt := pipeline()
+			tt.Retry = policy
+			requireRefusal(t, tt.Validate(), asyncflow.CodeInvalid, want)
+			requireRefusal(t, asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only"}},
+				Retry: policy}.WithDefaults().Validate(),
+				asyncflow.CodeInvalid, want) // once, though the stage has it too
+			if tt = pipeline(); want != "" {
+				want = "stages[2]." + want
+			}
+			tt.Stages[2].Retry = policy
+			requireRefusal(t, tt.Validate(), asyncflow.CodeInvalid, want)
+		})
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		tt := pipeline()

@@ -123,7 +123,7 @@ const (
 
 	WaitDependencies WaitReason = "dependencies" // the tasks that it depends on
 	WaitChildren     WaitReason = "children"     // its children
-	// its parent, whose children are paused, to be resumed
+	// its parent, with paused children, to be resumed
 	WaitParent WaitReason = "parent_paused"
 
 	// These are never stored.

@@ -55,7 +55,7 @@ func (r *Rate) UnmarshalText(b []byte) error {
 
 // Limits bound the tasks in flight, and the starts within a period; zero: no limit.
 type Limits struct {
-	// MaxInFlight is the limit of tasks leased at once on all nodes, including those that were
+	// MaxInFlight is the limit of tasks leased at once on all nodes, including tasks that were
 	// answered with 202.
 	MaxInFlight int `json:"max_in_flight,omitzero"`
 	// Rate is divided among the live nodes.
@@ -125,8 +125,8 @@ func (f *Flow) InFlight() int {
 	return f.MaxInFlight
 }
 
-// LineKeyOf returns the key of the token rows of a task with these options: its flow key, if the type
-// has a flow, or its Child.VoteKey. "": it has none.
+// LineKeyOf returns the key of the token rows of a task with these options: its flow key, if the
+// type has a flow, or its Child.VoteKey. "": it has none.
 func (t TaskType) LineKeyOf(o Options) string {
 	if key := o.Child.VoteKey(); key != "" {
 		return key

@@ -23,11 +23,13 @@ func TestRate(t *testing.T) {
 		"10/h":      {asyncflow.Rate{Count: 10, Per: time.Hour}, 10.0 / 3600},
 		"1000000/s": {asyncflow.Rate{Count: 1_000_000, Per: time.Second}, 1e6},
 	} {
-		var r asyncflow.Rate
-		require.NoError(t, r.UnmarshalText([]byte(text)), text)
-		assert.Equal(t, want.Rate, r)
-		assert.InDelta(t, want.perSecond, r.PerSecond(), 1e-9)
-		assert.Equal(t, text, r.String())
+		t.Run(text, func(t *testing.T) {
+			var r asyncflow.Rate
+			require.NoError(t, r.UnmarshalText([]byte(text)), text)
+			assert.Equal(t, want.Rate, r)
+			assert.InDelta(t, want.perSecond, r.PerSecond(), 1e-9)
+			assert.Equal(t, text, r.String())
+		})
 	}
 	for _, text := range []string{"", "1", "1/", "/s", "1/d", "1.5/s", "+1/s", "01/s", " 1/s", "1/s ",
 		"1/S", "99999999999999999999/s"} {
@@ -48,17 +50,21 @@ func TestLimitsOfATaskType(t *testing.T) {
 		"flow.rate":       {Flow: &asyncflow.Flow{Limits: asyncflow.Limits{Rate: per(-1)}}},
 		"flow.on_failure": {Flow: &asyncflow.Flow{Ordered: true, OnFailure: "stop"}},
 	} {
-		spec.Name, spec.Stages = "pipe", []asyncflow.Stage{{Name: "only"}}
-		requireFields(t, spec.WithDefaults().Validate(), field)
+		t.Run(field, func(t *testing.T) {
+			spec.Name, spec.Stages = "pipe", []asyncflow.Stage{{Name: "only"}}
+			requireFields(t, spec.WithDefaults().Validate(), field)
+		})
 	}
 	for name, stage := range map[string]asyncflow.Stage{
 		"quorum": {Quorum: &asyncflow.Quorum{Votes: 2, MaxVotes: 3}},
 		"claim":  {Mode: asyncflow.ModeClaim},
 	} {
-		stage.Name = name
-		spec := asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{stage},
-			Flow: &asyncflow.Flow{Ordered: true}}
-		requireFields(t, spec.WithDefaults().Validate(), "flow")
+		t.Run(name, func(t *testing.T) {
+			stage.Name = name
+			spec := asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{stage},
+				Flow: &asyncflow.Flow{Ordered: true}}
+			requireFields(t, spec.WithDefaults().Validate(), "flow")
+		})
 	}
 	spec := asyncflow.TaskType{Name: "pipe", Stages: []asyncflow.Stage{{Name: "only"}},
 		Limits: asyncflow.Limits{MaxInFlight: 5, Rate: per(7)},

@@ -68,7 +68,8 @@ func (t TaskType) CheckListeners(endpoints []Endpoint) error {
 
 const notSent = "can't be combined with listen: nothing is sent to the endpoint"
 
-// ForListening returns a new endpoint as one for listening, or the error of one with a URL or limits.
+// ForListening returns a new endpoint as one for listening, or the error of one with a URL or
+// limits.
 func (e Endpoint) ForListening() (Endpoint, error) {
 	var out problems
 	if e.URL != "" {

@@ -38,11 +38,13 @@ func TestCheckName(t *testing.T) {
 		"a\"b":                  letters,
 		"a\xff":                 letters,
 	} {
-		if want == "" {
-			require.NoError(t, asyncflow.CheckName(name), "%q", name)
-		} else {
-			require.EqualError(t, asyncflow.CheckName(name), want, "%q", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if want == "" {
+				require.NoError(t, asyncflow.CheckName(name), "%q", name)
+			} else {
+				require.EqualError(t, asyncflow.CheckName(name), want, "%q", name)
+			}
+		})
 	}
 }
 

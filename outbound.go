@@ -86,7 +86,8 @@ func (o Outbound) checkHeaders(out *problems) {
 	bytes := 0
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
-		value, field := o.Headers[name], "headers."+name
+		value := o.Headers[name]
+		field := "headers." + name
 		bytes += len(name) + len(value)
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
@@ -112,8 +113,8 @@ func (o Outbound) checkHeaders(out *problems) {
 	}
 }
 
-// reservedHeader reports whether users must not set a header: hop-by-hop headers, those that
-// frame or sign the body, and those that would change the form of the answer.
+// reservedHeader reports whether users must not set a header: hop-by-hop headers, headers that
+// frame or sign the body, and headers that would change the form of the answer.
 func reservedHeader(canonical string) bool {
 	switch canonical {
 	case "Host", "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",

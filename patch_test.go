@@ -51,7 +51,9 @@ func TestPatchOrder(t *testing.T) {
 			OrderTime: now.Add(time.Hour)}, asyncflow.Patch{RunAt: now, Priority: asyncflow.Priority{60}},
 			now},
 	} {
-		require.Equal(t, c.want, c.patch.Order(pipeline(), c.lease, entered, now), name)
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, c.patch.Order(pipeline(), c.lease, entered, now), name)
+		})
 	}
 }
 
@@ -62,6 +64,8 @@ func TestPatchValidate(t *testing.T) {
 		"priority is -1; it must be 0 to 31536000 seconds (a year)": {Priority: asyncflow.Priority{-1}},
 		"run_at is more than 8760h0m0s (a year) ahead":              {RunAt: now.Add(year + 1)},
 	} {
-		requireRefusal(t, p.Validate(now), asyncflow.CodeInvalid, detail)
+		t.Run(detail, func(t *testing.T) {
+			requireRefusal(t, p.Validate(now), asyncflow.CodeInvalid, detail)
+		})
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Pointer is a JSON pointer (RFC 6901), such as /pages. The pointer to a whole document is the empty
-// string in JSON; here it is WholeContext, so that it differs from none.
+// Pointer is a JSON pointer (RFC 6901), such as /pages. The pointer to a whole document is the
+// empty string in JSON; here it is WholeContext, so that it differs from none.
 type Pointer string
 
 // WholeContext points to the context of a task itself. No text in JSON can be that.
@@ -31,8 +31,8 @@ func (p *Pointer) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// of returns the part of a document at the pointer, and names it.
-func (p Pointer) of(doc json.RawMessage) (part json.RawMessage, name string, err error) {
+// partIn returns the part of a document at the pointer, and names it.
+func (p Pointer) partIn(doc json.RawMessage) (part json.RawMessage, name string, err error) {
 	if p == WholeContext {
 		return doc, "the context", nil
 	}
@@ -50,8 +50,8 @@ func checkPointer(field, pointer string, out *problems) {
 	}
 }
 
-// PointTo returns the part of a valid JSON document at a pointer (RFC 6901), byte by byte. Of fields
-// with the same name the last one counts.
+// PointTo returns the part of a valid JSON document at a pointer (RFC 6901), byte by byte. Of
+// fields with the same name the last one counts.
 func PointTo(doc json.RawMessage, pointer string) (json.RawMessage, error) {
 	if pointer == "" {
 		return doc, nil
@@ -61,12 +61,12 @@ func PointTo(doc json.RawMessage, pointer string) (json.RawMessage, error) {
 	for i := range steps {
 		steps[i] = unescape.Replace(steps[i])
 	}
-	p := pointing{jsonWalk{doc: doc}, pointer, steps}
+	p := pointerWalk{jsonWalk{doc: doc}, pointer, steps}
 	return p.to(0)
 }
 
-// pointing follows a pointer in one pass over the document.
-type pointing struct {
+// pointerWalk follows a pointer in one pass over the document.
+type pointerWalk struct {
 	jsonWalk
 	pointer string
 	steps   []string
@@ -74,7 +74,7 @@ type pointing struct {
 
 // to returns what the steps lead to from the value at which the walk is, and moves on behind that
 // value.
-func (p *pointing) to(step int) (part json.RawMessage, err error) {
+func (p *pointerWalk) to(step int) (part json.RawMessage, err error) {
 	if step == len(p.steps) {
 		return p.skip(), nil
 	}

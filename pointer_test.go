@@ -15,9 +15,11 @@ func TestPointTo(t *testing.T) {
 	doc := json.RawMessage(`{"a": {"b/c": [1, {"~": 2.50}]}, "": 3}`)
 	for pointer, want := range map[string]string{"": string(doc), "/a/b~1c/1/~0": "2.50",
 		"/a/b~1c/0": "1", "/": "3", "/a/b~1c": `[1, {"~": 2.50}]`} {
-		got, err := asyncflow.PointTo(doc, pointer)
-		require.NoError(t, err, pointer)
-		assert.Equal(t, want, string(got), pointer)
+		t.Run(pointer, func(t *testing.T) {
+			got, err := asyncflow.PointTo(doc, pointer)
+			require.NoError(t, err, pointer)
+			assert.Equal(t, want, string(got), pointer)
+		})
 	}
 	for pointer, want := range map[string]string{
 		"/x":         `/x: the context has no "x" there`,
@@ -26,7 +28,9 @@ func TestPointTo(t *testing.T) {
 		"/a/b~1c/-":  `/a/b~1c/-: an array of 2 has no entry "-"`,
 		"//y":        `//y: step 2 is in a number`,
 	} {
-		_, err := asyncflow.PointTo(doc, pointer)
-		assert.EqualError(t, err, want)
+		t.Run(pointer, func(t *testing.T) {
+			_, err := asyncflow.PointTo(doc, pointer)
+			assert.EqualError(t, err, want)
+		})
 	}
 }

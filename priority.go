@@ -45,7 +45,7 @@ func (p *Priority) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// readList reads a list that has entries, none of which is null.
+// readList reads a list with entries, and no null.
 func readList[T any](b []byte) (list []T, ok bool) {
 	var entries []*T
 	if err := json.Unmarshal(b, &entries); err != nil || len(entries) == 0 {

@@ -27,9 +27,11 @@ func TestPriorityJSON(t *testing.T) {
 		`[60]`:      {60},
 		`[60, 0,5]`: {60, 0, 5},
 	} {
-		got, err := decode[asyncflow.Priority](doc)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		t.Run(doc, func(t *testing.T) {
+			got, err := decode[asyncflow.Priority](doc)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
 	}
 	doc, err := json.Marshal(asyncflow.Priority{60})
 	require.NoError(t, err)

@@ -223,7 +223,7 @@ func (t *Tally) Outcome() json.RawMessage {
 	return json.RawMessage(t.outcomes[0].outcome)
 }
 
-// Needed returns how many more votes may be cast now, so that none is wasted: those that the
+// Needed returns how many more votes may be cast now, so that none is wasted: the votes that the
 // leading outcome lacks.
 func (t *Tally) Needed() int {
 	if t.Decided() || t.Failed() {

@@ -31,7 +31,9 @@ func TestOutcome(t *testing.T) {
 		`{"label": {"\ud800": 1}}`:              ``,
 		`{"label":"` + strings.Repeat("x", asyncflow.MaxOutcome) + `"}`: ``,
 	} {
-		assert.Equal(t, want, string(q.Outcome(json.RawMessage(output))), "%.80s", output)
+		t.Run(output, func(t *testing.T) {
+			assert.Equal(t, want, string(q.Outcome(json.RawMessage(output))), "%.80s", output)
+		})
 	}
 	assert.Equal(t, `{"a":1}`, string((&asyncflow.Quorum{}).Outcome([]byte(`{ "a": 1 }`))))
 }

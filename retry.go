@@ -56,7 +56,7 @@ func (p RetryPolicy) Next(f Failure) (time.Duration, bool) {
 // IsZero reports whether the policy sets nothing.
 func (p RetryPolicy) IsZero() bool { return p.MaxAttempts == 0 && p.Interval.IsZero() }
 
-// Override returns p with its fields replaced by those that o sets.
+// Override returns p with its fields replaced by the ones that o sets.
 func (p RetryPolicy) Override(o RetryPolicy) RetryPolicy {
 	if o.MaxAttempts != 0 {
 		p.MaxAttempts = o.MaxAttempts
@@ -93,7 +93,7 @@ func randOf(task int64, seq int) float64 {
 }
 
 // splitmix64 is the output function of SplitMix64 (Steele, Lea, Flood: Fast
-// Splittable Pseudorandom Number Generators, 2014; the constants are those of
+// Splittable Pseudorandom Number Generators, 2014; the constants are from
 // Vigna's splitmix64.c).
 func splitmix64(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

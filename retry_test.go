@@ -97,9 +97,11 @@ func TestOverride(t *testing.T) {
 		"both": {asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Seconds(1, 2)},
 			asyncflow.RetryPolicy{MaxAttempts: 1, Interval: asyncflow.Seconds(1, 2)}},
 	} {
-		require.Equal(t, c.want, own.Override(c.over), name)
-		require.Equal(t, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}, own,
-			name)
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, own.Override(c.over), name)
+			require.Equal(t, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}, own,
+				name)
+		})
 	}
 }
 
@@ -146,20 +148,22 @@ func TestPolicyByLevel(t *testing.T) {
 			ofTask: &policy{MaxAttempts: 7}, attempts: 7, pause: 31},
 		"task sets nothing": {ofType: policy{MaxAttempts: 9}, ofTask: &policy{}, attempts: 9, pause: 4},
 	} {
-		tt := asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only", Retry: c.ofStage}},
-			Retry: c.ofType}.WithDefaults()
-		require.NoError(t, tt.Validate(), name)
-		require.Equal(t, c.ofType, tt.Retry, "%s: the type's own stays as it is", name)
-		options := asyncflow.Options{Retry: c.ofTask}
-		require.Equal(t, c.attempts, tt.MaxAttempts("only", options), name)
-		v := asyncflow.Decide(tt, asyncflow.Lease{Stage: "only", Attempt: 3, Options: options},
-			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}, now)
-		least, most := seconds(c.pause), seconds(c.pause)
-		if c.pause == 31 { // poly: with jitter
-			most += 3 * 30 * time.Second
-		}
-		require.GreaterOrEqual(t, v.OrderTime.Sub(now), least, name)
-		require.LessOrEqual(t, v.OrderTime.Sub(now), most, name)
+		t.Run(name, func(t *testing.T) {
+			tt := asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only", Retry: c.ofStage}},
+				Retry: c.ofType}.WithDefaults()
+			require.NoError(t, tt.Validate(), name)
+			require.Equal(t, c.ofType, tt.Retry, "%s: the type's own stays as it is", name)
+			options := asyncflow.Options{Retry: c.ofTask}
+			require.Equal(t, c.attempts, tt.MaxAttempts("only", options), name)
+			v := asyncflow.Decide(tt, asyncflow.Lease{Stage: "only", Attempt: 3, Options: options},
+				asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}, now)
+			least, most := seconds(c.pause), seconds(c.pause)
+			if c.pause == 31 { // poly: with jitter
+				most += 3 * 30 * time.Second
+			}
+			require.GreaterOrEqual(t, v.OrderTime.Sub(now), least, name)
+			require.LessOrEqual(t, v.OrderTime.Sub(now), most, name)
+		})
 	}
 }
 

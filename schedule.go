@@ -43,7 +43,7 @@ type Schedule struct {
 	Name    string `json:"-"`
 	Version int    `json:"-"`
 
-	// Type, Context, Priority and Retry are those of its tasks.
+	// Type, Context, Priority and Retry are of its tasks.
 	Type     string          `json:"type"`
 	Context  json.RawMessage `json:"-"` // passed on byte by byte, so it is stored apart
 	Priority Priority        `json:"priority,omitempty"`
@@ -86,7 +86,7 @@ func (s Schedule) WithDefaults() Schedule {
 	return s
 }
 
-// Validate checks a schedule whose defaults are filled in, except for the contents of Cron and
+// Validate checks a schedule with defaults filled in, except for the contents of Cron and
 // TimeZone: see package internal/timetable. maxContext is the limit for the context in bytes.
 func (s Schedule) Validate(maxContext int) error {
 	var out problems

@@ -2,7 +2,7 @@ package asyncflow
 
 import "maps"
 
-// Place returns the stage and attempt with which a task continues, from those in its token row:
+// Place returns the stage and attempt with which a task continues, from the ones in its token row:
 // the same ones or, if that stage was removed and mapped to another, the first attempt of the
 // other.
 func (t TaskType) Place(stage string, attempt int) (string, int) {
@@ -14,7 +14,7 @@ func (t TaskType) Place(stage string, attempt int) (string, int) {
 	return stage, attempt
 }
 
-// NamesOf returns the names of a stage in token and journal rows: its own, and those of removed
+// NamesOf returns the names of a stage in token and journal rows: its own, and the names of removed
 // stages that are mapped to it.
 func (t TaskType) NamesOf(stage string) []string {
 	names := []string{stage}

@@ -46,11 +46,13 @@ func TestStageMapping(t *testing.T) {
 		"a mapping of what never was: no harm": {stages(nil, "a"), stages(mapping{"z": "a"}, "a"),
 			mapping{"z": "a"}, nil},
 	} {
-		after := c.next.After(c.old)
-		require.Equal(t, c.want, after.StageMapping, name)
-		unmapped := after.UnmappedStages(c.old)
-		slices.Sort(unmapped)
-		require.Equal(t, c.unmapped, unmapped, name)
+		t.Run(name, func(t *testing.T) {
+			after := c.next.After(c.old)
+			require.Equal(t, c.want, after.StageMapping, name)
+			unmapped := after.UnmappedStages(c.old)
+			slices.Sort(unmapped)
+			require.Equal(t, c.unmapped, unmapped, name)
+		})
 	}
 }
 
@@ -78,7 +80,9 @@ func TestCheckMapping(t *testing.T) {
 		"stage_mapping.Old is not the name of a stage: must start with a " +
 			"lower-case letter": {"Old": "a"},
 	} {
-		requireRefusal(t, stages(m, "a", "b").Validate(), asyncflow.CodeInvalid, detail)
+		t.Run(detail, func(t *testing.T) {
+			requireRefusal(t, stages(m, "a", "b").Validate(), asyncflow.CodeInvalid, detail)
+		})
 	}
 }
 

@@ -125,7 +125,9 @@ func TestCheckJSONSyntax(t *testing.T) {
 		"cut off": `{"a":1`, "two documents": `{} {}`,
 		"NaN": `NaN`, "raw NUL": "\"\x00\"", "byte-order mark": "\uFEFF{}", "an open string": `"a`,
 		"an escape at the end": `"a\`} {
-		require.EqualError(t, asyncflow.CheckJSON([]byte(doc)), "is not valid JSON", name)
+		t.Run(name, func(t *testing.T) {
+			require.EqualError(t, asyncflow.CheckJSON([]byte(doc)), "is not valid JSON", name)
+		})
 	}
 }
 
@@ -143,8 +145,10 @@ func TestCheckJSONDepth(t *testing.T) {
 		`["\\",` + nested(128) + `]`:             false,
 		`{"a\\\"[[":` + nested(127) + `}`:        true,
 	} {
-		err := asyncflow.CheckJSON([]byte(doc))
-		require.Equal(t, ok, err == nil, "%.60s: %v", doc, err)
+		t.Run(doc, func(t *testing.T) {
+			err := asyncflow.CheckJSON([]byte(doc))
+			require.Equal(t, ok, err == nil, "%.60s: %v", doc, err)
+		})
 	}
 	require.EqualError(t, asyncflow.CheckJSON([]byte(strings.Repeat("{\"a\":", 1<<20))),
 		"is nested more than 128 deep")
@@ -179,11 +183,13 @@ func TestOptions(t *testing.T) {
 			Priority: asyncflow.Priority{1, 2},
 			Retry:    &asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(1, 2.5)}},
 	} {
-		text, err := json.Marshal(o)
-		require.NoError(t, err)
-		require.Equal(t, doc, string(text))
-		requireRoundTrip(t, o)
-		require.Equal(t, doc == `{}`, o.IsZero())
+		t.Run(doc, func(t *testing.T) {
+			text, err := json.Marshal(o)
+			require.NoError(t, err)
+			require.Equal(t, doc, string(text))
+			requireRoundTrip(t, o)
+			require.Equal(t, doc == `{}`, o.IsZero())
+		})
 	}
 }
 

@@ -66,7 +66,7 @@ type TaskType struct {
 	// when nothing has happened in it for that long.
 	Retention Duration `json:"retention"`
 
-	// StageMapping maps removed stages to those with which their remaining tasks continue.
+	// StageMapping maps removed stages to the ones with which their remaining tasks continue.
 	StageMapping map[string]string `json:"-"`
 }
 
@@ -122,7 +122,7 @@ func (t TaskType) WithDefaults() TaskType {
 	return t
 }
 
-// Validate checks a task type whose defaults are filled in. Its error names
+// Validate checks a task type with defaults filled in. Its error names
 // each offending field and its limit.
 func (t TaskType) Validate() error {
 	var out problems

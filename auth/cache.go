@@ -25,7 +25,7 @@ type entry struct {
 	key       keyMark
 }
 
-func (e entry) holds(now time.Time) bool {
+func (e entry) isValid(now time.Time) bool {
 	return now.Before(e.principal.ExpiresAt) && !now.Before(e.from) &&
 		e.issuer.ring.Load().has(e.key)
 }
@@ -60,7 +60,7 @@ func (c *cache) get(sum tokenSum, now time.Time) (Principal, bool) {
 	s.mu.RLock()
 	e, ok := s.entries[sum]
 	s.mu.RUnlock()
-	if !ok || !e.holds(now) {
+	if !ok || !e.isValid(now) {
 		return Principal{}, false
 	}
 	return e.principal, true
@@ -69,7 +69,7 @@ func (c *cache) get(sum tokenSum, now time.Time) (Principal, bool) {
 // put caches a token, and evicts another if the cache is full. It skips a token that isn't valid at
 // now, such as one accepted within the leeway.
 func (c *cache) put(sum tokenSum, e entry, now time.Time) {
-	if !e.holds(now) {
+	if !e.isValid(now) {
 		return
 	}
 	s := c.shard(sum)

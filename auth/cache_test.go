@@ -96,7 +96,7 @@ func TestCacheIsBounded(t *testing.T) {
 	require.Greater(t, c.size(), maxCached*9/10)
 }
 
-// A shard that is full of expired entries evicts those before a valid one.
+// A shard that is full of expired entries evicts them before a valid one.
 func TestCacheEvictsTheExpiredFirst(t *testing.T) {
 	t.Parallel()
 	for range 50 { // the sample starts at random

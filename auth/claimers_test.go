@@ -15,9 +15,11 @@ func TestClaimersOfAToken(t *testing.T) {
 	for text, want := range map[string]Claimers{
 		`["anna","desk-*"]`: {"anna", "desk-*"}, `[]`: {}, `null`: {},
 	} {
-		got := Claimers(nil)
-		require.NoError(t, got.UnmarshalJSON([]byte(text)), text)
-		assert.Equal(t, want, got, text)
+		t.Run(text, func(t *testing.T) {
+			got := Claimers(nil)
+			require.NoError(t, got.UnmarshalJSON([]byte(text)), text)
+			assert.Equal(t, want, got, text)
+		})
 	}
 	for _, text := range []string{`"anna"`, `{}`, `[1]`, `[""]`, `["an na"]`, `[null]`} {
 		require.Error(t, new(Claimers).UnmarshalJSON([]byte(text)), text)
@@ -51,7 +53,9 @@ func TestClaimersHas(t *testing.T) {
 	for name, want := range map[string]bool{
 		"anna": true, "desk-1": true, "desk-": true, "desk": false, "annab": false, "bob": false, "": false,
 	} {
-		assert.Equal(t, want, names.Has(name), name)
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, want, names.Has(name), name)
+		})
 	}
 	assert.False(t, Claimers(nil).Has("anna"))
 	assert.True(t, Claimers{"*"}.Has("anna"))

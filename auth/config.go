@@ -51,7 +51,7 @@ type Config struct {
 	JWKSURL string
 	// AllowHTTP allows a plain http JWKSURL.
 	AllowHTTP bool
-	// RootCAs are the authorities for JWKSURL's host; nil: those of the system.
+	// RootCAs are the authorities for JWKSURL's host; nil: the system's.
 	RootCAs *x509.CertPool
 	// Interval is how often the file or URL is read again, 1 s to 24 h; 0: DefaultFileInterval or
 	// DefaultURLInterval.

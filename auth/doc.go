@@ -9,7 +9,7 @@
 //   - The type determines the kind of a token: a tenant's or an operator's. A token of one kind is
 //     never accepted as the other kind.
 //   - With several issuers, the claim iss picks the rules, the keys and the algorithm that the
-//     token is checked against; those of other issuers don't count.
+//     token is checked against; the rules of other issuers don't count.
 //   - In a token's header, only kid chooses a key, and only among the configured keys. jwk, jku,
 //     x5u and x5c are never read. A token with crit is refused.
 //   - Claim names are exact: "Tenant" is not "tenant".
@@ -33,7 +33,7 @@
 //
 // Keys and secrets in a file or at a URL are read again after Config.Interval, and when a token
 // names an unknown key, but at most every second (a file) or every 10 s (a URL). When a key is
-// gone, its tokens are refused, even those that were verified before. If the file or URL can't be
+// gone, its tokens are refused, even tokens that were verified before. If the file or URL can't be
 // read or used, nothing changes. Verifier.Change replaces the issuers themselves.
 //
 // The caller passes the time at which a token must be valid. Every error is an *asyncflow.Error, or

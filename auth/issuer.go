@@ -85,7 +85,7 @@ func checkPair(cfg Config, private publicKey) error {
 // 0 and at most MaxTTL. An error about an argument is an InvalidField that names it: tenant,
 // subject, scopes or ttl.
 //
-// The token has no nbf, so that it is valid at once on a node whose clock is behind.
+// The token has no nbf, so that it is valid at once on a node with a slow clock.
 func (i *Issuer) Issue(
 	tenant, subject string, scopes []Scope, ttl time.Duration, now time.Time,
 ) (string, error) {

@@ -22,7 +22,7 @@ func issuerNamed(name string, key pair) Config {
 }
 
 // The tokens of each issuer are checked against its own rules, keys, algorithm and audience, and
-// against those of no other issuer.
+// against the rules of no other issuer.
 func TestIssuersDontMix(t *testing.T) {
 	t.Parallel()
 	a, b, rs := newEd25519(t, map[string]string{"kid": "k"}),

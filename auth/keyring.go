@@ -51,7 +51,7 @@ func (r *keyring) find(kid any) (key any, mark keyMark, known bool, err error) {
 		return r.secrets, keyMark{thumbprint: r.print}, true, nil
 	}
 	if kid == nil {
-		key, mark, err = r.only()
+		key, mark, err = r.soleKey()
 		return key, mark, true, err
 	}
 	id, _ := kid.(string)
@@ -62,8 +62,8 @@ func (r *keyring) find(kid any) (key any, mark keyMark, known bool, err error) {
 	return k.key, k.mark(), true, nil
 }
 
-// only returns the one key, for a token that names none.
-func (r *keyring) only() (any, keyMark, error) {
+// soleKey returns the one key, for a token that names none.
+func (r *keyring) soleKey() (any, keyMark, error) {
 	if len(r.public) != 1 || r.named {
 		return nil, keyMark{}, refuse("the token doesn't name its key: the header kid is required")
 	}

@@ -32,7 +32,7 @@ func secretFile(t testing.TB, secrets ...[]byte) (cfg Config, write func(secrets
 }
 
 // A secret is replaced with an overlap: meanwhile no token is refused. When the old secret is gone
-// its tokens are refused, even those that were verified before.
+// its tokens are refused, even tokens that were verified before.
 func TestSecretRotation(t *testing.T) {
 	t.Parallel()
 	old, next := secretNamed("old"), secretNamed("next")
@@ -133,9 +133,11 @@ func TestSecretFileIsOneFamily(t *testing.T) {
 		"no such file":                func(c *Config) { c.HMACSecretFile += "x" },
 		"Interval must be between 1s": func(c *Config) { c.Interval = 1 },
 	} {
-		cfg, _ := secretFile(t, testSecret)
-		change(&cfg)
-		_, err := NewVerifier(cfg)
-		requireCode(t, err, asyncflow.CodeInvalid, want)
+		t.Run(want, func(t *testing.T) {
+			cfg, _ := secretFile(t, testSecret)
+			change(&cfg)
+			_, err := NewVerifier(cfg)
+			requireCode(t, err, asyncflow.CodeInvalid, want)
+		})
 	}
 }

@@ -81,7 +81,7 @@ func verify(v *Verifier, token string) error {
 }
 
 // When keys come and go at the issuer, their tokens are accepted and refused accordingly, even
-// those that were verified before.
+// tokens that were verified before.
 func TestRotationAtTheIssuer(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)

@@ -33,7 +33,8 @@ func canonicalJWK(key crypto.PublicKey) (string, error) {
 			return "", err
 		}
 		size := (len(point) - 1) / 2
-		x, y := point[1:1+size], point[1+size:]
+		x := point[1 : 1+size]
+		y := point[1+size:]
 		return fmt.Sprintf(`{"crv":"%s","kty":"EC","x":"%s","y":"%s"}`, k.Params().Name, base64url(x),
 			base64url(y)), nil
 	case *rsa.PublicKey:

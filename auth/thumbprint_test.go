@@ -27,9 +27,11 @@ func TestThumbprint(t *testing.T) {
 		"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k": ed25519.PublicKey(decode(t,
 			"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo")),
 	} {
-		got, err := thumbprint(key)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		t.Run(want, func(t *testing.T) {
+			got, err := thumbprint(key)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
 	}
 
 	key := newECDSA(t, elliptic.P256()).signer.Public().(*ecdsa.PublicKey)

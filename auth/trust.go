@@ -57,7 +57,7 @@ func (tr *trust) successor(c Config) (*trusted, error) {
 }
 
 // Change replaces the issuers by those of configs, which are as for NewVerifier, and reports
-// whether any differs. An issuer whose Config didn't change keeps its keys. If the Verifier was
+// whether any differs. An issuer with the same Config keeps its keys. If the Verifier was
 // ready it stays ready, even if the keys of a new issuer are not loaded yet. On an error, which is
 // an
 // *IssuerError, nothing changes.
@@ -131,7 +131,8 @@ func (tr *trust) ready() error {
 			continue
 		}
 		if err := t.ready(); err != nil {
-			waiting, causes = append(waiting, quoted(t.issuer)), append(causes, err)
+			waiting = append(waiting, quoted(t.issuer))
+			causes = append(causes, err)
 		}
 	}
 	if len(waiting) == 0 {
@@ -142,7 +143,7 @@ func (tr *trust) ready() error {
 		Message: "the keys of " + strings.Join(waiting, ", ") + " have not been loaded yet"}
 }
 
-// Stale reports, for each issuer whose keys come from a file or a URL, whether the last load
+// Stale reports, for each issuer with keys from a file or a URL, whether the last load
 // failed: its keys may then be out of date.
 func (v *Verifier) Stale() map[string]bool {
 	stale := map[string]bool{}

@@ -70,13 +70,15 @@ func TestBadChangeOfIssuers(t *testing.T) {
 		"is that of another issuer":    {secretConfig(), secretConfig()},
 		"there is no key to verify wi": {DefaultConfig()},
 	} {
-		changed, err := v.Change(configs...)
-		require.False(t, changed)
-		requireCode(t, err, asyncflow.CodeInvalid, want)
-		var wrong *IssuerError
-		require.ErrorAs(t, err, &wrong)
-		require.Equal(t, max(len(configs)-1, 0), wrong.Index)
-		require.NoError(t, verify(v, token))
+		t.Run(want, func(t *testing.T) {
+			changed, err := v.Change(configs...)
+			require.False(t, changed)
+			requireCode(t, err, asyncflow.CodeInvalid, want)
+			var wrong *IssuerError
+			require.ErrorAs(t, err, &wrong)
+			require.Equal(t, max(len(configs)-1, 0), wrong.Index)
+			require.NoError(t, verify(v, token))
+		})
 	}
 }
 
@@ -101,7 +103,7 @@ func TestChangeKeepsReadiness(t *testing.T) {
 	require.NoError(t, v.Ready())
 }
 
-// Run loads the keys of issuers that are added later, and no longer those of removed ones.
+// Run loads the keys of issuers that are added later, and no longer the keys of removed ones.
 func TestRunFollowsTheChange(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t, httptest.NewTLSServer)

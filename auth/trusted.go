@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// trusted is an issuer whose tokens are accepted, with its keys and rules.
+// trusted is an issuer of accepted tokens, with its keys and rules.
 type trusted struct {
 	issuer   string
 	audience string
@@ -52,11 +52,11 @@ func newTrusted(c Config) (*trusted, error) {
 			return nil, asyncflow.InvalidField("HMACSecretFile", "can't be used: %v", err)
 		}
 	case len(c.PublicKeys) > 0:
-		if err := t.use(c.PublicKeys); err != nil {
+		if err := t.useKeys(c.PublicKeys); err != nil {
 			return nil, asyncflow.InvalidField("PublicKeys", "can't be used: %v", err)
 		}
 	case c.PublicKeysFile != "":
-		if err := t.followFile(c.PublicKeysFile, t.use); err != nil {
+		if err := t.followFile(c.PublicKeysFile, t.useKeys); err != nil {
 			return nil, asyncflow.InvalidField("PublicKeysFile", "can't be used: %v", err)
 		}
 	case c.JWKSURL != "":
@@ -66,7 +66,7 @@ func newTrusted(c Config) (*trusted, error) {
 			rest:  10 * time.Second,
 			limit: loadTimeout,
 			read:  fetcher(c),
-			use:   t.useSet,
+			use:   t.useKeySet,
 		}
 	default:
 		return nil, asyncflow.InvalidField("PublicKeys",
@@ -88,9 +88,9 @@ func (t *trusted) followFile(name string, use func(text []byte) error) error {
 	return t.source.load(context.Background())
 }
 
-// use replaces the public keys. The new ones must be of the algorithm of the first ones: to change
-// the algorithm is the operator's decision, not the file's or the issuer's.
-func (t *trusted) use(text []byte) error {
+// useKeys replaces the public keys. The new ones must be of the algorithm of the first ones: to
+// change the algorithm is the operator's decision, not the file's or the issuer's.
+func (t *trusted) useKeys(text []byte) error {
 	algorithm := ""
 	if t.method != nil {
 		algorithm = t.method.Alg()
@@ -103,8 +103,8 @@ func (t *trusted) use(text []byte) error {
 	return nil
 }
 
-// useSet is use for a text that must be a JWK Set.
-func (t *trusted) useSet(text []byte) error {
+// useKeySet is useKeys for a text that must be a JWK Set.
+func (t *trusted) useKeySet(text []byte) error {
 	keys, err := parseJWKS(text, t.method.Alg())
 	if err != nil {
 		return err
@@ -116,10 +116,11 @@ func (t *trusted) useSet(text []byte) error {
 // useSecrets replaces the secrets.
 func (t *trusted) useSecrets(text []byte) error {
 	secrets, err := parseSecrets(text)
-	if err == nil {
-		t.ring.Store(newSecrets(secrets...))
+	if err != nil {
+		return err
 	}
-	return err
+	t.ring.Store(newSecrets(secrets...))
+	return nil
 }
 
 func (t *trusted) put(keys []publicKey, named bool) {
@@ -171,7 +172,7 @@ func (t *trusted) key(ctx context.Context, token *jwt.Token) (any, keyMark, erro
 			"supported")
 	}
 	if t.kindOf(token) == "" {
-		return nil, keyMark{}, refuse("the token's type (header typ) is not %s", t.typs())
+		return nil, keyMark{}, refuse("the token's type (header typ) is not %s", t.acceptedTypes())
 	}
 	if t.ring.Load() == nil {
 		t.source.ask(ctx)
@@ -193,8 +194,8 @@ func (t *trusted) kindOf(token *jwt.Token) Kind {
 	return t.kinds[mediaSubtype(typ)]
 }
 
-// typs lists the accepted types, that of tenants first.
-func (t *trusted) typs() string {
+// acceptedTypes lists the accepted types, that of tenants first.
+func (t *trusted) acceptedTypes() string {
 	var tenants, operators string
 	for typ, kind := range t.kinds {
 		if kind == KindOperator {

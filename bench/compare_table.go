@@ -53,7 +53,7 @@ func (c *comparison) find(scenario, key string) *compared {
 	return nil
 }
 
-// add adds the figures of a pair: those of the base, and those of this tree.
+// add adds the figures of a pair: those of the base, and the figures of this tree.
 func (c *comparison) add(scenario string, pair [2]report.Figures) {
 	for _, one := range pair[0] {
 		head, ok := pair[1].Find(one.Key)
@@ -106,7 +106,7 @@ func (c *comparison) writeTable(w io.Writer, title string, keys []string) {
 	}
 }
 
-// writeFindings points out the rows that cost more, and those whose rate is lower.
+// writeFindings points out the rows that cost more, or have a lower rate.
 func (c *comparison) writeFindings(w io.Writer) {
 	var costly, slower []string
 	for _, f := range c.Figures {

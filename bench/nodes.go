@@ -55,7 +55,8 @@ func beginNodes(ctx context.Context, r *rounds) (measure, error) {
 	}, err
 }
 
-// slowWorkers returns the begin of a scenario of two nodes whose worker answers after a delay.
+// slowWorkers returns the begin of a scenario of two nodes with a worker that answers after a
+// delay.
 func slowWorkers(delay string) func(context.Context, *rounds) (measure, error) {
 	return func(ctx context.Context, r *rounds) (measure, error) {
 		two, err := r.nodesRig(ctx, 2, rig.Shape{Path: worker.AfterPath + delay})

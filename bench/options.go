@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// options are those that every mode has.
+// options are what every mode has.
 type options struct {
 	short  bool
 	binary string // the asyncflow to measure; empty: build it
@@ -19,7 +19,7 @@ type options struct {
 	plots  string // directory for the plots; empty: none
 }
 
-// parse reads the arguments of a mode. own adds the mode's flags to those that all have.
+// parse reads the arguments of a mode. own adds the mode's flags to the common ones.
 func (o *options) parse(args []string, short string, own func(*flag.FlagSet)) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.BoolVar(&o.short, "short", false, short)

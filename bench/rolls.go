@@ -40,7 +40,7 @@ func parseRolls(args []string) (rollsConfig, error) {
 }
 
 // runRolls asks: do submits take longer while tables roll? It submits at full speed, by turns to a
-// type whose tables roll again and again and to one whose tables don't.
+// type with tables that roll again and again and to one with tables that don't.
 func runRolls(ctx context.Context, args []string) error {
 	cfg, err := parseRolls(args)
 	if err != nil {

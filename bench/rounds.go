@@ -54,7 +54,7 @@ type rounds struct {
 	scenario  scenario // that begins, while it does
 	mostRate  float64  // tasks/s that the scenario post has reached last; 0: not measured
 	counted   []counted
-	shared    map[string]*manyRig // those that several scenarios use, by name
+	shared    map[string]*manyRig // shared by several scenarios, by name
 }
 
 // started is a scenario that has begun.

@@ -8,7 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// counted is a task type whose dead rows are divided by its tasks.
+// counted is a task type with its dead rows, divided by its tasks.
 type counted struct {
 	scenario string
 	rig      *rig.Rig

@@ -14,7 +14,7 @@ import (
 type scenario struct {
 	name  string // for --only; the keys of its figures begin with it
 	title string
-	// turns is how often it is measured in a round, by turns with those beside it that are
+	// turns is how often it is measured in a round, by turns with the ones beside it that are
 	// measured as often: when the machine gets faster or slower, it does so for all of them.
 	turns int
 	// begin makes what all rounds need, once, and returns what measures a round.
@@ -65,7 +65,7 @@ func chosen(only names) ([]scenario, error) {
 	return nil, fmt.Errorf("--only %s: choose from %s, each once", &only, &known)
 }
 
-// names are those of scenarios.
+// names are names of scenarios.
 type names []string
 
 func (n *names) String() string { return strings.Join(*n, ",") }

@@ -68,7 +68,7 @@ var costColumns = []costColumn{
 	{"cpu_bound", "All cores ÷ CPU of all"},
 }
 
-// writeCosts writes a line for each scenario whose rate or CPU time was measured, and what each of
+// writeCosts writes a line for each scenario with a measured rate or CPU time, and what each of
 // its tasks costs.
 func (r *result) writeCosts(w io.Writer) {
 	fmt.Fprint(w, "\n| For each task | Rate |")

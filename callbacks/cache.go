@@ -75,7 +75,8 @@ func (c *cache[V]) put(tenant, name string, value V, bytes int) (gone []V) {
 	}
 	bytes += len(name) + entryBytes
 	s.values.Add(name, sized[V]{value, bytes})
-	s.bytes, c.bytes = s.bytes+bytes, c.bytes+bytes
+	s.bytes += bytes
+	c.bytes += bytes
 	for s.bytes > c.most/4 {
 		gone = append(gone, c.removeOldest(tenant, s))
 	}
@@ -104,7 +105,8 @@ func (c *cache[V]) removeOldest(tenant string, s *share[V]) V {
 
 func (c *cache[V]) remove(tenant string, s *share[V], name string, kept sized[V]) V {
 	s.values.Remove(name)
-	s.bytes, c.bytes = s.bytes-kept.bytes, c.bytes-kept.bytes
+	s.bytes -= kept.bytes
+	c.bytes -= kept.bytes
 	if s.values.Len() == 0 {
 		c.tenants.Remove(tenant)
 	}

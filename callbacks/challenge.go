@@ -41,10 +41,10 @@ func (s *Sender) Challenge(
 		return errors.New(Clean(err.Error(), MaxErrorBytes))
 	}
 	used, err := s.challenge(ctx, l, &e, to, at)
-	if err == nil {
-		return nil
+	if err != nil {
+		return errors.New(to.settings.scrub(Clean(err.Error(), MaxErrorBytes), used))
 	}
-	return errors.New(to.settings.scrub(Clean(err.Error(), MaxErrorBytes), used))
+	return nil
 }
 
 func (s *Sender) challenge(
@@ -77,7 +77,7 @@ func (c challenge) checkAnswer(a transport.Answer) error {
 	return c.checkEcho(a.Body)
 }
 
-// notEchoed explains an answer whose status isn't 200. Workers answer 401 to a signature that
+// notEchoed explains an answer with a status other than 200. Workers answer 401 to a signature that
 // doesn't verify.
 func notEchoed(status int) error {
 	why := ""

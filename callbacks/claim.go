@@ -80,7 +80,7 @@ func (s *Sender) Forward(
 		r.Headers.Set(name, value)
 	}
 	a, err := s.routes.plain.Post(ctx, r)
-	if err == nil && isCutOff(a) && l.over(ctx) {
+	if err == nil && isCutOff(a) && l.hasEnded(ctx) {
 		err = a.BodyErr
 	}
 	if err != nil {

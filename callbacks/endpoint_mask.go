@@ -18,7 +18,7 @@ import (
 // leastHidden is the least length of a secret that is masked. Shorter ones would match too much.
 const leastHidden = 6
 
-// hidden returns the secrets of an endpoint's settings, also those that are part of a header.
+// hidden returns the secrets of an endpoint's settings, also secrets within a header.
 func hidden(o asyncflow.Outbound) []string {
 	all := o.Secrets()
 	for name, value := range o.Headers {

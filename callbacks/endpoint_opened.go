@@ -41,10 +41,11 @@ func (s *Sender) open(tenant string, e *asyncflow.Endpoint) (*opened, error) {
 		return known, nil
 	}
 	made, err := s.openAnew(tenant, e)
-	if err == nil {
-		s.opened.put(tenant, e.ID, made, made.bytes())
+	if err != nil {
+		return nil, err
 	}
-	return made, err
+	s.opened.put(tenant, e.ID, made, made.bytes())
+	return made, nil
 }
 
 // openAnew is open without keeping the result, for an endpoint that may never get a delivery.
@@ -88,10 +89,10 @@ func (o *opened) bytes() int {
 // target parses a URL, and checks it against the policy.
 func (s *Sender) target(text string) (*url.URL, error) {
 	req, err := http.NewRequest(http.MethodPost, text, nil)
-	if err == nil {
-		err = s.permits(req.URL)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err = s.permits(req.URL); err != nil {
 		return nil, err
 	}
 	return req.URL, nil

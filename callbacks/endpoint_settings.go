@@ -64,8 +64,9 @@ func (t *tokens) apply(
 		return login{}, nil
 	}
 	used, err := t.login(ctx, l, o.tenant, o.id, o.settings.oauth2)
-	if err == nil {
-		h.Set("Authorization", used.header)
+	if err != nil {
+		return used, err
 	}
-	return used, err
+	h.Set("Authorization", used.header)
+	return used, nil
 }

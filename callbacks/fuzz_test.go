@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
 )
 
-// Only tokens that we made verify, in the one spelling that we gave them. All of those verify.
+// Only tokens that we made verify, in the one spelling that we gave them. All of ours verify.
 func FuzzCompletionToken(f *testing.F) {
 	keys := testKeys(f, nodeSecret)
 	f.Fuzz(func(t *testing.T, token, claims, name string, seq uint16, expiry int64) {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// nameServer is a DNS server whose answers may change from query to query.
+// nameServer is a DNS server with answers that may change from query to query.
 type nameServer struct {
 	conn net.PacketConn
 

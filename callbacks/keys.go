@@ -122,7 +122,7 @@ func (k *Keys) Open(sealed []byte, context string) (string, error) {
 			"the one before in ASYNCFLOW_OLD_SECRETS", context)
 }
 
-// keyOf returns the key whose id a seal has.
+// keyOf returns the key with the id that a seal has.
 func (k *Keys) keyOf(sealed []byte) (key, bool) {
 	id, ok := bytes.CutPrefix(sealed, []byte(sealMark))
 	if !ok {

@@ -18,8 +18,8 @@ func newLimit(timeout time.Duration) limit {
 	return limit{timeout, time.Now().Add(timeout)}
 }
 
-// over reports whether a request with this limit and context must have ended by now.
-func (l limit) over(ctx context.Context) bool {
+// hasEnded reports whether a request with this limit and context must have ended by now.
+func (l limit) hasEnded(ctx context.Context) bool {
 	return ctx.Err() != nil || !time.Now().Before(l.deadline)
 }
 
@@ -33,7 +33,7 @@ func (l limit) reason(ctx context.Context, err error) error {
 		return errRule
 	case stopped:
 		return errors.New("the node stopped before the answer came")
-	case l.over(ctx):
+	case l.hasEnded(ctx):
 		return timeoutError{l.timeout}
 	}
 	return err

@@ -39,13 +39,13 @@ func TestReason(t *testing.T) {
 					defer cancel()
 				}
 				l := newLimit(time.Minute)
-				require.False(t, l.over(ctx))
+				require.False(t, l.hasEnded(ctx))
 				if c.stop {
 					cancel()
 				}
 				time.Sleep(c.wait)
 				synctest.Wait()
-				require.Equal(t, c.stop || c.wait > 0, l.over(ctx))
+				require.Equal(t, c.stop || c.wait > 0, l.hasEnded(ctx))
 				require.EqualError(t, l.reason(ctx, c.err), c.want)
 			})
 		})

@@ -110,10 +110,11 @@ func (t *tokens) fetch(
 	defer cancel()
 	done := t.flight.DoChan(tenant+" "+endpoint+" "+string(g.id[:]), func() (any, error) {
 		got, err := t.ask(tenant, g)
-		if err == nil {
-			t.known.put(tenant, endpoint, got, len(got.header)+got.hide.bytes)
+		if err != nil {
+			return got, err
 		}
-		return got, err
+		t.known.put(tenant, endpoint, got, len(got.header)+got.hide.bytes)
+		return got, nil
 	})
 	select {
 	case r := <-done:
@@ -186,10 +187,11 @@ type shortAnswers struct {
 // RoundTrip sends a request.
 func (s *shortAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := s.RoundTripper.RoundTrip(req)
-	if err == nil {
-		resp.Body = &shortBody{resp.Body, maxTokenAnswer, s}
+	if err != nil {
+		return resp, err
 	}
-	return resp, err
+	resp.Body = &shortBody{resp.Body, maxTokenAnswer, s}
+	return resp, nil
 }
 
 // shortBody is the body of such an answer.

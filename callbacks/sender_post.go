@@ -66,7 +66,7 @@ func (s *Sender) post(
 	if err == nil && x.answer.Status == http.StatusUnauthorized {
 		x.used.refused()
 	}
-	if err == nil && isCutOff(x.answer) && l.over(ctx) { // the time limit cut it off
+	if err == nil && isCutOff(x.answer) && l.hasEnded(ctx) { // the time limit cut it off
 		err = x.answer.BodyErr
 	}
 	if err != nil {

@@ -16,12 +16,13 @@ import (
 func (s *Sender) Rehearse(
 	ctx context.Context, all []asyncflow.Delivery, alter func(req *http.Request, body []byte) error,
 ) []asyncflow.Outcome {
-	first, l := all[0], newLimit(all[0].Timeout)
+	first := all[0]
+	l := newLimit(all[0].Timeout)
 	start := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, l.deadline)
 	defer cancel()
 	answer, err := s.rehearse(ctx, all, alter)
-	if err == nil && isCutOff(answer) && l.over(ctx) {
+	if err == nil && isCutOff(answer) && l.hasEnded(ctx) {
 		err = answer.BodyErr
 	}
 	if err != nil {

@@ -65,7 +65,8 @@ func (s *Sender) Test(ctx context.Context, d asyncflow.Delivery) Tested {
 	return t
 }
 
-// shownHeaders returns the headers of the request. Those of the endpoint's settings are masked.
+// shownHeaders returns the headers of the request. The ones from the endpoint's settings are
+// masked.
 func (x *exchange) shownHeaders() map[string]string {
 	out := make(map[string]string, len(x.request.Headers))
 	for _, h := range x.request.Headers {

@@ -154,7 +154,8 @@ func TestTestDeliveryIsBoundedInTime(t *testing.T) {
 	}
 }
 
-// A test delivery goes where deliveries may go, and nowhere else. A redirect is shown, not followed.
+// A test delivery goes where deliveries may go, and nowhere else. A redirect is shown, not
+// followed.
 func TestTestDeliveryIsGuarded(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, reply(307, "elsewhere", "Location: http://169.254.169.254/"))

@@ -27,7 +27,8 @@ type Completion struct {
 const tokenPrefix = "afc2"
 
 // CompletionToken returns a token: "afc2.<claims>.<MAC>". The claims are "tenant task seq expiry
-// endpoint", with "@claimer" in place of an endpoint, and the MAC is HMAC-SHA-256 over prefix and claims; both are in base64url.
+// endpoint", with "@claimer" in place of an endpoint, and the MAC is HMAC-SHA-256 over prefix and
+// claims; both are in base64url.
 func (k *Keys) CompletionToken(c Completion) string {
 	return string(k.appendCompletionToken(make([]byte, 0, 2*tokenBytes), c))
 }

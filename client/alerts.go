@@ -36,7 +36,7 @@ func (c *Client) FiringAlerts(ctx context.Context) (FiringAlerts, error) {
 
 // DeleteAlerts stops all alerts.
 func (c *Client) DeleteAlerts(ctx context.Context) error {
-	_, err := call[none](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+	_, err := call[noAnswer](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
 		return c.api.DeleteAlerts(ctx)
 	})
 	return err

@@ -53,8 +53,8 @@ func call[T any](
 	return into, nil
 }
 
-// none is the answer of calls without one.
-type none struct{}
+// noAnswer is the answer of calls without one.
+type noAnswer struct{}
 
 // noAnswer returns the reason for a missing answer: the caller's own context, the connection, or
 // this client's timeout.

@@ -72,9 +72,9 @@ func neverSent(ctx context.Context, _ *http.Response, err error) (bool, error) {
 	return err != nil && ctx.Err() == nil && (&ConnectionError{Err: err}).NotSent(), nil
 }
 
-// passing reports whether an answer says that the same request may succeed in a moment: a node's
-// or a proxy's.
-func passing(status int) bool {
+// isPassingStatus reports whether an answer says that the same request may succeed in a moment: a
+// node's or a proxy's.
+func isPassingStatus(status int) bool {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
 		http.StatusGatewayTimeout:
@@ -92,7 +92,7 @@ func worthRetrying(ctx context.Context, r *http.Response, err error) (bool, erro
 	if err != nil {
 		return retryablehttp.DefaultRetryPolicy(ctx, r, err)
 	}
-	if !passing(r.StatusCode) {
+	if !isPassingStatus(r.StatusCode) {
 		return false, nil
 	}
 	return retryAfter(r) <= longestRetryAfter, nil

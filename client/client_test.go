@@ -28,11 +28,13 @@ func TestNewRefuses(t *testing.T) {
 		"http://x":               "a b",
 		"http://127.0.0.1:8080/": "a\nb",
 	} {
-		_, err := New(url, token)
-		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), url)
-		if strings.Contains(token, "b") {
-			require.NotContains(t, err.Error(), token)
-		}
+		t.Run(url, func(t *testing.T) {
+			_, err := New(url, token)
+			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), url)
+			if strings.Contains(token, "b") {
+				require.NotContains(t, err.Error(), token)
+			}
+		})
 	}
 	c, err := New(" http://x/base/ ", " token\n")
 	require.NoError(t, err)

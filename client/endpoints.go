@@ -125,7 +125,7 @@ func (c *Client) DeleteEndpoint(ctx context.Context, id string) error {
 	if err := checkPart("id", id); err != nil {
 		return err
 	}
-	_, err := call[none](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+	_, err := call[noAnswer](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
 		return c.api.DeleteEndpoint(ctx, id)
 	})
 	return err

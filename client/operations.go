@@ -78,7 +78,7 @@ func (c *Client) CountAll(ctx context.Context, b BulkCount) (Operation, error) {
 	})
 }
 
-// Operations returns the running operations and those of the last 30 days, newest first.
+// Operations returns the running operations and all of the last 30 days, newest first.
 func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
 	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
 		return c.api.ListOperations(ctx, nil, page)

@@ -96,7 +96,7 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string) (SubmittedTas
 
 // DeleteSchedule deletes a schedule. It submits no more tasks; existing ones stay.
 func (c *Client) DeleteSchedule(ctx context.Context, name string) error {
-	_, err := forSchedule[none](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
+	_, err := forSchedule[noAnswer](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
 		return c.api.DeleteSchedule(ctx, name)
 	})
 	return err

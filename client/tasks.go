@@ -12,6 +12,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 const contentJSON = "application/json"
@@ -73,7 +74,7 @@ func (c *Client) Wait(ctx context.Context, id string, d time.Duration) (Task, er
 			return last, nil
 		case wait > 0 && ctx.Err() == nil && errors.As(err, &busy) &&
 			busy.Status == http.StatusTooManyRequests:
-			pause(ctx, min(max(busy.RetryAfter, leastRound), wait))
+			sleep.For(ctx, min(max(busy.RetryAfter, leastRound), wait))
 			continue
 		case err != nil:
 			return last, err
@@ -81,23 +82,13 @@ func (c *Client) Wait(ctx context.Context, id string, d time.Duration) (Task, er
 			return task, nil
 		}
 		last = task
-		pause(ctx, min(wait, leastRound)-time.Since(asked))
+		sleep.For(ctx, min(wait, leastRound)-time.Since(asked))
 	}
 }
 
 // leastRound is the least time between two requests of Wait. It protects a server that answers
 // early.
 const leastRound = 250 * time.Millisecond
-
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
 
 // Attempts returns the journal of a task, oldest first, with all outputs; see AllAttempts.
 func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
@@ -151,8 +142,8 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
 	})
 }
 
-// Pause keeps further children of a task from beginning, and returns the task. Those that run are
-// finished. The reason may be empty. For a task that doesn't wait for children, the error has
+// Pause keeps further children of a task from beginning, and returns the task. Children that run
+// are finished. The reason may be empty. For a task that doesn't wait for children, the error has
 // CodeConflict.
 func (c *Client) Pause(ctx context.Context, id, reason string) (Task, error) {
 	if err := checkPart("id", id); err != nil {

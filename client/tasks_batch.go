@@ -49,7 +49,7 @@ func (c *Client) SubmitMany(ctx context.Context, tasks []NewTask) ([]Result, err
 // batch is the body of one call, and the results of its tasks.
 type batch struct {
 	body    []byte
-	results []Result // of all tasks; those that aren't in the body have an error
+	results []Result // of all tasks; tasks that aren't in the body have an error
 	sent    []int    // index into results of each task in the body
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// keyedSubmit is a submit whose tasks all have keys, so that a retry does no harm. It travels in
+// keyedSubmit is a submit of tasks that all have keys, so that a retry does no harm. It travels in
 // the context to worthRetrying.
 type keyedSubmit struct {
 	uncertain bool // one of its tries may have taken effect
@@ -29,7 +29,7 @@ func (k *keyedSubmit) note(r *http.Response, err error) {
 	switch {
 	case err != nil:
 		k.uncertain = k.uncertain || Uncertain(&ConnectionError{Err: err})
-	case passing(r.StatusCode):
+	case isPassingStatus(r.StatusCode):
 		body, _ := io.ReadAll(io.LimitReader(r.Body, maxProblem)) // a body that breaks off has no say
 		r.Body.Close()
 		r.Body = io.NopCloser(bytes.NewReader(body))

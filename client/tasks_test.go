@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,14 +177,16 @@ func TestWaitEnds(t *testing.T) {
 	require.LessOrEqual(t, len(f.requests()), 5)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	before := len(f.requests())
-	go func() {
-		defer cancel()
-		for len(f.requests()) < before+2 { // it has the first answer when it asks again
-			time.Sleep(time.Millisecond)
+	var asked atomic.Int32
+	again := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) > 1 { // it has the first answer when it asks again
+			cancel()
+			<-r.Context().Done()
+			return
 		}
-	}()
-	task, err = f.client(t).Wait(ctx, "t.1.1", 0)
+		writeJSON(w, 200, Task{ID: "t.1.1", Status: StatusPending})
+	})
+	task, err = again.client(t).Wait(ctx, "t.1.1", 0)
 	require.NoError(t, err)
 	require.Equal(t, StatusPending, task.Status)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // Event is an event of Watch. One of its fields is set.
@@ -41,7 +42,7 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Event, error] {
 			case ctx.Err() != nil:
 				err = ctx.Err()
 			case w.connected && (err == nil || isPassing(err)):
-				pause(ctx, w.pause(err))
+				sleep.For(ctx, w.pause(err))
 				continue
 			}
 			yield(Event{}, err)

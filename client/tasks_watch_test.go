@@ -45,8 +45,8 @@ func streams(t *testing.T, last *[]string, texts ...string) *fake {
 	})
 }
 
-// told collects the events of Watch, in short, and its error.
-func told(ctx context.Context, c *Client) (all []string, err error) {
+// eventTexts collects the events of Watch, in short, and its error.
+func eventTexts(ctx context.Context, c *Client) (all []string, err error) {
 	for e, e2 := range c.Watch(ctx, "t.1.1") {
 		switch {
 		case e2 != nil:
@@ -98,7 +98,7 @@ func TestWatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var last []string
-			all, err := told(t.Context(), streams(t, &last, tc.texts...).client(t))
+			all, err := eventTexts(t.Context(), streams(t, &last, tc.texts...).client(t))
 			require.Equal(t, tc.want, all)
 			require.Equal(t, tc.last, last)
 			if tc.err == "" {
@@ -114,12 +114,12 @@ func TestWatch(t *testing.T) {
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	var last []string
-	_, err := told(t.Context(), streams(t, &last, "503").client(t, WithRetries(0)))
+	_, err := eventTexts(t.Context(), streams(t, &last, "503").client(t, WithRetries(0)))
 	require.ErrorContains(t, err, "503 unavailable")
 	require.Len(t, last, 1)
 
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, "hello") })
-	_, err = told(t.Context(), f.client(t))
+	_, err = eventTexts(t.Context(), f.client(t))
 	require.ErrorContains(t, err, "is it an asyncflow server?")
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -119,7 +119,7 @@ func (c *Client) DeleteTaskType(ctx context.Context, name string, cascade bool) 
 	if cascade {
 		params["cascade"] = "true"
 	}
-	_, err := call[none](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+	_, err := call[noAnswer](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
 		return c.api.DeleteTaskType(ctx, name, nil, query(params))
 	})
 	return err

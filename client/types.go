@@ -11,7 +11,7 @@ import (
 // them.
 type (
 	// NewTask is a task to submit. Type and Context are required; zero fields are left out. Key makes
-	// the submit idempotent, RunAt or Delay sets a time, Priority and Retry override those of the
+	// the submit idempotent, RunAt or Delay sets a time, Priority and Retry override the ones of the
 	// stages. See [api.NewTask] for its fields.
 	NewTask = api.NewTask
 
@@ -50,7 +50,7 @@ type (
 	// See [api.AttemptList] for its fields.
 	AttemptList = api.AttemptList
 
-	// ChildResult is how a child ended: an entry of the results of a fan-out whose results are
+	// ChildResult is how a child ended: an entry of the results of a fan-out with results that are
 	// "settled". See [api.ChildResult] for its fields.
 	ChildResult = api.ChildResult
 
@@ -187,7 +187,7 @@ type (
 	// its fields.
 	OperationFilter = api.OperationFilter
 
-	// OperationList is a page of the operations that run and those of the last 30 days, newest first,
+	// OperationList is a page of the operations that run and all of the last 30 days, newest first,
 	// and the cursor of the next one. See [api.OperationList] for its fields.
 	OperationList = api.OperationList
 
@@ -219,7 +219,7 @@ type (
 	// QuotaUsage is one quota with how much of it is in use. See [api.QuotaUsage] for its fields.
 	QuotaUsage = api.QuotaUsage
 
-	// QuotaList is all quotas of the tenant, also those without a limit. See [api.QuotaList] for its
+	// QuotaList is all quotas of the tenant, also quotas without a limit. See [api.QuotaList] for its
 	// fields.
 	QuotaList = api.QuotaList
 

@@ -76,9 +76,9 @@ type rests struct {
 
 // rest is what stands as long as a tenant rests.
 type rest struct {
-	state state
-	until time.Time // zero: for as long as the state lasts
-	calm  time.Time // until then activity is no reason for a visit; zero: it always is
+	state      state
+	until      time.Time // zero: for as long as the state lasts
+	quietUntil time.Time // until then activity is no reason for a visit; zero: it always is
 }
 
 // state is the state of a tenant, as far as it is known without a visit.
@@ -103,7 +103,7 @@ func (r *rests) restless(
 	for tenant, version := range versions {
 		s := state{activity[tenant], version}
 		known, ok := r.tenants[tenant]
-		if ok && known.state.version == version && now.Before(known.calm) {
+		if ok && known.state.version == version && now.Before(known.quietUntil) {
 			s = known.state
 		}
 		if !ok || known.state != s || !known.until.IsZero() && !now.Before(known.until) {
@@ -126,14 +126,14 @@ func (r *rests) keep(tenant string, as rest, since time.Time) {
 	if r.tenants == nil {
 		r.tenants = map[string]rest{}
 	}
-	if most := since.Add(r.longest); most.Before(as.calm) {
-		as.calm = most
+	if most := since.Add(r.longest); most.Before(as.quietUntil) {
+		as.quietUntil = most
 	}
 	r.tenants[tenant] = as
 }
 
-// calmFor sets for how long activity may be no reason for a visit.
-func (r *rests) calmFor(longest time.Duration) {
+// setLongestQuiet sets for how long activity may be no reason for a visit.
+func (r *rests) setLongestQuiet(longest time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.longest = longest

@@ -34,9 +34,10 @@ func (j *alertsJob) run(ctx context.Context) (int, error) {
 		if !ok {
 			continue
 		}
-		n, calm, err := j.alertTenant(ctx, tenant)
-		sum, errs = sum+n, append(errs, err)
-		if err == nil && calm {
+		n, quiet, err := j.alertTenant(ctx, tenant)
+		sum += n
+		errs = append(errs, err)
+		if err == nil && quiet {
 			j.rests.rest(tenant, state, time.Time{})
 		}
 	}
@@ -55,10 +56,10 @@ func (j *alertsJob) tenantsWithAlerts() []string {
 	return all
 }
 
-// alertTenant evaluates the rules of a tenant, and sends its notices. calm reports that nothing is
-// going on: another evaluation would find the same until rows are written or the configuration
+// alertTenant evaluates the rules of a tenant, and sends its notices. quiet reports that nothing
+// is going on: another evaluation would find the same until rows are written or the configuration
 // changes.
-func (j *alertsJob) alertTenant(ctx context.Context, tenant string) (n int, calm bool, err error) {
+func (j *alertsJob) alertTenant(ctx context.Context, tenant string) (n int, quiet bool, err error) {
 	rules, ours, err := j.store.TakeAlertTurn(ctx, tenant)
 	if err != nil || !ours {
 		return 0, false, err

@@ -89,7 +89,8 @@ func (j *alertsJob) failureRates(
 ) error {
 	failures, err := j.store.Failures(ctx, tenant, at.Add(-asyncflow.FailureWindow))
 	for name, t := range j.store.Catalog.TypesOf(tenant) {
-		f, circuit := failures[name], typeCircuit(t, at)
+		f := failures[name]
+		circuit := typeCircuit(t, at)
 		r.live = r.live || f.Attempts > 0 || circuit != circuitClosed
 		if name != asyncflow.AlertType && (circuit != circuitClosed || rules.Enough(f.Attempts)) {
 			r.add(rateReading(asyncflow.AlertFailureRate, name, f, circuit, rules, rules.FailureRate))
@@ -110,7 +111,8 @@ func (j *alertsJob) endpointFailures(
 	}
 	for name, t := range j.store.Catalog.TypesOf(tenant) {
 		for _, e := range t.AllEndpoints() {
-			f, circuit := failures[e.ID], endpointCircuit(&e, at)
+			f := failures[e.ID]
+			circuit := endpointCircuit(&e, at)
 			r.live = r.live || f.Attempts > 0 || circuit != circuitClosed
 			if name == asyncflow.AlertType || circuit == circuitClosed && !rules.Enough(f.Attempts) {
 				continue

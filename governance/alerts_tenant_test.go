@@ -52,9 +52,9 @@ func (b *bundle) endpoint(t *testing.T, stage string) asyncflow.Endpoint {
 }
 
 // byAlert returns the notices of a state by their alert.
-func (b *bundle) byAlert(t *testing.T, state string) map[string]told {
+func (b *bundle) byAlert(t *testing.T, state string) map[string]sentNotice {
 	t.Helper()
-	all := map[string]told{}
+	all := map[string]sentNotice{}
 	for _, n := range b.notices(t, tenant) {
 		if n.State == state {
 			all[n.Alert] = n
@@ -140,7 +140,7 @@ func TestEndpointMissingAlert(t *testing.T) {
 	assert.InDelta(t, 400, got.Value, 60)
 	got.Value = 0
 	assert.Equal(t,
-		told{Alert: "endpoint_missing", State: "firing", Type: "pipe", Stage: "only", Tenant: tenant,
+		sentNotice{Alert: "endpoint_missing", State: "firing", Type: "pipe", Stage: "only", Tenant: tenant,
 			WaitsFor: "endpoint",
 			Limit:    60, Episode: got.Episode}, got)
 	episodes, err := b.Episodes(t.Context(), tenant)

@@ -37,18 +37,18 @@ func (b *bundle) turn(t *testing.T, url, tenant string) int {
 	return n
 }
 
-type told struct {
+type sentNotice struct {
 	Alert, State, Type, Stage, Endpoint, Node, Job, Tenant, Episode, Schedule string
 	WaitsFor                                                                  string `json:"waits_for"`
 	Value, Limit                                                              float64
 }
 
 // notices returns the contexts of a tenant's alert tasks, oldest first.
-func (b *bundle) notices(t *testing.T, tenant string) []told {
+func (b *bundle) notices(t *testing.T, tenant string) []sentNotice {
 	t.Helper()
 	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: asyncflow.AlertType, Limit: 100})
 	require.NoError(t, err)
-	all := make([]told, len(list))
+	all := make([]sentNotice, len(list))
 	for i, task := range list {
 		one, err := b.Task(t.Context(), tenant, task.ID)
 		require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestBacklogAlert(t *testing.T) {
 	assert.InDelta(t, 400, first.Value, 30)
 	first.Value = 0
 	assert.Equal(t,
-		told{Alert: "backlog_age", State: "firing", Type: "pipe", Tenant: tenant, Limit: 300,
+		sentNotice{Alert: "backlog_age", State: "firing", Type: "pipe", Tenant: tenant, Limit: 300,
 			WaitsFor: "endpoint", Episode: first.Episode}, first)
 
 	exec(t, url,
@@ -209,7 +209,7 @@ func TestFailureAlert(t *testing.T) {
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	got := b.notices(t, tenant)[0]
 	assert.Equal(t,
-		told{Alert: "failure_rate", State: "firing", Type: "pipe", Tenant: tenant, Value: 0.5, Limit: 0.5,
+		sentNotice{Alert: "failure_rate", State: "firing", Type: "pipe", Tenant: tenant, Value: 0.5, Limit: 0.5,
 			Episode: got.Episode}, got)
 	exec(t, url,
 		`INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 1, 0)`)
@@ -243,7 +243,7 @@ func TestEndpointAlert(t *testing.T) {
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	got := b.notices(t, tenant)[0]
 	assert.Equal(t,
-		told{Alert: "endpoint_failing", State: "firing", Type: "pipe", Stage: "only", Endpoint: bad,
+		sentNotice{Alert: "endpoint_failing", State: "firing", Type: "pipe", Stage: "only", Endpoint: bad,
 			Tenant: tenant, Value: 0.6, Limit: 0.5, Episode: got.Episode}, got)
 	n, err := b.jobs["forget"].Run(t.Context())
 	require.NoError(t, err)
@@ -282,7 +282,7 @@ func TestOperatorAlerts(t *testing.T) {
 	exec(t, url, `UPDATE tenant_acme.rolls SET opened_at = now() - interval '11 min'`)
 	require.NoError(t, b.Catalog.Refresh(t.Context()))
 	require.Equal(t, 4, b.turn(t, url, asyncflow.OperatorTenant))
-	got := map[string]told{}
+	got := map[string]sentNotice{}
 	var rolls []string
 	for _, n := range b.notices(t, asyncflow.OperatorTenant) {
 		got[n.Alert] = n

@@ -59,8 +59,8 @@ func newAttention(s *store.Store) *attention {
 	return a
 }
 
-// of returns what is known of a tenant. The caller has locked mu.
-func (a *attention) of(tenant string) *watch {
+// watchOf returns what is known of a tenant. The caller has locked mu.
+func (a *attention) watchOf(tenant string) *watch {
 	w := a.tenants[tenant]
 	if w == nil {
 		w = &watch{heard: map[string]bool{}, ahead: map[string]time.Time{}, seen: map[string]visit{}}
@@ -73,7 +73,7 @@ func (a *attention) of(tenant string) *watch {
 func (a *attention) hear(key store.TypeKey, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w := a.of(key.Tenant)
+	w := a.watchOf(key.Tenant)
 	w.news++
 	if !at.After(a.now()) {
 		w.heard[key.Type] = true
@@ -110,7 +110,7 @@ func (a *attention) pick(
 ) (names []string, all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w := a.of(tenant)
+	w := a.watchOf(tenant)
 	if !w.known || (w.tokens != tokens || !now.Before(w.again)) && now.Sub(w.at) >= every {
 		clear(w.heard)
 		maps.DeleteFunc(w.ahead, func(_ string, at time.Time) bool { return !at.After(now) })
@@ -178,7 +178,7 @@ func (a *attention) keep(
 ) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w := a.of(tenant)
+	w := a.watchOf(tenant)
 	if all {
 		clear(w.seen)
 		w.known, w.tokens, w.at = true, tokens, now
@@ -199,7 +199,7 @@ func (a *attention) keep(
 func (a *attention) failed(tenant string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.of(tenant).known = false
+	a.watchOf(tenant).known = false
 }
 
 // tidy forgets tenants that no longer exist.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -29,7 +30,7 @@ func (j *dropTenantsJob) dropTenant(ctx context.Context, slug string) (int, erro
 	if err != nil || since.IsZero() {
 		return 0, err
 	}
-	if !waitFor(ctx, max(0, spread-j.since(since))) {
+	if !sleep.For(ctx, max(0, spread-j.since(since))) {
 		return 0, ctx.Err()
 	}
 	start, sum := time.Now(), 0

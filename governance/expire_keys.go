@@ -2,9 +2,6 @@ package governance
 
 import (
 	"context"
-	"errors"
-	"maps"
-	"slices"
 
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -14,24 +11,9 @@ import (
 type expireKeysJob struct{ visits }
 
 func (j *expireKeysJob) run(ctx context.Context) (int, error) {
-	restless, err := j.restless(ctx)
-	if err != nil {
-		return 0, err
-	}
-	first, err := j.store.FirstKeys(ctx, slices.Collect(maps.Keys(restless)))
-	if err != nil {
-		return 0, err
-	}
-	sum, errs, now := 0, []error{}, j.store.Clock.Now()
-	for tenant, state := range restless {
-		if at, ok := first[tenant]; ok && !at.After(now) {
-			n, err := untilDone(func() (int, error) { return j.store.ExpireKeys(ctx, tenant) })
-			sum, errs = sum+n, append(errs, err)
-			continue
-		}
-		j.rests.rest(tenant, state, first[tenant])
-	}
-	return sum, errors.Join(errs...)
+	return j.eachDue(ctx, j.store.FirstKeys, func(ctx context.Context, tenant string) (int, error) {
+		return untilDone(func() (int, error) { return j.store.ExpireKeys(ctx, tenant) })
+	})
 }
 
 func (j *expireKeysJob) dryRun(ctx context.Context) ([]store.Due, error) {

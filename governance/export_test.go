@@ -13,11 +13,11 @@ func (g *Governor) SetJobs(jobs ...Job) { g.jobs = jobs }
 // SetTurn changes how long a run of the job operations begins with others.
 func (g *Governor) SetTurn(d time.Duration) { g.standard.operations.turn = d }
 
-// CalmRolls exports calmRolls.
-const CalmRolls = calmRolls
+// CalmRolls exports longestQuietRolls.
+const CalmRolls = longestQuietRolls
 
 // LeaveRollsAlone has the job roll leave tenants alone, as Run does.
-func (g *Governor) LeaveRollsAlone() { g.standard.roll.rests.calmFor(calmRolls) }
+func (g *Governor) LeaveRollsAlone() { g.standard.roll.rests.setLongestQuiet(longestQuietRolls) }
 
 // VisitBusyRolls has activity be a reason again to visit the rolls that the job leaves alone.
 func (g *Governor) VisitBusyRolls() {
@@ -25,7 +25,7 @@ func (g *Governor) VisitBusyRolls() {
 	resting.mu.Lock()
 	defer resting.mu.Unlock()
 	for tenant, as := range resting.tenants {
-		as.calm = time.Time{}
+		as.quietUntil = time.Time{}
 		resting.tenants[tenant] = as
 	}
 }
@@ -45,7 +45,7 @@ func (g *Governor) Attention() (names []string) {
 	for _, types := range g.store.Catalog.Tenants() {
 		for name, t := range types {
 			g.attention.mu.Lock()
-			seen, known := g.attention.of(t.Tenant).seen[name]
+			seen, known := g.attention.watchOf(t.Tenant).seen[name]
 			g.attention.mu.Unlock()
 			if known && seen.busy(t, now) {
 				names = append(names, name)
@@ -57,3 +57,6 @@ func (g *Governor) Attention() (names []string) {
 
 // InRounds takes steps for tenants in turn.
 var InRounds = inRounds
+
+// Jobs returns all jobs.
+func (g *Governor) Jobs() []Job { return g.jobs }

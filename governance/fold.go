@@ -31,7 +31,8 @@ func (j *foldJob) run(ctx context.Context) (int, error) {
 		}
 		now := j.store.Clock.Now()
 		n, err := untilDone(func() (int, error) { return j.store.Fold(ctx, tenant) })
-		sum, errs = sum+n, append(errs, err)
+		sum += n
+		errs = append(errs, err)
 		if err == nil && n == 0 {
 			j.rests.rest(tenant, state, store.NextFold(last[tenant], now))
 		}

@@ -45,7 +45,8 @@ func inRounds(
 		var left []string
 		for _, tenant := range tenants {
 			n, more, err := step(ctx, tenant)
-			sum, errs = sum+n, append(errs, err)
+			sum += n
+			errs = append(errs, err)
 			if err == nil && more {
 				left = append(left, tenant)
 			}

@@ -61,9 +61,6 @@ func (g *Governor) ByHand() *Governor {
 	return g
 }
 
-// Jobs returns all jobs.
-func (g *Governor) Jobs() []Job { return g.jobs }
-
 // Job returns a job by name, or CodeInvalid if there is none.
 func (g *Governor) Job(name string) (Job, error) {
 	for _, job := range g.jobs {
@@ -79,7 +76,7 @@ func (g *Governor) Job(name string) (Job, error) {
 func (g *Governor) Run(ctx context.Context) error {
 	g.announce(ctx)
 	g.tokens.share(tokensEvery)
-	g.standard.roll.rests.calmFor(calmRolls)
+	g.standard.roll.rests.setLongestQuiet(longestQuietRolls)
 	g.plans.share(plansEvery)
 	g.follows.share(followsEvery)
 	logger := cronLogger{g.log}

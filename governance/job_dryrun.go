@@ -30,7 +30,8 @@ func (s *shared) dryRunTenants(
 	var errs []error
 	for tenant := range s.store.Catalog.Tenants() {
 		due, err := count(tenant)
-		all, errs = append(all, due...), append(errs, err)
+		all = append(all, due...)
+		errs = append(errs, err)
 	}
 	return withoutEmpty(all), errors.Join(errs...)
 }

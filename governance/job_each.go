@@ -24,7 +24,8 @@ func (s *shared) eachType(
 	for tenant, types := range s.store.Catalog.Tenants() {
 		overviews, err := s.overviews(ctx, tenant, types, tokens[tenant], every)
 		n, err2 := eachOverview(overviews, do)
-		sum, errs = sum+n, append(errs, err, err2)
+		sum += n
+		errs = append(errs, err, err2)
 	}
 	return sum, errors.Join(errs...)
 }
@@ -38,7 +39,8 @@ func (s *shared) everyType(
 	for tenant, types := range s.store.Catalog.Tenants() {
 		overviews, err := s.store.Overviews(ctx, tenant, slices.Collect(maps.Keys(types)))
 		n, err2 := eachOverview(overviews, do)
-		sum, errs = sum+n, append(errs, err, err2)
+		sum += n
+		errs = append(errs, err, err2)
 	}
 	return sum, errors.Join(errs...)
 }
@@ -49,7 +51,8 @@ func eachOverview(
 	var errs []error
 	for _, o := range overviews {
 		n, err := do(o)
-		sum, errs = sum+n, append(errs, err)
+		sum += n
+		errs = append(errs, err)
 	}
 	return sum, errors.Join(errs...)
 }

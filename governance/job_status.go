@@ -32,7 +32,8 @@ func ReadStatus(ctx context.Context, s *store.Store) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	now, governed := s.Clock.Now(), slices.ContainsFunc(nodes, governs)
+	now := s.Clock.Now()
+	governed := slices.ContainsFunc(nodes, governs)
 	status := Status{Nodes: nodes}
 	for _, run := range inOrder(runs) {
 		job := JobStatus{JobRun: run}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -104,7 +105,7 @@ func (j *operationsJob) advance(ctx context.Context, o store.DueOperation) (sum 
 		if at.IsZero() || at.After(now.Add(operationAhead)) || at.After(end) || now.After(end) {
 			return sum, nil
 		}
-		if !waitFor(ctx, at.Sub(now)) {
+		if !sleep.For(ctx, at.Sub(now)) {
 			break
 		}
 		step, err := j.store.StepOperation(ctx, o)
@@ -114,18 +115,6 @@ func (j *operationsJob) advance(ctx context.Context, o store.DueOperation) (sum 
 		sum, at = sum+step.Done, step.Next
 	}
 	return sum, ctx.Err()
-}
-
-// waitFor waits for d, and reports whether ctx lasted.
-func waitFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (j *operationsJob) dryRun(ctx context.Context) ([]store.Due, error) {

@@ -91,6 +91,7 @@ func TestRescueOfANodeThatIsGone(t *testing.T) {
 func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
+	marked := make(chan struct{}, 100)
 	node := func(name string) (*bundle, func()) {
 		s, err := store.Open(t.Context(), store.Config{URL: url, Node: name, Notify: true})
 		require.NoError(t, err)
@@ -102,7 +103,11 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 			b.jobs[j.Name] = j
 		}
 		listening := make(chan struct{}, 10)
-		s.Wakeups.Subscribe(func(store.TypeKey, time.Time) {}, func() { listening <- struct{}{} })
+		s.Wakeups.Subscribe(func(key store.TypeKey, _ time.Time) {
+			if name == "b" && key.Type == "marker" {
+				marked <- struct{}{}
+			}
+		}, func() { listening <- struct{}{} })
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
@@ -117,7 +122,7 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 		return b, stop
 	}
 	a, stop := node("a")
-	pipe := a.pipe(t, "pipe")
+	pipe, marker := a.pipe(t, "pipe"), a.pipe(t, "marker")
 	b, _ := node("b")
 	rescued := func() bool {
 		n, err := b.jobs["rescue"].Run(t.Context())
@@ -136,7 +141,8 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 		a.submitAndLease(t, pipe, 1)
 	}
 	require.NoError(t, err)
-	time.Sleep(100 * time.Millisecond) // the news have gone out
+	a.Wakeups.Announce(marker.Key(), a.Clock.Now())
+	<-marked // so what was announced before has arrived, too
 	stop()
 	require.Eventually(t, rescued, patience, 10*time.Millisecond)
 	require.Eventually(t, func() bool {

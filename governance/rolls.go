@@ -14,10 +14,10 @@ import (
 const spread = 3 * time.Second
 
 const (
-	// calmRolls is the longest time for which a node leaves the rolls of a tenant alone whose tasks
-	// come and go, since none can become full meanwhile. A busy type gets tables of its own that much
-	// later.
-	calmRolls = time.Minute
+	// longestQuietRolls is the longest time for which a node leaves the rolls of a tenant alone
+	// whose tasks come and go, since none can become full meanwhile. A busy type gets tables of its
+	// own that much later.
+	longestQuietRolls = time.Minute
 	// mostTasks is more tasks a second than a table set gets.
 	mostTasks = 50_000
 )
@@ -110,8 +110,8 @@ func (j *rollJob) rollTenant(
 		if as.until.IsZero() || !next.IsZero() && next.Before(as.until) {
 			as.until = next
 		}
-		if full := j.fullAt(set, of[len(of)-1]); as.calm.IsZero() || full.Before(as.calm) {
-			as.calm = full
+		if full := j.fullAt(set, of[len(of)-1]); as.quietUntil.IsZero() || full.Before(as.quietUntil) {
+			as.quietUntil = full
 		}
 		ok = ok && resting && done == 0 && len(steps) == withLiveTasks(of)
 	}
@@ -141,7 +141,8 @@ func (j *rollJob) fullAt(set *store.TableSet, open store.Roll) time.Time {
 func (j *rollJob) restUntil(
 	set *store.TableSet, rolls []store.Roll,
 ) (at time.Time, ok bool) {
-	open, closed := rolls[len(rolls)-1], rolls[:len(rolls)-1]
+	open := rolls[len(rolls)-1]
+	closed := rolls[:len(rolls)-1]
 	if set.Closed {
 		closed = rolls
 	} else if _, age := j.store.Catalog.RollLimits(set); open.MaxTasks > 0 {
@@ -203,7 +204,7 @@ func (j *rollJob) dueSteps(
 		}
 		steps = append(steps, moves...)
 	}
-	full, tasks, err := j.full(ctx, set, open)
+	full, tasks, err := j.mustOpenNext(ctx, set, open)
 	if full {
 		steps = append(steps, func(ctx context.Context) (bool, error) {
 			return j.nextRoll(ctx, set, tasks)
@@ -258,7 +259,8 @@ func (j *rollJob) nextRoll(
 	ctx context.Context, set *store.TableSet, tasks int64,
 ) (done bool, err error) {
 	sets := j.store.Catalog.SetsOf(set.Tenant)
-	shared, t := sets[""], j.store.Catalog.TypesOf(set.Tenant)[set.Name]
+	shared := sets[""]
+	t := j.store.Catalog.TypesOf(set.Tenant)[set.Name]
 	if t == nil || store.AsksForOwnSet(t.TaskType) || tasks >= store.OwnSetTasks {
 		return j.store.OpenRoll(ctx, set)
 	}
@@ -317,10 +319,10 @@ func (j *rollJob) drain(ctx context.Context, set *store.TableSet, r store.Roll) 
 	return j.store.DrainRoll(ctx, set)
 }
 
-// full reports whether the next roll must open: the previous one is drained, and the open one has
-// enough tasks, or is old and has any, or types have left it for tables of their own, and look at
-// both until it is drained. tasks is about how many it has.
-func (j *rollJob) full(
+// mustOpenNext reports whether the next roll must open: the previous one is drained, and the open
+// one has enough tasks, or is old and has any, or types have left it for tables of their own, and
+// look at both until it is drained. tasks is about how many it has.
+func (j *rollJob) mustOpenNext(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (full bool, tasks int64, err error) {
 	most, age := j.store.Catalog.RollLimits(set)
@@ -328,7 +330,7 @@ func (j *rollJob) full(
 	switch {
 	case set.Begin != set.End:
 		return false, 0, nil
-	case j.left(set, open):
+	case j.typeHasLeft(set, open):
 		return true, 0, nil
 	case open.MaxTasks == 0 || !old && open.MaxTasks < most:
 		return false, 0, nil
@@ -337,8 +339,8 @@ func (j *rollJob) full(
 	return old || tasks >= most, tasks, err
 }
 
-// left reports whether a type has left the open roll of a table set.
-func (j *rollJob) left(set *store.TableSet, open store.Roll) bool {
+// typeHasLeft reports whether a type has left the open roll of a table set.
+func (j *rollJob) typeHasLeft(set *store.TableSet, open store.Roll) bool {
 	for _, t := range j.store.Catalog.TypesOf(set.Tenant) {
 		if t.Set().Name != set.Name && t.HasIn(set, open.Position) {
 			return true

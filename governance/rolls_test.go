@@ -164,8 +164,8 @@ func TestRollJobLeavesBusyTenantsAlone(t *testing.T) {
 	}
 }
 
-// A task that waits, for others or for its time, keeps the tables of its roll. The job looks at that
-// roll when the task goes on, not at each run.
+// A task that waits, for others or for its time, keeps the tables of its roll. The job looks at
+// that roll when the task goes on, not at each run.
 func TestRollJobLeavesWaitingTasksAlone(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -55,7 +55,7 @@ func (p *page) doHere(acts ...act) {
 	}
 }
 
-// has returns a check that a call now returns something of which a condition is true.
+// has returns a check that a call now returns something that meets a condition.
 func has[T any](p *page, call func() (T, error), ok func(T) bool) func() {
 	return func() {
 		p.t.Helper()

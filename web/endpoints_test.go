@@ -17,7 +17,7 @@ import (
 // slow is how long the worker of failing takes for an answer.
 const slow = 300 * time.Millisecond
 
-// failing makes a task type whose worker answers slowly with 500, and returns its endpoint.
+// failing makes a task type with a worker that answers slowly with 500, and returns its endpoint.
 func (p *page) failing(name string) client.Endpoint {
 	p.t.Helper()
 	_, err := p.api.PutTaskType(p.t.Context(), name, client.TaskTypeSpec{Stages: []client.Stage{

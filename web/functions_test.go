@@ -14,7 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/browsertest"
 )
 
-// functions are those that a source file of the console exports, on an empty page. The file must
+// functions are the exports of a source file of the console, on an empty page. The file must
 // need no library.
 type functions struct {
 	t    *testing.T

@@ -72,7 +72,7 @@ func (p *page) use(token string) {
 	p.token = token
 }
 
-// post makes a call whose body goes as it is, by a program that has a name.
+// post makes a call with a body that goes as it is, by a program that has a name.
 func (p *page) post(path, body, program string) []byte {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), "POST", p.node.URL+path,

@@ -101,7 +101,9 @@ func (p *page) watch(d time.Duration) {
 	p.open("/console")
 	p.See("huge")
 	began, busy := time.Now(), cpu(p.t)
-	for ; time.Since(began) < d; time.Sleep(d / 10) {
+	pace := time.NewTicker(d / 10)
+	defer pace.Stop()
+	for ; time.Since(began) < d; <-pace.C {
 		_, err := chromedp.Call(p.ctx, heapprofiler.CollectGarbage, cdp.Empty{})
 		require.NoError(p.t, err)
 		heap := browsertest.Ask[int](p.t, p.ctx, `performance.memory.usedJSHeapSize`)

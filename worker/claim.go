@@ -13,6 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/claimed"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // Claims says how a Worker asks for tasks, instead of being sent them.
@@ -47,7 +48,8 @@ func (c Claims) withDefaults() Claims {
 // asks for no more, gives back what hasn't begun, and returns nil; Close waits for the tasks in
 // flight. It retries with growing pauses while asyncflow can't be reached, or says that it has no
 // capacity.
-// Other refusals are its error: a token without the scope work, or a stage whose mode isn't claim.
+// Other refusals are its error: a token without the scope work, or a stage that isn't of mode
+// claim.
 func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) error {
 	h := w.handlerOf(stageName{taskType, stage})
 	switch {
@@ -85,10 +87,7 @@ func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) er
 			return fmt.Errorf("worker.Claim %s/%s: %w", taskType, stage, err)
 		}
 		w.cfg.Log.Warn("no claim, trying again", "type", taskType, "stage", stage, "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(backoff(reportMinWait, reportMaxWait, tries, nil)):
-		}
+		sleep.For(ctx, backoff(reportMinWait, reportMaxWait, tries, nil))
 		tries++
 	}
 	return nil
@@ -134,7 +133,7 @@ func (l *claimer) once(ctx context.Context, most int) error {
 	return nil
 }
 
-// begin returns the run of a task, whose result will be reported: there is no request to answer.
+// begin returns the run of a task. Its result will be reported: there is no request to answer.
 func (l *claimer) begin(d client.Delivery) *run {
 	x := &exchange{answered: make(chan struct{}), sent: make(chan struct{})}
 	close(x.answered)

@@ -20,7 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// claimType makes a task type whose only stage is claimed.
+// claimType makes a task type with one claimed stage.
 func claimType(t *testing.T, name string) *client.Client {
 	t.Helper()
 	node := testnode.Shared()
@@ -139,7 +139,7 @@ func TestClaimRefused(t *testing.T) {
 	require.ErrorContains(t, err, "Client is required")
 }
 
-// A task whose handler returns Later isn't handed out again while its claim is open.
+// After its handler returned Later, a task isn't handed out again while its claim is open.
 func TestAClaimThatGoesOnElsewhere(t *testing.T) {
 	t.Parallel()
 	c := claimType(t, "claim-later")

@@ -110,7 +110,7 @@ func HandleBatch[In, Out any](
 ) {
 	w.add(taskType, stage, opts, func(runs []*run) {
 		go func() {
-			ctx, cancel := together(runs)
+			ctx, cancel := joinContexts(runs)
 			defer cancel()
 			for i, o := range workOnAll(ctx, runs, work) {
 				go runs[i].finish(o)
@@ -132,7 +132,8 @@ func workOnAll[In, Out any](
 			outcomes[i] = outcomeOf(ctx, nil, err)
 			continue
 		}
-		tasks, at = append(tasks, task), append(at, i)
+		tasks = append(tasks, task)
+		at = append(at, i)
 	}
 	if len(tasks) == 0 {
 		return outcomes

@@ -209,8 +209,10 @@ func TestNewRefuses(t *testing.T) {
 		"Heartbeat is -1ns; it must not be below 0s": {Keys: []string{secret}, Heartbeat: -1},
 		"Grace is -1ns; it must not be below 0s":     {Keys: []string{secret}, Grace: -1},
 	} {
-		_, err := New(cfg)
-		require.EqualError(t, err, want)
+		t.Run(want, func(t *testing.T) {
+			_, err := New(cfg)
+			require.EqualError(t, err, want)
+		})
 	}
 }
 

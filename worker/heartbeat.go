@@ -45,7 +45,7 @@ func (r *run) heartbeats() {
 			end.Reset(lateReports)
 			continue
 		}
-		deadline, err := r.beat(interval)
+		deadline, err := r.sendHeartbeat(interval)
 		switch {
 		case errors.Is(err, ErrCancelled), errors.Is(err, ErrLost):
 			r.cancel(causeOf(err))
@@ -60,7 +60,7 @@ func (r *run) heartbeats() {
 	}
 }
 
-func (r *run) beat(most time.Duration) (time.Time, error) {
+func (r *run) sendHeartbeat(most time.Duration) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(r.calls, min(most, beatTimeout))
 	defer cancel()
 	return r.worker.reporter.Heartbeat(ctx, r.delivery.Callback)
@@ -89,8 +89,8 @@ func (w *Worker) heartbeat(left time.Duration) time.Duration {
 	return max(min(left/3, maxHeartbeat), 100*time.Millisecond)
 }
 
-// together returns a context that ends when the contexts of all runs have ended.
-func together(runs []*run) (context.Context, context.CancelFunc) {
+// joinContexts returns a context that ends when the contexts of all runs have ended.
+func joinContexts(runs []*run) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(runs[0].ctx))
 	go func() {
 		for _, r := range runs {

@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/signing"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // Registration says where asyncflow is, and where it can reach this worker.
@@ -46,10 +46,7 @@ func (w *Worker) Register(ctx context.Context, r Registration) error {
 				return fmt.Errorf("worker.Register %s/%s: %w", name.taskType, name.stage, err)
 			}
 			w.cfg.Log.Warn("not registered yet", "type", name.taskType, "stage", name.stage, "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(wait):
-			}
+			sleep.For(ctx, wait)
 		}
 	}
 	return nil
@@ -67,7 +64,7 @@ func (w *Worker) register(ctx context.Context, r Registration, name stageName) e
 	if err != nil {
 		return err
 	}
-	if err := w.learn(e); err != nil {
+	if err := w.addKeys(e); err != nil {
 		return err
 	}
 	if e, err = r.Client.VerifyEndpoint(ctx, e.ID); err != nil {
@@ -82,7 +79,7 @@ func (w *Worker) register(ctx context.Context, r Registration, name stageName) e
 	return nil
 }
 
-// checkTime refuses a handler whose deliveries would time out before they are answered.
+// checkTime refuses a handler with deliveries that would time out before they are answered.
 func (w *Worker) checkTime(ctx context.Context, r Registration, name stageName) error {
 	t, err := r.Client.TaskType(ctx, name.taskType)
 	if err != nil {
@@ -149,10 +146,10 @@ func (w *Worker) createEndpoint(
 	return first, nil
 }
 
-// learn adds the public keys of an endpoint to those that verify.
-func (w *Worker) learn(e client.Endpoint) error {
+// addKeys adds the public keys of an endpoint to the ones that verify.
+func (w *Worker) addKeys(e client.Endpoint) error {
 	for _, s := range e.Secrets {
-		if s.PublicKey == "" || !w.learns(s.PublicKey) {
+		if s.PublicKey == "" || !w.isNewKey(s.PublicKey) {
 			continue
 		}
 		if err := w.verifier.Add(s.PublicKey); err != nil {
@@ -162,8 +159,8 @@ func (w *Worker) learn(e client.Endpoint) error {
 	return nil
 }
 
-// learns reports whether a key is new to the worker.
-func (w *Worker) learns(key string) bool {
+// isNewKey reports whether a key is new to the worker.
+func (w *Worker) isNewKey(key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if slices.Contains(w.cfg.Keys, key) || w.learned[key] {

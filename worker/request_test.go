@@ -127,7 +127,7 @@ type endless struct{}
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 // While a secret is rotated, deliveries signed by the old secret, the new one, or both verify. So
-// do those of an endpoint with an ed25519 key.
+// do signatures of an endpoint with an ed25519 key.
 func TestSeveralKeys(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)

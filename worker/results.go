@@ -31,7 +31,7 @@ type Joined struct {
 // Outputs yields the outputs of all children, in the order of the items or shards: the zero value
 // for a child without one. It reads long results a page at a time, as the loop goes on. After an
 // error, which wraps ErrLost if the attempt is over, it yields nothing more. It is for a fan-out
-// whose results are outputs, the default.
+// with outputs as results, the default.
 func Outputs[Out any](ctx context.Context, task Task[Joined]) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
 		for doc, err := range resultsOf(ctx, task, outputsOf) {
@@ -46,7 +46,7 @@ func Outputs[Out any](ctx context.Context, task Task[Joined]) iter.Seq2[Out, err
 	}
 }
 
-// Settled is Outputs for a fan-out whose results are "settled": it yields how each child ended.
+// Settled is Outputs for a fan-out with "settled" results: it yields how each child ended.
 func Settled(ctx context.Context, task Task[Joined]) iter.Seq2[client.ChildResult, error] {
 	return func(yield func(client.ChildResult, error) bool) {
 		for doc, err := range resultsOf(ctx, task, wholeResults) {

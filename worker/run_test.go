@@ -280,8 +280,8 @@ func TestClose(t *testing.T) {
 	b.close() // again does nothing
 }
 
-// A Close whose context ends interrupts the work: the task is retried at once, and not only after
-// its deadline.
+// A Close interrupts the work at the end of its context: the task is retried at once, and not only
+// after its deadline.
 func TestCloseCutShort(t *testing.T) {
 	b := setup(t)
 	b.inspects(func(ctx context.Context, _ Task[photo]) (picture, error) {

@@ -20,7 +20,7 @@ func (w *Worker) ListenAndServe(ctx context.Context, addr string) error {
 
 // Serve serves deliveries from a listener, under any path, and registers the handlers if
 // Config.Registration is set. When ctx ends, it refuses new deliveries and waits up to Config.Grace
-// for those in flight; it returns nil if all of them are reported. A Worker serves once.
+// for deliveries in flight; it returns nil if all of them are reported. A Worker serves once.
 //
 // It speaks plain HTTP/1.1: put TLS in front of it, or serve the Worker, which is an http.Handler,
 // by a server of your own.

@@ -26,7 +26,7 @@ type Config struct {
 	OnlyClaims bool
 	// Log gets a line for each delivery; nil: slog.Default().
 	Log *slog.Logger
-	// MaxInFlight bounds the deliveries that are worked on or not yet reported. Those beyond it are
+	// MaxInFlight bounds the deliveries that are worked on or not yet reported. Further ones are
 	// answered with 503, which costs the task an attempt. So set the endpoint's max_in_flight to a
 	// lower value. 0: 1,000.
 	MaxInFlight int
@@ -179,7 +179,7 @@ func (w *Worker) InFlight() int {
 // closeGrace is how long interrupted handlers have to return.
 const closeGrace = 5 * time.Second
 
-// Close refuses new deliveries (503) and waits until those in flight are reported. If ctx ends
+// Close refuses new deliveries (503) and waits until deliveries in flight are reported. If ctx ends
 // first, Close cancels the contexts of their handlers. Handlers that return within 5 s report a
 // failure, so that their tasks are retried at once. The error says how many deliveries were cut
 // short.

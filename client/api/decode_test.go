@@ -24,14 +24,16 @@ func TestDecode(t *testing.T) {
 		`{"type":"a"} {}`: "something after",
 		`{"type":"a"`:     "unexpected end of JSON input",
 	} {
-		var task NewTask
-		err := Decode([]byte(doc), &task)
-		if wrong == "" {
-			require.NoError(t, err, doc)
-			assert.Equal(t, "a", task.Type, doc)
-		} else {
-			require.ErrorContains(t, err, wrong, doc)
-		}
+		t.Run(doc, func(t *testing.T) {
+			var task NewTask
+			err := Decode([]byte(doc), &task)
+			if wrong == "" {
+				require.NoError(t, err, doc)
+				assert.Equal(t, "a", task.Type, doc)
+			} else {
+				require.ErrorContains(t, err, wrong, doc)
+			}
+		})
 	}
 	for fields, wrong := range map[string]string{
 		`"retry":{"max_attempts":1,"max_attempts":2}`: `field "retry.max_attempts" is given twice`,
@@ -46,13 +48,15 @@ func TestDecode(t *testing.T) {
 		`"key":"x\ud800"`:                             `field "key" must be UTF-8 without NUL`,
 		`"key":"\ud83d\ude00 \ufffd \uFFFD �"`:        "",
 	} {
-		doc := `{"type":"a","context":1,` + fields + `}`
-		err := Decode([]byte(doc), &NewTask{})
-		if wrong == "" {
-			require.NoError(t, err, doc)
-		} else {
-			require.ErrorContains(t, err, wrong, doc)
-		}
+		t.Run(fields, func(t *testing.T) {
+			doc := `{"type":"a","context":1,` + fields + `}`
+			err := Decode([]byte(doc), &NewTask{})
+			if wrong == "" {
+				require.NoError(t, err, doc)
+			} else {
+				require.ErrorContains(t, err, wrong, doc)
+			}
+		})
 	}
 	require.NoError(t, Decode([]byte("{\"type\":\"a\",\"context\":\"\xff\"}"), &NewTask{}),
 		"only the reader of a context checks it")
@@ -65,12 +69,14 @@ func TestDecode(t *testing.T) {
 		`{"stages":[ ],"stage_mapping":{ }, "retry":{ }}`:      "",
 		`{"stages":[{}, {} ],"stage_mapping":{"\\u0000":"b"}}`: "",
 	} {
-		err := Decode([]byte(doc), &TaskTypeSpec{})
-		if wrong == "" {
-			require.NoError(t, err, doc)
-		} else {
-			require.ErrorContains(t, err, wrong, doc)
-		}
+		t.Run(doc, func(t *testing.T) {
+			err := Decode([]byte(doc), &TaskTypeSpec{})
+			if wrong == "" {
+				require.NoError(t, err, doc)
+			} else {
+				require.ErrorContains(t, err, wrong, doc)
+			}
+		})
 	}
 	require.NoError(t, Decode([]byte("{\"error\":\"\xff\\u0000\"}"), &Failure{}),
 		"a worker's report counts")

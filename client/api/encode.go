@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// Encode returns a JSON document whose raw parts keep their characters. By default, package json
-// would write "<" in them as "\u003c".
+// Encode returns a JSON document that keeps the characters of its raw parts. By default, package
+// json would write "<" in them as "\u003c".
 func Encode(doc any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -49,7 +49,7 @@ var (
 	item        = reflect.TypeFor[BatchItem]() // keeps its own error
 )
 
-// object checks an object: a struct with known fields, or a map whose values have type any.
+// object checks an object: a struct with known fields, or a map with values of type any.
 func (w *walk) object(path string, known map[string]field, any reflect.Type) error {
 	var seen uint64 // known fields by their index
 	var others map[string]bool

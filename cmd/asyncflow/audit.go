@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // auditCmd groups the commands for the audit.
@@ -18,11 +19,11 @@ type auditCmd struct {
 }
 
 type auditListCmd struct {
-	Since    moment `placeholder:"TIME"`
-	Until    moment `placeholder:"TIME" help:"Only entries before this time."`
-	Action   string `placeholder:"WORD" help:"Only this action, such as task_type.put."`
-	Subject  string `placeholder:"NAME" help:"Only entries of this subject: the sub of its token."`
-	Outcome  string `enum:"done,refused,denied,failed," default:""`
+	Since    timeFlag `placeholder:"TIME"`
+	Until    timeFlag `placeholder:"TIME" help:"Only entries before this time."`
+	Action   string   `placeholder:"WORD" help:"Only this action, such as task_type.put."`
+	Subject  string   `placeholder:"NAME" help:"Only entries of this subject: the sub of its token."`
+	Outcome  string   `enum:"done,refused,denied,failed," default:""`
 	Operator bool
 	Limit    int    `default:"50" help:"The most entries to list; 0 lists all."`
 	Cursor   string `help:"Continue a list: the next_cursor of the previous page."`
@@ -131,10 +132,8 @@ func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Durati
 		if err := g.printFollowed(fresh); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, every) {
 			return nil
-		case <-time.After(every):
 		}
 		p := c.params()
 		if back := last.Add(-followBack); !last.IsZero() && back.After(p.Since) {
@@ -147,7 +146,7 @@ func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Durati
 	}
 }
 
-// printFollowed prints entries below those that were printed before.
+// printFollowed prints entries below the earlier ones.
 func (g *globals) printFollowed(entries []client.AuditEntry) error {
 	if g.output == "json" {
 		for _, entry := range entries {

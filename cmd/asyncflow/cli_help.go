@@ -30,7 +30,7 @@ func longHelp(command, name string) string {
 }
 
 // longTexts are the help texts that are too long for a tag, by command and by flag or
-// argument. Those of the command "" belong to flags of several commands.
+// argument. Entries of the command "" belong to flags of several commands.
 var longTexts = map[string]map[string]string{
 	"": {
 		"--url": "URL of the server. Default: that of a running asyncflow dev, else " +

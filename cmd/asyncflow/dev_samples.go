@@ -21,7 +21,8 @@ const sampleType = "thumbnails"
 
 // runSamples runs the sample worker until ctx ends, and submits a task for each sample image.
 func (d *dev) runSamples(ctx context.Context) error {
-	images, out := filepath.Join(d.cmd.Data, "images"), filepath.Join(d.cmd.Data, "thumbnails")
+	images := filepath.Join(d.cmd.Data, "images")
+	out := filepath.Join(d.cmd.Data, "thumbnails")
 	names, err := thumbnails.WriteSamples(images)
 	if err != nil {
 		return err

@@ -101,8 +101,8 @@ func TestDev(t *testing.T) {
 	require.Eventually(t, func() bool { return !isAlive(postgres) }, patience, 20*time.Millisecond)
 }
 
-// checkOperatorOfDev checks that operators' commands find the dev server in a directory, unless they
-// are for another one.
+// checkOperatorOfDev checks that operators' commands find the dev server in a directory, unless
+// they are for another one.
 func checkOperatorOfDev(t *testing.T, dir string) {
 	t.Helper()
 	env := map[string]string{"ASYNCFLOW_DATA": dir}
@@ -363,7 +363,7 @@ func TestStartupErrors(t *testing.T) {
 	}
 }
 
-// The samples in docker-compose.yml are those that serve refuses.
+// The samples in docker-compose.yml are the ones that serve refuses.
 func TestSampleSecrets(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docker-compose.yml")

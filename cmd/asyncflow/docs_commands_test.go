@@ -48,7 +48,7 @@ func commandsForOperators(t *testing.T, page string) [][]string {
 }
 
 // The commands that the pages for operators name exist, with their arguments and flags. A server
-// refuses all of them, and those for a database have none.
+// refuses all of them, and commands for a database have none.
 func TestCommandsForOperatorsExist(t *testing.T) {
 	t.Parallel()
 	env := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) })

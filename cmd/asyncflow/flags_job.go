@@ -19,7 +19,8 @@ func (f jobFlags) timetable() (map[string]string, error) {
 	for _, text := range f.Job {
 		for _, entry := range splitJobs(text) {
 			name, spec, ok := strings.Cut(entry, "=")
-			name, spec = strings.TrimSpace(name), strings.TrimSpace(spec)
+			name = strings.TrimSpace(name)
+			spec = strings.TrimSpace(spec)
 			if _, twice := timetable[name]; !ok || twice {
 				return nil, asyncflow.InvalidField("--job",
 					"has %q; it must be NAME=SPEC, each job once, such as rescue=@every 5s,forget=off", entry)
@@ -34,7 +35,7 @@ func (f jobFlags) timetable() (map[string]string, error) {
 	return timetable, err
 }
 
-// splitJobs splits a list at its commas, except those within a cron spec: a part without "="
+// splitJobs splits a list at its commas, except for commas within a cron spec: a part without "="
 // belongs to the entry before.
 func splitJobs(text string) []string {
 	var entries []string

@@ -45,7 +45,7 @@ func (f jwtFlags) verifier(env lookup) (*auth.Verifier, error) {
 	return v, f.explain(err)
 }
 
-// configs returns the issuer of the flags, if they name one, and then those of the file.
+// configs returns the issuer of the flags, if they name one, and then the issuers of the file.
 func (f jwtFlags) configs(env lookup) ([]auth.Config, error) {
 	var configs []auth.Config
 	if f.byFlags() > 0 {

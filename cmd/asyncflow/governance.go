@@ -79,7 +79,8 @@ func (g *globals) printGovernance(doc api.Governance) error {
 	for i, j := range doc.Jobs {
 		took, rows := "", ""
 		if !j.StartedAt.IsZero() {
-			took, rows = milliseconds(j.DurationMs).String(), number(j.Rows)
+			took = milliseconds(j.DurationMs).String()
+			rows = number(j.Rows)
 		}
 		outcome := string(j.Outcome)
 		if j.Error != "" {
@@ -164,7 +165,9 @@ func (g *globals) dryRun(ctx context.Context, job governance.Job) error {
 	if err != nil {
 		return err
 	}
-	sum, out, rows := 0, []dueOut{}, [][]string{}
+	sum := 0
+	out := []dueOut{}
+	rows := [][]string{}
 	for _, d := range due {
 		sum += d.Rows
 		out = append(out, dueOut{d.Tenant, d.Type, d.Rows})

@@ -102,7 +102,7 @@ func (c *keysRotateCmd) Run(g *globals) error {
 	if err := writeKeys(c.public(), public); err != nil {
 		return err
 	}
-	return say(g,
+	return printNote(g,
 		"%s has the next key, %s. Give it to every node, then run: asyncflow keys activate %s\n",
 		c.public(), next.List()[0].ID, c.File)
 }
@@ -113,10 +113,10 @@ func (c *keysRotateCmd) makeNext(private, public auth.KeySet) (auth.KeySet, erro
 		return auth.KeySet{}, err
 	}
 	next, err := auth.ReadKeys(half)
-	if err == nil {
-		_, err = public.With(next) // before a file is written: the id may be taken
-	}
 	if err != nil {
+		return auth.KeySet{}, err
+	}
+	if _, err = public.With(next); err != nil {
 		return auth.KeySet{}, err
 	}
 	return next, createFile(c.next(), text, 0o600)
@@ -148,7 +148,7 @@ func (c *keysActivateCmd) Run(g *globals) error {
 	if err := os.Rename(c.next(), c.File); err != nil {
 		return err
 	}
-	return say(g, "%s is now %s. When the old tokens have expired, run: asyncflow keys retire %s\n",
+	return printNote(g, "%s is now %s. When the old tokens have expired, run: asyncflow keys retire %s\n",
 		c.File, next.List()[0].ID, c.File)
 }
 
@@ -175,7 +175,7 @@ func (c *keysRetireCmd) Run(g *globals) error {
 	if err := writeKeys(c.public(), private); err != nil {
 		return err
 	}
-	return say(g, "%s now has only the key %s; %d were removed. Give it to every node\n", c.public(),
+	return printNote(g, "%s now has only the key %s; %d were removed. Give it to every node\n", c.public(),
 		private.List()[0].ID, len(public.List())-1)
 }
 
@@ -198,8 +198,8 @@ func writeKeys(name string, keys auth.KeySet) error {
 	return os.Rename(temp.Name(), name)
 }
 
-// say prints what was done and what comes next; with -o json, not on standard output.
-func say(g *globals, format string, args ...any) error {
+// printNote prints what was done and what comes next; with -o json, not on standard output.
+func printNote(g *globals, format string, args ...any) error {
 	to := g.stdout
 	if g.output == "json" {
 		to = g.stderr

@@ -28,7 +28,7 @@ func newStageListener(l *listener, s listenStage, most int) *stageListener {
 	})}
 }
 
-// isOpen reports whether a claim whose worker will report is still open.
+// isOpen reports whether a claim with a worker that will report is still open.
 func (l *listener) isOpen(ctx context.Context, id, token string) bool {
 	return l.reporter.Open(ctx, l.callback(id, token))
 }
@@ -77,8 +77,8 @@ func (s *stageListener) run(ctx, work context.Context, stop func()) error {
 	return nil
 }
 
-// ask returns the next call, for most tasks. After a failure it doesn't wait for one: its answer shows
-// that the connection is back.
+// ask returns the next call, for most tasks. After a failure it doesn't wait for one: its answer
+// shows that the connection is back.
 func (s *stageListener) ask(most int, wait bool) client.ClaimRequest {
 	r := client.ClaimRequest{Type: s.stage.taskType, Stage: s.stage.name, Claimer: s.claimer,
 		Max: most, Held: s.held.IDs()}
@@ -88,7 +88,7 @@ func (s *stageListener) ask(most int, wait bool) client.ClaimRequest {
 	return r
 }
 
-// begin begins to forward deliveries, apart from those that are under way.
+// begin begins to forward deliveries, apart from the ones under way.
 func (s *stageListener) begin(work context.Context, all []client.SignedDelivery) {
 	for _, d := range all {
 		if !s.held.Take(d.TaskID, d.Seq) {
@@ -104,16 +104,16 @@ func (s *stageListener) begin(work context.Context, all []client.SignedDelivery)
 	}
 }
 
-// patiently makes a call about a claim until it has an answer. It returns false if the claim is
-// over, or ctx has ended: then the task comes again.
-func (s *stageListener) patiently(ctx context.Context, call func() error) bool {
+// callWithRetries makes a call about a claim until it has an answer. It returns false if the claim
+// is over, or ctx has ended: then the task comes again.
+func (s *stageListener) callWithRetries(ctx context.Context, call func() error) bool {
 	for try := 0; ; try++ {
 		err := call()
 		if err == nil {
 			s.found()
 			return true
 		}
-		if ctx.Err() != nil || over(err) {
+		if ctx.Err() != nil || isClaimOver(err) {
 			return false
 		}
 		s.lost(err)
@@ -123,7 +123,7 @@ func (s *stageListener) patiently(ctx context.Context, call func() error) bool {
 	}
 }
 
-// over reports whether the claim of a report is over, or the report was refused for good.
-func over(err error) bool {
+// isClaimOver reports whether the claim of a report is over, or the report was refused for good.
+func isClaimOver(err error) bool {
 	return errors.Is(err, sdk.ErrLost) || errors.Is(err, sdk.ErrCancelled) || !isOutage(err)
 }

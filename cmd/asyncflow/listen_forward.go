@@ -10,6 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/signing"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
@@ -24,7 +25,7 @@ type lastDelivery struct {
 // for as long as the worker may take after it.
 func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (later bool) {
 	cb := s.callback(d.TaskID, d.Callback.Token)
-	if !s.patiently(ctx, func() error {
+	if !s.callWithRetries(ctx, func() error {
 		_, err := s.reporter.Heartbeat(ctx, cb)
 		return err
 	}) {
@@ -34,7 +35,7 @@ func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (l
 	s.last = &lastDelivery{d, s.stage}
 	s.mu.Unlock()
 	beating, stop := context.WithCancel(ctx)
-	go s.beat(beating, cb, stop)
+	go s.sendHeartbeats(beating, cb, stop)
 	a, err := s.send(beating, d, s.stage, false)
 	lost := beating.Err() != nil && ctx.Err() == nil
 	stop()
@@ -48,13 +49,13 @@ func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (l
 	return s.answer(ctx, d, cb, a) && a.Status == http.StatusAccepted
 }
 
-// beat sends heartbeats while a worker has a delivery, if its claim would end before that may be
-// over. It calls lost once the claim is over.
-func (s *stageListener) beat(ctx context.Context, cb sdk.Callback, lost func()) {
+// sendHeartbeats sends heartbeats while a worker has a delivery, if its claim would end before that
+// may be over. It calls lost once the claim is over.
+func (s *stageListener) sendHeartbeats(ctx context.Context, cb sdk.Callback, lost func()) {
 	if s.stage.processing > s.stage.timeout {
 		return
 	}
-	for rest(ctx, s.stage.processing/3) {
+	for sleep.For(ctx, s.stage.processing/3) {
 		_, err := s.reporter.Heartbeat(ctx, cb)
 		if errors.Is(err, sdk.ErrLost) || errors.Is(err, sdk.ErrCancelled) {
 			lost()
@@ -72,7 +73,7 @@ func (s *stageListener) answer(
 	if a.Status/100 != 2 {
 		report.Body = a.Body[:min(len(a.Body), listenExcerpt)]
 	}
-	return s.patiently(ctx, func() error {
+	return s.callWithRetries(ctx, func() error {
 		err := s.reporter.Answer(ctx, cb, report)
 		if err == nil || isOutage(err) || errors.Is(err, sdk.ErrLost) || report.Status == 0 {
 			return err

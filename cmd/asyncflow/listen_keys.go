@@ -22,14 +22,14 @@ func (o *listenOutput) keys(pressed func(key byte)) (restore func()) {
 	// In the background, reading or setting the terminal would stop this process.
 	signal.Ignore(unix.SIGTTIN, unix.SIGTTOU)
 	signal.Notify(signals, unix.SIGTSTP, unix.SIGCONT, unix.SIGQUIT)
-	t.take()
-	go t.obey(signals)
+	t.takeTerminal()
+	go t.handleSignals(signals)
 	go t.read(pressed)
 	return t.leave
 }
 
-// keyboard is a terminal whose keys come one by one and aren't shown. Its signals work as usual.
-// Its modes are those of all jobs of the shell, so it is touched only in the foreground.
+// keyboard is a terminal with keys that come one by one and aren't shown. Its signals work as
+// usual. All jobs of the shell share its modes, so it is touched only in the foreground.
 type keyboard struct {
 	fd     int
 	mu     sync.Mutex
@@ -37,8 +37,8 @@ type keyboard struct {
 	left   bool
 }
 
-// take takes the terminal if this process is in the foreground.
-func (t *keyboard) take() {
+// takeTerminal takes the terminal if this process is in the foreground.
+func (t *keyboard) takeTerminal() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.left || t.before != nil || !t.foreground() {
@@ -56,8 +56,8 @@ func (t *keyboard) take() {
 	}
 }
 
-// giveBack sets the terminal as it was. In the background the shell has done so.
-func (t *keyboard) giveBack() {
+// releaseTerminal sets the terminal as it was. In the background the shell has done so.
+func (t *keyboard) releaseTerminal() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.before != nil && t.foreground() {
@@ -71,7 +71,7 @@ func (t *keyboard) leave() {
 	t.mu.Lock()
 	t.left = true
 	t.mu.Unlock()
-	t.giveBack()
+	t.releaseTerminal()
 }
 
 func (t *keyboard) foreground() bool {
@@ -79,15 +79,15 @@ func (t *keyboard) foreground() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// obey does what signals do without it, and gives the terminal back before.
-func (t *keyboard) obey(signals <-chan os.Signal) {
+// handleSignals does what signals do without it, and gives the terminal back before.
+func (t *keyboard) handleSignals(signals <-chan os.Signal) {
 	for s := range signals {
 		switch s {
 		case unix.SIGTSTP: // Ctrl-Z
-			t.giveBack()
+			t.releaseTerminal()
 			_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
 		case unix.SIGCONT:
-			t.take()
+			t.takeTerminal()
 		case unix.SIGQUIT:
 			t.leave()
 			signal.Reset(unix.SIGQUIT)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // listenPauses are the pauses before asyncflow is tried again. The last one repeats.
@@ -18,20 +19,11 @@ var listenPauses = []time.Duration{0, 100 * time.Millisecond, 500 * time.Millise
 
 // pause waits before a try; the first one after a failure is 0. It returns false when ctx ends.
 func pause(ctx context.Context, try int) bool {
-	return rest(ctx, listenPauses[min(try, len(listenPauses)-1)])
-}
-
-func rest(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
+	return sleep.For(ctx, listenPauses[min(try, len(listenPauses)-1)])
 }
 
 const (
-	// A connection by HTTP/2 of which nothing is heard for listenPing is closed, unless an answer to
+	// A connection by HTTP/2 that is silent for listenPing is closed, unless an answer to
 	// a ping comes within listenPong. A call that isn't answered doesn't end such a connection.
 	listenPing = 5 * time.Second
 	listenPong = 5 * time.Second
@@ -51,16 +43,16 @@ func isOutage(err error) bool {
 		answer.Status == http.StatusTooManyRequests
 }
 
-// gap is a time in which something couldn't be reached. It is told once, and its end with its
-// length.
-type gap struct {
+// outage is a time in which something couldn't be reached. It is reported once, and its end with
+// its length.
+type outage struct {
 	mu    sync.Mutex
 	since time.Time // zero: there is none
 }
 
-// begin reports whether the gap begins now. Times are those of the wall clock: others stand still
+// begin reports whether the gap begins now. Times are by the wall clock: other clocks stand still
 // while a machine sleeps.
-func (g *gap) begin() bool {
+func (g *outage) begin() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.since.IsZero() {
@@ -71,7 +63,7 @@ func (g *gap) begin() bool {
 }
 
 // end ends the gap, if there is one, and returns its length.
-func (g *gap) end() (length time.Duration, was bool) {
+func (g *outage) end() (length time.Duration, was bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.since.IsZero() {
@@ -82,7 +74,7 @@ func (g *gap) end() (length time.Duration, was bool) {
 	return length, true
 }
 
-func (g *gap) open() bool {
+func (g *outage) open() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.since.IsZero()
@@ -113,7 +105,7 @@ const (
 // watchSleep calls woke after the machine, or this process, has slept.
 func watchSleep(ctx context.Context, woke func(slept time.Duration)) {
 	last := now().Round(0)
-	for rest(ctx, asleepTick) {
+	for sleep.For(ctx, asleepTick) {
 		at := now().Round(0)
 		if slept := at.Sub(last); slept > asleepFor {
 			woke(slept)

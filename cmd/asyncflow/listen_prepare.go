@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
-// listenStage is a stage whose deliveries are forwarded.
+// listenStage is a stage with forwarded deliveries.
 type listenStage struct {
 	taskType, name string
 	timeout        time.Duration // for an answer
@@ -56,7 +56,7 @@ func (c *listenCmd) prepare(
 	}
 	secret := c.Secret
 	if secret == "" {
-		secret = secrets.any(endpoints)
+		secret = secrets.anySecret(endpoints)
 	}
 	if secret == "" {
 		secret = signing.NewSecret()
@@ -106,7 +106,7 @@ func (c *listenCmd) compare(
 			}
 			continue
 		}
-		if known := secrets.of(*e); c.Secret != "" && known != "" && known != c.Secret {
+		if known := secrets.secretOf(*e); c.Secret != "" && known != "" && known != c.Secret {
 			return usageError(asyncflow.InvalidField("ASYNCFLOW_ENDPOINT_SECRET",
 				"isn't the signing secret of %s: "+
 					"unset it to use the one that this machine knows, or make a new one with "+
@@ -116,8 +116,8 @@ func (c *listenCmd) compare(
 	return nil
 }
 
-// listenerAmong returns the endpoint for listening among those of a stage: the first with the
-// greatest weight; nil: there is none.
+// listenerAmong returns the endpoint for listening among the endpoints of a stage: the first with
+// the greatest weight; nil: there is none.
 func listenerAmong(own []client.Endpoint) (found *client.Endpoint) {
 	for i, e := range own {
 		if e.Listen && (found == nil || e.Weight > found.Weight) {
@@ -127,7 +127,7 @@ func listenerAmong(own []client.Endpoint) (found *client.Endpoint) {
 	return found
 }
 
-// choose returns the stages that can be listened to, and those that are left alone, before anything
+// choose returns the stages that can be listened to, and the ones left alone, before anything
 // is changed. A stage that the flags name is never left alone.
 func (c *listenCmd) choose(
 	types []client.TaskType, endpoints []client.Endpoint,
@@ -146,7 +146,7 @@ func (c *listenCmd) choose(
 			}
 			s := listenStage{taskType: string(t.Name), name: stage.Name, timeout: stage.Timeout.Std(),
 				processing: stage.MaxProcessingTime.Std()}
-			switch why := c.unfit(t, stage, endpointsOf(endpoints, s)); {
+			switch why := c.unfitReason(t, stage, endpointsOf(endpoints, s)); {
 			case why == "":
 				stages = append(stages, s)
 			case c.named():
@@ -178,9 +178,9 @@ func endpointsOf(all []client.Endpoint, s listenStage) (own []client.Endpoint) {
 	return own
 }
 
-// unfit returns why a stage can't be listened to, and what to do; "": it can. A stage whose
+// unfitReason returns why a stage can't be listened to, and what to do; "": it can. A stage whose
 // endpoints have the weight 0 must be named.
-func (c *listenCmd) unfit(t client.TaskType, stage client.Stage, own []client.Endpoint) string {
+func (c *listenCmd) unfitReason(t client.TaskType, stage client.Stage, own []client.Endpoint) string {
 	for _, e := range own {
 		if !e.Listen && e.Weight == 0 && !c.named() {
 			return fmt.Sprintf("it has the endpoint %s with the weight 0. To listen to it all the same, "+
@@ -206,7 +206,7 @@ func (s *listenStage) listen(
 	secrets *listenSecrets,
 ) (err error) {
 	if e := listenerAmong(own); e != nil {
-		if s.endpoint, s.secret = *e, secrets.of(*e); e.Weight == 0 {
+		if s.endpoint, s.secret = *e, secrets.secretOf(*e); e.Weight == 0 {
 			one := 1
 			_, err = api.UpdateEndpoint(ctx, e.ID, client.EndpointPatch{Weight: &one})
 		}

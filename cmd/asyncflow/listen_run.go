@@ -13,6 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
@@ -26,8 +27,8 @@ type listener struct {
 	to       *url.URL
 	claimer  string
 
-	away gap // asyncflow can't be reached
-	down gap // the worker can't be reached
+	away outage // asyncflow can't be reached
+	down outage // the worker can't be reached
 
 	mu      sync.Mutex
 	polls   context.Context // of calls that wait; it ends when the machine has slept
@@ -155,7 +156,7 @@ func (l *listener) awaitWorker(ctx context.Context) bool {
 			l.out.problem("nothing listens at %s: start your worker there, or give another --forward; "+
 				"tasks wait until then", l.to)
 		}
-		if !rest(ctx, listenPauses[2]) {
+		if !sleep.For(ctx, listenPauses[2]) {
 			return false
 		}
 	}

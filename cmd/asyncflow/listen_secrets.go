@@ -77,25 +77,33 @@ func (s *listenSecrets) close() {
 
 // check returns an error if a secret could not be stored.
 func (s *listenSecrets) check() error {
-	err := os.MkdirAll(filepath.Dir(s.path), 0o700)
-	var probe *os.File
-	if err == nil {
-		probe, err = os.CreateTemp(filepath.Dir(s.path), "listen-*")
+	if err := s.probe(); err != nil {
+		return fmt.Errorf("the signing secrets of new endpoints could not be stored: %w", err)
 	}
-	if err == nil {
-		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
-	}
-	if err == nil && s.locked == nil {
-		err = errors.New(s.path + ".lock can't be locked")
-	}
-	if err != nil {
-		err = fmt.Errorf("the signing secrets of new endpoints could not be stored: %w", err)
-	}
-	return err
+	return nil
 }
 
-// of returns the secret of an endpoint; "": it isn't known, or was rotated elsewhere.
-func (s *listenSecrets) of(e client.Endpoint) string {
+// probe writes a file beside the secrets, and removes it.
+func (s *listenSecrets) probe() error {
+	dir := filepath.Dir(s.path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	probe, err := os.CreateTemp(dir, "listen-*")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return err
+	}
+	if s.locked == nil {
+		return errors.New(s.path + ".lock can't be locked")
+	}
+	return nil
+}
+
+// secretOf returns the secret of an endpoint; "": it isn't known, or was rotated elsewhere.
+func (s *listenSecrets) secretOf(e client.Endpoint) string {
 	known := s.known[s.server][e.ID]
 	for _, active := range e.Secrets {
 		if active.ID == known.ID {
@@ -105,10 +113,11 @@ func (s *listenSecrets) of(e client.Endpoint) string {
 	return ""
 }
 
-// any returns a secret that was used for the server, so that a worker needs only one; "": none.
-func (s *listenSecrets) any(endpoints []client.Endpoint) string {
+// anySecret returns a secret that was used for the server, so that a worker needs only one; "":
+// none.
+func (s *listenSecrets) anySecret(endpoints []client.Endpoint) string {
 	for _, e := range endpoints {
-		if secret := s.of(e); e.Listen && secret != "" {
+		if secret := s.secretOf(e); e.Listen && secret != "" {
 			return secret
 		}
 	}

@@ -49,7 +49,7 @@ func TestListenSecretsAtTheSameTime(t *testing.T) {
 	require.NoError(t, err)
 	defer s.close()
 	for i := range n {
-		require.Equal(t, fmt.Sprint("whsec_", i), s.of(listenEndpoint(i)))
+		require.Equal(t, fmt.Sprint("whsec_", i), s.secretOf(listenEndpoint(i)))
 	}
 }
 

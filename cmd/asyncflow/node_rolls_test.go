@@ -47,15 +47,42 @@ func (a *acknowledged) percentile(share float64) time.Duration {
 	return a.took[min(len(a.took)-1, int(share*float64(len(a.took))))]
 }
 
+// broadcast wakes all that wait for an event.
+type broadcast struct {
+	mu    sync.Mutex
+	event chan struct{}
+}
+
+// next returns a channel that is closed at the next event.
+func (b *broadcast) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.event == nil {
+		b.event = make(chan struct{})
+	}
+	return b.event
+}
+
+// send is the event.
+func (b *broadcast) send() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.event != nil {
+		close(b.event)
+		b.event = nil
+	}
+}
+
 // submitUntil submits batches to a node until enough returns true, and records the answers. It
-// ends when the node is gone. It pauses while plenty returns true: the backlog at the end takes
-// longer than all the rest.
+// ends when the node is gone. While plenty returns true it waits for the next delivery: the backlog
+// at the end takes longer than all the rest.
 func (a *acknowledged) submitUntil(
-	ctx context.Context, c *client.Client, enough, plenty func() bool,
+	ctx context.Context, c *client.Client, enough, plenty func() bool, deliveries *broadcast,
 ) {
 	for !enough() {
+		delivered := deliveries.next()
 		if plenty() {
-			time.Sleep(10 * time.Millisecond)
+			<-delivered
 			continue
 		}
 		tasks := make([]client.NewTask, 100)
@@ -81,15 +108,17 @@ func (a *acknowledged) submitUntil(
 	}
 }
 
-// A type moves from shared tables to its own, which roll every 2,000 tasks, while two nodes dispatch
-// at full speed and always have tasks (with -rolls, they submit at full speed as well), and one of
-// them is killed: no acknowledged task is lost, each is final, and nothing is left in an old roll.
+// A type moves from shared tables to its own, which roll every 2,000 tasks, while two nodes
+// dispatch at full speed and always have tasks (with -rolls, they submit at full speed as well),
+// and one of them is killed: no acknowledged task is lost, each is final, and nothing is left in an
+// old roll.
 func TestRollsUnderLoad(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	often := "--job=roll=@every 1s"
 	a, b := startNode(t, url, often), startNode(t, url, often)
-	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
+	var deliveries broadcast
+	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) { deliveries.send() })
 	spec := briefStage()
 	w.pipe(t, b.client(), spec)
 	acked := &acknowledged{ids: map[string]bool{}}
@@ -124,7 +153,8 @@ func TestRollsUnderLoad(t *testing.T) {
 					half.Do(a.kill)
 				}
 				return past(1)
-			}, func() bool { return *rollsFor == 0 && stats().Pending > rollsBacklog })
+			}, func() bool { return *rollsFor == 0 && stats().Pending > rollsBacklog },
+				&deliveries)
 		})
 	}
 	submitting.Wait()

@@ -11,6 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // operationsCmd groups the commands for operations.
@@ -169,15 +170,13 @@ func (g *globals) follow(ctx context.Context, o client.Operation) (client.Operat
 	defer bar.clear()
 	for pause := firstLook; o.State == client.OperationRunning; pause = min(2*pause, lastLook) {
 		bar.show(o)
-		select {
-		case <-ctx.Done():
-			return o, goesOn(o, "interrupted")
-		case <-time.After(pause):
+		if !sleep.For(ctx, pause) {
+			return o, stillRunning(o, "interrupted")
 		}
 		next, err := g.client().Operation(ctx, o.ID)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return o, goesOn(o, "interrupted")
+			return o, stillRunning(o, "interrupted")
 		case err != nil:
 			return o, fmt.Errorf("operation %s goes on, but: %w", o.ID, err)
 		}
@@ -186,7 +185,7 @@ func (g *globals) follow(ctx context.Context, o client.Operation) (client.Operat
 	return o, nil
 }
 
-func goesOn(o client.Operation, why string) error {
+func stillRunning(o client.Operation, why string) error {
 	return &codedError{exitFailed,
 		fmt.Errorf("%s: operation %[2]s goes on; asyncflow operations watch %[2]s shows it, asyncflow "+
 			"operations stop %[2]s stops it", why, o.ID)}

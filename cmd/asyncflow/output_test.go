@@ -74,7 +74,7 @@ func TestTimeText(t *testing.T) {
 
 func TestMoment(t *testing.T) {
 	t.Parallel()
-	var m moment
+	var m timeFlag
 	require.NoError(t, m.UnmarshalText([]byte("2026-11-21T10:00:00Z")))
 	require.Equal(t, time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), m.Time)
 	require.NoError(t, m.UnmarshalText([]byte("1h")))

@@ -208,7 +208,7 @@ func TestDocumentedWorkersAreShort(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/workers.md")
 	require.NoError(t, err)
-	_, section, ok := strings.Cut(string(page), "\n## In twenty lines\n")
+	_, section, ok := strings.Cut(string(page), "\n## In thirty lines\n")
 	require.True(t, ok)
 	section, _, _ = strings.Cut(section, "\n## ")
 	blocks := workerBlocks.FindAllStringSubmatch(section, -1)
@@ -222,6 +222,6 @@ func TestDocumentedWorkersAreShort(t *testing.T) {
 				lines++
 			}
 		}
-		assert.LessOrEqual(t, lines, 20, m[1])
+		assert.LessOrEqual(t, lines, 30, m[1])
 	}
 }

@@ -64,7 +64,7 @@ func (c *tasksGetCmd) Run(ctx context.Context, g *globals) error {
 // waitAndPrint shows a task once it is final, or after d. Its error carries the exit code for
 // the task's status.
 func (g *globals) waitAndPrint(ctx context.Context, id string, d time.Duration) error {
-	task, err := g.waitAloud(ctx, id, d)
+	task, err := g.waitAndReport(ctx, id, d)
 	if err != nil {
 		return err
 	}

@@ -15,14 +15,14 @@ const pageSize = 500
 
 // filterFlags select tasks of a type.
 type filterFlags struct {
-	Type   string `required:"" placeholder:"NAME" help:"Task type."`
-	Status string `enum:"waiting,pending,running,succeeded,failed,cancelled," default:""`
-	Stage  string `placeholder:"NAME" help:"Only tasks that are, or ended, in this stage."`
-	Error  string `placeholder:"TEXT"`
-	Key    string `placeholder:"KEY" help:"Only the task of this idempotency key."`
-	Since  moment `placeholder:"TIME"`
-	Until  moment `placeholder:"TIME" help:"Only tasks submitted before this time."`
-	Parent string `placeholder:"ID" help:"Only the children of this task, of all its fan-outs."`
+	Type   string   `required:"" placeholder:"NAME" help:"Task type."`
+	Status string   `enum:"waiting,pending,running,succeeded,failed,cancelled," default:""`
+	Stage  string   `placeholder:"NAME" help:"Only tasks that are, or ended, in this stage."`
+	Error  string   `placeholder:"TEXT"`
+	Key    string   `placeholder:"KEY" help:"Only the task of this idempotency key."`
+	Since  timeFlag `placeholder:"TIME"`
+	Until  timeFlag `placeholder:"TIME" help:"Only tasks submitted before this time."`
+	Parent string   `placeholder:"ID" help:"Only the children of this task, of all its fan-outs."`
 
 	Children bool `help:"Also children of fan-outs. Default: only with --parent."`
 }
@@ -109,11 +109,11 @@ func (c *tasksListCmd) collect(
 	}
 }
 
-// moment is a time on the command line: RFC 3339, or a duration before now.
-type moment struct{ time.Time }
+// timeFlag is a time on the command line: RFC 3339, or a duration before now.
+type timeFlag struct{ time.Time }
 
 // UnmarshalText reads either form.
-func (m *moment) UnmarshalText(text []byte) error {
+func (m *timeFlag) UnmarshalText(text []byte) error {
 	if t, err := time.Parse(time.RFC3339, string(text)); err == nil {
 		m.Time = t
 		return nil

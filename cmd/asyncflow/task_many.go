@@ -14,11 +14,11 @@ import (
 
 // manyFlags select the tasks that a command changes together, and how it does so.
 type manyFlags struct {
-	Type  string `placeholder:"NAME"`
-	Stage string `placeholder:"NAME" help:"With --type: only tasks that are, or ended, in this stage."`
-	Error string `placeholder:"TEXT"`
-	Since moment `placeholder:"TIME"`
-	Until moment `placeholder:"TIME" help:"With --type: only those submitted before this time."`
+	Type  string   `placeholder:"NAME"`
+	Stage string   `placeholder:"NAME" help:"With --type: only tasks that are, or ended, in this stage."`
+	Error string   `placeholder:"TEXT"`
+	Since timeFlag `placeholder:"TIME"`
+	Until timeFlag `placeholder:"TIME" help:"With --type: only those submitted before this time."`
 
 	Children bool `default:"true" negatable:"" help:"With --type: also children of fan-outs."`
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 const (
@@ -101,7 +102,8 @@ func (b *bulk) run(ctx context.Context) error {
 // read reads chunks in its own goroutine, since reading standard input may block for ever. The
 // error is set once the channel is closed.
 func (b *bulk) read(ctx context.Context) (<-chan chunk, *error) {
-	chunks, failed := make(chan chunk), new(error)
+	chunks := make(chan chunk)
+	failed := new(error)
 	go func() {
 		defer close(chunks)
 		for {
@@ -129,7 +131,8 @@ func (b *bulk) submit(ctx context.Context, c chunk) {
 	for try := 0; len(tasks) > 0; try++ {
 		results, err := b.api.SubmitMany(ctx, tasks)
 		b.tally.enter(lines, results)
-		tasks, lines = tasks[len(results):], lines[len(results):]
+		tasks = tasks[len(results):]
+		lines = lines[len(results):]
 		if err == nil {
 			break
 		}
@@ -138,10 +141,7 @@ func (b *bulk) submit(ctx context.Context, c chunk) {
 			b.tally.fail(lines, err)
 			break
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		sleep.For(ctx, pause)
 	}
 	b.tally.advance(c.size)
 }

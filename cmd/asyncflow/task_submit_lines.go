@@ -82,7 +82,8 @@ func (l *lineReader) take(c *chunk, text []byte) {
 		c.refused = append(c.refused, badLine{l.number, err.Error()})
 		return
 	}
-	c.tasks, c.lines = append(c.tasks, task), append(c.lines, l.number)
+	c.tasks = append(c.tasks, task)
+	c.lines = append(c.lines, l.number)
 }
 
 // line returns a line, nil if it is too long, and its size in the input.

@@ -62,7 +62,7 @@ func (t *tally) refuse(bad []badLine) {
 	defer t.mu.Unlock()
 	t.refused += len(bad)
 	for _, b := range bad {
-		t.say("line %d: %s", b.line, b.why)
+		t.printNote("line %d: %s", b.line, b.why)
 	}
 }
 
@@ -78,11 +78,11 @@ func (t *tally) fail(lines []int, err error) {
 		t.unknown += len(lines)
 		what = "it is unknown whether they were submitted"
 	}
-	t.say("lines %d to %d: %s: %s", lines[0], lines[len(lines)-1], what, explain(err))
+	t.printNote("lines %d to %d: %s: %s", lines[0], lines[len(lines)-1], what, explain(err))
 }
 
-// say writes a line to stderr, above the progress bar.
-func (t *tally) say(format string, args ...any) {
+// printNote writes a line to stderr, above the progress bar.
+func (t *tally) printNote(format string, args ...any) {
 	if t.bar != nil {
 		_ = t.bar.Clear() // the next progress draws it again
 	}

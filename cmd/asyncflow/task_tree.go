@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 type tasksTreeCmd struct {
@@ -68,10 +69,8 @@ func (c *tasksTreeCmd) watch(ctx context.Context, g *globals, id string) error {
 		if err := c.show(ctx, g, t); err != nil || t.Status.Final() {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, c.Every) {
 			return ctx.Err()
-		case <-time.After(c.Every):
 		}
 	}
 	return failed

@@ -16,9 +16,9 @@ const (
 	waitLook   = 5 * time.Second
 )
 
-// waitAloud returns a task once it is final, or after d. Meanwhile it says on standard error what
-// the task waits for.
-func (g *globals) waitAloud(
+// waitAndReport returns a task once it is final, or after d. Meanwhile it says on standard error
+// what the task waits for.
+func (g *globals) waitAndReport(
 	ctx context.Context, id string, d time.Duration,
 ) (client.Task, error) {
 	end, said := now().Add(d), ""

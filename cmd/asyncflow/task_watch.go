@@ -30,10 +30,10 @@ Example:
 func (c *tasksWatchCmd) Run(ctx context.Context, g *globals) error {
 	var last client.Status
 	for e, err := range g.client().Watch(ctx, c.ID) {
-		if err == nil {
-			err = g.printEvent(e)
-		}
 		if err != nil {
+			return err
+		}
+		if err = g.printEvent(e); err != nil {
 			return err
 		}
 		if e.Task != nil {

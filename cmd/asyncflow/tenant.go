@@ -78,7 +78,8 @@ const tenantsPage = 500
 // Run lists the tenants.
 func (c *tenantsListCmd) Run(ctx context.Context, g *globals) error {
 	return withStore(ctx, c.databaseFlag, asyncflow.Quotas{}, func(s *store.Store) error {
-		all, rows := []api.Tenant{}, [][]string{}
+		all := []api.Tenant{}
+		rows := [][]string{}
 		for after, more := "", true; more; {
 			var page []store.StoredTenant
 			var err error

@@ -25,7 +25,7 @@ func (c *submitRole) permit(
 	if err != nil {
 		return err
 	}
-	return say(g, said, c.Role, c.Tenant)
+	return printNote(g, said, c.Role, c.Tenant)
 }
 
 type tenantsGrantSubmitCmd struct {

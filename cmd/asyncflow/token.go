@@ -135,7 +135,8 @@ func signingConfig(getenv func(string) string) (auth.Config, error) {
 			*field = value
 		}
 	}
-	secret, secrets := getenv("ASYNCFLOW_JWT_SECRET"), getenv("ASYNCFLOW_JWT_SECRET_FILE")
+	secret := getenv("ASYNCFLOW_JWT_SECRET")
+	secrets := getenv("ASYNCFLOW_JWT_SECRET_FILE")
 	file := getenv("ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
 	if !oneOf(secret, secrets, file) {
 		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid,

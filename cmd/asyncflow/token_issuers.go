@@ -133,10 +133,10 @@ func (e issuerEntry) config(dir string) (auth.Config, error) {
 	cfg.JWKSURL, cfg.AllowHTTP, cfg.Interval = e.JWKSURL, e.AllowHTTP, e.Refresh.Std()
 	cfg.PublicKeys, cfg.HMACSecret, cfg.Tenants = []byte(e.PublicKeys), []byte(e.Secret), e.Tenants
 	if e.PublicKeysFile != "" {
-		cfg.PublicKeysFile = under(dir, e.PublicKeysFile)
+		cfg.PublicKeysFile = resolvePath(dir, e.PublicKeysFile)
 	}
 	if e.SecretFile != "" {
-		cfg.HMACSecretFile = under(dir, e.SecretFile)
+		cfg.HMACSecretFile = resolvePath(dir, e.SecretFile)
 	}
 	if e.Type != "" {
 		cfg.TokenType = e.Type
@@ -169,7 +169,7 @@ func (e issuerEntry) readCA(dir string, cfg *auth.Config) error {
 	if e.CAFile == "" {
 		return nil
 	}
-	raw, err := os.ReadFile(under(dir, e.CAFile))
+	raw, err := os.ReadFile(resolvePath(dir, e.CAFile))
 	if err != nil {
 		return asyncflow.InvalidField("ca_file", "can't be read: %v", err)
 	}
@@ -180,8 +180,8 @@ func (e issuerEntry) readCA(dir string, cfg *auth.Config) error {
 	return nil
 }
 
-// under returns a file name relative to a folder.
-func under(dir, name string) string {
+// resolvePath returns a file name relative to a folder.
+func resolvePath(dir, name string) string {
 	if filepath.IsAbs(name) {
 		return name
 	}

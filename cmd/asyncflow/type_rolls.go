@@ -42,7 +42,7 @@ func (c *typesRollsCmd) Run(ctx context.Context, g *globals) error {
 			tables = "own"
 		}
 		rows[i] = []string{strconv.Itoa(r.Position), tables, number(r.TasksEstimate), number(r.Bytes),
-			timeText(r.OpenedAt), timeText(r.SealedAt), timeText(r.IdleSince), goes(r)}
+			timeText(r.OpenedAt), timeText(r.SealedAt), timeText(r.IdleSince), rollEndText(r)}
 	}
 	err = g.printTable("ROLL TABLES TASKS BYTES OPENED SEALED IDLE GOES", rows)
 	if err != nil || list.Older == 0 {
@@ -52,8 +52,8 @@ func (c *typesRollsCmd) Run(ctx context.Context, g *globals) error {
 	return g.printFields("older", strconv.Itoa(list.Older))
 }
 
-// goes returns when a roll is dropped, or the next one opens.
-func goes(r client.Roll) string {
+// rollEndText returns when a roll is dropped, or the next one opens.
+func rollEndText(r client.Roll) string {
 	switch {
 	case !r.DropsAt.IsZero():
 		return timeText(r.DropsAt)

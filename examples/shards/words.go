@@ -72,7 +72,8 @@ type WordCount struct {
 
 // Sum adds counts up.
 func Sum(all []Counts) Total {
-	total, words := Total{Top: []WordCount{}}, map[string]int{}
+	total := Total{Top: []WordCount{}}
+	words := map[string]int{}
 	for _, c := range all {
 		total.Lines += c.Lines
 		for word, n := range c.Words {

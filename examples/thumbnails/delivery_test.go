@@ -97,9 +97,11 @@ func TestNewRefuses(t *testing.T) {
 		"images not there": func(c *thumbnails.Config) { c.Images += "/none" },
 		"no thumbnails":    func(c *thumbnails.Config) { c.Thumbnails = "" },
 	} {
-		cfg := thumbnails.Config{Images: t.TempDir(), Thumbnails: t.TempDir(), Secret: secret}
-		change(&cfg)
-		_, err := thumbnails.New(cfg)
-		require.Error(t, err, name)
+		t.Run(name, func(t *testing.T) {
+			cfg := thumbnails.Config{Images: t.TempDir(), Thumbnails: t.TempDir(), Secret: secret}
+			change(&cfg)
+			_, err := thumbnails.New(cfg)
+			require.Error(t, err, name)
+		})
 	}
 }

@@ -37,8 +37,8 @@ func writeSynced(root *os.Root, name string, data []byte) error {
 		return err
 	}
 	_, err = file.Write(data)
-	if err == nil {
-		err = file.Sync()
+	if err != nil {
+		return errors.Join(err, file.Close())
 	}
-	return errors.Join(err, file.Close())
+	return errors.Join(file.Sync(), file.Close())
 }

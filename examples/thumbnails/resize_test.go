@@ -199,7 +199,7 @@ func TestClose(t *testing.T) {
 	b.close(t) // again does nothing
 }
 
-// A Close whose context ends interrupts the work, and says so.
+// A Close interrupts the work at the end of its context, and says so.
 func TestCloseCutShort(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -18,12 +18,12 @@ type Set struct {
 
 	mu    sync.Mutex
 	seqs  map[string]int // of all claims, by task
-	later []elsewhere    // claims that go on elsewhere; the first one is the next to ask about
+	later []openClaim    // claims that go on elsewhere; the first one is the next to ask about
 	freed chan struct{}  // has a value after a change
 }
 
-// elsewhere is a claim that goes on elsewhere.
-type elsewhere struct{ id, token string }
+// openClaim is a claim whose work goes on elsewhere.
+type openClaim struct{ id, token string }
 
 const (
 	// askPause is how long a full set waits before it asks about more claims, and askAtOnce is
@@ -45,7 +45,7 @@ func (s *Set) Take(id string, seq int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, known := s.seqs[id]
-	isIt := func(e elsewhere) bool { return e.id == id }
+	isIt := func(e openClaim) bool { return e.id == id }
 	if known && last != seq && slices.ContainsFunc(s.later, isIt) {
 		s.later = slices.DeleteFunc(s.later, isIt)
 		known = false
@@ -68,7 +68,7 @@ func (s *Set) End(id string) {
 func (s *Set) Later(id, token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.later = append(s.later, elsewhere{id, token})
+	s.later = append(s.later, openClaim{id, token})
 	s.change()
 }
 
@@ -85,7 +85,7 @@ func (s *Set) IDs() (all []string) {
 // WaitForCapacity waits until fewer than atOnce claims are worked on, and the set isn't full. It
 // returns how many more may be taken; 0: ctx has ended.
 func (s *Set) WaitForCapacity(ctx context.Context, atOnce int) int {
-	asked, told := 0, false
+	asked, reported := 0, false
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		later := len(s.later)
@@ -99,9 +99,9 @@ func (s *Set) WaitForCapacity(ctx context.Context, atOnce int) int {
 			s.wait(ctx, nil)
 			continue
 		case asked >= later:
-			if !told {
+			if !reported {
 				s.full()
-				told = true
+				reported = true
 			}
 			s.wait(ctx, time.After(askPause))
 		}

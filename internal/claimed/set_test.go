@@ -95,7 +95,8 @@ func TestAtOnce(t *testing.T) {
 	})
 }
 
-// A claim is known until it has ended, or there is another attempt of a task that went on elsewhere.
+// A claim is known until it has ended, or there is another attempt of a task that went on
+// elsewhere.
 func TestTake(t *testing.T) {
 	t.Parallel()
 	s := (&world{}).set(3)

@@ -98,7 +98,7 @@ func (c *Console) endLogin(ctx *fiber.Ctx, from netip.Addr) error {
 	}
 	defer end()
 	setCookie(ctx, loginCookie, "", -1) // it serves once
-	token, err := c.issuer.redeem(ctx.UserContext(), l, code, c.callbackURL())
+	token, err := c.issuer.exchangeCode(ctx.UserContext(), l, code, c.callbackURL())
 	if err != nil {
 		return c.issuerFailed(ctx, err)
 	}

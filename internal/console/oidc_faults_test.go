@@ -274,9 +274,11 @@ func TestOIDCSettings(t *testing.T) {
 		"oidc-client-id": {{Issuer: "https://x"}},
 		"oidc-token":     {{Issuer: "https://x", ClientID: "x", Token: "refresh"}},
 	} {
-		for _, c := range cases {
-			assert.ErrorContains(t, c.Check(), field, "%+v", c)
-		}
+		t.Run(field, func(t *testing.T) {
+			for _, c := range cases {
+				assert.ErrorContains(t, c.Check(), field, "%+v", c)
+			}
+		})
 	}
 	for _, i := range []console.Instance{{Color: "red"}, {Color: "#12345"}, {Color: "#1234567"},
 		{Color: "#12345g"}, {Name: strings.Repeat("x", 41)}, {Name: "a\nb"}, {Name: "\xff"}} {

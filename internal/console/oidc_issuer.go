@@ -68,10 +68,11 @@ type limited struct{ http.RoundTripper }
 
 func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := l.RoundTripper.RoundTrip(r)
-	if err == nil {
-		resp.Body = &limitedBody{resp.Body, maxIssuerAnswer}
+	if err != nil {
+		return resp, err
 	}
-	return resp, err
+	resp.Body = &limitedBody{resp.Body, maxIssuerAnswer}
+	return resp, nil
 }
 
 type limitedBody struct {
@@ -89,7 +90,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 
 // provider returns the issuer's configuration.
 func (i *issuer) provider(ctx context.Context) (*oidc.Provider, error) {
-	if p, fresh, err := i.remembered(); fresh {
+	if p, fresh, err := i.cachedProvider(); fresh {
 		return p, err
 	}
 	got := i.flight.DoChan("", func() (any, error) { return i.discover() })
@@ -104,8 +105,8 @@ func (i *issuer) provider(ctx context.Context) (*oidc.Provider, error) {
 	}
 }
 
-// remembered returns what the last fetch of the configuration came to, as long as that counts.
-func (i *issuer) remembered() (p *oidc.Provider, fresh bool, err error) {
+// cachedProvider returns what the last fetch of the configuration came to, as long as that counts.
+func (i *issuer) cachedProvider() (p *oidc.Provider, fresh bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.known, i.now().Before(i.until), i.failed
@@ -114,7 +115,7 @@ func (i *issuer) remembered() (p *oidc.Provider, fresh bool, err error) {
 // discover fetches the configuration, and remembers it or why that failed. It doesn't depend on the
 // login that asked first, since others may wait for it too.
 func (i *issuer) discover() (*oidc.Provider, error) {
-	if p, fresh, err := i.remembered(); fresh { // another login has just fetched it
+	if p, fresh, err := i.cachedProvider(); fresh { // another login has just fetched it
 		return p, err
 	}
 	p, err := i.fetch()
@@ -208,9 +209,9 @@ func (i *issuer) checkParty(token *oidc.IDToken) error {
 	return nil
 }
 
-// redeem exchanges the code of a login for a token. It checks the ID token in any case, since only
-// that says which login it belongs to.
-func (i *issuer) redeem(
+// exchangeCode exchanges the code of a login for a token. It checks the ID token in any case, since
+// only that says which login it belongs to.
+func (i *issuer) exchangeCode(
 	ctx context.Context, l pendingLogin, code, redirect string,
 ) (string, error) {
 	p, err := i.provider(ctx)

@@ -38,15 +38,17 @@ func TestOpenConsole(t *testing.T) {
 		"[::]":                        false,
 		"192.168.0.1" + port:          false,
 	} {
-		h := own.with("Host", host)
-		status := 401
-		if ok {
-			status = 200
-		}
-		assert.Equal(t, status, b.do("GET", types, h).status, host)
-		s := b.session(h)
-		assert.Equal(t, ok, s.LoggedIn, host)
-		assert.True(t, s.Dev)
+		t.Run(host, func(t *testing.T) {
+			h := own.with("Host", host)
+			status := 401
+			if ok {
+				status = 200
+			}
+			assert.Equal(t, status, b.do("GET", types, h).status, host)
+			s := b.session(h)
+			assert.Equal(t, ok, s.LoggedIn, host)
+			assert.True(t, s.Dev)
+		})
 	}
 	for _, h := range []headers{{}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
 		{"Origin": "http://elsewhere.example"}} {

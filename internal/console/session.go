@@ -125,7 +125,8 @@ func (c *Console) sessionOf(p auth.Principal) session {
 	}
 	if p.Kind != "" {
 		s.LoggedIn, s.ID, s.Kind, s.Tenant, s.Subject = true, callerID(p), p.Kind, p.Tenant, p.Subject
-		s.Scopes, s.ExpiresAt = append(s.Scopes, p.Scopes.List()...), &p.ExpiresAt
+		s.Scopes = append(s.Scopes, p.Scopes.List()...)
+		s.ExpiresAt = &p.ExpiresAt
 	}
 	return s
 }

@@ -41,11 +41,13 @@ func TestCheckEvent(t *testing.T) {
 		"event: task\ndata: {\"id\":\"t.1.1\"}\n\n": "is missing",
 		"event: task\ndata: {\n\n":                  "unexpected end",
 	} {
-		err := contracttest.CheckEvent([]byte(event))
-		if want == "" {
-			require.NoError(t, err, event)
-		} else {
-			require.ErrorContains(t, err, want, event)
-		}
+		t.Run(event, func(t *testing.T) {
+			err := contracttest.CheckEvent([]byte(event))
+			if want == "" {
+				require.NoError(t, err, event)
+			} else {
+				require.ErrorContains(t, err, want, event)
+			}
+		})
 	}
 }

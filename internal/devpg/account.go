@@ -72,8 +72,8 @@ func (a account) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: a.uid, Gid: a.gid}
 }
 
-// own gives the file or directory to the account.
-func (a account) own(path string) error {
+// takeOver gives the file or directory to the account.
+func (a account) takeOver(path string) error {
 	if !a.switches {
 		return nil
 	}

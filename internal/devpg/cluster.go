@@ -93,7 +93,7 @@ func (c child) initCluster(pg install, durable bool) (string, error) {
 }
 
 func (c child) initdb(pg install, dir string, durable bool) error {
-	if err := c.acct.own(dir); err != nil {
+	if err := c.acct.takeOver(dir); err != nil {
 		return fmt.Errorf("new cluster: %w", err)
 	}
 	args := []string{
@@ -116,7 +116,7 @@ func (c child) writePassword() (string, error) {
 		return "", err
 	}
 	_, err = f.WriteString(password + "\n")
-	err = errors.Join(err, f.Sync(), f.Close(), c.acct.own(c.dir.password()))
+	err = errors.Join(err, f.Sync(), f.Close(), c.acct.takeOver(c.dir.password()))
 	return password, err
 }
 

@@ -61,5 +61,5 @@ func (l layout) makeSocketDir(acct account) (string, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("socket directory: %w", err)
 	}
-	return dir, acct.own(dir)
+	return dir, acct.takeOver(dir)
 }

@@ -36,9 +36,9 @@ func (f File) Plain() []byte { return f.plain() }
 // Files are the files that the page loads, and their licence, by name.
 var Files = map[string]File{
 	"index.js":             plain("index.js", "text/javascript; charset=utf-8"),
-	"swagger-ui-bundle.js": zipped("swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
-	"swagger-ui.css":       zipped("swagger-ui.css", "text/css; charset=utf-8"),
-	"LICENSE.txt":          zipped("LICENSE.txt", "text/plain; charset=utf-8"),
+	"swagger-ui-bundle.js": compressed("swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
+	"swagger-ui.css":       compressed("swagger-ui.css", "text/css; charset=utf-8"),
+	"LICENSE.txt":          compressed("LICENSE.txt", "text/plain; charset=utf-8"),
 }
 
 func plain(name, contentType string) File {
@@ -46,9 +46,9 @@ func plain(name, contentType string) File {
 	return File{ContentType: contentType, plain: func() []byte { return doc }}
 }
 
-// zipped returns a file that is embedded compressed. Few callers don't accept gzip, so it is
+// compressed returns a file that is embedded compressed. Few callers don't accept gzip, so it is
 // decompressed when the first one asks for it.
-func zipped(name, contentType string) File {
+func compressed(name, contentType string) File {
 	doc := read(name + ".gz")
 	return File{ContentType: contentType, Gzip: doc, plain: sync.OnceValue(func() []byte {
 		return must(io.ReadAll(must(gzip.NewReader(bytes.NewReader(doc)))))

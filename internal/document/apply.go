@@ -14,18 +14,17 @@ import (
 // after each item. The error names each item that the server refused; those around it are applied.
 // After any other failure, it doesn't go on.
 func (doc Document) Apply(ctx context.Context, c *client.Client, report func(Change)) error {
-	refused, err := doc.applyTypes(ctx, c, report)
-	if err == nil {
-		var more []error
-		more, err = doc.applyEndpoints(ctx, c, report)
-		refused = append(refused, more...)
+	var all []error
+	for _, apply := range []func(
+		context.Context, *client.Client, func(Change),
+	) (refused []error, err error){doc.applyTypes, doc.applyEndpoints, doc.applySchedules} {
+		refused, err := apply(ctx, c, report)
+		all = append(all, refused...)
+		if err != nil {
+			return errors.Join(append(all, err)...)
+		}
 	}
-	if err == nil {
-		var more []error
-		more, err = doc.applySchedules(ctx, c, report)
-		refused = append(refused, more...)
-	}
-	return errors.Join(append(refused, err)...)
+	return errors.Join(all...)
 }
 
 // applyAll applies the n items of a list, and goes on after one that the server refuses.

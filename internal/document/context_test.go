@@ -81,15 +81,19 @@ func TestContextProblems(t *testing.T) {
 		"[&a " + strings.Repeat("x", 2000) + strings.Repeat(", *a", 1000) + "]": "it has aliases that " +
 			"stand for too much",
 	} {
-		_, err := contextOf(yamlSchedule, in)
-		require.ErrorContains(t, err, want, in)
+		t.Run(in, func(t *testing.T) {
+			_, err := contextOf(yamlSchedule, in)
+			require.ErrorContains(t, err, want, in)
+		})
 	}
 	for in, want := range map[string]string{
 		"{\"a\":1,\n\"a\":2}":                               "line 4: schedules[0].context.a is there twice, first in line 3",
 		strings.Repeat("[", 600) + strings.Repeat("]", 600): "is nested more than 500 deep",
 	} {
-		_, err := contextOf(jsonSchedule, in)
-		require.ErrorContains(t, err, want, in)
+		t.Run(in, func(t *testing.T) {
+			_, err := contextOf(jsonSchedule, in)
+			require.ErrorContains(t, err, want, in)
+		})
 	}
 	_, err := contextOf(jsonSchedule, "[\n01\n\"x\"")
 	require.ErrorContains(t, err, "nor is it JSON: line 4: invalid character '1'")

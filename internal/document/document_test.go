@@ -150,10 +150,12 @@ func TestIntervalTexts(t *testing.T) {
 		"'min(2 ** attempt, ${TOP})'":   client.Rule("min(2 ** attempt, 3600)"),
 		`"30"`:                          client.Rule("30"),
 	} {
-		doc, err := document.Parse([]byte("types:\n- name: a\n  stages: [{name: x}]\n  retry:\n    "+
-			"interval: "+strings.ReplaceAll(text, "\n", "\n    ")), env)
-		require.NoError(t, err, text)
-		require.Equal(t, want, doc.Types[0].Retry.Interval, text)
+		t.Run(text, func(t *testing.T) {
+			doc, err := document.Parse([]byte("types:\n- name: a\n  stages: [{name: x}]\n  retry:\n    "+
+				"interval: "+strings.ReplaceAll(text, "\n", "\n    ")), env)
+			require.NoError(t, err, text)
+			require.Equal(t, want, doc.Types[0].Retry.Interval, text)
+		})
 	}
 }
 
@@ -172,8 +174,10 @@ func TestDocumentLimits(t *testing.T) {
 	for text, field := range map[string]string{"rate: 10": "types[0].rate",
 		"rate: 0/s": "types[0].rate", "flow: {}": "types[0].flow",
 		"flow: {ordered: true, max_in_flight: 3}": "types[0].flow.max_in_flight"} {
-		_, err := document.Parse([]byte(`types: [{name: a, stages: [{name: x}], `+text+`}]`), nil)
-		require.ErrorContains(t, err, field, text)
+		t.Run(text, func(t *testing.T) {
+			_, err := document.Parse([]byte(`types: [{name: a, stages: [{name: x}], `+text+`}]`), nil)
+			require.ErrorContains(t, err, field, text)
+		})
 	}
 }
 

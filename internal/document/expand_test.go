@@ -20,9 +20,11 @@ func TestExpandedOnce(t *testing.T) {
 		"price: 5$":        "price: 5$",
 		"$${A} and ${B} $": "${A} and b $",
 	} {
-		got, err := expand(text, env)
-		require.NoError(t, err, text)
-		require.Equal(t, want, got, text)
+		t.Run(text, func(t *testing.T) {
+			got, err := expand(text, env)
+			require.NoError(t, err, text)
+			require.Equal(t, want, got, text)
+		})
 	}
 	doc, err := Parse([]byte(`endpoints: [{type: a, stage: b, url: "https://h/", secret: "${C}"}]`),
 		env)

@@ -48,7 +48,7 @@ type field struct {
 	value node
 }
 
-func wrong(line int, format string, args ...any) node {
+func invalidNode(line int, format string, args ...any) node {
 	return node{kind: kindWrong, line: line, text: fmt.Sprintf(format, args...)}
 }
 
@@ -70,7 +70,7 @@ func markDuplicates(fields []field) []field {
 	lines := make(map[string]int, len(fields))
 	for i, f := range fields {
 		if first, twice := lines[f.name]; twice {
-			fields[i].value = wrong(f.line, "is there twice, first in line %d", first)
+			fields[i].value = invalidNode(f.line, "is there twice, first in line %d", first)
 			continue
 		}
 		lines[f.name] = f.line

@@ -43,7 +43,7 @@ func (r *jsonReader) value(depth int) (node, error) {
 	case json.Delim:
 		n, err = r.container(token, n, depth)
 		if depth > maxDepth {
-			n = wrong(n.line, "is nested more than %d deep", maxDepth)
+			n = invalidNode(n.line, "is nested more than %d deep", maxDepth)
 		}
 		return n, err
 	case string:

@@ -45,7 +45,7 @@ func (r *yamlReader) value(n *yaml.Node, depth int) node {
 	case r.aliased > maxAliased: // parseYAML says so
 		return node{}
 	case depth > maxDepth:
-		return wrong(n.Line, "is nested more than %d deep", maxDepth)
+		return invalidNode(n.Line, "is nested more than %d deep", maxDepth)
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -60,7 +60,7 @@ func (r *yamlReader) value(n *yaml.Node, depth int) node {
 
 func (r *yamlReader) alias(n *yaml.Node, depth int) node {
 	if r.open[n.Alias] {
-		return wrong(n.Line, "has the alias *%s, which stands inside of what it names", n.Value)
+		return invalidNode(n.Line, "has the alias *%s, which stands inside of what it names", n.Value)
 	}
 	r.open[n.Alias] = true
 	defer delete(r.open, n.Alias)
@@ -87,7 +87,8 @@ func (r *yamlReader) mapping(n *yaml.Node, depth int) node {
 	out := node{kind: kindMapping, line: n.Line}
 	var merged []field
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
+		key := n.Content[i]
+		value := n.Content[i+1]
 		if key.ShortTag() == "!!merge" {
 			more, problem := r.merged(value, depth)
 			if problem != nil {
@@ -110,7 +111,7 @@ func (r *yamlReader) field(key, value *yaml.Node, depth int) field {
 		if text == "" {
 			text = "here"
 		}
-		return field{text, key.Line, wrong(key.Line, "is a key that is not a text: put it in quotes")}
+		return field{text, key.Line, invalidNode(key.Line, "is a key that is not a text: put it in quotes")}
 	}
 	return field{name.text, key.Line, r.value(value, depth+1)}
 }
@@ -127,7 +128,7 @@ func (r *yamlReader) merged(n *yaml.Node, depth int) ([]field, *node) {
 			return nil, &one
 		}
 		if one.kind != kindMapping {
-			problem := wrong(n.Line, "merges %s; << takes a mapping or a list of them", one)
+			problem := invalidNode(n.Line, "merges %s; << takes a mapping or a list of them", one)
 			return nil, &problem
 		}
 		fields = append(fields, one.fields...)
@@ -186,12 +187,12 @@ func scalar(n *yaml.Node) node {
 		if jsonNumber.MatchString(text) {
 			return node{kind: kindNumber, line: n.Line, text: text}
 		}
-		return wrong(n.Line, "is %s, a number that JSON doesn't have: put it in quotes if it is a "+
+		return invalidNode(n.Line, "is %s, a number that JSON doesn't have: put it in quotes if it is a "+
 			"text, or write it in decimals", text)
 	}
 	return wrongTag(n)
 }
 
 func wrongTag(n *yaml.Node) node {
-	return wrong(n.Line, "has the tag %s, which is not read here", n.ShortTag())
+	return invalidNode(n.Line, "has the tag %s, which is not read here", n.ShortTag())
 }

@@ -95,10 +95,10 @@ func compile(text string) (p *vm.Program, err error) {
 		return nil, oneLine(err)
 	}
 	p, err = expr.Compile(text, options...)
-	if err == nil {
-		err = checkConditions(p)
-	}
 	if err != nil {
+		return nil, oneLine(err)
+	}
+	if err = checkConditions(p); err != nil {
 		return nil, oneLine(err)
 	}
 	return p, nil

@@ -47,11 +47,13 @@ func TestSeconds(t *testing.T) {
 		"1e300 * 1e10":                                 math.Inf(1),
 		"attempt * 9223372036854775807 > 0 ? 1 : 2":    1, // no wrapping around
 	} {
-		r := newReader()
-		require.NoError(t, r.Check(text), text)
-		got, err := r.Seconds(text, busy)
-		require.NoError(t, err, text)
-		require.Equal(t, want, got, text)
+		t.Run(text, func(t *testing.T) {
+			r := newReader()
+			require.NoError(t, r.Check(text), text)
+			got, err := r.Seconds(text, busy)
+			require.NoError(t, err, text)
+			require.Equal(t, want, got, text)
+		})
 	}
 }
 
@@ -101,11 +103,13 @@ func TestCheck(t *testing.T) {
 		"let a = 1; a":            only + " (1:5)",
 		"error.x()":               only + " (1:7)",
 	} {
-		err := newReader().Check(text)
-		require.EqualError(t, err, want, text)
-		require.NotContains(t, err.Error(), "\n")
-		_, err = newReader().Seconds(text, busy)
-		require.Error(t, err, text)
+		t.Run(text, func(t *testing.T) {
+			err := newReader().Check(text)
+			require.EqualError(t, err, want, text)
+			require.NotContains(t, err.Error(), "\n")
+			_, err = newReader().Seconds(text, busy)
+			require.Error(t, err, text)
+		})
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -77,7 +77,7 @@ func (s *Server) GetFiringAlerts(
 	ctx context.Context, _ GetFiringAlertsRequestObject,
 ) (GetFiringAlertsResponseObject, error) {
 	firing, enabled, err := s.cfg.Store.FiringEpisodes(ctx, principalOf(ctx).Tenant)
-	out := FiringAlerts{Enabled: enabled, Data: make([]AlertEpisode, len(firing))}
+	out := api.FiringAlerts{Enabled: enabled, Data: make([]api.AlertEpisode, len(firing))}
 	for i, e := range firing {
 		out.Data[i] = episodeOut(e)
 	}
@@ -94,15 +94,15 @@ func (s *Server) DeleteAlerts(
 	return DeleteAlerts204Response{}, nil
 }
 
-func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (Alerts, error) {
+func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (api.Alerts, error) {
 	episodes, err := s.cfg.Store.Episodes(ctx, tenant)
-	out := Alerts{
+	out := api.Alerts{
 		URL:               a.Endpoint.URL,
 		Endpoint:          a.Endpoint.ID,
 		VerificationError: a.Endpoint.VerificationError,
 		Rules:             a.Rules,
 		UpdatedAt:         a.UpdatedAt,
-		Episodes:          make([]AlertEpisode, len(episodes)),
+		Episodes:          make([]api.AlertEpisode, len(episodes)),
 	}
 	for i, e := range episodes {
 		out.Episodes[i] = episodeOut(e)
@@ -110,12 +110,12 @@ func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (
 	return out, err
 }
 
-func episodeOut(e asyncflow.Episode) AlertEpisode {
-	out := AlertEpisode{
+func episodeOut(e asyncflow.Episode) api.AlertEpisode {
+	out := api.AlertEpisode{
 		ID:         e.ID,
-		Alert:      AlertEpisodeAlert(e.Alert),
+		Alert:      api.AlertEpisodeAlert(e.Alert),
 		Subject:    e.Subject,
-		State:      AlertEpisodeState(asyncflow.AlertFiring),
+		State:      api.AlertEpisodeState(asyncflow.AlertFiring),
 		Since:      e.Since,
 		ResolvedAt: e.Resolved,
 		Value:      e.Value,
@@ -123,7 +123,7 @@ func episodeOut(e asyncflow.Episode) AlertEpisode {
 		WaitsFor:   e.WaitsFor,
 	}
 	if !e.Resolved.IsZero() {
-		out.State = AlertEpisodeState(asyncflow.AlertResolved)
+		out.State = api.AlertEpisodeState(asyncflow.AlertResolved)
 	}
 	for _, task := range []string{e.FiringTask, e.ResolvedTask} {
 		if task != "" {

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -21,14 +21,14 @@ func (s *Server) ListAudit(
 func (s *Server) ListOperatorAudit(
 	ctx context.Context, r ListOperatorAuditRequestObject,
 ) (ListOperatorAuditResponseObject, error) {
-	page, err := s.auditPage(ctx, "", ListAuditParams(r.Params))
+	page, err := s.auditPage(ctx, "", api.ListAuditParams(r.Params))
 	return ListOperatorAudit200JSONResponse(page), err
 }
 
 // auditPage returns a page of the audit of a tenant or (tenant "") of the operator.
 func (s *Server) auditPage(
-	ctx context.Context, tenant string, p ListAuditParams,
-) (AuditList, error) {
+	ctx context.Context, tenant string, p api.ListAuditParams,
+) (api.AuditList, error) {
 	f := store.AuditFilter{
 		Tenant:  tenant,
 		Since:   p.Since,
@@ -41,14 +41,14 @@ func (s *Server) auditPage(
 	list := cursor.Of("audit of "+tenant, p)
 	before, err := list.ReadPlace(p.Cursor)
 	if err != nil {
-		return AuditList{}, err
+		return api.AuditList{}, err
 	}
 	f.Before = store.AuditPlace(before)
 	entries, err := s.cfg.Store.Audit(ctx, f)
 	if err != nil {
-		return AuditList{}, err
+		return api.AuditList{}, err
 	}
-	out := AuditList{Data: make([]AuditEntry, len(entries))}
+	out := api.AuditList{Data: make([]api.AuditEntry, len(entries))}
 	for i, e := range entries {
 		out.Data[i] = auditOut(e)
 		more := len(entries) == f.Limit
@@ -57,11 +57,11 @@ func (s *Server) auditPage(
 	return out, nil
 }
 
-func auditOut(e asyncflow.AuditEntry) AuditEntry {
-	return AuditEntry{
+func auditOut(e asyncflow.AuditEntry) api.AuditEntry {
+	return api.AuditEntry{
 		ID:         e.ID,
 		At:         e.At,
-		Origin:     AuditEntryOrigin(e.Origin),
+		Origin:     api.AuditEntryOrigin(e.Origin),
 		Tenant:     e.Tenant,
 		Subject:    e.Subject,
 		TokenID:    e.TokenID,
@@ -74,11 +74,11 @@ func auditOut(e asyncflow.AuditEntry) AuditEntry {
 		Proxy:      e.Proxy,
 		RequestID:  e.RequestID,
 		UserAgent:  e.UserAgent,
-		Outcome:    AuditOutcome(e.Outcome),
+		Outcome:    api.AuditOutcome(e.Outcome),
 		Status:     e.Status,
 		Code:       e.Code,
 		Detail:     e.Detail,
-		Claimed: AuditClaim{
+		Claimed: api.AuditClaim{
 			Issuer:  e.Claimed.Issuer,
 			Subject: e.Claimed.Subject,
 			Tenant:  e.Claimed.Tenant,

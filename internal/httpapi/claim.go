@@ -8,7 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
 )
@@ -26,15 +26,14 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 	r.Subject, r.Named = p.Subject, p.Claimers != nil
 	r.Alive = func() bool { return conn == nil || !conn.Gone() }
 	if signed {
-		err = s.maySign(ctx, tenant, r.Type, r.Stage)
+		if err = s.maySign(ctx, tenant, r.Type, r.Stage); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = s.mayClaimAs(ctx, r, signed)
+	if err = s.mayClaimAs(ctx, r, signed); err != nil {
+		return err
 	}
-	var all []asyncflow.Delivery
-	if err == nil {
-		all, err = s.claim(ctx, tenant, r)
-	}
+	all, err := s.claim(ctx, tenant, r)
 	if err != nil {
 		return err
 	}
@@ -51,7 +50,7 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 func (s *Server) readClaim(
 	c *fiber.Ctx,
 ) (r dispatcher.ClaimRequest, signed bool, err error) {
-	var body Claim
+	var body api.Claim
 	if err = decodeBody(c, &body); err != nil {
 		return r, false, err
 	}
@@ -152,25 +151,25 @@ func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Deliv
 		leases[i] = asyncflow.Lease{ID: l.ID, Seq: l.Seq, Stage: l.Stage, Claimer: l.Claimer,
 			LeasedAt: l.LeasedAt, Until: l.Until}
 	}
-	s.prolongArrived(conn, end, tenant, leases, arrivalLooks)
+	s.extendArrivedClaim(conn, end, tenant, leases, arrivalLooks)
 }
 
 // arrivalLooks is how often it is looked whether an answer has arrived.
 const arrivalLooks = 2
 
-// Bounds of the claims whose arrival is not known yet. Each takes some 300 bytes for 10 s at most.
+// Bounds of the claims that may not have arrived yet. Each takes some 300 bytes for 10 s at most.
 const (
 	maxArrivals          = 65_536
 	maxArrivalsPerTenant = maxArrivals / 4
 )
 
-func (s *Server) prolongArrived(
+func (s *Server) extendArrivedClaim(
 	conn *listener.Conn, n int64, tenant string, leases []asyncflow.Lease, looks int,
 ) {
 	time.AfterFunc(s.cfg.ClaimCheck, func() {
 		took := conn.Took(n)
 		if !took && looks > 1 {
-			s.prolongArrived(conn, n, tenant, leases, looks-1)
+			s.extendArrivedClaim(conn, n, tenant, leases, looks-1)
 			return
 		}
 		if took {
@@ -209,8 +208,8 @@ func (s *Server) pushed(ctx context.Context) error {
 		"this delivery was pushed: only a claim can be given back, or its answer be reported")
 }
 
-// prolong moves the end of a claim of which nothing was heard before.
-func (s *Server) prolong(ctx context.Context, a attempt) (stands bool, err error) {
+// extendClaim moves the end of a claim at its first sign of life.
+func (s *Server) extendClaim(ctx context.Context, a attempt) (stands bool, err error) {
 	l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
 	if err != nil || !stands || !a.taskType.Unseen(l) {
 		return stands, err

@@ -120,7 +120,7 @@ func TestClaimsAreCut(t *testing.T) {
 
 	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.lease
 		SET leased_at = leased_at - $1::interval, until = until - $1::interval`, asyncflow.FirstClaim)
-	require.NoError(t, err) // else those that nobody has would have to be waited for
+	require.NoError(t, err) // else the test would wait for tasks that nobody has
 	for i := 0; done.Load() < tasks; i++ {
 		_, err := b.store.Rescue(t.Context(), judge)
 		require.NoError(t, err)

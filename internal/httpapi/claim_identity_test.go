@@ -57,8 +57,8 @@ func TestClaimerIsWhoTheTokenSays(t *testing.T) {
 }
 
 // Where names don't count, tokens may use the same ones. But what was handed to one token is shown
-// again only to tokens of the same subject, and to those that name the claimer; and the journal
-// says whose token it was.
+// again only to tokens of the same subject, and to tokens that name the claimer; and the journal
+// says which token it was.
 func TestOpenClaimsAreOfASubject(t *testing.T) {
 	b := setup(t)
 	b.claimed()

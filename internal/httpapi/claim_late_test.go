@@ -28,7 +28,7 @@ func (b *bundle) runOut(name string) {
 	require.NoError(b.t, err)
 }
 
-// A late report on a claim of which nothing was heard counts until the task has begun again.
+// A late report on a claim without a sign of life counts until the task has begun again.
 func TestALateReportOfASilentClaim(t *testing.T) {
 	b := setup(t)
 	b.claimed()
@@ -58,8 +58,9 @@ func TestALateReportOfASilentClaim(t *testing.T) {
 	require.Equal(t, 409, b.report(all[3], "complete", `{"output":"a cat"}`).status, "bob's counts")
 }
 
-// A claim whose answer has arrived stands for the processing time of its stage, though nothing else
-// is heard of it. Both kinds of connections tell that: one that is kept, and one that is closed.
+// After the arrival of its answer a claim stands for the processing time of its stage, though
+// nothing else is heard of it. Both kinds of connections tell that: one that is kept, and one that
+// is closed.
 func TestAClaimThatHasArrived(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("this system doesn't tell whether an answer has arrived")

@@ -11,13 +11,15 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// answerSigned is answerClaims with the headers that pushes would have. The deadlines are those of
+// answerSigned is answerClaims with the headers that pushes would have. The deadlines are as for
 // pushes, too: a program that passes deliveries on sends a heartbeat first.
 func (s *Server) answerSigned(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) error {
-	doc, headers := []byte(`{"claims":[`), []byte(`],"headers":[`)
+	doc := []byte(`{"claims":[`)
+	headers := []byte(`],"headers":[`)
 	for i := range all {
 		if i > 0 {
-			doc, headers = append(doc, ','), append(headers, ',')
+			doc = append(doc, ',')
+			headers = append(headers, ',')
 		}
 		d := &all[i]
 		d.Deadline = d.Latest
@@ -71,9 +73,10 @@ func listenerOf(t *store.Type, stage string) (*asyncflow.Endpoint, error) {
 // maySign refuses a call for signed deliveries that nothing would sign, before it claims any.
 func (s *Server) maySign(ctx context.Context, tenant, name, stage string) error {
 	t, err := s.cfg.Store.Catalog.Fresh(ctx, tenant, name)
-	if err == nil {
-		_, err = listenerOf(t, stage)
+	if err != nil {
+		return err
 	}
+	_, err = listenerOf(t, stage)
 	return err
 }
 
@@ -95,7 +98,7 @@ func (s *Server) AnswerClaim(
 	o := s.cfg.Sender.ReadClaim(callbacks.Answer{Status: b.Status, ContentType: b.ContentType,
 		RetryAfter: b.RetryAfter, Body: b.Body, Error: b.Error})
 	if o.Kind == asyncflow.OutcomeAccepted { // the worker will report
-		stands, err := s.prolong(ctx, a)
+		stands, err := s.extendClaim(ctx, a)
 		if err == nil && !stands {
 			err = s.ended(ctx, a)
 		}

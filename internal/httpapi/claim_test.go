@@ -14,7 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// claimed creates a task type whose only stage is claimed.
+// claimed creates a task type with one claimed stage.
 func (b *bundle) claimed() {
 	b.t.Helper()
 	a := b.call("PUT", "/v1/task-types/judge", `{"stages":[{"name":"look","mode":"claim",
@@ -153,7 +153,7 @@ func TestReleaseClaim(t *testing.T) {
 	assert.Equal(t, 409, a.status, "it was pushed: %s", a.body)
 }
 
-// Of a claim of which nothing is heard, no attempt is counted. A heartbeat or progress prolongs it.
+// A claim without a sign of life counts no attempt. A heartbeat or progress prolongs it.
 func TestFirstClaim(t *testing.T) {
 	b := setup(t)
 	b.claimed()

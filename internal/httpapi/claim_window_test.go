@@ -124,7 +124,7 @@ func TestAWiderWindowOpens(t *testing.T) {
 	assert.Equal(t, ids[1], got[0].TaskID)
 }
 
-// Tasks whose contexts don't fit stay in line as if they had not been looked at, and don't count in
+// Tasks with contexts that don't fit stay in line as if nobody read them, and don't count in
 // the window.
 func TestClaimsOfManyBytes(t *testing.T) {
 	b := setup(t)

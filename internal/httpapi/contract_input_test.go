@@ -557,7 +557,7 @@ func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any
 // anyText reports whether a field accepts text of any bytes: some fields of workers do.
 func anyText(s subject, name string) bool { return s.worker && (name == "error" || name == "note") }
 
-// bulk returns the field whose entries have results of their own.
+// bulk returns the field with entries that have results of their own.
 func (s subject) bulk() string {
 	if s.OperationID == "submitTasks" {
 		return "tasks"

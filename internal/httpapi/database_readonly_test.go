@@ -36,7 +36,7 @@ func (b *bundle) writable() {
 	require.NoError(b.t, err)
 }
 
-// A node whose database accepts no writes reports that it isn't ready, retries its writes, and asks
+// A node with a read-only database reports that it isn't ready, retries its writes, and asks
 // callers to retry. It replaces its connections as soon as it can get better ones.
 func TestReadOnlyDatabase(t *testing.T) {
 	b := setup(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Callers of a node whose database has gone silent get an answer in time, and a success once the
+// Callers of a node with a silent database get an answer in time, and a success once the
 // network works again.
 func TestSilentDatabase(t *testing.T) {
 	t.Parallel()

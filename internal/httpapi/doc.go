@@ -3,7 +3,7 @@
 // against it before a handler runs, and it names the scope that each call needs (x-scope).
 //
 // Files that begin with request_ handle what all calls have in common, in the order of
-// request.go; those that begin with answer_ and problem_ write answers. The other files have the
+// request.go; files that begin with answer_ and problem_ write answers. The other files have the
 // handlers, by the noun in the path: task_, endpoint_, tenant_ and so on.
 //
 // Only this package uses fiber.

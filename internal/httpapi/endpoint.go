@@ -95,7 +95,8 @@ func readEndpointCursor(
 	if err != nil {
 		return after, err
 	}
-	after.Type, after.Stage = key[0], key[1]
+	after.Type = key[0]
+	after.Stage = key[1]
 	if text != "" && (asyncflow.CheckName(key[0]) != nil || asyncflow.CheckName(key[1]) != nil) {
 		return after, cursor.Bad()
 	}

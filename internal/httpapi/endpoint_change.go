@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -35,7 +35,7 @@ func (s *Server) UpdateEndpoint(
 	return UpdateEndpoint200JSONResponse(out), err
 }
 
-func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
+func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p api.EndpointPatch) error {
 	o, err := s.cfg.Keys.OpenOutbound(*e)
 	if err != nil {
 		return err
@@ -67,10 +67,10 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
 	} else {
 		err = e.Validate(egress)
 	}
-	if err == nil {
-		err = staysPrivate(before.URL, e.URL, o, p)
-	}
 	if err != nil {
+		return err
+	}
+	if err = staysPrivate(before.URL, e.URL, o, p); err != nil {
 		return err
 	}
 	if p.Headers != nil {
@@ -85,7 +85,7 @@ func (s *Server) patchEndpoint(e *asyncflow.Endpoint, p EndpointPatch) error {
 	return s.setOutbound(e, o, egress)
 }
 
-func setLimits(e *asyncflow.Endpoint, p EndpointPatch) error {
+func setLimits(e *asyncflow.Endpoint, p api.EndpointPatch) error {
 	if p.MaxInFlight != nil {
 		e.Limits.MaxInFlight = *p.MaxInFlight
 	}
@@ -104,7 +104,7 @@ func setLimits(e *asyncflow.Endpoint, p EndpointPatch) error {
 
 // staysPrivate refuses a URL of another origin if the endpoint keeps headers or credentials that
 // were given for the old origin. A caller could otherwise have them sent to a place of its own.
-func staysPrivate(before, after string, o asyncflow.Outbound, p EndpointPatch) error {
+func staysPrivate(before, after string, o asyncflow.Outbound, p api.EndpointPatch) error {
 	keeps := len(o.Headers) > 0 && p.Headers == nil || o.Auth.Kind != "" && p.Auth == nil
 	if keeps && !asyncflow.SameOrigin(before, after) {
 		return asyncflow.InvalidField("url",

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -23,12 +23,12 @@ func (s *Server) GetEndpointHistory(
 		return nil, err
 	}
 	out := GetEndpointHistory200JSONResponse{
-		Minutes:  make([]EndpointMinute, len(h.Minutes)),
+		Minutes:  make([]api.EndpointMinute, len(h.Minutes)),
 		States:   statesOut(h.Changes, s.cfg.Store.Clock.Now()),
 		InFlight: h.InFlight,
 	}
 	for i, m := range h.Minutes {
-		out.Minutes[i] = EndpointMinute{
+		out.Minutes[i] = api.EndpointMinute{
 			At:       m.At,
 			Attempts: m.Attempts,
 			Failures: m.Failures,
@@ -41,15 +41,15 @@ func (s *Server) GetEndpointHistory(
 
 // statesOut returns the states that changes of health led to, the latest first. An endpoint that
 // was open for its time was half-open until the next change.
-func statesOut(changes []asyncflow.Health, now time.Time) []EndpointState {
-	out := make([]EndpointState, 0, len(changes))
+func statesOut(changes []asyncflow.Health, now time.Time) []api.EndpointState {
+	out := make([]api.EndpointState, 0, len(changes))
 	end := now
 	for i := len(changes) - 1; i >= 0; i-- {
 		h := changes[i]
 		if h.State == asyncflow.HealthOpen && h.Until.Before(end) {
-			out = append(out, EndpointState{State: asyncflow.HealthHalfOpen, Since: h.Until})
+			out = append(out, api.EndpointState{State: asyncflow.HealthHalfOpen, Since: h.Until})
 		}
-		state := EndpointState{State: h.State, Since: h.Since, Until: h.Until}
+		state := api.EndpointState{State: h.State, Since: h.Since, Until: h.Until}
 		if h.State != asyncflow.HealthClosed { // then it is the reason of the opening before
 			state.Reason = h.Reason
 		}
@@ -59,8 +59,8 @@ func statesOut(changes []asyncflow.Health, now time.Time) []EndpointState {
 	return out
 }
 
-func codesOut(c store.EndpointCounts) FailureCodes {
-	out := FailureCodes{}
+func codesOut(c store.EndpointCounts) api.FailureCodes {
+	out := api.FailureCodes{}
 	for code, n := range c.Codes {
 		if n > 0 {
 			out[asyncflow.FailureCode(code).String()] = n
@@ -69,8 +69,8 @@ func codesOut(c store.EndpointCounts) FailureCodes {
 	return out
 }
 
-func latencyOut(l asyncflow.Latency) Latency {
-	return Latency{P50Ms: milliseconds(l.P50), P99Ms: milliseconds(l.P99)}
+func latencyOut(l asyncflow.Latency) api.Latency {
+	return api.Latency{P50Ms: milliseconds(l.P50), P99Ms: milliseconds(l.P99)}
 }
 
 // milliseconds rounds to a tenth.

@@ -84,7 +84,7 @@ func TestEndpointHistory(t *testing.T) {
 	}
 }
 
-// The states of the circuit breaker are those of its changes, and half-open in between.
+// The states of the circuit breaker follow its changes, with half-open in between.
 func TestEndpointStates(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/signing"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -17,7 +17,7 @@ func (s *Server) RotateEndpointSecret(
 	if err != nil {
 		return nil, err
 	}
-	var p SecretRotation
+	var p api.SecretRotation
 	if r.Body != nil {
 		p = *r.Body
 	}
@@ -36,7 +36,7 @@ func (s *Server) RotateEndpointSecret(
 	return RotateEndpointSecret200JSONResponse(out), err
 }
 
-func (s *Server) rotate(e *asyncflow.Endpoint, p SecretRotation) (shown string, err error) {
+func (s *Server) rotate(e *asyncflow.Endpoint, p api.SecretRotation) (shown string, err error) {
 	overlap := asyncflow.DefaultOverlap
 	if p.Overlap != nil {
 		overlap = p.Overlap.Std()

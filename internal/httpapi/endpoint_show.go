@@ -5,22 +5,22 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // endpointOut returns the document of an endpoint of the caller's tenant, without its secrets.
-func (s *Server) endpointOut(ctx context.Context, e asyncflow.Endpoint) (Endpoint, error) {
+func (s *Server) endpointOut(ctx context.Context, e asyncflow.Endpoint) (api.Endpoint, error) {
 	all, err := s.endpointsOut(ctx, []asyncflow.Endpoint{e})
 	if err != nil {
-		return Endpoint{}, err
+		return api.Endpoint{}, err
 	}
 	return all[0], nil
 }
 
 func (s *Server) endpointsOut(
 	ctx context.Context, endpoints []asyncflow.Endpoint,
-) ([]Endpoint, error) {
+) ([]api.Endpoint, error) {
 	now := s.cfg.Store.Clock.Now()
 	ids := make([]string, len(endpoints))
 	for i, e := range endpoints {
@@ -31,7 +31,7 @@ func (s *Server) endpointsOut(
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Endpoint, len(endpoints))
+	out := make([]api.Endpoint, len(endpoints))
 	for i, e := range endpoints {
 		if out[i], err = s.endpointDocument(e, counted[e.ID], now); err != nil {
 			return nil, err
@@ -42,13 +42,13 @@ func (s *Server) endpointsOut(
 
 func (s *Server) endpointDocument(
 	e asyncflow.Endpoint, counted store.EndpointCounts, now time.Time,
-) (Endpoint, error) {
+) (api.Endpoint, error) {
 	o, err := s.cfg.Keys.OpenOutbound(e)
 	if err != nil {
-		return Endpoint{}, err
+		return api.Endpoint{}, err
 	}
 	o = o.Masked()
-	out := Endpoint{
+	out := api.Endpoint{
 		ID:                  e.ID,
 		Type:                e.Type,
 		Stage:               e.Stage,
@@ -75,8 +75,8 @@ func (s *Server) endpointDocument(
 	return out, nil
 }
 
-func healthOut(h asyncflow.Health, counted store.EndpointCounts, now time.Time) EndpointHealth {
-	out := EndpointHealth{
+func healthOut(h asyncflow.Health, counted store.EndpointCounts, now time.Time) api.EndpointHealth {
+	out := api.EndpointHealth{
 		State:    h.At(now),
 		Since:    h.Since,
 		Reason:   h.Reason,
@@ -94,11 +94,11 @@ func healthOut(h asyncflow.Health, counted store.EndpointCounts, now time.Time) 
 	return out
 }
 
-func secretsOut(e asyncflow.Endpoint, now time.Time) []EndpointSecret {
+func secretsOut(e asyncflow.Endpoint, now time.Time) []api.EndpointSecret {
 	active := e.ActiveSecrets(now)
-	out := make([]EndpointSecret, len(active))
+	out := make([]api.EndpointSecret, len(active))
 	for i, s := range active {
-		out[i] = EndpointSecret{
+		out[i] = api.EndpointSecret{
 			ID:        s.ID,
 			Kind:      s.Kind,
 			PublicKey: s.PublicKey,
@@ -109,12 +109,12 @@ func secretsOut(e asyncflow.Endpoint, now time.Time) []EndpointSecret {
 	return out
 }
 
-func verificationOf(e asyncflow.Endpoint) EndpointVerification {
+func verificationOf(e asyncflow.Endpoint) api.EndpointVerification {
 	switch {
 	case !e.VerifiedAt.IsZero():
-		return Verified
+		return api.Verified
 	case e.Challenged:
-		return Unverified
+		return api.Unverified
 	}
-	return Unneeded
+	return api.Unneeded
 }

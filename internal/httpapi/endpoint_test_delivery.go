@@ -9,7 +9,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/ratelimit"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -30,10 +30,10 @@ func (s *Server) TestEndpoint(
 		doc = r.Body.Context
 	}
 	err := asyncflow.CheckDocument("context", doc, s.cfg.MaxContext)
-	if err == nil {
-		err = checkContext(doc, s.contextQuota(ctx))
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err = checkContext(doc, s.contextQuota(ctx)); err != nil {
 		return nil, err
 	}
 	id, err := endpointID(r.ID)
@@ -87,7 +87,8 @@ func (s *Server) testDelivery(
 	if err != nil {
 		return d, err
 	}
-	now, stage := s.cfg.Store.Clock.Now(), t.Stages[at]
+	now := s.cfg.Store.Clock.Now()
+	stage := t.Stages[at]
 	return asyncflow.Delivery{
 		Tenant: tenant,
 		Lease: asyncflow.Lease{ID: callbacks.TestID(e.Type), Seq: 1, Stage: e.Stage, Attempt: 1,
@@ -115,19 +116,19 @@ func (s *Server) limitTests(tenant string) error {
 			testsPerSecond, ratelimit.WholeSeconds(wait))}
 }
 
-func testOut(t callbacks.Tested) EndpointTestResult {
-	out := EndpointTestResult{
-		Outcome:    EndpointTestResultOutcome(t.Outcome.Kind),
+func testOut(t callbacks.Tested) api.EndpointTestResult {
+	out := api.EndpointTestResult{
+		Outcome:    api.EndpointTestResultOutcome(t.Outcome.Kind),
 		Error:      t.Outcome.Error,
 		RetryAfter: asyncflow.NewDuration(t.Outcome.RetryAfter),
 		DurationMs: float32(t.Outcome.Duration.Seconds() * 1000),
 	}
 	if t.URL != "" {
-		out.Request = EndpointTestRequest{Method: http.MethodPost, URL: t.URL, Headers: t.Headers,
+		out.Request = api.EndpointTestRequest{Method: http.MethodPost, URL: t.URL, Headers: t.Headers,
 			Body: t.Body}
 	}
 	if a := t.Answer; a.Status != 0 {
-		out.Response = EndpointTestResponse{Status: a.Status, Headers: a.Headers, Body: a.Body,
+		out.Response = api.EndpointTestResponse{Status: a.Status, Headers: a.Headers, Body: a.Body,
 			Truncated: a.Truncated}
 	}
 	return out

@@ -41,15 +41,13 @@ func (b *bundle) overTLS(h http.Handler) api.Endpoint {
 // test sends a test delivery, as soon as the rate of its tenant allows it.
 func (b *bundle) test(id, body string) answer {
 	b.t.Helper()
-	for {
-		a := b.call("POST", "/v1/endpoints/"+id+"/test", body)
-		if a.status != 429 {
-			return a
-		}
-		require.Equal(b.t, []string{"rate_limited", "1"},
-			[]string{a.problem.Code, a.header.Get("Retry-After")})
-		time.Sleep(100 * time.Millisecond) // nothing tells when the rate allows more
-	}
+	var a answer
+	require.Eventually(b.t, func() bool {
+		a = b.call("POST", "/v1/endpoints/"+id+"/test", body)
+		return a.status != 429 || a.problem.Code != "rate_limited" || a.header.Get("Retry-After") != "1"
+	}, patience, 100*time.Millisecond)
+	require.NotEqual(b.t, 429, a.status)
+	return a
 }
 
 // A worker gets a test delivery over HTTPS, verifies it, and can tell it from a task. The answer

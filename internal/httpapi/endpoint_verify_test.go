@@ -62,7 +62,7 @@ func (w *echoing) requests() []http.Header {
 	return w.seen
 }
 
-// challenging returns an API that challenges endpoints, including those on the loopback.
+// challenging returns an API that challenges endpoints, also on the loopback.
 func challenging(t *testing.T) *bundle {
 	b := setupWith(t, func(c *httpapi.Config) {
 		c.VerifyEndpoints, c.Egress = true, asyncflow.Anywhere

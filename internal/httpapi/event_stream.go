@@ -102,7 +102,8 @@ func (e *eventStream) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n := copy(p, e.pending)
-	e.pending, e.written = e.pending[n:], time.Now()
+	e.pending = e.pending[n:]
+	e.written = time.Now()
 	if len(e.pending) == 0 {
 		e.pending = nil // its array may be large
 	}
@@ -113,18 +114,6 @@ func (e *eventStream) Read(p []byte) (int, error) {
 func (e *eventStream) Close() error {
 	e.release()
 	return nil
-}
-
-// pause waits for a time, and reports whether the stream goes on.
-func (e *eventStream) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-e.ctx.Done():
-		return false
-	}
 }
 
 // add adds an event. doc is one line, including its line feed.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -19,8 +19,8 @@ func (s *Server) GetGovernance(
 }
 
 // GovernanceOut returns the document of the nodes and the background jobs.
-func GovernanceOut(status governance.Status) Governance {
-	out := Governance{Jobs: make([]Job, len(status.Jobs)), Nodes: make([]Node, len(status.Nodes))}
+func GovernanceOut(status governance.Status) api.Governance {
+	out := api.Governance{Jobs: make([]api.Job, len(status.Jobs)), Nodes: make([]api.Node, len(status.Nodes))}
 	for i, j := range status.Jobs {
 		out.Jobs[i] = jobOut(j)
 	}
@@ -30,11 +30,11 @@ func GovernanceOut(status governance.Status) Governance {
 	return out
 }
 
-func jobOut(j governance.JobStatus) Job {
-	out := Job{
+func jobOut(j governance.JobStatus) api.Job {
+	out := api.Job{
 		Name:        j.Name,
 		Schedule:    j.Spec,
-		Outcome:     JobOutcomeOk,
+		Outcome:     api.JobOutcomeOk,
 		Node:        j.Node,
 		StartedAt:   j.Started,
 		DurationMs:  float32(j.Duration.Microseconds()) / 1000,
@@ -46,9 +46,9 @@ func jobOut(j governance.JobStatus) Job {
 	}
 	switch {
 	case j.Started.IsZero():
-		out.Outcome = JobOutcomeNever
+		out.Outcome = api.JobOutcomeNever
 	case j.Error != "":
-		out.Outcome = JobOutcomeFailed
+		out.Outcome = api.JobOutcomeFailed
 	}
 	return out
 }
@@ -61,7 +61,7 @@ func (s *Server) GetNodeCounts(
 	if err != nil {
 		return nil, err
 	}
-	out := NodeCounts{Versions: []string{}}
+	out := api.NodeCounts{Versions: []string{}}
 	for _, n := range nodes {
 		if n.Gone {
 			out.Gone++
@@ -85,17 +85,17 @@ func (s *Server) GetNodeCounts(
 	return GetNodeCounts200JSONResponse(out), nil
 }
 
-func nodeOut(n store.Node) Node {
-	out := Node{
+func nodeOut(n store.Node) api.Node {
+	out := api.Node{
 		ID:        n.ID,
 		Roles:     strings.Split(n.Roles, ","),
 		Version:   n.Version,
 		StartedAt: n.Started,
 		SeenAt:    n.Seen,
-		State:     StateAlive,
+		State:     api.StateAlive,
 	}
 	if n.Gone {
-		out.State = StateGone
+		out.State = api.StateGone
 	}
 	return out
 }

@@ -31,7 +31,7 @@ func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponse
 		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
 			Message: "the database can't be reached, takes no writes, or its schema is not current"}
 	}
-	if err := s.cfg.Verifier.Ready(); err != nil { // callers with those tokens would be refused
+	if err := s.cfg.Verifier.Ready(); err != nil { // callers with their tokens would be refused
 		return nil, err
 	}
 	return Ready200JSONResponse{Status: "ok", Version: s.cfg.Version}, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// Every answer in a test is checked against the contract (not those in benchmarks). When all tests
+// Every answer in a test is checked against the contract (not in benchmarks). When all tests
 // have run, each answer of the contract must have been given in one of them.
 func TestMain(m *testing.M) {
 	pgtest.MoreAtOnce()

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -107,7 +107,7 @@ func (s *Server) ListOperations(
 	if err != nil {
 		return nil, err
 	}
-	out := ListOperations200JSONResponse{Data: make([]Operation, len(page))}
+	out := ListOperations200JSONResponse{Data: make([]api.Operation, len(page))}
 	for i, o := range page {
 		key := cursor.PlaceKey(store.Place{At: o.CreatedAt, ID: o.ID})
 		out.Data[i], out.NextCursor = operationOut(o), list.Write(more, key...)
@@ -160,16 +160,16 @@ func bulkFilter(
 // isFalse reports whether a flag that is true by default is false.
 func isFalse(flag *bool) bool { return flag != nil && !*flag }
 
-func operationOut(o store.Operation) Operation {
+func operationOut(o store.Operation) api.Operation {
 	var children *bool
 	if o.Filter.NoChildren {
 		children = new(bool)
 	}
-	return Operation{
+	return api.Operation{
 		ID:   o.ID,
-		Kind: OperationKind(o.Kind),
+		Kind: api.OperationKind(o.Kind),
 		Type: o.Filter.Type,
-		Filter: OperationFilter{
+		Filter: api.OperationFilter{
 			Status: o.Filter.Status,
 			Stage:  o.Filter.Stage,
 			Error:  o.Filter.Error,
@@ -178,7 +178,7 @@ func operationOut(o store.Operation) Operation {
 
 			Children: children,
 		},
-		State:      OperationState(o.State),
+		State:      api.OperationState(o.State),
 		Total:      o.Total,
 		Done:       o.Done,
 		Skipped:    o.Skipped,

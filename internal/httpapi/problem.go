@@ -10,7 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/ratelimit"
 )
 
@@ -67,10 +67,10 @@ func (s *Server) writeError(c *fiber.Ctx, err error) error {
 const problemType = "application/problem+json"
 
 // problemOf returns what a caller may know of an error.
-func problemOf(err error) Problem {
+func problemOf(err error) api.Problem {
 	e := brief(knownError(err))
 	status := cmp.Or(statusOfWire(err), statusOf[e.Code])
-	p := Problem{
+	p := api.Problem{
 		Type:   "about:blank",
 		Title:  http.StatusText(status),
 		Status: status,
@@ -83,7 +83,7 @@ func problemOf(err error) Problem {
 	}
 	p.Detail = e.Detail()
 	if q := e.Quota; q != nil {
-		p.Quota = ExceededQuota{Name: q.Name, Limit: q.Limit, Used: q.Used}
+		p.Quota = api.ExceededQuota{Name: q.Name, Limit: q.Limit, Used: q.Used}
 	}
 	return p
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
 // completeTask accepts a worker's report that the stage is done.
@@ -30,7 +30,7 @@ func (s *Server) failTask(c *fiber.Ctx) error {
 }
 
 func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
-	var body Completion
+	var body api.Completion
 	err := decodeBody(c, &body)
 	switch {
 	case err != nil:
@@ -43,7 +43,7 @@ func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 }
 
 func (s *Server) readFailure(c *fiber.Ctx) (asyncflow.Outcome, error) {
-	var body Failure
+	var body api.Failure
 	if err := decodeBody(c, &body); err != nil {
 		return asyncflow.Outcome{}, err
 	}
@@ -76,7 +76,7 @@ func (s *Server) answerReport(c *fiber.Ctx, o asyncflow.Outcome) error {
 	if err != nil {
 		return err
 	}
-	doc, err := encode(CallbackResult{Status: status})
+	doc, err := encode(api.CallbackResult{Status: status})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 )
 
@@ -42,7 +42,7 @@ func FuzzReports(f *testing.F) {
 	c, err := contract.New(SurfaceAll.has)
 	require.NoError(f, err)
 	s := &Server{cfg: Config{MaxContext: 1000}, contract: c}
-	s.app = fiber.New(fiber.Config{JSONDecoder: Decode})
+	s.app = fiber.New(fiber.Config{JSONDecoder: api.Decode})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for call, read := range map[string]func(*fiber.Ctx) (asyncflow.Outcome,
 			error){"complete": s.readCompletion, "fail": s.readFailure} {
@@ -73,8 +73,8 @@ func FuzzReports(f *testing.F) {
 
 // hasNullOutput reports whether a completion is good but for an output of null.
 func hasNullOutput(body []byte) bool {
-	var doc Completion
-	return Decode(body, &doc) == nil && string(doc.Output) == "null"
+	var doc api.Completion
+	return api.Decode(body, &doc) == nil && string(doc.Output) == "null"
 }
 
 // readGenerically reads a report like a generated handler.
@@ -83,7 +83,7 @@ func (s *Server) readGenerically(c *fiber.Ctx, call string) (asyncflow.Outcome, 
 		return asyncflow.Outcome{}, err
 	}
 	if call == "complete" {
-		var body Completion
+		var body api.Completion
 		if err := c.BodyParser(&body); err != nil {
 			return asyncflow.Outcome{}, bodyError(err.Error())
 		}
@@ -93,7 +93,7 @@ func (s *Server) readGenerically(c *fiber.Ctx, call string) (asyncflow.Outcome, 
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output},
 			asyncflow.CheckDocument("output", body.Output, s.cfg.MaxContext)
 	}
-	var body Failure
+	var body api.Failure
 	if err := c.BodyParser(&body); err != nil {
 		return asyncflow.Outcome{}, bodyError(err.Error())
 	}

@@ -77,7 +77,7 @@ func (s *Server) ReportProgress(
 		return nil, err
 	}
 	if a.Claimer != "" {
-		if stands, err := s.prolong(ctx, a); err != nil {
+		if stands, err := s.extendClaim(ctx, a); err != nil {
 			return nil, err
 		} else if !stands {
 			return nil, s.ended(ctx, a)
@@ -104,5 +104,5 @@ func (s *Server) ended(ctx context.Context, a attempt) error {
 	if err != nil {
 		return err
 	}
-	return s.over(ctx, a, written)
+	return s.endedError(ctx, a, written)
 }

@@ -84,7 +84,7 @@ func (s *Server) settle(
 	return settlement.Verdict.Status(s.cfg.Store.Clock.Now()), nil
 }
 
-// reportEnded answers a report for an attempt whose lease is gone.
+// reportEnded answers a report for an attempt without its lease.
 func (s *Server) reportEnded(
 	ctx context.Context, a attempt, o asyncflow.Outcome,
 ) (asyncflow.Status, error) {
@@ -121,7 +121,7 @@ func (s *Server) reportEnded(
 				"the vote on this task is over: it was decided without this one")
 		}
 	}
-	return "", s.over(ctx, a, written)
+	return "", s.endedError(ctx, a, written)
 }
 
 // mayCountLate reports whether a report may still count for an attempt that ended as written. A
@@ -130,7 +130,7 @@ func mayCountLate(written, reported asyncflow.OutcomeKind) bool {
 	switch written {
 	case asyncflow.OutcomeLost:
 		return reported != asyncflow.OutcomeFailed && reported != asyncflow.OutcomeReleased
-	case asyncflow.OutcomeReleased: // of a claim of which nothing was heard
+	case asyncflow.OutcomeReleased: // of a claim without a sign of life
 		return reported != asyncflow.OutcomeReleased
 	}
 	return false
@@ -155,12 +155,12 @@ func (s *Server) statusOf(ctx context.Context, a attempt) (asyncflow.Status, err
 	return task.Status, err
 }
 
-// errCancelled answers a worker whose task was cancelled.
+// errCancelled answers the worker of a cancelled task.
 var errCancelled = asyncflow.Errorf(asyncflow.CodeConflict,
 	"this attempt is over: the task was cancelled")
 
-// over returns an error that says how an attempt ended, and the status of its task.
-func (s *Server) over(ctx context.Context, a attempt, written asyncflow.OutcomeKind) error {
+// endedError returns an error that says how an attempt ended, and the status of its task.
+func (s *Server) endedError(ctx context.Context, a attempt, written asyncflow.OutcomeKind) error {
 	status, err := s.statusOf(ctx, a)
 	switch {
 	case err != nil:

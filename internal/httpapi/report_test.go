@@ -124,7 +124,7 @@ func TestCompletionElsewhere(t *testing.T) {
 			b.callAs(first, "POST", path+"/fail", `{"error":"not now"}`)).Status)
 }
 
-// settleElsewhere settles a lease like another node, whose settlements this node doesn't know.
+// settleElsewhere settles a lease like another node: this node doesn't know its settlements.
 func (b *bundle) settleElsewhere(t *store.Type, s asyncflow.Settlement) store.Settled {
 	b.t.Helper()
 	e := &store.Ending{Settlement: &s}

@@ -27,7 +27,7 @@ func (s *Server) begin(c *fiber.Ctx) error {
 	return recovered(c.Next)
 }
 
-// frame refuses a request whose framing two servers in a row may read differently.
+// frame refuses a request with framing that two servers in a row may read differently.
 func (s *Server) frame(c *fiber.Ctx) error {
 	if err := checkFraming(&c.Request().Header); err != nil {
 		c.Context().SetConnectionClose() // what follows is not read as a request

@@ -32,7 +32,7 @@ func (s *Server) callerOf(c *fiber.Ctx) (caller, peer netip.Addr) {
 }
 
 // forwarded reads X-Forwarded-For from the last address backwards, while the proxy that wrote the
-// address is trusted. It stops at an address that it can't parse: nobody vouches for those before.
+// address is trusted. It stops at an address that it can't parse: nobody vouches for earlier ones.
 func (s *Server) forwarded(c *fiber.Ctx, peer netip.Addr) netip.Addr {
 	var all []string
 	for _, header := range c.Request().Header.PeekAll(fiber.HeaderXForwardedFor) {

@@ -61,14 +61,15 @@ func (s *Server) bodyLimit(o *contract.Operation) int {
 	return min(s.cfg.MaxBody, s.cfg.MaxContext+documentBody)
 }
 
-// readBody reads the body of a call whose caller is known. The memory for it is lent until the
+// readBody reads the body of a call by a known caller. The memory for it is lent until the
 // call ends.
 func (s *Server) readBody(c *fiber.Ctx, o *contract.Operation, memory *share.Loan) error {
 	r := c.Request()
 	if !r.IsBodyStream() {
 		return nil // there is none
 	}
-	n, limit := r.Header.ContentLength(), s.bodyLimit(o)
+	n := r.Header.ContentLength()
+	limit := s.bodyLimit(o)
 	if n > strangersBody && o.Access == contract.AccessCompletion {
 		err := completionOf(c.UserContext()).Expired(s.cfg.Store.Clock.Now())
 		if err != nil {

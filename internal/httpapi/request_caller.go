@@ -120,8 +120,8 @@ func (s *Server) identifyWorker(
 var errTestDelivery = asyncflow.Errorf(asyncflow.CodeNotFound,
 	"this was a test delivery: it belongs to no task, and nothing is reported on it")
 
-// identifyDelivery proves that a caller was given a delivery, of any task. It refuses the caller while
-// the tenant is suspended, like the tenant's own tokens.
+// identifyDelivery proves that a caller was given a delivery, of any task. It refuses the caller
+// while the tenant is suspended, like the tenant's own tokens.
 func (s *Server) identifyDelivery(ctx context.Context, token string) (context.Context, error) {
 	if token == callbacks.TestToken {
 		return ctx, errTestDelivery
@@ -141,8 +141,8 @@ func (s *Server) identifyDelivery(ctx context.Context, token string) (context.Co
 // tokenLeeway is how far the clock of a token's issuer may be behind.
 const tokenLeeway = 30 * time.Second
 
-// checkTenant refuses a caller whose tenant doesn't exist, is suspended, or was created after the
-// token was issued. Operators can still resume a suspended tenant: they act for no tenant.
+// checkTenant refuses a caller of a tenant that doesn't exist, is suspended, or was created after
+// the token was issued. Operators can still resume a suspended tenant: they act for no tenant.
 func (s *Server) checkTenant(ctx context.Context, p auth.Principal) error {
 	t, err := s.knownTenant(ctx, p.Tenant)
 	switch {

@@ -81,7 +81,7 @@ type spaces struct{}
 func (spaces) Read(p []byte) (int, error) { return copy(p, strings.Repeat(" ", len(p))), nil }
 
 // Each tenant has a share of the memory for bodies, and all tenants together have the node's.
-// Requests over a share are refused; small requests and those of other tenants are not.
+// Requests over a share are refused; small requests and other tenants' are not.
 func TestSharesOfBodyMemory(t *testing.T) {
 	const share, body = 4 << 20, 1 << 20
 	b := setupWith(t, func(c *httpapi.Config) {

@@ -95,7 +95,7 @@ func (b *bundle) proxied(t *testing.T) string {
 	return s.URL
 }
 
-// attack makes a call whose body is a beginning and then, at an offset, the smuggled request.
+// attack makes a call with a body of a beginning and then, at an offset, the smuggled request.
 func (c apiCall) attack(t *testing.T, proxy, contentType string, at int, chunked, expect bool) int {
 	t.Helper()
 	body := beginnings[contentType]

@@ -9,11 +9,11 @@ import (
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 )
 
-// maxBodyDepth bounds the nesting of a body. Documents that are stored have a lower limit, whose
+// maxBodyDepth bounds the nesting of a body. Documents that are stored have a lower limit: its
 // error names their field.
 const maxBodyDepth = 1000
 
-// validate checks a request whose body has been read against the contract.
+// validate checks a request with its body against the contract.
 func (s *Server) validate(c *fiber.Ctx, o *contract.Operation, values map[string]string) error {
 	// A small compressed body could become huge.
 	if encoding := c.Get(fiber.HeaderContentEncoding); encoding != "" {

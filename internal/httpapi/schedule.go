@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -27,7 +27,7 @@ func (s *Server) ListSchedules(
 	if err != nil {
 		return nil, err
 	}
-	out := ListSchedules200JSONResponse{Data: make([]Schedule, len(page))}
+	out := ListSchedules200JSONResponse{Data: make([]api.Schedule, len(page))}
 	for i, stored := range page {
 		if out.Data[i], err = s.scheduleOut(stored); err != nil {
 			return nil, err
@@ -147,7 +147,7 @@ func (s *Server) TriggerSchedule(
 	return TriggerSchedule201JSONResponse(submittedOut(submitted)), nil
 }
 
-func scheduleIn(name string, spec ScheduleSpec) asyncflow.Schedule {
+func scheduleIn(name string, spec api.ScheduleSpec) asyncflow.Schedule {
 	schedule := asyncflow.Schedule{
 		Name:         name,
 		Type:         spec.Type,
@@ -170,12 +170,12 @@ func scheduleIn(name string, spec ScheduleSpec) asyncflow.Schedule {
 	return schedule
 }
 
-func (s *Server) scheduleOut(stored store.StoredSchedule) (Schedule, error) {
+func (s *Server) scheduleOut(stored store.StoredSchedule) (api.Schedule, error) {
 	runs, err := stored.NextRuns(s.cfg.Store.Clock.Now(), nextRuns)
 	if err != nil {
-		return Schedule{}, err
+		return api.Schedule{}, err
 	}
-	out := Schedule{
+	out := api.Schedule{
 		Name:          stored.Name,
 		Version:       stored.Version,
 		Type:          stored.Type,

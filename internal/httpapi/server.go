@@ -33,7 +33,7 @@ type Server struct {
 	bodies  *share.Pool // bytes of the bodies of requests
 	answers *share.Pool // bytes of answers that are not sent yet
 	tests   *share.Pool // test deliveries
-	arrived *share.Pool // claims whose arrival is not known yet
+	arrived *share.Pool // claims that may not have arrived yet
 
 	pings       *coalesce.Runs[struct{}] // checks of the database
 	statsFeeds  *statsFeeds
@@ -69,7 +69,7 @@ func New(cfg Config) (*Server, error) {
 			return cfg.Store.Stats(ctx, tenant, "")
 		})
 	s.app = s.newApp()
-	s.hook(s.app.Server())
+	s.installHooks(s.app.Server())
 	return s, nil
 }
 

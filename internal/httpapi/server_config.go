@@ -33,7 +33,7 @@ type Config struct {
 	Egress asyncflow.Egress
 	// Sender challenges endpoints; nil: a sender that keeps to Egress.
 	Sender *callbacks.Sender
-	// VerifyEndpoints makes endpoints prove whose they are before they get deliveries.
+	// VerifyEndpoints makes endpoints prove their owner before they get deliveries.
 	VerifyEndpoints bool
 	// Surface is the part of the API that is served; "": all of it.
 	Surface Surface
@@ -42,7 +42,7 @@ type Config struct {
 	WriteTimeout time.Duration
 	// ClaimCheck is when it is looked whether a claimer's connection took the answer. 0: 5 s.
 	ClaimCheck time.Duration
-	// TrustedProxies are the proxies whose X-Forwarded-For is believed.
+	// TrustedProxies are the proxies with a trusted X-Forwarded-For.
 	TrustedProxies []netip.Prefix
 	// Metrics answers /metrics; nil: /metrics is not found.
 	Metrics http.Handler

@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// hook sets what fiber has no setting for.
-func (s *Server) hook(server *fasthttp.Server) {
+// installHooks sets what fiber has no setting for.
+func (s *Server) installHooks(server *fasthttp.Server) {
 	server.HeaderReceived = func(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
 		if !h.IsHTTP11() { // it would take the interim answer for the answer (RFC 9110, 10.1.1)
 			h.Del(fasthttp.HeaderExpect)
@@ -25,7 +25,7 @@ func (s *Server) hook(server *fasthttp.Server) {
 	server.SecureErrorLogMessage = true
 	handler, failed := server.Handler, server.ErrorHandler
 	server.Handler = func(c *fasthttp.RequestCtx) {
-		defer s.shield(c)
+		defer s.recoverOutside(c)
 		if slices.Contains(fiber.DefaultMethods, string(c.Method())) {
 			handler(c)
 		} else { // fiber would answer it with plain text
@@ -43,7 +43,7 @@ func (s *Server) hook(server *fasthttp.Server) {
 		}
 	}
 	server.ErrorHandler = func(c *fasthttp.RequestCtx, err error) {
-		defer s.shield(c)
+		defer s.recoverOutside(c)
 		failed(c, err)
 		c.Response.Header.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 		if Inspect != nil {
@@ -52,9 +52,9 @@ func (s *Server) hook(server *fasthttp.Server) {
 	}
 }
 
-// shield turns a panic outside of the handlers into a 500, such as a panic in the answer to a
-// request that can't be read. Nothing else would keep that panic from ending the node.
-func (s *Server) shield(c *fasthttp.RequestCtx) {
+// recoverOutside turns a panic outside of the handlers into a 500, such as a panic in the answer to
+// a request that can't be read. Nothing else would keep that panic from ending the node.
+func (s *Server) recoverOutside(c *fasthttp.RequestCtx) {
 	p := recover()
 	if p == nil {
 		return
@@ -76,7 +76,7 @@ func writeProblem(c *fasthttp.RequestCtx, err error) {
 	c.SetBody(body)
 }
 
-// refusal is a whole HTTP answer for a connection over the limits, whose request isn't read.
+// refusal is a whole HTTP answer for a connection over the limits; its request isn't read.
 func refusal(reason string) []byte {
 	p := problemOf(asyncflow.Errorf(asyncflow.CodeUnavailable, "%s", reason))
 	body, _ := encode(p) // plain fields

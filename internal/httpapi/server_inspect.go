@@ -23,7 +23,7 @@ type Answer struct {
 	Route        *routers.Route // nil if the request is no call of the API
 	Status       int
 	Header       http.Header
-	Body         []byte // nil for a stream, whose events go to InspectEvent
+	Body         []byte // nil for a stream: its events go to InspectEvent
 }
 
 func (s *Server) inspect(c *fasthttp.RequestCtx) {

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"context"
 
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -15,17 +15,17 @@ func (s *Server) GetStats(
 	if err != nil {
 		return nil, err
 	}
-	data := make([]Stats, len(stats))
+	data := make([]api.Stats, len(stats))
 	for i, t := range stats {
 		data[i] = statsOut(t)
 	}
 	return GetStats200JSONResponse{Data: data}, nil
 }
 
-func statsOut(t store.Stats) Stats {
-	var backlog []Backlog
+func statsOut(t store.Stats) api.Stats {
+	var backlog []api.Backlog
 	for _, b := range t.Backlog {
-		backlog = append(backlog, Backlog{
+		backlog = append(backlog, api.Backlog{
 			WaitsFor:     b.WaitsFor,
 			WaitsBecause: b.Because,
 			Stage:        b.Stage,
@@ -33,7 +33,7 @@ func statsOut(t store.Stats) Stats {
 			OldestDue:    b.Oldest,
 		})
 	}
-	return Stats{
+	return api.Stats{
 		Type:      t.Type,
 		Paused:    t.Paused,
 		Waiting:   t.Waiting,
@@ -46,7 +46,7 @@ func statsOut(t store.Stats) Stats {
 		Backlog:   backlog,
 		Latency:   latencyOut(t.Latency),
 		Rolls:     t.Rolls,
-		Rates: Rates{
+		Rates: api.Rates{
 			Submitted: float32(t.Rates.Submitted),
 			Attempts:  float32(t.Rates.Attempts),
 			Failures:  float32(t.Rates.Failures),

@@ -30,7 +30,8 @@ func (e *events) stats(kind string) (all []api.Stats) {
 	return list.Data
 }
 
-// A stream begins with all types, and then has those that change. It begins anew when one is gone.
+// A stream begins with all types, and then has the ones that change. It begins anew when one is
+// gone.
 func TestStatsEvents(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -22,7 +22,7 @@ const statsRetry = 30 * time.Second
 // statsReads is how many feeds of a node read at once.
 const statsReads = 2
 
-// statsFeeds are the feeds of the tenants whose stats are followed.
+// statsFeeds are the feeds of the tenants with followers of their stats.
 type statsFeeds struct {
 	read     func(ctx context.Context, tenant string) ([]store.Stats, error)
 	reading  chan struct{} // has statsReads places
@@ -153,7 +153,7 @@ func (f *statsFeed) put(stats []store.Stats, err error) {
 	f.changed = make(chan struct{})
 }
 
-// replace sets the stats of all types, and reports whether they are those of before.
+// replace sets the stats of all types, and reports whether they are the same as before.
 func (f *statsFeed) replace(docs []statsDoc) (same bool) {
 	before := make(map[string]statsDoc, len(f.types))
 	for _, d := range f.types {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -96,7 +96,7 @@ func (s *Server) ListTasks(
 		return nil, err
 	}
 	out := ListTasks200JSONResponse{
-		Data:       make([]Task, len(page.Tasks)),
+		Data:       make([]api.Task, len(page.Tasks)),
 		NextCursor: list.WriteNumber(page.Next),
 	}
 	for i, task := range page.Tasks {
@@ -104,7 +104,7 @@ func (s *Server) ListTasks(
 		out.Data[i].WaitsBecause = "" // it is long, and mostly the same for all
 	}
 	if len(page.Tasks) < f.Limit {
-		out.Searched = Searched{Tasks: page.Searched.Tasks, From: page.Searched.From,
+		out.Searched = api.Searched{Tasks: page.Searched.Tasks, From: page.Searched.From,
 			Until: page.Searched.Until}
 	}
 	return out, nil
@@ -124,8 +124,8 @@ func readParent(text string, children *bool) (id asyncflow.TaskID, err error) {
 	return id, err
 }
 
-func (s *Server) taskOut(tenant string, t store.Task) Task {
-	out := Task{
+func (s *Server) taskOut(tenant string, t store.Task) api.Task {
+	out := api.Task{
 		ID:          t.ID.String(),
 		Type:        t.ID.Type,
 		Status:      t.Status,
@@ -135,7 +135,7 @@ func (s *Server) taskOut(tenant string, t store.Task) Task {
 		Priority:    t.Options.Priority,
 		Key:         t.Options.Key,
 		FlowKey:     t.Options.FlowKey,
-		WaitsFor:    TaskWaitsFor(t.WaitsFor),
+		WaitsFor:    api.TaskWaitsFor(t.WaitsFor),
 		OrderTime:   t.OrderTime,
 		Deadline:    t.Deadline,
 		Error:       t.Error,
@@ -148,22 +148,22 @@ func (s *Server) taskOut(tenant string, t store.Task) Task {
 		out.WaitsBecause = s.stoppedText(tenant, t.ID.Type, t.Stage)
 	}
 	if t.Progress != nil {
-		out.Progress = Progress{Percent: t.Progress.Percent, Note: t.Progress.Note}
+		out.Progress = api.Progress{Percent: t.Progress.Percent, Note: t.Progress.Note}
 	}
 	if c := t.Children; c != nil {
-		out.Children = &Children{Total: c.Total, Waiting: c.Waiting, Pending: c.Pending,
+		out.Children = &api.Children{Total: c.Total, Waiting: c.Waiting, Pending: c.Pending,
 			Running: c.Running, Succeeded: c.Succeeded, Failed: c.Failed, Cancelled: c.Cancelled}
 	}
 	if p := t.Pause; !p.Since.IsZero() {
-		out.Paused = &PausedTask{Since: p.Since, Reason: p.Reason}
+		out.Paused = &api.PausedTask{Since: p.Since, Reason: p.Reason}
 	}
 	if c := t.Options.Child; c != nil {
 		parent := asyncflow.TaskID{Type: t.ID.Type, Number: c.Parent}
-		out.ChildOf = &ChildOf{Parent: parent.String(), Index: c.Index, Count: c.Count}
+		out.ChildOf = &api.ChildOf{Parent: parent.String(), Index: c.Index, Count: c.Count}
 	}
 	for _, d := range t.Dependencies {
-		one := DependencyState{Type: d.Type, Key: d.Key, OnFailure: string(d.Failure()),
-			Status: DependencyStateStatus(d.Status), Until: d.Until}
+		one := api.DependencyState{Type: d.Type, Key: d.Key, OnFailure: string(d.Failure()),
+			Status: api.DependencyStateStatus(d.Status), Until: d.Until}
 		if d.Task.Number != 0 {
 			one.Task = d.Task.String()
 		}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -35,7 +35,7 @@ func (s *Server) ListAttempts(
 	if err != nil {
 		return nil, err
 	}
-	out := ListAttempts200JSONResponse{Data: make([]Attempt, len(page))}
+	out := ListAttempts200JSONResponse{Data: make([]api.Attempt, len(page))}
 	for i, a := range page {
 		out.Data[i], out.NextCursor = attemptOut(a), list.Write(more, strconv.Itoa(a.Seq))
 	}
@@ -57,14 +57,14 @@ func readSeq(text string) (int, error) {
 	return int(seq), err
 }
 
-func attemptOut(a store.Attempt) Attempt {
-	out := Attempt{
+func attemptOut(a store.Attempt) api.Attempt {
+	out := api.Attempt{
 		Seq:           a.Seq,
 		At:            a.At,
 		Stage:         a.Stage,
 		Attempt:       a.Attempt,
-		Outcome:       AttemptOutcome(a.Outcome),
-		Final:         AttemptFinal(a.Final),
+		Outcome:       api.AttemptOutcome(a.Outcome),
+		Final:         api.AttemptFinal(a.Final),
 		Endpoint:      a.Endpoint,
 		DurationMs:    float32(a.Duration.Seconds() * 1000),
 		StatusCode:    a.Status,

@@ -7,7 +7,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -47,10 +47,10 @@ func (s *Server) PatchTask(
 		return nil, err
 	}
 	p, err := patchIn(*r.Body, s.cfg.Store.Clock.Now())
-	if err == nil {
-		err = s.checkPriority(ctx, id.Type, p.Priority)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err = s.checkPriority(ctx, id.Type, p.Priority); err != nil {
 		return nil, err
 	}
 	notePatch(ctx, p)
@@ -72,7 +72,7 @@ func notePatch(ctx context.Context, p asyncflow.Patch) {
 	}
 }
 
-func patchIn(in TaskPatch, now time.Time) (asyncflow.Patch, error) {
+func patchIn(in api.TaskPatch, now time.Time) (asyncflow.Patch, error) {
 	p := asyncflow.Patch{Priority: in.Priority, RunAt: in.RunAt}
 	if in.Delay != nil {
 		switch delay := in.Delay.Std(); {
@@ -103,10 +103,10 @@ func (s *Server) RedriveTask(
 	}
 	if redrive.Context != nil {
 		err := asyncflow.CheckDocument("context", redrive.Context, s.cfg.MaxContext)
-		if err == nil {
-			err = checkContext(redrive.Context, s.contextQuota(ctx))
-		}
 		if err != nil {
+			return nil, err
+		}
+		if err = checkContext(redrive.Context, s.contextQuota(ctx)); err != nil {
 			return nil, err
 		}
 	}
@@ -131,9 +131,9 @@ const changedContext = 8 << 10
 // dependencyBytes is the most bytes that a dependency has in an answer, without its key.
 const dependencyBytes = 300
 
-// changedTask is taskOut for the answer to a change, whose length is bounded (see reserveAnswer):
+// changedTask is taskOut for the answer to a change, with its bounded length (see reserveAnswer):
 // it leaves out what is long.
-func (s *Server) changedTask(tenant string, t store.Task) Task {
+func (s *Server) changedTask(tenant string, t store.Task) api.Task {
 	if len(t.Context) > changedContext {
 		t.Context = nil
 	}

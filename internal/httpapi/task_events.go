@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -93,7 +94,7 @@ func (e *taskStream) waitForTask() {
 	case <-e.changed:
 	case <-poll.C:
 	}
-	if e.parent && !e.pause(childrenPause-time.Since(e.looked)) {
+	if e.parent && !sleep.For(e.ctx, childrenPause-time.Since(e.looked)) {
 		e.ended = true
 		return
 	}
@@ -135,7 +136,9 @@ func (e *taskStream) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.behind, e.parent, e.looked = more, task.WaitsFor == asyncflow.WaitChildren, time.Now()
+	e.behind = more
+	e.parent = task.WaitsFor == asyncflow.WaitChildren
+	e.looked = time.Now()
 	for _, a := range attempts {
 		doc, err := encode(attemptOut(a))
 		if err != nil {

@@ -5,7 +5,7 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
 // maxResults is the most results of children on one page.
@@ -28,9 +28,9 @@ func (s *Server) ListResults(
 	if err != nil {
 		return nil, err
 	}
-	out := ListResults200JSONResponse{Count: count, Results: make([]ChildResult, len(results))}
+	out := ListResults200JSONResponse{Count: count, Results: make([]api.ChildResult, len(results))}
 	for i, one := range results {
-		out.Results[i] = ChildResult{Index: one.Index, Status: one.Status, Output: one.Output,
+		out.Results[i] = api.ChildResult{Index: one.Index, Status: one.Status, Output: one.Output,
 			Error: one.Error}
 		if one.ID.Number != 0 {
 			out.Results[i].ID = one.ID.String()
@@ -44,8 +44,8 @@ func (s *Server) ListResults(
 
 // checkDelivery checks whether the token of a delivery opens the results of a task: CodeConflict if
 // its attempt is over, CodeForbidden unless the delivery's context may come from these results.
-// They must be of its own task, of the parent, or of a task on which one of these two depends. A vote
-// is cast without knowing the other votes, so it opens none of its parent's.
+// They must be of its own task, of the parent, or of a task on which one of these two depends. A
+// vote is cast without knowing the other votes, so it opens none of its parent's.
 func (s *Server) checkDelivery(ctx context.Context, id asyncflow.TaskID, fanOut int) error {
 	a, err := s.attemptOf(ctx)
 	if err != nil {

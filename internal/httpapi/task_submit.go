@@ -8,7 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -22,11 +22,12 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	var body NewTask
+	var body api.NewTask
 	if err := decodeBody(c, &body); err != nil {
 		return err
 	}
-	ctx, task := c.UserContext(), taskIn(&body)
+	ctx := c.UserContext()
+	task := taskIn(&body)
 	switch {
 	case len(header) > asyncflow.MaxKeyLength:
 		return asyncflow.InvalidField("Idempotency-Key", "is %d bytes long; the limit is %d",
@@ -59,7 +60,7 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 // decodeBody decodes the body of a request without a copy of the whole: Decode keeps nothing of
 // what it reads.
 func decodeBody(c *fiber.Ctx, into any) error {
-	if err := Decode(c.Request().Body(), into); err != nil {
+	if err := api.Decode(c.Request().Body(), into); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	return nil
@@ -112,7 +113,7 @@ func (s *Server) checkPriority(
 	return t.CheckPriority(p)
 }
 
-func taskIn(t *NewTask) asyncflow.NewTask {
+func taskIn(t *api.NewTask) asyncflow.NewTask {
 	task := asyncflow.NewTask{
 		Type:      t.Type,
 		Context:   t.Context,
@@ -130,8 +131,8 @@ func taskIn(t *NewTask) asyncflow.NewTask {
 }
 
 // submittedOut returns the document of a task that was accepted.
-func submittedOut(r store.Submitted) SubmittedTask {
-	return SubmittedTask{
+func submittedOut(r store.Submitted) api.SubmittedTask {
+	return api.SubmittedTask{
 		ID:         r.ID.String(),
 		Type:       r.ID.Type,
 		Stage:      r.Stage,

@@ -10,13 +10,13 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // submitTasks accepts a batch: each task has a result of its own.
 func (s *Server) submitTasks(c *fiber.Ctx) error {
-	var body NewTaskBatch
+	var body api.NewTaskBatch
 	if err := decodeBody(c, &body); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 // result; it is nil for a good one. The memory for the answer is set aside: it can be many times as
 // long as the batch, and can't be refused once a task was submitted.
 func (s *Server) checkBatch(
-	ctx context.Context, items []BatchItem,
+	ctx context.Context, items []api.BatchItem,
 ) (good []asyncflow.NewTask, refused [][]byte, err error) {
 	memory := answerMemoryOf(ctx)
 	if err := memory.Take(len(items) * submittedBytes); err != nil {
@@ -52,7 +52,8 @@ func (s *Server) checkBatch(
 	}
 	refused = make([][]byte, len(items))
 	good = make([]asyncflow.NewTask, 0, len(items))
-	now, quota := s.cfg.Store.Clock.Now(), s.contextQuota(ctx)
+	now := s.cfg.Store.Clock.Now()
+	quota := s.contextQuota(ctx)
 	for i := range items {
 		task, err := s.itemIn(&items[i])
 		if err == nil {
@@ -74,7 +75,7 @@ func (s *Server) checkBatch(
 }
 
 // itemIn returns a task of a batch, or which of its fields can't be read.
-func (s *Server) itemIn(item *BatchItem) (asyncflow.NewTask, error) {
+func (s *Server) itemIn(item *api.BatchItem) (asyncflow.NewTask, error) {
 	if item.Err == nil {
 		return taskIn(&item.NewTask), s.contract.CheckRetry(item.Raw)
 	}
@@ -114,12 +115,12 @@ func (s *Server) appendResult(b []byte, i int, r *store.Submitted) ([]byte, erro
 	if asyncflow.CodeOf(r.Err) == asyncflow.CodeInternal {
 		s.log.Error("submit failed", "error", r.Err)
 	}
-	doc, err := encode(BatchResult{Error: itemProblem(i, r.Err)})
+	doc, err := encode(api.BatchResult{Error: itemProblem(i, r.Err)})
 	return append(b, bytes.TrimSpace(doc)...), err
 }
 
 // itemProblem returns the problem of task i of a batch, with its fields named as tasks[i].field.
-func itemProblem(i int, err error) Problem {
+func itemProblem(i int, err error) api.Problem {
 	p := problemOf(err)
 	p.Errors = slices.Clone(p.Errors) // several tasks may share an error
 	for n, f := range p.Errors {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -24,7 +24,7 @@ func (s *Server) ListTaskTypes(
 	if err != nil {
 		return nil, err
 	}
-	out := ListTaskTypes200JSONResponse{Data: make([]TaskType, len(types))}
+	out := ListTaskTypes200JSONResponse{Data: make([]api.TaskType, len(types))}
 	for i, t := range types {
 		out.Data[i], out.NextCursor = s.taskTypeOut(t), list.Write(more, t.Name)
 	}
@@ -82,7 +82,7 @@ func (s *Server) DeleteTaskType(
 	return DeleteTaskType204Response{}, nil
 }
 
-func taskTypeIn(name string, spec TaskTypeSpec) asyncflow.TaskType {
+func taskTypeIn(name string, spec api.TaskTypeSpec) asyncflow.TaskType {
 	return asyncflow.TaskType{
 		Name:             name,
 		Stages:           spec.Stages,
@@ -152,8 +152,8 @@ func (s *Server) ReleaseFlowKey(
 	return ReleaseFlowKey200JSONResponse{Released: n}, nil
 }
 
-func (s *Server) taskTypeOut(t store.StoredType) TaskType {
-	return TaskType{
+func (s *Server) taskTypeOut(t store.StoredType) api.TaskType {
+	return api.TaskType{
 		Name:             t.Name,
 		Version:          t.Version,
 		Stages:           t.Stages,

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
 // ListTaskTypeRolls returns the rolls that may have tasks of a type, newest first.
@@ -15,9 +15,9 @@ func (s *Server) ListTaskTypeRolls(
 	if err != nil {
 		return nil, err
 	}
-	out := ListTaskTypeRolls200JSONResponse{Data: make([]Roll, len(rolls)), Older: older}
+	out := ListTaskTypeRolls200JSONResponse{Data: make([]api.Roll, len(rolls)), Older: older}
 	for i, roll := range rolls {
-		out.Data[i] = Roll{
+		out.Data[i] = api.Roll{
 			Position:      roll.Position,
 			Own:           roll.Own,
 			OpenedAt:      roll.OpenedAt,

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 )
 
 // ListVotes lists the votes on a task.
@@ -20,7 +20,7 @@ func (s *Server) ListVotes(
 		return nil, err
 	}
 	out := ListVotes200JSONResponse{Decided: v.Outcome != nil, Over: v.Over,
-		Outcome: v.Outcome, Data: []Vote{}}
+		Outcome: v.Outcome, Data: []api.Vote{}}
 	for _, vote := range v.Cast {
 		one := voteOut(vote)
 		one.TaskID = vote.Task.String()
@@ -34,7 +34,7 @@ func (s *Server) ListVotes(
 	return out, nil
 }
 
-func voteOut(v asyncflow.Vote) Vote {
-	return Vote{Claimer: v.Claimer, Subject: v.Subject, Status: v.Status, Outcome: v.Outcome,
+func voteOut(v asyncflow.Vote) api.Vote {
+	return api.Vote{Claimer: v.Claimer, Subject: v.Subject, Status: v.Status, Outcome: v.Outcome,
 		At: v.At}
 }

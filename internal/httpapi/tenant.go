@@ -6,7 +6,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -40,7 +40,7 @@ func (s *Server) ListTenants(
 	if err != nil {
 		return nil, err
 	}
-	out := ListTenants200JSONResponse{Data: make([]Tenant, len(page))}
+	out := ListTenants200JSONResponse{Data: make([]api.Tenant, len(page))}
 	for i, t := range page {
 		out.Data[i], out.NextCursor = TenantOut(t), list.Write(more, t.Slug)
 	}
@@ -106,7 +106,7 @@ func (s *Server) DeleteTenant(
 }
 
 // readGrace parses the grace period of a deleted tenant; nil: the default.
-func readGrace(p DeleteTenantParams) (*time.Duration, error) {
+func readGrace(p api.DeleteTenantParams) (*time.Duration, error) {
 	var grace asyncflow.Duration
 	switch {
 	case p.Now && p.Grace != "":
@@ -142,8 +142,8 @@ func (s *Server) logTenant(ctx context.Context, message string, t store.StoredTe
 }
 
 // TenantOut returns the document of a tenant, without its usage.
-func TenantOut(t store.StoredTenant) Tenant {
-	return Tenant{
+func TenantOut(t store.StoredTenant) api.Tenant {
+	return api.Tenant{
 		Slug:        t.Slug,
 		State:       t.State(),
 		SuspendedAt: t.SuspendedAt,

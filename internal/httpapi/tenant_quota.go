@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/asyncflow/asyncflow"
-	. "github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -24,15 +24,15 @@ func (s *Server) GetQuota(
 // QuotaUsageOf returns the quotas that apply to a tenant, and how much of each is in use.
 func QuotaUsageOf(
 	ctx context.Context, st *store.Store, t store.StoredTenant,
-) ([]QuotaUsage, error) {
+) ([]api.QuotaUsage, error) {
 	used, err := st.TenantUsage(ctx, t.Slug)
 	if err != nil {
 		return nil, err
 	}
 	applies := st.QuotasOf(t)
-	out := make([]QuotaUsage, 0, len(used)+1)
+	out := make([]api.QuotaUsage, 0, len(used)+1)
 	for _, name := range asyncflow.QuotaNames() {
-		u := QuotaUsage{Name: name, Limit: applies.Get(name), Own: t.Own.Get(name) != 0}
+		u := api.QuotaUsage{Name: name, Limit: applies.Get(name), Own: t.Own.Get(name) != 0}
 		if n, ok := used[name]; ok {
 			u.Used = &n
 		}
@@ -41,9 +41,9 @@ func QuotaUsageOf(
 	return out, nil
 }
 
-// quotaChangesIn returns the quotas that a call names. Names and values are those of the contract,
+// quotaChangesIn returns the quotas that a call names. Names and values are as in the contract,
 // so that no quota can be left out here.
-func quotaChangesIn(in QuotaChanges) (all map[asyncflow.QuotaName]float64, err error) {
+func quotaChangesIn(in api.QuotaChanges) (all map[asyncflow.QuotaName]float64, err error) {
 	text, err := json.Marshal(in)
 	if err != nil {
 		return nil, err

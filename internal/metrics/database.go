@@ -73,7 +73,8 @@ func (d *database) Collect(out chan<- prometheus.Metric) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.read.IsZero() || time.Since(d.read) >= keep {
-		d.last, d.read = d.readAll(), time.Now()
+		d.last = d.readAll()
+		d.read = time.Now()
 	}
 	for _, m := range d.last {
 		out <- m
@@ -101,7 +102,7 @@ func (d *database) readAll() []prometheus.Metric {
 // part is what was read of one kind of figures.
 type part struct {
 	metrics []prometheus.Metric
-	unread  int   // tenants whose figures could not be read
+	unread  int   // tenants with figures that could not be read
 	err     error // nothing could be read
 }
 
@@ -145,8 +146,9 @@ func (d *database) readTasks(ctx context.Context) (p part) {
 }
 
 func (s *sums) add(more store.Stats, now time.Time) {
-	s.waiting, s.pending, s.running = s.waiting+more.Waiting, s.pending+more.Pending,
-		s.running+more.Running
+	s.waiting += more.Waiting
+	s.pending += more.Pending
+	s.running += more.Running
 	if !more.OldestDue.IsZero() {
 		s.oldest = max(s.oldest, now.Sub(more.OldestDue))
 	}

@@ -21,7 +21,7 @@ func newQuietTenants() quietTenants {
 	return quietTenants{tenants: map[string]quietTenant{}, took: map[string]time.Duration{}}
 }
 
-// quietTenant is a tenant whose tasks are all final.
+// quietTenant is a tenant with final tasks only.
 type quietTenant struct {
 	tokens  uint64 // its activity before they were counted
 	version int64  // of its configuration
@@ -31,8 +31,8 @@ type quietTenant struct {
 // tenantTime bounds the reading of one tenant's figures.
 const tenantTime = time.Second
 
-// read calls each with the tenants' figures. It leaves out tenants whose figures can't be read in
-// time, and returns how many those are. Those that took long the last time come last: they use up
+// read calls each with the tenants' figures. It leaves out tenants with figures that can't be read
+// in time, and returns their number. Tenants that took long the last time come last: they use up
 // nobody's time but their own.
 func (q *quietTenants) read(
 	ctx context.Context, s *store.Store, each func(tenant string, stats []store.Stats),

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Tenants without live tasks are counted once; those that get some are counted again.
+// Tenants without live tasks are counted once, and again when they get some.
 func TestQuietTenants(t *testing.T) {
 	t.Parallel()
 	const tenants = 10

@@ -50,7 +50,7 @@ func (m *Metrics) InFlight(n func() int) {
 	}, func() float64 { return float64(n()) }))
 }
 
-// gatherTime bounds a reading of all metrics. Those from the database have a bound of their own.
+// gatherTime bounds a reading of all metrics. Readings of the database have a bound of their own.
 const gatherTime = 2 * readTime
 
 // Handler answers with the metrics, in text. Metrics that can't be read are left out. Callers

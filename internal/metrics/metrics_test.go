@@ -58,7 +58,7 @@ func settlement(
 		Verdict: asyncflow.Verdict{Kind: verdict}}
 }
 
-// However many ask, the metrics are read by one at a time. Those who wait for a reading share it.
+// However many ask, the metrics are read by one at a time. All who wait for a reading share it.
 func TestReadingsAreShared(t *testing.T) {
 	t.Parallel()
 	const callers = 200
@@ -215,7 +215,9 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		`asyncflow_pool_connections_max{pool="hot-pool"}`: "4",
 		`asyncflow_build_info{version="v1"}`:              "1",
 	} {
-		assert.Equal(t, want, again[series], series)
+		t.Run(series, func(t *testing.T) {
+			assert.Equal(t, want, again[series], series)
+		})
 	}
 	for series, want := range map[string]string{
 		`asyncflow_tasks{status="waiting",tenant="acme",type="pipe"}`:              "1",
@@ -229,7 +231,9 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		`asyncflow_alert_firing{alert="backlog_age",subject="pipe",tenant="acme"}`: "1",
 		`asyncflow_backlog_tasks{tenant="acme",type="pipe",waits_for="endpoint"}`:  "1",
 	} {
-		assert.Equal(t, want, stored[series], series)
+		t.Run(series, func(t *testing.T) {
+			assert.Equal(t, want, stored[series], series)
+		})
 	}
 	assert.Regexp(t, `^5\d(\.\d+)?$`,
 		stored[`asyncflow_oldest_due_seconds{tenant="acme",type="pipe"}`])
@@ -241,7 +245,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	}
 }
 
-// A tenant whose tables are locked loses its own series, and nobody else's.
+// A tenant with locked tables loses its own series, and nobody else's.
 func TestTenantThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

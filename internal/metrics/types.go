@@ -113,7 +113,7 @@ func (t *types) makeRoom(tenant string) bool {
 	if now.Before(t.search) {
 		return false
 	}
-	t.age(now)
+	t.noteIdle(now)
 	for key, m := range t.labelled {
 		if m.idle && !m.active.Load() {
 			t.forget(key)
@@ -128,8 +128,8 @@ func (t *types) makeRoom(tenant string) bool {
 	return false
 }
 
-// age notes which types had no tasks since the last time.
-func (t *types) age(now time.Time) {
+// noteIdle notes which types had no tasks since the last time.
+func (t *types) noteIdle(now time.Time) {
 	if now.Sub(t.aged) < idleTime {
 		return
 	}

@@ -62,7 +62,7 @@ func TestIdleTypesGiveLabelsBack(t *testing.T) {
 	assert.Equal(t, 11, m.use("a", 1, 10)+m.use("a", maxTypes+1, maxTypes+1))
 }
 
-// Types without tasks don't keep labels from those that have some.
+// Types without tasks don't keep labels from types that have some.
 func TestEmptyTypesGiveLabelsBack(t *testing.T) {
 	t.Parallel()
 	m, _ := newClockedTypes()

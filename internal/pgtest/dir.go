@@ -28,7 +28,7 @@ func Dir(t testing.TB) string {
 
 // newDir creates a temporary directory, in memory if possible. It is removed when the leash is
 // closed or this process ends.
-func newDir() (string, *leash, error) {
+func newDir() (string, *reaperPipe, error) {
 	dir, err := os.MkdirTemp(parentDir(), "asyncflow-pgtest-")
 	if err != nil {
 		return "", nil, err
@@ -56,8 +56,8 @@ fi
 rm -rf -- "$1"
 `
 
-// leash is this process's end of a reaper.
-type leash struct {
+// reaperPipe is this process's end of a reaper.
+type reaperPipe struct {
 	reaper *exec.Cmd
 	input  io.Closer
 }
@@ -68,7 +68,7 @@ var leashes sync.Map
 
 // reap starts a process that removes the directory when the returned leash is closed or this
 // process ends, even by SIGKILL: this process can't clean up after its own end.
-func reap(dir string) (*leash, error) {
+func reap(dir string) (*reaperPipe, error) {
 	cmd := exec.Command("/bin/sh", "-c", reaper, "sh", dir)
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -77,13 +77,13 @@ func reap(dir string) (*leash, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("reaper of %s: %w", dir, err)
 	}
-	l := &leash{reaper: cmd, input: input}
+	l := &reaperPipe{reaper: cmd, input: input}
 	leashes.Store(l, nil)
 	return l, nil
 }
 
 // Close removes the directory and waits until it is gone.
-func (l *leash) Close() error {
+func (l *reaperPipe) Close() error {
 	leashes.Delete(l)
 	_ = l.input.Close()
 	return l.reaper.Wait()

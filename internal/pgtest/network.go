@@ -86,13 +86,13 @@ func (n *Network) accept() {
 		p := &path{ends: [2]net.Conn{near, far}, cut: n.silent}
 		n.paths = append(n.paths, p)
 		n.mu.Unlock()
-		go p.carry(near, far)
-		go p.carry(far, near)
+		go p.copyUntilCut(near, far)
+		go p.copyUntilCut(far, near)
 	}
 }
 
-// carry copies bytes one way until the path is cut; then it discards them.
-func (p *path) carry(from, to net.Conn) {
+// copyUntilCut copies bytes one way until the path is cut; then it discards them.
+func (p *path) copyUntilCut(from, to net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
@@ -118,6 +118,7 @@ func (n *Network) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.paths {
-		_, _ = p.ends[0].Close(), p.ends[1].Close()
+		_ = p.ends[0].Close()
+		_ = p.ends[1].Close()
 	}
 }

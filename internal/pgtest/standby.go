@@ -64,7 +64,8 @@ func backup(ctx context.Context, primary *devpg.Server, dir string) error {
 	if _, err := conn.Exec(ctx, `SELECT pg_backup_start('pgtest', true)`); err != nil {
 		return err
 	}
-	from, to := filepath.Join(primary.Config().DataDir, "pgdata"), filepath.Join(dir, "pgdata")
+	from := filepath.Join(primary.Config().DataDir, "pgdata")
+	to := filepath.Join(dir, "pgdata")
 	if err := copyTree(from, to); err != nil {
 		return err
 	}
@@ -78,10 +79,10 @@ func backup(ctx context.Context, primary *devpg.Server, dir string) error {
 		copyTree(filepath.Join(from, "pg_wal"), filepath.Join(to, "pg_wal")),
 		os.WriteFile(filepath.Join(to, "backup_label"), []byte(label), 0o600),
 		os.WriteFile(filepath.Join(dir, "password"), password, 0o600),
-		own(to, from))
+		chownLike(to, from))
 }
 
-// copyTree copies a directory, except for files that disappear meanwhile, and those that mark a
+// copyTree copies a directory, except for files that disappear meanwhile, and files that mark a
 // running server.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
@@ -108,16 +109,16 @@ func touch(t testing.TB, dir, name string) {
 	pgdata := filepath.Join(dir, "pgdata")
 	err := os.WriteFile(filepath.Join(pgdata, name), nil, 0o600)
 	if err == nil {
-		err = own(filepath.Join(pgdata, name), pgdata)
+		err = chownLike(filepath.Join(pgdata, name), pgdata)
 	}
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
 }
 
-// own gives a file, or a directory with its contents, to the owner of another one, if
+// chownLike gives a file, or a directory with its contents, to the owner of another one, if
 // permitted.
-func own(path, like string) error {
+func chownLike(path, like string) error {
 	info, err := os.Stat(like)
 	if err != nil || os.Geteuid() != 0 {
 		return err

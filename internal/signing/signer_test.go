@@ -97,7 +97,7 @@ func TestEd25519Keys(t *testing.T) {
 	require.ErrorContains(t, err, `kind is "rsa"; it must be hmac or ed25519`)
 }
 
-// Signatures equal those of the reference library, even when several goroutines sign.
+// Signatures equal the reference library's, even when several goroutines sign.
 func TestHMACSignatures(t *testing.T) {
 	secret := NewSecret()
 	own, err := NewSigner(secret)

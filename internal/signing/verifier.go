@@ -97,7 +97,8 @@ func (v *Verifier) Verify(h http.Header, body []byte, now time.Time) (Request, e
 	refuse := func(why string) (Request, error) {
 		return Request{}, asyncflow.Errorf(asyncflow.CodeUnauthenticated, "%s", why)
 	}
-	id, sent := h.Get(headerID), h.Get(headerTimestamp)
+	id := h.Get(headerID)
+	sent := h.Get(headerTimestamp)
 	seconds, err := strconv.ParseInt(sent, 10, 64)
 	signatures := strings.Fields(h.Get(headerSignature))
 	switch {

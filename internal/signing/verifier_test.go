@@ -39,9 +39,11 @@ func TestVerify(t *testing.T) {
 		"hmac": {vectorSecret}, "ed25519": {private}, "while rotated": {NewSecret(), vectorSecret},
 		"to another kind": {NewSecret(), private},
 	} {
-		r, err := both.Verify(signedBy(t, now, "body", secrets...), []byte("body"), now)
-		require.NoError(t, err, name)
-		require.Equal(t, Request{ID: "mail.1.1.1", At: now.Truncate(time.Second)}, r)
+		t.Run(name, func(t *testing.T) {
+			r, err := both.Verify(signedBy(t, now, "body", secrets...), []byte("body"), now)
+			require.NoError(t, err, name)
+			require.Equal(t, Request{ID: "mail.1.1.1", At: now.Truncate(time.Second)}, r)
+		})
 	}
 	none, err := NewVerifier()
 	require.NoError(t, err)
@@ -130,9 +132,11 @@ func TestNewVerifierRefuses(t *testing.T) {
 		"whsk_AAAA": "key is a private key, which only asyncflow should have; a worker has the public " +
 			"one, whpk_…",
 	} {
-		_, err := NewVerifier(key)
-		require.EqualError(t, err, want)
-		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+		t.Run(key, func(t *testing.T) {
+			_, err := NewVerifier(key)
+			require.EqualError(t, err, want)
+			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+		})
 	}
 }
 

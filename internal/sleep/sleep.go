@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// For waits for d, or for the end of ctx.
-func For(ctx context.Context, d time.Duration) {
+// For waits for d, or for the end of ctx. It reports whether ctx lasted.
+func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }

@@ -5,13 +5,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 func TestFor(t *testing.T) {
 	t.Parallel()
-	sleep.For(t.Context(), time.Millisecond)
+	require.True(t, sleep.For(t.Context(), time.Millisecond))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	sleep.For(ended, time.Hour) // otherwise the test runs into its limit
+	require.False(t, sleep.For(ended, time.Hour)) // otherwise the test runs into its limit
 }

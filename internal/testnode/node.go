@@ -79,7 +79,8 @@ func (n *Node) start() error {
 			VerifyEndpoints: true},
 		Console: &console.Config{},
 	}
-	ready, ended := make(chan struct{}), make(chan error, 1)
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() { ended <- node.Run(context.Background(), cfg, func() { close(ready) }) }()
 	select {
 	case err := <-ended:

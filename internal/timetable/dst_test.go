@@ -80,15 +80,17 @@ func TestClocksAreSet(t *testing.T) {
 		"29 February": {"0 0 29 2 *", "UTC", "2097-01-01T00:00:00Z",
 			[]string{"2104-02-29T00:00:00Z", "2108-02-29T00:00:00Z"}},
 	} {
-		table := byCron(t, c.cron, c.zone)
-		zone, err := time.LoadLocation(c.zone)
-		require.NoError(t, err)
-		var got []string
-		for _, tick := range table.Upcoming(at(t, c.from), len(c.want)) {
-			require.Equal(t, time.UTC, tick.Location(), name)
-			got = append(got, tick.In(zone).Format(time.RFC3339))
-		}
-		require.Equal(t, c.want, got, name)
+		t.Run(name, func(t *testing.T) {
+			table := byCron(t, c.cron, c.zone)
+			zone, err := time.LoadLocation(c.zone)
+			require.NoError(t, err)
+			var got []string
+			for _, tick := range table.Upcoming(at(t, c.from), len(c.want)) {
+				require.Equal(t, time.UTC, tick.Location(), name)
+				got = append(got, tick.In(zone).Format(time.RFC3339))
+			}
+			require.Equal(t, c.want, got, name)
+		})
 	}
 }
 

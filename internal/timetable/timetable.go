@@ -20,7 +20,7 @@ type rule interface {
 // lastYear is the last year that RFC 3339 can represent.
 const lastYear = 9999
 
-// New returns the timetable of a schedule whose other fields are valid. Intervals are counted
+// New returns the timetable of a schedule with other fields that are valid. Intervals are counted
 // from created, the schedule's creation, unless it has a start. An error names cron, time_zone
 // or ends_at.
 func New(s asyncflow.Schedule, created time.Time) (Timetable, error) {

@@ -53,12 +53,14 @@ func TestRefused(t *testing.T) {
 			StartsAt: at(t, "2026-01-02T00:00:00Z"), EndsAt: at(t, "2027-01-01T00:00:00Z")}, "ends_at",
 			"before the first tick"},
 	} {
-		_, err := New(c.schedule.WithDefaults(), time.Now())
-		var known *asyncflow.Error
-		require.ErrorAs(t, err, &known, name)
-		require.Equal(t, asyncflow.CodeInvalid, known.Code, name)
-		require.Equal(t, c.field, known.Fields[0].Field, name)
-		require.Contains(t, known.Fields[0].Message, c.says, name)
+		t.Run(name, func(t *testing.T) {
+			_, err := New(c.schedule.WithDefaults(), time.Now())
+			var known *asyncflow.Error
+			require.ErrorAs(t, err, &known, name)
+			require.Equal(t, asyncflow.CodeInvalid, known.Code, name)
+			require.Equal(t, c.field, known.Fields[0].Field, name)
+			require.Contains(t, known.Fields[0].Message, c.says, name)
+		})
 	}
 	for _, zone := range []string{"UTC", "Etc/GMT+12", "America/Argentina/Buenos_Aires", "GB-Eire",
 		"EST5EDT", "W-SU"} {
@@ -80,10 +82,12 @@ func TestStepsBeyondTheRange(t *testing.T) {
 		"0 9-17/10 * * *":   "a step of 10, among only 9 values",
 		"0 0 * * MON-FRI/6": "a step of 6, among only 5 values",
 	} {
-		err := Check(asyncflow.Schedule{Cron: cron}.WithDefaults(), time.Now())
-		require.ErrorContains(t, err, says, cron)
-		_, err = New(asyncflow.Schedule{Cron: cron}.WithDefaults(), time.Now())
-		require.NoError(t, err, "a stored one goes on: %s", cron)
+		t.Run(cron, func(t *testing.T) {
+			err := Check(asyncflow.Schedule{Cron: cron}.WithDefaults(), time.Now())
+			require.ErrorContains(t, err, says, cron)
+			_, err = New(asyncflow.Schedule{Cron: cron}.WithDefaults(), time.Now())
+			require.NoError(t, err, "a stored one goes on: %s", cron)
+		})
 	}
 	for _, cron := range []string{"*/60 * * * *", "0 */24 * * *", "5/10 * * * *", "1-5/2,*/20 * * * *",
 		"0 0 * JAN-JUN/3 MON-FRI/2", "@daily", "?/5 * * * *"} {
@@ -130,16 +134,18 @@ func TestIntervals(t *testing.T) {
 			[]string{"2026-11-21T09:00:00Z", "2026-11-21T10:30:00Z"}},
 		"after its end": {ends, "2026-11-21T11:00:00Z", nil},
 	} {
-		table, err := New(c.schedule, created)
-		require.NoError(t, err)
-		var got []string
-		for _, tick := range table.Upcoming(at(t, c.from), max(2, len(c.want))) {
-			got = append(got, tick.Format(time.RFC3339))
-		}
-		if name == "later" {
-			got = got[:1]
-		}
-		require.Equal(t, c.want, got, name)
+		t.Run(name, func(t *testing.T) {
+			table, err := New(c.schedule, created)
+			require.NoError(t, err)
+			var got []string
+			for _, tick := range table.Upcoming(at(t, c.from), max(2, len(c.want))) {
+				got = append(got, tick.Format(time.RFC3339))
+			}
+			if name == "later" {
+				got = got[:1]
+			}
+			require.Equal(t, c.want, got, name)
+		})
 	}
 	noon := asyncflow.Schedule{Cron: "0 12 * * *", TimeZone: "UTC",
 		StartsAt: at(t, "2026-11-21T12:00:00Z"), EndsAt: at(t, "2026-11-23T12:00:00Z")}
@@ -183,16 +189,18 @@ func TestDue(t *testing.T) {
 			[]string{"10:00:00", "10:00:01", "10:00:02"}, false},
 		"seconds, missed": {seconds, "10:00:00", "10:01:01", nil, true},
 	} {
-		clock := func(text string) time.Time { return at(t, "2026-11-21T"+text+"Z") }
-		table, err := New(c.schedule, at(t, "2026-11-21T09:00:00Z"))
-		require.NoError(t, err)
-		ticks, missed := table.Due(c.schedule, clock(c.next), clock(c.now))
-		var got []string
-		for _, tick := range ticks {
-			got = append(got, tick.Format(time.TimeOnly))
-		}
-		require.Equal(t, c.want, got, name)
-		require.Equal(t, c.missed, missed, name)
+		t.Run(name, func(t *testing.T) {
+			clock := func(text string) time.Time { return at(t, "2026-11-21T"+text+"Z") }
+			table, err := New(c.schedule, at(t, "2026-11-21T09:00:00Z"))
+			require.NoError(t, err)
+			ticks, missed := table.Due(c.schedule, clock(c.next), clock(c.now))
+			var got []string
+			for _, tick := range ticks {
+				got = append(got, tick.Format(time.TimeOnly))
+			}
+			require.Equal(t, c.want, got, name)
+			require.Equal(t, c.missed, missed, name)
+		})
 	}
 }
 

@@ -30,7 +30,7 @@ func (a *attempt) add(one report) report {
 	if one.status == 0 {
 		play := a.play
 		if play == nil {
-			play = asANode
+			play = answerAsNode
 		}
 		one.status, one.task = play(a.reports, one)
 		if one.status != http.StatusOK {
@@ -43,8 +43,8 @@ func (a *attempt) add(one report) report {
 	return one
 }
 
-// asANode answers like a node: the first final report wins.
-func asANode(before []report, one report) (int, asyncflow.Status) {
+// answerAsNode answers like a node: the first final report wins.
+func answerAsNode(before []report, one report) (int, asyncflow.Status) {
 	last, over := lastWord(before)
 	switch {
 	case !over && one.isLast():

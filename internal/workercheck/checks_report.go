@@ -21,7 +21,7 @@ var reporting = []check{
 	{"cancel", "stop the work when the answer to a heartbeat has the status cancelled", cancelled},
 }
 
-// accepted sends a delivery whose reports are answered by play. ok is false if the worker didn't
+// accepted sends a delivery, and play answers its reports. ok is false if the worker didn't
 // accept it: then the finding says why the check ends here.
 func (r *rehearsal) accepted(
 	ctx context.Context, d asyncflow.Delivery, play func([]report, report) (int, asyncflow.Status),
@@ -38,7 +38,7 @@ func (r *rehearsal) accepted(
 	}
 }
 
-func lasts(seen []report) (n int) {
+func countFinal(seen []report) (n int) {
 	for _, one := range seen {
 		if one.isLast() {
 			n++
@@ -47,7 +47,7 @@ func lasts(seen []report) (n int) {
 	return n
 }
 
-func beats(seen []report) (n int) {
+func countHeartbeats(seen []report) (n int) {
 	for _, one := range seen {
 		if one.verb == verbHeartbeat {
 			n++
@@ -59,10 +59,10 @@ func beats(seen []report) (n int) {
 func reportAgain(ctx context.Context, r *rehearsal) finding {
 	a, f, ok := r.accepted(ctx, r.delivery(),
 		func(before []report, one report) (int, asyncflow.Status) {
-			if one.isLast() && lasts(before) == 0 {
+			if one.isLast() && countFinal(before) == 0 {
 				return http.StatusServiceUnavailable, ""
 			}
-			return asANode(before, one)
+			return answerAsNode(before, one)
 		})
 	if !ok {
 		return f
@@ -71,11 +71,11 @@ func reportAgain(ctx context.Context, r *rehearsal) finding {
 		_, ok := lastWord(seen)
 		return ok
 	})
-	if _, ok := lastWord(a.seen()); !ok && lasts(a.seen()) > 0 {
+	if _, ok := lastWord(a.seen()); !ok && countFinal(a.seen()) > 0 {
 		return failed("its report was answered with 503, and it didn't report again within %s",
 			r.cfg.ReportTime)
 	}
-	return well(ending{
+	return allDone(ending{
 		outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted},
 		attempt: a,
 		limit:   r.cfg.ReportTime,
@@ -94,7 +94,7 @@ func attemptOver(ctx context.Context, r *rehearsal) finding {
 		return failed("%s", a.problem(r.cfg.ReportTime))
 	}
 	calls := func(seen []report) int { return len(seen) }
-	if r.goesOn(ctx, a, calls, func(seen []report) bool { return lasts(seen) > 1 }) {
+	if r.goesOn(ctx, a, calls, func(seen []report) bool { return countFinal(seen) > 1 }) {
 		return failed("it went on to report after 409: %d calls", len(a.seen()))
 	}
 	return passed("no calls after 409")
@@ -124,7 +124,7 @@ func (r *rehearsal) brief() asyncflow.Delivery {
 
 func heartbeats(ctx context.Context, r *rehearsal) finding {
 	d := r.brief()
-	a, f, ok := r.accepted(ctx, d, asANode)
+	a, f, ok := r.accepted(ctx, d, answerAsNode)
 	if !ok {
 		return f
 	}
@@ -132,7 +132,7 @@ func heartbeats(ctx context.Context, r *rehearsal) finding {
 		return failed("neither a heartbeat nor a report came by the deadline, %s after the delivery",
 			r.cfg.Deadline)
 	}
-	if beats(a.seen()) == 0 {
+	if countHeartbeats(a.seen()) == 0 {
 		return notApplicable("done within %s, before a heartbeat was due",
 			time.Since(d.At).Round(time.Millisecond))
 	}
@@ -142,22 +142,22 @@ func heartbeats(ctx context.Context, r *rehearsal) finding {
 func cancelled(ctx context.Context, r *rehearsal) finding {
 	d := r.brief()
 	a, f, ok := r.accepted(ctx, d, func(before []report, one report) (int, asyncflow.Status) {
-		if one.verb == verbHeartbeat && lasts(before) == 0 {
+		if one.verb == verbHeartbeat && countFinal(before) == 0 {
 			return http.StatusOK, asyncflow.StatusCancelled
 		}
-		if beats(before) > 0 {
+		if countHeartbeats(before) > 0 {
 			return http.StatusConflict, ""
 		}
-		return asANode(before, one)
+		return answerAsNode(before, one)
 	})
 	if !ok {
 		return f
 	}
-	a.await(ctx, d.Deadline, func(seen []report) bool { return beats(seen)+lasts(seen) > 0 })
-	if beats(a.seen()) == 0 {
+	a.await(ctx, d.Deadline, func(seen []report) bool { return countHeartbeats(seen)+countFinal(seen) > 0 })
+	if countHeartbeats(a.seen()) == 0 {
 		return notApplicable("no heartbeat came whose answer could say so")
 	}
-	if r.goesOn(ctx, a, beats, completed) {
+	if r.goesOn(ctx, a, countHeartbeats, completed) {
 		return failed("it went on after a heartbeat was answered with the status cancelled")
 	}
 	return passed("it stopped")

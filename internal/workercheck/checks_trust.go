@@ -33,7 +33,7 @@ var reached = check{"reached",
 var delivered = check{"delivery",
 	`answer 200 with an empty body or {"output": …} as application/json; ` +
 		`give a context that the worker can process with --context`,
-	func(ctx context.Context, r *rehearsal) finding { return well(r.send(ctx, r.delivery())...) }}
+	func(ctx context.Context, r *rehearsal) finding { return allDone(r.send(ctx, r.delivery())...) }}
 
 // trust are the checks of which requests the worker believes.
 var trust = []check{
@@ -48,7 +48,7 @@ var trust = []check{
 		}},
 	{"challenge by a stranger", "verify the signature before you look at what a request says",
 		func(ctx context.Context, r *rehearsal) finding {
-			e, err := r.stranger()
+			e, err := r.endpointWithOtherSecret()
 			if err != nil {
 				return failed("%s", err)
 			}
@@ -62,7 +62,7 @@ var trust = []check{
 		func(ctx context.Context, r *rehearsal) finding {
 			d := r.delivery()
 			var err error
-			if d.Endpoint, err = r.stranger(); err != nil {
+			if d.Endpoint, err = r.endpointWithOtherSecret(); err != nil {
 				return failed("%s", err)
 			}
 			return refused(r.send(ctx, d)[0].outcome, "signed with another secret")
@@ -71,7 +71,7 @@ var trust = []check{
 		"sign the bytes of the body as they came, before parsing, and answer 401 if that isn't the " +
 			"signature",
 		func(ctx context.Context, r *rehearsal) finding {
-			return refused(r.altered(ctx, r.delivery(), func(req *http.Request, body []byte) error {
+			return refused(r.sendAltered(ctx, r.delivery(), func(req *http.Request, body []byte) error {
 				setBody(req, withUnknown(body))
 				return nil
 			}).outcome, "changed after it was signed")
@@ -101,7 +101,7 @@ func refused(o asyncflow.Outcome, what string) finding {
 func missingHeaders(ctx context.Context, r *rehearsal) finding {
 	f := finding{}
 	for _, name := range []string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {
-		o := r.altered(ctx, r.delivery(), func(req *http.Request, _ []byte) error {
+		o := r.sendAltered(ctx, r.delivery(), func(req *http.Request, _ []byte) error {
 			req.Header.Del(name)
 			return nil
 		}).outcome

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // work are the checks of deliveries that are valid, but rare.
@@ -18,18 +19,18 @@ var work = []check{
 	{"rotated secret",
 		"take Webhook-Signature apart at the spaces, and accept a delivery if any entry is good",
 		func(ctx context.Context, r *rehearsal) finding {
-			other, err := r.stranger()
+			other, err := r.endpointWithOtherSecret()
 			if err != nil {
 				return failed("%s", err)
 			}
 			d := r.delivery()
 			other.Secrets = append(other.Secrets, d.Endpoint.Secrets...)
 			d.Endpoint = other
-			return well(r.send(ctx, d)...)
+			return allDone(r.send(ctx, d)...)
 		}},
 	{"unknown fields", "pass over fields of a delivery that you don't know: more may come",
 		func(ctx context.Context, r *rehearsal) finding {
-			return well(r.altered(ctx, r.delivery(), func(req *http.Request, body []byte) error {
+			return allDone(r.sendAltered(ctx, r.delivery(), func(req *http.Request, body []byte) error {
 				body = withUnknown(body)
 				setBody(req, body)
 				return r.resign(req, body)
@@ -41,14 +42,14 @@ var work = []check{
 		func(ctx context.Context, r *rehearsal) finding {
 			d := r.delivery()
 			d.Lease.Context = r.padded(asyncflow.DefaultMaxContext)
-			return well(r.send(ctx, d)...)
+			return allDone(r.send(ctx, d)...)
 		}},
 	{"slow connection", "read the whole body, as long as Content-Length says, before you verify it",
 		func(ctx context.Context, r *rehearsal) finding {
 			d := r.delivery()
 			d.Lease.Context = r.padded(slowBytes)
-			return well(r.altered(ctx, d, func(req *http.Request, body []byte) error {
-				req.Body = io.NopCloser(&trickle{
+			return allDone(r.sendAltered(ctx, d, func(req *http.Request, body []byte) error {
+				req.Body = io.NopCloser(&slowBody{
 					ctx:   req.Context(),
 					rest:  body,
 					piece: len(body)/slowPieces + 1,
@@ -76,7 +77,7 @@ var work = []check{
 			for i := range all {
 				all[i] = r.delivery()
 			}
-			f := well(r.send(ctx, all...)...)
+			f := allDone(r.send(ctx, all...)...)
 			f.detail = fmt.Sprintf("%d tasks: %s", len(all), f.detail)
 			return f
 		}},
@@ -100,8 +101,8 @@ const (
 	slowPause  = 100 * time.Millisecond
 )
 
-// trickle is a body that comes in pieces, with pauses.
-type trickle struct {
+// slowBody is a body that comes in pieces, with pauses.
+type slowBody struct {
 	ctx   context.Context
 	rest  []byte
 	piece int
@@ -109,29 +110,17 @@ type trickle struct {
 }
 
 // Read returns the next piece after a pause.
-func (t *trickle) Read(p []byte) (int, error) {
+func (t *slowBody) Read(p []byte) (int, error) {
 	if len(t.rest) == 0 {
 		return 0, io.EOF
 	}
-	if t.begun && !pause(t.ctx, slowPause) {
+	if t.begun && !sleep.For(t.ctx, slowPause) {
 		return 0, t.ctx.Err()
 	}
 	t.begun = true
 	n := copy(p, t.rest[:min(t.piece, len(t.rest))])
 	t.rest = t.rest[n:]
 	return n, nil
-}
-
-// pause waits, and reports whether ctx lasted.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // brokenReader is the end of a body that breaks off.
@@ -144,7 +133,7 @@ func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broken off
 func brokenOff(ctx context.Context, r *rehearsal) finding {
 	d := r.delivery()
 	d.Lease.Context = r.padded(slowBytes)
-	o := r.altered(ctx, d, func(req *http.Request, body []byte) error {
+	o := r.sendAltered(ctx, d, func(req *http.Request, body []byte) error {
 		half := bytes.NewReader(body[:len(body)/2])
 		req.Body = io.NopCloser(io.MultiReader(half, brokenReader{}))
 		return nil
@@ -152,8 +141,8 @@ func brokenOff(ctx context.Context, r *rehearsal) finding {
 	if o.Kind == asyncflow.OutcomeDone || o.Kind == asyncflow.OutcomeAccepted {
 		return failed("half a delivery was answered with %d", o.Status)
 	}
-	pause(ctx, r.cfg.Quiet) // until the worker has noticed
-	f := well(r.send(ctx, r.delivery())...)
+	sleep.For(ctx, r.cfg.Quiet) // until the worker has noticed
+	f := allDone(r.send(ctx, r.delivery())...)
 	if f.result == Failed {
 		f.detail = "after a request that broke off: " + f.detail
 	}
@@ -162,8 +151,9 @@ func brokenOff(ctx context.Context, r *rehearsal) finding {
 
 func duplicate(ctx context.Context, r *rehearsal) finding {
 	d := r.delivery()
-	first, second := r.send(ctx, d)[0], r.send(ctx, d)[0]
-	return r.twice(ctx, first, second)
+	first := r.send(ctx, d)[0]
+	second := r.send(ctx, d)[0]
+	return r.treatedAsOne(ctx, first, second)
 }
 
 func duplicateAtOnce(ctx context.Context, r *rehearsal) finding {
@@ -177,11 +167,11 @@ func duplicateAtOnce(ctx context.Context, r *rehearsal) finding {
 	if endings[0].problem() != "" { // either of two concurrent deliveries may win
 		endings[0], endings[1] = endings[1], endings[0]
 	}
-	return r.twice(ctx, endings[0], endings[1])
+	return r.treatedAsOne(ctx, endings[0], endings[1])
 }
 
-// twice is the finding that the worker treated two deliveries as one.
-func (r *rehearsal) twice(ctx context.Context, first, second ending) finding {
+// treatedAsOne is the finding that the worker treated two deliveries as one.
+func (r *rehearsal) treatedAsOne(ctx context.Context, first, second ending) finding {
 	if why := first.problem(); why != "" {
 		return failed("%s", why)
 	}

@@ -82,8 +82,9 @@ func (r *rehearsal) signedBy(secrets ...string) (*asyncflow.Endpoint, error) {
 	return &e, nil
 }
 
-// stranger returns the endpoint with a secret that the worker doesn't know, of the same kind.
-func (r *rehearsal) stranger() (*asyncflow.Endpoint, error) {
+// endpointWithOtherSecret returns the endpoint with a secret that the worker doesn't know, of the
+// same kind.
+func (r *rehearsal) endpointWithOtherSecret() (*asyncflow.Endpoint, error) {
 	secret, err := signing.NewSecretOf(r.endpoint.Secrets[0].Kind)
 	if err != nil {
 		return nil, err
@@ -127,8 +128,8 @@ func (r *rehearsal) send(ctx context.Context, all ...asyncflow.Delivery) []endin
 	return r.endings(ctx, attempts, r.sender.Send(ctx, all))
 }
 
-// altered is send of a request that is changed after it was signed.
-func (r *rehearsal) altered(
+// sendAltered is send of a request that is changed after it was signed.
+func (r *rehearsal) sendAltered(
 	ctx context.Context, d asyncflow.Delivery, alter func(*http.Request, []byte) error,
 ) ending {
 	attempts := r.expect([]asyncflow.Delivery{d})
@@ -182,8 +183,8 @@ func (e ending) output() json.RawMessage {
 	return last.output
 }
 
-// how says how a delivery was done.
-func (e ending) how() string {
+// describe says how a delivery was done.
+func (e ending) describe() string {
 	if e.attempt == nil {
 		return fmt.Sprintf("answered %d in %s", e.outcome.Status,
 			e.outcome.Duration.Round(time.Millisecond))
@@ -191,14 +192,14 @@ func (e ending) how() string {
 	return "accepted, and reported as done"
 }
 
-// well is the finding that deliveries are done, or why they aren't.
-func well(endings ...ending) finding {
+// allDone is the finding that deliveries are done, or why they aren't.
+func allDone(endings ...ending) finding {
 	for _, e := range endings {
 		if why := e.problem(); why != "" {
 			return failed("%s", why)
 		}
 	}
-	return passed("%s", endings[0].how())
+	return passed("%s", endings[0].describe())
 }
 
 // same reports whether two outputs are the same document.

@@ -125,7 +125,7 @@ func TestPackageWorkerPasses(t *testing.T) {
 	workers.Wait()
 }
 
-// A worker with one fault fails the check of that fault, and no other check except those named.
+// A worker with one fault fails the check of that fault, and no other check except the named ones.
 func TestBadWorkers(t *testing.T) {
 	t.Parallel()
 	var workers sync.WaitGroup

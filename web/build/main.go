@@ -11,7 +11,7 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-// libraries are those that the bundle contains.
+// libraries are contained in the bundle.
 var libraries = []string{"preact", "@preact/signals", "@preact/signals-core", "preact-iso",
 	"openapi-fetch"}
 

@@ -168,7 +168,7 @@ func (d *Database) anyRow(ctx context.Context, tables []string) (found bool, err
 	return found, err
 }
 
-// finals counts the tasks of a type, except some: those that succeeded, and those that ended
+// finals counts the tasks of a type, except some: how many succeeded, and how many ended
 // otherwise.
 func (d *Database) finals(
 	ctx context.Context, taskType string, except Range,
@@ -184,7 +184,7 @@ func (d *Database) finals(
 	return succeeded, otherwise, err
 }
 
-// finalsIn counts those of one table.
+// finalsIn counts them in one table.
 func (d *Database) finalsIn(
 	ctx context.Context, journal string, except Range,
 ) (succeeded, otherwise int, err error) {

@@ -128,7 +128,7 @@ func (r *Rig) run(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// MakeTenant makes the tenant whose tasks are measured.
+// MakeTenant makes the measured tenant.
 func (r *Rig) MakeTenant(ctx context.Context) error {
 	return r.run(ctx, "tenants", "create", Tenant)
 }
@@ -145,7 +145,7 @@ func (r *Rig) environment() []string {
 		"ASYNCFLOW_LOG_LEVEL=error", "ASYNCFLOW_DRAIN_DELAY=0s")
 }
 
-// secrets are those that all nodes of a database share.
+// secrets are shared by all nodes of a database.
 type secrets struct{ node, tokens string }
 
 func newSecrets() secrets { return secrets{rand.Text() + rand.Text(), rand.Text() + rand.Text()} }

@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/devpg"
 )
 
-// Tenant is the tenant whose tasks are measured, unless a scenario makes others.
+// Tenant is the measured tenant, unless a scenario makes others.
 const Tenant = "bench"
 
 // startLimit is how long everything may take to start.
@@ -47,7 +47,7 @@ func Start(ctx context.Context, cfg Config) (*Rig, error) {
 	return r, r.Begin(ctx, r.StartPostgres, r.StartWorker, r.StartNode, r.MakeTenant)
 }
 
-// New returns a rig of which nothing runs yet: Begin starts its parts.
+// New returns a rig in which nothing runs yet: Begin starts its parts.
 func New(cfg Config) *Rig { return &Rig{Config: cfg} }
 
 // Begin takes the steps of a start. When one fails, it ends all that was started.

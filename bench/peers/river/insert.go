@@ -78,7 +78,7 @@ func (in *inserter) each(ctx context.Context, jobs int) (time.Duration, error) {
 	return time.Duration(inserting.Load()), err
 }
 
-// onSchedule inserts jobs at the rate, whether or not those before have been inserted.
+// onSchedule inserts jobs at the rate, whether or not earlier ones are inserted.
 func (in *inserter) onSchedule(ctx context.Context, jobs int) (time.Duration, error) {
 	var inserting atomic.Int64
 	var g errgroup.Group
@@ -98,7 +98,7 @@ func (in *inserter) one(ctx context.Context, inserting *atomic.Int64) error {
 	return err
 }
 
-// args returns those of the next job.
+// args returns the arguments of the next job.
 func (in *inserter) args() args {
 	first, kinds := 0, in.kinds
 	if in.skewed {

@@ -1,6 +1,6 @@
 // Command river works off jobs with River, to be measured beside asyncflow: no-op jobs, or with one
-// POST each; inserted in batches, or one by one. It prints "ready" when all is set up, begins at a line of its input, prints the result
-// in a line of JSON, and ends with its input.
+// POST each; inserted in batches, or one by one. It prints "ready" when all is set up, begins at a
+// line of its input, prints the result in a line of JSON, and ends with its input.
 package main
 
 import (
@@ -121,7 +121,7 @@ func start(
 	return client, client.Start(ctx)
 }
 
-// args are those of a job: a context of 200 bytes.
+// args are the arguments of a job: a context of 200 bytes.
 type args struct {
 	Pad  string `json:"pad"`
 	kind string

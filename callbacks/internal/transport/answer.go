@@ -17,7 +17,7 @@ type Answer struct {
 	BodyErr error
 }
 
-// ErrTooLarge is the error of an answer whose body is longer than MaxAnswer.
+// ErrTooLarge is the error of an answer with a body longer than MaxAnswer.
 var ErrTooLarge = errors.New("the answer is too large")
 
 // ContentType returns the header Content-Type.

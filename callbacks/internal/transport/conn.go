@@ -81,26 +81,30 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom writes a body in larger pieces than those of a buffer.
+// ReadFrom writes a body in larger pieces than a buffer's.
 func (c *conn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
 
 // send writes a request. If that fails, the worker has lastWords to say why.
 func (c *conn) send(r *Request, to target, given body) error {
-	w := writers.Get().(*bufio.Writer)
-	defer writers.Put(w)
-	w.Reset(c)
-	defer w.Reset(nil)
-	_, err := w.Write(r.appendHead(w.AvailableBuffer(), to, given.length))
-	if err == nil {
-		err = given.write(w)
-	}
-	if err == nil {
-		err = w.Flush()
-	}
+	err := c.write(r, to, given)
 	if err != nil {
 		c.socket.SetReadDeadline(c.earlier(time.Now().Add(lastWords)))
 	}
 	return err
+}
+
+func (c *conn) write(r *Request, to target, given body) error {
+	w := writers.Get().(*bufio.Writer)
+	defer writers.Put(w)
+	w.Reset(c)
+	defer w.Reset(nil)
+	if _, err := w.Write(r.appendHead(w.AvailableBuffer(), to, given.length)); err != nil {
+		return err
+	}
+	if err := given.write(w); err != nil {
+		return err
+	}
+	return w.Flush()
 }
 
 // writers are buffers of a size that lets most requests go out in one piece.

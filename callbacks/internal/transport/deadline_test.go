@@ -104,7 +104,9 @@ func TestAnswerAtTheLimit(t *testing.T) {
 			request := requestTo(t, at)
 			if atDeadline {
 				request.Deadline = time.Now().Add(short)
-				stop = func() { time.Sleep(time.Until(request.Deadline)) }
+				passed, end := context.WithDeadline(t.Context(), request.Deadline)
+				defer end()
+				stop = func() { <-passed.Done() }
 			}
 			r.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 				c, err := new(net.Dialer).DialContext(ctx, network, address)

@@ -46,7 +46,7 @@ func (t *Transport) newExchange(r Request, given body) (*exchange, error) {
 // as the head of the answer is there.
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	err := x.over(ctx)
+	err := x.endError(ctx)
 	if err == nil {
 		x.conn, err = x.transport.connection(ctx, x.request.URL, x.request.Deadline)
 	}
@@ -58,15 +58,15 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.unwatch = context.AfterFunc(ctx, x.conn.cut)
 	resp, err := x.run(req)
 	if err != nil {
-		if over := x.over(ctx); over != nil {
+		if over := x.endError(ctx); over != nil {
 			return nil, over
 		}
 	}
 	return resp, err
 }
 
-// over returns why the exchange must be over by now, or nil.
-func (x *exchange) over(ctx context.Context) error {
+// endError returns why the exchange must be over by now, or nil.
+func (x *exchange) endError(ctx context.Context) error {
 	deadline := x.request.Deadline
 	if err := ctx.Err(); err != nil || deadline.IsZero() || time.Now().Before(deadline) {
 		return err

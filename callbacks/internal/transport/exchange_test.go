@@ -210,7 +210,7 @@ func TestAnswersBeforeTheRequest(t *testing.T) {
 	}
 }
 
-// lingering is a connection whose failed writes return late.
+// lingering is a connection with failed writes that return late.
 type lingering struct {
 	net.Conn
 	returned atomic.Bool

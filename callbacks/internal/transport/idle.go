@@ -103,7 +103,7 @@ func (i *Idle) remove(c *conn) {
 	i.by[c.to] = kept
 }
 
-// sweep closes the connections that have been idle too long, and those that workers have closed,
+// sweep closes the connections that have been idle too long, and connections that workers closed,
 // so that they don't occupy sockets.
 func (i *Idle) sweep() {
 	now := time.Now()

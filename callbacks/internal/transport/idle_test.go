@@ -61,7 +61,7 @@ func TestIdleConnections(t *testing.T) {
 }
 
 // Connections that the other side has closed, or on which unasked bytes came, are not used. The
-// sweep closes them as well as those that have been idle too long.
+// sweep closes them as well as connections that were idle too long.
 func TestIdleConnectionsThatAreNoGood(t *testing.T) {
 	t.Parallel()
 	for _, take := range []bool{true, false} {

@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// RoundTrip lets those that have an http.Request send it by this transport, such as package
-// oauth2. It must be a POST whose length is known. The answer is returned as soon as its head is
+// RoundTrip lets owners of an http.Request send it by this transport, such as package
+// oauth2. It must be a POST of a known length. The answer is returned as soon as its head is
 // there; the context also ends the reading of its body.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x, err := t.exchangeOf(req)

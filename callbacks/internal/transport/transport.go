@@ -64,14 +64,14 @@ func (t *Transport) Post(ctx context.Context, r Request) (Answer, error) {
 func (x *exchange) client() *retryablehttp.Client {
 	return &retryablehttp.Client{
 		HTTPClient:   &http.Client{Transport: x, CheckRedirect: NoRedirects},
-		CheckRetry:   never,
+		CheckRetry:   neverRetry,
 		ErrorHandler: retryablehttp.PassthroughErrorHandler, // errors as they are
 	}
 }
 
-// never is a retry policy without retries. The library's own policy would take an answer that
+// neverRetry is a retry policy without retries. The library's own policy would take an answer that
 // comes at the end of its context for an error, and leave its body open.
-func never(context.Context, *http.Response, error) (bool, error) { return false, nil }
+func neverRetry(context.Context, *http.Response, error) (bool, error) { return false, nil }
 
 // NoRedirects makes an http.Client return a redirect like any other answer.
 func NoRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

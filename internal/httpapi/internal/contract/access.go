@@ -23,12 +23,12 @@ const (
 // Security schemes of openapi.yaml.
 const (
 	schemeTenant     = "bearerAuth"      // a tenant's token with the scope in x-scope
-	schemeOperator   = "adminToken"      // an operator's token, whose scope is admin
+	schemeOperator   = "adminToken"      // an operator's token, with the scope admin
 	schemeCompletion = "completionToken" // the token of a delivery
 )
 
 // readAccess reads who may call an operation: the security schemes that the operation lists, any
-// one of which is enough, or else those of the whole document.
+// one is enough, or else the schemes of the whole document.
 func (o *Operation) readAccess(doc *openapi3.T, op *openapi3.Operation) error {
 	security := doc.Security
 	if op.Security != nil {

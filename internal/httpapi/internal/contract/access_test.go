@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// accessOf loads a contract whose only operation has these lines, and returns that operation.
+// accessOf loads a contract with one operation of these lines, and returns that operation.
 func accessOf(lines string) (*Operation, error) {
 	doc, err := readDocument([]byte(`
 openapi: 3.0.3
@@ -44,10 +44,12 @@ func TestReadAccess(t *testing.T) {
 			auth.KindOperator: auth.ScopeAdmin, auth.KindTenant: auth.ScopeManage,
 		},
 	} {
-		o, err := accessOf(lines)
-		require.NoError(t, err, lines)
-		assert.Equal(t, AccessToken, o.Access)
-		assert.Equal(t, want, o.Scopes, lines)
+		t.Run(lines, func(t *testing.T) {
+			o, err := accessOf(lines)
+			require.NoError(t, err, lines)
+			assert.Equal(t, AccessToken, o.Access)
+			assert.Equal(t, want, o.Scopes, lines)
+		})
 	}
 	o, err := accessOf("security: []")
 	require.NoError(t, err)
@@ -72,8 +74,10 @@ func TestReadAccess(t *testing.T) {
 
 		"x-scope: read\n      security: [{completionToken: []}, {bearerAuth: []}, {adminToken: []}]": beside,
 	} {
-		_, err := accessOf(lines)
-		require.ErrorContains(t, err, want, lines)
+		t.Run(lines, func(t *testing.T) {
+			_, err := accessOf(lines)
+			require.ErrorContains(t, err, want, lines)
+		})
 	}
 }
 

@@ -81,7 +81,7 @@ func (o *Operation) checkBody(body []byte) []asyncflow.FieldError {
 }
 
 // ReadQuery parses the query parameters. It refuses parameters that the operation doesn't have,
-// and those that are given twice: the first of them by name.
+// and ones that are given twice: the first by name.
 func (o *Operation) ReadQuery(raw []byte) (url.Values, error) {
 	query, err := url.ParseQuery(string(raw))
 	if err != nil {

@@ -61,7 +61,7 @@ func readDocument(raw []byte) (*openapi3.T, error) {
 	return doc, nil
 }
 
-// New returns the contract with those of its operations that keep keeps.
+// New returns the contract with the operations that keep keeps.
 func New(keep func(*Operation) bool) (*Contract, error) {
 	doc, err := document()
 	if err != nil {

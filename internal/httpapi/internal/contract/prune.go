@@ -15,7 +15,7 @@ func prune(s *openapi3.Schema, value any) any {
 	for _, ref := range s.AllOf {
 		value = prune(ref.Value, value)
 	}
-	if one := onlyFor(value, slices.Concat(s.OneOf, s.AnyOf)); one != nil {
+	if one := onlySchemaFor(value, slices.Concat(s.OneOf, s.AnyOf)); one != nil {
 		value = prune(one, value)
 	}
 	switch v := value.(type) {
@@ -27,9 +27,9 @@ func prune(s *openapi3.Schema, value any) any {
 	return value
 }
 
-// onlyFor returns the one of the schemas that is for the type of value. If there are several it
-// returns nil: a value that one of them doesn't allow, another may allow.
-func onlyFor(value any, schemas openapi3.SchemaRefs) (only *openapi3.Schema) {
+// onlySchemaFor returns the one of the schemas that is for the type of value. If there are several
+// it returns nil: a value that one of them doesn't allow, another may allow.
+func onlySchemaFor(value any, schemas openapi3.SchemaRefs) (only *openapi3.Schema) {
 	name := openapi3.TypeObject
 	if _, ok := value.([]any); ok {
 		name = openapi3.TypeArray
@@ -64,7 +64,7 @@ func pruneObject(s *openapi3.Schema, object map[string]any) {
 			object[name] = prune(ref.Value, value)
 		}
 	}
-	if most := mostOthers(s); len(object) > len(s.Properties)+most {
+	if most := maxUnnamedFields(s); len(object) > len(s.Properties)+most {
 		var others []string
 		for _, name := range slices.Sorted(maps.Keys(object)) {
 			if s.Properties[name] == nil {
@@ -77,8 +77,8 @@ func pruneObject(s *openapi3.Schema, object map[string]any) {
 	}
 }
 
-// mostOthers returns how many fields that a schema doesn't name an object may keep.
-func mostOthers(s *openapi3.Schema) int {
+// maxUnnamedFields returns how many fields that a schema doesn't name an object may keep.
+func maxUnnamedFields(s *openapi3.Schema) int {
 	switch {
 	case s.AdditionalProperties.Has != nil && !*s.AdditionalProperties.Has:
 		return MaxFaults + 1

@@ -20,8 +20,9 @@ import (
 // List stands for a list with its filter. It refuses the cursors of others.
 type List string
 
-// Of returns the List with a name and the parameters of a call. A page may differ in those that
-// don't choose entries, and in the range of times: a range relative to now moves between pages.
+// Of returns the List with a name and the parameters of a call. A page may differ in parameters
+// that don't choose entries, and in the range of times: a range relative to now moves between
+// pages.
 func Of(name string, params any) List {
 	doc, err := json.Marshal(params)
 	var filter map[string]any

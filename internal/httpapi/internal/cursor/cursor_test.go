@@ -78,8 +78,10 @@ func TestCursorsOfOthers(t *testing.T) {
 		"another list":   Of("audit", params{Type: "mail"}),
 		"another filter": Of("tasks", params{Type: "post"}),
 	} {
-		_, err := other.ReadNumber(cursor)
-		assert.ErrorContains(t, err, "is not a next_cursor of this list with this filter", name)
+		t.Run(name, func(t *testing.T) {
+			_, err := other.ReadNumber(cursor)
+			assert.ErrorContains(t, err, "is not a next_cursor of this list with this filter", name)
+		})
 	}
 	same := params{Type: "mail", Cursor: cursor, Limit: 5, Since: time.Unix(1, 0)}
 	number, err := Of("tasks", same).ReadNumber(cursor)

@@ -126,7 +126,7 @@ func TestBudgets(t *testing.T) {
 	assert.Zero(t, c.pending)
 }
 
-// A tenant whose audit takes no entries keeps nobody else's waiting.
+// A tenant with an audit that takes no entries keeps nobody else's waiting.
 func TestBudgetThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	var written []string

@@ -42,7 +42,7 @@ type Listener struct {
 	refusing chan struct{} // holds one value for each connection that is being refused
 }
 
-// New returns a listener whose connections come from l. A connection over the limits gets
+// New returns a listener for connections of l. A connection over the limits gets
 // refusal's answer and is closed.
 func New(
 	l net.Listener, limits Limits, refusal func(reason string) []byte, log *slog.Logger,

@@ -39,7 +39,7 @@ type Allowance struct {
 	Reset       time.Duration // in which the bucket becomes full from now
 }
 
-// Take takes n tasks of a tenant whose rate is perSecond. It takes all of them or none; when it
+// Take takes n tasks of a tenant with the rate perSecond. It takes all of them or none; when it
 // takes none, wait is the time until it would take them. A batch larger than the bucket is taken
 // when the bucket is full; the tenant then waits until the rate has made up for it, up to maxDebt.
 func (t *Tenants) Take(

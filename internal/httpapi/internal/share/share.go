@@ -21,7 +21,7 @@ type Pool struct {
 	by   map[string]int // the part of used that each tenant has
 }
 
-// NewPool returns a pool of which nothing is taken: all bounds all tenants together, each bounds
+// NewPool returns a full pool: all bounds all tenants together, each bounds
 // one tenant. units is the plural noun that the refusals use.
 func NewPool(all, each int, units string, retryAfter time.Duration) *Pool {
 	return &Pool{all: all, each: each, units: units, retryAfter: retryAfter, by: map[string]int{}}
