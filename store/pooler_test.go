@@ -59,7 +59,7 @@ func TestTransactionPoolerIsRefused(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Database(t, nil)
 	through := pooler{servers: 2}.listen(t, direct)
-	const lost = "has lost its setting application_name"
+	const lost = "has lost its setting"
 	_, err := store.Migrate(t.Context(), through)
 	require.ErrorContains(t, err, lost)
 	require.ErrorContains(t, err, "through a pooler in session mode")

@@ -11,12 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// Check refuses a database with a schema that is behind this program, or from before 0.1. url is for the error
-// of a database that can't be reached.
+// Check refuses a database with a schema that is behind this program, or from before 0.1. url is for
+// the error of a database that can't be reached.
 func Check(ctx context.Context, db *pgxpool.Pool, url string) error {
-	if err := RefuseDevelopment(ctx, db); err != nil {
-		return postgres.ConnectErrorOr(err, url)
-	}
 	var base, tenants int64
 	latest, latestTenant := latestVersion(migrations.Asyncflow()), LatestTenant()
 	err := db.QueryRow(ctx, `
@@ -25,6 +22,11 @@ func Check(ctx context.Context, db *pgxpool.Pool, url string) error {
 		latestTenant).Scan(&base, &tenants)
 	if err != nil && postgres.State(err) != pgerrcode.UndefinedTable {
 		return postgres.ConnectError(url, err)
+	}
+	if err != nil {
+		if err := RefuseDevelopment(ctx, db); err != nil {
+			return postgres.ConnectErrorOr(err, url)
+		}
 	}
 	switch {
 	case err != nil || base < latest:

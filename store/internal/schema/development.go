@@ -3,45 +3,32 @@ package schema
 import (
 	"context"
 
-	"github.com/jackc/pgerrcode"
-
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// developmentSQL is an expression for the first table of versions that a program from before 0.1
-// has made, null if there is none. Its name differs from versionTable, so the two kinds of
-// databases differ at any version. A tenant's schema also has a table of rolls or of task types.
-const developmentSQL = `(SELECT v.oid::regclass::text
-	FROM pg_class v JOIN pg_namespace n ON n.oid = v.relnamespace
-	WHERE v.relname = 'migrations' AND v.relkind = 'r' AND (n.nspname = 'asyncflow'
-	  OR n.nspname LIKE 'tenant\_%' AND EXISTS (SELECT FROM pg_class c
-	    WHERE c.relnamespace = n.oid AND c.relname = 'task_types'))
-	ORDER BY n.nspname LIMIT 1)`
+// developmentTable is where programs from before 0.1 wrote which migrations they had applied. Its
+// name differs from versionTable, so the two kinds of databases differ at any version. It stands in
+// the schema of the program, where no tenant and no other role can make a table.
+const developmentTable = "asyncflow.migrations"
 
 // RefuseDevelopment refuses a database with a schema from before 0.1: no migration leads on from
 // there. It changes nothing.
 func RefuseDevelopment(ctx context.Context, db querier) error {
-	var table *string
-	if err := db.QueryRow(ctx, `SELECT `+developmentSQL).Scan(&table); err != nil {
-		return err
-	}
-	if table == nil {
-		return nil
+	var exists bool
+	err := db.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, developmentTable).Scan(&exists)
+	if err != nil || !exists {
+		return postgres.Wrap(err, "look for %s", developmentTable)
 	}
 	var version int64
-	err := db.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM `+*table).Scan(&version)
-	if postgres.State(err) == pgerrcode.InsufficientPrivilege { // the base role reads tenants' rows
-		err = db.QueryRow(ctx, `SELECT coalesce(max(schema_version), 0) FROM asyncflow.tenants
-			WHERE quote_ident('tenant_' || slug) || '.migrations' = $1`, *table).Scan(&version)
-	}
+	err = db.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM `+developmentTable).Scan(&version)
 	if err != nil {
-		return postgres.Wrap(err, "read %s", *table)
+		return postgres.Wrap(err, "read %s", developmentTable)
 	}
 	return asyncflow.Errorf(asyncflow.CodeUnavailable,
 		"the database has a schema of a development version before 0.1 (%s is at %d), which this "+
 			"program can't migrate: make a new database; before that, finish or export the tasks "+
-			"with the old program", *table, version)
+			"with the old program", developmentTable, version)
 }
 
 // refuseDevelopmentAt is RefuseDevelopment for the database at url.
