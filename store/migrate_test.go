@@ -156,7 +156,9 @@ func TestMigrateRefusesDevelopmentVersions(t *testing.T) {
 			shape := func() (lines []string) {
 				t.Helper()
 				err := conn.QueryRow(t.Context(), `
-					SELECT array_agg(concat_ws(' ', relnamespace::regnamespace, relname, relowner, relacl)
+					SELECT array_agg(concat_ws(' ', relnamespace::regnamespace, relname, relowner, relacl,
+					  CASE WHEN relnamespace = 'asyncflow'::regnamespace AND relkind = 'r'
+					    THEN query_to_xml('SELECT * FROM ' || oid::regclass, true, true, '') END)
 					  ORDER BY oid)
 					FROM pg_class
 					WHERE relnamespace::regnamespace::text ~ '^(asyncflow|tenant_)'`).Scan(&lines)
@@ -179,6 +181,10 @@ func TestMigrateRefusesDevelopmentVersions(t *testing.T) {
 				"tenant without a role": func() error {
 					_, err := store.CreateTenant(t.Context(), url, "later", store.WithoutRoles(true))
 					return err
+				},
+				"record": func() error {
+					return store.RecordByHand(t.Context(), url, asyncflow.AuditEntry{
+						Origin: asyncflow.AuditFromCLI, Action: "schema.migrate", Outcome: asyncflow.AuditFailed})
 				},
 				"open": func() error {
 					s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n"})

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// Check refuses a database with a schema that is behind this program, or from before 0.1. url is for the error
-// of a database that can't be reached.
+// Check refuses a database with a schema that is behind this program, or that a development version
+// made. url is for the error of a database that can't be reached.
 func Check(ctx context.Context, db *pgxpool.Pool, url string) error {
 	if err := RefuseDevelopment(ctx, db); err != nil {
 		return postgres.ConnectErrorOr(err, url)
