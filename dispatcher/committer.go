@@ -100,7 +100,7 @@ func (c *Committer) Close() {
 	c.writes.Drain()
 	c.lookups.Drain()
 	c.freed.Drain()
-	c.followUps.drain()
+	c.followUps.close()
 }
 
 // write is one change on its way into a transaction. One of its last three fields is set.

@@ -73,3 +73,9 @@ func (d *Dispatcher) Nexts(t *store.Type, settlements []asyncflow.Settlement) (
 	d.ledger.Release(t.Key(), n, bytes)
 	return nexts
 }
+
+// TellFollowUp says that a tenant has something to follow up, and waits until it is done.
+func (c *Committer) TellFollowUp(tenant string) {
+	c.followUps.tell(tenant, 0)
+	c.followUps.tells.Drain()
+}

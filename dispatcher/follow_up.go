@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -15,6 +16,9 @@ type followUps struct {
 	*Committer
 	tells *batch.Batcher[string, time.Duration] // by tenant: how long what is to do may linger
 	slots chan struct{}
+
+	mu     sync.RWMutex
+	closed bool // the store may be closed: nothing begins any more
 }
 
 const (
@@ -31,9 +35,12 @@ func newFollowUps(c *Committer) *followUps {
 	return f
 }
 
-// tell says that there is something to do for a tenant, which may wait for more.
+// tell says that there is something to do for a tenant, which may wait for more. The store may
+// call it late, by a timer: after close it does nothing, and a background job does the work.
 func (f *followUps) tell(tenant string, linger time.Duration) {
-	if f.writing.Err() == nil {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if !f.closed && f.writing.Err() == nil {
 		f.tells.Add(tenant, linger)
 	}
 }
@@ -53,8 +60,14 @@ func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
 	}
 }
 
-// drain waits until nothing is being done.
-func (f *followUps) drain() { f.tells.Drain() }
+// close waits until nothing is being done, and begins nothing after that.
+func (f *followUps) close() {
+	f.tells.Drain()
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.tells.Drain()
+}
 
 // Starter returns what begins tasks on this node that FollowUp finds to be due; nil: it has no
 // dispatcher.

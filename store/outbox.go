@@ -45,6 +45,11 @@ var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500, coun
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
 // there may be more. Tasks for which starter has capacity begin at once; nil: all go in line. What
 // fails is tried again after a pause.
+//
+// starter is asked inside the transaction, as that is what writes either the lease of a task or its
+// row in line. Asked later, each task that begins would first get a row in line, and a second
+// transaction would have to take it from there. So starter must answer without waiting, and without
+// calling the store's database: rows are locked until it returns.
 func (s *trees) FollowUp(
 	ctx context.Context, tenant string, starter Starter,
 ) (more bool, err error) {
