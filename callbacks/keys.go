@@ -34,7 +34,7 @@ type key struct {
 	seal cipher.AEAD
 }
 
-// A seal begins with a mark and the id of its key. Seals of earlier versions have neither.
+// A seal begins with a mark and the id of its key.
 const (
 	sealMark   = "afs2"
 	keyIDBytes = 8
@@ -109,11 +109,6 @@ func (k *Keys) Open(sealed []byte, context string) (string, error) {
 	if one, ok := k.keyOf(sealed); ok {
 		secret, err := one.seal.Open(nil, nil, sealed[len(sealMark)+keyIDBytes:], []byte(context))
 		if err == nil {
-			return string(secret), nil
-		}
-	}
-	for _, one := range k.all { // a seal of a version without ids
-		if secret, err := one.seal.Open(nil, nil, sealed, []byte(context)); err == nil {
 			return string(secret), nil
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -136,7 +137,7 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 	}
 	d.database = pg.URL("asyncflow")
 	if _, err := store.Migrate(ctx, d.database, store.StaleOnly()); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", d.cmd.Data, err)
 	}
 	switch _, err := store.CreateTenant(ctx, d.database, devTenant); {
 	// someone has deleted it to see what happens

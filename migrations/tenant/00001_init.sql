@@ -306,7 +306,7 @@ CREATE INDEX ON voters (until);
 -- Endpoints ---------------------------------------------------------------------------------------
 
 -- outbound is sealed: headers, auth and certificates. A challenged endpoint gets no
--- deliveries until it is verified; the oldest ones were never challenged. batch_max_tasks and
+-- deliveries until it is verified. batch_max_tasks and
 -- batch_max_wait: how many tasks it gets in one request, and how long one waits for others; without
 -- them each task has a request of its own. batch_max_wait_text is how batch_max_wait was written.
 CREATE TABLE endpoints (
@@ -330,8 +330,7 @@ CREATE TABLE endpoints (
 CREATE INDEX ON endpoints (type, stage);
 
 -- What deliveries to an endpoint are signed with: several at a time while one is rotated
--- away. sealed begins with what names its key (AES-256-GCM); the oldest ones don't, and have the
--- endpoint's id.
+-- away. sealed begins with what names its key (AES-256-GCM).
 CREATE TABLE endpoint_secrets (
   id         uuid        PRIMARY KEY,
   endpoint   uuid        NOT NULL REFERENCES endpoints (id) ON DELETE CASCADE,

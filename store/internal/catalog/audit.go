@@ -104,13 +104,17 @@ func (s *Core) RecordAll(ctx context.Context, calls []*AuditedCall) error {
 }
 
 // RecordByHand writes an entry for what the command line has just done directly in the database
-// at url. In a database without the table it does nothing.
+// at url. In a database without the table it does nothing, and it refuses one of a development
+// version.
 func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return postgres.ConnectError(url, err)
 	}
 	defer conn.Close(ctx)
+	if err := schema.RefuseDevelopment(ctx, conn); err != nil {
+		return wrap(err, "RecordByHand(%s)", e.Action)
+	}
 	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), 1
 	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&e.At); err != nil {
 		return postgres.Wrap(err, "RecordByHand(%s)", e.Action)

@@ -35,17 +35,11 @@ func MigrateOne(ctx context.Context, url, schema string, set fs.FS, role string)
 		if _, err = p.Up(ctx); err != nil || role != "" {
 			return err
 		}
-		_, err = db.ExecContext(ctx, `UPDATE asyncflow.tenants SET schema_version = $2
+		// Its new tables aren't its role's, so the grants are unknown: see MigrateStale.
+		_, err = db.ExecContext(ctx, `UPDATE asyncflow.tenants SET schema_version = $2, grants = NULL
 			WHERE 'tenant_' || slug = $1`, schema, latest)
 		if postgres.State(err) == pgerrcode.UndefinedTable {
-			err = nil // a tenant before the base schema: CreateTenant says so
-		}
-		if err == nil { // its new tables aren't its role's: see MigrateStale
-			_, err = db.ExecContext(ctx,
-				`UPDATE asyncflow.tenants SET grants = NULL WHERE 'tenant_' || slug = $1`, schema)
-			if postgres.State(err) == pgerrcode.UndefinedColumn {
-				err = nil
-			}
+			return nil // a tenant before the base schema: CreateTenant says so
 		}
 		return err
 	}
