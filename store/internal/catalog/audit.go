@@ -113,7 +113,7 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 	}
 	defer conn.Close(ctx)
 	if err := schema.RefuseDevelopment(ctx, conn); err != nil {
-		return wrap(err, "RecordByHand(%s)", e.Action)
+		return postgres.Wrap(err, "RecordByHand(%s)", e.Action)
 	}
 	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), 1
 	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&e.At); err != nil {

@@ -11,13 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-<<<<<<< HEAD
-// Check refuses a database with a schema that is behind this program, or from before 0.1. url is for
-// the error of a database that can't be reached.
-=======
 // Check refuses a database with a schema that is behind this program, or that a development version
 // made. url is for the error of a database that can't be reached.
->>>>>>> migr2
 func Check(ctx context.Context, db *pgxpool.Pool, url string) error {
 	var base, tenants int64
 	latest, latestTenant := latestVersion(migrations.Asyncflow()), LatestTenant()
