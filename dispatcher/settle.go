@@ -117,8 +117,7 @@ func (d *Dispatcher) settled(t *store.Type, e *ending) {
 		return
 	}
 	if e.Next != nil {
-		d.ledger.Begun(t.Key(), 1)
-		d.refund(t.Tenant, 1)
+		d.forgoNext(t)
 	}
 	d.release(t, 1, e.bytes())
 }
@@ -141,7 +140,7 @@ func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []
 // goingOn is nexts with a function that takes capacity for up to n tasks in a stage.
 func (d *Dispatcher) goingOn(
 	t *store.Type, settlements []asyncflow.Settlement,
-	take func(t *store.Type, stage string, n int, now time.Time) int,
+	take func(t *store.Type, stage string, n int, now time.Time) reservation,
 ) []*asyncflow.Lease {
 	if t = d.current(t); len(t.Stages) == 1 { // limits may have been added since the delivery began
 		return nil
@@ -159,18 +158,21 @@ func (d *Dispatcher) goingOn(
 	slices.SortFunc(due, func(a, b int) int {
 		return settlements[a].Verdict.OrderTime.Compare(settlements[b].Verdict.OrderTime)
 	})
-	kept := take(t, settlements[due[0]].Verdict.Stage, len(due), now)
-	if kept == 0 {
+	r := take(t, settlements[due[0]].Verdict.Stage, len(due), now)
+	if r.n == 0 {
 		return nil
 	}
+	bytes := 0
 	nexts := make([]*asyncflow.Lease, len(settlements))
-	for _, i := range due[:kept] {
+	for _, i := range due[:r.n] {
 		s := &settlements[i]
 		l := &asyncflow.Lease{ID: s.Lease.ID, Seq: s.Lease.Seq + 1, Options: s.Lease.Options,
 			Context: nextContext(s), OrderTime: s.Verdict.OrderTime}
 		l.Stage, l.Attempt = t.Place(s.Verdict.Stage, s.Verdict.Attempt)
 		nexts[i] = l
+		bytes += l.Size()
 	}
+	r.use(r.n, bytes)
 	return nexts
 }
 

@@ -130,7 +130,7 @@ func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeK
 		item.call, item.until = call, until
 	}
 	if c.dispatcher != nil && len(items) > 0 {
-		call.unused = func(s *submission) { c.dispatcher.unused(t, s) }
+		call.unused = func(s *submission) { c.dispatcher.forgo(t, 1, len(s.Context)) }
 		c.dispatcher.admit(ctx, t, insertions(items), ledger.AdmitPatience-time.Since(call.came))
 	}
 	c.enqueue(key, items)
@@ -311,14 +311,14 @@ func (d *Dispatcher) admit(
 	if len(due) == 0 {
 		return
 	}
-	n := 0
+	var r reservation
 	if d.mayBeginAtOnce(t, stage) {
-		n = d.reserveNew(ctx, t, stage, len(due), now, patience)
+		r = d.reserveNew(ctx, t, stage, len(due), now, patience)
 	}
-	if n < len(due) { // the others are first in line
+	if r.n < len(due) { // the remaining tasks are first in line
 		d.agenda.Filling(t.Key())
 	}
-	if n == 0 {
+	if r.n == 0 {
 		return
 	}
 	slices.SortFunc(due, func(a, b *store.Insertion) int {
@@ -326,14 +326,14 @@ func (d *Dispatcher) admit(
 			cmp.Compare(a.ID.Number, b.ID.Number))
 	})
 	bytes := 0
-	for _, item := range due[:n] {
+	for _, item := range due[:r.n] {
 		l := asyncflow.Lease{ID: item.ID, Seq: 1, Context: item.Context, Options: item.Options,
 			OrderTime: item.Verdict.OrderTime}
 		l.Stage, l.Attempt = t.Place(item.Verdict.Stage, item.Verdict.Attempt)
 		item.Lease = &l
 		bytes += l.Size()
 	}
-	d.ledger.Arrived(t.Key(), n, bytes)
+	r.use(r.n, bytes)
 }
 
 // mayBeginAtOnce reports whether new tasks of a type need only capacity for their first stage, and
@@ -352,11 +352,4 @@ func (d *Dispatcher) passes(t *store.Type) bool {
 // or the type has an interval between leases.
 func (d *Dispatcher) standsInLine(t *store.Type) bool {
 	return t.Limited(d.store.Clock.Now()) || !t.ScheduleInterval.IsZero()
-}
-
-// unused gives back the capacity of a new task that doesn't begin.
-func (d *Dispatcher) unused(t *store.Type, s *submission) {
-	d.refund(t.Tenant, 1)
-	d.ledger.Begun(t.Key(), 1)
-	d.ledger.Release(t.Key(), 1, len(s.Context))
 }
