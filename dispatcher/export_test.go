@@ -99,11 +99,11 @@ func (d *Dispatcher) KeptTypes() int {
 // TakeClaimSlots takes all slots of transactions for claims until free is called.
 func (c *Committer) TakeClaimSlots() (free func()) {
 	for range claimTransactions {
-		c.claims.slots.Take("test", true)
+		c.claims.slots.Acquire("test", true)
 	}
 	return func() {
 		for range claimTransactions {
-			c.claims.slots.Give()
+			c.claims.slots.Release()
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (c *Committer) Starter() store.Starter {
 	return starter{c.dispatcher}
 }
 
-// starter has tasks go on at once whose children have ended, and children begin: see store.Starter.
+// starter lets parents go on and children begin at once: see store.Starter.
 type starter struct{ *Dispatcher }
 
 func (d starter) Admit(t *store.Type, settled []asyncflow.Settlement) []*asyncflow.Lease {
@@ -86,7 +86,7 @@ func (d starter) Admit(t *store.Type, settled []asyncflow.Settlement) []*asyncfl
 }
 
 func (d starter) AdmitNew(t *store.Type, made []*store.Insertion) {
-	d.admit(d.sending, t, made, 0)
+	d.admitNew(d.sending, t, made, 0)
 }
 
 func (d starter) Start(t *store.Type, leases []*asyncflow.Lease, committed bool) {

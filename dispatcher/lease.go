@@ -38,7 +38,7 @@ const (
 
 func (d *Dispatcher) leaseLoop(ctx context.Context) error {
 	for {
-		key, ok := d.agenda.Take(ctx)
+		key, ok := d.agenda.Next(ctx)
 		if !ok {
 			return nil
 		}
@@ -111,7 +111,7 @@ func (l *lockedTenants) until(tenant string) time.Time {
 	return l.tenants[tenant]
 }
 
-// forget drops the tenants of which no table was locked lately.
+// forget drops the tenants without a table that was locked lately.
 func (l *lockedTenants) forget(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -79,7 +79,8 @@ func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) res
 	return d.reserveStage(t, stage, n, now, true)
 }
 
-// reserveNext takes capacity for up to n tasks that have waited for others and go on with a stage.
+// reserveNext takes capacity for up to n tasks that go on with a stage after a wait for other
+// tasks.
 func (d *Dispatcher) reserveNext(t *store.Type, stage string, n int, now time.Time) reservation {
 	return d.reserveStage(t, stage, n, now, false)
 }
@@ -115,7 +116,7 @@ func (d *Dispatcher) capacityFor(a ledger.Ask, kept bool) int {
 }
 
 // limits returns the further bounds on the tasks of a type in flight on this node. Each node has
-// its share of a tenant's quota, rounded up. A node that the others don't know yet has none.
+// its share of a tenant's quota, rounded up. A node that the other nodes don't know yet has none.
 func (d *Dispatcher) limits(t *store.Type, now time.Time) ledger.Limits {
 	l := ledger.Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
@@ -138,13 +139,13 @@ func (d *Dispatcher) charge(tenant string, n int, now time.Time) (charged int, a
 	if !ok || t.Quotas.DeliveriesPerSecond == 0 {
 		return n, again
 	}
-	key := rates.Key{Tenant: tenant, Of: "tenant"}
-	tokens, again := d.rates.Look(key, t.Quotas.DeliveriesPerSecond, now)
+	key := rates.Key{Tenant: tenant, Scope: "tenant"}
+	tokens, again := d.rates.Available(key, t.Quotas.DeliveriesPerSecond, now)
 	if soon := now.Add(contendedPause); again.Before(soon) {
 		again = soon
 	}
 	charged = min(n, tokens)
-	d.rates.Take(key, t.Quotas.DeliveriesPerSecond, now, charged)
+	d.rates.Spend(key, t.Quotas.DeliveriesPerSecond, now, charged)
 	return charged, again
 }
 
@@ -154,7 +155,7 @@ func (d *Dispatcher) refund(tenant string, n int) {
 		return
 	}
 	if t, ok := d.store.Catalog.Tenant(tenant); ok && t.Quotas.DeliveriesPerSecond > 0 {
-		key := rates.Key{Tenant: tenant, Of: "tenant"}
-		d.rates.Take(key, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), -n)
+		key := rates.Key{Tenant: tenant, Scope: "tenant"}
+		d.rates.Spend(key, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), -n)
 	}
 }
