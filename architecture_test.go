@@ -68,7 +68,7 @@ var arrows = map[string][]string{
 	"dispatcher/internal/ledger":   {"store", "."},
 	"dispatcher/internal/pool":     {},
 	"dispatcher/internal/rates":    {},
-	"dispatcher/internal/turns":    {},
+	"dispatcher/internal/slots":    {},
 
 	"internal/claimed":    {},
 	"internal/coalesce":   {},

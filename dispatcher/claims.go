@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/dispatcher/internal/turns"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/slots"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -50,7 +50,7 @@ type ClaimRequest struct {
 // claims has the calls of workers that ask for tasks.
 type claims struct {
 	c     *Committer
-	slots *turns.Slots // of transactions; the last one is for calls that don't wait for tasks
+	slots *slots.Slots // of transactions; the last one is for calls that don't wait for tasks
 	looks atomic.Int64 // transactions, ever
 
 	mu    sync.Mutex
@@ -102,7 +102,7 @@ type claimResult struct {
 }
 
 func newClaims(c *Committer) *claims {
-	h := &claims{c: c, slots: turns.NewSlots(claimTransactions),
+	h := &claims{c: c, slots: slots.NewSlots(claimTransactions),
 		lines: map[store.TypeKey]map[string]*claimLine{},
 		means: map[store.TypeKey]map[string]float64{}}
 	c.store.Wakeups.Subscribe(h.wake, h.wakeAll)
@@ -187,10 +187,11 @@ func (c *Committer) ClaimLooks() int64 { return c.claims.looks.Load() }
 // typeOf returns a type if workers ask for the tasks of the stage.
 func (h *claims) typeOf(ctx context.Context, key store.TypeKey, stage string) (*store.Type, error) {
 	t, err := h.c.store.Catalog.Fresh(ctx, key.Tenant, key.Type)
-	if err == nil && !t.Claims(stage) {
-		if err = h.c.store.Catalog.RefreshTenant(ctx, key.Tenant); err == nil {
-			t, err = h.c.store.Catalog.Type(key.Tenant, key.Type)
-		}
+	if err != nil {
+		return nil, err
+	}
+	if !t.Claims(stage) {
+		t, err = h.refreshed(ctx, key)
 	}
 	switch {
 	case err != nil:
@@ -202,6 +203,15 @@ func (h *claims) typeOf(ctx context.Context, key store.TypeKey, stage string) (*
 			"stage %s of %s has no mode claim: its tasks are sent to endpoints", stage, t.Name)
 	}
 	return t, nil
+}
+
+// refreshed returns a type as the database has it now.
+func (h *claims) refreshed(ctx context.Context, key store.TypeKey) (*store.Type, error) {
+	err := h.c.store.Catalog.RefreshTenant(ctx, key.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	return h.c.store.Catalog.Type(key.Tenant, key.Type)
 }
 
 func (call *claimCall) deliveries(r claimResult, now time.Time) ([]asyncflow.Delivery, error) {
@@ -217,18 +227,26 @@ func (call *claimCall) deliveries(r claimResult, now time.Time) ([]asyncflow.Del
 	return all, nil
 }
 
-// ReleaseClaims puts tasks back in line whose deliveries could not be handed out. What it can't put
-// back runs out soon.
+// ReleaseClaims puts tasks back in line after their deliveries could not be handed out. Leases that
+// it can't end run out soon.
 func (c *Committer) ReleaseClaims(tenant string, leases []asyncflow.Lease, why string) {
 	ctx, cancel := context.WithTimeout(c.writing, releaseTime)
 	defer cancel()
-	t, err := c.store.Catalog.Type(tenant, leases[0].ID.Type)
-	if err == nil {
-		_, err = c.store.TakeBackClaims(ctx, t, leases, why)
-	}
+	err := c.takeBackClaims(ctx, tenant, leases, why)
 	if err != nil {
 		c.log.Warn("release claims", "tenant", tenant, "type", leases[0].ID.Type, "error", err)
 	}
+}
+
+func (c *Committer) takeBackClaims(
+	ctx context.Context, tenant string, leases []asyncflow.Lease, why string,
+) error {
+	t, err := c.store.Catalog.Type(tenant, leases[0].ID.Type)
+	if err != nil {
+		return err
+	}
+	_, err = c.store.TakeBackClaims(ctx, t, leases, why)
+	return err
 }
 
 // enter puts a call in its line. An earlier call of the same claimer ends.

@@ -55,9 +55,10 @@ func TestClaimedChildren(t *testing.T) {
 // handed out themselves.
 func TestAClaimedStageGetsAFanOut(t *testing.T) {
 	b := setup(t)
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		return done
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			return done
+		})
 	n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
 	tasks := n.submit(t, 3)
 	pipe, err := n.Catalog.Type(tenant, "pipe")

@@ -19,14 +19,14 @@ func (h *claims) start(line *claimLine) {
 // serve looks for tasks as long as there are calls for which some may be due.
 func (h *claims) serve(line *claimLine) {
 	for {
-		h.slots.Take(line.key.Tenant, h.prompt(line)) // until then a call may still leave
-		calls, most := h.take(line)
+		h.slots.Acquire(line.key.Tenant, h.prompt(line)) // until then a call may still leave
+		calls, most := h.nextCalls(line)
 		if len(calls) == 0 {
-			h.slots.Give()
+			h.slots.Release()
 			return
 		}
 		r, next := h.claim(line, calls, most)
-		h.slots.Give()
+		h.slots.Release()
 		h.answer(line, calls, r, next)
 	}
 }
@@ -38,14 +38,16 @@ func (h *claims) prompt(line *claimLine) bool {
 	return slices.ContainsFunc(line.calls, func(c *claimCall) bool { return !c.waits })
 }
 
-// take takes the calls for the next transaction, of different claimers, and returns how many tasks
-// it may lease. Without any call, the line is no longer served.
-func (h *claims) take(line *claimLine) (calls []*claimCall, most int) {
+// nextCalls takes the calls for the next transaction, of different claimers, and returns how many
+// tasks it may lease. Without any call, the line is no longer served.
+func (h *claims) nextCalls(line *claimLine) (calls []*claimCall, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	most = min(asyncflow.MaxClaims, max(1, int(claimBytes/h.meanOf(line))))
 	claimers := map[string]bool{}
-	left, n, now := false, 0, h.c.store.Clock.Now()
+	left := false
+	n := 0
+	now := h.c.store.Clock.Now()
 	for _, call := range line.calls {
 		if line.reopen {
 			call.Opens = time.Time{}
@@ -61,12 +63,14 @@ func (h *claims) take(line *claimLine) (calls []*claimCall, most int) {
 			left = true
 			continue
 		}
-		call.taken, call.Again = true, !call.looked
+		call.taken = true
+		call.Again = !call.looked
 		claimers[call.Claimer] = true
 		n += call.N
 		calls = append(calls, call)
 	}
-	line.due, line.reopen = line.due && left, false
+	line.due = line.due && left
+	line.reopen = false
 	if len(calls) == 0 {
 		line.running = false
 		h.tidy(line)

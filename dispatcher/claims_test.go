@@ -49,7 +49,7 @@ func (n *node) complete(t *testing.T, d asyncflow.Delivery) {
 	require.Equal(t, store.Settled{}, <-settled)
 }
 
-// A task may be pushed in one stage and claimed in another. A claim is not bound to a node: here the
+// A task may be pushed in one stage and claimed in another. A claim is bound to no node: here the
 // task is submitted at one, claimed at another, and ended at the first.
 func TestClaimedAndPushed(t *testing.T) {
 	t.Parallel()
@@ -310,9 +310,10 @@ func TestOnlyUnseenClaimsAreReleased(t *testing.T) {
 // handed out before these have ended.
 func TestClaimsOfSQLSubmitsAndDependents(t *testing.T) {
 	b := setup(t)
-	n := b.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
-		return done
-	})
+	n := b.start("a", dispatcher.Config{},
+		func(context.Context, asyncflow.Delivery) asyncflow.Outcome {
+			return done
+		})
 	n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
 	dependents := n.Submit(t.Context(), tenant, []asyncflow.NewTask{keyedTask("after", "base")})
 	require.NoError(t, dependents[0].Err)

@@ -7,15 +7,15 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/batch"
-	"github.com/asyncflow/asyncflow/dispatcher/internal/turns"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/slots"
 	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // Committer writes everything that a node writes on the hot path: new tasks, settlements, and
 // extensions of leases, of all tenants and types. It gathers them into few transactions, retries
-// those that the database has not confirmed, and gives each caller its result. It also remembers
-// the deliveries that were answered with 202.
+// the writes that the database has not confirmed, and gives each caller its result. It also
+// remembers the deliveries that were answered with 202.
 //
 // A node that only serves the API has a Committer too, but no Dispatcher: its new tasks go in line.
 type Committer struct {
@@ -25,20 +25,20 @@ type Committer struct {
 	writing context.Context // of all writing; independent of callers
 	giveUp  context.CancelFunc
 
-	writes     *batch.Batcher[int, *write] // by the tenant's home among the connections
-	aside      *aside                      // types of which a write has failed
-	turns      *turns.PerTenant            // of tenants, in tries to write something apart
-	keyed      *batch.Batcher[store.TypeKey, *submission]
-	dependent  *batch.Batcher[store.TypeKey, *submission] // that depend on other tasks
-	heldKeys   *heldKeys
-	lookups    *batch.Batcher[store.TypeKey, lookup]
-	freed      *batch.Batcher[store.TypeKey, string] // flow keys
-	accepted   *accepted
-	followUps  *followUps
-	claims     *claims
-	pending    *pendingQuotas
-	retakes    chan struct{} // has one for each further try to take ids
-	dispatcher *Dispatcher   // of this node; nil: there is none
+	writes       *batch.Batcher[int, *write] // by the tenant's home among the connections
+	failedWrites *failedWrites               // types of which a write has failed
+	tenantSlots  *slots.PerTenant            // of tenants, in tries to write something apart
+	keyed        *batch.Batcher[store.TypeKey, *submission]
+	dependent    *batch.Batcher[store.TypeKey, *submission] // that depend on other tasks
+	heldKeys     *heldKeys
+	lookups      *batch.Batcher[store.TypeKey, lookup]
+	freed        *batch.Batcher[store.TypeKey, string] // flow keys
+	accepted     *accepted
+	followUps    *followUps
+	claims       *claims
+	pending      *pendingQuotas
+	retakes      chan struct{} // has one for each further try to take ids
+	dispatcher   *Dispatcher   // of this node; nil: there is none
 }
 
 const (
@@ -65,19 +65,23 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 		retakes: make(chan struct{}, lockProbes)}
 	c.writing, c.giveUp = context.WithCancel(context.Background())
 	c.writes = batch.New(c.writing, c.commit)
-	c.writes.Size, c.writes.Linger = (*write).size, (*write).linger
+	c.writes.Size = (*write).size
+	c.writes.Linger = (*write).linger
 	c.writes.Tenant = func(w *write) string { return w.key.Tenant }
 	if s.Distributed() {
 		c.writes.Tenants = 1
 	}
-	c.aside, c.turns = newAside(c), turns.NewPerTenant(tenantTries)
+	c.failedWrites = newFailedWrites(c)
+	c.tenantSlots = slots.NewPerTenant(tenantTries)
 	c.keyed = batch.New(c.writing, c.commitKeyed)
-	c.keyed.Size, c.keyed.Writers = (*submission).size, 2 // one may wait for another node's submit
+	c.keyed.Size = (*submission).size
+	c.keyed.Writers = 2 // one may wait for another node's submit
 	c.heldKeys = newHeldKeys(c)
 	c.dependent = batch.New(c.writing, c.commitDependent)
 	c.dependent.Size = (*submission).size
 	c.lookups = batch.New(c.writing, c.lookUp)
-	c.lookups.Linger, c.lookups.Writers = func(lookup) time.Duration { return lookupLinger }, 2
+	c.lookups.Linger = func(lookup) time.Duration { return lookupLinger }
+	c.lookups.Writers = 2
 	c.freed = batch.New(c.writing, c.releaseKeys)
 	c.freed.Linger = func(string) time.Duration { return settleLinger }
 	c.accepted = newAccepted(c)
@@ -170,7 +174,7 @@ func (c *Committer) releaseKeys(ctx context.Context, key store.TypeKey, keys []s
 	until := time.Now().Add(settlePatience)
 	for pause := firstTry; store.IsHeld(err) && time.Now().Before(until); pause *= 2 {
 		sleep.For(ctx, min(pause, lockPause))
-		c.aside.probe(func() { err = c.store.ReleaseKeys(ctx, t, keys) })
+		c.failedWrites.probe(func() { err = c.store.ReleaseKeys(ctx, t, keys) })
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// insertion says how tasks of one roll are inserted apart from others, and how their callers are
+// insertion says how tasks of one roll are inserted by themselves, and how their callers are
 // answered.
 type insertion struct {
 	what   string                                              // for the log
@@ -28,10 +28,11 @@ func (c *Committer) insertApart(
 	for roll := range store.ByRoll(items, idOf) {
 		halving(roll, func(items []*submission) error {
 			t, err := c.insertRoll(ctx, key, insertions(items), in)
-			if err == nil {
-				in.ended(t, items)
+			if err != nil {
+				return err
 			}
-			return err
+			in.ended(t, items)
+			return nil
 		}, func(items []*submission, err error) {
 			if store.IsDataError(err) {
 				err = asyncflow.InvalidField("context", "was refused by Postgres: %v", errors.Unwrap(err))

@@ -8,10 +8,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A tenant with a locked table waits apart from all others: each try to write something of it may
-// take as long as a connection waits for a lock. So its writes of all types and kinds are kept, and
-// one batch of them is tried now and then, until the lock is gone. What fails for another reason is
-// put aside by type and kind.
+// A tenant with a locked table waits apart from all other tenants: each try to write something of
+// it may take as long as a connection waits for a lock. So its writes of all types and kinds are
+// kept, and one batch of them is tried now and then, until the lock is gone. What fails for another
+// reason is put aside by type and kind.
 
 const (
 	// lockProbes is how many of these tries are made at a time at most: each takes a hot connection.
@@ -20,9 +20,9 @@ const (
 	lockPause = 100 * time.Millisecond
 )
 
-// hold keeps the writes of a tenant that has a locked table, and those that come later, until they
-// can be written. If it isn't known which tenant that is, each one is tried apart.
-func (a *aside) hold(parts []*part, locked store.Refused) (rest []*part) {
+// hold keeps the writes of a tenant that has a locked table, and its later writes, until they can
+// be written. If it isn't known which tenant that is, each one is tried apart.
+func (a *failedWrites) hold(parts []*part, locked store.Refused) (rest []*part) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range parts {
@@ -46,7 +46,7 @@ func (a *aside) hold(parts []*part, locked store.Refused) (rest []*part) {
 }
 
 // writeHeld writes what waits of a tenant until nothing is left.
-func (a *aside) writeHeld(tenant string, waiting *waitingWrites) {
+func (a *failedWrites) writeHeld(tenant string, waiting *waitingWrites) {
 	defer a.c.writes.AddPending(-1)
 	pause := firstTry
 	for batch := a.nextHeld(tenant, waiting); batch != nil; batch = a.nextHeld(tenant, waiting) {
@@ -66,13 +66,13 @@ func (a *aside) writeHeld(tenant string, waiting *waitingWrites) {
 }
 
 // probe runs a try to write what waits for a lock, when it is its turn.
-func (a *aside) probe(try func()) {
+func (a *failedWrites) probe(try func()) {
 	a.probes <- struct{}{}
 	defer func() { <-a.probes }()
 	try()
 }
 
-// byKind divides parts by kind of writes: some may need the locked table, and others not.
+// byKind divides parts by kind of writes: not all of them may need the locked table.
 func byKind(parts []*part) (kinds []*part) {
 	for _, p := range parts {
 		for _, k := range []*part{{extends: p.extends, earlier: p.earlier},
@@ -85,9 +85,9 @@ func byKind(parts []*part) (kinds []*part) {
 	return kinds
 }
 
-// tryHeld writes parts of a tenant, and returns those that still wait for a lock. After the second
-// one that does, it tries no others.
-func (a *aside) tryHeld(parts []*part) (still []*part) {
+// tryHeld writes parts of a tenant, and returns the parts that still wait for a lock. After the
+// second such part, it tries no more.
+func (a *failedWrites) tryHeld(parts []*part) (still []*part) {
 	var held func([]*part, store.Refused) (rest []*part)
 	held = func(parts []*part, _ store.Refused) (rest []*part) {
 		if len(still) > 0 || len(parts) == 1 {
@@ -109,11 +109,12 @@ func (a *aside) tryHeld(parts []*part) (still []*part) {
 
 // nextHeld takes the next batch of a tenant's writes that wait. When there is none, the tenant's
 // writes no longer have to wait, and nextHeld returns nil.
-func (a *aside) nextHeld(tenant string, waiting *waitingWrites) []*write {
+func (a *failedWrites) nextHeld(tenant string, waiting *waitingWrites) []*write {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	waiting.writes = dropLate(waiting.writes)
-	n, bytes := 0, 0
+	n := 0
+	bytes := 0
 	for n < min(len(waiting.writes), commitMost) && (n == 0 || bytes < commitBytes) {
 		bytes += waiting.writes[n].size()
 		n++
@@ -127,8 +128,8 @@ func (a *aside) nextHeld(tenant string, waiting *waitingWrites) []*write {
 	return batch
 }
 
-// putBack puts writes back before those that came later.
-func (a *aside) putBack(waiting *waitingWrites, parts []*part) {
+// putBack puts writes back before the writes that came later.
+func (a *failedWrites) putBack(waiting *waitingWrites, parts []*part) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var all []*write

@@ -23,7 +23,7 @@ type part struct {
 
 // commit writes a batch in one transaction, but for what has to wait for earlier writes.
 func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
-	c.commitParts(ctx, divide(c.aside.divert(dropLate(batch))), c.aside.hold)
+	c.commitParts(ctx, divide(c.failedWrites.divert(dropLate(batch))), c.failedWrites.hold)
 }
 
 // commitParts writes parts in one transaction. If a table is locked, held gets all parts, and the
@@ -60,12 +60,12 @@ func (c *Committer) commitParts(
 		case refused.To == 0: // it isn't known which, or whether
 			c.log.Debug("a commit failed; its parts are tried apart", "types", len(parts), "error", err)
 			for _, p := range parts {
-				c.aside.put(p)
+				c.failedWrites.put(p)
 			}
 			return
 		}
 		for _, p := range parts[refused.From:refused.To] {
-			c.aside.put(p)
+			c.failedWrites.put(p)
 		}
 		parts = slices.Delete(parts, refused.From, refused.To)
 		all = slices.Delete(all, refused.From, refused.To)
@@ -80,7 +80,7 @@ func (c *Committer) committed(parts []*part, all []*store.Writes) {
 		leases[i] = append(inserted(p.inserts), c.settled(all[i].Type, p.settles)...)
 		c.extended(p, nil)
 		if len(p.repeated) > 0 {
-			c.aside.put(settlesOf(p.key, p.repeated))
+			c.failedWrites.put(settlesOf(p.key, p.repeated))
 		}
 	}
 	for i, some := range leases {
@@ -138,7 +138,8 @@ func divide(batch []*write) []*part {
 		if p == nil || p.key != w.key {
 			if p = byKey[w.key]; p == nil {
 				p = &part{key: w.key}
-				byKey[w.key], parts = p, append(parts, p)
+				byKey[w.key] = p
+				parts = append(parts, p)
 			}
 		}
 		p.add(w)
@@ -172,8 +173,7 @@ func (p *part) add(w *write) {
 }
 
 func (p *part) sort() {
-	slices.SortFunc(p.inserts, func(a,
-		b *submission) int {
+	slices.SortFunc(p.inserts, func(a, b *submission) int {
 		return cmp.Compare(a.ID.Number, b.ID.Number)
 	})
 	slices.SortStableFunc(p.settles, func(a, b *ending) int {

@@ -10,12 +10,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// start starts the attempts of tasks whose leases are committed, and whose capacity is taken. It is
+// start starts the attempts of tasks with committed leases and reserved capacity. The capacity is
 // given back when they are settled, or answered with 202.
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	now := d.current(t)
 	for _, l := range leases {
-		if now.FansOut(l) == nil && !now.Serves(l.Stage) && !now.Claims(l.Stage) { // another node may have registered an endpoint this second
+		// Another node may have registered an endpoint this second.
+		if now.FansOut(l) == nil && !now.Serves(l.Stage) && !now.Claims(l.Stage) {
 			d.workers.Do(func() { d.begin(d.refreshed(t), leases) })
 			return
 		}
@@ -38,7 +39,7 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 			d.workers.Do(func() { d.fanOut(t, l, *rule) })
 			continue
 		}
-		switch e, blocked, why := place(t, l, now); {
+		switch e, blocked, why := endpointFor(t, l, now); {
 		case blocked != "":
 			o := released(why)
 			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: o,
@@ -76,9 +77,10 @@ func stopped(t *store.Type) string {
 	return ""
 }
 
-// place returns the endpoint of a leased task: the one that the lease is for, or another of the
-// stage's endpoints, picked by weight. If none takes it, place returns the reason, also in words.
-func place(t *store.Type, l asyncflow.Lease, now time.Time) (
+// endpointFor returns the endpoint of a leased task: the one that the lease is for, or another of
+// the stage's endpoints, picked by weight. If none takes it, endpointFor returns the reason, also
+// in words.
+func endpointFor(t *store.Type, l asyncflow.Lease, now time.Time) (
 	e *asyncflow.Endpoint, blocked asyncflow.WaitReason, why string) {
 	if t.StageIndex(l.Stage) < 0 {
 		return e, asyncflow.WaitEndpoint, "the task type has no stage " + l.Stage + " any more"
@@ -122,15 +124,16 @@ func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyn
 	d.conclude(t, deliveries, outcomes)
 }
 
-// beginSending writes down that leases are sent, and returns those that still stand. It gives the
-// others back.
+// beginSending writes down that leases are sent, and returns the leases that still stand. It gives
+// the remaining ones back.
 func (d *Dispatcher) beginSending(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
 	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
 	defer cancel()
 	standing, err := d.store.BeginSending(ctx, t, leases)
 	why := "the lease ran out before the task was sent"
 	if err != nil {
-		why, standing = "it can't be written that the task is sent: "+err.Error(), nil
+		why = "it can't be written that the task is sent: " + err.Error()
+		standing = nil
 	}
 	var sent, others []asyncflow.Lease
 	for _, l := range leases {

@@ -89,7 +89,8 @@ func (c *Committer) Accept(
 	tenant string, l asyncflow.Lease, deadline time.Time, written func(error),
 ) {
 	l = l.WithoutDocuments()
-	key, now := leaseKeyOf(tenant, l.ID, l.Seq), c.store.Clock.Now()
+	key := leaseKeyOf(tenant, l.ID, l.Seq)
+	now := c.store.Clock.Now()
 	a := c.accepted
 	lease := &acceptedLease{l, deadline, written, true}
 	a.mu.Lock()

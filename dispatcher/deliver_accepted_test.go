@@ -178,8 +178,8 @@ func TestAcceptOfAShortStage(t *testing.T) {
 	pipe := w.put(spec)
 	s := w.deaf("accepting")
 	s.SetAcceptedWait(4 * time.Minute)
-	told := make(chan time.Time, 10)
-	s.Wakeups.Subscribe(func(key store.TypeKey, at time.Time) { told <- at }, func() {})
+	wakes := make(chan time.Time, 10)
+	s.Wakeups.Subscribe(func(key store.TypeKey, at time.Time) { wakes <- at }, func() {})
 	w.submit(newTask(`1`))
 	l := w.lease(pipe, 1)[0]
 	deadline := w.Clock.Now().Add(time.Minute)
@@ -192,6 +192,6 @@ func TestAcceptOfAShortStage(t *testing.T) {
 		t.Fatal("it is not written at once")
 	}
 	assert.WithinDuration(t, deadline, w.until(), time.Microsecond)
-	assert.Equal(t, deadline, <-told)
+	assert.Equal(t, deadline, <-wakes)
 	s.Committer.Close()
 }

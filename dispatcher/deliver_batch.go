@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// batches has the tasks that wait to be sent to their endpoint together with others, in one
-// request. They are leased, and in flight.
+// batches has the tasks that wait to be sent to their endpoint together, in one request. They are
+// leased, and in flight.
 type batches struct {
 	mu   sync.Mutex
 	open map[string]*sharedDelivery // by endpoint
@@ -25,11 +25,11 @@ type sharedDelivery struct {
 	timer    *time.Timer // limits how long the first task waits
 }
 
-// gather sends tasks to an endpoint together with others. Full requests go at once; the rest goes
-// when it fills a request, or when its first task has waited long enough.
+// gather sends tasks to an endpoint together with other tasks. Full requests go at once; the rest
+// goes when it fills a request, or when its first task has waited long enough.
 func (d *Dispatcher) gather(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
-	for _, full := range d.batches.add(t, e, leases, d.mostTogether(t, e), d.sendBatch) {
-		d.workers.Do(func() { d.sendBatch(full) })
+	for _, filled := range d.batches.add(t, e, leases, d.mostTogether(t, e), d.sendBatch) {
+		d.workers.Do(func() { d.sendBatch(filled) })
 	}
 }
 
@@ -51,13 +51,14 @@ func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 func (g *batches) add(
 	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int,
 	late func(*sharedDelivery),
-) (full []*sharedDelivery) {
+) (filled []*sharedDelivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.open[e.ID]
 	for i, l := range leases {
 		if b != nil && (len(b.leases) >= most || b.bytes+l.Size() > asyncflow.MaxBatchBytes) {
-			full, b = append(full, b), nil
+			filled = append(filled, b)
+			b = nil
 		}
 		if b == nil {
 			b = &sharedDelivery{t: t, endpoint: e.ID}
@@ -68,7 +69,7 @@ func (g *batches) add(
 	}
 	delete(g.open, e.ID)
 	if len(b.leases) >= most {
-		full = append(full, b)
+		filled = append(filled, b)
 	} else {
 		g.open[e.ID] = b
 		if b.timer == nil {
@@ -79,12 +80,12 @@ func (g *batches) add(
 			})
 		}
 	}
-	for _, b := range full {
+	for _, b := range filled {
 		if b.timer != nil {
 			b.timer.Stop()
 		}
 	}
-	return full
+	return filled
 }
 
 // close reports whether a batch was open, and closes it.
@@ -120,10 +121,7 @@ func (d *Dispatcher) sendOpen(wanted func(store.TypeKey) bool) {
 // sendBatch makes the attempts of a batch. If its endpoint gets no tasks any more, sendBatch gives
 // them back, so that they find another.
 func (d *Dispatcher) sendBatch(b *sharedDelivery) {
-	t := b.t
-	if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {
-		t = now
-	}
+	t := d.current(b.t)
 	stage := b.leases[0].Stage
 	endpoints := t.Endpoints(stage)
 	at := slices.IndexFunc(endpoints, func(e asyncflow.Endpoint) bool { return e.ID == b.endpoint })

@@ -13,7 +13,7 @@ import (
 // endpoint that fails, and which endpoints' health is being changed now.
 type breakers struct {
 	mu       sync.Mutex
-	runs     map[string]asyncflow.FailureRun // by endpoint; without those that don't fail
+	runs     map[string]asyncflow.FailureRun // by endpoint that fails
 	changing map[string]bool
 }
 

@@ -49,7 +49,7 @@ type Dispatcher struct {
 	agenda    *agenda.Agenda[store.TypeKey]
 	log       *slog.Logger
 
-	// stopping ends when no more attempts may begin, sending when those under way are cut off.
+	// stopping ends when no more attempts may begin, sending when the attempts under way are cut off.
 	stopping, sending context.Context
 	stop, cutOff      context.CancelFunc
 
@@ -150,14 +150,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer d.workers.Dismiss()
 	defer context.AfterFunc(ctx, d.stop)()
 	d.wakeAll()
-	d.ledger.Admit(true)
+	d.ledger.AllowNew(true)
 	var g errgroup.Group
 	for range leasers {
 		g.Go(func() error { return d.leaseLoop(ctx) })
 	}
 	g.Go(func() error { return d.tidyLoop(ctx) })
 	err := g.Wait()
-	d.ledger.Admit(false)
+	d.ledger.AllowNew(false)
 	d.stop()
 	d.sendOpen(func(store.TypeKey) bool { return true }) // they are given back
 	d.drain()
@@ -177,10 +177,11 @@ func (d *Dispatcher) drain() {
 
 // current returns a type from the catalog, or t if the type is gone.
 func (d *Dispatcher) current(t *store.Type) *store.Type {
-	if now, err := d.store.Catalog.Type(t.Tenant, t.Name); err == nil {
-		return now
+	now, err := d.store.Catalog.Type(t.Tenant, t.Name)
+	if err != nil {
+		return t
 	}
-	return t
+	return now
 }
 
 // refreshed returns a type as the database has it now.

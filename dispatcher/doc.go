@@ -13,7 +13,7 @@
 //	ledger_ask.go       how many tasks of a type may be in flight, and why not more
 //
 // What needs no SQL and no other part is in packages of its own: internal/agenda, internal/batch,
-// internal/ledger, internal/pool, internal/rates and internal/turns.
+// internal/ledger, internal/pool, internal/rates and internal/slots.
 //
 // A Committer gathers all writes of the node on this path. A node that only serves the API has one,
 // too, but no Dispatcher. report.go handles the reports of workers.

@@ -44,9 +44,9 @@ func (c *Committer) SettleUntil(
 // WritesApart returns how many tenants, and kinds of writes of types, are written apart from the
 // others.
 func (c *Committer) WritesApart() int {
-	c.aside.mu.Lock()
-	defer c.aside.mu.Unlock()
-	return len(c.aside.waiting) + len(c.aside.locked)
+	c.failedWrites.mu.Lock()
+	defer c.failedWrites.mu.Unlock()
+	return len(c.failedWrites.waiting) + len(c.failedWrites.locked)
 }
 
 // Nexts returns the leases with which tasks go on at once that have taken the node's capacity, and

@@ -11,16 +11,40 @@ func (d *Dispatcher) AskLimits(t *store.Type) (limited bool) {
 	now, key := d.store.Clock.Now(), t.Key()
 	charged, _ := d.charge(t.Tenant, 1, now)
 	a := d.ask(t, charged, now)
-	n := d.ledger.Await(d.sending, a, 0)
+	r := d.reservation(key, charged, d.ledger.Await(d.sending, a, 0), false)
+	n := r.n
 	limited = n == 0 || d.ledger.ForAnyEndpoint(key, a.Endpoints, n) == 0 || d.blocked.has(key) ||
 		t.Limited(now)
-	d.ledger.Arrived(key, n, 1)
+	r.use(n, 1)
 	d.ledger.Begun(key, n)
 	d.ledger.Took(key, 0, now)
 	d.ledger.Release(key, n, n)
-	d.refund(t.Tenant, charged)
+	d.refund(t.Tenant, n)
 	return limited
 }
+
+// Reserve takes capacity for n tasks of a type, whether or not there is any; or n tasks in flight
+// keep theirs.
+func (d *Dispatcher) Reserve(t *store.Type, n int, kept bool) reservation {
+	if kept {
+		n = d.ledger.Keep(d.ask(t, n, d.store.Clock.Now()))
+	} else {
+		d.ledger.Occupy(t.Key(), n)
+	}
+	return d.reservation(t.Key(), n, n, kept)
+}
+
+// Len returns how many tasks have capacity by a reservation.
+func (r *reservation) Len() int { return r.n }
+
+// Use is use.
+func (r *reservation) Use(n, bytes int) { r.use(n, bytes) }
+
+// Cancel is cancel.
+func (r *reservation) Cancel() { r.cancel() }
+
+// Forgo is forgo.
+func (d *Dispatcher) Forgo(t *store.Type, n, bytes int) { d.forgo(t, n, bytes) }
 
 // Load returns the counted bytes of contexts in flight and of outputs.
 func (d *Dispatcher) Load() int { return d.ledger.Counts().Bytes }
@@ -75,11 +99,11 @@ func (d *Dispatcher) KeptTypes() int {
 // TakeClaimSlots takes all slots of transactions for claims until free is called.
 func (c *Committer) TakeClaimSlots() (free func()) {
 	for range claimTransactions {
-		c.claims.slots.Take("test", true)
+		c.claims.slots.Acquire("test", true)
 	}
 	return func() {
 		for range claimTransactions {
-			c.claims.slots.Give()
+			c.claims.slots.Release()
 		}
 	}
 }

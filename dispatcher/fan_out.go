@@ -10,33 +10,46 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// fanOut settles a leased task whose stage is done by children: it waits for them from then on. An
-// empty list joins at once.
+// fanOut settles a leased task of a stage that children do: from then on, the task waits for them.
+// An empty list joins at once.
 func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.FanOut) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut}
-	work, err := rule.Spread(l.Context)
-	if err == nil {
-		err = work.CheckOwner(l.ID)
-	}
-	if err == nil {
-		err = d.checkStored(t, work)
-	}
-	if err == nil {
-		err = d.overQuota(t, rule, work.Count)
-	}
+	work, err := d.spread(t, l, rule)
 	switch {
 	case errors.Is(err, errNotCounted) || errors.Is(err, errNotRead):
 		d.giveBack(t, []asyncflow.Lease{l}, err.Error())
 		return
 	case err != nil:
-		o.Kind, o.Error = asyncflow.OutcomeRejected, err.Error()
+		o.Kind = asyncflow.OutcomeRejected
+		o.Error = err.Error()
 	case work.Count == 0:
-		o.Kind, o.Output = asyncflow.OutcomeJoined, store.NoResults
+		o.Kind = asyncflow.OutcomeJoined
+		o.Output = store.NoResults
 	default:
 		o.FannedOut = &asyncflow.FannedOut{FanOut: rule, Count: work.Count}
 	}
 	d.settle(t, asyncflow.Settlement{Lease: l, Outcome: o,
 		Verdict: asyncflow.Decide(t.TaskType, l, o, d.store.Clock.Now())})
+}
+
+// spread returns the work of a task that fans out, unless its context, an earlier fan-out or a
+// quota forbids that.
+func (d *Dispatcher) spread(
+	t *store.Type, l asyncflow.Lease, rule asyncflow.FanOut,
+) (work asyncflow.Spread, err error) {
+	work, err = rule.Spread(l.Context)
+	if err != nil {
+		return work, err
+	}
+	err = work.CheckOwner(l.ID)
+	if err != nil {
+		return work, err
+	}
+	err = d.checkStored(t, work)
+	if err != nil {
+		return work, err
+	}
+	return work, d.overQuota(t, rule, work.Count)
 }
 
 // errNotRead is that the earlier fan-out of a task can't be read now.
@@ -79,7 +92,7 @@ func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) 
 		return fmt.Errorf("fan_out: the task would have %d children; the tenant's quota %s is %d",
 			count, asyncflow.QuotaChildren, most)
 	}
-	switch { // the others aren't tasks yet
+	switch { // the remaining children aren't tasks yet
 	case rule.MaxParallel > 0:
 		count = min(count, rule.MaxParallel)
 	case rule.Quorum != nil:
@@ -111,8 +124,7 @@ func (d *Dispatcher) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
 	d.store.ChargeSubmits(t.Tenant, made.Count)
 }
 
-// withoutHalted puts leased children aside whose parents are paused or have ended, and returns the
-// other tasks.
+// withoutHalted parks the leased children of paused or ended parents, and returns the other tasks.
 func (d *Dispatcher) withoutHalted(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
 	child := func(l asyncflow.Lease) bool { return l.Options.Child != nil }
 	if !slices.ContainsFunc(leases, child) {
@@ -120,13 +132,13 @@ func (d *Dispatcher) withoutHalted(t *store.Type, leases []asyncflow.Lease) []as
 	}
 	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
 	defer cancel()
-	others, err := d.store.ParkHalted(ctx, t, leases)
+	running, err := d.store.ParkHalted(ctx, t, leases)
 	if err != nil {
 		d.giveBack(t, leases, "it can't be read whether parents still wait: "+err.Error())
 		return nil
 	}
-	if n := len(leases) - len(others); n > 0 {
-		d.release(t, n, contextBytes(leases)-contextBytes(others))
+	if n := len(leases) - len(running); n > 0 {
+		d.release(t, n, contextBytes(leases)-contextBytes(running))
 	}
-	return others
+	return running
 }

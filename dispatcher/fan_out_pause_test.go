@@ -15,7 +15,9 @@ import (
 )
 
 // children waits until the children of a task are as wanted, and returns the task.
-func (f *family) children(id asyncflow.TaskID, want func(asyncflow.Children) bool) (task store.Task) {
+func (f *family) children(
+	id asyncflow.TaskID, want func(asyncflow.Children) bool,
+) (task store.Task) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
 		var err error
@@ -225,7 +227,8 @@ func TestPauseIsSwept(t *testing.T) {
 func TestOnlyTreesArePaused(t *testing.T) {
 	f := startFamily(t, asyncflow.FanOut{Items: "/pages"}, echo)
 	final := f.one(`{"pages": [1]}`)
-	children, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: final.ID, Limit: 9})
+	children, err := f.Tasks(t.Context(), tenant,
+		store.Filter{Type: "pipe", Parent: final.ID, Limit: 9})
 	require.NoError(t, err)
 	unknown := final.ID
 	unknown.Number += 1_000_000

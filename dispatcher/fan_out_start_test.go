@@ -34,7 +34,7 @@ func TestHandoffAfterTheLastChild(t *testing.T) {
 	f.isEmpty(t)
 }
 
-// Children begin at once, if there is capacity: the transaction that makes them writes their leases.
+// Children begin at once if there is capacity: the transaction that makes them writes their leases.
 func TestChildrenBeginAtOnce(t *testing.T) {
 	b := setup(t)
 	begun := make(chan int, 3)

@@ -19,8 +19,8 @@ const (
 	stopChildren = 3000 // several transactions cancel them
 )
 
-// startStopped starts a node that sends stopSlots children at once. They end when open is called. One
-// fails for each value that is sent to fail.
+// startStopped starts a node that sends stopSlots children at once. They end when open is called.
+// One fails for each value that is sent to fail.
 func startStopped(t *testing.T) (f *family, begun, fail chan struct{}, open func()) {
 	begun, fail = make(chan struct{}, stopChildren), make(chan struct{})
 	end, open := gate()

@@ -63,7 +63,8 @@ func TestTwoLastChildren(t *testing.T) {
 }
 
 // A parent goes on whatever happens to its children: one is retried, one is cancelled while it
-// waits, one while it runs, and one is cancelled and redriven. The parent itself is submitted twice.
+// waits, one while it runs, and one is cancelled and redriven. The parent itself is submitted
+// twice.
 func TestEachEndOfAChildCounts(t *testing.T) {
 	begun := make(chan int, 9)
 	end, open := gate()
@@ -89,7 +90,8 @@ func TestEachEndOfAChildCounts(t *testing.T) {
 	for range 4 {
 		<-begun
 	}
-	children, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: first.ID, Limit: 9})
+	children, err := f.Tasks(t.Context(), tenant,
+		store.Filter{Type: "pipe", Parent: first.ID, Limit: 9})
 	require.NoError(t, err)
 	byIndex := map[int]asyncflow.TaskID{}
 	for _, c := range children {

@@ -78,23 +78,15 @@ func (c *Committer) Starter() store.Starter {
 	return starter{c.dispatcher}
 }
 
-// starter has tasks go on at once whose children have ended, and children begin: see store.Starter.
+// starter lets parents go on and children begin at once: see store.Starter.
 type starter struct{ *Dispatcher }
 
 func (d starter) Admit(t *store.Type, settled []asyncflow.Settlement) []*asyncflow.Lease {
-	nexts := d.goingOn(t, settled, d.reserveNext)
-	n, bytes := 0, 0
-	for _, l := range nexts {
-		if l != nil {
-			n, bytes = n+1, bytes+l.Size()
-		}
-	}
-	d.ledger.Arrived(t.Key(), n, bytes)
-	return nexts
+	return d.goingOn(t, settled, d.reserveNext)
 }
 
 func (d starter) AdmitNew(t *store.Type, made []*store.Insertion) {
-	d.admit(d.sending, t, made, 0)
+	d.admitNew(d.sending, t, made, 0)
 }
 
 func (d starter) Start(t *store.Type, leases []*asyncflow.Lease, committed bool) {
@@ -106,7 +98,5 @@ func (d starter) Start(t *store.Type, leases []*asyncflow.Lease, committed bool)
 		d.start(t, all)
 		return
 	}
-	d.refund(t.Tenant, len(all))
-	d.ledger.Begun(t.Key(), len(all))
-	d.ledger.Release(t.Key(), len(all), contextBytes(all))
+	d.forgo(t, len(all), contextBytes(all))
 }

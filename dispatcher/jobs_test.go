@@ -16,8 +16,8 @@ func TestJobsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j jobs
 		r := rates.New(func() int { return 1 }, func() bool { return false })
-		key := rates.Key{Tenant: "acme", Of: "pipe", Name: "k"}
-		r.Take(key, 1, time.Now(), 1)
+		key := rates.Key{Tenant: "acme", Scope: "pipe", Name: "k"}
+		r.Spend(key, 1, time.Now(), 1)
 		var began, late bool
 		r.After(key, time.Second, func() { j.do(func() { late = true }) })
 		release, ended := make(chan struct{}), make(chan struct{})

@@ -38,7 +38,7 @@ const (
 
 func (d *Dispatcher) leaseLoop(ctx context.Context) error {
 	for {
-		key, ok := d.agenda.Take(ctx)
+		key, ok := d.agenda.Next(ctx)
 		if !ok {
 			return nil
 		}
@@ -52,7 +52,8 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 		d.agenda.Put(key, until, until)
 		return
 	}
-	t, n := d.reserve(ctx, key)
+	t, r := d.reserve(ctx, key)
+	n := r.n
 	if n == 0 { // no other tasks come now to fill the open batches
 		d.sendOpen(func(k store.TypeKey) bool { return k == key })
 		return
@@ -60,9 +61,7 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	leasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
 	leases, next, more, err := d.lease(leasing, t, n)
 	cancel()
-	d.refund(t.Tenant, n-len(leases))
-	d.ledger.Unused(key, n-len(leases))
-	d.ledger.Arrived(key, len(leases), contextBytes(leases))
+	r.use(len(leases), contextBytes(leases))
 	d.start(t, leases)
 	now := d.store.Clock.Now()
 	switch {
@@ -112,7 +111,7 @@ func (l *lockedTenants) until(tenant string) time.Time {
 	return l.tenants[tenant]
 }
 
-// forget drops the tenants of which no table was locked lately.
+// forget drops the tenants without a table that was locked lately.
 func (l *lockedTenants) forget(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

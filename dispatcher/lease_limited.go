@@ -16,9 +16,9 @@ import (
 // leaseLimited is lease for a type with limits besides capacity.
 func (d *Dispatcher) leaseLimited(ctx context.Context, t *store.Type, n int, now time.Time) (
 	leases []asyncflow.Lease, next time.Time, more bool, err error) {
-	of := rates.Key{Tenant: t.Tenant, Of: "type", Name: t.Name}
+	of := rates.Key{Tenant: t.Tenant, Scope: "type", Name: t.Name}
 	if !t.Rate.IsZero() {
-		tokens, at := d.rates.Look(of, t.Rate.PerSecond(), now)
+		tokens, at := d.rates.Available(of, t.Rate.PerSecond(), now)
 		if tokens == 0 {
 			return nil, at, false, nil
 		}
@@ -31,7 +31,7 @@ func (d *Dispatcher) leaseLimited(ctx context.Context, t *store.Type, n int, now
 		return a
 	})
 	if !t.Rate.IsZero() {
-		d.rates.Take(of, t.Rate.PerSecond(), now, len(g.Leases))
+		d.rates.Spend(of, t.Rate.PerSecond(), now, len(g.Leases))
 	}
 	switch {
 	case g.Busy:
@@ -138,7 +138,7 @@ func (a *admission) capacity(e *asyncflow.Endpoint) int {
 		bound(a.here[e.ID]+ledger.EndpointRest(a.here[e.ID], a.free), a.here[e.ID])
 	}
 	if !e.Limits.Rate.IsZero() {
-		tokens, at := a.d.rates.Look(a.endpointKey(e.ID), e.Limits.Rate.PerSecond(), a.now)
+		tokens, at := a.d.rates.Available(a.endpointKey(e.ID), e.Limits.Rate.PerSecond(), a.now)
 		bound(tokens, 0)
 		if tokens == 0 {
 			a.lookAt(at)
@@ -149,7 +149,7 @@ func (a *admission) capacity(e *asyncflow.Endpoint) int {
 
 // endpointKey returns the key of an endpoint's rate.
 func (a *admission) endpointKey(id string) rates.Key {
-	return rates.Key{Tenant: a.t.Tenant, Of: "endpoint", Name: id}
+	return rates.Key{Tenant: a.t.Tenant, Scope: "endpoint", Name: id}
 }
 
 // retryAt sets when the health of an endpoint allows more tasks.
@@ -168,12 +168,13 @@ func (a *admission) lookAt(at time.Time) {
 	}
 }
 
-// Admit picks an endpoint for the next task of a stage by the weights of those that have
+// Admit picks an endpoint for the next task of a stage by the weights of the endpoints with
 // capacity, or returns what blocks it.
 func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 	endpoints := a.t.Endpoints(stage)
 	if i := a.t.StageIndex(stage); a.t.Claims(stage) {
-		if a.t.Stages[i].Spreads() != nil { // a task that fans out; of children, another transaction takes care
+		// A task that fans out; another transaction handles its children.
+		if a.t.Stages[i].Spreads() != nil {
 			return "", ""
 		}
 		return "", asyncflow.WaitClaimer
@@ -203,7 +204,7 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 	a.inFlight.Begin(e.ID)
 	a.here[e.ID]++
 	if !e.Limits.Rate.IsZero() {
-		a.d.rates.Take(a.endpointKey(e.ID), e.Limits.Rate.PerSecond(), a.now, 1)
+		a.d.rates.Spend(a.endpointKey(e.ID), e.Limits.Rate.PerSecond(), a.now, 1)
 	}
 	return e.ID, ""
 }
@@ -211,13 +212,13 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 // AdmitKey reports whether the rate of a flow key allows another task. If not, the key's tasks are
 // released when it does.
 func (a *admission) AdmitKey(key string) bool {
-	k := rates.Key{Tenant: a.t.Tenant, Of: a.t.Name, Name: key}
-	tokens, at := a.d.rates.Look(k, a.t.Flow.Rate.PerSecond(), a.now)
+	k := rates.Key{Tenant: a.t.Tenant, Scope: a.t.Name, Name: key}
+	tokens, at := a.d.rates.Available(k, a.t.Flow.Rate.PerSecond(), a.now)
 	if tokens == 0 {
 		a.d.releaseAfter(k, at.Sub(a.now))
 		return false
 	}
-	a.d.rates.Take(k, a.t.Flow.Rate.PerSecond(), a.now, 1)
+	a.d.rates.Spend(k, a.t.Flow.Rate.PerSecond(), a.now, 1)
 	return true
 }
 
@@ -233,7 +234,7 @@ func (d *Dispatcher) releaseAfter(k rates.Key, pause time.Duration) {
 // releaseKey releases as many blocked tasks of a flow key as its rate allows, and again after a
 // while as long as there are some.
 func (d *Dispatcher) releaseKey(k rates.Key) {
-	t, err := d.store.Catalog.Type(k.Tenant, k.Of)
+	t, err := d.store.Catalog.Type(k.Tenant, k.Scope)
 	// The background jobs release what is still blocked.
 	if err != nil || t.Flow == nil || t.Flow.Rate.IsZero() {
 		return
@@ -241,10 +242,10 @@ func (d *Dispatcher) releaseKey(k rates.Key) {
 	n, pause := d.rates.Pace(t.Flow.Rate.PerSecond())
 	ctx, cancel := context.WithTimeout(context.Background(), leaseTime)
 	defer cancel()
-	more, err := d.store.ReleaseKey(ctx, k.Tenant, k.Of, k.Name, n)
+	more, err := d.store.ReleaseKey(ctx, k.Tenant, k.Scope, k.Name, n)
 	if err != nil {
 		d.log.Warn("can't look for the next tasks of a flow key, trying again", "tenant", k.Tenant,
-			"type", k.Of, "error", err)
+			"type", k.Scope, "error", err)
 		pause = failurePause
 	}
 	if more {

@@ -44,6 +44,8 @@ func TestMaxInFlightOfAnEndpoint(t *testing.T) {
 	b := setup(t)
 	b.exec(`UPDATE tenant_acme.endpoints SET max_in_flight = 3 WHERE stage = 'first'`)
 	var now, most atomic.Int32
+	end, open := gate()
+	t.Cleanup(open)
 	send := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 		if d.Lease.Stage == "second" {
 			return done
@@ -51,12 +53,16 @@ func TestMaxInFlightOfAnEndpoint(t *testing.T) {
 		at := now.Add(1)
 		defer now.Add(-1)
 		most.Store(max(most.Load(), at))
-		time.Sleep(2 * time.Millisecond) // so that some would be at it at once
+		<-end
 		return done
 	}
 	one := b.start("a", dispatcher.Config{}, send)
 	two := b.start("b", dispatcher.Config{}, send)
 	tasks := append(one.submit(t, 100), two.submit(t, 100)...)
+	for _, task := range []store.Submitted{tasks[99], tasks[199]} {
+		one.waitsFor(t, task.ID, asyncflow.WaitLimit)
+	}
+	open()
 	one.await(t, tasks, asyncflow.StatusSucceeded)
 	assert.EqualValues(t, 3, most.Load())
 }
@@ -343,16 +349,21 @@ func TestTenantQuotas(t *testing.T) {
 	b := setup(t)
 	b.exec(`UPDATE asyncflow.tenants SET quotas = '{"concurrency": 3, "deliveries_per_second": 100}'`)
 	var now, most atomic.Int32
+	end, open := gate()
+	t.Cleanup(open)
 	n := b.start("a", dispatcher.Config{},
 		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 			at := now.Add(1)
 			defer now.Add(-1)
 			most.Store(max(most.Load(), at))
-			time.Sleep(5 * time.Millisecond) // so that some would be at it at once
+			<-end
 			return done
 		})
 	start := time.Now()
-	n.await(t, n.submit(t, 60), asyncflow.StatusSucceeded)
+	tasks := n.submit(t, 60)
+	require.Eventually(t, func() bool { return now.Load() >= 3 }, patience, time.Millisecond)
+	open()
+	n.await(t, tasks, asyncflow.StatusSucceeded)
 	assert.LessOrEqual(t, most.Load(), int32(3))
 	assert.Greater(t, time.Since(start), 1050*time.Millisecond,
 		"120 deliveries, of which 10 may come at once")

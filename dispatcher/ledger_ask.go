@@ -16,37 +16,39 @@ import (
 // reserve takes capacity for a lease of a type. It returns the type's current definition, since the
 // wait may have been long. Without any capacity, it puts the type back on the agenda: until the
 // type is resumed, capacity is given back, or fullLook is over.
-func (d *Dispatcher) reserve(ctx context.Context, key store.TypeKey) (*store.Type, int) {
+func (d *Dispatcher) reserve(
+	ctx context.Context, key store.TypeKey,
+) (_ *store.Type, r reservation) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
 		d.agenda.Forget(key)
 		d.ledger.Forget(key)
-		return nil, 0
+		return nil, r
 	}
 	now := d.store.Clock.Now()
 	if t.Paused() {
 		d.agenda.Put(key, time.Time{}, time.Time{})
-		return t, 0
+		return t, r
 	}
 	most, again := d.charge(t.Tenant, min(t.ScheduleLimit, d.cfg.Concurrency), now)
-	n := 0
 	if most > 0 {
 		a := d.ask(t, most, now)
 		a.Least = min(most, max(d.cfg.Concurrency/8, 1), a.Limits.Type, a.Limits.Tenant)
-		n = d.ledger.Await(ctx, a, leaseLinger)
-		if again = now.Add(fullLook); n == 0 && d.ledger.Why(a) == asyncflow.WaitType { // it is ramped up
+		n := d.ledger.Await(ctx, a, leaseLinger)
+		again = now.Add(fullLook)
+		if n == 0 && d.ledger.Why(a) == asyncflow.WaitType { // it is ramped up
 			again = now.Add(contendedPause)
 		}
+		r = d.reservation(key, most, n, false)
 	}
-	if t = d.current(t); t.Paused() { // it was paused during the wait: see Quiesce
-		d.ledger.Unused(key, n)
-		n = 0
+	t = d.current(t)
+	if t.Paused() { // it was paused during the wait: see Quiesce
+		r.cancel()
 	}
-	d.refund(t.Tenant, most-n)
-	if n == 0 {
+	if r.n == 0 {
 		d.agenda.Put(key, again, now.Add(fullPause))
 	}
-	return t, n
+	return t, r
 }
 
 // ask returns the request for capacity for n tasks of a type.
@@ -55,64 +57,66 @@ func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) ledger.Ask {
 }
 
 // reserveNew takes capacity for new tasks that begin with a stage, or for the first few of them.
-func (d *Dispatcher) reserveNew(ctx context.Context, t *store.Type, stage string, n int,
-	now time.Time, patience time.Duration) int {
+func (d *Dispatcher) reserveNew(
+	ctx context.Context, t *store.Type, stage string, n int, now time.Time, patience time.Duration,
+) (r reservation) {
 	charged, _ := d.charge(t.Tenant, n, now)
+	if charged == 0 {
+		return r
+	}
 	a := d.ask(t, charged, now)
 	a.New = true
-	got := 0
-	if charged > 0 {
-		got = d.ledger.Await(ctx, a, patience)
+	r = d.reservation(t.Key(), charged, d.ledger.Await(ctx, a, patience), false)
+	current := d.current(t)
+	if current.Paused() || current != t && !d.mayBeginAtOnce(current, stage) {
+		r.cancel() // the type was changed during the wait: see Quiesce
 	}
-	if now := d.current(t); got > 0 && (now.Paused() || now != t && !d.mayBeginAtOnce(now, stage)) {
-		d.ledger.Unused(t.Key(), got) // the type was changed during the wait: see Quiesce
-		got = 0
-	}
-	d.refund(t.Tenant, charged-got)
-	return got
+	return r
 }
 
-// keep lets n tasks that have ended a stage keep their capacity for the next one, stage, and
-// returns how many may.
-func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) int {
-	return d.takeFor(t, stage, n, now, d.ledger.Keep, d.ledger.Begun)
+// keep lets up to n tasks that have ended a stage keep their capacity for the next one, stage.
+func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) reservation {
+	return d.reserveStage(t, stage, n, now, true)
 }
 
-// reserveNext takes capacity for up to n tasks that have waited for others and go on with a stage.
-func (d *Dispatcher) reserveNext(t *store.Type, stage string, n int, now time.Time) int {
-	reserve := func(a ledger.Ask) int { return d.ledger.Await(d.sending, a, 0) }
-	return d.takeFor(t, stage, n, now, reserve, d.ledger.Unused)
+// reserveNext takes capacity for up to n tasks that go on with a stage after a wait for other
+// tasks.
+func (d *Dispatcher) reserveNext(t *store.Type, stage string, n int, now time.Time) reservation {
+	return d.reserveStage(t, stage, n, now, false)
 }
 
-// takeFor takes capacity for up to n tasks that go on with a stage, and returns for how many. back
-// gives back what take has got.
-func (d *Dispatcher) takeFor(
-	t *store.Type, stage string, n int, now time.Time, take func(ledger.Ask) int,
-	back func(key store.TypeKey, n int),
-) int {
+// reserveStage takes capacity for up to n tasks that go on with a stage, or lets them keep theirs.
+func (d *Dispatcher) reserveStage(
+	t *store.Type, stage string, n int, now time.Time, kept bool,
+) (r reservation) {
 	charged, _ := d.charge(t.Tenant, n, now)
-	a := d.ask(t, charged, now)
-	a.New = true
-	if a.Endpoints != nil {
-		a.Endpoints = t.Serving(stage)
-	}
-	got := 0
 	if charged > 0 {
-		got = take(a)
+		a := d.ask(t, charged, now)
+		a.New = true
+		if a.Endpoints != nil {
+			a.Endpoints = t.Serving(stage)
+		}
+		r = d.reservation(t.Key(), charged, d.capacityFor(a, kept), kept)
 	}
-	if got > 0 && d.current(t).Paused() {
-		back(t.Key(), got)
-		got = 0
+	if d.current(t).Paused() {
+		r.cancel()
 	}
-	if got < n { // the others are first in line
+	if r.n < n { // the remaining tasks are first in line
 		d.agenda.Filling(t.Key())
 	}
-	d.refund(t.Tenant, charged-got)
-	return got
+	return r
+}
+
+// capacityFor returns for how many tasks of an ask there is capacity now.
+func (d *Dispatcher) capacityFor(a ledger.Ask, kept bool) int {
+	if kept {
+		return d.ledger.Keep(a)
+	}
+	return d.ledger.Await(d.sending, a, 0)
 }
 
 // limits returns the further bounds on the tasks of a type in flight on this node. Each node has
-// its share of a tenant's quota, rounded up. A node that the others don't know yet has none.
+// its share of a tenant's quota, rounded up. A node that the other nodes don't know yet has none.
 func (d *Dispatcher) limits(t *store.Type, now time.Time) ledger.Limits {
 	l := ledger.Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
@@ -135,13 +139,13 @@ func (d *Dispatcher) charge(tenant string, n int, now time.Time) (charged int, a
 	if !ok || t.Quotas.DeliveriesPerSecond == 0 {
 		return n, again
 	}
-	key := rates.Key{Tenant: tenant, Of: "tenant"}
-	tokens, again := d.rates.Look(key, t.Quotas.DeliveriesPerSecond, now)
+	key := rates.Key{Tenant: tenant, Scope: "tenant"}
+	tokens, again := d.rates.Available(key, t.Quotas.DeliveriesPerSecond, now)
 	if soon := now.Add(contendedPause); again.Before(soon) {
 		again = soon
 	}
 	charged = min(n, tokens)
-	d.rates.Take(key, t.Quotas.DeliveriesPerSecond, now, charged)
+	d.rates.Spend(key, t.Quotas.DeliveriesPerSecond, now, charged)
 	return charged, again
 }
 
@@ -151,7 +155,7 @@ func (d *Dispatcher) refund(tenant string, n int) {
 		return
 	}
 	if t, ok := d.store.Catalog.Tenant(tenant); ok && t.Quotas.DeliveriesPerSecond > 0 {
-		key := rates.Key{Tenant: tenant, Of: "tenant"}
-		d.rates.Take(key, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), -n)
+		key := rates.Key{Tenant: tenant, Scope: "tenant"}
+		d.rates.Spend(key, t.Quotas.DeliveriesPerSecond, d.store.Clock.Now(), -n)
 	}
 }

@@ -54,7 +54,7 @@ func TestVotersThatAskTogether(t *testing.T) {
 	assert.Len(t, f.askFor(10, "anna", "carol")[1].Leases, 4)
 }
 
-// Votes keep their rules when their stage has no quorum any more, and when a limit has held them up.
+// Votes keep their rules when their stage has no quorum any more, and when a limit delayed them.
 func TestVotesOfAnEarlierQuorum(t *testing.T) {
 	f := startQuorum(t, asyncflow.Quorum{Votes: 3, MaxVotes: 3})
 	id := f.submitOne(`1`)

@@ -122,7 +122,8 @@ func TestQuorum(t *testing.T) {
 	}
 }
 
-// Without agreement a task fails with the tally, as soon as none is possible. A redrive begins anew.
+// Without agreement a task fails with the tally, as soon as none is possible. A redrive begins
+// anew.
 func TestQuorumWithoutAgreement(t *testing.T) {
 	f := startQuorum(t, asyncflow.Quorum{Votes: 2, MaxVotes: 3, MaxErrors: 1})
 	id := f.submitOne(`1`)

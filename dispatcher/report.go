@@ -54,9 +54,9 @@ func (c *Committer) Extend(
 	}})
 }
 
-// Prolong moves the ends of claims, whose answer has arrived, to the processing time of their stage
-// from now. Claims of which something was heard meanwhile, or that were handed out again, stay as
-// they are.
+// Prolong extends claims after the answer has reached the worker: from now on, a claim has the
+// processing time of its stage. A claim stays as it is if the worker has reported on it meanwhile,
+// or if it was handed out again.
 func (c *Committer) Prolong(tenant string, leases []asyncflow.Lease) {
 	t, err := c.store.Catalog.Type(tenant, leases[0].ID.Type)
 	if err != nil { // it was deleted
@@ -112,15 +112,7 @@ func (c *Committer) LeaseOf(ctx context.Context, tenant string, id asyncflow.Tas
 func (c *Committer) lookUp(ctx context.Context, key store.TypeKey, items []lookup) {
 	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
 	defer cancel()
-	var leases map[asyncflow.TaskID]asyncflow.Lease
-	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
-	if err == nil {
-		ids := make([]asyncflow.TaskID, len(items))
-		for i, item := range items {
-			ids[i] = item.id
-		}
-		leases, err = c.store.LeasesOf(ctx, t, ids)
-	}
+	leases, err := c.leasesOf(ctx, key, items)
 	for _, item := range items {
 		l, stands := leases[item.id]
 		if stands = stands && l.Seq == item.seq && err == nil; !stands {
@@ -128,6 +120,21 @@ func (c *Committer) lookUp(ctx context.Context, key store.TypeKey, items []looku
 		}
 		item.answer <- lookedUp{l, stands, err}
 	}
+}
+
+// leasesOf reads the leases that lookups of one type ask for.
+func (c *Committer) leasesOf(
+	ctx context.Context, key store.TypeKey, items []lookup,
+) (map[asyncflow.TaskID]asyncflow.Lease, error) {
+	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]asyncflow.TaskID, len(items))
+	for i, item := range items {
+		ids[i] = item.id
+	}
+	return c.store.LeasesOf(ctx, t, ids)
 }
 
 // quiescePatience bounds the wait for leases of a type that was paused.

@@ -12,7 +12,8 @@ import (
 func (d *Dispatcher) conclude(
 	t *store.Type, deliveries []asyncflow.Delivery, outcomes []asyncflow.Outcome,
 ) {
-	now, cutOff := d.store.Clock.Now(), d.sending.Err() != nil
+	now := d.store.Clock.Now()
+	cutOff := d.sending.Err() != nil
 	d.ledger.Took(t.Key(), now.Sub(deliveries[0].At), now)
 	settlements := make([]asyncflow.Settlement, 0, len(deliveries))
 	for i, o := range outcomes {
@@ -37,7 +38,8 @@ func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Out
 	v.Lease = v.Lease.WithoutDocuments()
 	asyncflow.LogAttempt(d.log, t.Tenant, asyncflow.Settlement{Lease: v.Lease, Outcome: o,
 		Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
-	tenant, id := t.Tenant, v.Lease.ID
+	tenant := t.Tenant
+	id := v.Lease.ID
 	d.committer.Accept(tenant, v.Lease, v.Deadline, func(err error) {
 		if err != nil {
 			d.log.Error("can't keep the lease of an accepted task: it may be delivered again",
@@ -54,7 +56,8 @@ func released(why string) asyncflow.Outcome {
 
 // giveBack puts tasks that weren't sent back to their place in line.
 func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why string) {
-	now, o := d.store.Clock.Now(), released(why)
+	now := d.store.Clock.Now()
+	o := released(why)
 	settlements := make([]asyncflow.Settlement, len(leases))
 	for i, l := range leases {
 		settlements[i] = asyncflow.Settlement{Lease: l, Outcome: o,
@@ -64,7 +67,7 @@ func (d *Dispatcher) giveBack(t *store.Type, leases []asyncflow.Lease, why strin
 }
 
 // settle queues settlements for writing. Tasks go on with their next stage at once if there is
-// capacity. The others are in flight until they are written.
+// capacity. A task that does not is in flight until its settlement is written.
 func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) {
 	if len(settlements) == 0 {
 		return
@@ -74,10 +77,12 @@ func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) 
 	endings := make([]ending, len(settlements))
 	all := make([]*write, len(settlements))
 	for i := range settlements {
-		s, e := &settlements[i], &endings[i]
+		s := &settlements[i]
+		e := &endings[i]
 		before += s.Lease.Size()
 		s.Lease = s.Lease.WithoutDocuments()
-		e.Settlement, e.done = s, func(e *ending) { d.settled(t, e) }
+		e.Settlement = s
+		e.done = func(e *ending) { d.settled(t, e) }
 		if nexts != nil {
 			e.Next = nexts[i]
 		}
@@ -117,8 +122,7 @@ func (d *Dispatcher) settled(t *store.Type, e *ending) {
 		return
 	}
 	if e.Next != nil {
-		d.ledger.Begun(t.Key(), 1)
-		d.refund(t.Tenant, 1)
+		d.forgoNext(t)
 	}
 	d.release(t, 1, e.bytes())
 }
@@ -131,9 +135,8 @@ func (d *Dispatcher) release(t *store.Type, n, bytes int) {
 	}
 }
 
-// nexts returns the leases of the tasks that go on with their next stage at once: those that are
-// due and whose next context is at hand, first in order first, as many as there is capacity for.
-// nil: none goes on.
+// nexts returns the leases of the tasks that go on with their next stage at once: due tasks with
+// their next context at hand, in order, up to the capacity. nil: none goes on.
 func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []*asyncflow.Lease {
 	return d.goingOn(t, settlements, d.keep)
 }
@@ -141,7 +144,7 @@ func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []
 // goingOn is nexts with a function that takes capacity for up to n tasks in a stage.
 func (d *Dispatcher) goingOn(
 	t *store.Type, settlements []asyncflow.Settlement,
-	take func(t *store.Type, stage string, n int, now time.Time) int,
+	reserve func(t *store.Type, stage string, n int, now time.Time) reservation,
 ) []*asyncflow.Lease {
 	if t = d.current(t); len(t.Stages) == 1 { // limits may have been added since the delivery began
 		return nil
@@ -159,18 +162,21 @@ func (d *Dispatcher) goingOn(
 	slices.SortFunc(due, func(a, b int) int {
 		return settlements[a].Verdict.OrderTime.Compare(settlements[b].Verdict.OrderTime)
 	})
-	kept := take(t, settlements[due[0]].Verdict.Stage, len(due), now)
-	if kept == 0 {
+	r := reserve(t, settlements[due[0]].Verdict.Stage, len(due), now)
+	if r.n == 0 {
 		return nil
 	}
+	bytes := 0
 	nexts := make([]*asyncflow.Lease, len(settlements))
-	for _, i := range due[:kept] {
+	for _, i := range due[:r.n] {
 		s := &settlements[i]
 		l := &asyncflow.Lease{ID: s.Lease.ID, Seq: s.Lease.Seq + 1, Options: s.Lease.Options,
 			Context: nextContext(s), OrderTime: s.Verdict.OrderTime}
 		l.Stage, l.Attempt = t.Place(s.Verdict.Stage, s.Verdict.Attempt)
 		nexts[i] = l
+		bytes += l.Size()
 	}
+	r.use(r.n, bytes)
 	return nexts
 }
 

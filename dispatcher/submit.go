@@ -55,7 +55,7 @@ func (c *submitCall) done(n int) {
 
 // Submit accepts tasks of a tenant, which must be valid. It returns when each of them is durable or
 // refused, with the results in the same order. When ctx ends, it returns CodeUncertain for all. A
-// refused task doesn't affect the others. Tasks over the tenant's quota of pending tasks are
+// refused task doesn't affect other tasks. Tasks over the tenant's quota of pending tasks are
 // CodeQuota. Submit keeps the contexts, which the caller must not change afterwards, and no other
 // part of the tasks.
 func (c *Committer) Submit(
@@ -74,7 +74,7 @@ func (c *Committer) SubmitNotice(
 }
 
 // submit submits the tasks that have no error in results, and calls written when all of them are
-// written or refused. If ctx ends before that, their fate isn't known yet.
+// written or refused. If ctx ends before that, it isn't known yet whether they are written.
 func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 	results []store.Submitted,
 	written func()) []store.Submitted {
@@ -90,7 +90,8 @@ func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow
 	common.left.Store(int32(open))
 	var begun sync.WaitGroup
 	for name, indexes := range byType {
-		call, key := common, store.TypeKey{Tenant: tenant, Type: name}
+		call := common
+		key := store.TypeKey{Tenant: tenant, Type: name}
 		if len(byType) == 1 {
 			c.begin(ctx, &call, key, tasks, indexes, results)
 		} else { // each type may wait for ids and for capacity
@@ -115,7 +116,7 @@ func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow
 	return results
 }
 
-// begin gives the tasks of one type their ids, begins those for which there is capacity, and queues
+// begin gives the tasks of one type their ids, begins as many as there is capacity for, and queues
 // all of them for writing.
 func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeKey,
 	tasks []asyncflow.NewTask, indexes []int, results []store.Submitted) {
@@ -127,19 +128,20 @@ func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeK
 	}
 	until := submitUntil(ctx, call.came)
 	for _, item := range items {
-		item.call, item.until = call, until
+		item.call = call
+		item.until = until
 	}
 	if c.dispatcher != nil && len(items) > 0 {
-		call.unused = func(s *submission) { c.dispatcher.unused(t, s) }
-		c.dispatcher.admit(ctx, t, insertions(items), ledger.AdmitPatience-time.Since(call.came))
+		call.unused = func(s *submission) { c.dispatcher.forgo(t, 1, len(s.Context)) }
+		c.dispatcher.admitNew(ctx, t, insertions(items), ledger.AdmitPatience-time.Since(call.came))
 	}
 	c.enqueue(key, items)
 	call.done(len(indexes) - len(items))
 }
 
 // enqueue queues tasks of one type for writing. Tasks with idempotency keys form batches of their
-// own, because they may have to wait for another submit of the same key; so do tasks that depend on
-// others, because these are looked up.
+// own, because they may have to wait for another submit of the same key; so do tasks with
+// dependencies, because these are looked up.
 func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 	plain := make([]*write, 0, len(items))
 	for _, item := range items {
@@ -166,7 +168,7 @@ func submitUntil(ctx context.Context, came time.Time) time.Time {
 	return until
 }
 
-// unknown returns the results of n tasks whose fate isn't known.
+// unknown returns the results of n tasks whose end isn't known.
 func unknown(ctx context.Context, n int) []store.Submitted {
 	results := make([]store.Submitted, n)
 	for i := range results {
@@ -219,7 +221,8 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 		}
 		options := task.Options
 		if options.DependsOn = len(task.DependsOn); options.DependsOn > 0 {
-			first.Kind, first.Reason = asyncflow.Park, asyncflow.WaitDependencies
+			first.Kind = asyncflow.Park
+			first.Reason = asyncflow.WaitDependencies
 		}
 		results[i] = store.Submitted{ID: id, Stage: first.Stage, Status: first.Status(now),
 			OrderTime: order, WaitsUntil: asyncflow.WaitsUntil(task.DependsOn, now)}
@@ -287,17 +290,18 @@ func (c *Committer) countNew(tenant string, byType map[string][]int, results []s
 	}
 }
 
-// admit gives leases to as many new tasks as there is capacity for: of those that are due, the
-// first in order. It waits briefly for capacity if some will come soon. The other tasks go in line,
-// as do tasks that need more than capacity: a flow key, or a certain endpoint. All are of one
-// stage; children of other stages go in line.
-func (d *Dispatcher) admit(
+// admitNew gives leases to as many new tasks as there is capacity for: of the due tasks, the first
+// in order. It waits briefly for capacity if some will come soon. The other tasks go in line, as do
+// tasks that need more than capacity: a flow key, or a certain endpoint. All are of one stage;
+// children of other stages go in line.
+func (d *Dispatcher) admitNew(
 	ctx context.Context, t *store.Type, items []*store.Insertion, patience time.Duration,
 ) {
 	if t.Paused() {
 		return
 	}
-	now, stage := d.store.Clock.Now(), items[0].Verdict.Stage
+	now := d.store.Clock.Now()
+	stage := items[0].Verdict.Stage
 	due := make([]*store.Insertion, 0, len(items))
 	for _, item := range items {
 		v := item.Verdict
@@ -311,14 +315,14 @@ func (d *Dispatcher) admit(
 	if len(due) == 0 {
 		return
 	}
-	n := 0
+	var r reservation
 	if d.mayBeginAtOnce(t, stage) {
-		n = d.reserveNew(ctx, t, stage, len(due), now, patience)
+		r = d.reserveNew(ctx, t, stage, len(due), now, patience)
 	}
-	if n < len(due) { // the others are first in line
+	if r.n < len(due) { // the remaining tasks are first in line
 		d.agenda.Filling(t.Key())
 	}
-	if n == 0 {
+	if r.n == 0 {
 		return
 	}
 	slices.SortFunc(due, func(a, b *store.Insertion) int {
@@ -326,18 +330,18 @@ func (d *Dispatcher) admit(
 			cmp.Compare(a.ID.Number, b.ID.Number))
 	})
 	bytes := 0
-	for _, item := range due[:n] {
+	for _, item := range due[:r.n] {
 		l := asyncflow.Lease{ID: item.ID, Seq: 1, Context: item.Context, Options: item.Options,
 			OrderTime: item.Verdict.OrderTime}
 		l.Stage, l.Attempt = t.Place(item.Verdict.Stage, item.Verdict.Attempt)
 		item.Lease = &l
 		bytes += l.Size()
 	}
-	d.ledger.Arrived(t.Key(), n, bytes)
+	r.use(r.n, bytes)
 }
 
 // mayBeginAtOnce reports whether new tasks of a type need only capacity for their first stage, and
-// whether this node would hear of others that stand in line.
+// whether this node would hear of other tasks that stand in line.
 func (d *Dispatcher) mayBeginAtOnce(t *store.Type, stage string) bool {
 	return d.passes(t) && t.Serves(stage)
 }
@@ -352,11 +356,4 @@ func (d *Dispatcher) passes(t *store.Type) bool {
 // or the type has an interval between leases.
 func (d *Dispatcher) standsInLine(t *store.Type) bool {
 	return t.Limited(d.store.Clock.Now()) || !t.ScheduleInterval.IsZero()
-}
-
-// unused gives back the capacity of a new task that doesn't begin.
-func (d *Dispatcher) unused(t *store.Type, s *submission) {
-	d.refund(t.Tenant, 1)
-	d.ledger.Begun(t.Key(), 1)
-	d.ledger.Release(t.Key(), 1, len(s.Context))
 }

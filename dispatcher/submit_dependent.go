@@ -8,7 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// commitDependent writes one batch of tasks that depend on others, and answers their callers.
+// commitDependent writes one batch of tasks that depend on other tasks, and answers their callers.
 func (c *Committer) commitDependent(
 	ctx context.Context, key store.TypeKey, items []*submission,
 ) {
@@ -49,7 +49,8 @@ func (s *submission) endDependent() {
 	case s.Key != nil && s.Key.Reused:
 		s.end(keyReused(s.Key.Holder))
 	case s.Key != nil && s.Key.Holder.Number != 0:
-		s.result.ID, s.result.Existing = s.Key.Holder, true
+		s.result.ID = s.Key.Holder
+		s.result.Existing = true
 		s.end(nil)
 	default:
 		s.result.ID = s.ID // it may have been renumbered

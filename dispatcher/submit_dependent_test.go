@@ -65,7 +65,8 @@ func TestDependentsRunAfterTheirTasks(t *testing.T) {
 	for _, r := range results {
 		require.NoError(t, r.Err)
 		require.Eventually(t, func() bool {
-			_, err := nodes[0].FollowUp(t.Context(), tenant, nodes[0].Starter()) // as the background job does
+			// As the background job does.
+			_, err := nodes[0].FollowUp(t.Context(), tenant, nodes[0].Starter())
 			require.NoError(t, err)
 			task, err := nodes[0].Task(t.Context(), tenant, r.ID)
 			require.NoError(t, err)

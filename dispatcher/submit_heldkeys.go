@@ -9,11 +9,11 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// heldKeys keeps submits whose idempotency keys other transactions hold: those of a batch on another
-// node, or one that submits by SQL and stays open. It tries them again, apart from all others, in
-// one batch of a type at a time, until heldPatience is over. The first tries wait for keys in their
-// order, as another batch soon ends; later ones don't wait. New submits with the same keys join
-// them.
+// heldKeys keeps submits whose idempotency keys another transaction holds: a batch on another node,
+// or a submit by SQL that stays open. heldKeys tries the submits again, apart from all other
+// writes, in one batch of a type at a time, until heldPatience is over. The first tries wait for
+// keys in their order, as another batch soon ends; later tries don't wait. New submits with the
+// same keys join them.
 type heldKeys struct {
 	c        *Committer
 	patience time.Duration // heldPatience
@@ -54,7 +54,7 @@ func newHeldKeys(c *Committer) *heldKeys {
 	return &heldKeys{c: c, patience: heldPatience, queues: map[store.TypeKey]*heldQueue{}}
 }
 
-// join keeps the items with a key that a kept item has, and returns the others.
+// join keeps the items with a key that a kept item has, and returns the remaining items.
 func (h *heldKeys) join(key store.TypeKey, items []*submission) []*submission {
 	h.mu.Lock()
 	q := h.queues[key]
@@ -75,7 +75,7 @@ func (h *heldKeys) join(key store.TypeKey, items []*submission) []*submission {
 	return others
 }
 
-// put keeps as many items as the bounds allow, and refuses the others.
+// put keeps as many items as the bounds allow, and refuses the remaining ones.
 func (h *heldKeys) put(key store.TypeKey, items []*submission) {
 	if len(items) == 0 {
 		return
@@ -91,13 +91,14 @@ func (h *heldKeys) put(key store.TypeKey, items []*submission) {
 	giveUp := time.Now().Add(h.patience)
 	for _, item := range items {
 		held := heldItem{submission: item, giveUp: giveUp}
-		full := len(q.keys) >= heldMost && q.keys[item.Key.Name] == 0
-		if full || q.bytes+held.size() > heldBytes {
+		tooManyKeys := len(q.keys) >= heldMost && q.keys[item.Key.Name] == 0
+		if tooManyKeys || q.bytes+held.size() > heldBytes {
 			item.end(heldError(nil))
 			continue
 		}
 		h.pending.Add(1)
-		q.items, q.bytes = append(q.items, held), q.bytes+held.size()
+		q.items = append(q.items, held)
+		q.bytes += held.size()
 		q.keys[item.Key.Name]++
 	}
 }
@@ -118,7 +119,7 @@ func (h *heldKeys) run(key store.TypeKey, q *heldQueue) {
 	}
 }
 
-// try tries the first items. It keeps those whose keys are still locked and whose time isn't over.
+// try tries the first items. It keeps an item if its key is still locked and its time isn't over.
 func (h *heldKeys) try(key store.TypeKey, q *heldQueue, batch []heldItem) {
 	items := map[store.KeyWait][]*submission{}
 	for i, item := range batch {

@@ -50,7 +50,7 @@ func (c *Committer) insertKeyedNow(
 			if wait == store.KeysTogether {
 				insert()
 			} else {
-				c.aside.probe(insert)
+				c.failedWrites.probe(insert)
 			}
 			return err
 		},
@@ -85,7 +85,8 @@ func (c *Committer) insertedKeyed(
 		case s.Key.Reused:
 			s.end(keyReused(holder))
 		case holder.Number != 0:
-			s.result.ID, s.result.Existing = holder, true
+			s.result.ID = holder
+			s.result.Existing = true
 			s.end(nil)
 		default:
 			fresh = append(fresh, s)
@@ -125,7 +126,10 @@ func (c *Committer) readExisting(
 				continue
 			}
 		}
-		r.Stage, r.Status, r.OrderTime, r.Err = task.Stage, task.Status, task.OrderTime, err
+		r.Stage = task.Stage
+		r.Status = task.Status
+		r.OrderTime = task.OrderTime
+		r.Err = err
 		r.WaitsUntil = waitsUntil(task)
 	}
 }

@@ -15,8 +15,8 @@ import (
 // pendingQuotas enforces tenants' quotas of pending tasks cheaply. A node counts a tenant's live
 // tasks now and then, and adds the tasks that it has admitted since. So a single node never admits
 // too many. Of several nodes, each admits its share of what the count leaves; a node that needs
-// more waits a moment and counts again. Together they may exceed the quota by what the others have
-// admitted since a count. That is little, since the shares are small near the quota.
+// more waits a moment and counts again. Together they may exceed the quota by what the other nodes
+// have admitted since a count. That is little, since the shares are small near the quota.
 type pendingQuotas struct {
 	store *store.Store
 	log   *slog.Logger
@@ -37,7 +37,7 @@ func newPendingQuotas(s *store.Store, log *slog.Logger) *pendingQuotas {
 	return &pendingQuotas{store: s, log: log, tenants: map[string]*pendingCount{}}
 }
 
-func (q *pendingQuotas) of(tenant string) *pendingCount {
+func (q *pendingQuotas) countOf(tenant string) *pendingCount {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.tenants[tenant]
@@ -66,16 +66,17 @@ func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int, exa
 	granted, used int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	age, pause := time.Since(p.at), min(countEvery, max(countPause, countCost*p.took))
+	age := time.Since(p.at)
+	pause := min(countEvery, max(countPause, countCost*p.took))
 	rest := limit - p.counted - p.since
 	again := age > countEvery
-	switch share := max(0, limit-p.counted) / int64(nodes); {
+	switch nodeShare := max(0, limit-p.counted) / int64(nodes); {
 	case n > rest && !exact: // some may have ended
 		again = again || age > pause
 	case n > rest:
 		again = true
 		sleep.For(ctx, pause-age)
-	case p.since+n > share: // the rest is for other nodes, unless a new count shows that it is free
+	case p.since+n > nodeShare: // the rest is for other nodes, unless a new count shows it free
 		again = true
 		sleep.For(ctx, pause-age)
 	}
@@ -96,7 +97,8 @@ func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int, exa
 func (p *pendingCount) count(
 	ctx context.Context, alone bool, count func(context.Context) (int64, error),
 ) error {
-	start, since := time.Now(), p.underway.Load()
+	start := time.Now()
+	since := p.underway.Load()
 	counted, err := count(ctx)
 	if err != nil {
 		return err
@@ -104,7 +106,10 @@ func (p *pendingCount) count(
 	if alone && !p.at.IsZero() {
 		since = min(since, max(0, p.counted+p.since-counted))
 	}
-	p.counted, p.since, p.at, p.took = counted, since, time.Now(), time.Since(start)
+	p.counted = counted
+	p.since = since
+	p.at = time.Now()
+	p.took = time.Since(start)
 	return nil
 }
 
@@ -119,9 +124,9 @@ func (p *pendingCount) withdraw(n int64) {
 // leave records that n admitted tasks are written or refused.
 func (p *pendingCount) leave(n int64) { p.underway.Add(-n) }
 
-// enter checks tasks against the tenant's quota of pending tasks. It refuses those over it in
-// results, unless their key belongs to an existing task. The caller must call leave when the others
-// are written.
+// enter checks tasks against the tenant's quota of pending tasks. It refuses the tasks over the
+// quota in results, unless their key belongs to an existing task. The caller must call leave when
+// the admitted tasks are written.
 func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 	results []store.Submitted) (
 	leave func()) {
@@ -129,7 +134,7 @@ func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncf
 	if !ok || t.Quotas.PendingTasks == 0 || len(tasks) == 0 {
 		return func() {}
 	}
-	p := q.of(tenant)
+	p := q.countOf(tenant)
 	granted, used, err := p.enter(ctx, t.Quotas.PendingTasks, int64(len(tasks)), q.store.APINodes(),
 		false, func(ctx context.Context) (int64, error) { return q.store.CountLive(ctx, tenant) })
 	if err == nil && granted < int64(len(tasks)) {
@@ -152,7 +157,7 @@ func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncf
 }
 
 // enterAll admits n tasks that a tenant's task makes, or none of them. limit is the quota that they
-// would exceed, of which used are in use; 0: they don't.
+// would exceed, and used is its part in use; 0: they don't exceed it.
 func (q *pendingQuotas) enterAll(
 	ctx context.Context, tenant string, n int64,
 ) (limit, used int64, err error) {
@@ -160,7 +165,7 @@ func (q *pendingQuotas) enterAll(
 	if !ok || t.Quotas.PendingTasks <= 0 || n == 0 {
 		return 0, 0, nil
 	}
-	p := q.of(tenant)
+	p := q.countOf(tenant)
 	granted, used, err := p.enter(ctx, t.Quotas.PendingTasks, n, q.store.APINodes(), true,
 		func(ctx context.Context) (int64, error) { return q.store.CountLive(ctx, tenant) })
 	if err == nil && granted == n {

@@ -367,7 +367,9 @@ func TestNoHandoff(t *testing.T) {
 			}, patience, time.Millisecond)
 		},
 		"an interval of the schedule": func(t *testing.T, _ *bundle, n *node, _ []asyncflow.NewTask) {
-			n.put(t, func(tt *asyncflow.TaskType) { tt.ScheduleInterval = asyncflow.NewDuration(time.Second) })
+			n.put(t, func(tt *asyncflow.TaskType) {
+				tt.ScheduleInterval = asyncflow.NewDuration(time.Second)
+			})
 		},
 		"a pause": func(t *testing.T, _ *bundle, n *node, _ []asyncflow.NewTask) {
 			n.Pause(t, "pipe")
@@ -403,9 +405,8 @@ func TestNoHandoff(t *testing.T) {
 			b.reopen(ready)
 			tasks := newTasks(1)
 			hinder(t, b, n, tasks)
-			for range 20 { // the news of the change may have had the type looked at meanwhile
+			for range 50 { // the node may look at the type meanwhile, because it hears of the change
 				require.NoError(t, n.Submit(t.Context(), tenant, tasks)[0].Err, "it has no lease")
-				time.Sleep(5 * time.Millisecond)
 			}
 		})
 	}

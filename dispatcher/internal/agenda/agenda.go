@@ -83,8 +83,8 @@ func (a *Agenda[K]) move(e *entry[K], at time.Time) {
 	}
 }
 
-// Take waits for a type whose time has come and takes it.
-func (a *Agenda[K]) Take(ctx context.Context) (K, bool) {
+// Next waits until the time of a type has come, and takes the type.
+func (a *Agenda[K]) Next(ctx context.Context) (K, bool) {
 	var none K
 	for {
 		key, rest, changed, ok := a.head()
@@ -118,7 +118,10 @@ func (a *Agenda[K]) head() (K, time.Duration, chan struct{}, bool) {
 		return none, rest, a.changed, false
 	}
 	heap.Pop(&a.heap)
-	e.taken, e.empty, e.at, e.fills = true, false, time.Time{}, time.Time{}
+	e.taken = true
+	e.empty = false
+	e.at = time.Time{}
+	e.fills = time.Time{}
 	return e.key, 0, nil, true
 }
 
@@ -128,7 +131,8 @@ func (a *Agenda[K]) Put(key K, at, after time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.entries[key]
-	e.taken, e.after = false, after
+	e.taken = false
+	e.after = after
 	woken := e.at
 	e.at = time.Time{}
 	for _, t := range []time.Time{woken, at} {
@@ -155,12 +159,14 @@ func (a *Agenda[K]) Drained(key K) {
 func (a *Agenda[K]) Filling(key K) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e, now := a.entries[key], a.now()
+	e := a.entries[key]
+	now := a.now()
 	switch {
 	case e == nil || !e.fills.IsZero():
 		return
 	case e.empty:
-		e.empty, e.busy = false, now
+		e.empty = false
+		e.busy = now
 	case e.taken:
 		e.fills = now
 	default:

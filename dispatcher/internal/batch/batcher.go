@@ -27,7 +27,7 @@ type Batcher[K comparable, T any] struct {
 
 	mu      sync.Mutex
 	queues  map[K]*queue[T]
-	tidyAt  int    // at this number of queues, those that are idle are dropped
+	tidyAt  int    // at this number of queues, idle ones are dropped
 	pending *count // of items
 }
 
@@ -54,7 +54,7 @@ const (
 )
 
 type queue[T any] struct {
-	lines   []*line[T] // those of the tenants that have items; the first one's turn is next
+	lines   []*line[T] // of the tenants that have items; the first one's turn is next
 	items   int
 	bytes   int           // of the items
 	linger  time.Duration // of the most urgent one
@@ -105,7 +105,8 @@ func (b *Batcher[K, T]) Add(key K, items ...T) {
 		}
 		l := q.line(b.Tenant(item))
 		l.items = append(l.items, item)
-		q.items, q.bytes = q.items+1, q.bytes+b.Size(item)
+		q.items++
+		q.bytes += b.Size(item)
 	}
 	b.schedule(key, q)
 }
@@ -124,8 +125,8 @@ func (q *queue[T]) line(tenant string) *line[T] {
 // schedule starts the batches that may be written now. b.mu is held.
 func (b *Batcher[K, T]) schedule(key K, q *queue[T]) {
 	for q.items > 0 && q.writing < b.writersOf(q) {
-		full := q.items >= MaxItems || q.bytes >= MaxBytes
-		if rest := q.linger - time.Since(q.last); rest > 0 && !full {
+		filled := q.items >= MaxItems || q.bytes >= MaxBytes
+		if rest := q.linger - time.Since(q.last); rest > 0 && !filled {
 			if due := time.Now().Add(rest); q.due.IsZero() || due.Before(q.due) {
 				q.due = due
 				time.AfterFunc(rest, func() { b.timeUp(key, q) })
@@ -133,7 +134,7 @@ func (b *Batcher[K, T]) schedule(key K, q *queue[T]) {
 			return
 		}
 		q.writing++
-		go b.flush(key, q, b.take(q))
+		go b.flush(key, q, b.nextBatch(q))
 	}
 }
 
@@ -152,28 +153,36 @@ func (b *Batcher[K, T]) writersOf(q *queue[T]) int {
 	return b.Writers
 }
 
-// take takes a batch out of a queue that has items.
-func (b *Batcher[K, T]) take(q *queue[T]) []T {
-	batch, bytes := make([]T, 0, min(q.items, MaxItems)), 0
+// nextBatch takes a batch out of a queue that has items.
+func (b *Batcher[K, T]) nextBatch(q *queue[T]) []T {
+	batch := make([]T, 0, min(q.items, MaxItems))
+	bytes := 0
 	n := min(len(q.lines), b.Tenants)
-	lines, others := slices.Clone(q.lines[:n]), q.lines[n:]
-	for full := false; len(lines) > 0 && !full; {
+	lines := slices.Clone(q.lines[:n])
+	waiting := q.lines[n:]
+	for filled := false; len(lines) > 0 && !filled; {
 		l := lines[0]
 		lines = lines[1:]
 		var turn int // bytes
-		for n := 0; n < turnItems && turn < turnBytes && len(l.items) > 0 && !full; n++ {
+		for n := 0; n < turnItems && turn < turnBytes && len(l.items) > 0; n++ {
 			size := b.Size(l.items[0])
-			if full = len(batch) == MaxItems || len(batch) > 0 && bytes+size > MaxBytes; !full {
-				batch, l.items = append(batch, l.items[0]), l.items[1:]
-				bytes, turn = bytes+size, turn+size
+			filled = len(batch) == MaxItems || len(batch) > 0 && bytes+size > MaxBytes
+			if filled {
+				break
 			}
+			batch = append(batch, l.items[0])
+			l.items = l.items[1:]
+			bytes += size
+			turn += size
 		}
 		if len(l.items) > 0 {
 			lines = append(lines, l)
 		}
 	}
-	q.lines = append(slices.Clone(others), lines...)
-	q.items, q.bytes, q.last = q.items-len(batch), q.bytes-bytes, time.Now()
+	q.lines = append(slices.Clone(waiting), lines...)
+	q.items -= len(batch)
+	q.bytes -= bytes
+	q.last = time.Now()
 	return batch
 }
 

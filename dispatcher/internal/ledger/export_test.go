@@ -5,6 +5,6 @@ func (l *Ledger) Reserve(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.mostOnArrival(a)
-	l.take(a, n)
+	l.reserve(a, n)
 	return n
 }

@@ -8,7 +8,7 @@ import "github.com/asyncflow/asyncflow/store"
 type Counts struct {
 	Bytes   int // of the contexts and outputs of tasks in flight
 	Waiting int // asks for new tasks that wait for capacity
-	Types   int // of which something is kept
+	Types   int // with data that the ledger keeps
 }
 
 // Counts returns what the ledger counts now.
@@ -40,12 +40,12 @@ func (l *Ledger) Leasing(key store.TypeKey) int {
 func (l *Ledger) Occupy(key store.TypeKey, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.take(Ask{Type: key}, n)
+	l.reserve(Ask{Type: key}, n)
 }
 
 // ForgetDurations makes the ledger forget how long deliveries of a type took.
 func (l *Ledger) ForgetDurations(key store.TypeKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.usage(key).takes = 0
+	l.usage(key).meanDuration = 0
 }

@@ -25,18 +25,18 @@ type Ledger struct {
 	// wake is called when capacity is given back, with the types that were refused.
 	wake func(store.TypeKey)
 
-	mu        sync.Mutex
-	admits    bool // new tasks may begin at once
-	free      int  // tasks that may still begin
-	bytes     int  // of the tasks in flight
-	expected  int  // bytes of the tasks that haven't Arrived yet
-	slow      int  // tasks in flight of types that are not quick
-	types     map[store.TypeKey]*usage
-	quick     list.List      // the *usage of the types that are quick, by when each was so last
-	tenants   map[string]int // tasks in flight; without zeros
-	endpoints map[string]int // deliveries under way; without zeros
-	waiting   map[store.TypeKey][]*waiter
-	refused   map[store.TypeKey]struct{} // types to wake
+	mu         sync.Mutex
+	newAllowed bool // new tasks may begin at once
+	free       int  // tasks that may still begin
+	bytes      int  // of the tasks in flight
+	expected   int  // bytes of the tasks that haven't Arrived yet
+	slow       int  // tasks in flight of types that are not quick
+	types      map[store.TypeKey]*usage
+	quick      list.List      // the *usage of the types that are quick, by when each was so last
+	tenants    map[string]int // tasks in flight; without zeros
+	endpoints  map[string]int // deliveries under way; without zeros
+	waiting    map[store.TypeKey][]*waiter
+	refused    map[store.TypeKey]struct{} // types to wake
 	// Closed when something has ended; nil: nothing waits, see awaitQuiet.
 	quiet chan struct{}
 }
@@ -44,17 +44,17 @@ type Ledger struct {
 // usage is what the ledger knows of a task type.
 type usage struct {
 	inFlight int
-	coming   int // of them, those that haven't Arrived yet
-	leasing  int // of them, those whose leases aren't committed yet
+	coming   int // tasks in flight that haven't Arrived yet
+	leasing  int // tasks in flight without a committed lease yet
 	bytes    int // of contexts and outputs
-	expected int // bytes of those that are coming
+	expected int // bytes of the tasks that are coming
 
-	meanBytes float64       // per task, lately; 0: none has come yet
-	takes     time.Duration // the mean time of a delivery lately
-	quick     time.Time     // when a delivery last ended that took no longer than quickTime
-	place     *list.Element // among the quick types; nil: it isn't one
-	gone      bool          // the type is deleted: forget it once nothing of it is in flight
-	idle      bool          // nothing was asked for it since the last call of ForgetIdle
+	meanBytes    float64       // per task, lately; 0: none has come yet
+	meanDuration time.Duration // the mean time of a delivery lately
+	quick        time.Time     // when a delivery last ended that took no longer than quickTime
+	quickEntry   *list.Element // among the quick types; nil: it isn't one
+	gone         bool          // the type is deleted: forget it once nothing of it is in flight
+	idle         bool          // nothing was asked for it since the last call of ForgetIdle
 }
 
 // Ask is a request for capacity.
@@ -64,7 +64,7 @@ type Ask struct {
 	// Least is the fewest tasks that are worth a call: Await waits for that many.
 	Least int
 	Limits
-	// New is set for new tasks. They don't overtake others of their type that stand in line.
+	// New is set for new tasks. They don't overtake tasks of their type that stand in line.
 	New bool
 	Now time.Time
 }
@@ -87,9 +87,9 @@ func New(
 		waiting: map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
-// Keep takes the capacity of n tasks that have ended a stage for their next one, whose endpoints
-// a.Endpoints are. It returns for how many: for no more than they would get if they had given it
-// back. They must not give it back.
+// Keep takes the capacity of n tasks that have ended a stage for their next one. a.Endpoints are
+// the endpoints of the next stage. Keep returns for how many: for no more than they would get if
+// they had given it back. They must not give it back.
 func (l *Ledger) Keep(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +182,8 @@ func (l *Ledger) release(key store.TypeKey, u *usage, n int) {
 	l.serve()
 	var woken map[store.TypeKey]struct{}
 	if len(l.refused) > 0 {
-		woken, l.refused = l.refused, map[store.TypeKey]struct{}{}
+		woken = l.refused
+		l.refused = map[store.TypeKey]struct{}{}
 	}
 	l.mu.Unlock()
 	for key := range woken {
@@ -205,11 +206,11 @@ func (l *Ledger) InFlight() int {
 	return l.capacity - l.free
 }
 
-// Admit sets whether new tasks may begin at once.
-func (l *Ledger) Admit(admits bool) {
+// AllowNew sets whether new tasks may begin at once.
+func (l *Ledger) AllowNew(allowed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.admits = admits
+	l.newAllowed = allowed
 }
 
 // Sending counts n deliveries to an endpoint that begin; if n is negative, that end.
@@ -247,19 +248,19 @@ func (l *Ledger) Took(key store.TypeKey, took time.Duration, now time.Time) {
 	defer l.mu.Unlock()
 	u := l.usage(key)
 	took = max(took, 1) // the clock may have been set back
-	if u.takes == 0 {
-		u.takes = took
+	if u.meanDuration == 0 {
+		u.meanDuration = took
 	}
-	u.takes += (took - u.takes) / 16
+	u.meanDuration += (took - u.meanDuration) / 16
 	if took > quickTime {
 		return
 	}
 	u.quick = now
-	if u.place != nil {
-		l.quick.MoveToBack(u.place)
+	if u.quickEntry != nil {
+		l.quick.MoveToBack(u.quickEntry)
 		return
 	}
-	u.place = l.quick.PushBack(u)
+	u.quickEntry = l.quick.PushBack(u)
 	l.slow -= u.inFlight
 }
 
@@ -273,8 +274,8 @@ func (l *Ledger) Forget(key store.TypeKey) {
 	}
 }
 
-// ForgetIdle drops the data of deleted types, and of those of which nothing was in flight or asked
-// for since the call before.
+// ForgetIdle drops the data of deleted types, and of types that had no task in flight and no ask
+// since the call before.
 func (l *Ledger) ForgetIdle(gone func(store.TypeKey) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,8 +306,8 @@ func (l *Ledger) usage(key store.TypeKey) *usage {
 	return u
 }
 
-// take reserves capacity for n tasks of an ask.
-func (l *Ledger) take(a Ask, n int) {
+// reserve reserves capacity for n tasks of an ask.
+func (l *Ledger) reserve(a Ask, n int) {
 	if n == 0 {
 		return
 	}
@@ -321,7 +322,7 @@ func (l *Ledger) take(a Ask, n int) {
 func (l *Ledger) count(key store.TypeKey, u *usage, n int) {
 	l.free -= n
 	u.inFlight += n
-	if u.place == nil {
+	if u.quickEntry == nil {
 		l.slow += n
 	}
 	if l.tenants[key.Tenant] += n; l.tenants[key.Tenant] == 0 {
@@ -344,9 +345,9 @@ func (l *Ledger) expect(u *usage) {
 
 // makeSlow removes a type from the quick ones.
 func (l *Ledger) makeSlow(u *usage) {
-	if u.place != nil {
-		l.quick.Remove(u.place)
-		u.place = nil
+	if u.quickEntry != nil {
+		l.quick.Remove(u.quickEntry)
+		u.quickEntry = nil
 		l.slow += u.inFlight
 	}
 }

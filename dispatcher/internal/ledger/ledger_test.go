@@ -122,7 +122,7 @@ func TestWhy(t *testing.T) {
 		"others in line, of a lease": {"", func(b *book, _ *Ask) { b.lineFor[pipe] = 0 }},
 		"the node's stop": {asyncflow.WaitCapacity, func(b *book, a *Ask) {
 			a.New = true
-			b.Admit(false)
+			b.AllowNew(false)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestForget(t *testing.T) {
 	b := newBook(10, plentyOfBytes)
 	b.Took(pipe, time.Hour, epoch)
 	b.Forget(pipe)
-	assert.Zero(t, b.usage(pipe).takes, "another one of the name is another one")
+	assert.Zero(t, b.usage(pipe).meanDuration, "another one of the name is another one")
 }
 
 // A type is forgotten when nothing was asked for it for a while. It is slow then.
@@ -422,7 +422,7 @@ func (f *flights) check(t *rapid.T, keys []store.TypeKey) {
 		got[fmt.Sprint(key, " bytes")] = u.bytes
 		got[fmt.Sprint(key, " coming")] = u.coming
 		got[fmt.Sprint(key, " leasing")] = u.leasing
-		if u.place == nil {
+		if u.quickEntry == nil {
 			slow += u.inFlight
 		}
 		expected += int(float64(u.coming) * u.mean())

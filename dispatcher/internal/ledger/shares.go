@@ -65,13 +65,13 @@ func (l *Ledger) most(a Ask) (n int, why asyncflow.WaitReason) {
 // them.
 func (l *Ledger) mayJump(key store.TypeKey) bool {
 	empty, _ := l.line(key)
-	return empty && l.admits
+	return empty && l.newAllowed
 }
 
 // shareOf returns how many more tasks a type may have by its share of the capacity.
 func (l *Ledger) shareOf(key store.TypeKey, u *usage, now time.Time) int {
 	share := typeRest(u.inFlight, l.tenants[key.Tenant], l.free)
-	if l.slowDown(now); u.place != nil {
+	if l.slowDown(now); u.quickEntry != nil {
 		return share
 	}
 	rest := shareRest(slowShare, l.slow, l.free)

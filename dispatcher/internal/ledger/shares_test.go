@@ -35,7 +35,7 @@ func newBook(capacity, bytes int) *book {
 		defer b.waking.Unlock()
 		b.woken[key]++
 	})
-	b.Admit(true)
+	b.AllowNew(true)
 	return b
 }
 

@@ -57,7 +57,7 @@ func (l *Ledger) Await(ctx context.Context, a Ask, patience time.Duration) int {
 		n, _ = l.most(a)
 	}
 	n = l.settleFor(a, n)
-	l.serve() // those that waited behind it
+	l.serve() // the waiters behind it
 	return n
 }
 
@@ -73,7 +73,7 @@ func (l *Ledger) mostOnArrival(a Ask) int {
 
 // settleFor takes capacity for n tasks. If n is 0, it marks the type to be woken later.
 func (l *Ledger) settleFor(a Ask, n int) int {
-	l.take(a, n)
+	l.reserve(a, n)
 	if n == 0 && !a.New {
 		l.refused[a.Type] = struct{}{}
 	}
@@ -88,7 +88,7 @@ func (l *Ledger) soon(a Ask, n int) bool {
 	switch empty, busy := l.line(a.Type); {
 	case !a.New:
 		return n > 0
-	case !l.admits, u.takes > AdmitPatience, a.Limits.Type < l.capacity:
+	case !l.newAllowed, u.meanDuration > AdmitPatience, a.Limits.Type < l.capacity:
 		return false
 	case !empty:
 		active := u.inFlight > 0 || a.Now.Sub(u.quick) < AdmitPatience
@@ -99,7 +99,8 @@ func (l *Ledger) soon(a Ask, n int) bool {
 
 // later returns how many tasks an ask could get if no task of its type were in flight.
 func (l *Ledger) later(a Ask, u *usage) int {
-	ofTenant, free := l.tenants[a.Type.Tenant], l.free+u.inFlight
+	ofTenant := l.tenants[a.Type.Tenant]
+	free := l.free + u.inFlight
 	n := min(a.Limits.Tenant-ofTenant+u.inFlight, typeRest(0, ofTenant-u.inFlight, free))
 	bytes, has := l.bytesOf(u)
 	n = min(n, int(bytesShare*(bytes+has)/(bytesShare+1)/u.mean()))
@@ -109,8 +110,8 @@ func (l *Ledger) later(a Ask, u *usage) int {
 	return n
 }
 
-// enter queues a waiter behind the others of its type. A lease goes first: its tasks stand in line,
-// so they came before all new ones.
+// enter queues a waiter behind the other waiters of its type. A lease goes first: its tasks stand
+// in line, so they came before all new ones.
 func (l *Ledger) enter(w *waiter) {
 	queue := l.waiting[w.ask.Type]
 	at := len(queue)
@@ -168,7 +169,7 @@ func (l *Ledger) serve() {
 	}
 }
 
-// signal wakes those in awaitQuiet: something has ended.
+// signal wakes the callers of awaitQuiet: something has ended.
 func (l *Ledger) signal() {
 	if l.quiet != nil {
 		close(l.quiet)

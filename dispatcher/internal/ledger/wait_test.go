@@ -174,7 +174,7 @@ func TestManyAwaitAtOnce(t *testing.T) {
 	const capacity, workers, rounds = 20, 16, 300
 	l := New(capacity, 1<<20, func(store.TypeKey) (bool, time.Duration) { return true, 0 },
 		func(store.TypeKey) {})
-	l.Admit(true)
+	l.AllowNew(true)
 	var all sync.WaitGroup
 	for worker := range workers {
 		all.Go(func() {
@@ -252,7 +252,7 @@ func TestWhoWaits(t *testing.T) {
 			b.Took(rival, 0, epoch)
 			b.Reserve(b.ask(rival, 2, epoch))
 		}, false},
-		"the node stops":      {func(b *book, _ *Ask) { b.Admit(false) }, false},
+		"the node stops":      {func(b *book, _ *Ask) { b.AllowNew(false) }, false},
 		"a line for a moment": {func(b *book, _ *Ask) { b.lineFor[pipe] = AdmitPatience - 1 }, true},
 		"a line for a while":  {func(b *book, _ *Ask) { b.lineFor[pipe] = AdmitPatience }, false},
 		"no patience":         {nil, false},
@@ -339,13 +339,13 @@ func TestAdmissionShut(t *testing.T) {
 	inBubble(t, 10, func(t *testing.T, b *book) {
 		require.Equal(t, 8, b.Reserve(b.fresh(pipe, 8, epoch)))
 		waits := b.waits(t.Context(), b.fresh(pipe, 8, epoch), time.Second)
-		b.Admit(false)
+		b.AllowNew(false)
 		b.Release(pipe, 8, 0)
 		require.Zero(t, soFar(waits))
 		require.Zero(t, b.Reserve(b.fresh(pipe, 1, epoch)))
 		require.Zero(t, b.Await(t.Context(), b.fresh(pipe, 1, epoch), time.Hour))
 		require.Equal(t, 1, b.Reserve(b.ask(pipe, 1, epoch)))
-		b.Admit(true)
+		b.AllowNew(true)
 		require.Equal(t, 1, b.Reserve(b.fresh(pipe, 1, epoch)))
 	})
 	l := New(1, plentyOfBytes, newBook(1, 1).line, nil)

@@ -92,7 +92,7 @@ func (p *Pool) look() {
 	}
 }
 
-// Dismiss ends the idle goroutines now, and the others when they are done.
+// Dismiss ends the idle goroutines now, and the busy ones when they are done.
 func (p *Pool) Dismiss() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,5 +100,6 @@ func (p *Pool) Dismiss() {
 	for _, work := range p.idle {
 		close(work)
 	}
-	p.idle, p.unneeded = nil, 0
+	p.idle = nil
+	p.unneeded = 0
 }

@@ -10,7 +10,7 @@ import (
 
 // Rates has a token bucket for everything with a rate, with this node's share: the rate divided by
 // the number of nodes. A bucket holds the tokens of a tenth of a second, at least one, so that no
-// second exceeds the rate by more than a tenth (and one for each node). A node that the others
+// second exceeds the rate by more than a tenth (and one for each node). A node that the other nodes
 // don't know yet has no share.
 type Rates struct {
 	nodes   func() int
@@ -24,7 +24,7 @@ type Rates struct {
 
 // Key is the name of something with a rate: a tenant, an endpoint, a type, or a flow key of a
 // type.
-type Key struct{ Tenant, Of, Name string }
+type Key struct{ Tenant, Scope, Name string }
 
 type bucket struct {
 	*rate.Limiter
@@ -45,7 +45,7 @@ const burstTime = 100 * time.Millisecond
 const joiningPause = 100 * time.Millisecond
 
 // New returns the token buckets of a node. nodes returns the number of nodes, and joining reports
-// whether the others don't know this node yet.
+// whether the other nodes don't know this node yet.
 func New(nodes func() int, joining func() bool) *Rates {
 	return &Rates{nodes: nodes, joining: joining, most: maxBuckets,
 		tenants: map[string]map[Key]*bucket{}}
@@ -104,10 +104,12 @@ func (r *Rates) largest() (most string) {
 // bucket can be made again without loss; otherwise the fewest tokens come too early.
 func (r *Rates) evict(tenant string, now time.Time) {
 	var victim Key
-	soonest, seen := time.Duration(math.MaxInt64), 0
+	soonest := time.Duration(math.MaxInt64)
+	seen := 0
 	for key, b := range r.tenants[tenant] {
 		if rest := b.untilFull(now); seen == 0 || rest < soonest {
-			victim, soonest = key, rest
+			victim = key
+			soonest = rest
 		}
 		if seen++; seen == bucketSample {
 			break
@@ -133,8 +135,8 @@ func (b *bucket) untilFull(now time.Time) time.Duration {
 	return time.Duration(min(missing/float64(b.Limit())*float64(time.Second), math.MaxInt64/2))
 }
 
-// Look returns how many tokens there are. If none, it also returns when there is one.
-func (r *Rates) Look(key Key, perSecond float64, now time.Time) (int, time.Time) {
+// Available returns how many tokens there are. If none, it also returns when there is one.
+func (r *Rates) Available(key Key, perSecond float64, now time.Time) (int, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.bucket(key, perSecond, now)
@@ -148,8 +150,8 @@ func (r *Rates) Look(key Key, perSecond float64, now time.Time) (int, time.Time)
 	return 0, now.Add(time.Duration((1 - tokens) / float64(b.Limit()) * float64(time.Second)))
 }
 
-// Take takes n tokens; the bucket may go below zero. If n is negative, Take gives tokens back.
-func (r *Rates) Take(key Key, perSecond float64, now time.Time, n int) {
+// Spend takes n tokens; the bucket may go below zero. If n is negative, Spend gives tokens back.
+func (r *Rates) Spend(key Key, perSecond float64, now time.Time, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.bucket(key, perSecond, now)

@@ -33,15 +33,15 @@ func TestBucketsAreBounded(t *testing.T) {
 		require.LessOrEqual(t, all, most)
 	}
 	small := Key{"small", "type", "key"}
-	r.Take(small, slow, now, 1)
+	r.Spend(small, slow, now, 1)
 	for n := range 3 * most {
-		r.Take(Key{"greedy", "type", fmt.Sprint(n)}, slow, now, 1)
+		r.Spend(Key{"greedy", "type", fmt.Sprint(n)}, slow, now, 1)
 		audit()
 	}
-	tokens, _ := r.Look(small, slow, now)
+	tokens, _ := r.Available(small, slow, now)
 	require.Zero(t, tokens, "a greedy tenant takes nothing from another one")
 	for n := range 3 * most {
-		r.Take(Key{fmt.Sprint("t", n%7), "type", fmt.Sprint(n)}, slow, now, 1)
+		r.Spend(Key{fmt.Sprint("t", n%7), "type", fmt.Sprint(n)}, slow, now, 1)
 		audit()
 	}
 	require.Equal(t, most, r.kept)
@@ -54,14 +54,14 @@ func TestFullBucketsGiveWay(t *testing.T) {
 	now := time.Now()
 	r := fewRates(most)
 	for n := range most/4 - 1 {
-		r.Look(Key{"a", "type", fmt.Sprint(n)}, 1, now)
+		r.Available(Key{"a", "type", fmt.Sprint(n)}, 1, now)
 	}
 	empty := Key{"a", "type", "empty"}
-	r.Take(empty, 1, now, 1)
+	r.Spend(empty, 1, now, 1)
 	for n := range 50 {
-		r.Look(Key{"a", "type", fmt.Sprint("new", n)}, 1, now)
+		r.Available(Key{"a", "type", fmt.Sprint("new", n)}, 1, now)
 	}
-	tokens, at := r.Look(empty, 1, now)
+	tokens, at := r.Available(empty, 1, now)
 	require.Zero(t, tokens)
 	require.WithinDuration(t, now.Add(time.Second), at, time.Millisecond)
 }

@@ -1,4 +1,4 @@
-package turns
+package slots
 
 import (
 	"testing"
@@ -49,14 +49,14 @@ func TestSlots(t *testing.T) {
 	assert.Equal(t, 2, count(), "one slot is left for calls that don't wait")
 	prompt := s.ask("small", true)
 	assert.True(t, granted(prompt))
-	s.Give()
+	s.Release()
 	assert.False(t, granted(small), "that one is for calls that don't wait")
-	s.Give()
+	s.Release()
 	assert.Equal(t, []any{3, false}, []any{count(), granted(small)}, "the small one has had a turn")
-	s.Give()
+	s.Release()
 	assert.Equal(t, []any{3, true}, []any{count(), granted(small)}, "not the large one's fourth")
 	for range 10 {
-		s.Give()
+		s.Release()
 	}
 	assert.Equal(t, 5, count())
 	assert.Empty(t, s.tenants)

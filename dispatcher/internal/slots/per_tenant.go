@@ -1,4 +1,4 @@
-package turns
+package slots
 
 import "sync"
 
@@ -6,26 +6,26 @@ import "sync"
 type PerTenant struct {
 	most    int
 	mu      sync.Mutex
-	tenants map[string]*turn
+	tenants map[string]*tenantSlots
 }
 
-// turn is that of a tenant. It is kept while somebody works or waits.
-type turn struct {
+// tenantSlots are the slots of a tenant. They are kept while somebody works or waits.
+type tenantSlots struct {
 	slots chan struct{} // has one for each that works
 	users int
 }
 
 // NewPerTenant returns turns for most at a time of each tenant.
 func NewPerTenant(most int) *PerTenant {
-	return &PerTenant{most: most, tenants: map[string]*turn{}}
+	return &PerTenant{most: most, tenants: map[string]*tenantSlots{}}
 }
 
-// Take waits for a tenant's turn. The caller calls end when its work is done.
-func (t *PerTenant) Take(tenant string) (end func()) {
+// Acquire waits for a tenant's turn. The caller calls end when its work is done.
+func (t *PerTenant) Acquire(tenant string) (end func()) {
 	t.mu.Lock()
 	one := t.tenants[tenant]
 	if one == nil {
-		one = &turn{slots: make(chan struct{}, t.most)}
+		one = &tenantSlots{slots: make(chan struct{}, t.most)}
 		t.tenants[tenant] = one
 	}
 	one.users++

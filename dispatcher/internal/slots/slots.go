@@ -1,9 +1,9 @@
-package turns
+package slots
 
 import "sync"
 
 // Slots shares slots between tenants: they take turns, so that one that asks for many doesn't delay
-// the others by more than one slot. One slot is for prompt asks.
+// other tenants by more than one slot. One slot is for prompt asks.
 type Slots struct {
 	mu      sync.Mutex
 	free    int
@@ -22,8 +22,8 @@ func NewSlots(n int) *Slots {
 	return &Slots{free: n, lines: map[string][]slotAsk{}}
 }
 
-// Take waits for a slot. A prompt ask may get the last one.
-func (s *Slots) Take(tenant string, prompt bool) {
+// Acquire waits for a slot. A prompt ask may get the last one.
+func (s *Slots) Acquire(tenant string, prompt bool) {
 	ask := slotAsk{prompt, make(chan struct{})}
 	s.mu.Lock()
 	if len(s.lines[tenant]) == 0 {
@@ -35,8 +35,8 @@ func (s *Slots) Take(tenant string, prompt bool) {
 	<-ask.got
 }
 
-// Give gives a slot back.
-func (s *Slots) Give() {
+// Release gives a slot back.
+func (s *Slots) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free++

@@ -1,4 +1,4 @@
-package turns
+package slots
 
 import (
 	"sync"
@@ -12,13 +12,13 @@ import (
 // A tenant has few tries at a time, whatever others have. Nothing is kept when all are done.
 func TestPerTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns, began := NewPerTenant(2), time.Now()
+		perTenant, began := NewPerTenant(2), time.Now()
 		took := map[string]time.Duration{}
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for _, tenant := range []string{"many", "many", "many", "many", "many", "one"} {
 			all.Go(func() {
-				defer turns.Take(tenant)()
+				defer perTenant.Acquire(tenant)()
 				time.Sleep(time.Second)
 				mu.Lock()
 				defer mu.Unlock()
@@ -27,6 +27,6 @@ func TestPerTenant(t *testing.T) {
 		}
 		all.Wait()
 		assert.Equal(t, map[string]time.Duration{"many": 3 * time.Second, "one": time.Second}, took)
-		assert.Empty(t, turns.tenants)
+		assert.Empty(t, perTenant.tenants)
 	})
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// aside handles writes that have failed: the database may be unreachable, a table locked, some data
-// refused, a lease lost, or a commit unconfirmed. It retries them by type and kind, apart from all
-// others, until they succeed or time out. Later writes of the same type and kind wait meanwhile. So
-// a failing type doesn't affect other types. If a table is locked, all writes of its tenant wait,
-// see committer_locked.go.
-type aside struct {
+// failedWrites handles writes that have failed: the database may be unreachable, a table locked,
+// some data refused, a lease lost, or a commit unconfirmed. It retries them by type and kind, apart
+// from all other writes, until they succeed or time out. Later writes of the same type and kind
+// wait meanwhile. So a failing type doesn't affect other types. If a table is locked, all writes of
+// its tenant wait, see committer_locked.go.
+type failedWrites struct {
 	c       *Committer
 	mu      sync.Mutex
-	waiting map[asideKey]*waitingWrites
+	waiting map[kindKey]*waitingWrites
 	locked  map[string]*waitingWrites // of tenants, see hold
 	probes  chan struct{}             // has one for each try, see probe
 }
@@ -32,7 +32,7 @@ type waitingWrites struct {
 	sweepAt int // at this length, writes whose callers no longer wait are dropped
 }
 
-type asideKey struct {
+type kindKey struct {
 	store.TypeKey
 	kind kind
 }
@@ -67,13 +67,13 @@ const (
 	firstTry, lastTry = 10 * time.Millisecond, time.Second
 )
 
-func newAside(c *Committer) *aside {
-	return &aside{c: c, waiting: map[asideKey]*waitingWrites{}, locked: map[string]*waitingWrites{},
-		probes: make(chan struct{}, lockProbes)}
+func newFailedWrites(c *Committer) *failedWrites {
+	return &failedWrites{c: c, waiting: map[kindKey]*waitingWrites{},
+		locked: map[string]*waitingWrites{}, probes: make(chan struct{}, lockProbes)}
 }
 
 // divert keeps the writes that must wait for earlier ones, and returns the rest.
-func (a *aside) divert(batch []*write) []*write {
+func (a *failedWrites) divert(batch []*write) []*write {
 	batch = a.divertTypes(batch)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,25 +81,25 @@ func (a *aside) divert(batch []*write) []*write {
 		return batch
 	}
 	return slices.DeleteFunc(batch, func(w *write) bool {
-		return a.locked[w.key.Tenant].takes(w)
+		return a.locked[w.key.Tenant].addIfWaiting(w)
 	})
 }
 
 // divertTypes keeps the writes that must wait for earlier ones of their type and kind, and returns
 // the rest.
-func (a *aside) divertTypes(batch []*write) []*write {
+func (a *failedWrites) divertTypes(batch []*write) []*write {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.waiting) == 0 {
 		return batch
 	}
 	return slices.DeleteFunc(batch, func(w *write) bool {
-		return a.waiting[asideKey{w.key, w.kind()}].takes(w)
+		return a.waiting[kindKey{w.key, w.kind()}].addIfWaiting(w)
 	})
 }
 
-// takes adds a write, and returns true, unless w is nil: then nothing waits.
-func (w *waitingWrites) takes(next *write) bool {
+// addIfWaiting adds a write, and returns true, unless w is nil: then nothing waits.
+func (w *waitingWrites) addIfWaiting(next *write) bool {
 	if w == nil {
 		return false
 	}
@@ -123,21 +123,21 @@ func (w *waitingWrites) add(next *write) {
 	w.writes = append(w.writes, next)
 }
 
-// put retries a failed part apart from others.
-func (a *aside) put(p *part) {
+// put retries a failed part by itself.
+func (a *failedWrites) put(p *part) {
 	if len(p.inserts) > 0 {
-		a.apart(asideKey{p.key, inserts}, func() { a.insert(p) })
+		a.apart(kindKey{p.key, inserts}, func() { a.insert(p) })
 	}
 	if len(p.extends) > 0 {
-		a.apart(asideKey{p.key, extends}, func() { a.extend(p) })
+		a.apart(kindKey{p.key, extends}, func() { a.extend(p) })
 	}
 	if len(p.settles) > 0 {
-		a.apart(asideKey{p.key, settles}, func() { a.settle(p) })
+		a.apart(kindKey{p.key, settles}, func() { a.settle(p) })
 	}
 }
 
 // apart runs do in a goroutine, and then queues the writes that have come meanwhile.
-func (a *aside) apart(key asideKey, do func()) {
+func (a *failedWrites) apart(key kindKey, do func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	waiting := a.waiting[key]
@@ -156,7 +156,7 @@ func (a *aside) apart(key asideKey, do func()) {
 
 // end ends a part that was written apart. After the last one of its type and kind, it returns the
 // writes that have waited.
-func (a *aside) end(key asideKey, waiting *waitingWrites) []*write {
+func (a *failedWrites) end(key kindKey, waiting *waitingWrites) []*write {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if waiting.parts--; waiting.parts > 0 {
@@ -167,24 +167,24 @@ func (a *aside) end(key asideKey, waiting *waitingWrites) []*write {
 }
 
 // typeOf returns a part's type from the catalog.
-func (a *aside) typeOf(p *part) (*store.Type, error) {
+func (a *failedWrites) typeOf(p *part) (*store.Type, error) {
 	return a.c.store.Catalog.Type(p.key.Tenant, p.key.Type)
 }
 
-func (a *aside) extend(p *part) {
+func (a *failedWrites) extend(p *part) {
 	ctx, cancel := context.WithTimeout(a.c.writing, settlePatience)
 	defer cancel()
 	err := a.c.persist(ctx, "extend", p.key, isFinal, func() error {
 		t, err := a.typeOf(p)
-		if err == nil {
-			err = a.c.store.ExtendAgain(ctx, t, extensions(p.extends))
+		if err != nil {
+			return err
 		}
-		return err
+		return a.c.store.ExtendAgain(ctx, t, extensions(p.extends))
 	})
 	a.c.extended(p, err)
 }
 
-func (a *aside) settle(p *part) {
+func (a *failedWrites) settle(p *part) {
 	ctx, cancel := context.WithTimeout(a.c.writing, settlePatience)
 	defer cancel()
 	for ; len(p.settles) > 0; p = settlesOf(p.key, p.repeated) {
@@ -194,7 +194,7 @@ func (a *aside) settle(p *part) {
 
 // settleSome settles leases. If Postgres refuses their data, it halves them until only the refused
 // one fails.
-func (a *aside) settleSome(ctx context.Context, p *part, items []*ending) {
+func (a *failedWrites) settleSome(ctx context.Context, p *part, items []*ending) {
 	halving(items, func(items []*ending) error {
 		var t *store.Type
 		err := a.c.persist(ctx, "settle", p.key, isFinal, func() (err error) {
@@ -203,10 +203,11 @@ func (a *aside) settleSome(ctx context.Context, p *part, items []*ending) {
 			}
 			return a.c.store.SettleAgain(ctx, t, endings(items))
 		})
-		if err == nil {
-			a.c.start(t, a.c.settled(t, items))
+		if err != nil {
+			return err
 		}
-		return err
+		a.c.start(t, a.c.settled(t, items))
+		return nil
 	}, func(items []*ending, err error) {
 		for _, e := range items {
 			e.fail(err)
@@ -214,7 +215,7 @@ func (a *aside) settleSome(ctx context.Context, p *part, items []*ending) {
 	})
 }
 
-func (a *aside) insert(p *part) {
+func (a *failedWrites) insert(p *part) {
 	ctx, cancel := context.WithDeadline(a.c.writing, lastUntil(p.inserts))
 	defer cancel()
 	a.c.insertApart(ctx, p.key, p.inserts, insertion{
@@ -243,7 +244,7 @@ func (c *Committer) persist(
 	ctx context.Context, what string, key store.TypeKey, final func(error) bool, do func() error,
 ) error {
 	try := func() error {
-		defer c.turns.Take(key.Tenant)()
+		defer c.tenantSlots.Acquire(key.Tenant)()
 		return do()
 	}
 	err := try()
