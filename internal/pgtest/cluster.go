@@ -15,6 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // sharedCluster returns the server of this process, started at the first call.
@@ -47,7 +48,11 @@ func newCluster(address, prefix string) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address of the test server: %w", err)
 	}
-	return &cluster{url: *u, prefix: prefix, templates: map[uintptr]*template{}}, nil
+	admin, err := pgxpool.New(context.Background(), address)
+	if err != nil {
+		return nil, fmt.Errorf("address of the test server: %w", err)
+	}
+	return &cluster{url: *u, prefix: prefix, admin: admin, templates: map[uintptr]*template{}}, nil
 }
 
 // givenPrefix begins the names of all databases that test processes create on a server that

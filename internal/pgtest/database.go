@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // adminTimeout bounds the creation, filling or dropping of a database.
@@ -68,6 +69,10 @@ type cluster struct {
 	given  bool    // it outlives this process
 	seq    atomic.Int64
 
+	// admin are connections for administration. They stay open, as a new one costs more than most
+	// statements, and end with this process.
+	admin *pgxpool.Pool
+
 	mu        sync.Mutex
 	templates map[uintptr]*template // by the code of the function that fills them
 }
@@ -113,19 +118,13 @@ func (c *cluster) fill(
 	return prepare(ctx, c.urlOf(name))
 }
 
-// exec runs a statement with names of databases. Each call uses its own connection, so that
-// tests don't wait for each other.
+// exec runs a statement with names of databases.
 func (c *cluster) exec(ctx context.Context, statement string, names ...any) error {
 	for i, name := range names {
 		names[i] = pgx.Identifier{name.(string)}.Sanitize()
 	}
 	statement = fmt.Sprintf(statement, names...)
-	conn, err := pgx.Connect(ctx, c.url.String())
-	if err != nil {
-		return fmt.Errorf("%s: %w", statement, err)
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	if _, err := conn.Exec(ctx, statement); err != nil {
+	if _, err := c.admin.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("%s: %w", statement, err)
 	}
 	return nil
