@@ -52,6 +52,9 @@ func readStatus(a transport.Answer) (o asyncflow.Outcome, more bool) {
 	switch {
 	case a.Status == http.StatusAccepted:
 		o.Kind = asyncflow.OutcomeAccepted
+		if name := answerField(a.Body); name != "" {
+			return notAccepted(o, name, a.Body), false
+		}
 	case a.Status < 200 || a.Status > 299:
 		o.Error = describe(a)
 		o.RetryAfter = retryAfter(a.RetryAfter(), a.Status)
@@ -61,6 +64,33 @@ func readStatus(a transport.Answer) (o asyncflow.Outcome, more bool) {
 		return o, true
 	}
 	return o, false
+}
+
+// answerField returns the name of a field of an answer that the body of a 202 has, so that a worker
+// that means more than "accepted" hears of it; "": it has none. Any other body is ignored.
+func answerField(body []byte, more ...string) string {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(body, &object) != nil {
+		return ""
+	}
+	for _, field := range append(more, "outcome", "output", "error", "retry_after") {
+		for name, value := range object {
+			if strings.EqualFold(name, field) && string(value) != "null" &&
+				string(value) != `"`+resultAccepted+`"` {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// notAccepted returns the outcome of a 202 whose body has a field of an answer.
+func notAccepted(o asyncflow.Outcome, field string, body []byte) asyncflow.Outcome {
+	o.Kind = asyncflow.OutcomeFailed
+	o.Error = withExcerpt(fmt.Errorf(
+		"the answer has the status 202, so the report comes later, but its body has %q: answer with 200",
+		cut(field, 100)), body)
+	return o
 }
 
 // readAnswer completes the outcome of a delivery from the body of its 2xx response. A body that

@@ -179,6 +179,10 @@ func TestAnswersForAll(t *testing.T) {
 	}{
 		"accepted": {reply(202, "whatever"),
 			asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202}},
+		"accepted with results": {reply(202, `{"results":[]}`),
+			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 202, Error: "the answer has the " +
+				"status 202, so the report comes later, but its body has \"results\": answer with 200; " +
+				`its body begins: {"results":[]}`}},
 		"no body": {reply(200, ""),
 			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200,
 				Error: `the answer has no body; it must be {"results": [{"task_id": …}, …]}`}},

@@ -78,6 +78,7 @@ func TestAnswers(t *testing.T) {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200, Error: text}
 	}
 	accepted := asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202}
+	const notLater = "the answer has the status 202, so the report comes later, but its body has "
 	plain := "Content-Type: text/plain"
 	limit := "the answer's output is 1025 bytes; the limit is 1024"
 	// document returns a JSON document of n bytes.
@@ -102,8 +103,14 @@ func TestAnswers(t *testing.T) {
 		"201":                  {reply(201, `{"output":1}`), done(201, `1`)},
 		"204":                  {reply(204, ""), done(204, "")},
 		"202":                  {reply(202, ""), accepted},
-		"202 with a body":      {reply(202, `{"output":1}`), accepted},
+		"202 with a body":      {reply(202, `{"job":7,"error":null,"outcome":"accepted"}`), accepted},
 		"202 with a text body": {reply(202, "queued", plain), accepted},
+		"202 with an output": {reply(202, `{"output":1}`), failed(202, notLater+`"output": answer with `+
+			`200; its body begins: {"output":1}`)},
+		"202 with an outcome": {reply(202, `{"outcome":"fail","error":"no such image"}`), failed(202,
+			notLater+`"outcome": answer with 200; its body begins: {"outcome":"fail","error":"no such image"}`)},
+		"202 with an error in another case": {reply(202, `{"Error":"no"}`), failed(202,
+			notLater+`"Error": answer with 200; its body begins: {"Error":"no"}`)},
 		"200 outcome fail": {reply(200, `{"outcome":"fail","error":"no such image"}`),
 			rejected("no such image")},
 		"200 outcome cancel": {reply(200, `{"outcome":"cancel","error":"withdrawn"}`), asyncflow.Outcome{

@@ -50,7 +50,7 @@ type ClaimRequest struct {
 // claims has the calls of workers that ask for tasks.
 type claims struct {
 	c     *Committer
-	slots *slots.Slots // of transactions; the last one is for calls that don't wait for tasks
+	slots *slots.Slots // of transactions; one of them is for calls that do not wait for tasks
 	looks atomic.Int64 // transactions, ever
 
 	mu    sync.Mutex

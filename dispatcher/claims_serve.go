@@ -19,14 +19,15 @@ func (h *claims) start(line *claimLine) {
 // serve looks for tasks as long as there are calls for which some may be due.
 func (h *claims) serve(line *claimLine) {
 	for {
-		h.slots.Acquire(line.key.Tenant, h.prompt(line)) // until then a call may still leave
+		prompt := h.prompt(line)
+		h.slots.Acquire(line.key.Tenant, prompt) // until then a call may still leave
 		calls, most := h.nextCalls(line)
 		if len(calls) == 0 {
-			h.slots.Release()
+			h.slots.Release(prompt)
 			return
 		}
 		r, next := h.claim(line, calls, most)
-		h.slots.Release()
+		h.slots.Release(prompt)
 		h.answer(line, calls, r, next)
 	}
 }

@@ -103,7 +103,7 @@ func (c *Committer) TakeClaimSlots() (free func()) {
 	}
 	return func() {
 		for range claimTransactions {
-			c.claims.slots.Release()
+			c.claims.slots.Release(true)
 		}
 	}
 }

@@ -3,26 +3,28 @@ package slots
 import "sync"
 
 // Slots shares slots between tenants: they take turns, so that one that asks for many doesn't delay
-// other tenants by more than one slot. One slot is for prompt asks.
+// other tenants by more than one slot. Prompt asks take turns, too, but the other asks may never
+// have all slots.
 type Slots struct {
 	mu      sync.Mutex
 	free    int
+	patient int      // asks that aren't prompt and may have a slot now
 	tenants []string // with asks that wait; the next one's turn is first
 	lines   map[string][]slotAsk
 }
 
 // slotAsk is an ask that waits for its slot.
 type slotAsk struct {
-	prompt bool          // it may get the last slot
+	prompt bool
 	got    chan struct{} // closed when it has the slot
 }
 
 // NewSlots returns n free slots.
 func NewSlots(n int) *Slots {
-	return &Slots{free: n, lines: map[string][]slotAsk{}}
+	return &Slots{free: n, patient: n - 1, lines: map[string][]slotAsk{}}
 }
 
-// Acquire waits for a slot. A prompt ask may get the last one.
+// Acquire waits for a slot. Release gives it back.
 func (s *Slots) Acquire(tenant string, prompt bool) {
 	ask := slotAsk{prompt, make(chan struct{})}
 	s.mu.Lock()
@@ -35,12 +37,20 @@ func (s *Slots) Acquire(tenant string, prompt bool) {
 	<-ask.got
 }
 
-// Release gives a slot back.
-func (s *Slots) Release() {
+// Release gives a slot back that a prompt ask had, or another one.
+func (s *Slots) Release(prompt bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.free++
+	s.count(prompt, 1)
 	s.hand()
+}
+
+// count counts n slots more as free. s.mu is held.
+func (s *Slots) count(prompt bool, n int) {
+	s.free += n
+	if !prompt {
+		s.patient += n
+	}
 }
 
 // hand hands out free slots, by turn between tenants. s.mu is held.
@@ -52,7 +62,7 @@ func (s *Slots) hand() {
 		}
 		tenant := s.tenants[i]
 		all := s.lines[tenant]
-		s.free--
+		s.count(all[j].prompt, -1)
 		close(all[j].got)
 		s.tenants = append(s.tenants[:i:i], s.tenants[i+1:]...)
 		if all = append(all[:j:j], all[j+1:]...); len(all) == 0 {
@@ -65,11 +75,11 @@ func (s *Slots) hand() {
 }
 
 // next returns the places of the tenant and its ask that get a slot next; negative: none may have
-// the last one.
+// one.
 func (s *Slots) next() (tenant, ask int) {
 	for i, name := range s.tenants {
 		for j, ask := range s.lines[name] {
-			if ask.prompt || s.free > 1 {
+			if ask.prompt || s.patient > 0 {
 				return i, j
 			}
 		}

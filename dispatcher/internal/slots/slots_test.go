@@ -49,16 +49,31 @@ func TestSlots(t *testing.T) {
 	assert.Equal(t, 2, count(), "one slot is left for calls that don't wait")
 	prompt := s.ask("small", true)
 	assert.True(t, granted(prompt))
-	s.Release()
+	s.Release(true)
 	assert.False(t, granted(small), "that one is for calls that don't wait")
-	s.Release()
+	s.Release(false)
 	assert.Equal(t, []any{3, false}, []any{count(), granted(small)}, "the small one has had a turn")
-	s.Release()
+	s.Release(false)
 	assert.Equal(t, []any{3, true}, []any{count(), granted(small)}, "not the large one's fourth")
 	for range 10 {
-		s.Release()
+		s.Release(false)
 	}
 	assert.Equal(t, 5, count())
 	assert.Empty(t, s.tenants)
 	assert.Empty(t, s.lines)
+}
+
+// Calls that don't wait leave a turn to the calls of other tenants that do.
+func TestPromptAsksLeaveTurns(t *testing.T) {
+	t.Parallel()
+	s := NewSlots(3)
+	for range 4 {
+		s.ask("loud", true) // three have a slot, one is in line
+	}
+	quiet := s.ask("quiet", false)
+	s.Release(true)
+	assert.False(t, granted(quiet), "the loud one was in line before")
+	s.ask("loud", true)
+	s.Release(true)
+	assert.True(t, granted(quiet))
 }
