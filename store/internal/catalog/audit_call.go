@@ -18,9 +18,9 @@ import (
 type AuditedCall struct {
 	asyncflow.AuditEntry // its Status is that of the answer if the call succeeds
 
-	// Schema is the tenant whose audit has the entry; "": the audit that belongs to no tenant.
+	// Schema is the tenant with the entry in its audit; "": the audit that belongs to no tenant.
 	Schema string
-	// StatusNew is the Status if the call has created something; 0: the same.
+	// StatusNew is the Status if the call created something; 0: the same.
 	StatusNew int
 
 	isNew   bool
@@ -35,7 +35,7 @@ func NewAuditedCall(schema string, e asyncflow.AuditEntry) *AuditedCall {
 
 type auditedCallKey struct{}
 
-// WithAuditedCall returns a context whose changes write the entry of an audited call.
+// WithAuditedCall returns a context; changes under it write the entry of an audited call.
 func WithAuditedCall(ctx context.Context, a *AuditedCall) context.Context {
 	return context.WithValue(ctx, auditedCallKey{}, a)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// look finds out which tenants have changed, among all or only one, and begins to read their
-// types. With asked it also tries reads again that failed a moment ago.
+// look finds out which tenants changed, among all or only one, and begins to read their types. With
+// asked it also tries reads again that failed a moment ago.
 func (c *Catalog) look(ctx context.Context, only string, asked bool) ([]*catalogRead, error) {
 	var sum int64
 	if only == "" {
@@ -131,8 +131,8 @@ func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]StoredTena
 	return pgx.CollectRows(rows, ScanTenant)
 }
 
-// enter takes over the findings of a look, and returns the tenants whose types are of another
-// version. It keeps the findings of later looks.
+// enter takes over the findings of a look, and returns the tenants with types of another version.
+// It keeps the findings of later looks.
 func (c *Catalog) enter(
 	look uint64,
 	only string,
@@ -175,8 +175,8 @@ func (c *Catalog) enter(
 	return others
 }
 
-// leaveOut removes tenants that were made without a role while the node runs, and logs each
-// once. The caller has locked mu.
+// leaveOut removes tenants that were made without a role while the node runs, and logs each once.
+// The caller holds mu.
 func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 	for slug, role := range roles {
 		if role != "" || c.store.Roles.Off() {
@@ -192,8 +192,8 @@ func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 	}
 }
 
-// suspendedAs returns the known types of a tenant that may have been suspended or resumed
-// since they were read.
+// suspendedAs returns the known types of a tenant; it may be suspended or resumed since they were
+// read.
 func suspendedAs(tenant *Tenant, old *knowledge) map[string]*Type {
 	if tenant.Suspended == old.tenant.Suspended {
 		return old.types

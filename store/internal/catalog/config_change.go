@@ -6,10 +6,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Change runs do in a transaction that also marks the tenant's configuration as changed and
-// writes the audited call of the context. Then it reads the configuration again on this node
-// and notifies the other nodes. What makes a background job due earlier belongs here, too: jobs
-// look at the tenants whose configuration has changed.
+// Change runs do in a transaction that also marks the tenant's configuration as changed and writes
+// the audited call of the context. Then it reads the configuration again on this node and notifies
+// the other nodes. What makes a background job due earlier belongs here, too: jobs look at the
+// tenants with a changed configuration.
 func (s *Core) Change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
 	return s.changeBy(ctx, tenant, tenant, do)
 }

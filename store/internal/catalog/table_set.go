@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TableSet has the rolled tables that several task types share, or those that one type has for
-// itself, as this node knows them: an immutable snapshot.
+// TableSet has the rolled tables that several task types share, or that one type has for itself, as
+// this node knows them: an immutable snapshot.
 type TableSet struct {
 	Tenant string
 	Name   string // "": the set that types share; otherwise the name of the type that has it
@@ -25,12 +25,12 @@ const SharedSet = ""
 // Shared reports whether types share the set.
 func (s *TableSet) Shared() bool { return s.Name == SharedSet }
 
-// Key names the set among those of all tenants.
+// Key names the set among the sets of all tenants.
 func (s *TableSet) Key() TypeKey { return TypeKey{s.Tenant, s.Name} }
 
 // Location says which tables have the tasks of a type. New tasks go to set; its rolls from a
 // position on may have tasks of the type. Earlier ones are in the set earlier (nil: there are
-// none), whose positions are lower.
+// none), which has lower positions.
 type Location struct {
 	number  int32 // of the type in rows
 	set     *TableSet
@@ -57,7 +57,7 @@ func (l *Location) Rolls() []int {
 	return l.positions(func(s *TableSet) int { return s.First })
 }
 
-// Live returns the positions of those whose ready tables may have tasks of the type, ascending.
+// Live returns the positions of rolls with ready tables that may have tasks of the type, ascending.
 func (l *Location) Live() []int {
 	return l.positions(func(s *TableSet) int { return s.Begin })
 }
@@ -120,8 +120,8 @@ SELECT coalesce(t.name, ''), coalesce(t.number, 0), coalesce(t.from_pos, 0),
 FROM {types} t FULL JOIN {sets} s ON s.name = t.table_set
 LEFT JOIN {sets} e ON e.name = t.earlier_set`
 
-// ReadLocations reads the sets of a tenant, and where the tasks of its types are; with a type,
-// only those of the type.
+// ReadLocations reads the sets of a tenant, and where the tasks of its types are; with a type, only
+// the tasks of the type.
 func ReadLocations(ctx context.Context, q Querier, tenant, only string) (
 	sets map[string]*TableSet, types map[string]Location, err error,
 ) {

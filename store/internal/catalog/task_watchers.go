@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Watchers are notified when this node has changed a task that they follow. While nobody
-// follows a task, a change costs one atomic load.
+// Watchers are notified after this node changes a task that they follow. While nobody follows a
+// task, a change costs one atomic load.
 type Watchers struct {
 	Following atomic.Int32
 	mu        sync.Mutex
@@ -20,8 +20,8 @@ type taskKey struct {
 
 func newWatchers() *Watchers { return &Watchers{told: map[taskKey][]chan struct{}{}} }
 
-// Follow returns a channel that has an entry when this node has changed the task since the
-// last entry was taken, and a function that ends it.
+// Follow returns a channel with an entry if this node changed the task since the last entry was
+// taken, and a function that ends it.
 func (w *Watchers) Follow(key TypeKey, number int64) (<-chan struct{}, func()) {
 	k, ch := taskKey{key, number}, make(chan struct{}, 1)
 	w.Following.Add(1)

@@ -18,11 +18,11 @@ type StoredType struct {
 	asyncflow.TaskType
 	PauseState
 	CreatedAt, UpdatedAt time.Time
-	// AwaitedSince is since when tasks may depend on those of the type; zero: none does.
+	// AwaitedSince is since when tasks may depend on tasks of the type; zero: none does.
 	AwaitedSince time.Time
 }
 
-// Awaited reports whether tasks may depend on those of the type.
+// Awaited reports whether tasks may depend on tasks of the type.
 func (t StoredType) Awaited() bool { return !t.AwaitedSince.IsZero() }
 
 func readTaskTypes(ctx context.Context, q Querier, tenant string) ([]StoredType, error) {

@@ -45,7 +45,7 @@ func queueExtensions(b *pgx.Batch, all []*Writes) {
 			types, ids, seqs = append(types, k.number), append(ids, k.id), append(seqs, k.seq)
 			untils, had = append(untils, item.Until), append(had, item.Had)
 			byName[k] = item
-			item.Stands = false // an earlier try may have been rolled back
+			item.Stands = false // an earlier try may be rolled back
 		}
 	}
 	if len(ids) == 0 {

@@ -28,7 +28,7 @@ type Insertion struct {
 	Lease   *asyncflow.Lease // the task begins with it; nil: it goes in line
 
 	DependsOn []asyncflow.Dependency
-	Refused   error // why InsertDependent has not inserted it
+	Refused   error // why InsertDependent didn't insert it
 }
 
 // OptionsText returns the stored form of a task's options; nil if there are none.
@@ -75,7 +75,7 @@ func taskInsert(t *catalog.Type, sql string, items []*Insertion) (string, []any)
 		[]any{contexts, ids, created, orders, options, t.Number()}
 }
 
-// AddNew adds the token rows of new tasks, and returns the leases of those that begin at once.
+// AddNew adds the token rows of new tasks, and returns the leases of the tasks that begin at once.
 func AddNew(ts *records.Tokens, items []*Insertion, now time.Time) (leases []*asyncflow.Lease) {
 	for _, item := range items {
 		if item.Lease != nil {
@@ -87,8 +87,8 @@ func AddNew(ts *records.Tokens, items []*Insertion, now time.Time) (leases []*as
 	return leases
 }
 
-// InsertAgain inserts the tasks, all of one roll, that an earlier try has not inserted. When it
-// returns, all are as durable as if it had inserted them.
+// InsertAgain inserts the tasks, all of one roll, that no earlier try inserted. When it returns,
+// all are as durable as if this try inserted them.
 func (s *Path) InsertAgain(ctx context.Context, t *catalog.Type, items []*Insertion) error {
 	if len(items) == 0 {
 		return postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "InsertAgain(%q, %q)", t.Tenant,
@@ -119,14 +119,14 @@ func RunInsert(
 	return err
 }
 
-// insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try has
-// inserted with a lease keep it.
+// insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try inserted
+// with a lease keep it.
 func (s *Path) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
 	inserted, err := InsertMissing(ctx, tx, w.Type, items)
 	if err != nil {
 		return err
 	}
-	// An earlier try may have been committed without its announcement.
+	// A commit of an earlier try may lack its announcement.
 	now := s.core.Clock.Now()
 	all := records.Tokens{}
 	AddNew(&all, items, now)
@@ -147,8 +147,8 @@ func (s *Path) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*I
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// InsertMissing inserts the rows of the tasks, all of one roll, that an earlier try has not
-// inserted, and returns their ids.
+// InsertMissing inserts the rows of the tasks, all of one roll, that no earlier try inserted, and
+// returns their ids.
 func InsertMissing(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, items []*Insertion,
 ) (inserted map[int64]bool, err error) {
@@ -167,8 +167,8 @@ func InsertMissing(
 	return inserted, checkOwn(ctx, tx, t, items, inserted)
 }
 
-// checkOwn checks that rows that existed already are those of these very tasks. If an id named
-// another task, this one would be lost.
+// checkOwn checks that rows that existed already belong to these very tasks. If an id named another
+// task, this one would be lost.
 func checkOwn(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, items []*Insertion, inserted map[int64]bool,
 ) error {
@@ -196,9 +196,9 @@ func checkOwn(
 }
 
 // Renumber gives tasks of one roll ids of the roll that is open now, except tasks that an earlier
-// try has inserted. Their roll is sealed, so this is certain; or the roll doesn't exist, in a
-// database that has lost its latest history. Renumber returns the type's current definition, and
-// the tasks still to insert.
+// try inserted. Their roll is sealed, so this is certain; or the roll doesn't exist, in a database
+// that lost its latest history. Renumber returns the type's current definition, and the tasks still
+// to insert.
 func (s *Path) Renumber(
 	ctx context.Context, t *catalog.Type, items []*Insertion,
 ) (*catalog.Type, []*Insertion, error) {

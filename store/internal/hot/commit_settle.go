@@ -60,8 +60,8 @@ func queueEndings(b *pgx.Batch, all []*Writes) {
 	}
 }
 
-// queueSettled adds what follows from leases that have ended: journal rows, token rows, counts, and
-// the leases of the tasks that go on at once.
+// queueSettled adds what follows from ended leases: journal rows, token rows, counts, and the
+// leases of the tasks that go on at once.
 func (w *Writes) queueSettled(b *pgx.Batch, rows *records.Inserts, now time.Time) {
 	t := w.Type
 	for _, item := range w.Settled {
@@ -92,7 +92,7 @@ func settlementsOf(items []*Ending) []asyncflow.Settlement {
 	return all
 }
 
-// announceSettled announces the tasks whose leases have ended.
+// announceSettled announces the tasks of ended leases.
 func (s *Path) announceSettled(t *catalog.Type, items []*Ending, now time.Time) {
 	meter := s.core.Config.Meter.Type(t.Key())
 	for _, item := range items {
@@ -104,8 +104,8 @@ func (s *Path) announceSettled(t *catalog.Type, items []*Ending, now time.Time) 
 	}
 }
 
-// SettleAgain settles the leases that still stand, and finds out how the others have ended, since
-// an earlier try may have been committed. If Postgres refuses the data of one, it fails as a whole.
+// SettleAgain settles the leases that still stand, and finds out how the remaining ones ended,
+// since an earlier try may be committed. If Postgres refuses the data of one, it fails as a whole.
 // Otherwise it sets each item's result.
 func (s *Path) SettleAgain(ctx context.Context, t *catalog.Type, items []*Ending) error {
 	var ended map[int64]bool
@@ -127,7 +127,8 @@ func (s *Path) SettleAgain(ctx context.Context, t *catalog.Type, items []*Ending
 	return postgres.Wrap(err, "SettleAgain(%q, %q)", t.Tenant, t.Name)
 }
 
-// trySettle is one transaction of two round trips. It returns the tasks whose leases it ended.
+// trySettle is one transaction of two round trips. It returns the tasks of the leases that it
+// ended.
 func (s *Path) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[int64]bool, error) {
 	conn, err := s.core.HotDB(w.Type.Tenant).Acquire(ctx)
 	if err != nil {
@@ -162,8 +163,8 @@ func (s *Path) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[i
 	return ended, err
 }
 
-// explainStale handles settlements whose lease was gone. If the journal has the same outcome for
-// that seq, it is this very settlement, whose COMMIT answer was lost, or a repeated report.
+// explainStale handles settlements without a lease. If the journal has the same outcome for that
+// seq, it is this very settlement (the answer of its COMMIT was lost), or a repeated report.
 func (s *Path) explainStale(ctx context.Context, t *catalog.Type, items []*Ending) error {
 	confirmed := false // everything written so far is durable
 	for _, item := range items {
@@ -176,7 +177,7 @@ func (s *Path) explainStale(ctx context.Context, t *catalog.Type, items []*Endin
 			return err
 		}
 		item.Settled = Settled{Stale: !same, Written: written}
-		if same { // it may not have been announced
+		if same { // its announcement may be missing
 			s.core.Watchers.Tell(t.Key(), item.Lease.ID.Number)
 			if item.Verdict.Final() == "" {
 				s.core.Wakeups.Announce(t.Key(), item.Verdict.OrderTime)

@@ -18,7 +18,7 @@ import (
 type keyOrder struct {
 	left   int   // how many more may run; -1: any number
 	only   int64 // the only task that may; 0: not decided
-	first  place // of the first of the others
+	first  place // of the first task among the remaining ones
 	passed bool  // a task was blocked by them
 }
 
@@ -84,10 +84,10 @@ func readOrders(
 // keyState is the state of a flow key.
 type keyState struct {
 	InFlight int     // tasks that are leased, or wait for their children
-	blocked  bool    // it has blocked tasks
-	Started  bool    // ordered: a task that has begun waits for its next attempt or stage
+	blocked  bool    // some of its tasks are blocked
+	Started  bool    // ordered: a begun task waits for its next attempt or stage
 	first    place   // of the first blocked task; ordered: or ready task
-	blocks   []int64 // ordered: failed tasks that block the others
+	blocks   []int64 // ordered: failed tasks that block later ones
 }
 
 // ReadKeys reads the states of flow keys, in an open transaction.

@@ -16,7 +16,8 @@ import (
 )
 
 // LeaseMargin is how much longer a lease stands than its stage's timeout: time to send the delivery
-// and to settle its outcome. The time that it may wait to be sent with others is added to that.
+// and to settle its outcome. The time that it may wait to be sent with other tasks is added to
+// that.
 const LeaseMargin = 5 * time.Second
 
 // Lease takes up to n due tasks of a type for this node, first in order first, and returns them
@@ -60,7 +61,7 @@ func (s *Path) Lease(
 // other, each in a transaction.
 const (
 	mostRuns = 16
-	// After exactRuns, a run has shortestRun tasks at least, if they are due, although others in the
+	// After exactRuns, a run has shortestRun tasks at least, if they are due, although tasks in the
 	// other table come before: where their orders mix, all runs would be short.
 	exactRuns   = 4
 	shortestRun = 10
@@ -142,7 +143,7 @@ func lastOf(leases []asyncflow.Lease) (last time.Time) {
 }
 
 // olderHead returns the position of the ready table to lease from, and until which order_time: now,
-// or less. For a while after a roll two are live: then it is the one whose head is older, up to the
+// or less. For a while after a roll two are live: then it is the one with the older head, up to the
 // head of the other or for the shortest run, so that priorities and retries keep their meaning.
 // olderHead begins at their marks, as leases do; next is when rows below the marks must be read.
 func (s *Path) olderHead(
@@ -242,7 +243,7 @@ func LeasesInOrder(a, b asyncflow.Lease) int {
 	return place{a.OrderTime, a.ID.Number}.compare(place{b.OrderTime, b.ID.Number})
 }
 
-// BeginLeases sets the begin and end of leases. Those that may wait on their node are Unsent.
+// BeginLeases sets the begin and end of leases. Leases that may wait on their node are Unsent.
 func BeginLeases(leases []*asyncflow.Lease, t *catalog.Type, now time.Time) {
 	for _, l := range leases {
 		timeout := asyncflow.MinTimeout

@@ -73,7 +73,7 @@ func takeCandidates(ctx context.Context, conn *postgres.TenantConn, t *catalog.T
 				last = c.OrderTime
 			}
 			if line, more := lines[c.Stage]; more && line.before(c.Lease) {
-				c.Blocked = asyncflow.WaitLimit // others of its flow key may be before it
+				c.Blocked = asyncflow.WaitLimit // other tasks of its flow key may be before it
 			}
 		}
 		return err
@@ -115,8 +115,8 @@ DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
   coalesce(w.since, w.order_time)`
 
-// takeProbesSQL takes blocked tasks of a stage to try whether its endpoint has recovered: any of
-// those that haven't failed before, else any. A hundred of the first and of the last in order are
+// takeProbesSQL takes blocked tasks of a stage to try whether its endpoint recovered: tasks that
+// never failed if there are any, else any. A hundred of the first and of the last in order are
 // looked at. In an ordered flow only the first of a key may go.
 const takeProbesSQL = `
 WITH ends AS MATERIALIZED (
@@ -140,8 +140,8 @@ DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
   coalesce(w.since, w.order_time)`
 
-// probesFirst puts tasks that would try an endpoint and have failed before behind the others, which
-// say more about the endpoint.
+// probesFirst moves tasks that would try an endpoint, but failed before, behind the remaining ones,
+// which say more about the endpoint.
 func probesFirst(t *catalog.Type, found []Candidate, now time.Time) []Candidate {
 	stages := map[string]bool{}
 	for _, c := range found {
@@ -165,8 +165,8 @@ func probesFirst(t *catalog.Type, found []Candidate, now time.Time) []Candidate 
 const takeFullReadySQL = records.TakeReadySQL +
 	`, coalesce(r.key, ''), coalesce(r.since, r.order_time)`
 
-// queueJudged writes the leases of the candidates that nothing blocks, and files the others under
-// what blocks them. back is the least order_time of those that go back into ready.
+// queueJudged writes the leases of the candidates that nothing blocks, and files the remaining ones
+// under what blocks them. back is the least order_time of the tasks that go back into `ready`.
 func (s *Path) queueJudged(b *pgx.Batch, t *catalog.Type, found []Candidate, now time.Time) (
 	leases []asyncflow.Lease, back time.Time) {
 	var keys postgres.Texts

@@ -41,14 +41,14 @@ func (s *Path) tellLeft(tenant string, l leftToDo) {
 }
 
 const (
-	// siblingLinger is how long the end of a child may wait for others, for each of its siblings: a
-	// fraction of the time that these take. endLinger is the most.
+	// siblingLinger is how long the end of a child may wait for other ends, for each of its
+	// siblings: a fraction of the time that these take. endLinger is the most.
 	siblingLinger = 2 * time.Microsecond
 	endLinger     = 20 * time.Millisecond
 )
 
-// LingerAfter returns how long what is left to do after a settlement may wait for more. The end of
-// one child of many moves nothing, but if it has failed, or makes room for another one.
+// LingerAfter returns how long the follow-up of a settlement may wait for more. The end of one
+// child of many moves nothing, unless the child failed, or makes room for another one.
 func LingerAfter(t *catalog.Type, s *asyncflow.Settlement) time.Duration {
 	child, stage := s.Lease.Options.Child, t.StageIndex(s.Lease.Stage)
 	if child == nil || s.Verdict.Final() != asyncflow.StatusSucceeded || t.Awaited() || stage < 0 ||

@@ -10,9 +10,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 )
 
-// TakeAnyTokens deletes the token rows of tasks of one roll from whichever tables they are
-// in, and returns them as leases. Tasks that it doesn't find are final, or their rows have
-// just moved to another table.
+// TakeAnyTokens deletes the token rows of tasks of one roll from whichever tables they are in, and
+// returns them as leases. Tasks that it doesn't find are final, or their rows just moved to another
+// table.
 func TakeAnyTokens(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -68,8 +68,8 @@ WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (A
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 )
 
-// ReadyPlaces returns those of some tasks of one roll that are not final, and the order_time
-// that each has in ready if it is pending.
+// ReadyPlaces returns the tasks of one roll that are not final, and the order_time that each has in
+// ready if it is pending.
 func ReadyPlaces(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -93,7 +93,7 @@ func ReadyPlaces(
 	return orders, live, err
 }
 
-// StillLive returns those of some tasks of one roll that are neither taken nor final.
+// StillLive returns the tasks of one roll that are neither taken nor final.
 func StillLive(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -108,7 +108,7 @@ func StillLive(
 	return live, err
 }
 
-// Without returns those of ids that are not in others.
+// Without returns the ids that are not in others.
 func Without(ids, others []int64) []int64 {
 	out := make(map[int64]bool, len(others))
 	for _, id := range others {

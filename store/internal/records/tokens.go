@@ -12,7 +12,7 @@ import (
 )
 
 // Tokens has token rows of a type to insert. Rows that a dispatcher may lease soon go to the ready
-// table of the open roll, the others to wait.
+// table of the open roll, all other rows to `wait`.
 type Tokens struct {
 	ready    []ReadyRow
 	Wait     []waitRow

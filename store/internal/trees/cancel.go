@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// CancelAll cancels those of some tasks of one roll that are not final, and returns them. It
-// takes their token rows, and looks again for rows that have just moved to another table.
-// ids ascend, as in settlements, so that both lock rows in the same order.
+// CancelAll cancels the tasks of one roll that are not final, and returns them. It takes their
+// token rows, and looks again for rows that just moved to another table. ids ascend, as in
+// settlements, so that both lock rows in the same order.
 func CancelAll(
 	ctx context.Context,
 	tx pgx.Tx,

@@ -9,9 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 )
 
-// chainsAbove reads the open edges that lead to new tasks by their keys: tasks wait for a key that
-// was free until now, and others for those. In the result, on has the tasks that wait for a task.
-// It reads at most maxChainEdges; what is beyond doesn't count.
+// chainsAbove reads the open edges that lead to new tasks by their keys: a task may wait for a key
+// that was free until now, and further tasks for that task. In the result, on has the tasks that
+// wait for a task. It reads at most maxChainEdges; what is beyond doesn't count.
 func (d *dependents) chainsAbove(ctx context.Context, items []*hot.Insertion) (*chains, error) {
 	c := newChains(d.tx, d.t.Set().Tables)
 	level := map[taskRef]string{} // the keys of tasks; "": none

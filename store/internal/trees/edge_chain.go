@@ -120,8 +120,8 @@ func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]e
 	})
 }
 
-// longest returns how many edges lead on from a task, one after the other. Those of a cycle count
-// once.
+// longest returns how many edges lead on from a task, one after the other. The edges of a cycle
+// count once.
 func (c *chains) longest(from taskRef) int {
 	if from.id == 0 {
 		return 0

@@ -68,8 +68,7 @@ func contextDocument(
 	return append(doc, '}')
 }
 
-// dependencyOutputSQL reads the results of tasks that have succeeded: the latest output, else the
-// context.
+// dependencyOutputSQL reads the results of succeeded tasks: the latest output, else the context.
 const dependencyOutputSQL = `
 FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t LEFT JOIN LATERAL (
@@ -112,7 +111,7 @@ func (f *followUp) outputs(edges []edge) (map[taskRef]json.RawMessage, error) {
 		})
 }
 
-// eachOutput reads something of the results of those edges' tasks that have succeeded.
+// eachOutput reads something of the results of the edges' tasks that succeeded.
 func (f *followUp) eachOutput(
 	edges []edge, what string, read func(t *catalog.Type, rows pgx.Rows) error,
 ) error {

@@ -1,7 +1,7 @@
 package trees
 
 // rings finds the tasks that wait for themselves, in one depth-first walk over the edges (Tarjan's
-// algorithm): with a walk for each edge, a large request would hold up all others.
+// algorithm): with a walk for each edge, a large request would hold up every other request.
 type rings struct {
 	on    map[taskRef][]taskRef
 	order map[taskRef]int // of the tasks that the walk has come to, from 1

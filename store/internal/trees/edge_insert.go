@@ -15,15 +15,15 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// InsertDependent inserts tasks of one roll that depend on others. It is one transaction, which may
-// be repeated. It sets Insertion.Refused of tasks whose dependencies can't be, and Key.Holder of
-// tasks whose key is not free.
+// InsertDependent inserts tasks of one roll that depend on other tasks. It is one transaction,
+// which may be repeated. It sets Insertion.Refused of tasks whose dependencies can't be, and
+// Key.Holder of tasks whose key is not free.
 func (s *Trees) InsertDependent(
 	ctx context.Context,
 	t *catalog.Type,
 	items []*hot.Insertion,
 ) error {
-	if len(items) == 0 { // an earlier try has inserted all of them
+	if len(items) == 0 { // an earlier try inserted all of them
 		return postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "InsertDependent(%q, %q)",
 			t.Tenant, t.Name)
 	}
@@ -155,7 +155,7 @@ func (d double) settle() {
 	}
 }
 
-// claim takes the keys of the tasks, and returns those that don't exist already, by id.
+// claim takes the keys of the tasks, and returns the tasks that don't exist already, by id.
 func (d *dependents) claim(
 	ctx context.Context, items []*hot.Insertion,
 ) (fresh []*hot.Insertion, doubles []double, err error) {
@@ -209,7 +209,7 @@ func lockDependents(ctx context.Context, tx pgx.Tx, t *catalog.TableNames, patie
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// insertTasks inserts the rows of tasks, and returns those that an earlier try has not inserted.
+// insertTasks inserts the rows of tasks, and returns the tasks that no earlier try inserted.
 func (d *dependents) insertTasks(
 	ctx context.Context, items []*hot.Insertion,
 ) (fresh []*hot.Insertion, err error) {
@@ -225,7 +225,7 @@ func (d *dependents) insertTasks(
 	return fresh, nil
 }
 
-// edges returns the edges of tasks, and refuses tasks that depend on others that don't exist, or on
+// edges returns the edges of tasks, and refuses tasks that depend on missing tasks, or on
 // themselves.
 func (d *dependents) edges(items []*hot.Insertion) (all []edge) {
 	for _, item := range items {
@@ -288,7 +288,7 @@ func (d *dependents) withdraw(
 		d.t.Number(), ids)
 	b.Queue(d.t.SQL(0, `DELETE FROM {edges} WHERE type = $1 AND id = ANY ($2)`), d.t.Number(), ids)
 	b.Queue(d.t.SQL(0, `UPDATE {edges} SET on_id = NULL WHERE on_type = $1 AND on_id = ANY ($2)
-		AND status IS NULL`), d.t.Number(), ids) // others of this transaction depend on their keys
+		AND status IS NULL`), d.t.Number(), ids) // other new tasks depend on their keys
 	b.Queue(d.t.SQL(0, `DELETE FROM {keys} WHERE type = $1 AND key = ANY ($2) AND id = ANY ($3)`),
 		d.t.Name, keys, ids)
 	return accepted, d.tx.SendBatch(ctx, b).Close()

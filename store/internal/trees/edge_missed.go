@@ -27,8 +27,8 @@ func (s *Trees) OpenEdges(ctx context.Context, tenants []string) (map[string]tim
 	return all, postgres.Wrap(err, "OpenEdges")
 }
 
-// SweepOpenEdges looks for tasks that have ended, or are gone, while others still wait for them:
-// the node that ended one didn't know, or its row in outbox was lost. It looks at up to JobBatch
+// SweepOpenEdges looks for tasks that ended, or are gone, while dependents still wait for them: the
+// node that ended one didn't know, or its row in `outbox` was lost. It looks at up to JobBatch
 // edges by id, and as many by key, and goes on after them the next time. It returns how many such
 // tasks it found.
 func (s *Trees) SweepOpenEdges(ctx context.Context, tenant string) (n int, err error) {
@@ -77,8 +77,7 @@ func (s *Trees) DryRunOpenEdges(ctx context.Context, tenant string) ([]catalog.D
 	return []catalog.Due{{Tenant: tenant, Rows: len(ended)}}, nil
 }
 
-// missedEnds returns the tasks that have ended or are gone, of those to which the next open edges
-// lead.
+// missedEnds returns the ended or gone tasks among the targets of the next open edges.
 func (f *followUp) missedEnds(at *edgeCursor) (map[taskRef]edgeStatus, error) {
 	on, err := f.openEdges(at)
 	ended := map[taskRef]edgeStatus{}
@@ -152,8 +151,8 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 	return next, err
 }
 
-// closeGone closes open edges on a task that is gone, at most a chunk of them, and has their
-// dependents looked at.
+// closeGone closes open edges on a task that is gone, at most a chunk of them, and queues looks at
+// their dependents.
 func (f *followUp) closeGone(on taskRef) error {
 	rows, err := f.tx.Query(f.ctx, catalog.NewTables(f.tenant, catalog.SharedSet).SQL(0, `
 		UPDATE {edges} e SET status = 'gone' FROM (

@@ -50,7 +50,7 @@ func DependenciesOf(
 // DependencyState is a dependency as it stands.
 type DependencyState struct {
 	asyncflow.Dependency
-	// Status is how the other task has ended, or asyncflow.DependencyRunning and the like.
+	// Status is how the other task ended, or asyncflow.DependencyRunning and the like.
 	Status string
 	Until  time.Time // when the wait for it ends; zero: never
 }

@@ -83,7 +83,7 @@ func (r *Redriving) failedBy(ctx context.Context, on []taskRef) ([]edge, error) 
 	})
 }
 
-// redrive redrives those dependents of failed edges that ended because of their dependencies, and
+// redrive redrives the dependents of failed edges that ended because of their dependencies, and
 // returns them.
 func (r *Redriving) redrive(ctx context.Context, failed []edge) (done []taskRef, err error) {
 	ids := map[int32][]int64{}
@@ -139,8 +139,9 @@ func (r *Redriving) redriveRoll(
 	return done, r.reopen(ctx, t, ids)
 }
 
-// reopen opens the edges of tasks on others that live again, and has the tasks looked at. Those on
-// others that have ended are closed again then. Each waits as long as it would have at first.
+// reopen opens the edges of tasks on tasks that live again, and queues looks at the dependents.
+// These looks close the edges on ended tasks again. Each edge waits as long as it would have at
+// first.
 func (r *Redriving) reopen(ctx context.Context, t *catalog.Type, ids []int64) error {
 	_, err := r.Tx.Exec(ctx, t.SQL(0, `
 		UPDATE {edges} SET status = NULL, until = $3::timestamptz + wait_for
@@ -159,7 +160,7 @@ func (r *Redriving) reopen(ctx context.Context, t *catalog.Type, ids []int64) er
 	return r.Tx.SendBatch(ctx, b).Close()
 }
 
-// Tell tells those who follow the tasks that were redriven.
+// Tell notifies the followers of the redriven tasks.
 func (r *Redriving) Tell() {
 	for _, id := range r.Done {
 		r.Trees.core.Watchers.Tell(catalog.TypeKey{Tenant: r.Type.Tenant, Type: id.Type}, id.Number)

@@ -6,8 +6,7 @@ import (
 )
 
 // followSubmitted fails tasks that were submitted by SQL and wait for themselves: their
-// transactions didn't see the edges of others that were open at that time. Then it looks at their
-// edges.
+// transactions didn't see the edges of concurrent transactions. Then it looks at their edges.
 func (f *followUp) followSubmitted(t *catalog.Type, ids []int64) error {
 	live, err := f.waitingIDs(t, ids)
 	if err != nil || len(live) == 0 {
@@ -27,8 +26,8 @@ func (f *followUp) followSubmitted(t *catalog.Type, ids []int64) error {
 	return f.followLook(t, live)
 }
 
-// cycles finds tasks that wait for themselves. Only a task with a key can: others name it by that
-// before it is there. If several are in one cycle, it finds only one of them.
+// cycles finds tasks that wait for themselves. Only a task with a key can: another task can name
+// the key before the task is there. If several are in one cycle, it finds only one of them.
 func (f *followUp) cycles(t *catalog.Type, edges []edge) (map[int64]decision, error) {
 	var keyed []edge
 	for _, e := range edges {

@@ -73,7 +73,8 @@ func (f *followUp) followTreesOf(t *catalog.Type, rows []records.OutboxRow) erro
 	return nil
 }
 
-// advance makes the next children of some tasks, and has others go on whose children have ended.
+// advance makes the next children of spawning tasks, and moves on joining tasks, once their
+// children ended.
 func (f *followUp) advance(t *catalog.Type, spawning, joining []*records.FanOut) error {
 	b := &pgx.Batch{}
 	onNewest := catalog.QueueNewest(b, t)
@@ -92,7 +93,7 @@ func (f *followUp) advance(t *catalog.Type, spawning, joining []*records.FanOut)
 	return nil
 }
 
-// lockFanOuts returns the fan-outs that rows are about. It waits for those that were locked.
+// lockFanOuts returns the fan-outs that rows are about. It waits for rows that were locked.
 func (f *followUp) lockFanOuts(
 	t *catalog.Type,
 	rows []records.OutboxRow,

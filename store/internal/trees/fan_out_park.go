@@ -176,7 +176,7 @@ func ParentArgs(t *catalog.Type, parents []records.FanOutKey) []any {
 }
 
 // parkPaused locks the fan-outs meanwhile, so that a resume finds the rows in wait. A lease that no
-// longer stands is left out of others, too.
+// longer stands is left out of the result, too.
 func (s *Trees) parkPaused(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []asyncflow.Lease,
 	parents []records.FanOutKey,

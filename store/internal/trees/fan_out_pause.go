@@ -11,11 +11,11 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// A paused fan-out makes no children. FollowUp moves those that are ready to wait, and back after
-// the pause. Children that become ready meanwhile, such as retries, are moved by the node that
-// leases them: see ParkHalted.
+// A paused fan-out makes no children. FollowUp moves its children from `ready` to `wait`, and back
+// after the pause. Children that become ready meanwhile, such as retries, are moved by the node
+// that leases them: see ParkHalted.
 
-// WaitingFanOut locks the fan-out whose children a task waits for.
+// WaitingFanOut locks the fan-out of a task that waits for its children.
 func WaitingFanOut(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, id asyncflow.TaskID,
 ) (*records.FanOut, error) {
@@ -35,8 +35,8 @@ func WaitingFanOut(
 	return o, err
 }
 
-// pause moves children from an index on: to wait those that are ready, if their parent is paused,
-// and back if it isn't. Then the others are made.
+// pause moves children from an index on: from `ready` to `wait` if their parent is paused, and back
+// if it isn't. Then the remaining children are made.
 func (f *followUp) pause(t *catalog.Type, o *records.FanOut, from int) error {
 	move := f.unpark
 	if o.Paused() {
@@ -57,7 +57,7 @@ func (f *followUp) pause(t *catalog.Type, o *records.FanOut, from int) error {
 	return nil
 }
 
-// park moves the children of a run that are ready to wait, and those that a limit blocks.
+// park moves the children of a run from `ready` to `wait`, and so the children that a limit blocks.
 func (f *followUp) park(t *catalog.Type, r records.ChildRun) error {
 	_, err := f.tx.Exec(f.ctx, t.SQL(0, `UPDATE {wait} SET reason = 'parent_paused', until = $4
 		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity'`), t.Number(), r.First, r.Last(),

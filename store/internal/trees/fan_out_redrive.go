@@ -11,12 +11,12 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// reopen prepares the redrive of a task from a stage that is the child or the parent of others.
+// reopen prepares the redrive of a task, a child or a parent, from a stage.
 //
 // A child is redriven while its parent waits: it then counts as not ended. Of a parent that fanned
-// out in that stage, children is what is left to do: to redrive those that didn't succeed. It is
-// nil if the task is to fan out anew. refusal says why the task can't be redriven now. keys counts
-// the tasks of each flow key that wait for their children again by the same transaction.
+// out in that stage, children is what is left to do: to redrive the children that didn't succeed.
+// It is nil if the task is to fan out anew. refusal says why the task can't be redriven now. keys
+// counts the tasks of each flow key that wait for their children again by the same transaction.
 func reopen(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, task end, stage int, r Redrive,
 	keys map[string]int,
@@ -57,8 +57,8 @@ func reopen(
 		nil, nil
 }
 
-// takeKey refuses a task whose children are to be redriven while others of its flow key are in
-// flight or, in an ordered flow, have begun: it doesn't go in line, and would be in flight at once.
+// takeKey refuses a task whose children are to be redriven while other tasks of its flow key are in
+// flight or, in an ordered flow, began: it doesn't go in line, and would be in flight at once.
 // Until the end of the transaction no other task of the type is leased.
 func takeKey(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, task end, keys map[string]int,
@@ -86,8 +86,8 @@ func takeKey(
 }
 
 // lockRedriven locks what redrives of some tasks of one roll change, in the order in which FollowUp
-// locks it: the fan-outs of which the tasks are children or parents, and then the roll. It comes
-// before the ends of the children are read: otherwise two redrives that run at once take the same
+// locks it: the fan-outs in which the tasks are children or parents, and then the roll. It comes
+// before it reads the ends of the children: otherwise two redrives that run at once take the same
 // end back from the counts. CodeNotFound when the roll was dropped.
 func lockRedriven(ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64) error {
 	position := asyncflow.TaskID{Number: ids[0]}.Position()

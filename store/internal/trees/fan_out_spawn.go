@@ -64,8 +64,8 @@ func (s *spawns) queueParents(b *pgx.Batch) {
 	}
 }
 
-// queueRuns takes ids for all children that are still to be made, of those tasks that have none in
-// the open roll.
+// queueRuns takes ids for all children still to be made, for the tasks without ids in the open
+// roll.
 func (s *spawns) queueRuns(b *pgx.Batch) {
 	t := s.t
 	var without []*records.FanOut

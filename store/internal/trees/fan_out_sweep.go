@@ -27,10 +27,10 @@ func (s *Trees) OpenFanOuts(ctx context.Context, tenants []string) (map[string]t
 	return all, postgres.Wrap(err, "OpenFanOuts")
 }
 
-// SweepFanOuts compares the counts of fan-outs with their children, corrects wrong counts, and has
-// a fan-out followed up if all of its children have ended and nothing else would. It looks at up to
-// JobBatch tasks that wait for children, and continues after them the next time. It returns how
-// many fan-outs it corrected.
+// SweepFanOuts compares the counts of fan-outs with their children, corrects wrong counts, and
+// queues the follow-up of a fan-out if all of its children ended and nothing else would. It looks
+// at up to JobBatch tasks that wait for children, and continues after them the next time. It
+// returns how many fan-outs it corrected.
 func (s *Trees) SweepFanOuts(ctx context.Context, tenant string) (n int, err error) {
 	at := s.treeCursors.get(tenant)
 	wrong, err := s.wrongFanOuts(ctx, tenant, &at)
@@ -42,7 +42,7 @@ func (s *Trees) SweepFanOuts(ctx context.Context, tenant string) (n int, err err
 		if mended {
 			n++
 		}
-		err = errors.Join(err, failed) // others are mended all the same
+		err = errors.Join(err, failed) // the remaining ones are mended all the same
 	}
 	if n > 0 {
 		s.core.TellFollowUp(tenant)
@@ -69,11 +69,11 @@ type countedFanOut struct {
 	t      *catalog.Type
 	rows   int                 // of outbox that concern it
 	toCome records.ChildCounts // the ends that these rows will add
-	found  records.ChildCounts // the children that have ended
+	found  records.ChildCounts // the ended children
 }
 
-// wrong reports whether the counts differ from the children, or all have ended and nobody follows
-// that up.
+// wrong reports whether the counts differ from the children, or all children ended and nobody
+// follows that up.
 func (c *countedFanOut) wrong() bool {
 	counted := c.Ended
 	counted.Add(c.toCome)
@@ -202,8 +202,8 @@ func (c *countedFanOut) known() bool {
 }
 
 // mendFanOut sets the counts of a fan-out so that they are right with what its rows of outbox add,
-// and has it followed up. It reports whether it did: another transaction may have changed it, or be
-// about to.
+// and queues its follow-up. It reports whether it did: another transaction may change it at the
+// same time.
 func (s *Trees) mendFanOut(
 	ctx context.Context,
 	tenant string,
@@ -242,7 +242,7 @@ func (s *Trees) mendFanOut(
 	return true, nil
 }
 
-// mend writes the right counts of a fan-out with an entry in the audit, and has it looked at.
+// mend writes the right counts of a fan-out with an entry in the audit, and queues a look at it.
 func (f *followUp) mend(c *countedFanOut) error {
 	if err := catalog.InsertAudit(f.ctx, f.tx, f.tenant, f.correction(c)); err != nil {
 		return err

@@ -18,15 +18,16 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// The end of a task may move others: tasks that depend on it, or its parent. The transaction that
-// ends it only writes a row in outbox. FollowUp does the rest in a transaction of its own, which
-// deletes the row. The node that wrote the row calls it at once, and a background job later, so
-// that nothing is lost with a node.
+// The end of a task may move tasks that depend on it, or its parent. The transaction that ends it
+// only writes a row in outbox. FollowUp does the rest in a transaction of its own, which deletes
+// the row. The node that wrote the row calls it at once, and a background job later, so that
+// nothing is lost with a node.
 
 const (
-	// followUpPause is how long a row rests that can't be handled, with the others about its task,
-	// and lockedPause if it is because of a lock: then this node tries again at once. It is longer
-	// than two rounds that meet a lock, so that rows of other tasks go on between them.
+	// followUpPause is how long a row that can't be handled rests, with the other rows about its
+	// task. lockedPause is the same for a row that meets a lock: then this node tries again at
+	// once. It is longer than two rounds that meet a lock, so that rows of other tasks go on
+	// between them.
 	followUpPause = 10 * time.Second
 	lockedPause   = 1500 * time.Millisecond
 	// followPatience is how long a statement of FollowUp waits for a lock: meanwhile other tenants
@@ -63,7 +64,7 @@ func (s *Trees) FollowUp(
 	if catalog.RolledOn(err) {
 		_ = s.core.Catalog.RefreshTenant(ctx, tenant)
 	}
-	_, bad, err := s.tryFollowUp(ctx, tenant, 1, starter) // so that one row doesn't hold up others
+	_, bad, err := s.tryFollowUp(ctx, tenant, 1, starter) // so that one row holds up no other
 	if err == nil {
 		return true, nil
 	}
@@ -74,13 +75,13 @@ func (s *Trees) FollowUp(
 		late := s.rest(ctx, tenant, bad, followUpPause)
 		return late == nil, postgres.Wrap(errors.Join(err, late), "FollowUp(%q)", tenant)
 	}
-	if err = s.rest(ctx, tenant, bad, lockedPause); err == nil { // others go on
+	if err = s.rest(ctx, tenant, bad, lockedPause); err == nil { // the rest goes on
 		time.AfterFunc(lockedPause, func() { s.core.TellFollowUp(tenant) })
 	}
 	return err == nil, postgres.Wrap(err, "FollowUp(%q)", tenant)
 }
 
-// rest leaves a row to later, with the others about its task.
+// rest leaves a row to later, with the other rows about its task.
 func (s *Trees) rest(ctx context.Context, tenant string, seq int64, pause time.Duration) error {
 	now := s.core.Clock.Now()
 	_, err := s.core.DB(tenant).Exec(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
@@ -119,8 +120,8 @@ type followed struct {
 	written []asyncflow.Settlement // that are written already
 	made    []*hot.Insertion       // new tasks
 	changed []int64                // tasks with another token row
-	onward  []asyncflow.Settlement // those of settled after which tasks may go on at once
-	leases  []*asyncflow.Lease     // of those that do
+	onward  []asyncflow.Settlement // the part of settled after which tasks may go on at once
+	leases  []*asyncflow.Lease     // of the tasks that do
 	voters  voters                 // on tasks that were decided on
 }
 
@@ -236,8 +237,8 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 	return f.followTrees(trees)
 }
 
-// putBack leaves rows about fan-outs that others have locked to a later transaction, and returns
-// the rest. Without a rest it returns all: only a transaction that has locked nothing may wait.
+// putBack leaves rows about fan-outs that another transaction locks to a later one, and returns the
+// rest. Without a rest it returns all: only a transaction without locks may wait.
 func (f *followUp) putBack(taken []records.OutboxRow) (rest []records.OutboxRow) {
 	var locked []records.OutboxRow
 	for _, r := range taken {
@@ -306,7 +307,7 @@ func (f *followUp) line(of *followed, s asyncflow.Settlement) {
 		f.now)
 }
 
-// write writes what the transaction has collected, and commits it.
+// write writes what the transaction collected, and commits it.
 func (f *followUp) write() error {
 	numbers := slices.Sorted(maps.Keys(f.byType))
 	all := records.Inserts{Node: f.s.core.Config.Node}

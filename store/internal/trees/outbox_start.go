@@ -9,18 +9,18 @@ import (
 // Starter has tasks go on with their next stage, and new children begin, at once, if this node has
 // capacity for them.
 type Starter interface {
-	// Admit returns the leases with which tasks go on after settlements of a type; nil for those that
-	// go in line. The slice itself may be nil.
+	// Admit returns the leases with which tasks go on after settlements of a type; nil for a task
+	// that goes in line. The slice itself may be nil.
 	Admit(t *catalog.Type, settled []asyncflow.Settlement) []*asyncflow.Lease
-	// AdmitNew gives new tasks of a type the leases with which they begin. Those without one go in
+	// AdmitNew gives new tasks of a type the leases with which they begin. Tasks without one go in
 	// line.
 	AdmitNew(t *catalog.Type, made []*hot.Insertion)
 	// Start begins with these leases, or gives their capacity back if they were not committed.
 	Start(t *catalog.Type, leases []*asyncflow.Lease, committed bool)
 }
 
-// goOn has tasks of a type go on, and new ones begin, at once, as far as there is capacity. The
-// others go in line.
+// goOn lets tasks of a type go on, and new ones begin, at once, as far as there is capacity. The
+// remaining tasks go in line.
 func (f *followUp) goOn(of *followed) {
 	if f.starter != nil && len(of.made) > 0 {
 		f.starter.AdmitNew(of.t, of.made)

@@ -18,8 +18,8 @@ func TryFollowUp(ctx context.Context, t *Trees, tenant string, n int) (more bool
 	return more, err
 }
 
-// RingsOf returns a number for each task that waits for others, the same for those that wait for
-// each other.
+// RingsOf returns a number for each task that waits for another; tasks that wait for each other
+// have the same number.
 func RingsOf(on map[int64][]int64) map[int64]int {
 	edges := map[taskRef][]taskRef{}
 	for id, others := range on {
