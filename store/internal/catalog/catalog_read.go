@@ -99,7 +99,7 @@ func (c *Catalog) readTypesOf(tenant string) (read typesRead, err error) {
 	defer c.slots.Release(1)
 	ctx, cancel := context.WithTimeout(c.reading, catalogTime)
 	defer cancel()
-	if k := c.of(tenant); k != nil {
+	if k := c.known(tenant); k != nil {
 		read.version = k.wanted
 	}
 	err = pgx.BeginFunc(ctx, c.store.DB(tenant), func(tx pgx.Tx) error {

@@ -81,14 +81,14 @@ func (c *Catalog) RefreshTenant(ctx context.Context, tenant string) error {
 // await waits until the types of a read's tenant are at least as new as the look before the
 // call. That may take a second read, as the first may have begun before the look.
 func (c *Catalog) await(ctx context.Context, r *catalogRead) error {
-	k := c.of(r.tenant)
+	k := c.known(r.tenant)
 	for {
 		select {
 		case <-r.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if now := c.of(r.tenant); k == nil || now == nil || now.version >= k.wanted {
+		if now := c.known(r.tenant); k == nil || now == nil || now.version >= k.wanted {
 			return nil
 		}
 		if r.err != nil {

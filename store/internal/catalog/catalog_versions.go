@@ -150,7 +150,7 @@ func (c *Catalog) enter(
 		if !ok || old != nil && old.look > look {
 			continue
 		}
-		next := &knowledge{tenant: c.store.newTenant(row), wanted: version, look: look}
+		next := &tenantConfig{tenant: c.store.newTenant(row), wanted: version, look: look}
 		if old != nil {
 			next.types, next.version = suspendedAs(next.tenant, old), old.version
 			next.sets, next.names = old.sets, old.names
@@ -194,7 +194,7 @@ func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 
 // suspendedAs returns the known types of a tenant; it may be suspended or resumed since they were
 // read.
-func suspendedAs(tenant *Tenant, old *knowledge) map[string]*Type {
+func suspendedAs(tenant *Tenant, old *tenantConfig) map[string]*Type {
 	if tenant.Suspended == old.tenant.Suspended {
 		return old.types
 	}

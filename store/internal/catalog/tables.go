@@ -33,9 +33,9 @@ func (t *TableNames) Qualify(table string) string {
 	return postgres.Quote(t.schema) + "." + postgres.Quote(table)
 }
 
-// rolled returns the name of a table of a roll: kind_position for the set that types share,
+// rollTable returns the name of a table of a roll: kind_position for the set that types share,
 // otherwise kind_type_position. The names of types begin with a letter.
-func (t *TableNames) rolled(kind string, position int) string {
+func (t *TableNames) rollTable(kind string, position int) string {
 	if t.set == SharedSet {
 		return t.Qualify(fmt.Sprintf("%s_%d", kind, position))
 	}
@@ -43,9 +43,9 @@ func (t *TableNames) rolled(kind string, position int) string {
 }
 
 // Task, Journal and Ready return the names of the tables of a roll.
-func (t *TableNames) Task(position int) string    { return t.rolled("task", position) }
-func (t *TableNames) Journal(position int) string { return t.rolled("journal", position) }
-func (t *TableNames) Ready(position int) string   { return t.rolled("ready", position) }
+func (t *TableNames) Task(position int) string    { return t.rollTable("task", position) }
+func (t *TableNames) Journal(position int) string { return t.rollTable("journal", position) }
+func (t *TableNames) Ready(position int) string   { return t.rollTable("ready", position) }
 
 // createRoll returns the script that makes the tables of one roll. type is the number of the task
 // type of a row. There are no CHECK constraints: Postgres reads their text anew for each statement

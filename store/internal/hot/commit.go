@@ -27,7 +27,7 @@ type Writes struct {
 	Tokens records.Tokens
 	Leases []*asyncflow.Lease
 	Counts records.Tally
-	left   leftToDo // after the settlements
+	left   pendingFollowUp // after the settlements
 }
 
 // Refused are the writes that Postgres refused, from one index to before another one: the writes of
@@ -113,7 +113,7 @@ func (s *Path) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
 	for _, w := range all {
 		QueueTasks(b, w.Type, w.New)
 		w.Tokens, w.Leases, w.Counts = records.Tokens{}, nil, records.Tally{Submitted: len(w.New)}
-		w.left = leftToDo{}
+		w.left = pendingFollowUp{}
 		w.Leases = AddNew(&w.Tokens, w.New, now)
 		w.queueSettled(b, &rows, now)
 		w.AddFollowing(&rows, now)
@@ -144,7 +144,7 @@ func (s *Path) announceWrites(w *Writes, now time.Time) {
 	if len(w.Settled) > 0 {
 		s.announceSettled(w.Type, w.Settled, now)
 	}
-	s.tellLeft(w.Type.Tenant, w.left)
+	s.tellPending(w.Type.Tenant, w.left)
 }
 
 // AnnounceLeases announces leases that have begun: the background jobs check when the first one

@@ -10,33 +10,33 @@ import (
 
 // tellEnds says that FollowUp has something to do after settlements of a type.
 func (s *Path) tellEnds(t *catalog.Type, settled []asyncflow.Settlement) {
-	var left leftToDo
+	var pending pendingFollowUp
 	for i := range settled {
 		one := &settled[i]
 		if records.NeedsFollowUp(t, one) || one.Outcome.Kind == asyncflow.OutcomeCancelled {
-			left.add(t, one)
+			pending.add(t, one)
 		}
 	}
-	s.tellLeft(t.Tenant, left)
+	s.tellPending(t.Tenant, pending)
 }
 
-// leftToDo says whether something is left to do after settlements, and how long that may wait for
-// more.
-type leftToDo struct {
+// pendingFollowUp says whether something is left to do after settlements, and how long that may
+// wait for more.
+type pendingFollowUp struct {
 	any    bool
 	linger time.Duration
 }
 
-func (l *leftToDo) add(t *catalog.Type, s *asyncflow.Settlement) {
-	if linger := LingerAfter(t, s); !l.any || linger < l.linger {
-		l.linger = linger
+func (p *pendingFollowUp) add(t *catalog.Type, s *asyncflow.Settlement) {
+	if linger := LingerAfter(t, s); !p.any || linger < p.linger {
+		p.linger = linger
 	}
-	l.any = true
+	p.any = true
 }
 
-func (s *Path) tellLeft(tenant string, l leftToDo) {
-	if l.any {
-		s.core.TellLinger(tenant, l.linger)
+func (s *Path) tellPending(tenant string, p pendingFollowUp) {
+	if p.any {
+		s.core.TellLinger(tenant, p.linger)
 	}
 }
 

@@ -81,9 +81,9 @@ func (f *followUp) moveOn(t *catalog.Type, decided map[int64]decision) error {
 		v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,
 			OrderTime: l.OrderTime, Reason: asyncflow.WaitDelay}
 		if l.Options.ContextFrom == "" {
-			of := f.of(t)
-			of.tokens.Add(l.ID.Number, l.Seq, keys[i], v, f.now, f.now)
-			of.changed = append(of.changed, l.ID.Number)
+			changes := f.changesOf(t)
+			changes.tokens.Add(l.ID.Number, l.Seq, keys[i], v, f.now, f.now)
+			changes.changed = append(changes.changed, l.ID.Number)
 			continue
 		}
 		if settled.Outcome.Output, err = f.dependencyContext(t, l.ID.Number); err != nil {

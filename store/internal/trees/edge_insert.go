@@ -113,7 +113,7 @@ func (s *Trees) await(ctx context.Context, tenant string, numbers []int32) error
 }
 
 func (d *dependents) insert(ctx context.Context, items []*hot.Insertion) error {
-	items, doubles, err := d.claim(ctx, items)
+	items, duplicates, err := d.claim(ctx, items)
 	if err != nil || len(items) == 0 {
 		return err
 	}
@@ -139,17 +139,17 @@ func (d *dependents) insert(ctx context.Context, items []*hot.Insertion) error {
 	if fresh, err = d.withdraw(ctx, fresh); err != nil {
 		return err
 	}
-	for _, double := range doubles {
-		double.settle()
+	for _, duplicate := range duplicates {
+		duplicate.settle()
 	}
 	return d.insertRest(ctx, fresh)
 }
 
-// double is a task with the same key as an earlier one of the transaction.
-type double struct{ first, second *hot.Insertion }
+// duplicate is a task with the same key as an earlier one of the transaction.
+type duplicate struct{ first, second *hot.Insertion }
 
-// settle lets the second task have the fate of the first one.
-func (d double) settle() {
+// settle gives the second task the result of the first one.
+func (d duplicate) settle() {
 	if d.first.Refused != nil {
 		d.second.Refused, d.second.Key.Holder = d.first.Refused, asyncflow.TaskID{}
 	}
@@ -158,7 +158,7 @@ func (d double) settle() {
 // claim takes the keys of the tasks, and returns the tasks that don't exist already, by id.
 func (d *dependents) claim(
 	ctx context.Context, items []*hot.Insertion,
-) (fresh []*hot.Insertion, doubles []double, err error) {
+) (fresh []*hot.Insertion, duplicates []duplicate, err error) {
 	var keyed []*hot.Insertion
 	byID := map[int64]*hot.Insertion{}
 	for _, item := range items {
@@ -191,13 +191,13 @@ func (d *dependents) claim(
 			item.Key.Holder = asyncflow.TaskID{Type: d.t.Name, Number: h.ID}
 			item.Key.Reused = string(h.Hash) != string(item.Key.Hash[:])
 			if first := byID[h.ID]; first != nil {
-				doubles = append(doubles, double{first, item})
+				duplicates = append(duplicates, duplicate{first, item})
 			}
 		}
 	}
 	slices.SortFunc(fresh,
 		func(a, b *hot.Insertion) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
-	return fresh, doubles, nil
+	return fresh, duplicates, nil
 }
 
 // lockDependents lets no other transaction insert dependents with keys: two of them could make a

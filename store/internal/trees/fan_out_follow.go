@@ -122,7 +122,7 @@ func (f *followUp) followTree(
 	o *records.FanOut,
 	rows []records.OutboxRow,
 ) (more bool, err error) {
-	f.of(t).changed = append(f.of(t).changed, o.ID)
+	f.changesOf(t).changed = append(f.changesOf(t).changed, o.ID)
 	pauseAt := o.Spawned
 	for _, r := range rows {
 		o.Ended.Add(r.Ended)
@@ -221,8 +221,8 @@ const childStopped = "its siblings have failed, or its parent has ended"
 
 func (f *followUp) cancelChildren(t *catalog.Type, ids []int64) error {
 	settled, err := CancelAll(f.ctx, f.tx, t, ids, childStopped, f.now)
-	of := f.of(t)
-	of.written = append(of.written, settled...)
+	changes := f.changesOf(t)
+	changes.written = append(changes.written, settled...)
 	return err
 }
 

@@ -75,7 +75,7 @@ func (j *joins) join() {
 		switch {
 		case o.Tally != nil:
 			joined.Output, joined.Error = voted(o)
-			j.of(j.t).voters.add(o)
+			j.changesOf(j.t).voters.add(o)
 		case o.Stopped:
 			joined.Error = j.failed[o.ID].text(j.t)
 		default:

@@ -106,7 +106,7 @@ func (f *followUp) moved(
 	var seq, attempt int
 	var stage, key string
 	var order, since time.Time
-	of := f.of(t)
+	changes := f.changesOf(t)
 	columns := []any{&id, &seq, &stage, &attempt, &order, &since, &key}
 	_, err := pgx.ForEachRow(rows, columns, func() error {
 		v := verdict(attempt)
@@ -114,8 +114,8 @@ func (f *followUp) moved(
 		if v.Kind == asyncflow.Retry && t.LineForClaims(stage, true) {
 			v.Reason = asyncflow.WaitClaimer
 		}
-		of.tokens.Add(id, seq, key, v, since, f.now)
-		of.changed = append(of.changed, id)
+		changes.tokens.Add(id, seq, key, v, since, f.now)
+		changes.changed = append(changes.changed, id)
 		return nil
 	})
 	return err

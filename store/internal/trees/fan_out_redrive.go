@@ -178,8 +178,8 @@ func (f *followUp) redriveEnded(t *catalog.Type, ended []end) error {
 	ids := records.Column(ended, func(e *end) int64 { return e.ID.Number })
 	ts := &records.Tokens{}
 	done, _, err := RedriveAll(f.ctx, f.tx, t, ids, Redrive{}, ts, f.now)
-	of := f.of(t)
-	of.changed = append(of.changed, done...)
-	of.tokens.Lower(ts.Earliest)
+	changes := f.changesOf(t)
+	changes.changed = append(changes.changed, done...)
+	changes.tokens.Lower(ts.Earliest)
 	return err
 }

@@ -25,14 +25,14 @@ type spawns struct {
 	parents map[int64]*asyncflow.Lease
 }
 
-func (f *followUp) full() bool {
+func (f *followUp) spawnLimitReached() bool {
 	return f.spawned >= f.s.chunks.spawn || f.spawnedBytes >= spawnBytes
 }
 
 // queueSpawn reads what children of tasks are made of.
 func (f *followUp) queueSpawn(b *pgx.Batch, t *catalog.Type, all []*records.FanOut) *spawns {
 	s := &spawns{followUp: f, t: t, parents: map[int64]*asyncflow.Lease{}}
-	if f.full() {
+	if f.spawnLimitReached() {
 		for _, o := range all {
 			f.followLater(o)
 		}
@@ -102,7 +102,7 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 func (s *spawns) spawn() error {
 	var made []*hot.Insertion
 	for _, o := range s.all {
-		if s.full() {
+		if s.spawnLimitReached() {
 			s.followLater(o)
 			continue
 		}
@@ -126,8 +126,8 @@ func (s *spawns) spawn() error {
 		made = append(made, items...)
 	}
 	hot.QueueTasks(&s.last, s.t, made)
-	of := s.of(s.t)
-	of.made = append(of.made, made...)
+	changes := s.changesOf(s.t)
+	changes.made = append(changes.made, made...)
 	return nil
 }
 

@@ -99,7 +99,7 @@ type followUp struct {
 	tenant  string
 	starter Starter // nil: all tasks go in line
 	now     time.Time
-	byType  map[int32]*followed
+	byType  map[int32]*typeChanges
 	types   map[int32]*catalog.Type
 	last    pgx.Batch           // what it writes at its end
 	outbox  []records.OutboxRow // what is left to do after it
@@ -112,22 +112,22 @@ type followUp struct {
 	joined                int // bytes of results of the tasks joined in it
 }
 
-// followed is what a followUp does with tasks of a type.
-type followed struct {
-	t       *catalog.Type
-	tokens  records.Tokens
-	settled []asyncflow.Settlement
-	written []asyncflow.Settlement // that are written already
-	made    []*hot.Insertion       // new tasks
-	changed []int64                // tasks with another token row
-	onward  []asyncflow.Settlement // the part of settled after which tasks may go on at once
-	leases  []*asyncflow.Lease     // of the tasks that do
-	voters  voters                 // on tasks that were decided on
+// typeChanges is what a followUp does with tasks of a type.
+type typeChanges struct {
+	t         *catalog.Type
+	tokens    records.Tokens
+	settled   []asyncflow.Settlement
+	written   []asyncflow.Settlement // that are written already
+	made      []*hot.Insertion       // new tasks
+	changed   []int64                // tasks with another token row
+	advancing []asyncflow.Settlement // the part of settled after which tasks may go on at once
+	leases    []*asyncflow.Lease     // of the tasks that do
+	voters    voters                 // on tasks that were decided on
 }
 
 func (s *Trees) newFollowUp(ctx context.Context, tenant string) *followUp {
 	f := &followUp{ctx: ctx, s: s, tenant: tenant, now: s.core.Clock.Now(),
-		byType: map[int32]*followed{}, types: map[int32]*catalog.Type{}, await: map[int32]bool{}}
+		byType: map[int32]*typeChanges{}, types: map[int32]*catalog.Type{}, await: map[int32]bool{}}
 	for _, t := range s.core.Catalog.TypesOf(tenant) {
 		f.types[t.Number()] = t
 	}
@@ -280,31 +280,31 @@ func (f *followUp) lookAt(number int32, id int64, due time.Time) {
 		ID: id})
 }
 
-// of returns what the transaction does with a type.
-func (f *followUp) of(t *catalog.Type) *followed {
+// changesOf returns what the transaction does with a type.
+func (f *followUp) changesOf(t *catalog.Type) *typeChanges {
 	if f.byType[t.Number()] == nil {
-		f.byType[t.Number()] = &followed{t: t}
+		f.byType[t.Number()] = &typeChanges{t: t}
 	}
 	return f.byType[t.Number()]
 }
 
 // settle adds a settlement of a task whose token row was deleted, and the token row that follows.
 func (f *followUp) settle(t *catalog.Type, s asyncflow.Settlement) {
-	of := f.of(t)
-	of.settled = append(of.settled, s)
+	changes := f.changesOf(t)
+	changes.settled = append(changes.settled, s)
 	switch {
 	case s.Verdict.Final() != "":
 	case s.Verdict.Kind == asyncflow.Advance && f.starter != nil:
-		of.onward = append(of.onward, s)
+		changes.advancing = append(changes.advancing, s)
 	default:
-		f.line(of, s)
+		f.line(changes, s)
 	}
 }
 
 // line puts a task in line after its settlement.
-func (f *followUp) line(of *followed, s asyncflow.Settlement) {
-	of.tokens.Add(s.Lease.ID.Number, s.Lease.Seq+1, of.t.LineKeyOf(s.Lease.Options), s.Verdict, f.now,
-		f.now)
+func (f *followUp) line(changes *typeChanges, s asyncflow.Settlement) {
+	key := changes.t.LineKeyOf(s.Lease.Options)
+	changes.tokens.Add(s.Lease.ID.Number, s.Lease.Seq+1, key, s.Verdict, f.now, f.now)
 }
 
 // write writes what the transaction collected, and commits it.
@@ -312,12 +312,12 @@ func (f *followUp) write() error {
 	numbers := slices.Sorted(maps.Keys(f.byType))
 	all := records.Inserts{Node: f.s.core.Config.Node}
 	for _, number := range numbers {
-		of := f.byType[number]
-		f.goOn(of)
-		all.AddLeases(of.t, of.leases, nil)
-		records.QueueSettlements(&f.last, of.t, of.settled, &of.tokens, f.now)
-		of.voters.queue(&f.last, of.t, f.now)
-		all.AddTally(of.t, records.Tally{Submitted: len(of.made)})
+		changes := f.byType[number]
+		f.startNext(changes)
+		all.AddLeases(changes.t, changes.leases, nil)
+		records.QueueSettlements(&f.last, changes.t, changes.settled, &changes.tokens, f.now)
+		changes.voters.queue(&f.last, changes.t, f.now)
+		all.AddTally(changes.t, records.Tally{Submitted: len(changes.made)})
 	}
 	all.Outbox, all.Tables = f.outbox, catalog.NewTables(f.tenant, catalog.SharedSet)
 	all.Queue(&f.last, f.now)
@@ -326,16 +326,16 @@ func (f *followUp) write() error {
 
 // announce announces what the transaction did.
 func (f *followUp) announce() {
-	for _, of := range f.byType {
-		key := of.t.Key()
-		f.s.core.Wakeups.Announce(key, of.tokens.Earliest)
-		settled := append(of.settled, of.written...)
+	for _, changes := range f.byType {
+		key := changes.t.Key()
+		f.s.core.Wakeups.Announce(key, changes.tokens.Earliest)
+		settled := append(changes.settled, changes.written...)
 		f.s.core.CountSettled(key, settled...)
-		hot.AnnounceFreed(f.ctx, f.s.hot, of.t, settled)
+		hot.AnnounceFreed(f.ctx, f.s.hot, changes.t, settled)
 		for _, settled := range settled {
 			f.s.core.Watchers.Tell(key, settled.Lease.ID.Number)
 		}
-		for _, id := range of.changed {
+		for _, id := range changes.changed {
 			f.s.core.Watchers.Tell(key, id)
 		}
 	}
