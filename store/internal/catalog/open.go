@@ -30,11 +30,11 @@ func Open(ctx context.Context, cfg Config) (*Core, error) {
 	}
 	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
 	c := newCore(cfg)
-	err := c.connect(ctx)
-	if err == nil {
-		err = c.start(ctx)
+	if err := c.connect(ctx); err != nil {
+		c.Close()
+		return nil, err
 	}
-	if err != nil {
+	if err := c.start(ctx); err != nil {
 		c.Close()
 		return nil, err
 	}

@@ -98,10 +98,11 @@ func after(statement *pgx.QueuedQuery, do func()) {
 		} else {
 			_, err = br.Exec()
 		}
-		if err == nil {
-			do()
+		if err != nil {
+			return err
 		}
-		return err
+		do()
+		return nil
 	}
 }
 
@@ -112,7 +113,8 @@ func (s *Path) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
 	rows := records.Inserts{Node: s.core.Config.Node}
 	for _, w := range all {
 		QueueTasks(b, w.Type, w.New)
-		w.Tokens, w.Leases, w.Counts = records.Tokens{}, nil, records.Tally{Submitted: len(w.New)}
+		w.Tokens = records.Tokens{}
+		w.Counts = records.Tally{Submitted: len(w.New)}
 		w.left = pendingFollowUp{}
 		w.Leases = AddNew(&w.Tokens, w.New, now)
 		w.queueSettled(b, &rows, now)

@@ -113,10 +113,11 @@ func RunInsert(
 		AnnounceEnds(s, t.Key(), w.Leases)
 		return NoteFailure(s, err)
 	}
-	if err == nil {
-		s.announceWrites(w, s.core.Clock.Now())
+	if err != nil {
+		return err
 	}
-	return err
+	s.announceWrites(w, s.core.Clock.Now())
+	return nil
 }
 
 // insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try inserted

@@ -112,18 +112,20 @@ func (s *Path) SettleAgain(ctx context.Context, t *catalog.Type, items []*Ending
 	var w *Writes
 	items = slices.DeleteFunc(slices.Clone(items), func(item *Ending) bool { return item.ended })
 	err := s.core.FollowRolls(ctx, t, func(now *catalog.Type) (err error) {
-		t, w = now, &Writes{Type: now}
+		t = now
+		w = &Writes{Type: now}
 		ended, err = s.trySettle(ctx, w, items)
 		return err
 	})
-	if err == nil {
-		s.announceWrites(w, s.core.Clock.Now())
-		for _, item := range items {
-			item.ended = ended[item.Lease.ID.Number]
-		}
-		err = s.explainStale(ctx, t, slices.DeleteFunc(items,
-			func(item *Ending) bool { return item.ended }))
+	if err != nil {
+		return postgres.Wrap(err, "SettleAgain(%q, %q)", t.Tenant, t.Name)
 	}
+	s.announceWrites(w, s.core.Clock.Now())
+	for _, item := range items {
+		item.ended = ended[item.Lease.ID.Number]
+	}
+	err = s.explainStale(ctx, t, slices.DeleteFunc(items,
+		func(item *Ending) bool { return item.ended }))
 	return postgres.Wrap(err, "SettleAgain(%q, %q)", t.Tenant, t.Name)
 }
 
@@ -196,9 +198,10 @@ func (s *Path) Written(ctx context.Context, t *catalog.Type, id asyncflow.TaskID
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}
-	if err == nil {
-		err = catalog.Confirm(ctx, s.core.DB(t.Tenant))
+	if err != nil {
+		return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 	}
+	err = catalog.Confirm(ctx, s.core.DB(t.Tenant))
 	return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 }
 

@@ -31,9 +31,9 @@ func CheckCommits(ctx context.Context, s *Path, tenant string) error {
 	if !s.doubtful.Load() {
 		return nil
 	}
-	err := catalog.Confirm(ctx, s.core.HotDB(tenant))
-	if err == nil {
-		s.doubtful.Store(false)
+	if err := catalog.Confirm(ctx, s.core.HotDB(tenant)); err != nil {
+		return err
 	}
-	return err
+	s.doubtful.Store(false)
+	return nil
 }

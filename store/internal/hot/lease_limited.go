@@ -46,12 +46,13 @@ func (s *Path) LeaseLimited(
 	admit func(InFlight) Admission,
 ) (
 	g LimitedLease, err error) {
-	if err = CheckCommits(ctx, s, t.Tenant); err == nil {
-		err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
-			g, err = s.tryLeaseLimited(ctx, t, n, admit)
-			return err
-		})
+	if err := CheckCommits(ctx, s, t.Tenant); err != nil {
+		return LimitedLease{}, postgres.Wrap(err, "LeaseLimited(%q, %q)", t.Tenant, t.Name)
 	}
+	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+		g, err = s.tryLeaseLimited(ctx, t, n, admit)
+		return err
+	})
 	if err != nil {
 		return LimitedLease{}, postgres.Wrap(err, "LeaseLimited(%q, %q)", t.Tenant, t.Name)
 	}

@@ -27,18 +27,20 @@ func (s *Trees) InsertDependent(
 		return postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "InsertDependent(%q, %q)",
 			t.Tenant, t.Name)
 	}
-	d := &dependents{t: t, now: s.core.Clock.Now()}
-	err := d.findTypes(ctx, s, items)
-	if err == nil {
-		err = hot.RunInsert(ctx, s.hot, t, func(tx pgx.Tx, w *hot.Writes) error {
-			d.tx, d.w, d.node = tx, w, s.core.Config.Node
-			return d.insert(ctx, items)
-		})
+	d := &dependents{t: t, node: s.core.Config.Node, now: s.core.Clock.Now()}
+	if err := d.findTypes(ctx, s, items); err != nil {
+		return postgres.Wrap(err, "InsertDependent(%q, %q)", t.Tenant, t.Name)
 	}
-	if err == nil {
-		s.core.TellFollowUp(t.Tenant)
+	err := hot.RunInsert(ctx, s.hot, t, func(tx pgx.Tx, w *hot.Writes) error {
+		d.tx = tx
+		d.w = w
+		return d.insert(ctx, items)
+	})
+	if err != nil {
+		return postgres.Wrap(err, "InsertDependent(%q, %q)", t.Tenant, t.Name)
 	}
-	return postgres.Wrap(err, "InsertDependent(%q, %q)", t.Tenant, t.Name)
+	s.core.TellFollowUp(t.Tenant)
+	return nil
 }
 
 // dependents is one transaction of InsertDependent.

@@ -32,19 +32,24 @@ func (r *Redriving) With(
 	ctx context.Context, id asyncflow.TaskID, how Redrive, ts *records.Tokens,
 ) error {
 	_, refused, err := RedriveAll(ctx, r.Tx, r.Type, []int64{id.Number}, how, ts, r.Now)
-	if err == nil {
-		err = refused[id.Number]
+	if err != nil {
+		return err
 	}
-	if err == nil && how.Dependents {
-		err = r.all(ctx, id)
+	if err := refused[id.Number]; err != nil {
+		return err
+	}
+	if how.Dependents {
+		if err := r.all(ctx, id); err != nil {
+			return err
+		}
 	}
 	slices.SortFunc(r.Done, func(a, b asyncflow.TaskID) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Number, b.Number))
 	})
-	if err == nil && how.DryRun {
-		err = catalog.ErrDry
+	if how.DryRun {
+		return catalog.ErrDry
 	}
-	return err
+	return nil
 }
 
 // all redrives the dependents of a task that was redriven in the transaction.

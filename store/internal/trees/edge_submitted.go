@@ -17,10 +17,10 @@ func (f *followUp) followSubmitted(t *catalog.Type, ids []int64) error {
 		return err
 	}
 	cycles, err := f.cycles(t, edges)
-	if err == nil {
-		err = f.moveOn(t, cycles)
-	}
 	if err != nil {
+		return err
+	}
+	if err := f.moveOn(t, cycles); err != nil {
 		return err
 	}
 	return f.followLook(t, live)
@@ -45,7 +45,8 @@ func (f *followUp) cycles(t *catalog.Type, edges []edge) (map[int64]decision, er
 	if _, err := c.read(f.ctx, keyed); err != nil {
 		return nil, err
 	}
-	found, ring := map[int64]decision{}, ringsOf(c.on)
+	found := map[int64]decision{}
+	ring := ringsOf(c.on)
 	for _, e := range keyed {
 		if _, known := found[e.id]; !known && ring[e.on] == ring[e.taskRef] {
 			found[e.id] = decision{asyncflow.Fail, asyncflow.BadDependency(int(e.n), cycle).Detail()}

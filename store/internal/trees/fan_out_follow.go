@@ -21,15 +21,18 @@ func (f *followUp) followTrees(rows []records.OutboxRow) error {
 		for n < len(rows) && rows[n].Number == rows[0].Number {
 			n++
 		}
-		t, err := f.types[rows[0].Number], error(nil)
+		t := f.types[rows[0].Number]
 		if t == nil { // a known one is read again before its tasks are moved
-			t, err = f.typeNow(t, rows[0].Number)
+			now, err := f.typeNow(t, rows[0].Number)
+			if err != nil {
+				return err
+			}
+			t = now
 		}
-		if err == nil && t != nil { // else it was deleted
-			err = f.followTreesOf(t, rows[:n])
-		}
-		if err != nil {
-			return err
+		if t != nil { // else it was deleted
+			if err := f.followTreesOf(t, rows[:n]); err != nil {
+				return err
+			}
 		}
 		rows = rows[n:]
 	}
@@ -67,7 +70,8 @@ func (f *followUp) followTreesOf(t *catalog.Type, rows []records.OutboxRow) erro
 		if err := f.advance(t, spawning[:n], joining[:m]); err != nil {
 			return err
 		}
-		spawning, joining = spawning[n:], joining[m:]
+		spawning = spawning[n:]
+		joining = joining[m:]
 	}
 	records.QueueSaves(&f.last, t, all)
 	return nil
@@ -78,15 +82,15 @@ func (f *followUp) followTreesOf(t *catalog.Type, rows []records.OutboxRow) erro
 func (f *followUp) advance(t *catalog.Type, spawning, joining []*records.FanOut) error {
 	b := &pgx.Batch{}
 	onNewest := catalog.QueueNewest(b, t)
-	s, j := f.queueSpawn(b, t, spawning), f.queueJoin(b, t, joining)
-	err := f.tx.SendBatch(f.ctx, b).Close()
-	if err == nil {
-		err = onNewest()
+	s := f.queueSpawn(b, t, spawning)
+	j := f.queueJoin(b, t, joining)
+	if err := f.tx.SendBatch(f.ctx, b).Close(); err != nil {
+		return err
 	}
-	if err == nil {
-		err = s.spawn()
+	if err := onNewest(); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := s.spawn(); err != nil {
 		return err
 	}
 	j.join()

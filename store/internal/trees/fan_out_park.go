@@ -181,15 +181,17 @@ func (s *Trees) parkPaused(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []asyncflow.Lease,
 	parents []records.FanOutKey,
 ) (others []asyncflow.Lease, err error) {
-	paused, key := map[records.FanOutKey]bool{}, records.FanOutKey{Number: t.Number()}
+	paused := map[records.FanOutKey]bool{}
+	key := records.FanOutKey{Number: t.Number()}
 	rows, err := tx.Query(ctx, t.SQL(0, PausedSQL+` ORDER BY o.id, o.seq FOR SHARE OF o`),
 		ParentArgs(t, parents)...)
-	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&key.ID, &key.Seq}, func() error {
-			paused[key] = true
-			return nil
-		})
+	if err != nil {
+		return nil, err
 	}
+	_, err = pgx.ForEachRow(rows, []any{&key.ID, &key.Seq}, func() error {
+		paused[key] = true
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +224,8 @@ func (s *Trees) park(
 	if err := hot.CollectIDs(rows, taken); err != nil {
 		return err
 	}
-	now, ts := s.core.Clock.Now(), &records.Tokens{}
+	now := s.core.Clock.Now()
+	ts := &records.Tokens{}
 	for i := range parked {
 		l := &parked[i]
 		if taken[l.ID.Number] {

@@ -71,11 +71,12 @@ func (f *followUp) park(t *catalog.Type, r records.ChildRun) error {
 	}
 	for _, p := range t.Live() {
 		rows, err := f.tx.Query(f.ctx, t.SQL(p, parkReadySQL), orders, ids, t.Number())
-		if err == nil {
-			err = f.moved(t, rows, func(int) asyncflow.Verdict {
-				return asyncflow.Verdict{Kind: asyncflow.Park, Reason: asyncflow.WaitParent}
-			})
+		if err != nil {
+			return err
 		}
+		err = f.moved(t, rows, func(int) asyncflow.Verdict {
+			return asyncflow.Verdict{Kind: asyncflow.Park, Reason: asyncflow.WaitParent}
+		})
 		if err != nil {
 			return err
 		}

@@ -100,10 +100,11 @@ func (s *Trees) wrongFanOuts(
 		if n < len(all) || n == catalog.JobBatch {
 			next = all[n-1].FanOutKey
 		}
-		if wrong, err = f.countChildren(all[:n]); err == nil {
-			*at = next
+		if wrong, err = f.countChildren(all[:n]); err != nil {
+			return err
 		}
-		return err
+		*at = next
+		return nil
 	})
 	return wrong, err
 }

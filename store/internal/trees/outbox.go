@@ -75,10 +75,11 @@ func (s *Trees) FollowUp(
 		late := s.rest(ctx, tenant, bad, followUpPause)
 		return late == nil, postgres.Wrap(errors.Join(err, late), "FollowUp(%q)", tenant)
 	}
-	if err = s.rest(ctx, tenant, bad, lockedPause); err == nil { // the rest goes on
-		time.AfterFunc(lockedPause, func() { s.core.TellFollowUp(tenant) })
+	if err := s.rest(ctx, tenant, bad, lockedPause); err != nil {
+		return false, postgres.Wrap(err, "FollowUp(%q)", tenant)
 	}
-	return err == nil, postgres.Wrap(err, "FollowUp(%q)", tenant)
+	time.AfterFunc(lockedPause, func() { s.core.TellFollowUp(tenant) })
+	return true, nil // other rows go on
 }
 
 // rest leaves a row to later, with the other rows about its task.
