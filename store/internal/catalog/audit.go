@@ -114,7 +114,8 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 	if err := schema.RefuseDevelopment(ctx, conn); err != nil {
 		return postgres.Wrap(err, "RecordByHand(%s)", e.Action)
 	}
-	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), 1
+	e.ID = uuid.Must(uuid.NewV7()).String()
+	e.Calls = 1
 	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&e.At); err != nil {
 		return postgres.Wrap(err, "RecordByHand(%s)", e.Action)
 	}

@@ -29,7 +29,8 @@ type AuditedCall struct {
 
 // NewAuditedCall returns an audited call with an id of its own.
 func NewAuditedCall(schema string, e asyncflow.AuditEntry) *AuditedCall {
-	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), max(1, e.Calls)
+	e.ID = uuid.Must(uuid.NewV7()).String()
+	e.Calls = max(1, e.Calls)
 	return &AuditedCall{AuditEntry: e, Schema: schema}
 }
 
@@ -105,7 +106,8 @@ func (s *Core) auditedThen(ctx context.Context, tenant string, do, then func(pgx
 		return err
 	}
 	if a.written = err == nil; !a.written {
-		a.Detail, a.isNew = detail, false
+		a.Detail = detail
+		a.isNew = false
 	}
 	return err
 }
@@ -144,7 +146,8 @@ func (s *Core) writeAudited(
 // done returns the entry of a call that has made its change.
 func (a *AuditedCall) done(s *Core) asyncflow.AuditEntry {
 	e := a.AuditEntry
-	e.At, e.Outcome = s.Clock.Now(), asyncflow.AuditDone
+	e.At = s.Clock.Now()
+	e.Outcome = asyncflow.AuditDone
 	if a.isNew && a.StatusNew != 0 {
 		e.Status = a.StatusNew
 	}

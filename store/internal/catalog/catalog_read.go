@@ -136,7 +136,9 @@ func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) 
 		t.suspended = k.tenant.Suspended
 	}
 	next := *k
-	next.types, next.sets, next.version = read.types, read.sets, read.version
+	next.types = read.types
+	next.sets = read.sets
+	next.version = read.version
 	next.names = make(map[int32]string, len(read.types))
 	for name, t := range read.types {
 		next.names[t.number] = name

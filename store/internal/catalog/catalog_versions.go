@@ -77,7 +77,8 @@ func (c *Catalog) readVersions(ctx context.Context, only string) (tenantVersions
 		FROM asyncflow.tenants WHERE dropping_at IS NULL`
 	var args []any
 	if only != "" {
-		sql, args = sql+` AND slug = $1`, []any{only}
+		sql += ` AND slug = $1`
+		args = []any{only}
 	}
 	rows, err := c.store.Base.Query(ctx, sql, args...)
 	if err != nil {
@@ -87,7 +88,9 @@ func (c *Catalog) readVersions(ctx context.Context, only string) (tenantVersions
 	var version int64
 	var number uint32
 	_, err = pgx.ForEachRow(rows, []any{&tenant, &version, &role, &number}, func() error {
-		found.versions[tenant], found.roles[tenant], found.numbers[tenant] = version, role, number
+		found.versions[tenant] = version
+		found.roles[tenant] = role
+		found.numbers[tenant] = number
 		return nil
 	})
 	return found, err
@@ -152,8 +155,10 @@ func (c *Catalog) enter(
 		}
 		next := &tenantConfig{tenant: c.store.newTenant(row), wanted: version, look: look}
 		if old != nil {
-			next.types, next.version = suspendedAs(next.tenant, old), old.version
-			next.sets, next.names = old.sets, old.names
+			next.types = suspendedAs(next.tenant, old)
+			next.version = old.version
+			next.sets = old.sets
+			next.names = old.names
 		}
 		c.tenants[row.Slug] = next
 	}

@@ -44,8 +44,10 @@ func (n *configNews) hear(payload string, c *Catalog) {
 func (n *configNews) take() (tenants map[string]bool, unknown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	tenants, unknown = n.tenants, n.unknown
-	n.tenants, n.unknown = map[string]bool{}, false
+	tenants = n.tenants
+	unknown = n.unknown
+	n.tenants = map[string]bool{}
+	n.unknown = false
 	return tenants, unknown
 }
 

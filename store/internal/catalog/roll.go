@@ -58,7 +58,9 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 		var sealed, drained, idle *time.Time
 		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
 			&idle, &r.Lost)
-		r.SealedAt, r.DrainedAt, r.IdleSince = OrZero(sealed), OrZero(drained), OrZero(idle)
+		r.SealedAt = OrZero(sealed)
+		r.DrainedAt = OrZero(drained)
+		r.IdleSince = OrZero(idle)
 		return r, err
 	})
 	return rolls, postgres.Wrap(err, "Rolls(%q)", tenant)

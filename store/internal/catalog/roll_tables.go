@@ -111,13 +111,15 @@ func (s *TableSet) HasLive(ctx context.Context, db Querier, position int) (live 
 		return false, err
 	}
 	// Types with the same token tables are looked at together.
-	numbers, tables := map[string][]int32{}, map[string][]string{}
+	numbers := map[string][]int32{}
+	tables := map[string][]string{}
 	for _, l := range types {
 		if l.SetAt(position).Name == s.Name && slices.Contains(l.Rolls(), position) {
 			t := &Type{Location: l}
 			all := t.TokenTables()
 			key := strings.Join(all, ",")
-			numbers[key], tables[key] = append(numbers[key], l.number), all
+			numbers[key] = append(numbers[key], l.number)
+			tables[key] = all
 		}
 	}
 	first := asyncflow.NewTaskID("", position, 0).Number

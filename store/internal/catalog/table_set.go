@@ -103,7 +103,9 @@ func (t *Type) HasIn(set *TableSet, position int) bool {
 // locate sets where the type's tasks are.
 func (t *Type) locate(at Location) {
 	t.Location = at
-	t.End, t.First, t.Begin = at.set.End, at.set.End, at.set.End
+	t.End = at.set.End
+	t.First = at.set.End
+	t.Begin = at.set.End
 	if rolls := at.Rolls(); len(rolls) > 0 {
 		t.First = rolls[0]
 	}
@@ -125,20 +127,24 @@ LEFT JOIN {sets} e ON e.name = t.earlier_set`
 func ReadLocations(ctx context.Context, q Querier, tenant, only string) (
 	sets map[string]*TableSet, types map[string]Location, err error,
 ) {
-	sql, args := locationsSQL, []any{}
+	sql := locationsSQL
+	args := []any{}
 	if only != "" {
-		sql, args = sql+` WHERE t.name = $1`, []any{only}
+		sql += ` WHERE t.name = $1`
+		args = []any{only}
 	}
 	rows, err := q.Query(ctx, NewTables(tenant, SharedSet).SQL(0, sql), args...)
 	if err != nil {
 		return nil, nil, err
 	}
-	sets, types = map[string]*TableSet{}, map[string]Location{}
+	sets = map[string]*TableSet{}
+	types = map[string]Location{}
 	known := func(read TableSet) *TableSet {
 		set := sets[read.Name]
 		if set == nil {
 			set = &read
-			set.Tenant, set.Tables = tenant, NewTables(tenant, read.Name)
+			set.Tenant = tenant
+			set.Tables = NewTables(tenant, read.Name)
 			sets[set.Name] = set
 		}
 		return set
@@ -150,7 +156,8 @@ func ReadLocations(ctx context.Context, q Querier, tenant, only string) (
 	_, err = pgx.ForEachRow(rows, []any{&name, &l.number, &l.from,
 		&read.Name, &read.First, &read.Begin, &read.End,
 		&beforeName, &before.First, &before.Begin, &before.End}, func() error {
-		l.set, l.Earlier = known(read), nil
+		l.set = known(read)
+		l.Earlier = nil
 		if beforeName != nil && before.First < l.from { // otherwise its rolls are dropped
 			before.Name = *beforeName
 			l.Earlier = known(before)

@@ -23,7 +23,8 @@ func newWatchers() *Watchers { return &Watchers{waiters: map[taskKey][]chan stru
 // Follow returns a channel with an entry if this node changed the task since the last entry was
 // taken, and a function that ends it.
 func (w *Watchers) Follow(key TypeKey, number int64) (<-chan struct{}, func()) {
-	k, ch := taskKey{key, number}, make(chan struct{}, 1)
+	k := taskKey{key, number}
+	ch := make(chan struct{}, 1)
 	w.Following.Add(1)
 	w.mu.Lock()
 	w.waiters[k] = append(w.waiters[k], ch)

@@ -57,7 +57,8 @@ func newWakeups(s *Core) *Wakeups {
 // time that the task is due; lost is called when announcements may be lost. Both must not block.
 // Call Subscribe before Run; it may be called several times.
 func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
-	earlierWake, earlierLost := w.local, w.lost
+	earlierWake := w.local
+	earlierLost := w.lost
 	w.local = func(key TypeKey, at time.Time) {
 		earlierWake(key, at)
 		wake(key, at)
@@ -125,7 +126,8 @@ func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) err
 		}
 		lines = fmt.Appendf(lines, "%s %d %d %d\n", w.sender, tenant, number, at.UnixMicro())
 		if len(lines) > notifyBytes {
-			payloads, lines = append(payloads, string(lines)), lines[:0]
+			payloads = append(payloads, string(lines))
+			lines = lines[:0]
 		}
 	}
 	if len(lines) > 0 {

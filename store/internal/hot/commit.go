@@ -50,10 +50,12 @@ func (s *Path) Commit(ctx context.Context, all []*Writes) (refused Refused, err 
 	now := s.core.Clock.Now()
 	b := &pgx.Batch{}
 	// When a statement ends well, all are prepared: pgx does that before.
-	prepared, done := false, 0 // done: how many of the writes: all their statements ended well
-	var ends []int             // of the tenants' writes
+	prepared := false
+	done := 0      // how many of the writes: all their statements ended well
+	var ends []int // of the tenants' writes
 	for from := 0; from < len(all); {
-		tenant, to := all[from].Type.Tenant, from+1
+		tenant := all[from].Type.Tenant
+		to := from + 1
 		for to < len(all) && all[to].Type.Tenant == tenant {
 			to++
 		}
@@ -67,7 +69,8 @@ func (s *Path) Commit(ctx context.Context, all []*Writes) (refused Refused, err 
 		statements := b.QueuedQueries[first:]
 		after(statements[0], func() { prepared = true })
 		after(statements[len(statements)-1], func() { done = to })
-		ends, from = append(ends, to), to
+		ends = append(ends, to)
+		from = to
 	}
 	err = conn.Send(ctx, b)
 	conn.Release()

@@ -67,9 +67,11 @@ func taskInsert(t *catalog.Type, sql string, items []*Insertion) (string, []any)
 	options := make(postgres.Texts, len(items))
 	contexts := make(pgtype.FlatArray[[]byte], len(items))
 	for i, item := range items {
-		ids[i], created[i] = item.ID.Number, (*postgres.Moment)(&item.Created)
+		ids[i] = item.ID.Number
+		created[i] = (*postgres.Moment)(&item.Created)
 		orders[i] = (*postgres.Moment)(&item.Verdict.OrderTime)
-		options[i], contexts[i] = OptionsText(item.Options), item.Context
+		options[i] = OptionsText(item.Options)
+		contexts[i] = item.Context
 	}
 	return t.SQL(items[0].ID.Position(), sql),
 		[]any{contexts, ids, created, orders, options, t.Number()}
@@ -177,7 +179,8 @@ func checkOwn(
 	var created []time.Time
 	for _, item := range items {
 		if !inserted[item.ID.Number] {
-			ids, created = append(ids, item.ID.Number), append(created, item.Created)
+			ids = append(ids, item.ID.Number)
+			created = append(created, item.Created)
 		}
 	}
 	if len(ids) == 0 {

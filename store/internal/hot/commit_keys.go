@@ -94,7 +94,8 @@ func (s *Path) InsertKeyed(ctx context.Context, t *catalog.Type, items []*Insert
 		var fresh []*Insertion
 		for _, item := range items {
 			holder := holders[item.Key.Name]
-			item.Key.Holder, item.Key.Reused = asyncflow.TaskID{}, false
+			item.Key.Holder = asyncflow.TaskID{}
+			item.Key.Reused = false
 			switch {
 			case others[item.Key.Name]:
 				held = append(held, item)
@@ -133,10 +134,13 @@ func ClaimKeys(
 	hashes := make([][]byte, len(first))
 	expires := make([]time.Time, len(first))
 	for i, item := range first {
-		names[i], ids[i], hashes[i], expires[i] = item.Key.Name, item.ID.Number, item.Key.Hash[:],
-			item.Key.Expires
+		names[i] = item.Key.Name
+		ids[i] = item.ID.Number
+		hashes[i] = item.Key.Hash[:]
+		expires[i] = item.Key.Expires
 	}
-	holders, others = make(map[string]holder, len(first)), map[string]bool{}
+	holders = make(map[string]holder, len(first))
+	others = map[string]bool{}
 	b := &pgx.Batch{}
 	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
 	if wait == KeysApart {

@@ -98,7 +98,8 @@ func (s *Path) trySettleLate(ctx context.Context, t *catalog.Type, id asyncflow.
 func lostAttempt(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, id asyncflow.TaskID, seq int,
 ) (l asyncflow.Lease, orderTime time.Time, err error) {
-	l.ID, l.Seq = id, seq+1
+	l.ID = id
+	l.Seq = seq + 1
 	endpoint := ""
 	err = tx.QueryRow(ctx, t.SQL(id.Position(), `
 		SELECT stage, attempt, next_time, coalesce(endpoint, '') FROM {journal}

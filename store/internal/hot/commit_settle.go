@@ -41,7 +41,8 @@ type Settled struct {
 func columns(all []*Writes) (types []int32, ids []int64, seqs []int16) {
 	for _, w := range all {
 		for _, item := range w.Settled {
-			types, ids = append(types, w.Type.Number()), append(ids, item.Lease.ID.Number)
+			types = append(types, w.Type.Number())
+			ids = append(ids, item.Lease.ID.Number)
 			seqs = append(seqs, int16(item.Lease.Seq))
 		}
 	}

@@ -94,7 +94,8 @@ type keyState struct {
 func ReadKeys(ctx context.Context, conn interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, t *catalog.Type, keys []string) (map[string]keyState, error) {
-	sql, args := keyStatesSQL, []any{keys, t.Number()}
+	sql := keyStatesSQL
+	args := []any{keys, t.Number()}
 	if t.Flow.Ordered {
 		sql = orderedKeyStatesSQL
 		args = append(args, t.NamesOf(t.Stages[0].Name), t.Name,
@@ -111,7 +112,8 @@ func ReadKeys(ctx context.Context, conn interface {
 	var blockedAt, readyAt *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&key, &s.InFlight, &s.Started, &blockedAt, &blocked, &readyAt,
 		&ready, &s.blocks}, func() error {
-		s.blocked, s.first = blocked != nil, place{}
+		s.blocked = blocked != nil
+		s.first = place{}
 		for _, p := range []struct {
 			at *time.Time
 			id *int64
@@ -176,7 +178,8 @@ func (s keyState) order(t *catalog.Type, candidates []*Candidate) *keyOrder {
 		k.left = 0
 		for _, c := range candidates {
 			if slices.Contains(s.blocks, c.ID.Number) {
-				k.left, k.only = 1, c.ID.Number
+				k.left = 1
+				k.only = c.ID.Number
 			}
 		}
 	case s.Started:

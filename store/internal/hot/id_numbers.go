@@ -128,7 +128,8 @@ func (ns *numbers) atHand(t *catalog.Type, n int) []int64 {
 // expire drops the numbers of a block that is too old, or of another roll.
 func (b *block) expire(t *catalog.Type) {
 	if b.position != t.End || time.Since(b.taken) > blockLife {
-		b.next, b.end = 0, 0
+		b.next = 0
+		b.end = 0
 	}
 }
 
@@ -176,7 +177,10 @@ func (ns *numbers) refill(ctx context.Context, t *catalog.Type, b *block, need i
 	if err != nil {
 		return postgres.Wrap(err, "numbers.refill(%q, %q)", t.Tenant, t.Name)
 	}
-	b.position, b.next, b.end, b.taken = t.End, first, first+b.size, time.Now()
+	b.position = t.End
+	b.next = first
+	b.end = first + b.size
+	b.taken = time.Now()
 	return nil
 }
 

@@ -150,14 +150,17 @@ func (s *Path) olderHead(
 	ctx context.Context, conn *postgres.TenantConn, t *catalog.Type, now time.Time, shortest int,
 ) (from int, until, next time.Time, err error) {
 	live := t.Live()
-	from, until = live[0], now
+	from = live[0]
+	until = now
 	if len(live) == 1 {
 		return from, until, next, nil
 	}
-	scans, heads := map[int]*lowwater.Scan{}, map[int]*readyHead{}
+	scans := map[int]*lowwater.Scan{}
+	heads := map[int]*readyHead{}
 	b := &pgx.Batch{}
 	for _, p := range live {
-		scans[p], heads[p] = s.core.Marks.Begin(t.Key(), p, now), &readyHead{}
+		scans[p] = s.core.Marks.Begin(t.Key(), p, now)
+		heads[p] = &readyHead{}
 		queueHead(b, t, p, shortest, scans[p].From(), now, heads[p])
 	}
 	err = conn.Send(ctx, b)
@@ -226,7 +229,8 @@ func takeReady(
 			if err := rows.Scan(&l.ID.Number, &seq, &l.Stage, &attempt, &l.OrderTime); err != nil {
 				return err
 			}
-			l.ID.Type, l.Seq = t.Name, int(seq)
+			l.ID.Type = t.Name
+			l.Seq = int(seq)
 			l.Stage, l.Attempt = t.Place(l.Stage, int(attempt))
 			leases = append(leases, l)
 		}
@@ -251,7 +255,9 @@ func BeginLeases(leases []*asyncflow.Lease, t *catalog.Type, now time.Time) {
 			timeout = t.Stages[stage].Timeout.Std()
 		}
 		wait := t.Gathering(l.Stage)
-		l.LeasedAt, l.Until, l.Unsent = now, now.Add(timeout+wait+LeaseMargin), wait > 0
+		l.LeasedAt = now
+		l.Until = now.Add(timeout + wait + LeaseMargin)
+		l.Unsent = wait > 0
 	}
 }
 
@@ -263,7 +269,8 @@ func (s *Path) queueTaken(
 	all := make([]*asyncflow.Lease, len(leases))
 	byID := make(map[int64]*asyncflow.Lease, len(leases))
 	for i := range leases {
-		all[i], byID[leases[i].ID.Number] = &leases[i], &leases[i]
+		all[i] = &leases[i]
+		byID[leases[i].ID.Number] = &leases[i]
 	}
 	BeginLeases(all, t, now)
 	queuePayloads(b, t, leases, byID)

@@ -79,7 +79,8 @@ func judge(
 			continue
 		}
 		if c.key != "" && rated(t, c) && !admission.AdmitKey(c.key) {
-			c.Blocked, c.Endpoint = asyncflow.WaitFlow, ""
+			c.Blocked = asyncflow.WaitFlow
+			c.Endpoint = ""
 			continue
 		}
 		if c.key != "" {

@@ -212,7 +212,8 @@ func (s *Path) queueJudged(b *pgx.Batch, t *catalog.Type, found []Candidate, now
 	others := &records.Tokens{}
 	for _, c := range found {
 		if c.Blocked == "" && !c.back {
-			leases, keys = append(leases, c.Lease), append(keys, catalog.OrNull(c.key))
+			leases = append(leases, c.Lease)
+			keys = append(keys, catalog.OrNull(c.key))
 			continue
 		}
 		v := asyncflow.ParkFor(c.Lease, c.Blocked)

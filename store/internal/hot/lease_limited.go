@@ -156,7 +156,8 @@ func (s *Path) beginLimited(
 			var endpoint string
 			var all, lately int
 			_, err := pgx.ForEachRow(rows, []any{&endpoint, &all, &lately}, func() error {
-				f.All[endpoint], f.Lately[endpoint] = all, lately
+				f.All[endpoint] = all
+				f.Lately[endpoint] = lately
 				return nil
 			})
 			return err

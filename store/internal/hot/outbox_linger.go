@@ -50,7 +50,8 @@ const (
 // LingerAfter returns how long the follow-up of a settlement may wait for more. The end of one
 // child of many moves nothing, unless the child failed, or makes room for another one.
 func LingerAfter(t *catalog.Type, s *asyncflow.Settlement) time.Duration {
-	child, stage := s.Lease.Options.Child, t.StageIndex(s.Lease.Stage)
+	child := s.Lease.Options.Child
+	stage := t.StageIndex(s.Lease.Stage)
 	if child == nil || s.Verdict.Final() != asyncflow.StatusSucceeded || t.Awaited() || stage < 0 ||
 		t.Stages[stage].FanOut == nil || t.Stages[stage].FanOut.MaxParallel > 0 {
 		return 0

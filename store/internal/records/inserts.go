@@ -156,7 +156,8 @@ func (g *groups[K, Row]) find(key K) *[]Row {
 	} else if i, ok := g.index[key]; ok {
 		return g.rows[i]
 	}
-	g.keys, g.rows = append(g.keys, key), append(g.rows, new([]Row))
+	g.keys = append(g.keys, key)
+	g.rows = append(g.rows, new([]Row))
 	switch {
 	case g.index != nil:
 		g.index[key] = len(g.keys) - 1

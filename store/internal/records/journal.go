@@ -33,7 +33,9 @@ type journalKey struct {
 
 // newJournalRow returns the row of a settlement.
 func newJournalRow(t *catalog.Type, s *asyncflow.Settlement) (journalKey, journalRow) {
-	l, o, final := &s.Lease, &s.Outcome, s.Verdict.Final()
+	l := &s.Lease
+	o := &s.Outcome
+	final := s.Verdict.Final()
 	position := l.ID.Position()
 	problem := cmp.Or(s.Verdict.Error, o.Error)
 	key := journalKey{RollTables{t.SetAt(position).Tables, position},

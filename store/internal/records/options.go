@@ -35,7 +35,8 @@ func QueueOptions(b *pgx.Batch, t *catalog.Type, ids []int64) OptionsOf {
 			var id int64
 			var o asyncflow.Options
 			_, err := pgx.ForEachRow(rows, []any{&id, &o}, func() error {
-				all[id], o = o, asyncflow.Options{}
+				all[id] = o
+				o = asyncflow.Options{}
 				return nil
 			})
 			return err

@@ -75,7 +75,8 @@ func (r *Inserts) AddFollowUp(t *catalog.Type, s *asyncflow.Settlement) bool {
 		return false
 	}
 	r.Tables = t.Set().Tables
-	id, final := s.Lease.ID.Number, s.Verdict.Final()
+	id := s.Lease.ID.Number
+	final := s.Verdict.Final()
 	switch child := s.Lease.Options.Child; {
 	case s.Verdict.Kind == asyncflow.Spawn:
 		seq := int16(s.Lease.Seq + 1)

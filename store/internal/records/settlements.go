@@ -15,7 +15,8 @@ func SettleTaken(
 	t *catalog.Type, taken []asyncflow.Lease, now time.Time,
 	outcome func(*catalog.Type, asyncflow.Lease) asyncflow.Outcome,
 ) ([]asyncflow.Settlement, *Tokens) {
-	settled, ts := make([]asyncflow.Settlement, len(taken)), &Tokens{}
+	settled := make([]asyncflow.Settlement, len(taken))
+	ts := &Tokens{}
 	for i, l := range taken {
 		l = t.Reordered(l)
 		o := outcome(t, l)

@@ -87,7 +87,8 @@ func ReadyPlaces(
 	var id int64
 	var order time.Time
 	_, err = pgx.ForEachRow(rows, []any{&id, &order}, func() error {
-		orders, live = append(orders, order), append(live, id)
+		orders = append(orders, order)
+		live = append(live, id)
 		return nil
 	})
 	return orders, live, err

@@ -65,7 +65,8 @@ func writeCancelled(
 	leases := make([]asyncflow.Lease, len(settled))
 	ids := make([]int64, len(settled))
 	for i := range settled {
-		leases[i], ids[i] = settled[i].Lease, settled[i].Lease.ID.Number
+		leases[i] = settled[i].Lease
+		ids[i] = settled[i].Lease.ID.Number
 	}
 	if err := records.ReadOptions(ctx, tx, t, leases); err != nil {
 		return err

@@ -45,11 +45,13 @@ func (d *dependents) chainsAbove(ctx context.Context, items []*hot.Insertion) (*
 func (c *chains) waiters(
 	ctx context.Context, on map[taskRef]string, most int,
 ) ([]edge, error) {
-	numbers, ids := make([]int32, 0, len(on)), make([]int64, 0, len(on))
+	numbers := make([]int32, 0, len(on))
+	ids := make([]int64, 0, len(on))
 	keys := make([]*string, 0, len(on))
 	for k, key := range on {
-		numbers, ids, keys = append(numbers, k.number), append(ids, k.id),
-			append(keys, catalog.OrNull(key))
+		numbers = append(numbers, k.number)
+		ids = append(ids, k.id)
+		keys = append(keys, catalog.OrNull(key))
 	}
 	rows, err := c.tx.Query(ctx, c.t.SQL(0, `
 		SELECT e.type, e.id, coalesce(e.key, ''), u.type, u.id

@@ -101,9 +101,11 @@ func (c *chains) read(ctx context.Context, edges []edge) (complete bool, err err
 
 // follow reads the open edges of tasks, at most some.
 func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]edge, error) {
-	numbers, ids := make([]int32, 0, len(of)), make([]int64, 0, len(of))
+	numbers := make([]int32, 0, len(of))
+	ids := make([]int64, 0, len(of))
 	for k := range of {
-		numbers, ids = append(numbers, k.number), append(ids, k.id)
+		numbers = append(numbers, k.number)
+		ids = append(ids, k.id)
 	}
 	rows, err := c.tx.Query(ctx, c.t.SQL(0, `
 		SELECT e.type, e.id, e.on_type, coalesce(e.on_id, k.id)

@@ -78,7 +78,8 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
 
 // outputsFit reports whether the results of tasks fit into the context of another one.
 func (f *followUp) outputsFit(edges []edge) (bool, error) {
-	sum, times := 0, map[taskRef]int{} // a task may be depended on several times
+	sum := 0
+	times := map[taskRef]int{} // a task may be depended on several times
 	for _, e := range edges {
 		times[e.on]++
 	}

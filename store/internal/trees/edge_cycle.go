@@ -24,7 +24,8 @@ func ringsOf(on map[taskRef][]taskRef) map[taskRef]int {
 // walk walks on from a task, and returns the first task on the path to which edges lead from it.
 func (r *rings) walk(k taskRef) (first int) {
 	n := len(r.order) + 1
-	first, r.order[k] = n, n
+	first = n
+	r.order[k] = n
 	r.path = append(r.path, k)
 	for _, on := range r.on[k] {
 		switch {

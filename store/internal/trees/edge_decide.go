@@ -128,7 +128,8 @@ func (f *followUp) takeDependents(
 		var key string
 		l.ID.Type = t.Name
 		err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key)
-		l.Options, keys = options[l.ID.Number], append(keys, key)
+		l.Options = options[l.ID.Number]
+		keys = append(keys, key)
 		return l, err
 	})
 	return leases, keys, err

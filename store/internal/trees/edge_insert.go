@@ -153,7 +153,8 @@ type duplicate struct{ first, second *hot.Insertion }
 // settle gives the second task the result of the first one.
 func (d duplicate) settle() {
 	if d.first.Refused != nil {
-		d.second.Refused, d.second.Key.Holder = d.first.Refused, asyncflow.TaskID{}
+		d.second.Refused = d.first.Refused
+		d.second.Key.Holder = asyncflow.TaskID{}
 	}
 }
 
@@ -165,7 +166,8 @@ func (d *dependents) claim(
 	byID := map[int64]*hot.Insertion{}
 	for _, item := range items {
 		if item.Key != nil {
-			item.Key.Holder, item.Key.Reused = asyncflow.TaskID{}, false
+			item.Key.Holder = asyncflow.TaskID{}
+			item.Key.Reused = false
 			keyed = append(keyed, item)
 			byID[item.ID.Number] = item
 		} else {
@@ -299,7 +301,8 @@ func (d *dependents) withdraw(
 // insertRest inserts what follows from new tasks: their rows in wait, a look at each, and counts.
 func (d *dependents) insertRest(ctx context.Context, items []*hot.Insertion) error {
 	all := records.Inserts{Node: d.node}
-	d.w.Tokens, d.w.Counts = records.Tokens{}, records.Tally{Submitted: len(items)}
+	d.w.Tokens = records.Tokens{}
+	d.w.Counts = records.Tally{Submitted: len(items)}
 	d.w.Leases = hot.AddNew(&d.w.Tokens, items, d.now)
 	d.w.AddFollowing(&all, d.now)
 	for _, item := range items {

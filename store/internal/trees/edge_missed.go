@@ -80,16 +80,20 @@ func (s *Trees) DryRunOpenEdges(ctx context.Context, tenant string) ([]catalog.D
 // missedEnds returns the ended or gone tasks among the targets of the next open edges.
 func (f *followUp) missedEnds(at *edgeCursor) (map[taskRef]edgeStatus, error) {
 	on, err := f.openEdges(at)
+	if err != nil {
+		return nil, err
+	}
 	ended := map[taskRef]edgeStatus{}
 	for number, ids := range on {
-		if err == nil {
-			err = f.findEnded(number, ids, ended)
-		}
+		err := f.findEnded(number, ids, ended)
 		if errors.Is(err, catalog.ErrElsewhere) { // this node doesn't know the type yet
-			err = nil
+			continue
+		}
+		if err != nil {
+			return ended, err
 		}
 	}
-	return ended, err
+	return ended, nil
 }
 
 // openEdges returns the tasks to which open edges lead, by type, from a cursor on, and moves that.
@@ -138,7 +142,8 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 	if err != nil {
 		return next, err
 	}
-	n, holder := 0, int64(0)
+	n := 0
+	holder := int64(0)
 	_, err = pgx.ForEachRow(rows, []any{&next.number, &next.key, &holder}, func() error {
 		if n++; holder != 0 {
 			on[next.number] = append(on[next.number], holder)

@@ -39,7 +39,10 @@ func DependenciesOf(
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DependencyState, err error) {
 		e, err := scanEdge(row)
-		d.Task, d.OnFailure, d.Until, d.Status = e.task(), e.onFailure, e.until, e.shown()
+		d.Task = e.task()
+		d.OnFailure = e.onFailure
+		d.Until = e.until
+		d.Status = e.shown()
 		if d.Key = e.key; d.Key != "" {
 			d.Type = e.name
 		}

@@ -66,7 +66,8 @@ func (f *followUp) followTreesOf(t *catalog.Type, rows []records.OutboxRow) erro
 		}
 	}
 	for len(spawning) > 0 || len(joining) > 0 {
-		n, m := min(treeGroup, len(spawning)), min(treeGroup, len(joining))
+		n := min(treeGroup, len(spawning))
+		m := min(treeGroup, len(joining))
 		if err := f.advance(t, spawning[:n], joining[:m]); err != nil {
 			return err
 		}
@@ -139,7 +140,8 @@ func (f *followUp) followTree(
 		return false, err
 	}
 	if !o.Stopped && o.Again == nil && o.Failed() {
-		o.Stopped, stopAt = true, 0
+		o.Stopped = true
+		stopAt = 0
 	}
 	if o.Stopped {
 		o.Again = nil

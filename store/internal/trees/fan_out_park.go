@@ -58,10 +58,12 @@ func (h *Halts) none() bool { return len(h.Paused)+len(h.Stopped) == 0 }
 
 // Queue queries which parents have halted fan-outs.
 func (h *Halts) Queue(b *pgx.Batch, t *catalog.Type, parents []records.FanOutKey) {
-	h.Paused, h.Stopped = map[records.FanOutKey]bool{}, map[records.FanOutKey]bool{}
+	h.Paused = map[records.FanOutKey]bool{}
+	h.Stopped = map[records.FanOutKey]bool{}
 	b.Queue(t.SQL(0, haltedSQL), ParentArgs(t, parents)...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			o, paused := records.FanOut{FanOutKey: records.FanOutKey{Number: t.Number()}}, false
+			o := records.FanOut{FanOutKey: records.FanOutKey{Number: t.Number()}}
+			paused := false
 			err := rows.Scan(&o.ID, &o.Seq, &paused, &o.Stopped, &o.Rule, &o.Count, &o.Ended.Failed)
 			if err != nil {
 				return err
@@ -112,7 +114,8 @@ func CancelStopped(ctx context.Context, s *Trees, t *catalog.Type, ids []int64) 
 				}
 				var settled []asyncflow.Settlement
 				settled, err = CancelAll(ctx, tx, t, rest[:n], childStopped, s.core.Clock.Now())
-				all, rest = append(all, settled...), rest[n:]
+				all = append(all, settled...)
+				rest = rest[n:]
 			}
 			return err
 		})

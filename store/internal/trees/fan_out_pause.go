@@ -111,7 +111,9 @@ func (f *followUp) moved(
 	columns := []any{&id, &seq, &stage, &attempt, &order, &since, &key}
 	_, err := pgx.ForEachRow(rows, columns, func() error {
 		v := verdict(attempt)
-		v.Stage, v.Attempt, v.OrderTime = stage, attempt, order
+		v.Stage = stage
+		v.Attempt = attempt
+		v.OrderTime = order
 		if v.Kind == asyncflow.Retry && t.LineForClaims(stage, true) {
 			v.Reason = asyncflow.WaitClaimer
 		}

@@ -49,7 +49,10 @@ func reopen(
 		return nil, refusal, err
 	}
 	again := 0
-	o.Waits, o.Stopped, o.Closed, o.Again = int16(task.seq+2), false, false, &again
+	o.Waits = int16(task.seq + 2)
+	o.Stopped = false
+	o.Closed = false
+	o.Again = &again
 	if err := records.SaveFanOut(ctx, tx, t, o); err != nil {
 		return nil, nil, err
 	}
@@ -110,7 +113,8 @@ func lockRedriven(ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64) 
 
 // reopenChild takes the end of a child back from its parent's count.
 func reopenChild(ctx context.Context, tx pgx.Tx, t *catalog.Type, task end) (refusal, err error) {
-	child, ended := task.Options.Child, records.ChildEnded(task.Status)
+	child := task.Options.Child
+	ended := records.ChildEnded(task.Status)
 	if child.Vote {
 		return asyncflow.Errorf(asyncflow.CodeConflict, "task %s is a vote on %s, which makes others if "+
 			"they are needed: redrive that one", task.ID,
@@ -131,7 +135,8 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *catalog.Type, task end) (ref
 // redriveChildren redrives the next of the children that failed or were cancelled, as many as may
 // run at once. The end of a child goes on there.
 func (f *followUp) redriveChildren(t *catalog.Type, o *records.FanOut) error {
-	from, capacity := *o.Again, o.Capacity()
+	from := *o.Again
+	capacity := o.Capacity()
 	to := from + f.chunk(o, from)
 	if to == from && from < o.Spawned {
 		f.followLater(o)

@@ -72,7 +72,8 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 	sum := 0
 	for _, o := range s.all {
 		if n := len(o.Firsts); n == 0 || (records.ChildRun{First: o.Firsts[n-1]}).Position() != t.End {
-			without, sum = append(without, o), sum+o.Count-o.Spawned
+			without = append(without, o)
+			sum += o.Count - o.Spawned
 		}
 	}
 	if sum == 0 {
@@ -135,9 +136,11 @@ func (s *spawns) spawn() error {
 func (s *spawns) children(
 	o *records.FanOut, parent *asyncflow.Lease, work asyncflow.Spread, n int,
 ) (items []*hot.Insertion, err error) {
-	t, f := s.t, s.followUp
+	t := s.t
+	f := s.followUp
 	stage, attempt := t.Place(o.Stage, 1)
-	run, list := len(o.Firsts)-1, work.Items(o.Spawned, n)
+	run := len(o.Firsts) - 1
+	list := work.Items(o.Spawned, n)
 	if work.Stored != (asyncflow.StoredResults{}) {
 		if list, err = s.storedItems(o, work.Stored, n); err != nil {
 			return nil, err

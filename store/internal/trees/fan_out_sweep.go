@@ -91,7 +91,8 @@ func (s *Trees) wrongFanOuts(
 		if err != nil {
 			return err
 		}
-		n, sum := 0, 0
+		n := 0
+		sum := 0
 		for n < len(all) && (n == 0 || sum+all[n].Spawned <= s.chunks.count) {
 			sum += all[n].Spawned
 			n++
@@ -161,7 +162,8 @@ FROM (SELECT DISTINCT ON (id) final FROM {journal} WHERE type = $1 AND id BETWEE
 // out fan-outs of deleted types, and fan-outs with children in rolls that are gone or that this
 // node doesn't know yet.
 func (f *followUp) countChildren(all []*countedFanOut) (wrong []*countedFanOut, err error) {
-	b, counted := &pgx.Batch{}, []*countedFanOut(nil)
+	b := &pgx.Batch{}
+	var counted []*countedFanOut
 	for _, c := range all {
 		c.t = f.types[c.Number]
 		if !c.known() {

@@ -148,7 +148,8 @@ func (s *Trees) tryFollowUp(
 		if err != nil || len(taken) == 0 {
 			return err
 		}
-		more, first = len(taken) == n, taken[0].Seq
+		more = len(taken) == n
+		first = taken[0].Seq
 		if err := f.handle(taken); err != nil {
 			return err
 		}
@@ -212,7 +213,9 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			cmp.Compare(a.FanOut, b.FanOut))
 	})
 	taken = f.putBack(taken)
-	ended, looks, submitted := map[int32][]int64{}, map[int32][]int64{}, map[int32][]int64{}
+	ended := map[int32][]int64{}
+	looks := map[int32][]int64{}
+	submitted := map[int32][]int64{}
 	var trees []records.OutboxRow
 	for _, r := range taken {
 		switch r.Kind {
@@ -320,7 +323,8 @@ func (f *followUp) write() error {
 		changes.voters.queue(&f.last, changes.t, f.now)
 		all.AddTally(changes.t, records.Tally{Submitted: len(changes.made)})
 	}
-	all.Outbox, all.Tables = f.outbox, catalog.NewTables(f.tenant, catalog.SharedSet)
+	all.Outbox = f.outbox
+	all.Tables = catalog.NewTables(f.tenant, catalog.SharedSet)
 	all.Queue(&f.last, f.now)
 	return postgres.CommitWith(f.ctx, f.tx, &f.last)
 }

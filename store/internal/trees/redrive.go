@@ -34,9 +34,11 @@ func (r Redrive) verdict(stage string, children bool, order time.Time) asyncflow
 	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: 1, OrderTime: order}
 	switch {
 	case r.parked:
-		v.Kind, v.Reason = asyncflow.Park, asyncflow.WaitDependencies
+		v.Kind = asyncflow.Park
+		v.Reason = asyncflow.WaitDependencies
 	case children:
-		v.Kind, v.Reason = asyncflow.Spawn, asyncflow.WaitChildren
+		v.Kind = asyncflow.Spawn
+		v.Reason = asyncflow.WaitChildren
 	}
 	return v
 }

@@ -6,7 +6,9 @@ import "context"
 
 // SetChunks bounds transactions of FollowUp, so that few tasks need several.
 func SetChunks(t *Trees, edges, spawn, stop int) {
-	t.chunks.edges, t.chunks.spawn, t.chunks.stop = edges, spawn, stop
+	t.chunks.edges = edges
+	t.chunks.spawn = spawn
+	t.chunks.stop = stop
 }
 
 // SetSweptChildren bounds a sweep of fan-outs.

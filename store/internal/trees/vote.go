@@ -26,13 +26,16 @@ func QueueVotes(b *pgx.Batch, t *catalog.Type, o *records.FanOut, all *[]asyncfl
 		}
 		b.Queue(t.SQL(r.Position(), votesSQL), t.Number(), r.First, r.Last()).
 			Query(func(rows pgx.Rows) error {
-				v, endpoint, output := asyncflow.Vote{}, "", []byte(nil)
+				v := asyncflow.Vote{}
+				endpoint := ""
+				var output []byte
 				v.Task.Type = t.Name
 				_, err := pgx.ForEachRow(rows, []any{&v.Task.Number, &v.Status, &endpoint, &output, &v.At},
 					func() error {
 						v.Claimer, v.Subject = asyncflow.ClaimerOf(endpoint)
 						v.Outcome = o.Rule.Quorum.Outcome(output)
-						*all, output = append(*all, v), nil
+						*all = append(*all, v)
+						output = nil
 						return nil
 					})
 				return err
