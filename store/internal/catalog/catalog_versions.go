@@ -197,7 +197,7 @@ func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 	}
 }
 
-// suspendedAs returns the known types of a tenant; it may be suspended or resumed since they were
+// suspendedAs returns the known types of a tenant. It may be suspended or resumed since they were
 // read.
 func suspendedAs(tenant *Tenant, old *tenantConfig) map[string]*Type {
 	if tenant.Suspended == old.tenant.Suspended {

@@ -55,7 +55,7 @@ func (n *configNews) take() (tenants map[string]bool, unknown bool) {
 // that comes every second. So is a change of an unknown tenant when another came before it in that
 // second: that look reads all tenants.
 func (w *Wakeups) followConfig(ctx context.Context) error {
-	var last time.Time // when all were looked at
+	var last time.Time // the time of the last look at all tenants
 	for {
 		select {
 		case <-ctx.Done():

@@ -43,10 +43,10 @@ func (s *Core) ListNodes(ctx context.Context) ([]Node, error) {
 // Nodes returns how many nodes write their row, including this one: at least 1.
 func (s *Core) Nodes() int { return max(int(s.nodes.Load()), 1) }
 
-// APINodes returns how many of them take requests: at least 1.
+// APINodes returns how many nodes take requests: at least 1.
 func (s *Core) APINodes() int { return max(int(s.apis.Load()), 1) }
 
-// Dispatchers returns how many of them lease tasks, at least 1.
+// Dispatchers returns how many nodes lease tasks, at least 1.
 func (s *Core) Dispatchers() int { return max(int(s.dispatchers.Load()), 1) }
 
 // joinTime is how long a new node has no share of what the nodes that lease tasks divide among

@@ -110,7 +110,7 @@ func (s *TableSet) HasLive(ctx context.Context, db Querier, position int) (live 
 	if err != nil {
 		return false, err
 	}
-	// Types with the same token tables are looked at together.
+	// One statement reads all types with the same token tables.
 	numbers := map[string][]int32{}
 	tables := map[string][]string{}
 	for _, l := range types {

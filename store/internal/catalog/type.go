@@ -17,7 +17,7 @@ type Type struct {
 
 	endpoints  map[string][]asyncflow.Endpoint // by stage
 	serving    map[string][]string             // the ids of endpoints that get deliveries, by stage
-	allServing []string                        // the ids of all stages
+	allServing []string                        // the same of all stages
 	unlimited  bool                            // it has no limits of any kind
 	suspended  bool                            // whether its tenant is
 }

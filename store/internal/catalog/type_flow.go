@@ -6,8 +6,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// FreedKeys returns the flow keys of ended tasks that may block other tasks of the key. A key comes
-// once for each such task.
+// FreedKeys returns the flow keys of ended tasks that possibly blocked other tasks of the key. A
+// key comes once for each such task.
 func (t *Type) FreedKeys(settled []asyncflow.Settlement) (keys []string) {
 	if t.Flow == nil || t.Flow.InFlight() == 0 {
 		return nil

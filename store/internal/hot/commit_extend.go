@@ -48,7 +48,7 @@ func queueExtensions(b *pgx.Batch, all []*Writes) {
 			untils = append(untils, item.Until)
 			had = append(had, item.Had)
 			byName[k] = item
-			item.Stands = false // an earlier try may be rolled back
+			item.Stands = false // an earlier try that set it may be rolled back
 		}
 	}
 	if len(ids) == 0 {

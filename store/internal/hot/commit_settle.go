@@ -166,7 +166,7 @@ func (s *Path) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[i
 	return ended, err
 }
 
-// explainStale handles settlements without a lease. If the journal has the same outcome for that
+// explainStale handles settlements of missing leases. If the journal has the same outcome for that
 // seq, it is this very settlement (the answer of its COMMIT was lost), or a repeated report.
 func (s *Path) explainStale(ctx context.Context, t *catalog.Type, items []*Ending) error {
 	confirmed := false // everything written so far is durable

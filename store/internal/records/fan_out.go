@@ -60,14 +60,14 @@ func LatestFanOut(
 	return o, err
 }
 
-// SaveFanOut writes what can change.
+// SaveFanOut writes what can change of a fan-out.
 func SaveFanOut(ctx context.Context, tx pgx.Tx, t *catalog.Type, o *FanOut) error {
 	b := &pgx.Batch{}
 	QueueSaves(b, t, []*FanOut{o})
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// QueueSaves writes what can change. Once a task goes on, its pause is over.
+// QueueSaves writes what can change of fan-outs. Once a task goes on, its pause is over.
 func QueueSaves(b *pgx.Batch, t *catalog.Type, all []*FanOut) {
 	for _, o := range all {
 		b.Queue(t.SQL(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6, starts = $7,

@@ -79,7 +79,7 @@ func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) 
 // it are left for its attempts.
 const MaxSeq = 30000
 
-// JournalFull is the error for a task whose journal can have no more rows.
+// JournalFull is the error for a task with a full journal.
 func JournalFull(id asyncflow.TaskID) error {
 	return asyncflow.Errorf(asyncflow.CodeConflict,
 		"task %s has been changed or redriven too often: its journal has %d rows", id, MaxSeq)

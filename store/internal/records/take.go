@@ -68,8 +68,8 @@ WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (A
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 )
 
-// ReadyPlaces returns the tasks of one roll that are not final, and the order_time that each has in
-// ready if it is pending.
+// ReadyPlaces returns the given tasks of one roll, except final ones, and the order_time that each
+// has in ready if it is pending.
 func ReadyPlaces(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -94,7 +94,7 @@ func ReadyPlaces(
 	return orders, live, err
 }
 
-// StillLive returns the tasks of one roll that are neither taken nor final.
+// StillLive returns the given tasks of one roll that are neither taken nor final.
 func StillLive(
 	ctx context.Context,
 	tx pgx.Tx,

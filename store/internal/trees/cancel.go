@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// CancelAll cancels the tasks of one roll that are not final, and returns them. It takes their
-// token rows, and looks again for rows that just moved to another table. ids ascend, as in
+// CancelAll cancels the given tasks of one roll, except final ones, and returns them. It takes
+// their token rows, and looks again for rows that just moved to another table. ids ascend, as in
 // settlements, so that both lock rows in the same order.
 func CancelAll(
 	ctx context.Context,

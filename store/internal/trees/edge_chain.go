@@ -32,7 +32,7 @@ func newChains(tx pgx.Tx, t *catalog.TableNames) *chains {
 	return &chains{tx, t, map[taskRef][]taskRef{}, map[taskRef]int{}}
 }
 
-// checkChains refuses tasks that would wait for themselves, or whose chain is too long.
+// checkChains refuses tasks that would wait for themselves, or make a chain too long.
 func (d *dependents) checkChains(ctx context.Context, items []*hot.Insertion, edges []edge) error {
 	c := newChains(d.tx, d.t.Set().Tables)
 	complete, err := c.read(ctx, edges)

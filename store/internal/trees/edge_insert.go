@@ -16,8 +16,8 @@ import (
 )
 
 // InsertDependent inserts tasks of one roll that depend on other tasks. It is one transaction,
-// which may be repeated. It sets Insertion.Refused of tasks whose dependencies can't be, and
-// Key.Holder of tasks whose key is not free.
+// which may be repeated. It sets Insertion.Refused of tasks with impossible dependencies, and
+// Key.Holder of tasks with a key that is not free.
 func (s *Trees) InsertDependent(
 	ctx context.Context,
 	t *catalog.Type,

@@ -14,7 +14,7 @@ import (
 )
 
 // ParkHalted looks at the parents of leased children. If a parent is paused, its child moves to
-// `wait`, as if it had not been leased. If a parent is over or about to be, its child is cancelled.
+// `wait`, as if it were not leased. If a parent is over or about to be, its child is cancelled.
 // ParkHalted returns the remaining tasks. Without children, it asks nothing.
 func (s *Trees) ParkHalted(
 	ctx context.Context, t *catalog.Type, leases []asyncflow.Lease,
@@ -94,8 +94,7 @@ func (h *Halts) split(
 }
 
 // CancelStopped cancels children of fan-outs that are stopped or about to be, before FollowUp comes
-// to them. The parent isn't redriven until all of its children have ended, so that it needs no
-// lock.
+// to them. The parent isn't redriven until all of its children ended, so that it needs no lock.
 func CancelStopped(ctx context.Context, s *Trees, t *catalog.Type, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -133,7 +132,7 @@ func CancelStopped(ctx context.Context, s *Trees, t *catalog.Type, ids []int64) 
 }
 
 // haltedSQL reads which fan-outs are paused, stopped, or have failed children, and how many
-// children failed: FollowUp's count, and the rows in `outbox` that it hasn't counted. So too many
+// children failed: FollowUp's count, and the rows in `outbox` that it didn't count yet. So too many
 // failures take effect with their commit, as a cancel does. Votes fail by their quorum, and
 // failures before a redrive don't count: only FollowUp knows both.
 const haltedSQL = `
@@ -164,7 +163,7 @@ func ParentsOf(t *catalog.Type, leases []asyncflow.Lease) (all []records.FanOutK
 	return all
 }
 
-// ParentOf returns the fan-out of which a leased task is a child.
+// ParentOf returns the fan-out that made a leased child.
 func ParentOf(t *catalog.Type, l *asyncflow.Lease) (key records.FanOutKey, ok bool) {
 	if c := l.Options.Child; c != nil {
 		return records.FanOutKey{Number: t.Number(), ID: c.Parent, Seq: int16(c.Seq)}, true

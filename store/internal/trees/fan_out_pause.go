@@ -98,7 +98,7 @@ func (f *followUp) unpark(t *catalog.Type, r records.ChildRun) error {
 	})
 }
 
-// moved gives tasks whose token rows were deleted the next ones. verdict returns the kind and the
+// moved inserts the next token rows of tasks after their deletion. verdict returns the kind and the
 // reason, by the attempt.
 func (f *followUp) moved(
 	t *catalog.Type, rows pgx.Rows, verdict func(attempt int) asyncflow.Verdict,

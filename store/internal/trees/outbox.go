@@ -275,10 +275,10 @@ func (f *followUp) followEach(
 	return nil
 }
 
-// look has the edges of a task looked at in a later transaction.
+// look queues a look at the edges of a task in a later transaction.
 func (f *followUp) look(number int32, id int64) { f.lookAt(number, id, time.Time{}) }
 
-// lookAt has the edges of a task looked at from a time on.
+// lookAt queues a look at the edges of a task, due at a time.
 func (f *followUp) lookAt(number int32, id int64, due time.Time) {
 	f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxLook, Due: due, Number: number,
 		ID: id})
@@ -292,7 +292,8 @@ func (f *followUp) changesOf(t *catalog.Type) *typeChanges {
 	return f.byType[t.Number()]
 }
 
-// settle adds a settlement of a task whose token row was deleted, and the token row that follows.
+// settle adds a settlement of a task after the deletion of its token row, and the token row that
+// follows.
 func (f *followUp) settle(t *catalog.Type, s asyncflow.Settlement) {
 	changes := f.changesOf(t)
 	changes.settled = append(changes.settled, s)

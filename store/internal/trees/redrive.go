@@ -43,8 +43,8 @@ func (r Redrive) verdict(stage string, children bool, order time.Time) asyncflow
 	return v
 }
 
-// RedriveAll redrives the tasks of one roll that it can. It returns their ids, and for each other
-// task why it can't be redriven.
+// RedriveAll redrives the given tasks of one roll, where it can. It returns their ids, and for each
+// other task why it can't be redriven.
 func RedriveAll(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -164,8 +164,8 @@ type end struct {
 	seq     int
 }
 
-// endsOf returns the ends of the failed and cancelled tasks among some of one roll, by id. For each
-// other task it returns why it can't be redriven.
+// endsOf returns the ends of the failed and cancelled ones among the given tasks of one roll, by
+// id. For each other task it returns why it can't be redriven.
 func endsOf(
 	ctx context.Context,
 	tx pgx.Tx,
