@@ -55,8 +55,8 @@ func InsertAudit(ctx context.Context, q execer, tenant string, e asyncflow.Audit
 	return err
 }
 
-// Record writes the entry of an audited call that has ended, with its outcome, unless a change
-// has written it already.
+// Record writes the entry of an ended audited call, with its outcome, unless a change wrote it
+// already.
 func (s *Core) Record(ctx context.Context, a *AuditedCall) error {
 	if a.written {
 		return nil
@@ -73,9 +73,8 @@ func (s *Core) Record(ctx context.Context, a *AuditedCall) error {
 	return postgres.Wrap(err, "Record(%q, %s)", a.Schema, a.Action)
 }
 
-// RecordAll writes the entries of audited calls that have ended, all or none. It skips entries
-// that are in the audit already. Entries of a tenant that is gone go to the audit that belongs
-// to no tenant.
+// RecordAll writes the entries of ended audited calls, all or none. It skips entries that are in
+// the audit already. Entries of a tenant that is gone go to the audit that belongs to no tenant.
 func (s *Core) RecordAll(ctx context.Context, calls []*AuditedCall) error {
 	err := pgx.BeginFunc(ctx, s.Base, func(tx pgx.Tx) error {
 		for _, a := range calls {
@@ -115,7 +114,8 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 	if err := schema.RefuseDevelopment(ctx, conn); err != nil {
 		return postgres.Wrap(err, "RecordByHand(%s)", e.Action)
 	}
-	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), 1
+	e.ID = uuid.Must(uuid.NewV7()).String()
+	e.Calls = 1
 	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&e.At); err != nil {
 		return postgres.Wrap(err, "RecordByHand(%s)", e.Action)
 	}

@@ -18,9 +18,9 @@ import (
 type AuditedCall struct {
 	asyncflow.AuditEntry // its Status is that of the answer if the call succeeds
 
-	// Schema is the tenant whose audit has the entry; "": the audit that belongs to no tenant.
+	// Schema is the tenant with the entry in its audit; "": the audit that belongs to no tenant.
 	Schema string
-	// StatusNew is the Status if the call has created something; 0: the same.
+	// StatusNew is the Status if the call created something; 0: the same.
 	StatusNew int
 
 	isNew   bool
@@ -29,13 +29,14 @@ type AuditedCall struct {
 
 // NewAuditedCall returns an audited call with an id of its own.
 func NewAuditedCall(schema string, e asyncflow.AuditEntry) *AuditedCall {
-	e.ID, e.Calls = uuid.Must(uuid.NewV7()).String(), max(1, e.Calls)
+	e.ID = uuid.Must(uuid.NewV7()).String()
+	e.Calls = max(1, e.Calls)
 	return &AuditedCall{AuditEntry: e, Schema: schema}
 }
 
 type auditedCallKey struct{}
 
-// WithAuditedCall returns a context whose changes write the entry of an audited call.
+// WithAuditedCall returns a context; changes under it write the entry of an audited call.
 func WithAuditedCall(ctx context.Context, a *AuditedCall) context.Context {
 	return context.WithValue(ctx, auditedCallKey{}, a)
 }
@@ -105,7 +106,8 @@ func (s *Core) auditedThen(ctx context.Context, tenant string, do, then func(pgx
 		return err
 	}
 	if a.written = err == nil; !a.written {
-		a.Detail, a.isNew = detail, false
+		a.Detail = detail
+		a.isNew = false
 	}
 	return err
 }
@@ -144,7 +146,8 @@ func (s *Core) writeAudited(
 // done returns the entry of a call that has made its change.
 func (a *AuditedCall) done(s *Core) asyncflow.AuditEntry {
 	e := a.AuditEntry
-	e.At, e.Outcome = s.Clock.Now(), asyncflow.AuditDone
+	e.At = s.Clock.Now()
+	e.Outcome = asyncflow.AuditDone
 	if a.isNew && a.StatusNew != 0 {
 		e.Status = a.StatusNew
 	}

@@ -22,7 +22,7 @@ type Catalog struct {
 
 	mu       sync.RWMutex          // guards the fields below; no query runs under it
 	changed  []func(tenant string) // called after every change of a tenant's types
-	tenants  map[string]*knowledge
+	tenants  map[string]*tenantConfig
 	looks    uint64 // how many looks have begun, see look
 	sum      *int64 // of the versions that were all read; nil: some weren't
 	underway map[string]*catalogRead
@@ -31,8 +31,8 @@ type Catalog struct {
 	roleless map[string]bool // tenants that are left out as they have no database role
 }
 
-// knowledge is the known configuration of a tenant. It is immutable.
-type knowledge struct {
+// tenantConfig is the known configuration of a tenant. It is immutable.
+type tenantConfig struct {
 	tenant  *Tenant
 	wanted  int64                // the version of the tenant's configuration
 	look    uint64               // the look that found this version
@@ -43,7 +43,7 @@ type knowledge struct {
 }
 
 func newCatalog(s *Core) *Catalog {
-	c := &Catalog{store: s, tenants: map[string]*knowledge{}, underway: map[string]*catalogRead{},
+	c := &Catalog{store: s, tenants: map[string]*tenantConfig{}, underway: map[string]*catalogRead{},
 		failed: map[string]failedRead{}, roleless: map[string]bool{},
 		numbers: tenantNumbers{map[uint32]string{}, map[string]uint32{}},
 		slots:   semaphore.NewWeighted(int64(max(1, s.Config.Pool/2)))}
@@ -76,8 +76,8 @@ func (c *Catalog) tellChanged(tenant string) {
 	}
 }
 
-// of returns what the node knows of a tenant, or nil.
-func (c *Catalog) of(tenant string) *knowledge {
+// known returns what the node knows of a tenant, or nil.
+func (c *Catalog) known(tenant string) *tenantConfig {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.tenants[tenant]
@@ -86,7 +86,7 @@ func (c *Catalog) of(tenant string) *knowledge {
 // Type returns a task type; CodeNotFound when this node knows of none, CodeUnavailable when it
 // could not read the tenant's types yet.
 func (c *Catalog) Type(tenant, name string) (*Type, error) {
-	k := c.of(tenant)
+	k := c.known(tenant)
 	switch {
 	case k == nil:
 		return nil, UnknownType(name)
@@ -112,7 +112,7 @@ func (c *Catalog) Fresh(ctx context.Context, tenant, name string) (*Type, error)
 
 // Tenant returns a tenant, and reports whether this node knows it.
 func (c *Catalog) Tenant(slug string) (*Tenant, bool) {
-	k := c.of(slug)
+	k := c.known(slug)
 	if k == nil {
 		return nil, false
 	}
@@ -127,11 +127,11 @@ func (s *Core) SuspendedTenant(tenant string) bool {
 }
 
 // HasTenant reports whether this node knows a tenant.
-func (c *Catalog) HasTenant(slug string) bool { return c.of(slug) != nil }
+func (c *Catalog) HasTenant(slug string) bool { return c.known(slug) != nil }
 
 // TypesOf returns the task types of a tenant by name. The caller must not change the map.
 func (c *Catalog) TypesOf(tenant string) map[string]*Type {
-	if k := c.of(tenant); k != nil {
+	if k := c.known(tenant); k != nil {
 		return k.types
 	}
 	return nil
@@ -139,7 +139,7 @@ func (c *Catalog) TypesOf(tenant string) map[string]*Type {
 
 // SetsOf returns the table sets of a tenant by name. The caller must not change the map.
 func (c *Catalog) SetsOf(tenant string) map[string]*TableSet {
-	if k := c.of(tenant); k != nil {
+	if k := c.known(tenant); k != nil {
 		return k.sets
 	}
 	return nil

@@ -16,7 +16,8 @@ func (n *tenantNumbers) put(slug string, number uint32) {
 	}
 	n.forget(slug)
 	if number != 0 { // else its schema isn't there
-		n.slugs[number], n.numbers[slug] = slug, number
+		n.slugs[number] = slug
+		n.numbers[slug] = number
 	}
 }
 

@@ -9,11 +9,11 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// How the catalog is kept current: a look reads the versions of all tenants, or of one, and
-// the rows of tenants that have changed. These rows are in the schema asyncflow, where no
-// tenant has locks. Then each tenant whose types are of another version is read in a goroutine
-// of its own, a few at a time, so that a slow or locked tenant delays no other. A read that
-// fails is tried again after CatalogRetry.
+// How the catalog is kept current: a look reads the versions of all tenants, or of one, and the
+// rows of changed tenants. These rows are in the schema asyncflow, where no tenant has locks. Then
+// each tenant with types of another version is read in a goroutine of its own, a few at a time, so
+// that a slow or locked tenant delays no other. A read that fails is tried again after
+// CatalogRetry.
 
 const (
 	// catalogLock bounds how long a read waits for a lock, catalogTime the whole read.
@@ -38,7 +38,7 @@ type catalogRead struct {
 // failedRead says since when a tenant's types can't be read, and when to try again.
 type failedRead struct{ since, again time.Time }
 
-// failure returns why a read has failed; nil while it is under way.
+// failure returns why a read failed; nil while it is under way.
 func (r *catalogRead) failure() error {
 	select {
 	case <-r.done:
@@ -48,8 +48,8 @@ func (r *catalogRead) failure() error {
 	}
 }
 
-// begin begins to read tenants, and returns their reads, also those that were under way.
-// Without asked it leaves out tenants whose read failed a moment ago.
+// begin begins to read tenants, and returns their reads, also reads that were under way. Without
+// asked it leaves out tenants with a read that failed a moment ago.
 func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +68,8 @@ func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 	return reads
 }
 
-// run reads a tenant's types and takes them over. If the tenant has changed meanwhile, it
-// begins another read.
+// run reads a tenant's types and takes them over. If the tenant changed meanwhile, it begins
+// another read.
 func (c *Catalog) run(r *catalogRead, tenant string) {
 	read, err := c.readTypesOf(tenant)
 	r.err = err
@@ -99,7 +99,7 @@ func (c *Catalog) readTypesOf(tenant string) (read typesRead, err error) {
 	defer c.slots.Release(1)
 	ctx, cancel := context.WithTimeout(c.reading, catalogTime)
 	defer cancel()
-	if k := c.of(tenant); k != nil {
+	if k := c.known(tenant); k != nil {
 		read.version = k.wanted
 	}
 	err = pgx.BeginFunc(ctx, c.store.DB(tenant), func(tx pgx.Tx) error {
@@ -114,7 +114,7 @@ func (c *Catalog) readTypesOf(tenant string) (read typesRead, err error) {
 }
 
 // take takes over a tenant's types, or the error of their read, and reports whether the tenant
-// has changed since.
+// changed since.
 func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +136,9 @@ func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) 
 		t.suspended = k.tenant.Suspended
 	}
 	next := *k
-	next.types, next.sets, next.version = read.types, read.sets, read.version
+	next.types = read.types
+	next.sets = read.sets
+	next.version = read.version
 	next.names = make(map[int32]string, len(read.types))
 	for name, t := range read.types {
 		next.names[t.number] = name
@@ -145,7 +147,7 @@ func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) 
 	return next.version != next.wanted
 }
 
-// noteFailure logs once that a tenant can't be read. The caller has locked mu.
+// noteFailure logs once that a tenant can't be read. The caller holds mu.
 func (c *Catalog) noteFailure(tenant string, err error) {
 	now := time.Now()
 	f, again := c.failed[tenant]

@@ -11,8 +11,8 @@ import (
 // RefreshEvery bounds the age of the catalog where NOTIFY is lost or off.
 const RefreshEvery = time.Second
 
-// Refresh reads the types of all tenants that have changed. Tenants that can't be read stay as
-// they were, without an error.
+// Refresh reads the types of all changed tenants. Tenants that can't be read stay as they were,
+// without an error.
 func (c *Catalog) Refresh(ctx context.Context) error {
 	reads, err := c.look(ctx, "", true)
 	for _, r := range reads {
@@ -23,7 +23,7 @@ func (c *Catalog) Refresh(ctx context.Context) error {
 	return postgres.Wrap(err, "Catalog.Refresh")
 }
 
-// open is Refresh for the start of a node: it doesn't wait for long. A node whose roles may not
+// open is Refresh for the start of a node: it doesn't wait for long. A node with roles that may not
 // read a tenant doesn't start.
 func (c *Catalog) open(ctx context.Context) error {
 	reads, err := c.look(ctx, "", true)
@@ -63,8 +63,8 @@ func (c *Catalog) follow(ctx context.Context) error {
 	return postgres.Wrap(err, "Catalog.follow")
 }
 
-// RefreshTenant reads a tenant's types if they have changed. It returns when they are at
-// least as new as the call; CodeUnavailable when they can't be read.
+// RefreshTenant reads a tenant's types if they changed. It returns when they are at least as new as
+// the call; CodeUnavailable when they can't be read.
 func (c *Catalog) RefreshTenant(ctx context.Context, tenant string) error {
 	reads, err := c.look(ctx, tenant, true)
 	if err != nil {
@@ -81,14 +81,14 @@ func (c *Catalog) RefreshTenant(ctx context.Context, tenant string) error {
 // await waits until the types of a read's tenant are at least as new as the look before the
 // call. That may take a second read, as the first may have begun before the look.
 func (c *Catalog) await(ctx context.Context, r *catalogRead) error {
-	k := c.of(r.tenant)
+	k := c.known(r.tenant)
 	for {
 		select {
 		case <-r.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if now := c.of(r.tenant); k == nil || now == nil || now.version >= k.wanted {
+		if now := c.known(r.tenant); k == nil || now == nil || now.version >= k.wanted {
 			return nil
 		}
 		if r.err != nil {
@@ -102,7 +102,7 @@ func (c *Catalog) await(ctx context.Context, r *catalogRead) error {
 	}
 }
 
-// unread returns the error of a tenant whose types can't be read.
+// unread returns the error of a tenant with types that can't be read.
 func unread(tenant string, err error) error {
 	return &asyncflow.Error{
 		Code:       asyncflow.CodeUnavailable,

@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// look finds out which tenants have changed, among all or only one, and begins to read their
-// types. With asked it also tries reads again that failed a moment ago.
+// look finds out which tenants changed, among all or only one, and begins to read their types. With
+// asked it also tries reads again that failed a moment ago.
 func (c *Catalog) look(ctx context.Context, only string, asked bool) ([]*catalogRead, error) {
 	var sum int64
 	if only == "" {
@@ -77,7 +77,8 @@ func (c *Catalog) readVersions(ctx context.Context, only string) (tenantVersions
 		FROM asyncflow.tenants WHERE dropping_at IS NULL`
 	var args []any
 	if only != "" {
-		sql, args = sql+` AND slug = $1`, []any{only}
+		sql += ` AND slug = $1`
+		args = []any{only}
 	}
 	rows, err := c.store.Base.Query(ctx, sql, args...)
 	if err != nil {
@@ -87,7 +88,9 @@ func (c *Catalog) readVersions(ctx context.Context, only string) (tenantVersions
 	var version int64
 	var number uint32
 	_, err = pgx.ForEachRow(rows, []any{&tenant, &version, &role, &number}, func() error {
-		found.versions[tenant], found.roles[tenant], found.numbers[tenant] = version, role, number
+		found.versions[tenant] = version
+		found.roles[tenant] = role
+		found.numbers[tenant] = number
 		return nil
 	})
 	return found, err
@@ -131,8 +134,8 @@ func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]StoredTena
 	return pgx.CollectRows(rows, ScanTenant)
 }
 
-// enter takes over the findings of a look, and returns the tenants whose types are of another
-// version. It keeps the findings of later looks.
+// enter takes over the findings of a look, and returns the tenants with types of another version.
+// It keeps the findings of later looks.
 func (c *Catalog) enter(
 	look uint64,
 	only string,
@@ -150,10 +153,12 @@ func (c *Catalog) enter(
 		if !ok || old != nil && old.look > look {
 			continue
 		}
-		next := &knowledge{tenant: c.store.newTenant(row), wanted: version, look: look}
+		next := &tenantConfig{tenant: c.store.newTenant(row), wanted: version, look: look}
 		if old != nil {
-			next.types, next.version = suspendedAs(next.tenant, old), old.version
-			next.sets, next.names = old.sets, old.names
+			next.types = suspendedAs(next.tenant, old)
+			next.version = old.version
+			next.sets = old.sets
+			next.names = old.names
 		}
 		c.tenants[row.Slug] = next
 	}
@@ -175,8 +180,8 @@ func (c *Catalog) enter(
 	return others
 }
 
-// leaveOut removes tenants that were made without a role while the node runs, and logs each
-// once. The caller has locked mu.
+// leaveOut removes tenants that were made without a role while the node runs, and logs each once.
+// The caller holds mu.
 func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 	for slug, role := range roles {
 		if role != "" || c.store.Roles.Off() {
@@ -192,9 +197,9 @@ func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 	}
 }
 
-// suspendedAs returns the known types of a tenant that may have been suspended or resumed
-// since they were read.
-func suspendedAs(tenant *Tenant, old *knowledge) map[string]*Type {
+// suspendedAs returns the known types of a tenant. It may be suspended or resumed since they were
+// read.
+func suspendedAs(tenant *Tenant, old *tenantConfig) map[string]*Type {
 	if tenant.Suspended == old.tenant.Suspended {
 		return old.types
 	}

@@ -6,10 +6,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Change runs do in a transaction that also marks the tenant's configuration as changed and
-// writes the audited call of the context. Then it reads the configuration again on this node
-// and notifies the other nodes. What makes a background job due earlier belongs here, too: jobs
-// look at the tenants whose configuration has changed.
+// Change runs do in a transaction that also marks the tenant's configuration as changed and writes
+// the audited call of the context. Then it reads the configuration again on this node and notifies
+// the other nodes. What makes a background job due earlier belongs here, too: jobs look at the
+// tenants with a changed configuration.
 func (s *Core) Change(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
 	return s.changeBy(ctx, tenant, tenant, do)
 }
@@ -24,9 +24,9 @@ func (s *Core) ChangeBase(ctx context.Context, tenant string, do func(pgx.Tx) er
 const nextVersion = `greatest(version + 1,
 	(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`
 
-// changeBy is change in a transaction under the role of the tenant whose, or ("") the base role.
-func (s *Core) changeBy(ctx context.Context, whose, tenant string, do func(pgx.Tx) error) error {
-	err := s.auditedThen(ctx, whose, do, func(tx pgx.Tx) error {
+// changeBy is change in a transaction under the role of a tenant, owner, or ("") the base role.
+func (s *Core) changeBy(ctx context.Context, owner, tenant string, do func(pgx.Tx) error) error {
+	err := s.auditedThen(ctx, owner, do, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx,
 			`UPDATE asyncflow.tenants SET version = `+nextVersion+` WHERE slug = $1`, tenant); err != nil {
 			return err

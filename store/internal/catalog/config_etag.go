@@ -15,7 +15,7 @@ import (
 // in the transaction of the change, once the thing is locked: of two changes that were made from
 // the same state, one fails. The zero value is none.
 type Precondition struct {
-	Match []string // the ETags of which the thing has one; AnyETag: it exists
+	Match []string // the thing has one of these ETags; AnyETag: it exists
 	New   bool     // the thing doesn't exist
 }
 
@@ -70,7 +70,7 @@ func (t StoredType) ETag() string { return ETagOf(t.Name, t.Version, t.CreatedAt
 func EndpointETag(e asyncflow.Endpoint) string {
 	var secrets []string
 	for _, secret := range e.Secrets {
-		if secret.ExpiresAt.IsZero() { // the others go by themselves
+		if secret.ExpiresAt.IsZero() { // the remaining ones go by themselves
 			secrets = append(secrets, secret.ID)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 type configNews struct {
 	mu      sync.Mutex
 	tenants map[string]bool // known ones
-	unknown bool            // a tenant that this node doesn't know has changed
+	unknown bool            // a tenant that this node doesn't know changed
 	kick    chan struct{}
 }
 
@@ -44,16 +44,18 @@ func (n *configNews) hear(payload string, c *Catalog) {
 func (n *configNews) take() (tenants map[string]bool, unknown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	tenants, unknown = n.tenants, n.unknown
-	n.tenants, n.unknown = map[string]bool{}, false
+	tenants = n.tenants
+	unknown = n.unknown
+	n.tenants = map[string]bool{}
+	n.unknown = false
 	return tenants, unknown
 }
 
 // followConfig reads what was announced, until ctx ends. What it can't read is found by the look
-// that comes every second. So is a change of an unknown tenant when others came before it in that
+// that comes every second. So is a change of an unknown tenant when another came before it in that
 // second: that look reads all tenants.
 func (w *Wakeups) followConfig(ctx context.Context) error {
-	var last time.Time // when all were looked at
+	var last time.Time // the time of the last look at all tenants
 	for {
 		select {
 		case <-ctx.Done():

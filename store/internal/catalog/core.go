@@ -66,8 +66,8 @@ type Core struct {
 	holders  *lockHolders
 
 	nodes       atomic.Int32              // how many nodes there are, as last seen
-	apis        atomic.Int32              // how many of them take requests
-	dispatchers atomic.Int32              // how many of them lease tasks
+	apis        atomic.Int32              // how many nodes take requests
+	dispatchers atomic.Int32              // how many nodes lease tasks
 	joined      atomic.Pointer[time.Time] // when all other nodes know this node; nil: they don't yet
 
 	TellLinger func(tenant string, linger time.Duration) // see OnFollowUp

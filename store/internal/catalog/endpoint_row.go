@@ -73,7 +73,9 @@ func ScanEndpointAnd(row pgx.Row, more ...any) (e asyncflow.Endpoint, err error)
 		err = e.Limits.Rate.UnmarshalText([]byte(rate))
 	}
 	e.Batch.MaxWait = writtenWait(wait, waitText)
-	e.VerifiedAt, e.Health.Since, e.Health.Until = OrZero(verified), OrZero(since), OrZero(until)
+	e.VerifiedAt = OrZero(verified)
+	e.Health.Since = OrZero(since)
+	e.Health.Until = OrZero(until)
 	return e, err
 }
 

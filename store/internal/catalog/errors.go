@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// Countable returns err or, if it says that a number of what has reached the end of its column,
+// Countable returns err or, if it says that a number of what reached the end of its column,
 // CodeConflict.
 func Countable(err error, what string) error {
 	switch postgres.State(err) {

@@ -17,11 +17,11 @@ import (
 
 // A lock is a row of the tenant's table locks, which a transaction locks until its end. Roles
 // without rights in the tenant's schema can't lock it, while any role of the database can take any
-// advisory lock. The row of a type is made with it, others when they are first needed; a row that a
-// transaction makes is as good as locked.
+// advisory lock. The row of a type is made with it, other rows when they are first needed; a row
+// that a transaction makes is as good as locked.
 //
 // A row lock gives the transaction an id, so that its COMMIT waits for the disk. A transaction that
-// has written nothing else is rolled back.
+// wrote nothing else is rolled back.
 
 // Names of locks. A background job has a lock of its name. The number of a lock without numbers is
 // 0.
@@ -128,7 +128,7 @@ type LockKey struct {
 	Number       int32
 }
 
-// lockHolders are the transactions that keep this node out of locks, as far as it has tried.
+// lockHolders are the transactions that keep this node out of locks, as far as it tried.
 type lockHolders struct {
 	limit time.Duration
 
@@ -198,7 +198,7 @@ func (s *Core) NoteHolder(ctx context.Context, tx rowsQuerier, key LockKey, l Tr
 }
 
 // claimerNumbers is how many locks the claimers of a tenant share. The rows stay, so it bounds
-// them; with fewer of them, claims would wait for others more often.
+// them; with fewer of them, claims would wait for other claims more often.
 const claimerNumbers = 1 << 16
 
 // ClaimerNumber returns the number of the lock of a claimer in a stage. A transaction needs it to

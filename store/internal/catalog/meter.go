@@ -13,7 +13,7 @@ type Meter interface {
 type TypeMeter interface {
 	// Submitted counts new tasks that were accepted.
 	Submitted(n int)
-	// Settled counts an attempt whose outcome was written.
+	// Settled counts an attempt with a written outcome.
 	Settled(*asyncflow.Settlement)
 }
 
@@ -24,7 +24,7 @@ func (noMeter) Type(TypeKey) TypeMeter        { return noMeter{} }
 func (noMeter) Submitted(int)                 {}
 func (noMeter) Settled(*asyncflow.Settlement) {}
 
-// CountSubmitted counts new tasks of a type that this node has accepted.
+// CountSubmitted counts new tasks of a type that this node accepted.
 func (s *Core) CountSubmitted(key TypeKey, n int) { s.Config.Meter.Type(key).Submitted(n) }
 
 // CountSettled counts settlements that were written.

@@ -23,8 +23,8 @@ type Node struct {
 	Gone               bool // it hasn't written its row for too long
 }
 
-// ListNodes returns the running nodes, and those that fell silent within the last day, by the
-// time of their start.
+// ListNodes returns the running nodes, and nodes that fell silent within the last day, by the time
+// of their start.
 func (s *Core) ListNodes(ctx context.Context) ([]Node, error) {
 	rows, err := s.Base.Query(ctx,
 		`SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes ORDER BY started_at, id`)
@@ -43,14 +43,14 @@ func (s *Core) ListNodes(ctx context.Context) ([]Node, error) {
 // Nodes returns how many nodes write their row, including this one: at least 1.
 func (s *Core) Nodes() int { return max(int(s.nodes.Load()), 1) }
 
-// APINodes returns how many of them take requests: at least 1.
+// APINodes returns how many nodes take requests: at least 1.
 func (s *Core) APINodes() int { return max(int(s.apis.Load()), 1) }
 
-// Dispatchers returns how many of them lease tasks, at least 1.
+// Dispatchers returns how many nodes lease tasks, at least 1.
 func (s *Core) Dispatchers() int { return max(int(s.dispatchers.Load()), 1) }
 
 // joinTime is how long a new node has no share of what the nodes that lease tasks divide among
-// them: until then the others may not know of it.
+// them: until then the other nodes may not know of it.
 const joinTime = nodeEvery + time.Second
 
 // Joining reports whether this node has no share yet of what the nodes that lease tasks divide

@@ -30,19 +30,19 @@ func Open(ctx context.Context, cfg Config) (*Core, error) {
 	}
 	cfg.DefaultQuotas = cfg.DefaultQuotas.Or(asyncflow.DefaultQuotas)
 	c := newCore(cfg)
-	err := c.connect(ctx)
-	if err == nil {
-		err = c.start(ctx)
+	if err := c.connect(ctx); err != nil {
+		c.Close()
+		return nil, err
 	}
-	if err != nil {
+	if err := c.start(ctx); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// Load fills the catalog, and from then on calls onChange with each tenant whose configuration has
-// changed.
+// Load fills the catalog, and from then on calls onChange with each tenant after a change of its
+// configuration.
 func (c *Core) Load(ctx context.Context, onChange func(tenant string)) error {
 	c.Catalog.OnChange(onChange)
 	return c.Catalog.open(ctx)
@@ -51,7 +51,7 @@ func (c *Core) Load(ctx context.Context, onChange func(tenant string)) error {
 // closePatience bounds how long Close waits for connections in use.
 const closePatience = 5 * time.Second
 
-// Close closes the connections, but doesn't wait for long for those in use.
+// Close closes the connections, but doesn't wait for long for connections in use.
 func (c *Core) Close() {
 	closed := make(chan struct{})
 	go func() {

@@ -28,7 +28,8 @@ func CollectPage[T any](
 		if err != nil {
 			return nil, false, err
 		}
-		page, bytes = append(page, row), bytes+size(row)
+		page = append(page, row)
+		bytes += size(row)
 	}
 	return page, false, rows.Err()
 }

@@ -58,7 +58,9 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 		var sealed, drained, idle *time.Time
 		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
 			&idle, &r.Lost)
-		r.SealedAt, r.DrainedAt, r.IdleSince = OrZero(sealed), OrZero(drained), OrZero(idle)
+		r.SealedAt = OrZero(sealed)
+		r.DrainedAt = OrZero(drained)
+		r.IdleSince = OrZero(idle)
 		return r, err
 	})
 	return rolls, postgres.Wrap(err, "Rolls(%q)", tenant)
@@ -102,7 +104,7 @@ func (s *Core) ChangeSet(
 ) error {
 	err := s.Change(ctx, set.Tenant, func(tx pgx.Tx) error {
 		at, err := lockSet(ctx, tx, set)
-		if errors.Is(err, pgx.ErrNoRows) { // another node has just removed it
+		if errors.Is(err, pgx.ErrNoRows) { // another node just removed it
 			return ErrSame
 		}
 		if err != nil {
@@ -116,7 +118,8 @@ func (s *Core) ChangeSet(
 	return err
 }
 
-// ByPosition divides ids by the position of their roll. Those of each ascend, without doubles.
+// ByPosition divides ids by the position of their roll. The ids of each roll ascend, without
+// duplicates.
 func ByPosition(ids []int64) map[int][]int64 {
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
 	all := map[int][]int64{}
@@ -128,7 +131,7 @@ func ByPosition(ids []int64) map[int][]int64 {
 }
 
 // ByRoll divides tasks, sorted by roll, into one slice per roll. There are several only just after
-// a roll has opened.
+// a roll opened.
 func ByRoll[T any](tasks []T, idOf func(T) asyncflow.TaskID) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(tasks) > 0 {

@@ -14,8 +14,8 @@ import (
 // A roll move is a new roll of a type, or the seal or drop of an old one, that a node learns of
 // only after it happened.
 
-// ErrElsewhere is the error of a pending task whose token row is in none of the ready tables
-// that this node knows.
+// ErrElsewhere is the error of a pending task without a token row in the ready tables that this
+// node knows.
 var ErrElsewhere = errors.New("the task is in none of the ready tables")
 
 // RolledOn reports whether an error comes from a roll move that this node didn't know of: a

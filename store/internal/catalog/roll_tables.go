@@ -39,9 +39,9 @@ func OpenSet(ctx context.Context, tx pgx.Tx, tenant, name string, position int, 
 	return set, set.openRoll(ctx, tx, position, now)
 }
 
-// ReviveRoll locks a roll's row for a redrive of one of its tasks: until the transaction ends
-// the roll is neither dropped nor idle. Only the first redrive after the roll was idle changes
-// the row, so that others don't wait for each other. CodeNotFound when the roll was dropped.
+// ReviveRoll locks a roll's row for a redrive of one of its tasks: until the transaction ends the
+// roll is neither dropped nor idle. Only the first redrive after the roll was idle changes the row,
+// so that other redrives don't wait for each other. CodeNotFound when the roll was dropped.
 func ReviveRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int) error {
 	for {
 		_, err := tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET idle_since = NULL
@@ -110,14 +110,16 @@ func (s *TableSet) HasLive(ctx context.Context, db Querier, position int) (live 
 	if err != nil {
 		return false, err
 	}
-	// Types with the same token tables are looked at together.
-	numbers, tables := map[string][]int32{}, map[string][]string{}
+	// One statement reads all types with the same token tables.
+	numbers := map[string][]int32{}
+	tables := map[string][]string{}
 	for _, l := range types {
 		if l.SetAt(position).Name == s.Name && slices.Contains(l.Rolls(), position) {
 			t := &Type{Location: l}
 			all := t.TokenTables()
 			key := strings.Join(all, ",")
-			numbers[key], tables[key] = append(numbers[key], l.number), all
+			numbers[key] = append(numbers[key], l.number)
+			tables[key] = all
 		}
 	}
 	first := asyncflow.NewTaskID("", position, 0).Number
@@ -137,8 +139,8 @@ func (s *TableSet) HasLive(ctx context.Context, db Querier, position int) (live 
 	return false, nil
 }
 
-// HasChildren reports whether a roll has children whose parents still wait for them: their results
-// are needed.
+// HasChildren reports whether a roll has children that are still awaited by their parents: their
+// results are needed.
 func (s *TableSet) HasChildren(
 	ctx context.Context, tx pgx.Tx, position int,
 ) (has bool, err error) {

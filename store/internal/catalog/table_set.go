@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TableSet has the rolled tables that several task types share, or those that one type has for
-// itself, as this node knows them: an immutable snapshot.
+// TableSet has the rolled tables that several task types share, or that one type has for itself, as
+// this node knows them: an immutable snapshot.
 type TableSet struct {
 	Tenant string
 	Name   string // "": the set that types share; otherwise the name of the type that has it
@@ -25,12 +25,12 @@ const SharedSet = ""
 // Shared reports whether types share the set.
 func (s *TableSet) Shared() bool { return s.Name == SharedSet }
 
-// Key names the set among those of all tenants.
+// Key names the set among the sets of all tenants.
 func (s *TableSet) Key() TypeKey { return TypeKey{s.Tenant, s.Name} }
 
 // Location says which tables have the tasks of a type. New tasks go to set; its rolls from a
 // position on may have tasks of the type. Earlier ones are in the set earlier (nil: there are
-// none), whose positions are lower.
+// none), which has lower positions.
 type Location struct {
 	number  int32 // of the type in rows
 	set     *TableSet
@@ -57,7 +57,7 @@ func (l *Location) Rolls() []int {
 	return l.positions(func(s *TableSet) int { return s.First })
 }
 
-// Live returns the positions of those whose ready tables may have tasks of the type, ascending.
+// Live returns the positions of rolls with ready tables that may have tasks of the type, ascending.
 func (l *Location) Live() []int {
 	return l.positions(func(s *TableSet) int { return s.Begin })
 }
@@ -103,7 +103,9 @@ func (t *Type) HasIn(set *TableSet, position int) bool {
 // locate sets where the type's tasks are.
 func (t *Type) locate(at Location) {
 	t.Location = at
-	t.End, t.First, t.Begin = at.set.End, at.set.End, at.set.End
+	t.End = at.set.End
+	t.First = at.set.End
+	t.Begin = at.set.End
 	if rolls := at.Rolls(); len(rolls) > 0 {
 		t.First = rolls[0]
 	}
@@ -120,25 +122,29 @@ SELECT coalesce(t.name, ''), coalesce(t.number, 0), coalesce(t.from_pos, 0),
 FROM {types} t FULL JOIN {sets} s ON s.name = t.table_set
 LEFT JOIN {sets} e ON e.name = t.earlier_set`
 
-// ReadLocations reads the sets of a tenant, and where the tasks of its types are; with a type,
-// only those of the type.
+// ReadLocations reads the sets of a tenant, and where the tasks of its types are; with a type, only
+// the tasks of the type.
 func ReadLocations(ctx context.Context, q Querier, tenant, only string) (
 	sets map[string]*TableSet, types map[string]Location, err error,
 ) {
-	sql, args := locationsSQL, []any{}
+	sql := locationsSQL
+	args := []any{}
 	if only != "" {
-		sql, args = sql+` WHERE t.name = $1`, []any{only}
+		sql += ` WHERE t.name = $1`
+		args = []any{only}
 	}
 	rows, err := q.Query(ctx, NewTables(tenant, SharedSet).SQL(0, sql), args...)
 	if err != nil {
 		return nil, nil, err
 	}
-	sets, types = map[string]*TableSet{}, map[string]Location{}
+	sets = map[string]*TableSet{}
+	types = map[string]Location{}
 	known := func(read TableSet) *TableSet {
 		set := sets[read.Name]
 		if set == nil {
 			set = &read
-			set.Tenant, set.Tables = tenant, NewTables(tenant, read.Name)
+			set.Tenant = tenant
+			set.Tables = NewTables(tenant, read.Name)
 			sets[set.Name] = set
 		}
 		return set
@@ -150,7 +156,8 @@ func ReadLocations(ctx context.Context, q Querier, tenant, only string) (
 	_, err = pgx.ForEachRow(rows, []any{&name, &l.number, &l.from,
 		&read.Name, &read.First, &read.Begin, &read.End,
 		&beforeName, &before.First, &before.Begin, &before.End}, func() error {
-		l.set, l.Earlier = known(read), nil
+		l.set = known(read)
+		l.Earlier = nil
 		if beforeName != nil && before.First < l.from { // otherwise its rolls are dropped
 			before.Name = *beforeName
 			l.Earlier = known(before)

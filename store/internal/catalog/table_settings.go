@@ -1,6 +1,6 @@
 package catalog
 
-// The settings of Postgres for tables, each with the reason. Those of connections are in
+// The settings of Postgres for tables, each with the reason. The settings of connections are in
 // package postgres.
 
 const (

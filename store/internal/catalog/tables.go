@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// TableNames are the qualified, quoted names of the tables of a table set, and of those that all
-// types of its tenant share.
+// TableNames are the qualified, quoted names of the tables of a table set, and of the tables that
+// all types of its tenant share.
 type TableNames struct {
 	schema string
 	set    string   // its name
@@ -33,9 +33,9 @@ func (t *TableNames) Qualify(table string) string {
 	return postgres.Quote(t.schema) + "." + postgres.Quote(table)
 }
 
-// rolled returns the name of a table of a roll: kind_position for the set that types share,
+// rollTable returns the name of a table of a roll: kind_position for the set that types share,
 // otherwise kind_type_position. The names of types begin with a letter.
-func (t *TableNames) rolled(kind string, position int) string {
+func (t *TableNames) rollTable(kind string, position int) string {
 	if t.set == SharedSet {
 		return t.Qualify(fmt.Sprintf("%s_%d", kind, position))
 	}
@@ -43,13 +43,13 @@ func (t *TableNames) rolled(kind string, position int) string {
 }
 
 // Task, Journal and Ready return the names of the tables of a roll.
-func (t *TableNames) Task(position int) string    { return t.rolled("task", position) }
-func (t *TableNames) Journal(position int) string { return t.rolled("journal", position) }
-func (t *TableNames) Ready(position int) string   { return t.rolled("ready", position) }
+func (t *TableNames) Task(position int) string    { return t.rollTable("task", position) }
+func (t *TableNames) Journal(position int) string { return t.rollTable("journal", position) }
+func (t *TableNames) Ready(position int) string   { return t.rollTable("ready", position) }
 
-// createRoll returns the script that makes the tables of one roll. type is the number of the
-// task type of a row. There are no CHECK constraints: Postgres reads their text anew for each
-// statement (those of a journal row took 8 of the 13 µs of its insert).
+// createRoll returns the script that makes the tables of one roll. type is the number of the task
+// type of a row. There are no CHECK constraints: Postgres reads their text anew for each statement
+// (the constraints of a journal row took 8 of the 13 µs of its insert).
 func (t *TableNames) createRoll(position int) string {
 	return t.SQL(position, `
 CREATE TABLE {task} (
@@ -118,7 +118,7 @@ func (t *TableNames) SQL(position int, sql string) string {
 	return full
 }
 
-// latestOptions has the options of a task t: those of its last change, otherwise its own.
+// latestOptions has the options of a task t: the options of its last change, otherwise its own.
 const latestOptions = `coalesce((SELECT o.options FROM {journal} o WHERE o.type = t.type ` +
 	`AND o.id = t.id AND o.options IS NOT NULL ORDER BY o.seq DESC LIMIT 1), t.options)`
 

@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// Watchers are notified when this node has changed a task that they follow. While nobody
-// follows a task, a change costs one atomic load.
+// Watchers are notified after this node changes a task that they follow. While nobody follows a
+// task, a change costs one atomic load.
 type Watchers struct {
 	Following atomic.Int32
 	mu        sync.Mutex
-	told      map[taskKey][]chan struct{}
+	waiters   map[taskKey][]chan struct{}
 }
 
 type taskKey struct {
@@ -18,15 +18,16 @@ type taskKey struct {
 	number int64
 }
 
-func newWatchers() *Watchers { return &Watchers{told: map[taskKey][]chan struct{}{}} }
+func newWatchers() *Watchers { return &Watchers{waiters: map[taskKey][]chan struct{}{}} }
 
-// Follow returns a channel that has an entry when this node has changed the task since the
-// last entry was taken, and a function that ends it.
+// Follow returns a channel with an entry if this node changed the task since the last entry was
+// taken, and a function that ends it.
 func (w *Watchers) Follow(key TypeKey, number int64) (<-chan struct{}, func()) {
-	k, ch := taskKey{key, number}, make(chan struct{}, 1)
+	k := taskKey{key, number}
+	ch := make(chan struct{}, 1)
 	w.Following.Add(1)
 	w.mu.Lock()
-	w.told[k] = append(w.told[k], ch)
+	w.waiters[k] = append(w.waiters[k], ch)
 	w.mu.Unlock()
 	return ch, func() { w.unfollow(k, ch) }
 }
@@ -35,15 +36,15 @@ func (w *Watchers) unfollow(k taskKey, ch chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.Following.Add(-1)
-	list := w.told[k]
+	list := w.waiters[k]
 	for i, other := range list {
 		if other == ch {
-			w.told[k] = append(list[:i], list[i+1:]...)
+			w.waiters[k] = append(list[:i], list[i+1:]...)
 			break
 		}
 	}
-	if len(w.told[k]) == 0 {
-		delete(w.told, k)
+	if len(w.waiters[k]) == 0 {
+		delete(w.waiters, k)
 	}
 }
 
@@ -54,7 +55,7 @@ func (w *Watchers) Tell(key TypeKey, number int64) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, ch := range w.told[taskKey{key, number}] {
+	for _, ch := range w.waiters[taskKey{key, number}] {
 		select {
 		case ch <- struct{}{}:
 		default: // it has an entry that was not taken yet

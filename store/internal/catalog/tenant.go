@@ -79,8 +79,11 @@ func ScanTenant(row pgx.CollectableRow) (t StoredTenant, err error) {
 		&tokens, &t.CreatedAt); err != nil {
 		return t, err
 	}
-	t.SuspendedAt, t.DeletedAt, t.DropAt = OrZero(suspended), OrZero(deleted), OrZero(drop)
-	t.DroppingAt, t.TokensFrom = OrZero(dropping), OrZero(tokens)
+	t.SuspendedAt = OrZero(suspended)
+	t.DeletedAt = OrZero(deleted)
+	t.DropAt = OrZero(drop)
+	t.DroppingAt = OrZero(dropping)
+	t.TokensFrom = OrZero(tokens)
 	return t, json.Unmarshal(quotas, &t.Own)
 }
 

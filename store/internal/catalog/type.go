@@ -12,12 +12,12 @@ type Type struct {
 	StoredType
 	Location
 	// First, Begin and End are the positions of the oldest roll that may have tasks of the type, of
-	// the oldest whose ready table may, and of the open one. There may be gaps between them.
+	// the oldest with a ready table that may, and of the open one. There may be gaps between them.
 	First, Begin, End int
 
 	endpoints  map[string][]asyncflow.Endpoint // by stage
-	serving    map[string][]string             // the ids of those that get deliveries, by stage
-	allServing []string                        // those of all stages
+	serving    map[string][]string             // the ids of endpoints that get deliveries, by stage
+	allServing []string                        // the same of all stages
 	unlimited  bool                            // it has no limits of any kind
 	suspended  bool                            // whether its tenant is
 }
@@ -36,7 +36,7 @@ func (t *Type) Capacity(full int, now time.Time) int {
 	return t.PauseState.Capacity(full, now)
 }
 
-// Endpoints returns the endpoints of a stage, also those that get no deliveries.
+// Endpoints returns the endpoints of a stage, also endpoints that get no deliveries.
 func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
 
 // Serves reports whether a stage has an endpoint that gets deliveries.

@@ -6,8 +6,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// FreedKeys returns the flow keys of tasks that have ended and may have blocked others of the key.
-// A key comes once for each such task.
+// FreedKeys returns the flow keys of ended tasks that possibly blocked other tasks of the key. A
+// key comes once for each such task.
 func (t *Type) FreedKeys(settled []asyncflow.Settlement) (keys []string) {
 	if t.Flow == nil || t.Flow.InFlight() == 0 {
 		return nil
@@ -23,10 +23,10 @@ func (t *Type) FreedKeys(settled []asyncflow.Settlement) (keys []string) {
 // Ordered reports whether the type's flow keys are in order.
 func (t *Type) Ordered() bool { return t.Flow != nil && t.Flow.Ordered }
 
-// Parks reports whether tasks of an ordered flow key that wait for a retry let the others pass.
+// Parks reports whether tasks of an ordered flow key that wait for a retry let later ones pass.
 func (t *Type) Parks() bool { return t.Flow.OnFailure == asyncflow.FlowPark }
 
-// Begun reports whether a task of an ordered flow key keeps the others waiting until it ends.
+// Begun reports whether a task of an ordered flow key keeps later ones waiting until it ends.
 func (t *Type) Begun(stage string, attempt int) bool {
 	return t.Started(stage, attempt) && (attempt == 1 || !t.Parks())
 }

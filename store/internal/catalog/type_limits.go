@@ -24,8 +24,8 @@ func (t *Type) Limited(now time.Time) bool {
 	return false
 }
 
-// Probes reports whether a task of a stage would try an endpoint that has failed: none of the
-// others may get it.
+// Probes reports whether a task of a stage would try a failed endpoint: no other endpoint may get
+// it.
 func (t *Type) Probes(stage string, now time.Time) (halfOpen bool) {
 	for _, e := range t.Endpoints(stage) {
 		switch state := e.Health.At(now); {

@@ -18,11 +18,11 @@ type StoredType struct {
 	asyncflow.TaskType
 	PauseState
 	CreatedAt, UpdatedAt time.Time
-	// AwaitedSince is since when tasks may depend on those of the type; zero: none does.
+	// AwaitedSince is since when tasks may depend on tasks of the type; zero: none does.
 	AwaitedSince time.Time
 }
 
-// Awaited reports whether tasks may depend on those of the type.
+// Awaited reports whether tasks may depend on tasks of the type.
 func (t StoredType) Awaited() bool { return !t.AwaitedSince.IsZero() }
 
 func readTaskTypes(ctx context.Context, q Querier, tenant string) ([]StoredType, error) {
@@ -62,11 +62,15 @@ func ScanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 		&ramp, &t.CreatedAt, &t.UpdatedAt, &awaited); err != nil {
 		return t, err
 	}
-	t.PausedAt, t.ResumedAt, t.AwaitedSince = OrZero(paused), OrZero(resumed), OrZero(awaited)
+	t.PausedAt = OrZero(paused)
+	t.ResumedAt = OrZero(resumed)
+	t.AwaitedSince = OrZero(awaited)
 	t.Ramp = time.Duration(ramp * float64(time.Second))
-	name, version := t.Name, t.Version
+	name := t.Name
+	version := t.Version
 	err = json.Unmarshal(spec, &t.TaskType)
-	t.Name, t.Version = name, version
+	t.Name = name
+	t.Version = version
 	t.TaskType = t.TaskType.WithDefaults() // for fields that older versions didn't have
 	return t, err
 }

@@ -25,7 +25,7 @@ func (p PauseState) RampUntil(now time.Time) time.Time {
 }
 
 // Capacity returns how many attempts a node with a capacity of full may have under way: the share
-// of the ramp that has passed, but at least one; 0 while paused.
+// by the past part of the ramp, but at least one; 0 while paused.
 func (p PauseState) Capacity(full int, now time.Time) int {
 	switch {
 	case p.Paused():

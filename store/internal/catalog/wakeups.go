@@ -30,8 +30,8 @@ const (
 	listenCheck = 10 * time.Second
 )
 
-// Wakeups announce that a task of a type is ready, and when it is due: to the dispatcher of
-// this node at once, to those of other nodes by NOTIFY. An announcement may get lost (a crash
+// Wakeups announce that a task of a type is ready, and when it is due: to the dispatcher of this
+// node at once, to the other nodes' dispatchers by NOTIFY. An announcement may get lost (a crash
 // between COMMIT and NOTIFY); background jobs find such tasks.
 type Wakeups struct {
 	store  *Core
@@ -53,11 +53,12 @@ func newWakeups(s *Core) *Wakeups {
 		local: func(TypeKey, time.Time) {}, lost: func() {}}
 }
 
-// Subscribe registers wake and lost. wake is called with every type that has a ready task and
-// the time that the task is due; lost is called when announcements may have been missed. Both
-// must not block. Call Subscribe before Run; it may be called several times.
+// Subscribe registers wake and lost. wake is called with every type that has a ready task and the
+// time that the task is due; lost is called when announcements may be lost. Both must not block.
+// Call Subscribe before Run; it may be called several times.
 func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
-	earlierWake, earlierLost := w.local, w.lost
+	earlierWake := w.local
+	earlierLost := w.lost
 	w.local = func(key TypeKey, at time.Time) {
 		earlierWake(key, at)
 		wake(key, at)
@@ -125,7 +126,8 @@ func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) err
 		}
 		lines = fmt.Appendf(lines, "%s %d %d %d\n", w.sender, tenant, number, at.UnixMicro())
 		if len(lines) > notifyBytes {
-			payloads, lines = append(payloads, string(lines)), lines[:0]
+			payloads = append(payloads, string(lines))
+			lines = lines[:0]
 		}
 	}
 	if len(lines) > 0 {
@@ -163,7 +165,7 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 		return err
 	}
 	connected()
-	w.store.Catalog.noteSum(0, false) // the numbers may be others, after a restore
+	w.store.Catalog.noteSum(0, false) // the numbers may differ after a restore
 	if err := w.store.Catalog.follow(ctx); err != nil {
 		return err
 	}
@@ -199,9 +201,9 @@ func (w *Wakeups) receive(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// received passes on the lines of notify, unless this node has sent them. Of submits by SQL, whose
-// sender is 0, a line "0 tenant" says that FollowUp has something to do. Any role of the database
-// can send a line: what this node doesn't know is dropped.
+// received passes on the lines of notify, unless this node sent them. A line "0 tenant" comes from
+// a submit by SQL (its sender is 0) and says that FollowUp has something to do. Any role of the
+// database can send a line: what this node doesn't know is dropped.
 func (w *Wakeups) received(payload string) {
 	for line := range strings.Lines(payload) {
 		f := strings.Fields(line)

@@ -27,18 +27,18 @@ type Writes struct {
 	Tokens records.Tokens
 	Leases []*asyncflow.Lease
 	Counts records.Tally
-	left   leftToDo // after the settlements
+	left   pendingFollowUp // after the settlements
 }
 
-// Refused are the writes that Postgres has refused, from one index to before another one: those of
+// Refused are the writes that Postgres refused, from one index to before another one: the writes of
 // a tenant.
 type Refused struct{ From, To int }
 
-// Commit writes all of it in one transaction and one round trip, or nothing. It fails when a
-// lease that is to end stands no more, or a task has been inserted before.
+// Commit writes all of it in one transaction and one round trip, or nothing. It fails when a lease
+// that is to end stands no more, or a task was inserted before.
 //
-// After an error, refused are the writes that Postgres has refused, so that nothing was written; or
-// none: all of it may have been committed, or the fault may be with any of them.
+// After an error, refused are the writes that Postgres refused, so that nothing was written; or
+// none: all of it may be committed, or the fault may be with any of them.
 //
 // The writes must be sorted by tenant and type, which is the order in which they are locked.
 func (s *Path) Commit(ctx context.Context, all []*Writes) (refused Refused, err error) {
@@ -49,11 +49,13 @@ func (s *Path) Commit(ctx context.Context, all []*Writes) (refused Refused, err 
 	defer conn.Release()
 	now := s.core.Clock.Now()
 	b := &pgx.Batch{}
-	// That a statement has ended well means that all are prepared: pgx does that before.
-	prepared, done := false, 0 // done: how many of the writes, whose statements have all ended well
-	var ends []int             // of the tenants' writes
+	// When a statement ends well, all are prepared: pgx does that before.
+	prepared := false
+	done := 0      // how many of the writes: all their statements ended well
+	var ends []int // of the tenants' writes
 	for from := 0; from < len(all); {
-		tenant, to := all[from].Type.Tenant, from+1
+		tenant := all[from].Type.Tenant
+		to := from + 1
 		for to < len(all) && all[to].Type.Tenant == tenant {
 			to++
 		}
@@ -67,7 +69,8 @@ func (s *Path) Commit(ctx context.Context, all []*Writes) (refused Refused, err 
 		statements := b.QueuedQueries[first:]
 		after(statements[0], func() { prepared = true })
 		after(statements[len(statements)-1], func() { done = to })
-		ends, from = append(ends, to), to
+		ends = append(ends, to)
+		from = to
 	}
 	err = conn.Send(ctx, b)
 	conn.Release()
@@ -89,7 +92,7 @@ func (s *Path) Commit(ctx context.Context, all []*Writes) (refused Refused, err 
 	return refused, nil
 }
 
-// after calls do when a statement of a batch has ended well.
+// after calls do when a statement of a batch ends well.
 func after(statement *pgx.QueuedQuery, do func()) {
 	read := statement.Fn
 	statement.Fn = func(br pgx.BatchResults) (err error) {
@@ -98,10 +101,11 @@ func after(statement *pgx.QueuedQuery, do func()) {
 		} else {
 			_, err = br.Exec()
 		}
-		if err == nil {
-			do()
+		if err != nil {
+			return err
 		}
-		return err
+		do()
+		return nil
 	}
 }
 
@@ -112,8 +116,9 @@ func (s *Path) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
 	rows := records.Inserts{Node: s.core.Config.Node}
 	for _, w := range all {
 		QueueTasks(b, w.Type, w.New)
-		w.Tokens, w.Leases, w.Counts = records.Tokens{}, nil, records.Tally{Submitted: len(w.New)}
-		w.left = leftToDo{}
+		w.Tokens = records.Tokens{}
+		w.Counts = records.Tally{Submitted: len(w.New)}
+		w.left = pendingFollowUp{}
 		w.Leases = AddNew(&w.Tokens, w.New, now)
 		w.queueSettled(b, &rows, now)
 		w.AddFollowing(&rows, now)
@@ -121,7 +126,7 @@ func (s *Path) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
 	rows.Queue(b, now)
 }
 
-// AddFollowing adds what follows from new and settled tasks: their token rows, the leases of those
+// AddFollowing adds what follows from new and settled tasks: their token rows, the leases of tasks
 // that begin at once, and the counts.
 func (w *Writes) AddFollowing(rows *records.Inserts, now time.Time) {
 	rows.AddTokens(w.Type, &w.Tokens)
@@ -144,7 +149,7 @@ func (s *Path) announceWrites(w *Writes, now time.Time) {
 	if len(w.Settled) > 0 {
 		s.announceSettled(w.Type, w.Settled, now)
 	}
-	s.tellLeft(w.Type.Tenant, w.left)
+	s.tellPending(w.Type.Tenant, w.left)
 }
 
 // AnnounceLeases announces leases that have begun: the background jobs check when the first one
@@ -169,14 +174,14 @@ func AnnounceEnds(s *Path, key catalog.TypeKey, leases []*asyncflow.Lease) {
 	s.core.Wakeups.Announce(key, first)
 }
 
-// Doubtful reports whether leases may have been committed that no node knows. Until a Lease has
-// succeeded, no task should begin with its insert, or go on with its settlement.
+// Doubtful reports whether there may be committed leases that no node knows. Until a Lease
+// succeeds, no task should begin with its insert, or go on with its settlement.
 func (s *Path) Doubtful() bool { return s.doubtful.Load() }
 
-// Home returns the number of a tenant's home among the hot connections, from 0: of the one that has
-// prepared the statements of its tables. Writes of tenants with the same home should go together.
+// Home returns the number of a tenant's home among the hot connections, from 0: the home prepares
+// the statements of its tables. Writes of tenants with the same home should go together.
 func (s *Path) Home(tenant string) int { return s.core.HotPool.Home(tenant) }
 
 // Distributed reports whether Postgres keeps tenants on several servers (Citus). A transaction
-// should have one tenant then: those of several would be committed in two phases.
+// should have one tenant then: with several it would be committed in two phases.
 func (s *Path) Distributed() bool { return s.distributed }

@@ -42,10 +42,13 @@ func queueExtensions(b *pgx.Batch, all []*Writes) {
 	for _, w := range all {
 		for _, item := range w.Extended {
 			k := leaseName{w.Type.Number(), item.ID.Number, int16(item.Seq)}
-			types, ids, seqs = append(types, k.number), append(ids, k.id), append(seqs, k.seq)
-			untils, had = append(untils, item.Until), append(had, item.Had)
+			types = append(types, k.number)
+			ids = append(ids, k.id)
+			seqs = append(seqs, k.seq)
+			untils = append(untils, item.Until)
+			had = append(had, item.Had)
 			byName[k] = item
-			item.Stands = false // an earlier try may have been rolled back
+			item.Stands = false // an earlier try that set it may be rolled back
 		}
 	}
 	if len(ids) == 0 {

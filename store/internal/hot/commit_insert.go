@@ -28,7 +28,7 @@ type Insertion struct {
 	Lease   *asyncflow.Lease // the task begins with it; nil: it goes in line
 
 	DependsOn []asyncflow.Dependency
-	Refused   error // why InsertDependent has not inserted it
+	Refused   error // why InsertDependent didn't insert it
 }
 
 // OptionsText returns the stored form of a task's options; nil if there are none.
@@ -67,15 +67,17 @@ func taskInsert(t *catalog.Type, sql string, items []*Insertion) (string, []any)
 	options := make(postgres.Texts, len(items))
 	contexts := make(pgtype.FlatArray[[]byte], len(items))
 	for i, item := range items {
-		ids[i], created[i] = item.ID.Number, (*postgres.Moment)(&item.Created)
+		ids[i] = item.ID.Number
+		created[i] = (*postgres.Moment)(&item.Created)
 		orders[i] = (*postgres.Moment)(&item.Verdict.OrderTime)
-		options[i], contexts[i] = OptionsText(item.Options), item.Context
+		options[i] = OptionsText(item.Options)
+		contexts[i] = item.Context
 	}
 	return t.SQL(items[0].ID.Position(), sql),
 		[]any{contexts, ids, created, orders, options, t.Number()}
 }
 
-// AddNew adds the token rows of new tasks, and returns the leases of those that begin at once.
+// AddNew adds the token rows of new tasks, and returns the leases of the tasks that begin at once.
 func AddNew(ts *records.Tokens, items []*Insertion, now time.Time) (leases []*asyncflow.Lease) {
 	for _, item := range items {
 		if item.Lease != nil {
@@ -87,8 +89,8 @@ func AddNew(ts *records.Tokens, items []*Insertion, now time.Time) (leases []*as
 	return leases
 }
 
-// InsertAgain inserts the tasks, all of one roll, that an earlier try has not inserted. When it
-// returns, all are as durable as if it had inserted them.
+// InsertAgain inserts the tasks, all of one roll, that no earlier try inserted. When it returns,
+// all are as durable as if this try inserted them.
 func (s *Path) InsertAgain(ctx context.Context, t *catalog.Type, items []*Insertion) error {
 	if len(items) == 0 {
 		return postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "InsertAgain(%q, %q)", t.Tenant,
@@ -113,20 +115,21 @@ func RunInsert(
 		AnnounceEnds(s, t.Key(), w.Leases)
 		return NoteFailure(s, err)
 	}
-	if err == nil {
-		s.announceWrites(w, s.core.Clock.Now())
+	if err != nil {
+		return err
 	}
-	return err
+	s.announceWrites(w, s.core.Clock.Now())
+	return nil
 }
 
-// insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try has
-// inserted with a lease keep it.
+// insertFresh inserts the missing tasks, in an open transaction. Tasks that an earlier try inserted
+// with a lease keep it.
 func (s *Path) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*Insertion) error {
 	inserted, err := InsertMissing(ctx, tx, w.Type, items)
 	if err != nil {
 		return err
 	}
-	// An earlier try may have been committed without its announcement.
+	// A commit of an earlier try may lack its announcement.
 	now := s.core.Clock.Now()
 	all := records.Tokens{}
 	AddNew(&all, items, now)
@@ -147,8 +150,8 @@ func (s *Path) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*I
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// InsertMissing inserts the rows of the tasks, all of one roll, that an earlier try has not
-// inserted, and returns their ids.
+// InsertMissing inserts the rows of the tasks, all of one roll, that no earlier try inserted, and
+// returns their ids.
 func InsertMissing(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, items []*Insertion,
 ) (inserted map[int64]bool, err error) {
@@ -167,8 +170,8 @@ func InsertMissing(
 	return inserted, checkOwn(ctx, tx, t, items, inserted)
 }
 
-// checkOwn checks that rows that existed already are those of these very tasks. If an id named
-// another task, this one would be lost.
+// checkOwn checks that rows that existed already belong to these very tasks. If an id named another
+// task, this one would be lost.
 func checkOwn(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, items []*Insertion, inserted map[int64]bool,
 ) error {
@@ -176,7 +179,8 @@ func checkOwn(
 	var created []time.Time
 	for _, item := range items {
 		if !inserted[item.ID.Number] {
-			ids, created = append(ids, item.ID.Number), append(created, item.Created)
+			ids = append(ids, item.ID.Number)
+			created = append(created, item.Created)
 		}
 	}
 	if len(ids) == 0 {
@@ -196,9 +200,9 @@ func checkOwn(
 }
 
 // Renumber gives tasks of one roll ids of the roll that is open now, except tasks that an earlier
-// try has inserted. Their roll is sealed, so this is certain; or the roll doesn't exist, in a
-// database that has lost its latest history. Renumber returns the type's current definition, and
-// the tasks still to insert.
+// try inserted. Their roll is sealed, so this is certain; or the roll doesn't exist, in a database
+// that lost its latest history. Renumber returns the type's current definition, and the tasks still
+// to insert.
 func (s *Path) Renumber(
 	ctx context.Context, t *catalog.Type, items []*Insertion,
 ) (*catalog.Type, []*Insertion, error) {

@@ -27,10 +27,10 @@ type Key struct {
 	Reused bool
 }
 
-// claimKeysSQL takes the keys that belong to no existing task: they are new, their windows are
-// over, or their tasks were dropped with their roll because the retention was lowered; $7 is the
-// least number that is kept. The rows are sorted by key, so that two batches wait for each other in
-// one order. The statement locks the rows of the other keys, which is a write: so the commit waits
+// claimKeysSQL takes keys that belong to no existing task: they are new, their windows are over, or
+// their tasks were dropped with their roll because the retention was lowered; $7 is the least
+// number that is kept. The rows are sorted by key, so that two batches wait for each other in one
+// order. The statement locks the rows of the other keys, which is a write: so the commit waits
 // until a synchronous standby has those rows, too.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
@@ -44,13 +44,13 @@ WHERE k.expires_at <= $6 OR k.id < $7`
 // holdersSQL reads the tasks to which keys belong.
 const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
 
-// claimApartSQL takes keys one by one, and returns those that other transactions have locked.
+// claimApartSQL takes keys one by one, and returns the keys that other transactions lock.
 const claimApartSQL = `SELECT * FROM {claim}($1, $2, $3, $4, $5, $6, $7, $8)`
 
 const (
 	// batchPatience is how long a batch waits for another transaction with one of its keys. A
 	// transaction that submits by SQL may take long. Then the keys are claimed apart, and tasks
-	// with locked keys are put aside, so that the others don't wait for them.
+	// with locked keys are put aside, so that other tasks don't wait for them.
 	batchPatience = "10ms"
 	// secondPatience is how long these tasks wait for the transaction of another batch.
 	secondPatience = "50ms"
@@ -61,11 +61,11 @@ const (
 	tablePatience = "5ms"
 )
 
-// IsHeld reports whether an error means that others hold a lock for too long: of a table, or of an
-// idempotency key.
+// IsHeld reports whether an error means that another transaction holds a lock for too long: of a
+// table, or of an idempotency key.
 func IsHeld(err error) bool { return postgres.State(err) == pgerrcode.LockNotAvailable }
 
-// KeyWait says what a transaction does about keys that other transactions have locked.
+// KeyWait says what a transaction does about keys that other transactions lock.
 type KeyWait int
 
 const (
@@ -74,13 +74,13 @@ const (
 	KeysApart                   // take the other keys
 )
 
-// InsertKeyed inserts tasks of one roll, sorted by key, whose keys are free. For the others it sets
-// the existing task with their key. It is one transaction, which may be repeated: a task keeps the
-// key that it took in an earlier try. If other transactions have locked keys, InsertKeyed returns
-// their tasks if wait is KeysApart; otherwise it fails, see IsHeld.
+// InsertKeyed inserts the tasks of one roll, sorted by key, that have free keys. For the remaining
+// tasks it sets the existing task with their key. It is one transaction, which may be repeated: a
+// task keeps the key that it took in an earlier try. If other transactions lock keys, InsertKeyed
+// returns their tasks if wait is KeysApart; otherwise it fails, see IsHeld.
 func (s *Path) InsertKeyed(ctx context.Context, t *catalog.Type, items []*Insertion, wait KeyWait) (
 	held []*Insertion, err error) {
-	if len(items) == 0 { // an earlier try has inserted all of them
+	if len(items) == 0 { // an earlier try inserted all of them
 		return nil, postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "InsertKeyed(%q, %q)",
 			t.Tenant, t.Name)
 	}
@@ -94,7 +94,8 @@ func (s *Path) InsertKeyed(ctx context.Context, t *catalog.Type, items []*Insert
 		var fresh []*Insertion
 		for _, item := range items {
 			holder := holders[item.Key.Name]
-			item.Key.Holder, item.Key.Reused = asyncflow.TaskID{}, false
+			item.Key.Holder = asyncflow.TaskID{}
+			item.Key.Reused = false
 			switch {
 			case others[item.Key.Name]:
 				held = append(held, item)
@@ -121,7 +122,7 @@ type holder struct {
 }
 
 // ClaimKeys takes the free keys, and returns the task to which each key belongs afterwards. Of
-// several items with the same key, the first one takes it. If other transactions have locked keys,
+// several items with the same key, the first one takes it. If other transactions lock keys,
 // ClaimKeys returns these if wait is KeysApart; otherwise it fails.
 func ClaimKeys(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, items []*Insertion, now time.Time, wait KeyWait,
@@ -133,10 +134,13 @@ func ClaimKeys(
 	hashes := make([][]byte, len(first))
 	expires := make([]time.Time, len(first))
 	for i, item := range first {
-		names[i], ids[i], hashes[i], expires[i] = item.Key.Name, item.ID.Number, item.Key.Hash[:],
-			item.Key.Expires
+		names[i] = item.Key.Name
+		ids[i] = item.ID.Number
+		hashes[i] = item.Key.Hash[:]
+		expires[i] = item.Key.Expires
 	}
-	holders, others = make(map[string]holder, len(first)), map[string]bool{}
+	holders = make(map[string]holder, len(first))
+	others = map[string]bool{}
 	b := &pgx.Batch{}
 	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
 	if wait == KeysApart {
@@ -176,8 +180,8 @@ func ClaimKeys(
 	return holders, others, err
 }
 
-// ExpireKeys deletes a tenant's keys whose windows are over, and returns how many. Those of types
-// that others depend on go to past_keys, by which dependents find the tasks as long as they are
+// ExpireKeys deletes a tenant's keys after their windows, and returns their number. Keys of types
+// that tasks depend on go to `past_keys`, by which dependents find the tasks as long as they are
 // kept.
 func (s *Path) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
 	err = s.core.Exclusively(ctx, tenant, "expire-keys", func(tx pgx.Tx, now time.Time) error {

@@ -12,9 +12,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// SettleLate accepts the outcome of an attempt whose lease was lost, or of a claim of which nothing
-// was heard, if the task was not started again. It takes the token row that the rescue left, and
-// settles with that row's seq but with the number of the lost attempt. decide gives the verdict.
+// SettleLate accepts the outcome of an attempt with a lost lease, or of a silent claim, if the task
+// was not started again. It takes the token row that the rescue left, and settles with that row's
+// seq but with the number of the lost attempt. decide gives the verdict.
 //
 // taken reports whether the outcome counts: it was accepted now, or the same report was accepted
 // before. v is the verdict if it was given now. If another outcome of this attempt was accepted
@@ -98,7 +98,8 @@ func (s *Path) trySettleLate(ctx context.Context, t *catalog.Type, id asyncflow.
 func lostAttempt(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, id asyncflow.TaskID, seq int,
 ) (l asyncflow.Lease, orderTime time.Time, err error) {
-	l.ID, l.Seq = id, seq+1
+	l.ID = id
+	l.Seq = seq + 1
 	endpoint := ""
 	err = tx.QueryRow(ctx, t.SQL(id.Position(), `
 		SELECT stage, attempt, next_time, coalesce(endpoint, '') FROM {journal}

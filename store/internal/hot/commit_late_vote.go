@@ -28,7 +28,7 @@ func mayVote(
 	return may, tx.SendBatch(ctx, b).Close()
 }
 
-// queueAddLateVoter writes down that a claimer has voted by a late report.
+// queueAddLateVoter writes down that a claimer voted by a late report.
 func queueAddLateVoter(b *pgx.Batch, t *catalog.Type, l asyncflow.Lease, o asyncflow.Outcome) {
 	key := l.Options.Child.VoteKey()
 	claimer, _ := asyncflow.ClaimerOf(o.Endpoint)

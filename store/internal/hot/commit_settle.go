@@ -41,7 +41,8 @@ type Settled struct {
 func columns(all []*Writes) (types []int32, ids []int64, seqs []int16) {
 	for _, w := range all {
 		for _, item := range w.Settled {
-			types, ids = append(types, w.Type.Number()), append(ids, item.Lease.ID.Number)
+			types = append(types, w.Type.Number())
+			ids = append(ids, item.Lease.ID.Number)
 			seqs = append(seqs, int16(item.Lease.Seq))
 		}
 	}
@@ -60,8 +61,8 @@ func queueEndings(b *pgx.Batch, all []*Writes) {
 	}
 }
 
-// queueSettled adds what follows from leases that have ended: journal rows, token rows, counts, and
-// the leases of the tasks that go on at once.
+// queueSettled adds what follows from ended leases: journal rows, token rows, counts, and the
+// leases of the tasks that go on at once.
 func (w *Writes) queueSettled(b *pgx.Batch, rows *records.Inserts, now time.Time) {
 	t := w.Type
 	for _, item := range w.Settled {
@@ -92,7 +93,7 @@ func settlementsOf(items []*Ending) []asyncflow.Settlement {
 	return all
 }
 
-// announceSettled announces the tasks whose leases have ended.
+// announceSettled announces the tasks of ended leases.
 func (s *Path) announceSettled(t *catalog.Type, items []*Ending, now time.Time) {
 	meter := s.core.Config.Meter.Type(t.Key())
 	for _, item := range items {
@@ -104,30 +105,33 @@ func (s *Path) announceSettled(t *catalog.Type, items []*Ending, now time.Time) 
 	}
 }
 
-// SettleAgain settles the leases that still stand, and finds out how the others have ended, since
-// an earlier try may have been committed. If Postgres refuses the data of one, it fails as a whole.
+// SettleAgain settles the leases that still stand, and finds out how the remaining ones ended,
+// since an earlier try may be committed. If Postgres refuses the data of one, it fails as a whole.
 // Otherwise it sets each item's result.
 func (s *Path) SettleAgain(ctx context.Context, t *catalog.Type, items []*Ending) error {
 	var ended map[int64]bool
 	var w *Writes
 	items = slices.DeleteFunc(slices.Clone(items), func(item *Ending) bool { return item.ended })
 	err := s.core.FollowRolls(ctx, t, func(now *catalog.Type) (err error) {
-		t, w = now, &Writes{Type: now}
+		t = now
+		w = &Writes{Type: now}
 		ended, err = s.trySettle(ctx, w, items)
 		return err
 	})
-	if err == nil {
-		s.announceWrites(w, s.core.Clock.Now())
-		for _, item := range items {
-			item.ended = ended[item.Lease.ID.Number]
-		}
-		err = s.explainStale(ctx, t, slices.DeleteFunc(items,
-			func(item *Ending) bool { return item.ended }))
+	if err != nil {
+		return postgres.Wrap(err, "SettleAgain(%q, %q)", t.Tenant, t.Name)
 	}
+	s.announceWrites(w, s.core.Clock.Now())
+	for _, item := range items {
+		item.ended = ended[item.Lease.ID.Number]
+	}
+	err = s.explainStale(ctx, t, slices.DeleteFunc(items,
+		func(item *Ending) bool { return item.ended }))
 	return postgres.Wrap(err, "SettleAgain(%q, %q)", t.Tenant, t.Name)
 }
 
-// trySettle is one transaction of two round trips. It returns the tasks whose leases it ended.
+// trySettle is one transaction of two round trips. It returns the tasks of the leases that it
+// ended.
 func (s *Path) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[int64]bool, error) {
 	conn, err := s.core.HotDB(w.Type.Tenant).Acquire(ctx)
 	if err != nil {
@@ -162,8 +166,8 @@ func (s *Path) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[i
 	return ended, err
 }
 
-// explainStale handles settlements whose lease was gone. If the journal has the same outcome for
-// that seq, it is this very settlement, whose COMMIT answer was lost, or a repeated report.
+// explainStale handles settlements of missing leases. If the journal has the same outcome for that
+// seq, it is this very settlement (the answer of its COMMIT was lost), or a repeated report.
 func (s *Path) explainStale(ctx context.Context, t *catalog.Type, items []*Ending) error {
 	confirmed := false // everything written so far is durable
 	for _, item := range items {
@@ -176,7 +180,7 @@ func (s *Path) explainStale(ctx context.Context, t *catalog.Type, items []*Endin
 			return err
 		}
 		item.Settled = Settled{Stale: !same, Written: written}
-		if same { // it may not have been announced
+		if same { // its announcement may be missing
 			s.core.Watchers.Tell(t.Key(), item.Lease.ID.Number)
 			if item.Verdict.Final() == "" {
 				s.core.Wakeups.Announce(t.Key(), item.Verdict.OrderTime)
@@ -195,9 +199,10 @@ func (s *Path) Written(ctx context.Context, t *catalog.Type, id asyncflow.TaskID
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}
-	if err == nil {
-		err = catalog.Confirm(ctx, s.core.DB(t.Tenant))
+	if err != nil {
+		return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 	}
+	err = catalog.Confirm(ctx, s.core.DB(t.Tenant))
 	return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 }
 

@@ -13,7 +13,7 @@ import (
 //   - A transaction that wrote nothing doesn't wait. So the caller calls confirm before it gives
 //     an answer that depends on rows of an earlier commit.
 //   - A cancelled wait ends as a success with a warning. Package postgres makes it
-//     ErrNotReplicated, and the commit counts as one whose answer was lost.
+//     ErrNotReplicated, and the commit counts as one with a lost answer.
 
 // NoteFailure returns the error of a transaction that began leases. If it isn't known whether that
 // was committed, CheckCommits must see an answered commit before more leases begin.
@@ -31,9 +31,9 @@ func CheckCommits(ctx context.Context, s *Path, tenant string) error {
 	if !s.doubtful.Load() {
 		return nil
 	}
-	err := catalog.Confirm(ctx, s.core.HotDB(tenant))
-	if err == nil {
-		s.doubtful.Store(false)
+	if err := catalog.Confirm(ctx, s.core.HotDB(tenant)); err != nil {
+		return err
 	}
-	return err
+	s.doubtful.Store(false)
+	return nil
 }

@@ -18,7 +18,7 @@ import (
 type keyOrder struct {
 	left   int   // how many more may run; -1: any number
 	only   int64 // the only task that may; 0: not decided
-	first  place // of the first of the others
+	first  place // of the first task among the remaining ones
 	passed bool  // a task was blocked by them
 }
 
@@ -84,17 +84,18 @@ func readOrders(
 // keyState is the state of a flow key.
 type keyState struct {
 	InFlight int     // tasks that are leased, or wait for their children
-	blocked  bool    // it has blocked tasks
-	Started  bool    // ordered: a task that has begun waits for its next attempt or stage
+	blocked  bool    // some of its tasks are blocked
+	Started  bool    // ordered: a begun task waits for its next attempt or stage
 	first    place   // of the first blocked task; ordered: or ready task
-	blocks   []int64 // ordered: failed tasks that block the others
+	blocks   []int64 // ordered: failed tasks that block later ones
 }
 
 // ReadKeys reads the states of flow keys, in an open transaction.
 func ReadKeys(ctx context.Context, conn interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, t *catalog.Type, keys []string) (map[string]keyState, error) {
-	sql, args := keyStatesSQL, []any{keys, t.Number()}
+	sql := keyStatesSQL
+	args := []any{keys, t.Number()}
 	if t.Flow.Ordered {
 		sql = orderedKeyStatesSQL
 		args = append(args, t.NamesOf(t.Stages[0].Name), t.Name,
@@ -111,7 +112,8 @@ func ReadKeys(ctx context.Context, conn interface {
 	var blockedAt, readyAt *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&key, &s.InFlight, &s.Started, &blockedAt, &blocked, &readyAt,
 		&ready, &s.blocks}, func() error {
-		s.blocked, s.first = blocked != nil, place{}
+		s.blocked = blocked != nil
+		s.first = place{}
 		for _, p := range []struct {
 			at *time.Time
 			id *int64
@@ -176,7 +178,8 @@ func (s keyState) order(t *catalog.Type, candidates []*Candidate) *keyOrder {
 		k.left = 0
 		for _, c := range candidates {
 			if slices.Contains(s.blocks, c.ID.Number) {
-				k.left, k.only = 1, c.ID.Number
+				k.left = 1
+				k.only = c.ID.Number
 			}
 		}
 	case s.Started:

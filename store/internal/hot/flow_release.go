@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// AnnounceFreed announces tasks that have ended outside of the hot path, so that others may use
+// AnnounceFreed announces tasks that ended outside of the hot path, so that waiting tasks may use
 // their capacity and flow keys. If it fails, ReleaseStuck releases these later.
 func AnnounceFreed(ctx context.Context, s *Path, t *catalog.Type, settled []asyncflow.Settlement) {
 	now := s.core.Clock.Now()
@@ -30,7 +30,8 @@ func AnnounceFreed(ctx context.Context, s *Path, t *catalog.Type, settled []asyn
 }
 
 // ReleaseKey puts at most n of the first blocked tasks of a flow key in line, if the key's limits
-// allow them. Call it when the key's rate allows n. more reports whether others may be blocked.
+// allow them. Call it when the key's rate allows n. more reports whether further tasks may be
+// blocked.
 func (s *Path) ReleaseKey(
 	ctx context.Context, tenant, taskType, key string, n int,
 ) (more bool, err error) {
@@ -180,9 +181,9 @@ WITH c AS MATERIALIZED (
 DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key, coalesce(w.since, w.order_time)`
 
-// ReleaseStuck releases tasks of flow keys whose release was lost with a node, or whose rate allows
-// another task now. It returns how many tasks it released. It begins after the key after, and
-// returns the last key it has read; "": there are no more.
+// ReleaseStuck releases tasks of flow keys after a node was lost with their release, or when their
+// rate allows another task. It returns how many tasks it released. It begins after the key after,
+// and returns the last key it read; "": there are no more.
 func (s *Path) ReleaseStuck(
 	ctx context.Context, t *catalog.Type, after string,
 ) (n int, last string, err error) {
@@ -203,7 +204,7 @@ func (s *Path) ReleaseStuck(
 }
 
 // stuckAtOnce returns how many tasks of a stuck key are released at once. With a rate, it is one
-// more than the rate allows: the dispatcher that refuses that one then releases the others.
+// more than the rate allows: the dispatcher that refuses that one then releases the remaining ones.
 func stuckAtOnce(f *asyncflow.Flow) int {
 	if f.Rate.IsZero() {
 		return 1
@@ -223,8 +224,8 @@ WITH RECURSIVE s (key, n) AS (
   FROM s WHERE s.key IS NOT NULL AND s.n < $2)
 SELECT key FROM s WHERE key IS NOT NULL`
 
-// UnblockKey releases the tasks of a flow key that are blocked by failed ones. It returns how many
-// had failed.
+// UnblockKey releases the tasks of a flow key that are blocked by failed ones. It returns the
+// number of failed ones.
 func (s *Path) UnblockKey(ctx context.Context, tenant, taskType, key string) (int, error) {
 	t, err := s.core.Catalog.Fresh(ctx, tenant, taskType)
 	if err != nil {

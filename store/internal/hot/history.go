@@ -13,11 +13,11 @@ import (
 )
 
 // A database may go back: a standby that lagged is promoted, or a backup is restored. It then
-// doesn't know the ids that were handed out since, which must not be handed out again. So each
-// roll belongs to one history of the database (see migration 14 of a tenant's schema). Each
-// time numbers are taken from a roll, the database names its present history. If that differs
-// from the roll's, the table set first gets a new roll, whose numbers begin far from those of the
-// lost history, see ADR 27.
+// doesn't know the ids that were handed out since, which must not be handed out again. So each roll
+// belongs to one history of the database (see migration 14 of a tenant's schema). Each time numbers
+// are taken from a roll, the database names its present history. If that differs from the roll's,
+// the table set first gets a new roll. Its numbers begin far from the numbers of the lost history,
+// see ADR 27.
 
 // errOtherHistory is the error of taking numbers from a roll of another history.
 var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,

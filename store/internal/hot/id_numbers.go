@@ -12,9 +12,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// A node takes task numbers from the roll's row in blocks, before the insert, so that an insert
-// whose commit is unknown can be repeated with the same ids. A block lasts for about ten seconds of
-// submits. So the numbers of several nodes follow the order of time to about ten seconds. Lists
+// A node takes task numbers from the roll's row in blocks, before the insert, so that after an
+// unknown commit the insert can be repeated with the same ids. A block lasts for about ten seconds
+// of submits. So the numbers of several nodes follow the order of time to about ten seconds. Lists
 // have that order. Numbers left over are never used.
 const (
 	blockLife  = 10 * time.Second
@@ -108,8 +108,7 @@ func (ns *numbers) takeFrom(
 	return out, nil
 }
 
-// atHand returns n fresh numbers of the current block, ascending; nil: it has fewer, or it has
-// expired.
+// atHand returns n fresh numbers of the current block, ascending; nil: it has fewer, or is expired.
 func (ns *numbers) atHand(t *catalog.Type, n int) []int64 {
 	b := ns.block(t.Set().Key())
 	b.mu.Lock()
@@ -129,7 +128,8 @@ func (ns *numbers) atHand(t *catalog.Type, n int) []int64 {
 // expire drops the numbers of a block that is too old, or of another roll.
 func (b *block) expire(t *catalog.Type) {
 	if b.position != t.End || time.Since(b.taken) > blockLife {
-		b.next, b.end = 0, 0
+		b.next = 0
+		b.end = 0
 	}
 }
 
@@ -144,8 +144,8 @@ func (ns *numbers) block(key catalog.TypeKey) *block {
 	return b
 }
 
-// UsedUp is the number at which a roll is full. Those above it are left for blocks, as nothing may
-// reach the numbers of submits by SQL.
+// UsedUp is the number at which a roll is full. Numbers above it are left for blocks, as nothing
+// may reach the numbers of submits by SQL.
 const UsedUp = asyncflow.FirstBySQL - 1<<32
 
 // refill takes a block. It is twice as long as the last one if that was used up within its life,
@@ -177,7 +177,10 @@ func (ns *numbers) refill(ctx context.Context, t *catalog.Type, b *block, need i
 	if err != nil {
 		return postgres.Wrap(err, "numbers.refill(%q, %q)", t.Tenant, t.Name)
 	}
-	b.position, b.next, b.end, b.taken = t.End, first, first+b.size, time.Now()
+	b.position = t.End
+	b.next = first
+	b.end = first + b.size
+	b.taken = time.Now()
 	return nil
 }
 

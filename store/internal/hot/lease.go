@@ -16,7 +16,8 @@ import (
 )
 
 // LeaseMargin is how much longer a lease stands than its stage's timeout: time to send the delivery
-// and to settle its outcome. The time that it may wait to be sent with others is added to that.
+// and to settle its outcome. The time that it may wait to be sent with other tasks is added to
+// that.
 const LeaseMargin = 5 * time.Second
 
 // Lease takes up to n due tasks of a type for this node, first in order first, and returns them
@@ -60,7 +61,7 @@ func (s *Path) Lease(
 // other, each in a transaction.
 const (
 	mostRuns = 16
-	// After exactRuns, a run has shortestRun tasks at least, if they are due, although others in the
+	// After exactRuns, a run has shortestRun tasks at least, if they are due, although tasks in the
 	// other table come before: where their orders mix, all runs would be short.
 	exactRuns   = 4
 	shortestRun = 10
@@ -142,21 +143,24 @@ func lastOf(leases []asyncflow.Lease) (last time.Time) {
 }
 
 // olderHead returns the position of the ready table to lease from, and until which order_time: now,
-// or less. For a while after a roll two are live: then it is the one whose head is older, up to the
+// or less. For a while after a roll two are live: then it is the one with the older head, up to the
 // head of the other or for the shortest run, so that priorities and retries keep their meaning.
 // olderHead begins at their marks, as leases do; next is when rows below the marks must be read.
 func (s *Path) olderHead(
 	ctx context.Context, conn *postgres.TenantConn, t *catalog.Type, now time.Time, shortest int,
 ) (from int, until, next time.Time, err error) {
 	live := t.Live()
-	from, until = live[0], now
+	from = live[0]
+	until = now
 	if len(live) == 1 {
 		return from, until, next, nil
 	}
-	scans, heads := map[int]*lowwater.Scan{}, map[int]*readyHead{}
+	scans := map[int]*lowwater.Scan{}
+	heads := map[int]*readyHead{}
 	b := &pgx.Batch{}
 	for _, p := range live {
-		scans[p], heads[p] = s.core.Marks.Begin(t.Key(), p, now), &readyHead{}
+		scans[p] = s.core.Marks.Begin(t.Key(), p, now)
+		heads[p] = &readyHead{}
 		queueHead(b, t, p, shortest, scans[p].From(), now, heads[p])
 	}
 	err = conn.Send(ctx, b)
@@ -225,7 +229,8 @@ func takeReady(
 			if err := rows.Scan(&l.ID.Number, &seq, &l.Stage, &attempt, &l.OrderTime); err != nil {
 				return err
 			}
-			l.ID.Type, l.Seq = t.Name, int(seq)
+			l.ID.Type = t.Name
+			l.Seq = int(seq)
 			l.Stage, l.Attempt = t.Place(l.Stage, int(attempt))
 			leases = append(leases, l)
 		}
@@ -242,7 +247,7 @@ func LeasesInOrder(a, b asyncflow.Lease) int {
 	return place{a.OrderTime, a.ID.Number}.compare(place{b.OrderTime, b.ID.Number})
 }
 
-// BeginLeases sets the begin and end of leases. Those that may wait on their node are Unsent.
+// BeginLeases sets the begin and end of leases. Leases that may wait on their node are Unsent.
 func BeginLeases(leases []*asyncflow.Lease, t *catalog.Type, now time.Time) {
 	for _, l := range leases {
 		timeout := asyncflow.MinTimeout
@@ -250,7 +255,9 @@ func BeginLeases(leases []*asyncflow.Lease, t *catalog.Type, now time.Time) {
 			timeout = t.Stages[stage].Timeout.Std()
 		}
 		wait := t.Gathering(l.Stage)
-		l.LeasedAt, l.Until, l.Unsent = now, now.Add(timeout+wait+LeaseMargin), wait > 0
+		l.LeasedAt = now
+		l.Until = now.Add(timeout + wait + LeaseMargin)
+		l.Unsent = wait > 0
 	}
 }
 
@@ -262,7 +269,8 @@ func (s *Path) queueTaken(
 	all := make([]*asyncflow.Lease, len(leases))
 	byID := make(map[int64]*asyncflow.Lease, len(leases))
 	for i := range leases {
-		all[i], byID[leases[i].ID.Number] = &leases[i], &leases[i]
+		all[i] = &leases[i]
+		byID[leases[i].ID.Number] = &leases[i]
 	}
 	BeginLeases(all, t, now)
 	queuePayloads(b, t, leases, byID)

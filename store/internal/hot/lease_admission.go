@@ -52,7 +52,7 @@ type Candidate struct {
 }
 
 // judge sets for each candidate what blocks it; at most n are not blocked. It returns the flow keys
-// whose first blocked task may be due.
+// with a first blocked task that may be due.
 func judge(
 	ctx context.Context, conn *postgres.TenantConn, t *catalog.Type, found []Candidate,
 	admission Admission, n int,
@@ -63,7 +63,7 @@ func judge(
 	}
 	for i := range found {
 		c := &found[i]
-		if c.Blocked != "" { // by those before it in the line of its stage
+		if c.Blocked != "" { // by the tasks before it in the line of its stage
 			continue
 		}
 		if n == 0 { // previously blocked ones were taken in addition to n
@@ -79,7 +79,8 @@ func judge(
 			continue
 		}
 		if c.key != "" && rated(t, c) && !admission.AdmitKey(c.key) {
-			c.Blocked, c.Endpoint = asyncflow.WaitFlow, ""
+			c.Blocked = asyncflow.WaitFlow
+			c.Endpoint = ""
 			continue
 		}
 		if c.key != "" {
@@ -96,7 +97,7 @@ func judge(
 }
 
 // rated reports whether the rate of a flow key applies to a task. In an ordered flow it applies
-// only to tasks that begin: a task that has begun blocks all others anyway.
+// only to tasks that begin: a begun task blocks every other task anyway.
 func rated(t *catalog.Type, c *Candidate) bool {
 	return !t.Flow.Rate.IsZero() && !(t.Flow.Ordered && t.Started(c.Stage, c.Attempt))
 }

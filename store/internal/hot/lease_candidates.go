@@ -21,76 +21,115 @@ func takeCandidates(ctx context.Context, conn *postgres.TenantConn, t *catalog.T
 	until time.Time, n int, scan *lowwater.Scan, stages []string, admission Admission) (
 	found []Candidate, looked int, last time.Time, err error) {
 	b := &pgx.Batch{}
-	lines := map[string]place{} // by stage with more blocked tasks: the place of the last one taken
-	collect := func(rows pgx.Rows) error {
-		c := Candidate{}
-		c.ID.Type = t.Name
-		_, err := pgx.ForEachRow(rows,
-			[]any{&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.LineKey, &c.Placed},
-			func() error {
-				one := c
-				one.Stage, one.Attempt = t.Place(c.Stage, c.Attempt)
-				if t.Flow != nil {
-					one.key = one.LineKey
-				}
-				found = append(found, one)
-				return nil
-			})
-		return err
-	}
+	c := &candidates{t: t, now: now, lines: map[string]place{}}
 	for _, stage := range stages {
 		name, _ := t.Place(stage, 1)
-		most := min(n, admission.Capacity(name))
-		switch {
-		case most > 0 && t.Probes(name, now):
-			if t.Ordered() {
-				lines[name] = place{id: 1} // before all: what is new waits its turn
-			}
-			b.Queue(t.SQL(0, takeProbesSQL), stage, most, t.Number(), t.StageIndex(name)+1, t.Ordered()).
-				Query(collect)
-		case most > 0:
-			b.Queue(t.SQL(0, takeBlockedSQL), stage, most, t.Number()).Query(func(rows pgx.Rows) error {
-				before := len(found)
-				err := collect(rows)
-				if t.Ordered() && len(found)-before == most {
-					last := furthest(found[before:])
-					if line, more := lines[name]; !more || last.compare(line) < 0 {
-						lines[name] = last
-					}
-				}
-				return err
-			})
-		}
+		c.queueStage(b, stage, name, min(n, admission.Capacity(name)))
 	}
-	b.Queue(t.SQL(from, takeFullReadySQL), until, n,
-		lowwater.Bound(scan.From()), t.Number()).Query(func(rows pgx.Rows) error {
-		before := len(found)
-		err := collect(rows)
-		looked = len(found) - before
-		for i := range found[before:] {
-			c := &found[before+i]
-			if c.OrderTime.After(last) {
-				last = c.OrderTime
-			}
-			if line, more := lines[c.Stage]; more && line.before(c.Lease) {
-				c.Blocked = asyncflow.WaitLimit // others of its flow key may be before it
-			}
-		}
-		return err
-	})
+	c.queueReady(b, from, until, n, scan)
 	err = conn.Send(ctx, b)
 	scan.Taken()
-	for i := range found { // a stage may have two lines: before it was renamed, and since
-		c := &found[i]
-		if line, more := lines[c.Stage]; more && line.before(c.Lease) && !t.Probes(c.Stage, now) {
-			c.Blocked = asyncflow.WaitLimit
+	c.blockBehindLines()
+	slices.SortStableFunc(c.found,
+		func(a, b Candidate) int { return LeasesInOrder(a.Lease, b.Lease) })
+	if !t.Ordered() {
+		c.found = probesFirst(t, c.found, now)
+	}
+	return c.found, c.looked, c.last, err
+}
+
+// candidates collects what the statements of one takeCandidates take.
+type candidates struct {
+	t      *catalog.Type
+	now    time.Time
+	lines  map[string]place // by stage with more blocked tasks: the place of the last one taken
+	found  []Candidate
+	looked int
+	last   time.Time
+}
+
+// queueStage takes up to most blocked rows of a stage, which is called name by now.
+func (c *candidates) queueStage(b *pgx.Batch, stage, name string, most int) {
+	switch {
+	case most > 0 && c.t.Probes(name, c.now):
+		if c.t.Ordered() {
+			c.lines[name] = place{id: 1} // before all: what is new waits its turn
+		}
+		b.Queue(c.t.SQL(0, takeProbesSQL), stage, most, c.t.Number(), c.t.StageIndex(name)+1,
+			c.t.Ordered()).Query(c.collect)
+	case most > 0:
+		b.Queue(c.t.SQL(0, takeBlockedSQL), stage, most,
+			c.t.Number()).Query(func(rows pgx.Rows) error { return c.collectBlocked(rows, name, most) })
+	}
+}
+
+// queueReady takes up to n due rows of the ready table of a roll.
+func (c *candidates) queueReady(
+	b *pgx.Batch, position int, until time.Time, n int, scan *lowwater.Scan,
+) {
+	b.Queue(c.t.SQL(position, takeFullReadySQL), until, n,
+		lowwater.Bound(scan.From()), c.t.Number()).Query(c.collectReady)
+}
+
+// collect adds the tasks of rows.
+func (c *candidates) collect(rows pgx.Rows) error {
+	row := Candidate{}
+	row.ID.Type = c.t.Name
+	_, err := pgx.ForEachRow(rows,
+		[]any{&row.ID.Number, &row.Seq, &row.Stage, &row.Attempt, &row.OrderTime, &row.LineKey,
+			&row.Placed},
+		func() error {
+			one := row
+			one.Stage, one.Attempt = c.t.Place(row.Stage, row.Attempt)
+			if c.t.Flow != nil {
+				one.key = one.LineKey
+			}
+			c.found = append(c.found, one)
+			return nil
+		})
+	return err
+}
+
+// collectBlocked adds blocked tasks of a stage. If there are most, more may be behind them.
+func (c *candidates) collectBlocked(rows pgx.Rows, name string, most int) error {
+	before := len(c.found)
+	err := c.collect(rows)
+	if c.t.Ordered() && len(c.found)-before == most {
+		last := furthest(c.found[before:])
+		if line, more := c.lines[name]; !more || last.compare(line) < 0 {
+			c.lines[name] = last
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Candidate) int { return LeasesInOrder(a.Lease, b.Lease) })
-	if !t.Ordered() {
-		found = probesFirst(t, found, now)
+	return err
+}
+
+// collectReady adds due tasks. A task behind the line of its stage stays behind it.
+func (c *candidates) collectReady(rows pgx.Rows) error {
+	before := len(c.found)
+	err := c.collect(rows)
+	c.looked = len(c.found) - before
+	for i := range c.found[before:] {
+		one := &c.found[before+i]
+		if one.OrderTime.After(c.last) {
+			c.last = one.OrderTime
+		}
+		if line, more := c.lines[one.Stage]; more && line.before(one.Lease) {
+			one.Blocked = asyncflow.WaitLimit // other tasks of its flow key may be before it
+		}
 	}
-	return found, looked, last, err
+	return err
+}
+
+// blockBehindLines blocks the tasks behind the lines of their stages. A stage may have two lines:
+// before it was renamed, and since.
+func (c *candidates) blockBehindLines() {
+	for i := range c.found {
+		one := &c.found[i]
+		line, more := c.lines[one.Stage]
+		if more && line.before(one.Lease) && !c.t.Probes(one.Stage, c.now) {
+			one.Blocked = asyncflow.WaitLimit
+		}
+	}
 }
 
 // furthest returns the place of the last task in the order.
@@ -115,8 +154,8 @@ DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
   coalesce(w.since, w.order_time)`
 
-// takeProbesSQL takes blocked tasks of a stage to try whether its endpoint has recovered: any of
-// those that haven't failed before, else any. A hundred of the first and of the last in order are
+// takeProbesSQL takes blocked tasks of a stage to try whether its endpoint recovered: tasks that
+// never failed if there are any, else any. A hundred of the first and of the last in order are
 // looked at. In an ordered flow only the first of a key may go.
 const takeProbesSQL = `
 WITH ends AS MATERIALIZED (
@@ -140,8 +179,8 @@ DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
   coalesce(w.since, w.order_time)`
 
-// probesFirst puts tasks that would try an endpoint and have failed before behind the others, which
-// say more about the endpoint.
+// probesFirst moves tasks that would try an endpoint, but failed before, behind the remaining ones,
+// which say more about the endpoint.
 func probesFirst(t *catalog.Type, found []Candidate, now time.Time) []Candidate {
 	stages := map[string]bool{}
 	for _, c := range found {
@@ -165,15 +204,16 @@ func probesFirst(t *catalog.Type, found []Candidate, now time.Time) []Candidate 
 const takeFullReadySQL = records.TakeReadySQL +
 	`, coalesce(r.key, ''), coalesce(r.since, r.order_time)`
 
-// queueJudged writes the leases of the candidates that nothing blocks, and files the others under
-// what blocks them. back is the least order_time of those that go back into ready.
+// queueJudged writes the leases of the candidates that nothing blocks, and files the remaining ones
+// under what blocks them. back is the least order_time of the tasks that go back into `ready`.
 func (s *Path) queueJudged(b *pgx.Batch, t *catalog.Type, found []Candidate, now time.Time) (
 	leases []asyncflow.Lease, back time.Time) {
 	var keys postgres.Texts
 	others := &records.Tokens{}
 	for _, c := range found {
 		if c.Blocked == "" && !c.back {
-			leases, keys = append(leases, c.Lease), append(keys, catalog.OrNull(c.key))
+			leases = append(leases, c.Lease)
+			keys = append(keys, catalog.OrNull(c.key))
 			continue
 		}
 		v := asyncflow.ParkFor(c.Lease, c.Blocked)

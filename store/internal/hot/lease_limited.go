@@ -13,11 +13,11 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// A type is limited if it has limits, flow keys, or an endpoint whose circuit breaker isn't closed.
-// Its tasks are leased under a lock of the type, so that the tasks in flight on all nodes can be
-// counted. A task that may not run now moves from ready to wait, filed under what blocks it: its
-// stage, or its flow key. So the head of ready can always run, and no lease reads blocked tasks.
-// They come back
+// A type is limited if it has limits, flow keys, or an endpoint with a circuit breaker that isn't
+// closed. Its tasks are leased under a lock of the type, so that the tasks in flight on all nodes
+// can be counted. A task that may not run now moves from ready to wait, filed under what blocks it:
+// its stage, or its flow key. So the head of ready can always run, and no lease reads blocked
+// tasks. They come back
 //
 //	by stage     with a lease that finds capacity for the stage: it takes from wait and ready
 //	by flow key  when a task of the key ends, or the key's rate allows another: see ReleaseKeys
@@ -31,14 +31,14 @@ type LimitedLease struct {
 	Blocked bool      // tasks of some stage may be blocked
 	Filed   bool      // tasks were filed, or are next in another ready table: more may be due at once
 	Busy    bool      // another lease of the type was under way: nothing was done
-	// Keys are flow keys whose first blocked task may be due: pass them to ReleaseKeys.
+	// Keys are flow keys with a first blocked task that may be due: pass them to ReleaseKeys.
 	Keys []string
 
 	back time.Time // least order_time of what was put back into ready
 }
 
 // LeaseLimited is Lease for a limited type. It calls admit with the tasks in flight; admit returns
-// the Admission that decides. If the rolls have moved on, it calls admit again.
+// the Admission that decides. If the rolls moved on, it calls admit again.
 func (s *Path) LeaseLimited(
 	ctx context.Context,
 	t *catalog.Type,
@@ -46,12 +46,13 @@ func (s *Path) LeaseLimited(
 	admit func(InFlight) Admission,
 ) (
 	g LimitedLease, err error) {
-	if err = CheckCommits(ctx, s, t.Tenant); err == nil {
-		err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
-			g, err = s.tryLeaseLimited(ctx, t, n, admit)
-			return err
-		})
+	if err := CheckCommits(ctx, s, t.Tenant); err != nil {
+		return LimitedLease{}, postgres.Wrap(err, "LeaseLimited(%q, %q)", t.Tenant, t.Name)
 	}
+	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+		g, err = s.tryLeaseLimited(ctx, t, n, admit)
+		return err
+	})
 	if err != nil {
 		return LimitedLease{}, postgres.Wrap(err, "LeaseLimited(%q, %q)", t.Tenant, t.Name)
 	}
@@ -155,7 +156,8 @@ func (s *Path) beginLimited(
 			var endpoint string
 			var all, lately int
 			_, err := pgx.ForEachRow(rows, []any{&endpoint, &all, &lately}, func() error {
-				f.All[endpoint], f.Lately[endpoint] = all, lately
+				f.All[endpoint] = all
+				f.Lately[endpoint] = lately
 				return nil
 			})
 			return err
@@ -173,8 +175,8 @@ func (s *Path) beginLimited(
 	return f, stages, l, onNewest()
 }
 
-// BlockedStagesSQL finds the stages with blocked tasks of a type, whose number is given as an
-// expression. It reads one index entry for each stage, however many tasks there are.
+// BlockedStagesSQL finds the stages with blocked tasks of a type; number is an expression. It reads
+// one index entry for each stage, however many tasks there are.
 func BlockedStagesSQL(number string) string {
 	return strings.ReplaceAll(`
 WITH RECURSIVE s (stage) AS (

@@ -10,47 +10,48 @@ import (
 
 // tellEnds says that FollowUp has something to do after settlements of a type.
 func (s *Path) tellEnds(t *catalog.Type, settled []asyncflow.Settlement) {
-	var left leftToDo
+	var pending pendingFollowUp
 	for i := range settled {
 		one := &settled[i]
 		if records.NeedsFollowUp(t, one) || one.Outcome.Kind == asyncflow.OutcomeCancelled {
-			left.add(t, one)
+			pending.add(t, one)
 		}
 	}
-	s.tellLeft(t.Tenant, left)
+	s.tellPending(t.Tenant, pending)
 }
 
-// leftToDo says whether something is left to do after settlements, and how long that may wait for
-// more.
-type leftToDo struct {
+// pendingFollowUp says whether something is left to do after settlements, and how long that may
+// wait for more.
+type pendingFollowUp struct {
 	any    bool
 	linger time.Duration
 }
 
-func (l *leftToDo) add(t *catalog.Type, s *asyncflow.Settlement) {
-	if linger := LingerAfter(t, s); !l.any || linger < l.linger {
-		l.linger = linger
+func (p *pendingFollowUp) add(t *catalog.Type, s *asyncflow.Settlement) {
+	if linger := LingerAfter(t, s); !p.any || linger < p.linger {
+		p.linger = linger
 	}
-	l.any = true
+	p.any = true
 }
 
-func (s *Path) tellLeft(tenant string, l leftToDo) {
-	if l.any {
-		s.core.TellLinger(tenant, l.linger)
+func (s *Path) tellPending(tenant string, p pendingFollowUp) {
+	if p.any {
+		s.core.TellLinger(tenant, p.linger)
 	}
 }
 
 const (
-	// siblingLinger is how long the end of a child may wait for others, for each of its siblings: a
-	// fraction of the time that these take. endLinger is the most.
+	// siblingLinger is how long the end of a child may wait for other ends, for each of its
+	// siblings: a fraction of the time that these take. endLinger is the most.
 	siblingLinger = 2 * time.Microsecond
 	endLinger     = 20 * time.Millisecond
 )
 
-// LingerAfter returns how long what is left to do after a settlement may wait for more. The end of
-// one child of many moves nothing, but if it has failed, or makes room for another one.
+// LingerAfter returns how long the follow-up of a settlement may wait for more. The end of one
+// child of many moves nothing, unless the child failed, or makes room for another one.
 func LingerAfter(t *catalog.Type, s *asyncflow.Settlement) time.Duration {
-	child, stage := s.Lease.Options.Child, t.StageIndex(s.Lease.Stage)
+	child := s.Lease.Options.Child
+	stage := t.StageIndex(s.Lease.Stage)
 	if child == nil || s.Verdict.Final() != asyncflow.StatusSucceeded || t.Awaited() || stage < 0 ||
 		t.Stages[stage].FanOut == nil || t.Stages[stage].FanOut.MaxParallel > 0 {
 		return 0

@@ -39,8 +39,8 @@ func Forget(p *Path, gone func(catalog.TypeKey) bool) {
 	})
 }
 
-// EachLeasedSet calls do with each table set of which this node has leased at least a number of
-// rows, and begins to count anew. It ends when do returns false.
+// EachLeasedSet calls do with each table set from which this node leased at least a number of rows,
+// and begins to count anew. It ends when do returns false.
 func EachLeasedSet(p *Path, least int64, do func(catalog.TypeKey) bool) {
 	p.leasedRows.Range(func(key, n any) bool {
 		rows := n.(*atomic.Int64)

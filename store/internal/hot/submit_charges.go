@@ -16,8 +16,8 @@ import (
 // database. Each node that takes requests reads the totals and charges its share of what was added.
 // A node that dies forgets at most what it counted in the last second.
 
-// submitCharges are the tasks that this node has counted and not written yet. The zero value is
-// ready to use.
+// submitCharges are the tasks that this node counted, but didn't write yet. The zero value is ready
+// to use.
 type submitCharges struct {
 	mu       sync.Mutex
 	byTenant map[string]int64
@@ -49,7 +49,7 @@ func (s *Path) ChargeSubmits(tenant string, n int) {
 	}
 }
 
-// WriteCharges adds what this node has counted to the totals.
+// WriteCharges adds what this node counted to the totals.
 func WriteCharges(ctx context.Context, s *Path) error {
 	counted := s.charges.take()
 	if len(counted) == 0 {
@@ -72,8 +72,8 @@ func WriteCharges(ctx context.Context, s *Path) error {
 	return postgres.Wrap(err, "writeCharges")
 }
 
-// SubmitCharges returns how many tasks all nodes have counted with ChargeSubmits, by tenant, since
-// the first one.
+// SubmitCharges returns how many tasks all nodes counted with ChargeSubmits, by tenant, since the
+// first one.
 func (s *Path) SubmitCharges(ctx context.Context) (map[string]int64, error) {
 	totals := map[string]int64{}
 	rows, err := s.core.Base.Query(ctx, `SELECT tenant, total FROM asyncflow.submit_charges`)

@@ -24,7 +24,7 @@ type FanOut struct {
 	Starts  []int32 // at these indexes
 	Ended   ChildCounts
 	Again   *int // the index at which a redrive goes on; nil: there is none
-	Stopped bool // no child is made any more, and the others are cancelled
+	Stopped bool // no child is made any more, and the remaining ones are cancelled
 	Closed  bool // the task no longer waits for children
 
 	Tally *asyncflow.Tally // of votes; nil: it was not read, see readTallies
@@ -60,14 +60,14 @@ func LatestFanOut(
 	return o, err
 }
 
-// SaveFanOut writes what may have changed.
+// SaveFanOut writes what can change of a fan-out.
 func SaveFanOut(ctx context.Context, tx pgx.Tx, t *catalog.Type, o *FanOut) error {
 	b := &pgx.Batch{}
 	QueueSaves(b, t, []*FanOut{o})
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// QueueSaves writes what may have changed. Once a task goes on, its pause is over.
+// QueueSaves writes what can change of fan-outs. Once a task goes on, its pause is over.
 func QueueSaves(b *pgx.Batch, t *catalog.Type, all []*FanOut) {
 	for _, o := range all {
 		b.Queue(t.SQL(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6, starts = $7,
@@ -130,7 +130,7 @@ func (o *FanOut) Capacity() int {
 	return max(0, o.Rule.MaxParallel-(o.Spawned-o.Ended.Sum()))
 }
 
-// SettledAll reports whether all children have ended, and no other one will be made.
+// SettledAll reports whether all children ended, and no other one will be made.
 func (o *FanOut) SettledAll() bool {
 	all := o.Spawned == o.Count
 	if o.Tally != nil {
@@ -148,9 +148,9 @@ func (o *FanOut) Failed() bool {
 	return o.Rule.OnChildFailure.TooMany(o.Ended.Failed+o.Ended.Cancelled, o.Count)
 }
 
-// IsChildSQL reports whether the task t is a child, by how its options begin. Those of a child may
-// have 64 KiB of shared input, which takes long to parse; those of other tasks have less than
-// 8 KiB, so that large ones need not even be read.
+// IsChildSQL reports whether the task t is a child, by how its options begin. The options of a
+// child may have 64 KiB of shared input, which takes long to parse; the options of other tasks have
+// less than 8 KiB, so that large ones need not even be read.
 const IsChildSQL = `coalesce(pg_column_size(t.options) > 8192
     OR starts_with(t.options::text, '{"child":'), false)`
 

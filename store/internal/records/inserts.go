@@ -132,9 +132,9 @@ func Column[Row, V any](rows []Row, value func(*Row) V) pgtype.FlatArray[V] {
 
 // groups has rows by their common values.
 type groups[K comparable, Row any] struct {
-	keys []K
-	rows []*[]Row
-	at   map[K]int // of the keys, once there are many
+	keys  []K
+	rows  []*[]Row
+	index map[K]int // of the keys, once there are many
 }
 
 // manyGroups is the number of groups from which on they are found by a map.
@@ -147,23 +147,24 @@ func (g *groups[K, Row]) Add(key K, row Row) {
 }
 
 func (g *groups[K, Row]) find(key K) *[]Row {
-	if g.at == nil {
+	if g.index == nil {
 		for i := len(g.keys) - 1; i >= 0; i-- {
 			if g.keys[i] == key {
 				return g.rows[i]
 			}
 		}
-	} else if i, ok := g.at[key]; ok {
+	} else if i, ok := g.index[key]; ok {
 		return g.rows[i]
 	}
-	g.keys, g.rows = append(g.keys, key), append(g.rows, new([]Row))
+	g.keys = append(g.keys, key)
+	g.rows = append(g.rows, new([]Row))
 	switch {
-	case g.at != nil:
-		g.at[key] = len(g.keys) - 1
+	case g.index != nil:
+		g.index[key] = len(g.keys) - 1
 	case len(g.keys) == manyGroups:
-		g.at = make(map[K]int)
+		g.index = make(map[K]int)
 		for i, k := range g.keys {
-			g.at[k] = i
+			g.index[k] = i
 		}
 	}
 	return g.rows[len(g.rows)-1]

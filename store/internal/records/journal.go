@@ -33,7 +33,9 @@ type journalKey struct {
 
 // newJournalRow returns the row of a settlement.
 func newJournalRow(t *catalog.Type, s *asyncflow.Settlement) (journalKey, journalRow) {
-	l, o, final := &s.Lease, &s.Outcome, s.Verdict.Final()
+	l := &s.Lease
+	o := &s.Outcome
+	final := s.Verdict.Final()
 	position := l.ID.Position()
 	problem := cmp.Or(s.Verdict.Error, o.Error)
 	key := journalKey{RollTables{t.SetAt(position).Tables, position},
@@ -77,7 +79,7 @@ func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) 
 // it are left for its attempts.
 const MaxSeq = 30000
 
-// JournalFull is the error for a task whose journal can have no more rows.
+// JournalFull is the error for a task with a full journal.
 func JournalFull(id asyncflow.TaskID) error {
 	return asyncflow.Errorf(asyncflow.CodeConflict,
 		"task %s has been changed or redriven too often: its journal has %d rows", id, MaxSeq)

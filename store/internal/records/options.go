@@ -21,7 +21,7 @@ func ReadOptions(ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []async
 	return err
 }
 
-// OptionsOf has the options of those tasks that have some.
+// OptionsOf has the options of the tasks with options.
 type OptionsOf map[int64]asyncflow.Options
 
 // QueueOptions reads the options of tasks; the map is filled with the batch.
@@ -35,7 +35,8 @@ func QueueOptions(b *pgx.Batch, t *catalog.Type, ids []int64) OptionsOf {
 			var id int64
 			var o asyncflow.Options
 			_, err := pgx.ForEachRow(rows, []any{&id, &o}, func() error {
-				all[id], o = o, asyncflow.Options{}
+				all[id] = o
+				o = asyncflow.Options{}
 				return nil
 			})
 			return err

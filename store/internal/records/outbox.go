@@ -14,10 +14,10 @@ import (
 type outboxKind string
 
 const (
-	OutboxEnded     outboxKind = "ended"     // a task has ended that others may depend on
-	OutboxLook      outboxKind = "look"      // edges of a task may have closed
+	OutboxEnded     outboxKind = "ended"     // the end of a task that others may depend on
+	OutboxLook      outboxKind = "look"      // edges of a task may be closed
 	OutboxSubmitted outboxKind = "submitted" // a task with dependencies was submitted by SQL
-	outboxChildren  outboxKind = "children"  // children of a task have ended
+	outboxChildren  outboxKind = "children"  // children of a task ended
 	OutboxSpawn     outboxKind = "spawn"     // children of a task are to be made, or redriven
 	OutboxStop      outboxKind = "stop"      // children of a task are to be cancelled
 	OutboxPause     outboxKind = "pause"     // a task's children were paused, or resumed
@@ -26,20 +26,20 @@ const (
 // OutboxRow is a row of outbox.
 type OutboxRow struct {
 	Seq    int64   // of a row that was read
-	Locked *FanOut // that a row is about that was read; nil: none, or it is locked by others
+	Locked *FanOut // that a row is about that was read; nil: none, or another transaction locks it
 	Kind   outboxKind
 	Due    time.Time // zero: now
 	Number int32     // of the type
 	ID     int64
 	FanOut int16       // seq of a fan-out of that task
-	Ended  ChildCounts // how many children have ended, for outboxChildren
+	Ended  ChildCounts // how many children ended, for outboxChildren
 	At     int         // the index at which to go on
 }
 
-// ChildCounts counts children of a task that have ended.
+// ChildCounts counts ended children of a task.
 type ChildCounts struct{ Succeeded, Failed, Cancelled int }
 
-// Sum returns how many children have ended.
+// Sum returns how many children ended.
 func (c ChildCounts) Sum() int { return c.Succeeded + c.Failed + c.Cancelled }
 
 // Add adds other counts.
@@ -49,7 +49,7 @@ func (c *ChildCounts) Add(o ChildCounts) {
 	c.Cancelled += o.Cancelled
 }
 
-// ChildEnded counts one child that has ended.
+// ChildEnded counts one ended child.
 func ChildEnded(status asyncflow.Status) (c ChildCounts) {
 	switch status {
 	case asyncflow.StatusSucceeded:
@@ -75,7 +75,8 @@ func (r *Inserts) AddFollowUp(t *catalog.Type, s *asyncflow.Settlement) bool {
 		return false
 	}
 	r.Tables = t.Set().Tables
-	id, final := s.Lease.ID.Number, s.Verdict.Final()
+	id := s.Lease.ID.Number
+	final := s.Verdict.Final()
 	switch child := s.Lease.Options.Child; {
 	case s.Verdict.Kind == asyncflow.Spawn:
 		seq := int16(s.Lease.Seq + 1)

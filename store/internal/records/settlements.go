@@ -10,13 +10,13 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 )
 
-// SettleTaken returns the settlements of tasks whose leases were taken, and the token rows that
-// follow.
+// SettleTaken returns the settlements of taken leases, and the token rows that follow.
 func SettleTaken(
 	t *catalog.Type, taken []asyncflow.Lease, now time.Time,
 	outcome func(*catalog.Type, asyncflow.Lease) asyncflow.Outcome,
 ) ([]asyncflow.Settlement, *Tokens) {
-	settled, ts := make([]asyncflow.Settlement, len(taken)), &Tokens{}
+	settled := make([]asyncflow.Settlement, len(taken))
+	ts := &Tokens{}
 	for i, l := range taken {
 		l = t.Reordered(l)
 		o := outcome(t, l)
@@ -44,8 +44,8 @@ func WriteSettled(
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// QueueSettlements writes the journal rows of settlements whose token rows were taken, the token
-// rows that follow, and their tally.
+// QueueSettlements writes the journal rows of settlements with taken token rows, the token rows
+// that follow, and their tally.
 func QueueSettlements(
 	b *pgx.Batch, t *catalog.Type, settled []asyncflow.Settlement, ts *Tokens, now time.Time,
 ) {
@@ -66,7 +66,7 @@ func QueueSettlements(
 // report on it still counts: see SettleLate.
 const SilentClaim = "nothing was heard of the claim"
 
-// QueueBlocks records which failed tasks block the others of their flow key, and which no longer
+// QueueBlocks records which failed tasks block later tasks of their flow key, and which no longer
 // do.
 func QueueBlocks(b *pgx.Batch, t *catalog.Type, settled []asyncflow.Settlement) {
 	if t.Flow == nil || !t.Flow.Ordered {

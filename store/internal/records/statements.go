@@ -21,7 +21,7 @@ SELECT $1::text, $2::bigint, $3::timestamptz, $4::timestamptz, $5::json, $6` + t
 const typeExists = `
 WHERE (SELECT 1 / count(*) FROM {types} WHERE number = $6::int) = 1`
 
-// InsertTaskAgainSQL repeats an insert whose commit is unknown, and returns the rows that were
+// InsertTaskAgainSQL repeats an insert after an unknown commit, and returns the rows that were
 // missing.
 const InsertTaskAgainSQL = InsertTaskSQL + `
 ON CONFLICT DO NOTHING
@@ -50,9 +50,9 @@ SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[]
   $6::text[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::int[])`
 
 // TakeReadySQL takes the first due token rows in order, and returns them in any order. It skips
-// rows that another dispatcher has locked. The ARRAY subquery runs once, before the rows are
-// deleted by their ctid (2.7 µs of the server a row; joined to a CTE 3.6). $3 is the order_time to
-// begin at: see package lowwater.
+// rows that another dispatcher locks. The ARRAY subquery runs once, before the rows are deleted by
+// their ctid (2.7 µs of the server a row; joined to a CTE 3.6). $3 is the order_time to begin at:
+// see package lowwater.
 const TakeReadySQL = `
 DELETE FROM {ready} r WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM {ready}
@@ -103,16 +103,16 @@ const insertKeyedLeaseSQL = `
 INSERT INTO {lease} (id, key, seq, stage, attempt, until, endpoint, node, leased_at, type, unsent)
 SELECT u.*, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM unnest($1::bigint[], $11::text[]) u`
 
-// InsertClaimSQL adds lease rows of tasks that claimers have asked for.
+// InsertClaimSQL adds lease rows of tasks that claimers ask for.
 const InsertClaimSQL = `
 INSERT INTO {lease} (id, seq, attempt, claimer, subject, stage, until, node, leased_at, type)
 SELECT u.*, $6, $7, $8, $9, $10
 FROM unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::text[], $5::text[]) u`
 
-// TakeLeaseSQL ends leases, but only those whose seq still matches: this fences off superseded
+// TakeLeaseSQL ends leases, but only if their seq still matches: this fences off superseded
 // attempts. Conditions of this form leave the planner one plan: a walk down the index for each id.
-// With any other it scans all leases of the type for each id, once a vacuum has seen the table
-// empty (measured with 400 leases and 100 ids: 0.2 ms, otherwise 8.8 ms).
+// With any other form it scans all leases of the type for each id, after a vacuum that saw the
+// table empty (measured with 400 leases and 100 ids: 0.2 ms, otherwise 8.8 ms).
 const TakeLeaseSQL = `
 DELETE FROM {lease} l
 USING unnest($1::bigint[], $2::smallint[], $3::int[]) AS u (id, seq, type)

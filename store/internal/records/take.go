@@ -10,9 +10,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 )
 
-// TakeAnyTokens deletes the token rows of tasks of one roll from whichever tables they are
-// in, and returns them as leases. Tasks that it doesn't find are final, or their rows have
-// just moved to another table.
+// TakeAnyTokens deletes the token rows of tasks of one roll from whichever tables they are in, and
+// returns them as leases. Tasks that it doesn't find are final, or their rows just moved to another
+// table.
 func TakeAnyTokens(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -68,8 +68,8 @@ WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (A
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 )
 
-// ReadyPlaces returns those of some tasks of one roll that are not final, and the order_time
-// that each has in ready if it is pending.
+// ReadyPlaces returns the given tasks of one roll, except final ones, and the order_time that each
+// has in ready if it is pending.
 func ReadyPlaces(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -87,13 +87,14 @@ func ReadyPlaces(
 	var id int64
 	var order time.Time
 	_, err = pgx.ForEachRow(rows, []any{&id, &order}, func() error {
-		orders, live = append(orders, order), append(live, id)
+		orders = append(orders, order)
+		live = append(live, id)
 		return nil
 	})
 	return orders, live, err
 }
 
-// StillLive returns those of some tasks of one roll that are neither taken nor final.
+// StillLive returns the given tasks of one roll that are neither taken nor final.
 func StillLive(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -108,7 +109,7 @@ func StillLive(
 	return live, err
 }
 
-// Without returns those of ids that are not in others.
+// Without returns the ids that are not in others.
 func Without(ids, others []int64) []int64 {
 	out := make(map[int64]bool, len(others))
 	for _, id := range others {

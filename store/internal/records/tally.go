@@ -16,7 +16,7 @@ import (
 type Tally struct {
 	Submitted int // new tasks
 	Attempts  int // attempts that ended
-	Failures  int // of them, those that ended without being done
+	Failures  int // attempts that ended without being done
 	// Tasks that became final. A redrive subtracts one.
 	Succeeded, Failed, Cancelled int
 }

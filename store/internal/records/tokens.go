@@ -12,7 +12,7 @@ import (
 )
 
 // Tokens has token rows of a type to insert. Rows that a dispatcher may lease soon go to the ready
-// table of the open roll, the others to wait.
+// table of the open roll, all other rows to `wait`.
 type Tokens struct {
 	ready    []ReadyRow
 	Wait     []waitRow
@@ -83,7 +83,8 @@ func (ts *Tokens) Add(id int64, seq int, key string, v asyncflow.Verdict, placed
 		}
 		ts.Wait = append(ts.Wait, row)
 	case v.Status(now) == asyncflow.StatusWaiting:
-		row.until, row.since = pgtype.Timestamptz{Time: v.OrderTime, Valid: true}, nil
+		row.until = pgtype.Timestamptz{Time: v.OrderTime, Valid: true}
+		row.since = nil
 		ts.Wait = append(ts.Wait, row)
 	default:
 		ts.ready = append(ts.ready, ReadyRow{at, row.order, id, row.key, row.since})

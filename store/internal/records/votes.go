@@ -13,7 +13,7 @@ type VoteRow struct {
 	Claimer, Key string
 }
 
-// removeVoter lets a claimer vote on a task again whose claim ended without a vote.
+// removeVoter lets a claimer vote on a task again after a claim without a vote.
 func (r *Inserts) removeVoter(t *catalog.Type, s *asyncflow.Settlement) {
 	key := s.Lease.Options.Child.VoteKey()
 	claimer, _ := asyncflow.ClaimerOf(s.Outcome.Endpoint)

@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// CancelAll cancels those of some tasks of one roll that are not final, and returns them. It
-// takes their token rows, and looks again for rows that have just moved to another table.
-// ids ascend, as in settlements, so that both lock rows in the same order.
+// CancelAll cancels the given tasks of one roll, except final ones, and returns them. It takes
+// their token rows, and looks again for rows that just moved to another table. ids ascend, as in
+// settlements, so that both lock rows in the same order.
 func CancelAll(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -65,7 +65,8 @@ func writeCancelled(
 	leases := make([]asyncflow.Lease, len(settled))
 	ids := make([]int64, len(settled))
 	for i := range settled {
-		leases[i], ids[i] = settled[i].Lease, settled[i].Lease.ID.Number
+		leases[i] = settled[i].Lease
+		ids[i] = settled[i].Lease.ID.Number
 	}
 	if err := records.ReadOptions(ctx, tx, t, leases); err != nil {
 		return err

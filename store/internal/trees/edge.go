@@ -10,9 +10,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// An edge says that a task waits until another one has ended. The edge is open until then. Open
-// edges are closed in two ways, which together miss nothing: the end of a task closes those on it
-// (followEnded), and a look at a dependent closes those on tasks that have ended already
+// An edge says that a task waits for the end of another one. The edge is open until then. Open
+// edges are closed in two ways, which together miss nothing: the end of a task closes the edges on
+// it (followEnded), and a look at a dependent closes its edges on tasks that ended earlier
 // (followLook). Then a look decides on the dependent.
 
 // edge is a row of edges: the n-th of the task id of the type number.
@@ -36,12 +36,12 @@ type taskRef struct {
 	id     int64
 }
 
-// edgeStatus says how the other task has ended: it is a final status, or one of these.
+// edgeStatus says how the other task ended: it is a final status, or one of these.
 type edgeStatus string
 
 const (
 	edgeOpen edgeStatus = ""
-	edgeLate edgeStatus = "late" // the other task has not ended in time
+	edgeLate edgeStatus = "late" // the other task didn't end in time
 	edgeGone edgeStatus = "gone" // the other task was dropped with its roll or its type
 )
 
@@ -66,7 +66,7 @@ func (e *edge) shown() string {
 	return string(e.status)
 }
 
-// failed reports whether the other task has not succeeded.
+// failed reports whether the other task didn't succeed.
 func (s edgeStatus) failed() bool {
 	return s != edgeOpen && s.final() != asyncflow.StatusSucceeded
 }
@@ -119,8 +119,8 @@ func (e *edge) task() (id asyncflow.TaskID) {
 	return id
 }
 
-// QueueGoneEdges has tasks looked at that wait for those of a type that is deleted, at most
-// JobBatch. The background job dependencies finds the others.
+// QueueGoneEdges queues looks at tasks that wait for tasks of a deleted type, at most JobBatch. The
+// background job dependencies finds the remaining ones.
 func QueueGoneEdges(b *pgx.Batch, t *catalog.Type, now time.Time) {
 	b.Queue(t.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
 		SELECT DISTINCT 'look', $2::timestamptz, type, id FROM (

@@ -9,9 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 )
 
-// chainsAbove reads the open edges that lead to new tasks by their keys: tasks wait for a key that
-// was free until now, and others for those. In the result, on has the tasks that wait for a task.
-// It reads at most maxChainEdges; what is beyond doesn't count.
+// chainsAbove reads the open edges that lead to new tasks by their keys: a task may wait for a key
+// that was free until now, and further tasks for that task. In the result, on has the tasks that
+// wait for a task. It reads at most maxChainEdges; what is beyond doesn't count.
 func (d *dependents) chainsAbove(ctx context.Context, items []*hot.Insertion) (*chains, error) {
 	c := newChains(d.tx, d.t.Set().Tables)
 	level := map[taskRef]string{} // the keys of tasks; "": none
@@ -45,11 +45,13 @@ func (d *dependents) chainsAbove(ctx context.Context, items []*hot.Insertion) (*
 func (c *chains) waiters(
 	ctx context.Context, on map[taskRef]string, most int,
 ) ([]edge, error) {
-	numbers, ids := make([]int32, 0, len(on)), make([]int64, 0, len(on))
+	numbers := make([]int32, 0, len(on))
+	ids := make([]int64, 0, len(on))
 	keys := make([]*string, 0, len(on))
 	for k, key := range on {
-		numbers, ids, keys = append(numbers, k.number), append(ids, k.id),
-			append(keys, catalog.OrNull(key))
+		numbers = append(numbers, k.number)
+		ids = append(ids, k.id)
+		keys = append(keys, catalog.OrNull(key))
 	}
 	rows, err := c.tx.Query(ctx, c.t.SQL(0, `
 		SELECT e.type, e.id, coalesce(e.key, ''), u.type, u.id

@@ -32,7 +32,7 @@ func newChains(tx pgx.Tx, t *catalog.TableNames) *chains {
 	return &chains{tx, t, map[taskRef][]taskRef{}, map[taskRef]int{}}
 }
 
-// checkChains refuses tasks that would wait for themselves, or whose chain is too long.
+// checkChains refuses tasks that would wait for themselves, or make a chain too long.
 func (d *dependents) checkChains(ctx context.Context, items []*hot.Insertion, edges []edge) error {
 	c := newChains(d.tx, d.t.Set().Tables)
 	complete, err := c.read(ctx, edges)
@@ -101,9 +101,11 @@ func (c *chains) read(ctx context.Context, edges []edge) (complete bool, err err
 
 // follow reads the open edges of tasks, at most some.
 func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]edge, error) {
-	numbers, ids := make([]int32, 0, len(of)), make([]int64, 0, len(of))
+	numbers := make([]int32, 0, len(of))
+	ids := make([]int64, 0, len(of))
 	for k := range of {
-		numbers, ids = append(numbers, k.number), append(ids, k.id)
+		numbers = append(numbers, k.number)
+		ids = append(ids, k.id)
 	}
 	rows, err := c.tx.Query(ctx, c.t.SQL(0, `
 		SELECT e.type, e.id, e.on_type, coalesce(e.on_id, k.id)
@@ -120,8 +122,8 @@ func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]e
 	})
 }
 
-// longest returns how many edges lead on from a task, one after the other. Those of a cycle count
-// once.
+// longest returns how many edges lead on from a task, one after the other. The edges of a cycle
+// count once.
 func (c *chains) longest(from taskRef) int {
 	if from.id == 0 {
 		return 0

@@ -68,8 +68,7 @@ func contextDocument(
 	return append(doc, '}')
 }
 
-// dependencyOutputSQL reads the results of tasks that have succeeded: the latest output, else the
-// context.
+// dependencyOutputSQL reads the results of succeeded tasks: the latest output, else the context.
 const dependencyOutputSQL = `
 FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t LEFT JOIN LATERAL (
@@ -79,7 +78,8 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
 
 // outputsFit reports whether the results of tasks fit into the context of another one.
 func (f *followUp) outputsFit(edges []edge) (bool, error) {
-	sum, times := 0, map[taskRef]int{} // a task may be depended on several times
+	sum := 0
+	times := map[taskRef]int{} // a task may be depended on several times
 	for _, e := range edges {
 		times[e.on]++
 	}
@@ -112,7 +112,7 @@ func (f *followUp) outputs(edges []edge) (map[taskRef]json.RawMessage, error) {
 		})
 }
 
-// eachOutput reads something of the results of those edges' tasks that have succeeded.
+// eachOutput reads something of the results of the edges' tasks that succeeded.
 func (f *followUp) eachOutput(
 	edges []edge, what string, read func(t *catalog.Type, rows pgx.Rows) error,
 ) error {

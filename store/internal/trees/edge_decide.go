@@ -42,7 +42,7 @@ func decide(edges []edge) decision {
 	return decision{verdict: asyncflow.Retry}
 }
 
-// failure says why an edge has failed.
+// failure says why an edge failed.
 func failure(e edge) string {
 	name := e.task().String()
 	if e.task().Number == 0 {
@@ -60,7 +60,7 @@ func failure(e edge) string {
 	return fmt.Sprintf("depends_on[%d]: task %s %s", e.n, name, how)
 }
 
-// moveOn moves tasks on about which was decided, unless another transaction has done so.
+// moveOn writes the verdicts of decided tasks, unless another transaction did so.
 func (f *followUp) moveOn(t *catalog.Type, decided map[int64]decision) error {
 	if len(decided) == 0 {
 		return nil
@@ -81,9 +81,9 @@ func (f *followUp) moveOn(t *catalog.Type, decided map[int64]decision) error {
 		v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,
 			OrderTime: l.OrderTime, Reason: asyncflow.WaitDelay}
 		if l.Options.ContextFrom == "" {
-			of := f.of(t)
-			of.tokens.Add(l.ID.Number, l.Seq, keys[i], v, f.now, f.now)
-			of.changed = append(of.changed, l.ID.Number)
+			changes := f.changesOf(t)
+			changes.tokens.Add(l.ID.Number, l.Seq, keys[i], v, f.now, f.now)
+			changes.changed = append(changes.changed, l.ID.Number)
 			continue
 		}
 		if settled.Outcome.Output, err = f.dependencyContext(t, l.ID.Number); err != nil {
@@ -95,9 +95,8 @@ func (f *followUp) moveOn(t *catalog.Type, decided map[int64]decision) error {
 	return nil
 }
 
-// takeDependents deletes the rows in wait of tasks about which was decided, and returns them as
-// leases, with their flow keys. Tasks that need too much memory at once are left to a later
-// transaction.
+// takeDependents deletes the rows of decided tasks in `wait`, and returns them as leases, with
+// their flow keys. Tasks that need too much memory at once are left to a later transaction.
 func (f *followUp) takeDependents(
 	t *catalog.Type, decided map[int64]decision,
 ) (leases []asyncflow.Lease, keys []string, err error) {
@@ -129,7 +128,8 @@ func (f *followUp) takeDependents(
 		var key string
 		l.ID.Type = t.Name
 		err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key)
-		l.Options, keys = options[l.ID.Number], append(keys, key)
+		l.Options = options[l.ID.Number]
+		keys = append(keys, key)
 		return l, err
 	})
 	return leases, keys, err

@@ -14,7 +14,8 @@ import (
 
 // find finds the tasks that new tasks depend on: which ids exist, and to which tasks keys belong.
 func (d *dependents) find(ctx context.Context, items []*hot.Insertion) error {
-	ids, keys := map[string][]int64{}, map[string][]string{}
+	ids := map[string][]int64{}
+	keys := map[string][]string{}
 	for _, item := range items {
 		for _, on := range item.DependsOn {
 			if on.Key != "" {
@@ -24,18 +25,20 @@ func (d *dependents) find(ctx context.Context, items []*hot.Insertion) error {
 			}
 		}
 	}
-	d.holders, d.exist = map[typedKey]int64{}, map[taskRef]bool{}
+	d.holders = map[typedKey]int64{}
+	d.exist = map[taskRef]bool{}
 	for _, name := range slices.Sorted(maps.Keys(d.types)) {
 		t := d.types[name]
 		tag, err := d.tx.Exec(ctx, t.SQL(0, // so that it isn't deleted meanwhile
 			`SELECT FROM {types} WHERE number = $1 FOR KEY SHARE`), t.Number())
-		if err == nil && tag.RowsAffected() == 0 {
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
 			delete(d.types, name) // it was deleted a moment ago
 			continue
 		}
-		if err == nil {
-			t, err = catalog.RollsNow(ctx, d.tx, t)
-		}
+		t, err = catalog.RollsNow(ctx, d.tx, t)
 		if err != nil {
 			return err
 		}
@@ -56,11 +59,11 @@ func (d *dependents) findIDs(ctx context.Context, t *catalog.Type, ids []int64) 
 		}
 		rows, err := d.tx.Query(ctx, t.SQL(position,
 			`SELECT id FROM {task} WHERE type = $1 AND id = ANY ($2)`), t.Number(), ids)
-		found := map[int64]bool{}
-		if err == nil {
-			err = hot.CollectIDs(rows, found)
-		}
 		if err != nil {
+			return err
+		}
+		found := map[int64]bool{}
+		if err := hot.CollectIDs(rows, found); err != nil {
 			return err
 		}
 		for id := range found {

@@ -32,8 +32,8 @@ func (f *followUp) typeNow(t *catalog.Type, number int32) (*catalog.Type, error)
 	return now, err
 }
 
-// followEnded closes the open edges on tasks that have ended. What is more than a chunk is left
-// to a later transaction.
+// followEnded closes the open edges on ended tasks. It leaves what exceeds a chunk to a later
+// transaction.
 func (f *followUp) followEnded(t *catalog.Type, ids []int64) error {
 	ends, err := f.endsOf(t, ids)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *followUp) followEnded(t *catalog.Type, ids []int64) error {
 	return nil
 }
 
-// taskEnd says how a task has ended.
+// taskEnd says how a task ended.
 type taskEnd struct {
 	id     int64
 	status edgeStatus // edgeOpen: it is live
@@ -93,8 +93,8 @@ func (f *followUp) endsOf(t *catalog.Type, ids []int64) (ends []taskEnd, err err
 }
 
 // closeByIDSQL and closeByKeySQL close open edges on tasks, by their ids or their keys. FOR UPDATE
-// waits for a concurrent transaction that closes the same edges. A key whose window is over may
-// belong to a later task by now: then that one is waited for.
+// waits for a concurrent transaction that closes the same edges. Once the window of a key is over,
+// a later task may have the key: then the edge waits for that task.
 const (
 	closeByIDSQL = `
 UPDATE {edges} e SET status = c.status FROM (
@@ -116,8 +116,8 @@ UPDATE {edges} e SET status = c.status, on_id = c.on_id FROM (
 WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
 )
 
-// closeBy closes the open edges on tasks of a type, has their dependents looked at, and returns how
-// many edges there were.
+// closeBy closes the open edges on tasks of a type, queues looks at their dependents, and returns
+// the number of edges.
 func (f *followUp) closeBy(t *catalog.Type, sql string, ends []taskEnd) (n int, err error) {
 	if len(ends) == 0 {
 		return 0, nil

@@ -15,30 +15,32 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// InsertDependent inserts tasks of one roll that depend on others. It is one transaction, which may
-// be repeated. It sets Insertion.Refused of tasks whose dependencies can't be, and Key.Holder of
-// tasks whose key is not free.
+// InsertDependent inserts tasks of one roll that depend on other tasks. It is one transaction,
+// which may be repeated. It sets Insertion.Refused of tasks with impossible dependencies, and
+// Key.Holder of tasks with a key that is not free.
 func (s *Trees) InsertDependent(
 	ctx context.Context,
 	t *catalog.Type,
 	items []*hot.Insertion,
 ) error {
-	if len(items) == 0 { // an earlier try has inserted all of them
+	if len(items) == 0 { // an earlier try inserted all of them
 		return postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "InsertDependent(%q, %q)",
 			t.Tenant, t.Name)
 	}
-	d := &dependents{t: t, now: s.core.Clock.Now()}
-	err := d.findTypes(ctx, s, items)
-	if err == nil {
-		err = hot.RunInsert(ctx, s.hot, t, func(tx pgx.Tx, w *hot.Writes) error {
-			d.tx, d.w, d.node = tx, w, s.core.Config.Node
-			return d.insert(ctx, items)
-		})
+	d := &dependents{t: t, node: s.core.Config.Node, now: s.core.Clock.Now()}
+	if err := d.findTypes(ctx, s, items); err != nil {
+		return postgres.Wrap(err, "InsertDependent(%q, %q)", t.Tenant, t.Name)
 	}
-	if err == nil {
-		s.core.TellFollowUp(t.Tenant)
+	err := hot.RunInsert(ctx, s.hot, t, func(tx pgx.Tx, w *hot.Writes) error {
+		d.tx = tx
+		d.w = w
+		return d.insert(ctx, items)
+	})
+	if err != nil {
+		return postgres.Wrap(err, "InsertDependent(%q, %q)", t.Tenant, t.Name)
 	}
-	return postgres.Wrap(err, "InsertDependent(%q, %q)", t.Tenant, t.Name)
+	s.core.TellFollowUp(t.Tenant)
+	return nil
 }
 
 // dependents is one transaction of InsertDependent.
@@ -113,7 +115,7 @@ func (s *Trees) await(ctx context.Context, tenant string, numbers []int32) error
 }
 
 func (d *dependents) insert(ctx context.Context, items []*hot.Insertion) error {
-	items, doubles, err := d.claim(ctx, items)
+	items, duplicates, err := d.claim(ctx, items)
 	if err != nil || len(items) == 0 {
 		return err
 	}
@@ -139,31 +141,33 @@ func (d *dependents) insert(ctx context.Context, items []*hot.Insertion) error {
 	if fresh, err = d.withdraw(ctx, fresh); err != nil {
 		return err
 	}
-	for _, double := range doubles {
-		double.settle()
+	for _, duplicate := range duplicates {
+		duplicate.settle()
 	}
 	return d.insertRest(ctx, fresh)
 }
 
-// double is a task with the same key as an earlier one of the transaction.
-type double struct{ first, second *hot.Insertion }
+// duplicate is a task with the same key as an earlier one of the transaction.
+type duplicate struct{ first, second *hot.Insertion }
 
-// settle lets the second task have the fate of the first one.
-func (d double) settle() {
+// settle gives the second task the result of the first one.
+func (d duplicate) settle() {
 	if d.first.Refused != nil {
-		d.second.Refused, d.second.Key.Holder = d.first.Refused, asyncflow.TaskID{}
+		d.second.Refused = d.first.Refused
+		d.second.Key.Holder = asyncflow.TaskID{}
 	}
 }
 
-// claim takes the keys of the tasks, and returns those that don't exist already, by id.
+// claim takes the keys of the tasks, and returns the tasks that don't exist already, by id.
 func (d *dependents) claim(
 	ctx context.Context, items []*hot.Insertion,
-) (fresh []*hot.Insertion, doubles []double, err error) {
+) (fresh []*hot.Insertion, duplicates []duplicate, err error) {
 	var keyed []*hot.Insertion
 	byID := map[int64]*hot.Insertion{}
 	for _, item := range items {
 		if item.Key != nil {
-			item.Key.Holder, item.Key.Reused = asyncflow.TaskID{}, false
+			item.Key.Holder = asyncflow.TaskID{}
+			item.Key.Reused = false
 			keyed = append(keyed, item)
 			byID[item.ID.Number] = item
 		} else {
@@ -191,13 +195,13 @@ func (d *dependents) claim(
 			item.Key.Holder = asyncflow.TaskID{Type: d.t.Name, Number: h.ID}
 			item.Key.Reused = string(h.Hash) != string(item.Key.Hash[:])
 			if first := byID[h.ID]; first != nil {
-				doubles = append(doubles, double{first, item})
+				duplicates = append(duplicates, duplicate{first, item})
 			}
 		}
 	}
 	slices.SortFunc(fresh,
 		func(a, b *hot.Insertion) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
-	return fresh, doubles, nil
+	return fresh, duplicates, nil
 }
 
 // lockDependents lets no other transaction insert dependents with keys: two of them could make a
@@ -209,7 +213,7 @@ func lockDependents(ctx context.Context, tx pgx.Tx, t *catalog.TableNames, patie
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// insertTasks inserts the rows of tasks, and returns those that an earlier try has not inserted.
+// insertTasks inserts the rows of tasks, and returns the tasks that no earlier try inserted.
 func (d *dependents) insertTasks(
 	ctx context.Context, items []*hot.Insertion,
 ) (fresh []*hot.Insertion, err error) {
@@ -225,7 +229,7 @@ func (d *dependents) insertTasks(
 	return fresh, nil
 }
 
-// edges returns the edges of tasks, and refuses tasks that depend on others that don't exist, or on
+// edges returns the edges of tasks, and refuses tasks that depend on missing tasks, or on
 // themselves.
 func (d *dependents) edges(items []*hot.Insertion) (all []edge) {
 	for _, item := range items {
@@ -288,7 +292,7 @@ func (d *dependents) withdraw(
 		d.t.Number(), ids)
 	b.Queue(d.t.SQL(0, `DELETE FROM {edges} WHERE type = $1 AND id = ANY ($2)`), d.t.Number(), ids)
 	b.Queue(d.t.SQL(0, `UPDATE {edges} SET on_id = NULL WHERE on_type = $1 AND on_id = ANY ($2)
-		AND status IS NULL`), d.t.Number(), ids) // others of this transaction depend on their keys
+		AND status IS NULL`), d.t.Number(), ids) // other new tasks depend on their keys
 	b.Queue(d.t.SQL(0, `DELETE FROM {keys} WHERE type = $1 AND key = ANY ($2) AND id = ANY ($3)`),
 		d.t.Name, keys, ids)
 	return accepted, d.tx.SendBatch(ctx, b).Close()
@@ -297,7 +301,8 @@ func (d *dependents) withdraw(
 // insertRest inserts what follows from new tasks: their rows in wait, a look at each, and counts.
 func (d *dependents) insertRest(ctx context.Context, items []*hot.Insertion) error {
 	all := records.Inserts{Node: d.node}
-	d.w.Tokens, d.w.Counts = records.Tokens{}, records.Tally{Submitted: len(items)}
+	d.w.Tokens = records.Tokens{}
+	d.w.Counts = records.Tally{Submitted: len(items)}
 	d.w.Leases = hot.AddNew(&d.w.Tokens, items, d.now)
 	d.w.AddFollowing(&all, d.now)
 	for _, item := range items {

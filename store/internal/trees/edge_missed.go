@@ -27,8 +27,8 @@ func (s *Trees) OpenEdges(ctx context.Context, tenants []string) (map[string]tim
 	return all, postgres.Wrap(err, "OpenEdges")
 }
 
-// SweepOpenEdges looks for tasks that have ended, or are gone, while others still wait for them:
-// the node that ended one didn't know, or its row in outbox was lost. It looks at up to JobBatch
+// SweepOpenEdges looks for tasks that ended, or are gone, while dependents still wait for them: the
+// node that ended one didn't know, or its row in `outbox` was lost. It looks at up to JobBatch
 // edges by id, and as many by key, and goes on after them the next time. It returns how many such
 // tasks it found.
 func (s *Trees) SweepOpenEdges(ctx context.Context, tenant string) (n int, err error) {
@@ -77,20 +77,23 @@ func (s *Trees) DryRunOpenEdges(ctx context.Context, tenant string) ([]catalog.D
 	return []catalog.Due{{Tenant: tenant, Rows: len(ended)}}, nil
 }
 
-// missedEnds returns the tasks that have ended or are gone, of those to which the next open edges
-// lead.
+// missedEnds returns the ended or gone tasks among the targets of the next open edges.
 func (f *followUp) missedEnds(at *edgeCursor) (map[taskRef]edgeStatus, error) {
 	on, err := f.openEdges(at)
+	if err != nil {
+		return nil, err
+	}
 	ended := map[taskRef]edgeStatus{}
 	for number, ids := range on {
-		if err == nil {
-			err = f.findEnded(number, ids, ended)
-		}
+		err := f.findEnded(number, ids, ended)
 		if errors.Is(err, catalog.ErrElsewhere) { // this node doesn't know the type yet
-			err = nil
+			continue
+		}
+		if err != nil {
+			return ended, err
 		}
 	}
-	return ended, err
+	return ended, nil
 }
 
 // openEdges returns the tasks to which open edges lead, by type, from a cursor on, and moves that.
@@ -139,7 +142,8 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 	if err != nil {
 		return next, err
 	}
-	n, holder := 0, int64(0)
+	n := 0
+	holder := int64(0)
 	_, err = pgx.ForEachRow(rows, []any{&next.number, &next.key, &holder}, func() error {
 		if n++; holder != 0 {
 			on[next.number] = append(on[next.number], holder)
@@ -152,8 +156,8 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 	return next, err
 }
 
-// closeGone closes open edges on a task that is gone, at most a chunk of them, and has their
-// dependents looked at.
+// closeGone closes open edges on a task that is gone, at most a chunk of them, and queues looks at
+// their dependents.
 func (f *followUp) closeGone(on taskRef) error {
 	rows, err := f.tx.Query(f.ctx, catalog.NewTables(f.tenant, catalog.SharedSet).SQL(0, `
 		UPDATE {edges} e SET status = 'gone' FROM (

@@ -53,8 +53,8 @@ const pastKeysTime = 5 * time.Second
 // pastKeysMost is how many tasks of a type are searched for past keys.
 const pastKeysMost = 10_000
 
-// findPastKeysOf keeps the keys of the latest tasks of a type: those whose windows are over are
-// found nowhere else.
+// findPastKeysOf keeps the keys of the latest tasks of a type: once their windows are over, the
+// keys are found nowhere else.
 func findPastKeysOf(ctx context.Context, tx pgx.Tx, t *catalog.Type, until time.Time) error {
 	t, err := catalog.RollsNow(ctx, tx, t)
 	for p, left := t.End, pastKeysMost; err == nil && left > 0 && p >= t.First; p-- {

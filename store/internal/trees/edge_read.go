@@ -39,7 +39,10 @@ func DependenciesOf(
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DependencyState, err error) {
 		e, err := scanEdge(row)
-		d.Task, d.OnFailure, d.Until, d.Status = e.task(), e.onFailure, e.until, e.shown()
+		d.Task = e.task()
+		d.OnFailure = e.onFailure
+		d.Until = e.until
+		d.Status = e.shown()
 		if d.Key = e.key; d.Key != "" {
 			d.Type = e.name
 		}
@@ -50,7 +53,7 @@ func DependenciesOf(
 // DependencyState is a dependency as it stands.
 type DependencyState struct {
 	asyncflow.Dependency
-	// Status is how the other task has ended, or asyncflow.DependencyRunning and the like.
+	// Status is how the other task ended, or asyncflow.DependencyRunning and the like.
 	Status string
 	Until  time.Time // when the wait for it ends; zero: never
 }

@@ -32,19 +32,24 @@ func (r *Redriving) With(
 	ctx context.Context, id asyncflow.TaskID, how Redrive, ts *records.Tokens,
 ) error {
 	_, refused, err := RedriveAll(ctx, r.Tx, r.Type, []int64{id.Number}, how, ts, r.Now)
-	if err == nil {
-		err = refused[id.Number]
+	if err != nil {
+		return err
 	}
-	if err == nil && how.Dependents {
-		err = r.all(ctx, id)
+	if err := refused[id.Number]; err != nil {
+		return err
+	}
+	if how.Dependents {
+		if err := r.all(ctx, id); err != nil {
+			return err
+		}
 	}
 	slices.SortFunc(r.Done, func(a, b asyncflow.TaskID) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Number, b.Number))
 	})
-	if err == nil && how.DryRun {
-		err = catalog.ErrDry
+	if how.DryRun {
+		return catalog.ErrDry
 	}
-	return err
+	return nil
 }
 
 // all redrives the dependents of a task that was redriven in the transaction.
@@ -83,7 +88,7 @@ func (r *Redriving) failedBy(ctx context.Context, on []taskRef) ([]edge, error) 
 	})
 }
 
-// redrive redrives those dependents of failed edges that ended because of their dependencies, and
+// redrive redrives the dependents of failed edges that ended because of their dependencies, and
 // returns them.
 func (r *Redriving) redrive(ctx context.Context, failed []edge) (done []taskRef, err error) {
 	ids := map[int32][]int64{}
@@ -139,8 +144,9 @@ func (r *Redriving) redriveRoll(
 	return done, r.reopen(ctx, t, ids)
 }
 
-// reopen opens the edges of tasks on others that live again, and has the tasks looked at. Those on
-// others that have ended are closed again then. Each waits as long as it would have at first.
+// reopen opens the edges of tasks on tasks that live again, and queues looks at the dependents.
+// These looks close the edges on ended tasks again. Each edge waits as long as it would have at
+// first.
 func (r *Redriving) reopen(ctx context.Context, t *catalog.Type, ids []int64) error {
 	_, err := r.Tx.Exec(ctx, t.SQL(0, `
 		UPDATE {edges} SET status = NULL, until = $3::timestamptz + wait_for
@@ -159,7 +165,7 @@ func (r *Redriving) reopen(ctx context.Context, t *catalog.Type, ids []int64) er
 	return r.Tx.SendBatch(ctx, b).Close()
 }
 
-// Tell tells those who follow the tasks that were redriven.
+// Tell notifies the followers of the redriven tasks.
 func (r *Redriving) Tell() {
 	for _, id := range r.Done {
 		r.Trees.core.Watchers.Tell(catalog.TypeKey{Tenant: r.Type.Tenant, Type: id.Type}, id.Number)

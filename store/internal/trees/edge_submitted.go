@@ -6,8 +6,7 @@ import (
 )
 
 // followSubmitted fails tasks that were submitted by SQL and wait for themselves: their
-// transactions didn't see the edges of others that were open at that time. Then it looks at their
-// edges.
+// transactions didn't see the edges of concurrent transactions. Then it looks at their edges.
 func (f *followUp) followSubmitted(t *catalog.Type, ids []int64) error {
 	live, err := f.waitingIDs(t, ids)
 	if err != nil || len(live) == 0 {
@@ -18,17 +17,17 @@ func (f *followUp) followSubmitted(t *catalog.Type, ids []int64) error {
 		return err
 	}
 	cycles, err := f.cycles(t, edges)
-	if err == nil {
-		err = f.moveOn(t, cycles)
-	}
 	if err != nil {
+		return err
+	}
+	if err := f.moveOn(t, cycles); err != nil {
 		return err
 	}
 	return f.followLook(t, live)
 }
 
-// cycles finds tasks that wait for themselves. Only a task with a key can: others name it by that
-// before it is there. If several are in one cycle, it finds only one of them.
+// cycles finds tasks that wait for themselves. Only a task with a key can: another task can name
+// the key before the task is there. If several are in one cycle, it finds only one of them.
 func (f *followUp) cycles(t *catalog.Type, edges []edge) (map[int64]decision, error) {
 	var keyed []edge
 	for _, e := range edges {
@@ -46,7 +45,8 @@ func (f *followUp) cycles(t *catalog.Type, edges []edge) (map[int64]decision, er
 	if _, err := c.read(f.ctx, keyed); err != nil {
 		return nil, err
 	}
-	found, ring := map[int64]decision{}, ringsOf(c.on)
+	found := map[int64]decision{}
+	ring := ringsOf(c.on)
 	for _, e := range keyed {
 		if _, known := found[e.id]; !known && ring[e.on] == ring[e.taskRef] {
 			found[e.id] = decision{asyncflow.Fail, asyncflow.BadDependency(int(e.n), cycle).Detail()}

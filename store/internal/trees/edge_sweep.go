@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// SweepEdges closes a tenant's edges whose time is over, at most JobBatch, and returns how many.
+// SweepEdges closes a tenant's overdue edges, at most JobBatch, and returns their number.
 func (s *Trees) SweepEdges(ctx context.Context, tenant string) (n int, err error) {
 	now := s.core.Clock.Now()
 	shared := catalog.NewTables(tenant, catalog.SharedSet)
@@ -32,7 +32,7 @@ func (s *Trees) SweepEdges(ctx context.Context, tenant string) (n int, err error
 	return n, postgres.Wrap(err, "SweepEdges(%q)", tenant)
 }
 
-// lookAtAll has the dependents of closed edges looked at. It counts the edges.
+// lookAtAll queues looks at the dependents of closed edges. It counts the edges.
 func (s *Trees) lookAtAll(
 	ctx context.Context, tx pgx.Tx, t *catalog.TableNames, closed pgx.Rows, n *int,
 ) error {

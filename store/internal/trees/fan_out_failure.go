@@ -13,7 +13,7 @@ import (
 )
 
 // firstFailureSQL reads the child of a run that failed first or, if none did, was cancelled first.
-// Those that were cancelled because of another one don't count, nor do ends before a redrive.
+// Children that were cancelled because of another one don't count, nor do ends before a redrive.
 const firstFailureSQL = `
 SELECT id, final, coalesce(error, ''), at FROM {journal} j
 WHERE type = $1 AND id BETWEEN $2 AND $3 AND final IN ('failed', 'cancelled')

@@ -21,15 +21,18 @@ func (f *followUp) followTrees(rows []records.OutboxRow) error {
 		for n < len(rows) && rows[n].Number == rows[0].Number {
 			n++
 		}
-		t, err := f.types[rows[0].Number], error(nil)
+		t := f.types[rows[0].Number]
 		if t == nil { // a known one is read again before its tasks are moved
-			t, err = f.typeNow(t, rows[0].Number)
+			now, err := f.typeNow(t, rows[0].Number)
+			if err != nil {
+				return err
+			}
+			t = now
 		}
-		if err == nil && t != nil { // else it was deleted
-			err = f.followTreesOf(t, rows[:n])
-		}
-		if err != nil {
-			return err
+		if t != nil { // else it was deleted
+			if err := f.followTreesOf(t, rows[:n]); err != nil {
+				return err
+			}
 		}
 		rows = rows[n:]
 	}
@@ -63,36 +66,39 @@ func (f *followUp) followTreesOf(t *catalog.Type, rows []records.OutboxRow) erro
 		}
 	}
 	for len(spawning) > 0 || len(joining) > 0 {
-		n, m := min(treeGroup, len(spawning)), min(treeGroup, len(joining))
+		n := min(treeGroup, len(spawning))
+		m := min(treeGroup, len(joining))
 		if err := f.advance(t, spawning[:n], joining[:m]); err != nil {
 			return err
 		}
-		spawning, joining = spawning[n:], joining[m:]
+		spawning = spawning[n:]
+		joining = joining[m:]
 	}
 	records.QueueSaves(&f.last, t, all)
 	return nil
 }
 
-// advance makes the next children of some tasks, and has others go on whose children have ended.
+// advance makes the next children of spawning tasks, and moves on joining tasks, once their
+// children ended.
 func (f *followUp) advance(t *catalog.Type, spawning, joining []*records.FanOut) error {
 	b := &pgx.Batch{}
 	onNewest := catalog.QueueNewest(b, t)
-	s, j := f.queueSpawn(b, t, spawning), f.queueJoin(b, t, joining)
-	err := f.tx.SendBatch(f.ctx, b).Close()
-	if err == nil {
-		err = onNewest()
+	s := f.queueSpawn(b, t, spawning)
+	j := f.queueJoin(b, t, joining)
+	if err := f.tx.SendBatch(f.ctx, b).Close(); err != nil {
+		return err
 	}
-	if err == nil {
-		err = s.spawn()
+	if err := onNewest(); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := s.spawn(); err != nil {
 		return err
 	}
 	j.join()
 	return nil
 }
 
-// lockFanOuts returns the fan-outs that rows are about. It waits for those that were locked.
+// lockFanOuts returns the fan-outs that rows are about. It waits for rows that were locked.
 func (f *followUp) lockFanOuts(
 	t *catalog.Type,
 	rows []records.OutboxRow,
@@ -121,7 +127,7 @@ func (f *followUp) followTree(
 	o *records.FanOut,
 	rows []records.OutboxRow,
 ) (more bool, err error) {
-	f.of(t).changed = append(f.of(t).changed, o.ID)
+	f.changesOf(t).changed = append(f.changesOf(t).changed, o.ID)
 	pauseAt := o.Spawned
 	for _, r := range rows {
 		o.Ended.Add(r.Ended)
@@ -134,7 +140,8 @@ func (f *followUp) followTree(
 		return false, err
 	}
 	if !o.Stopped && o.Again == nil && o.Failed() {
-		o.Stopped, stopAt = true, 0
+		o.Stopped = true
+		stopAt = 0
 	}
 	if o.Stopped {
 		o.Again = nil
@@ -220,8 +227,8 @@ const childStopped = "its siblings have failed, or its parent has ended"
 
 func (f *followUp) cancelChildren(t *catalog.Type, ids []int64) error {
 	settled, err := CancelAll(f.ctx, f.tx, t, ids, childStopped, f.now)
-	of := f.of(t)
-	of.written = append(of.written, settled...)
+	changes := f.changesOf(t)
+	changes.written = append(changes.written, settled...)
 	return err
 }
 

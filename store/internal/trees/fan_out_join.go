@@ -34,7 +34,8 @@ func (f *followUp) queueJoin(b *pgx.Batch, t *catalog.Type, all []*records.FanOu
 			f.followLater(o) // a later transaction joins
 			continue
 		}
-		o.Closed, j.byID[o.ID] = true, o
+		o.Closed = true
+		j.byID[o.ID] = o
 		queueCloseVotes(b, t, o)
 		switch {
 		case o.Tally != nil:
@@ -71,11 +72,12 @@ func (j *joins) read(rows pgx.Rows) (err error) {
 // join settles the tasks, once the batch has been read.
 func (j *joins) join() {
 	for _, l := range j.leases {
-		o, joined := j.byID[l.ID.Number], asyncflow.Outcome{Kind: asyncflow.OutcomeJoined}
+		o := j.byID[l.ID.Number]
+		joined := asyncflow.Outcome{Kind: asyncflow.OutcomeJoined}
 		switch {
 		case o.Tally != nil:
 			joined.Output, joined.Error = voted(o)
-			j.of(j.t).voters.add(o)
+			j.changesOf(j.t).voters.add(o)
 		case o.Stopped:
 			joined.Error = j.failed[o.ID].text(j.t)
 		default:

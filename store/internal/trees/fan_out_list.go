@@ -78,9 +78,11 @@ func ChildrenOf(
 		Succeeded: o.Ended.Succeeded, Failed: o.Ended.Failed, Cancelled: o.Ended.Cancelled}
 	switch {
 	case o.Rule.Quorum != nil: // further votes are made as needed
-		c.Total, c.Waiting = o.Spawned, 0
+		c.Total = o.Spawned
+		c.Waiting = 0
 	case o.Stopped:
-		c.Waiting, c.Cancelled = 0, c.Cancelled+c.Waiting
+		c.Cancelled += c.Waiting
+		c.Waiting = 0
 	}
 	if o.Closed {
 		return c, nil
@@ -95,7 +97,8 @@ func ChildrenOf(
 		if err != nil {
 			return nil, err
 		}
-		c.Running, waiting = c.Running+leased, waiting+waits
+		c.Running += leased
+		waiting += waits
 	}
 	c.Pending = max(0, o.Spawned-o.Ended.Sum()-c.Running-waiting)
 	c.Waiting += waiting

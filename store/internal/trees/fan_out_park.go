@@ -14,7 +14,7 @@ import (
 )
 
 // ParkHalted looks at the parents of leased children. If a parent is paused, its child moves to
-// `wait`, as if it had not been leased. If a parent is over or about to be, its child is cancelled.
+// `wait`, as if it were not leased. If a parent is over or about to be, its child is cancelled.
 // ParkHalted returns the remaining tasks. Without children, it asks nothing.
 func (s *Trees) ParkHalted(
 	ctx context.Context, t *catalog.Type, leases []asyncflow.Lease,
@@ -58,10 +58,12 @@ func (h *Halts) none() bool { return len(h.Paused)+len(h.Stopped) == 0 }
 
 // Queue queries which parents have halted fan-outs.
 func (h *Halts) Queue(b *pgx.Batch, t *catalog.Type, parents []records.FanOutKey) {
-	h.Paused, h.Stopped = map[records.FanOutKey]bool{}, map[records.FanOutKey]bool{}
+	h.Paused = map[records.FanOutKey]bool{}
+	h.Stopped = map[records.FanOutKey]bool{}
 	b.Queue(t.SQL(0, haltedSQL), ParentArgs(t, parents)...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			o, paused := records.FanOut{FanOutKey: records.FanOutKey{Number: t.Number()}}, false
+			o := records.FanOut{FanOutKey: records.FanOutKey{Number: t.Number()}}
+			paused := false
 			err := rows.Scan(&o.ID, &o.Seq, &paused, &o.Stopped, &o.Rule, &o.Count, &o.Ended.Failed)
 			if err != nil {
 				return err
@@ -92,8 +94,7 @@ func (h *Halts) split(
 }
 
 // CancelStopped cancels children of fan-outs that are stopped or about to be, before FollowUp comes
-// to them. The parent isn't redriven until all of its children have ended, so that it needs no
-// lock.
+// to them. The parent isn't redriven until all of its children ended, so that it needs no lock.
 func CancelStopped(ctx context.Context, s *Trees, t *catalog.Type, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -112,7 +113,8 @@ func CancelStopped(ctx context.Context, s *Trees, t *catalog.Type, ids []int64) 
 				}
 				var settled []asyncflow.Settlement
 				settled, err = CancelAll(ctx, tx, t, rest[:n], childStopped, s.core.Clock.Now())
-				all, rest = append(all, settled...), rest[n:]
+				all = append(all, settled...)
+				rest = rest[n:]
 			}
 			return err
 		})
@@ -130,7 +132,7 @@ func CancelStopped(ctx context.Context, s *Trees, t *catalog.Type, ids []int64) 
 }
 
 // haltedSQL reads which fan-outs are paused, stopped, or have failed children, and how many
-// children failed: FollowUp's count, and the rows in `outbox` that it hasn't counted. So too many
+// children failed: FollowUp's count, and the rows in `outbox` that it didn't count yet. So too many
 // failures take effect with their commit, as a cancel does. Votes fail by their quorum, and
 // failures before a redrive don't count: only FollowUp knows both.
 const haltedSQL = `
@@ -161,7 +163,7 @@ func ParentsOf(t *catalog.Type, leases []asyncflow.Lease) (all []records.FanOutK
 	return all
 }
 
-// ParentOf returns the fan-out of which a leased task is a child.
+// ParentOf returns the fan-out that made a leased child.
 func ParentOf(t *catalog.Type, l *asyncflow.Lease) (key records.FanOutKey, ok bool) {
 	if c := l.Options.Child; c != nil {
 		return records.FanOutKey{Number: t.Number(), ID: c.Parent, Seq: int16(c.Seq)}, true
@@ -176,20 +178,22 @@ func ParentArgs(t *catalog.Type, parents []records.FanOutKey) []any {
 }
 
 // parkPaused locks the fan-outs meanwhile, so that a resume finds the rows in wait. A lease that no
-// longer stands is left out of others, too.
+// longer stands is left out of the result, too.
 func (s *Trees) parkPaused(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []asyncflow.Lease,
 	parents []records.FanOutKey,
 ) (others []asyncflow.Lease, err error) {
-	paused, key := map[records.FanOutKey]bool{}, records.FanOutKey{Number: t.Number()}
+	paused := map[records.FanOutKey]bool{}
+	key := records.FanOutKey{Number: t.Number()}
 	rows, err := tx.Query(ctx, t.SQL(0, PausedSQL+` ORDER BY o.id, o.seq FOR SHARE OF o`),
 		ParentArgs(t, parents)...)
-	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&key.ID, &key.Seq}, func() error {
-			paused[key] = true
-			return nil
-		})
+	if err != nil {
+		return nil, err
 	}
+	_, err = pgx.ForEachRow(rows, []any{&key.ID, &key.Seq}, func() error {
+		paused[key] = true
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +226,8 @@ func (s *Trees) park(
 	if err := hot.CollectIDs(rows, taken); err != nil {
 		return err
 	}
-	now, ts := s.core.Clock.Now(), &records.Tokens{}
+	now := s.core.Clock.Now()
+	ts := &records.Tokens{}
 	for i := range parked {
 		l := &parked[i]
 		if taken[l.ID.Number] {

@@ -11,11 +11,11 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// A paused fan-out makes no children. FollowUp moves those that are ready to wait, and back after
-// the pause. Children that become ready meanwhile, such as retries, are moved by the node that
-// leases them: see ParkHalted.
+// A paused fan-out makes no children. FollowUp moves its children from `ready` to `wait`, and back
+// after the pause. Children that become ready meanwhile, such as retries, are moved by the node
+// that leases them: see ParkHalted.
 
-// WaitingFanOut locks the fan-out whose children a task waits for.
+// WaitingFanOut locks the fan-out of a task that waits for its children.
 func WaitingFanOut(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, id asyncflow.TaskID,
 ) (*records.FanOut, error) {
@@ -35,8 +35,8 @@ func WaitingFanOut(
 	return o, err
 }
 
-// pause moves children from an index on: to wait those that are ready, if their parent is paused,
-// and back if it isn't. Then the others are made.
+// pause moves children from an index on: from `ready` to `wait` if their parent is paused, and back
+// if it isn't. Then the remaining children are made.
 func (f *followUp) pause(t *catalog.Type, o *records.FanOut, from int) error {
 	move := f.unpark
 	if o.Paused() {
@@ -57,7 +57,7 @@ func (f *followUp) pause(t *catalog.Type, o *records.FanOut, from int) error {
 	return nil
 }
 
-// park moves the children of a run that are ready to wait, and those that a limit blocks.
+// park moves the children of a run from `ready` to `wait`, and so the children that a limit blocks.
 func (f *followUp) park(t *catalog.Type, r records.ChildRun) error {
 	_, err := f.tx.Exec(f.ctx, t.SQL(0, `UPDATE {wait} SET reason = 'parent_paused', until = $4
 		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity'`), t.Number(), r.First, r.Last(),
@@ -71,11 +71,12 @@ func (f *followUp) park(t *catalog.Type, r records.ChildRun) error {
 	}
 	for _, p := range t.Live() {
 		rows, err := f.tx.Query(f.ctx, t.SQL(p, parkReadySQL), orders, ids, t.Number())
-		if err == nil {
-			err = f.moved(t, rows, func(int) asyncflow.Verdict {
-				return asyncflow.Verdict{Kind: asyncflow.Park, Reason: asyncflow.WaitParent}
-			})
+		if err != nil {
+			return err
 		}
+		err = f.moved(t, rows, func(int) asyncflow.Verdict {
+			return asyncflow.Verdict{Kind: asyncflow.Park, Reason: asyncflow.WaitParent}
+		})
 		if err != nil {
 			return err
 		}
@@ -97,7 +98,7 @@ func (f *followUp) unpark(t *catalog.Type, r records.ChildRun) error {
 	})
 }
 
-// moved gives tasks whose token rows were deleted the next ones. verdict returns the kind and the
+// moved inserts the next token rows of tasks after their deletion. verdict returns the kind and the
 // reason, by the attempt.
 func (f *followUp) moved(
 	t *catalog.Type, rows pgx.Rows, verdict func(attempt int) asyncflow.Verdict,
@@ -106,16 +107,18 @@ func (f *followUp) moved(
 	var seq, attempt int
 	var stage, key string
 	var order, since time.Time
-	of := f.of(t)
+	changes := f.changesOf(t)
 	columns := []any{&id, &seq, &stage, &attempt, &order, &since, &key}
 	_, err := pgx.ForEachRow(rows, columns, func() error {
 		v := verdict(attempt)
-		v.Stage, v.Attempt, v.OrderTime = stage, attempt, order
+		v.Stage = stage
+		v.Attempt = attempt
+		v.OrderTime = order
 		if v.Kind == asyncflow.Retry && t.LineForClaims(stage, true) {
 			v.Reason = asyncflow.WaitClaimer
 		}
-		of.tokens.Add(id, seq, key, v, since, f.now)
-		of.changed = append(of.changed, id)
+		changes.tokens.Add(id, seq, key, v, since, f.now)
+		changes.changed = append(changes.changed, id)
 		return nil
 	})
 	return err

@@ -11,12 +11,12 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// reopen prepares the redrive of a task from a stage that is the child or the parent of others.
+// reopen prepares the redrive of a task, a child or a parent, from a stage.
 //
 // A child is redriven while its parent waits: it then counts as not ended. Of a parent that fanned
-// out in that stage, children is what is left to do: to redrive those that didn't succeed. It is
-// nil if the task is to fan out anew. refusal says why the task can't be redriven now. keys counts
-// the tasks of each flow key that wait for their children again by the same transaction.
+// out in that stage, children is what is left to do: to redrive the children that didn't succeed.
+// It is nil if the task is to fan out anew. refusal says why the task can't be redriven now. keys
+// counts the tasks of each flow key that wait for their children again by the same transaction.
 func reopen(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, task end, stage int, r Redrive,
 	keys map[string]int,
@@ -49,7 +49,10 @@ func reopen(
 		return nil, refusal, err
 	}
 	again := 0
-	o.Waits, o.Stopped, o.Closed, o.Again = int16(task.seq+2), false, false, &again
+	o.Waits = int16(task.seq + 2)
+	o.Stopped = false
+	o.Closed = false
+	o.Again = &again
 	if err := records.SaveFanOut(ctx, tx, t, o); err != nil {
 		return nil, nil, err
 	}
@@ -57,8 +60,8 @@ func reopen(
 		nil, nil
 }
 
-// takeKey refuses a task whose children are to be redriven while others of its flow key are in
-// flight or, in an ordered flow, have begun: it doesn't go in line, and would be in flight at once.
+// takeKey refuses a task whose children are to be redriven while other tasks of its flow key are in
+// flight or, in an ordered flow, began: it doesn't go in line, and would be in flight at once.
 // Until the end of the transaction no other task of the type is leased.
 func takeKey(
 	ctx context.Context, tx pgx.Tx, t *catalog.Type, task end, keys map[string]int,
@@ -86,8 +89,8 @@ func takeKey(
 }
 
 // lockRedriven locks what redrives of some tasks of one roll change, in the order in which FollowUp
-// locks it: the fan-outs of which the tasks are children or parents, and then the roll. It comes
-// before the ends of the children are read: otherwise two redrives that run at once take the same
+// locks it: the fan-outs in which the tasks are children or parents, and then the roll. It comes
+// before it reads the ends of the children: otherwise two redrives that run at once take the same
 // end back from the counts. CodeNotFound when the roll was dropped.
 func lockRedriven(ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64) error {
 	position := asyncflow.TaskID{Number: ids[0]}.Position()
@@ -110,7 +113,8 @@ func lockRedriven(ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64) 
 
 // reopenChild takes the end of a child back from its parent's count.
 func reopenChild(ctx context.Context, tx pgx.Tx, t *catalog.Type, task end) (refusal, err error) {
-	child, ended := task.Options.Child, records.ChildEnded(task.Status)
+	child := task.Options.Child
+	ended := records.ChildEnded(task.Status)
 	if child.Vote {
 		return asyncflow.Errorf(asyncflow.CodeConflict, "task %s is a vote on %s, which makes others if "+
 			"they are needed: redrive that one", task.ID,
@@ -131,7 +135,8 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *catalog.Type, task end) (ref
 // redriveChildren redrives the next of the children that failed or were cancelled, as many as may
 // run at once. The end of a child goes on there.
 func (f *followUp) redriveChildren(t *catalog.Type, o *records.FanOut) error {
-	from, capacity := *o.Again, o.Capacity()
+	from := *o.Again
+	capacity := o.Capacity()
 	to := from + f.chunk(o, from)
 	if to == from && from < o.Spawned {
 		f.followLater(o)
@@ -178,8 +183,8 @@ func (f *followUp) redriveEnded(t *catalog.Type, ended []end) error {
 	ids := records.Column(ended, func(e *end) int64 { return e.ID.Number })
 	ts := &records.Tokens{}
 	done, _, err := RedriveAll(f.ctx, f.tx, t, ids, Redrive{}, ts, f.now)
-	of := f.of(t)
-	of.changed = append(of.changed, done...)
-	of.tokens.Lower(ts.Earliest)
+	changes := f.changesOf(t)
+	changes.changed = append(changes.changed, done...)
+	changes.tokens.Lower(ts.Earliest)
 	return err
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// childOutputsSQL reads the outputs of children of one run that have succeeded, in their order, and
-// the sum of their lengths up to there. It leaves out those that exceed a sum.
+// childOutputsSQL reads the outputs of the succeeded children of one run, in their order, and the
+// sum of their lengths up to there. It leaves out outputs that exceed a sum.
 const childOutputsSQL = `
 SELECT id, 'succeeded', sum, CASE WHEN sum <= $4 THEN output END FROM (
   SELECT id, output, sum(octet_length(output)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING)
   FROM {journal} WHERE type = $1 AND id BETWEEN $2 AND $3 AND final = 'succeeded') j
 ORDER BY id`
 
-// childResultsSQL reads how the children of one run that have ended did so, in their order: with
-// their outputs or errors, and the sum of the lengths of these up to there. It leaves out those
-// after a sum. A child that was redriven has not ended.
+// childResultsSQL reads how the ended children of one run ended, in their order: with their outputs
+// or errors, and the sum of the lengths of these up to there. It leaves out results after a sum. A
+// redriven child counts as running.
 const childResultsSQL = `
 SELECT id, final, sum, CASE WHEN sum - octet_length(text) <= $4 THEN text END FROM (
   SELECT id, final, text, sum(octet_length(text)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) FROM (

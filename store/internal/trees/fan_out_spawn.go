@@ -25,14 +25,14 @@ type spawns struct {
 	parents map[int64]*asyncflow.Lease
 }
 
-func (f *followUp) full() bool {
+func (f *followUp) spawnLimitReached() bool {
 	return f.spawned >= f.s.chunks.spawn || f.spawnedBytes >= spawnBytes
 }
 
 // queueSpawn reads what children of tasks are made of.
 func (f *followUp) queueSpawn(b *pgx.Batch, t *catalog.Type, all []*records.FanOut) *spawns {
 	s := &spawns{followUp: f, t: t, parents: map[int64]*asyncflow.Lease{}}
-	if f.full() {
+	if f.spawnLimitReached() {
 		for _, o := range all {
 			f.followLater(o)
 		}
@@ -64,15 +64,16 @@ func (s *spawns) queueParents(b *pgx.Batch) {
 	}
 }
 
-// queueRuns takes ids for all children that are still to be made, of those tasks that have none in
-// the open roll.
+// queueRuns takes ids for all children still to be made, for the tasks without ids in the open
+// roll.
 func (s *spawns) queueRuns(b *pgx.Batch) {
 	t := s.t
 	var without []*records.FanOut
 	sum := 0
 	for _, o := range s.all {
 		if n := len(o.Firsts); n == 0 || (records.ChildRun{First: o.Firsts[n-1]}).Position() != t.End {
-			without, sum = append(without, o), sum+o.Count-o.Spawned
+			without = append(without, o)
+			sum += o.Count - o.Spawned
 		}
 	}
 	if sum == 0 {
@@ -102,7 +103,7 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 func (s *spawns) spawn() error {
 	var made []*hot.Insertion
 	for _, o := range s.all {
-		if s.full() {
+		if s.spawnLimitReached() {
 			s.followLater(o)
 			continue
 		}
@@ -126,8 +127,8 @@ func (s *spawns) spawn() error {
 		made = append(made, items...)
 	}
 	hot.QueueTasks(&s.last, s.t, made)
-	of := s.of(s.t)
-	of.made = append(of.made, made...)
+	changes := s.changesOf(s.t)
+	changes.made = append(changes.made, made...)
 	return nil
 }
 
@@ -135,9 +136,11 @@ func (s *spawns) spawn() error {
 func (s *spawns) children(
 	o *records.FanOut, parent *asyncflow.Lease, work asyncflow.Spread, n int,
 ) (items []*hot.Insertion, err error) {
-	t, f := s.t, s.followUp
+	t := s.t
+	f := s.followUp
 	stage, attempt := t.Place(o.Stage, 1)
-	run, list := len(o.Firsts)-1, work.Items(o.Spawned, n)
+	run := len(o.Firsts) - 1
+	list := work.Items(o.Spawned, n)
 	if work.Stored != (asyncflow.StoredResults{}) {
 		if list, err = s.storedItems(o, work.Stored, n); err != nil {
 			return nil, err

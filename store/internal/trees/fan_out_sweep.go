@@ -27,10 +27,10 @@ func (s *Trees) OpenFanOuts(ctx context.Context, tenants []string) (map[string]t
 	return all, postgres.Wrap(err, "OpenFanOuts")
 }
 
-// SweepFanOuts compares the counts of fan-outs with their children, corrects wrong counts, and has
-// a fan-out followed up if all of its children have ended and nothing else would. It looks at up to
-// JobBatch tasks that wait for children, and continues after them the next time. It returns how
-// many fan-outs it corrected.
+// SweepFanOuts compares the counts of fan-outs with their children, corrects wrong counts, and
+// queues the follow-up of a fan-out if all of its children ended and nothing else would. It looks
+// at up to JobBatch tasks that wait for children, and continues after them the next time. It
+// returns how many fan-outs it corrected.
 func (s *Trees) SweepFanOuts(ctx context.Context, tenant string) (n int, err error) {
 	at := s.treeCursors.get(tenant)
 	wrong, err := s.wrongFanOuts(ctx, tenant, &at)
@@ -42,7 +42,7 @@ func (s *Trees) SweepFanOuts(ctx context.Context, tenant string) (n int, err err
 		if mended {
 			n++
 		}
-		err = errors.Join(err, failed) // others are mended all the same
+		err = errors.Join(err, failed) // the remaining ones are mended all the same
 	}
 	if n > 0 {
 		s.core.TellFollowUp(tenant)
@@ -69,11 +69,11 @@ type countedFanOut struct {
 	t      *catalog.Type
 	rows   int                 // of outbox that concern it
 	toCome records.ChildCounts // the ends that these rows will add
-	found  records.ChildCounts // the children that have ended
+	found  records.ChildCounts // the ended children
 }
 
-// wrong reports whether the counts differ from the children, or all have ended and nobody follows
-// that up.
+// wrong reports whether the counts differ from the children, or all children ended and nobody
+// follows that up.
 func (c *countedFanOut) wrong() bool {
 	counted := c.Ended
 	counted.Add(c.toCome)
@@ -91,7 +91,8 @@ func (s *Trees) wrongFanOuts(
 		if err != nil {
 			return err
 		}
-		n, sum := 0, 0
+		n := 0
+		sum := 0
 		for n < len(all) && (n == 0 || sum+all[n].Spawned <= s.chunks.count) {
 			sum += all[n].Spawned
 			n++
@@ -100,10 +101,11 @@ func (s *Trees) wrongFanOuts(
 		if n < len(all) || n == catalog.JobBatch {
 			next = all[n-1].FanOutKey
 		}
-		if wrong, err = f.countChildren(all[:n]); err == nil {
-			*at = next
+		if wrong, err = f.countChildren(all[:n]); err != nil {
+			return err
 		}
-		return err
+		*at = next
+		return nil
 	})
 	return wrong, err
 }
@@ -160,7 +162,8 @@ FROM (SELECT DISTINCT ON (id) final FROM {journal} WHERE type = $1 AND id BETWEE
 // out fan-outs of deleted types, and fan-outs with children in rolls that are gone or that this
 // node doesn't know yet.
 func (f *followUp) countChildren(all []*countedFanOut) (wrong []*countedFanOut, err error) {
-	b, counted := &pgx.Batch{}, []*countedFanOut(nil)
+	b := &pgx.Batch{}
+	var counted []*countedFanOut
 	for _, c := range all {
 		c.t = f.types[c.Number]
 		if !c.known() {
@@ -202,8 +205,8 @@ func (c *countedFanOut) known() bool {
 }
 
 // mendFanOut sets the counts of a fan-out so that they are right with what its rows of outbox add,
-// and has it followed up. It reports whether it did: another transaction may have changed it, or be
-// about to.
+// and queues its follow-up. It reports whether it did: another transaction may change it at the
+// same time.
 func (s *Trees) mendFanOut(
 	ctx context.Context,
 	tenant string,
@@ -242,7 +245,7 @@ func (s *Trees) mendFanOut(
 	return true, nil
 }
 
-// mend writes the right counts of a fan-out with an entry in the audit, and has it looked at.
+// mend writes the right counts of a fan-out with an entry in the audit, and queues a look at it.
 func (f *followUp) mend(c *countedFanOut) error {
 	if err := catalog.InsertAudit(f.ctx, f.tx, f.tenant, f.correction(c)); err != nil {
 		return err

@@ -18,15 +18,16 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// The end of a task may move others: tasks that depend on it, or its parent. The transaction that
-// ends it only writes a row in outbox. FollowUp does the rest in a transaction of its own, which
-// deletes the row. The node that wrote the row calls it at once, and a background job later, so
-// that nothing is lost with a node.
+// The end of a task may move tasks that depend on it, or its parent. The transaction that ends it
+// only writes a row in outbox. FollowUp does the rest in a transaction of its own, which deletes
+// the row. The node that wrote the row calls it at once, and a background job later, so that
+// nothing is lost with a node.
 
 const (
-	// followUpPause is how long a row rests that can't be handled, with the others about its task,
-	// and lockedPause if it is because of a lock: then this node tries again at once. It is longer
-	// than two rounds that meet a lock, so that rows of other tasks go on between them.
+	// followUpPause is how long a row that can't be handled rests, with the other rows about its
+	// task. lockedPause is the same for a row that meets a lock: then this node tries again at
+	// once. It is longer than two rounds that meet a lock, so that rows of other tasks go on
+	// between them.
 	followUpPause = 10 * time.Second
 	lockedPause   = 1500 * time.Millisecond
 	// followPatience is how long a statement of FollowUp waits for a lock: meanwhile other tenants
@@ -63,7 +64,7 @@ func (s *Trees) FollowUp(
 	if catalog.RolledOn(err) {
 		_ = s.core.Catalog.RefreshTenant(ctx, tenant)
 	}
-	_, bad, err := s.tryFollowUp(ctx, tenant, 1, starter) // so that one row doesn't hold up others
+	_, bad, err := s.tryFollowUp(ctx, tenant, 1, starter) // so that one row holds up no other
 	if err == nil {
 		return true, nil
 	}
@@ -74,13 +75,14 @@ func (s *Trees) FollowUp(
 		late := s.rest(ctx, tenant, bad, followUpPause)
 		return late == nil, postgres.Wrap(errors.Join(err, late), "FollowUp(%q)", tenant)
 	}
-	if err = s.rest(ctx, tenant, bad, lockedPause); err == nil { // others go on
-		time.AfterFunc(lockedPause, func() { s.core.TellFollowUp(tenant) })
+	if err := s.rest(ctx, tenant, bad, lockedPause); err != nil {
+		return false, postgres.Wrap(err, "FollowUp(%q)", tenant)
 	}
-	return err == nil, postgres.Wrap(err, "FollowUp(%q)", tenant)
+	time.AfterFunc(lockedPause, func() { s.core.TellFollowUp(tenant) })
+	return true, nil // other rows go on
 }
 
-// rest leaves a row to later, with the others about its task.
+// rest leaves a row to later, with the other rows about its task.
 func (s *Trees) rest(ctx context.Context, tenant string, seq int64, pause time.Duration) error {
 	now := s.core.Clock.Now()
 	_, err := s.core.DB(tenant).Exec(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
@@ -98,7 +100,7 @@ type followUp struct {
 	tenant  string
 	starter Starter // nil: all tasks go in line
 	now     time.Time
-	byType  map[int32]*followed
+	byType  map[int32]*typeChanges
 	types   map[int32]*catalog.Type
 	last    pgx.Batch           // what it writes at its end
 	outbox  []records.OutboxRow // what is left to do after it
@@ -111,22 +113,22 @@ type followUp struct {
 	joined                int // bytes of results of the tasks joined in it
 }
 
-// followed is what a followUp does with tasks of a type.
-type followed struct {
-	t       *catalog.Type
-	tokens  records.Tokens
-	settled []asyncflow.Settlement
-	written []asyncflow.Settlement // that are written already
-	made    []*hot.Insertion       // new tasks
-	changed []int64                // tasks with another token row
-	onward  []asyncflow.Settlement // those of settled after which tasks may go on at once
-	leases  []*asyncflow.Lease     // of those that do
-	voters  voters                 // on tasks that were decided on
+// typeChanges is what a followUp does with tasks of a type.
+type typeChanges struct {
+	t         *catalog.Type
+	tokens    records.Tokens
+	settled   []asyncflow.Settlement
+	written   []asyncflow.Settlement // that are written already
+	made      []*hot.Insertion       // new tasks
+	changed   []int64                // tasks with another token row
+	advancing []asyncflow.Settlement // the part of settled after which tasks may go on at once
+	leases    []*asyncflow.Lease     // of the tasks that do
+	voters    voters                 // on tasks that were decided on
 }
 
 func (s *Trees) newFollowUp(ctx context.Context, tenant string) *followUp {
 	f := &followUp{ctx: ctx, s: s, tenant: tenant, now: s.core.Clock.Now(),
-		byType: map[int32]*followed{}, types: map[int32]*catalog.Type{}, await: map[int32]bool{}}
+		byType: map[int32]*typeChanges{}, types: map[int32]*catalog.Type{}, await: map[int32]bool{}}
 	for _, t := range s.core.Catalog.TypesOf(tenant) {
 		f.types[t.Number()] = t
 	}
@@ -146,7 +148,8 @@ func (s *Trees) tryFollowUp(
 		if err != nil || len(taken) == 0 {
 			return err
 		}
-		more, first = len(taken) == n, taken[0].Seq
+		more = len(taken) == n
+		first = taken[0].Seq
 		if err := f.handle(taken); err != nil {
 			return err
 		}
@@ -210,7 +213,9 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			cmp.Compare(a.FanOut, b.FanOut))
 	})
 	taken = f.putBack(taken)
-	ended, looks, submitted := map[int32][]int64{}, map[int32][]int64{}, map[int32][]int64{}
+	ended := map[int32][]int64{}
+	looks := map[int32][]int64{}
+	submitted := map[int32][]int64{}
 	var trees []records.OutboxRow
 	for _, r := range taken {
 		switch r.Kind {
@@ -236,8 +241,8 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 	return f.followTrees(trees)
 }
 
-// putBack leaves rows about fan-outs that others have locked to a later transaction, and returns
-// the rest. Without a rest it returns all: only a transaction that has locked nothing may wait.
+// putBack leaves rows about fan-outs that another transaction locks to a later one, and returns the
+// rest. Without a rest it returns all: only a transaction without locks may wait.
 func (f *followUp) putBack(taken []records.OutboxRow) (rest []records.OutboxRow) {
 	var locked []records.OutboxRow
 	for _, r := range taken {
@@ -270,71 +275,73 @@ func (f *followUp) followEach(
 	return nil
 }
 
-// look has the edges of a task looked at in a later transaction.
+// look queues a look at the edges of a task in a later transaction.
 func (f *followUp) look(number int32, id int64) { f.lookAt(number, id, time.Time{}) }
 
-// lookAt has the edges of a task looked at from a time on.
+// lookAt queues a look at the edges of a task, due at a time.
 func (f *followUp) lookAt(number int32, id int64, due time.Time) {
 	f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxLook, Due: due, Number: number,
 		ID: id})
 }
 
-// of returns what the transaction does with a type.
-func (f *followUp) of(t *catalog.Type) *followed {
+// changesOf returns what the transaction does with a type.
+func (f *followUp) changesOf(t *catalog.Type) *typeChanges {
 	if f.byType[t.Number()] == nil {
-		f.byType[t.Number()] = &followed{t: t}
+		f.byType[t.Number()] = &typeChanges{t: t}
 	}
 	return f.byType[t.Number()]
 }
 
-// settle adds a settlement of a task whose token row was deleted, and the token row that follows.
+// settle adds a settlement of a task after the deletion of its token row, and the token row that
+// follows.
 func (f *followUp) settle(t *catalog.Type, s asyncflow.Settlement) {
-	of := f.of(t)
-	of.settled = append(of.settled, s)
+	changes := f.changesOf(t)
+	changes.settled = append(changes.settled, s)
 	switch {
 	case s.Verdict.Final() != "":
 	case s.Verdict.Kind == asyncflow.Advance && f.starter != nil:
-		of.onward = append(of.onward, s)
+		changes.advancing = append(changes.advancing, s)
 	default:
-		f.line(of, s)
+		f.line(changes, s)
 	}
 }
 
 // line puts a task in line after its settlement.
-func (f *followUp) line(of *followed, s asyncflow.Settlement) {
-	of.tokens.Add(s.Lease.ID.Number, s.Lease.Seq+1, of.t.LineKeyOf(s.Lease.Options), s.Verdict, f.now,
-		f.now)
+func (f *followUp) line(changes *typeChanges, s asyncflow.Settlement) {
+	key := changes.t.LineKeyOf(s.Lease.Options)
+	changes.tokens.Add(s.Lease.ID.Number, s.Lease.Seq+1, key, s.Verdict, f.now, f.now)
 }
 
-// write writes what the transaction has collected, and commits it.
+// write writes what the transaction collected, and commits it.
 func (f *followUp) write() error {
 	numbers := slices.Sorted(maps.Keys(f.byType))
 	all := records.Inserts{Node: f.s.core.Config.Node}
 	for _, number := range numbers {
-		of := f.byType[number]
-		f.goOn(of)
-		all.AddLeases(of.t, of.leases, nil)
-		records.QueueSettlements(&f.last, of.t, of.settled, &of.tokens, f.now)
-		of.voters.queue(&f.last, of.t, f.now)
-		all.AddTally(of.t, records.Tally{Submitted: len(of.made)})
+		changes := f.byType[number]
+		f.startNext(changes)
+		all.AddLeases(changes.t, changes.leases, nil)
+		records.QueueSettlements(&f.last, changes.t, changes.settled, &changes.tokens, f.now)
+		changes.voters.queue(&f.last, changes.t, f.now)
+		all.AddTally(changes.t, records.Tally{Submitted: len(changes.made)})
 	}
-	all.Outbox, all.Tables = f.outbox, catalog.NewTables(f.tenant, catalog.SharedSet)
+	all.Outbox = f.outbox
+	all.Tables = catalog.NewTables(f.tenant, catalog.SharedSet)
 	all.Queue(&f.last, f.now)
 	return postgres.CommitWith(f.ctx, f.tx, &f.last)
 }
 
 // announce announces what the transaction did.
 func (f *followUp) announce() {
-	for _, of := range f.byType {
-		key := of.t.Key()
-		f.s.core.Wakeups.Announce(key, of.tokens.Earliest)
-		settled := append(of.settled, of.written...)
+	for _, changes := range f.byType {
+		key := changes.t.Key()
+		f.s.core.Wakeups.Announce(key, changes.tokens.Earliest)
+		settled := append(changes.settled, changes.written...)
 		f.s.core.CountSettled(key, settled...)
-		hot.AnnounceFreed(f.ctx, f.s.hot, of.t, settled)
+		hot.AnnounceFreed(f.ctx, f.s.hot, changes.t, settled)
 		for _, settled := range settled {
 			f.s.core.Watchers.Tell(key, settled.Lease.ID.Number)
 		}
-		for _, id := range of.changed {
+		for _, id := range changes.changed {
 			f.s.core.Watchers.Tell(key, id)
 		}
 	}

@@ -9,51 +9,51 @@ import (
 // Starter has tasks go on with their next stage, and new children begin, at once, if this node has
 // capacity for them.
 type Starter interface {
-	// Admit returns the leases with which tasks go on after settlements of a type; nil for those that
-	// go in line. The slice itself may be nil.
+	// Admit returns the leases with which tasks go on after settlements of a type; nil for a task
+	// that goes in line. The slice itself may be nil.
 	Admit(t *catalog.Type, settled []asyncflow.Settlement) []*asyncflow.Lease
-	// AdmitNew gives new tasks of a type the leases with which they begin. Those without one go in
+	// AdmitNew gives new tasks of a type the leases with which they begin. Tasks without one go in
 	// line.
 	AdmitNew(t *catalog.Type, made []*hot.Insertion)
 	// Start begins with these leases, or gives their capacity back if they were not committed.
 	Start(t *catalog.Type, leases []*asyncflow.Lease, committed bool)
 }
 
-// goOn has tasks of a type go on, and new ones begin, at once, as far as there is capacity. The
-// others go in line.
-func (f *followUp) goOn(of *followed) {
-	if f.starter != nil && len(of.made) > 0 {
-		f.starter.AdmitNew(of.t, of.made)
+// startNext lets tasks of a type go on, and new ones begin, at once, as far as there is capacity.
+// The remaining tasks go in line.
+func (f *followUp) startNext(changes *typeChanges) {
+	if f.starter != nil && len(changes.made) > 0 {
+		f.starter.AdmitNew(changes.t, changes.made)
 	}
-	of.leases = hot.AddNew(&of.tokens, of.made, f.now)
+	changes.leases = hot.AddNew(&changes.tokens, changes.made, f.now)
 	var admitted []*asyncflow.Lease
-	if len(of.onward) > 0 {
-		admitted = f.starter.Admit(of.t, of.onward)
+	if len(changes.advancing) > 0 {
+		admitted = f.starter.Admit(changes.t, changes.advancing)
 	}
-	for i, s := range of.onward {
+	for i, s := range changes.advancing {
 		if admitted != nil && admitted[i] != nil {
-			of.leases = append(of.leases, admitted[i])
+			changes.leases = append(changes.leases, admitted[i])
 		} else {
-			f.line(of, s)
+			f.line(changes, s)
 		}
 	}
-	hot.BeginLeases(of.leases, of.t, f.now)
+	hot.BeginLeases(changes.leases, changes.t, f.now)
 }
 
 // start begins with the leases of the transaction, and reports whether there are any. If its end is
 // unknown, they may stand.
 func (f *followUp) start(committed bool) (any bool) {
-	for _, of := range f.byType {
-		if len(of.leases) == 0 {
+	for _, changes := range f.byType {
+		if len(changes.leases) == 0 {
 			continue
 		}
 		any = true
 		if committed {
-			hot.AnnounceLeases(f.s.hot, of.t, of.leases)
+			hot.AnnounceLeases(f.s.hot, changes.t, changes.leases)
 		} else {
-			hot.AnnounceEnds(f.s.hot, of.t.Key(), of.leases)
+			hot.AnnounceEnds(f.s.hot, changes.t.Key(), changes.leases)
 		}
-		f.starter.Start(of.t, of.leases, committed)
+		f.starter.Start(changes.t, changes.leases, committed)
 	}
 	return any
 }

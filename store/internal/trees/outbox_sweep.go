@@ -41,7 +41,8 @@ func (s *Trees) SweepFollowUps(
 
 // DryRunFollowUps counts what SweepFollowUps would do now.
 func (s *Trees) DryRunFollowUps(ctx context.Context, tenant string) ([]catalog.Due, error) {
-	n, now := 0, s.core.Clock.Now()
+	n := 0
+	now := s.core.Clock.Now()
 	err := s.core.DB(tenant).QueryRow(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
 		SELECT (SELECT count(*) FROM {outbox} WHERE due <= $1)
 		  + (SELECT count(*) FROM {edges} WHERE status IS NULL AND until <= $1)`), now).Scan(&n)

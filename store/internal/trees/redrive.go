@@ -17,8 +17,8 @@ import (
 type Redrive struct {
 	Stage   string          // that in which it ended ("") or an earlier one
 	Context json.RawMessage // nil: the stage's input before
-	// AllChildren redrives a task that fanned out with new children. Otherwise only those are
-	// redriven that failed or were cancelled, unless there is another context.
+	// AllChildren redrives a task that fanned out with new children. Otherwise only failed and
+	// cancelled children are redriven, unless there is another context.
 	AllChildren bool
 	// Dependents also redrives the tasks that failed or were cancelled because of this one.
 	Dependents bool
@@ -34,15 +34,17 @@ func (r Redrive) verdict(stage string, children bool, order time.Time) asyncflow
 	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: 1, OrderTime: order}
 	switch {
 	case r.parked:
-		v.Kind, v.Reason = asyncflow.Park, asyncflow.WaitDependencies
+		v.Kind = asyncflow.Park
+		v.Reason = asyncflow.WaitDependencies
 	case children:
-		v.Kind, v.Reason = asyncflow.Spawn, asyncflow.WaitChildren
+		v.Kind = asyncflow.Spawn
+		v.Reason = asyncflow.WaitChildren
 	}
 	return v
 }
 
-// RedriveAll redrives those of some tasks of one roll that it can. It returns their ids, and
-// for each other task why it can't be redriven.
+// RedriveAll redrives the given tasks of one roll, where it can. It returns their ids, and for each
+// other task why it can't be redriven.
 func RedriveAll(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -128,7 +130,7 @@ func (a *redrives) written(task end, stage int, children *records.OutboxRow, ord
 	a.tokens.Add(task.ID.Number, task.seq+2, a.t.LineKeyOf(task.Options), v, a.now, a.now)
 }
 
-// write writes the journal rows, and then what follows from those that are new.
+// write writes the journal rows, and then what follows from the new ones.
 func (a *redrives) write(ctx context.Context, tx pgx.Tx) error {
 	if err := tx.SendBatch(ctx, &a.journal).Close(); err != nil {
 		return err
@@ -162,8 +164,8 @@ type end struct {
 	seq     int
 }
 
-// endsOf returns the ends of those of some tasks of one roll that failed or were cancelled,
-// by id. For each other task it returns why it can't be redriven.
+// endsOf returns the ends of the failed and cancelled ones among the given tasks of one roll, by
+// id. For each other task it returns why it can't be redriven.
 func endsOf(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -223,11 +225,11 @@ func redriveStage(t *catalog.Type, last, name string) (int, error) {
 	return stage, nil
 }
 
-// queueRedrive queues the insert of the journal row, whose output is the stage's input. That
-// is doc or, without it, the stage's input when the task was in it last (or in a removed stage
-// that is mapped to it): the latest output before the stage was done. The input of a stage that
-// the task was never in is the latest output of the stages before it. Without any output it is
-// the task's context. The statement inserts nothing when another redrive has written the row.
+// queueRedrive queues the insert of the journal row; its output is the stage's input. That is doc
+// or, without it, the stage's input when the task was in it last (or in a removed stage that is
+// mapped to it): the latest output before the stage was done. The input of a stage that the task
+// was never in is the latest output of the stages before it. Without any output it is the task's
+// context. The statement inserts nothing when another redrive wrote the row.
 func queueRedrive(
 	b *pgx.Batch,
 	t *catalog.Type,

@@ -6,7 +6,9 @@ import "context"
 
 // SetChunks bounds transactions of FollowUp, so that few tasks need several.
 func SetChunks(t *Trees, edges, spawn, stop int) {
-	t.chunks.edges, t.chunks.spawn, t.chunks.stop = edges, spawn, stop
+	t.chunks.edges = edges
+	t.chunks.spawn = spawn
+	t.chunks.stop = stop
 }
 
 // SetSweptChildren bounds a sweep of fan-outs.
@@ -18,8 +20,8 @@ func TryFollowUp(ctx context.Context, t *Trees, tenant string, n int) (more bool
 	return more, err
 }
 
-// RingsOf returns a number for each task that waits for others, the same for those that wait for
-// each other.
+// RingsOf returns a number for each task that waits for another; tasks that wait for each other
+// have the same number.
 func RingsOf(on map[int64][]int64) map[int64]int {
 	edges := map[taskRef][]taskRef{}
 	for id, others := range on {

@@ -6,7 +6,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// Trees moves tasks on that depend on others, or wait for their children.
+// Trees moves on the tasks that depend on other tasks, or wait for their children.
 type Trees struct {
 	core        *catalog.Core
 	hot         *hot.Path

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// The votes on a task are its children: see asyncflow.Quorum. Their journal has who voted, and for
-// what. The table votes says who holds or has cast a vote, so that nobody votes twice.
+// The votes on a task are its children: see asyncflow.Quorum. Their journal tells who voted, and
+// for what. The table `votes` says who holds or cast a vote, so that nobody votes twice.
 
 // votesSQL reads the ends of children of one run.
 const votesSQL = `
@@ -26,13 +26,16 @@ func QueueVotes(b *pgx.Batch, t *catalog.Type, o *records.FanOut, all *[]asyncfl
 		}
 		b.Queue(t.SQL(r.Position(), votesSQL), t.Number(), r.First, r.Last()).
 			Query(func(rows pgx.Rows) error {
-				v, endpoint, output := asyncflow.Vote{}, "", []byte(nil)
+				v := asyncflow.Vote{}
+				endpoint := ""
+				var output []byte
 				v.Task.Type = t.Name
 				_, err := pgx.ForEachRow(rows, []any{&v.Task.Number, &v.Status, &endpoint, &output, &v.At},
 					func() error {
 						v.Claimer, v.Subject = asyncflow.ClaimerOf(endpoint)
 						v.Outcome = o.Rule.Quorum.Outcome(output)
-						*all, output = append(*all, v), nil
+						*all = append(*all, v)
+						output = nil
 						return nil
 					})
 				return err
@@ -40,7 +43,7 @@ func QueueVotes(b *pgx.Batch, t *catalog.Type, o *records.FanOut, all *[]asyncfl
 	}
 }
 
-// readTallies counts the votes of those fan-outs that have some.
+// readTallies counts the votes of the fan-outs with votes.
 func (f *followUp) readTallies(t *catalog.Type, all []*records.FanOut) error {
 	b := &pgx.Batch{}
 	votes := map[*records.FanOut]*[]asyncflow.Vote{}
@@ -73,7 +76,7 @@ func voted(o *records.FanOut) (output json.RawMessage, problem string) {
 	return doc, ""
 }
 
-// queueCloseVotes forgets who has voted on a task, except for those who came late.
+// queueCloseVotes forgets who voted on a task, except for late voters.
 func queueCloseVotes(b *pgx.Batch, t *catalog.Type, o *records.FanOut) {
 	if o.Tally != nil {
 		b.Queue(t.SQL(0, `DELETE FROM {votes} WHERE type = $1 AND key = $2 AND until IS NULL`),

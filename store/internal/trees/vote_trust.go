@@ -12,10 +12,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// voterKept is how long it is known of a claimer who no longer votes how often it has agreed.
+// voterKept is how long the agreements of a claimer who no longer votes are kept.
 const voterKept = 90 * 24 * time.Hour
 
-// trust lets votes decide alone whose claimers have agreed with others often.
+// trust lets the vote of a claimer who often agreed with other voters decide alone.
 func (f *followUp) trust(t *catalog.Type, all []*records.FanOut) error {
 	b := &pgx.Batch{}
 	for _, o := range all {
@@ -43,16 +43,16 @@ func (f *followUp) trust(t *catalog.Type, all []*records.FanOut) error {
 	return f.tx.SendBatch(f.ctx, b).Close()
 }
 
-// voters has how the claimers of decided tasks have voted, in a transaction.
+// voters holds how the claimers of decided tasks voted, in a transaction.
 type voters map[voter]agreement
 
 // voter is a claimer in a stage.
 type voter struct{ stage, claimer string }
 
-// agreement is how often in a row a claimer has agreed.
+// agreement is how often in a row a claimer agreed.
 type agreement struct {
 	times int
-	anew  bool // it has disagreed before that
+	anew  bool // it disagreed before that
 }
 
 // add adds the votes on a task that was decided.
