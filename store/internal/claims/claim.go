@@ -44,10 +44,10 @@ type ClaimAsk struct {
 
 // LeaseForClaims leases tasks of a stage to claimers, in the order of the asks, which must be for
 // different claimers; most new claims in all. A claimer that may not know of its open claims gets
-// those, under the same seq, and no others. The contexts of all have no more than bytes, but for
-// the first one: tasks beyond that are not leased. Children of paused and ended tasks aren't
-// either. next is when the next task of the stage is due, as far as can be seen; zero: there is
-// none.
+// these again, under the same seq, and no new ones. All contexts together have no more than bytes,
+// but for the first one: tasks beyond that are not leased. Children of paused and ended tasks
+// aren't either. next is when the next task of the stage is due, as far as can be seen; zero: there
+// is none.
 //
 // It is one transaction in three round trips. If the answer to its COMMIT is lost, the claimers get
 // their tasks when they ask again.
@@ -63,13 +63,13 @@ func (s *Claims) LeaseForClaims(
 	}
 	if err != nil {
 		for _, a := range asks {
-			a.Leases = nil // they were rolled back, and others may have them by now
+			a.Leases = nil // they were rolled back, and other claimers may have them now
 		}
 		return time.Time{}, postgres.Wrap(err, "LeaseForClaims(%q, %q, %q)", t.Tenant, t.Name, stage)
 	}
 	var ends time.Time // of claims if nothing is heard of them
 	for _, a := range asks {
-		_ = trees.CancelStopped(ctx, s.trees, t, a.stopped) // FollowUp cancels those that are left
+		_ = trees.CancelStopped(ctx, s.trees, t, a.stopped) // FollowUp cancels the rest
 		hot.AnnounceTaken(s.hot, t, a.Leases)
 		for _, l := range a.Leases {
 			if t.Unseen(l) {
@@ -214,8 +214,8 @@ func (c *claiming) onlyLocked() bool {
 	return c.locked != nil && !*c.locked && len(c.taken)+len(c.again) == 0 && c.back.Empty()
 }
 
-// leftInWindows returns how many new tasks the windows of the claimers allow, and sets when those
-// open that allow none.
+// leftInWindows returns how many new tasks the windows of the claimers allow. Where a window allows
+// none, it sets when the window opens.
 func (c *claiming) leftInWindows() (sum int) {
 	for _, a := range c.asks {
 		n := 0
@@ -330,7 +330,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// putBack gives a task that was taken its next place. For the others it has never been away.
+// putBack gives a task that was taken its next place. Other claimers never saw it away.
 func (c *claiming) putBack(one hot.Candidate, v asyncflow.Verdict) {
 	c.back.Add(one.ID.Number, one.Seq, one.LineKey, v, one.Placed, c.now)
 }

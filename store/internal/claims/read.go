@@ -62,7 +62,7 @@ func (c *claiming) queueTake(b *pgx.Batch) {
 	}
 }
 
-// readTaken adds the rows that were taken to others.
+// readTaken appends the rows that were taken to all.
 func (c *claiming) readTaken(rows pgx.Rows, all []hot.Candidate) ([]hot.Candidate, error) {
 	one := hot.Candidate{}
 	one.ID.Type = c.t.Name
@@ -105,8 +105,8 @@ func (c *claiming) queueHead(b *pgx.Batch, next *time.Time) {
 	}
 }
 
-// readPayloads reads the options and contexts of what is to be handed out, until the contexts have
-// some bytes. The others get none.
+// readPayloads reads the options and contexts of the tasks to be handed out, until the contexts
+// have some bytes. The remaining tasks get none.
 func (c *claiming) readPayloads(ctx context.Context, conn *postgres.TenantConn, bytes int) error {
 	var all []asyncflow.Lease
 	byID := map[int64]*asyncflow.Lease{}

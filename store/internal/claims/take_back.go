@@ -24,8 +24,8 @@ WHERE l.type = ANY (ARRAY[$4::int]) AND l.id BETWEEN u.id AND u.id AND l.seq = u
 RETURNING l.id`
 
 // TakeBackClaims puts tasks of a type back in line that could not be handed to their claimer, and
-// returns how many. A claim of which something was heard, or that was handed out again meanwhile,
-// stays: its claimer has it by another answer, under the same seq.
+// returns how many. A claim stays if a report of it came, or if it was handed out again meanwhile:
+// its claimer has it by another answer, under the same seq.
 func (s *Claims) TakeBackClaims(
 	ctx context.Context, t *catalog.Type, leases []asyncflow.Lease, why string,
 ) (int, error) {
@@ -53,7 +53,7 @@ func (s *Claims) TakeBackClaims(
 	return len(settled), nil
 }
 
-// takeClaims ends those of the claims that stand as they were handed out, and returns them.
+// takeClaims ends the claims that still stand as they were handed out, and returns them.
 func takeClaims(ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []asyncflow.Lease) (
 	taken []asyncflow.Lease, err error) {
 	var ids []int64

@@ -9,12 +9,12 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// mostVotes is the most rows that are looked at for one claimer that asks for votes: all votes on a
-// task stand together in line, and others may get the first ones.
+// mostVotes is the most rows that a statement reads for one claimer that asks for votes: all votes
+// on a task stand together in line, and other claimers may get the first ones.
 const mostVotes = 200
 
-// takeVotesSQL takes the first votes for each of some claimers: those on tasks on which it has not
-// voted and holds no vote. The same row may be found for several.
+// takeVotesSQL takes the first votes for each of some claimers, on tasks for which the claimer has
+// cast and holds no vote. The same row may be found for several.
 const takeVotesSQL = `
 DELETE FROM {wait} w WHERE ctid = ANY (ARRAY(
   SELECT k.place FROM unnest($4::text[]) AS c (claimer), LATERAL (

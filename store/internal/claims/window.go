@@ -111,7 +111,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.ord
   coalesce(w.key, '')`
 
 // queueTakeShown takes the tasks in line that the claimers were shown before, if their windows
-// allow fewer others than they ask for: those count already.
+// allow fewer new tasks than they ask for: the shown tasks count already.
 func (c *claiming) queueTakeShown(b *pgx.Batch) {
 	if c.window == nil {
 		return

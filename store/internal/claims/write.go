@@ -70,7 +70,7 @@ func (c *claiming) queueMoves(b *pgx.Batch, leases []asyncflow.Lease) *pgx.Queue
 	return b.Queue(c.t.SQL(0, againSQL), ids, seqs, begins, untils, c.t.Number())
 }
 
-// queueAgain begins open claims anew, and drops those from the asks that have ended meanwhile.
+// queueAgain begins open claims anew, and drops the claims that ended meanwhile from the asks.
 func (c *claiming) queueAgain(b *pgx.Batch) {
 	if len(c.again) == 0 {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// EndpointFailing counts the attempts at an endpoint, and those that failed.
+// EndpointFailing counts the attempts at an endpoint, and the failed ones.
 type EndpointFailing struct {
 	asyncflow.Endpoint // ID, Type and Stage
 	Failing
@@ -123,12 +123,12 @@ func (s *Counts) typeLatencies(
 	return all, err
 }
 
-// addCounts adds counts to others. A newer version may know more of them.
+// addCounts adds counts to the counts in to. A newer version may know more of them.
 func addCounts(to, counts []int64) {
 	for i := range min(len(to), len(counts)) {
 		to[i] += counts[i]
 	}
 }
 
-// Failing counts the attempts of a type, and those that failed.
+// Failing counts the attempts of a type, and the failed ones.
 type Failing struct{ Attempts, Failures int64 }

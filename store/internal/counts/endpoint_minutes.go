@@ -79,7 +79,7 @@ func (m *endpointMinutes) take() map[string]map[string]*EndpointCounts {
 	return tenants
 }
 
-// writeMinutesSQL adds counts to those of a minute, in {schema}.
+// writeMinutesSQL adds counts to the row of a minute, in {schema}.
 const writeMinutesSQL = `
 INSERT INTO {schema}.endpoint_minutes AS m (endpoint, at, attempts, failures, codes, latencies)
 SELECT e.id, date_trunc('minute', $6::timestamptz), n.attempts, n.failures, n.codes::int[],

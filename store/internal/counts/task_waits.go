@@ -13,7 +13,7 @@ import (
 
 // The database doesn't record why a due task stays in ready: each node's ledger blocks the tasks of
 // a type or a tenant that is over its limit. When a caller asks for the task, these limits are
-// compared with the tasks in flight, and those begun lately, on all nodes. If there are no such
+// compared with the tasks in flight and the tasks begun lately, on all nodes. If there are no such
 // limits, no statement runs.
 
 // WhyDue returns why the due tasks of a type are not leased now: the first limit that is used up,
@@ -28,7 +28,7 @@ func WhyDue(ctx context.Context, s *Counts, t *catalog.Type) (asyncflow.WaitReas
 // whyOfType returns WaitType if a limit of a type is used up; else "".
 func (s *Counts) whyOfType(ctx context.Context, t *catalog.Type) (asyncflow.WaitReason, error) {
 	own := []*catalog.Type{t}
-	return firstFull([]limit{
+	return firstReached([]limit{
 		{asyncflow.WaitType, t.MaxInFlight > 0, func() (bool, error) {
 			n, err := s.countLeases(ctx, own, `true`)
 			return n >= t.MaxInFlight, err
@@ -45,7 +45,7 @@ func (s *Counts) whyOfTenant(ctx context.Context, tenant string) (asyncflow.Wait
 		quotas = known.Quotas
 	}
 	all := slices.Collect(maps.Values(s.core.Catalog.TypesOf(tenant)))
-	why, err := firstFull([]limit{
+	why, err := firstReached([]limit{
 		{asyncflow.WaitConcurrency, quotas.Concurrency > 0, func() (bool, error) {
 			n, err := s.countLeases(ctx, all, unansweredSQL, longestLease(all))
 			nodes := int64(s.core.Dispatchers())
@@ -63,22 +63,22 @@ func (s *Counts) whyOfTenant(ctx context.Context, tenant string) (asyncflow.Wait
 
 // limit is a limit that tasks may wait for.
 type limit struct {
-	reason asyncflow.WaitReason
-	set    bool
-	full   func() (bool, error)
+	reason  asyncflow.WaitReason
+	set     bool
+	reached func() (bool, error)
 }
 
-// firstFull returns the reason of the first limit that is full; "": none is.
-func firstFull(limits []limit) (asyncflow.WaitReason, error) {
+// firstReached returns the reason of the first limit that is reached; "": none is.
+func firstReached(limits []limit) (asyncflow.WaitReason, error) {
 	for _, l := range limits {
 		if !l.set {
 			continue
 		}
-		full, err := l.full()
+		reached, err := l.reached()
 		if hot.IsUndefinedTable(err) { // a type was deleted a moment ago
 			continue
 		}
-		if err != nil || full {
+		if err != nil || reached {
 			return l.reason, err
 		}
 	}

@@ -82,7 +82,7 @@ func soon(t time.Time) time.Time {
 }
 
 // Connect opens a connection for administration, outside any pool. Its statements may wait
-// for others' locks, so ctx is their only deadline.
+// for the locks of other sessions, so ctx is their only deadline.
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	cfg, err := ConfigFor(url, map[string]string{"search_path": SearchPath}, nil)
 	if err != nil {
@@ -91,7 +91,7 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
-// ConnectToListen opens a connection for LISTEN, configured as those of a pool. It is
+// ConnectToListen opens a connection for LISTEN, configured as a pool's connections. It is
 // silent most of the time, so its silence says nothing about the pool's connections.
 func ConnectToListen(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	config.DialFunc = new(SharedFate).dial

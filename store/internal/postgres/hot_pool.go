@@ -18,17 +18,17 @@ import (
 type HotPool struct {
 	seed  maphash.Seed
 	seats []*pgxpool.Pool     // of one connection each, opened at its first use
-	turns *semaphore.Weighted // one for each seat; first come, first served
+	slots *semaphore.Weighted // one for each seat; first come, first served
 
 	mu     sync.Mutex
 	free   []*pgxpool.Pool // seats, the last released one at the end
-	waits  int64           // for a turn, ever
+	waits  int64           // for a slot, ever
 	waited time.Duration   // by all of them together
 }
 
 // NewHotPool returns a pool of at most size connections, none of which is open yet.
 func NewHotPool(ctx context.Context, url string, size int, noRoles bool) (*HotPool, error) {
-	p := &HotPool{seed: maphash.MakeSeed(), turns: semaphore.NewWeighted(int64(size))}
+	p := &HotPool{seed: maphash.MakeSeed(), slots: semaphore.NewWeighted(int64(size))}
 	config := PoolConfig{URL: url, Size: 1, Settings: HotSettings, NoRoles: noRoles,
 		Statement: hotStatement, Fate: &SharedFate{}, Hot: true}
 	for range size {
@@ -48,7 +48,7 @@ func NewHotPool(ctx context.Context, url string, size int, noRoles bool) (*HotPo
 func (p *HotPool) Acquire(ctx context.Context, tenant string) (
 	conn *pgxpool.Conn, released func(), err error,
 ) {
-	if err := p.turn(ctx); err != nil {
+	if err := p.waitForSlot(ctx); err != nil {
 		return nil, nil, err
 	}
 	seat := p.take(tenant)
@@ -59,15 +59,15 @@ func (p *HotPool) Acquire(ctx context.Context, tenant string) (
 	return conn, func() { p.release(seat) }, nil
 }
 
-// turn waits until one of the free seats is the caller's, but no longer than acquireTime.
-func (p *HotPool) turn(ctx context.Context) error {
-	if p.turns.TryAcquire(1) {
+// waitForSlot waits until one of the free seats is the caller's, but no longer than acquireTime.
+func (p *HotPool) waitForSlot(ctx context.Context) error {
+	if p.slots.TryAcquire(1) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, acquireTime)
 	defer cancel()
 	began := time.Now()
-	err := p.turns.Acquire(ctx, 1)
+	err := p.slots.Acquire(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (p *HotPool) Home(tenant string) int {
 }
 
 // Homes returns how many of the connections are homes: half of them. What is written goes to the
-// homes, in few large transactions; the others lease meanwhile.
+// homes, in few large transactions; the other connections lease meanwhile.
 func (p *HotPool) Homes() int { return (len(p.seats) + 1) / 2 }
 
 // Size returns how many connections there are at most.
@@ -125,7 +125,7 @@ func (p *HotPool) release(seat *pgxpool.Pool) {
 	p.mu.Lock()
 	p.free = append(p.free, seat)
 	p.mu.Unlock()
-	p.turns.Release(1)
+	p.slots.Release(1)
 }
 
 // seatState says how soon the connection of a free seat can be used, soonest first.
@@ -159,7 +159,7 @@ func (p *HotPool) Stat() PoolStat {
 	return all
 }
 
-// Close closes the connections and waits until those in use are released.
+// Close closes the connections and waits until the connections in use are released.
 func (p *HotPool) Close() {
 	var wg sync.WaitGroup
 	for _, seat := range p.seats {

@@ -19,7 +19,7 @@ import (
 // schema, Postgres refuses the statement: each tenant's schema belongs to a role of its own,
 // and all work of the tenant runs in transactions under that role (see TenantDB). At other
 // times, and for work that belongs to no tenant, a connection has the base role. That role
-// owns the rights to the schema asyncflow, and may read those columns of tenants' tables
+// owns the rights to the schema asyncflow, and may read the columns of tenants' tables
 // that package schema names (surveyed).
 
 // Roles are the roles of a database, as asyncflow.tenants and asyncflow.fence name them.

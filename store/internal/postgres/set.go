@@ -37,7 +37,7 @@ func ConfigFor(url string, settings map[string]string, then Setup) (*pgx.ConnCon
 	return cfg, nil
 }
 
-// merged returns some settings and others. The later ones count.
+// merged merges maps of settings. A later map's settings win.
 func merged(all ...map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, some := range all {

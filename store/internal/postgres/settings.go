@@ -12,12 +12,13 @@ import (
 // Every setting of a connection that asyncflow relies on, each with the reason. Those of
 // tables are in package store (table_settings.go).
 
-// SearchPath leaves names without a schema to Postgres's own tables, types, functions and operators.
-// Without it Postgres also looks into the schema public, where other roles may be allowed to create
-// things. A function of theirs that fits a call better than Postgres's own would run as our user.
+// SearchPath leaves names without a schema to Postgres's own tables, types, functions and
+// operators. Without it Postgres also looks into the schema public, where other roles may be
+// allowed to create things. A function of theirs that fits a call better than Postgres's own would
+// run as our user.
 const SearchPath = `pg_catalog, pg_temp`
 
-// connectionSettings are those of every connection. A connection must not keep rows locked
+// connectionSettings are the settings of every connection. A connection must not keep rows locked
 // when its node is stopped or cut off.
 var connectionSettings = map[string]string{
 	"search_path": SearchPath,
@@ -58,8 +59,8 @@ var HotSettings = map[string]string{
 	"plan_cache_mode": "force_generic_plan",
 	// It costs tens of ms where an estimate is far off.
 	"jit": "off",
-	// ms; tenants share connections and transactions, and one whose table is locked must not keep
-	// the others waiting. These statements hardly ever wait for a lock: autovacuum takes none that
+	// ms; tenants share connections and transactions, and one with a locked table must not keep
+	// the rest waiting. These statements hardly ever wait for a lock: autovacuum takes none that
 	// they need (tables keep their empty pages, see hotTable), and a seal waits for the commits
 	// under way. Measured: of 60,000 single submits with cores shared with other work, none met
 	// this limit. What does is tried again 10 ms later. Being shorter than deadlock_timeout, it
@@ -101,10 +102,12 @@ func (c *compression) choose(ctx context.Context, conn *pgx.Conn) error {
 }
 
 func (c *compression) asked(ctx context.Context, conn *pgx.Conn) (lz4 bool, err error) {
-	server, now := conn.PgConn().Conn().RemoteAddr().String(), time.Now()
+	server := conn.PgConn().Conn().RemoteAddr().String()
+	now := time.Now()
 	c.mu.Lock()
 	if now.After(c.until) {
-		c.lz4, c.until = map[string]bool{}, now.Add(compressionTime)
+		c.lz4 = map[string]bool{}
+		c.until = now.Add(compressionTime)
 	}
 	lz4, known := c.lz4[server]
 	c.mu.Unlock()
@@ -112,10 +115,11 @@ func (c *compression) asked(ctx context.Context, conn *pgx.Conn) (lz4 bool, err 
 		return lz4, nil
 	}
 	err = conn.QueryRow(ctx, compressionSQL, pgx.QueryExecModeSimpleProtocol).Scan(&lz4)
-	if err == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.lz4[server] = lz4
+	if err != nil {
+		return lz4, err
 	}
-	return lz4, err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lz4[server] = lz4
+	return lz4, nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Shares lets one tenant use at most three quarters of a pool's connections: however
-// slowly a tenant reads, it leaves some for all others. It is safe for concurrent use.
+// slowly a tenant reads, it leaves some for all other tenants. It is safe for concurrent use.
 type Shares struct {
 	pool    *pgxpool.Pool
 	each    int64    // connections

@@ -10,8 +10,8 @@ import (
 // resetEvery is the least time between two resets.
 const resetEvery = time.Second
 
-// SharedFate has pools whose connections break together. When the server is silent on one
-// connection, the others are likely to be dead too, and each would cost a caller the time of
+// SharedFate has pools with connections that break together. When the server is silent on one
+// connection, the rest are likely to be dead too, and each would cost a caller the time of
 // a deadline to notice. So all pools open their connections anew. It is safe for concurrent
 // use.
 type SharedFate struct {
@@ -28,7 +28,7 @@ func (f *SharedFate) add(pool *pgxpool.Pool) {
 	f.pools = append(f.pools, pool)
 }
 
-// Reset closes the idle connections of all pools at once, and those in use when they are
+// Reset closes the idle connections of all pools at once, and the connections in use when they are
 // released.
 func (f *SharedFate) Reset() {
 	f.mu.Lock()

@@ -117,7 +117,7 @@ func (tx *tenantTx) Commit(ctx context.Context) error {
 // Rollback rolls the transaction back, unless it has ended.
 func (tx *tenantTx) Rollback(ctx context.Context) error {
 	defer tx.conn.Release()
-	if tx.committed { // pgx doesn't know, and others may have the connection by now
+	if tx.committed { // pgx doesn't know, and another caller may have the connection by now
 		return pgx.ErrTxClosed
 	}
 	return tx.Tx.Rollback(ctx)

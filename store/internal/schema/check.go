@@ -15,7 +15,8 @@ import (
 // made. url is for the error of a database that can't be reached.
 func Check(ctx context.Context, db *pgxpool.Pool, url string) error {
 	var base, tenants int64
-	latest, latestTenant := latestVersion(migrations.Asyncflow()), LatestTenant()
+	latest := latestVersion(migrations.Asyncflow())
+	latestTenant := LatestTenant()
 	err := db.QueryRow(ctx, `
 		SELECT (SELECT coalesce(max(version_id), 0) FROM asyncflow.schema_versions),
 		  (SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants t WHERE `+notDropping+`)`,

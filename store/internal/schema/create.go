@@ -37,7 +37,8 @@ type newTenant struct {
 }
 
 func create(ctx context.Context, tx pgx.Tx, n newTenant) error {
-	name, role := postgres.Quote(Of(n.tenant)), postgres.Quote(n.role)
+	name := postgres.Quote(Of(n.tenant))
+	role := postgres.Quote(n.role)
 	begin := []string{`CREATE SCHEMA ` + name}
 	var end []string
 	if n.role != "" { // so that the migrations need no REVOKE, which reads all tenants' functions

@@ -67,10 +67,10 @@ func migrateWithRoles(
 	all := []Status{first}
 	for _, tenant := range tenants {
 		status, err := f.Migrate(ctx, url, tenant)
-		if err == nil {
-			err = f.Enter(ctx, tenant)
-		}
 		if err != nil {
+			return nil, err
+		}
+		if err := f.Enter(ctx, tenant); err != nil {
 			return nil, err
 		}
 		all = append(all, status)
@@ -88,8 +88,8 @@ func Statuses(ctx context.Context, url string) ([]Status, error) {
 	})
 }
 
-// eachSchema calls do for the schema asyncflow and those of the tenants that a query selects, and
-// returns all results.
+// eachSchema calls do for the schema asyncflow and for the schema of each tenant that a query
+// selects, and returns all results.
 func eachSchema(
 	ctx context.Context, url, query string, do func(schema string, set fs.FS) (Status, error),
 ) ([]Status, error) {

@@ -132,7 +132,8 @@ func (f *RoleFence) Enter(ctx context.Context, tenant string) error {
 // giveSchema makes a tenant's role and gives it the tenant's schema with everything in it.
 // It may be repeated.
 func (f *RoleFence) giveSchema(ctx context.Context, tenant string) error {
-	role, schema := f.RoleOf(tenant), Of(tenant)
+	role := f.RoleOf(tenant)
+	schema := Of(tenant)
 	if err := f.need(ctx, role); err != nil {
 		return err
 	}

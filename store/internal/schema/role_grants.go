@@ -63,7 +63,8 @@ func (f *RoleFence) EnsureBase(ctx context.Context) error {
 // columns. They also move the right to delete from the audit from the tenant's role, which serves
 // all calls, to the base role, which forgets old entries.
 func (f *RoleFence) tenantGrants(tenant string) []string {
-	role, schema := postgres.Quote(f.RoleOf(tenant)), postgres.Quote(Of(tenant))
+	role := postgres.Quote(f.RoleOf(tenant))
+	schema := postgres.Quote(Of(tenant))
 	base := postgres.Quote(f.prefix)
 	grants := []string{`GRANT USAGE ON SCHEMA ` + schema + ` TO ` + base}
 	for _, table := range slices.Sorted(maps.Keys(surveyed)) {

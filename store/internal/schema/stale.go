@@ -11,10 +11,11 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// MigrateStale is Migrate for the tenants only that need it, which one statement finds: those whose
-// row says an older version, or another role or other grants than this program's, or whose schema
-// or tables aren't their role's. So the start of a node hardly grows with the number of tenants. It
-// misses what was altered by hand within a schema, and leaves tenants of a newer version alone.
+// MigrateStale is Migrate only for the tenants that need it. One statement finds them: the row of a
+// tenant names an older version, or another role or other grants than this program's, or its schema
+// or a table doesn't belong to its role. So the start of a node hardly grows with the number of
+// tenants. It misses what was altered by hand within a schema, and leaves tenants of a newer
+// version alone.
 func MigrateStale(ctx context.Context, url string, noRoles bool) ([]Status, error) {
 	if err := refuseDevelopmentAt(ctx, url); err != nil {
 		return nil, err
@@ -25,7 +26,7 @@ func MigrateStale(ctx context.Context, url string, noRoles bool) ([]Status, erro
 	return migrateWithRoles(ctx, url, (*RoleFence).stale)
 }
 
-// staleSQL selects the tenants whose row says an older version than $1.
+// staleSQL selects the tenants with a row that says an older version than $1.
 const staleSQL = `SELECT slug FROM asyncflow.tenants t
 	WHERE ` + notDropping + ` AND schema_version < $1 ORDER BY slug`
 

@@ -13,7 +13,7 @@ import (
 )
 
 // One process at a time migrates a schema, or makes roles and grants. Each of them locks a table in
-// a transaction, in a mode that excludes others of its kind but no reads nor writes of rows. Only
+// a transaction, in a mode that excludes itself but no reads nor writes of rows. Only
 // roles that may change the table can take it, while any role of the database can take any
 // advisory lock.
 

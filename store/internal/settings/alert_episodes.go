@@ -23,8 +23,8 @@ const episodeColumns = `SELECT id::text, alert, subject, since, value, bound, be
 	coalesce(resolved_value, 0), coalesce(firing_task, ''), coalesce(resolved_task, ''),
 	coalesce(waits_for, '') FROM `
 
-// Episodes returns a tenant's open episodes and those resolved within the last 30 days, newest
-// first, at most 200.
+// Episodes returns a tenant's open episodes and the episodes resolved within the last 30 days,
+// newest first, at most 200.
 func (s *Settings) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE resolved_at IS NULL OR resolved_at > $1
@@ -40,10 +40,11 @@ func (s *Settings) FiringEpisodes(
 ) (firing []asyncflow.Episode, enabled bool, err error) {
 	firing, err = readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE resolved_at IS NULL ORDER BY since DESC, id DESC LIMIT $1`, maxEpisodes)
-	if err == nil {
-		err = s.core.DB(tenant).QueryRow(ctx,
-			`SELECT EXISTS (SELECT FROM `+alertsOf(tenant)+`)`).Scan(&enabled)
+	if err != nil {
+		return nil, false, postgres.Wrap(err, "FiringEpisodes(%q)", tenant)
 	}
+	err = s.core.DB(tenant).QueryRow(ctx,
+		`SELECT EXISTS (SELECT FROM `+alertsOf(tenant)+`)`).Scan(&enabled)
 	return firing, enabled, postgres.Wrap(err, "FiringEpisodes(%q)", tenant)
 }
 

@@ -35,8 +35,8 @@ func alertType() asyncflow.TaskType {
 			Timeout: asyncflow.NewDuration(10 * time.Second)}}}.WithDefaults()
 }
 
-// PutAlerts creates or changes a tenant's alerts: their rules and their endpoint, of which it
-// uses ID, URL, Secrets and Challenged. Without secrets the present ones stay. If the URL
+// PutAlerts creates or changes a tenant's alerts: their rules and their endpoint. It uses
+// the endpoint's ID, URL, Secrets and Challenged. Without secrets the present ones stay. If the URL
 // stays, so do its verification and its health. PutAlerts also creates the task type if there
 // is none.
 func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
@@ -152,10 +152,10 @@ func readAlerts(ctx context.Context, q catalog.Querier, tenant string) (Alerts, 
 	if errors.Is(err, pgx.ErrNoRows) {
 		return a, noAlerts()
 	}
-	if err == nil {
-		err = json.Unmarshal(rules, &a.Rules)
+	if err != nil {
+		return a, err
 	}
-	return a, err
+	return a, json.Unmarshal(rules, &a.Rules)
 }
 
 func noAlerts() error {
@@ -167,10 +167,10 @@ func noAlerts() error {
 func (s *Settings) DeleteAlerts(ctx context.Context, tenant string) error {
 	err := s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
 		old, err := lockAlerts(ctx, tx, tenant)
-		if err == nil {
-			err = catalog.CheckPrecondition(ctx, old.ETag(), false)
-		}
 		if err != nil {
+			return err
+		}
+		if err := catalog.CheckPrecondition(ctx, old.ETag(), false); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `DELETE FROM `+catalog.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
@@ -197,9 +197,10 @@ func (s *Settings) TakeAlertTurn(
 	if errors.Is(err, pgx.ErrNoRows) {
 		return rules, false, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(raw, &rules)
+	if err != nil {
+		return rules, false, postgres.Wrap(err, "TakeAlertTurn(%q)", tenant)
 	}
+	err = json.Unmarshal(raw, &rules)
 	return rules, err == nil, postgres.Wrap(err, "TakeAlertTurn(%q)", tenant)
 }
 

@@ -63,8 +63,8 @@ func (s *Settings) CreateEndpoint(
 	return e, postgres.Wrap(err, "CreateEndpoint(%q, %q, %q)", tenant, e.Type, e.Stage)
 }
 
-// writeSecrets replaces an endpoint's secrets by those of e. The caller has locked the
-// endpoint's row.
+// writeSecrets replaces an endpoint's secrets by the secrets of e. The caller has locked
+// the endpoint's row.
 func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM `+catalog.EndpointSecretsOf(tenant)+
 		` WHERE endpoint = $1::uuid`, e.ID); err != nil {
@@ -142,11 +142,15 @@ func lockTypeOf(
 		return t, err
 	}
 	name, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
-	if err == nil {
-		t, err = catalog.ReadTaskType(ctx, tx, tenant, name, "FOR SHARE")
+	if errors.Is(err, pgx.ErrNoRows) {
+		return t, unknownEndpoint(endpoint)
 	}
+	if err != nil {
+		return t, err
+	}
+	t, err = catalog.ReadTaskType(ctx, tx, tenant, name, "FOR SHARE")
 	if errors.Is(err, pgx.ErrNoRows) || asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
-		err = unknownEndpoint(endpoint) // the type was deleted, and its endpoints with it
+		return t, unknownEndpoint(endpoint) // the type was deleted, and its endpoints with it
 	}
 	return t, err
 }
@@ -200,8 +204,9 @@ func (s *Settings) writeEndpoint(
 	return writeSecrets(ctx, tx, tenant, e)
 }
 
-// checkDuplicate refuses an endpoint if others of its stage have the same URL: CodeConflict,
-// with the id of the oldest one. Its worker would get deliveries with several secrets.
+// checkDuplicate refuses an endpoint if another one of its stage has the same URL:
+// CodeConflict, with the id of the oldest one. Its worker would get deliveries with several
+// secrets.
 func (s *Settings) checkDuplicate(
 	ctx context.Context,
 	tx pgx.Tx,
@@ -242,12 +247,13 @@ func (s *Settings) checkDuplicate(
 func (s *Settings) DeleteEndpoint(ctx context.Context, tenant, id string) error {
 	err := s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
 		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
-		if err == nil && len(all) == 0 {
-			err = unknownEndpoint(id)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = catalog.CheckPrecondition(ctx, catalog.EndpointETag(all[0]), false)
+		if len(all) == 0 {
+			return unknownEndpoint(id)
 		}
+		err = catalog.CheckPrecondition(ctx, catalog.EndpointETag(all[0]), false)
 		if err != nil {
 			return err
 		}

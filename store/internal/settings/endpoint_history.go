@@ -42,12 +42,14 @@ func (s *Settings) EndpointHistory(
 	now := s.core.Clock.Now()
 	err = counts.EachMinute(ctx, s.counts, tenant, []string{id}, now.Add(-counts.MinutesKept),
 		func(_ string, m counts.EndpointMinute) { h.Minutes = append(h.Minutes, m) })
-	if err == nil {
-		h.Changes, err = s.healthChanges(ctx, tenant, id)
+	if err != nil {
+		return h, postgres.Wrap(err, "EndpointHistory(%q, %q)", tenant, id)
 	}
-	if err == nil {
-		h.InFlight, err = s.endpointInFlight(ctx, tenant, e, now)
+	h.Changes, err = s.healthChanges(ctx, tenant, id)
+	if err != nil {
+		return h, postgres.Wrap(err, "EndpointHistory(%q, %q)", tenant, id)
 	}
+	h.InFlight, err = s.endpointInFlight(ctx, tenant, e, now)
 	return h, postgres.Wrap(err, "EndpointHistory(%q, %q)", tenant, id)
 }
 
@@ -71,8 +73,8 @@ func (s *Settings) healthChanges(
 	})
 }
 
-// recordHealth adds a change to those of an endpoint, and forgets the oldest of too many. The
-// caller has locked the endpoint.
+// recordHealth adds a change to the history of an endpoint, and forgets the oldest of too many
+// changes. The caller has locked the endpoint.
 func recordHealth(
 	ctx context.Context, tx pgx.Tx, tenant, endpoint string, to asyncflow.Health,
 ) error {
@@ -91,8 +93,8 @@ func recordHealth(
 	return err
 }
 
-// endpointInFlight counts the leases for an endpoint. It reads those of its type, as each lease of
-// a limited type does.
+// endpointInFlight counts the leases for an endpoint. It reads all leases of its type, as each
+// lease of a limited type does.
 func (s *Settings) endpointInFlight(
 	ctx context.Context, tenant string, e asyncflow.Endpoint, now time.Time,
 ) (*int, error) {

@@ -45,10 +45,11 @@ func (s *Settings) EndpointPage(
 		AND ($2::uuid IS NULL OR (type, stage, created_at, id) > ($3, $4, $5::timestamptz, $2))
 		ORDER BY type, stage, created_at, id LIMIT $6`,
 		taskType, catalog.OrNull(after.ID), after.Type, after.Stage, after.At, limit+1)
-	if err == nil {
-		page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes, catalog.ScanEndpoint,
-			endpointBytes)
+	if err != nil {
+		return nil, false, postgres.Wrap(err, "EndpointPage(%q)", tenant)
 	}
+	page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes, catalog.ScanEndpoint,
+		endpointBytes)
 	return page, more, postgres.Wrap(err, "EndpointPage(%q)", tenant)
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// Seals counts the sealed values of a tenant's endpoints, and those sealed by another key than
-// the one that sealedBy names.
+// Seals counts the sealed values of a tenant's endpoints, and the values sealed by another key
+// than the one that sealedBy names.
 func (s *Settings) Seals(
 	ctx context.Context,
 	tenant string,
@@ -32,7 +32,7 @@ const resealBatch = 100
 // Reseal calls again for the next endpoints by id that have a value sealed by another key than
 // the one that sealedBy names, and writes them; begin with after "". It returns the id of the
 // last endpoint ("" when there were none) and how many it wrote. It returns the errors of again
-// together: each leaves its endpoint as it is, and doesn't affect the others.
+// together: each leaves its endpoint as it is, and doesn't affect the rest.
 func (s *Settings) Reseal(
 	ctx context.Context,
 	tenant, after string,

@@ -24,8 +24,8 @@ func with(opts []Option) (all options) {
 // WithoutRoles makes and uses no database roles if off is set, see Config.NoRoles.
 func WithoutRoles(off bool) Option { return func(all *options) { all.noRoles = off } }
 
-// StaleOnly has Migrate look only at the tenants whose rows say that they need it. A node that
-// starts does so: otherwise its start would grow with the number of tenants.
+// StaleOnly limits Migrate to the tenants with a row that says that they need it. A node that
+// starts does so: otherwise its start would take longer with each tenant.
 func StaleOnly() Option { return func(all *options) { all.stale = true } }
 
 // Migrate brings the schema asyncflow and every tenant's schema of the database at url to the

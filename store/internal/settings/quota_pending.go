@@ -25,7 +25,8 @@ func (s *Settings) KnownKeys(
 	var types, keys []string
 	for _, task := range tasks {
 		if task.Options.Key != "" {
-			types, keys = append(types, task.Type), append(keys, task.Options.Key)
+			types = append(types, task.Type)
+			keys = append(keys, task.Options.Key)
 		}
 	}
 	out := make([]bool, len(tasks))
@@ -37,14 +38,15 @@ func (s *Settings) KnownKeys(
 		JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) AS u (type, key)) u
 		ON k.type = u.type AND k.key = u.key
 		WHERE k.expires_at > $3`, types, keys, s.core.Clock.Now())
+	if err != nil {
+		return out, postgres.Wrap(err, "KnownKeys(%q)", tenant)
+	}
 	known := map[[2]string]bool{}
 	var name [2]string
-	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&name[0], &name[1]}, func() error {
-			known[name] = true
-			return nil
-		})
-	}
+	_, err = pgx.ForEachRow(rows, []any{&name[0], &name[1]}, func() error {
+		known[name] = true
+		return nil
+	})
 	for i, task := range tasks {
 		out[i] = known[[2]string{task.Type, task.Options.Key}]
 	}

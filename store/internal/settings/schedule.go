@@ -51,8 +51,8 @@ const ScheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.ne
   coalesce(s.last_id, 0), s.skipped, s.skipped_at, s.last_error, s.failed_at,
   s.created_at, s.updated_at`
 
-// SchedulePage returns up to limit schedules of a tenant by name, those after a name, without
-// their contexts. It reports whether there are more.
+// SchedulePage returns up to limit schedules of a tenant after a name, by name, without their
+// contexts. It reports whether there are more.
 func (s *Settings) SchedulePage(
 	ctx context.Context,
 	tenant, after string,
@@ -64,10 +64,11 @@ func (s *Settings) SchedulePage(
 		    skipped, skipped_at, last_error, failed_at, created_at, updated_at FROM `+SchedulesOf(tenant)+
 			`) s
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
-	if err == nil {
-		page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes, ScanSchedule,
-			func(s StoredSchedule) int { return docBytes(s.Schedule) })
+	if err != nil {
+		return nil, false, postgres.Wrap(err, "SchedulePage(%q)", tenant)
 	}
+	page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes, ScanSchedule,
+		func(s StoredSchedule) int { return docBytes(s.Schedule) })
 	return page, more, postgres.Wrap(err, "SchedulePage(%q)", tenant)
 }
 
@@ -81,10 +82,10 @@ func (s *Settings) Schedule(ctx context.Context, tenant, name string) (StoredSch
 func (s *Settings) DeleteSchedule(ctx context.Context, tenant, name string) error {
 	err := s.core.Audited(ctx, tenant, func(tx pgx.Tx) error {
 		stored, err := readSchedule(ctx, tx, tenant, name, "FOR UPDATE")
-		if err == nil {
-			err = catalog.CheckPrecondition(ctx, stored.ETag(), false)
-		}
 		if err != nil {
+			return err
+		}
+		if err := catalog.CheckPrecondition(ctx, stored.ETag(), false); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `DELETE FROM `+SchedulesOf(tenant)+` WHERE name = $1`, name)
@@ -195,8 +196,8 @@ func ScanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
 // own.
 const maxFailingSchedules = 100
 
-// FailingSchedules returns those of a tenant's schedules that aren't paused and whose due task
-// can't be submitted, with when that began: at most 100, the first to fail.
+// FailingSchedules returns a tenant's schedules that aren't paused and have a due task that can't
+// be submitted, with the time since when: at most 100, the first to fail.
 func (s *Settings) FailingSchedules(
 	ctx context.Context, tenant string,
 ) (map[string]time.Time, error) {

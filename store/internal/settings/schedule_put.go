@@ -51,11 +51,7 @@ func (s *Settings) putSchedule(
 		return stored, false, err
 	}
 	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
-		var g growth
-		if stored, g, err = writeSchedule(ctx, tx, tenant, schedule, now); err == nil {
-			err = s.checkConfig(ctx, tx, tenant, g)
-		}
-		created = g.one != ""
+		stored, created, err = s.writeCheckedSchedule(ctx, tx, tenant, schedule, now)
 		if err == nil && dry {
 			return catalog.ErrDry
 		}
@@ -70,6 +66,23 @@ func (s *Settings) putSchedule(
 		err = nil
 	}
 	return stored, created, postgres.Wrap(err, "PutSchedule(%q, %q)", tenant, schedule.Name)
+}
+
+// writeCheckedSchedule is writeSchedule within the tenant's quotas. It also reports whether the
+// schedule is new.
+func (s *Settings) writeCheckedSchedule(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	schedule asyncflow.Schedule,
+	now time.Time,
+) (stored StoredSchedule, created bool, err error) {
+	stored, g, err := writeSchedule(ctx, tx, tenant, schedule, now)
+	created = g.one != ""
+	if err != nil {
+		return stored, created, err
+	}
+	return stored, created, s.checkConfig(ctx, tx, tenant, g)
 }
 
 // writeSchedule creates or changes a schedule and returns it. It locks the type's row first, as
@@ -97,9 +110,10 @@ func writeSchedule(
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
 		g = growth{asyncflow.QuotaSchedules, docBytes(schedule) + len(schedule.Context)}
-		if err = catalog.CheckPrecondition(ctx, "", false); err == nil {
-			err = createSchedule(ctx, tx, tenant, schedule, now)
+		if err := catalog.CheckPrecondition(ctx, "", false); err != nil {
+			return stored, g, err
 		}
+		err = createSchedule(ctx, tx, tenant, schedule, now)
 	case err == nil:
 		err = catalog.CheckPrecondition(ctx, old.ETag(), sameSchedule(old.Schedule, schedule))
 		if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// No node checks tasks that are submitted by SQL (see migration 11 of a tenant's schema). The
-// limits that a node would check are in the tenant's schema, in submit_limits: whether the
-// tenant is suspended, and the limits, of which only nodes know the operator's. Each node
-// writes them for each tenant when it starts, and when they have changed.
+// No node checks tasks that are submitted by SQL (see submit_task in a tenant's schema). The
+// table submit_limits of the tenant's schema has what a node would check: whether the tenant is
+// suspended, and its limits. Only nodes know the operator's limits. Each node writes the row of
+// each tenant when it starts, and when the limits have changed.
 
 // SubmitLimits writes the limits of submits by SQL.
 type SubmitLimits struct {
@@ -32,7 +32,7 @@ type submitLimit struct {
 	made         time.Time // when the tenant was created: the name may be that of a dropped one
 }
 
-// NewSubmitLimits returns limits of which nothing was written yet.
+// NewSubmitLimits returns limits that were not written yet.
 func NewSubmitLimits(s *Settings) *SubmitLimits {
 	return &SubmitLimits{s, map[string]submitLimit{}, map[string]*catalog.Tenant{}}
 }
@@ -52,7 +52,7 @@ func (s *Settings) submitLimitOf(t *catalog.Tenant) submitLimit {
 }
 
 // Write writes the limits that have changed since it last wrote them. An error of one tenant
-// doesn't affect the others.
+// doesn't affect the other tenants.
 func (w *SubmitLimits) Write(ctx context.Context) error {
 	var errs []error
 	maps.DeleteFunc(w.written,
@@ -69,20 +69,26 @@ func (w *SubmitLimits) Write(ctx context.Context) error {
 			w.seen[slug] = t
 			continue
 		}
-		rows, err := catalog.Unprepared{Q: w.store.core.DB(slug)}.Query(ctx,
-			`UPDATE `+postgres.Quote(schema.Of(slug))+`.submit_limits
-			SET refusal = nullif($1, ''), context_bytes = $2, pending_tasks = $3
-			WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2, $3)`,
-			limit.refusal, limit.contextBytes, limit.pendingTasks)
-		if err == nil {
-			rows.Close()
-			err = rows.Err()
-		}
-		if err != nil {
+		if err := w.writeLimit(ctx, slug, limit); err != nil {
 			errs = append(errs, postgres.Wrap(err, "write the limits of %q", slug))
 			continue
 		}
-		w.written[slug], w.seen[slug] = limit, t
+		w.written[slug] = limit
+		w.seen[slug] = t
 	}
 	return errors.Join(errs...)
+}
+
+// writeLimit writes the limits of one tenant, if the database has different ones.
+func (w *SubmitLimits) writeLimit(ctx context.Context, slug string, limit submitLimit) error {
+	rows, err := catalog.Unprepared{Q: w.store.core.DB(slug)}.Query(ctx,
+		`UPDATE `+postgres.Quote(schema.Of(slug))+`.submit_limits
+		SET refusal = nullif($1, ''), context_bytes = $2, pending_tasks = $3
+		WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2, $3)`,
+		limit.refusal, limit.contextBytes, limit.pendingTasks)
+	if err != nil {
+		return err
+	}
+	rows.Close()
+	return rows.Err()
 }

@@ -18,8 +18,8 @@ func (s *Settings) Tenant(ctx context.Context, slug string) (catalog.StoredTenan
 	return t, postgres.Wrap(err, "Tenant(%q)", slug)
 }
 
-// TenantPage returns up to limit tenants by name, those after a name, and reports whether there
-// may be more.
+// TenantPage returns up to limit tenants after a name, by name, and reports whether there may be
+// more.
 func (s *Settings) TenantPage(
 	ctx context.Context,
 	after string,
@@ -28,9 +28,10 @@ func (s *Settings) TenantPage(
 	rows, err := s.core.Base.Query(ctx,
 		`SELECT `+catalog.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug LIMIT $2`,
 		after, limit+1)
-	if err == nil {
-		page, err = pgx.CollectRows(rows, catalog.ScanTenant)
+	if err != nil {
+		return nil, false, postgres.Wrap(err, "TenantPage")
 	}
+	page, err = pgx.CollectRows(rows, catalog.ScanTenant)
 	if more = len(page) > limit; more {
 		page = page[:limit]
 	}
@@ -39,7 +40,7 @@ func (s *Settings) TenantPage(
 
 // TenantPatch says what to change of a tenant.
 type TenantPatch struct {
-	Quotas  map[asyncflow.QuotaName]float64 // 0: the operator's default; those left out stay
+	Quotas  map[asyncflow.QuotaName]float64 // 0: the operator's default; a missing one stays
 	Suspend *bool
 	Reason  string // of a suspension
 }

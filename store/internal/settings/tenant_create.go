@@ -53,7 +53,7 @@ func (s *Settings) CreateTenant(
 	if err := checkSlug(slug); err != nil {
 		return t, err
 	}
-	// One at a time: the database makes no more, and the others would keep connections waiting.
+	// One at a time: the database makes no more, and other calls would keep connections waiting.
 	if err := s.creating.Acquire(ctx, 1); err != nil {
 		return t, postgres.Wrap(err, "CreateTenant(%q)", slug)
 	}
@@ -69,15 +69,27 @@ func (s *Settings) CreateTenant(
 		return s.core.Roles.AsBase(ctx, tx)
 	}
 	ctx = postgres.Patient(ctx) // another process may be making one
-	if err = s.core.ChangeBase(ctx, slug, whole); errors.Is(err, schema.ErrThere) {
-		t, created, err = adoptTenant(ctx, s.core.Config.URL, slug, own, s.core.Config.NoRoles)
-		if err == nil && created {
-			err = s.core.ChangeBase(ctx, slug, func(pgx.Tx) error { return nil })
-		} else if err == nil {
-			err = asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
-		}
+	err = s.core.ChangeBase(ctx, slug, whole)
+	if errors.Is(err, schema.ErrThere) {
+		t, err = s.adopt(ctx, slug, own)
 	}
 	return t, postgres.Wrap(err, "CreateTenant(%q)", slug)
+}
+
+// adopt is CreateTenant for a tenant with a schema that is there already.
+func (s *Settings) adopt(
+	ctx context.Context,
+	slug string,
+	own asyncflow.Quotas,
+) (catalog.StoredTenant, error) {
+	t, created, err := adoptTenant(ctx, s.core.Config.URL, slug, own, s.core.Config.NoRoles)
+	if err != nil {
+		return t, err
+	}
+	if !created {
+		return t, asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
+	}
+	return t, s.core.ChangeBase(ctx, slug, func(pgx.Tx) error { return nil })
 }
 
 func checkSlug(slug string) error {
@@ -98,31 +110,42 @@ func makeTenant(
 	noRoles bool,
 ) (t catalog.StoredTenant, created bool, err error) {
 	if noRoles {
-		if err = schema.RefuseDevelopment(ctx, tx); err == nil {
-			err = checkNew(ctx, tx, slug)
-		}
-		if err == nil {
-			err = schema.Create(ctx, tx, slug)
-		}
-		if err == nil {
-			t, created, err = enterTenant(ctx, tx, slug, "", own)
-		}
-		return t, created, err
+		return makePlain(ctx, tx, slug, own)
 	}
 	f, err := schema.RoleFenceIn(ctx, tx)
-	if err == nil {
-		err = checkNew(ctx, tx, slug)
+	if err != nil {
+		return t, false, err
 	}
-	if err == nil {
-		err = f.EnsureBase(ctx)
+	if err := checkNew(ctx, tx, slug); err != nil {
+		return t, false, err
 	}
-	if err == nil {
-		err = f.Create(ctx, tx, slug, func() (err error) {
-			t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
-			return err
-		})
+	if err := f.EnsureBase(ctx); err != nil {
+		return t, false, err
 	}
+	err = f.Create(ctx, tx, slug, func() (err error) {
+		t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
+		return err
+	})
 	return t, created, err
+}
+
+// makePlain is makeTenant without a role.
+func makePlain(
+	ctx context.Context,
+	tx pgx.Tx,
+	slug string,
+	own asyncflow.Quotas,
+) (t catalog.StoredTenant, created bool, err error) {
+	if err := schema.RefuseDevelopment(ctx, tx); err != nil {
+		return t, false, err
+	}
+	if err := checkNew(ctx, tx, slug); err != nil {
+		return t, false, err
+	}
+	if err := schema.Create(ctx, tx, slug); err != nil {
+		return t, false, err
+	}
+	return enterTenant(ctx, tx, slug, "", own)
 }
 
 // checkNew is checkName that returns schema.ErrThere if there is a schema of that name.
@@ -139,8 +162,7 @@ func checkNew(ctx context.Context, tx pgx.Tx, slug string) error {
 	return err
 }
 
-// adoptTenant makes what is missing of a tenant of which something is there, and reports whether
-// its row was missing.
+// adoptTenant completes a tenant that is there in part, and reports whether its row was missing.
 func adoptTenant(
 	ctx context.Context,
 	url, slug string,
@@ -168,10 +190,10 @@ func adoptTenant(
 		t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
 		return err
 	})
-	if err == nil {
-		err = f.Enter(ctx, slug)
+	if err != nil {
+		return t, created, err
 	}
-	return t, created, err
+	return t, created, f.Enter(ctx, slug)
 }
 
 // adoptPlain is adoptTenant without a role.
@@ -218,9 +240,11 @@ func enterTenant(
 	slug, role string,
 	own asyncflow.Quotas,
 ) (t catalog.StoredTenant, created bool, err error) {
-	if created, err = insertTenant(ctx, tx, slug, role, own); err == nil {
-		t, err = catalog.ReadTenant(ctx, tx, slug, "")
+	created, err = insertTenant(ctx, tx, slug, role, own)
+	if err != nil {
+		return t, created, postgres.Wrap(err, "CreateTenant(%q)", slug)
 	}
+	t, err = catalog.ReadTenant(ctx, tx, slug, "")
 	return t, created, postgres.Wrap(err, "CreateTenant(%q)", slug)
 }
 

@@ -26,44 +26,59 @@ func (s *Settings) DeleteTaskType(ctx context.Context, tenant, name string, casc
 			return err
 		}
 		stored, err := catalog.ReadTaskType(ctx, tx, tenant, name, "FOR UPDATE")
-		if err == nil {
-			err = catalog.CheckPrecondition(ctx, stored.ETag(), false)
-		}
 		if err != nil {
+			return err
+		}
+		if err := catalog.CheckPrecondition(ctx, stored.ETag(), false); err != nil {
 			return err
 		}
 		// All types of the tenant wait while one is stopped. So what can be known or done is before.
-		at, err := catalog.ReadLocation(ctx, tx, tenant, name)
-		if err == nil {
-			err = refuseLive(ctx, tx, &catalog.Type{Location: at}, name)
-		}
-		if err == nil && !cascade {
-			err = refuseScheduled(ctx, tx, tenant, name)
-		}
-		if err == nil && !cascade {
-			err = refuseAwaited(ctx, tx, &catalog.Type{Location: at}, tenant, name)
-		}
-		if err == nil {
-			_, err = tx.Exec(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0,
-				`DELETE FROM {keys} WHERE type = $1`),
-				name)
-		}
-		if err != nil {
+		if err := prepareDeletion(ctx, tx, tenant, name, cascade); err != nil {
 			return err
 		}
 		t, err := stopType(ctx, tx, tenant, name)
-		if err == nil {
-			err = refuseLive(ctx, tx, t, name)
-		}
 		if err != nil {
+			return err
+		}
+		if err := refuseLive(ctx, tx, t, name); err != nil {
 			return err
 		}
 		return retire(ctx, tx, t, s.core.Clock.Now())
 	})
-	if err == nil {
-		s.core.TellFollowUp(tenant)
+	if err != nil {
+		return postgres.Wrap(err, "DeleteTaskType(%q, %q)", tenant, name)
 	}
-	return postgres.Wrap(err, "DeleteTaskType(%q, %q)", tenant, name)
+	s.core.TellFollowUp(tenant)
+	return nil
+}
+
+// prepareDeletion refuses the deletion of a type with live tasks or, without cascade, one that
+// schedules or live tasks need. Otherwise it deletes the type's idempotency keys.
+func prepareDeletion(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant, name string,
+	cascade bool,
+) error {
+	location, err := catalog.ReadLocation(ctx, tx, tenant, name)
+	if err != nil {
+		return err
+	}
+	t := &catalog.Type{Location: location}
+	if err := refuseLive(ctx, tx, t, name); err != nil {
+		return err
+	}
+	if !cascade {
+		if err := refuseScheduled(ctx, tx, tenant, name); err != nil {
+			return err
+		}
+		if err := refuseAwaited(ctx, tx, t, tenant, name); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0,
+		`DELETE FROM {keys} WHERE type = $1`), name)
+	return err
 }
 
 // shownSchedules is how many schedules of a type an error names.
@@ -263,11 +278,11 @@ func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *catalog.Ta
 // DeleteTreeRows deletes some edges, fan-outs and past keys of tasks that are gone, at most
 // JobBatch of each, and returns how many. The arguments of the condition are $2 and on.
 func DeleteTreeRows(
-	ctx context.Context, tx pgx.Tx, t *catalog.TableNames, of string, args ...any,
+	ctx context.Context, tx pgx.Tx, t *catalog.TableNames, condition string, args ...any,
 ) (n int, err error) {
 	for _, table := range []string{"{edges}", "{fan_outs}", "{past_keys}"} {
 		tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM `+table+` WHERE `+of+` LIMIT $1))`),
+			SELECT ctid FROM `+table+` WHERE `+condition+` LIMIT $1))`),
 			append([]any{catalog.JobBatch}, args...)...)
 		if err != nil {
 			return 0, err

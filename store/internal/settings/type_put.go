@@ -44,11 +44,7 @@ func (s *Settings) putTaskType(
 	dry bool,
 ) (stored catalog.StoredType, created bool, err error) {
 	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
-		var g growth
-		if stored, g, err = writeTaskType(ctx, tx, tenant, t, s.core.Clock.Now()); err == nil {
-			err = s.checkConfig(ctx, tx, tenant, g)
-		}
-		created = g.one != ""
+		stored, created, err = s.writeCheckedType(ctx, tx, tenant, t)
 		if err == nil && dry {
 			return catalog.ErrDry
 		}
@@ -64,6 +60,22 @@ func (s *Settings) putTaskType(
 		err = nil
 	}
 	return stored, created, postgres.Wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
+}
+
+// writeCheckedType is writeTaskType within the tenant's quotas. It also reports whether the type
+// is new.
+func (s *Settings) writeCheckedType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	t asyncflow.TaskType,
+) (stored catalog.StoredType, created bool, err error) {
+	stored, g, err := writeTaskType(ctx, tx, tenant, t, s.core.Clock.Now())
+	created = g.one != ""
+	if err != nil {
+		return stored, created, err
+	}
+	return stored, created, s.checkConfig(ctx, tx, tenant, g)
 }
 
 // writeTaskType creates or changes a task type and returns it.
@@ -83,30 +95,48 @@ func writeTaskType(
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
 		g.one = asyncflow.QuotaTaskTypes
-		if err = catalog.CheckPrecondition(ctx, "", false); err == nil {
-			err = createTaskType(ctx, tx, tenant, t, spec, now)
+		if err := catalog.CheckPrecondition(ctx, "", false); err != nil {
+			return stored, g, err
 		}
+		err = createTaskType(ctx, tx, tenant, t, spec, now)
 	case err == nil:
 		t = t.After(old.TaskType)
 		if err = catalog.CheckPrecondition(ctx, old.ETag(), sameSpec(old.TaskType, t)); err != nil {
 			return stored, g, err
 		}
 		g.bytes = docBytes(t, t.StageMapping) - docBytes(old.TaskType, old.StageMapping)
-		if err = t.Validate(); err == nil { // by now it may have too many mappings
-			err = checkRemovedStages(ctx, tx, tenant, old.TaskType, t)
-		}
-		if err == nil {
-			err = checkListeners(ctx, tx, tenant, t)
-		}
-		if err == nil && !sameSpec(old.TaskType, t) {
-			err = updateTaskType(ctx, tx, tenant, t, spec, now)
-		}
+		err = changeTaskType(ctx, tx, tenant, old.TaskType, t, spec, now)
 	}
 	if err != nil {
 		return stored, g, err
 	}
 	stored, err = catalog.ReadTaskType(ctx, tx, tenant, t.Name, "")
 	return stored, g, err
+}
+
+// changeTaskType writes the new settings of a type, if they differ and tasks and listeners allow
+// them.
+func changeTaskType(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	old, t asyncflow.TaskType,
+	spec []byte,
+	now time.Time,
+) error {
+	if err := t.Validate(); err != nil { // by now it may have too many mappings
+		return err
+	}
+	if err := checkRemovedStages(ctx, tx, tenant, old, t); err != nil {
+		return err
+	}
+	if err := checkListeners(ctx, tx, tenant, t); err != nil {
+		return err
+	}
+	if sameSpec(old, t) {
+		return nil
+	}
+	return updateTaskType(ctx, tx, tenant, t, spec, now)
 }
 
 func updateTaskType(
@@ -168,20 +198,31 @@ func checkRemovedStages(
 	if len(removed) == 0 {
 		return nil
 	}
-	at, err := catalog.ReadLocation(ctx, tx, tenant, t.Name)
+	location, err := catalog.ReadLocation(ctx, tx, tenant, t.Name)
 	if err != nil {
 		return err
 	}
-	stage, err := liveStage(ctx, tx, &catalog.Type{Location: at}, removed) // first without a lock
-	if err == nil && stage == "" {
-		var stopped *catalog.Type
-		if stopped, err = stopType(ctx, tx, tenant, t.Name); err == nil {
-			stage, err = liveStage(ctx, tx, stopped, removed)
-		}
+	// First without a lock.
+	stage, err := liveStage(ctx, tx, &catalog.Type{Location: location}, removed)
+	if err != nil {
+		return err
 	}
+	if stage != "" {
+		return refuseRemoval(stage)
+	}
+	stopped, err := stopType(ctx, tx, tenant, t.Name)
+	if err != nil {
+		return err
+	}
+	stage, err = liveStage(ctx, tx, stopped, removed)
 	if err != nil || stage == "" {
 		return err
 	}
+	return refuseRemoval(stage)
+}
+
+// refuseRemoval returns the error of a stage that has live tasks.
+func refuseRemoval(stage string) error {
 	return &asyncflow.Error{Code: asyncflow.CodeConflict,
 		Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it; "+
 			"stage_mapping can say where they go on", stage),

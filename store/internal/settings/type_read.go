@@ -13,8 +13,8 @@ func (s *Settings) TaskType(ctx context.Context, tenant, name string) (catalog.S
 	return catalog.ReadTaskType(ctx, s.core.DB(tenant), tenant, name, "")
 }
 
-// TypePage returns up to limit task types of a tenant by name, those after a name, and
-// whether there are more.
+// TypePage returns up to limit task types of a tenant after a name, by name, and reports whether
+// there are more.
 func (s *Settings) TypePage(
 	ctx context.Context,
 	tenant, after string,
@@ -23,9 +23,10 @@ func (s *Settings) TypePage(
 	rows, err := s.core.DB(tenant).Query(ctx, catalog.TaskTypeColumns+
 		postgres.Quote(schema.Of(tenant))+`.task_types
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
-	if err == nil {
-		page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes, catalog.ScanTaskType,
-			func(t catalog.StoredType) int { return docBytes(t.TaskType, t.StageMapping) })
+	if err != nil {
+		return nil, false, postgres.Wrap(err, "TypePage(%q)", tenant)
 	}
+	page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes, catalog.ScanTaskType,
+		func(t catalog.StoredType) int { return docBytes(t.TaskType, t.StageMapping) })
 	return page, more, postgres.Wrap(err, "TypePage(%q)", tenant)
 }

@@ -20,8 +20,8 @@ const MaxTypeRolls = 100
 // TypeRoll is a roll that may have tasks of a type.
 type TypeRoll struct {
 	Position int
-	// Own reports whether its tables have no other types' tasks; otherwise Bytes and Tasks are those
-	// of all types that share them.
+	// Own reports whether its tables have no other types' tasks; otherwise Bytes and Tasks
+	// count all types that share them.
 	Own bool
 
 	OpenedAt  time.Time
@@ -30,8 +30,8 @@ type TypeRoll struct {
 	IdleSince time.Time // zero: a task may be live
 
 	Retention time.Duration // how long it is kept once it is idle
-	// DropsAt is when it is dropped if nothing delays that: once the retention of an idle roll is
-	// over, and those of all older ones of its set. Zero: one of them isn't idle.
+	// DropsAt is when it is dropped if nothing delays that: once its retention is over, and the
+	// retention of each older roll of its set. Zero: one of these rolls isn't idle.
 	DropsAt time.Time
 
 	// NextTasks is about how many tasks the open roll has when the next one opens; 0: it isn't open.
@@ -54,9 +54,10 @@ func (s *Settings) TypeRolls(
 	rolls, older, err = s.typeRolls(ctx, tenant, name)
 	// A roll was dropped, or the type deleted, a moment ago.
 	if postgres.State(err) == pgerrcode.UndefinedTable {
-		if err = s.core.Catalog.RefreshTenant(ctx, tenant); err == nil {
-			rolls, older, err = s.typeRolls(ctx, tenant, name)
+		if err := s.core.Catalog.RefreshTenant(ctx, tenant); err != nil {
+			return rolls, older, postgres.Wrap(err, "TypeRolls(%q, %q)", tenant, name)
 		}
+		rolls, older, err = s.typeRolls(ctx, tenant, name)
 	}
 	return rolls, older, postgres.Wrap(err, "TypeRolls(%q, %q)", tenant, name)
 }
@@ -129,7 +130,7 @@ func (s *Settings) datedRolls(ctx context.Context, t *catalog.Type) (rolls []Typ
 const countedPages = 20
 
 // measureRolls adds the bytes and the tasks of rolls. Like the planner, it takes the tasks of a
-// page from the last ANALYZE, and those of small tables and of tables without one from the first
+// page from the last ANALYZE. For small tables and tables without ANALYZE it counts the first
 // pages.
 func (s *Settings) measureRolls(ctx context.Context, t *catalog.Type, rolls []TypeRoll) error {
 	var tasks, journals, readies []string

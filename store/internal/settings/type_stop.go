@@ -17,8 +17,8 @@ import (
 const stopTries = 20
 
 // stopType keeps the token rows of a type in their tables until the transaction ends, and returns
-// the type as it is then. Submits, leases and settlements wait, also those of other types with the
-// same tables. No roll of its sets opens meanwhile, since that would get tasks from other nodes.
+// the type as it is then. Submits, leases and settlements of all types with the same tables wait.
+// No roll of its sets opens meanwhile, since that would get tasks from other nodes.
 func stopType(ctx context.Context, tx pgx.Tx, tenant, name string) (*catalog.Type, error) {
 	if err := lockSets(ctx, tx, tenant, name); err != nil {
 		return nil, err
@@ -49,11 +49,11 @@ func lockTables(ctx context.Context, tx pgx.Tx, t *catalog.Type) error {
 	var err error
 	for range stopTries {
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, catalog.LockPatience)
-			if err == nil {
-				_, err = tx.Exec(ctx, `LOCK TABLE `+strings.Join(all, ", ")+
-					` IN SHARE ROW EXCLUSIVE MODE`)
+			if _, err := tx.Exec(ctx, catalog.LockPatience); err != nil {
+				return err
 			}
+			_, err := tx.Exec(ctx, `LOCK TABLE `+strings.Join(all, ", ")+
+				` IN SHARE ROW EXCLUSIVE MODE`)
 			return err
 		})
 		if !hot.IsHeld(err) {

@@ -52,8 +52,8 @@ type AttemptPage struct {
 	Bytes   int  // about the most bytes of outputs and errors; 0: PageBytes
 }
 
-// full returns how many bytes make the page full.
-func (p AttemptPage) full() int { return cmp.Or(p.Bytes, catalog.PageBytes) }
+// maxBytes returns how many bytes fill the page.
+func (p AttemptPage) maxBytes() int { return cmp.Or(p.Bytes, catalog.PageBytes) }
 
 // attemptsSQL reads the rows of a page and one more. A row beyond the bytes of the page has no
 // output, so that only outputs that are shown are read.
@@ -73,12 +73,12 @@ FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
 ORDER BY seq`
 
 func (p AttemptPage) args(t *catalog.Type, id asyncflow.TaskID) []any {
-	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.full(), ShortOutput, outputExcerpt,
+	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.maxBytes(), ShortOutput, outputExcerpt,
 		t.Number()}
 }
 
 func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {
-	return catalog.CollectPage(rows, p.Limit, p.full(), scanAttempt,
+	return catalog.CollectPage(rows, p.Limit, p.maxBytes(), scanAttempt,
 		func(a Attempt) int { return a.long })
 }
 
@@ -95,9 +95,10 @@ func (s *Tasks) AttemptPage(
 		return nil, false, err
 	}
 	rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(), attemptsSQL), p.args(t, id)...)
-	if err == nil {
-		page, more, err = p.collect(rows)
+	if err != nil {
+		return nil, false, postgres.Wrap(err, "AttemptPage(%q, %s)", tenant, id)
 	}
+	page, more, err = p.collect(rows)
 	if err == nil && len(page) == 0 { // none yet, or no such task
 		_, err = s.Task(ctx, tenant, id)
 	}

@@ -89,12 +89,12 @@ func (s *Tasks) tryChange(
 		return false, nil
 	case errors.Is(err, catalog.ErrSame):
 		return true, nil
+	case err != nil:
+		return false, err
 	}
-	if err == nil {
-		s.core.Wakeups.Announce(t.Key(), ts.Earliest)
-		s.core.Watchers.Tell(t.Key(), id.Number)
-	}
-	return err == nil, err
+	s.core.Wakeups.Announce(t.Key(), ts.Earliest)
+	s.core.Watchers.Tell(t.Key(), id.Number)
+	return true, nil
 }
 
 // placed says since when a task's token row has had its place, and has the task's options.

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// prioritize changes the priority of those of some tasks of one roll that are pending or waiting,
+// prioritize changes the priority of the pending and waiting tasks among some tasks of one roll,
 // as Change does for one, and returns how many have it now. It leaves out tasks that wait for their
 // children.
 func (st *step) prioritize(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {

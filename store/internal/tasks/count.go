@@ -36,12 +36,13 @@ type TaskCount struct {
 func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCount, error) {
 	t, err := s.core.Catalog.Fresh(ctx, tenant, f.Type)
 	var n TaskCount
-	if err == nil {
-		err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) (err error) {
-			n, err = s.countPages(ctx, t, f)
-			return err
-		})
+	if err != nil {
+		return n, postgres.Wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
 	}
+	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) (err error) {
+		n, err = s.countPages(ctx, t, f)
+		return err
+	})
 	return n, postgres.Wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
 }
 

@@ -147,8 +147,8 @@ func (c criteria) lookedAt() (statuses []asyncflow.Status) {
 	return statuses
 }
 
-// sql returns a condition on the rows of stateJoins. Its parameters are those of args, with
-// numbers from first on.
+// sql returns a condition on the rows of stateJoins. Its parameters are the values of args,
+// numbered from first on.
 func (c criteria) sql(first int) string {
 	names := []string{"$since", "$until", "$statuses", "$stages", "$text", "$ended"}
 	sql := criteriaSQL
@@ -186,8 +186,8 @@ func (c criteria) args(t *catalog.Type) []any {
 	return args
 }
 
-// stages returns the names that the stage has in token and journal rows: its own, and those
-// of removed stages that are mapped to it. nil is any stage.
+// stages returns the names that the stage has in token and journal rows: its own, and the
+// names of removed stages that are mapped to it. nil is any stage.
 func (c criteria) stages(t *catalog.Type) []string {
 	if c.stage == "" {
 		return nil

@@ -88,13 +88,14 @@ func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (Page, er
 		p, err = s.readPage(ctx, t, f)
 		return err
 	})
-	if err == nil {
-		tasks := make([]*Task, len(p.Tasks))
-		for i := range p.Tasks {
-			tasks[i] = &p.Tasks[i]
-		}
-		err = s.tellLimits(ctx, tenant, tasks...)
+	if err != nil {
+		return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
 	}
+	tasks := make([]*Task, len(p.Tasks))
+	for i := range p.Tasks {
+		tasks[i] = &p.Tasks[i]
+	}
+	err = s.tellLimits(ctx, tenant, tasks...)
 	return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
 }
 

@@ -36,9 +36,9 @@ const (
 // NewOperation is a caller's request.
 type NewOperation struct {
 	Kind OperationKind
-	// Filter selects the tasks. Without a status, a cancel selects all that are not final, a redrive
-	// those that failed, a change of the priority those that are pending or waiting, and a count
-	// all. Before, Limit, Parent, Key and Text are ignored.
+	// Filter selects the tasks. Without a status, a cancel selects all tasks that are not final, a
+	// redrive all failed tasks, a change of the priority all pending and waiting tasks, and a count
+	// all tasks. Before, Limit, Parent, Key and Text are ignored.
 	Filter Filter
 
 	Reason    string             // of a cancel; kept with each task

@@ -90,7 +90,7 @@ const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.sta
   o.skipped, coalesce(o.error, ''), o.created_at, o.finished_at, o.position, o.next_at`
 
 // OperationPage returns up to limit of a tenant's operations after a place, newest first, and
-// reports whether there are more. It lists running operations and those of the last 30 days.
+// reports whether there are more. It lists running operations, and all of the last 30 days.
 func (s *Tasks) OperationPage(
 	ctx context.Context,
 	tenant string,
@@ -104,11 +104,12 @@ func (s *Tasks) OperationPage(
 		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`,
 		s.core.Clock.Now().Add(-OperationsKept), catalog.OrNull(after.At), catalog.OrNull(after.ID),
 		limit+1)
-	if err == nil {
-		page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes,
-			func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
-			func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) })
+	if err != nil {
+		return nil, false, postgres.Wrap(err, "OperationPage(%q)", tenant)
 	}
+	page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes,
+		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
+		func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) })
 	return page, more, postgres.Wrap(err, "OperationPage(%q)", tenant)
 }
 

@@ -28,9 +28,10 @@ func (s *Tasks) StartOperation(
 	n NewOperation,
 ) (Operation, error) {
 	o, err := s.prepareOperation(ctx, tenant, n)
-	if err == nil {
-		err = s.insertOperation(ctx, tenant, o)
+	if err != nil {
+		return Operation{}, postgres.Wrap(err, "StartOperation(%q, %q)", tenant, n.Filter.Type)
 	}
+	err = s.insertOperation(ctx, tenant, o)
 	if postgres.State(err) == pgerrcode.ForeignKeyViolation {
 		err = catalog.UnknownType(n.Filter.Type)
 	}
@@ -86,7 +87,8 @@ func (s *Tasks) countOperation(ctx context.Context, t *catalog.Type, o *Operatio
 	var f findings
 	if o.Kind != RedriveTasks { // no live task has a lesser number
 		o.position = max(first-1, 0)
-		f.last, f.over = o.position, first == 0
+		f.last = o.position
+		f.over = first == 0
 	}
 	for !f.over && err == nil {
 		err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
@@ -98,8 +100,8 @@ func (s *Tasks) countOperation(ctx context.Context, t *catalog.Type, o *Operatio
 	return err
 }
 
-// candidatesOf returns about how many tasks a search for those that meet criteria looks at. The
-// final ones count from the creation of their type, and may be gone.
+// candidatesOf returns about how many tasks a search by criteria looks at. The final tasks
+// count from the creation of their type, and may be gone.
 func (s *Tasks) candidatesOf(
 	ctx context.Context,
 	t *catalog.Type,
@@ -125,18 +127,24 @@ func (s *Tasks) firstLive(
 	ctx context.Context,
 	t *catalog.Type,
 ) (_ *catalog.Type, first int64, err error) {
-	at, err := catalog.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name)
-	for err == nil {
-		t = t.Located(at)
-		if first, err = s.leastToken(ctx, t); err != nil {
-			break
+	location, err := catalog.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name)
+	if err != nil {
+		return nil, 0, err
+	}
+	for {
+		t = t.Located(location)
+		first, err = s.leastToken(ctx, t)
+		if err != nil {
+			return nil, 0, err
 		}
-		if at, err = catalog.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name); err == nil &&
-			t.SameAs(at) {
+		location, err = catalog.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name)
+		if err != nil {
+			return nil, 0, err
+		}
+		if t.SameAs(location) {
 			return t, first, nil
 		}
 	}
-	return nil, 0, err
 }
 
 // leastToken returns the least number in the tables in which live tasks have their token row,

@@ -144,9 +144,10 @@ func (st *step) lock(ctx context.Context, tx pgx.Tx, t *catalog.Type, due DueOpe
 	st.o, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Operation, error) {
 		return scanOperation(row)
 	})
-	if err == nil {
-		st.t, err = catalog.RollsNow(ctx, tx, t)
+	if err != nil {
+		return err
 	}
+	st.t, err = catalog.RollsNow(ctx, tx, t)
 	return err
 }
 
@@ -214,7 +215,7 @@ func (st *step) write(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// most returns how many tasks one step may change: at most those of a second.
+// most returns how many tasks one step may change: at most the tasks of a second.
 func (o Operation) most() int {
 	if o.Pace == 0 {
 		return stepTasks

@@ -32,7 +32,7 @@ type Task struct {
 	Context    json.RawMessage
 	Result     json.RawMessage // once succeeded: the last stage's output, else its input
 
-	// Children counts those of the latest fan-out; nil: there was none.
+	// Children counts the children of the latest fan-out; nil: there was none.
 	Children *asyncflow.Children
 	Pause    TreePause // of the children; zero: they aren't paused
 	// Dependencies are the tasks that it depends on, in the order of the submit.
@@ -82,13 +82,19 @@ LEFT JOIN LATERAL (
 // a few more reads find which limit it waits for.
 func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
 	task, err := s.task(ctx, tenant, id)
-	if err == nil {
-		err = s.tellLimits(ctx, tenant, &task)
+	if err != nil {
+		return task, postgres.Wrap(err, "Task(%q, %s)", tenant, id)
 	}
-	if err == nil {
-		err = s.tellTree(ctx, tenant, &task)
-	}
+	err = s.tellRelations(ctx, tenant, &task)
 	return task, postgres.Wrap(err, "Task(%q, %s)", tenant, id)
+}
+
+// tellRelations reads what a task waits for, and its children and dependencies, into task.
+func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) error {
+	if err := s.tellLimits(ctx, tenant, task); err != nil {
+		return err
+	}
+	return s.tellTree(ctx, tenant, task)
 }
 
 // task is Task without the limits that a due task waits for, its children and its dependencies.

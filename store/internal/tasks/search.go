@@ -18,7 +18,7 @@ type findings struct {
 	over bool    // there are no candidates after it
 }
 
-// search looks through the next tasks after a number, at most window of them, for those that
+// search looks through the next tasks after a number, at most window of them, for tasks that
 // meet the criteria. All are of one roll. So the statement is short, however long the history
 // and however few tasks meet the criteria.
 func search(

@@ -72,7 +72,7 @@ func rollOf(t *catalog.Type, before int64) int64 {
 }
 
 // rangeOf returns the least number of the range of a window before a number. Each roll has two
-// ranges: the numbers of tasks that were submitted by SQL are above those of all others.
+// ranges: tasks that were submitted by SQL have greater numbers than all other tasks.
 func rangeOf(t *catalog.Type, before int64) int64 {
 	bySQL := rollOf(t, before) + asyncflow.FirstBySQL
 	if before > bySQL {

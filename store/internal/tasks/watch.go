@@ -73,12 +73,10 @@ func (s *Tasks) Watch(
 	if errors.Is(err, pgx.ErrNoRows) {
 		return task, nil, false, catalog.UnknownTask(id)
 	}
-	if err == nil {
-		err = s.tellLimits(ctx, tenant, &task)
+	if err != nil {
+		return task, nil, false, postgres.Wrap(err, "Watch(%q, %s)", tenant, id)
 	}
-	if err == nil {
-		err = s.tellTree(ctx, tenant, &task)
-	}
+	err = s.tellRelations(ctx, tenant, &task)
 	// Leave out rows that were written between the two statements.
 	for len(attempts) > 0 && attempts[len(attempts)-1].Seq > last {
 		attempts = attempts[:len(attempts)-1]

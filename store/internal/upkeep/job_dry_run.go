@@ -39,7 +39,7 @@ func (s *Upkeep) DryRunVacuum(ctx context.Context, set *catalog.TableSet) (int, 
 		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, set.SmallTables())
 }
 
-// DryRunKeys counts a tenant's idempotency keys whose windows are over, by type.
+// DryRunKeys counts a tenant's idempotency keys with a window that is over, by type.
 func (s *Upkeep) DryRunKeys(ctx context.Context, tenant string) ([]catalog.Due, error) {
 	return s.countByType(ctx, tenant,
 		`SELECT type, count(*) FROM {schema}.idempotency_keys

@@ -13,9 +13,9 @@ import (
 )
 
 // EmptyRoll moves ready rows of a sealed roll to the open rolls of their types, and returns how
-// many: at most JobBatch. Their order stays. Otherwise tasks that nobody leases, as those of a
-// paused type, would keep the roll from being drained, and all types of the table set from the next
-// one.
+// many: at most JobBatch. Their order stays. Otherwise tasks that nobody leases, such as the tasks
+// of a paused type, would keep the roll from being drained, and all types of the table set from the
+// next roll.
 func (s *Upkeep) EmptyRoll(
 	ctx context.Context,
 	set *catalog.TableSet,

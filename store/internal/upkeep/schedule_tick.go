@@ -49,12 +49,12 @@ func (s *Upkeep) FirstTicks(
 type Ticked struct {
 	Schedules int      // that were due and not locked by another node
 	Tasks     int      // of their ticks
-	Failed    []string // schedules whose tasks can't be submitted now
+	Failed    []string // schedules with tasks that can't be submitted now
 }
 
 // TickSchedules submits the tasks of due ticks of some schedules of a tenant, first due first,
-// except those named. There is nothing left to do when Schedules is 0. It logs failed
-// schedules, which stay due.
+// except the schedules that are named. There is nothing left to do when Schedules is 0. It logs
+// failed schedules, which stay due.
 func (s *Upkeep) TickSchedules(
 	ctx context.Context,
 	tenant string,
@@ -79,14 +79,14 @@ func (s *Upkeep) TickSchedules(
 
 // round is one round through the schedules of a tenant.
 type round struct {
-	store  *Upkeep
-	tenant string
-	now    time.Time
-	turns  []*turn
+	store     *Upkeep
+	tenant    string
+	now       time.Time
+	schedules []*scheduleTicks
 }
 
-// turn has the ticks of one schedule in a round.
-type turn struct {
+// scheduleTicks has the ticks of one schedule in a round.
+type scheduleTicks struct {
 	settings.StoredSchedule
 	run     []time.Time // ticks that get tasks now
 	rest    time.Time   // the first tick left for later; zero: no due one
@@ -96,9 +96,9 @@ type turn struct {
 	err     error
 }
 
-// lock locks and reads due schedules. It skips those that another node has locked, and those
-// whose type is being changed or deleted. It also locks the types' rows, so that a deletion of
-// a type waits and doesn't deadlock.
+// lock locks and reads due schedules. It skips a schedule that another node has locked, or
+// that has a type that is being changed or deleted. It also locks the types' rows, so that a
+// deletion of a type waits and doesn't deadlock.
 func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
 	rows, err := tx.Query(ctx, `
 		SELECT `+settings.ScheduleColumns+` FROM `+settings.SchedulesOf(r.tenant)+` s
@@ -109,9 +109,9 @@ func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
 	if err != nil {
 		return err
 	}
-	r.turns, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*turn, error) {
+	r.schedules, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*scheduleTicks, error) {
 		stored, err := settings.ScanSchedule(row)
-		return &turn{StoredSchedule: stored}, err
+		return &scheduleTicks{StoredSchedule: stored}, err
 	})
 	return err
 }
@@ -119,7 +119,7 @@ func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
 // write moves the schedules past the ticks that were processed.
 func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
-	for _, t := range r.turns {
+	for _, t := range r.schedules {
 		r.writeError(b, t)
 		switch {
 		case t.err != nil && t.done == 0:
@@ -150,7 +150,7 @@ func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 }
 
 // writeError writes why the task of a tick can't be submitted, or that it can again.
-func (r *round) writeError(b *pgx.Batch, t *turn) {
+func (r *round) writeError(b *pgx.Batch, t *scheduleTicks) {
 	why := ""
 	if t.err != nil {
 		why = "the task can't be submitted now; the log of the node says why"
@@ -170,8 +170,8 @@ func (r *round) writeError(b *pgx.Batch, t *turn) {
 
 // outcome sums up the round, and logs failed schedules.
 func (r *round) outcome() Ticked {
-	out := Ticked{Schedules: len(r.turns)}
-	for _, t := range r.turns {
+	out := Ticked{Schedules: len(r.schedules)}
+	for _, t := range r.schedules {
 		out.Tasks += t.done
 		if t.err == nil {
 			continue

@@ -11,9 +11,9 @@ import (
 // beyond these limits.
 func (r *round) plan(ctx context.Context) {
 	tasks, bytes := 0, 0
-	for i, t := range r.turns {
+	for i, t := range r.schedules {
 		if tasks >= tickTasks || bytes >= tickBytes {
-			r.turns = r.turns[:i]
+			r.schedules = r.schedules[:i]
 			return
 		}
 		if t.err = t.plan(ctx, r); t.err != nil {
@@ -28,7 +28,7 @@ func (r *round) plan(ctx context.Context) {
 }
 
 // plan decides which ticks of a schedule get tasks now, by its policies.
-func (t *turn) plan(ctx context.Context, r *round) (err error) {
+func (t *scheduleTicks) plan(ctx context.Context, r *round) (err error) {
 	if t.table, err = timetable.New(t.Schedule, t.CreatedAt); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (t *turn) plan(ctx context.Context, r *round) (err error) {
 	case err != nil:
 		return err
 	case t.Overlap == asyncflow.OverlapReplace:
-		// The last of several ticks also replaces the others.
+		// The last of several ticks also replaces the ticks before it.
 		if n := len(t.run) - 1; n > 0 {
 			t.skipped, t.run = t.run[:n], t.run[n:]
 		}
@@ -62,7 +62,7 @@ func (t *turn) plan(ctx context.Context, r *round) (err error) {
 }
 
 // replace cancels the task of the previous tick. It accepts that the task has just ended.
-func (r *round) replace(ctx context.Context, t *turn) error {
+func (r *round) replace(ctx context.Context, t *scheduleTicks) error {
 	_, err := r.store.tasks.Cancel(ctx, r.tenant, t.LastID, "replaced by the next task of schedule "+
 		t.Name)
 	if code := asyncflow.CodeOf(err); err != nil &&
@@ -72,7 +72,7 @@ func (r *round) replace(ctx context.Context, t *turn) error {
 	return err
 }
 
-// isLive reports whether a task is not final. A task whose tables are gone is final.
+// isLive reports whether a task is not final. A task without tables, as they are gone, is final.
 func (s *Upkeep) isLive(ctx context.Context, tenant string, id asyncflow.TaskID) (bool, error) {
 	if id.Number == 0 {
 		return false, nil

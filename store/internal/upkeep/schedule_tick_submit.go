@@ -13,7 +13,7 @@ import (
 // submit submits the tasks of all ticks, and notes which ticks have their tasks.
 func (r *round) submit(ctx context.Context, submit catalog.Submit) {
 	var tasks []asyncflow.NewTask
-	for _, t := range r.turns {
+	for _, t := range r.schedules {
 		if t.err == nil {
 			for _, tick := range t.run {
 				tasks = append(tasks, r.tickTask(t, tick))
@@ -21,7 +21,7 @@ func (r *round) submit(ctx context.Context, submit catalog.Submit) {
 		}
 	}
 	results := submit(ctx, r.tenant, tasks)
-	for _, t := range r.turns {
+	for _, t := range r.schedules {
 		if t.err != nil {
 			continue
 		}
@@ -41,7 +41,7 @@ func (r *round) submit(ctx context.Context, submit catalog.Submit) {
 }
 
 // tickTask returns the task of a tick. Its key is kept no longer than the task.
-func (r *round) tickTask(t *turn, tick time.Time) asyncflow.NewTask {
+func (r *round) tickTask(t *scheduleTicks, tick time.Time) asyncflow.NewTask {
 	task := t.TickTask(tick)
 	if kind, err := r.store.core.Catalog.Type(r.tenant, t.Type); err == nil {
 		task.KeyWindow = asyncflow.NewDuration(min(task.KeyWindow.Std(), kind.Retention.Std()))
@@ -70,7 +70,7 @@ func (r *round) taskOf(
 }
 
 // chargeTick counts the task of a tick with its children that are known.
-func (r *round) chargeTick(t *turn) {
+func (r *round) chargeTick(t *scheduleTicks) {
 	tenant, ok := r.store.core.Catalog.Tenant(r.tenant)
 	kind, err := r.store.core.Catalog.Type(r.tenant, t.Type)
 	if ok && err == nil {

@@ -24,7 +24,7 @@ const (
 // FoldBatch is the most rows that one transaction adds up.
 const FoldBatch = 20_000
 
-// foldSQL takes the rows that become one: those of a type in one minute, hour or day, by their
+// foldSQL takes the rows that become one: the rows of a type in one minute, hour or day, by their
 // age. It leaves out a single row at the beginning of its span. The sum of earlier batches is
 // the first row of its span, so one batch goes on where another one ended. The statement reads
 // all rows older than a minute or two, some 800 of a type that is always busy (measured with 50
@@ -48,8 +48,8 @@ SELECT type, start, count(*), sum(submitted)::bigint, sum(attempts)::bigint, sum
 FROM gone GROUP BY type, start`
 
 // Fold adds up the tallies of a tenant's types: the rows of a minute into one once it is older
-// than counts.RateWindow, those of an hour after two hours, those of a day after 30 days. No sum
-// changes. It takes at most FoldBatch rows and returns how many it took.
+// than counts.RateWindow, the rows of an hour after two hours, the rows of a day after 30 days.
+// No sum changes. It takes at most FoldBatch rows and returns how many it took.
 func (s *Upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 	ctx = postgres.Patient(ctx)
 	table := postgres.Quote(schema.Of(tenant)) + ".tallies"

@@ -12,9 +12,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// Promote moves waiting tasks to ready: those that are due soon, and those that waited for an
-// endpoint in one of the served stages, which have one again. It moves at most JobBatch
-// tasks and returns how many it moved.
+// Promote moves tasks from `wait` to `ready`: tasks that are due soon, and tasks that waited for an
+// endpoint in one of the served stages, which have one again. It moves at most JobBatch tasks and
+// returns how many it moved.
 func (s *Upkeep) Promote(ctx context.Context, t *catalog.Type, served []string) (int, error) {
 	var ts *records.Tokens
 	err := s.core.FollowRolls(ctx, t, func(now *catalog.Type) (err error) {

@@ -14,7 +14,7 @@ import (
 // Background jobs visit a tenant only if something has happened there since their last visit.
 // Postgres counts the rows that transactions insert, update and delete in each table. One statement
 // reads these counts for all tenants, and opens none of their tables: a connection that opened
-// those of many tenants would keep all of them in its caches.
+// the tables of many tenants would keep all of them in its caches.
 //
 // A connection reports its counts once a second at most, and within 10 s after its last
 // transaction. When Postgres has crashed, or was told to, it begins to count anew: then all counts
@@ -36,7 +36,7 @@ var (
 	PlanTables = Tables{names: []string{"schedules", "operations"}}
 	// FollowUpTables say what transactions have left to do, and what tasks depend on.
 	FollowUpTables = Tables{names: []string{"outbox", "edges"}}
-	// AlertTables are those that alerts are about, besides the configuration.
+	// AlertTables are the tables that alerts are about, besides the configuration.
 	AlertTables = Tables{
 		names: []string{"tallies", "alert_episodes", "endpoint_minutes", "schedules"},
 		roots: TokenTables.roots,
@@ -84,13 +84,13 @@ func (t Tables) condition() string {
 // Activity returns a number for each tenant that differs from an earlier one if rows of the tables
 // were written in between. ok is false if this database doesn't tell.
 func (s *Upkeep) Activity(
-	ctx context.Context, of Tables,
+	ctx context.Context, tables Tables,
 ) (all map[string]uint64, ok bool, err error) {
 	all = map[string]uint64{}
 	var epoch string
 	b := &pgx.Batch{}
 	b.Queue(epochSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&epoch, &ok) })
-	b.Queue(strings.Replace(activitySQL, "{tables}", of.condition(), 1), schema.Of("")).
+	b.Queue(strings.Replace(activitySQL, "{tables}", tables.condition(), 1), schema.Of("")).
 		Query(func(rows pgx.Rows) error {
 			begin := maphash.String(epochSeed, epoch)
 			var tenant string

@@ -12,18 +12,18 @@ import (
 )
 
 // Callers that find no connection free wait in turn, or until their context ends.
-func TestHotTurns(t *testing.T) {
+func TestHotSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		pool := &HotPool{turns: semaphore.NewWeighted(1)}
-		require.NoError(t, pool.turn(t.Context()))
+		pool := &HotPool{slots: semaphore.NewWeighted(1)}
+		require.NoError(t, pool.waitForSlot(t.Context()))
 		var got []int
 		ctx, cancel := context.WithCancel(t.Context())
 		for n := range 4 {
 			go func() {
 				if n == 1 {
-					assert.ErrorIs(t, pool.turn(ctx), context.Canceled)
-				} else if assert.NoError(t, pool.turn(t.Context())) {
+					assert.ErrorIs(t, pool.waitForSlot(ctx), context.Canceled)
+				} else if assert.NoError(t, pool.waitForSlot(t.Context())) {
 					got = append(got, n)
 				}
 			}()
@@ -38,7 +38,7 @@ func TestHotTurns(t *testing.T) {
 			require.Equal(t, want, got)
 		}
 		pool.release(nil)
-		require.NoError(t, pool.turn(t.Context()))
+		require.NoError(t, pool.waitForSlot(t.Context()))
 		assert.Equal(t, int64(3), pool.Stat().Waits)
 		assert.InDelta(t, 3, pool.Stat().WaitSeconds, 1e-6)
 	})
