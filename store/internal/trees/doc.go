@@ -1,6 +1,6 @@
-// Package trees moves tasks on that depend on other tasks, or wait for their children: dependencies
-// (edge_…), fan-outs (fan_out_…), votes, and the outbox of work that committed transactions have
-// left. It also cancels and redrives tasks with their trees.
+// Package trees moves on the tasks that depend on other tasks, or wait for their children:
+// dependencies (edge_…), fan-outs (fan_out_…), votes, and the outbox: the work that committed
+// transactions left. It also cancels and redrives tasks with their trees.
 //
 // It uses packages hot, records and catalog. Begin with FollowUp in outbox.go, then edge_follow.go
 // and fan_out_follow.go, which it calls.
