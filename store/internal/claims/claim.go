@@ -253,7 +253,9 @@ func (c *claiming) share() {
 	slices.SortFunc(c.found,
 		func(a, b hot.Candidate) int { return hot.LeasesInOrder(a.Lease, b.Lease) })
 	for _, a := range c.asks {
-		a.Leases, a.New, a.stopped = nil, false, nil
+		a.Leases = nil
+		a.New = false
+		a.stopped = nil
 		open := c.openOf(a)
 		slices.SortFunc(open, byNumber)
 		c.prolongHeld(a, open)
@@ -319,8 +321,12 @@ func (c *claiming) prolongHeld(a *ClaimAsk, open []asyncflow.Lease) {
 func (c *claiming) give(a *ClaimAsk, one hot.Candidate) {
 	l := one.Lease
 	l.Stage, l.Attempt = c.t.Place(l.Stage, l.Attempt)
-	l.Claimer, l.Subject, l.LeasedAt, l.Until = a.Claimer, a.Subject, c.now, c.until
-	a.Leases, c.byID[l.ID.Number] = append(a.Leases, l), one
+	l.Claimer = a.Claimer
+	l.Subject = a.Subject
+	l.LeasedAt = c.now
+	l.Until = c.until
+	a.Leases = append(a.Leases, l)
+	c.byID[l.ID.Number] = one
 }
 
 func later(a, b time.Time) time.Time {
@@ -354,7 +360,8 @@ func (c *claiming) sift(bytes int, paused, busy map[records.FanOutKey]bool) {
 			case a.New && paused[parent]:
 				where.Reason = asyncflow.WaitParent
 			case a.New && fansOut && !child:
-				where.Kind, where.Reason = asyncflow.Return, ""
+				where.Kind = asyncflow.Return
+				where.Reason = ""
 			default:
 				kept += l.Size()
 				return false
@@ -378,7 +385,8 @@ func byNumber(a, b asyncflow.Lease) int { return cmp.Compare(a.ID.Number, b.ID.N
 // anew.
 func (c *claiming) begun(l asyncflow.Lease) asyncflow.Lease {
 	if c.t.Unseen(l) {
-		l.LeasedAt, l.Until = c.now, c.now.Add(c.t.FirstClaimOf(l.Stage))
+		l.LeasedAt = c.now
+		l.Until = c.now.Add(c.t.FirstClaimOf(l.Stage))
 	}
 	return l
 }

@@ -81,7 +81,8 @@ WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key'
 ORDER BY order_time, id LIMIT 1`
 
 func (c *claiming) queueHead(b *pgx.Batch, next *time.Time) {
-	sql, args := claimHeadSQL, []any{c.t.Number(), ""}
+	sql := claimHeadSQL
+	args := []any{c.t.Number(), ""}
 	if c.voters {
 		if sql, args = votesHeadSQL, append(args, c.empty()); len(c.empty()) == 0 {
 			return

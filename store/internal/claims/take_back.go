@@ -32,7 +32,8 @@ func (s *Claims) TakeBackClaims(
 	var settled []asyncflow.Settlement
 	var ts *records.Tokens
 	err := s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
-		settled, ts = nil, nil
+		settled = nil
+		ts = nil
 		return pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
 			taken, err := takeClaims(ctx, tx, t, leases)
 			if err != nil || len(taken) == 0 {
@@ -62,7 +63,8 @@ func takeClaims(ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []asyncf
 	leases = slices.SortedFunc(slices.Values(leases), byNumber) // rows are locked in that order
 	for _, l := range leases {
 		if t.Unseen(l) {
-			ids, seqs = append(ids, l.ID.Number), append(seqs, int16(l.Seq))
+			ids = append(ids, l.ID.Number)
+			seqs = append(seqs, int16(l.Seq))
 			untils = append(untils, l.Until)
 		}
 	}

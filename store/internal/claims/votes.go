@@ -34,7 +34,8 @@ func (c *claiming) queueTakeVotes(b *pgx.Batch) {
 	sum := 0
 	for _, a := range c.asks {
 		if left, _ := c.leftInWindow(a); left > 0 {
-			claimers, sum = append(claimers, a.Claimer), sum+min(a.N, left)
+			claimers = append(claimers, a.Claimer)
+			sum += min(a.N, left)
 		}
 	}
 	votes := c.t.Stages[c.t.StageIndex(c.stage)].Quorum.Votes
@@ -104,7 +105,8 @@ func (c *claiming) queueAddVoters(b *pgx.Batch) {
 	var claimers, keys []string
 	for _, l := range c.taken {
 		if key := l.Options.Child.VoteKey(); key != "" && !c.heard {
-			claimers, keys = append(claimers, l.Claimer), append(keys, key)
+			claimers = append(claimers, l.Claimer)
+			keys = append(keys, key)
 		}
 	}
 	if len(keys) > 0 {

@@ -41,7 +41,8 @@ WHERE type = $1 AND stage = $2 AND claimer = ANY ($3)`
 
 // lockClaimers begins the transaction, locks the claimers until its end, and reads their windows.
 func (c *claiming) lockClaimers(ctx context.Context, conn *postgres.TenantConn) error {
-	numbers, claimers := make([]int32, len(c.asks)), make([]string, len(c.asks))
+	numbers := make([]int32, len(c.asks))
+	claimers := make([]string, len(c.asks))
 	c.shown = map[string]shown{}
 	for i, a := range c.asks {
 		claimers[i] = a.Claimer
@@ -92,7 +93,8 @@ func (c *claiming) queueWindows(b *pgx.Batch, w asyncflow.Window) {
 		var ids []int64
 		var at []time.Time
 		for id, when := range all {
-			ids, at = append(ids, id), append(at, when)
+			ids = append(ids, id)
+			at = append(at, when)
 		}
 		b.Queue(c.t.SQL(0, putWindowSQL), c.t.Number(), c.stage, a.Claimer, ids, at,
 			c.now.Add(w.Per.Std()))

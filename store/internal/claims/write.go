@@ -40,8 +40,10 @@ func (c *claiming) queueLeases(b *pgx.Batch, node string) {
 	var claimers []string
 	var subjects []*string
 	for _, l := range c.taken {
-		ids, seqs = append(ids, l.ID.Number), append(seqs, int16(l.Seq))
-		attempts, claimers = append(attempts, int16(l.Attempt)), append(claimers, l.Claimer)
+		ids = append(ids, l.ID.Number)
+		seqs = append(seqs, int16(l.Seq))
+		attempts = append(attempts, int16(l.Attempt))
+		claimers = append(claimers, l.Claimer)
 		subjects = append(subjects, catalog.OrNull(l.Subject))
 	}
 	if len(ids) > 0 {
@@ -64,8 +66,10 @@ func (c *claiming) queueMoves(b *pgx.Batch, leases []asyncflow.Lease) *pgx.Queue
 	var seqs []int16
 	var begins, untils []time.Time
 	for _, l := range leases {
-		ids, seqs = append(ids, l.ID.Number), append(seqs, int16(l.Seq))
-		begins, untils = append(begins, l.LeasedAt), append(untils, l.Until)
+		ids = append(ids, l.ID.Number)
+		seqs = append(seqs, int16(l.Seq))
+		begins = append(begins, l.LeasedAt)
+		untils = append(untils, l.Until)
 	}
 	return b.Queue(c.t.SQL(0, againSQL), ids, seqs, begins, untils, c.t.Number())
 }

@@ -84,7 +84,8 @@ func EachMinute(
 	var codes, latencies []int64
 	_, err = pgx.ForEachRow(rows,
 		[]any{&id, &m.At, &m.Attempts, &m.Failures, &codes, &latencies}, func() error {
-			m.Codes, m.Latencies = [asyncflow.FailureCodes]int64{}, asyncflow.Latencies{}
+			m.Codes = [asyncflow.FailureCodes]int64{}
+			m.Latencies = asyncflow.Latencies{}
 			addCounts(m.Codes[:], codes)
 			addCounts(m.Latencies[:], latencies)
 			do(id, m)

@@ -101,12 +101,16 @@ func WriteMinutes(ctx context.Context, s *Counts) error {
 	for tenant, counts := range s.minutes.take() {
 		// All nodes lock rows in the same order.
 		ids := slices.Sorted(maps.Keys(counts))
-		attempts, failures := make([]int64, len(ids)), make([]int64, len(ids))
-		codes, latencies := make([]string, len(ids)), make([]string, len(ids))
+		attempts := make([]int64, len(ids))
+		failures := make([]int64, len(ids))
+		codes := make([]string, len(ids))
+		latencies := make([]string, len(ids))
 		for i, id := range ids {
 			c := counts[id]
-			attempts[i], failures[i] = c.Attempts, c.Failures
-			codes[i], latencies[i] = arrayText(c.Codes[:]), arrayText(c.Latencies[:])
+			attempts[i] = c.Attempts
+			failures[i] = c.Failures
+			codes[i] = arrayText(c.Codes[:])
+			latencies[i] = arrayText(c.Latencies[:])
 		}
 		_, err := s.core.DB(tenant).Exec(ctx,
 			strings.ReplaceAll(writeMinutesSQL, "{schema}", postgres.Quote(schema.Of(tenant))),

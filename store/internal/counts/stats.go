@@ -127,9 +127,12 @@ func ByTables(types []*catalog.Type) (statements [][]*catalog.Type) {
 	tables := 0
 	for _, tablesOf := range slices.Sorted(maps.Keys(together)) {
 		some := together[tablesOf]
-		last, tables = append(last, some...), tables+len(some[0].Live())
+		last = append(last, some...)
+		tables += len(some[0].Live())
 		if tables >= statsTables {
-			statements, last, tables = append(statements, last), nil, 0
+			statements = append(statements, last)
+			last = nil
+			tables = 0
 		}
 	}
 	if len(last) > 0 {

@@ -76,7 +76,8 @@ func (c *counted) addDueInWait(h dueInWait) {
 		case !c.t.Serves(b.Stage):
 			b.WaitsFor = asyncflow.WaitEndpoint
 		case b.WaitsFor == asyncflow.WaitEndpoint:
-			b.WaitsFor, b.Stage = asyncflow.WaitCapacity, ""
+			b.WaitsFor = asyncflow.WaitCapacity
+			b.Stage = ""
 		}
 	}
 	c.add(b)

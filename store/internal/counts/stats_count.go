@@ -83,9 +83,11 @@ func (s *Counts) countTypes(
 	tenant string,
 	types []*catalog.Type,
 ) ([]counted, error) {
-	names, numbers := make([]string, len(types)), make([]int32, len(types))
+	names := make([]string, len(types))
+	numbers := make([]int32, len(types))
 	for i, t := range types {
-		names[i], numbers[i] = t.Name, t.Number()
+		names[i] = t.Name
+		numbers[i] = t.Number()
 	}
 	now := s.core.Clock.Now()
 	rows, err := s.core.DB(tenant).Query(ctx, StatsSQL(types), pgx.QueryExecModeExec, names,
@@ -106,8 +108,11 @@ func (s *Counts) countTypes(
 		for _, rate := range []*float64{&r.Submitted, &r.Attempts, &r.Failures, &r.Finished} {
 			*rate /= RateWindow.Seconds()
 		}
-		c.t, c.since = types[place-1], catalog.OrZero(since)
-		c.Type, c.Paused, c.Rolls = c.t.Name, c.t.Paused(), len(c.t.Rolls())
+		c.t = types[place-1]
+		c.since = catalog.OrZero(since)
+		c.Type = c.t.Name
+		c.Paused = c.t.Paused()
+		c.Rolls = len(c.t.Rolls())
 		return c, err
 	})
 }

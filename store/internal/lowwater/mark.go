@@ -37,7 +37,8 @@ type lowWater struct {
 // everything. Each begin needs one end or undone.
 func (w *lowWater) begin(now time.Time, at time.Duration) time.Time {
 	if w.underway == 0 {
-		w.least, w.void = time.Time{}, false
+		w.least = time.Time{}
+		w.void = false
 	}
 	w.underway++
 	if !w.slow || w.mark.IsZero() || at >= w.whole+w.pause {
@@ -70,8 +71,10 @@ func (w *lowWater) end(l looked) {
 	switch {
 	case w.void:
 	case l.from.IsZero():
-		w.whole, w.pause = l.at, max(wholePause, wholeShare*l.took)
-		w.slow, w.mark = l.took > quickLease, mark
+		w.whole = l.at
+		w.pause = max(wholePause, wholeShare*l.took)
+		w.slow = l.took > quickLease
+		w.mark = mark
 	case mark.After(w.mark):
 		w.mark = mark
 	}

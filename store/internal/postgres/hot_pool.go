@@ -111,7 +111,8 @@ func (p *HotPool) best() int {
 	best, state := -1, seatChanging
 	for i, seat := range slices.Backward(p.free) {
 		if s := stateOf(seat); best < 0 || s < state {
-			best, state = i, s
+			best = i
+			state = s
 		}
 		if state == seatOpen {
 			break

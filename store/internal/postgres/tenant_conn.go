@@ -143,7 +143,8 @@ func (r *tenantRows) Next() bool {
 func (r *tenantRows) Close() {
 	r.Rows.Close()
 	if r.end != nil {
-		r.err, r.end = r.end(), nil
+		r.err = r.end()
+		r.end = nil
 	}
 }
 

@@ -73,7 +73,8 @@ func readEpisodes(
 		var below, resolved *time.Time
 		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved,
 			&e.ResolvedValue, &e.FiringTask, &e.ResolvedTask, &e.WaitsFor)
-		e.Below, e.Resolved = catalog.OrZero(below), catalog.OrZero(resolved)
+		e.Below = catalog.OrZero(below)
+		e.Resolved = catalog.OrZero(resolved)
 		return e, err
 	})
 }

@@ -182,9 +182,13 @@ func ScanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
 	if err := json.Unmarshal(spec, &s.Schedule); err != nil {
 		return s, fmt.Errorf("schedule %s: %w", name, err)
 	}
-	s.Name, s.Version, s.Context = name, version, context
-	s.PausedAt, s.NextAt = catalog.OrZero(paused), catalog.OrZero(next)
-	s.LastAt, s.SkippedAt = catalog.OrZero(last), catalog.OrZero(skipped)
+	s.Name = name
+	s.Version = version
+	s.Context = context
+	s.PausedAt = catalog.OrZero(paused)
+	s.NextAt = catalog.OrZero(next)
+	s.LastAt = catalog.OrZero(last)
+	s.SkippedAt = catalog.OrZero(skipped)
 	s.FailedAt = catalog.OrZero(failed)
 	if s.LastID.Number != 0 {
 		s.LastID.Type = s.Type

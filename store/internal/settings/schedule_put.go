@@ -207,7 +207,8 @@ func updateSchedule(
 	schedule asyncflow.Schedule,
 	now time.Time,
 ) (err error) {
-	next, last := old.NextAt, &old.LastID.Number
+	next := old.NextAt
+	last := &old.LastID.Number
 	if old.LastID.Number == 0 || old.Type != schedule.Type {
 		last = nil
 	}

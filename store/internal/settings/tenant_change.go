@@ -72,10 +72,12 @@ func (s *Settings) PatchTenant(
 		switch {
 		case p.Suspend == nil:
 		case !*p.Suspend:
-			at, reason = time.Time{}, ""
+			at = time.Time{}
+			reason = ""
 		default:
 			if at.IsZero() {
-				at, reason = s.core.Clock.Now(), ""
+				at = s.core.Clock.Now()
+				reason = ""
 			}
 			if p.Reason != "" {
 				reason = p.Reason

@@ -204,7 +204,8 @@ type Deleting struct {
 // a call, otherwise 5).
 func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (Deleting, error) {
 	shared := catalog.NewTables(tenant, catalog.SharedSet)
-	at.Rows, at.More = 0, false
+	at.Rows = 0
+	at.More = false
 	err := s.core.Exclusively(ctx, tenant, "delete-rows", func(tx pgx.Tx, _ time.Time) error {
 		b := &pgx.Batch{}
 		catalog.QueueSettings(b, catalog.SearchSettings)
@@ -219,7 +220,8 @@ func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (
 		if at.number != number {
 			at = Deleting{number: number}
 		}
-		at.from, at.More = max(at.from, asyncflow.NewTaskID("", first, 0).Number), true
+		at.from = max(at.from, asyncflow.NewTaskID("", first, 0).Number)
+		at.More = true
 		position := asyncflow.TaskID{Number: at.from}.Position()
 		if position > end {
 			return at.deleteLast(ctx, tx, shared)

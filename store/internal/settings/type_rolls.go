@@ -157,7 +157,8 @@ func (s *Settings) measureRolls(ctx context.Context, t *catalog.Type, rolls []Ty
 	var bytes, size int64
 	var perPage float64
 	if _, err := pgx.ForEachRow(rows, []any{&bytes, &size, &perPage}, func() error {
-		rolls[i].Bytes, pages[i] = bytes, size
+		rolls[i].Bytes = bytes
+		pages[i] = size
 		if size > 0 && (size <= countedPages || perPage < 0) {
 			counts = append(counts, fmt.Sprintf(`SELECT %d, count(*) FROM %s WHERE ctid < '(%d,0)'`, i,
 				tasks[i], countedPages))

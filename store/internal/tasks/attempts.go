@@ -131,6 +131,7 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	var output []byte
 	err = row.Scan(&a.Seq, &a.At, &a.Stage, &a.Attempt, &a.Outcome, &a.Final, &a.Endpoint, &seconds,
 		&a.Status, &a.Error, &a.NextTime, &output, &a.LeftOut, &a.Excerpt, &a.long)
-	a.Duration, a.Output = time.Duration(float64(seconds)*float64(time.Second)), output
+	a.Duration = time.Duration(float64(seconds) * float64(time.Second))
+	a.Output = output
 	return a, err
 }

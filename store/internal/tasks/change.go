@@ -167,7 +167,8 @@ func changeOf(
 			v.Kind = asyncflow.Park
 		}
 	}
-	before, after := hot.OptionsText(l.Options), hot.OptionsText(p.Options(l.Options))
+	before := hot.OptionsText(l.Options)
+	after := hot.OptionsText(p.Options(l.Options))
 	sameOptions := (before == nil) == (after == nil) && (before == nil || *before == *after)
 	if sameOptions {
 		after = nil

@@ -35,7 +35,8 @@ func (st *step) prioritize(ctx context.Context, tx pgx.Tx, ids []int64) (int, er
 			continue
 		}
 		ch.queue(b, st.t, &st.tokens, st.now)
-		st.changed, orders = append(st.changed, c.ID.Number), append(orders, c.OrderTime)
+		st.changed = append(st.changed, c.ID.Number)
+		orders = append(orders, c.OrderTime)
 	}
 	if len(st.changed) == 0 {
 		return len(resting), nil
@@ -127,7 +128,8 @@ func readAllPlaced(
 	var id int64
 	var p placed
 	_, err = pgx.ForEachRow(rows, []any{&id, &p.at, &p.options}, func() error {
-		all[id], p = p, placed{}
+		all[id] = p
+		p = placed{}
 		return nil
 	})
 	return all, err

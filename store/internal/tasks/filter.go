@@ -153,7 +153,8 @@ func (c criteria) sql(first int) string {
 	names := []string{"$since", "$until", "$statuses", "$stages", "$text", "$ended"}
 	sql := criteriaSQL
 	if c.content != "" {
-		names, sql = append(names, "$content"), sql+contentSQL
+		names = append(names, "$content")
+		sql += contentSQL
 	}
 	if c.noChildren {
 		sql += noChildrenSQL

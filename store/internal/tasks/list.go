@@ -68,7 +68,8 @@ func (s *Tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 			return nil, err
 		}
 		all = append(all, page.Tasks...)
-		f.Before, f.Limit = page.Next, limit-len(all)
+		f.Before = page.Next
+		f.Limit = limit - len(all)
 		if page.Next == 0 || f.Limit <= 0 {
 			return all, nil
 		}
@@ -172,7 +173,8 @@ func (s *Tasks) readWindow(
 	bounds.QueryRow(func(row pgx.Row) error {
 		var created, newest *time.Time
 		err := row.Scan(&v.looked, &v.bytes, &v.last, &created, &newest)
-		v.created, v.newest = catalog.OrZero(created), catalog.OrZero(newest)
+		v.created = catalog.OrZero(created)
+		v.newest = catalog.OrZero(newest)
 		return err
 	})
 	b.Queue("COMMIT")

@@ -171,9 +171,15 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	var finished *time.Time
 	err = row.Scan(append([]any{&o.ID, &o.Kind, &o.Filter.Type, &f, &options, &o.State, &o.Total,
 		&o.Done, &o.Skipped, &o.Error, &o.CreatedAt, &finished, &o.position, &o.nextAt}, more...)...)
-	o.Filter.Status, o.Filter.Stage, o.Filter.Error = f.Status, f.Stage, f.Error
-	o.Filter.Since, o.Filter.Until, o.Filter.NoChildren = f.Since, f.Until, f.NoChildren
-	o.Reason, o.FromStage, o.Pace = options.Reason, options.FromStage, options.Pace
+	o.Filter.Status = f.Status
+	o.Filter.Stage = f.Stage
+	o.Filter.Error = f.Error
+	o.Filter.Since = f.Since
+	o.Filter.Until = f.Until
+	o.Filter.NoChildren = f.NoChildren
+	o.Reason = options.Reason
+	o.FromStage = options.FromStage
+	o.Pace = options.Pace
 	o.Priority = options.Priority
 	o.FinishedAt = catalog.OrZero(finished)
 	return o, err

@@ -72,7 +72,8 @@ func (s *Tasks) prepareOperation(
 			Message: "there are too many tasks to look through in the time of one call: " +
 				"narrow the filter, by status above all"}
 	case err == nil && o.Total == 0:
-		o.State, o.FinishedAt = OperationDone, now
+		o.State = OperationDone
+		o.FinishedAt = now
 	}
 	return o, err
 }

@@ -234,19 +234,23 @@ func (o *Operation) advance(f findings, done int, now time.Time) {
 		o.nextAt = now.Add(time.Duration(float64(done) / o.Pace * float64(time.Second)))
 	}
 	if f.over {
-		o.State, o.FinishedAt = OperationDone, now
+		o.State = OperationDone
+		o.FinishedAt = now
 		o.Skipped = max(o.Skipped, o.Total-o.Done)
 	}
 }
 
 // count updates a count after a step.
 func (o *Operation) count(f findings, now time.Time) {
-	o.position, o.nextAt = f.last, now
+	o.position = f.last
+	o.nextAt = now
 	o.Done += int64(len(f.ids))
 	o.Skipped += int64(f.seen - len(f.ids))
 	o.Total = max(o.Total, o.Done+o.Skipped)
 	if f.over {
-		o.State, o.FinishedAt, o.Total = OperationDone, now, o.Done+o.Skipped
+		o.State = OperationDone
+		o.FinishedAt = now
+		o.Total = o.Done + o.Skipped
 	}
 }
 

@@ -57,7 +57,8 @@ ORDER BY t.id`), append([]any{t.Number(), after, end, window}, c.args(t)...)...)
 		return nil
 	})
 	if f.seen < window { // the roll has no more
-		f.last, f.over = end, position == t.End
+		f.last = end
+		f.over = position == t.End
 	}
 	return f, err
 }

@@ -34,7 +34,8 @@ func (s *Tasks) walkOf(ctx context.Context, t *catalog.Type, f Filter) (*walk, e
 	if id == 0 {
 		w.before = 0 // there is none
 	}
-	w.oldest, w.before = max(w.oldest, id), min(w.before, id+1)
+	w.oldest = max(w.oldest, id)
+	w.before = min(w.before, id+1)
 	return w, err
 }
 

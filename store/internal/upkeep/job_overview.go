@@ -69,7 +69,8 @@ func (s *Upkeep) overviews(
 	byNumber := make(map[int32]*catalog.Type, len(types))
 	numbers := make([]int32, len(types))
 	for i, t := range types {
-		numbers[i], byNumber[t.Number()] = t.Number(), t
+		numbers[i] = t.Number()
+		byNumber[t.Number()] = t
 	}
 	rows, err := s.core.DB(tenant).Query(ctx, types[0].SQL(types[0].Begin, overviewsSQL), numbers)
 	if err != nil {

@@ -32,9 +32,11 @@ const IdleEvery = time.Minute
 
 // ScheduleJobs records when the jobs run, by name.
 func (s *Upkeep) ScheduleJobs(ctx context.Context, specs map[string]string) error {
-	names, texts := make([]string, 0, len(specs)), make([]string, 0, len(specs))
+	names := make([]string, 0, len(specs))
+	texts := make([]string, 0, len(specs))
 	for name, spec := range specs {
-		names, texts = append(names, name), append(texts, spec)
+		names = append(names, name)
+		texts = append(texts, spec)
 	}
 	_, err := s.core.Base.Exec(ctx, `
 		INSERT INTO asyncflow.jobs AS j (name, spec) SELECT *

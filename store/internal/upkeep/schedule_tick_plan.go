@@ -21,9 +21,11 @@ func (r *round) plan(ctx context.Context) {
 		}
 		most := min(tickTasks-tasks, max(1, (tickBytes-bytes)/max(1, len(t.Context))))
 		if len(t.run) > most {
-			t.run, t.rest = t.run[:most], t.run[most]
+			t.rest = t.run[most]
+			t.run = t.run[:most]
 		}
-		tasks, bytes = tasks+len(t.run), bytes+len(t.run)*len(t.Context)
+		tasks += len(t.run)
+		bytes += len(t.run) * len(t.Context)
 	}
 }
 
@@ -48,15 +50,18 @@ func (t *scheduleTicks) plan(ctx context.Context, r *round) (err error) {
 	case t.Overlap == asyncflow.OverlapReplace:
 		// The last of several ticks also replaces the ticks before it.
 		if n := len(t.run) - 1; n > 0 {
-			t.skipped, t.run = t.run[:n], t.run[n:]
+			t.skipped = t.run[:n]
+			t.run = t.run[n:]
 		}
 		if live {
 			return r.replace(ctx, t)
 		}
 	case live:
-		t.skipped, t.run = t.run, nil
+		t.skipped = t.run
+		t.run = nil
 	case len(t.run) > 1:
-		t.skipped, t.run = t.run[1:], t.run[:1]
+		t.skipped = t.run[1:]
+		t.run = t.run[:1]
 	}
 	return nil
 }

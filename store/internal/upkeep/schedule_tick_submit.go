@@ -28,10 +28,13 @@ func (r *round) submit(ctx context.Context, submit catalog.Submit) {
 		for i, result := range results[:len(t.run)] {
 			id, err := r.taskOf(ctx, t.TickTask(t.run[i]), result)
 			if err != nil {
-				t.err, t.rest = err, t.run[i]
+				t.err = err
+				t.rest = t.run[i]
 				break
 			}
-			t.done, t.LastAt, t.LastID = i+1, t.run[i], id
+			t.done = i + 1
+			t.LastAt = t.run[i]
+			t.LastID = id
 			if result.Err == nil && !result.Existing {
 				r.chargeTick(t)
 			}
