@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -52,6 +53,9 @@ func (v *visits) due(
 		}
 		v.rests.rest(tenant, restless[tenant], next)
 	}
+	rand.Shuffle(len(due), func(i, j int) { // so that no tenant always comes last
+		due[i], due[j] = due[j], due[i]
+	})
 	return due, nil
 }
 

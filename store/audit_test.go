@@ -14,6 +14,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
 )
 
 // auditedCall returns a context with an audited call, and the call.
@@ -101,7 +102,7 @@ func TestRecordAfterALostAnswer(t *testing.T) {
 	_, _, err := b.PutTaskType(ctx, tenant, twoStages())
 	require.NoError(t, err)
 	again := *a
-	again.ForgetWritten()
+	catalog.ForgetWritten(&again)
 	again.Outcome, again.Status = asyncflow.AuditFailed, 503
 	require.NoError(t, b.Record(ctx, &again))
 	require.NoError(t, b.RecordAll(ctx, []*store.AuditedCall{&again}))

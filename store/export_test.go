@@ -165,7 +165,7 @@ func (s *Store) KeptTypes() int {
 }
 
 // RefreshClock measures the offset of the clock.
-func (s *Store) RefreshClock(ctx context.Context) error { return s.Clock.Refresh(ctx) }
+func (s *Store) RefreshClock(ctx context.Context) error { return catalog.RefreshClock(ctx, s.Clock) }
 
 // PoolShare returns how many connections of the base pool a tenant may have.
 func (s *Store) PoolShare() int { return s.core.PoolShare() }

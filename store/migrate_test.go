@@ -137,6 +137,41 @@ func TestMigrateToASecondVersion(t *testing.T) {
 		b.count(`SELECT max(version_id) FROM tenant_acme.schema_versions`))
 }
 
+// A table of the old name in a new database is somebody else's: an application of the same user may
+// have made it.
+func TestATableOfAnApplicationIsNoDevelopmentVersion(t *testing.T) {
+	b := setup(t)
+	b.exec(`CREATE TABLE asyncflow.migrations (name text)`)
+	_, err := store.Migrate(t.Context(), b.url)
+	require.NoError(t, err)
+	_, err = store.CreateTenant(t.Context(), b.url, "later")
+	require.NoError(t, err)
+}
+
+// Only who is granted to submit by SQL may run functions of a tenant.
+func TestFunctionsOfATenantAreNotPublic(t *testing.T) {
+	t.Parallel()
+	for _, off := range []bool{false, true} {
+		t.Run(fmt.Sprintf("without roles: %t", off), func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.Database(t, nil)
+			_, err := store.Migrate(t.Context(), url, store.WithoutRoles(off))
+			require.NoError(t, err)
+			_, err = store.CreateTenant(t.Context(), url, tenant, store.WithoutRoles(off))
+			require.NoError(t, err)
+			conn, err := pgx.Connect(t.Context(), url)
+			require.NoError(t, err)
+			defer conn.Close(t.Context())
+			var all, public int
+			require.NoError(t, conn.QueryRow(t.Context(), `
+				SELECT count(*), count(*) FILTER (WHERE has_function_privilege('public', oid, 'EXECUTE'))
+				FROM pg_proc WHERE pronamespace::regnamespace::text = 'tenant_acme'`).Scan(&all, &public))
+			require.Positive(t, all)
+			require.Zero(t, public)
+		})
+	}
+}
+
 // A database of a development version is refused, and stays as it is.
 func TestMigrateRefusesDevelopmentVersions(t *testing.T) {
 	t.Parallel()

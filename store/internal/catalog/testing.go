@@ -14,21 +14,21 @@ func (t *Type) Fill(position int, sql string) string {
 	return strings.ReplaceAll(t.SQL(position, sql), "{number}", strconv.Itoa(int(t.number)))
 }
 
-// Shift has the clock go on at another time.
-func (c *Clock) Shift(d time.Duration) { c.offset.Add(int64(d)) }
+// ShiftClock has a clock go on at another time.
+func ShiftClock(c *Clock, d time.Duration) { c.offset.Add(int64(d)) }
 
-// TakeClock has the clock take over a measurement of the offset, made at a time since it began
+// TakeClock has a clock take over a measurement of the offset, made at a time since it began
 // to run, and returns the offset that it goes by: all but the first in nanoseconds.
-func (c *Clock) TakeClock(at time.Duration, least, most int64) int64 {
+func TakeClock(c *Clock, at time.Duration, least, most int64) int64 {
 	c.take(at, clockSample{least, most})
 	return c.offset.Load()
 }
 
-// Refresh measures the offset of the clock.
-func (c *Clock) Refresh(ctx context.Context) error { return c.refresh(ctx) }
+// RefreshClock measures the offset of a clock.
+func RefreshClock(ctx context.Context, c *Clock) error { return c.refresh(ctx) }
 
 // ForgetWritten makes an audited call look as if the answer to its commit was lost.
-func (a *AuditedCall) ForgetWritten() { a.written = false }
+func ForgetWritten(a *AuditedCall) { a.written = false }
 
 // LimitLocks sets how long another transaction may keep this node out of a lock.
 func (s *Core) LimitLocks(limit time.Duration) {

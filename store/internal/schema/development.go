@@ -8,15 +8,16 @@ import (
 )
 
 // developmentTable is where programs from before 0.1 wrote which migrations they had applied. Its
-// name differs from versionTable, so the two kinds of databases differ at any version. It stands in
-// the schema of the program, where no tenant and no other role can make a table.
+// name differs from versionTable, so the two kinds of databases differ at any version. A database
+// that has both is a new one: an application of the same user may have made a table of that name.
 const developmentTable = "asyncflow.migrations"
 
 // RefuseDevelopment refuses a database with a schema from before 0.1: no migration leads on from
 // there. It changes nothing.
 func RefuseDevelopment(ctx context.Context, db querier) error {
 	var exists bool
-	err := db.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, developmentTable).Scan(&exists)
+	err := db.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NULL`,
+		developmentTable, Base+"."+versionTable).Scan(&exists)
 	if err != nil || !exists {
 		return postgres.Wrap(err, "look for %s", developmentTable)
 	}
@@ -38,5 +39,5 @@ func refuseDevelopmentAt(ctx context.Context, url string) error {
 		return postgres.ConnectError(url, err)
 	}
 	defer conn.Close(ctx)
-	return RefuseDevelopment(ctx, conn)
+	return postgres.ConnectErrorOr(RefuseDevelopment(ctx, conn), url)
 }
