@@ -4530,7 +4530,8 @@ export interface components {
         };
         /**
          * @description The worker reports later, by completeTask or failTask with the delivery's callback. The body
-         *     is ignored.
+         *     is ignored, unless it has a field of an answer (`output`, `outcome`, `error`, `retry_after`
+         *     or `results`): then the attempt has failed.
          */
         DeliveryAccepted: {
             headers: {
