@@ -98,6 +98,7 @@ func (b *bundle) serve(configure ...func(*console.Config)) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	b.t.Cleanup(func() {
+		plain.CloseIdleConnections() // the server waits for one that was never used
 		require.NoError(b.t, server.Shutdown(30*time.Second))
 		require.NoError(b.t, <-served)
 		committer.Close()

@@ -9,7 +9,7 @@ import (
 // Only the tests of package store use what stands here.
 
 // ForgetNumbers has the next submits take new blocks of numbers.
-func ForgetNumbers(p *Path) { p.numbers = newNumbers(p) }
+func ForgetNumbers(p *Path) { p.numbers.forget(func(catalog.TypeKey) bool { return true }) }
 
 // KeepNumbers has the block of numbers of a type last.
 func KeepNumbers(p *Path, key catalog.TypeKey) {
