@@ -1,6 +1,7 @@
 package callbacks
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,14 +48,17 @@ const excerptBytes = 500
 const answerOverhead = 16 << 10
 
 // readStatus returns the outcome that the status of an answer means. If more is true, the body
-// decides, too: then the outcome is a failure without a reason yet.
-func readStatus(a transport.Answer) (o asyncflow.Outcome, more bool) {
+// decides, too: then the outcome is a failure without a reason yet. fields are those that a body may
+// have then, and the body of a 202 may not.
+func readStatus(a transport.Answer, fields []string) (o asyncflow.Outcome, more bool) {
 	o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: a.Status}
 	switch {
 	case a.Status == http.StatusAccepted:
 		o.Kind = asyncflow.OutcomeAccepted
-		if name := answerField(a.Body); name != "" {
-			return notAccepted(o, name, a.Body), false
+		if name := answerField(a.Body, fields); name != "" {
+			o.Kind = asyncflow.OutcomeFailed
+			o.Error = withExcerpt(fmt.Errorf("the answer has the status 202, so the report comes later, "+
+				"but its body has %q: answer with 200", cut(name, 100)), a.Body)
 		}
 	case a.Status < 200 || a.Status > 299:
 		o.Error = describe(a)
@@ -66,31 +71,33 @@ func readStatus(a transport.Answer) (o asyncflow.Outcome, more bool) {
 	return o, false
 }
 
-// answerField returns the name of a field of an answer that the body of a 202 has, so that a worker
-// that means more than "accepted" hears of it; "": it has none. Any other body is ignored.
-func answerField(body []byte, more ...string) string {
-	var object map[string]json.RawMessage
-	if json.Unmarshal(body, &object) != nil {
+var (
+	answerFields  = []string{"outcome", "output", "error", "retry_after"}
+	resultsFields = append([]string{"results"}, answerFields...)
+)
+
+// answerField returns which of some fields the body of a 202 has, in any case, and "" if it has
+// none: a worker that says more than "accepted" is to hear that it was not understood. The body may
+// be long, so it is read field by field.
+func answerField(body []byte, fields []string) string {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if first, err := d.Token(); err != nil || first != json.Delim('{') {
 		return ""
 	}
-	for _, field := range append(more, "outcome", "output", "error", "retry_after") {
-		for name, value := range object {
-			if strings.EqualFold(name, field) && string(value) != "null" &&
-				string(value) != `"`+resultAccepted+`"` {
-				return name
-			}
+	var value json.RawMessage
+	for d.More() {
+		token, err := d.Token()
+		if err != nil || d.Decode(&value) != nil {
+			return ""
+		}
+		name, _ := token.(string)
+		says := string(value) != "null" &&
+			(name != "outcome" || string(value) != `"`+resultAccepted+`"`)
+		if says && slices.ContainsFunc(fields, func(f string) bool { return strings.EqualFold(f, name) }) {
+			return name
 		}
 	}
 	return ""
-}
-
-// notAccepted returns the outcome of a 202 whose body has a field of an answer.
-func notAccepted(o asyncflow.Outcome, field string, body []byte) asyncflow.Outcome {
-	o.Kind = asyncflow.OutcomeFailed
-	o.Error = withExcerpt(fmt.Errorf(
-		"the answer has the status 202, so the report comes later, but its body has %q: answer with 200",
-		cut(field, 100)), body)
-	return o
 }
 
 // readAnswer completes the outcome of a delivery from the body of its 2xx response. A body that

@@ -107,6 +107,8 @@ func TestAnswers(t *testing.T) {
 		"202 with a text body": {reply(202, "queued", plain), accepted},
 		"202 with an output": {reply(202, `{"output":1}`), failed(202, notLater+`"output": answer with `+
 			`200; its body begins: {"output":1}`)},
+		"202 with an output that is text": {reply(202, `{"output":"accepted"}`), failed(202,
+			notLater+`"output": answer with 200; its body begins: {"output":"accepted"}`)},
 		"202 with an outcome": {reply(202, `{"outcome":"fail","error":"no such image"}`), failed(202,
 			notLater+`"outcome": answer with 200; its body begins: {"outcome":"fail","error":"no such image"}`)},
 		"202 with an error in another case": {reply(202, `{"Error":"no"}`), failed(202,

@@ -61,7 +61,7 @@ func (s *Sender) ReadClaim(a Answer) asyncflow.Outcome {
 		in.Body = a.Body[:most]
 		in.BodyErr = fmt.Errorf("%w: the limit is %d bytes", transport.ErrTooLarge, most)
 	}
-	o, more := readStatus(in)
+	o, more := readStatus(in, answerFields)
 	if more {
 		o = readAnswer(o, a.ContentType, in.Body, s.cfg.MaxOutput)
 	}

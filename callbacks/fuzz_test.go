@@ -152,7 +152,7 @@ func FuzzAnswer(f *testing.F) {
 		if most := maxOutput + answerOverhead; len(body) > most {
 			a.Body, a.BodyErr = body[:most], transport.ErrTooLarge
 		}
-		o, more := readStatus(a)
+		o, more := readStatus(a, answerFields)
 		if more {
 			o = readAnswer(o, contentType, a.Body, maxOutput)
 		}

@@ -118,16 +118,15 @@ func (s *Sender) attempt(
 
 // read returns what an answer means for each of some deliveries.
 func (s *Sender) read(all []asyncflow.Delivery, a transport.Answer) []asyncflow.Outcome {
-	o, more := readStatus(a)
-	batch := !all[0].Endpoint.Batch.IsZero()
-	switch {
-	case batch && o.Kind == asyncflow.OutcomeAccepted:
-		if name := answerField(a.Body, "results"); name != "" {
-			o = notAccepted(o, name, a.Body)
+	if !all[0].Endpoint.Batch.IsZero() {
+		o, more := readStatus(a, resultsFields)
+		if more {
+			return s.readResults(all, o, a.ContentType(), a.Body)
 		}
-	case batch && more:
-		return s.readResults(all, o, a.ContentType(), a.Body)
-	case more:
+		return toAll(all, o)
+	}
+	o, more := readStatus(a, answerFields)
+	if more {
 		o = readAnswer(o, a.ContentType(), a.Body, s.cfg.MaxOutput)
 	}
 	return toAll(all, o)
