@@ -129,3 +129,39 @@ func TestRunningChildrenAreCancelledFirst(t *testing.T) {
 	b.followUp()
 	b.checkTokens("pipe")
 }
+
+// A child that fails again while its siblings are still being redriven stops them. What had failed
+// before doesn't.
+func TestARedriveFailsFast(t *testing.T) {
+	b := setupFanOut(t)
+	parent := b.submit(newTask(`1`))[0].ID
+	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], asyncflow.Outcome{
+		Kind:      asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: 5}, Count: 5}})
+	b.followUp()
+	for _, l := range b.leaseAll(b.known(), 5) {
+		b.settle(b.known(), l, badEnd)
+	}
+	b.followUp()
+	b.comesTo(parent, asyncflow.StatusFailed)
+	b.SetChunks(1000, 1000, 1)
+	_, err := b.Redrive(t.Context(), tenant, parent, store.Redrive{})
+	require.NoError(t, err)
+	for b.count(b.at(1, `SELECT count(*) FROM {ready}`)) < 2 {
+		_, err := b.FollowUp(t.Context(), tenant, nil)
+		require.NoError(t, err)
+	}
+	leases := b.leaseAll(b.known(), 2)
+	begun, err := b.ParkHalted(t.Context(), b.known(), leases)
+	require.NoError(t, err)
+	require.Len(t, begun, 2, "what failed before the redrive stops nothing")
+	b.settle(b.known(), leases[0], badEnd)
+	begun, err = b.ParkHalted(t.Context(), b.known(), leases[1:])
+	require.NoError(t, err)
+	assert.Empty(t, begun, "its sibling has failed again")
+	b.followUp()
+	task := b.task(parent)
+	assert.Equal(t, asyncflow.StatusFailed, task.Status)
+	assert.Equal(t, &asyncflow.Children{Total: 5, Failed: 4, Cancelled: 1}, task.Children)
+	b.checkTokens("pipe")
+}

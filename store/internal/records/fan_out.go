@@ -24,8 +24,10 @@ type FanOut struct {
 	Starts  []int32 // at these indexes
 	Ended   ChildCounts
 	Again   *int // the index at which a redrive goes on; nil: there is none
-	Stopped bool // no child is made any more, and the remaining ones are cancelled
-	Closed  bool // the task no longer waits for children
+	// ToRedrive is how many failed or cancelled children the redrive hasn't come to.
+	ToRedrive int
+	Stopped   bool // no child is made any more, and the remaining ones are cancelled
+	Closed    bool // the task no longer waits for children
 
 	Tally *asyncflow.Tally // of votes; nil: it was not read, see readTallies
 
@@ -35,14 +37,15 @@ type FanOut struct {
 
 // FanOutColumns begins a query of fan-outs.
 const FanOutColumns = `SELECT type, id, seq, waits, stage, rule, count, spawned, firsts, starts,
-	succeeded, failed, cancelled, again, stopped, closed, paused_at, coalesce(pause_reason, '')
+	succeeded, failed, cancelled, again, to_redrive, stopped, closed, paused_at,
+	coalesce(pause_reason, '')
 	FROM {fan_outs} `
 
 // Columns returns what FanOutColumns are scanned into.
 func (o *FanOut) Columns() []any {
 	return []any{&o.Number, &o.ID, &o.Seq, &o.Waits, &o.Stage, &o.Rule, &o.Count, &o.Spawned,
 		&o.Firsts, &o.Starts, &o.Ended.Succeeded, &o.Ended.Failed, &o.Ended.Cancelled, &o.Again,
-		&o.Stopped, &o.Closed, &o.PausedAt, &o.PauseReason}
+		&o.ToRedrive, &o.Stopped, &o.Closed, &o.PausedAt, &o.PauseReason}
 }
 
 // LatestFanOut returns the latest fan-out of a task, or one of a seq unless that is 0; nil: there
@@ -72,10 +75,10 @@ func QueueSaves(b *pgx.Batch, t *catalog.Type, all []*FanOut) {
 	for _, o := range all {
 		b.Queue(t.SQL(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6, starts = $7,
 			succeeded = $8, failed = $9, cancelled = $10, again = $11, stopped = $12, closed = $13,
-			paused_at = CASE WHEN NOT $13 THEN paused_at END
+			to_redrive = CASE WHEN $11::int IS NULL THEN 0 ELSE $14 END, paused_at = CASE WHEN NOT $13 THEN paused_at END
 			WHERE type = $1 AND id = $2 AND seq = $3`), o.Number, o.ID, o.Seq, o.Waits, o.Spawned,
 			o.Firsts, o.Starts, o.Ended.Succeeded, o.Ended.Failed, o.Ended.Cancelled, o.Again, o.Stopped,
-			o.Closed)
+			o.Closed, o.ToRedrive)
 	}
 }
 
@@ -139,13 +142,18 @@ func (o *FanOut) SettledAll() bool {
 	return o.Again == nil && o.Ended.Sum() == o.Spawned && (o.Stopped || all)
 }
 
-// Failed reports whether the task can't go on with what its children have done.
+// Failed reports whether the task can't go on with what its children have done. While the failed
+// ones are redriven, only those count that failed again.
 func (o *FanOut) Failed() bool {
 	if o.Tally != nil {
 		out := o.Spawned == o.Count && o.Ended.Sum() == o.Count // there can be no further vote
 		return o.Tally.Failed() || out && !o.Tally.Decided()
 	}
-	return o.Rule.OnChildFailure.TooMany(o.Ended.Failed+o.Ended.Cancelled, o.Count)
+	failed := o.Ended.Failed + o.Ended.Cancelled
+	if o.Again != nil {
+		failed -= o.ToRedrive
+	}
+	return o.Rule.OnChildFailure.TooMany(failed, o.Count)
 }
 
 // IsChildSQL reports whether the task t is a child, by how its options begin. The options of a

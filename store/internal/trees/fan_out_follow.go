@@ -139,7 +139,7 @@ func (f *followUp) followTree(
 	if err != nil {
 		return false, err
 	}
-	if !o.Stopped && o.Again == nil && o.Failed() {
+	if !o.Stopped && o.Failed() {
 		o.Stopped = true
 		stopAt = 0
 	}

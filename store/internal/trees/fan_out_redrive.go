@@ -53,6 +53,7 @@ func reopen(
 	o.Stopped = false
 	o.Closed = false
 	o.Again = &again
+	o.ToRedrive = o.Ended.Failed + o.Ended.Cancelled
 	if err := records.SaveFanOut(ctx, tx, t, o); err != nil {
 		return nil, nil, err
 	}
@@ -121,9 +122,10 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *catalog.Type, task end) (ref
 			asyncflow.TaskID{Type: t.Name, Number: child.Parent}), nil
 	}
 	tag, err := tx.Exec(ctx, t.SQL(0, `UPDATE {fan_outs}
-		SET failed = failed - $4, cancelled = cancelled - $5
+		SET failed = failed - $4, cancelled = cancelled - $5,
+		  to_redrive = greatest(to_redrive - coalesce((again <= $6)::int, 0), 0)
 		WHERE type = $1 AND id = $2 AND seq = $3 AND NOT stopped AND NOT closed`), t.Number(),
-		child.Parent, child.Seq, ended.Failed, ended.Cancelled)
+		child.Parent, child.Seq, ended.Failed, ended.Cancelled, child.Index)
 	if err == nil && tag.RowsAffected() == 0 {
 		refusal = asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s is a child of %s, which no longer waits for it: redrive that one", task.ID,
