@@ -45,6 +45,7 @@ var smallNumbers = map[string]string{
 	"starts of fan_outs":                                    "100,000 children at most",
 	"status of audit, journal":                              "an HTTP status",
 	"succeeded of fan_outs, outbox":                         "as in fan_outs",
+	"to_redrive of fan_outs":                                "100,000 children at most",
 	"version of schedules, task_types":                      "TestEndOfVersions",
 	"waits of fan_outs":                                     "a seq",
 	"weight of endpoints":                                   "the API's limit",

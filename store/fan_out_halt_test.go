@@ -165,3 +165,32 @@ func TestARedriveFailsFast(t *testing.T) {
 	assert.Equal(t, &asyncflow.Children{Total: 5, Failed: 4, Cancelled: 1}, task.Children)
 	b.checkTokens("pipe")
 }
+
+// A node of the version before doesn't write how many children are still to be redriven. Then none
+// of the failures counts until the redrive has come to all.
+func TestARedriveOfAnOlderNode(t *testing.T) {
+	b := setupFanOut(t)
+	parent := b.submit(newTask(`1`))[0].ID
+	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], asyncflow.Outcome{
+		Kind:      asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: 3}, Count: 3}})
+	b.followUp()
+	for _, l := range b.leaseAll(b.known(), 3) {
+		b.settle(b.known(), l, badEnd)
+	}
+	b.followUp()
+	b.comesTo(parent, asyncflow.StatusFailed)
+	_, err := b.Redrive(t.Context(), tenant, parent, store.Redrive{})
+	require.NoError(t, err)
+	b.exec(b.at(0, `UPDATE {fan_outs} SET to_redrive = NULL`))
+	b.followUp()
+	leases := b.leaseAll(b.known(), 3)
+	begun, err := b.ParkHalted(t.Context(), b.known(), leases)
+	require.NoError(t, err)
+	require.Len(t, begun, 3)
+	for _, l := range begun {
+		b.settle(b.known(), l, goodEnd)
+	}
+	b.followUp()
+	b.comesTo(parent, asyncflow.StatusPending)
+}

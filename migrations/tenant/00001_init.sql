@@ -228,9 +228,8 @@ CREATE INDEX ON past_keys (type, id);
 -- The children of a task in one stage. seq is that of the task's row in wait when it fanned out,
 -- waits that of its latest one: a redrive of the failed children makes another. spawned of count
 -- children are made, in runs of ids that begin with firsts, at the indexes starts. again is the
--- index at which a redrive of the failed ones goes on, to_redrive how many of them are still to be
--- redriven: what failed before doesn't count. closed: the task no longer waits for them. paused_at
--- says since when no further child begins.
+-- index at which a redrive of the failed ones goes on. closed: the task no longer waits for them.
+-- paused_at says since when no further child begins.
 CREATE TABLE fan_outs (
   type      int      NOT NULL,
   id        bigint   NOT NULL,
@@ -245,8 +244,7 @@ CREATE TABLE fan_outs (
   succeeded int      NOT NULL DEFAULT 0,
   failed    int      NOT NULL DEFAULT 0,
   cancelled int      NOT NULL DEFAULT 0,
-  again      int,
-  to_redrive int     NOT NULL DEFAULT 0,
+  again     int,
   stopped   boolean  NOT NULL DEFAULT false,
   closed    boolean  NOT NULL DEFAULT false,
   paused_at    timestamptz,

@@ -37,8 +37,8 @@ type FanOut struct {
 
 // FanOutColumns begins a query of fan-outs.
 const FanOutColumns = `SELECT type, id, seq, waits, stage, rule, count, spawned, firsts, starts,
-	succeeded, failed, cancelled, again, to_redrive, stopped, closed, paused_at,
-	coalesce(pause_reason, '')
+	succeeded, failed, cancelled, again, coalesce(to_redrive, failed + cancelled), stopped, closed,
+	paused_at, coalesce(pause_reason, '')
 	FROM {fan_outs} `
 
 // Columns returns what FanOutColumns are scanned into.
@@ -75,7 +75,8 @@ func QueueSaves(b *pgx.Batch, t *catalog.Type, all []*FanOut) {
 	for _, o := range all {
 		b.Queue(t.SQL(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6, starts = $7,
 			succeeded = $8, failed = $9, cancelled = $10, again = $11, stopped = $12, closed = $13,
-			to_redrive = CASE WHEN $11::int IS NULL THEN 0 ELSE $14 END, paused_at = CASE WHEN NOT $13 THEN paused_at END
+			to_redrive = CASE WHEN $11::int IS NOT NULL THEN $14::int END,
+			paused_at = CASE WHEN NOT $13 THEN paused_at END
 			WHERE type = $1 AND id = $2 AND seq = $3`), o.Number, o.ID, o.Seq, o.Waits, o.Spawned,
 			o.Firsts, o.Starts, o.Ended.Succeeded, o.Ended.Failed, o.Ended.Cancelled, o.Again, o.Stopped,
 			o.Closed, o.ToRedrive)

@@ -140,7 +140,8 @@ SELECT o.id, o.seq, o.paused_at IS NOT NULL, o.stopped, o.rule, o.count, o.bad
 FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
 CROSS JOIN LATERAL (
   SELECT o.*, CASE WHEN o.closed OR o.rule->'quorum' IS NOT NULL THEN 0
-    ELSE o.failed + o.cancelled - o.to_redrive + (SELECT coalesce(sum(b.failed + b.cancelled), 0)
+    ELSE CASE WHEN o.again IS NULL THEN o.failed + o.cancelled
+      ELSE coalesce(o.failed + o.cancelled - o.to_redrive, 0) END + (SELECT coalesce(sum(b.failed + b.cancelled), 0)
       FROM {outbox} b WHERE b.kind = 'children' AND b.failed + b.cancelled > 0
         AND b.type = o.type AND b.id = o.id AND b.fan_out = o.seq) END AS bad
   FROM {fan_outs} o WHERE o.type = $1 AND o.id = u.id AND o.seq = u.seq) o
