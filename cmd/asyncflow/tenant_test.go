@@ -207,7 +207,7 @@ func TestKilledWhileDropping(t *testing.T) {
 				`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype =
 					'relation')`).Scan(&waits))
 			return waits
-		}, patience, time.Millisecond, "it is in the middle of it")
+		}, patience, 20*time.Millisecond, "it is in the middle of it")
 		p.kill()
 		require.Less(t, left(), n)
 		r := tenants(t, url, "create", testTenant)
