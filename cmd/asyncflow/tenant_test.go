@@ -170,7 +170,7 @@ func TestKilledWhileDropping(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "setup"})
 	require.NoError(t, err)
 	defer s.Close()
-	const types = 200
+	const types = 100
 	var wg sync.WaitGroup
 	for worker := range 4 {
 		wg.Go(func() {
