@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -51,6 +52,61 @@ func call[T any](
 		}
 	}
 	return into, nil
+}
+
+// callBare calls an operation without parameters.
+func callBare[T any](
+	ctx context.Context, c *Client,
+	send func(context.Context, ...api.RequestEditorFn) (*http.Response, error),
+) (T, error) {
+	return call[T](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return send(ctx) })
+}
+
+// callOn calls an operation on one thing. Its id or name is part of the path.
+func callOn[T any](
+	ctx context.Context, c *Client, field, part string,
+	send func(context.Context, string, ...api.RequestEditorFn) (*http.Response, error),
+) (T, error) {
+	if err := checkPart(field, part); err != nil {
+		var zero T
+		return zero, err
+	}
+	return call[T](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return send(ctx, part)
+	})
+}
+
+// callWith calls an operation with a body.
+func callWith[T any](
+	ctx context.Context, c *Client, doc any,
+	send func(context.Context, string, io.Reader, ...api.RequestEditorFn) (*http.Response, error),
+) (T, error) {
+	body, err := encode(doc)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return call[T](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return send(ctx, contentJSON, bytes.NewReader(body))
+	})
+}
+
+// callOnWith calls an operation on one thing with a body.
+func callOnWith[T any](
+	ctx context.Context, c *Client, field, part string, doc any,
+	send func(
+		context.Context, string, string, io.Reader, ...api.RequestEditorFn,
+	) (*http.Response, error),
+) (T, error) {
+	if err := checkPart(field, part); err != nil {
+		var zero T
+		return zero, err
+	}
+	return callWith[T](ctx, c, doc, func(
+		ctx context.Context, kind string, body io.Reader, _ ...api.RequestEditorFn,
+	) (*http.Response, error) {
+		return send(ctx, part, kind, body)
+	})
 }
 
 // noAnswer is the answer of calls without one.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -22,10 +21,5 @@ func OnKey(taskType, key string) Dependency { return Dependency{Type: taskType, 
 // the tasks that failed because of this one. Redriven of the answer has these; with DryRun, nothing
 // else happens.
 func (c *Client) RedriveWith(ctx context.Context, id string, how RedriveOptions) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.RedriveTask(ctx, id, how)
-	})
+	return callOnWith[Task](ctx, c, "id", id, how, c.api.RedriveTaskWithBody)
 }

@@ -104,12 +104,13 @@ func (c *Client) AllAttempts(
 	if err := checkPart("id", id); err != nil {
 		return func(yield func(Attempt, error) bool) { yield(Attempt{}, err) }
 	}
-	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
-		return c.api.ListAttempts(ctx, id, nil, page)
+	send := func(
+		ctx context.Context, p *api.ListAttemptsParams, editors ...api.RequestEditorFn,
+	) (*http.Response, error) {
+		return c.api.ListAttempts(ctx, id, p, editors...)
 	}
 	params := map[string]string{"outputs": strconv.FormatBool(outputs)}
-	read := func(p AttemptList) ([]Attempt, string) { return p.Data, p.NextCursor }
-	return listed(ctx, c, params, get, read)
+	return listed[Attempt](ctx, c, params, send)
 }
 
 // checkContext refuses a context that isn't JSON: it would make the whole body unreadable.
@@ -123,58 +124,34 @@ func checkContext(t NewTask) error {
 // Change changes the priority or the time of a task that is pending or waiting, and returns it. For
 // a task that is running or final, the error has CodeConflict.
 func (c *Client) Change(ctx context.Context, id string, patch TaskPatch) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PatchTask(ctx, id, patch)
-	})
+	return callOnWith[Task](ctx, c, "id", id, patch, c.api.PatchTaskWithBody)
 }
 
 // Cancel cancels a task that isn't final, and returns it. The reason may be empty; it is stored
 // with the task. For a task that has ended otherwise, the error has CodeConflict.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.CancelTask(ctx, id, api.Cancellation{Reason: reason})
-	})
+	return callOnWith[Task](ctx, c, "id", id, api.Cancellation{Reason: reason}, c.api.CancelTaskWithBody)
 }
 
 // Pause keeps further children of a task from beginning, and returns the task. Children that run
 // are finished. The reason may be empty. For a task that doesn't wait for children, the error has
 // CodeConflict.
 func (c *Client) Pause(ctx context.Context, id, reason string) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PauseTask(ctx, id, api.TaskPause{Reason: reason})
-	})
+	return callOnWith[Task](ctx, c, "id", id, api.TaskPause{Reason: reason}, c.api.PauseTaskWithBody)
 }
 
 // Resume lets the children of a paused task begin again, and returns the task. For a task that
 // doesn't wait for children, the error has CodeConflict.
 func (c *Client) Resume(ctx context.Context, id string) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ResumeTask(ctx, id)
-	})
+	return callOn[Task](ctx, c, "id", id, c.api.ResumeTask)
 }
 
 // Redrive runs a failed or cancelled task again, and returns it. It starts at stage, or where the
 // task ended if stage is empty. The stage gets doc as its context, or the context that it had
 // before if doc is nil.
 func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMessage) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.RedriveTask(ctx, id, api.Redrive{Stage: stage, Context: doc})
-	})
+	return callOnWith[Task](ctx, c, "id", id, api.Redrive{Stage: stage, Context: doc},
+		c.api.RedriveTaskWithBody)
 }
 
 // maxResults is the most results on one page.
@@ -194,10 +171,5 @@ func (c *Client) Results(ctx context.Context, id string, from int) (ChildResults
 // Votes returns the votes on a task that came to a stage with a quorum. For any other task, the
 // error has CodeConflict.
 func (c *Client) Votes(ctx context.Context, id string) (VoteList, error) {
-	if err := checkPart("id", id); err != nil {
-		return VoteList{}, err
-	}
-	return call[VoteList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ListVotes(ctx, id)
-	})
+	return callOn[VoteList](ctx, c, "id", id, c.api.ListVotes)
 }

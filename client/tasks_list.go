@@ -24,24 +24,11 @@ func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
 
 // All iterates over all tasks that List would return, page by page. An error ends it.
 func (c *Client) All(ctx context.Context, p ListParams) iter.Seq2[Task, error] {
-	return func(yield func(Task, error) bool) {
-		for {
-			page, err := c.List(ctx, p)
-			if err != nil {
-				yield(Task{}, err)
-				return
-			}
-			for _, t := range page.Data {
-				if !yield(t, nil) {
-					return
-				}
-			}
-			if page.NextCursor == "" {
-				return
-			}
-			p.Cursor = page.NextCursor
-		}
-	}
+	return paged(p.Cursor, func(cursor string) ([]Task, string, error) {
+		p.Cursor = cursor
+		page, err := c.List(ctx, p)
+		return page.Data, page.NextCursor, err
+	})
 }
 
 // Count counts the tasks that All would return, as far as that is cheap: 10,000 at most. If

@@ -55,22 +55,15 @@ func (c *auditListCmd) Run(ctx context.Context, g *globals) error {
 	case c.Follow:
 		return c.follow(ctx, g, followEvery)
 	}
-	entries, cursor, err := c.collect(ctx, g.client(), c.params(), c.Limit)
-	if err != nil {
+	entries, cursor, err := c.collect(ctx, g, c.params(), c.Limit)
+	if done, err := g.asDocument(asList(entries, cursor), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(entries, cursor))
 	}
 	rows := make([][]string, len(entries))
 	for i, e := range entries {
 		rows[i] = auditRow(e)
 	}
-	if err := g.printTable(auditHeader, rows); err != nil || cursor == "" {
-		return err
-	}
-	_, err = fmt.Fprintf(g.stderr, "there are more: --cursor %s\n", cursor)
-	return err
+	return g.printPage(auditHeader, rows, cursor)
 }
 
 func (c *auditListCmd) params() client.AuditParams {
@@ -81,23 +74,13 @@ func (c *auditListCmd) params() client.AuditParams {
 
 // collect returns at most limit entries (0: all), and the cursor of the next ones.
 func (c *auditListCmd) collect(
-	ctx context.Context, api *client.Client, p client.AuditParams, limit int,
+	ctx context.Context, g *globals, p client.AuditParams, limit int,
 ) (all []client.AuditEntry, cursor string, err error) {
-	for {
-		p.Limit = pageSize
-		if limit > 0 {
-			p.Limit = min(pageSize, limit-len(all))
-		}
-		page, err := api.Audit(ctx, p)
-		if err != nil {
-			return nil, "", err
-		}
-		all = append(all, page.Data...)
-		p.Cursor = page.NextCursor
-		if p.Cursor == "" || (limit > 0 && len(all) >= limit) {
-			return all, p.Cursor, nil
-		}
-	}
+	return collect(limit, p.Cursor, func(size int, from string) ([]client.AuditEntry, string, error) {
+		p.Limit, p.Cursor = size, from
+		page, err := g.client().Audit(ctx, p)
+		return page.Data, page.NextCursor, err
+	})
 }
 
 const (
@@ -109,7 +92,7 @@ const (
 
 // follow lists the last entries, oldest first, and then new ones as they come.
 func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Duration) error {
-	entries, _, err := c.collect(ctx, g.client(), c.params(), c.Limit)
+	entries, _, err := c.collect(ctx, g, c.params(), c.Limit)
 	seen := map[string]bool{}
 	last := c.Since.Time
 	for {
@@ -139,7 +122,7 @@ func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Durati
 		if back := last.Add(-followBack); !last.IsZero() && back.After(p.Since) {
 			p.Since = back
 		}
-		entries, _, err = c.collect(ctx, g.client(), p, 0)
+		entries, _, err = c.collect(ctx, g, p, 0)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -38,14 +38,10 @@ func (c *endpointsUpdateCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	e, err := g.client().UpdateEndpoint(ctx, c.ID,
+	return g.printEndpoint(g.client().UpdateEndpoint(ctx, c.ID,
 		client.EndpointPatch{URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate,
 			Batch: c.batch(), AllowDuplicate: c.Duplicate,
-			Headers: settings.Headers, Auth: settings.Auth, TLS: settings.TLS})
-	if err != nil {
-		return err
-	}
-	return g.printEndpoint(e)
+			Headers: settings.Headers, Auth: settings.Auth, TLS: settings.TLS}))
 }
 
 // endpointSettings are the headers, auth and certificates of deliveries, as in a file.
@@ -78,9 +74,7 @@ func orNothing[V any](p *V) (v V) {
 	return v
 }
 
-type endpointsVerifyCmd struct {
-	ID string `arg:"" name:"id" help:"The endpoint's id."`
-}
+type endpointsVerifyCmd struct{ endpointArg }
 
 // Help is shown by asyncflow endpoints verify --help.
 func (c *endpointsVerifyCmd) Help() string {
@@ -92,10 +86,7 @@ it doesn't, the exit code is 1.`
 // Run challenges an endpoint.
 func (c *endpointsVerifyCmd) Run(ctx context.Context, g *globals) error {
 	e, err := g.client().VerifyEndpoint(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	if err := g.printEndpoint(e); err != nil {
+	if err := g.printEndpoint(e, err); err != nil {
 		return err
 	}
 	if e.VerificationError != "" {
@@ -104,9 +95,7 @@ func (c *endpointsVerifyCmd) Run(ctx context.Context, g *globals) error {
 	return nil
 }
 
-type endpointsEnableCmd struct {
-	ID string `arg:"" name:"id" help:"The endpoint's id."`
-}
+type endpointsEnableCmd struct{ endpointArg }
 
 // Help is shown by asyncflow endpoints enable --help.
 func (c *endpointsEnableCmd) Help() string {
@@ -116,11 +105,7 @@ is open: it gets deliveries again at once.`
 
 // Run enables an endpoint.
 func (c *endpointsEnableCmd) Run(ctx context.Context, g *globals) error {
-	e, err := g.client().EnableEndpoint(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return g.printEndpoint(e)
+	return g.printEndpoint(g.client().EnableEndpoint(ctx, c.ID))
 }
 
 type endpointsRotateCmd struct {
@@ -139,10 +124,6 @@ delivery if one of its signatures is right.`
 // Run rotates an endpoint's secret.
 func (c *endpointsRotateCmd) Run(ctx context.Context, g *globals) error {
 	overlap := asyncflow.NewDuration(c.Overlap)
-	e, err := g.client().RotateEndpointSecret(ctx, c.ID,
-		client.SecretRotation{Overlap: &overlap, Kind: asyncflow.SecretKind(c.Kind), Secret: c.Secret})
-	if err != nil {
-		return err
-	}
-	return g.printEndpoint(e)
+	return g.printEndpoint(g.client().RotateEndpointSecret(ctx, c.ID,
+		client.SecretRotation{Overlap: &overlap, Kind: asyncflow.SecretKind(c.Kind), Secret: c.Secret}))
 }

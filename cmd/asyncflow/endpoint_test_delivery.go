@@ -38,10 +38,7 @@ func (c *endpointsTestCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	t, err := g.client().TestEndpoint(ctx, c.ID, client.EndpointTest{Context: doc})
-	if err != nil {
-		return err
-	}
-	if err := g.printEndpointTest(t); err != nil {
+	if err := g.printEndpointTest(t, err); err != nil {
 		return err
 	}
 	if t.Outcome != api.EndpointTestResultOutcomeDone &&
@@ -51,9 +48,9 @@ func (c *endpointsTestCmd) Run(ctx context.Context, g *globals) error {
 	return nil
 }
 
-func (g *globals) printEndpointTest(t client.EndpointTestResult) error {
-	if g.output == "json" {
-		return g.printJSON(t)
+func (g *globals) printEndpointTest(t client.EndpointTestResult, err error) error {
+	if done, err := g.asDocument(t, err); done {
+		return err
 	}
 	pairs := []string{"outcome", string(t.Outcome), "error", t.Error,
 		"took", milliseconds(t.DurationMs).String()}

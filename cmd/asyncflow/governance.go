@@ -54,18 +54,14 @@ func (c *governanceStatusCmd) Run(ctx context.Context, g *globals) error {
 	return withGovernor(ctx, c.databaseFlag, governance.Config{},
 		func(s *store.Store, _ *governance.Governor) error {
 			status, err := governance.ReadStatus(ctx, s)
-			if err != nil {
-				return err
-			}
-			doc := httpapi.GovernanceOut(status)
-			if g.output == "json" {
-				return g.printJSON(doc)
-			}
-			return g.printGovernance(doc)
+			return g.printGovernance(httpapi.GovernanceOut(status), err)
 		})
 }
 
-func (g *globals) printGovernance(doc api.Governance) error {
+func (g *globals) printGovernance(doc api.Governance, err error) error {
+	if done, err := g.asDocument(doc, err); done {
+		return err
+	}
 	nodes := make([][]string, len(doc.Nodes))
 	for i, n := range doc.Nodes {
 		nodes[i] = []string{n.ID, strings.Join(n.Roles, ","), n.Version, timeText(n.StartedAt),

@@ -22,11 +22,8 @@ Example:
 // Run shows how many nodes there are.
 func (c *nodesCmd) Run(ctx context.Context, g *globals) error {
 	n, err := g.client().NodeCounts(ctx)
-	if err != nil {
+	if done, err := g.asDocument(n, err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(n)
 	}
 	return g.printFields("alive", strconv.Itoa(n.Alive), "gone", strconv.Itoa(n.Gone),
 		"api", strconv.Itoa(n.Roles.API), "dispatcher", strconv.Itoa(n.Roles.Dispatcher),

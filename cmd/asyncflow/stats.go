@@ -44,11 +44,8 @@ func (c *statsCmd) Run(ctx context.Context, g *globals) error {
 // show asks for the counts and prints them.
 func (c *statsCmd) show(ctx context.Context, g *globals) error {
 	stats, err := g.client().Stats(ctx, c.Type)
-	if err != nil {
+	if done, err := g.asDocument(asList(stats, ""), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(stats, ""))
 	}
 	at := now()
 	rows := make([][]string, len(stats))

@@ -54,21 +54,14 @@ func (c *tasksGetCmd) Run(ctx context.Context, g *globals) error {
 	if c.Wait > 0 {
 		return g.waitAndPrint(ctx, c.ID, c.Wait)
 	}
-	task, err := g.client().Get(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return g.printTask(task)
+	return g.printTask(g.client().Get(ctx, c.ID))
 }
 
 // waitAndPrint shows a task once it is final, or after d. Its error carries the exit code for
 // the task's status.
 func (g *globals) waitAndPrint(ctx context.Context, id string, d time.Duration) error {
 	task, err := g.waitAndReport(ctx, id, d)
-	if err != nil {
-		return err
-	}
-	if err := g.printTask(task); err != nil {
+	if err := g.printTask(task, err); err != nil {
 		return err
 	}
 	switch task.Status {
@@ -82,9 +75,9 @@ func (g *globals) waitAndPrint(ctx context.Context, id string, d time.Duration) 
 }
 
 // printTask shows everything about a task.
-func (g *globals) printTask(t client.Task) error {
-	if g.output == "json" {
-		return g.printJSON(t)
+func (g *globals) printTask(t client.Task, err error) error {
+	if done, err := g.asDocument(t, err); done {
+		return err
 	}
 	attempt := ""
 	if t.Attempt > 0 {

@@ -44,9 +44,5 @@ func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
 			begin: func() (client.Operation, error) { return g.client().CancelAll(ctx, b) },
 		})
 	}
-	task, err := g.client().Cancel(ctx, c.ID, c.Reason)
-	if err != nil {
-		return err
-	}
-	return g.printTask(task)
+	return g.printTask(g.client().Cancel(ctx, c.ID, c.Reason))
 }

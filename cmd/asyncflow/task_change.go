@@ -52,11 +52,7 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID == "" {
 		return c.changeAll(ctx, g, patch.Priority)
 	}
-	task, err := g.client().Change(ctx, c.ID, patch)
-	if err != nil {
-		return err
-	}
-	return g.printTask(task)
+	return g.printTask(g.client().Change(ctx, c.ID, patch))
 }
 
 // changeAll changes the priority of many tasks.

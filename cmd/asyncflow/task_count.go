@@ -39,11 +39,7 @@ func (c *tasksCountCmd) Run(ctx context.Context, g *globals) error {
 	case c.Exact:
 		return c.countAll(ctx, g)
 	}
-	n, err := g.client().Count(ctx, c.params())
-	if err != nil {
-		return err
-	}
-	return g.printTaskCount(n)
+	return g.printTaskCount(g.client().Count(ctx, c.params()))
 }
 
 // countAll counts all tasks, and shows their number as a count without an operation does. An
@@ -56,25 +52,23 @@ func (c *tasksCountCmd) countAll(ctx context.Context, g *globals) error {
 		return err
 	}
 	if c.Detach {
-		return g.printOperation(o)
+		return g.printOperation(o, nil)
 	}
-	if o, err = g.follow(ctx, o); err != nil {
-		return err
+	o, err = g.follow(ctx, o)
+	if err != nil || o.State != client.OperationDone {
+		return g.printEnd(o, err)
 	}
-	if o.State != client.OperationDone {
-		return g.printEnd(o)
-	}
-	return g.printTaskCount(client.TaskCount{Count: o.Done, Exact: true})
+	return g.printTaskCount(client.TaskCount{Count: o.Done, Exact: true}, nil)
 }
 
-func (g *globals) printTaskCount(n client.TaskCount) error {
-	if g.output == "json" {
-		return g.printJSON(n)
+func (g *globals) printTaskCount(n client.TaskCount, err error) error {
+	if done, err := g.asDocument(n, err); done {
+		return err
 	}
 	least := ""
 	if !n.Exact {
 		least = "at least "
 	}
-	_, err := fmt.Fprintln(g.stdout, least+plural(n.Count))
+	_, err = fmt.Fprintln(g.stdout, least+plural(n.Count))
 	return err
 }

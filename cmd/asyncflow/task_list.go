@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -65,46 +64,46 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 	if c.Limit < 0 {
 		return usageError(asyncflow.InvalidField("--limit", "is %d; it must be 0 or more", c.Limit))
 	}
-	tasks, cursor, err := c.collect(ctx, g.client())
-	if err != nil {
+	tasks, cursor, err := c.collect(ctx, g)
+	if done, err := g.asDocument(asList(tasks, cursor), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(tasks, cursor))
 	}
 	rows := make([][]string, len(tasks))
 	for i, t := range tasks {
 		rows[i] = []string{t.ID, string(t.Status), t.Stage, strconv.Itoa(t.Attempt),
 			timeText(t.CreatedAt), timeText(t.FinishedAt), t.Error}
 	}
-	if err := g.printTable("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows); err != nil ||
-		cursor == "" {
-		return err
-	}
-	_, err = fmt.Fprintf(g.stderr, "there are more: --cursor %s\n", cursor)
-	return err
+	return g.printPage("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows, cursor)
 }
 
 // collect returns the tasks, and the cursor of the next ones.
-func (c *tasksListCmd) collect(
-	ctx context.Context, api *client.Client,
-) ([]client.Task, string, error) {
-	params := c.params()
-	params.Text, params.Cursor = c.Text, c.Cursor
-	var tasks []client.Task
+func (c *tasksListCmd) collect(ctx context.Context, g *globals) ([]client.Task, string, error) {
+	p := c.params()
+	p.Text = c.Text
+	return collect(c.Limit, c.Cursor, func(size int, from string) ([]client.Task, string, error) {
+		p.Limit, p.Cursor = size, from
+		page, err := g.client().List(ctx, p)
+		return page.Data, page.NextCursor, err
+	})
+}
+
+// collect returns at most limit items (0: all) from a cursor on, and the cursor of the next ones.
+func collect[T any](
+	limit int, from string, page func(size int, from string) (items []T, next string, err error),
+) (all []T, cursor string, err error) {
 	for {
-		params.Limit = pageSize
-		if c.Limit > 0 {
-			params.Limit = min(pageSize, c.Limit-len(tasks))
+		size := pageSize
+		if limit > 0 {
+			size = min(pageSize, limit-len(all))
 		}
-		page, err := api.List(ctx, params)
+		items, next, err := page(size, from)
 		if err != nil {
 			return nil, "", err
 		}
-		tasks = append(tasks, page.Data...)
-		params.Cursor = page.NextCursor
-		if params.Cursor == "" || (c.Limit > 0 && len(tasks) >= c.Limit) {
-			return tasks, params.Cursor, nil
+		all = append(all, items...)
+		from = next
+		if from == "" || (limit > 0 && len(all) >= limit) {
+			return all, from, nil
 		}
 	}
 }

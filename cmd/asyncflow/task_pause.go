@@ -18,11 +18,7 @@ Example:
 
 // Run pauses the children of a task and shows the task.
 func (c *tasksPauseCmd) Run(ctx context.Context, g *globals) error {
-	task, err := g.client().Pause(ctx, c.ID, c.Reason)
-	if err != nil {
-		return err
-	}
-	return g.printTask(task)
+	return g.printTask(g.client().Pause(ctx, c.ID, c.Reason))
 }
 
 type tasksResumeCmd struct {
@@ -40,9 +36,5 @@ Example:
 
 // Run resumes the children of a task and shows the task.
 func (c *tasksResumeCmd) Run(ctx context.Context, g *globals) error {
-	task, err := g.client().Resume(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return g.printTask(task)
+	return g.printTask(g.client().Resume(ctx, c.ID))
 }

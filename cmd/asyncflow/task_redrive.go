@@ -66,11 +66,7 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 	if c.Context != "" && !json.Valid([]byte(c.Context)) {
 		return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))
 	}
-	task, err := g.client().RedriveWith(ctx, c.ID, client.RedriveOptions{Stage: c.FromStage,
+	return g.printTask(g.client().RedriveWith(ctx, c.ID, client.RedriveOptions{Stage: c.FromStage,
 		Context: json.RawMessage(c.Context), AllChildren: c.AllChildren, Dependents: c.Dependents,
-		DryRun: c.DryRun})
-	if err != nil {
-		return err
-	}
-	return g.printTask(task)
+		DryRun: c.DryRun}))
 }

@@ -32,11 +32,8 @@ func (c *tasksResultsCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(asyncflow.InvalidField("--limit and --from", "must be 0 or more"))
 	}
 	all, err := c.collect(ctx, g.client())
-	if err != nil {
+	if done, err := g.asDocument(all, err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(all)
 	}
 	rows := make([][]string, len(all.Results))
 	for i, r := range all.Results {

@@ -77,12 +77,12 @@ func (c *tasksSubmitCmd) Run(ctx context.Context, g *globals) error {
 	if c.Wait {
 		return c.wait(ctx, g, submitted.ID)
 	}
-	return g.printSubmitted(submitted)
+	return g.printSubmitted(submitted, nil)
 }
 
-func (g *globals) printSubmitted(submitted client.SubmittedTask) error {
-	if g.output == "json" {
-		return g.printJSON(submitted)
+func (g *globals) printSubmitted(submitted client.SubmittedTask, err error) error {
+	if done, err := g.asDocument(submitted, err); done {
+		return err
 	}
 	return g.printFields("id", submitted.ID, "type", submitted.Type, "stage", submitted.Stage,
 		"status", string(submitted.Status), "order time", timeText(submitted.OrderTime),

@@ -22,11 +22,8 @@ Example:
 // Run shows the votes.
 func (c *tasksVotesCmd) Run(ctx context.Context, g *globals) error {
 	v, err := g.client().Votes(ctx, c.ID)
-	if err != nil {
+	if done, err := g.asDocument(v, err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(v)
 	}
 	var rows [][]string
 	for _, one := range v.Data {

@@ -28,11 +28,8 @@ type typesListCmd struct{}
 // Run lists the task types.
 func (c *typesListCmd) Run(ctx context.Context, g *globals) error {
 	types, err := g.client().TaskTypes(ctx)
-	if err != nil {
+	if done, err := g.asDocument(asList(types, ""), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(types, ""))
 	}
 	rows := make([][]string, len(types))
 	for i, t := range types {
@@ -56,17 +53,13 @@ type typesGetCmd struct {
 
 // Run shows a task type.
 func (c *typesGetCmd) Run(ctx context.Context, g *globals) error {
-	t, err := g.client().TaskType(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	return g.printType(t)
+	return g.printType(g.client().TaskType(ctx, c.Name))
 }
 
 // printType shows everything about a task type.
-func (g *globals) printType(t client.TaskType) error {
-	if g.output == "json" {
-		return g.printJSON(t)
+func (g *globals) printType(t client.TaskType, err error) error {
+	if done, err := g.asDocument(t, err); done {
+		return err
 	}
 	mapping, inFlight, flow := "", "", ""
 	if len(t.StageMapping) > 0 {
@@ -110,11 +103,7 @@ continue.`
 
 // Run pauses a task type and shows it.
 func (c *typesPauseCmd) Run(ctx context.Context, g *globals) error {
-	t, err := g.client().PauseTaskType(ctx, c.Name, c.Reason)
-	if err != nil {
-		return err
-	}
-	return g.printType(t)
+	return g.printType(g.client().PauseTaskType(ctx, c.Name, c.Reason))
 }
 
 type typesResumeCmd struct {
@@ -131,11 +120,7 @@ func (c *typesResumeCmd) Help() string {
 
 // Run resumes a task type and shows it.
 func (c *typesResumeCmd) Run(ctx context.Context, g *globals) error {
-	t, err := g.client().ResumeTaskType(ctx, c.Name, c.Ramp)
-	if err != nil {
-		return err
-	}
-	return g.printType(t)
+	return g.printType(g.client().ResumeTaskType(ctx, c.Name, c.Ramp))
 }
 
 type typesReleaseCmd struct {
@@ -176,8 +161,5 @@ type typesDeleteCmd struct {
 
 // Run deletes a task type.
 func (c *typesDeleteCmd) Run(ctx context.Context, g *globals) error {
-	if err := g.client().DeleteTaskType(ctx, c.Name, c.Cascade); err != nil {
-		return err
-	}
-	return g.printDeleted(c.Name)
+	return g.printDeleted(c.Name, g.client().DeleteTaskType(ctx, c.Name, c.Cascade))
 }

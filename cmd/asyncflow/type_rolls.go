@@ -29,11 +29,8 @@ Example:
 // Run lists the rolls of a task type.
 func (c *typesRollsCmd) Run(ctx context.Context, g *globals) error {
 	list, err := g.client().TaskTypeRolls(ctx, c.Name)
-	if err != nil {
+	if done, err := g.asDocument(list, err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(list)
 	}
 	rows := make([][]string, len(list.Data))
 	for i, r := range list.Data {

@@ -6,7 +6,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/signing"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // RotateEndpointSecret gives an endpoint a new signing secret.
@@ -27,11 +26,7 @@ func (s *Server) RotateEndpointSecret(
 		return err
 	}
 	e, err := s.cfg.Store.ChangeEndpoint(ctx, principalOf(ctx).Tenant, id, change)
-	if err != nil {
-		return nil, err
-	}
-	setETag(ctx, store.EndpointETag(e))
-	out, err := s.endpointOut(ctx, e)
+	out, err := s.endpointAnswer(ctx, e, err)
 	out.Secret = shown
 	return RotateEndpointSecret200JSONResponse(out), err
 }

@@ -9,8 +9,15 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// endpointOut returns the document of an endpoint of the caller's tenant, without its secrets.
-func (s *Server) endpointOut(ctx context.Context, e asyncflow.Endpoint) (api.Endpoint, error) {
+// endpointAnswer returns the document of an endpoint of the caller's tenant, without its secrets,
+// and sets its ETag. An error of the call that returned the endpoint is passed on.
+func (s *Server) endpointAnswer(
+	ctx context.Context, e asyncflow.Endpoint, err error,
+) (api.Endpoint, error) {
+	if err != nil {
+		return api.Endpoint{}, err
+	}
+	setETag(ctx, store.EndpointETag(e))
 	all, err := s.endpointsOut(ctx, []asyncflow.Endpoint{e})
 	if err != nil {
 		return api.Endpoint{}, err

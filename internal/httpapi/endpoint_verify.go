@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // VerifyEndpoint challenges an endpoint. One for listening needs no challenge: it stays as it is.
@@ -20,11 +19,7 @@ func (s *Server) VerifyEndpoint(
 	if err == nil && !e.Listens() {
 		e, err = s.challenge(ctx, tenant, e)
 	}
-	if err != nil {
-		return nil, err
-	}
-	setETag(ctx, store.EndpointETag(e))
-	out, err := s.endpointOut(ctx, e)
+	out, err := s.endpointAnswer(ctx, e, err)
 	return VerifyEndpoint200JSONResponse(out), err
 }
 

@@ -29,10 +29,7 @@ func (s *Server) GetTask(
 	} else {
 		task, err = s.awaitFinal(ctx, tenant, id, wait)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return GetTask200JSONResponse(s.taskOut(tenant, task)), nil
+	return GetTask200JSONResponse(s.taskOut(tenant, task)), err
 }
 
 func (s *Server) awaitFinal(

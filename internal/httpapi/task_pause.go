@@ -21,10 +21,7 @@ func (s *Server) PauseTask(
 	}
 	tenant := principalOf(ctx).Tenant
 	task, err := s.cfg.Store.PauseTree(ctx, tenant, id, reason)
-	if err != nil {
-		return nil, err
-	}
-	return PauseTask200JSONResponse(s.changedTask(tenant, task)), nil
+	return PauseTask200JSONResponse(s.changedTask(tenant, task)), err
 }
 
 // ResumeTask lets the children of a paused task begin again.
@@ -37,8 +34,5 @@ func (s *Server) ResumeTask(
 	}
 	tenant := principalOf(ctx).Tenant
 	task, err := s.cfg.Store.ResumeTree(ctx, tenant, id)
-	if err != nil {
-		return nil, err
-	}
-	return ResumeTask200JSONResponse(s.changedTask(tenant, task)), nil
+	return ResumeTask200JSONResponse(s.changedTask(tenant, task)), err
 }

@@ -76,10 +76,7 @@ func (s *Server) DeleteTaskType(
 ) (DeleteTaskTypeResponseObject, error) {
 	err := s.cfg.Store.DeleteTaskType(withPrecondition(ctx), principalOf(ctx).Tenant, r.Type,
 		r.Params.Cascade)
-	if err != nil {
-		return nil, err
-	}
-	return DeleteTaskType204Response{}, nil
+	return DeleteTaskType204Response{}, err
 }
 
 func taskTypeIn(name string, spec api.TaskTypeSpec) asyncflow.TaskType {
@@ -146,10 +143,7 @@ func (s *Server) ReleaseFlowKey(
 ) (ReleaseFlowKeyResponseObject, error) {
 	store.AuditedCallOf(ctx).Note("flow_key", r.Body.FlowKey)
 	n, err := s.cfg.Store.UnblockKey(ctx, principalOf(ctx).Tenant, r.Type, r.Body.FlowKey)
-	if err != nil {
-		return nil, err
-	}
-	return ReleaseFlowKey200JSONResponse{Released: n}, nil
+	return ReleaseFlowKey200JSONResponse{Released: n}, err
 }
 
 func (s *Server) taskTypeOut(t store.StoredType) api.TaskType {

@@ -22,9 +22,7 @@ func (s *Server) CreateTenant(
 	if err != nil {
 		return nil, err
 	}
-	s.logTenant(ctx, "tenant created", t)
-	setETag(ctx, t.ETag())
-	return CreateTenant201JSONResponse(TenantOut(t)), nil
+	return CreateTenant201JSONResponse(s.changedTenant(ctx, "tenant created", t)), nil
 }
 
 // ListTenants lists a page of tenants.
@@ -82,9 +80,7 @@ func (s *Server) PatchTenant(
 		return nil, err
 	}
 	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
-	s.logTenant(ctx, "tenant changed", t)
-	setETag(ctx, t.ETag())
-	return PatchTenant200JSONResponse(TenantOut(t)), nil
+	return PatchTenant200JSONResponse(s.changedTenant(ctx, "tenant changed", t)), nil
 }
 
 // DeleteTenant suspends a tenant. The tenant is dropped after a grace period.
@@ -100,9 +96,7 @@ func (s *Server) DeleteTenant(
 		return nil, err
 	}
 	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
-	s.logTenant(ctx, "tenant deleted", t)
-	setETag(ctx, t.ETag())
-	return DeleteTenant202JSONResponse(TenantOut(t)), nil
+	return DeleteTenant202JSONResponse(s.changedTenant(ctx, "tenant deleted", t)), nil
 }
 
 // readGrace parses the grace period of a deleted tenant; nil: the default.
@@ -131,14 +125,17 @@ func (s *Server) RestoreTenant(
 	if err != nil {
 		return nil, err
 	}
-	s.logTenant(ctx, "tenant restored", t)
-	setETag(ctx, t.ETag())
-	return RestoreTenant200JSONResponse(TenantOut(t)), nil
+	return RestoreTenant200JSONResponse(s.changedTenant(ctx, "tenant restored", t)), nil
 }
 
-func (s *Server) logTenant(ctx context.Context, message string, t store.StoredTenant) {
+// changedTenant logs a change of a tenant, sets its ETag, and returns its document.
+func (s *Server) changedTenant(
+	ctx context.Context, message string, t store.StoredTenant,
+) api.Tenant {
 	s.log.Info(message, "tenant", t.Slug, "by", principalOf(ctx).Subject, "state", string(t.State()),
 		"reason", t.SuspendReason, "drop_at", t.DropAt, "quotas", t.Own)
+	setETag(ctx, t.ETag())
+	return TenantOut(t)
 }
 
 // TenantOut returns the document of a tenant, without its usage.
