@@ -23,3 +23,13 @@ func (c *Client) Governance(ctx context.Context) (Governance, error) {
 func (c *Client) NodeCounts(ctx context.Context) (NodeCounts, error) {
 	return callBare[NodeCounts](ctx, c, c.api.GetNodeCounts)
 }
+
+// Health reports whether the server's process is alive. It needs no token.
+func (c *Client) Health(ctx context.Context) (ServerHealth, error) {
+	return callBare[ServerHealth](ctx, c, c.api.Health)
+}
+
+// Ready reports whether the server can take requests now. It needs no token.
+func (c *Client) Ready(ctx context.Context) (ServerHealth, error) {
+	return callBare[ServerHealth](ctx, c, c.api.Ready)
+}

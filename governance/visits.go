@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // visits knows which tenants a job has to visit: written rows wake it, and so does another version
@@ -74,4 +76,50 @@ func (v *visits) eachDue(
 		errs = append(errs, err)
 	}
 	return sum, errors.Join(errs...)
+}
+
+// childrenJob compares the counts of tasks that wait for children with the children themselves, for
+// all tenants with such tasks, and corrects wrong counts.
+type childrenJob struct{ visits }
+
+// run returns how many fan-outs it corrected.
+func (j *childrenJob) run(ctx context.Context) (int, error) {
+	return j.eachDue(ctx, j.store.OpenFanOuts, j.store.SweepFanOuts)
+}
+
+func (j *childrenJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	return j.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		return j.store.DryRunFanOuts(ctx, tenant)
+	})
+}
+
+// dependenciesJob finds tasks that still wait for others that have ended, of all tenants with
+// waiting tasks: nobody has told of these ends. The job follow-up does the rest, if no node does it
+// at once.
+type dependenciesJob struct{ visits }
+
+func (j *dependenciesJob) run(ctx context.Context) (int, error) {
+	return j.eachDue(ctx, j.store.OpenEdges, j.store.SweepOpenEdges)
+}
+
+func (j *dependenciesJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	return j.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		return j.store.DryRunOpenEdges(ctx, tenant)
+	})
+}
+
+// expireKeysJob deletes idempotency keys whose windows are over. A tenant rests until the first
+// window ends.
+type expireKeysJob struct{ visits }
+
+func (j *expireKeysJob) run(ctx context.Context) (int, error) {
+	return j.eachDue(ctx, j.store.FirstKeys, func(ctx context.Context, tenant string) (int, error) {
+		return untilDone(func() (int, error) { return j.store.ExpireKeys(ctx, tenant) })
+	})
+}
+
+func (j *expireKeysJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	return j.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		return j.store.DryRunKeys(ctx, tenant)
+	})
 }

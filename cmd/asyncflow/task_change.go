@@ -87,3 +87,80 @@ func readPriority(text string) (client.Priority, error) {
 	}
 	return p, nil
 }
+
+type tasksCancelCmd struct {
+	ID     string `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
+	Reason string `placeholder:"TEXT" help:"Why; it is kept with each task."`
+	Status string `enum:"waiting,pending,running," default:""`
+	manyFlags
+}
+
+// Help is shown by asyncflow tasks cancel --help.
+func (c *tasksCancelCmd) Help() string {
+	return `An attempt in flight is not interrupted: its worker learns of the cancellation by its next
+heartbeat, and its report is ignored.
+
+` + manyHelp + `
+
+Examples:
+
+    asyncflow tasks cancel thumbnails.1.42 --reason "the order was withdrawn"
+    asyncflow tasks cancel --type thumbnails --status waiting --dry-run
+    asyncflow tasks cancel --type thumbnails --stage resize --until 24h --pace 100`
+}
+
+// Run cancels a task and shows it, or cancels many.
+func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
+	if err := c.check(c.ID, c.Status); err != nil {
+		return usageError(err)
+	}
+	if c.ID == "" {
+		b := client.BulkCancellation{Type: c.Type, Status: api.BulkCancellationStatus(c.Status),
+			Stage: c.Stage, Error: c.Error,
+			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Reason: c.Reason,
+			Children: withChildren(c.Children)}
+		return c.run(ctx, g, many{
+			verb:  "cancel",
+			count: func() (int64, error) { return g.client().CountCancel(ctx, b) },
+			begin: func() (client.Operation, error) { return g.client().CancelAll(ctx, b) },
+		})
+	}
+	return g.printTask(g.client().Cancel(ctx, c.ID, c.Reason))
+}
+
+type tasksPauseCmd struct {
+	ID     string `arg:"" name:"id" help:"The id of a task that waits for its children."`
+	Reason string `placeholder:"TEXT" help:"Why; it is shown with the task."`
+}
+
+// Help is shown by asyncflow tasks pause --help.
+func (c *tasksPauseCmd) Help() string {
+	return `No further child of the task begins until it is resumed. Children that run are finished.
+
+Example:
+
+    asyncflow tasks pause scans.1.17 --reason "the scanner's disk is full"`
+}
+
+// Run pauses the children of a task and shows the task.
+func (c *tasksPauseCmd) Run(ctx context.Context, g *globals) error {
+	return g.printTask(g.client().Pause(ctx, c.ID, c.Reason))
+}
+
+type tasksResumeCmd struct {
+	ID string `arg:"" name:"id" help:"The id of a paused task."`
+}
+
+// Help is shown by asyncflow tasks resume --help.
+func (c *tasksResumeCmd) Help() string {
+	return `Children begin again, each at its old place in the order.
+
+Example:
+
+    asyncflow tasks resume scans.1.17`
+}
+
+// Run resumes the children of a task and shows the task.
+func (c *tasksResumeCmd) Run(ctx context.Context, g *globals) error {
+	return g.printTask(g.client().Resume(ctx, c.ID))
+}

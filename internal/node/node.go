@@ -3,7 +3,11 @@ package node
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -112,4 +116,15 @@ func (n *node) runAll(ctx context.Context, ready func()) error {
 	}
 	ready()
 	return g.Wait()
+}
+
+// NewName returns a name for this process that no other node of the database has.
+func NewName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "node"
+	}
+	host = strings.ReplaceAll(host, " ", "-")
+	now := strconv.FormatInt(time.Now().UnixMilli(), 36)
+	return host + "/" + strconv.Itoa(os.Getpid()) + "/" + now
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
@@ -152,3 +153,6 @@ func lastReason(err error) string {
 	}
 	return last
 }
+
+// Quote quotes an identifier.
+func Quote(identifier string) string { return pgx.Identifier{identifier}.Sanitize() }
