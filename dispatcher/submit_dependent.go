@@ -9,9 +9,7 @@ import (
 )
 
 // commitDependent writes one batch of tasks that depend on other tasks, and answers their callers.
-func (c *Committer) commitDependent(
-	ctx context.Context, key store.TypeKey, items []*submission,
-) {
+func (c *Committer) commitDependent(ctx context.Context, key store.TypeKey, items []*submission) {
 	items = dropLate(slices.Clone(items))
 	if len(items) == 0 {
 		return

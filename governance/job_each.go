@@ -31,9 +31,7 @@ func (s *shared) eachType(
 }
 
 // everyType is eachType for all types, whether or not they have something to do.
-func (s *shared) everyType(
-	ctx context.Context, do func(store.Overview) (int, error),
-) (int, error) {
+func (s *shared) everyType(ctx context.Context, do func(store.Overview) (int, error)) (int, error) {
 	var sum int
 	var errs []error
 	for tenant, types := range s.store.Catalog.Tenants() {

@@ -15,9 +15,7 @@ import (
 // passAudited is pass for a call that always has an entry in the audit. A change writes its entry
 // itself, in its transaction; passAudited writes the entry of every other result, before the
 // answer. Denied calls get their entry from countDenied.
-func (s *Server) passAudited(
-	c *fiber.Ctx, o *contract.Operation, values map[string]string,
-) error {
+func (s *Server) passAudited(c *fiber.Ctx, o *contract.Operation, values map[string]string) error {
 	call := store.NewAuditedCall("", s.entryOf(c, o))
 	for _, value := range values { // a path has one at most
 		call.Object = value

@@ -47,9 +47,7 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 	return s.answerClaims(c, tenant, all)
 }
 
-func (s *Server) readClaim(
-	c *fiber.Ctx,
-) (r dispatcher.ClaimRequest, signed bool, err error) {
+func (s *Server) readClaim(c *fiber.Ctx) (r dispatcher.ClaimRequest, signed bool, err error) {
 	var body api.Claim
 	if err = decodeBody(c, &body); err != nil {
 		return r, false, err

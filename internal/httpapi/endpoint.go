@@ -84,9 +84,7 @@ func (s *Server) ListEndpoints(
 	return out, err
 }
 
-func readEndpointCursor(
-	list cursor.List, text string,
-) (after store.EndpointPlace, err error) {
+func readEndpointCursor(list cursor.List, text string) (after store.EndpointPlace, err error) {
 	key, err := list.Read(text, 4)
 	if err != nil {
 		return after, err

@@ -103,9 +103,7 @@ func (s *Server) tokenOf(c *fiber.Ctx, o *contract.Operation) (string, error) {
 }
 
 // identifyWorker proves that a worker was given the delivery that it reports on.
-func (s *Server) identifyWorker(
-	ctx context.Context, token, rawID string,
-) (context.Context, error) {
+func (s *Server) identifyWorker(ctx context.Context, token, rawID string) (context.Context, error) {
 	if token == callbacks.TestToken {
 		return ctx, errTestDelivery
 	}

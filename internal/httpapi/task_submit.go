@@ -101,9 +101,7 @@ func (s *Server) checkTask(
 
 // checkPriority refuses a list of priorities that hasn't one entry for each stage of the task
 // type, as far as this node knows the type. For an unknown type, a later step returns the error.
-func (s *Server) checkPriority(
-	ctx context.Context, taskType string, p asyncflow.Priority,
-) error {
+func (s *Server) checkPriority(ctx context.Context, taskType string, p asyncflow.Priority) error {
 	if len(p) < 2 { // the same for every stage
 		return nil
 	}

@@ -135,9 +135,7 @@ func (e HandshakeError) Unwrap() error { return e.error }
 
 var errHandshake = errors.New("TLS handshake timeout")
 
-func (t *Transport) handshake(
-	ctx context.Context, socket net.Conn, host string,
-) (net.Conn, error) {
+func (t *Transport) handshake(ctx context.Context, socket net.Conn, host string) (net.Conn, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.tls != nil {
 		config = t.tls.Clone()

@@ -54,12 +54,7 @@ func (s *Settings) DeleteTaskType(ctx context.Context, tenant, name string, casc
 
 // prepareDeletion refuses the deletion of a type with live tasks or, without cascade, one that
 // schedules or live tasks need. Otherwise it deletes the type's idempotency keys.
-func prepareDeletion(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant, name string,
-	cascade bool,
-) error {
+func prepareDeletion(ctx context.Context, tx pgx.Tx, tenant, name string, cascade bool) error {
 	location, err := catalog.ReadLocation(ctx, tx, tenant, name)
 	if err != nil {
 		return err
@@ -240,10 +235,7 @@ func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (
 
 // deleteFrom deletes the next rows of the type from the tables of one roll.
 func (d *Deleting) deleteFrom(
-	ctx context.Context,
-	tx pgx.Tx,
-	shared *catalog.TableNames,
-	position int,
+	ctx context.Context, tx pgx.Tx, shared *catalog.TableNames, position int,
 ) error {
 	next := asyncflow.NewTaskID("", position+1, 0).Number
 	var last *int64
