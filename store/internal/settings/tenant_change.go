@@ -23,12 +23,9 @@ func (s *Settings) Tenant(ctx context.Context, slug string) (catalog.StoredTenan
 func (s *Settings) TenantPage(
 	ctx context.Context, after string, limit int,
 ) (page []catalog.StoredTenant, more bool, err error) {
-	rows, err := s.core.Base.Query(ctx,
+	rows, _ := s.core.Base.Query(ctx,
 		`SELECT `+catalog.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug LIMIT $2`,
 		after, limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "TenantPage")
-	}
 	page, err = pgx.CollectRows(rows, catalog.ScanTenant)
 	if more = len(page) > limit; more {
 		page = page[:limit]
