@@ -1,6 +1,11 @@
 package asyncflow
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
 
 // An endpoint's health is a circuit breaker with three states, and a fourth that lasts:
 //
@@ -138,4 +143,95 @@ func (h Health) Answered(sent, now time.Time) Health {
 		return h
 	}
 	return Health{State: HealthClosed, Since: now, Pause: h.Pause, Reason: h.Reason}
+}
+
+// maxStoppedReason is how many bytes of the reason an endpoint's sentence has.
+const maxStoppedReason = 500
+
+// StoppedText says which endpoints of a stage get no deliveries now, until when and why; "": all
+// get some.
+func StoppedText(endpoints []Endpoint, now time.Time) string {
+	var texts []string
+	for i := range endpoints {
+		if text := endpoints[i].stoppedText(now); text != "" && endpoints[i].Serves() {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (e *Endpoint) stoppedText(now time.Time) string {
+	text := "Deliveries to " + e.URL + " have stopped until "
+	switch e.Health.At(now) {
+	case HealthOpen:
+		text += e.Health.Until.UTC().Format(time.RFC3339)
+	case HealthHalfOpen:
+		text += "one task succeeds, which is tried now"
+	case HealthDisabled:
+		text += fmt.Sprintf("the endpoint %s is enabled", e.ID)
+	default:
+		return ""
+	}
+	if e.Health.Reason != "" {
+		text += ": " + cutText(e.Health.Reason, maxStoppedReason)
+	}
+	return text
+}
+
+// cutText returns the first n bytes of a text at most, in whole characters.
+func cutText(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "") + "…"
+}
+
+// FailureRun is what one node has seen of an endpoint since its last success. Failures count by
+// task, so that no task opens a circuit breaker by being tried again and again.
+type FailureRun struct {
+	since      time.Time // of the first failure
+	failed     []int64   // the tasks that failed; FailuresToOpen are enough
+	unanswered []int64   // of them, those that failed since the endpoint last answered
+}
+
+// Add adds an attempt of a task that failed because of the endpoint.
+func (r *FailureRun) Add(task TaskID, o Outcome, now time.Time) {
+	if len(r.failed) == 0 {
+		r.since = now
+	}
+	r.failed = addTask(r.failed, task)
+	if o.workerAnswered() {
+		r.unanswered = nil
+		return
+	}
+	r.unanswered = addTask(r.unanswered, task)
+}
+
+func addTask(tasks []int64, task TaskID) []int64 {
+	if len(tasks) == FailuresToOpen || slices.Contains(tasks, task.Number) {
+		return tasks
+	}
+	// Copies of the run keep their tasks.
+	return append(slices.Clip(tasks), task.Number)
+}
+
+// Opens reports whether the circuit breaker opens after a failure, which was added.
+func (r FailureRun) Opens(o Outcome, now time.Time) bool {
+	if o.workerAnswered() {
+		return len(r.failed) == FailuresToOpen && now.Sub(r.since) >= AnsweredToOpen
+	}
+	return len(r.unanswered) == FailuresToOpen
+}
+
+// workerAnswered reports whether a failed attempt shows that a worker is there: it answered, or
+// took the request and broke off the connection. It is not at fault, then, unless it does so to
+// all tasks. Answers that a proxy gives in place of its worker, and 429, don't count.
+func (o Outcome) workerAnswered() bool {
+	switch o.Status {
+	case 0:
+		return o.Failure == FailureConnectionLost
+	case statusTooManyRequests, statusBadGateway, statusServiceUnavailable, statusGatewayTimeout:
+		return false
+	}
+	return true
 }

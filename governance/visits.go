@@ -123,3 +123,76 @@ func (j *expireKeysJob) dryRun(ctx context.Context) ([]store.Due, error) {
 		return j.store.DryRunKeys(ctx, tenant)
 	})
 }
+
+// foldJob adds up the tallies of times that are over, of the tenants that have new tallies or some
+// that have become old enough.
+type foldJob struct{ visits }
+
+func (j *foldJob) run(ctx context.Context) (int, error) {
+	restless, err := j.restless(ctx)
+	if err != nil {
+		return 0, err
+	}
+	names := slices.Collect(maps.Keys(restless))
+	last, err := j.store.LastTallies(ctx, names)
+	if err != nil {
+		return 0, err
+	}
+	sum, errs := 0, []error{}
+	for tenant, state := range restless {
+		if last[tenant].IsZero() {
+			j.rests.rest(tenant, state, last[tenant])
+			continue
+		}
+		now := j.store.Clock.Now()
+		n, err := untilDone(func() (int, error) { return j.store.Fold(ctx, tenant) })
+		sum += n
+		errs = append(errs, err)
+		if err == nil && n == 0 {
+			j.rests.rest(tenant, state, store.NextFold(last[tenant], now))
+		}
+	}
+	return sum, errors.Join(errs...)
+}
+
+func (j *foldJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	return j.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		return j.store.DryRunFold(ctx, tenant)
+	})
+}
+
+// scheduleRounds is how many rounds a tenant's schedules get before the next tenant's turn.
+const scheduleRounds = 10
+
+// schedulesJob submits the tasks of due ticks, of all tenants. Other nodes do the same; one node
+// submits each tick. A tick may pass to another node and come later, never earlier, without a
+// new version of the tenant's configuration.
+type schedulesJob struct {
+	visits
+	committer Committer
+}
+
+func (j *schedulesJob) run(ctx context.Context) (int, error) {
+	return j.eachDue(ctx, j.store.FirstTicks, j.tick)
+}
+
+// tick submits the tasks of a tenant's due ticks, and returns how many. The next run of the job
+// tries a schedule that failed again.
+func (j *schedulesJob) tick(ctx context.Context, tenant string) (sum int, err error) {
+	var failed []string
+	for range scheduleRounds {
+		step, err := j.store.TickSchedules(ctx, tenant, j.committer.Submit, failed)
+		sum += step.Tasks
+		if err != nil || step.Schedules == 0 {
+			return sum, err
+		}
+		failed = append(failed, step.Failed...)
+	}
+	return sum, nil
+}
+
+func (j *schedulesJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	return j.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		return j.store.DryRunSchedules(ctx, tenant)
+	})
+}
