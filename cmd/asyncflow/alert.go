@@ -31,7 +31,6 @@ type alertsSetCmd struct {
 	DependencyLate      client.Duration
 }
 
-// Help is shown by asyncflow alerts set --help.
 func (c *alertsSetCmd) Help() string {
 	return `The rules replace the present ones. Each alert is sent as a task of the task type
 asyncflow-alerts: see asyncflow tasks list --type asyncflow-alerts.
@@ -138,7 +137,6 @@ func (g *globals) printEpisodes(episodes []client.AlertEpisode) error {
 
 type alertsFiringCmd struct{}
 
-// Help is shown by asyncflow alerts firing --help.
 func (c *alertsFiringCmd) Help() string {
 	return `Example:
 

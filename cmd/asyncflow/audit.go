@@ -34,7 +34,6 @@ type auditListCmd struct {
 	Follow   bool   `short:"f"`
 }
 
-// Help is shown by asyncflow audit list --help.
 func (c *auditListCmd) Help() string {
 	return `A subject in parentheses comes from a token that was not accepted. With --follow, the
 command asks for new entries every 5 seconds, leaves out the reading of the audit itself, and

@@ -41,7 +41,6 @@ type endpointsCreateCmd struct {
 	File       string `short:"f" placeholder:"FILE"`
 }
 
-// Help is shown by asyncflow endpoints create --help.
 func (c *endpointsCreateCmd) Help() string {
 	return `The server challenges the endpoint at once, unless the operator has turned that off. A
 worker that doesn't know the secret yet fails the challenge: give it the secret, and then run

@@ -21,7 +21,6 @@ type endpointsUpdateCmd struct {
 	File       string `short:"f" placeholder:"FILE"`
 }
 
-// Help is shown by asyncflow endpoints update --help.
 func (c *endpointsUpdateCmd) Help() string {
 	return `An endpoint with a new URL must echo a challenge again. If scheme, host or port change,
 headers and auth must be given again. headers: {}, auth: {kind: none} and tls: {} remove the
@@ -76,7 +75,6 @@ func orNothing[V any](p *V) (v V) {
 
 type endpointsVerifyCmd struct{ endpointArg }
 
-// Help is shown by asyncflow endpoints verify --help.
 func (c *endpointsVerifyCmd) Help() string {
 	return `The server sends {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint,
 signed like a delivery. The endpoint must answer with 200 and {"challenge": "…"} within 10 s; if
@@ -97,7 +95,6 @@ func (c *endpointsVerifyCmd) Run(ctx context.Context, g *globals) error {
 
 type endpointsEnableCmd struct{ endpointArg }
 
-// Help is shown by asyncflow endpoints enable --help.
 func (c *endpointsEnableCmd) Help() string {
 	return `For an endpoint that is disabled because it answered with 410, or whose circuit breaker
 is open: it gets deliveries again at once.`
@@ -115,7 +112,6 @@ type endpointsRotateCmd struct {
 	Secret  string        `env:"ASYNCFLOW_ENDPOINT_SECRET"`
 }
 
-// Help is shown by asyncflow endpoints rotate-secret --help.
 func (c *endpointsRotateCmd) Help() string {
 	return `Give the new secret to the worker while the old one still signs, too: the worker accepts a
 delivery if one of its signatures is right.`

@@ -8,7 +8,6 @@ import (
 
 type endpointsHistoryCmd struct{ endpointArg }
 
-// Help is shown by asyncflow endpoints history --help.
 func (c *endpointsHistoryCmd) Help() string {
 	return `The first table has the minutes that had attempts: how many the endpoint failed, how long
 half and 99 % of them took at most, and the failures by code: an HTTP status, or why there was no

@@ -18,7 +18,6 @@ type endpointsTestCmd struct {
 	Context string `placeholder:"JSON"`
 }
 
-// Help is shown by asyncflow endpoints test --help.
 func (c *endpointsTestCmd) Help() string {
 	return `The server sends the endpoint one delivery, signed and sent like any other, but outside of
 any task: its body has "test": true, and nothing is reported on it. The command shows the request,

@@ -38,7 +38,6 @@ func withGovernor(
 
 type governanceStatusCmd struct{ databaseFlag }
 
-// Help is shown by asyncflow governance status --help.
 func (c *governanceStatusCmd) Help() string {
 	return `Runs that moved rows or failed are recorded within 5 s. Of idle runs, about one a minute is
 recorded, for all nodes together. FAILURES counts the failed runs since the last successful one.
@@ -100,7 +99,6 @@ type governanceRunCmd struct {
 	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION"`
 }
 
-// Help is shown by asyncflow governance run --help.
 func (c *governanceRunCmd) Help() string {
 	return `This is safe at any time: the job skips what another node is working on.
 

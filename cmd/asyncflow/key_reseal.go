@@ -72,7 +72,6 @@ type keysResealCmd struct {
 	secretFlags
 }
 
-// Help is shown by asyncflow keys reseal --help.
 func (c *keysResealCmd) Help() string {
 	return `To replace the secret that all nodes share without downtime:
 

@@ -24,7 +24,6 @@ type operationsCmd struct {
 
 type operationsListCmd struct{}
 
-// Help is shown by asyncflow operations list --help.
 func (c *operationsListCmd) Help() string {
 	return `These start operations: asyncflow tasks cancel, change and redrive with --type, and
 asyncflow tasks count --exact.
@@ -71,7 +70,6 @@ func (c *operationsStopCmd) Run(ctx context.Context, g *globals) error {
 
 type operationsWatchCmd struct{ operationArg }
 
-// Help is shown by asyncflow operations watch --help.
 func (c *operationsWatchCmd) Help() string {
 	return `The exit code is 0 if the operation is done, and 1 if it was stopped or can't continue.`
 }

@@ -27,7 +27,6 @@ type schedulesApplyCmd struct {
 	File string `short:"f" required:"" placeholder:"FILE" help:"YAML or JSON document; - is standard input."`
 }
 
-// Help is shown by asyncflow schedules apply --help.
 func (c *schedulesApplyCmd) Help() string {
 	return `The document is one of asyncflow types apply; this command sets up only its schedules.
 Applying the same document again changes nothing. Schedules that the document doesn't name stay.

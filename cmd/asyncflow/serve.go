@@ -56,7 +56,6 @@ type serveCmd struct {
 	LogLevel             slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info"`
 }
 
-// Help is shown by asyncflow serve --help.
 func (c *serveCmd) Help() string {
 	return `Several nodes may share one Postgres; they then share the work.
 

@@ -16,7 +16,6 @@ type statsCmd struct {
 	Watch bool   `help:"Show them again every 2 seconds, until interrupted."`
 }
 
-// Help is shown by asyncflow stats --help.
 func (c *statsCmd) Help() string {
 	return `OLDEST-DUE is the longest time that a task has been due without being started. BACKLOG
 is the number of tasks that are due, and what they wait for: capacity (a dispatcher with a free
@@ -147,7 +146,6 @@ func (c *statsCmd) watch(
 
 type nodesCmd struct{}
 
-// Help is shown by asyncflow nodes --help.
 func (c *nodesCmd) Help() string {
 	return `A node is gone if it has been silent for 15 s and was not shut down; it is forgotten
 after a day. The roles are those of the nodes that are alive, and so are the versions: more than one

@@ -36,7 +36,6 @@ type tasksGetCmd struct {
 	Wait time.Duration `placeholder:"TIME"`
 }
 
-// Help is shown by asyncflow tasks get --help.
 func (c *tasksGetCmd) Help() string {
 	return `With --wait, the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was
 not final in time.

@@ -49,7 +49,6 @@ type tasksListCmd struct {
 	Cursor string `help:"Continue a list: the next_cursor of the previous page."`
 }
 
-// Help is shown by asyncflow tasks list --help.
 func (c *tasksListCmd) Help() string {
 	return `Examples:
 
@@ -132,7 +131,6 @@ type tasksCountCmd struct {
 	Detach bool `help:"With --exact: don't wait for the end."`
 }
 
-// Help is shown by asyncflow tasks count --help.
 func (c *tasksCountCmd) Help() string {
 	return `The count is that of asyncflow tasks list with the same filter. It is cheap, however many
 tasks there are: it may end early, at 10,000 tasks at the latest, and then says "at least".

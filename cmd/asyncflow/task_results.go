@@ -17,7 +17,6 @@ type tasksResultsCmd struct {
 	Limit int    `default:"50" help:"The most results to list; 0 lists all."`
 }
 
-// Help is shown by asyncflow tasks results --help.
 func (c *tasksResultsCmd) Help() string {
 	return `Shows how the children of the latest fan-out ended, in the order of the items or shards.
 
@@ -74,7 +73,6 @@ type tasksVotesCmd struct {
 	ID string `arg:"" name:"id" help:"The id of a task that came to a stage with a quorum."`
 }
 
-// Help is shown by asyncflow tasks votes --help.
 func (c *tasksVotesCmd) Help() string {
 	return `Shows who has voted on a task, and for what, and whether that has decided it.
 

@@ -27,7 +27,6 @@ type tasksSubmitCmd struct {
 	Timeout     time.Duration `default:"5m" help:"How long to wait with --wait."`
 }
 
-// Help is shown by asyncflow tasks submit --help.
 func (c *tasksSubmitCmd) Help() string {
 	return `With --key, if a task with that key exists, the command shows it and submits nothing. It
 says so on standard error and, with --output json, in the field existing.

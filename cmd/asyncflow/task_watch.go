@@ -15,7 +15,6 @@ type tasksWatchCmd struct {
 	ID string `arg:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
 }
 
-// Help is shown by asyncflow tasks watch --help.
 func (c *tasksWatchCmd) Help() string {
 	return `Prints a line for each attempt so far, and then one for each event until the task is
 final. The exit code is 0 if the task succeeded, and 6 if it failed or was cancelled. Times are

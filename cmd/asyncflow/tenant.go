@@ -28,7 +28,6 @@ type tenantsCmd struct {
 	RevokeSubmit tenantsRevokeSubmitCmd `cmd:"" help:"Revoke that from a database role."`
 }
 
-// Help is shown by asyncflow tenants --help.
 func (c *tenantsCmd) Help() string {
 	return `These commands use the database directly: they need no token, and work while no node
 runs. Running nodes notice a change within about a second. Programs can do the same over HTTP

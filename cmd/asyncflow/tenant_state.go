@@ -41,7 +41,6 @@ type tenantsDeleteCmd struct {
 	Now       bool          `help:"Drop it at once, without a grace period."`
 }
 
-// Help is shown by asyncflow tenants delete --help.
 func (c *tenantsDeleteCmd) Help() string {
 	return `When the grace period is over, the background job drop-tenants of some node drops the
 tenant. Its name is free again once it is gone.
@@ -82,7 +81,6 @@ type tenantsSetQuotaCmd struct {
 	Quotas    []string `arg:"" name:"quota=limit"`
 }
 
-// Help is shown by asyncflow tenants set-quota --help.
 func (c *tenantsSetQuotaCmd) Help() string {
 	return `Quotas that aren't named stay. "none" removes a limit even if the operator has set a
 default; "default" returns to that default.
@@ -133,7 +131,6 @@ type tenantsGrantSubmitCmd struct {
 	submitRole `embed:""`
 }
 
-// Help is shown by asyncflow tenants grant-submit --help.
 func (c *tenantsGrantSubmitCmd) Help() string {
 	return `The role may then call the function submit_task in the tenant's schema, in its own
 transactions, and may do nothing else there: see docs/sql-submit.md. Update all nodes to this

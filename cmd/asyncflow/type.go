@@ -95,7 +95,6 @@ type typesPauseCmd struct {
 	Reason string `placeholder:"TEXT" help:"Why; it is shown with the type."`
 }
 
-// Help is shown by asyncflow types pause --help.
 func (c *typesPauseCmd) Help() string {
 	return `No more tasks of the type are started. Attempts in flight are finished, and submits
 continue.`
@@ -111,7 +110,6 @@ type typesResumeCmd struct {
 	Ramp time.Duration `placeholder:"TIME"`
 }
 
-// Help is shown by asyncflow types resume --help.
 func (c *typesResumeCmd) Help() string {
 	return `Example:
 
@@ -128,7 +126,6 @@ type typesReleaseCmd struct {
 	FlowKey string `arg:"" help:"The flow key."`
 }
 
-// Help is shown by asyncflow types release --help.
 func (c *typesReleaseCmd) Help() string {
 	return `This is for types whose flow has on_failure: block. The failed task stays failed. If none
 blocks the key, nothing is released: a message says so, and the exit code is 0.
@@ -168,7 +165,6 @@ type typesRollsCmd struct {
 	Name string `arg:"" help:"The task type."`
 }
 
-// Help is shown by asyncflow types rolls --help.
 func (c *typesRollsCmd) Help() string {
 	return `A roll is one generation of the tables of tasks. It is dropped whole, with all its tasks.
 The newest 100 are listed, the newest first.

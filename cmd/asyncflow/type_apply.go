@@ -13,7 +13,6 @@ type typesApplyCmd struct {
 	File string `short:"f" required:"" placeholder:"FILE" help:"YAML or JSON document; - is standard input."`
 }
 
-// Help is shown by asyncflow types apply --help.
 func (c *typesApplyCmd) Help() string {
 	return `Applying the same document again changes nothing. An existing endpoint with the same
 type, stage and URL stays as it is, with its secret; endpoints and schedules that the document
@@ -100,7 +99,6 @@ type typesDiffCmd struct {
 	ExitCode bool   `help:"Exit with 1 if there is a difference."`
 }
 
-// Help is shown by asyncflow types diff --help.
 func (c *typesDiffCmd) Help() string {
 	return `This changes nothing. It marks a change that the server would refuse, such as removing a
 stage that has live tasks. It leaves out what only the server has (other types, endpoints and
