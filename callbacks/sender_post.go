@@ -2,12 +2,7 @@ package callbacks
 
 import (
 	"context"
-	"errors"
-	"io"
-	"net"
 	"net/http"
-	"os"
-	"syscall"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -92,84 +87,4 @@ func (s *Sender) appendHeaders(
 ) (transport.Headers, error) {
 	h = append(h, transport.Header{Name: "Content-Type", Value: "application/json"}, s.userAgent)
 	return to.sign(h, e, m.id, m.at, m.body)
-}
-
-// limit is how long a request may take, including the login before it and the reading of its
-// answer.
-type limit struct {
-	timeout  time.Duration
-	deadline time.Time
-}
-
-// newLimit returns the limit of a request that begins now.
-func newLimit(timeout time.Duration) limit {
-	return limit{timeout, time.Now().Add(timeout)}
-}
-
-// hasEnded reports whether a request with this limit and context must have ended by now.
-func (l limit) hasEnded(ctx context.Context) bool {
-	return ctx.Err() != nil || !time.Now().Before(l.deadline)
-}
-
-// reason says in plain words why a request got no answer.
-func (l limit) reason(ctx context.Context, err error) error {
-	stopped := ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded)
-	switch {
-	case errors.Is(err, errPrivate):
-		return errPrivate
-	case errors.Is(err, errRule):
-		return errRule
-	case stopped:
-		return errors.New("the node stopped before the answer came")
-	case l.hasEnded(ctx):
-		return timeoutError{l.timeout}
-	}
-	return err
-}
-
-// timeoutError says that there was no answer within a time.
-type timeoutError struct{ limit time.Duration }
-
-func (e timeoutError) Error() string { return "no answer within " + e.limit.String() }
-
-// loginError is why there was no token for an endpoint.
-type loginError struct{ error }
-
-func (e loginError) Unwrap() error { return e.error }
-
-// policyError is why the operator's policy refuses a URL.
-type policyError struct{ why string }
-
-func (e policyError) Error() string { return e.why }
-
-// failureCode returns the code of an attempt that got no answer.
-func failureCode(err error) asyncflow.FailureCode {
-	var late timeoutError
-	var policy policyError
-	var login loginError
-	var handshake transport.HandshakeError
-	var name *net.DNSError
-	var network *net.OpError
-	switch {
-	case errors.As(err, &late):
-		return asyncflow.FailureTimeout
-	case errors.Is(err, errPrivate), errors.Is(err, errRule), errors.As(err, &policy):
-		return asyncflow.FailureEgress
-	case errors.As(err, &login):
-		return asyncflow.FailureLogin
-	case errors.As(err, &handshake):
-		return asyncflow.FailureTLS
-	case errors.As(err, &name):
-		return asyncflow.FailureDNS
-	case errors.Is(err, os.ErrDeadlineExceeded): // shorter than the attempt's own time
-		return asyncflow.FailureTimeout
-	case errors.As(err, &network) && network.Op == "dial":
-		return asyncflow.FailureNoConnection
-	case network != nil && network.Op == "remote error": // an alert after the handshake
-		return asyncflow.FailureTLS
-	case network != nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, syscall.EPIPE):
-		return asyncflow.FailureConnectionLost
-	}
-	return asyncflow.FailureOther
 }

@@ -127,7 +127,9 @@ func (s *Store) Dispatchers() int { return s.core.Dispatchers() }
 
 // DryRunForgetAudit counts the entries that ForgetAudit would delete, in all batches.
 func (s *Store) DryRunForgetAudit(
-	ctx context.Context, tenant string, retention time.Duration,
+	ctx context.Context,
+	tenant string,
+	retention time.Duration,
 ) (int, error) {
 	return s.core.DryRunForgetAudit(ctx, tenant, retention)
 }
@@ -141,7 +143,9 @@ func (s *Store) DryRunForgetNodes(ctx context.Context) (int, error) {
 // one that belongs to no tenant, and returns how many it deleted. No other statement deletes from
 // the audit. It runs under the base role: a tenant's role may not delete.
 func (s *Store) ForgetAudit(
-	ctx context.Context, tenant string, retention time.Duration,
+	ctx context.Context,
+	tenant string,
+	retention time.Duration,
 ) (int, error) {
 	return s.core.ForgetAudit(ctx, tenant, retention)
 }

@@ -79,7 +79,9 @@ ORDER BY place`
 
 // countTypes counts some types in one statement, and so all at the same moment.
 func (s *Counts) countTypes(
-	ctx context.Context, tenant string, types []*catalog.Type,
+	ctx context.Context,
+	tenant string,
+	types []*catalog.Type,
 ) ([]counted, error) {
 	names := make([]string, len(types))
 	numbers := make([]int32, len(types))
@@ -88,8 +90,11 @@ func (s *Counts) countTypes(
 		numbers[i] = t.Number()
 	}
 	now := s.core.Clock.Now()
-	rows, _ := s.core.DB(tenant).Query(ctx, StatsSQL(types), pgx.QueryExecModeExec, names,
+	rows, err := s.core.DB(tenant).Query(ctx, StatsSQL(types), pgx.QueryExecModeExec, names,
 		now.Add(-RateWindow), now, records.UntilOthers.Time, numbers)
+	if err != nil {
+		return nil, err
+	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c counted, err error) {
 		var place int
 		var since *time.Time

@@ -1,7 +1,6 @@
 package records
 
 import (
-	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -155,72 +154,4 @@ func queueWait(b *pgx.Batch, t *catalog.TableNames, rows []waitRow) {
 func (r ReadyRow) forClaims(t *catalog.Type) waitRow {
 	return waitRow{TypeToken{t.Number(), r.Token}, r.Order, r.ID, asyncflow.WaitClaimer, r.Key,
 		forever, r.Since}
-}
-
-// leaseRow is a row of lease.
-type leaseRow struct {
-	id  int64
-	key *string // the flow key, if the type needs it
-}
-
-// leaseKey has the values that leases have in common.
-type leaseKey struct {
-	TypeToken
-	began, until time.Time
-	endpoint     string // that they are for; "": any
-	keyed        bool   // they have flow keys
-	unsent       bool
-}
-
-// queueLeases adds the insert of leases to a batch.
-func queueLeases(b *pgx.Batch, t *catalog.TableNames, k leaseKey, rows []leaseRow, node string) {
-	common := []any{k.Seq, k.Stage, k.Attempt, k.until, catalog.OrNull(k.endpoint), node, k.began,
-		k.Number, catalog.OrNull(k.unsent)}
-	if len(rows) == 1 {
-		b.Queue(t.SQL(0, insertOneLeaseSQL), append(append([]any{rows[0].id}, common...), rows[0].key)...)
-		return
-	}
-	sql := insertLeaseSQL
-	args := append([]any{Column(rows, func(r *leaseRow) int64 { return r.id })}, common...)
-	if k.keyed {
-		sql = insertKeyedLeaseSQL
-		args = append(args, postgres.Texts(Column(rows, func(r *leaseRow) *string { return r.key })))
-	}
-	b.Queue(t.SQL(0, sql), args...)
-}
-
-// ReadOptions sets the options of leases.
-func ReadOptions(ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []asyncflow.Lease) error {
-	b := &pgx.Batch{}
-	options := QueueOptions(b, t,
-		Column(leases, func(l *asyncflow.Lease) int64 { return l.ID.Number }))
-	err := tx.SendBatch(ctx, b).Close()
-	for i := range leases {
-		leases[i].Options = options[leases[i].ID.Number]
-	}
-	return err
-}
-
-// OptionsOf has the options of the tasks with options.
-type OptionsOf map[int64]asyncflow.Options
-
-// QueueOptions reads the options of tasks; the map is filled with the batch.
-func QueueOptions(b *pgx.Batch, t *catalog.Type, ids []int64) OptionsOf {
-	all := OptionsOf{}
-	for position, ids := range catalog.ByPosition(ids) {
-		b.Queue(t.SQL(position, `
-			SELECT id, options FROM (SELECT t.id, {options} AS options FROM {task} t
-			  WHERE t.type = $2 AND t.id = ANY ($1)) t
-			WHERE options IS NOT NULL`), ids, t.Number()).Query(func(rows pgx.Rows) error {
-			var id int64
-			var o asyncflow.Options
-			_, err := pgx.ForEachRow(rows, []any{&id, &o}, func() error {
-				all[id] = o
-				o = asyncflow.Options{}
-				return nil
-			})
-			return err
-		})
-	}
-	return all
 }

@@ -50,7 +50,8 @@ func (s *Settings) FiringEpisodes(
 
 // EpisodesToNotify returns the episodes with a notice that was not sent yet, oldest first.
 func (s *Settings) EpisodesToNotify(
-	ctx context.Context, tenant string,
+	ctx context.Context,
+	tenant string,
 ) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE firing_task IS NULL OR resolved_task IS NULL AND resolved_at IS NOT NULL
@@ -59,9 +60,15 @@ func (s *Settings) EpisodesToNotify(
 }
 
 func readEpisodes(
-	ctx context.Context, q catalog.Querier, sql string, args ...any,
+	ctx context.Context,
+	q catalog.Querier,
+	sql string,
+	args ...any,
 ) ([]asyncflow.Episode, error) {
-	rows, _ := q.Query(ctx, sql, args...)
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e asyncflow.Episode, err error) {
 		var below, resolved *time.Time
 		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved,
@@ -79,7 +86,10 @@ const readingAge = 30 * time.Second
 // continues or resolves the open ones. It locks the row of the tenant's alerts meanwhile, so
 // that one node at a time does this. It returns how many episodes were open before or are now.
 func (s *Settings) ObserveAlerts(
-	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,
+	ctx context.Context,
+	tenant string,
+	readings []asyncflow.AlertReading,
+	at time.Time,
 ) (episodes int, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		var endpoint string
@@ -118,7 +128,10 @@ func (s *Settings) ObserveAlerts(
 
 // DryRunAlerts returns how many episodes readings would begin and how many they would resolve.
 func (s *Settings) DryRunAlerts(
-	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,
+	ctx context.Context,
+	tenant string,
+	readings []asyncflow.AlertReading,
+	at time.Time,
 ) (begun, over int, err error) {
 	open, err := readEpisodes(ctx, s.core.DB(tenant),
 		episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
@@ -133,7 +146,10 @@ func (s *Settings) DryRunAlerts(
 
 // RecordNotice records the task that sends the notice of an episode.
 func (s *Settings) RecordNotice(
-	ctx context.Context, tenant, id string, state asyncflow.AlertState, task asyncflow.TaskID,
+	ctx context.Context,
+	tenant, id string,
+	state asyncflow.AlertState,
+	task asyncflow.TaskID,
 ) error {
 	column := "firing_task"
 	if state == asyncflow.AlertResolved {

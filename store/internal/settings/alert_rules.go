@@ -186,7 +186,8 @@ const alertTurn = 10 * time.Second
 // TakeAlertTurn returns a tenant's rules if it is time to evaluate them. No other node gets a
 // turn for alertTurn: if the node dies, another one follows after that.
 func (s *Settings) TakeAlertTurn(
-	ctx context.Context, tenant string,
+	ctx context.Context,
+	tenant string,
 ) (rules asyncflow.AlertRules, ours bool, err error) {
 	now := s.core.Clock.Now()
 	var raw []byte
@@ -206,15 +207,20 @@ func (s *Settings) TakeAlertTurn(
 // Failures counts the attempts of a tenant's types since a time, to the minute, from the
 // tallies.
 func (s *Settings) Failures(
-	ctx context.Context, tenant string, since time.Time,
+	ctx context.Context,
+	tenant string,
+	since time.Time,
 ) (map[string]counts.Failing, error) {
-	rows, _ := s.core.DB(tenant).Query(ctx,
+	rows, err := s.core.DB(tenant).Query(ctx,
 		`SELECT type, sum(attempts)::bigint, sum(failures)::bigint
 		FROM `+postgres.Quote(schema.Of(tenant))+`.tallies WHERE at > $1 GROUP BY type`, since)
+	if err != nil {
+		return nil, postgres.Wrap(err, "Failures(%q)", tenant)
+	}
 	all := map[string]counts.Failing{}
 	var name string
 	var f counts.Failing
-	_, err := pgx.ForEachRow(rows, []any{&name, &f.Attempts, &f.Failures}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &f.Attempts, &f.Failures}, func() error {
 		all[name] = f
 		return nil
 	})
@@ -223,7 +229,8 @@ func (s *Settings) Failures(
 
 // RollOpened returns when the open roll of a table set was opened.
 func (s *Settings) RollOpened(
-	ctx context.Context, set *catalog.TableSet,
+	ctx context.Context,
+	set *catalog.TableSet,
 ) (at time.Time, err error) {
 	err = s.core.DB(set.Tenant).QueryRow(ctx, set.Tables.SQL(0,
 		`SELECT opened_at FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,

@@ -16,7 +16,9 @@ import (
 // AllowDuplicate is set; and so it is if one of the stage's endpoints is for listening, and
 // another gets deliveries.
 func (s *Settings) CreateEndpoint(
-	ctx context.Context, tenant string, e asyncflow.Endpoint,
+	ctx context.Context,
+	tenant string,
+	e asyncflow.Endpoint,
 ) (asyncflow.Endpoint, error) {
 	e.CreatedAt = s.core.Clock.Now()
 	e.UpdatedAt = e.CreatedAt
@@ -87,7 +89,9 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 // returns the error as it is. If another endpoint of the stage has the new URL, it is
 // CodeConflict unless AllowDuplicate is set. A weight is checked as at creation.
 func (s *Settings) ChangeEndpoint(
-	ctx context.Context, tenant, id string, change func(*asyncflow.Endpoint) error,
+	ctx context.Context,
+	tenant, id string,
+	change func(*asyncflow.Endpoint) error,
 ) (e asyncflow.Endpoint, err error) {
 	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
 		t, err := lockTypeOf(ctx, tx, tenant, id)
@@ -128,10 +132,15 @@ func (s *Settings) ChangeEndpoint(
 // lockTypeOf locks the task type of an endpoint against changes, and returns it. Calls that change
 // both lock the type first.
 func lockTypeOf(
-	ctx context.Context, tx pgx.Tx, tenant, endpoint string,
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant, endpoint string,
 ) (t catalog.StoredType, err error) {
-	rows, _ := tx.Query(ctx, `SELECT type FROM `+catalog.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
+	rows, err := tx.Query(ctx, `SELECT type FROM `+catalog.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
 		endpoint)
+	if err != nil {
+		return t, err
+	}
 	name, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return t, unknownEndpoint(endpoint)
@@ -149,11 +158,17 @@ func lockTypeOf(
 // lockEndpoints locks endpoints and then reads them. One statement for both would read their
 // secrets as they were before it waited for the lock.
 func lockEndpoints(
-	ctx context.Context, tx pgx.Tx, tenant, where string, args ...any,
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant, where string,
+	args ...any,
 ) ([]asyncflow.Endpoint, error) {
-	rows, _ := tx.Query(ctx,
+	rows, err := tx.Query(ctx,
 		`SELECT id::text FROM `+catalog.EndpointsOf(tenant)+` e WHERE `+where+` ORDER BY id FOR UPDATE`,
 		args...)
+	if err != nil {
+		return nil, err
+	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(ids) == 0 {
 		return nil, err
@@ -193,7 +208,10 @@ func (s *Settings) writeEndpoint(
 // CodeConflict, with the id of the oldest one. Its worker would get deliveries with several
 // secrets.
 func (s *Settings) checkDuplicate(
-	ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint,
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant string,
+	e asyncflow.Endpoint,
 ) error {
 	if e.AllowDuplicate || e.Listens() {
 		return nil
@@ -201,10 +219,13 @@ func (s *Settings) checkDuplicate(
 	if err := s.lockTenant(ctx, tx, tenant); err != nil {
 		return err
 	}
-	rows, _ := tx.Query(ctx, `SELECT id::text, url FROM `+catalog.EndpointsOf(tenant)+`
+	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+catalog.EndpointsOf(tenant)+`
 		WHERE type = $1 AND stage = $2 AND id <> $3::uuid ORDER BY created_at, id`, e.Type, e.Stage, e.ID)
+	if err != nil {
+		return err
+	}
 	var first, id, url string
-	_, err := pgx.ForEachRow(rows, []any{&id, &url}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &url}, func() error {
 		if first == "" && asyncflow.SameURL(url, e.URL) {
 			first = id
 		}

@@ -21,11 +21,16 @@ func (s *Settings) Tenant(ctx context.Context, slug string) (catalog.StoredTenan
 // TenantPage returns up to limit tenants after a name, by name, and reports whether there may be
 // more.
 func (s *Settings) TenantPage(
-	ctx context.Context, after string, limit int,
+	ctx context.Context,
+	after string,
+	limit int,
 ) (page []catalog.StoredTenant, more bool, err error) {
-	rows, _ := s.core.Base.Query(ctx,
+	rows, err := s.core.Base.Query(ctx,
 		`SELECT `+catalog.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug LIMIT $2`,
 		after, limit+1)
+	if err != nil {
+		return nil, false, postgres.Wrap(err, "TenantPage")
+	}
 	page, err = pgx.CollectRows(rows, catalog.ScanTenant)
 	if more = len(page) > limit; more {
 		page = page[:limit]
@@ -44,7 +49,9 @@ type TenantPatch struct {
 // time, and its reason unless there is another one. A deleted tenant is CodeConflict. Once
 // PatchTenant has suspended a tenant, this node begins no lease of it, see Pause.
 func (s *Settings) PatchTenant(
-	ctx context.Context, slug string, p TenantPatch,
+	ctx context.Context,
+	slug string,
+	p TenantPatch,
 ) (t catalog.StoredTenant, err error) {
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old catalog.StoredTenant) error {
 		switch {
@@ -93,7 +100,9 @@ func operatorsOwn(slug string) error {
 // DeleteTenant suspends a tenant and returns it; after a grace (nil: DefaultGrace) it is
 // dropped. For a tenant that is already deleted it changes only the time, if a grace is given.
 func (s *Settings) DeleteTenant(
-	ctx context.Context, slug string, grace *time.Duration,
+	ctx context.Context,
+	slug string,
+	grace *time.Duration,
 ) (catalog.StoredTenant, error) {
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old catalog.StoredTenant) error {
 		now := s.core.Clock.Now()
@@ -129,7 +138,9 @@ func (s *Settings) RestoreTenant(ctx context.Context, slug string) (catalog.Stor
 
 // changeTenant locks and changes the row of a tenant, and returns it.
 func (s *Settings) changeTenant(
-	ctx context.Context, slug string, do func(tx pgx.Tx, old catalog.StoredTenant) error,
+	ctx context.Context,
+	slug string,
+	do func(tx pgx.Tx, old catalog.StoredTenant) error,
 ) (t catalog.StoredTenant, err error) {
 	err = s.core.ChangeBase(ctx, slug, func(tx pgx.Tx) error {
 		old, err := catalog.ReadTenant(ctx, tx, slug, "FOR UPDATE")
@@ -151,7 +162,8 @@ func (s *Settings) changeTenant(
 // TenantUsage returns how much a tenant uses of each quota. It leaves out quotas that aren't
 // used up, such as the size of a context. The rates are of the last minute.
 func (s *Settings) TenantUsage(
-	ctx context.Context, slug string,
+	ctx context.Context,
+	slug string,
 ) (map[asyncflow.QuotaName]float64, error) {
 	stats, err := s.counts.Stats(ctx, slug, "")
 	if err != nil {

@@ -70,7 +70,9 @@ func (s *Settings) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g 
 // configUse counts what a tenant has configured. It reads no context or certificate, only
 // their lengths.
 func configUse(
-	ctx context.Context, q catalog.Querier, tenant string,
+	ctx context.Context,
+	q catalog.Querier,
+	tenant string,
 ) (map[asyncflow.QuotaName]float64, error) {
 	schema := postgres.Quote(schema.Of(tenant))
 	var types, endpoints, schedules, bytes int64
@@ -112,44 +114,4 @@ func docBytes(docs ...any) (n int) {
 		}
 	}
 	return n
-}
-
-// CountLive counts a tenant's tasks that are not final.
-func (s *Settings) CountLive(ctx context.Context, tenant string) (n int64, err error) {
-	err = s.core.DB(tenant).QueryRow(ctx, `
-		SELECT coalesce(sum(submitted - succeeded - failed - cancelled), 0)::bigint
-		FROM `+postgres.Quote(schema.Of(tenant))+`.tallies`).Scan(&n)
-	return n, postgres.Wrap(err, "CountLive(%q)", tenant)
-}
-
-// KnownKeys reports for each task whether its key stands for a task already.
-func (s *Settings) KnownKeys(
-	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
-) ([]bool, error) {
-	var types, keys []string
-	for _, task := range tasks {
-		if task.Options.Key != "" {
-			types = append(types, task.Type)
-			keys = append(keys, task.Options.Key)
-		}
-	}
-	out := make([]bool, len(tasks))
-	if len(keys) == 0 {
-		return out, nil
-	}
-	rows, _ := s.core.DB(tenant).Query(ctx, `
-		SELECT k.type, k.key FROM `+postgres.Quote(schema.Of(tenant))+`.idempotency_keys k
-		JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) AS u (type, key)) u
-		ON k.type = u.type AND k.key = u.key
-		WHERE k.expires_at > $3`, types, keys, s.core.Clock.Now())
-	known := map[[2]string]bool{}
-	var name [2]string
-	_, err := pgx.ForEachRow(rows, []any{&name[0], &name[1]}, func() error {
-		known[name] = true
-		return nil
-	})
-	for i, task := range tasks {
-		out[i] = known[[2]string{task.Type, task.Options.Key}]
-	}
-	return out, postgres.Wrap(err, "KnownKeys(%q)", tenant)
 }

@@ -54,7 +54,12 @@ func (s *Settings) DeleteTaskType(ctx context.Context, tenant, name string, casc
 
 // prepareDeletion refuses the deletion of a type with live tasks or, without cascade, one that
 // schedules or live tasks need. Otherwise it deletes the type's idempotency keys.
-func prepareDeletion(ctx context.Context, tx pgx.Tx, tenant, name string, cascade bool) error {
+func prepareDeletion(
+	ctx context.Context,
+	tx pgx.Tx,
+	tenant, name string,
+	cascade bool,
+) error {
 	location, err := catalog.ReadLocation(ctx, tx, tenant, name)
 	if err != nil {
 		return err
@@ -81,8 +86,11 @@ const shownSchedules = 10
 
 // refuseScheduled returns an error that names the schedules of a type, if it has any.
 func refuseScheduled(ctx context.Context, tx pgx.Tx, tenant, name string) error {
-	rows, _ := tx.Query(ctx, `SELECT name FROM `+SchedulesOf(tenant)+`
+	rows, err := tx.Query(ctx, `SELECT name FROM `+SchedulesOf(tenant)+`
 		WHERE type = $1 ORDER BY name LIMIT $2`, name, shownSchedules+1)
+	if err != nil {
+		return err
+	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(names) == 0 {
 		return err
@@ -101,7 +109,7 @@ const shownDependents = 10_000
 // refuseAwaited returns CodeConflict if tasks wait for tasks of the type. Its message counts them
 // by their types.
 func refuseAwaited(ctx context.Context, tx pgx.Tx, t *catalog.Type, tenant, name string) error {
-	rows, _ := tx.Query(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+	rows, err := tx.Query(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
 		SELECT y.name, count(*) FROM (
 		  SELECT e.type, e.id FROM {edges} e
 		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_id IS NOT NULL AND `+trees.StillWaits+`
@@ -110,10 +118,13 @@ func refuseAwaited(ctx context.Context, tx pgx.Tx, t *catalog.Type, tenant, name
 		  LIMIT $2) w
 		JOIN {types} y ON y.number = w.type GROUP BY y.name ORDER BY y.name`),
 		t.Number(), shownDependents)
+	if err != nil {
+		return err
+	}
 	var dependents []string
 	var kind string
 	sum, n := 0, 0
-	_, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&kind, &n}, func() error {
 		sum += n
 		dependents = append(dependents, fmt.Sprintf("%d of %s", n, kind))
 		return nil
@@ -229,7 +240,10 @@ func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (
 
 // deleteFrom deletes the next rows of the type from the tables of one roll.
 func (d *Deleting) deleteFrom(
-	ctx context.Context, tx pgx.Tx, shared *catalog.TableNames, position int,
+	ctx context.Context,
+	tx pgx.Tx,
+	shared *catalog.TableNames,
+	position int,
 ) error {
 	next := asyncflow.NewTaskID("", position+1, 0).Number
 	var last *int64

@@ -107,7 +107,11 @@ func (s *Settings) JoinSharedSet(ctx context.Context, t *catalog.Type) (moved bo
 
 // moveType enters that a type's new tasks go to another set, from a position on.
 func (s *Settings) moveType(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, set string, from int,
+	ctx context.Context,
+	tx pgx.Tx,
+	t *catalog.Type,
+	set string,
+	from int,
 ) error {
 	// Transactions that submit by SQL may lock the type's row.
 	if _, err := tx.Exec(ctx, catalog.LockPatience); err != nil {
@@ -126,14 +130,19 @@ func (s *Settings) moveType(
 // BusyTypes returns the types of a tenant's shared set that have more than OwnSetTasks tasks in its
 // open roll.
 func (s *Settings) BusyTypes(
-	ctx context.Context, tenant string, open catalog.Roll,
+	ctx context.Context,
+	tenant string,
+	open catalog.Roll,
 ) (busy []*catalog.Type, err error) {
 	if open.MaxTasks < OwnSetTasks {
 		return nil, nil
 	}
-	rows, _ := s.core.DB(tenant).Query(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+	rows, err := s.core.DB(tenant).Query(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
 		SELECT type FROM {tallies} WHERE at >= $1 GROUP BY type HAVING sum(submitted) > $2`),
 		open.OpenedAt, OwnSetTasks)
+	if err != nil {
+		return nil, postgres.Wrap(err, "BusyTypes(%q)", tenant)
+	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, name := range names {
 		if t := s.core.Catalog.TypesOf(tenant)[name]; t != nil && t.Set().Shared() {

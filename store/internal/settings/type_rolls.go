@@ -170,8 +170,11 @@ func (s *Settings) measureRolls(ctx context.Context, t *catalog.Type, rolls []Ty
 	}); err != nil || len(counts) == 0 {
 		return err
 	}
-	rows, _ = catalog.Unprepared{Q: s.core.DB(t.Tenant)}.Query(ctx,
+	rows, err = catalog.Unprepared{Q: s.core.DB(t.Tenant)}.Query(ctx,
 		strings.Join(counts, " UNION ALL "))
+	if err != nil {
+		return err
+	}
 	var n int64
 	_, err = pgx.ForEachRow(rows, []any{&i, &n}, func() error {
 		rolls[i].Tasks = n * max(countedPages, pages[i]) / countedPages

@@ -47,7 +47,9 @@ func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCou
 }
 
 func (s *Tasks) countPages(
-	ctx context.Context, t *catalog.Type, f Filter,
+	ctx context.Context,
+	t *catalog.Type,
+	f Filter,
 ) (n TaskCount, err error) {
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {

@@ -92,15 +92,21 @@ const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.sta
 // OperationPage returns up to limit of a tenant's operations after a place, newest first, and
 // reports whether there are more. It lists running operations, and all of the last 30 days.
 func (s *Tasks) OperationPage(
-	ctx context.Context, tenant string, after catalog.Place, limit int,
+	ctx context.Context,
+	tenant string,
+	after catalog.Place,
+	limit int,
 ) (page []Operation, more bool, err error) {
-	rows, _ := s.core.DB(tenant).Query(ctx, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+
+	rows, err := s.core.DB(tenant).Query(ctx, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+
 		` o
 		WHERE (o.state = 'running' OR o.created_at > $1)
 		  AND ($2::timestamptz IS NULL OR (o.created_at, o.id) < ($2, $3::uuid))
 		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`,
 		s.core.Clock.Now().Add(-OperationsKept), catalog.OrNull(after.At), catalog.OrNull(after.ID),
 		limit+1)
+	if err != nil {
+		return nil, false, postgres.Wrap(err, "OperationPage(%q)", tenant)
+	}
 	page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes,
 		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
 		func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) })
@@ -131,7 +137,9 @@ func (s *Tasks) StopOperation(ctx context.Context, tenant, id string) (Operation
 }
 
 func (s *Tasks) oneOperation(
-	ctx context.Context, tenant, id, sql string, args ...any,
+	ctx context.Context,
+	tenant, id, sql string,
+	args ...any,
 ) (Operation, error) {
 	all, err := s.readOperations(ctx, tenant, sql, args...)
 	if err == nil && len(all) == 0 {
@@ -144,9 +152,14 @@ func (s *Tasks) oneOperation(
 }
 
 func (s *Tasks) readOperations(
-	ctx context.Context, tenant, sql string, args ...any,
+	ctx context.Context,
+	tenant, sql string,
+	args ...any,
 ) ([]Operation, error) {
-	rows, _ := s.core.DB(tenant).Query(ctx, sql, args...)
+	rows, err := s.core.DB(tenant).Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
 	return pgx.CollectRows(rows,
 		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) })
 }

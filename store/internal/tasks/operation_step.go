@@ -34,7 +34,9 @@ type DueOperation struct {
 
 // FirstSteps returns when the first step of the running operations of each of some tenants is due.
 // It leaves out tenants without running operations.
-func (s *Tasks) FirstSteps(ctx context.Context, tenants []string) (map[string]time.Time, error) {
+func (s *Tasks) FirstSteps(
+	ctx context.Context, tenants []string,
+) (map[string]time.Time, error) {
 	all, err := s.core.FirstTimes(ctx, tenants,
 		`SELECT i, min(next_at) FROM {schema}.operations WHERE state = 'running'`)
 	return all, postgres.Wrap(err, "FirstSteps")
@@ -43,7 +45,9 @@ func (s *Tasks) FirstSteps(ctx context.Context, tenants []string) (map[string]ti
 // DueOperations returns the running operations of some tenants whose next step is due before a
 // time, first due first.
 func (s *Tasks) DueOperations(
-	ctx context.Context, tenants []string, before time.Time,
+	ctx context.Context,
+	tenants []string,
+	before time.Time,
 ) (all []DueOperation, err error) {
 	err = s.core.QueryTenants(ctx, tenants,
 		`SELECT i, type, id::text, next_at FROM {schema}.operations
@@ -128,13 +132,15 @@ type step struct {
 // step, or its type is being changed or deleted. It locks the type's row first, so that a
 // deletion of the type waits and doesn't deadlock.
 func (st *step) lock(ctx context.Context, tx pgx.Tx, t *catalog.Type, due DueOperation) error {
-	var err error
-	rows, _ := tx.Query(ctx, `
+	rows, err := tx.Query(ctx, `
 		SELECT `+operationColumns+`
 		FROM `+operationsOf(due.Tenant)+` o JOIN `+t.Set().Tables.Qualify("task_types")+` tt
 		  ON tt.name = o.type
 		WHERE o.id = $1::uuid AND o.state = 'running' AND o.next_at <= $2
 		FOR UPDATE OF o SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, due.ID, st.now)
+	if err != nil {
+		return err
+	}
 	st.o, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Operation, error) {
 		return scanOperation(row)
 	})

@@ -19,7 +19,10 @@ func SetCountTime(s *Tasks, d time.Duration) { s.countTime = d }
 // ExplainPage returns the plans of the statements of a filter's widest look, carried
 // out, as JSON.
 func ExplainPage(
-	ctx context.Context, s *Tasks, t *catalog.Type, f Filter,
+	ctx context.Context,
+	s *Tasks,
+	t *catalog.Type,
+	f Filter,
 ) (plans []string, err error) {
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {
@@ -42,7 +45,9 @@ func ExplainPage(
 }
 
 func (s *Tasks) explain(
-	ctx context.Context, tenant, sql string, args ...any,
+	ctx context.Context,
+	tenant, sql string,
+	args ...any,
 ) (plan string, err error) {
 	err = s.searching(ctx, tenant, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `EXPLAIN (ANALYZE, FORMAT JSON) `+sql, args...).Scan(&plan)

@@ -1,0 +1,45 @@
+package callbacks
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// limit is how long a request may take, including the login before it and the reading of its
+// answer.
+type limit struct {
+	timeout  time.Duration
+	deadline time.Time
+}
+
+// newLimit returns the limit of a request that begins now.
+func newLimit(timeout time.Duration) limit {
+	return limit{timeout, time.Now().Add(timeout)}
+}
+
+// hasEnded reports whether a request with this limit and context must have ended by now.
+func (l limit) hasEnded(ctx context.Context) bool {
+	return ctx.Err() != nil || !time.Now().Before(l.deadline)
+}
+
+// reason says in plain words why a request got no answer.
+func (l limit) reason(ctx context.Context, err error) error {
+	stopped := ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded)
+	switch {
+	case errors.Is(err, errPrivate):
+		return errPrivate
+	case errors.Is(err, errRule):
+		return errRule
+	case stopped:
+		return errors.New("the node stopped before the answer came")
+	case l.hasEnded(ctx):
+		return timeoutError{l.timeout}
+	}
+	return err
+}
+
+// timeoutError says that there was no answer within a time.
+type timeoutError struct{ limit time.Duration }
+
+func (e timeoutError) Error() string { return "no answer within " + e.limit.String() }

@@ -1,0 +1,35 @@
+package postgres
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrNotReplicated is the error of a commit that no synchronous standby may have: the wait
+// for it was cancelled. To Postgres such a commit is done and has a warning only, see ADR 26.
+// Callers treat it as a commit whose answer was lost.
+var ErrNotReplicated = errors.New("the wait for a synchronous standby was cancelled: " +
+	"the transaction is committed on the primary alone")
+
+// notReplicated is the key under which a connection remembers the warning.
+const notReplicated = "asyncflow: not replicated"
+
+// noteNotReplicated remembers the warning. It goes by the place in the server's code, which
+// is the same everywhere: the text is translated, and the SQLSTATE is unspecific.
+func noteNotReplicated(conn *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Routine == "SyncRepWaitForLSN" {
+		conn.CustomData()[notReplicated] = true
+	}
+}
+
+// replicated returns ErrNotReplicated once after a commit whose wait was cancelled.
+func replicated(conn *pgx.Conn) error {
+	data := conn.PgConn().CustomData()
+	if data[notReplicated] == nil {
+		return nil
+	}
+	delete(data, notReplicated)
+	return ErrNotReplicated
+}

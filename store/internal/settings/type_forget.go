@@ -1,0 +1,22 @@
+package settings
+
+import (
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+)
+
+// ForgetTypes drops what this node keeps for task types of a tenant that are gone, so that
+// short-lived types leave nothing behind. The catalog calls it after every change.
+func ForgetTypes(s *Settings, tenant string) {
+	gone := func(key catalog.TypeKey) bool {
+		if key.Tenant != tenant {
+			return false
+		}
+		_, err := s.core.Catalog.Type(key.Tenant, key.Type)
+		return err != nil
+	}
+	s.core.Marks.Forget(gone)
+	sets := s.core.Catalog.SetsOf(tenant)
+	noSet := func(key catalog.TypeKey) bool { return key.Tenant == tenant && sets[key.Type] == nil }
+	hot.Forget(s.hot, noSet)
+}

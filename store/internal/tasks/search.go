@@ -1,0 +1,77 @@
+package tasks
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// findings are the tasks that a search found in one window.
+type findings struct {
+	ids  []int64 // ascending, of one roll
+	seen int     // candidates
+	last int64   // number after which the search goes on
+	over bool    // there are no candidates after it
+}
+
+// search looks through the next tasks after a number, at most window of them, for tasks that
+// meet the criteria. All are of one roll. So the statement is short, however long the history
+// and however few tasks meet the criteria.
+func search(
+	ctx context.Context,
+	tx pgx.Tx,
+	t *catalog.Type,
+	c criteria,
+	after int64,
+	window int,
+) (f findings, err error) {
+	position, ok := t.NextRoll(asyncflow.TaskID{Number: after}.Position())
+	if !ok {
+		return findings{last: after, over: true}, nil
+	}
+	after = max(after, asyncflow.NewTaskID(t.Name, position, 0).Number)
+	end := asyncflow.NewTaskID(t.Name, position+1, 0).Number
+	if err := c.learn(ctx, tx, t); err != nil {
+		return f, err
+	}
+	rows, err := tx.Query(ctx, t.SQL(position, `
+SELECT t.id, coalesce(`+c.sql(5)+`, false)
+FROM `+c.candidates(`id > $2 AND id < $3 ORDER BY id LIMIT $4`)+` c
+JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`
+ORDER BY t.id`), append([]any{t.Number(), after, end, window}, c.args(t)...)...)
+	if err != nil {
+		return f, err
+	}
+	var id int64
+	var meets bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &meets}, func() error {
+		f.seen++
+		f.last = id
+		if meets {
+			f.ids = append(f.ids, id)
+		}
+		return nil
+	})
+	if f.seen < window { // the roll has no more
+		f.last = end
+		f.over = position == t.End
+	}
+	return f, err
+}
+
+// searching runs do in a transaction with the settings of a search.
+func (s *Tasks) searching(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	ctx = postgres.Patient(ctx)
+	return pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		catalog.QueueSettings(b, catalog.SearchSettings)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}

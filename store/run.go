@@ -1,0 +1,26 @@
+package store
+
+import (
+	"context"
+
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/counts"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/settings"
+)
+
+// Run maintains the clock, the catalog, the node's row, the figures of endpoints and the
+// wake-ups until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	loops := []catalog.Loop{
+		{Name: "minutes of endpoints", Period: counts.MinutesEvery,
+			Do: func(ctx context.Context) error { return counts.WriteMinutes(ctx, s.countsRoom) }},
+		{Name: "charges of submits", Period: catalog.RefreshEvery,
+			Do: func(ctx context.Context) error { return hot.WriteCharges(ctx, s.hotRoom) }},
+	}
+	if s.core.Config.MaxContext > 0 {
+		loops = append(loops, catalog.Loop{Name: "limits of submits by SQL",
+			Period: catalog.RefreshEvery, Do: settings.NewSubmitLimits(s.settingsRoom).Write})
+	}
+	return s.core.Run(ctx, loops...)
+}
