@@ -23,7 +23,8 @@ func TestDiagramOfStates(t *testing.T) {
 		`(?m)^\s*(\S+) --> (\S+): (.+)$`).FindAllStringSubmatch(drawing, -1) {
 		from := asyncflow.Status(strings.TrimPrefix(m[1], "[*]"))
 		for act := range strings.SplitSeq(m[3], ", ") {
-			drawn = append(drawn, asyncflow.Transition{From: from, Action: act, To: asyncflow.Status(m[2])})
+			drawn = append(drawn, asyncflow.Transition{From: from, Action: act,
+				To: asyncflow.Status(m[2])})
 		}
 	}
 	require.ElementsMatch(t, asyncflow.Transitions, drawn)

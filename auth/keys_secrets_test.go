@@ -80,7 +80,8 @@ func TestSecretFile(t *testing.T) {
 		many[i] = secretNamed(strconv.Itoa(i))
 	}
 	for name, tc := range map[string]struct{ text, want string }{
-		"several, as editors leave them": {"\r\n" + string(good) + "  \r\n\n" + string(secretNamed("b")),
+		"several, as editors leave them": {"\r\n" + string(good) + "  \r\n\n" +
+			string(secretNamed("b")),
 			""},
 		"as many as may be": {string(bytes.Join(many[1:], []byte("\n"))), ""},
 

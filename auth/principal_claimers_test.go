@@ -37,13 +37,15 @@ func TestClaimersOfAToken(t *testing.T) {
 	verifier, err := NewVerifier(config)
 	require.NoError(t, err)
 	for _, names := range []Claimers{nil, {"anna", "desk-*"}} {
-		token, err := issuer.IssueClaimers("acme", "anna", []Scope{ScopeWork}, names, time.Hour, testNow)
+		token, err := issuer.IssueClaimers("acme", "anna", []Scope{ScopeWork}, names, time.Hour,
+			testNow)
 		require.NoError(t, err)
 		p, err := verifier.Verify(t.Context(), token, testNow)
 		require.NoError(t, err)
 		assert.Equal(t, names, p.Claimers)
 	}
-	_, err = issuer.IssueClaimers("acme", "anna", []Scope{ScopeWork}, Claimers{"a b"}, time.Hour, testNow)
+	_, err = issuer.IssueClaimers("acme", "anna", []Scope{ScopeWork}, Claimers{"a b"}, time.Hour,
+		testNow)
 	require.Error(t, err)
 }
 
@@ -51,7 +53,8 @@ func TestClaimersHas(t *testing.T) {
 	t.Parallel()
 	names := Claimers{"anna", "desk-*"}
 	for name, want := range map[string]bool{
-		"anna": true, "desk-1": true, "desk-": true, "desk": false, "annab": false, "bob": false, "": false,
+		"anna": true, "desk-1": true, "desk-": true, "desk": false, "annab": false, "bob": false,
+		"": false,
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, want, names.Has(name), name)

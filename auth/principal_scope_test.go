@@ -10,7 +10,8 @@ import (
 )
 
 func TestScopesRoundTrip(t *testing.T) {
-	for _, text := range []string{"", "read", "submit read", "submit read work operate manage admin"} {
+	for _, text := range []string{"", "read", "submit read",
+		"submit read work operate manage admin"} {
 		require.Equal(t, text, scopesOfToken(strings.Fields(text)).String())
 	}
 	require.Equal(t, NewScopes(ScopeRead, ScopeSubmit),

@@ -8,7 +8,8 @@ import (
 
 func TestBearer(t *testing.T) {
 	t.Parallel()
-	for _, header := range []string{"Bearer abc.d-e_f.g", "bearer abc.d-e_f.g", "BEARER   abc.d-e_f.g",
+	for _, header := range []string{"Bearer abc.d-e_f.g", "bearer abc.d-e_f.g",
+		"BEARER   abc.d-e_f.g",
 		" Bearer abc.d-e_f.g "} {
 		token, err := Bearer(header)
 		require.NoError(t, err, header)
@@ -18,7 +19,8 @@ func TestBearer(t *testing.T) {
 		_, err := Bearer(header)
 		requireRefused(t, err, "no token: send Authorization: Bearer")
 	}
-	for _, header := range []string{"Bearer", "Bearer ", "abc", "Basic abc", "Bearerabc", "Bearer a b",
+	for _, header := range []string{"Bearer", "Bearer ", "abc", "Basic abc", "Bearerabc",
+		"Bearer a b",
 		"Bearer a, Bearer b", "Bearer\tabc", "Bearer a\r\nX: y"} {
 		token, err := Bearer(header)
 		requireRefused(t, err, "not of the form")

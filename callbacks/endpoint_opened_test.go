@@ -23,7 +23,8 @@ func TestHeadersAndAuth(t *testing.T) {
 		want     map[string]string
 	}{
 		"headers": {asyncflow.Outbound{Headers: map[string]string{"x-api-key": "k",
-			"authorization": "Token t"}}, map[string]string{"X-Api-Key": "k", "Authorization": "Token t"}},
+			"authorization": "Token t"}}, map[string]string{"X-Api-Key": "k",
+			"Authorization": "Token t"}},
 		"bearer": {asyncflow.Outbound{Auth: asyncflow.EndpointAuth{Kind: "bearer", Token: "t"}},
 			map[string]string{"Authorization": "Bearer t"}},
 		"basic": {asyncflow.Outbound{Auth: asyncflow.EndpointAuth{Kind: "basic", Username: "Aladdin",
@@ -139,7 +140,8 @@ func TestClientCertificate(t *testing.T) {
 	send := func(cert, key string) asyncflow.Outcome {
 		return r.Send(t.Context(),
 			deliveryWith(t, w.url,
-				asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: servers.pem, Certificate: cert, Key: key}}))
+				asyncflow.Outbound{TLS: asyncflow.EndpointTLS{CA: servers.pem, Certificate: cert,
+					Key: key}}))
 	}
 	require.Contains(t, send("", "").Error, "certificate required")
 	foreign := send(others.issue("foreign"))

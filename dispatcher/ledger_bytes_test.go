@@ -53,7 +53,8 @@ func TestContextsUnderWayAreBounded(t *testing.T) {
 			}
 			all := n.Submit(t.Context(), tenant, large)
 			// Four fifths of 20, the number of contexts within the budget.
-			require.Eventually(t, func() bool { return underWay.Load() >= 13 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return underWay.Load() >= 13 }, patience,
+				time.Millisecond)
 			n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
 			assert.LessOrEqual(t, most.Load(), int64(16))
 			release()
@@ -80,7 +81,8 @@ func TestAContextAboveTheBound(t *testing.T) {
 		})
 	large := make([]asyncflow.NewTask, 20)
 	for i := range large {
-		large[i] = asyncflow.NewTask{Type: "pipe", Context: []byte(`"` + strings.Repeat("x", 5000) + `"`)}
+		large[i] = asyncflow.NewTask{Type: "pipe",
+			Context: []byte(`"` + strings.Repeat("x", 5000) + `"`)}
 	}
 	n.await(t, n.Submit(t.Context(), tenant, large), asyncflow.StatusSucceeded)
 	assert.Equal(t, int64(1), most.Load())

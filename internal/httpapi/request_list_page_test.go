@@ -96,7 +96,8 @@ func TestCursorOfAnotherFilter(t *testing.T) {
 	for range 3 {
 		require.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{}}`).status)
 	}
-	page := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&status=pending&limit=1", ""))
+	page := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&status=pending&limit=1",
+		""))
 	next := "&cursor=" + page.NextCursor
 	assert.Equal(t, 200, b.call("GET", "/v1/tasks?type=pipe&status=pending&limit=2"+next, "").status)
 	a := b.call("GET", "/v1/tasks?type=pipe"+next, "")

@@ -96,7 +96,8 @@ func TestAllow(t *testing.T) {
 		want string
 	}{
 		{reads, tenant, ""}, {reads, operator, "needs the token of a tenant"},
-		{manages, tenant, `needs the scope "manage"`}, {manages, operator, "needs the token of a tenant"},
+		{manages, tenant, `needs the scope "manage"`},
+		{manages, operator, "needs the token of a tenant"},
 		{operates, operator, ""}, {operates, tenant, "needs an admin token"},
 		{operates, auth.Principal{Kind: auth.KindTenant, Scopes: auth.NewScopes(auth.ScopeAdmin)},
 			"needs an admin token"},

@@ -29,7 +29,8 @@ func TestManyFaultsAreBounded(t *testing.T) {
 		"entries":       `{"stages":[` + strings.Repeat("1,", 400_000) + `1]}`,
 		"unknown":       `{"stages":[{"name":"only"}]` + unknown.String() + `}`,
 		"inner unknown": `{"stages":[{"name":"only"` + unknown.String() + `}]}`,
-		"of a map":      `{"stages":[{"name":"only"}],"stage_mapping":{"a":"b"` + unknown.String() + `}}`,
+		"of a map": `{"stages":[{"name":"only"}],"stage_mapping":{"a":"b"` + unknown.String() +
+			`}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
