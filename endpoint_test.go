@@ -97,10 +97,11 @@ func TestEndpointValidate(t *testing.T) {
 		"empty user":    {url: "https://@worker.example.com/", want: noUser},
 		"look-alike":    {url: "https://worker.example.com@evil.example.com/", want: noUser},
 		"user, http ok": {url: "http://user@worker.example.com/", want: noUser, egress: http},
-		"fragment":      {url: "https://worker.example.com/#part", want: "url must not hold a fragment"},
-		"empty one":     {url: "https://worker.example.com/#", want: "url must not hold a fragment"},
-		"longest":       {url: urlOf(2048)},
-		"too long":      {url: urlOf(2049), want: "url is 2049 bytes long; the limit is 2048"},
+		"fragment": {url: "https://worker.example.com/#part",
+			want: "url must not hold a fragment"},
+		"empty one": {url: "https://worker.example.com/#", want: "url must not hold a fragment"},
+		"longest":   {url: urlOf(2048)},
+		"too long":  {url: urlOf(2049), want: "url is 2049 bytes long; the limit is 2048"},
 	}, func(t *testing.T, c when) {
 		e := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize", URL: c.url}
 		requireRefusal(t, e.Validate(c.egress), asyncflow.CodeInvalid, c.want)

@@ -21,7 +21,8 @@ func TestSpread(t *testing.T) {
 	for doc, want := range map[string]string{
 		`{"i": "x", "s": 1}`: "fan_out.items: /i is a string; it must be an array",
 		`{"i": [], "t": 1}`:  `fan_out.shared: /s: the context has no "s" there`,
-		`{"i": [], "s": "` + strings.Repeat("x", asyncflow.MaxShared) + `"}`: "fan_out.shared: /s has " +
+		`{"i": [], "s": "` + strings.Repeat("x", asyncflow.MaxShared) +
+			`"}`: "fan_out.shared: /s has " +
 			"65538 bytes; the limit is 65536",
 	} {
 		t.Run(doc, func(t *testing.T) {
@@ -79,7 +80,8 @@ func TestTheContextItselfCanBeTheItems(t *testing.T) {
 	require.NoError(t, tt.WithDefaults().Validate())
 	work, err := rule.Spread(json.RawMessage(`[1.0, "b"]`))
 	require.NoError(t, err)
-	assert.Equal(t, []json.RawMessage{json.RawMessage(`1.0`), json.RawMessage(`"b"`)}, work.Items(0, 9))
+	assert.Equal(t, []json.RawMessage{json.RawMessage(`1.0`), json.RawMessage(`"b"`)},
+		work.Items(0, 9))
 	_, err = rule.Spread(json.RawMessage(`{"a": 1}`))
 	assert.EqualError(t, err, "fan_out.items: the context is an object; it must be an array")
 	none := asyncflow.FanOut{}
@@ -90,8 +92,9 @@ func TestTheContextItselfCanBeTheItems(t *testing.T) {
 func TestFanOutFields(t *testing.T) {
 	t.Parallel()
 	for want, rule := range map[string]asyncflow.FanOut{
-		"stages[0].fan_out.items is required, or shards":                               {},
-		"stages[0].fan_out.items and shards exclude each other":                        {Items: "/a", Shards: 1},
+		"stages[0].fan_out.items is required, or shards": {},
+		"stages[0].fan_out.items and shards exclude each other": {Items: "/a",
+			Shards: 1},
 		"stages[0].fan_out.shards is 10001; it must be 1 to 10000":                     {Shards: 10001},
 		`stages[0].fan_out.items is "a"; a JSON pointer begins with /, such as /pages`: {Items: "a"},
 		"stages[0].fan_out.shared is 1025 bytes long; the limit is 1024": {Shards: 1,
@@ -101,7 +104,8 @@ func TestFanOutFields(t *testing.T) {
 		"stages[0].fan_out.on_child_failure.tolerate must have a count of 0 or more, or a percent of 0 " +
 			"to 100": {Shards: 1, OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.Tolerate,
 			Percent: 101}},
-		`stages[0].fan_out.results is "all"; it must be outputs or settled`: {Shards: 1, Results: "all"},
+		`stages[0].fan_out.results is "all"; it must be outputs or settled`: {Shards: 1,
+			Results: "all"},
 	} {
 		t.Run(want, func(t *testing.T) {
 			tt := asyncflow.TaskType{Name: "t", Stages: []asyncflow.Stage{{Name: "a", FanOut: &rule}}}

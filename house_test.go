@@ -220,7 +220,8 @@ func TestMakeTargets(t *testing.T) {
 	t.Parallel()
 	makefile := readText(t, "Makefile")
 	for _, page := range documents(t) {
-		for _, m := range regexp.MustCompile("`make ([a-z-]+)`").FindAllStringSubmatch(readText(t, page),
+		for _, m := range regexp.MustCompile("`make ([a-z-]+)`").FindAllStringSubmatch(readText(t,
+			page),
 			-1) {
 			require.Regexp(t, `(?m)^`+m[1]+`:`, makefile, "%s names make %s", page, m[1])
 		}
@@ -314,7 +315,8 @@ func checkDependencies(t *testing.T, f composeFile, name string, s composeServic
 		require.Contains(t, f.Services, other, "%s depends on it", name)
 		switch how.Condition {
 		case "service_healthy": // it has a check of its own, or its image has one
-			require.True(t, f.Services[other].Healthcheck != nil || f.Services[other].Image == "asyncflow",
+			require.True(t, f.Services[other].Healthcheck != nil ||
+				f.Services[other].Image == "asyncflow",
 				"%s depends on the health of %s", name, other)
 		case "service_completed_successfully":
 			require.True(t, strings.HasPrefix(other, "setup-"), "%s waits for the end of %s", name, other)

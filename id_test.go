@@ -41,7 +41,8 @@ func TestTaskIDHasOneSpelling(t *testing.T) {
 		id, _, _ := drawTaskID(t)
 		text := id.String()
 		at := rapid.IntRange(0, len(text)).Draw(t, "at")
-		inserted := rapid.SampledFrom([]string{"0", "1", "9", "+", "-", "_", ".", " ", "\n", "\x00", "a",
+		inserted := rapid.SampledFrom([]string{"0", "1", "9", "+", "-", "_", ".", " ", "\n", "\x00",
+			"a",
 			"A", "é", "٣", "00000"}).Draw(t, "inserted")
 		other := text[:at] + inserted + text[at:]
 		if back, err := asyncflow.ParseTaskID(other); err == nil {
@@ -77,9 +78,11 @@ func TestParseTaskID(t *testing.T) {
 		"thumbnails.1.2.3",
 		"thumbnails.0.1", "thumbnails.1.0", "thumbnails.-1.1", "thumbnails.1.-1", "thumbnails.+1.1",
 		"thumbnails.1.+1",
-		"thumbnails.01.1", "thumbnails.1.01", "thumbnails.1_0.1", "thumbnails.0x1.1", "thumbnails.1.1e3",
+		"thumbnails.01.1", "thumbnails.1.01", "thumbnails.1_0.1", "thumbnails.0x1.1",
+		"thumbnails.1.1e3",
 		"thumbnails.1.1.0",
-		" thumbnails.1.1", "thumbnails.1.1 ", "thumbnails.1.1\n", "thumbnails. 1.1", "thumbnails.1.1\x00",
+		" thumbnails.1.1", "thumbnails.1.1 ", "thumbnails.1.1\n", "thumbnails. 1.1",
+		"thumbnails.1.1\x00",
 		"Thumbnails.1.1", "9.1.1", "thumb nails.1.1", "thümb.1.1", "thumbnails.١.1", "thumbnails/1/1",
 		"a.4194304.1", "a.1.1099511627776", "a.1.9223372036854775808", "a.18446744073709551617.1",
 		strings.Repeat("n", 41) + ".1.1",

@@ -34,7 +34,8 @@ func intervals() *rapid.Generator[asyncflow.Interval] {
 func expressions(depth int) *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		if depth == 0 {
-			return rapid.OneOf(rapid.SampledFrom([]string{"attempt", "status", "rand", "0", "1e300", "-1"}),
+			return rapid.OneOf(rapid.SampledFrom([]string{"attempt", "status", "rand", "0", "1e300",
+				"-1"}),
 				rapid.Map(rapid.IntRange(0, 1e6), strconv.Itoa)).Draw(t, "leaf")
 		}
 		below := func() string {
@@ -51,7 +52,8 @@ func expressions(depth int) *rapid.Generator[string] {
 		case 2:
 			return fmt.Sprintf("(error contains 'x' or status in [429, 503] ? %s : %s)", below(), below())
 		default:
-			return fmt.Sprintf("%s(%s)", rapid.SampledFrom([]string{"abs", "ceil", "floor", "round", "min",
+			return fmt.Sprintf("%s(%s)", rapid.SampledFrom([]string{"abs", "ceil", "floor", "round",
+				"min",
 				"max"}).Draw(t, "function"), below())
 		}
 	}).Filter(func(text string) bool { return len(text) <= asyncflow.MaxExpression })

@@ -36,12 +36,14 @@ func TestLogAttempt(t *testing.T) {
 		Duration: 10 * time.Second}
 
 	require.Equal(t, map[string]any{
-		"level": "INFO", "msg": "attempt", "tenant": "acme", "task": "thumbnails.1.42", "stage": "resize",
+		"level": "INFO", "msg": "attempt", "tenant": "acme", "task": "thumbnails.1.42",
+		"stage":   "resize",
 		"attempt": 2.0,
 		"outcome": "done", "verdict": "retry", "status": 200.0, "duration": 12.35e6,
 	}, logged(slog.LevelInfo, done))
 	require.Equal(t, map[string]any{
-		"level": "WARN", "msg": "attempt", "tenant": "acme", "task": "thumbnails.1.42", "stage": "resize",
+		"level": "WARN", "msg": "attempt", "tenant": "acme", "task": "thumbnails.1.42",
+		"stage":   "resize",
 		"attempt": 2.0,
 		"outcome": "failed", "verdict": "retry", "error": "no answer within 10s", "duration": 10e9,
 	}, logged(slog.LevelWarn, failed))

@@ -53,7 +53,8 @@ func TestCheckNameIsThePattern(t *testing.T) {
 	t.Parallel()
 	pattern := regexp.MustCompile(`^[a-z][a-z0-9_-]{0,39}$`)
 	rapid.Check(t, func(t *rapid.T) {
-		name := rapid.OneOf(names, rapid.String(), rapid.StringMatching(`[a-z0-9_A-Z.é-]{0,42}`)).Draw(t,
+		name := rapid.OneOf(names, rapid.String(),
+			rapid.StringMatching(`[a-z0-9_A-Z.é-]{0,42}`)).Draw(t,
 			"name")
 		require.Equal(t, pattern.MatchString(name), asyncflow.CheckName(name) == nil)
 	})

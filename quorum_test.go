@@ -51,7 +51,8 @@ func TestCountOfVotes(t *testing.T) {
 	assert.Equal(t, 1, tally.Needed())
 	assert.Equal(t, `no outcome has 2 votes: 1 × "cat", 1 × "dog"`, tally.String())
 	assert.Nil(t, tally.Outcome())
-	tally = q.Count([]asyncflow.Vote{cast("", `"dog"`, 1), cast("", `"cat"`, 2), cast("", `"cat"`, 3)})
+	tally = q.Count([]asyncflow.Vote{cast("", `"dog"`, 1), cast("", `"cat"`, 2),
+		cast("", `"cat"`, 3)})
 	require.True(t, tally.Decided())
 	doc, err := json.Marshal(tally)
 	require.NoError(t, err)

@@ -75,8 +75,9 @@ func TestParseQuotas(t *testing.T) {
 	got, err := asyncflow.ParseQuotas([]string{"pending_tasks=100000", " submits_per_second=0.5",
 		"task_types=-1"})
 	require.NoError(t, err)
-	assert.Equal(t, map[asyncflow.QuotaName]float64{"pending_tasks": 100000, "submits_per_second": 0.5,
-		"task_types": -1}, got)
+	assert.Equal(t, map[asyncflow.QuotaName]float64{"pending_tasks": 100000,
+		"submits_per_second": 0.5,
+		"task_types":         -1}, got)
 	for _, bad := range [][]string{{"pending_tasks"}, {"pending_tasks=many"}, {"pending_tasks=NaN"},
 		{"pending_tasks=Inf"}, {"=1"}, {""}, {"tasks=1"},
 		{"task_types=1", "task_types=2"}, {"task_types=0.5"}} {

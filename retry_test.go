@@ -56,7 +56,8 @@ func TestNextRetryAfter(t *testing.T) {
 		{"the longest pause", year, 1<<63 - 1, year},
 		{"no pause stays none", 0, time.Hour, 0},
 	} {
-		policy := asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(c.pause.Seconds(), 0)}
+		policy := asyncflow.RetryPolicy{MaxAttempts: 2,
+			Interval: asyncflow.Seconds(c.pause.Seconds(), 0)}
 		got, again := policy.Next(asyncflow.Failure{Attempt: 1, RetryAfter: c.retryAfter})
 		require.True(t, again, c.name)
 		require.Equal(t, c.want, got, c.name)
@@ -68,7 +69,8 @@ func TestNextRetryAfter(t *testing.T) {
 func TestNextStaysInBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		policy := asyncflow.RetryPolicy{MaxAttempts: unlimited, Interval: intervals().Draw(t, "interval")}
+		policy := asyncflow.RetryPolicy{MaxAttempts: unlimited,
+			Interval: intervals().Draw(t, "interval")}
 		f := failures().Draw(t, "failure")
 		pause := policy.Interval.Pause(f)
 		got, again := policy.Next(f)
@@ -149,8 +151,9 @@ func TestPolicyByLevel(t *testing.T) {
 		"task sets nothing": {ofType: policy{MaxAttempts: 9}, ofTask: &policy{}, attempts: 9, pause: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt := asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only", Retry: c.ofStage}},
-				Retry: c.ofType}.WithDefaults()
+			tt := asyncflow.TaskType{Name: "a",
+				Stages: []asyncflow.Stage{{Name: "only", Retry: c.ofStage}},
+				Retry:  c.ofType}.WithDefaults()
 			require.NoError(t, tt.Validate(), name)
 			require.Equal(t, c.ofType, tt.Retry, "%s: the type's own stays as it is", name)
 			options := asyncflow.Options{Retry: c.ofTask}

@@ -89,7 +89,10 @@ func TestNewTaskValidate(t *testing.T) {
 		"run_at past":    {runAt(now.Add(-10 * year)), ""},
 		"run_at a year":  {runAt(now.Add(year)), ""},
 		"run_at more":    {runAt(now.Add(year + 1)), "run_at is more than 8760h0m0s (a year) ahead"},
-		"delay + run_at": {with(func(n *asyncflow.NewTask) { n.Delay, n.RunAt = asyncflow.NewDuration(1), now }),
+		"delay + run_at": {with(func(n *asyncflow.NewTask) {
+			n.Delay,
+				n.RunAt = asyncflow.NewDuration(1), now
+		}),
 			"delay and run_at exclude each other"},
 		"several at once": {asyncflow.NewTask{Delay: asyncflow.NewDuration(-1)},
 			"type is required; context is required; delay is -1ns; it must be 0s to 8760h0m0s (a year)"},

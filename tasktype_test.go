@@ -151,9 +151,10 @@ func TestWithDefaults(t *testing.T) {
 	t.Parallel()
 	bare := asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{
 		{Name: "first"},
-		{Name: "second", Timeout: asyncflow.NewDuration(1e9), MaxProcessingTime: asyncflow.NewDuration(2e9),
-			Priority: 5,
-			Retry:    asyncflow.RetryPolicy{MaxAttempts: 2}},
+		{Name: "second", Timeout: asyncflow.NewDuration(1e9),
+			MaxProcessingTime: asyncflow.NewDuration(2e9),
+			Priority:          5,
+			Retry:             asyncflow.RetryPolicy{MaxAttempts: 2}},
 	}}
 	full := bare.WithDefaults()
 	require.NoError(t, full.Validate())

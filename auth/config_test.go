@@ -44,7 +44,8 @@ func TestConfigRefused(t *testing.T) {
 
 		"negative leeway": {func(c *Config) { c.Leeway = -1 }, "Leeway must be between"},
 
-		"short secret": {func(c *Config) { c.HMACSecret = testSecret[:31] }, "at least 32 bytes, not 31"},
+		"short secret": {func(c *Config) { c.HMACSecret = testSecret[:31] },
+			"at least 32 bytes, not 31"},
 
 		"key as secret":     {func(c *Config) { c.HMACSecret = ed.public }, "holds a PEM block"},
 		"two families":      {func(c *Config) { c.PublicKeys = ed.public }, "keys are of one family"},
@@ -77,13 +78,15 @@ func TestPublicKeysRefused(t *testing.T) {
 		"private key": {[][]byte{ed.private}, `not "PRIVATE KEY"`},
 		"not DER": {[][]byte{pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY",
 			Bytes: []byte("x")})}, "key 1 of 1"},
-		"weak RSA":       {[][]byte{newPair(t, weakKey, nil).public}, "at least 2048 bits, not 1024"},
-		"P-384":          {[][]byte{newECDSA(t, elliptic.P384()).public}, "must be on P-256"},
-		"mixed families": {[][]byte{ed.public, newRSA(t).public}, "several algorithms, EdDSA and RS256"},
+		"weak RSA": {[][]byte{newPair(t, weakKey, nil).public}, "at least 2048 bits, not 1024"},
+		"P-384":    {[][]byte{newECDSA(t, elliptic.P384()).public}, "must be on P-256"},
+		"mixed families": {[][]byte{ed.public, newRSA(t).public},
+			"several algorithms, EdDSA and RS256"},
 		"twice the same": {[][]byte{ed.public, ed.public}, "two keys have the id"},
 		"same name": {[][]byte{named.public, newEd25519(t, map[string]string{"kid": "a"}).public},
 			"two keys have the id"},
-		"empty name":     {[][]byte{newEd25519(t, map[string]string{"kid": ""}).public}, "kid must have"},
+		"empty name": {[][]byte{newEd25519(t, map[string]string{"kid": ""}).public},
+			"kid must have"},
 		"damaged second": {[][]byte{named.public, damaged}, "damaged PEM block"},
 		"damaged first":  {[][]byte{damaged, named.public}, "damaged PEM block"},
 	} {

@@ -30,8 +30,9 @@ func TestFamiliesRoundTrip(t *testing.T) {
 			require.NoError(t, err)
 			require.NotEmpty(t, p.TokenID)
 			p.TokenID = ""
-			require.Equal(t, Principal{Kind: KindTenant, Tenant: "acme", Issuer: "asyncflow", Subject: "ci",
-				Scopes: NewScopes(ScopeWork), IssuedAt: testNow, ExpiresAt: testNow.Add(time.Hour)}, p)
+			require.Equal(t, Principal{Kind: KindTenant, Tenant: "acme", Issuer: "asyncflow",
+				Subject: "ci",
+				Scopes:  NewScopes(ScopeWork), IssuedAt: testNow, ExpiresAt: testNow.Add(time.Hour)}, p)
 
 			other := newVerifier(t, publicConfig(newEd25519(t, nil).public))
 			_, err = other.Verify(context.Background(), token, testNow)

@@ -5,10 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // MaxTokenBytes bounds the length of a token, in bytes.
@@ -130,4 +136,70 @@ func (tr *trust) trusted(issuer string) *trusted {
 		}
 	}
 	return nil
+}
+
+// Bearer returns the token in the value of an Authorization header (RFC 6750, section 2.1). The
+// case of the scheme doesn't matter. An error is CodeUnauthenticated.
+func Bearer(header string) (string, error) {
+	header = strings.Trim(header, " \t")
+	if header == "" {
+		return "", refuse(noToken)
+	}
+	scheme, token, _ := strings.Cut(header, " ")
+	token = strings.TrimLeft(token, " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || strings.ContainsAny(token, " \t\r\n,") {
+		return "", refuse("the Authorization header is not of the form: Bearer <token>")
+	}
+	return token, nil
+}
+
+const (
+	noToken   = "no token: send Authorization: Bearer <token>"
+	malformed = "the token is malformed: it is not a signed JWT"
+)
+
+// refuse returns a CodeUnauthenticated error. Its message tells the caller which rule was broken,
+// and quotes nothing of a token.
+func refuse(format string, args ...any) error {
+	return asyncflow.Errorf(asyncflow.CodeUnauthenticated, format, args...)
+}
+
+// refusal turns an error of the parser into plain words. token and c are what the parser had read;
+// token may be nil. It returns an error of our own unchanged.
+func (t *trusted) refusal(err error, token *jwt.Token, c *claims) error {
+	var own *asyncflow.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	message := ""
+	switch {
+	case errors.Is(err, jwt.ErrTokenMalformed):
+		message = malformed
+	case token == nil || token.Method == nil || token.Method.Alg() != t.method.Alg():
+		message = "the token's algorithm is not " + t.method.Alg()
+	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
+		message = "the token's signature doesn't verify"
+	default:
+		message = t.claimsRefusal(err, c)
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeUnauthenticated, Op: "auth.Verify", Message: message,
+		Err: err}
+}
+
+// claimsRefusal names the first rule that correctly signed claims break.
+func (t *trusted) claimsRefusal(err error, c *claims) string {
+	switch {
+	case c.ExpiresAt == nil:
+		return "the token has no expiry: the claim exp is required"
+	case errors.Is(err, jwt.ErrTokenExpired):
+		return "the token has expired at " + c.ExpiresAt.UTC().Format(time.RFC3339)
+	case errors.Is(err, jwt.ErrTokenNotValidYet):
+		return "the token is not valid before " + c.NotBefore.UTC().Format(time.RFC3339)
+	case c.Issuer != t.issuer:
+		return fmt.Sprintf("the token's issuer is not %q", t.issuer)
+	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
+		return fmt.Sprintf("the token's audience is not %q", t.audience)
+	default:
+		return "the token's claims are not valid"
+	}
 }

@@ -78,7 +78,8 @@ func TestResults(t *testing.T) {
 	}
 	done := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200}
 	output := func(text string) asyncflow.Outcome {
-		return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Output: json.RawMessage(text)}
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200,
+			Output: json.RawMessage(text)}
 	}
 	notResult := "the result is not the JSON object {task_id, output?, outcome?, error?, " +
 		"retry_after?}: "

@@ -105,8 +105,9 @@ func TestAnswers(t *testing.T) {
 		"202":                  {reply(202, ""), accepted},
 		"202 with a body":      {reply(202, `{"job":7,"error":null,"outcome":"accepted"}`), accepted},
 		"202 with a text body": {reply(202, "queued", plain), accepted},
-		"202 with an output": {reply(202, `{"output":1}`), failed(202, notLater+`"output": answer with `+
-			`200; its body begins: {"output":1}`)},
+		"202 with an output": {reply(202, `{"output":1}`),
+			failed(202, notLater+`"output": answer with `+
+				`200; its body begins: {"output":1}`)},
 		"202 with an output that is text": {reply(202, `{"output":"accepted"}`), failed(202,
 			notLater+`"output": answer with 200; its body begins: {"output":"accepted"}`)},
 		"202 with an outcome": {reply(202, `{"outcome":"fail","error":"no such image"}`), failed(202,
@@ -115,11 +116,13 @@ func TestAnswers(t *testing.T) {
 			notLater+`"Error": answer with 200; its body begins: {"Error":"no"}`)},
 		"200 outcome fail": {reply(200, `{"outcome":"fail","error":"no such image"}`),
 			rejected("no such image")},
-		"200 outcome cancel": {reply(200, `{"outcome":"cancel","error":"withdrawn"}`), asyncflow.Outcome{
-			Kind: asyncflow.OutcomeCancelled, Error: "withdrawn", Status: 200}},
+		"200 outcome cancel": {reply(200, `{"outcome":"cancel","error":"withdrawn"}`),
+			asyncflow.Outcome{
+				Kind: asyncflow.OutcomeCancelled, Error: "withdrawn", Status: 200}},
 		"200 outcome fail, no text": {reply(200, `{"outcome":"fail"}`), rejected("")},
 		"200 outcome retry": {reply(200,
-			`{"outcome":"retry","error":"busy","retry_after":"1m30s"}`), later(200, "busy", 90*time.Second)},
+			`{"outcome":"retry","error":"busy","retry_after":"1m30s"}`),
+			later(200, "busy", 90*time.Second)},
 		"200 outcome unknown": {reply(200, `{"outcome":"maybe"}`),
 			unclear(`the answer's outcome is "maybe"; it must be "done", "retry", "fail" or "cancel"`,
 				`{"outcome":"maybe"}`)},
@@ -260,7 +263,8 @@ func TestClean(t *testing.T) {
 		most := rapid.IntRange(4, 100).Draw(t, "most")
 		text := string(
 			rapid.SliceOf(
-				rapid.SampledFrom([]byte("a \x00\xc3\xa9\xff\xed\xa0\x80\xf0\x9f\x98\x80"))).Draw(t, "text"))
+				rapid.SampledFrom([]byte("a \x00\xc3\xa9\xff\xed\xa0\x80\xf0\x9f\x98\x80"))).Draw(t,
+				"text"))
 		got := Clean(text, most)
 		require.True(t, utf8.ValidString(got))
 		require.NotContains(t, got, "\x00")
@@ -304,13 +308,15 @@ func TestBrokenAnswers(t *testing.T) {
 			reset(c)
 		}, ample, 200, "the answer broke off"},
 		"closed in the headers": {write(head), ample, 0, "EOF"},
-		"Content-Length too long": {write(head + "Content-Length: 100\r\n\r\n{\"output\":1}"), ample, 200,
+		"Content-Length too long": {write(head + "Content-Length: 100\r\n\r\n{\"output\":1}"), ample,
+			200,
 			"the answer broke off: unexpected EOF"},
 		"Content-Length short": {write(head + "Content-Length: 5\r\n\r\n{\"output\":1}"), ample, 200,
 			"unexpected EOF"},
 		"Content-Length negative": {write(head + "Content-Length: -1\r\n\r\n"), ample, 0,
 			"Content-Length"},
-		"Content-Length twice": {write(head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}"), ample,
+		"Content-Length twice": {write(head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}"),
+			ample,
 			0, "Content-Length"},
 		"chunk cut off": {write(head + "Transfer-Encoding: chunked\r\n\r\nff\r\n{}"), ample, 200,
 			"the answer broke off: unexpected EOF"},
@@ -339,7 +345,8 @@ func TestBrokenAnswers(t *testing.T) {
 		}, 20 * short, 500, "500 Internal Server Error: boom"},
 		"huge header": {write(head + "X: " + strings.Repeat("x", 100_000) + "\r\n\r\n"), ample, 0,
 			"server response headers exceeded"},
-		"endless headers": {writeForEver(head, "X: x\r\n"), ample, 0, "server response headers exceeded"},
+		"endless headers": {writeForEver(head, "X: x\r\n"), ample, 0,
+			"server response headers exceeded"},
 		"endless header": {writeForEver(head+"X: ", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"), ample, 0,
 			"server response headers exceeded"},
 		"endless body": {writeForEver(head+"\r\n", strings.Repeat("x", 1000)), ample, 200,

@@ -60,7 +60,8 @@ func TestChallenge(t *testing.T) {
 	got := w.all()[0]
 	require.Equal(t, http.MethodPost, got.Method)
 	require.Regexp(t, `^asyncflow\.challenge\.[A-Z2-7]{26}$`, got.Header.Get("Webhook-Id"))
-	require.JSONEq(t, `{"type":"asyncflow.challenge","challenge":"`+oneOf(seen, string(got.body))+`"}`,
+	require.JSONEq(t, `{"type":"asyncflow.challenge","challenge":"`+oneOf(seen,
+		string(got.body))+`"}`,
 		string(got.body))
 }
 

@@ -71,7 +71,8 @@ func TestAnswersHideSecrets(t *testing.T) {
 				t.Parallel()
 				shown := encode(c.shows)
 				set := newSettings(c.outbound)
-				require.Equal(t, "<"+strings.Replace(shown, strings.Trim(shown, `"`), asyncflow.Mask, 1)+">",
+				require.Equal(t, "<"+strings.Replace(shown, strings.Trim(shown, `"`), asyncflow.Mask,
+					1)+">",
 					set.scrub("<"+shown+">", login{}))
 				if c.outbound.Auth.ClientSecret != "" || c.outbound.TLS.Key != "" {
 					return // only a real login or handshake would do

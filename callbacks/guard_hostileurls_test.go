@@ -96,7 +96,8 @@ func TestHostileURLs(t *testing.T) {
 		}
 		if h.addresses != "" {
 			u, _ := url.Parse(h.url)
-			assert.Positive(t, names.asked(strings.ToLower(u.Hostname())), "line %d: its name was resolved",
+			assert.Positive(t, names.asked(strings.ToLower(u.Hostname())),
+				"line %d: its name was resolved",
 				h.line)
 		}
 	}

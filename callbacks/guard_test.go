@@ -235,8 +235,9 @@ func TestPolicyOfToday(t *testing.T) {
 	w := newWorker(t, reply(200, ""))
 	r := setup(t, func(c *Config) { c.Egress.AllowHTTP = false })
 	o := r.Send(t.Context(), deliveryTo(w.url))
-	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Failure: asyncflow.FailureEgress,
-		Error: "the endpoint's URL must be https: plain http is off (the operator's --allow-http)"}, o)
+	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed,
+		Failure: asyncflow.FailureEgress,
+		Error:   "the endpoint's URL must be https: plain http is off (the operator's --allow-http)"}, o)
 	require.Empty(t, w.all())
 	require.Zero(t, r.dialled.Load())
 }
@@ -264,7 +265,8 @@ func TestGuardRefusesItself(t *testing.T) {
 			&net.IPNet{IP: net.ParseIP("2a00:1::7"), Mask: net.CIDRMask(64, 128)}}, listErr
 	}
 	for range 2 {
-		for _, own := range []string{"203.0.114.7:8080", "[2a00:1::7]:8080", "[::ffff:203.0.114.7]:8080",
+		for _, own := range []string{"203.0.114.7:8080", "[2a00:1::7]:8080",
+			"[::ffff:203.0.114.7]:8080",
 			"[64:ff9b::203.0.114.7]:8080", "[2002:cb00:7207::1]:8080"} {
 			require.ErrorContains(t, g.check("w.example.com", own), refusedNetwork, own)
 		}

@@ -108,7 +108,8 @@ func TestReseal(t *testing.T) {
 	settings, err := old.SealOutbound(outbound, "e1")
 	require.NoError(t, err)
 	e := asyncflow.Endpoint{ID: "e1", Outbound: settings, Secrets: []asyncflow.SigningSecret{
-		{ID: "new", Sealed: both.Seal("third", "e1")}, {ID: "newer", Sealed: old.Seal(testSecret, "e1")},
+		{ID: "new", Sealed: both.Seal("third", "e1")},
+		{ID: "newer", Sealed: old.Seal(testSecret, "e1")},
 		{ID: "old", Sealed: old.Seal("other", "e1")}}}
 	require.Error(t, only.CheckOpen(e))
 	require.NoError(t, both.CheckOpen(e))

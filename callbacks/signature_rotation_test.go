@@ -38,7 +38,8 @@ func TestSendEd25519(t *testing.T) {
 	w := newWorker(t, reply(200, ""))
 	r := setup(t)
 	d := deliveryTo(w.url)
-	secret, err := r.keys.SigningSecret("whsk_"+base64.StdEncoding.EncodeToString(fromHex(t, rfcSeed)),
+	secret, err := r.keys.SigningSecret("whsk_"+base64.StdEncoding.EncodeToString(fromHex(t,
+		rfcSeed)),
 		"e1", d.At)
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.SecretEd25519, secret.Kind)

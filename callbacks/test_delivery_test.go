@@ -48,7 +48,8 @@ func TestTestDelivery(t *testing.T) {
 
 	sent := w.all()[0]
 	require.Equal(t, []string{d.Endpoint.URL, string(sent.body)}, []string{got.URL, got.Body})
-	require.Equal(t, []string{"true", "swordfish-1", "Bearer swordfish-2", d.Lease.ID.String() + ".1"},
+	require.Equal(t, []string{"true", "swordfish-1", "Bearer swordfish-2", d.Lease.ID.String() +
+		".1"},
 		[]string{sent.Header.Get("Asyncflow-Test"), sent.Header.Get("X-Api-Key"),
 			sent.Header.Get("Authorization"), sent.Header.Get("Webhook-Id")})
 	var body struct {

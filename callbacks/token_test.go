@@ -14,7 +14,8 @@ import (
 
 var (
 	testNow        = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	testCompletion = Completion{Tenant: "acme", Task: asyncflow.NewTaskID("thumbnails", 1, 42), Seq: 3,
+	testCompletion = Completion{Tenant: "acme", Task: asyncflow.NewTaskID("thumbnails", 1, 42),
+		Seq:    3,
 		Expiry: testNow.Add(time.Hour), Endpoint: "e-1"}
 )
 
@@ -170,6 +171,7 @@ func TestTokenTampered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.IntRange(0, len(token)).Draw(t, "at")
 		added := rapid.StringN(1, 20, -1).Draw(t, "added")
-		requireRefused(t, keys, token[:at]+added+token[at:], testCompletion.Task, "the completion token")
+		requireRefused(t, keys, token[:at]+added+token[at:], testCompletion.Task,
+			"the completion token")
 	})
 }

@@ -53,22 +53,9 @@ func (c *Client) Audit(ctx context.Context, p AuditParams) (AuditList, error) {
 
 // AllAudit iterates over all entries that Audit would return, page by page. An error ends it.
 func (c *Client) AllAudit(ctx context.Context, p AuditParams) iter.Seq2[AuditEntry, error] {
-	return func(yield func(AuditEntry, error) bool) {
-		for {
-			page, err := c.Audit(ctx, p)
-			if err != nil {
-				yield(AuditEntry{}, err)
-				return
-			}
-			for _, e := range page.Data {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			if page.NextCursor == "" {
-				return
-			}
-			p.Cursor = page.NextCursor
-		}
-	}
+	return paged(p.Cursor, func(cursor string) ([]AuditEntry, string, error) {
+		p.Cursor = cursor
+		page, err := c.Audit(ctx, p)
+		return page.Data, page.NextCursor, err
+	})
 }

@@ -1,12 +1,15 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -51,6 +54,61 @@ func call[T any](
 		}
 	}
 	return into, nil
+}
+
+// callBare calls an operation without parameters.
+func callBare[T any](
+	ctx context.Context, c *Client,
+	send func(context.Context, ...api.RequestEditorFn) (*http.Response, error),
+) (T, error) {
+	return call[T](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return send(ctx) })
+}
+
+// callOn calls an operation on one thing. Its id or name is part of the path.
+func callOn[T any](
+	ctx context.Context, c *Client, field, part string,
+	send func(context.Context, string, ...api.RequestEditorFn) (*http.Response, error),
+) (T, error) {
+	if err := checkPart(field, part); err != nil {
+		var zero T
+		return zero, err
+	}
+	return call[T](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return send(ctx, part)
+	})
+}
+
+// callWith calls an operation with a body.
+func callWith[T any](
+	ctx context.Context, c *Client, doc any,
+	send func(context.Context, string, io.Reader, ...api.RequestEditorFn) (*http.Response, error),
+) (T, error) {
+	body, err := encode(doc)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return call[T](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return send(ctx, contentJSON, bytes.NewReader(body))
+	})
+}
+
+// callOnWith calls an operation on one thing with a body.
+func callOnWith[T any](
+	ctx context.Context, c *Client, field, part string, doc any,
+	send func(
+		context.Context, string, string, io.Reader, ...api.RequestEditorFn,
+	) (*http.Response, error),
+) (T, error) {
+	if err := checkPart(field, part); err != nil {
+		var zero T
+		return zero, err
+	}
+	return callWith[T](ctx, c, doc, func(
+		ctx context.Context, kind string, body io.Reader, _ ...api.RequestEditorFn,
+	) (*http.Response, error) {
+		return send(ctx, part, kind, body)
+	})
 }
 
 // noAnswer is the answer of calls without one.
@@ -135,4 +193,63 @@ func checkPart(field, value string) error {
 		return asyncflow.InvalidField(field, "must not be %q", value)
 	}
 	return nil
+}
+
+// listed iterates over all pages of a list. An error ends it.
+func listed[T, P any](
+	ctx context.Context, c *Client, params map[string]string,
+	send func(context.Context, *P, ...api.RequestEditorFn) (*http.Response, error),
+) iter.Seq2[T, error] {
+	type list struct {
+		Data       []T    `json:"data"`
+		NextCursor string `json:"next_cursor"`
+	}
+	return paged("", func(cursor string) ([]T, string, error) {
+		all := maps.Clone(params)
+		if all == nil {
+			all = map[string]string{}
+		}
+		all["cursor"] = cursor
+		page, err := call[list](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+			return send(ctx, nil, query(all))
+		})
+		return page.Data, page.NextCursor, err
+	})
+}
+
+// paged iterates over all rows from a cursor on. An error ends it.
+func paged[T any](
+	cursor string, page func(cursor string) (rows []T, next string, err error),
+) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for next := cursor; ; {
+			rows, after, err := page(next)
+			if err != nil {
+				var zero T
+				yield(zero, err)
+				return
+			}
+			for _, row := range rows {
+				if !yield(row, nil) {
+					return
+				}
+			}
+			if after == "" {
+				return
+			}
+			next = after
+		}
+	}
+}
+
+// gathered collects a whole list, or returns the error that ended it.
+func gathered[T any](list iter.Seq2[T, error]) ([]T, error) {
+	all := []T{}
+	for row, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, row)
+	}
+	return all, nil
 }

@@ -117,7 +117,8 @@ func ExampleError() {
 	fmt.Println(asyncflow.CodeOf(err))
 
 	_, err = c.Submit(context.Background(),
-		client.NewTask{Type: "errors", Context: client.JSON(`1`), Delay: client.NewDuration(-time.Second)})
+		client.NewTask{Type: "errors", Context: client.JSON(`1`),
+			Delay: client.NewDuration(-time.Second)})
 	var answer *client.Error
 	if errors.As(err, &answer) {
 		fmt.Println(answer.Status, answer.Problem.Errors[0].Field)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/client/api"
 )
 
 // The values of ScheduleSpec.Overlap and ScheduleSpec.CatchUp; see asyncflow.Overlap and
@@ -58,57 +57,32 @@ func (c *Client) putSchedule(
 
 // Schedules returns all schedules by name, without their contexts.
 func (c *Client) Schedules(ctx context.Context) ([]Schedule, error) {
-	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
-		return c.api.ListSchedules(ctx, nil, page)
-	}
-	read := func(p ScheduleList) ([]Schedule, string) { return p.Data, p.NextCursor }
-	return gathered(listed(ctx, c, nil, get, read))
+	return gathered(listed[Schedule](ctx, c, nil, c.api.ListSchedules))
 }
 
 // Schedule returns a schedule, with its next runs.
 func (c *Client) Schedule(ctx context.Context, name string) (Schedule, error) {
-	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetSchedule(ctx, name)
-	})
+	return callOn[Schedule](ctx, c, "name", name, c.api.GetSchedule)
 }
 
 // PauseSchedule pauses a schedule, and returns it: its ticks pass without tasks.
 func (c *Client) PauseSchedule(ctx context.Context, name string) (Schedule, error) {
-	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PauseSchedule(ctx, name)
-	})
+	return callOn[Schedule](ctx, c, "name", name, c.api.PauseSchedule)
 }
 
 // ResumeSchedule resumes a paused schedule with its next tick, and returns it.
 func (c *Client) ResumeSchedule(ctx context.Context, name string) (Schedule, error) {
-	return forSchedule[Schedule](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ResumeSchedule(ctx, name)
-	})
+	return callOn[Schedule](ctx, c, "name", name, c.api.ResumeSchedule)
 }
 
 // TriggerSchedule submits a task of a schedule now, in addition to its ticks. After a
 // *ConnectionError, once the request was sent, the task may exist.
 func (c *Client) TriggerSchedule(ctx context.Context, name string) (SubmittedTask, error) {
-	return forSchedule[SubmittedTask](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
-		return c.api.TriggerSchedule(ctx, name)
-	})
+	return callOn[SubmittedTask](ctx, c, "name", name, c.api.TriggerSchedule)
 }
 
 // DeleteSchedule deletes a schedule. It submits no more tasks; existing ones stay.
 func (c *Client) DeleteSchedule(ctx context.Context, name string) error {
-	_, err := forSchedule[noAnswer](ctx, c, name, func(ctx context.Context) (*http.Response, error) {
-		return c.api.DeleteSchedule(ctx, name)
-	})
+	_, err := callOn[noAnswer](ctx, c, "name", name, c.api.DeleteSchedule)
 	return err
-}
-
-// forSchedule makes a call about one schedule.
-func forSchedule[T any](
-	ctx context.Context, c *Client, name string, send func(context.Context) (*http.Response, error),
-) (T, error) {
-	if err := checkPart("name", name); err != nil {
-		var zero T
-		return zero, err
-	}
-	return call[T](ctx, c, 0, send)
 }

@@ -16,14 +16,20 @@ func (c *Client) Stats(ctx context.Context, taskType string) ([]Stats, error) {
 // Governance returns the nodes, and the last run of each background job. It needs a token with the
 // scope admin.
 func (c *Client) Governance(ctx context.Context) (Governance, error) {
-	return call[Governance](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetGovernance(ctx)
-	})
+	return callBare[Governance](ctx, c, c.api.GetGovernance)
 }
 
 // NodeCounts returns how many nodes serve all tenants, by role, and their versions.
 func (c *Client) NodeCounts(ctx context.Context) (NodeCounts, error) {
-	return call[NodeCounts](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetNodeCounts(ctx)
-	})
+	return callBare[NodeCounts](ctx, c, c.api.GetNodeCounts)
+}
+
+// Health reports whether the server's process is alive. It needs no token.
+func (c *Client) Health(ctx context.Context) (ServerHealth, error) {
+	return callBare[ServerHealth](ctx, c, c.api.Health)
+}
+
+// Ready reports whether the server can take requests now. It needs no token.
+func (c *Client) Ready(ctx context.Context) (ServerHealth, error) {
+	return callBare[ServerHealth](ctx, c, c.api.Ready)
 }

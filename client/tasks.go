@@ -104,12 +104,13 @@ func (c *Client) AllAttempts(
 	if err := checkPart("id", id); err != nil {
 		return func(yield func(Attempt, error) bool) { yield(Attempt{}, err) }
 	}
-	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
-		return c.api.ListAttempts(ctx, id, nil, page)
+	send := func(
+		ctx context.Context, p *api.ListAttemptsParams, editors ...api.RequestEditorFn,
+	) (*http.Response, error) {
+		return c.api.ListAttempts(ctx, id, p, editors...)
 	}
 	params := map[string]string{"outputs": strconv.FormatBool(outputs)}
-	read := func(p AttemptList) ([]Attempt, string) { return p.Data, p.NextCursor }
-	return listed(ctx, c, params, get, read)
+	return listed[Attempt](ctx, c, params, send)
 }
 
 // checkContext refuses a context that isn't JSON: it would make the whole body unreadable.
@@ -123,58 +124,34 @@ func checkContext(t NewTask) error {
 // Change changes the priority or the time of a task that is pending or waiting, and returns it. For
 // a task that is running or final, the error has CodeConflict.
 func (c *Client) Change(ctx context.Context, id string, patch TaskPatch) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PatchTask(ctx, id, patch)
-	})
+	return callOnWith[Task](ctx, c, "id", id, patch, c.api.PatchTaskWithBody)
 }
 
 // Cancel cancels a task that isn't final, and returns it. The reason may be empty; it is stored
 // with the task. For a task that has ended otherwise, the error has CodeConflict.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.CancelTask(ctx, id, api.Cancellation{Reason: reason})
-	})
+	return callOnWith[Task](ctx, c, "id", id, api.Cancellation{Reason: reason}, c.api.CancelTaskWithBody)
 }
 
 // Pause keeps further children of a task from beginning, and returns the task. Children that run
 // are finished. The reason may be empty. For a task that doesn't wait for children, the error has
 // CodeConflict.
 func (c *Client) Pause(ctx context.Context, id, reason string) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PauseTask(ctx, id, api.TaskPause{Reason: reason})
-	})
+	return callOnWith[Task](ctx, c, "id", id, api.TaskPause{Reason: reason}, c.api.PauseTaskWithBody)
 }
 
 // Resume lets the children of a paused task begin again, and returns the task. For a task that
 // doesn't wait for children, the error has CodeConflict.
 func (c *Client) Resume(ctx context.Context, id string) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ResumeTask(ctx, id)
-	})
+	return callOn[Task](ctx, c, "id", id, c.api.ResumeTask)
 }
 
 // Redrive runs a failed or cancelled task again, and returns it. It starts at stage, or where the
 // task ended if stage is empty. The stage gets doc as its context, or the context that it had
 // before if doc is nil.
 func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMessage) (Task, error) {
-	if err := checkPart("id", id); err != nil {
-		return Task{}, err
-	}
-	return call[Task](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.RedriveTask(ctx, id, api.Redrive{Stage: stage, Context: doc})
-	})
+	return callOnWith[Task](ctx, c, "id", id, api.Redrive{Stage: stage, Context: doc},
+		c.api.RedriveTaskWithBody)
 }
 
 // maxResults is the most results on one page.
@@ -194,10 +171,83 @@ func (c *Client) Results(ctx context.Context, id string, from int) (ChildResults
 // Votes returns the votes on a task that came to a stage with a quorum. For any other task, the
 // error has CodeConflict.
 func (c *Client) Votes(ctx context.Context, id string) (VoteList, error) {
-	if err := checkPart("id", id); err != nil {
-		return VoteList{}, err
+	return callOn[VoteList](ctx, c, "id", id, c.api.ListVotes)
+}
+
+// OnTask returns a dependency on the task with an id, for NewTask.DependsOn. Set OnFailure and
+// WaitFor of the result as you need them. An invalid id is CodeInvalid.
+func OnTask(id string) (Dependency, error) {
+	task, err := asyncflow.ParseTaskID(id)
+	return Dependency{Task: task}, err
+}
+
+// OnKey returns a dependency on the task of a type with an idempotency key, which may be submitted
+// later.
+func OnKey(taskType, key string) Dependency { return Dependency{Type: taskType, Key: key} }
+
+// RedriveWith is Redrive with all options: AllChildren for a task that fanned out, Dependents for
+// the tasks that failed because of this one. Redriven of the answer has these; with DryRun, nothing
+// else happens.
+func (c *Client) RedriveWith(ctx context.Context, id string, how RedriveOptions) (Task, error) {
+	return callOnWith[Task](ctx, c, "id", id, how, c.api.RedriveTaskWithBody)
+}
+
+// List returns a page of the tasks of a type, newest first, without their contexts and results.
+// TaskList.NextCursor is the cursor of the next page, and empty on the last page. A page may have
+// few tasks, or none, without being the last one.
+func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
+	params := filterParams(p)
+	params["cursor"] = p.Cursor
+	if p.Limit != 0 {
+		params["limit"] = strconv.Itoa(p.Limit)
 	}
-	return call[VoteList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ListVotes(ctx, id)
+	return call[TaskList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ListTasks(ctx, nil, query(params))
 	})
+}
+
+// All iterates over all tasks that List would return, page by page. An error ends it.
+func (c *Client) All(ctx context.Context, p ListParams) iter.Seq2[Task, error] {
+	return paged(p.Cursor, func(cursor string) ([]Task, string, error) {
+		p.Cursor = cursor
+		page, err := c.List(ctx, p)
+		return page.Data, page.NextCursor, err
+	})
+}
+
+// Count counts the tasks that All would return, as far as that is cheap: 10,000 at most. If
+// TaskCount.Exact is false, there may be more; see CountAll. Limit and Cursor don't matter; tasks
+// can't be counted by Text.
+func (c *Client) Count(ctx context.Context, p ListParams) (TaskCount, error) {
+	return call[TaskCount](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetTaskCount(ctx, nil, query(filterParams(p)))
+	})
+}
+
+// filterParams returns the parameters that select tasks.
+func filterParams(p ListParams) map[string]string {
+	children := ""
+	if p.Children != nil {
+		children = strconv.FormatBool(*p.Children)
+	}
+	return map[string]string{
+		"children": children,
+
+		"type":   p.Type,
+		"status": string(p.Status),
+		"stage":  p.Stage,
+		"error":  p.Error,
+		"key":    p.Key,
+		"text":   p.Text,
+		"since":  timeParam(p.Since),
+		"until":  timeParam(p.Until),
+		"parent": p.Parent,
+	}
+}
+
+func timeParam(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339Nano)
 }

@@ -48,7 +48,8 @@ func TestSubmitManyInBatches(t *testing.T) {
 			require.NoError(t, task.Err)
 			if task.Type == "nope" {
 				out.Tasks = append(out.Tasks,
-					api.BatchResult{Error: Problem{Status: 400, Code: "invalid_argument", Detail: "type is bad",
+					api.BatchResult{Error: Problem{Status: 400, Code: "invalid_argument",
+						Detail: "type is bad",
 						Errors: []FieldError{{Field: fmt.Sprintf("tasks[%d].type", i), Message: "is bad"}}}})
 				continue
 			}
@@ -218,7 +219,8 @@ func TestListParams(t *testing.T) {
 	require.NoError(t, err)
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	_, err = c.List(ctx,
-		ListParams{Type: "t", Status: StatusFailed, Since: at, Until: at.Add(time.Millisecond), Limit: 7,
+		ListParams{Type: "t", Status: StatusFailed, Since: at, Until: at.Add(time.Millisecond),
+			Limit:  7,
 			Cursor: "a b", Parent: "t.1.2", Key: "k&", Text: "50% a=b"})
 	require.NoError(t, err)
 	_, err = c.List(ctx, ListParams{Type: "t", Children: new(bool)})

@@ -78,7 +78,8 @@ func TestWatch(t *testing.T) {
 		"the same again": {[]string{taskEvent(running), taskEvent(running), taskEvent(succeeded)},
 			[]string{"running", "succeeded"}, []string{"", "", ""}, ""},
 		"half an event": {[]string{attemptEvent(1) + strings.TrimSuffix(attemptEvent(2), "\n"),
-			attemptEvent(2) + taskEvent(succeeded)}, []string{"1", "2", "succeeded"}, []string{"", "1"}, ""},
+			attemptEvent(2) + taskEvent(succeeded)}, []string{"1", "2", "succeeded"}, []string{"", "1"},
+			""},
 		"503 in between": {[]string{attemptEvent(1), "503", taskEvent(succeeded)},
 			[]string{"1", "succeeded"}, []string{"", "1", "1"}, ""},
 		"other kinds": {[]string{"event: later\nid: 7\ndata: x\n\nretry: 5\n\n" +
@@ -92,7 +93,8 @@ func TestWatch(t *testing.T) {
 			"can't be read: unexpected end of JSON input"},
 		"far too long": {[]string{"data: " + strings.Repeat("x", maxEvent)}, nil, []string{""},
 			"it is longer than 33554432 bytes"},
-		"too long in many lines": {[]string{strings.Repeat("data: "+strings.Repeat("x", 1<<20)+"\n", 33)},
+		"too long in many lines": {[]string{strings.Repeat("data: "+strings.Repeat("x", 1<<20)+"\n",
+			33)},
 			nil, []string{""}, "it is longer than 33554432 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -43,43 +43,24 @@ func (c *Client) putTaskType(
 
 // TaskTypes returns all task types by name.
 func (c *Client) TaskTypes(ctx context.Context) ([]TaskType, error) {
-	get := func(ctx context.Context, page api.RequestEditorFn) (*http.Response, error) {
-		return c.api.ListTaskTypes(ctx, nil, page)
-	}
-	read := func(p TaskTypeList) ([]TaskType, string) { return p.Data, p.NextCursor }
-	return gathered(listed(ctx, c, nil, get, read))
+	return gathered(listed[TaskType](ctx, c, nil, c.api.ListTaskTypes))
 }
 
 // TaskType returns a task type.
 func (c *Client) TaskType(ctx context.Context, name string) (TaskType, error) {
-	if err := checkPart("type", name); err != nil {
-		return TaskType{}, err
-	}
-	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetTaskType(ctx, name)
-	})
+	return callOn[TaskType](ctx, c, "type", name, c.api.GetTaskType)
 }
 
 // TaskTypeRolls returns the rolls that may have tasks of a task type, newest first, 100 at most.
 // Older says how many more there are.
 func (c *Client) TaskTypeRolls(ctx context.Context, name string) (RollList, error) {
-	if err := checkPart("type", name); err != nil {
-		return RollList{}, err
-	}
-	return call[RollList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ListTaskTypeRolls(ctx, name)
-	})
+	return callOn[RollList](ctx, c, "type", name, c.api.ListTaskTypeRolls)
 }
 
 // PauseTaskType stops the deliveries of a task type, and returns it. The reason may be empty; it is
 // shown with the type.
 func (c *Client) PauseTaskType(ctx context.Context, name, reason string) (TaskType, error) {
-	if err := checkPart("type", name); err != nil {
-		return TaskType{}, err
-	}
-	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PauseTaskType(ctx, name, api.Pause{Reason: reason})
-	})
+	return callOnWith[TaskType](ctx, c, "type", name, api.Pause{Reason: reason}, c.api.PauseTaskTypeWithBody)
 }
 
 // ResumeTaskType resumes the deliveries of a task type, and returns it. They grow from few to all
@@ -87,24 +68,15 @@ func (c *Client) PauseTaskType(ctx context.Context, name, reason string) (TaskTy
 func (c *Client) ResumeTaskType(
 	ctx context.Context, name string, ramp time.Duration,
 ) (TaskType, error) {
-	if err := checkPart("type", name); err != nil {
-		return TaskType{}, err
-	}
-	return call[TaskType](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ResumeTaskType(ctx, name, api.Resume{Ramp: NewDuration(ramp)})
-	})
+	return callOnWith[TaskType](ctx, c, "type", name, api.Resume{Ramp: NewDuration(ramp)},
+		c.api.ResumeTaskTypeWithBody)
 }
 
 // ReleaseFlowKey releases the tasks of a flow key that wait because one of them has failed, and
 // returns how many failed tasks blocked them. A repeated call finds none.
 func (c *Client) ReleaseFlowKey(ctx context.Context, taskType, flowKey string) (int, error) {
-	if err := checkPart("type", taskType); err != nil {
-		return 0, err
-	}
-	out, err := call[api.FlowKeyReleased](ctx, c, 0,
-		func(ctx context.Context) (*http.Response, error) {
-			return c.api.ReleaseFlowKey(ctx, taskType, api.FlowKeyRelease{FlowKey: flowKey})
-		})
+	out, err := callOnWith[api.FlowKeyReleased](ctx, c, "type", taskType,
+		api.FlowKeyRelease{FlowKey: flowKey}, c.api.ReleaseFlowKeyWithBody)
 	return out.Released, err
 }
 

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"strconv"
@@ -16,13 +15,8 @@ const NoLimit = asyncflow.NoLimit
 // CreateTenant creates a tenant; quotas that are not 0 override the operator's defaults. All calls
 // about tenants need the scope admin.
 func (c *Client) CreateTenant(ctx context.Context, slug string, quotas Quotas) (Tenant, error) {
-	body, err := encode(NewTenant{Slug: slug, Quotas: quotas})
-	if err != nil {
-		return Tenant{}, err
-	}
-	return call[Tenant](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.CreateTenantWithBody(ctx, contentJSON, bytes.NewReader(body))
-	})
+	return callWith[Tenant](ctx, c, NewTenant{Slug: slug, Quotas: quotas},
+		c.api.CreateTenantWithBody)
 }
 
 // Tenants returns a page of at most limit tenants by name, starting at a cursor. limit 0: the
@@ -39,21 +33,13 @@ func (c *Client) Tenants(ctx context.Context, limit int, cursor string) (TenantL
 
 // Tenant returns a tenant, with the use of each quota.
 func (c *Client) Tenant(ctx context.Context, slug string) (Tenant, error) {
-	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetTenant(ctx, slug)
-	})
+	return callOn[Tenant](ctx, c, "slug", slug, c.api.GetTenant)
 }
 
 // PatchTenant changes a tenant's quotas, suspends or resumes it, and returns it. Nil fields keep
 // their values.
 func (c *Client) PatchTenant(ctx context.Context, slug string, patch TenantPatch) (Tenant, error) {
-	body, err := encode(patch)
-	if err != nil {
-		return Tenant{}, err
-	}
-	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
-		return c.api.PatchTenantWithBody(ctx, slug, contentJSON, bytes.NewReader(body))
-	})
+	return callOnWith[Tenant](ctx, c, "slug", slug, patch, c.api.PatchTenantWithBody)
 }
 
 // SuspendTenant suspends a tenant: its calls are refused, and none of its tasks are leased.
@@ -72,6 +58,9 @@ func (c *Client) ResumeTenant(ctx context.Context, slug string) (Tenant, error) 
 func (c *Client) DeleteTenant(
 	ctx context.Context, slug string, grace time.Duration,
 ) (Tenant, error) {
+	if err := checkPart("slug", slug); err != nil {
+		return Tenant{}, err
+	}
 	params := map[string]string{}
 	switch {
 	case grace == 0:
@@ -79,32 +68,18 @@ func (c *Client) DeleteTenant(
 	case grace > 0:
 		params["grace"] = asyncflow.NewDuration(grace).String()
 	}
-	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
+	return call[Tenant](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
 		return c.api.DeleteTenant(ctx, slug, nil, query(params))
 	})
 }
 
 // RestoreTenant undoes a deletion during its grace.
 func (c *Client) RestoreTenant(ctx context.Context, slug string) (Tenant, error) {
-	return forTenant(ctx, c, slug, func(ctx context.Context) (*http.Response, error) {
-		return c.api.RestoreTenant(ctx, slug)
-	})
+	return callOn[Tenant](ctx, c, "slug", slug, c.api.RestoreTenant)
 }
 
 // Quota returns the quotas of the token's own tenant, and their use.
 func (c *Client) Quota(ctx context.Context) ([]QuotaUsage, error) {
-	list, err := call[QuotaList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetQuota(ctx)
-	})
+	list, err := callBare[QuotaList](ctx, c, c.api.GetQuota)
 	return list.Data, err
-}
-
-// forTenant makes a call about one tenant.
-func forTenant(
-	ctx context.Context, c *Client, slug string, send func(context.Context) (*http.Response, error),
-) (Tenant, error) {
-	if err := checkPart("slug", slug); err != nil {
-		return Tenant{}, err
-	}
-	return call[Tenant](ctx, c, 0, send)
 }

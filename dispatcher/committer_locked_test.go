@@ -95,7 +95,8 @@ func (all *neighbours) p99(what string, d time.Duration, tenants []string) time.
 	took := all.steadily(d, tenants)
 	slices.Sort(took)
 	worst := took[len(took)*99/100]
-	all.t.Logf("%s: %d submits, p50 %s, p99 %s, longest %s", what, len(took), took[len(took)/2], worst,
+	all.t.Logf("%s: %d submits, p50 %s, p99 %s, longest %s", what, len(took), took[len(took)/2],
+		worst,
 		took[len(took)-1])
 	return worst
 }

@@ -122,7 +122,8 @@ func (w *writer) settle(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome) s
 	w.t.Helper()
 	done := make(chan store.Settled, 1)
 	w.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o,
-		Verdict: asyncflow.Decide(t.TaskType, l, o, w.Clock.Now())}, func(r store.Settled) { done <- r })
+		Verdict: asyncflow.Decide(t.TaskType, l, o, w.Clock.Now())},
+		func(r store.Settled) { done <- r })
 	return <-done
 }
 

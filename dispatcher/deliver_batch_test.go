@@ -128,7 +128,8 @@ func TestOutcomesOfTasksThatGoTogether(t *testing.T) {
 				outcomes[i] = asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}
 			case "2":
 				if d.Lease.Attempt == 1 {
-					outcomes[i] = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200, Error: "again"}
+					outcomes[i] = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200,
+						Error: "again"}
 				}
 			case "3":
 				if d.Lease.Stage == "first" {

@@ -81,7 +81,8 @@ func TestAContextAboveTheBound(t *testing.T) {
 		})
 	large := make([]asyncflow.NewTask, 20)
 	for i := range large {
-		large[i] = asyncflow.NewTask{Type: "pipe", Context: []byte(`"` + strings.Repeat("x", 5000) + `"`)}
+		large[i] = asyncflow.NewTask{Type: "pipe",
+			Context: []byte(`"` + strings.Repeat("x", 5000) + `"`)}
 	}
 	n.await(t, n.Submit(t.Context(), tenant, large), asyncflow.StatusSucceeded)
 	assert.Equal(t, int64(1), most.Load())

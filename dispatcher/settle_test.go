@@ -34,7 +34,8 @@ func testTasksThatGoOnAtOnce(t *testing.T, capacity int, want []string) {
 	w.put(writerType())
 	for i, stage := range []string{"first", "second"} {
 		_, err := w.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{Type: "pipe", Stage: stage,
-			ID: "0190a6f0-0000-7000-8000-00000000000" + []string{"1", "2"}[i], URL: "https://w", Weight: 1})
+			ID: "0190a6f0-0000-7000-8000-00000000000" + []string{"1", "2"}[i], URL: "https://w",
+			Weight: 1})
 		require.NoError(t, err)
 	}
 	pipe, err := w.Catalog.Type(tenant, "pipe")

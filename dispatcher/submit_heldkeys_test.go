@@ -240,7 +240,8 @@ func TestHeldKeysOfASilentDatabase(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), dispatcher.SubmitPatience)
 			defer cancel()
 			began := time.Now()
-			results <- w.Submit(ctx, tenant, []asyncflow.NewTask{withKey("held-"+strconv.Itoa(i%5), `1`)})[0]
+			results <- w.Submit(ctx, tenant, []asyncflow.NewTask{withKey("held-"+strconv.Itoa(i%5),
+				`1`)})[0]
 			assert.Less(t, time.Since(began), dispatcher.SubmitPatience+5*time.Second)
 		})
 	}

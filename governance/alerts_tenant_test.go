@@ -86,7 +86,8 @@ func TestAlertsOfADeadWorker(t *testing.T) {
 		health = known.AllEndpoints()[0].Health
 	}
 	now := b.Clock.Now()
-	change(asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(asyncflow.FirstOpen),
+	change(asyncflow.Health{State: asyncflow.HealthOpen, Since: now,
+		Until: now.Add(asyncflow.FirstOpen),
 		Pause: asyncflow.FirstOpen, Reason: "connection refused"})
 	exec(t, url,
 		`INSERT INTO tenant_acme.endpoint_minutes SELECT id, now(), 10, 4 FROM tenant_acme.endpoints
@@ -140,7 +141,8 @@ func TestEndpointMissingAlert(t *testing.T) {
 	assert.InDelta(t, 400, got.Value, 60)
 	got.Value = 0
 	assert.Equal(t,
-		sentNotice{Alert: "endpoint_missing", State: "firing", Type: "pipe", Stage: "only", Tenant: tenant,
+		sentNotice{Alert: "endpoint_missing", State: "firing", Type: "pipe", Stage: "only",
+			Tenant:   tenant,
 			WaitsFor: "endpoint",
 			Limit:    60, Episode: got.Episode}, got)
 	episodes, err := b.Episodes(t.Context(), tenant)

@@ -209,7 +209,8 @@ func TestFailureAlert(t *testing.T) {
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	got := b.notices(t, tenant)[0]
 	assert.Equal(t,
-		sentNotice{Alert: "failure_rate", State: "firing", Type: "pipe", Tenant: tenant, Value: 0.5, Limit: 0.5,
+		sentNotice{Alert: "failure_rate", State: "firing", Type: "pipe", Tenant: tenant, Value: 0.5,
+			Limit:   0.5,
 			Episode: got.Episode}, got)
 	exec(t, url,
 		`INSERT INTO tenant_acme.tallies (type, at, attempts, failures) VALUES ('pipe', now(), 1, 0)`)
@@ -243,8 +244,9 @@ func TestEndpointAlert(t *testing.T) {
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	got := b.notices(t, tenant)[0]
 	assert.Equal(t,
-		sentNotice{Alert: "endpoint_failing", State: "firing", Type: "pipe", Stage: "only", Endpoint: bad,
-			Tenant: tenant, Value: 0.6, Limit: 0.5, Episode: got.Episode}, got)
+		sentNotice{Alert: "endpoint_failing", State: "firing", Type: "pipe", Stage: "only",
+			Endpoint: bad,
+			Tenant:   tenant, Value: 0.6, Limit: 0.5, Episode: got.Episode}, got)
 	n, err := b.jobs["forget"].Run(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 2, n, "minutes are kept for an hour")

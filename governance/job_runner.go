@@ -2,8 +2,12 @@ package governance
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/asyncflow/asyncflow/store"
@@ -107,4 +111,94 @@ func (g *Governor) RunByHand(ctx context.Context, job Job) (store.JobRun, error)
 	r.note(run)
 	r.record()
 	return run, err
+}
+
+// dryRunTypes calls count for each type of each tenant and returns the rows that a job would move.
+func (s *shared) dryRunTypes(
+	ctx context.Context, count func(store.Overview) (int, error),
+) ([]store.Due, error) {
+	var all []store.Due
+	_, err := s.everyType(ctx, func(o store.Overview) (int, error) {
+		n, err := count(o)
+		all = append(all, store.Due{Tenant: o.Type.Tenant, Type: o.Type.Name, Rows: n})
+		return n, err
+	})
+	return withoutEmpty(all), err
+}
+
+// dryRunTenants calls count for each tenant and returns the rows that a job would move.
+func (s *shared) dryRunTenants(
+	count func(tenant string) ([]store.Due, error),
+) ([]store.Due, error) {
+	var all []store.Due
+	var errs []error
+	for tenant := range s.store.Catalog.Tenants() {
+		due, err := count(tenant)
+		all = append(all, due...)
+		errs = append(errs, err)
+	}
+	return withoutEmpty(all), errors.Join(errs...)
+}
+
+// withoutEmpty drops entries without rows, and sorts by tenant.
+func withoutEmpty(all []store.Due) []store.Due {
+	slices.SortStableFunc(all, func(a, b store.Due) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return slices.DeleteFunc(all, func(d store.Due) bool { return d.Rows == 0 })
+}
+
+// eachType calls do for each type of each tenant that attention picks, and adds up the rows. A
+// type that stays busy is visited again after every. One type's failure doesn't stop the others.
+func (s *shared) eachType(
+	ctx context.Context, every time.Duration, do func(store.Overview) (int, error),
+) (int, error) {
+	tokens, err := s.tokens.read(ctx, s.store)
+	if err != nil {
+		return 0, err
+	}
+	var sum int
+	var errs []error
+	for tenant, types := range s.store.Catalog.Tenants() {
+		overviews, err := s.overviews(ctx, tenant, types, tokens[tenant], every)
+		n, err2 := eachOverview(overviews, do)
+		sum += n
+		errs = append(errs, err, err2)
+	}
+	return sum, errors.Join(errs...)
+}
+
+// everyType is eachType for all types, whether or not they have something to do.
+func (s *shared) everyType(ctx context.Context, do func(store.Overview) (int, error)) (int, error) {
+	var sum int
+	var errs []error
+	for tenant, types := range s.store.Catalog.Tenants() {
+		overviews, err := s.store.Overviews(ctx, tenant, slices.Collect(maps.Keys(types)))
+		n, err2 := eachOverview(overviews, do)
+		sum += n
+		errs = append(errs, err, err2)
+	}
+	return sum, errors.Join(errs...)
+}
+
+func eachOverview(
+	overviews []store.Overview, do func(store.Overview) (int, error),
+) (sum int, err error) {
+	var errs []error
+	for _, o := range overviews {
+		n, err := do(o)
+		sum += n
+		errs = append(errs, err)
+	}
+	return sum, errors.Join(errs...)
+}
+
+// untilDone repeats a step while it moves a full batch of rows, and adds up the rows.
+func untilDone(step func() (int, error)) (int, error) {
+	var sum int
+	for {
+		n, err := step()
+		sum += n
+		if err != nil || n < store.JobBatch {
+			return sum, err
+		}
+	}
 }

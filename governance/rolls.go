@@ -138,9 +138,7 @@ func (j *rollJob) fullAt(set *store.TableSet, open store.Roll) time.Time {
 
 // restUntil returns when the next step of a set's rolls is due if no task comes or goes; zero:
 // never. ok is false if one may be due at any time.
-func (j *rollJob) restUntil(
-	set *store.TableSet, rolls []store.Roll,
-) (at time.Time, ok bool) {
+func (j *rollJob) restUntil(set *store.TableSet, rolls []store.Roll) (at time.Time, ok bool) {
 	open := rolls[len(rolls)-1]
 	closed := rolls[:len(rolls)-1]
 	if set.Closed {

@@ -57,7 +57,8 @@ func (p *page) makeType(name string) {
 // submit submits a task and waits for its end.
 func (p *page) submit(taskType, doc string, end client.Status) string {
 	p.t.Helper()
-	task, err := p.api.Submit(p.t.Context(), client.NewTask{Type: taskType, Context: client.JSON(doc)})
+	task, err := p.api.Submit(p.t.Context(),
+		client.NewTask{Type: taskType, Context: client.JSON(doc)})
 	require.NoError(p.t, err)
 	ended, err := p.api.Wait(p.t.Context(), task.ID, patience)
 	require.NoError(p.t, err)

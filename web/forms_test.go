@@ -21,7 +21,8 @@ import (
 // offers waits until a field offers a choice.
 func (p *page) offers(label, choice string) {
 	p.t.Helper()
-	p.Run(`return [...field(` + browsertest.Quote(label) + `)?.options ?? []].some(o => o.value === ` +
+	p.Run(`return [...field(` + browsertest.Quote(label) +
+		`)?.options ?? []].some(o => o.value === ` +
 		browsertest.Quote(choice) + `)`)
 }
 

@@ -164,7 +164,8 @@ func TestJSONAsItIsWritten(t *testing.T) {
 	assert.Equal(t, "{\n  \"b\": 12345678901234567890,\n  \"a\": [\n    1.0,\n    {\n"+
 		"      \"x\": \"{,}\"\n    }\n  ],\n  \"c\": {},\n  \"1\": []\n}",
 		f.text("indented", `{"b":12345678901234567890,"a":[1.0,{"x":"{,}"}],"c":{},"1":[]}`))
-	for text, want := range map[string]string{`[]`: "[]", ` "a" `: `"a"`, "1e400": "1e400", "{": "{"} {
+	for text, want := range map[string]string{`[]`: "[]", ` "a" `: `"a"`, "1e400": "1e400",
+		"{": "{"} {
 		assert.Equal(t, want, f.text("indented", text))
 	}
 	for text, want := range map[string]string{`"a\nb"`: "a\nb", "[1]": "[1]", "null": "null",

@@ -139,7 +139,8 @@ func TestHostileTexts(t *testing.T) {
 			path)
 		for _, width := range []int64{360, 1280} {
 			p.resize(width, 900)
-			assert.LessOrEqual(t, browsertest.Ask[int64](t, p.ctx, `document.documentElement.scrollWidth`),
+			assert.LessOrEqual(t, browsertest.Ask[int64](t, p.ctx,
+				`document.documentElement.scrollWidth`),
 				width, "%s is wider than the screen", path)
 		}
 	}
@@ -369,7 +370,8 @@ func (p *page) endpointWithTokens() string {
 func (p *page) hostileAlerts() string {
 	p.t.Helper()
 	set, err := p.api.PutAlerts(p.t.Context(), client.NewAlerts{
-		URL: "http://127.0.0.1:1/?" + hostileWord + wideWord, Rules: client.AlertRules{FailureRate: 0.5}})
+		URL:   "http://127.0.0.1:1/?" + hostileWord + wideWord,
+		Rules: client.AlertRules{FailureRate: 0.5}})
 	require.NoError(p.t, err)
 	return set.URL
 }

@@ -75,8 +75,9 @@ func (p *page) samples() []shown {
 	_, err := p.api.Submit(ctx, client.NewTask{Type: "invoices",
 		Context: client.JSON(`{"customer":"c-20","total":7}`), Delay: client.NewDuration(time.Hour)})
 	require.NoError(p.t, err)
-	_, err = p.api.PutSchedule(ctx, "nightly", client.ScheduleSpec{Type: "invoices", Cron: "0 3 * * *",
-		Context: client.JSON(`{"customer":"all"}`)})
+	_, err = p.api.PutSchedule(ctx, "nightly",
+		client.ScheduleSpec{Type: "invoices", Cron: "0 3 * * *",
+			Context: client.JSON(`{"customer":"all"}`)})
 	require.NoError(p.t, err)
 	_, err = p.api.RedriveAll(ctx, client.BulkRedrive{Type: "invoices"})
 	require.NoError(p.t, err)

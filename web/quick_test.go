@@ -49,7 +49,8 @@ func TestManyTasks(t *testing.T) {
 	shown := time.Since(began)
 	paint := browsertest.Ask[float64](t, p.ctx,
 		`performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? -1`)
-	assert.Equal(t, 50, browsertest.Ask[int](t, p.ctx, `document.querySelectorAll("tbody tr").length`))
+	assert.Equal(t, 50, browsertest.Ask[int](t, p.ctx,
+		`document.querySelectorAll("tbody tr").length`))
 	t.Logf("%d tasks: first paint after %.0f ms, the list after %v", *tasks, paint, shown)
 	pages := make([]nextPage, 15)
 	for i := range pages {

@@ -100,7 +100,8 @@ func TestClaimStops(t *testing.T) {
 	}()
 	var ids []string
 	for range 4 {
-		task, err := c.Submit(t.Context(), client.NewTask{Type: "claim-stop", Context: client.JSON(`1`)})
+		task, err := c.Submit(t.Context(), client.NewTask{Type: "claim-stop",
+			Context: client.JSON(`1`)})
 		require.NoError(t, err)
 		ids = append(ids, task.ID)
 	}
@@ -199,7 +200,8 @@ func TestManyClaimsThatGoOnElsewhere(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- w.Claim(ctx, worker.Claims{Client: c, Wait: 50 * time.Millisecond}, "claim-many", "look")
+		ended <- w.Claim(ctx, worker.Claims{Client: c, Wait: 50 * time.Millisecond}, "claim-many",
+			"look")
 	}()
 	for n := range most + 3 {
 		_, err := c.Submit(t.Context(), client.NewTask{Type: "claim-many",

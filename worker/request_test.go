@@ -68,7 +68,8 @@ func TestHostileRequests(t *testing.T) {
 		"PUT": {signed(t, good()), func(m *message) {
 			m.method = http.MethodPut
 		}, 405, "POSTed"},
-		"no JSON":         {signed(t, good()), func(m *message) { *m = raw(t, "{") }, 400, "no delivery"},
+		"no JSON": {signed(t, good()), func(m *message) { *m = raw(t, "{") }, 400,
+			"no delivery"},
 		"a list":          {signed(t, []string{"inspect"}), func(*message) {}, 400, "no delivery"},
 		"an empty object": {signed(t, map[string]any{}), func(*message) {}, 400, "needs task_id"},
 		"no callback": {signed(t, with("callback", nil)), func(*message) {}, 400,

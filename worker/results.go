@@ -84,8 +84,7 @@ func outputsOf(all []json.RawMessage) ([]json.RawMessage, error) {
 
 // resultsOf yields the results as a context has them; read makes these of a page's.
 func resultsOf(
-	ctx context.Context, t Task[Joined],
-	read func([]json.RawMessage) ([]json.RawMessage, error),
+	ctx context.Context, t Task[Joined], read func([]json.RawMessage) ([]json.RawMessage, error),
 ) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		page := resultPage{Results: t.Context.Results}

@@ -33,7 +33,8 @@ func TestResultsURL(t *testing.T) {
 	worker.Handle(w, "long-results", "reduce",
 		func(ctx context.Context, task worker.Task[worker.Joined]) ([]int, error) {
 			assert.NotEmpty(t, task.Context.ResultsURL)
-			task.Context.ResultsURL = strings.Replace(task.Context.ResultsURL, "127.0.0.1", "evil.example", 1)
+			task.Context.ResultsURL = strings.Replace(task.Context.ResultsURL, "127.0.0.1",
+				"evil.example", 1)
 			var all []int
 			for result, err := range worker.Settled(ctx, task) {
 				if err != nil {
@@ -61,7 +62,8 @@ func TestResultsURL(t *testing.T) {
 	for _, stage := range []string{"map", "reduce"} {
 		go func() { ended <- w.Claim(ctx, worker.Claims{Client: c}, "long-results", stage) }()
 	}
-	task, err := c.Submit(t.Context(), client.NewTask{Type: "long-results", Context: client.JSON(`1`)})
+	task, err := c.Submit(t.Context(), client.NewTask{Type: "long-results",
+		Context: client.JSON(`1`)})
 	require.NoError(t, err)
 	done, err := c.Wait(t.Context(), task.ID, 2*time.Minute)
 	require.NoError(t, err)
@@ -119,9 +121,11 @@ func TestResultsInTheContext(t *testing.T) {
 	task := worker.Task[worker.Joined]{Context: plain(`{"index":1,"status":"failed","error":"no"}`)}
 	for result, err := range worker.Settled(t.Context(), task) {
 		require.NoError(t, err)
-		assert.Equal(t, client.ChildResult{Index: 1, Status: asyncflow.StatusFailed, Error: "no"}, result)
+		assert.Equal(t, client.ChildResult{Index: 1, Status: asyncflow.StatusFailed, Error: "no"},
+			result)
 	}
-	for _, stored := range []string{"https://evil.example/", "https://evil.example/v1/tasks/a.1.1", "::",
+	for _, stored := range []string{"https://evil.example/", "https://evil.example/v1/tasks/a.1.1",
+		"::",
 		"https://evil.example/v1/tasks/../../evil/results", "/v1/tasks/%2e%2e/results"} {
 		_, _, err := read(worker.Joined{ResultsURL: stored})
 		require.ErrorContains(t, err, "results_url", stored)

@@ -76,7 +76,8 @@ func (b *bundle) envelope(context string) map[string]any {
 		"attempt": 2, "max_attempts": 20, "seq": b.seq, "shard": 3, "trace": map[string]any{"id": "x"},
 		"deadline": time.Now().Add(time.Minute).Format(time.RFC3339Nano),
 		"context":  json.RawMessage(context),
-		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/images.1.42", "token": token},
+		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/images.1.42",
+			"token": token},
 	}
 }
 

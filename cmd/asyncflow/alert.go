@@ -31,7 +31,6 @@ type alertsSetCmd struct {
 	DependencyLate      client.Duration
 }
 
-// Help is shown by asyncflow alerts set --help.
 func (c *alertsSetCmd) Help() string {
 	return `The rules replace the present ones. Each alert is sent as a task of the task type
 asyncflow-alerts: see asyncflow tasks list --type asyncflow-alerts.
@@ -52,27 +51,20 @@ func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(errors.New("alerts need a rule: give --backlog-age, --failure-rate, " +
 			"--endpoint-failure-rate, --no-claimers or --dependency-late"))
 	}
-	a, err := g.client().PutAlerts(ctx, client.NewAlerts{URL: c.To, Secret: c.Secret, Rules: rules})
-	if err != nil {
-		return err
-	}
-	return g.printAlerts(a)
+	return g.printAlerts(g.client().PutAlerts(ctx,
+		client.NewAlerts{URL: c.To, Secret: c.Secret, Rules: rules}))
 }
 
 type alertsGetCmd struct{}
 
 // Run shows where alerts go.
 func (c *alertsGetCmd) Run(ctx context.Context, g *globals) error {
-	a, err := g.client().Alerts(ctx)
-	if err != nil {
-		return err
-	}
-	return g.printAlerts(a)
+	return g.printAlerts(g.client().Alerts(ctx))
 }
 
-func (g *globals) printAlerts(a client.Alerts) error {
-	if g.output == "json" {
-		return g.printJSON(a)
+func (g *globals) printAlerts(a client.Alerts, err error) error {
+	if done, err := g.asDocument(a, err); done {
+		return err
 	}
 	age, rate, endpointRate, attempts, claimers, late := "", "", "", "", "", ""
 	if !a.Rules.BacklogAge.IsZero() {
@@ -145,7 +137,6 @@ func (g *globals) printEpisodes(episodes []client.AlertEpisode) error {
 
 type alertsFiringCmd struct{}
 
-// Help is shown by asyncflow alerts firing --help.
 func (c *alertsFiringCmd) Help() string {
 	return `Example:
 
@@ -155,11 +146,8 @@ func (c *alertsFiringCmd) Help() string {
 // Run lists the episodes that go on.
 func (c *alertsFiringCmd) Run(ctx context.Context, g *globals) error {
 	a, err := g.client().FiringAlerts(ctx)
-	if err != nil {
+	if done, err := g.asDocument(a, err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(a)
 	}
 	if err := g.printEpisodes(a.Data); err != nil || a.Enabled {
 		return err
@@ -177,8 +165,5 @@ type alertsDeleteCmd struct{}
 
 // Run ends alerts.
 func (c *alertsDeleteCmd) Run(ctx context.Context, g *globals) error {
-	if err := g.client().DeleteAlerts(ctx); err != nil {
-		return err
-	}
-	return g.printDeleted("alerts")
+	return g.printDeleted("alerts", g.client().DeleteAlerts(ctx))
 }

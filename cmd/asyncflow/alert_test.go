@@ -162,7 +162,8 @@ func TestOperatorIsTold(t *testing.T) {
 	}, patience, 100*time.Millisecond)
 	require.Len(t, told, 1)
 	for _, n := range told {
-		assert.Equal(t, noticed{Alert: "node_gone", State: "firing", Node: victim, Episode: n.Episode}, n)
+		assert.Equal(t, noticed{Alert: "node_gone", State: "firing", Node: victim, Episode: n.Episode},
+			n)
 	}
 	c, err := client.New(a.url, tokenOf(t, asyncflow.OperatorTenant))
 	require.NoError(t, err)

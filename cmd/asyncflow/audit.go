@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/user"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/sleep"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // auditCmd groups the commands for the audit.
@@ -30,7 +34,6 @@ type auditListCmd struct {
 	Follow   bool   `short:"f"`
 }
 
-// Help is shown by asyncflow audit list --help.
 func (c *auditListCmd) Help() string {
 	return `A subject in parentheses comes from a token that was not accepted. With --follow, the
 command asks for new entries every 5 seconds, leaves out the reading of the audit itself, and
@@ -55,22 +58,15 @@ func (c *auditListCmd) Run(ctx context.Context, g *globals) error {
 	case c.Follow:
 		return c.follow(ctx, g, followEvery)
 	}
-	entries, cursor, err := c.collect(ctx, g.client(), c.params(), c.Limit)
-	if err != nil {
+	entries, cursor, err := c.collect(ctx, g, c.params(), c.Limit)
+	if done, err := g.asDocument(asList(entries, cursor), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(entries, cursor))
 	}
 	rows := make([][]string, len(entries))
 	for i, e := range entries {
 		rows[i] = auditRow(e)
 	}
-	if err := g.printTable(auditHeader, rows); err != nil || cursor == "" {
-		return err
-	}
-	_, err = fmt.Fprintf(g.stderr, "there are more: --cursor %s\n", cursor)
-	return err
+	return g.printPage(auditHeader, rows, cursor)
 }
 
 func (c *auditListCmd) params() client.AuditParams {
@@ -81,23 +77,13 @@ func (c *auditListCmd) params() client.AuditParams {
 
 // collect returns at most limit entries (0: all), and the cursor of the next ones.
 func (c *auditListCmd) collect(
-	ctx context.Context, api *client.Client, p client.AuditParams, limit int,
+	ctx context.Context, g *globals, p client.AuditParams, limit int,
 ) (all []client.AuditEntry, cursor string, err error) {
-	for {
-		p.Limit = pageSize
-		if limit > 0 {
-			p.Limit = min(pageSize, limit-len(all))
-		}
-		page, err := api.Audit(ctx, p)
-		if err != nil {
-			return nil, "", err
-		}
-		all = append(all, page.Data...)
-		p.Cursor = page.NextCursor
-		if p.Cursor == "" || (limit > 0 && len(all) >= limit) {
-			return all, p.Cursor, nil
-		}
-	}
+	return collect(limit, p.Cursor, func(size int, from string) ([]client.AuditEntry, string, error) {
+		p.Limit, p.Cursor = size, from
+		page, err := g.client().Audit(ctx, p)
+		return page.Data, page.NextCursor, err
+	})
 }
 
 const (
@@ -109,7 +95,7 @@ const (
 
 // follow lists the last entries, oldest first, and then new ones as they come.
 func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Duration) error {
-	entries, _, err := c.collect(ctx, g.client(), c.params(), c.Limit)
+	entries, _, err := c.collect(ctx, g, c.params(), c.Limit)
 	seen := map[string]bool{}
 	last := c.Since.Time
 	for {
@@ -139,7 +125,7 @@ func (c *auditListCmd) follow(ctx context.Context, g *globals, every time.Durati
 		if back := last.Add(-followBack); !last.IsZero() && back.After(p.Since) {
 			p.Since = back
 		}
-		entries, _, err = c.collect(ctx, g.client(), p, 0)
+		entries, _, err = c.collect(ctx, g, p, 0)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -186,4 +172,56 @@ func auditRow(e client.AuditEntry) []string {
 	}
 	return []string{timeText(e.At), subject, e.Action, e.Object, string(e.Outcome), status, e.Address,
 		number(e.Calls), e.RequestID}
+}
+
+// auditedCommand is a change that a command makes directly in the database. It has an entry in
+// the operator's audit.
+type auditedCommand struct {
+	url        string // of the database
+	action     string // as the API names it, where it has the same
+	objectType string
+	object     string
+	detail     map[string]any // may grow until do has ended
+}
+
+// do makes the change and writes the entry, also if the change failed.
+func (a auditedCommand) do(ctx context.Context, change func() error) error {
+	err := change()
+	if recorded := a.record(ctx, err); err == nil && recorded != nil {
+		return fmt.Errorf("%s was done, but the audit has no entry of it: %w", a.action, recorded)
+	}
+	return err
+}
+
+// recordTime bounds the writing of an entry, also after an interrupt.
+const recordTime = 5 * time.Second
+
+func (a auditedCommand) record(ctx context.Context, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
+	defer cancel()
+	e := asyncflow.AuditEntry{Origin: asyncflow.AuditFromCLI, Subject: operatorName(),
+		UserAgent: "asyncflow/" + version,
+		Action:    a.action, ObjectType: a.objectType, Object: a.object, Detail: a.detail,
+		Outcome: asyncflow.AuditDone}
+	if err != nil {
+		e.Outcome, e.Code = asyncflow.AuditFailed, string(asyncflow.CodeOf(err))
+		switch asyncflow.CodeOf(err) {
+		case asyncflow.CodeInvalid, asyncflow.CodeNotFound, asyncflow.CodeConflict:
+			e.Outcome = asyncflow.AuditRefused
+		}
+	}
+	return store.RecordByHand(ctx, a.url, e)
+}
+
+// operatorName returns the user who runs this program, as user@host.
+func operatorName() string {
+	name := "uid-" + strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return name + "@" + host
 }

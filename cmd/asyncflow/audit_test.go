@@ -84,7 +84,8 @@ func TestAuditRetentionByHand(t *testing.T) {
 		conn, err := pgx.Connect(t.Context(), url)
 		require.NoError(t, err)
 		defer conn.Close(context.Background())
-		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.audit`).Scan(&n))
+		require.NoError(t, conn.QueryRow(t.Context(),
+			`SELECT count(*) FROM tenant_acme.audit`).Scan(&n))
 		return n
 	}
 	require.Zero(t, runCLI(t, env, "governance", "run", "forget").code)
@@ -126,7 +127,8 @@ func TestAuditOfANode(t *testing.T) {
 	p := startNode(t, url, "--trusted-proxies=127.0.0.0/8")
 	_, err := p.client().PutTaskType(t.Context(), "pipe", oneStage())
 	require.NoError(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), "POST", p.url+"/v1/task-types/pipe/pause", nil)
+	req, err := http.NewRequestWithContext(t.Context(), "POST", p.url+"/v1/task-types/pipe/pause",
+		nil)
 	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+issue(t, auth.ScopeOperate))
 	req.Header.Set("X-Forwarded-For", "203.0.113.9")
@@ -142,7 +144,8 @@ func TestAuditOfANode(t *testing.T) {
 	assert.Regexp(t, `^AT +SUBJECT +ACTION +OBJECT +OUTCOME +STATUS +ADDRESS +CALLS +REQUEST$`,
 		lines[0])
 	assert.Regexp(t,
-		`^\S+Z +\S+@acme +task_type\.pause +pipe +done +200 +203\.0\.113\.9 +1 +[0-9a-f]{32}$`, lines[1])
+		`^\S+Z +\S+@acme +task_type\.pause +pipe +done +200 +203\.0\.113\.9 +1 +[0-9a-f]{32}$`,
+		lines[1])
 	assert.Regexp(t, `task_type\.put +pipe +done +201 +127\.0\.0\.1`, lines[2])
 	r = runCLI(t, env, "audit", "list", "--action", "task_type.pause", "-o", "json")
 	var list client.AuditList

@@ -18,7 +18,6 @@ type claimCmd struct {
 	Wait    time.Duration `default:"0s" help:"How long to wait for the first one."`
 }
 
-// Help is shown by asyncflow claim --help.
 func (c *claimCmd) Help() string {
 	return `Prints each delivery as a line of JSON, as a worker would get it. Report on it by its
 callback: the claim ends after 15 s unless there is a heartbeat, progress or a report by then. The

@@ -1,5 +1,14 @@
 package main
 
+import (
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/asyncflow/asyncflow/client"
+)
+
 // cli holds all commands of asyncflow.
 type cli struct {
 	globalFlags
@@ -53,3 +62,98 @@ Exit codes:
     5  the token is missing, or doesn't allow this
     6  with --wait or tasks watch: the task failed or was cancelled
     7  with --wait: the task was not final in time`
+
+const defaultURL = "http://127.0.0.1:8080"
+
+// globals is the environment that every command runs in.
+type globals struct {
+	stdout  io.Writer // for results only
+	stderr  io.Writer // for everything else
+	output  string    // "table", "json", or "quiet" for listen
+	env     lookup
+	api     *client.Client
+	connect func(...client.Option) (*client.Client, error) // to the same server
+}
+
+// newGlobals checks the global flags. Only if neither --url nor --token is set, it takes both
+// from a running dev server: a token must not go to a server that it isn't for.
+func newGlobals(f *globalFlags, stdout, stderr io.Writer, env lookup) (*globals, error) {
+	url, token := f.URL, f.Token
+	if url == "" && token == "" {
+		url, token, _ = devDefaults(env)
+	}
+	if url == "" {
+		url = defaultURL
+	}
+	connect := func(more ...client.Option) (*client.Client, error) {
+		return client.New(url, token, append(more, client.WithUserAgent("asyncflow/"+version))...)
+	}
+	api, err := connect()
+	if err != nil {
+		return nil, usageError(err)
+	}
+	return &globals{stdout: stdout, stderr: stderr, output: f.Output, env: env, api: api,
+		connect: connect}, nil
+}
+
+// client returns the client of the server that --url and --token name.
+func (g *globals) client() *client.Client { return g.api }
+
+// getenv returns an environment variable, empty if it isn't set.
+func (g *globals) getenv(name string) string {
+	value, _ := g.env(name)
+	return value
+}
+
+// readEnv makes flags with an env tag take their values from env. Kong itself would read the
+// environment of the process, and would accept an empty variable as a value. Flags with a dev tag
+// then take that setting of a running dev server.
+func readEnv(parser *kong.Kong, env lookup, stderr io.Writer) {
+	names := map[*kong.Value][]string{}
+	_ = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
+		if f, ok := node.(*kong.Flag); ok && len(f.Tag.Envs) > 0 {
+			names[f.Value] = f.Tag.Envs
+			f.Help = helpWithEnv(f.Help, f.Tag.Envs)
+			f.Envs, f.Tag.Envs = nil, nil
+		}
+		return next(nil)
+	})
+	resolve := kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
+		for _, name := range names[f.Value] {
+			if value, ok := env(name); ok && value != "" {
+				return value, nil
+			}
+		}
+		return devSetting(f.Tag.Get("dev"), env, stderr)
+	})
+	if err := kong.Resolvers(resolve).Apply(parser); err != nil {
+		panic(err) // our resolver never refuses
+	}
+}
+
+func helpWithEnv(help string, names []string) string {
+	return strings.TrimSuffix(help, ".") + " ($" + strings.Join(names, ", $") + ")."
+}
+
+// missingSettings names the settings that a command lacks. It names a variable rather than a
+// flag: most of these settings are secrets, and every user of the machine can see flags.
+func missingSettings(parse *kong.ParseError) string {
+	var flags, variables []string
+	for _, f := range parse.Context.Flags() {
+		switch env := f.Tag.Get("env"); {
+		case !f.Required || f.Set:
+		case env == "":
+			flags = append(flags, f.Summary())
+		default:
+			variables = append(variables, env)
+		}
+	}
+	var parts []string
+	if len(flags) > 0 {
+		parts = append(parts, "missing flags: "+strings.Join(flags, ", "))
+	}
+	if len(variables) > 0 {
+		parts = append(parts, "set "+strings.Join(variables, " and ")+" in the environment")
+	}
+	return strings.Join(parts, "; ")
+}

@@ -52,7 +52,8 @@ func cliFlow(t *testing.T, url string) {
 
 	released := runCLI(t, env, "types", "release", "pipe", "customer-17")
 	require.Equal(t, []any{0, "released  0\n",
-		`asyncflow: no failed task blocks the flow key "customer-17" of pipe: nothing to release` + "\n"},
+		`asyncflow: no failed task blocks the flow key "customer-17" of pipe: nothing to release` +
+			"\n"},
 		[]any{released.code, released.stdout, released.stderr})
 
 	var task client.Task

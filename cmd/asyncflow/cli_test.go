@@ -61,7 +61,8 @@ func TestHelp(t *testing.T) {
 	r := runCLI(t, nil, "--help")
 	require.Zero(t, r.code)
 	require.Empty(t, r.stderr)
-	for _, text := range []string{"Exit codes:", "7  with --wait", "$ASYNCFLOW_URL", "tasks <command>",
+	for _, text := range []string{"Exit codes:", "7  with --wait", "$ASYNCFLOW_URL",
+		"tasks <command>",
 		"serve", "dev", "migrate", "tenants"} {
 		require.Contains(t, r.stdout, text)
 	}
@@ -224,7 +225,8 @@ func TestWaitTellsTheEnd(t *testing.T) {
 		require.Equal(t, want, r.code, status)
 		require.Contains(t, r.stdout, string(status))
 		require.Equal(t, want == exitNotFinal, r.stderr != "", r.stderr)
-		require.Equal(t, want, runCLI(t, env, "tasks", "submit", "t", "--wait", "--timeout", "10ms").code)
+		require.Equal(t, want, runCLI(t, env, "tasks", "submit", "t", "--wait", "--timeout",
+			"10ms").code)
 		require.Zero(t, runCLI(t, env, "tasks", "get", "t.1.1").code)
 	}
 }

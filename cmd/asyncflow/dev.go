@@ -41,7 +41,6 @@ type devCmd struct {
 	LogLevel    slog.Level `default:"info"`
 }
 
-// Help is shown by asyncflow dev --help.
 func (c *devCmd) Help() string {
 	return `Starts everything that a first look needs: an embedded Postgres, a tenant "dev" with a
 token, a sample worker that makes thumbnails, and sample tasks. The next run uses the same data.

@@ -1,15 +1,22 @@
 package main
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
 // devDefaults returns the URL and the token of a dev server that runs on this
@@ -84,4 +91,75 @@ func processAlive(pid int) bool {
 	}
 	err = p.Signal(syscall.Signal(0))
 	return err == nil || errors.Is(err, os.ErrPermission)
+}
+
+// devSecrets are the secrets of a dev server. They are created once and kept, so that its
+// tokens and sealed secrets stay valid.
+type devSecrets struct {
+	Node    string `json:"node"`
+	JWT     string `json:"jwt"`
+	Samples string `json:"samples"` // the sample worker's signing secret
+}
+
+func loadSecrets(path string) (devSecrets, error) {
+	var s devSecrets
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		if err = json.Unmarshal(raw, &s); err != nil {
+			err = fmt.Errorf("%s can't be read: %w", path, err)
+		}
+		return s, err
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return s, err
+	}
+	s = devSecrets{Node: hex.EncodeToString(callbacks.RandomBytes(32)),
+		JWT: hex.EncodeToString(callbacks.RandomBytes(32)), Samples: signing.NewSecret()}
+	return s, writePrivate(path, s)
+}
+
+// devFile describes a running dev server to scripts and tests.
+type devFile struct {
+	URL         string `json:"url"`
+	Tenant      string `json:"tenant"`
+	Token       string `json:"token"`
+	AdminToken  string `json:"admin_token"`
+	DatabaseURL string `json:"database_url"`
+	PID         int    `json:"pid"`
+}
+
+func (d *dev) file() string { return filepath.Join(d.cmd.Data, "dev.json") }
+
+func (d *dev) writeFile() error {
+	return writePrivate(d.file(), devFile{URL: d.url, Tenant: devTenant, Token: d.token,
+		AdminToken: d.admin, DatabaseURL: d.database, PID: os.Getpid()})
+}
+
+// orOtherDev explains err, because of which the dev server can't start: if another dev server
+// holds the port or the data directory, the error that it returns says so.
+func (c *devCmd) orOtherDev(err error) error {
+	other, ok := runningDev(filepath.Join(c.Data, "dev.json"))
+	addr, tcpErr := net.ResolveTCPAddr("tcp", c.Addr)
+	samePort := tcpErr == nil && strings.HasSuffix(other.URL, ":"+strconv.Itoa(addr.Port))
+	inTheWay := samePort || asyncflow.CodeOf(err) == asyncflow.CodeConflict
+	if !ok || !inTheWay || other.PID == os.Getpid() {
+		return err
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"another asyncflow dev runs on the data in %s: it serves %s and has the pid %d; use that one, "+
+			"stop it (Ctrl-C, or kill -INT %d), or start this one with --data and --addr of its own",
+		c.Data, other.URL, other.PID, other.PID)
+}
+
+// writePrivate writes a JSON file atomically, readable only by its owner.
+func writePrivate(path string, v any) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp := path + ".new"
+	if err := os.WriteFile(temp, append(raw, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
 }

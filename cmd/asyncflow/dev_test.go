@@ -141,7 +141,8 @@ func TestSecondDev(t *testing.T) {
 			"--data and --addr"} {
 			assert.Contains(t, second.said(), says, name)
 		}
-		assert.NotContains(t, second.said(), postgresPID(t, dir), "%s: nobody is to stop Postgres", name)
+		assert.NotContains(t, second.said(), postgresPID(t, dir), "%s: nobody is to stop Postgres",
+			name)
 	}
 	assert.Equal(t, 200, first.status(readDevFile(t, dir).Token, "/v1/task-types"))
 }

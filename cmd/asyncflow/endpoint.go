@@ -41,7 +41,6 @@ type endpointsCreateCmd struct {
 	File       string `short:"f" placeholder:"FILE"`
 }
 
-// Help is shown by asyncflow endpoints create --help.
 func (c *endpointsCreateCmd) Help() string {
 	return `The server challenges the endpoint at once, unless the operator has turned that off. A
 worker that doesn't know the secret yet fails the challenge: give it the secret, and then run
@@ -74,16 +73,12 @@ func (c *endpointsCreateCmd) Run(ctx context.Context, g *globals) error {
 			return usageError(asyncflow.InvalidField("--rate", "%v", err))
 		}
 	}
-	e, err := g.client().CreateEndpoint(ctx,
+	return g.printEndpoint(g.client().CreateEndpoint(ctx,
 		client.NewEndpoint{Type: c.Type, Stage: c.Stage, URL: c.Endpoint, Weight: c.Weight,
 			MaxInFlight: c.InFlight, Rate: rate, Batch: orNothing(c.batch()),
 			Secret: c.Secret, AllowDuplicate: c.Duplicate, SecretKind: asyncflow.SecretKind(c.SecretKind),
 			Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth),
-			TLS: orNothing(settings.TLS)})
-	if err != nil {
-		return err
-	}
-	return g.printEndpoint(e)
+			TLS: orNothing(settings.TLS)}))
 }
 
 type endpointsListCmd struct {
@@ -93,11 +88,8 @@ type endpointsListCmd struct {
 // Run lists the endpoints.
 func (c *endpointsListCmd) Run(ctx context.Context, g *globals) error {
 	list, err := g.client().Endpoints(ctx, c.Type)
-	if err != nil {
+	if done, err := g.asDocument(asList(list, ""), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(list, ""))
 	}
 	rows := make([][]string, len(list))
 	for i, e := range list {
@@ -107,34 +99,28 @@ func (c *endpointsListCmd) Run(ctx context.Context, g *globals) error {
 	return g.printTable("ID TYPE STAGE URL WEIGHT LIMITS HEALTH VERIFICATION CREATED", rows)
 }
 
-type endpointsGetCmd struct {
+// endpointArg names the endpoint of a command.
+type endpointArg struct {
 	ID string `arg:"" name:"id" help:"The endpoint's id."`
 }
+
+type endpointsGetCmd struct{ endpointArg }
 
 // Run shows an endpoint.
 func (c *endpointsGetCmd) Run(ctx context.Context, g *globals) error {
-	e, err := g.client().Endpoint(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return g.printEndpoint(e)
+	return g.printEndpoint(g.client().Endpoint(ctx, c.ID))
 }
 
-type endpointsDeleteCmd struct {
-	ID string `arg:"" name:"id" help:"The endpoint's id."`
-}
+type endpointsDeleteCmd struct{ endpointArg }
 
 // Run deletes an endpoint.
 func (c *endpointsDeleteCmd) Run(ctx context.Context, g *globals) error {
-	if err := g.client().DeleteEndpoint(ctx, c.ID); err != nil {
-		return err
-	}
-	return g.printDeleted(c.ID)
+	return g.printDeleted(c.ID, g.client().DeleteEndpoint(ctx, c.ID))
 }
 
-func (g *globals) printEndpoint(e client.Endpoint) error {
-	if g.output == "json" {
-		return g.printJSON(e)
+func (g *globals) printEndpoint(e client.Endpoint, err error) error {
+	if done, err := g.asDocument(e, err); done {
+		return err
 	}
 	deliveries := ""
 	if e.Listen {
@@ -255,10 +241,10 @@ func tlsLine(t client.EndpointTLS) string {
 }
 
 // printDeleted confirms a deletion; the API's own answer is empty.
-func (g *globals) printDeleted(name string) error {
-	if g.output == "json" {
-		return g.printJSON(map[string]string{"deleted": name})
+func (g *globals) printDeleted(name string, err error) error {
+	if done, err := g.asDocument(map[string]string{"deleted": name}, err); done {
+		return err
 	}
-	_, err := fmt.Fprintln(g.stdout, printable(name), "deleted")
+	_, err = fmt.Fprintln(g.stdout, printable(name), "deleted")
 	return err
 }

@@ -21,7 +21,6 @@ type endpointsUpdateCmd struct {
 	File       string `short:"f" placeholder:"FILE"`
 }
 
-// Help is shown by asyncflow endpoints update --help.
 func (c *endpointsUpdateCmd) Help() string {
 	return `An endpoint with a new URL must echo a challenge again. If scheme, host or port change,
 headers and auth must be given again. headers: {}, auth: {kind: none} and tls: {} remove the
@@ -38,14 +37,10 @@ func (c *endpointsUpdateCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	e, err := g.client().UpdateEndpoint(ctx, c.ID,
+	return g.printEndpoint(g.client().UpdateEndpoint(ctx, c.ID,
 		client.EndpointPatch{URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate,
 			Batch: c.batch(), AllowDuplicate: c.Duplicate,
-			Headers: settings.Headers, Auth: settings.Auth, TLS: settings.TLS})
-	if err != nil {
-		return err
-	}
-	return g.printEndpoint(e)
+			Headers: settings.Headers, Auth: settings.Auth, TLS: settings.TLS}))
 }
 
 // endpointSettings are the headers, auth and certificates of deliveries, as in a file.
@@ -78,11 +73,8 @@ func orNothing[V any](p *V) (v V) {
 	return v
 }
 
-type endpointsVerifyCmd struct {
-	ID string `arg:"" name:"id" help:"The endpoint's id."`
-}
+type endpointsVerifyCmd struct{ endpointArg }
 
-// Help is shown by asyncflow endpoints verify --help.
 func (c *endpointsVerifyCmd) Help() string {
 	return `The server sends {"type": "asyncflow.challenge", "challenge": "…"} to the endpoint,
 signed like a delivery. The endpoint must answer with 200 and {"challenge": "…"} within 10 s; if
@@ -92,10 +84,7 @@ it doesn't, the exit code is 1.`
 // Run challenges an endpoint.
 func (c *endpointsVerifyCmd) Run(ctx context.Context, g *globals) error {
 	e, err := g.client().VerifyEndpoint(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	if err := g.printEndpoint(e); err != nil {
+	if err := g.printEndpoint(e, err); err != nil {
 		return err
 	}
 	if e.VerificationError != "" {
@@ -104,11 +93,8 @@ func (c *endpointsVerifyCmd) Run(ctx context.Context, g *globals) error {
 	return nil
 }
 
-type endpointsEnableCmd struct {
-	ID string `arg:"" name:"id" help:"The endpoint's id."`
-}
+type endpointsEnableCmd struct{ endpointArg }
 
-// Help is shown by asyncflow endpoints enable --help.
 func (c *endpointsEnableCmd) Help() string {
 	return `For an endpoint that is disabled because it answered with 410, or whose circuit breaker
 is open: it gets deliveries again at once.`
@@ -116,11 +102,7 @@ is open: it gets deliveries again at once.`
 
 // Run enables an endpoint.
 func (c *endpointsEnableCmd) Run(ctx context.Context, g *globals) error {
-	e, err := g.client().EnableEndpoint(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return g.printEndpoint(e)
+	return g.printEndpoint(g.client().EnableEndpoint(ctx, c.ID))
 }
 
 type endpointsRotateCmd struct {
@@ -130,7 +112,6 @@ type endpointsRotateCmd struct {
 	Secret  string        `env:"ASYNCFLOW_ENDPOINT_SECRET"`
 }
 
-// Help is shown by asyncflow endpoints rotate-secret --help.
 func (c *endpointsRotateCmd) Help() string {
 	return `Give the new secret to the worker while the old one still signs, too: the worker accepts a
 delivery if one of its signatures is right.`
@@ -139,10 +120,6 @@ delivery if one of its signatures is right.`
 // Run rotates an endpoint's secret.
 func (c *endpointsRotateCmd) Run(ctx context.Context, g *globals) error {
 	overlap := asyncflow.NewDuration(c.Overlap)
-	e, err := g.client().RotateEndpointSecret(ctx, c.ID,
-		client.SecretRotation{Overlap: &overlap, Kind: asyncflow.SecretKind(c.Kind), Secret: c.Secret})
-	if err != nil {
-		return err
-	}
-	return g.printEndpoint(e)
+	return g.printEndpoint(g.client().RotateEndpointSecret(ctx, c.ID,
+		client.SecretRotation{Overlap: &overlap, Kind: asyncflow.SecretKind(c.Kind), Secret: c.Secret}))
 }

@@ -4,15 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-
-	"github.com/asyncflow/asyncflow/client"
 )
 
-type endpointsHistoryCmd struct {
-	ID string `arg:"" name:"id" help:"The endpoint's id."`
-}
+type endpointsHistoryCmd struct{ endpointArg }
 
-// Help is shown by asyncflow endpoints history --help.
 func (c *endpointsHistoryCmd) Help() string {
 	return `The first table has the minutes that had attempts: how many the endpoint failed, how long
 half and 99 % of them took at most, and the failures by code: an HTTP status, or why there was no
@@ -27,16 +22,9 @@ Example:
 // Run shows the last hour of an endpoint.
 func (c *endpointsHistoryCmd) Run(ctx context.Context, g *globals) error {
 	h, err := g.client().EndpointHistory(ctx, c.ID)
-	if err != nil {
+	if done, err := g.asDocument(h, err); done {
 		return err
 	}
-	if g.output == "json" {
-		return g.printJSON(h)
-	}
-	return g.printHistory(h)
-}
-
-func (g *globals) printHistory(h client.EndpointHistory) error {
 	minutes := make([][]string, len(h.Minutes))
 	for i, m := range h.Minutes {
 		minutes[i] = []string{timeText(m.At), number(m.Attempts), number(m.Failures),

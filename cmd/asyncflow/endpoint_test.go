@@ -68,7 +68,8 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 				return
 			}
 			var c struct{ Type, Challenge string }
-			if json.Unmarshal(body, &c) == nil && c.Type == "asyncflow.challenge" && r.URL.Path == "/echo" {
+			if json.Unmarshal(body, &c) == nil && c.Type == "asyncflow.challenge" &&
+				r.URL.Path == "/echo" {
 				assert.NoError(t, contracttest.CheckJSON("Challenge", body))
 				json.NewEncoder(w).Encode(map[string]string{"challenge": c.Challenge})
 				return
@@ -330,7 +331,8 @@ func TestEndpointCommands(t *testing.T) {
 		[]byte("headers: {X-Api-Key: \"${API_KEY}\"}\nauth: {kind: bearer, token: \"${API_KEY}\"}\n"),
 		0o600))
 	stage := oneStage().Stages[0].Name
-	out := run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--weight=5", "-f", settings,
+	out := run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--weight=5", "-f",
+		settings,
 		w.URL)
 	assert.Contains(t, out, "unverified")
 	assert.Contains(t, out, "X-Api-Key: ********")
@@ -356,7 +358,8 @@ func TestEndpointCommands(t *testing.T) {
 	out = run(1, "endpoints", "test", id, "-o", "json")
 	assert.Contains(t, out, `"outcome": "rejected"`)
 	assert.Contains(t, out, "the outcome is rejected: no such image")
-	assert.Contains(t, run(2, "endpoints", "test", id, "--context={"), "the context is not valid JSON")
+	assert.Contains(t, run(2, "endpoints", "test", id, "--context={"),
+		"the context is not valid JSON")
 	assert.Contains(t, run(0, "endpoints", "rotate-secret", id, "--overlap=0s", "--kind=ed25519"),
 		"ed25519 whpk_")
 	out = run(0, "endpoints", "update", id, "--weight=0", "--max-in-flight=5", "--rate=100/s",

@@ -18,7 +18,6 @@ type endpointsTestCmd struct {
 	Context string `placeholder:"JSON"`
 }
 
-// Help is shown by asyncflow endpoints test --help.
 func (c *endpointsTestCmd) Help() string {
 	return `The server sends the endpoint one delivery, signed and sent like any other, but outside of
 any task: its body has "test": true, and nothing is reported on it. The command shows the request,
@@ -38,10 +37,7 @@ func (c *endpointsTestCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	t, err := g.client().TestEndpoint(ctx, c.ID, client.EndpointTest{Context: doc})
-	if err != nil {
-		return err
-	}
-	if err := g.printEndpointTest(t); err != nil {
+	if err := g.printEndpointTest(t, err); err != nil {
 		return err
 	}
 	if t.Outcome != api.EndpointTestResultOutcomeDone &&
@@ -51,9 +47,9 @@ func (c *endpointsTestCmd) Run(ctx context.Context, g *globals) error {
 	return nil
 }
 
-func (g *globals) printEndpointTest(t client.EndpointTestResult) error {
-	if g.output == "json" {
-		return g.printJSON(t)
+func (g *globals) printEndpointTest(t client.EndpointTestResult, err error) error {
+	if done, err := g.asDocument(t, err); done {
+		return err
 	}
 	pairs := []string{"outcome", string(t.Outcome), "error", t.Error,
 		"took", milliseconds(t.DurationMs).String()}

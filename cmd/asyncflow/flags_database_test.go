@@ -14,7 +14,10 @@ import (
 func TestDatabaseRolesOff(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t,
-		func(w http.ResponseWriter, _ *http.Request, _ delivery) { w.WriteHeader(http.StatusNoContent) })
+		func(w http.ResponseWriter, _ *http.Request,
+			_ delivery) {
+			w.WriteHeader(http.StatusNoContent)
+		})
 	url := pgtest.Database(t, nil)
 	off := append(nodeEnv(url), "ASYNCFLOW_DATABASE_ROLES=off")
 	run := func(env []string, code int, args ...string) string {

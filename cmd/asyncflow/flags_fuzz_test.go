@@ -19,7 +19,8 @@ func FuzzListFlags(f *testing.F) {
 		for name := range timetable {
 			require.NotEmpty(t, name)
 		}
-		policy, err := egressFlags{EgressAllow: []string{allow}, EgressDeny: []string{deny}}.policy(false,
+		policy, err := egressFlags{EgressAllow: []string{allow},
+			EgressDeny: []string{deny}}.policy(false,
 			false)
 		if err != nil {
 			require.Regexp(t, "^--egress-(allow|deny) has the entry", err.Error())

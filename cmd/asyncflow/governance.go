@@ -38,7 +38,6 @@ func withGovernor(
 
 type governanceStatusCmd struct{ databaseFlag }
 
-// Help is shown by asyncflow governance status --help.
 func (c *governanceStatusCmd) Help() string {
 	return `Runs that moved rows or failed are recorded within 5 s. Of idle runs, about one a minute is
 recorded, for all nodes together. FAILURES counts the failed runs since the last successful one.
@@ -54,18 +53,14 @@ func (c *governanceStatusCmd) Run(ctx context.Context, g *globals) error {
 	return withGovernor(ctx, c.databaseFlag, governance.Config{},
 		func(s *store.Store, _ *governance.Governor) error {
 			status, err := governance.ReadStatus(ctx, s)
-			if err != nil {
-				return err
-			}
-			doc := httpapi.GovernanceOut(status)
-			if g.output == "json" {
-				return g.printJSON(doc)
-			}
-			return g.printGovernance(doc)
+			return g.printGovernance(httpapi.GovernanceOut(status), err)
 		})
 }
 
-func (g *globals) printGovernance(doc api.Governance) error {
+func (g *globals) printGovernance(doc api.Governance, err error) error {
+	if done, err := g.asDocument(doc, err); done {
+		return err
+	}
 	nodes := make([][]string, len(doc.Nodes))
 	for i, n := range doc.Nodes {
 		nodes[i] = []string{n.ID, strings.Join(n.Roles, ","), n.Version, timeText(n.StartedAt),
@@ -104,7 +99,6 @@ type governanceRunCmd struct {
 	AuditRetention time.Duration `env:"ASYNCFLOW_AUDIT_RETENTION"`
 }
 
-// Help is shown by asyncflow governance run --help.
 func (c *governanceRunCmd) Help() string {
 	return `This is safe at any time: the job skips what another node is working on.
 

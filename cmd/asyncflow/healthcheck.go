@@ -11,7 +11,6 @@ import (
 // healthcheckCmd asks a server whether it can take requests.
 type healthcheckCmd struct{}
 
-// Help is shown by asyncflow healthcheck --help.
 func (c *healthcheckCmd) Help() string {
 	return `The exit code is 0 if GET /readyz is answered with 200, else 1, as Docker expects. This
 command needs no token.

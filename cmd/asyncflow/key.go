@@ -28,7 +28,6 @@ type keysGenerateCmd struct {
 	Kid string `placeholder:"ID"`
 }
 
-// Help is shown by asyncflow keys generate --help.
 func (c *keysGenerateCmd) Help() string {
 	return `Existing files are not overwritten. Keep FILE where tokens are created, and give
 FILE.pub to every node.
@@ -87,7 +86,6 @@ type keysShowCmd struct {
 	File string `arg:"" type:"path"`
 }
 
-// Help is shown by asyncflow keys show --help.
 func (c *keysShowCmd) Help() string {
 	return `Shows the id by which tokens name each key (kid), its algorithm and its thumbprint, and
 nothing secret.
@@ -134,7 +132,6 @@ type keysJWKSCmd struct {
 	File string `arg:"" type:"path"`
 }
 
-// Help is shown by asyncflow keys jwks --help.
 func (c *keysJWKSCmd) Help() string {
 	return `This is for other programs that verify the same tokens. Of a private key, only the
 public half is printed.

@@ -63,11 +63,7 @@ type keysStatusCmd struct {
 func (c *keysStatusCmd) Run(ctx context.Context, g *globals) error {
 	return withSeals(ctx, c.databaseFlag, c.secretFlags,
 		func(s *store.Store, keys *callbacks.Keys) error {
-			n, err := countSeals(ctx, s, keys)
-			if err != nil {
-				return err
-			}
-			return g.printSeals(n)
+			return g.printSeals(countSeals(ctx, s, keys))
 		})
 }
 
@@ -76,7 +72,6 @@ type keysResealCmd struct {
 	secretFlags
 }
 
-// Help is shown by asyncflow keys reseal --help.
 func (c *keysResealCmd) Help() string {
 	return `To replace the secret that all nodes share without downtime:
 
@@ -106,11 +101,8 @@ func (c *keysResealCmd) Run(ctx context.Context, g *globals) error {
 				}
 			}
 			n, err := countSeals(ctx, s, keys)
-			if err = errors.Join(append(errs, err)...); err != nil {
-				return err
-			}
 			n.Resealed = done
-			if err := g.printSeals(n); err != nil {
+			if err := g.printSeals(n, errors.Join(append(errs, err)...)); err != nil {
 				return err
 			}
 			if n.Others > 0 {
@@ -168,9 +160,9 @@ func countSeals(ctx context.Context, s *store.Store, keys *callbacks.Keys) (seal
 	return sum, errors.Join(errs...)
 }
 
-func (g *globals) printSeals(n sealCount) error {
-	if g.output == "json" {
-		return g.printJSON(n)
+func (g *globals) printSeals(n sealCount, err error) error {
+	if done, err := g.asDocument(n, err); done {
+		return err
 	}
 	return g.printFields("key", n.Key, "tenants", fmt.Sprint(n.Tenants), "sealed",
 		fmt.Sprint(n.Sealed), "with another secret", fmt.Sprint(n.Others))

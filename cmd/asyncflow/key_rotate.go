@@ -70,7 +70,6 @@ type keysRotateCmd struct {
 	Kid string `placeholder:"ID"`
 }
 
-// Help is shown by asyncflow keys rotate --help.
 func (c *keysRotateCmd) Help() string {
 	return `Creates a key of the same algorithm in FILE.next, and adds its public half to the public
 keys. The new key signs nothing yet. After an interruption, run the same command again to
@@ -124,7 +123,6 @@ func (c *keysRotateCmd) makeNext(private, public auth.KeySet) (auth.KeySet, erro
 
 type keysActivateCmd struct{ keyFiles }
 
-// Help is shown by asyncflow keys activate --help.
 func (c *keysActivateCmd) Help() string {
 	return `Replaces FILE by FILE.next. The old private key is gone; its tokens stay valid until
 they expire.
@@ -154,7 +152,6 @@ func (c *keysActivateCmd) Run(g *globals) error {
 
 type keysRetireCmd struct{ keyFiles }
 
-// Help is shown by asyncflow keys retire --help.
 func (c *keysRetireCmd) Help() string {
 	return `Removes all public keys but that of FILE. A node refuses tokens of the removed keys,
 including those that it has verified before, within 5 s after it has the new file. After a leak

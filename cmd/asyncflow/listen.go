@@ -25,7 +25,6 @@ const outputQuiet = "quiet"
 
 var errNotQuiet = errors.New("only asyncflow listen can be quiet")
 
-// Help is shown by asyncflow listen --help.
 func (c *listenCmd) Help() string {
 	return `Makes an endpoint for listening for each stage that has no endpoint yet, claims the
 deliveries, and forwards them to --forward: the same signed requests that pushes would be. The

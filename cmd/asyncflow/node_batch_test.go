@@ -68,8 +68,9 @@ func (w *batchWorker) pipe(
 	t.Helper()
 	_, err := c.PutTaskType(t.Context(), "pipe", spec)
 	require.NoError(t, err)
-	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: spec.Stages[0].Name,
-		URL: w.URL, Secret: testWebhook, Batch: batch})
+	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe",
+		Stage: spec.Stages[0].Name,
+		URL:   w.URL, Secret: testWebhook, Batch: batch})
 	require.NoError(t, err)
 }
 

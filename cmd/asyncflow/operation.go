@@ -24,7 +24,6 @@ type operationsCmd struct {
 
 type operationsListCmd struct{}
 
-// Help is shown by asyncflow operations list --help.
 func (c *operationsListCmd) Help() string {
 	return `These start operations: asyncflow tasks cancel, change and redrive with --type, and
 asyncflow tasks count --exact.
@@ -37,11 +36,8 @@ Example:
 // Run lists the operations.
 func (c *operationsListCmd) Run(ctx context.Context, g *globals) error {
 	list, err := g.client().Operations(ctx)
-	if err != nil {
+	if done, err := g.asDocument(asList(list, ""), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(list, ""))
 	}
 	rows := make([][]string, len(list))
 	for i, o := range list {
@@ -53,37 +49,27 @@ func (c *operationsListCmd) Run(ctx context.Context, g *globals) error {
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-type operationsGetCmd struct {
+// operationArg names the operation of a command.
+type operationArg struct {
 	ID string `arg:"" name:"id" help:"The operation's id."`
 }
+
+type operationsGetCmd struct{ operationArg }
 
 // Run shows an operation.
 func (c *operationsGetCmd) Run(ctx context.Context, g *globals) error {
-	o, err := g.client().Operation(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return g.printOperation(o)
+	return g.printOperation(g.client().Operation(ctx, c.ID))
 }
 
-type operationsStopCmd struct {
-	ID string `arg:"" name:"id" help:"The operation's id."`
-}
+type operationsStopCmd struct{ operationArg }
 
 // Run stops an operation.
 func (c *operationsStopCmd) Run(ctx context.Context, g *globals) error {
-	o, err := g.client().StopOperation(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return g.printOperation(o)
+	return g.printOperation(g.client().StopOperation(ctx, c.ID))
 }
 
-type operationsWatchCmd struct {
-	ID string `arg:"" name:"id" help:"The operation's id."`
-}
+type operationsWatchCmd struct{ operationArg }
 
-// Help is shown by asyncflow operations watch --help.
 func (c *operationsWatchCmd) Help() string {
 	return `The exit code is 0 if the operation is done, and 1 if it was stopped or can't continue.`
 }
@@ -97,9 +83,9 @@ func (c *operationsWatchCmd) Run(ctx context.Context, g *globals) error {
 	return g.watch(ctx, o)
 }
 
-func (g *globals) printOperation(o client.Operation) error {
-	if g.output == "json" {
-		return g.printJSON(o)
+func (g *globals) printOperation(o client.Operation, err error) error {
+	if done, err := g.asDocument(o, err); done {
+		return err
 	}
 	pace := ""
 	if o.Pace > 0 {
@@ -148,16 +134,12 @@ const (
 // watch shows the progress of an operation until it ends, and then the operation. The exit code
 // tells how it ended.
 func (g *globals) watch(ctx context.Context, o client.Operation) error {
-	o, err := g.follow(ctx, o)
-	if err != nil {
-		return err
-	}
-	return g.printEnd(o)
+	return g.printEnd(g.follow(ctx, o))
 }
 
 // printEnd shows an operation that has ended. Its error carries the exit code unless it is done.
-func (g *globals) printEnd(o client.Operation) error {
-	if err := g.printOperation(o); err != nil || o.State == client.OperationDone {
+func (g *globals) printEnd(o client.Operation, err error) error {
+	if err := g.printOperation(o, err); err != nil || o.State == client.OperationDone {
 		return err
 	}
 	return silent(exitFailed)

@@ -30,6 +30,15 @@ func asList[T any](data []T, cursor string) listing[T] {
 	return listing[T]{Data: data, NextCursor: cursor}
 }
 
+// asDocument prints what a call returned as a document, if that is the output. It reports whether
+// nothing is left to print: also if the call failed, whose error it returns.
+func (g *globals) asDocument(doc any, err error) (done bool, _ error) {
+	if err != nil || g.output != "json" {
+		return err != nil, err
+	}
+	return true, g.printJSON(doc)
+}
+
 // printJSON writes one indented document to stdout.
 func (g *globals) printJSON(doc any) error {
 	return writeDocument(g.stdout, "  ", doc)
@@ -81,6 +90,15 @@ func (g *globals) printTable(header string, rows [][]string) error {
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 	return w.Flush()
+}
+
+// printPage prints a table, and the cursor of the next page if there is one.
+func (g *globals) printPage(header string, rows [][]string, cursor string) error {
+	if err := g.printTable(header, rows); err != nil || cursor == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(g.stderr, "there are more: --cursor %s\n", cursor)
+	return err
 }
 
 // isTerminal reports whether a writer is a terminal.

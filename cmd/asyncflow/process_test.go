@@ -145,7 +145,8 @@ func (p *process) halt(s syscall.Signal) {
 		states, err := exec.Command("ps", "-L", "-o", "stat=", "-p",
 			strconv.Itoa(p.cmd.Process.Pid)).Output()
 		if err != nil { // another ps: it shows only one state
-			states, err = exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(p.cmd.Process.Pid)).Output()
+			states, err = exec.Command("ps", "-o", "stat=", "-p",
+				strconv.Itoa(p.cmd.Process.Pid)).Output()
 		}
 		return err == nil && !slices.ContainsFunc(strings.Fields(string(states)),
 			func(state string) bool { return state[0] != 'T' })

@@ -27,7 +27,6 @@ type schedulesApplyCmd struct {
 	File string `short:"f" required:"" placeholder:"FILE" help:"YAML or JSON document; - is standard input."`
 }
 
-// Help is shown by asyncflow schedules apply --help.
 func (c *schedulesApplyCmd) Help() string {
 	return `The document is one of asyncflow types apply; this command sets up only its schedules.
 Applying the same document again changes nothing. Schedules that the document doesn't name stay.
@@ -69,11 +68,8 @@ type schedulesListCmd struct{}
 // Run lists the schedules.
 func (c *schedulesListCmd) Run(ctx context.Context, g *globals) error {
 	list, err := g.client().Schedules(ctx)
-	if err != nil {
+	if done, err := g.asDocument(asList(list, ""), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(list, ""))
 	}
 	rows := make([][]string, len(list))
 	for i, s := range list {
@@ -95,23 +91,22 @@ func timesText(s client.Schedule) string {
 	return s.Cron + " " + s.TimeZone
 }
 
-type schedulesGetCmd struct {
+// scheduleArg names the schedule of a command.
+type scheduleArg struct {
 	Name string `arg:"" help:"The schedule."`
 }
 
+type schedulesGetCmd struct{ scheduleArg }
+
 // Run shows a schedule.
 func (c *schedulesGetCmd) Run(ctx context.Context, g *globals) error {
-	s, err := g.client().Schedule(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	return g.printSchedule(s)
+	return g.printSchedule(g.client().Schedule(ctx, c.Name))
 }
 
 // printSchedule shows everything about a schedule.
-func (g *globals) printSchedule(s client.Schedule) error {
-	if g.output == "json" {
-		return g.printJSON(s)
+func (g *globals) printSchedule(s client.Schedule, err error) error {
+	if done, err := g.asDocument(s, err); done {
+		return err
 	}
 	catchUp, priority, retry, skipped, next := string(s.CatchUp), "", "", "", ""
 	if s.CatchUp == client.CatchUpAll {
@@ -139,18 +134,13 @@ func (g *globals) printSchedule(s client.Schedule) error {
 		"created", timeText(s.CreatedAt), "updated", timeText(s.UpdatedAt), "context", string(s.Context))
 }
 
-type schedulesNextCmd struct {
-	Name string `arg:"" help:"The schedule."`
-}
+type schedulesNextCmd struct{ scheduleArg }
 
 // Run shows the next runs of a schedule in its time zone.
 func (c *schedulesNextCmd) Run(ctx context.Context, g *globals) error {
 	s, err := g.client().Schedule(ctx, c.Name)
-	if err != nil {
+	if done, err := g.asDocument(map[string]any{"next_runs": s.NextRuns}, err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(map[string]any{"next_runs": s.NextRuns})
 	}
 	if len(s.NextRuns) == 0 {
 		why := "it has come to its end"
@@ -172,53 +162,30 @@ func (c *schedulesNextCmd) Run(ctx context.Context, g *globals) error {
 	return nil
 }
 
-type schedulesTriggerCmd struct {
-	Name string `arg:"" help:"The schedule."`
-}
+type schedulesTriggerCmd struct{ scheduleArg }
 
 // Run submits a task of a schedule.
 func (c *schedulesTriggerCmd) Run(ctx context.Context, g *globals) error {
-	submitted, err := g.client().TriggerSchedule(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	return g.printSubmitted(submitted)
+	return g.printSubmitted(g.client().TriggerSchedule(ctx, c.Name))
 }
 
-type schedulesPauseCmd struct {
-	Name string `arg:"" help:"The schedule."`
-}
+type schedulesPauseCmd struct{ scheduleArg }
 
 // Run pauses a schedule and shows it.
 func (c *schedulesPauseCmd) Run(ctx context.Context, g *globals) error {
-	s, err := g.client().PauseSchedule(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	return g.printSchedule(s)
+	return g.printSchedule(g.client().PauseSchedule(ctx, c.Name))
 }
 
-type schedulesResumeCmd struct {
-	Name string `arg:"" help:"The schedule."`
-}
+type schedulesResumeCmd struct{ scheduleArg }
 
 // Run resumes a schedule and shows it.
 func (c *schedulesResumeCmd) Run(ctx context.Context, g *globals) error {
-	s, err := g.client().ResumeSchedule(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	return g.printSchedule(s)
+	return g.printSchedule(g.client().ResumeSchedule(ctx, c.Name))
 }
 
-type schedulesDeleteCmd struct {
-	Name string `arg:"" help:"The schedule."`
-}
+type schedulesDeleteCmd struct{ scheduleArg }
 
 // Run deletes a schedule.
 func (c *schedulesDeleteCmd) Run(ctx context.Context, g *globals) error {
-	if err := g.client().DeleteSchedule(ctx, c.Name); err != nil {
-		return err
-	}
-	return g.printDeleted(c.Name)
+	return g.printDeleted(c.Name, g.client().DeleteSchedule(ctx, c.Name))
 }

@@ -75,7 +75,8 @@ func cliSchedules(t *testing.T, url string) {
 	var s client.Schedule
 	require.Eventually(t, func() bool {
 		s = client.Schedule{}
-		require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "get", "often", "-o", "json")), &s))
+		require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "get", "often", "-o", "json")),
+			&s))
 		return s.LastTaskID != ""
 	}, patience, 50*time.Millisecond)
 	require.Contains(t, run(0, "tasks", "get", s.LastTaskID),

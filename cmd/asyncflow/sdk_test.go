@@ -211,13 +211,14 @@ func TestSDKSurvivesARestart(t *testing.T) {
 			w := startSDKWorker(t, sdk.Config{AnswerWithin: within})
 			var calls atomic.Int32
 			started, release := make(chan struct{}, 10), make(chan struct{})
-			sdk.Handle(w.Worker, "pipe", "first", func(ctx context.Context, task sdk.Task[counted]) (counted,
-				error) {
-				calls.Add(1)
-				started <- struct{}{}
-				<-release
-				return counted{task.Context.N + 1}, ctx.Err()
-			})
+			sdk.Handle(w.Worker, "pipe", "first",
+				func(ctx context.Context, task sdk.Task[counted]) (counted,
+					error) {
+					calls.Add(1)
+					started <- struct{}{}
+					<-release
+					return counted{task.Context.N + 1}, ctx.Err()
+				})
 			// The lease must outlast the restart, however long it takes.
 			long := func(s *client.Stage) { s.Timeout = asyncflow.NewDuration(10 * time.Minute) }
 			w.pipe(t, p.client(), stage("first", long))

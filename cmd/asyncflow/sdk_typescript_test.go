@@ -65,7 +65,8 @@ func reportsWell(t *testing.T) {
 	url, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
 	report, err := workercheck.Run(t.Context(),
-		workercheck.Config{URL: strings.TrimSpace(url), Type: "pipe", Stage: "first", Secret: testWebhook,
+		workercheck.Config{URL: strings.TrimSpace(url), Type: "pipe", Stage: "first",
+			Secret:     testWebhook,
 			ReportTime: 30 * time.Second, Watch: 6 * time.Second, Quiet: 3 * time.Second,
 			Deadline: 15 * time.Second, Egress: asyncflow.Anywhere}, nil)
 	require.NoError(t, err)

@@ -16,7 +16,6 @@ type statsCmd struct {
 	Watch bool   `help:"Show them again every 2 seconds, until interrupted."`
 }
 
-// Help is shown by asyncflow stats --help.
 func (c *statsCmd) Help() string {
 	return `OLDEST-DUE is the longest time that a task has been due without being started. BACKLOG
 is the number of tasks that are due, and what they wait for: capacity (a dispatcher with a free
@@ -44,11 +43,8 @@ func (c *statsCmd) Run(ctx context.Context, g *globals) error {
 // show asks for the counts and prints them.
 func (c *statsCmd) show(ctx context.Context, g *globals) error {
 	stats, err := g.client().Stats(ctx, c.Type)
-	if err != nil {
+	if done, err := g.asDocument(asList(stats, ""), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(stats, ""))
 	}
 	at := now()
 	rows := make([][]string, len(stats))
@@ -146,4 +142,27 @@ func (c *statsCmd) watch(
 		case <-ticker.C:
 		}
 	}
+}
+
+type nodesCmd struct{}
+
+func (c *nodesCmd) Help() string {
+	return `A node is gone if it has been silent for 15 s and was not shut down; it is forgotten
+after a day. The roles are those of the nodes that are alive, and so are the versions: more than one
+during an upgrade. Operators see the nodes by name with asyncflow governance status.
+
+Example:
+
+    asyncflow nodes -o json | jq .roles.dispatcher`
+}
+
+// Run shows how many nodes there are.
+func (c *nodesCmd) Run(ctx context.Context, g *globals) error {
+	n, err := g.client().NodeCounts(ctx)
+	if done, err := g.asDocument(n, err); done {
+		return err
+	}
+	return g.printFields("alive", strconv.Itoa(n.Alive), "gone", strconv.Itoa(n.Gone),
+		"api", strconv.Itoa(n.Roles.API), "dispatcher", strconv.Itoa(n.Roles.Dispatcher),
+		"governance", strconv.Itoa(n.Roles.Governance), "versions", strings.Join(n.Versions, ", "))
 }

@@ -26,7 +26,8 @@ func TestNothingOfStrangersRuns(t *testing.T) {
 	for name, flow := range map[string]func(t *testing.T, url string){
 		"tasks": cliFlow, "tree": cliTree, "redrive": cliRedriveAllChildren, "votes": cliVotes,
 		"dependencies": cliDependencies, "schedules": cliSchedules, "rolls": cliRolls,
-		"tenants": tenantsCommands, "alerts": alertsAreSent, "jobs": everyJob, "sql": submitAmongStrangers,
+		"tenants": tenantsCommands, "alerts": alertsAreSent, "jobs": everyJob,
+		"sql": submitAmongStrangers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,7 +120,8 @@ func assertNothingCalled(t *testing.T, url string) {
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	var called bool
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT is_called FROM public.called`).Scan(&called))
+	require.NoError(t, conn.QueryRow(t.Context(),
+		`SELECT is_called FROM public.called`).Scan(&called))
 	assert.False(t, called, "a stranger's function ran")
 }
 
@@ -127,7 +129,8 @@ func assertNothingCalled(t *testing.T, url string) {
 func everyJob(t *testing.T, url string) {
 	cliFlow(t, url)
 	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_SECRET": testSecret}
-	for _, job := range []string{"rescue", "promote", "vacuum", "operations", "children", "expire-keys", "fold",
+	for _, job := range []string{"rescue", "promote", "vacuum", "operations", "children",
+		"expire-keys", "fold",
 		"forget", "drop-tenants"} {
 		for _, args := range [][]string{{}, {"--dry-run"}} {
 			r := runCLI(t, env, append([]string{"governance", "run", job}, args...)...)

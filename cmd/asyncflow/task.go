@@ -36,7 +36,6 @@ type tasksGetCmd struct {
 	Wait time.Duration `placeholder:"TIME"`
 }
 
-// Help is shown by asyncflow tasks get --help.
 func (c *tasksGetCmd) Help() string {
 	return `With --wait, the exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was
 not final in time.
@@ -54,21 +53,14 @@ func (c *tasksGetCmd) Run(ctx context.Context, g *globals) error {
 	if c.Wait > 0 {
 		return g.waitAndPrint(ctx, c.ID, c.Wait)
 	}
-	task, err := g.client().Get(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return g.printTask(task)
+	return g.printTask(g.client().Get(ctx, c.ID))
 }
 
 // waitAndPrint shows a task once it is final, or after d. Its error carries the exit code for
 // the task's status.
 func (g *globals) waitAndPrint(ctx context.Context, id string, d time.Duration) error {
 	task, err := g.waitAndReport(ctx, id, d)
-	if err != nil {
-		return err
-	}
-	if err := g.printTask(task); err != nil {
+	if err := g.printTask(task, err); err != nil {
 		return err
 	}
 	switch task.Status {
@@ -82,9 +74,9 @@ func (g *globals) waitAndPrint(ctx context.Context, id string, d time.Duration) 
 }
 
 // printTask shows everything about a task.
-func (g *globals) printTask(t client.Task) error {
-	if g.output == "json" {
-		return g.printJSON(t)
+func (g *globals) printTask(t client.Task, err error) error {
+	if done, err := g.asDocument(t, err); done {
+		return err
 	}
 	attempt := ""
 	if t.Attempt > 0 {

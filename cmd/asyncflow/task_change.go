@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,6 @@ type tasksChangeCmd struct {
 	manyFlags
 }
 
-// Help is shown by asyncflow tasks change --help.
 func (c *tasksChangeCmd) Help() string {
 	return `A new priority moves the task in the order as if it had been submitted with it, and
 applies to later stages. A task that is delayed, or waits for a retry, keeps its time unless you
@@ -52,11 +52,7 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID == "" {
 		return c.changeAll(ctx, g, patch.Priority)
 	}
-	task, err := g.client().Change(ctx, c.ID, patch)
-	if err != nil {
-		return err
-	}
-	return g.printTask(task)
+	return g.printTask(g.client().Change(ctx, c.ID, patch))
 }
 
 // changeAll changes the priority of many tasks.
@@ -90,4 +86,139 @@ func readPriority(text string) (client.Priority, error) {
 		p = append(p, n)
 	}
 	return p, nil
+}
+
+type tasksCancelCmd struct {
+	ID     string `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
+	Reason string `placeholder:"TEXT" help:"Why; it is kept with each task."`
+	Status string `enum:"waiting,pending,running," default:""`
+	manyFlags
+}
+
+func (c *tasksCancelCmd) Help() string {
+	return `An attempt in flight is not interrupted: its worker learns of the cancellation by its next
+heartbeat, and its report is ignored.
+
+` + manyHelp + `
+
+Examples:
+
+    asyncflow tasks cancel thumbnails.1.42 --reason "the order was withdrawn"
+    asyncflow tasks cancel --type thumbnails --status waiting --dry-run
+    asyncflow tasks cancel --type thumbnails --stage resize --until 24h --pace 100`
+}
+
+// Run cancels a task and shows it, or cancels many.
+func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
+	if err := c.check(c.ID, c.Status); err != nil {
+		return usageError(err)
+	}
+	if c.ID == "" {
+		b := client.BulkCancellation{Type: c.Type, Status: api.BulkCancellationStatus(c.Status),
+			Stage: c.Stage, Error: c.Error,
+			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Reason: c.Reason,
+			Children: withChildren(c.Children)}
+		return c.run(ctx, g, many{
+			verb:  "cancel",
+			count: func() (int64, error) { return g.client().CountCancel(ctx, b) },
+			begin: func() (client.Operation, error) { return g.client().CancelAll(ctx, b) },
+		})
+	}
+	return g.printTask(g.client().Cancel(ctx, c.ID, c.Reason))
+}
+
+type tasksPauseCmd struct {
+	ID     string `arg:"" name:"id" help:"The id of a task that waits for its children."`
+	Reason string `placeholder:"TEXT" help:"Why; it is shown with the task."`
+}
+
+func (c *tasksPauseCmd) Help() string {
+	return `No further child of the task begins until it is resumed. Children that run are finished.
+
+Example:
+
+    asyncflow tasks pause scans.1.17 --reason "the scanner's disk is full"`
+}
+
+// Run pauses the children of a task and shows the task.
+func (c *tasksPauseCmd) Run(ctx context.Context, g *globals) error {
+	return g.printTask(g.client().Pause(ctx, c.ID, c.Reason))
+}
+
+type tasksResumeCmd struct {
+	ID string `arg:"" name:"id" help:"The id of a paused task."`
+}
+
+func (c *tasksResumeCmd) Help() string {
+	return `Children begin again, each at its old place in the order.
+
+Example:
+
+    asyncflow tasks resume scans.1.17`
+}
+
+// Run resumes the children of a task and shows the task.
+func (c *tasksResumeCmd) Run(ctx context.Context, g *globals) error {
+	return g.printTask(g.client().Resume(ctx, c.ID))
+}
+
+type tasksRedriveCmd struct {
+	ID        string `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
+	FromStage string `placeholder:"NAME"`
+	Context   string `placeholder:"JSON"`
+	Status    string `enum:"failed,cancelled," default:""`
+
+	AllChildren bool `help:"With an id: all of its children, not only those that failed."`
+	Dependents  bool `help:"With an id: also what failed because of it. --dry-run lists it."`
+	manyFlags
+}
+
+func (c *tasksRedriveCmd) Help() string {
+	return `A redriven task gets all attempts of its stages again.
+
+` + manyHelp + ` A task that fails again is not redriven again.
+
+Examples:
+
+    asyncflow tasks redrive thumbnails.1.42 --from-stage inspect \
+      --context '{"image": "harbour.png"}'
+    asyncflow tasks redrive upload.1.7 --dependents --dry-run
+    asyncflow tasks redrive --type thumbnails --error timeout --since 24h --dry-run
+    asyncflow tasks redrive --type thumbnails --stage resize --from-stage inspect --pace 50`
+}
+
+// Run redrives a task and shows it, or redrives many.
+func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
+	flags := c.manyFlags
+	if c.ID != "" && c.Dependents {
+		flags.DryRun = false // it lists them
+	}
+	if err := flags.check(c.ID, c.Status); err != nil {
+		return usageError(err)
+	}
+	if c.ID == "" {
+		if c.AllChildren || c.Dependents {
+			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
+				"--all-children, --dependents and --type exclude each other: they are for one task"))
+		}
+		if c.Context != "" {
+			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
+				"--context and --type exclude each other: a context is for one task"))
+		}
+		b := client.BulkRedrive{Type: c.Type, Status: api.BulkRedriveStatus(c.Status), Stage: c.Stage,
+			Error: c.Error,
+			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), FromStage: c.FromStage,
+			Children: withChildren(c.Children)}
+		return c.run(ctx, g, many{
+			verb:  "redrive",
+			count: func() (int64, error) { return g.client().CountRedrive(ctx, b) },
+			begin: func() (client.Operation, error) { return g.client().RedriveAll(ctx, b) },
+		})
+	}
+	if c.Context != "" && !json.Valid([]byte(c.Context)) {
+		return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))
+	}
+	return g.printTask(g.client().RedriveWith(ctx, c.ID, client.RedriveOptions{Stage: c.FromStage,
+		Context: json.RawMessage(c.Context), AllChildren: c.AllChildren, Dependents: c.Dependents,
+		DryRun: c.DryRun}))
 }

@@ -49,7 +49,6 @@ type tasksListCmd struct {
 	Cursor string `help:"Continue a list: the next_cursor of the previous page."`
 }
 
-// Help is shown by asyncflow tasks list --help.
 func (c *tasksListCmd) Help() string {
 	return `Examples:
 
@@ -65,46 +64,46 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 	if c.Limit < 0 {
 		return usageError(asyncflow.InvalidField("--limit", "is %d; it must be 0 or more", c.Limit))
 	}
-	tasks, cursor, err := c.collect(ctx, g.client())
-	if err != nil {
+	tasks, cursor, err := c.collect(ctx, g)
+	if done, err := g.asDocument(asList(tasks, cursor), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(tasks, cursor))
 	}
 	rows := make([][]string, len(tasks))
 	for i, t := range tasks {
 		rows[i] = []string{t.ID, string(t.Status), t.Stage, strconv.Itoa(t.Attempt),
 			timeText(t.CreatedAt), timeText(t.FinishedAt), t.Error}
 	}
-	if err := g.printTable("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows); err != nil ||
-		cursor == "" {
-		return err
-	}
-	_, err = fmt.Fprintf(g.stderr, "there are more: --cursor %s\n", cursor)
-	return err
+	return g.printPage("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows, cursor)
 }
 
 // collect returns the tasks, and the cursor of the next ones.
-func (c *tasksListCmd) collect(
-	ctx context.Context, api *client.Client,
-) ([]client.Task, string, error) {
-	params := c.params()
-	params.Text, params.Cursor = c.Text, c.Cursor
-	var tasks []client.Task
+func (c *tasksListCmd) collect(ctx context.Context, g *globals) ([]client.Task, string, error) {
+	p := c.params()
+	p.Text = c.Text
+	return collect(c.Limit, c.Cursor, func(size int, from string) ([]client.Task, string, error) {
+		p.Limit, p.Cursor = size, from
+		page, err := g.client().List(ctx, p)
+		return page.Data, page.NextCursor, err
+	})
+}
+
+// collect returns at most limit items (0: all) from a cursor on, and the cursor of the next ones.
+func collect[T any](
+	limit int, from string, page func(size int, from string) (items []T, next string, err error),
+) (all []T, cursor string, err error) {
 	for {
-		params.Limit = pageSize
-		if c.Limit > 0 {
-			params.Limit = min(pageSize, c.Limit-len(tasks))
+		size := pageSize
+		if limit > 0 {
+			size = min(pageSize, limit-len(all))
 		}
-		page, err := api.List(ctx, params)
+		items, next, err := page(size, from)
 		if err != nil {
 			return nil, "", err
 		}
-		tasks = append(tasks, page.Data...)
-		params.Cursor = page.NextCursor
-		if params.Cursor == "" || (c.Limit > 0 && len(tasks) >= c.Limit) {
-			return tasks, params.Cursor, nil
+		all = append(all, items...)
+		from = next
+		if from == "" || (limit > 0 && len(all) >= limit) {
+			return all, from, nil
 		}
 	}
 }
@@ -124,4 +123,68 @@ func (m *timeFlag) UnmarshalText(text []byte) error {
 	}
 	return asyncflow.Errorf(asyncflow.CodeInvalid,
 		"must be a time such as 2026-11-21T10:00:00Z or a duration before now such as 1h, not %q", text)
+}
+
+type tasksCountCmd struct {
+	filterFlags
+	Exact  bool `help:"Count all of them, however many, in the background."`
+	Detach bool `help:"With --exact: don't wait for the end."`
+}
+
+func (c *tasksCountCmd) Help() string {
+	return `The count is that of asyncflow tasks list with the same filter. It is cheap, however many
+tasks there are: it may end early, at 10,000 tasks at the latest, and then says "at least".
+
+With --exact, the command starts an operation that counts all tasks that were submitted before it.
+Ctrl-C ends only the watching; see asyncflow operations.
+
+Examples:
+
+    asyncflow tasks count --type thumbnails --status failed --since 24h
+    asyncflow tasks count --type thumbnails --status succeeded --exact -o json | jq .count`
+}
+
+// Run counts tasks, at once or by an operation.
+func (c *tasksCountCmd) Run(ctx context.Context, g *globals) error {
+	switch {
+	case c.Exact && (c.Key != "" || c.Parent != ""):
+		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
+			"--exact excludes --key and --parent: tasks of a key or parent are counted without it"))
+	case c.Detach && !c.Exact:
+		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid, "--detach needs --exact"))
+	case c.Exact:
+		return c.countAll(ctx, g)
+	}
+	return g.printTaskCount(g.client().Count(ctx, c.params()))
+}
+
+// countAll counts all tasks, and shows their number as a count without an operation does. An
+// operation that isn't done is shown itself.
+func (c *tasksCountCmd) countAll(ctx context.Context, g *globals) error {
+	o, err := g.client().CountAll(ctx, client.BulkCount{Type: c.Type, Status: client.Status(c.Status),
+		Stage: c.Stage, Error: c.Error, Since: c.Since.Time, Until: c.Until.Time,
+		Children: withChildren(c.Children)})
+	if err != nil {
+		return err
+	}
+	if c.Detach {
+		return g.printOperation(o, nil)
+	}
+	o, err = g.follow(ctx, o)
+	if err != nil || o.State != client.OperationDone {
+		return g.printEnd(o, err)
+	}
+	return g.printTaskCount(client.TaskCount{Count: o.Done, Exact: true}, nil)
+}
+
+func (g *globals) printTaskCount(n client.TaskCount, err error) error {
+	if done, err := g.asDocument(n, err); done {
+		return err
+	}
+	least := ""
+	if !n.Exact {
+		least = "at least "
+	}
+	_, err = fmt.Fprintln(g.stdout, least+plural(n.Count))
+	return err
 }

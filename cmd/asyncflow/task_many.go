@@ -66,11 +66,7 @@ type many struct {
 // run counts the tasks, or changes them. On a terminal it first asks for confirmation.
 func (f *manyFlags) run(ctx context.Context, g *globals, m many) error {
 	if f.DryRun {
-		n, err := m.count()
-		if err != nil {
-			return err
-		}
-		return g.printCount(n)
+		return g.printCount(m.count())
 	}
 	if !f.Yes && isTerminal(os.Stdin) && isTerminal(g.stderr) {
 		n, err := m.count()
@@ -82,20 +78,17 @@ func (f *manyFlags) run(ctx context.Context, g *globals, m many) error {
 		}
 	}
 	o, err := m.begin()
-	if err != nil {
-		return err
-	}
-	if f.Detach {
-		return g.printOperation(o)
+	if err != nil || f.Detach {
+		return g.printOperation(o, err)
 	}
 	return g.watch(ctx, o)
 }
 
-func (g *globals) printCount(n int64) error {
-	if g.output == "json" {
-		return g.printJSON(map[string]int64{"count": n})
+func (g *globals) printCount(n int64, err error) error {
+	if done, err := g.asDocument(map[string]int64{"count": n}, err); done {
+		return err
 	}
-	_, err := fmt.Fprintln(g.stdout, plural(n))
+	_, err = fmt.Fprintln(g.stdout, plural(n))
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
@@ -16,7 +17,6 @@ type tasksResultsCmd struct {
 	Limit int    `default:"50" help:"The most results to list; 0 lists all."`
 }
 
-// Help is shown by asyncflow tasks results --help.
 func (c *tasksResultsCmd) Help() string {
 	return `Shows how the children of the latest fan-out ended, in the order of the items or shards.
 
@@ -32,11 +32,8 @@ func (c *tasksResultsCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(asyncflow.InvalidField("--limit and --from", "must be 0 or more"))
 	}
 	all, err := c.collect(ctx, g.client())
-	if err != nil {
+	if done, err := g.asDocument(all, err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(all)
 	}
 	rows := make([][]string, len(all.Results))
 	for i, r := range all.Results {
@@ -70,4 +67,53 @@ func (c *tasksResultsCmd) collect(
 			return all, nil
 		}
 	}
+}
+
+type tasksVotesCmd struct {
+	ID string `arg:"" name:"id" help:"The id of a task that came to a stage with a quorum."`
+}
+
+func (c *tasksVotesCmd) Help() string {
+	return `Shows who has voted on a task, and for what, and whether that has decided it.
+
+Example:
+
+    asyncflow tasks votes moderation.1.17`
+}
+
+// Run shows the votes.
+func (c *tasksVotesCmd) Run(ctx context.Context, g *globals) error {
+	v, err := g.client().Votes(ctx, c.ID)
+	if done, err := g.asDocument(v, err); done {
+		return err
+	}
+	var rows [][]string
+	for _, one := range v.Data {
+		note := ""
+		if one.Late {
+			note = "late"
+		}
+		rows = append(rows, []string{timeText(one.At), claimerText(one.Claimer, one.Subject),
+			string(one.Status), string(one.Outcome), one.TaskID, note})
+	}
+	if err := g.printTable("AT CLAIMER STATUS OUTCOME ID NOTE", rows); err != nil {
+		return err
+	}
+	state := "undecided"
+	switch {
+	case v.Decided:
+		state = "decided: " + strings.TrimSpace(string(v.Outcome))
+	case v.Over:
+		state = "over without a decision"
+	}
+	_, err = fmt.Fprintln(g.stdout, state)
+	return err
+}
+
+// claimerText returns the name of a claimer, and the subject of its token if that differs.
+func claimerText(claimer, subject string) string {
+	if subject == "" || subject == claimer {
+		return claimer
+	}
+	return claimer + " (token of " + subject + ")"
 }

@@ -62,7 +62,8 @@ func (s *sink) take(w http.ResponseWriter, r *http.Request, call int) {
 		if strings.Contains(string(task.Context), "refuse") {
 			out.Tasks = append(out.Tasks, api.BatchResult{Error: client.Problem{Status: 400,
 				Code: "invalid_argument", Detail: "context is odd",
-				Errors: []client.FieldError{{Field: fmt.Sprintf("tasks[%d].context", i), Message: "is odd"}}}})
+				Errors: []client.FieldError{{Field: fmt.Sprintf("tasks[%d].context", i),
+					Message: "is odd"}}}})
 			continue
 		}
 		s.contexts[string(task.Context)]++
@@ -170,7 +171,8 @@ func TestBulkStopsWhenItCannotKnow(t *testing.T) {
 		`asyncflow: lines \d+ to \d+: it is unknown whether they were submitted: no answer from`,
 		r.stderr)
 	require.Regexp(t, `asyncflow: stopped: nothing after line \d+ was submitted\n$`, r.stderr)
-	require.Equal(t, fmt.Sprintf("submitted %d, refused 0, unknown 1000\n", len(s.contexts)), r.stdout)
+	require.Equal(t, fmt.Sprintf("submitted %d, refused 0, unknown 1000\n", len(s.contexts)),
+		r.stdout)
 	require.Less(t, len(s.contexts), 99_000)
 	for _, times := range s.contexts {
 		require.Equal(t, 1, times)

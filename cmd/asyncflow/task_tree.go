@@ -17,7 +17,6 @@ type tasksTreeCmd struct {
 	Limit int           `default:"20" help:"The most children to list; 0 lists none."`
 }
 
-// Help is shown by asyncflow tasks tree --help.
 func (c *tasksTreeCmd) Help() string {
 	return `Shows a task, how far its children are, and those that aren't done yet, or failed.
 

@@ -82,8 +82,10 @@ endpoints:
 
 	results := run(0, "tasks", "results", task.ID)
 	assert.Regexp(t, `^INDEX +STATUS +ID +RESULT\n0 +succeeded +pipe\..*\n1 +.*\n2 +.*\n$`, results)
-	some := runCLI(t, map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_TOKEN": strings.TrimSpace(
-		run(0, "token", "create", "--tenant", testTenant))}, "tasks", "results", task.ID, "--from=1", "--limit=1")
+	some := runCLI(t, map[string]string{"ASYNCFLOW_URL": node.url,
+		"ASYNCFLOW_TOKEN": strings.TrimSpace(
+			run(0, "token", "create", "--tenant", testTenant))}, "tasks", "results", task.ID, "--from=1",
+		"--limit=1")
 	assert.Regexp(t, `^INDEX.*\n1 +succeeded.*\n$`, some.stdout)
 	assert.Equal(t, "there are more, of 3: --from 2\n", some.stderr)
 	var rest client.ChildResults
@@ -159,7 +161,8 @@ endpoints: [{type: pipe, stage: map, url: "`+w.URL+`", secret: "`+testWebhook+`"
 	redrive := []string{"tasks", "redrive", "--type", "pipe", "--dry-run"}
 	require.Equal(t, "3 tasks\n", run(0, redrive...))
 	require.Equal(t, "1 task\n", run(0, append(redrive, "--no-children")...))
-	_, err = c.List(t.Context(), client.ListParams{Type: "pipe", Parent: task.ID, Children: new(bool)})
+	_, err = c.List(t.Context(), client.ListParams{Type: "pipe", Parent: task.ID,
+		Children: new(bool)})
 	require.ErrorContains(t, err, "children is false, but parent asks for children")
 	require.Equal(t, 1, strings.Count(run(0, "tasks", "tree", task.ID), "├─"),
 		"the children that failed of the latest fan-out")

@@ -25,7 +25,8 @@ func TestWaitTexts(t *testing.T) {
 		text := waitText(client.Task{ID: "mail.1.7", Type: "mail", Stage: "send",
 			Status: client.StatusWaiting, FlowKey: "customer-1", WaitsFor: api.TaskWaitsFor(reason),
 			Dependencies: []api.DependencyState{{Task: "mail.1.1"}},
-			OrderTime:    time.Now().Add(time.Hour), Error: "500", ChildOf: &api.ChildOf{Parent: "post.1.2"},
+			OrderTime:    time.Now().Add(time.Hour), Error: "500",
+			ChildOf:  &api.ChildOf{Parent: "post.1.2"},
 			Children: &client.Children{Total: 2}})
 		assert.NotContains(t, text, "waits for: ", "%s has no text", reason)
 		assert.NotRegexp(t, `[{}]|  |: ;`, text, reason)

@@ -28,7 +28,6 @@ type tenantsCmd struct {
 	RevokeSubmit tenantsRevokeSubmitCmd `cmd:"" help:"Revoke that from a database role."`
 }
 
-// Help is shown by asyncflow tenants --help.
 func (c *tenantsCmd) Help() string {
 	return `These commands use the database directly: they need no token, and work while no node
 runs. Running nodes notice a change within about a second. Programs can do the same over HTTP
@@ -112,10 +111,7 @@ func (c *tenantArg) change(
 ) error {
 	return withStore(ctx, c.databaseFlag, asyncflow.Quotas{}, func(s *store.Store) error {
 		t, err := do(s)
-		if err != nil {
-			return err
-		}
-		return g.printTenant(httpapi.TenantOut(t))
+		return g.printTenant(httpapi.TenantOut(t), err)
 	})
 }
 
@@ -149,17 +145,15 @@ func (c *tenantsGetCmd) Run(ctx context.Context, g *globals) error {
 			return err
 		}
 		doc := httpapi.TenantOut(t)
-		if doc.Usage, err = httpapi.QuotaUsageOf(ctx, s, t); err != nil {
-			return err
-		}
-		return g.printTenant(doc)
+		doc.Usage, err = httpapi.QuotaUsageOf(ctx, s, t)
+		return g.printTenant(doc, err)
 	})
 }
 
 // printTenant shows a tenant, and its quotas if they are known.
-func (g *globals) printTenant(t api.Tenant) error {
-	if g.output == "json" {
-		return g.printJSON(t)
+func (g *globals) printTenant(t api.Tenant, err error) error {
+	if done, err := g.asDocument(t, err); done {
+		return err
 	}
 	var own []string
 	for _, name := range asyncflow.QuotaNames() {
@@ -167,7 +161,7 @@ func (g *globals) printTenant(t api.Tenant) error {
 			own = append(own, string(name)+"="+amountText(value))
 		}
 	}
-	err := g.printFields("tenant", t.Slug, "state", string(t.State), "reason", t.Reason, "suspended",
+	err = g.printFields("tenant", t.Slug, "state", string(t.State), "reason", t.Reason, "suspended",
 		timeText(t.SuspendedAt),
 		"deleted", timeText(t.DeletedAt), "drop", timeText(t.DropAt), "own quotas",
 		strings.Join(own, " "), "created", timeText(t.CreatedAt))

@@ -217,7 +217,10 @@ func TestKilledWhileDropping(t *testing.T) {
 	}
 	startDropping()
 	require.Eventually(t,
-		func() bool { return strings.Contains(tenants(t, url, "create", testTenant).stdout, "created") },
+		func() bool {
+			return strings.Contains(tenants(t, url, "create", testTenant).stdout,
+				"created")
+		},
 		patience, 50*time.Millisecond)
 }
 
@@ -266,7 +269,8 @@ func TestTenantsGrantSubmit(t *testing.T) {
 	assert.Equal(t, ran{0, "role " + role + " may submit tasks of tenant globex by SQL\n", ""},
 		tenants(t, url, "grant-submit", "globex", role))
 	assert.True(t, may())
-	assert.Equal(t, ran{0, "role " + role + " may not submit tasks of tenant globex by SQL any more\n",
+	assert.Equal(t, ran{0, "role " + role +
+		" may not submit tasks of tenant globex by SQL any more\n",
 		""}, tenants(t, url, "revoke-submit", "globex", role))
 	assert.False(t, may())
 	r := tenants(t, url, "grant-submit", "globex", "nobody-there")
@@ -281,6 +285,7 @@ func TestTenantsGrantSubmit(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"tenant.grant_submit globex done " + role,
 		"tenant.revoke_submit globex done " + role,
-		"tenant.grant_submit globex refused nobody-there", "tenant.grant_submit nobody refused " + role},
+		"tenant.grant_submit globex refused nobody-there", "tenant.grant_submit nobody refused " +
+			role},
 		entries)
 }

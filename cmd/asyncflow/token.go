@@ -26,7 +26,6 @@ type tokenCreateCmd struct {
 // defaultScopes are the scopes of a tenant's token if none are given.
 var defaultScopes = []string{"submit", "read", "operate", "manage"}
 
-// Help is shown by asyncflow token create --help.
 func (c *tokenCreateCmd) Help() string {
 	return `One of these environment variables gives the key that signs the token:
 

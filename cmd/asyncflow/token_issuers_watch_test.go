@@ -41,7 +41,8 @@ func TestTrustChangesUnderARunningNode(t *testing.T) {
 	replace(t, issuers, "issuers: ["+other+"]")
 	p := start(t, []string{"DATABASE_URL=" + database(t), "ASYNCFLOW_SECRET=" + testSecret,
 		"ASYNCFLOW_LISTEN=127.0.0.1:0",
-		"ASYNCFLOW_JWT_SECRET_FILE=" + ours, "ASYNCFLOW_JWT_ISSUERS_FILE=" + issuers}, "serve", "--metrics=open")
+		"ASYNCFLOW_JWT_SECRET_FILE=" + ours, "ASYNCFLOW_JWT_ISSUERS_FILE=" + issuers}, "serve",
+		"--metrics=open")
 	require.NotEmpty(t, p.url, p.said())
 	const path = "/v1/task-types"
 	becomes := func(status int, token string) {

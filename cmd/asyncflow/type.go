@@ -28,11 +28,8 @@ type typesListCmd struct{}
 // Run lists the task types.
 func (c *typesListCmd) Run(ctx context.Context, g *globals) error {
 	types, err := g.client().TaskTypes(ctx)
-	if err != nil {
+	if done, err := g.asDocument(asList(types, ""), err); done {
 		return err
-	}
-	if g.output == "json" {
-		return g.printJSON(asList(types, ""))
 	}
 	rows := make([][]string, len(types))
 	for i, t := range types {
@@ -56,17 +53,13 @@ type typesGetCmd struct {
 
 // Run shows a task type.
 func (c *typesGetCmd) Run(ctx context.Context, g *globals) error {
-	t, err := g.client().TaskType(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	return g.printType(t)
+	return g.printType(g.client().TaskType(ctx, c.Name))
 }
 
 // printType shows everything about a task type.
-func (g *globals) printType(t client.TaskType) error {
-	if g.output == "json" {
-		return g.printJSON(t)
+func (g *globals) printType(t client.TaskType, err error) error {
+	if done, err := g.asDocument(t, err); done {
+		return err
 	}
 	mapping, inFlight, flow := "", "", ""
 	if len(t.StageMapping) > 0 {
@@ -102,7 +95,6 @@ type typesPauseCmd struct {
 	Reason string `placeholder:"TEXT" help:"Why; it is shown with the type."`
 }
 
-// Help is shown by asyncflow types pause --help.
 func (c *typesPauseCmd) Help() string {
 	return `No more tasks of the type are started. Attempts in flight are finished, and submits
 continue.`
@@ -110,11 +102,7 @@ continue.`
 
 // Run pauses a task type and shows it.
 func (c *typesPauseCmd) Run(ctx context.Context, g *globals) error {
-	t, err := g.client().PauseTaskType(ctx, c.Name, c.Reason)
-	if err != nil {
-		return err
-	}
-	return g.printType(t)
+	return g.printType(g.client().PauseTaskType(ctx, c.Name, c.Reason))
 }
 
 type typesResumeCmd struct {
@@ -122,7 +110,6 @@ type typesResumeCmd struct {
 	Ramp time.Duration `placeholder:"TIME"`
 }
 
-// Help is shown by asyncflow types resume --help.
 func (c *typesResumeCmd) Help() string {
 	return `Example:
 
@@ -131,11 +118,7 @@ func (c *typesResumeCmd) Help() string {
 
 // Run resumes a task type and shows it.
 func (c *typesResumeCmd) Run(ctx context.Context, g *globals) error {
-	t, err := g.client().ResumeTaskType(ctx, c.Name, c.Ramp)
-	if err != nil {
-		return err
-	}
-	return g.printType(t)
+	return g.printType(g.client().ResumeTaskType(ctx, c.Name, c.Ramp))
 }
 
 type typesReleaseCmd struct {
@@ -143,7 +126,6 @@ type typesReleaseCmd struct {
 	FlowKey string `arg:"" help:"The flow key."`
 }
 
-// Help is shown by asyncflow types release --help.
 func (c *typesReleaseCmd) Help() string {
 	return `This is for types whose flow has on_failure: block. The failed task stays failed. If none
 blocks the key, nothing is released: a message says so, and the exit code is 0.
@@ -176,8 +158,58 @@ type typesDeleteCmd struct {
 
 // Run deletes a task type.
 func (c *typesDeleteCmd) Run(ctx context.Context, g *globals) error {
-	if err := g.client().DeleteTaskType(ctx, c.Name, c.Cascade); err != nil {
+	return g.printDeleted(c.Name, g.client().DeleteTaskType(ctx, c.Name, c.Cascade))
+}
+
+type typesRollsCmd struct {
+	Name string `arg:"" help:"The task type."`
+}
+
+func (c *typesRollsCmd) Help() string {
+	return `A roll is one generation of the tables of tasks. It is dropped whole, with all its tasks.
+The newest 100 are listed, the newest first.
+
+TASKS is about how many tasks it has, live and final, and BYTES the size of its tables. If its
+TABLES are shared, both are those of all types that share them. GOES says when it is dropped, at the
+earliest, or, of the open one, when the next one opens.
+
+Example:
+
+    asyncflow types rolls thumbnails -o json | jq '[.data[].bytes] | add'`
+}
+
+// Run lists the rolls of a task type.
+func (c *typesRollsCmd) Run(ctx context.Context, g *globals) error {
+	list, err := g.client().TaskTypeRolls(ctx, c.Name)
+	if done, err := g.asDocument(list, err); done {
 		return err
 	}
-	return g.printDeleted(c.Name)
+	rows := make([][]string, len(list.Data))
+	for i, r := range list.Data {
+		tables := "shared"
+		if r.Own {
+			tables = "own"
+		}
+		rows[i] = []string{strconv.Itoa(r.Position), tables, number(r.TasksEstimate), number(r.Bytes),
+			timeText(r.OpenedAt), timeText(r.SealedAt), timeText(r.IdleSince), rollEndText(r)}
+	}
+	err = g.printTable("ROLL TABLES TASKS BYTES OPENED SEALED IDLE GOES", rows)
+	if err != nil || list.Older == 0 {
+		return err
+	}
+	fmt.Fprintln(g.stdout)
+	return g.printFields("older", strconv.Itoa(list.Older))
+}
+
+// rollEndText returns when a roll is dropped, or the next one opens.
+func rollEndText(r client.Roll) string {
+	switch {
+	case !r.DropsAt.IsZero():
+		return timeText(r.DropsAt)
+	case r.NextTasks == 0:
+		return r.Retention.String() + " after its last task ends, or later"
+	case r.NextAt.IsZero():
+		return fmt.Sprintf("next one at %d tasks", r.NextTasks)
+	}
+	return fmt.Sprintf("next one at %d tasks or %s", r.NextTasks, timeText(r.NextAt))
 }

@@ -29,7 +29,6 @@ type verifyCmd struct {
 	AllowPrivate bool          `name:"allow-private-networks"`
 }
 
-// Help is shown by asyncflow verify --help.
 func (c *verifyCmd) Help() string {
 	return `Plays a difficult dispatcher. The checks include challenges, bad and old signatures,
 missing headers, the same delivery twice, an attempt that comes after its successor, a large

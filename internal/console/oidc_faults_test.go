@@ -37,10 +37,13 @@ func TestIssuerThatIsDown(t *testing.T) {
 	var clock later
 	b, i := setupOIDC(t, clock.set)
 	for name, answer := range map[string]http.HandlerFunc{
-		"no answer":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"a failure":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) },
-		"a page":     func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") },
-		"a redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) },
+		"no answer": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"a failure": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) },
+		"a page":    func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") },
+		"a redirect": func(w http.ResponseWriter,
+			r *http.Request) {
+			http.Redirect(w, r, "/x", http.StatusFound)
+		},
 	} {
 		i.with(func() { i.instead[configurationPath] = answer })
 		t.Log(name)

@@ -196,7 +196,8 @@ func (b *bundle) serveOIDC(i *testIssuer, configure ...func(*console.Config)) {
 // begin begins a login and returns the cookie that it sets, and where it sends the browser.
 func (b *bundle) begin(to string) (cookie string, target *url.URL) {
 	b.t.Helper()
-	a := b.do("GET", "/console/oidc?to="+url.QueryEscape(to), headers{"Sec-Fetch-Site": "same-origin"})
+	a := b.do("GET", "/console/oidc?to="+url.QueryEscape(to),
+		headers{"Sec-Fetch-Site": "same-origin"})
 	require.Equal(b.t, 303, a.status, "%s", a.body)
 	require.NotNil(b.t, a.cookies[loginCookie])
 	target, err := url.Parse(a.header.Get("Location"))

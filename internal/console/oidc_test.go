@@ -164,7 +164,8 @@ func TestOIDCTokens(t *testing.T) {
 		cfg.PublicURL = b.url
 	})
 	cookie, target := b.begin("/console")
-	refused(t, b.do("GET", b.atIssuer(target), fromElsewhere.with("Cookie", cookie)), 400, "the token")
+	refused(t, b.do("GET", b.atIssuer(target), fromElsewhere.with("Cookie", cookie)), 400,
+		"the token")
 }
 
 // A login returns to a page of the console only, wherever a link wants to lead its user.
@@ -175,13 +176,15 @@ func TestOIDCReturnsToTheConsole(t *testing.T) {
 		"/", "/v1/tasks", "/consoles", "/console/../v1/tasks", "/console/%2e%2e/v1/tasks",
 		"/console//elsewhere.example", "/console/..//elsewhere.example", "console",
 		"https:/console", "https:console/x", "/console@elsewhere.example", "@elsewhere.example/console",
-		"/console\r\nSet-Cookie: a=b", "/console\t/x", " /console", "/console/oidc", "/console/oidc?to=x",
+		"/console\r\nSet-Cookie: a=b", "/console\t/x", " /console", "/console/oidc",
+		"/console/oidc?to=x",
 		"http://127.0.0.1/console"} {
 		a := b.do("GET", "/console/oidc?to="+url.QueryEscape(to), nil)
 		refused(t, a, 400, "must be a path below /console")
 		assert.Nil(t, a.cookies[loginCookie], to)
 	}
-	for _, to := range []string{"/console", "/console/", "/console/tasks/images.1.2", "/console?a=//b",
+	for _, to := range []string{"/console", "/console/", "/console/tasks/images.1.2",
+		"/console?a=//b",
 		"/console/types/a%20b?x=%2F", "/console/tasks#top",
 		"/console/" + strings.Repeat("x", 1024)} { // too long: it returns to the overview
 		a := b.do("GET", "/console/oidc?to="+url.QueryEscape(to), nil)

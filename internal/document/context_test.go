@@ -12,7 +12,8 @@ import (
 
 // contextOf reads a schedule with a context.
 func contextOf(format, context string) (string, error) {
-	doc, err := document.Parse(fmt.Appendf(nil, format, context), envOf(map[string]string{"A": "<a>"}))
+	doc, err := document.Parse(fmt.Appendf(nil, format, context),
+		envOf(map[string]string{"A": "<a>"}))
 	if err != nil {
 		return "", err
 	}
@@ -78,7 +79,8 @@ func TestContextProblems(t *testing.T) {
 		"{<<: 5}":                        "schedules[0].context merges 5; << takes a mapping",
 		"&a [*a]":                        "has the alias *a, which stands inside of what it names",
 		strings.Repeat("[", 600) + strings.Repeat("]", 600): "is nested more than 500 deep",
-		"[&a " + strings.Repeat("x", 2000) + strings.Repeat(", *a", 1000) + "]": "it has aliases that " +
+		"[&a " + strings.Repeat("x", 2000) + strings.Repeat(", *a", 1000) +
+			"]": "it has aliases that " +
 			"stand for too much",
 	} {
 		t.Run(in, func(t *testing.T) {
@@ -115,11 +117,12 @@ schedules:
 - {name: t, type: a, context: 1}
 tasks: 5
 `), nil)
-	require.EqualError(t, document.InFile("flow.yaml", err), "5 things are wrong with the document:\n"+
-		"  flow.yaml:4: types[1].name must start with a lower-case letter\n"+
-		"  flow.yaml:6: types[1].stages[0].timeout is 9h; it must be 100ms to 1h\n"+
-		"  flow.yaml:8: schedules[0].context.n is 0x1F, a number that JSON doesn't have: put it in "+
-		"quotes if it is a text, or write it in decimals\n"+
-		"  flow.yaml:9: schedules[1].cron is required, or every\n"+
-		"  flow.yaml:10: tasks is not known here; the keys are endpoints, schedules, types")
+	require.EqualError(t, document.InFile("flow.yaml", err),
+		"5 things are wrong with the document:\n"+
+			"  flow.yaml:4: types[1].name must start with a lower-case letter\n"+
+			"  flow.yaml:6: types[1].stages[0].timeout is 9h; it must be 100ms to 1h\n"+
+			"  flow.yaml:8: schedules[0].context.n is 0x1F, a number that JSON doesn't have: put it in "+
+			"quotes if it is a text, or write it in decimals\n"+
+			"  flow.yaml:9: schedules[1].cron is required, or every\n"+
+			"  flow.yaml:10: tasks is not known here; the keys are endpoints, schedules, types")
 }

@@ -142,9 +142,7 @@ func (d *decoder) document(
 }
 
 // text fills a type that is written as a string, such as a duration.
-func (d *decoder) text(
-	path string, tree node, text string, into encoding.TextUnmarshaler,
-) {
+func (d *decoder) text(path string, tree node, text string, into encoding.TextUnmarshaler) {
 	if tree.kind != kindText {
 		text = tree.String() // its own error says what it should look like
 	}

@@ -146,3 +146,72 @@ func jsonText(v any) string {
 	}
 	return string(raw)
 }
+
+// Difference is an item of a document that the server lacks, or has with other fields.
+type Difference struct {
+	Kind   string            `json:"kind"` // "type", "endpoint" or "schedule"
+	Name   string            `json:"name"` // as in Change
+	New    bool              `json:"new,omitempty"`
+	Fields []FieldDifference `json:"fields,omitempty"`
+	// Refused says why the server would refuse the change.
+	Refused string `json:"refused,omitempty"`
+}
+
+// FieldDifference is a field that differs; "" is the value of one that isn't there.
+type FieldDifference struct {
+	Field string `json:"field"`
+	From  string `json:"from,omitempty"`
+	To    string `json:"to,omitempty"`
+}
+
+// Lines returns a line for the difference itself and one for each field.
+func (d Difference) Lines() []string {
+	sign := "~"
+	if d.New {
+		sign = "+"
+	}
+	lines := []string{sign + " " + d.Kind + " " + d.Name}
+	for _, f := range d.Fields {
+		lines = append(lines, "    "+f.String())
+	}
+	if d.Refused != "" {
+		lines = append(lines, "    would be refused: "+d.Refused)
+	}
+	return lines
+}
+
+// String returns the field with its values before and after.
+func (f FieldDifference) String() string {
+	switch {
+	case f.From == "":
+		return f.Field + ": new, " + f.To
+	case f.To == "":
+		return f.Field + ": removed, was " + f.From
+	}
+	return f.Field + ": " + f.From + " becomes " + f.To
+}
+
+// Change is what applying a document did with one of its items.
+type Change struct {
+	Kind string `json:"kind"` // "type", "endpoint" or "schedule"
+	Name string `json:"name"` // of the type or schedule; type, stage and URL of the endpoint
+	Did  string `json:"did"`  // "created", "changed" or "unchanged"
+	ID   string `json:"id,omitempty"`
+	// Secret of the endpoint, if the server made one just now.
+	Secret string `json:"secret,omitempty"`
+	// Unverified says why an endpoint that was just created gets no deliveries yet.
+	Unverified string `json:"unverified,omitempty"`
+}
+
+// String returns the change in one line.
+func (c Change) String() string {
+	line := fmt.Sprintf("%-9s  %s %s", c.Did, c.Kind, c.Name)
+	if c.Secret != "" {
+		line += "  secret " + c.Secret + " (shown this once)"
+	}
+	if c.Unverified != "" {
+		line += "  gets no deliveries until asyncflow endpoints verify " + c.ID + ": " +
+			c.Unverified
+	}
+	return line
+}

@@ -60,7 +60,8 @@ func TestDocumentProblems(t *testing.T) {
 		"not YAML":      {"types: [", []string{"it is not YAML"}},
 		"two documents": {"types: []\n---\ntypes: []", []string{"it goes on after its end"}},
 		"a list":        {"[1]", []string{"must be a mapping of keys to values, not a list"}},
-		"key twice":     {"types: []\ntypes: []", []string{`line 2: types is there twice, first in line 1`}},
+		"key twice": {"types: []\ntypes: []",
+			[]string{`line 2: types is there twice, first in line 1`}},
 		"unknown keys": {"tasks: []\ntypes: [{name: a, stages: [{name: x, time_out: 1s}], Name: " +
 			"b}]\nendpoints: [{uri: x}]", []string{
 			"tasks is not known here; the keys are endpoints, schedules, types",

@@ -249,8 +249,9 @@ func FuzzExpression(f *testing.F) {
 	f.Add("error contains 'x' or status in [500, 503] ? rand * 60 : 7 % attempt", 2, 503, "x", 0.25)
 	f.Add("often", 1, 0, "", 0.0)
 	f.Fuzz(func(t *testing.T, text string, attempt, status int, problem string, random float64) {
-		failure := asyncflow.Failure{Attempt: 1 + int(uint(attempt)%100), Status: status, Error: problem,
-			Rand: random}
+		failure := asyncflow.Failure{Attempt: 1 + int(uint(attempt)%100), Status: status,
+			Error: problem,
+			Rand:  random}
 		requireCheap(t, text, func() {
 			r := newReader()
 			if err := r.Check(text); err != nil {

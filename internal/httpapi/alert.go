@@ -88,10 +88,8 @@ func (s *Server) GetFiringAlerts(
 func (s *Server) DeleteAlerts(
 	ctx context.Context, _ DeleteAlertsRequestObject,
 ) (DeleteAlertsResponseObject, error) {
-	if err := s.cfg.Store.DeleteAlerts(withPrecondition(ctx), principalOf(ctx).Tenant); err != nil {
-		return nil, err
-	}
-	return DeleteAlerts204Response{}, nil
+	err := s.cfg.Store.DeleteAlerts(withPrecondition(ctx), principalOf(ctx).Tenant)
+	return DeleteAlerts204Response{}, err
 }
 
 func (s *Server) alertsOut(ctx context.Context, tenant string, a store.Alerts) (api.Alerts, error) {

@@ -132,6 +132,7 @@ func TestBadAlerts(t *testing.T) {
 		b.call("PUT", "/v1/alerts", to+`"rules":{}}`).problem.Errors[0].Message)
 	assert.Equal(t, 404, b.call("GET", "/v1/task-types/asyncflow-alerts", "").status,
 		"nothing was made")
-	read[any](b, 201, b.call("PUT", "/v1/task-types/asyncflow-alerts", `{"stages":[{"name":"else"}]}`))
+	read[any](b, 201, b.call("PUT", "/v1/task-types/asyncflow-alerts",
+		`{"stages":[{"name":"else"}]}`))
 	assert.Equal(t, 409, b.call("PUT", "/v1/alerts", alertsBody).status)
 }

@@ -34,7 +34,8 @@ func TestSharesOfAnswerMemory(t *testing.T) {
 	}
 	ours, theirs := submit(b.token), submit(other)
 
-	get := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n\r\n", ours, b.token)
+	get := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n\r\n", ours,
+		b.token)
 	var unread []net.Conn
 	var last answer
 	require.Eventually(t, func() bool {
@@ -50,7 +51,8 @@ func TestSharesOfAnswerMemory(t *testing.T) {
 		"the limit of one tenant on this node is 8388608 bytes of answers")
 	assert.LessOrEqual(t, b.server.AnswerMemory(), share+4*context,
 		"that of another, which has just been read, may count")
-	assert.Equal(t, 200, b.callAs(other, "GET", theirs, "").status, "another tenant has its own share")
+	assert.Equal(t, 200, b.callAs(other, "GET", theirs, "").status,
+		"another tenant has its own share")
 	assert.Equal(t, 200, b.call("GET", "/v1/quota", "").status, "a short answer needs none of it")
 
 	for _, c := range unread {

@@ -70,9 +70,11 @@ func (b *bundle) managing() []managing {
 		{"putTaskType", "PUT", "/v1/task-types/extra?dry_run=true", stages, 201, "extra",
 			`{"dry_run":true}`},
 		{"putTaskType", "PUT", "/v1/task-types/extra", stages, 201, "extra", `{"version":1}`},
-		{"putTaskType", "PUT", "/v1/task-types/extra", `{"stages":[{"name":"first"},{"name":"second"}]}`,
+		{"putTaskType", "PUT", "/v1/task-types/extra",
+			`{"stages":[{"name":"first"},{"name":"second"}]}`,
 			200, "extra", `{"version":2}`},
-		{"pauseTaskType", "POST", "/v1/task-types/extra/pause", `{"reason":"` + secretContext + `"}`, 200,
+		{"pauseTaskType", "POST", "/v1/task-types/extra/pause", `{"reason":"` + secretContext + `"}`,
+			200,
 			"extra", ``},
 		{"resumeTaskType", "POST", "/v1/task-types/extra/resume", ``, 200, "extra", ``},
 		{"releaseFlowKey", "POST", "/v1/task-types/extra/release", `{"flow_key":"k"}`, 200, "extra",
@@ -102,13 +104,16 @@ func (b *bundle) managing() []managing {
 		{"deleteSchedule", "DELETE", "/v1/schedules/nightly", ``, 204, "nightly", ``},
 		{"patchTask", "PATCH", "/v1/tasks/" + task, `{"priority":60}`, 200, task, `{"priority":60}`},
 		{"patchTask", "PATCH", "/v1/tasks/" + task, `{"priority":60}`, 200, task, `{"priority":60}`},
-		{"pauseTask", "POST", "/v1/tasks/" + parent + "/pause", `{"reason":"` + secretContext + `"}`, 200,
+		{"pauseTask", "POST", "/v1/tasks/" + parent + "/pause", `{"reason":"` + secretContext + `"}`,
+			200,
 			parent, ``},
 		{"resumeTask", "POST", "/v1/tasks/" + parent + "/resume", ``, 200, parent, ``},
-		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", `{"reason":"` + secretContext + `"}`, 200,
+		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", `{"reason":"` + secretContext + `"}`,
+			200,
 			task, ``},
 		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", ``, 200, task, ``},
-		{"redriveTask", "POST", "/v1/tasks/" + again + "/redrive", `{"context":"` + secretContext + `"}`,
+		{"redriveTask", "POST", "/v1/tasks/" + again + "/redrive", `{"context":"` + secretContext +
+			`"}`,
 			200, again, `{"context":"edited"}`},
 		{"stopOperation", "POST", "/v1/operations/" + running.ID + "/stop", ``, 200, running.ID, ``},
 		{"stopOperation", "POST", "/v1/operations/" + running.ID + "/stop", ``, 200, running.ID, ``},
@@ -239,7 +244,8 @@ func TestRefusedByItsState(t *testing.T) {
 	for i, c := range []struct{ method, path, body string }{
 		{"POST", "/cancel", ""}, {"POST", "/redrive", ""}, {"PATCH", "", `{"priority":1}`},
 	} {
-		a, entries := b.ask(fmt.Sprintf("late-%d", i), b.token, c.method, "/v1/tasks/"+id+c.path, c.body)
+		a, entries := b.ask(fmt.Sprintf("late-%d", i), b.token, c.method, "/v1/tasks/"+id+c.path,
+			c.body)
 		require.Equal(t, 409, a.status, "%s", a.body)
 		require.Len(t, entries, 1)
 		e := entries[0]
@@ -254,7 +260,8 @@ func TestOtherCallsAreNotAudited(t *testing.T) {
 	b.pipe()
 	before := len(b.entries("acme"))
 	id, path := b.submitOne()
-	for _, p := range []string{"/v1/tasks/" + id, "/v1/tasks?type=pipe", "/v1/stats", "/v1/task-types",
+	for _, p := range []string{"/v1/tasks/" + id, "/v1/tasks?type=pipe", "/v1/stats",
+		"/v1/task-types",
 		"/v1/operations", "/healthz"} {
 		require.Equal(t, 200, b.call("GET", p, "").status, p)
 	}

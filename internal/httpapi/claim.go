@@ -47,9 +47,7 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 	return s.answerClaims(c, tenant, all)
 }
 
-func (s *Server) readClaim(
-	c *fiber.Ctx,
-) (r dispatcher.ClaimRequest, signed bool, err error) {
+func (s *Server) readClaim(c *fiber.Ctx) (r dispatcher.ClaimRequest, signed bool, err error) {
 	var body api.Claim
 	if err = decodeBody(c, &body); err != nil {
 		return r, false, err
@@ -219,3 +217,28 @@ func (s *Server) extendClaim(ctx context.Context, a attempt) (stands bool, err e
 
 // claimTime is how long a call that asks for tasks may take.
 const claimTime = requestTime + asyncflow.MaxWait + time.Second
+
+// mayClaimAs refuses a claimer that the caller's token doesn't stand for. A token that lists
+// claimers is bound to these in every stage; another one to its subject, in the stages where names
+// count. Signed deliveries are for a developer's machine: it is no voter, and has a random name.
+func (s *Server) mayClaimAs(ctx context.Context, r dispatcher.ClaimRequest, signed bool) error {
+	p := principalOf(ctx)
+	if p.Claimers != nil {
+		if p.Claimers.Has(r.Claimer) {
+			return nil
+		}
+		return asyncflow.Errorf(asyncflow.CodeForbidden,
+			"this token may not claim as %s; its claim claimers allows: %.200s", r.Claimer, p.Claimers)
+	}
+	t, err := s.cfg.Store.Catalog.Fresh(ctx, p.Tenant, r.Type)
+	if err != nil {
+		return err
+	}
+	i := t.StageIndex(r.Stage)
+	if i < 0 || !t.Stages[i].NeedsIdentity() || signed || p.Subject == r.Claimer {
+		return nil
+	}
+	return asyncflow.Errorf(asyncflow.CodeForbidden, "this token may claim from stage %s of %s only as "+
+		"its sub, %q, not as %s: the stage has a quorum or a window, for which names count; a token "+
+		"with the claim claimers may use other names", r.Stage, r.Type, p.Subject, r.Claimer)
+}

@@ -21,7 +21,8 @@ func TestClaimerIsWhoTheTokenSays(t *testing.T) {
 		quorum    = plain + `,"quorum":{"votes":2,"max_votes":3,"trust":{"after":2}}`
 		unchecked = `,"identity":"unchecked"`
 	)
-	tokens := map[string]auth.Claimers{"sub only": nil, "listed": {"bob", "carol-*"}, "none": {}, "all": {"*"}}
+	tokens := map[string]auth.Claimers{"sub only": nil, "listed": {"bob", "carol-*"}, "none": {},
+		"all": {"*"}}
 	b := setup(t)
 	claim := func(t *testing.T, token, claimer string) int {
 		t.Helper()

@@ -41,7 +41,8 @@ func TestALateReportOfASilentClaim(t *testing.T) {
 	}
 	require.Equal(t, 409, b.report(all[0], "complete", `{"output":"a dog"}`).status)
 	done := b.task(ids[0])
-	assert.Equal(t, []any{asyncflow.StatusSucceeded, `"a cat"`}, []any{done.Status, string(done.Result)})
+	assert.Equal(t, []any{asyncflow.StatusSucceeded, `"a cat"`},
+		[]any{done.Status, string(done.Result)})
 
 	require.Equal(t, 200, b.report(all[1], "fail", `{"error":"dark","retryable":false}`).status)
 	assert.Equal(t, []any{asyncflow.StatusFailed, "dark"},

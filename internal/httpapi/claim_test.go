@@ -83,7 +83,8 @@ func TestClaim(t *testing.T) {
 	require.Equal(t, 200, b.report(first, "complete", `{"output":"a cat"}`).status, "again")
 	require.Equal(t, 409, b.report(first, "complete", `{"output":"a dog"}`).status)
 	done := b.task(ids[0])
-	assert.Equal(t, []any{asyncflow.StatusSucceeded, `"a cat"`}, []any{done.Status, string(done.Result)})
+	assert.Equal(t, []any{asyncflow.StatusSucceeded, `"a cat"`},
+		[]any{done.Status, string(done.Result)})
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+ids[0]+"/attempts", "")).Data
 	require.Len(t, attempts, 1)
 	assert.Equal(t, []any{"anna", ""}, []any{attempts[0].Claimer, attempts[0].Endpoint})
@@ -141,7 +142,8 @@ func TestReleaseClaim(t *testing.T) {
 	assert.Equal(t, asyncflow.StatusRunning, b.task(ids[0]).Status)
 	assert.Equal(t, 409, b.report(first, "complete", ``).status)
 	assert.Equal(t, 409, b.report(first, "heartbeat", ``).status)
-	assert.Equal(t, 401, b.callAs(second.Callback.Token, "POST", "/v1/claims/judge.1.99/release", "").status)
+	assert.Equal(t, 401, b.callAs(second.Callback.Token, "POST", "/v1/claims/judge.1.99/release",
+		"").status)
 	assert.Equal(t, 401, b.call("POST", "/v1/claims/"+ids[0]+"/release", "").status)
 	require.Equal(t, 200, b.report(second, "complete", ``).status)
 	assert.Equal(t, 409, b.report(second, "release", ``).status)
@@ -293,7 +295,8 @@ func TestBadClaims(t *testing.T) {
 	assert.Equal(t, 403, b.call("POST", "/v1/claims", ask).status, "without the scope work")
 	assert.Equal(t, 401, b.callAs("", "POST", "/v1/claims", ask).status)
 	ids := b.submitJudge(1)
-	assert.Equal(t, 404, b.callAs(b.newToken("other", auth.ScopeWork), "POST", "/v1/claims", ask).status,
+	assert.Equal(t, 404, b.callAs(b.newToken("other", auth.ScopeWork), "POST", "/v1/claims",
+		ask).status,
 		"another tenant's type")
 	d := b.claim("anna", "")[0]
 	assert.Equal(t, ids[0], d.TaskID)
@@ -308,8 +311,10 @@ func TestBadClaims(t *testing.T) {
 		require.Equal(t, 400, a.status)
 		assert.Equal(t, field, a.problem.Errors[0].Field)
 	}
-	for _, field := range []string{`"flow":{"max_in_flight":1}`, `"max_in_flight":1`, `"rate":"1/s"`} {
-		a := b.call("PUT", "/v1/task-types/bad", `{"stages":[{"name":"look","mode":"claim"}],`+field+`}`)
+	for _, field := range []string{`"flow":{"max_in_flight":1}`, `"max_in_flight":1`,
+		`"rate":"1/s"`} {
+		a := b.call("PUT", "/v1/task-types/bad",
+			`{"stages":[{"name":"look","mode":"claim"}],`+field+`}`)
 		require.Equal(t, 400, a.status)
 		assert.Contains(t, `"`+a.problem.Errors[0].Field, field[:5])
 	}

@@ -182,7 +182,8 @@ func durationFields(t *testing.T, schema string) (names []string) {
 	duration := doc.Components.Schemas["Duration"].Value
 	require.NotNil(t, doc.Components.Schemas[schema], schema)
 	for name, field := range doc.Components.Schemas[schema].Value.Properties {
-		if field.Value == duration || len(field.Value.AllOf) > 0 && field.Value.AllOf[0].Value == duration {
+		if field.Value == duration || len(field.Value.AllOf) > 0 &&
+			field.Value.AllOf[0].Value == duration {
 			names = append(names, name)
 		}
 	}

@@ -310,8 +310,9 @@ func (s subject) badParameters() (all []badCall) {
 			all = append(all,
 				badCall{what: p.Name + " twice", path: s.query(p.Name, "a") + "&" + p.Name + "=a",
 					body: s.good(), status: 400, field: p.Name, says: "2 times"},
-				badCall{what: p.Name + " with NUL", path: s.query(p.Name, "a\x00"), body: s.good(), status: 400,
-					field: p.Name, says: "NUL"},
+				badCall{what: p.Name + " with NUL", path: s.query(p.Name, "a\x00"), body: s.good(),
+					status: 400,
+					field:  p.Name, says: "NUL"},
 				badCall{what: p.Name + " not UTF-8", path: s.query(p.Name, "a\xff"), body: s.good(),
 					status: 400, field: p.Name, says: "UTF-8"})
 			if p.Required {
@@ -416,7 +417,8 @@ func beyond(s *openapi3.Schema) (all []badValue) {
 			add("too few entries", []int{}, strconv.Itoa(int(s.MinItems)))
 		}
 		if s.MaxItems != nil {
-			add("too many entries", make([]map[string]string, *s.MaxItems+1), strconv.Itoa(int(*s.MaxItems)))
+			add("too many entries", make([]map[string]string, *s.MaxItems+1),
+				strconv.Itoa(int(*s.MaxItems)))
 		}
 	case s.Type.Is("string"):
 		add("no string", 5, "must be")
@@ -483,7 +485,8 @@ func (s subject) badBodies() (all []badCall) {
 			status: 400, field: "Content-Encoding"})
 	for name := range s.example {
 		put(name+" twice", good[:len(good)-1]+`,"`+name+`":`+text(s.example[name])+"}", name, "twice")
-		put(name+" in capitals", strings.Replace(good, `"`+name+`":`, `"`+strings.ToUpper(name)+`":`, 1),
+		put(name+" in capitals", strings.Replace(good, `"`+name+`":`, `"`+strings.ToUpper(name)+`":`,
+			1),
 			"", "")
 	}
 	for _, f := range s.badFields(s.schema, "", s.example) {
@@ -522,7 +525,8 @@ func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any
 		}
 		switch {
 		case p.Type == nil && len(p.OneOf) == 0 && len(p.AllOf) == 0:
-			try("too deep", json.RawMessage(strings.Repeat("[", 129)+strings.Repeat("]", 129)), field, "128")
+			try("too deep", json.RawMessage(strings.Repeat("[", 129)+strings.Repeat("]", 129)), field,
+				"128")
 			try("not UTF-8", json.RawMessage("\"a\xff\""), field, "UTF-8")
 		case p.Type.Is("string") && !anyText(s, name):
 			try("not UTF-8", json.RawMessage("\"a\xff\""), field, "")

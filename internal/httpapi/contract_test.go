@@ -121,7 +121,8 @@ func TestEveryCallWaitsForKeys(t *testing.T) {
 	b.issuer = issuer
 	token := b.newToken("acme", auth.ScopeRead)
 	walk(func(method, path string, op *openapi3.Operation) {
-		if op.Security != nil && (len(*op.Security) == 0 || (*op.Security)[0]["completionToken"] != nil) {
+		if op.Security != nil && (len(*op.Security) == 0 ||
+			(*op.Security)[0]["completionToken"] != nil) {
 			return
 		}
 		a := b.callAs(token, method, fillPath.Replace(path), "")

@@ -43,7 +43,10 @@ func TestReadOnlyDatabase(t *testing.T) {
 	b.pipe()
 	require.Equal(t, 201, b.call(http.MethodPost, "/v1/tasks", `{"type":"pipe","context":{}}`).status)
 	b.readOnly()
-	require.Eventually(t, func() bool { return b.call(http.MethodGet, "/v1/stats", "").status == 200 },
+	require.Eventually(t, func() bool {
+		return b.call(http.MethodGet, "/v1/stats",
+			"").status == 200
+	},
 		patience, 10*time.Millisecond, "reads go on")
 	a := b.callAs("", http.MethodGet, "/readyz", "")
 	assert.Equal(t, 503, a.status)

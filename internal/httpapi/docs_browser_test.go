@@ -36,7 +36,8 @@ func TestDocsInABrowser(t *testing.T) {
 		chromedp.WaitVisible(chromedp.CSS("#operations-tasks-submitTask"))))
 	assert.Contains(t, browsertest.Ask[string](t, ctx,
 		`document.querySelector("#operations-tasks-submitTask").innerText`), "Submit a task")
-	assert.Greater(t, browsertest.Ask[int](t, ctx, `document.querySelectorAll(".opblock").length`), 60)
+	assert.Greater(t, browsertest.Ask[int](t, ctx, `document.querySelectorAll(".opblock").length`),
+		60)
 	assert.Equal(t, "none", browsertest.Ask[string](t, ctx,
 		`getComputedStyle(document.querySelector(".opblock-summary-control")).borderStyle`),
 		"its style was applied")
@@ -48,7 +49,8 @@ func TestDocsInABrowser(t *testing.T) {
 	assert.Contains(t, body, "Idempotency-Key")
 	assert.Contains(t, body, "x-scope", "the scope that the call needs")
 	assert.NotContains(t, body, "Try it out")
-	assert.Zero(t, browsertest.Ask[int](t, ctx, `document.querySelectorAll("button.authorization__btn").length`))
+	assert.Zero(t, browsertest.Ask[int](t, ctx,
+		`document.querySelectorAll("button.authorization__btn").length`))
 	seen := func() ([]string, []string) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -55,11 +55,7 @@ func (s *Server) CreateEndpoint(
 	if err == nil && e.Challenged {
 		stored, err = s.challenge(ctx, tenant, stored)
 	}
-	if err != nil {
-		return nil, err
-	}
-	setETag(ctx, store.EndpointETag(stored))
-	out, err := s.endpointOut(ctx, stored)
+	out, err := s.endpointAnswer(ctx, stored, err)
 	out.Secret = secret
 	return CreateEndpoint201JSONResponse(out), err
 }
@@ -88,9 +84,7 @@ func (s *Server) ListEndpoints(
 	return out, err
 }
 
-func readEndpointCursor(
-	list cursor.List, text string,
-) (after store.EndpointPlace, err error) {
+func readEndpointCursor(list cursor.List, text string) (after store.EndpointPlace, err error) {
 	key, err := list.Read(text, 4)
 	if err != nil {
 		return after, err
@@ -113,11 +107,7 @@ func (s *Server) GetEndpoint(
 		return nil, err
 	}
 	e, err := s.cfg.Store.Endpoint(ctx, principalOf(ctx).Tenant, id)
-	if err != nil {
-		return nil, err
-	}
-	setETag(ctx, store.EndpointETag(e))
-	out, err := s.endpointOut(ctx, e)
+	out, err := s.endpointAnswer(ctx, e, err)
 	return GetEndpoint200JSONResponse(out), err
 }
 
@@ -130,10 +120,7 @@ func (s *Server) DeleteEndpoint(
 		return nil, err
 	}
 	err = s.cfg.Store.DeleteEndpoint(withPrecondition(ctx), principalOf(ctx).Tenant, id)
-	if err != nil {
-		return nil, err
-	}
-	return DeleteEndpoint204Response{}, nil
+	return DeleteEndpoint204Response{}, err
 }
 
 // endpointID parses the id in a path. Only UUIDs name endpoints.

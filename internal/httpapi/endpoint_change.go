@@ -5,7 +5,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // UpdateEndpoint changes an endpoint. If that changes its URL, it is challenged, unless challenges
@@ -27,11 +26,7 @@ func (s *Server) UpdateEndpoint(
 	if err == nil && e.URL != before && s.cfg.VerifyEndpoints {
 		e, err = s.challenge(ctx, tenant, e)
 	}
-	if err != nil {
-		return nil, err
-	}
-	setETag(ctx, store.EndpointETag(e))
-	out, err := s.endpointOut(ctx, e)
+	out, err := s.endpointAnswer(ctx, e, err)
 	return UpdateEndpoint200JSONResponse(out), err
 }
 
@@ -142,7 +137,6 @@ func (s *Server) EnableEndpoint(
 		s.log.Info("endpoint enabled", "tenant", p.Tenant, "endpoint", e.ID,
 			"by", p.Subject, "was", string(was))
 	}
-	setETag(ctx, store.EndpointETag(e))
-	out, err := s.endpointOut(ctx, e)
+	out, err := s.endpointAnswer(ctx, e, nil)
 	return EnableEndpoint200JSONResponse(out), err
 }

@@ -98,7 +98,8 @@ func TestEndpointsForListeningAreNotSentTo(t *testing.T) {
 	a = b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first","url":"listen:"}`)
 	require.Equal(t, 400, a.status, "the stored form is not for callers: %s", a.body)
 
-	for _, field := range []string{`"flow":{"max_in_flight":1}`, `"max_in_flight":1`, `"rate":"1/s"`} {
+	for _, field := range []string{`"flow":{"max_in_flight":1}`, `"max_in_flight":1`,
+		`"rate":"1/s"`} {
 		doc := `{"stages":[{"name":"look"}],` + field + `}`
 		require.Equal(t, 201, b.call("PUT", "/v1/task-types/limited", doc).status)
 		listen := `{"type":"limited","stage":"look","listen":true}`
@@ -149,7 +150,8 @@ func TestSignedClaims(t *testing.T) {
 	require.Error(t, webhook.Verify(append(bytes.Clone(body), ' '), h))
 	assert.Equal(t, []string{"application/json", fmt.Sprintf("%s.%d", id, d.Seq)},
 		[]string{h.Get("Content-Type"), h.Get("Webhook-Id")})
-	assert.Greater(t, time.Until(d.Deadline), 2*asyncflow.FirstClaim, "the deadline is that of a push")
+	assert.Greater(t, time.Until(d.Deadline), 2*asyncflow.FirstClaim,
+		"the deadline is that of a push")
 
 	assert.Equal(t, 401, b.call("POST", "/v1/claims/"+id+"/answer", `{"status":200}`).status)
 	assert.Equal(t, 401, b.callAs(d.Callback.Token, "POST", "/v1/claims/x.1.1/answer",

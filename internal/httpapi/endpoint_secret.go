@@ -6,7 +6,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/signing"
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // RotateEndpointSecret gives an endpoint a new signing secret.
@@ -27,11 +26,7 @@ func (s *Server) RotateEndpointSecret(
 		return err
 	}
 	e, err := s.cfg.Store.ChangeEndpoint(ctx, principalOf(ctx).Tenant, id, change)
-	if err != nil {
-		return nil, err
-	}
-	setETag(ctx, store.EndpointETag(e))
-	out, err := s.endpointOut(ctx, e)
+	out, err := s.endpointAnswer(ctx, e, err)
 	out.Secret = shown
 	return RotateEndpointSecret200JSONResponse(out), err
 }
@@ -79,4 +74,35 @@ func (s *Server) newSecret(
 		return "", kept, nil
 	}
 	return secret, kept, nil
+}
+
+// VerifyEndpoint challenges an endpoint. One for listening needs no challenge: it stays as it is.
+func (s *Server) VerifyEndpoint(
+	ctx context.Context, r VerifyEndpointRequestObject,
+) (VerifyEndpointResponseObject, error) {
+	id, err := endpointID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	tenant := principalOf(ctx).Tenant
+	e, err := s.cfg.Store.Endpoint(ctx, tenant, id)
+	if err == nil && !e.Listens() {
+		e, err = s.challenge(ctx, tenant, e)
+	}
+	out, err := s.endpointAnswer(ctx, e, err)
+	return VerifyEndpoint200JSONResponse(out), err
+}
+
+// challenge challenges an endpoint, and returns the endpoint with the result.
+func (s *Server) challenge(
+	ctx context.Context, tenant string, e asyncflow.Endpoint,
+) (asyncflow.Endpoint, error) {
+	var failure string
+	if err := s.cfg.Sender.Challenge(ctx, tenant, e, s.cfg.Store.Clock.Now()); err != nil {
+		failure = err.Error()
+	}
+	return s.cfg.Store.ChangeEndpoint(ctx, tenant, e.ID, func(now *asyncflow.Endpoint) error {
+		now.Judge(e.URL, failure, s.cfg.Store.Clock.Now(), s.cfg.VerifyEndpoints)
+		return nil
+	})
 }

@@ -19,12 +19,14 @@ const ownSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 func (b *bundle) createEndpoint(body string, args ...any) api.Endpoint {
 	b.t.Helper()
 	return read[api.Endpoint](b, 201,
-		b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first",`+fmt.Sprintf(body, args...)+"}"))
+		b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"first",`+fmt.Sprintf(body,
+			args...)+"}"))
 }
 
 func (b *bundle) patchEndpoint(id, body string, args ...any) api.Endpoint {
 	b.t.Helper()
-	return read[api.Endpoint](b, 200, b.call("PATCH", "/v1/endpoints/"+id, fmt.Sprintf(body, args...)))
+	return read[api.Endpoint](b, 200, b.call("PATCH", "/v1/endpoints/"+id,
+		fmt.Sprintf(body, args...)))
 }
 
 // An endpoint shows its health, and a caller with the scope manage can reset it.

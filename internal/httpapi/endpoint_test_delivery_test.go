@@ -91,8 +91,9 @@ func TestTestDelivery(t *testing.T) {
 	assert.JSONEq(t, `{}`, string((<-seen).Context))
 
 	// Nothing can be reported on a test delivery.
-	for path, body := range map[string]string{"complete": "", "fail": `{"error":"x"}`, "heartbeat": "",
-		"progress": `{"percent":1}`} {
+	for path, body := range map[string]string{"complete": "", "fail": `{"error":"x"}`,
+		"heartbeat": "",
+		"progress":  `{"percent":1}`} {
 		a := b.callAs(task.Callback.Token, "POST", "/v1/callbacks/"+task.ID+"/"+path, body)
 		assert.Equal(t, 404, a.status, "%s: %s", path, a.body)
 		assert.Contains(t, a.problem.Detail, "this was a test delivery")

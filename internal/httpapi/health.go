@@ -2,7 +2,11 @@ package httpapi
 
 import (
 	"context"
+	"net/http"
 	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -40,4 +44,28 @@ func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponse
 // ping checks the database.
 func (s *Server) ping(ctx context.Context) (struct{}, error) {
 	return struct{}{}, s.cfg.Store.Ping(ctx)
+}
+
+// Metrics returns the metrics of the node.
+func (s *Server) Metrics(context.Context, MetricsRequestObject) (MetricsResponseObject, error) {
+	if s.cfg.Metrics == nil {
+		return nil, asyncflow.Errorf(asyncflow.CodeNotFound,
+			"this node has no metrics here: they are off, or at an address of their own")
+	}
+	return metricsResponse{s.cfg.Metrics}, nil
+}
+
+// metricsResponse is an answer that another handler writes.
+type metricsResponse struct{ http.Handler }
+
+// VisitMetricsResponse writes the answer.
+func (r metricsResponse) VisitMetricsResponse(c *fiber.Ctx) error {
+	if err := adaptor.HTTPHandler(r.Handler)(c); err != nil {
+		return err
+	}
+	if c.Response().StatusCode() >= http.StatusInternalServerError {
+		c.Response().Reset()
+		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the metrics can't be read")
+	}
+	return nil
 }

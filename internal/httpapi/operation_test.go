@@ -48,7 +48,8 @@ func TestBulkRedrive(t *testing.T) {
 	require.NoError(t, err)
 	o = read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.ID+"/stop", ""))
 	assert.Equal(t, []any{api.OperationState("stopped"), int64(1)}, []any{o.State, o.Done})
-	assert.Equal(t, o, read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.ID+"/stop", "")),
+	assert.Equal(t, o, read[api.Operation](b, 200,
+		b.call("POST", "/v1/operations/"+o.ID+"/stop", "")),
 		"again changes nothing")
 
 	o = b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/redrive", `{"type":"pipe"}`)))
@@ -69,7 +70,8 @@ func TestBulkCancel(t *testing.T) {
 	b.pipe()
 	for i := range 5 {
 		read[api.SubmittedTask](b, 201,
-			b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d,"delay":"%dh"}`, i, i%2)))
+			b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d,"delay":"%dh"}`, i,
+				i%2)))
 	}
 	assert.EqualValues(t, 5, read[api.Count](b, 200,
 		b.call("POST", "/v1/tasks/cancel", `{"type":"pipe","dry_run":true}`)).Count)
@@ -96,7 +98,8 @@ func TestBulkPriority(t *testing.T) {
 	b.pipe()
 	for i := range 4 {
 		read[api.SubmittedTask](b, 201,
-			b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d,"delay":"%dh"}`, i, i%2)))
+			b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d,"delay":"%dh"}`, i,
+				i%2)))
 	}
 	assert.EqualValues(t, 4, read[api.Count](b, 200,
 		b.call("POST", "/v1/tasks/priority", `{"type":"pipe","priority":60,"dry_run":true}`)).Count)
@@ -170,5 +173,6 @@ func TestOperationsRefused(t *testing.T) {
 	assert.Equal(t, 202, b.callAs(operator, "POST", "/v1/tasks/cancel", `{"type":"pipe"}`).status)
 	assert.Equal(t, 403, b.callAs(operator, "GET", "/v1/operations", "").status)
 	other := b.newToken("other", auth.ScopeRead)
-	assert.Empty(t, read[api.OperationList](b, 200, b.callAs(other, "GET", "/v1/operations", "")).Data)
+	assert.Empty(t, read[api.OperationList](b, 200,
+		b.callAs(other, "GET", "/v1/operations", "")).Data)
 }

@@ -57,7 +57,8 @@ func (b *bundle) configuration() []configured {
 // change makes a call with a header.
 func (b *bundle) change(c configured, method, body, header, value string) answer {
 	b.t.Helper()
-	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url+c.path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url+c.path,
+		strings.NewReader(body))
 	require.NoError(b.t, err)
 	req.Header.Set("Authorization", "Bearer "+c.token)
 	if body != "" {
@@ -121,7 +122,8 @@ func TestIfMatch(t *testing.T) {
 func TestIfMatchOfTheSameAgain(t *testing.T) {
 	b := setup(t)
 	for _, c := range b.configuration() {
-		if !strings.HasPrefix(c.path, "/v1/task-types/") && !strings.HasPrefix(c.path, "/v1/schedules/") {
+		if !strings.HasPrefix(c.path, "/v1/task-types/") &&
+			!strings.HasPrefix(c.path, "/v1/schedules/") {
 			continue
 		}
 		before := b.callAs(c.token, "GET", c.path, "").header.Get("ETag")

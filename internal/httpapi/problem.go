@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/ratelimit"
 )
 
@@ -130,4 +132,91 @@ func tooLarge(part, message string) *asyncflow.Error {
 		Code:   asyncflow.CodeTooLarge,
 		Fields: []asyncflow.FieldError{{Field: part, Message: message}},
 	}
+}
+
+// The bounds of what an answer says of a fault, in bytes.
+const (
+	maxFaultName = 200  // the name of the field
+	maxFaultText = 1000 // what is wrong with it
+
+	// maxFaults is for all of them, as JSON: an answer that says what is wrong is always short.
+	maxFaults = shortAnswer / 2
+)
+
+// brief returns an error with as much of it as an answer shows: of many faults the first
+// contract.MaxFaults, and one more that says there are others.
+func brief(e *asyncflow.Error) *asyncflow.Error {
+	const limit = contract.MaxFaults
+	short := *e
+	short.Message = shorten(e.Message, maxFaultText)
+	short.Fields = nil
+	size := 0
+	for _, f := range e.Fields[:min(len(e.Fields), limit)] {
+		one := asyncflow.FieldError{
+			Field:   shorten(f.Field, maxFaultName),
+			Message: shorten(f.Message, maxFaultText),
+		}
+		if size += encodedSize(one); size > maxFaults {
+			break
+		}
+		short.Fields = append(short.Fields, one)
+	}
+	if n := len(short.Fields); len(e.Fields) > n {
+		short.Fields = append(short.Fields, asyncflow.FieldError{
+			Field: "body", Message: fmt.Sprintf("has more faults than these %d", n)})
+	}
+	return &short
+}
+
+// encodedSize returns how long a fault is as JSON, in bytes: an escape is six times as long as
+// what it stands for.
+func encodedSize(f asyncflow.FieldError) int {
+	doc, err := encode(f)
+	if err != nil { // it has two strings
+		return maxFaults
+	}
+	return len(doc)
+}
+
+// shorten returns the first bytes of a text, up to a limit, and cuts no character in half.
+func shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
+
+// explain names the field when a body could not be read into its type: the contract knows more
+// than the decoder.
+func (s *Server) explain(c *fiber.Ctx, err error) error {
+	var web *fiber.Error
+	if !errors.As(err, &web) || web.Code != fiber.StatusBadRequest {
+		return err
+	}
+	if found := s.checkBody(c); found != nil {
+		return found
+	}
+	return bodyError(web.Message)
+}
+
+// explainTask is explain for one task of a batch.
+func (s *Server) explainTask(raw []byte, err error) error {
+	if found := s.contract.CheckTask(raw); found != nil {
+		return found
+	}
+	return bodyError(err.Error())
+}
+
+// bodyError turns the message of a decoder into an error that names the field, if the message
+// names one.
+func bodyError(message string) error {
+	message = strings.TrimPrefix(message, "json: ")
+	if rest, ok := strings.CutPrefix(message, `unknown field "`); ok {
+		return asyncflow.InvalidField(strings.TrimSuffix(rest, `"`), "is not a known field")
+	}
+	if rest, ok := strings.CutPrefix(message, `field "`); ok {
+		name, what, _ := strings.Cut(rest, `" `)
+		return asyncflow.InvalidField(name, "%s", what)
+	}
+	return asyncflow.InvalidField("body", "%s", message)
 }

@@ -33,7 +33,8 @@ func TestAnswersToManyFaultsAreShort(t *testing.T) {
 			unknown.String() + `}}`},
 		"escaped names": {"POST", "/v1/tasks", `{"type":"pipe","context":1` + escaped.String() + `}`},
 		"long name":     {"POST", "/v1/tasks", `{"type":"pipe","context":1,"` + long + `":1}`},
-		"long value":    {"POST", "/v1/endpoints", `{"type":"pipe","stage":"only","url":"` + long + `"}`},
+		"long value": {"POST", "/v1/endpoints", `{"type":"pipe","stage":"only","url":"` + long +
+			`"}`},
 	} {
 		a := b.call(c.method, c.path, c.body)
 		assert.Equal(t, 400, a.status, name)

@@ -27,7 +27,8 @@ func (b *bundle) rescue() {
 
 func (b *bundle) submitOne() (id, path string) {
 	b.t.Helper()
-	id = read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID
+	id = read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"pipe","context":1}`)).ID
 	return id, "/v1/callbacks/" + id
 }
 
@@ -65,7 +66,8 @@ func TestProgress(t *testing.T) {
 		`{"percent":40,"note":"page 12"}`).status)
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.Equal(t, api.Progress{Percent: 40, Note: "page 12"}, task.Progress)
-	for body, field := range map[string]string{`{"percent":101}`: "percent", `{"note":"x"}`: "percent",
+	for body, field := range map[string]string{`{"percent":101}`: "percent",
+		`{"note":"x"}`:              "percent",
 		`{"percent":1,"done":true}`: "done"} {
 		a := b.callAs(token, "POST", path+"/progress", body)
 		assert.Equal(t, 400, a.status, body)

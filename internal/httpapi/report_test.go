@@ -53,7 +53,8 @@ func TestCompletion(t *testing.T) {
 	assert.Equal(t, 409, b.callAs(first, "POST", path+"/complete", ``).status,
 		"an attempt that is over can't end another")
 	for range 2 {
-		assert.Equal(t, 200, b.callAs(second, "POST", path+"/complete", `{"output":{"x":[1, 2]}}`).status)
+		assert.Equal(t, 200, b.callAs(second, "POST", path+"/complete",
+			`{"output":{"x":[1, 2]}}`).status)
 	}
 	for _, other := range []string{`{"output":{"x":[1,2]}}`, `{"output":3}`, ``} {
 		a := b.callAs(second, "POST", path+"/complete", other)

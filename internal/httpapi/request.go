@@ -1,7 +1,14 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -111,4 +118,92 @@ func (s *Server) unknownRoute(c *fiber.Ctx) error {
 		return fiber.ErrMethodNotAllowed
 	}
 	return fiber.ErrNotFound
+}
+
+// maxPage is the largest and the default page of what a tenant configures, in entries.
+const maxPage = 500
+
+// pageLimit returns the limit of a page of what a tenant configures; 0 is the default.
+func pageLimit(asked int) int { return cmp.Or(asked, maxPage) }
+
+// defaultPage is the default page of all other lists, in entries.
+const defaultPage = 50
+
+// orDefaultPage returns the limit of a page of any other list; 0 is the default.
+func orDefaultPage(asked int) int { return cmp.Or(asked, defaultPage) }
+
+// requestIDKey is where a request keeps its id.
+type requestIDKey struct{}
+
+// requestID returns the id of a request, which its answer has too: the caller's own if it is well
+// formed, else a new one.
+func requestID(c *fiber.Ctx) string {
+	if id, ok := c.Locals(requestIDKey{}).(string); ok {
+		return id
+	}
+	id := c.Get(fiber.HeaderXRequestID)
+	if !wellFormed(id) {
+		id = newRequestID()
+	}
+	c.Locals(requestIDKey{}, id)
+	c.Set(fiber.HeaderXRequestID, id)
+	return id
+}
+
+// newRequestID returns 128 random bits. They tell requests apart and need not be secret.
+func newRequestID() string {
+	var bits [16]byte
+	binary.LittleEndian.PutUint64(bits[:], rand.Uint64())
+	binary.LittleEndian.PutUint64(bits[8:], rand.Uint64())
+	return hex.EncodeToString(bits[:])
+}
+
+// maxRequestID bounds an id that a caller gives, in bytes. Every JWT is longer.
+const maxRequestID = 64
+
+// wellFormed reports whether headers, logs and rows can hold an id without escapes.
+func wellFormed(id string) bool {
+	for _, b := range []byte(id) {
+		switch {
+		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z', b >= '0' && b <= '9':
+		case b == '-', b == '_', b == '.', b == ':', b == '=', b == '/', b == '+':
+		default:
+			return false
+		}
+	}
+	return id != "" && len(id) <= maxRequestID
+}
+
+// panicked is the error of a handler that panicked.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+
+// recovered calls next and turns its panic into an error.
+func recovered(next func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicked{p, debug.Stack()}
+		}
+	}()
+	return next()
+}
+
+// logFailure writes the one line of a request that was answered with a 5xx, with the stack if the
+// request panicked.
+func (s *Server) logFailure(c *fiber.Ctx, status int, err error) {
+	line := []any{
+		"request_id", requestID(c),
+		"method", c.Method(),
+		"path", c.Path(),
+		"status", status,
+		"error", err,
+	}
+	if p := new(panicked); errors.As(err, &p) {
+		line = append(line, "stack", string(p.stack))
+	}
+	s.log.Error("request failed", line...)
 }

@@ -229,7 +229,8 @@ func TestWireProblems(t *testing.T) {
 			"1048576"},
 		"method": {"BREW /healthz HTTP/1.1\r\nHost: h\r\n\r\n", 400, "invalid_argument", "method",
 			"is not known"},
-		"chunk": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_argument", "body", ""},
+		"chunk": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_argument", "body",
+			""},
 	} {
 		answers, closed := b.exchange(c.request)
 		require.True(t, closed, name)

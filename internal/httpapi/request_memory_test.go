@@ -157,7 +157,8 @@ func TestSharesOfStreams(t *testing.T) {
 	waiting := b.dial()
 	require.NoError(t, waiting.SetDeadline(time.Now().Add(patience)))
 	_, err := fmt.Fprintf(waiting,
-		"GET /v1/tasks/%s?wait=60s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n\r\n", id, b.token)
+		"GET /v1/tasks/%s?wait=60s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n\r\n", id,
+		b.token)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return b.server.Streams() == 3 }, patience,
 		20*time.Millisecond)

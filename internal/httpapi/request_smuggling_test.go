@@ -148,7 +148,8 @@ func TestSmugglingThroughAProxy(t *testing.T) {
 						{at: 64<<10 + 1, chunked: true}, {at: 0, expect: true}, {at: 9 << 10, expect: true}} {
 						attack := apiCall{call.method, call.path, token}
 						status := attack.attack(t, proxy, contentType, v.at, v.chunked, v.expect)
-						what := []any{"%s %s as %q, %+v, with a token: %t", call.method, call.path, contentType, v,
+						what := []any{"%s %s as %q, %+v, with a token: %t", call.method, call.path, contentType,
+							v,
 							token != ""}
 						assert.Contains(t, []int{0, 400, 401, 403, 404, 405, 409, 413, 502}, status, what...)
 						next := apiCall{"GET", "/v1/task-types/victim", manager}

@@ -42,11 +42,7 @@ func (s *Server) GetSchedule(
 	ctx context.Context, r GetScheduleRequestObject,
 ) (GetScheduleResponseObject, error) {
 	stored, err := s.cfg.Store.Schedule(ctx, principalOf(ctx).Tenant, r.Name)
-	if err != nil {
-		return nil, err
-	}
-	setETag(ctx, stored.ETag())
-	out, err := s.scheduleOut(stored)
+	out, err := s.scheduleAnswer(ctx, stored, err)
 	return GetSchedule200JSONResponse(out), err
 }
 
@@ -88,10 +84,7 @@ func (s *Server) DeleteSchedule(
 	ctx context.Context, r DeleteScheduleRequestObject,
 ) (DeleteScheduleResponseObject, error) {
 	err := s.cfg.Store.DeleteSchedule(withPrecondition(ctx), principalOf(ctx).Tenant, r.Name)
-	if err != nil {
-		return nil, err
-	}
-	return DeleteSchedule204Response{}, nil
+	return DeleteSchedule204Response{}, err
 }
 
 // PauseSchedule pauses a schedule: its runs are skipped.
@@ -99,13 +92,11 @@ func (s *Server) PauseSchedule(
 	ctx context.Context, r PauseScheduleRequestObject,
 ) (PauseScheduleResponseObject, error) {
 	stored, err := s.cfg.Store.PauseSchedule(ctx, principalOf(ctx).Tenant, r.Name)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.log.Info("schedule paused", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
+			"by", principalOf(ctx).Subject)
 	}
-	s.log.Info("schedule paused", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
-		"by", principalOf(ctx).Subject)
-	setETag(ctx, stored.ETag())
-	out, err := s.scheduleOut(stored)
+	out, err := s.scheduleAnswer(ctx, stored, err)
 	return PauseSchedule200JSONResponse(out), err
 }
 
@@ -114,13 +105,11 @@ func (s *Server) ResumeSchedule(
 	ctx context.Context, r ResumeScheduleRequestObject,
 ) (ResumeScheduleResponseObject, error) {
 	stored, err := s.cfg.Store.ResumeSchedule(ctx, principalOf(ctx).Tenant, r.Name)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.log.Info("schedule resumed", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
+			"by", principalOf(ctx).Subject)
 	}
-	s.log.Info("schedule resumed", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
-		"by", principalOf(ctx).Subject)
-	setETag(ctx, stored.ETag())
-	out, err := s.scheduleOut(stored)
+	out, err := s.scheduleAnswer(ctx, stored, err)
 	return ResumeSchedule200JSONResponse(out), err
 }
 
@@ -168,6 +157,18 @@ func scheduleIn(name string, spec api.ScheduleSpec) asyncflow.Schedule {
 		schedule.Retry = &spec.Retry
 	}
 	return schedule
+}
+
+// scheduleAnswer returns the document of a schedule, and sets its ETag. An error of the call that
+// returned the schedule is passed on.
+func (s *Server) scheduleAnswer(
+	ctx context.Context, stored store.StoredSchedule, err error,
+) (api.Schedule, error) {
+	if err != nil {
+		return api.Schedule{}, err
+	}
+	setETag(ctx, stored.ETag())
+	return s.scheduleOut(stored)
 }
 
 func (s *Server) scheduleOut(stored store.StoredSchedule) (api.Schedule, error) {

@@ -118,7 +118,8 @@ func setupOn(
 	})
 	b := &bundle{t: t, dbURL: url, url: "http://" + l.Addr().String(), store: s, db: db, keys: keys,
 		committer: committer, issuer: issuer, verifier: verifier, server: server, stop: stop}
-	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage)
+	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate,
+		auth.ScopeManage)
 	return b
 }
 
@@ -171,7 +172,8 @@ func (b *bundle) do(req *http.Request) answer {
 	a := answer{status: resp.StatusCode, header: resp.Header}
 	a.body, err = io.ReadAll(resp.Body)
 	require.NoError(b.t, err)
-	if resp.Header.Get("Content-Type") == "application/problem+json" && req.Method != http.MethodHead {
+	if resp.Header.Get("Content-Type") == "application/problem+json" &&
+		req.Method != http.MethodHead {
 		require.NoError(b.t, json.Unmarshal(a.body, &a.problem))
 		require.Equal(b.t, a.status, a.problem.Status)
 	}

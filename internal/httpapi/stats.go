@@ -1,8 +1,12 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -52,5 +56,103 @@ func statsOut(t store.Stats) api.Stats {
 			Failures:  float32(t.Rates.Failures),
 			Finished:  float32(t.Rates.Finished),
 		},
+	}
+}
+
+// StatsEvents follows the stats of all of the tenant's types.
+func (s *Server) StatsEvents(
+	ctx context.Context, _ StatsEventsRequestObject,
+) (StatsEventsResponseObject, error) {
+	stream, err := s.newStatsStream(principalOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	for stream.version == 0 { // the answer can still be an error
+		if err := stream.take(ctx); err != nil {
+			stream.Close()
+			return nil, err
+		}
+	}
+	return stream, nil
+}
+
+// statsStream is the stream of a tenant's stats.
+type statsStream struct {
+	*eventStream
+	feed    *statsFeed
+	version int64      // that the client has, once queue is sent
+	queue   []statsDoc // to be sent
+	all     bool       // the next event begins the list anew
+}
+
+func (s *Server) newStatsStream(p auth.Principal) (*statsStream, error) {
+	feed, leave := s.statsFeeds.follow(p.Tenant)
+	stream, err := s.newStream(p, leave)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	e := &statsStream{eventStream: stream, feed: feed}
+	stream.wait = e.waitForStats
+	return e, nil
+}
+
+// VisitStatsEventsResponse begins the answer.
+func (e *statsStream) VisitStatsEventsResponse(c *fiber.Ctx) error { return e.begin(c, e) }
+
+// waitForStats adds an event with what has changed, or waits until something has. An error ends
+// the stream: the client connects again and gets the error as its answer.
+func (e *statsStream) waitForStats() {
+	if len(e.queue) > 0 || e.all {
+		e.addStats()
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, e.silence)
+	defer cancel()
+	err := e.take(ctx)
+	e.ended = e.ctx.Err() != nil || err != nil && ctx.Err() == nil
+}
+
+// take takes what has changed into the queue, and waits for it if there is nothing yet.
+func (e *statsStream) take(ctx context.Context) error {
+	if t, ok := e.server.cfg.Store.Catalog.Tenant(e.tenant); ok && t.Suspended {
+		return t.Refusal()
+	}
+	docs, all, version, changed, err := e.feed.since(e.version)
+	if err != nil {
+		return err
+	}
+	if version > e.version {
+		e.queue, e.all, e.version = docs, all, version
+		return nil
+	}
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.ctx.Done():
+		return e.ctx.Err()
+	}
+}
+
+// statsInEvent is the most types in one event.
+const statsInEvent = 200
+
+// addStats adds an event with the first part of the queue.
+func (e *statsStream) addStats() {
+	n := min(len(e.queue), statsInEvent)
+	docs := make([][]byte, n)
+	for i, d := range e.queue[:n] {
+		docs[i] = d.doc
+	}
+	kind := "stats"
+	if e.all {
+		kind = "all"
+	}
+	doc := append(bytes.Join(docs, []byte(",")), "]}\n"...)
+	e.add("event: "+kind+"\ndata: {\"data\":[", doc)
+	if e.queue, e.all = e.queue[n:], false; len(e.queue) == 0 {
+		e.queue = nil
 	}
 }

@@ -44,7 +44,8 @@ func TestStats(t *testing.T) {
 	assert.Equal(t, list.Data[:1],
 		read[api.StatsList](b, 200, b.call("GET", "/v1/stats?type=idle", "")).Data)
 	assert.Empty(t, read[api.StatsList](b, 200,
-		b.callAs(b.newToken("other", auth.ScopeRead), "GET", "/v1/stats", "")).Data, "tenants don't mix")
+		b.callAs(b.newToken("other", auth.ScopeRead), "GET", "/v1/stats", "")).Data,
+		"tenants don't mix")
 }
 
 func TestStatsRefused(t *testing.T) {
@@ -55,7 +56,8 @@ func TestStatsRefused(t *testing.T) {
 	assert.Equal(t, "type", a.problem.Errors[0].Field)
 	assert.Equal(t, 404, b.callAs(b.newToken("other", auth.ScopeRead), "GET", "/v1/stats?type=pipe",
 		"").status, "another tenant's type")
-	assert.Equal(t, 403, b.callAs(b.newToken("acme", auth.ScopeSubmit), "GET", "/v1/stats", "").status)
+	assert.Equal(t, 403, b.callAs(b.newToken("acme", auth.ScopeSubmit), "GET", "/v1/stats",
+		"").status)
 	assert.Equal(t, 200, b.callAs(b.newToken("acme", auth.ScopeRead), "GET", "/v1/stats", "").status)
 	for query, field := range map[string]string{"type=No": "type", "tpye=pipe": "tpye"} {
 		a := b.call("GET", "/v1/stats?"+query, "")

@@ -29,10 +29,7 @@ func (s *Server) GetTask(
 	} else {
 		task, err = s.awaitFinal(ctx, tenant, id, wait)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return GetTask200JSONResponse(s.taskOut(tenant, task)), nil
+	return GetTask200JSONResponse(s.taskOut(tenant, task)), err
 }
 
 func (s *Server) awaitFinal(
@@ -191,4 +188,40 @@ func (s *Server) maxAttempts(tenant string, t store.Task) int {
 		return 0
 	}
 	return taskType.MaxAttempts(t.Stage, t.Options)
+}
+
+// GetTaskCount counts the tasks that a filter finds, as far as that is cheap.
+func (s *Server) GetTaskCount(
+	ctx context.Context, r GetTaskCountRequestObject,
+) (GetTaskCountResponseObject, error) {
+	p := r.Params
+	parent, err := readParent(p.Parent, p.Children)
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.cfg.Store.TaskCount(ctx, principalOf(ctx).Tenant, store.Filter{
+		Type:   p.Type,
+		Status: p.Status,
+		Stage:  p.Stage,
+		Error:  p.Error,
+		Key:    p.Key,
+		Since:  p.Since,
+		Until:  p.Until,
+		Parent: parent,
+
+		NoChildren: isFalse(p.Children),
+	})
+	return GetTaskCount200JSONResponse{Count: n.Tasks, Exact: n.Exact}, err
+}
+
+// CountTasks starts to count the tasks that match a filter.
+func (s *Server) CountTasks(
+	ctx context.Context, r CountTasksRequestObject,
+) (CountTasksResponseObject, error) {
+	b := r.Body
+	_, o, err := s.countOrStart(ctx, store.NewOperation{
+		Kind:   store.CountAll,
+		Filter: bulkFilter(b.Type, b.Status, b.Stage, b.Error, b.Since, b.Until, b.Children),
+	}, false)
+	return CountTasks202JSONResponse(operationOut(o)), err
 }

@@ -62,7 +62,8 @@ func TestCancel(t *testing.T) {
 	assert.Len(t, list.Data, 4)
 	assert.Len(t, read[api.TaskList](b, 200,
 		b.call("GET", "/v1/tasks?type=pipe&status=failed", "")).Data, 1)
-	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+running+"/attempts", "")).Data
+	attempts := read[api.AttemptList](b, 200,
+		b.call("GET", "/v1/tasks/"+running+"/attempts", "")).Data
 	require.Len(t, attempts, 1)
 	assert.Equal(t, []any{api.AttemptOutcome("cancelled"), api.AttemptFinal("cancelled")},
 		[]any{attempts[0].Outcome, attempts[0].Final})
@@ -87,7 +88,8 @@ func TestCancelRacesCompletion(t *testing.T) {
 			assert.Equal(t, asyncflow.StatusSucceeded, status)
 			assert.Equal(t, []int{409, 200}, []int{cancelled, completed})
 		}
-		assert.Len(t, read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data,
+		assert.Len(t, read[api.AttemptList](b, 200,
+			b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data,
 			1)
 	}
 }

@@ -24,10 +24,7 @@ func (s *Server) CancelTask(
 		reason = cancelReason(ctx, r.Body.Reason)
 	}
 	task, err := s.cfg.Store.Cancel(ctx, tenant, id, reason)
-	if err != nil {
-		return nil, err
-	}
-	return CancelTask200JSONResponse(s.changedTask(tenant, task)), nil
+	return CancelTask200JSONResponse(s.changedTask(tenant, task)), err
 }
 
 // cancelReason returns the reason of a cancel: the caller's, or else who the caller is.
@@ -56,10 +53,7 @@ func (s *Server) PatchTask(
 	notePatch(ctx, p)
 	tenant := principalOf(ctx).Tenant
 	task, err := s.cfg.Store.Change(ctx, tenant, id, p)
-	if err != nil {
-		return nil, err
-	}
-	return PatchTask200JSONResponse(s.changedTask(tenant, task)), nil
+	return PatchTask200JSONResponse(s.changedTask(tenant, task)), err
 }
 
 // notePatch writes into the audit what is to be changed.
@@ -118,10 +112,7 @@ func (s *Server) RedriveTask(
 	}
 	tenant := principalOf(ctx).Tenant
 	task, err := s.cfg.Store.Redrive(ctx, tenant, id, redrive)
-	if err != nil {
-		return nil, err
-	}
-	return RedriveTask200JSONResponse(s.changedTask(tenant, task)), nil
+	return RedriveTask200JSONResponse(s.changedTask(tenant, task)), err
 }
 
 // changedContext is the longest context, result and list that a task has in the answer to a change,
@@ -152,4 +143,34 @@ func (s *Server) changedTask(tenant string, t store.Task) api.Task {
 		out.WaitsBecause = ""
 	}
 	return out
+}
+
+// PauseTask keeps children of a task from beginning.
+func (s *Server) PauseTask(
+	ctx context.Context, r PauseTaskRequestObject,
+) (PauseTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	reason := ""
+	if r.Body != nil {
+		reason = callbacks.Clean(r.Body.Reason, callbacks.MaxErrorBytes)
+	}
+	tenant := principalOf(ctx).Tenant
+	task, err := s.cfg.Store.PauseTree(ctx, tenant, id, reason)
+	return PauseTask200JSONResponse(s.changedTask(tenant, task)), err
+}
+
+// ResumeTask lets the children of a paused task begin again.
+func (s *Server) ResumeTask(
+	ctx context.Context, r ResumeTaskRequestObject,
+) (ResumeTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	tenant := principalOf(ctx).Tenant
+	task, err := s.cfg.Store.ResumeTree(ctx, tenant, id)
+	return ResumeTask200JSONResponse(s.changedTask(tenant, task)), err
 }

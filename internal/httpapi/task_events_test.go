@@ -176,7 +176,8 @@ func TestEvents(t *testing.T) {
 	attempt, _ = e.attempt()
 	assert.Equal(t, api.AttemptFinal("succeeded"), attempt.Final)
 	task = e.task()
-	assert.Equal(t, []any{asyncflow.StatusSucceeded, `"end"`}, []any{task.Status, string(task.Result)})
+	assert.Equal(t, []any{asyncflow.StatusSucceeded, `"end"`},
+		[]any{task.Status, string(task.Result)})
 	e.end()
 
 	// Afterwards the events can be read again, from the beginning or after an id.

@@ -167,7 +167,8 @@ func TestAVoteCanNotReadTheOthers(t *testing.T) {
 	}
 	assert.Equal(t, 2, votes, "the latest fan-out, and the same by its seq")
 	assert.Equal(t, 403, b.callAs(bob.Callback.Token, "GET", path, "").status)
-	mapped := read[api.ChildResults](b, 200, b.callAs(bob.Callback.Token, "GET", path+"?fan_out=2", ""))
+	mapped := read[api.ChildResults](b, 200,
+		b.callAs(bob.Callback.Token, "GET", path+"?fan_out=2", ""))
 	require.Len(t, mapped.Results, 1)
 	assert.Equal(t, `"mapped"`, string(mapped.Results[0].Output))
 

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -100,9 +101,7 @@ func (s *Server) checkTask(
 
 // checkPriority refuses a list of priorities that hasn't one entry for each stage of the task
 // type, as far as this node knows the type. For an unknown type, a later step returns the error.
-func (s *Server) checkPriority(
-	ctx context.Context, taskType string, p asyncflow.Priority,
-) error {
+func (s *Server) checkPriority(ctx context.Context, taskType string, p asyncflow.Priority) error {
 	if len(p) < 2 { // the same for every stage
 		return nil
 	}
@@ -169,4 +168,22 @@ func appendSubmitted(b []byte, r *store.Submitted) []byte {
 		b = r.WaitsUntil.AppendFormat(append(b, `","waits_until":"`...), time.RFC3339Nano)
 	}
 	return append(b, `"}`...)
+}
+
+// contextQuota returns the quota for contexts of the caller's tenant, in bytes. It is 0 if the
+// quota isn't below the node's own limit.
+func (s *Server) contextQuota(ctx context.Context) int {
+	t, ok := s.cfg.Store.Catalog.Tenant(principalOf(ctx).Tenant)
+	if !ok || t.Quotas.ContextBytes >= int64(s.cfg.MaxContext) {
+		return 0
+	}
+	return int(t.Quotas.ContextBytes)
+}
+
+// checkContext refuses a context that is over a quota in bytes; 0: no quota.
+func checkContext(doc json.RawMessage, quota int) error {
+	if quota > 0 && len(doc) > quota {
+		return asyncflow.ContextOverQuota(quota, len(doc))
+	}
+	return nil
 }

@@ -99,10 +99,13 @@ func TestSQLSaysWhatTheAPISays(t *testing.T) {
 			`'pipe', '1', key => 'k', key_window => '4321h'`, "22023"},
 		"longer than the tasks": {`"type":"pipe","context":1,"key":"k","key_window":"100h0m1s"`,
 			`'pipe', '1', key => 'k', key_window => '100h 1s'`, "22023"},
-		"a key in use": {`"type":"pipe","context":2,"key":"used"`, `'pipe', '2', key => 'used'`, "23505"},
-		"everything at once": {`"type":"P","priority":-1,"key":"` + umlauts + `","flow_key":"` + umlauts +
+		"a key in use": {`"type":"pipe","context":2,"key":"used"`, `'pipe', '2', key => 'used'`,
+			"23505"},
+		"everything at once": {`"type":"P","priority":-1,"key":"` + umlauts + `","flow_key":"` +
+			umlauts +
 			`"`,
-			`'P', NULL, priority => -1, key => '` + umlauts + `', flow_key => '` + umlauts + `'`, "22023"},
+			`'P', NULL, priority => -1, key => '` + umlauts + `', flow_key => '` + umlauts + `'`,
+			"22023"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := b.call("POST", "/v1/tasks", `{`+c.body+`}`)

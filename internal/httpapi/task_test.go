@@ -64,7 +64,8 @@ func TestListKeyAndText(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	for i := range 3 {
-		b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":{"n":"%d0%%"},"key":"k%d"}`, i, i))
+		b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":{"n":"%d0%%"},"key":"k%d"}`,
+			i, i))
 	}
 	list := func(query string) api.TaskList {
 		return read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&"+query, ""))

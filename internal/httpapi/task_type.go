@@ -76,10 +76,7 @@ func (s *Server) DeleteTaskType(
 ) (DeleteTaskTypeResponseObject, error) {
 	err := s.cfg.Store.DeleteTaskType(withPrecondition(ctx), principalOf(ctx).Tenant, r.Type,
 		r.Params.Cascade)
-	if err != nil {
-		return nil, err
-	}
-	return DeleteTaskType204Response{}, nil
+	return DeleteTaskType204Response{}, err
 }
 
 func taskTypeIn(name string, spec api.TaskTypeSpec) asyncflow.TaskType {
@@ -146,10 +143,7 @@ func (s *Server) ReleaseFlowKey(
 ) (ReleaseFlowKeyResponseObject, error) {
 	store.AuditedCallOf(ctx).Note("flow_key", r.Body.FlowKey)
 	n, err := s.cfg.Store.UnblockKey(ctx, principalOf(ctx).Tenant, r.Type, r.Body.FlowKey)
-	if err != nil {
-		return nil, err
-	}
-	return ReleaseFlowKey200JSONResponse{Released: n}, nil
+	return ReleaseFlowKey200JSONResponse{Released: n}, err
 }
 
 func (s *Server) taskTypeOut(t store.StoredType) api.TaskType {
@@ -173,4 +167,32 @@ func (s *Server) taskTypeOut(t store.StoredType) api.TaskType {
 		CreatedAt:        t.CreatedAt,
 		UpdatedAt:        t.UpdatedAt,
 	}
+}
+
+// ListTaskTypeRolls returns the rolls that may have tasks of a type, newest first.
+func (s *Server) ListTaskTypeRolls(
+	ctx context.Context, r ListTaskTypeRollsRequestObject,
+) (ListTaskTypeRollsResponseObject, error) {
+	rolls, older, err := s.cfg.Store.TypeRolls(ctx, principalOf(ctx).Tenant, r.Type)
+	if err != nil {
+		return nil, err
+	}
+	out := ListTaskTypeRolls200JSONResponse{Data: make([]api.Roll, len(rolls)), Older: older}
+	for i, roll := range rolls {
+		out.Data[i] = api.Roll{
+			Position:      roll.Position,
+			Own:           roll.Own,
+			OpenedAt:      roll.OpenedAt,
+			SealedAt:      roll.SealedAt,
+			DrainedAt:     roll.DrainedAt,
+			IdleSince:     roll.IdleSince,
+			DropsAt:       roll.DropsAt,
+			Bytes:         roll.Bytes,
+			TasksEstimate: roll.Tasks,
+			Retention:     asyncflow.NewDuration(roll.Retention),
+			NextTasks:     roll.NextTasks,
+			NextAt:        roll.NextAt,
+		}
+	}
+	return out, nil
 }

@@ -40,7 +40,8 @@ func TestVotes(t *testing.T) {
 		patience, 20*time.Millisecond)
 	for range 2 {
 		late := b.report(anna, "complete", `{"output":{"label":"dog"}}`)
-		assert.Equal(t, []any{410, string(asyncflow.CodeDecided)}, []any{late.status, late.problem.Code})
+		assert.Equal(t, []any{410, string(asyncflow.CodeDecided)},
+			[]any{late.status, late.problem.Code})
 	}
 	got := votes()
 	require.Len(t, got.Data, 2)
@@ -157,7 +158,8 @@ func TestVotesOfAListener(t *testing.T) {
 		"quorum":{"votes":3,"max_votes":3,"agree_on":"/label"}}]}`)
 	require.Equal(t, 201, a.status, "%s", a.body)
 	b.createEndpoint(listening)
-	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":{}}`)).ID
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"pipe","context":{}}`)).ID
 	b.fanOut("pipe")
 	const cat = `{"status":200,"content_type":"application/json","body":"eyJvdXRwdXQiOnsibGFiZWwiOiJjYXQifX0="}`
 	for i := range 3 {

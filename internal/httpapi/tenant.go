@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -22,9 +23,7 @@ func (s *Server) CreateTenant(
 	if err != nil {
 		return nil, err
 	}
-	s.logTenant(ctx, "tenant created", t)
-	setETag(ctx, t.ETag())
-	return CreateTenant201JSONResponse(TenantOut(t)), nil
+	return CreateTenant201JSONResponse(s.changedTenant(ctx, "tenant created", t)), nil
 }
 
 // ListTenants lists a page of tenants.
@@ -82,9 +81,7 @@ func (s *Server) PatchTenant(
 		return nil, err
 	}
 	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
-	s.logTenant(ctx, "tenant changed", t)
-	setETag(ctx, t.ETag())
-	return PatchTenant200JSONResponse(TenantOut(t)), nil
+	return PatchTenant200JSONResponse(s.changedTenant(ctx, "tenant changed", t)), nil
 }
 
 // DeleteTenant suspends a tenant. The tenant is dropped after a grace period.
@@ -100,9 +97,7 @@ func (s *Server) DeleteTenant(
 		return nil, err
 	}
 	s.cfg.Committer.QuiesceTenant(ctx, r.Slug)
-	s.logTenant(ctx, "tenant deleted", t)
-	setETag(ctx, t.ETag())
-	return DeleteTenant202JSONResponse(TenantOut(t)), nil
+	return DeleteTenant202JSONResponse(s.changedTenant(ctx, "tenant deleted", t)), nil
 }
 
 // readGrace parses the grace period of a deleted tenant; nil: the default.
@@ -131,14 +126,17 @@ func (s *Server) RestoreTenant(
 	if err != nil {
 		return nil, err
 	}
-	s.logTenant(ctx, "tenant restored", t)
-	setETag(ctx, t.ETag())
-	return RestoreTenant200JSONResponse(TenantOut(t)), nil
+	return RestoreTenant200JSONResponse(s.changedTenant(ctx, "tenant restored", t)), nil
 }
 
-func (s *Server) logTenant(ctx context.Context, message string, t store.StoredTenant) {
+// changedTenant logs a change of a tenant, sets its ETag, and returns its document.
+func (s *Server) changedTenant(
+	ctx context.Context, message string, t store.StoredTenant,
+) api.Tenant {
 	s.log.Info(message, "tenant", t.Slug, "by", principalOf(ctx).Subject, "state", string(t.State()),
 		"reason", t.SuspendReason, "drop_at", t.DropAt, "quotas", t.Own)
+	setETag(ctx, t.ETag())
+	return TenantOut(t)
 }
 
 // TenantOut returns the document of a tenant, without its usage.
@@ -153,4 +151,46 @@ func TenantOut(t store.StoredTenant) api.Tenant {
 		Quotas:      t.Own,
 		CreatedAt:   t.CreatedAt,
 	}
+}
+
+// GetQuota returns the quotas of the caller's tenant.
+func (s *Server) GetQuota(
+	ctx context.Context, _ GetQuotaRequestObject,
+) (GetQuotaResponseObject, error) {
+	t, err := s.cfg.Store.Tenant(ctx, principalOf(ctx).Tenant)
+	if err != nil {
+		return nil, err
+	}
+	data, err := QuotaUsageOf(ctx, s.cfg.Store, t)
+	return GetQuota200JSONResponse{Data: data}, err
+}
+
+// QuotaUsageOf returns the quotas that apply to a tenant, and how much of each is in use.
+func QuotaUsageOf(
+	ctx context.Context, st *store.Store, t store.StoredTenant,
+) ([]api.QuotaUsage, error) {
+	used, err := st.TenantUsage(ctx, t.Slug)
+	if err != nil {
+		return nil, err
+	}
+	applies := st.QuotasOf(t)
+	out := make([]api.QuotaUsage, 0, len(used)+1)
+	for _, name := range asyncflow.QuotaNames() {
+		u := api.QuotaUsage{Name: name, Limit: applies.Get(name), Own: t.Own.Get(name) != 0}
+		if n, ok := used[name]; ok {
+			u.Used = &n
+		}
+		out = append(out, u)
+	}
+	return out, nil
+}
+
+// quotaChangesIn returns the quotas that a call names. Names and values are as in the contract,
+// so that no quota can be left out here.
+func quotaChangesIn(in api.QuotaChanges) (all map[asyncflow.QuotaName]float64, err error) {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	return all, json.Unmarshal(text, &all)
 }

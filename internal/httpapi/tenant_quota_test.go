@@ -115,9 +115,11 @@ func TestQuotaOfContexts(t *testing.T) {
 	batch := read[api.SubmittedBatch](b, 201,
 		b.call("POST", "/v1/tasks/batch", `{"tasks":[`+oneTask+`,{"type":"pipe","context":`+big+`}]}`))
 	assert.Equal(t, []any{0, 403, asyncflow.QuotaName("context_bytes")},
-		[]any{batch.Tasks[0].Error.Status, batch.Tasks[1].Error.Status, batch.Tasks[1].Error.Quota.Name})
+		[]any{batch.Tasks[0].Error.Status, batch.Tasks[1].Error.Status,
+			batch.Tasks[1].Error.Quota.Name})
 	b.quota(`{"context_bytes":60000000}`)
-	a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":"`+strings.Repeat("x", maxContext)+`"}`)
+	a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":"`+strings.Repeat("x",
+		maxContext)+`"}`)
 	assert.Equal(t, []any{413, "too_large"}, []any{a.status, a.problem.Code},
 		"the node's own limit stays")
 }

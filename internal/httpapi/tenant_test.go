@@ -226,7 +226,8 @@ func TestNameUsedAgain(t *testing.T) {
 	a = b.callAs(oldToken, "GET", "/v1/tasks/"+id, "")
 	assert.Equal(t, 401, a.status, "a token of the tenant before: %s", a.body)
 	assert.Contains(t, a.problem.Detail, "an earlier one of that name")
-	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate, auth.ScopeManage)
+	b.token = b.newToken("acme", auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate,
+		auth.ScopeManage)
 	assert.Empty(t, read[api.TaskTypeList](b, 200, b.call("GET", "/v1/task-types", "")).Data)
 	b.pipe()
 	assert.Equal(t, 404, b.call("GET", "/v1/tasks/"+id, "").status)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -97,3 +99,44 @@ func (q *quietTenants) bySpeed(tenants map[string]int64) []string {
 }
 
 func isLive(s store.Stats) bool { return s.Waiting+s.Pending+s.Running > 0 }
+
+// Tokens adds whether the keys of each issuer and the issuers file are stale. file is nil if there
+// is no issuers file.
+func (m *Metrics) Tokens(keys func() map[string]bool, file func() bool) {
+	m.registry.MustRegister(&tokenCollector{keys, file})
+}
+
+type tokenCollector struct {
+	keys func() map[string]bool
+	file func() bool
+}
+
+var (
+	tokenKeysStale = desc("token_keys_stale",
+		"1 while the keys of an issuer can't be read; the last ones stay in use.", "issuer")
+	issuersFileStale = desc("issuers_file_stale",
+		"1 while the issuers file can't be used; the last issuers stay in use.")
+)
+
+// Describe lists the metrics.
+func (c *tokenCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- tokenKeysStale
+	out <- issuersFileStale
+}
+
+// Collect reads the metrics.
+func (c *tokenCollector) Collect(out chan<- prometheus.Metric) {
+	for issuer, stale := range c.keys() {
+		out <- gauge(tokenKeysStale, oneIf(stale), issuer)
+	}
+	if c.file != nil {
+		out <- gauge(issuersFileStale, oneIf(c.file()))
+	}
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

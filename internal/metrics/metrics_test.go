@@ -189,7 +189,8 @@ func TestWhatHappensIsCounted(t *testing.T) {
 			URL: "https://x.example.com"}})
 	require.NoError(t, err)
 	_, err = s.ObserveAlerts(t.Context(), tenant,
-		[]asyncflow.AlertReading{{Alert: asyncflow.AlertBacklogAge, Subject: "pipe", Value: 2, Limit: 1}},
+		[]asyncflow.AlertReading{{Alert: asyncflow.AlertBacklogAge, Subject: "pipe", Value: 2,
+			Limit: 1}},
 		s.Clock.Now())
 	require.NoError(t, err)
 

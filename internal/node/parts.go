@@ -2,8 +2,14 @@ package node
 
 import (
 	"context"
+	"errors"
 	"net"
+	"net/http"
+	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/metrics"
@@ -67,4 +73,92 @@ func (c Config) ownPorts() (ports []uint16) {
 func (p *parts) close() {
 	p.committer.Close()
 	p.store.Close()
+}
+
+// prepareMetrics registers what the metrics report of the parts and, if they have a
+// listener of their own, collects its server.
+func (n *node) prepareMetrics() {
+	if n.meter == nil {
+		return
+	}
+	n.meter.Watch(n.store)
+	if n.dispatcher != nil {
+		n.meter.InFlight(n.dispatcher.InFlight)
+	}
+	if n.cfg.has(RoleAPI) {
+		n.meterTokens()
+	}
+	if n.cfg.Metrics == MetricsApart {
+		n.watch = n.serveMetrics
+	}
+}
+
+// meterTokens adds whether the keys and issuers of tokens are up to date.
+func (n *node) meterTokens() {
+	var file func() bool
+	if n.cfg.Issuers != nil {
+		file = n.cfg.Issuers.Stale
+	}
+	n.meter.Tokens(n.cfg.Tokens.Stale, file)
+}
+
+// metricsHeaderTime bounds how long a caller may take to send its request.
+const metricsHeaderTime = 5 * time.Second
+
+// serveMetrics serves /metrics, and nothing else, at the listener of the metrics until ctx
+// ends.
+func (n *node) serveMetrics(ctx context.Context) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", n.meter.Handler())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: metricsHeaderTime}
+	n.cfg.Log.Info("metrics are served", "listen", n.cfg.MetricsListener.Addr().String())
+	defer context.AfterFunc(ctx, func() { server.Close() })()
+	err := server.Serve(n.cfg.MetricsListener)
+	if !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// OperatorAlerts says where the operator's alerts go. The tenant asyncflow.OperatorTenant
+// must exist.
+type OperatorAlerts struct {
+	URL    string // "": there are none
+	Secret string // that signs them: whsec_ and base64
+}
+
+// setUp registers the endpoint of the operator's alerts. It leaves one that is already as
+// configured, and rules that were added to it.
+func (o OperatorAlerts) setUp(ctx context.Context, s *store.Store, keys *callbacks.Keys) error {
+	if o.URL == "" {
+		return nil
+	}
+	a, err := s.Alerts(ctx, asyncflow.OperatorTenant)
+	switch {
+	case err == nil:
+		if a.Endpoint.URL == o.URL && signsWith(a.Endpoint, o.Secret, keys) {
+			return nil
+		}
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		a.Endpoint.ID = uuid.Must(uuid.NewV7()).String()
+	default:
+		return err
+	}
+	secret, err := keys.SigningSecret(o.Secret, a.Endpoint.ID, s.Clock.Now())
+	if err != nil {
+		return err
+	}
+	a.Endpoint.URL, a.Endpoint.Secrets = o.URL, []asyncflow.SigningSecret{secret}
+	a.Endpoint.Challenged = false // the operator vouches for it
+	_, err = s.PutAlerts(ctx, asyncflow.OperatorTenant, a)
+	return err
+}
+
+// signsWith reports whether an endpoint's newest secret is the given one.
+func signsWith(e asyncflow.Endpoint, secret string, keys *callbacks.Keys) bool {
+	if len(e.Secrets) == 0 {
+		return false
+	}
+	kept, err := keys.Open(e.Secrets[0].Sealed, e.ID)
+	return err == nil && kept == secret
 }

@@ -89,7 +89,8 @@ func TestStepsBeyondTheRange(t *testing.T) {
 			require.NoError(t, err, "a stored one goes on: %s", cron)
 		})
 	}
-	for _, cron := range []string{"*/60 * * * *", "0 */24 * * *", "5/10 * * * *", "1-5/2,*/20 * * * *",
+	for _, cron := range []string{"*/60 * * * *", "0 */24 * * *", "5/10 * * * *",
+		"1-5/2,*/20 * * * *",
 		"0 0 * JAN-JUN/3 MON-FRI/2", "@daily", "?/5 * * * *"} {
 		require.NoError(t, Check(asyncflow.Schedule{Cron: cron}.WithDefaults(), time.Now()), cron)
 	}

@@ -146,7 +146,8 @@ func TestBadWorkers(t *testing.T) {
 	workers.Wait()
 	for _, g := range groups {
 		for _, c := range g.checks {
-			assert.True(t, c.name == reached.name || failed[c.name], "no worker fails the check %q", c.name)
+			assert.True(t, c.name == reached.name || failed[c.name], "no worker fails the check %q",
+				c.name)
 		}
 	}
 }
@@ -228,7 +229,8 @@ func TestDeskRefuses(t *testing.T) {
 		if c.status != 404 {
 			path = d.Lease.ID.String() + "/" + path
 		}
-		req, err := http.NewRequestWithContext(t.Context(), "POST", r.callbacks.url+"/v1/callbacks/"+path,
+		req, err := http.NewRequestWithContext(t.Context(), "POST",
+			r.callbacks.url+"/v1/callbacks/"+path,
 			strings.NewReader(c.body))
 		require.NoError(t, err)
 		if c.token != "" {

@@ -98,10 +98,11 @@ func TestWhy(t *testing.T) {
 		want    asyncflow.WaitReason
 		prepare func(*book, *Ask)
 	}{
-		"nothing":            {"", func(*book, *Ask) {}},
-		"the type's limit":   {asyncflow.WaitType, func(_ *book, a *Ask) { a.Limits.Type = 2 }},
-		"a pause":            {asyncflow.WaitType, func(_ *book, a *Ask) { a.Limits = Limits{} }},
-		"the tenant's quota": {asyncflow.WaitConcurrency, func(_ *book, a *Ask) { a.Limits.Tenant = 2 }},
+		"nothing":          {"", func(*book, *Ask) {}},
+		"the type's limit": {asyncflow.WaitType, func(_ *book, a *Ask) { a.Limits.Type = 2 }},
+		"a pause":          {asyncflow.WaitType, func(_ *book, a *Ask) { a.Limits = Limits{} }},
+		"the tenant's quota": {asyncflow.WaitConcurrency,
+			func(_ *book, a *Ask) { a.Limits.Tenant = 2 }},
 		"a full node": {asyncflow.WaitCapacity, func(b *book, _ *Ask) {
 			b.fill(append(typesOf("acme", 40), typesOf("rival", 40)...), 1, epoch)
 		}},
@@ -276,7 +277,10 @@ func TestLedgerBalances(t *testing.T) {
 					x.leasing = true
 				}
 			},
-			"release": func(t *rapid.T) { f.release(f.some(t, func(x *flight) bool { return !x.coming })) },
+			"release": func(t *rapid.T) {
+				f.release(f.some(t,
+					func(x *flight) bool { return !x.coming }))
+			},
 			"sending": func(t *rapid.T) {
 				e := rapid.SampledFrom([]string{"e", "f"}).Draw(t, "endpoint")
 				n := rapid.IntRange(-f.sent[e], 3).Draw(t, "n")
@@ -341,7 +345,8 @@ func (f *flights) reserve(t *rapid.T, key store.TypeKey) {
 		}
 	}
 	if n > 0 && (ofType > a.Limits.Type || ofTenant > a.Limits.Tenant) {
-		t.Fatalf("%d of %d, and %d of the tenant's %d", ofType, a.Limits.Type, ofTenant, a.Limits.Tenant)
+		t.Fatalf("%d of %d, and %d of the tenant's %d", ofType, a.Limits.Type, ofTenant,
+			a.Limits.Tenant)
 	}
 }
 

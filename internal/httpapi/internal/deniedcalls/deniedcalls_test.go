@@ -41,7 +41,10 @@ func newCounter() (*Counter, *book, *time.Time) {
 }
 
 func described(address string) func() asyncflow.AuditEntry {
-	return func() asyncflow.AuditEntry { return asyncflow.AuditEntry{Address: address, Action: "a.b"} }
+	return func() asyncflow.AuditEntry {
+		return asyncflow.AuditEntry{Address: address,
+			Action: "a.b"}
+	}
 }
 
 // The first call of a kind is written soon, the others of its window together.
