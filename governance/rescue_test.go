@@ -103,7 +103,7 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 			b.jobs[j.Name] = j
 		}
 		listening := make(chan struct{}, 10)
-		s.Wakeups.Subscribe(func(key store.TypeKey, _ time.Time) {
+		listen(t, s, func(key store.TypeKey, _ time.Time) {
 			if name == "b" && key.Type == "marker" {
 				marked <- struct{}{}
 			}

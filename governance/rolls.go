@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/asyncflow/asyncflow/store"
@@ -27,11 +28,16 @@ const (
 // is left of deleted types. Announced tasks and written tokens wake it.
 type rollJob struct {
 	*shared
-	rests rests
+	rests  rests
+	losses atomic.Uint64 // of announcements, as last seen
 }
 
 // run returns how many steps it took.
 func (j *rollJob) run(ctx context.Context) (int, error) {
+	// After a failover the database may have lost history, which takes new rolls.
+	if losses := j.store.Wakeups.Losses(); j.losses.Swap(losses) != losses {
+		j.rests.forget()
+	}
 	var sum int
 	err := j.eachRolled(ctx, &j.rests, func(_ *store.TableSet, steps []rollStep) (n int, err error) {
 		var errs []error
@@ -71,7 +77,7 @@ func (j *rollJob) eachRolled(ctx context.Context, resting *rests, do takeSteps) 
 	if err != nil {
 		return err
 	}
-	activity := j.attention.news() // Postgres counts new tasks a little later
+	activity := j.attention.announced() // Postgres counts new tasks a little later
 	for tenant, n := range tokens {
 		activity[tenant] += n
 	}

@@ -240,6 +240,9 @@ func errorIn(values []reflect.Value) error {
 			}
 		case []store.Submitted:
 			return x[0].Err
+		case *store.FollowUp:
+			_, err := x.Commit()
+			return err
 		}
 	}
 	return nil

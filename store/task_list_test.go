@@ -23,7 +23,7 @@ func (b *bundle) past(pipe *store.Type, n, middle int) {
 	require.NoError(b.t,
 		b.db.QueryRow(b.t.Context(), `UPDATE tenant_acme.rolls SET next_number = next_number + $2
 		WHERE table_set = $1 AND position = 1 RETURNING next_number`, pipe.Set().Name, n).Scan(&end))
-	_, err := b.db.Exec(b.t.Context(), fmt.Sprintf(pipe.Fill(1, `
+	_, err := b.db.Exec(b.t.Context(), fmt.Sprintf(fill(pipe, 1, `
 		INSERT INTO {task} (type, id, created_at, order_time, context)
 		SELECT {number}, (1::bigint << 40) + n, at, at, '1'
 		FROM (SELECT n, now() + (n - %[3]d) * interval '1 s' AS at

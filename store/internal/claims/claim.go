@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -52,10 +52,10 @@ type ClaimAsk struct {
 // It is one transaction in three round trips. If the answer to its COMMIT is lost, the claimers get
 // their tasks when they ask again.
 func (s *Claims) LeaseForClaims(
-	ctx context.Context, t *catalog.Type, stage string, asks []*ClaimAsk, most, bytes int,
+	ctx context.Context, t *config.Type, stage string, asks []*ClaimAsk, most, bytes int,
 ) (next time.Time, err error) {
 	if err = hot.CheckCommits(ctx, s.hot, t.Tenant); err == nil {
-		err = s.core.FollowRolls(ctx, t, func(now *catalog.Type) error {
+		err = s.core.FollowRolls(ctx, t, func(now *config.Type) error {
 			t = now
 			next, err = s.tryClaim(ctx, t, stage, asks, most, bytes)
 			return err
@@ -83,7 +83,7 @@ func (s *Claims) LeaseForClaims(
 
 // claiming is one transaction of LeaseForClaims.
 type claiming struct {
-	t     *catalog.Type
+	t     *config.Type
 	stage string
 	asks  []*ClaimAsk
 	most  int // new claims
@@ -109,7 +109,7 @@ type claiming struct {
 }
 
 func (s *Claims) tryClaim(
-	ctx context.Context, t *catalog.Type, stage string, asks []*ClaimAsk, most, bytes int,
+	ctx context.Context, t *config.Type, stage string, asks []*ClaimAsk, most, bytes int,
 ) (next time.Time, err error) {
 	at := t.StageIndex(stage)
 	if at < 0 { // it was removed meanwhile

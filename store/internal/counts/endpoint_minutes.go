@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgerrcode"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -151,7 +150,7 @@ func (s *Counts) ForgetMinutes(ctx context.Context, tenant string) (int, error) 
 
 // DryRunForgetMinutes counts the minutes that ForgetMinutes would delete.
 func (s *Counts) DryRunForgetMinutes(ctx context.Context, tenant string) (int, error) {
-	return catalog.CountRows(ctx, s.core.DB(tenant),
+	return postgres.CountRows(ctx, s.core.DB(tenant),
 		`SELECT count(*) FROM `+postgres.Quote(schema.Of(tenant))+`.endpoint_minutes WHERE at < $1`,
 		s.core.Clock.Now().Add(-MinutesKept))
 }

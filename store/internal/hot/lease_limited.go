@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -41,7 +42,7 @@ type LimitedLease struct {
 // the Admission that decides. If the rolls moved on, it calls admit again.
 func (s *Path) LeaseLimited(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	n int,
 	admit func(InFlight) Admission,
 ) (
@@ -49,7 +50,7 @@ func (s *Path) LeaseLimited(
 	if err := CheckCommits(ctx, s, t.Tenant); err != nil {
 		return LimitedLease{}, postgres.Wrap(err, "LeaseLimited(%q, %q)", t.Tenant, t.Name)
 	}
-	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		g, err = s.tryLeaseLimited(ctx, t, n, admit)
 		return err
 	})
@@ -61,7 +62,7 @@ func (s *Path) LeaseLimited(
 	return g, nil
 }
 
-func (s *Path) tryLeaseLimited(ctx context.Context, t *catalog.Type, n int,
+func (s *Path) tryLeaseLimited(ctx context.Context, t *config.Type, n int,
 	admit func(InFlight) Admission) (
 	g LimitedLease, err error) {
 	conn, err := s.core.HotDB(t.Tenant).Acquire(ctx)
@@ -143,14 +144,14 @@ const limitPause = 5 * time.Millisecond
 // the stages with blocked tasks. If another lease of the type has the lock, the caller doesn't
 // wait, since there are other types.
 func (s *Path) beginLimited(
-	ctx context.Context, conn *postgres.TenantConn, t *catalog.Type,
+	ctx context.Context, conn *postgres.TenantConn, t *config.Type,
 ) (f InFlight, stages []string, l catalog.TriedLock, err error) {
 	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue(t.SQL(0, catalog.TryLockSQL), catalog.LeaseLock, t.Number()).QueryRow(l.Scan)
 	b.Queue(t.SQL(0, `SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE `+
-		`leased_at >= $1) FROM {lease} WHERE type = $2 GROUP BY 1`), t.HealthSince(s.core.Clock.Now()),
+		`leased_at >= $1) FROM {lease} WHERE type = $2 GROUP BY 1`), config.HealthSince(t, s.core.Clock.Now()),
 		t.Number()).
 		Query(func(rows pgx.Rows) error {
 			var endpoint string
@@ -168,7 +169,7 @@ func (s *Path) beginLimited(
 		stages = slices.DeleteFunc(stages, t.Claimed)
 		return err
 	})
-	onNewest := catalog.QueueNewest(b, t)
+	onNewest := config.QueueNewest(b, t)
 	if err := conn.Send(ctx, b); err != nil {
 		return f, nil, l, err
 	}

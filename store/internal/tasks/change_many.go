@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -72,7 +72,7 @@ WHERE k.seq <= $4 ORDER BY k.id FOR UPDATE OF k`
 // looks twice, as a row may just have moved from the one to the other. All rows of wait come first,
 // as in a cancel, so that the two don't deadlock.
 func lockResting(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (resting []hot.Candidate, err error) {
 	lock := func(position int, sql string, args ...any) error {
 		rows, err := tx.Query(ctx, t.SQL(position, sql), args...)
@@ -114,7 +114,7 @@ func lockResting(
 
 // readAllPlaced is readPlaced of some tasks of one roll.
 func readAllPlaced(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (map[int64]placed, error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
@@ -137,7 +137,7 @@ func readAllPlaced(
 
 // takeLocked deletes token rows from wait and ready that this transaction has locked.
 func takeLocked(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64, orders []time.Time,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, orders []time.Time,
 ) error {
 	b := &pgx.Batch{}
 	b.Queue(t.SQL(0, records.TakeAnyWaitSQL), ids, t.Number())

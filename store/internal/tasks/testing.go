@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // Only the tests of package store use what stands here.
@@ -21,7 +21,7 @@ func SetCountTime(s *Tasks, d time.Duration) { s.countTime = d }
 func ExplainPage(
 	ctx context.Context,
 	s *Tasks,
-	t *catalog.Type,
+	t *config.Type,
 	f Filter,
 ) (plans []string, err error) {
 	c, err := s.criteriaFor(ctx, t, f)

@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 	"github.com/asyncflow/asyncflow/store/internal/trees"
@@ -44,13 +45,13 @@ func (s *Tasks) setTreePause(
 	if err != nil {
 		return Task{}, err
 	}
-	err = s.core.Audited(ctx, tenant, func(tx pgx.Tx) error {
+	err = audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		o, err := trees.WaitingFanOut(ctx, tx, t, id)
 		if err != nil {
 			return err
 		}
 		if o.Paused() == paused {
-			return catalog.ErrSame
+			return postgres.ErrSame
 		}
 		now := s.core.Clock.Now()
 		_, err = tx.Exec(ctx, t.SQL(0, `UPDATE {fan_outs}
@@ -70,7 +71,7 @@ func (s *Tasks) setTreePause(
 		s.core.Watchers.Tell(t.Key(), id.Number)
 	}
 	task, missing := s.Task(ctx, tenant, id)
-	if missing == nil && !errors.Is(err, catalog.ErrSame) {
+	if missing == nil && !errors.Is(err, postgres.ErrSame) {
 		return task, postgres.Wrap(err, "setTreePause(%q, %s, %t)", tenant, id, paused)
 	}
 	return task, missing
@@ -78,7 +79,7 @@ func (s *Tasks) setTreePause(
 
 // tellChildren counts the children of a task by their status, if it has any, and says whether they
 // are paused.
-func (s *Tasks) tellChildren(ctx context.Context, t *catalog.Type, task *Task) error {
+func (s *Tasks) tellChildren(ctx context.Context, t *config.Type, task *Task) error {
 	o, err := records.LatestFanOut(ctx, s.core.DB(t.Tenant), t, task.ID.Number, 0, "")
 	if err != nil || o == nil {
 		return err

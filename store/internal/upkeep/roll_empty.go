@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -18,12 +19,12 @@ import (
 // next roll.
 func (s *Upkeep) EmptyRoll(
 	ctx context.Context,
-	set *catalog.TableSet,
+	set *config.TableSet,
 	position int,
 ) (n int, err error) {
-	earliest := map[catalog.TypeKey]time.Time{}
+	earliest := map[config.TypeKey]time.Time{}
 	err = s.core.Exclusively(ctx, set.Tenant, "empty-roll", func(tx pgx.Tx, _ time.Time) error {
-		_, types, err := catalog.ReadLocations(ctx, tx, set.Tenant, "")
+		_, types, err := config.ReadLocations(ctx, tx, set.Tenant, "")
 		if err != nil {
 			return err
 		}
@@ -53,7 +54,7 @@ func (s *Upkeep) EmptyRoll(
 			moved.Ready.Add(records.ReadyKey{RollTables: records.RollTables{Tables: l.Set().Tables,
 				Position: l.Set().End}, TypeToken: records.TypeToken{Number: number, Token: row.Token},
 				Full: row.Key != nil || since != nil}, row)
-			key := catalog.TypeKey{Tenant: set.Tenant, Type: names[number]}
+			key := config.TypeKey{Tenant: set.Tenant, Type: names[number]}
 			if at, ok := earliest[key]; !ok || row.Order.Before(at) {
 				earliest[key] = row.Order
 			}
@@ -64,14 +65,14 @@ func (s *Upkeep) EmptyRoll(
 			return err
 		}
 		if n == 0 {
-			return catalog.ErrIdle
+			return postgres.ErrIdle
 		}
 		b := &pgx.Batch{}
 		moved.Queue(b, time.Time{})
 		return tx.SendBatch(ctx, b).Close()
 	})
 	if err != nil {
-		if catalog.RolledOn(err) { // the next run does it
+		if config.RolledOn(err) { // the next run does it
 			return 0, nil
 		}
 		return 0, postgres.Wrap(err, "EmptyRoll(%q, %q, %d)", set.Tenant, set.Name, position)

@@ -134,8 +134,8 @@ func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 		}
 		b.Queue(`UPDATE `+settings.SchedulesOf(r.tenant)+` SET next_at = $2, last_at = $3, last_id = $4,
 			skipped = skipped + $5, skipped_at = $6 WHERE name = $1`,
-			t.Name, catalog.OrNull(t.rest), catalog.OrNull(t.LastAt), catalog.OrNull(t.LastID.Number),
-			len(t.skipped), catalog.OrNull(t.SkippedAt))
+			t.Name, postgres.OrNull(t.rest), postgres.OrNull(t.LastAt), postgres.OrNull(t.LastID.Number),
+			len(t.skipped), postgres.OrNull(t.SkippedAt))
 		if t.done > 0 {
 			keys := make([]string, t.done)
 			for i, tick := range t.run[:t.done] {
