@@ -54,13 +54,7 @@ type ClaimAsk struct {
 func (s *Claims) LeaseForClaims(
 	ctx context.Context, t *config.Type, stage string, asks []*ClaimAsk, most, bytes int,
 ) (next time.Time, err error) {
-	if err = hot.CheckCommits(ctx, s.hot, t.Tenant); err == nil {
-		err = s.core.FollowRolls(ctx, t, func(now *config.Type) error {
-			t = now
-			next, err = s.tryClaim(ctx, t, stage, asks, most, bytes)
-			return err
-		})
-	}
+	t, next, err = s.leaseForClaims(ctx, t, stage, asks, most, bytes)
 	if err != nil {
 		for _, a := range asks {
 			a.Leases = nil // they were rolled back, and other claimers may have them now
@@ -79,6 +73,22 @@ func (s *Claims) LeaseForClaims(
 	}
 	s.core.Wakeups.Announce(t.Key(), ends)
 	return next, nil
+}
+
+// leaseForClaims is LeaseForClaims without what follows from it. It also returns the type as it was
+// then.
+func (s *Claims) leaseForClaims(
+	ctx context.Context, t *config.Type, stage string, asks []*ClaimAsk, most, bytes int,
+) (_ *config.Type, next time.Time, err error) {
+	if err := hot.CheckCommits(ctx, s.hot, t.Tenant); err != nil {
+		return t, next, err
+	}
+	err = s.core.FollowRolls(ctx, t, func(now *config.Type) error {
+		t = now
+		next, err = s.tryClaim(ctx, t, stage, asks, most, bytes)
+		return err
+	})
+	return t, next, err
 }
 
 // claiming is one transaction of LeaseForClaims.

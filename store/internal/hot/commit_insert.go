@@ -199,6 +199,19 @@ func checkOwn(
 	return err
 }
 
+// insertedOf returns which ids of a roll have tasks.
+func (s *Path) insertedOf(
+	ctx context.Context, t *config.Type, position int, ids []int64,
+) (map[int64]bool, error) {
+	rows, err := s.core.DB(t.Tenant).Query(ctx,
+		t.SQL(position, `SELECT id FROM {task} WHERE type = $2 AND id = ANY ($1)`), ids, t.Number())
+	if err != nil {
+		return nil, err
+	}
+	inserted := map[int64]bool{}
+	return inserted, CollectIDs(rows, inserted)
+}
+
 // Renumber gives tasks of one roll ids of the roll that is open now, except tasks that an earlier
 // try inserted. Their roll is sealed, so this is certain; or the roll doesn't exist, in a database
 // that lost its latest history. Renumber returns the type's current definition, and the tasks still
@@ -215,13 +228,7 @@ func (s *Path) Renumber(
 		ids[i] = item.ID.Number
 	}
 	position := items[0].ID.Position()
-	rows, err := s.core.DB(t.Tenant).Query(ctx,
-		fresh.SQL(position, `SELECT id FROM {task} WHERE type = $2 AND id = ANY ($1)`), ids,
-		fresh.Number())
-	inserted := map[int64]bool{}
-	if err == nil {
-		err = CollectIDs(rows, inserted)
-	}
+	inserted, err := s.insertedOf(ctx, fresh, position, ids)
 	switch gone := IsUndefinedTable(err); {
 	case gone && position == fresh.End: // and so is the type
 		return t, items, config.UnknownType(t.Name)

@@ -11,6 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -62,79 +63,111 @@ func (s *Path) LeaseLimited(
 	return g, nil
 }
 
-func (s *Path) tryLeaseLimited(ctx context.Context, t *config.Type, n int,
-	admit func(InFlight) Admission) (
-	g LimitedLease, err error) {
+// limitedLease is one transaction of LeaseLimited.
+type limitedLease struct {
+	s      *Path
+	conn   *postgres.TenantConn
+	t      *config.Type
+	n      int      // the most tasks that it leases
+	stages []string // with blocked tasks
+	lock   catalog.TriedLock
+	now    time.Time
+
+	admission Admission
+	from      int       // the position of the ready table that it takes from
+	until     time.Time // the latest order_time that it takes
+	scan      *lowwater.Scan
+	result    LimitedLease
+}
+
+func (s *Path) tryLeaseLimited(
+	ctx context.Context, t *config.Type, n int, admit func(InFlight) Admission,
+) (g LimitedLease, err error) {
 	conn, err := s.core.HotDB(t.Tenant).Acquire(ctx)
 	if err != nil {
 		return g, err
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
-	inFlight, stages, l, err := s.beginLimited(ctx, conn, t)
+	inFlight, stages, lock, err := s.beginLimited(ctx, conn, t)
 	if err != nil {
 		return g, err
 	}
-	now := s.core.Clock.Now()
+	l := &limitedLease{s: s, conn: conn, t: t, n: n, stages: stages, lock: lock,
+		now: s.core.Clock.Now()}
 	err = s.core.NoteHolder(ctx, conn, catalog.LockKey{Tenant: t.Tenant, Name: catalog.LeaseLock,
-		Number: t.Number()}, l)
-	if err != nil || !l.Ours() {
-		b := &pgx.Batch{}
-		b.Queue("ROLLBACK")
-		return LimitedLease{Next: now.Add(limitPause), Busy: true},
-			postgres.FirstError(err, conn.Send(ctx, b))
+		Number: t.Number()}, lock)
+	if err != nil || !lock.Ours() {
+		return LimitedLease{Next: l.now.Add(limitPause), Busy: true},
+			postgres.FirstError(err, l.end(ctx, &pgx.Batch{}, "ROLLBACK"))
 	}
-	g.Blocked = len(stages) > 0
+	l.result.Blocked = len(stages) > 0
 	if t.MaxInFlight > 0 {
-		n = min(n, t.MaxInFlight-inFlight.all())
+		l.n = min(n, t.MaxInFlight-inFlight.all())
 	}
-	if n <= 0 {
-		b := &pgx.Batch{}
-		b.Queue(l.End())
-		return g, conn.Send(ctx, b)
+	if l.n <= 0 {
+		return l.result, l.end(ctx, &pgx.Batch{}, lock.End())
 	}
-	from, until, next, err := s.olderHead(ctx, conn, t, now, shortestRun)
+	var next time.Time
+	l.from, l.until, next, err = s.olderHead(ctx, conn, t, l.now, shortestRun)
 	if err != nil {
-		return g, err
+		return l.result, err
 	}
-	scan := s.core.Marks.Begin(t.Key(), from, now)
-	defer func() { g.Next = scan.End(g.Next, err) }()
-	g.Next = next
-	admission := admit(inFlight)
-	found, looked, last, err := takeCandidates(ctx, conn, t, from, now, until, n, scan, stages,
-		admission)
+	l.scan = s.core.Marks.Begin(t.Key(), l.from, l.now)
+	l.result.Next = next
+	l.admission = admit(inFlight)
+	err = l.lease(ctx)
+	l.result.Next = l.scan.End(l.result.Next, err)
+	return l.result, err
+}
+
+// end ends the transaction with a statement, after others.
+func (l *limitedLease) end(ctx context.Context, b *pgx.Batch, statement string) error {
+	b.Queue(statement)
+	return l.conn.Send(ctx, b)
+}
+
+// lease takes tasks as the admission says, and commits.
+func (l *limitedLease) lease(ctx context.Context) (err error) {
+	g := &l.result
+	found, looked, last, err := takeCandidates(ctx, l.conn, l.t, l.from, l.now, l.until, l.n, l.scan,
+		l.stages, l.admission)
 	if err != nil {
-		return g, err
+		return err
 	}
-	if g.Keys, err = judge(ctx, conn, t, found, admission, n); err != nil {
-		return g, err
+	if g.Keys, err = judge(ctx, l.conn, l.t, found, l.admission, l.n); err != nil {
+		return err
 	}
 	for _, c := range found {
 		g.Blocked = g.Blocked || c.Blocked != "" && c.Blocked != asyncflow.WaitFlow
 	}
 	b := &pgx.Batch{}
-	g.Leases, g.back = s.queueJudged(b, t, found, now)
-	cut := until.Before(now) && looked < n
+	g.Leases, g.back = l.s.queueJudged(b, l.t, found, l.now)
+	cut := l.until.Before(l.now) && looked < l.n
 	g.Filed = len(found) > len(g.Leases) || cut && looked > 0
 	switch {
 	case cut:
-		g.Next = now
-		scan.Left(until)
-	case looked < n && len(g.Leases) < n:
-		queueHeads(b, t, map[int]time.Time{from: scan.From()}, func(_ int, order time.Time) {
-			if g.Next.IsZero() || order.Before(g.Next) {
-				g.Next = order
-			}
-		})
+		g.Next = l.now
+		l.scan.Left(l.until)
+	case looked < l.n && len(g.Leases) < l.n:
+		l.queueNext(b)
 	default:
-		g.Next = now
-		scan.Left(last)
+		g.Next = l.now
+		l.scan.Left(last)
 	}
+	end := "COMMIT"
 	if len(found) == 0 {
-		b.Queue(l.End())
-	} else {
-		b.Queue("COMMIT")
+		end = l.lock.End()
 	}
-	return g, NoteFailure(s, conn.Send(ctx, b))
+	return NoteFailure(l.s, l.end(ctx, b, end))
+}
+
+// queueNext queues the question when the next task is due.
+func (l *limitedLease) queueNext(b *pgx.Batch) {
+	queueHeads(b, l.t, map[int]time.Time{l.from: l.scan.From()}, func(_ int, order time.Time) {
+		if l.result.Next.IsZero() || order.Before(l.result.Next) {
+			l.result.Next = order
+		}
+	})
 }
 
 // limitPause is how long a lease waits for another of its type.

@@ -34,18 +34,7 @@ func (s *Trees) OpenFanOuts(ctx context.Context, tenants []string) (map[string]t
 // at up to JobBatch tasks that wait for children, and continues after them the next time. It
 // returns how many fan-outs it corrected.
 func (s *Trees) SweepFanOuts(ctx context.Context, tenant string) (n int, err error) {
-	at := s.treeCursors.get(tenant)
-	wrong, err := s.wrongFanOuts(ctx, tenant, &at)
-	if err == nil {
-		s.treeCursors.put(tenant, at)
-	}
-	for _, w := range wrong {
-		mended, failed := s.mendFanOut(ctx, tenant, w.FanOutKey)
-		if mended {
-			n++
-		}
-		err = errors.Join(err, failed) // the remaining ones are mended all the same
-	}
+	n, err = s.mendFanOuts(ctx, tenant)
 	if n > 0 {
 		s.core.TellFollowUp(tenant)
 	}
@@ -53,6 +42,24 @@ func (s *Trees) SweepFanOuts(ctx context.Context, tenant string) (n int, err err
 		_ = s.core.Catalog.RefreshTenant(ctx, tenant)
 	}
 	return n, postgres.Wrap(err, "SweepFanOuts(%q)", tenant)
+}
+
+// mendFanOuts is SweepFanOuts without what follows from it.
+func (s *Trees) mendFanOuts(ctx context.Context, tenant string) (n int, err error) {
+	at := s.treeCursors.get(tenant)
+	wrong, err := s.wrongFanOuts(ctx, tenant, &at)
+	if err != nil {
+		return 0, err
+	}
+	s.treeCursors.put(tenant, at)
+	for _, w := range wrong {
+		mended, failed := s.mendFanOut(ctx, tenant, w.FanOutKey)
+		if mended {
+			n++
+		}
+		err = errors.Join(err, failed) // the remaining ones are mended all the same
+	}
+	return n, err
 }
 
 // DryRunFanOuts counts the fan-outs that the next SweepFanOuts of this node would mend.
