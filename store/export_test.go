@@ -172,12 +172,6 @@ const CountLook = tasks.CountLook
 // PageText is about the most bytes of contexts and outputs that are searched for a page.
 const PageText = tasks.PageText
 
-// ExplainPage returns the plans of the statements of a filter's widest look, carried
-// out, as JSON.
-func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) ([]string, error) {
-	return tasks.ExplainPage(ctx, s.tasksRoom, t, f)
-}
-
 // InsertAudit exposes insertAudit.
 var InsertAudit = audit.Insert
 

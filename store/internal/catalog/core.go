@@ -54,8 +54,8 @@ type Core struct {
 	// Base serves cross-tenant work; use HotPool only through HotDB. The work of a tenant goes
 	// through DB and HotDB, under the tenant's role.
 	Base    *pgxpool.Pool
-	fate    *postgres.SharedFate // of base
-	shares  *postgres.Shares     // of base
+	group   *postgres.PoolGroup // of base
+	shares  *postgres.Shares    // of base
 	HotPool *postgres.HotPool
 	Roles   *postgres.Roles
 
@@ -75,7 +75,7 @@ type Core struct {
 
 // newCore returns a core without connections.
 func newCore(cfg Config) *Core {
-	return &Core{Config: cfg, Log: cfg.Log, fate: &postgres.SharedFate{}, Watchers: news.NewWatchers(),
+	return &Core{Config: cfg, Log: cfg.Log, group: &postgres.PoolGroup{}, Watchers: news.NewWatchers(),
 		Marks:   lowwater.NewMarks[config.TypeKey](),
 		holders: &lockHolders{limit: keptOutLimit, all: map[LockKey]lockHolder{}}}
 }
@@ -83,7 +83,7 @@ func newCore(cfg Config) *Core {
 // connect opens the connections, and checks that the schema is current.
 func (c *Core) connect(ctx context.Context) (err error) {
 	base := postgres.PoolConfig{URL: c.Config.URL, Size: c.Config.Pool, NoRoles: c.Config.NoRoles,
-		Statement: postgres.BaseStatement, Fate: c.fate}
+		Statement: postgres.BaseStatement, Group: c.group}
 	if c.Base, err = postgres.NewPool(ctx, base); err != nil {
 		return postgres.ConnectError(c.Config.URL, err)
 	}

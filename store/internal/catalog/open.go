@@ -81,7 +81,7 @@ func (c *Core) Ping(ctx context.Context) error {
 		return postgres.ConnectError(c.Config.URL, err)
 	}
 	if readOnly { // another host may accept writes now: only connecting checks that
-		c.fate.Reset()
+		c.group.Reset()
 		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database is read-only")
 	}
 	return nil

@@ -30,7 +30,7 @@ type HotPool struct {
 func NewHotPool(ctx context.Context, url string, size int, noRoles bool) (*HotPool, error) {
 	p := &HotPool{seed: maphash.MakeSeed(), slots: semaphore.NewWeighted(int64(size))}
 	config := PoolConfig{URL: url, Size: 1, Settings: HotSettings, NoRoles: noRoles,
-		Statement: hotStatement, Fate: &SharedFate{}, Hot: true}
+		Statement: hotStatement, Group: &PoolGroup{}, Hot: true}
 	for range size {
 		seat, err := NewPool(ctx, config)
 		if err != nil {

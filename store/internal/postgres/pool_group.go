@@ -10,11 +10,11 @@ import (
 // resetEvery is the least time between two resets.
 const resetEvery = time.Second
 
-// SharedFate has pools with connections that break together. When the server is silent on one
+// PoolGroup has pools with connections that break together. When the server is silent on one
 // connection, the rest are likely to be dead too, and each would cost a caller the time of
 // a deadline to notice. So all pools open their connections anew. It is safe for concurrent
 // use.
-type SharedFate struct {
+type PoolGroup struct {
 	mu    sync.Mutex
 	pools []*pgxpool.Pool
 	last  time.Time // of the last reset
@@ -22,7 +22,7 @@ type SharedFate struct {
 	compression compression
 }
 
-func (f *SharedFate) add(pool *pgxpool.Pool) {
+func (f *PoolGroup) add(pool *pgxpool.Pool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pools = append(f.pools, pool)
@@ -30,7 +30,7 @@ func (f *SharedFate) add(pool *pgxpool.Pool) {
 
 // Reset closes the idle connections of all pools at once, and the connections in use when they are
 // released.
-func (f *SharedFate) Reset() {
+func (f *PoolGroup) Reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if time.Since(f.last) < resetEvery {

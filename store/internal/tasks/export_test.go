@@ -3,7 +3,6 @@ package tasks
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -11,18 +10,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// Only the tests of package store use what stands here.
-
-// SetCountTime changes the time that TaskCount may take.
-func SetCountTime(s *Tasks, d time.Duration) { s.countTime = d }
-
 // ExplainPage returns the plans of the statements of a filter's widest look, carried
 // out, as JSON.
-func ExplainPage(
-	ctx context.Context,
-	s *Tasks,
-	t *config.Type,
-	f Filter,
+func (s *Tasks) ExplainPage(
+	ctx context.Context, t *config.Type, f Filter,
 ) (plans []string, err error) {
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {
