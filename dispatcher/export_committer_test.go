@@ -90,4 +90,4 @@ func (c *Committer) StopListening() {
 }
 
 // Unread returns the news that nobody has read.
-func (c *Committer) Unread() store.News { return c.news.Take() }
+func (c *Committer) Unread() store.News { return c.news.Read() }

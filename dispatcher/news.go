@@ -24,7 +24,7 @@ func (c *Committer) listen() {
 func (c *Committer) hear() {
 	c.hearing.Lock()
 	defer c.hearing.Unlock()
-	news := c.news.Take()
+	news := c.news.Read()
 	for tenant, linger := range news.FollowUps {
 		c.followUps.tell(tenant, linger)
 	}

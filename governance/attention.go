@@ -94,7 +94,7 @@ func (a *attention) hear(news store.News) {
 func (a *attention) announced() map[string]uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.hear(a.news.Take())
+	a.hear(a.news.Read())
 	all := make(map[string]uint64, len(a.tenants))
 	for tenant, w := range a.tenants {
 		all[tenant] = w.tasks
@@ -110,7 +110,7 @@ func (a *attention) pick(
 ) (names []string, all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.hear(a.news.Take())
+	a.hear(a.news.Read())
 	w := a.watchOf(tenant)
 	if !w.known || (w.tokens != tokens || !now.Before(w.again)) && now.Sub(w.at) >= every {
 		clear(w.heard)

@@ -137,7 +137,7 @@ func withLiveTasks(rolls []store.Roll) (n int) {
 
 // fullAt returns when the open roll of a table set is full at the earliest.
 func (j *rollJob) fullAt(set *store.TableSet, open store.Roll) time.Time {
-	most, _ := j.store.Catalog.RollLimits(set)
+	most, _ := j.store.Catalog.RollSize(set)
 	room := max(0, most-open.MaxTasks)
 	return j.store.Clock.Now().Add(time.Duration(room) * time.Second / mostTasks)
 }
@@ -151,7 +151,7 @@ func (j *rollJob) restUntil(
 	closed := rolls[:len(rolls)-1]
 	if set.Closed {
 		closed = rolls
-	} else if _, age := j.store.Catalog.RollLimits(set); open.MaxTasks > 0 {
+	} else if _, age := j.store.Catalog.RollSize(set); open.MaxTasks > 0 {
 		at = open.OpenedAt.Add(age)
 	}
 	for i, r := range closed {
@@ -331,7 +331,7 @@ func (j *rollJob) drain(ctx context.Context, set *store.TableSet, r store.Roll) 
 func (j *rollJob) mustOpenNext(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (full bool, tasks int64, err error) {
-	most, age := j.store.Catalog.RollLimits(set)
+	most, age := j.store.Catalog.RollSize(set)
 	old := j.since(open.OpenedAt) > age
 	switch {
 	case set.Begin != set.End:

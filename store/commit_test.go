@@ -19,7 +19,7 @@ var stageDone = asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200}
 // insertions returns new tasks that are due, one for each context, with ids of the open roll.
 func (b *bundle) insertions(t *store.Type, contexts ...string) []*store.Insertion {
 	b.t.Helper()
-	t, ids, err := b.TakeNumbers(b.t.Context(), t, len(contexts))
+	t, ids, err := b.AllotNumbers(b.t.Context(), t, len(contexts))
 	require.NoError(b.t, err)
 	now := b.Clock.Now()
 	items := make([]*store.Insertion, len(contexts))

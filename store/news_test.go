@@ -19,7 +19,7 @@ func listen(t *testing.T, s *store.Store, ready func(store.TypeKey, time.Time), 
 				return
 			case <-l.Changed():
 			}
-			news := l.Take()
+			news := l.Read()
 			if news.Lost {
 				lost()
 			}

@@ -39,7 +39,7 @@ func (s *Store) forgetTypes(ctx context.Context) error {
 			return nil
 		case <-s.changes.Changed():
 		}
-		for tenant := range s.changes.Take().Changed {
+		for tenant := range s.changes.Read().Changed {
 			settings.ForgetTypes(s.settingsRoom, tenant)
 		}
 	}

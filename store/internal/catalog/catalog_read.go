@@ -74,7 +74,7 @@ func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 func (c *Catalog) run(r *catalogRead, tenant string) {
 	read, err := c.readTypesOf(tenant)
 	r.err = err
-	changed := c.take(tenant, read, err)
+	changed := c.adopt(tenant, read, err)
 	close(r.done)
 	if err != nil {
 		return
@@ -114,9 +114,9 @@ func (c *Catalog) readTypesOf(tenant string) (read typesRead, err error) {
 	return read, err
 }
 
-// take takes over a tenant's types, or the error of their read, and reports whether the tenant
+// adopt keeps a tenant's types, or the error of their read, and reports whether the tenant
 // changed since.
-func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) {
+func (c *Catalog) adopt(tenant string, read typesRead, err error) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.underway, tenant)

@@ -21,9 +21,9 @@ func (c *Catalog) Retention(set *config.TableSet, position int) (longest time.Du
 	return longest
 }
 
-// RollLimits returns the number of tasks and the age after which the next roll of a table set
+// RollSize returns the number of tasks and the age after which the next roll of a table set
 // opens.
-func (c *Catalog) RollLimits(set *config.TableSet) (tasks int64, age time.Duration) {
+func (c *Catalog) RollSize(set *config.TableSet) (tasks int64, age time.Duration) {
 	if t := c.TypesOf(set.Tenant)[set.Name]; t != nil {
 		return int64(t.RollRows), t.RollAge.Std()
 	}

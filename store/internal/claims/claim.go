@@ -180,7 +180,7 @@ func (c *claiming) choose(ctx context.Context, conn *postgres.TenantConn, bytes 
 	if err := c.readVotes(ctx, conn); err != nil {
 		return err
 	}
-	c.share()
+	c.handOut()
 	if err := c.readPayloads(ctx, conn, bytes); err != nil {
 		return err
 	}
@@ -258,8 +258,8 @@ func (c *claiming) mayShow(a *ClaimAsk, l asyncflow.Lease) bool {
 // fullPause is how long a claimer waits that has as many open claims as it may have.
 const fullPause = time.Second
 
-// share hands what was found out to the asks.
-func (c *claiming) share() {
+// handOut hands what was found out to the asks.
+func (c *claiming) handOut() {
 	slices.SortFunc(c.found,
 		func(a, b hot.Candidate) int { return hot.LeasesInOrder(a.Lease, b.Lease) })
 	for _, a := range c.asks {

@@ -31,10 +31,10 @@ func (t *Type) Begun(stage string, attempt int) bool {
 	return t.Started(stage, attempt) && (attempt == 1 || !Parks(t))
 }
 
-// PlacedAt returns when a task came to the place that a verdict on its lease gives it. That is now,
+// LineTime returns when a task came to the place that a verdict on its lease gives it. That is now,
 // except for a task that goes back unsent: it keeps its earlier time. A lease has only the
-// order_time, so that PlacedAt subtracts the head start that is known to be in it.
-func PlacedAt(t *Type, l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) time.Time {
+// order_time, so that LineTime subtracts the head start that is known to be in it.
+func LineTime(t *Type, l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) time.Time {
 	if v.Kind != asyncflow.Return && v.Kind != asyncflow.Park || l.Options.Child.VoteKey() != "" {
 		return now
 	}

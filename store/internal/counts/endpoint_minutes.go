@@ -63,8 +63,8 @@ func (s *Counts) CountAttempt(d *asyncflow.Delivery, o asyncflow.Outcome) {
 	}
 }
 
-// take returns the counts by tenant, and starts again from zero.
-func (m *endpointMinutes) take() map[string]map[string]*EndpointCounts {
+// read returns the counts by tenant, and starts again from zero.
+func (m *endpointMinutes) read() map[string]map[string]*EndpointCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	tenants := map[string]map[string]*EndpointCounts{}
@@ -97,7 +97,7 @@ ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attemp
 // they are statistics, not tasks.
 func WriteMinutes(ctx context.Context, s *Counts) error {
 	var errs []error
-	for tenant, counts := range s.minutes.take() {
+	for tenant, counts := range s.minutes.read() {
 		// All nodes lock rows in the same order.
 		ids := slices.Sorted(maps.Keys(counts))
 		attempts := make([]int64, len(ids))

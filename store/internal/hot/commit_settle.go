@@ -77,7 +77,7 @@ func (w *Writes) queueSettled(b *pgx.Batch, rows *records.Inserts, now time.Time
 			w.Leases = append(w.Leases, item.Next)
 		default:
 			w.Tokens.Add(item.Lease.ID.Number, item.Lease.Seq+1, t.LineKeyOf(item.Lease.Options),
-				item.Verdict, config.PlacedAt(t, &item.Lease, item.Verdict, now), now)
+				item.Verdict, config.LineTime(t, &item.Lease, item.Verdict, now), now)
 		}
 	}
 	if t.Flow != nil && len(w.Settled) > 0 {

@@ -50,7 +50,7 @@ func (k *keyOrder) has(c *Candidate) bool {
 	return true
 }
 
-func (k *keyOrder) take() {
+func (k *keyOrder) useOne() {
 	if k.left > 0 {
 		k.left--
 	}

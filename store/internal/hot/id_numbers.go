@@ -44,22 +44,22 @@ func newNumbers(s *Path) *numbers {
 	return &numbers{store: s, blocks: map[config.TypeKey]*block{}}
 }
 
-// NumbersAtHand is TakeNumbers without the database; nil: the database is needed.
+// NumbersAtHand is AllotNumbers without the database; nil: the database is needed.
 func (s *Path) NumbersAtHand(t *config.Type, n int) []int64 { return s.numbers.atHand(t, n) }
 
-// TakeNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with that
+// AllotNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with that
 // open roll.
-func (s *Path) TakeNumbers(
+func (s *Path) AllotNumbers(
 	ctx context.Context,
 	t *config.Type,
 	n int,
 ) (*config.Type, []int64, error) {
-	return s.numbers.take(ctx, t, n)
+	return s.numbers.allot(ctx, t, n)
 }
 
-// take returns n fresh numbers of the open roll of a type, ascending, and the type with that open
+// allot returns n fresh numbers of the open roll of a type, ascending, and the type with that open
 // roll.
-func (ns *numbers) take(
+func (ns *numbers) allot(
 	ctx context.Context,
 	t *config.Type,
 	n int,
@@ -71,7 +71,7 @@ func (ns *numbers) take(
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for tries := 0; ; tries++ {
-		out, err := ns.takeFrom(ctx, b, t, n)
+		out, err := ns.allotFrom(ctx, b, t, n)
 		if err != errOtherHistory || tries == historyTries {
 			return t, out, err
 		}
@@ -88,7 +88,7 @@ func (ns *numbers) take(
 	}
 }
 
-func (ns *numbers) takeFrom(
+func (ns *numbers) allotFrom(
 	ctx context.Context,
 	b *block,
 	t *config.Type,

@@ -84,7 +84,7 @@ func judge(
 			continue
 		}
 		if c.key != "" {
-			order.take()
+			order.useOne()
 		}
 		n--
 	}

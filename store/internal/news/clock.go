@@ -60,7 +60,7 @@ func RefreshClock(ctx context.Context, c *Clock) error {
 			best = sample
 		}
 	}
-	c.take(time.Since(c.start), best)
+	c.adopt(time.Since(c.start), best)
 	return nil
 }
 
@@ -79,11 +79,11 @@ func (c *Clock) sample(ctx context.Context, conn *pgxpool.Conn) (clockSample, er
 	return clockSample{now.UnixNano() - int64(after), now.UnixNano() - int64(before)}, err
 }
 
-// take takes over a measurement; at is its time since start. The new offset is the
+// adopt uses a measurement; at is its time since start. The new offset is the
 // measurement's least or, if that is more, the last offset less the drift since then. Neither
 // is ahead of the database, however long the round trip took. The last offset is wrong if the
 // clock of the database was set back.
-func (c *Clock) take(at time.Duration, s clockSample) {
+func (c *Clock) adopt(at time.Duration, s clockSample) {
 	last := c.offset.Load()
 	since := int64(at) - c.taken.Swap(int64(at))
 	offset := last - int64(clockDrift*float64(since))

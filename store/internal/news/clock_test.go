@@ -24,7 +24,7 @@ func TestClockIsNeverAhead(t *testing.T) {
 			}
 			trip := rapid.Int64Range(0, int64(time.Second)).Draw(t, "trip")
 			least := truth - rapid.Int64Range(0, trip).Draw(t, "way back")
-			c.take(at, clockSample{least, least + trip})
+			c.adopt(at, clockSample{least, least + trip})
 			offset := c.offset.Load()
 			require.LessOrEqual(t, offset, truth)
 			require.GreaterOrEqual(t, offset, least)

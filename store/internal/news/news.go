@@ -48,8 +48,8 @@ type Listener struct {
 // Changed has an entry when there are news that were not taken.
 func (l *Listener) Changed() <-chan struct{} { return l.changed }
 
-// Take returns the news since the last call.
-func (l *Listener) Take() News {
+// Read returns the news since the last call.
+func (l *Listener) Read() News {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	news := l.news

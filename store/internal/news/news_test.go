@@ -32,13 +32,13 @@ func TestNewsAreMerged(t *testing.T) {
 	assert.Equal(t, News{Lost: true, Ready: map[config.TypeKey]Announced{
 		pipe:                            {Tasks: 7, Due: now.Add(-2 * time.Second), Later: now.Add(time.Second)},
 		{Tenant: "acme", Type: "other"}: {Tasks: 1, Due: now},
-	}}, tasks.Take())
+	}}, tasks.Read())
 	<-rest.Changed()
 	assert.Equal(t, News{Changed: map[string]bool{"acme": true},
-		FollowUps: map[string]time.Duration{"acme": 3}}, rest.Take())
+		FollowUps: map[string]time.Duration{"acme": 3}}, rest.Read())
 	assert.Empty(t, tasks.Changed())
-	assert.Equal(t, News{}, tasks.Take())
+	assert.Equal(t, News{}, tasks.Read())
 	all.TellReady(pipe, now, now)
 	<-tasks.Changed()
-	assert.Len(t, tasks.Take().Ready, 1)
+	assert.Len(t, tasks.Read().Ready, 1)
 }

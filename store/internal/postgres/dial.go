@@ -20,11 +20,11 @@ const (
 	closeTime = 2 * time.Second
 )
 
-// Dialer opens connections to Postgres that the system watches, see tcpLimits.
+// Dialer opens connections to Postgres that the system watches, see setUserTimeout.
 var Dialer = net.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
-	Control: tcpLimits,
+	Control: setUserTimeout,
 }
 
 // dial opens a connection of a pool. Its deadline is ConnectTimeout, which

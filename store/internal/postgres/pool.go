@@ -86,7 +86,7 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 			return err
 		}
 		if !config.NoRoles {
-			if err := takeBaseRole(ctx, conn); err != nil {
+			if err := assumeBaseRole(ctx, conn); err != nil {
 				return err
 			}
 		}

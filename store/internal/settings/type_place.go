@@ -43,9 +43,9 @@ func readEnds(ctx context.Context, tx pgx.Tx, tenant, name string) (e ends, err 
 	return e, err
 }
 
-// placeNew returns the set of a new type, and the first position there that may have its tasks. It
+// chooseSet returns the set of a new type, and the first position there that may have its tasks. It
 // makes the set if need be. No id that a type of that name ever had may come again.
-func placeNew(
+func chooseSet(
 	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, now time.Time,
 ) (set string, from int, err error) {
 	e, err := readEnds(ctx, tx, tenant, t.Name)

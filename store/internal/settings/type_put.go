@@ -176,7 +176,7 @@ func createTaskType(
 	spec []byte,
 	now time.Time,
 ) error {
-	set, from, err := placeNew(ctx, tx, tenant, t, now)
+	set, from, err := chooseSet(ctx, tx, tenant, t, now)
 	if err != nil {
 		return err
 	}

@@ -190,7 +190,7 @@ func (s *Settings) addNext(t *config.Type, r *TypeRoll) {
 		return
 	}
 	var age time.Duration
-	r.NextTasks, age = s.core.Catalog.RollLimits(set)
+	r.NextTasks, age = s.core.Catalog.RollSize(set)
 	if r.Tasks > 0 {
 		r.NextAt = r.OpenedAt.Add(age)
 	}

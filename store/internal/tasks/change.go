@@ -70,7 +70,7 @@ func (s *Tasks) tryChange(
 		if err != nil {
 			return err
 		}
-		placed, err := readPlaced(ctx, tx, t, id) // it can't change, as we have the token row
+		state, err := readTokenState(ctx, tx, t, id) // it can't change, as we have the token row
 		if err != nil {
 			return err
 		}
@@ -81,9 +81,9 @@ func (s *Tasks) tryChange(
 		if c.Seq > records.MaxSeq {
 			return records.JournalFull(id)
 		}
-		c.Options = placed.options
+		c.Options = state.options
 		now := s.core.Clock.Now()
-		return writeChange(ctx, tx, t, c, p, placed.at, now, ts)
+		return writeChange(ctx, tx, t, c, p, state.at, now, ts)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows): // its row has just moved, or it is final
@@ -98,18 +98,18 @@ func (s *Tasks) tryChange(
 	return true, nil
 }
 
-// placed says since when a task's token row has had its place, and has the task's options.
-type placed struct {
+// tokenState says since when a task's token row has had its place, and has the task's options.
+type tokenState struct {
 	at      time.Time
 	options asyncflow.Options
 }
 
-func readPlaced(
+func readTokenState(
 	ctx context.Context,
 	tx pgx.Tx,
 	t *config.Type,
 	id asyncflow.TaskID,
-) (p placed, err error) {
+) (p tokenState, err error) {
 	err = tx.QueryRow(ctx, t.SQL(id.Position(), `
 		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
 		    t.created_at),

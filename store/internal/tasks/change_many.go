@@ -21,16 +21,16 @@ func (st *step) prioritize(ctx context.Context, tx pgx.Tx, ids []int64) (int, er
 		return 0, err
 	}
 	found := restingIDs(resting)
-	all, err := readAllPlaced(ctx, tx, st.t, found)
+	all, err := readTokenStates(ctx, tx, st.t, found)
 	if err != nil {
 		return 0, err
 	}
 	b := &pgx.Batch{}
 	var orders []time.Time
 	for _, c := range resting {
-		placed := all[c.ID.Number]
-		c.Options = placed.options
-		ch, same := changeOf(st.t, c, asyncflow.Patch{Priority: st.o.Priority}, placed.at, st.now)
+		state := all[c.ID.Number]
+		c.Options = state.options
+		ch, same := changeOf(st.t, c, asyncflow.Patch{Priority: st.o.Priority}, state.at, st.now)
 		if same {
 			continue
 		}
@@ -112,10 +112,10 @@ func lockResting(
 	return resting, nil
 }
 
-// readAllPlaced is readPlaced of some tasks of one roll.
-func readAllPlaced(
+// readTokenStates is readTokenState of some tasks of one roll.
+func readTokenStates(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
-) (map[int64]placed, error) {
+) (map[int64]tokenState, error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
 		    t.created_at),
@@ -124,12 +124,12 @@ func readAllPlaced(
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[int64]placed, len(ids))
+	all := make(map[int64]tokenState, len(ids))
 	var id int64
-	var p placed
+	var p tokenState
 	_, err = pgx.ForEachRow(rows, []any{&id, &p.at, &p.options}, func() error {
 		all[id] = p
-		p = placed{}
+		p = tokenState{}
 		return nil
 	})
 	return all, err

@@ -104,7 +104,7 @@ const otherwise = `{journal} c WHERE type = $1 AND final <> 'succeeded'`
 // the token tables, and tasks that failed or were cancelled have an index of their own. It
 // reads all tasks instead of a long backlog: the latest of both are the same.
 func (c criteria) candidates(bounds string) string {
-	from := c.places()
+	from := c.tables()
 	if len(from) == 0 {
 		from = []string{`{task} c WHERE type = $1`}
 	}
@@ -123,8 +123,8 @@ func (c criteria) candidates(bounds string) string {
 	return `(SELECT DISTINCT id FROM (` + all + `) c WHERE ` + bounds + `)`
 }
 
-// places returns the tables that candidates reads; nil is that of all tasks.
-func (c criteria) places() (from []string) {
+// tables returns the tables that candidates reads; nil is that of all tasks.
+func (c criteria) tables() (from []string) {
 	for _, status := range c.among() {
 		place := places[status]
 		if place == "" || status == asyncflow.StatusPending && !c.fewReady {
@@ -139,7 +139,7 @@ func (c criteria) places() (from []string) {
 
 // lookedAt returns the statuses of the candidates.
 func (c criteria) lookedAt() (statuses []asyncflow.Status) {
-	from := c.places()
+	from := c.tables()
 	for _, status := range asyncflow.Statuses {
 		if from == nil || slices.Contains(from, places[status]) {
 			statuses = append(statuses, status)

@@ -96,7 +96,7 @@ func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (Page, er
 	for i := range p.Tasks {
 		tasks[i] = &p.Tasks[i]
 	}
-	err = s.tellLimits(ctx, tenant, tasks...)
+	err = s.tellLimitWaits(ctx, tenant, tasks...)
 	return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
 }
 

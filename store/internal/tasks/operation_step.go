@@ -87,7 +87,7 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 		if err := st.lock(ctx, tx, t, due); err != nil {
 			return err
 		}
-		if err := st.take(ctx, tx); err != nil {
+		if err := st.handle(ctx, tx); err != nil {
 			return err
 		}
 		return st.write(ctx, tx)
@@ -151,9 +151,9 @@ func (st *step) lock(ctx context.Context, tx pgx.Tx, t *config.Type, due DueOper
 	return err
 }
 
-// take cancels, redrives, changes or counts the next tasks. It leaves an operation alone that only
+// handle cancels, redrives, changes or counts the next tasks. It leaves an operation alone that only
 // newer nodes know.
-func (st *step) take(ctx context.Context, tx pgx.Tx) error {
+func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	window := stepWindow
 	switch st.o.Kind {
 	case CountAll:

@@ -91,7 +91,7 @@ func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 
 // tellRelations reads what a task waits for, and its children and dependencies, into task.
 func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) error {
-	if err := s.tellLimits(ctx, tenant, task); err != nil {
+	if err := s.tellLimitWaits(ctx, tenant, task); err != nil {
 		return err
 	}
 	return s.tellTree(ctx, tenant, task)
@@ -228,8 +228,8 @@ func (s *Tasks) AwaitFinal(
 	}
 }
 
-// tellLimits fills in which limits the due tasks of one type wait for.
-func (s *Tasks) tellLimits(ctx context.Context, tenant string, tasks ...*Task) error {
+// tellLimitWaits fills in which limits the due tasks of one type wait for.
+func (s *Tasks) tellLimitWaits(ctx context.Context, tenant string, tasks ...*Task) error {
 	var reason asyncflow.WaitReason
 	for _, task := range tasks {
 		if task.WaitsFor != asyncflow.WaitCapacity {

@@ -232,7 +232,7 @@ func (s *Trees) park(
 		l := &parked[i]
 		if taken[l.ID.Number] {
 			v := asyncflow.ParkFor(*l, asyncflow.WaitParent)
-			ts.Add(l.ID.Number, l.Seq, t.LineKeyOf(l.Options), v, config.PlacedAt(t, l, v, now), now)
+			ts.Add(l.ID.Number, l.Seq, t.LineKeyOf(l.Options), v, config.LineTime(t, l, v, now), now)
 		}
 	}
 	if len(ts.Wait) == 0 {

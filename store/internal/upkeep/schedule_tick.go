@@ -71,7 +71,7 @@ func (s *Upkeep) TickSchedules(
 		if err := r.write(ctx, tx); err != nil {
 			return err
 		}
-		out = r.outcome()
+		out = r.result()
 		return nil
 	})
 	return out, postgres.Wrap(err, "TickSchedules(%q)", tenant)
@@ -168,8 +168,8 @@ func (r *round) writeError(b *pgx.Batch, t *scheduleTicks) {
 		t.Name, why, r.now)
 }
 
-// outcome sums up the round, and logs failed schedules.
-func (r *round) outcome() Ticked {
+// result sums up the round, and logs failed schedules.
+func (r *round) result() Ticked {
 	out := Ticked{Schedules: len(r.schedules)}
 	for _, t := range r.schedules {
 		out.Tasks += t.done

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcpLimits makes the system give up a connection whose peer doesn't acknowledge what it
+// setUserTimeout makes the system give up a connection whose peer doesn't acknowledge what it
 // was sent. A read that waits for the answer then fails.
-func tcpLimits(network, _ string, conn syscall.RawConn) error {
+func setUserTimeout(network, _ string, conn syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
 	}
