@@ -70,8 +70,8 @@ func (f *followUps) close() {
 }
 
 // FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
-// there may be more. Tasks for which this node has capacity begin at once. What fails is tried again
-// after a pause.
+// there may be more. Tasks for which this node has capacity begin at once. What fails is tried
+// again after a pause.
 func (c *Committer) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
 	more, _, err = c.followUp(ctx, tenant, store.FollowUpRows)
 	if err == nil || ctx.Err() != nil {
@@ -138,8 +138,8 @@ func (d *Dispatcher) admitFollowing(b *store.Beginning) {
 	}
 }
 
-// startFollowing begins with the leases of a FollowUp, or gives their capacity back if they were not
-// committed.
+// startFollowing begins with the leases of a FollowUp, or gives their capacity back if they were
+// not committed.
 func (d *Dispatcher) startFollowing(b *store.Beginning, committed bool) {
 	if len(b.Leases) == 0 {
 		return

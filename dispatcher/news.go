@@ -19,8 +19,8 @@ func (c *Committer) listen() {
 	}
 }
 
-// hear hands on the news of the store: what to follow up, and for what to look. When it returns, all
-// that was announced before is handed on, also by another call.
+// hear hands on the news of the store: what to follow up, and for what to look. When it returns,
+// all that was announced before is handed on, also by another call.
 func (c *Committer) hear() {
 	c.hearing.Lock()
 	defer c.hearing.Unlock()

@@ -235,8 +235,8 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 	return t, items, nil
 }
 
-// allotNumbers takes ids. It retries for a while if the database is unreachable. It returns the type
-// with the open roll to which the ids belong.
+// allotNumbers takes ids. It retries for a while if the database is unreachable. It returns the
+// type with the open roll to which the ids belong.
 func (c *Committer) allotNumbers(
 	ctx context.Context, t *store.Type, n int,
 ) (_ *store.Type, ids []int64, err error) {

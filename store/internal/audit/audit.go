@@ -48,24 +48,26 @@ func Insert(ctx context.Context, q postgres.Execer, tenant string, e asyncflow.A
 	_, err = q.Exec(ctx, `INSERT INTO `+TableOf(tenant)+` (`+columns+`)
 		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::int,
 		    $18, $19::text::json, $20::text::json, $21, $22)`,
-		e.ID, e.At, string(e.Origin), postgres.OrNull(e.Tenant), postgres.OrNull(e.Subject), postgres.OrNull(e.TokenID),
-		postgres.OrNull(e.Issuer), postgres.OrNull(e.Scopes), e.Action, postgres.OrNull(e.ObjectType), postgres.OrNull(e.Object),
-		postgres.OrNull(e.Address), postgres.OrNull(e.Proxy), postgres.OrNull(e.RequestID), postgres.OrNull(e.UserAgent),
-		string(e.Outcome), postgres.OrNull(e.Status), postgres.OrNull(e.Code), postgres.OrNull(string(detail)),
-		postgres.OrNull(string(claimed)), e.Calls, postgres.OrNull(e.LastAt))
+		e.ID, e.At, string(e.Origin), postgres.OrNull(e.Tenant), postgres.OrNull(e.Subject),
+		postgres.OrNull(e.TokenID), postgres.OrNull(e.Issuer), postgres.OrNull(e.Scopes), e.Action,
+		postgres.OrNull(e.ObjectType), postgres.OrNull(e.Object), postgres.OrNull(e.Address),
+		postgres.OrNull(e.Proxy), postgres.OrNull(e.RequestID), postgres.OrNull(e.UserAgent),
+		string(e.Outcome), postgres.OrNull(e.Status), postgres.OrNull(e.Code),
+		postgres.OrNull(string(detail)), postgres.OrNull(string(claimed)), e.Calls,
+		postgres.OrNull(e.LastAt))
 	return err
 }
 
 // Record writes the entry of an ended audited call, with its outcome, unless a change wrote it
 // already.
-func Record(ctx context.Context, s *catalog.Core, a *Call) error {
+func Record(ctx context.Context, core *catalog.Core, a *Call) error {
 	if a.written {
 		return nil
 	}
 	if a.At.IsZero() {
-		a.At = s.Clock.Now()
+		a.At = core.Clock.Now()
 	}
-	err := Insert(ctx, s.DB(a.Schema), a.Schema, a.AuditEntry)
+	err := Insert(ctx, core.DB(a.Schema), a.Schema, a.AuditEntry)
 	// The change was made after all, though its answer was lost.
 	if postgres.State(err) == pgerrcode.UniqueViolation {
 		err = nil
@@ -76,13 +78,13 @@ func Record(ctx context.Context, s *catalog.Core, a *Call) error {
 
 // RecordAll writes the entries of ended audited calls, all or none. It skips entries that are in
 // the audit already. Entries of a tenant that is gone go to the audit that belongs to no tenant.
-func RecordAll(ctx context.Context, s *catalog.Core, calls []*Call) error {
-	err := pgx.BeginFunc(ctx, s.Base, func(tx pgx.Tx) error {
+func RecordAll(ctx context.Context, core *catalog.Core, calls []*Call) error {
+	err := pgx.BeginFunc(ctx, core.Base, func(tx pgx.Tx) error {
 		for _, a := range calls {
-			if !s.Catalog.HasTenant(a.Schema) { // it is gone
+			if !core.Catalog.HasTenant(a.Schema) { // it is gone
 				a.Schema = ""
 			}
-			if err := s.Roles.AsAny(ctx, tx, a.Schema); err != nil {
+			if err := core.Roles.AsAny(ctx, tx, a.Schema); err != nil {
 				return err
 			}
 			var there bool
@@ -137,22 +139,23 @@ const forgetSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1
 // the one that belongs to no tenant, and returns how many it deleted. No other statement
 // deletes from the audit. It runs under the base role: a tenant's role may not delete.
 func Forget(
-	ctx context.Context, s *catalog.Core,
+	ctx context.Context, core *catalog.Core,
 	tenant string,
 	retention time.Duration,
 ) (int, error) {
-	tag, err := s.Base.Exec(ctx,
+	tag, err := core.Base.Exec(ctx,
 		`DELETE FROM `+TableOf(tenant)+strings.ReplaceAll(forgetSQL, "{audit}", TableOf(tenant)),
-		s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)), catalog.JobBatch)
+		core.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)), catalog.JobBatch)
 	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetAudit(%q)", tenant)
 }
 
 // DryRunForgetAudit counts the entries that ForgetAudit would delete, in all batches.
 func DryRunForget(
-	ctx context.Context, s *catalog.Core,
+	ctx context.Context, core *catalog.Core,
 	tenant string,
 	retention time.Duration,
 ) (int, error) {
-	return postgres.CountRows(ctx, s.DB(tenant), `SELECT count(*) FROM `+TableOf(tenant)+` WHERE at < $1`,
-		s.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)))
+	return postgres.CountRows(ctx, core.DB(tenant),
+		`SELECT count(*) FROM `+TableOf(tenant)+` WHERE at < $1`,
+		core.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)))
 }

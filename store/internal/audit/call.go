@@ -80,12 +80,14 @@ func (a *Call) Written() bool { return a.written }
 // Audited runs do in a transaction of a tenant, or ("") of no tenant, that also writes the entry
 // of the context's audited call, if it has one. After an error of do, also ErrSame and ErrDry,
 // the entry is written later. do must not take another role.
-func Do(ctx context.Context, s *catalog.Core, tenant string, do func(pgx.Tx) error) error {
-	return doThen(ctx, s, tenant, do, nil)
+func Do(ctx context.Context, core *catalog.Core, tenant string, do func(pgx.Tx) error) error {
+	return doThen(ctx, core, tenant, do, nil)
 }
 
 // auditedThen is audited that also runs then at the end, under the base role.
-func doThen(ctx context.Context, s *catalog.Core, tenant string, do, then func(pgx.Tx) error) error {
+func doThen(
+	ctx context.Context, core *catalog.Core, tenant string, do, then func(pgx.Tx) error,
+) error {
 	a := CallOf(ctx)
 	if a != nil && a.written {
 		a = nil
@@ -94,14 +96,14 @@ func doThen(ctx context.Context, s *catalog.Core, tenant string, do, then func(p
 	if a != nil {
 		detail = maps.Clone(a.Detail)
 	}
-	err := pgx.BeginFunc(ctx, s.DB(tenant), func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, core.DB(tenant), func(tx pgx.Tx) error {
 		if err := do(tx); err != nil {
 			return err
 		}
-		return write(ctx, s, tx, a, then)
+		return write(ctx, core, tx, a, then)
 	})
-	if errors.Is(err, postgres.ErrSame) { // maybe an earlier try made the change, and its answer was lost
-		err = postgres.FirstError(postgres.Confirm(ctx, s.DB(tenant)), postgres.ErrSame)
+	if errors.Is(err, postgres.ErrSame) { // an earlier try may have made the change
+		err = postgres.FirstError(postgres.Confirm(ctx, core.DB(tenant)), postgres.ErrSame)
 	}
 	if a == nil {
 		return err
@@ -116,25 +118,25 @@ func doThen(ctx context.Context, s *catalog.Core, tenant string, do, then func(p
 // writeAudited writes the entry of an audited call and runs then, each unless it is nil. It writes
 // to a tenant's audit under the tenant's role; everything else runs under the base role.
 func write(
-	ctx context.Context, s *catalog.Core,
+	ctx context.Context, core *catalog.Core,
 	tx pgx.Tx,
 	a *Call,
 	then func(pgx.Tx) error,
 ) error {
 	above := a != nil && a.Schema == ""
 	if a != nil && !above {
-		if err := Insert(ctx, tx, a.Schema, a.done(s)); err != nil {
+		if err := Insert(ctx, tx, a.Schema, a.done(core)); err != nil {
 			return err
 		}
 	}
 	if !above && then == nil {
 		return nil
 	}
-	if err := s.Roles.AsBase(ctx, tx); err != nil {
+	if err := core.Roles.AsBase(ctx, tx); err != nil {
 		return err
 	}
 	if above {
-		if err := Insert(ctx, tx, "", a.done(s)); err != nil {
+		if err := Insert(ctx, tx, "", a.done(core)); err != nil {
 			return err
 		}
 	}
@@ -145,9 +147,9 @@ func write(
 }
 
 // done returns the entry of a call that has made its change.
-func (a *Call) done(s *catalog.Core) asyncflow.AuditEntry {
+func (a *Call) done(core *catalog.Core) asyncflow.AuditEntry {
 	e := a.AuditEntry
-	e.At = s.Clock.Now()
+	e.At = core.Clock.Now()
 	e.Outcome = asyncflow.AuditDone
 	if a.isNew && a.StatusNew != 0 {
 		e.Status = a.StatusNew

@@ -75,8 +75,8 @@ type Core struct {
 
 // newCore returns a core without connections.
 func newCore(cfg Config) *Core {
-	return &Core{Config: cfg, Log: cfg.Log, group: &postgres.PoolGroup{}, Watchers: news.NewWatchers(),
-		Marks:   lowwater.NewMarks[config.TypeKey](),
+	return &Core{Config: cfg, Log: cfg.Log, group: &postgres.PoolGroup{},
+		Watchers: news.NewWatchers(), Marks: lowwater.NewMarks[config.TypeKey](),
 		holders: &lockHolders{limit: keptOutLimit, all: map[LockKey]lockHolder{}}}
 }
 

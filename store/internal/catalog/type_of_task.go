@@ -8,7 +8,9 @@ import (
 )
 
 // TypeOf returns the type of a task, if its roll exists; else CodeNotFound.
-func (s *Core) TypeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (*config.Type, error) {
+func (s *Core) TypeOf(
+	ctx context.Context, tenant string, id asyncflow.TaskID,
+) (*config.Type, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, id.Type)
 	if err == nil && id.Position() > t.End { // another node may just have opened a roll
 		t, err = s.Refreshed(ctx, t)

@@ -33,8 +33,8 @@ const (
 	listenCheck = 10 * time.Second
 )
 
-// Wakeups announce that a task of a type is ready, and when it is due: to the listeners of this node
-// at once, to other nodes by NOTIFY. An announcement may get lost (a crash between COMMIT and
+// Wakeups announce that a task of a type is ready, and when it is due: to the listeners of this
+// node at once, to other nodes by NOTIFY. An announcement may get lost (a crash between COMMIT and
 // NOTIFY); background jobs find such tasks.
 type Wakeups struct {
 	listeners news.Listeners

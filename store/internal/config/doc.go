@@ -2,8 +2,8 @@
 // snapshots of them: tenants, endpoints, task types, and the table sets with their rolls. Nothing
 // here has a connection: who reads passes one.
 //
-// It uses packages postgres and schema. Begin with Type and TableSet: most methods of the rooms take
-// a Type, which says in which tables its tasks are. The exported words, by subject:
+// It uses packages postgres and schema. Begin with Type and TableSet: most methods of the rooms
+// take a Type, which says in which tables its tasks are. The exported words, by subject:
 //
 //   - a type: Type, TypeKey, StoredType, PauseState, ReadTypes, ReadTaskType, UnknownType
 //   - where its tasks are: TableSet, Location, TableNames, ReadLocation, RollsNow, Located

@@ -105,7 +105,9 @@ func (s *TableSet) openRoll(ctx context.Context, tx pgx.Tx, position int, now ti
 }
 
 // HasLive reports whether a task of a roll is live.
-func (s *TableSet) HasLive(ctx context.Context, db postgres.Querier, position int) (live bool, err error) {
+func (s *TableSet) HasLive(
+	ctx context.Context, db postgres.Querier, position int,
+) (live bool, err error) {
 	_, types, err := ReadLocations(ctx, db, s.Tenant, "")
 	if err != nil {
 		return false, err

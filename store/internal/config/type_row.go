@@ -35,7 +35,9 @@ func readTaskTypes(ctx context.Context, q postgres.Querier, tenant string) ([]St
 }
 
 // ReadTaskType reads a task type; an unknown one is CodeNotFound. lock is FOR UPDATE, or empty.
-func ReadTaskType(ctx context.Context, q postgres.Querier, tenant, name, lock string) (StoredType, error) {
+func ReadTaskType(
+	ctx context.Context, q postgres.Querier, tenant, name, lock string,
+) (StoredType, error) {
 	rows, err := q.Query(ctx,
 		TaskTypeColumns+postgres.Quote(schema.Of(tenant))+`.task_types WHERE name = $1 `+lock, name)
 	if err != nil {

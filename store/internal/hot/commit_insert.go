@@ -93,8 +93,8 @@ func AddNew(ts *records.Tokens, items []*Insertion, now time.Time) (leases []*as
 // all are as durable as if this try inserted them.
 func (s *Path) InsertAgain(ctx context.Context, t *config.Type, items []*Insertion) error {
 	if len(items) == 0 {
-		return postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "InsertAgain(%q, %q)", t.Tenant,
-			t.Name)
+		err := postgres.Confirm(ctx, s.core.DB(t.Tenant))
+		return postgres.Wrap(err, "InsertAgain(%q, %q)", t.Tenant, t.Name)
 	}
 	err := RunInsert(ctx, s, t, func(tx pgx.Tx, w *Writes) error {
 		return s.insertFresh(ctx, tx, w, items)

@@ -230,7 +230,8 @@ func (s *Path) writtenAs(ctx context.Context, t *config.Type, id asyncflow.TaskI
 	err = s.core.DB(t.Tenant).QueryRow(ctx,
 		t.SQL(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
 			WHERE type = $5 AND id = $1 AND seq = $2`),
-		id.Number, seq, string(o.Kind), postgres.OrNull(string(o.Output)), t.Number()).Scan(&kind, &same)
+		id.Number, seq, string(o.Kind), postgres.OrNull(string(o.Output)),
+		t.Number()).Scan(&kind, &same)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
 	}

@@ -33,7 +33,9 @@ const historyTries = 2
 // earlier rolls are drained.
 func (s *Path) EnterHistory(ctx context.Context, set *config.TableSet) (bool, error) {
 	opened := 0
-	err := audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet, now time.Time) error {
+	err := audit.ChangeSet(ctx, s.core, set, func(
+		tx pgx.Tx, at config.TableSet, now time.Time,
+	) error {
 		var same bool
 		err := tx.QueryRow(ctx, set.Tables.SQL(0,
 			`SELECT history = `+set.Tables.Qualify("history")+`(tableoid) AND next_number < $3

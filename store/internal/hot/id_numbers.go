@@ -47,8 +47,8 @@ func newNumbers(s *Path) *numbers {
 // NumbersAtHand is AllotNumbers without the database; nil: the database is needed.
 func (s *Path) NumbersAtHand(t *config.Type, n int) []int64 { return s.numbers.atHand(t, n) }
 
-// AllotNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with that
-// open roll.
+// AllotNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with
+// that open roll.
 func (s *Path) AllotNumbers(
 	ctx context.Context,
 	t *config.Type,

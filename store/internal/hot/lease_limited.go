@@ -184,7 +184,8 @@ func (s *Path) beginLimited(
 	b.Queue("BEGIN")
 	b.Queue(t.SQL(0, catalog.TryLockSQL), catalog.LeaseLock, t.Number()).QueryRow(l.Scan)
 	b.Queue(t.SQL(0, `SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE `+
-		`leased_at >= $1) FROM {lease} WHERE type = $2 GROUP BY 1`), config.HealthSince(t, s.core.Clock.Now()),
+		`leased_at >= $1) FROM {lease} WHERE type = $2 GROUP BY 1`),
+		config.HealthSince(t, s.core.Clock.Now()),
 		t.Number()).
 		Query(func(rows pgx.Rows) error {
 			var endpoint string

@@ -14,8 +14,8 @@ type Topics struct {
 	FollowUps bool // what transactions have left to do, see FollowUp
 }
 
-// News are what has come since a Listener was last read. Entries are merged, so there is at most one
-// of each type and of each tenant.
+// News are what has come since a Listener was last read. Entries are merged, so there is at most
+// one of each type and of each tenant.
 type News struct {
 	// Ready has the types with announced tasks.
 	Ready map[config.TypeKey]Announced

@@ -30,7 +30,8 @@ func TestNewsAreMerged(t *testing.T) {
 
 	<-tasks.Changed()
 	assert.Equal(t, News{Lost: true, Ready: map[config.TypeKey]Announced{
-		pipe:                            {Tasks: 7, Due: now.Add(-2 * time.Second), Later: now.Add(time.Second)},
+		pipe: {Tasks: 7, Due: now.Add(-2 * time.Second),
+			Later: now.Add(time.Second)},
 		{Tenant: "acme", Type: "other"}: {Tasks: 1, Due: now},
 	}}, tasks.Read())
 	<-rest.Changed()

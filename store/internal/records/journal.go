@@ -54,7 +54,8 @@ func newJournalRow(t *config.Type, s *asyncflow.Settlement) (journalKey, journal
 
 // queueJournal adds the insert of journal rows to a batch.
 func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
-	common := []any{now, k.Seq, k.Stage, k.Attempt, string(k.outcome), postgres.OrNull(string(k.final)),
+	common := []any{now, k.Seq, k.Stage, k.Attempt, string(k.outcome),
+		postgres.OrNull(string(k.final)),
 		postgres.OrNull(k.endpoint), postgres.OrNull(k.status), k.Number}
 	if len(rows) == 1 {
 		r := rows[0]

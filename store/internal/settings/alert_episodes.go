@@ -108,7 +108,8 @@ func (s *Settings) ObserveAlerts(
 		for _, e := range changed {
 			b.Queue(`UPDATE `+episodesOf(tenant)+` SET below = $2, resolved_at = $3, resolved_value = $4
 				WHERE id = $1::uuid`,
-				e.ID, postgres.OrNull(e.Below), postgres.OrNull(e.Resolved), postgres.OrNull(e.ResolvedValue))
+				e.ID, postgres.OrNull(e.Below), postgres.OrNull(e.Resolved),
+				postgres.OrNull(e.ResolvedValue))
 		}
 		for _, r := range begun {
 			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value,

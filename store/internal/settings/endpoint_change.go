@@ -38,7 +38,8 @@ func (s *Settings) CreateEndpoint(
 				"is %s, whose mode is claim: workers ask for its tasks, and it has no endpoints", e.Stage)
 		}
 		_, err = tx.Exec(ctx,
-			`INSERT INTO `+config.EndpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged,
+			`INSERT INTO `+config.EndpointsOf(tenant)+`
+			(id, type, stage, url, weight, outbound, challenged,
 			  max_in_flight, rate, batch_max_tasks, batch_max_wait, batch_max_wait_text, created_at,
 			  updated_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, ''), nullif($10, 0),
@@ -187,7 +188,8 @@ func (s *Settings) writeEndpoint(
 	ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint,
 ) error {
 	_, err := tx.Exec(ctx,
-		`UPDATE `+config.EndpointsOf(tenant)+` SET url = $2, weight = $3, outbound = $4, challenged = $5,
+		`UPDATE `+config.EndpointsOf(tenant)+`
+			SET url = $2, weight = $3, outbound = $4, challenged = $5,
 		  verified_at = $6, verification_error = $7, updated_at = $8,
 		  max_in_flight = nullif($9, 0), rate = nullif($10, ''),
 		  batch_max_tasks = nullif($11, 0), batch_max_wait = nullif($12, '0'::interval),

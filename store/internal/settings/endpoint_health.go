@@ -30,7 +30,8 @@ func (s *Settings) SetHealth(
 			return err
 		}
 		var since time.Time
-		err = tx.QueryRow(ctx, `SELECT since FROM `+config.HealthOf(tenant)+` WHERE endpoint = $1::uuid`,
+		err = tx.QueryRow(ctx, `SELECT since FROM `+config.HealthOf(tenant)+
+			` WHERE endpoint = $1::uuid`,
 			endpoint).Scan(&since)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) || !since.Equal(from.Since) {
 			return postgres.FirstError(err, postgres.ErrSame)

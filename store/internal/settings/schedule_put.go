@@ -187,7 +187,8 @@ func createSchedule(
 		`INSERT INTO `+SchedulesOf(tenant)+`
 		  (name, type, spec, context, version, next_at, created_at, updated_at)
 		VALUES ($1, $2, $3::text::json, $4::text::json, 1, $5, $6, $6)`,
-		schedule.Name, schedule.Type, string(spec), string(schedule.Context), postgres.OrNull(next), now)
+		schedule.Name, schedule.Type, string(spec), string(schedule.Context),
+		postgres.OrNull(next), now)
 	return err
 }
 
@@ -231,7 +232,8 @@ func updateSchedule(
 		SET type = $2, spec = $3::text::json, context = $4::text::json, version = version + 1,
 		  next_at = $5, last_id = $6, updated_at = $7, last_error = '', failed_at = NULL
 		WHERE name = $1 AND (spec::text <> $3::text OR context::text <> $4::text)`,
-		schedule.Name, schedule.Type, string(spec), string(schedule.Context), postgres.OrNull(next), last,
+		schedule.Name, schedule.Type, string(spec), string(schedule.Context),
+		postgres.OrNull(next), last,
 		now)
 	return postgres.Countable(err, "the versions of schedule "+schedule.Name)
 }

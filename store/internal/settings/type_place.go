@@ -69,7 +69,9 @@ func (s *Settings) OwnSet(ctx context.Context, t *config.Type) (moved bool, err 
 	if !t.Set().Shared() || t.Earlier != nil {
 		return false, nil
 	}
-	err = audit.ChangeSet(ctx, s.core, t.Set(), func(tx pgx.Tx, at config.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, t.Set(), func(
+		tx pgx.Tx, at config.TableSet, now time.Time,
+	) error {
 		e, err := readEnds(ctx, tx, t.Tenant, t.Name)
 		if err != nil {
 			return err
@@ -91,7 +93,9 @@ func (s *Settings) JoinSharedSet(ctx context.Context, t *config.Type) (moved boo
 	if t.Set().Shared() || t.Earlier != nil {
 		return false, nil
 	}
-	err = audit.ChangeSet(ctx, s.core, t.Set(), func(tx pgx.Tx, at config.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, t.Set(), func(
+		tx pgx.Tx, at config.TableSet, now time.Time,
+	) error {
 		e, err := readEnds(ctx, tx, t.Tenant, t.Name)
 		if err == nil && e.shared == 0 {
 			e.shared = e.all + 1

@@ -69,8 +69,8 @@ func open(t *testing.T, url string) *bundle {
 		db: db, pipe: pipe}
 }
 
-// insert writes n tasks with the next numbers by a statement, in which $1 and $2 stand for the first
-// and the last number.
+// insert writes n tasks with the next numbers by a statement, in which $1 and $2 stand for the
+// first and the last number.
 func (b *bundle) insert(t *testing.T, n int, sql string) {
 	t.Helper()
 	var end int64

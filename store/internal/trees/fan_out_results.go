@@ -221,7 +221,8 @@ func (s *Trees) IsVote(
 // readResults returns up to limit results of a fan-out, from an index on. The last one is the first
 // with which they have more than a number of bytes.
 func readResults(
-	ctx context.Context, db postgres.Querier, t *config.Type, o *records.FanOut, from, limit, most int,
+	ctx context.Context, db postgres.Querier, t *config.Type, o *records.FanOut,
+	from, limit, most int,
 ) (results []ChildResult, err error) {
 	to := min(from+limit, o.Count)
 	for i := from; i < to; i++ {

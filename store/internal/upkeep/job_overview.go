@@ -80,8 +80,10 @@ func (s *Upkeep) overviews(
 		var number int32
 		var lease, wait, ready *time.Time
 		err = row.Scan(&number, &lease, &wait, &ready, &o.BlockedStages, &o.BlockedKeys)
-		o.Type, o.Lease, o.Wait, o.Ready = byNumber[number], postgres.OrZero(lease), postgres.OrZero(wait),
-			postgres.OrZero(ready)
+		o.Type = byNumber[number]
+		o.Lease = postgres.OrZero(lease)
+		o.Wait = postgres.OrZero(wait)
+		o.Ready = postgres.OrZero(ready)
 		return o, err
 	})
 }
