@@ -17,8 +17,10 @@ import (
 var storeRooms = [][]string{
 	{"lowwater", "postgres"},
 	{"schema"},
+	{"config"},
+	{"news"},
 	{"catalog"},
-	{"records"},
+	{"records", "audit"},
 	{"hot"},
 	{"trees", "counts"},
 	{"claims", "tasks", "settings"},

@@ -102,12 +102,9 @@ type claimResult struct {
 }
 
 func newClaims(c *Committer) *claims {
-	h := &claims{c: c, slots: slots.NewSlots(claimTransactions),
+	return &claims{c: c, slots: slots.NewSlots(claimTransactions),
 		lines: map[store.TypeKey]map[string]*claimLine{},
 		means: map[store.TypeKey]map[string]float64{}}
-	c.store.Wakeups.Subscribe(h.wake, h.wakeAll)
-	c.store.Catalog.OnChange(h.wakeTenant)
-	return h
 }
 
 // Claim leases tasks of a stage to a claimer and returns their deliveries. Without any, it waits

@@ -37,6 +37,23 @@ func (h *claims) look(line *claimLine) {
 	}
 }
 
+// hear wakes the claimers for whose calls the news may have tasks.
+func (h *claims) hear(news store.News) {
+	for key, announced := range news.Ready {
+		for _, at := range []time.Time{announced.Due, announced.Later} {
+			if !at.IsZero() {
+				h.wake(key, at)
+			}
+		}
+	}
+	if news.Lost {
+		h.wakeAll()
+	}
+	for tenant := range news.Changed {
+		h.wakeTenant(tenant)
+	}
+}
+
 // wake wakes the claimers of a type when its next task is due.
 func (h *claims) wake(key store.TypeKey, at time.Time) {
 	h.mu.Lock()

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -38,7 +39,12 @@ type Committer struct {
 	claims       *claims
 	pending      *pendingQuotas
 	retakes      chan struct{} // has one for each further try to take ids
-	dispatcher   *Dispatcher   // of this node; nil: there is none
+
+	news       *store.Listener
+	hearing    sync.Mutex    // held while news are handed on
+	dispatcher *Dispatcher   // of this node; nil: there is none
+	closed     chan struct{} // closed when nobody reads the news any more
+	closing    sync.Once
 }
 
 const (
@@ -86,8 +92,10 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c.freed.Linger = func(string) time.Duration { return settleLinger }
 	c.accepted = newAccepted(c)
 	c.followUps = newFollowUps(c)
-	s.OnFollowUp(c.followUps.tell)
 	c.claims = newClaims(c)
+	c.news = s.Wakeups.Listen(store.Topics{Tasks: true, Config: true, FollowUps: true})
+	c.closed = make(chan struct{})
+	go c.listen()
 	return c
 }
 
@@ -104,7 +112,9 @@ func (c *Committer) Close() {
 	c.writes.Drain()
 	c.lookups.Drain()
 	c.freed.Drain()
+	c.hear()
 	c.followUps.close()
+	c.closing.Do(func() { close(c.closed) })
 }
 
 // write is one change on its way into a transaction. One of its last three fields is set.

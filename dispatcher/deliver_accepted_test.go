@@ -179,7 +179,7 @@ func TestAcceptOfAShortStage(t *testing.T) {
 	s := w.deaf("accepting")
 	s.SetAcceptedWait(4 * time.Minute)
 	wakes := make(chan time.Time, 10)
-	s.Wakeups.Subscribe(func(key store.TypeKey, at time.Time) { wakes <- at }, func() {})
+	listen(t, s.Store, func(key store.TypeKey, at time.Time) { wakes <- at }, func() {})
 	w.submit(newTask(`1`))
 	l := w.lease(pipe, 1)[0]
 	deadline := w.Clock.Now().Add(time.Minute)

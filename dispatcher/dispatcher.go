@@ -63,7 +63,7 @@ type Dispatcher struct {
 }
 
 // New returns the dispatcher of a node. While it runs, tasks that are submitted to the committer
-// may begin at once. It hears of other tasks by the store's wake-ups. Call New before the first
+// may begin at once. It hears of other tasks by the store's news. Call New before the first
 // submit.
 func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 	if cfg.Concurrency == 0 {
@@ -88,11 +88,9 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 		breakers: breakers{runs: map[string]asyncflow.FailureRun{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
-	d.ledger = ledger.New(cfg.Concurrency, cfg.ContextBytes, d.agenda.Idle,
+	d.ledger = ledger.New(cfg.Concurrency, cfg.ContextBytes, d.idle,
 		func(key store.TypeKey) { d.agenda.Wake(key, s.Clock.Now()) })
-	s.Wakeups.Subscribe(d.agenda.Wake, d.wakeAll)
-	s.Catalog.OnChange(d.wakeTenant)
-	c.dispatcher = d
+	c.join(d)
 	return d
 }
 
@@ -107,8 +105,33 @@ func (d *Dispatcher) wakeAll() {
 	}
 }
 
-// wakeTenant puts the types of a tenant on the agenda for now that may have something to lease. The
-// catalog calls it after every change: what was not allowed may be allowed now.
+// hear puts types on the agenda about which there are news.
+func (d *Dispatcher) hear(news store.News) {
+	for key, announced := range news.Ready {
+		for _, at := range []time.Time{announced.Due, announced.Later} {
+			if !at.IsZero() {
+				d.agenda.Wake(key, at)
+			}
+		}
+	}
+	if news.Lost {
+		d.wakeAll()
+	}
+	for tenant := range news.Changed {
+		d.wakeTenant(tenant)
+	}
+}
+
+// idle reports whether no task of a type stands in line, as far as this node knows. If some may,
+// busy is for how long. It reads the news first: a task that begins at once must not overtake one
+// that was put in line before.
+func (d *Dispatcher) idle(key store.TypeKey) (empty bool, busy time.Duration) {
+	d.committer.hear()
+	return d.agenda.Idle(key)
+}
+
+// wakeTenant puts the types of a tenant on the agenda for now that may have something to lease,
+// after a change of its configuration: what was not allowed may be allowed now.
 func (d *Dispatcher) wakeTenant(tenant string) {
 	now := d.store.Clock.Now()
 	for _, t := range d.store.Catalog.TypesOf(tenant) {

@@ -53,7 +53,7 @@ func (c *Committer) WritesApart() int {
 // gives back all of it; nil: there are none, or others may stand in line.
 func (d *Dispatcher) Nexts(t *store.Type, settlements []asyncflow.Settlement) (
 	nexts []*asyncflow.Lease) {
-	if empty, _ := d.agenda.Idle(t.Key()); !empty {
+	if empty, _ := d.idle(t.Key()); !empty {
 		return nil
 	}
 	n, bytes := len(settlements), 0
@@ -79,3 +79,15 @@ func (c *Committer) TellFollowUp(tenant string) {
 	c.followUps.tell(tenant, 0)
 	c.followUps.tells.Drain()
 }
+
+// StopFollowUps has the node follow up only when a test calls FollowUp.
+func (c *Committer) StopFollowUps() { c.followUps.close() }
+
+// StopListening has nobody read the news but calls that need them.
+func (c *Committer) StopListening() {
+	c.closing.Do(func() { close(c.closed) })
+	c.hear()
+}
+
+// Unread returns the news that nobody has read.
+func (c *Committer) Unread() store.News { return c.news.Read() }

@@ -67,7 +67,7 @@ func (d *Dispatcher) Gathered() (n int) {
 
 // IsIdle reports whether no task of a type stands in line, as far as the node knows.
 func (d *Dispatcher) IsIdle(key store.TypeKey) bool {
-	idle, _ := d.agenda.Idle(key)
+	idle, _ := d.idle(key)
 	return idle
 }
 

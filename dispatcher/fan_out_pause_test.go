@@ -204,10 +204,10 @@ func TestPauseIsSwept(t *testing.T) {
 		all, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 1200})
 		return err == nil && len(all) == 1200
 	}, patience, 20*time.Millisecond)
-	f.OnFollowUp(func(string, time.Duration) {})
+	f.StopFollowUps()
 	sweep := func(until func(asyncflow.Children) bool) {
 		f.children(id, func(c asyncflow.Children) bool {
-			_, _, err := f.SweepFollowUps(t.Context(), tenant, f.Starter())
+			_, _, err := f.SweepFollowUps(t.Context(), tenant)
 			require.NoError(t, err)
 			return until(c)
 		})

@@ -65,7 +65,7 @@ func TestChildrenThatAreNotMadeTakeNoCapacity(t *testing.T) {
 	f.isEmpty(t)
 	unlock()
 	require.Eventually(t, func() bool {
-		_, _, err := f.SweepFollowUps(t.Context(), tenant, f.Starter())
+		_, _, err := f.SweepFollowUps(t.Context(), tenant)
 		require.NoError(t, err)
 		task, err := f.Task(t.Context(), tenant, id)
 		return err == nil && task.Status.Final()

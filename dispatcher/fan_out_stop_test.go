@@ -43,7 +43,7 @@ func startStopped(t *testing.T) (f *family, begun, fail chan struct{}, open func
 // put off because of a lock.
 func (f *family) allEnd(id asyncflow.TaskID) store.Task {
 	return f.children(id, func(c asyncflow.Children) bool {
-		_, _, err := f.SweepFollowUps(f.t.Context(), tenant, f.Starter())
+		_, _, err := f.SweepFollowUps(f.t.Context(), tenant)
 		require.NoError(f.t, err)
 		return c.Cancelled+c.Succeeded+c.Failed == stopChildren
 	})

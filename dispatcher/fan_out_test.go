@@ -409,10 +409,10 @@ func TestRedriveOfAChild(t *testing.T) {
 // What a node leaves undone when it dies, a background job does.
 func TestSweepOfAnotherNode(t *testing.T) {
 	f := startFamily(t, asyncflow.FanOut{Shards: 1200}, echo)
-	f.OnFollowUp(func(string, time.Duration) {})
+	f.StopFollowUps()
 	id := f.submitOne(`1`)
 	require.Eventually(t, func() bool {
-		_, _, err := f.SweepFollowUps(t.Context(), tenant, f.Starter())
+		_, _, err := f.SweepFollowUps(t.Context(), tenant)
 		require.NoError(t, err)
 		task, err := f.Task(t.Context(), tenant, id)
 		return err == nil && task.Status.Final()

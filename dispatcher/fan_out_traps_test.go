@@ -16,10 +16,10 @@ import (
 
 // byHand keeps the node from following up. It returns a function that does so once.
 func (f *family) byHand() (step func()) {
-	f.OnFollowUp(func(string, time.Duration) {})
+	f.StopFollowUps()
 	return func() {
 		f.t.Helper()
-		_, err := f.FollowUp(f.t.Context(), tenant, f.Starter())
+		_, err := f.FollowUp(f.t.Context(), tenant)
 		require.NoError(f.t, err)
 	}
 }
@@ -43,7 +43,7 @@ func TestTwoLastChildren(t *testing.T) {
 	for range 4 {
 		others.Go(func() {
 			for ctx.Err() == nil {
-				_, err := f.FollowUp(ctx, tenant, f.Starter())
+				_, err := f.FollowUp(ctx, tenant)
 				assert.True(t, err == nil || ctx.Err() != nil, err)
 			}
 		})

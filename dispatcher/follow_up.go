@@ -35,8 +35,8 @@ func newFollowUps(c *Committer) *followUps {
 	return f
 }
 
-// tell says that there is something to do for a tenant, which may wait for more. The store may
-// call it late, by a timer: after close it does nothing, and a background job does the work.
+// tell says that there is something to do for a tenant, which may wait for more. A timer may call
+// it late: after close it does nothing, and a background job does the work.
 func (f *followUps) tell(tenant string, linger time.Duration) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -48,7 +48,7 @@ func (f *followUps) tell(tenant string, linger time.Duration) {
 func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
 	f.slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(ctx, followTime)
-	more, err := f.store.FollowUp(ctx, tenant, f.Starter())
+	more, err := f.FollowUp(ctx, tenant)
 	cancel()
 	<-f.slots
 	if err != nil && f.writing.Err() == nil {
@@ -69,34 +69,88 @@ func (f *followUps) close() {
 	f.tells.Drain()
 }
 
-// Starter returns what begins tasks on this node that FollowUp finds to be due; nil: it has no
-// dispatcher.
-func (c *Committer) Starter() store.Starter {
-	if c.dispatcher == nil {
-		return nil
+// FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
+// there may be more. Tasks for which this node has capacity begin at once. What fails is tried
+// again after a pause.
+func (c *Committer) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
+	more, _, err = c.followUp(ctx, tenant, store.FollowUpRows)
+	if err == nil || ctx.Err() != nil {
+		return more, err
 	}
-	return starter{c.dispatcher}
+	if store.RolledOn(err) {
+		_ = c.store.Catalog.RefreshTenant(ctx, tenant)
+	}
+	_, row, err := c.followUp(ctx, tenant, 1) // so that one row holds up no other
+	if err == nil {
+		return true, nil
+	}
+	if row == 0 {
+		return false, err
+	}
+	again, err := c.store.RestFollowUp(ctx, tenant, row, err)
+	if again > 0 && err == nil {
+		time.AfterFunc(again, func() { c.followUps.tell(tenant, 0) })
+	}
+	return again > 0, err // other rows go on
 }
 
-// starter lets parents go on and children begin at once: see store.Starter.
-type starter struct{ *Dispatcher }
-
-func (d starter) Admit(t *store.Type, settled []asyncflow.Settlement) []*asyncflow.Lease {
-	return d.goingOn(t, settled, d.reserveNext)
+// followUp is one transaction of FollowUp over up to n rows. row is the first of them.
+func (c *Committer) followUp(
+	ctx context.Context, tenant string, n int,
+) (more bool, row int64, err error) {
+	work := c.store.BeginFollowUp(ctx, tenant, n)
+	defer work.Rollback()
+	if c.dispatcher == nil { // all tasks go in line
+		more, err = work.Commit()
+		return more, work.Row(), err
+	}
+	begin := work.MayBegin()
+	for _, b := range begin {
+		c.dispatcher.admitFollowing(b)
+	}
+	more, err = work.Commit()
+	for _, b := range begin {
+		c.dispatcher.startFollowing(b, work.Committed())
+	}
+	return more, work.Row(), err
 }
 
-func (d starter) AdmitNew(t *store.Type, made []*store.Insertion) {
-	d.admitNew(d.sending, t, made, 0)
+// SweepFollowUps is FollowUp for a background job. It also ends the waits for tasks that didn't
+// come in time. It returns how many rows it found, and reports whether there may be more.
+func (c *Committer) SweepFollowUps(
+	ctx context.Context, tenant string,
+) (n int, more bool, err error) {
+	n, late, err := c.store.SweepWaits(ctx, tenant)
+	if err != nil || n == 0 {
+		return n, false, err
+	}
+	more, err = c.FollowUp(ctx, tenant)
+	return n, more || late, err
 }
 
-func (d starter) Start(t *store.Type, leases []*asyncflow.Lease, committed bool) {
-	all := make([]asyncflow.Lease, len(leases))
-	for i, l := range leases {
+// admitFollowing gives leases to tasks of a FollowUp for which there is capacity.
+func (d *Dispatcher) admitFollowing(b *store.Beginning) {
+	if len(b.New) > 0 {
+		d.admitNew(d.sending, b.Type, b.New, 0)
+	}
+	if len(b.Settled) > 0 {
+		b.Next = d.goingOn(b.Type, b.Settled, d.reserveNext)
+	}
+}
+
+// startFollowing begins with the leases of a FollowUp, or gives their capacity back if they were
+// not committed.
+func (d *Dispatcher) startFollowing(b *store.Beginning, committed bool) {
+	if len(b.Leases) == 0 {
+		return
+	}
+	all := make([]asyncflow.Lease, len(b.Leases))
+	for i, l := range b.Leases {
 		all[i] = *l
 	}
 	if committed {
-		d.start(t, all)
+		d.start(b.Type, all)
 		return
 	}
-	d.forgo(t, len(all), contextBytes(all))
+	d.forgo(b.Type, len(all), contextBytes(all))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A timer of the store may call a committer that is closed, as its store is by then.
+// A timer may go off after the committer is closed, and its store, too.
 func TestFollowUpAfterClose(t *testing.T) {
 	b := setup(t)
 	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "closed"})
@@ -23,4 +23,15 @@ func TestFollowUpAfterClose(t *testing.T) {
 	s.Close()
 	c.TellFollowUp(tenant)
 	assert.Empty(t, log.String())
+}
+
+// The question whether others stand in line reads the news first, if nobody else has: otherwise a
+// new task would overtake one that was announced before.
+func TestNewsAreReadBeforeALineIsCalledEmpty(t *testing.T) {
+	b := setup(t)
+	n, _ := b.startIdle()
+	n.StopListening()
+	n.Wakeups.Announce(pipeKey, n.Clock.Now())
+	n.IsIdle(pipeKey)
+	assert.Empty(t, n.Unread().Ready)
 }

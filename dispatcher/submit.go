@@ -197,7 +197,7 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 	if err != nil {
 		return nil, nil, err
 	}
-	t, ids, err := c.takeNumbers(ctx, t, len(indexes))
+	t, ids, err := c.allotNumbers(ctx, t, len(indexes))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -235,9 +235,9 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 	return t, items, nil
 }
 
-// takeNumbers takes ids. It retries for a while if the database is unreachable. It returns the type
-// with the open roll to which the ids belong.
-func (c *Committer) takeNumbers(
+// allotNumbers takes ids. It retries for a while if the database is unreachable. It returns the
+// type with the open roll to which the ids belong.
+func (c *Committer) allotNumbers(
 	ctx context.Context, t *store.Type, n int,
 ) (_ *store.Type, ids []int64, err error) {
 	if ids := c.store.NumbersAtHand(t, n); ids != nil {
@@ -257,7 +257,7 @@ func (c *Committer) takeNumbers(
 			}
 		}
 		again = true
-		t, ids, err = c.store.TakeNumbers(ctx, t, n)
+		t, ids, err = c.store.AllotNumbers(ctx, t, n)
 		return err
 	})
 	return t, ids, err

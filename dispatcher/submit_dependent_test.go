@@ -66,7 +66,7 @@ func TestDependentsRunAfterTheirTasks(t *testing.T) {
 		require.NoError(t, r.Err)
 		require.Eventually(t, func() bool {
 			// As the background job does.
-			_, err := nodes[0].FollowUp(t.Context(), tenant, nodes[0].Starter())
+			_, err := nodes[0].FollowUp(t.Context(), tenant)
 			require.NoError(t, err)
 			task, err := nodes[0].Task(t.Context(), tenant, r.ID)
 			require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestDependentsOfOrderedKeysAreOvertaken(t *testing.T) {
 	n.waitsFor(t, first[1].ID, asyncflow.WaitDependencies)
 	close(end)
 	require.Eventually(t, func() bool {
-		_, err := n.FollowUp(t.Context(), tenant, n.Starter()) // as the background job does
+		_, err := n.FollowUp(t.Context(), tenant) // as the background job does
 		require.NoError(t, err)
 		task, err := n.Task(t.Context(), tenant, first[1].ID)
 		require.NoError(t, err)

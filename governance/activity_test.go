@@ -86,7 +86,7 @@ func TestUnannouncedWorkIsFound(t *testing.T) {
 	a := setup(t, url, "a", governance.Config{})
 	a.pipe(t, "pipe")
 	woken := make(chan store.TypeKey, 1000)
-	a.Wakeups.Subscribe(func(k store.TypeKey, _ time.Time) { woken <- k }, func() {})
+	listen(t, a.Store, func(k store.TypeKey, _ time.Time) { woken <- k }, func() {})
 	require.Zero(t, a.run(t, everyJob...))
 
 	b := setup(t, url, "b", governance.Config{})

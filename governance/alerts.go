@@ -65,13 +65,22 @@ func (j *alertsJob) alertTenant(ctx context.Context, tenant string) (n int, quie
 		return 0, false, err
 	}
 	at := j.store.Clock.Now()
-	found, err := j.readings(ctx, tenant, rules, at)
-	episodes := 0
-	if err == nil { // without readings no episode may end
-		episodes, err = j.store.ObserveAlerts(ctx, tenant, found.all, at)
-	}
+	live, episodes, err := j.observe(ctx, tenant, rules, at)
 	n, err2 := j.sendNotices(ctx, tenant)
-	return n, !found.live && episodes == 0 && n == 0, errors.Join(err, err2)
+	return n, !live && episodes == 0 && n == 0, errors.Join(err, err2)
+}
+
+// observe takes the readings of a tenant and notes the episodes that they begin and end. Without
+// readings no episode may end. live reports that something is going on.
+func (j *alertsJob) observe(
+	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
+) (live bool, episodes int, err error) {
+	found, err := j.readings(ctx, tenant, rules, at)
+	if err != nil {
+		return found.live, 0, err
+	}
+	episodes, err = j.store.ObserveAlerts(ctx, tenant, found.all, at)
+	return found.live, episodes, err
 }
 
 // noticeWindow is how long the key of a notice stands for its task.

@@ -31,6 +31,7 @@ type attention struct {
 	now func() time.Time
 
 	mu      sync.Mutex
+	news    *store.Listener // of announced tasks
 	tenants map[string]*watch
 }
 
@@ -41,7 +42,7 @@ type watch struct {
 	at     time.Time // of that visit
 	again  time.Time // when all types are visited again, whatever happens
 
-	news  uint64               // announcements, ever
+	tasks uint64               // announced ones, ever
 	heard map[string]bool      // types of which something has happened since their last visit
 	ahead map[string]time.Time // types of which something will happen, at the announced time
 	seen  map[string]visit     // what was found, of the types with anything
@@ -54,9 +55,8 @@ type visit struct {
 }
 
 func newAttention(s *store.Store) *attention {
-	a := &attention{now: s.Clock.Now, tenants: map[string]*watch{}}
-	s.Wakeups.Subscribe(a.hear, a.forget)
-	return a
+	return &attention{now: s.Clock.Now, tenants: map[string]*watch{},
+		news: s.Wakeups.Listen(store.Topics{Tasks: true})}
 }
 
 // watchOf returns what is known of a tenant. The caller has locked mu.
@@ -69,37 +69,37 @@ func (a *attention) watchOf(tenant string) *watch {
 	return w
 }
 
-// hear records that a type is worth a visit from a time on.
-func (a *attention) hear(key store.TypeKey, at time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	w := a.watchOf(key.Tenant)
-	w.news++
-	if !at.After(a.now()) {
-		w.heard[key.Type] = true
-	} else if known, ok := w.ahead[key.Type]; !ok || at.Before(known) {
-		w.ahead[key.Type] = at
+// hear records which types are worth a visit after some news, and from what time on. If
+// announcements may have been missed, that is every type. The caller has locked mu.
+func (a *attention) hear(news store.News) {
+	for key, announced := range news.Ready {
+		w := a.watchOf(key.Tenant)
+		w.tasks += uint64(announced.Tasks)
+		if !announced.Due.IsZero() {
+			w.heard[key.Type] = true
+		}
+		at := announced.Later
+		if known, ok := w.ahead[key.Type]; !at.IsZero() && (!ok || at.Before(known)) {
+			w.ahead[key.Type] = at
+		}
+	}
+	if news.Lost {
+		for _, w := range a.tenants {
+			w.known = false
+		}
 	}
 }
 
-// news returns how many tasks of each tenant were announced.
-func (a *attention) news() map[string]uint64 {
+// announced returns how many tasks of each tenant were announced.
+func (a *attention) announced() map[string]uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.hear(a.news.Read())
 	all := make(map[string]uint64, len(a.tenants))
 	for tenant, w := range a.tenants {
-		all[tenant] = w.news
+		all[tenant] = w.tasks
 	}
 	return all
-}
-
-// forget makes every type worth a visit, because announcements may have been missed.
-func (a *attention) forget() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, w := range a.tenants {
-		w.known = false
-	}
 }
 
 // pick returns the names of a tenant's types that are worth a visit now, and whether these are all.
@@ -110,6 +110,7 @@ func (a *attention) pick(
 ) (names []string, all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.hear(a.news.Read())
 	w := a.watchOf(tenant)
 	if !w.known || (w.tokens != tokens || !now.Before(w.again)) && now.Sub(w.at) >= every {
 		clear(w.heard)

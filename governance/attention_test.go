@@ -23,7 +23,11 @@ func TestAttention(t *testing.T) {
 		types[name] = &store.Type{Tenant: "acme",
 			StoredType: store.StoredType{TaskType: asyncflow.TaskType{Name: name}}}
 	}
-	a := &attention{now: func() time.Time { return now }, tenants: map[string]*watch{}}
+	a := &attention{now: func() time.Time { return now }, tenants: map[string]*watch{},
+		news: new(store.Listener)}
+	hear := func(key store.TypeKey, announced store.Announced) {
+		a.hear(store.News{Ready: map[store.TypeKey]store.Announced{key: announced}})
+	}
 	tokens := uint64(1)
 	after := func(at time.Time, every time.Duration) []string {
 		names, _ := a.pick("acme", types, tokens, at, every)
@@ -49,8 +53,8 @@ func TestAttention(t *testing.T) {
 	assert.Equal(t, []string{"leased", "ready", "soon"}, pick(now.Add(20*time.Second)), "it runs out")
 	busy = []string{"leased", "ready", "soon"}
 	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(31*time.Second)), "its time comes")
-	a.hear(types["idle"].Key(), now.Add(25*time.Second))
-	a.hear(types["idle"].Key(), now.Add(time.Hour))
+	hear(types["idle"].Key(), store.Announced{Later: now.Add(25 * time.Second)})
+	hear(types["idle"].Key(), store.Announced{Later: now.Add(time.Hour)})
 	assert.Equal(t, busy, pick(now.Add(25*time.Second-1)), "it is worth it later")
 	assert.Equal(t, append([]string{"idle"}, busy...), pick(now.Add(25*time.Second)))
 	assert.Equal(t, busy, pick(now.Add(25*time.Second)), "it was looked at")
@@ -65,14 +69,14 @@ func TestAttention(t *testing.T) {
 	a.failed("acme")
 	assert.Equal(t, all, pick(now), "a visit that failed is repeated")
 	look(now)
-	a.forget()
+	a.hear(store.News{Lost: true})
 	assert.Equal(t, all, pick(now))
 	look(now)
 
 	every := func(at time.Time) []string { return after(at, 3*time.Second) }
-	a.hear(types["far"].Key(), now)
-	a.hear(types["blocked"].Key(), now.Add(time.Second))
-	a.hear(types["blocked"].Key(), now.Add(time.Hour))
+	hear(types["far"].Key(), store.Announced{Due: now})
+	hear(types["blocked"].Key(), store.Announced{Later: now.Add(time.Second)})
+	hear(types["blocked"].Key(), store.Announced{Later: now.Add(time.Hour)})
 	assert.Empty(t, every(now.Add(time.Second-1)), "they were looked at a moment ago")
 	assert.Equal(t, []string{"blocked"}, every(now.Add(time.Second)), "at the time that was told")
 	assert.Empty(t, every(now.Add(2*time.Second)))
@@ -87,8 +91,8 @@ func TestAttention(t *testing.T) {
 	assert.Equal(t, all, every(now.Add(3*time.Second)))
 
 	look(now)
-	a.hear(store.TypeKey{Tenant: "acme", Type: "gone"}, now)
-	a.hear(store.TypeKey{Tenant: "gone", Type: "gone"}, now)
+	hear(store.TypeKey{Tenant: "acme", Type: "gone"}, store.Announced{Due: now})
+	hear(store.TypeKey{Tenant: "gone", Type: "gone"}, store.Announced{Due: now})
 	pick(now)
 	assert.Empty(t, a.tenants["acme"].heard)
 	assert.NotContains(t, a.tenants["acme"].seen, "idle", "there is nothing to remember")

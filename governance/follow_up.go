@@ -28,9 +28,7 @@ func (j *followUpJob) run(ctx context.Context) (int, error) {
 	due, err := j.due(ctx, j.store.FirstFollowUps, -followAfter)
 	end := j.store.Clock.Now().Add(followTurn)
 	sum, left := inRounds(ctx, due, func() bool { return j.store.Clock.Now().After(end) },
-		func(ctx context.Context, tenant string) (int, bool, error) {
-			return j.store.SweepFollowUps(ctx, tenant, j.committer.Starter())
-		})
+		j.committer.SweepFollowUps)
 	return sum, errors.Join(err, left)
 }
 

@@ -37,8 +37,9 @@ type Committer interface {
 	Submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask) []store.Submitted
 	// SubmitNotice submits a task of asyncflow itself, whatever the tenant's quotas.
 	SubmitNotice(ctx context.Context, tenant string, task asyncflow.NewTask) store.Submitted
-	// Starter begins tasks on this node; nil: they go in line.
-	Starter() store.Starter
+	// SweepFollowUps does some of what a tenant's transactions have left to do. It returns how many
+	// rows it found, and reports whether there may be more.
+	SweepFollowUps(ctx context.Context, tenant string) (n int, more bool, err error)
 }
 
 // New returns a governor for everything in the store. An invalid timetable is CodeInvalid.
@@ -48,8 +49,6 @@ func New(s *store.Store, committer Committer, cfg Config) (*Governor, error) {
 	}
 	shared := newShared(s, cfg.Log)
 	standard := newStandardJobs(shared, committer, cfg.AuditRetention)
-	// After a failover the database may have lost history, which takes new rolls.
-	s.Wakeups.Subscribe(func(store.TypeKey, time.Time) {}, standard.roll.rests.forget)
 	g := &Governor{shared: shared, standard: standard, jobs: standard.list()}
 	return g, setTimes(g.jobs, cfg.Timetable)
 }

@@ -103,7 +103,7 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 			b.jobs[j.Name] = j
 		}
 		listening := make(chan struct{}, 10)
-		s.Wakeups.Subscribe(func(key store.TypeKey, _ time.Time) {
+		listen(t, s, func(key store.TypeKey, _ time.Time) {
 			if name == "b" && key.Type == "marker" {
 				marked <- struct{}{}
 			}
@@ -155,7 +155,7 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 // insertLeased inserts a task with its first lease, as a dispatcher does that has capacity.
 func (b *bundle) insertLeased(t *testing.T, pipe *store.Type) {
 	t.Helper()
-	pipe, numbers, err := b.TakeNumbers(t.Context(), pipe, 1)
+	pipe, numbers, err := b.AllotNumbers(t.Context(), pipe, 1)
 	require.NoError(t, err)
 	id, now, stage := asyncflow.NewTaskID(pipe.Name, pipe.End,
 		numbers[0]), b.Clock.Now(), pipe.Stages[0].Name

@@ -25,7 +25,7 @@ func TestPromoteAnnouncesWhatIsDue(t *testing.T) {
 		require.NoError(t, r.Err)
 	}
 	woken := make(chan store.TypeKey, 10)
-	b.Wakeups.Subscribe(func(k store.TypeKey, _ time.Time) { woken <- k }, func() {})
+	listen(t, b.Store, func(k store.TypeKey, _ time.Time) { woken <- k }, func() {})
 	_, err := b.jobs["promote"].Run(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, pipe.Key(), <-woken)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/asyncflow/asyncflow/store"
@@ -27,11 +28,16 @@ const (
 // is left of deleted types. Announced tasks and written tokens wake it.
 type rollJob struct {
 	*shared
-	rests rests
+	rests  rests
+	losses atomic.Uint64 // of announcements, as last seen
 }
 
 // run returns how many steps it took.
 func (j *rollJob) run(ctx context.Context) (int, error) {
+	// After a failover the database may have lost history, which takes new rolls.
+	if losses := j.store.Wakeups.Losses(); j.losses.Swap(losses) != losses {
+		j.rests.forget()
+	}
 	var sum int
 	err := j.eachRolled(ctx, &j.rests, func(_ *store.TableSet, steps []rollStep) (n int, err error) {
 		var errs []error
@@ -71,7 +77,7 @@ func (j *rollJob) eachRolled(ctx context.Context, resting *rests, do takeSteps) 
 	if err != nil {
 		return err
 	}
-	activity := j.attention.news() // Postgres counts new tasks a little later
+	activity := j.attention.announced() // Postgres counts new tasks a little later
 	for tenant, n := range tokens {
 		activity[tenant] += n
 	}
@@ -131,7 +137,7 @@ func withLiveTasks(rolls []store.Roll) (n int) {
 
 // fullAt returns when the open roll of a table set is full at the earliest.
 func (j *rollJob) fullAt(set *store.TableSet, open store.Roll) time.Time {
-	most, _ := j.store.Catalog.RollLimits(set)
+	most, _ := j.store.Catalog.RollSize(set)
 	room := max(0, most-open.MaxTasks)
 	return j.store.Clock.Now().Add(time.Duration(room) * time.Second / mostTasks)
 }
@@ -143,7 +149,7 @@ func (j *rollJob) restUntil(set *store.TableSet, rolls []store.Roll) (at time.Ti
 	closed := rolls[:len(rolls)-1]
 	if set.Closed {
 		closed = rolls
-	} else if _, age := j.store.Catalog.RollLimits(set); open.MaxTasks > 0 {
+	} else if _, age := j.store.Catalog.RollSize(set); open.MaxTasks > 0 {
 		at = open.OpenedAt.Add(age)
 	}
 	for i, r := range closed {
@@ -323,7 +329,7 @@ func (j *rollJob) drain(ctx context.Context, set *store.TableSet, r store.Roll) 
 func (j *rollJob) mustOpenNext(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (full bool, tasks int64, err error) {
-	most, age := j.store.Catalog.RollLimits(set)
+	most, age := j.store.Catalog.RollSize(set)
 	old := j.since(open.OpenedAt) > age
 	switch {
 	case set.Begin != set.End:

@@ -6,10 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
-	"github.com/asyncflow/asyncflow/store"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 )
 
 // While the pool is busy the clock isn't ahead of the database's, as the round trip doesn't
@@ -36,27 +32,4 @@ func TestClockOfABusyPool(t *testing.T) {
 			require.NoError(t, <-busy)
 		}
 	}
-}
-
-// However long the round trips take, and however fast the clocks drift apart, a node is never
-// ahead, and is behind by at most its shortest round trip and the drift.
-func TestClockIsNeverAhead(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		c := &store.Clock{}
-		truth, at := int64(1e18), time.Duration(0)
-		for range rapid.IntRange(1, 50).Draw(t, "measurements") {
-			pause := time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "pause"))
-			at += pause
-			truth += rapid.Int64Range(-int64(pause)/2001, int64(pause)/2001).Draw(t, "drift")
-			if rapid.IntRange(0, 20).Draw(t, "set back") == 0 {
-				truth -= int64(time.Hour)
-			}
-			trip := rapid.Int64Range(0, int64(time.Second)).Draw(t, "trip")
-			least := truth - rapid.Int64Range(0, trip).Draw(t, "way back")
-			offset := catalog.TakeClock(c, at, least, least+trip)
-			require.LessOrEqual(t, offset, truth)
-			require.GreaterOrEqual(t, offset, least)
-		}
-	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 )
 
 // expire makes the leases of some tasks run out.
@@ -74,7 +73,7 @@ func TestInsertWhileTheClockGoesBack(t *testing.T) {
 	pipe := b.put(twoStages())
 	items := b.insertions(pipe, `1`, `2`, `3`)
 	leased(items[:2]...)
-	catalog.ShiftClock(b.Clock, -time.Minute)
+	b.ShiftClock(-time.Minute)
 	require.NoError(t, b.commit([]*store.Writes{{Type: pipe, New: items}}))
 	assert.Equal(t, 2, b.count(`SELECT count(*) FROM tenant_acme.lease`))
 	b.checkTokens("pipe")

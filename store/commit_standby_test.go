@@ -89,7 +89,7 @@ func (r *replica) promoted() *bundle {
 func warm(b *bundle) {
 	b.t.Helper()
 	b.submit(newTask(`{"a":0}`))
-	b.KeepNumbers(store.TypeKey{Tenant: tenant, Type: "pipe"})
+	b.KeepNumbers()
 }
 
 // cancelled are the ways to end a wait for a standby without an answer from it.

@@ -19,7 +19,7 @@ var stageDone = asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200}
 // insertions returns new tasks that are due, one for each context, with ids of the open roll.
 func (b *bundle) insertions(t *store.Type, contexts ...string) []*store.Insertion {
 	b.t.Helper()
-	t, ids, err := b.TakeNumbers(b.t.Context(), t, len(contexts))
+	t, ids, err := b.AllotNumbers(b.t.Context(), t, len(contexts))
 	require.NoError(b.t, err)
 	now := b.Clock.Now()
 	items := make([]*store.Insertion, len(contexts))
@@ -57,7 +57,7 @@ func goesOn(e *store.Ending) *store.Ending {
 // endsOf returns when the leases of a type end, by the contexts of their tasks.
 func (b *bundle) endsOf(t *store.Type) map[string]time.Time {
 	b.t.Helper()
-	rows, err := b.db.Query(b.t.Context(), t.Fill(1, `SELECT t.context::text, l.until
+	rows, err := b.db.Query(b.t.Context(), fill(t, 1, `SELECT t.context::text, l.until
 		FROM {lease} l JOIN {task} t ON t.type = l.type AND t.id = l.id WHERE l.type = {number}`))
 	require.NoError(b.t, err)
 	defer rows.Close()
@@ -207,15 +207,15 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 		again := *w.New[0]
 		require.NoError(b.t, b.commit([]*store.Writes{{Type: w.Type, New: []*store.Insertion{&again}}}))
 		return func() {
-			b.exec(w.Type.Fill(1, `DELETE FROM {task} WHERE id = $1`), again.ID.Number)
-			b.exec(w.Type.Fill(1, `DELETE FROM {ready} WHERE id = $1`), again.ID.Number)
-			b.exec(w.Type.Fill(1, `DELETE FROM {tallies} WHERE submitted = 1`))
+			b.exec(fill(w.Type, 1, `DELETE FROM {task} WHERE id = $1`), again.ID.Number)
+			b.exec(fill(w.Type, 1, `DELETE FROM {ready} WHERE id = $1`), again.ID.Number)
+			b.exec(fill(w.Type, 1, `DELETE FROM {tallies} WHERE submitted = 1`))
 		}
 	},
 	"a table that is locked": func(b *bundle, w *store.Writes) func() {
 		tx, err := b.db.Begin(b.t.Context())
 		require.NoError(b.t, err)
-		_, err = tx.Exec(b.t.Context(), w.Type.Fill(1, `LOCK TABLE {journal} IN EXCLUSIVE MODE`))
+		_, err = tx.Exec(b.t.Context(), fill(w.Type, 1, `LOCK TABLE {journal} IN EXCLUSIVE MODE`))
 		require.NoError(b.t, err)
 		return func() { require.NoError(b.t, tx.Rollback(b.t.Context())) }
 	},
@@ -225,8 +225,8 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 		return func() { w.New[0].Context = context }
 	},
 	"a table that refuses rows": func(b *bundle, w *store.Writes) func() {
-		b.exec(w.Type.Fill(1, `ALTER TABLE {journal} ADD CONSTRAINT shut CHECK (false) NOT VALID`))
-		return func() { b.exec(w.Type.Fill(1, `ALTER TABLE {journal} DROP CONSTRAINT shut`)) }
+		b.exec(fill(w.Type, 1, `ALTER TABLE {journal} ADD CONSTRAINT shut CHECK (false) NOT VALID`))
+		return func() { b.exec(fill(w.Type, 1, `ALTER TABLE {journal} DROP CONSTRAINT shut`)) }
 	},
 	"a roll that is not there": func(b *bundle, w *store.Writes) func() {
 		lost := w.New[0].ID

@@ -131,7 +131,7 @@ func TestEndOfRolls(t *testing.T) {
 	assert.False(t, opened)
 	b.exec(`UPDATE tenant_acme.rolls SET next_number = $1`, int64(asyncflow.FirstBySQL-1<<32))
 	b.expireBlock()
-	_, _, err = b.TakeNumbers(t.Context(), known, 1)
+	_, _, err = b.AllotNumbers(t.Context(), known, 1)
 	refused(t, `all 4194303 rolls of "last" have been used`, err)
 	last.Name = "none"
 	_, _, err = b.PutTaskType(t.Context(), tenant, last)

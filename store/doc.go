@@ -27,11 +27,13 @@
 //	claims   tasks   settings  what workers, callers and owners ask for
 //	trees    counts            dependencies, fan-outs, votes; statistics
 //	hot                        submit, lease, settle; flow keys
-//	records                    the rows of the tables, and the hot statements
-//	catalog                    connections, clock, catalog, wake-ups; what all rooms share
+//	records  audit             the rows of the tables and the hot statements; audited changes
+//	catalog                    connections, cached configuration, wake-ups: what all rooms share
+//	news                       the database's clock, and news that wait for their reader
+//	config                     tenants, endpoints, task types, and where their tables are
 //	postgres schema lowwater   Postgres' pools and roles, migrations, where leases begin to look
 //
 // Each room has a type, which a Store embeds: what callers may call is an exported method of it.
 // What only other rooms call is a function. This package has a name for each exported word of a
-// room, so that there is one way to name it: store.Type, not catalog.Type.
+// room, so that there is one way to name it: store.Type, not config.Type.
 package store

@@ -61,7 +61,7 @@ func (b *bundle) followUp() {
 	b.t.Helper()
 	for more := true; more; {
 		var err error
-		more, err = b.FollowUp(b.t.Context(), tenant, nil)
+		more, err = b.FollowUp(b.t.Context(), tenant)
 		require.NoError(b.t, err)
 	}
 }
@@ -73,7 +73,7 @@ func (b *bundle) comesTo(id asyncflow.TaskID, status asyncflow.Status) (task sto
 	began := time.Now()
 	eventually(b.t, id.String()+" is "+string(status), func() bool {
 		if time.Since(began) > 5*time.Second {
-			_, _, err := b.SweepFollowUps(b.t.Context(), tenant, nil)
+			_, _, err := b.SweepFollowUps(b.t.Context(), tenant)
 			require.NoError(b.t, err)
 		}
 		var err error
@@ -400,7 +400,7 @@ func TestAKeyThatBelongsToALaterTask(t *testing.T) {
 // the others.
 func TestOneTransactionWritesNoMoreContextsThanItsBound(t *testing.T) {
 	b := setup(t)
-	b.OnFollowUp(func(string, time.Duration) {})
+	b.byHand()
 	b.put(base())
 	b.put(twoStages())
 	b.submit(newBase("k"))
@@ -419,7 +419,7 @@ func TestOneTransactionWritesNoMoreContextsThanItsBound(t *testing.T) {
 	require.Equal(t, dependents+1, before)
 	for more := true; more; {
 		var err error
-		more, err = b.FollowUp(t.Context(), tenant, nil)
+		more, err = b.FollowUp(t.Context(), tenant)
 		require.NoError(t, err)
 		left := b.count(`SELECT count(*) FROM tenant_acme.wait`)
 		released, before = append(released, before-left), left

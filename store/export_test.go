@@ -4,7 +4,10 @@ import (
 	"context"
 	"io/fs"
 	"maps"
+	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -12,14 +15,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/news"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 	"github.com/asyncflow/asyncflow/store/internal/tasks"
-	"github.com/asyncflow/asyncflow/store/internal/trees"
 	"github.com/asyncflow/asyncflow/store/internal/upkeep"
 )
 
@@ -30,17 +33,38 @@ const (
 	TakeReadySQL = records.TakeReadySQL
 	HeadSQL      = records.HeadSQL
 
-	ConfirmSQL     = catalog.ConfirmSQL
+	ConfirmSQL     = postgres.ConfirmSQL
 	EndLeasesSQL   = records.EndLeasesSQL
 	TakeLeaseSQL   = records.TakeLeaseSQL
 	ExtendLeaseSQL = records.ExtendLeaseSQL
 )
 
-// ForgetNumbers has the next submits take new blocks of numbers.
-func (s *Store) ForgetNumbers() { hot.ForgetNumbers(s.hotRoom) }
+// inside returns a field of a struct of another room, found by the names of the fields that lead to
+// it. T must be its type.
+func inside[T any](of any, path ...string) *T {
+	v := reflect.ValueOf(of)
+	for _, name := range path {
+		v = reflect.Indirect(v).FieldByName(name)
+	}
+	return (*T)(v.Addr().UnsafePointer())
+}
 
-// KeepNumbers has the block of numbers of a type last.
-func (s *Store) KeepNumbers(key TypeKey) { hot.KeepNumbers(s.hotRoom, key) }
+// ForgetNumbers has the next submits take new blocks of numbers.
+func (s *Store) ForgetNumbers() { hot.Forget(s.hotRoom, func(TypeKey) bool { return true }) }
+
+// KeepNumbers has the blocks of numbers last that were taken so far. Nobody submits meanwhile.
+func (s *Store) KeepNumbers() {
+	blocks := reflect.ValueOf(s.hotRoom).Elem().FieldByName("numbers").Elem().FieldByName("blocks")
+	for _, key := range blocks.MapKeys() {
+		taken := blocks.MapIndex(key).Elem().FieldByName("taken")
+		*(*time.Time)(taken.Addr().UnsafePointer()) = time.Now().Add(time.Hour)
+	}
+}
+
+// ShiftClock has the clock go on at another time.
+func (s *Store) ShiftClock(d time.Duration) {
+	inside[atomic.Int64](s.Clock, "offset").Add(int64(d))
+}
 
 // Base returns the pool for what belongs to no tenant.
 func (s *Store) Base() *pgxpool.Pool { return s.core.Base }
@@ -56,7 +80,12 @@ func (s *Store) WriteMinutes(ctx context.Context) error {
 }
 
 // LimitLocks sets how long another transaction may keep this node out of a lock.
-func (s *Store) LimitLocks(limit time.Duration) { s.core.LimitLocks(limit) }
+func (s *Store) LimitLocks(limit time.Duration) {
+	mu := inside[sync.Mutex](s.core, "holders", "mu")
+	mu.Lock()
+	defer mu.Unlock()
+	*inside[time.Duration](s.core, "holders", "limit") = limit
+}
 
 // BaseRole returns the base role.
 func (s *Store) BaseRole() string { return s.core.Roles.Base() }
@@ -70,7 +99,7 @@ func (s *Store) Outside(ctx context.Context, tenant, sql string) error {
 // under. do, unless it is "", is run after it in the same transaction where there is one.
 func (s *Store) Roles(ctx context.Context, tenant, do string) map[string]func() (string, error) {
 	const who = `SELECT current_user::text`
-	one := func(db catalog.Querier) func() (string, error) {
+	one := func(db postgres.Querier) func() (string, error) {
 		return func() (role string, err error) { return role, db.QueryRow(ctx, who).Scan(&role) }
 	}
 	batch := func(role *string, begin string) *pgx.Batch {
@@ -143,14 +172,8 @@ const CountLook = tasks.CountLook
 // PageText is about the most bytes of contexts and outputs that are searched for a page.
 const PageText = tasks.PageText
 
-// ExplainPage returns the plans of the statements of a filter's widest look, carried
-// out, as JSON.
-func (s *Store) ExplainPage(ctx context.Context, t *Type, f Filter) ([]string, error) {
-	return tasks.ExplainPage(ctx, s.tasksRoom, t, f)
-}
-
 // InsertAudit exposes insertAudit.
-var InsertAudit = catalog.InsertAudit
+var InsertAudit = audit.Insert
 
 // KeptTypes returns of how many types and table sets the store keeps something besides the catalog.
 func (s *Store) KeptTypes() int {
@@ -165,35 +188,35 @@ func (s *Store) KeptTypes() int {
 }
 
 // RefreshClock measures the offset of the clock.
-func (s *Store) RefreshClock(ctx context.Context) error { return catalog.RefreshClock(ctx, s.Clock) }
+func (s *Store) RefreshClock(ctx context.Context) error { return news.RefreshClock(ctx, s.Clock) }
 
 // PoolShare returns how many connections of the base pool a tenant may have.
-func (s *Store) PoolShare() int { return s.core.PoolShare() }
+func (s *Store) PoolShare() int { return (*inside[*postgres.Shares](s.core, "shares")).Each() }
 
 // SetChunks bounds transactions of FollowUp, so that few tasks need several.
 func (s *Store) SetChunks(edges, spawn, stop int) {
-	trees.SetChunks(s.treesRoom, edges, spawn, stop)
+	for name, n := range map[string]int{"edges": edges, "spawn": spawn, "stop": stop} {
+		*inside[int](s.treesRoom, "chunks", name) = n
+	}
 }
 
 // SetSweptChildren bounds a sweep of fan-outs.
-func (s *Store) SetSweptChildren(n int) { trees.SetSweptChildren(s.treesRoom, n) }
+func (s *Store) SetSweptChildren(n int) { *inside[int](s.treesRoom, "chunks", "count") = n }
 
 // SetCountTime changes the time that TaskCount may take.
-func (s *Store) SetCountTime(d time.Duration) { tasks.SetCountTime(s.tasksRoom, d) }
+func (s *Store) SetCountTime(d time.Duration) {
+	*inside[time.Duration](s.tasksRoom, "countTime") = d
+}
 
 // FollowUpRows is one transaction of FollowUp over at most n rows, without further tries. It does
 // nothing if it can't get a lock: a node that has died may hold it for a moment.
 func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bool, err error) {
-	more, err = trees.TryFollowUp(ctx, s.treesRoom, tenant, n)
+	more, err = s.BeginFollowUp(ctx, tenant, n).Commit()
 	if postgres.State(err) == pgerrcode.LockNotAvailable {
 		return true, nil
 	}
 	return more, err
 }
-
-// RingsOf returns a number for each task that waits for others, the same for those that wait for
-// each other.
-func RingsOf(on map[int64][]int64) map[int64]int { return trees.RingsOf(on) }
 
 // LingerAfter returns how long what a settlement has left to do may wait for more.
 func LingerAfter(t *Type, s *asyncflow.Settlement) time.Duration {

@@ -12,17 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // A node that doesn't know a type yet makes its children all the same.
 func TestAFanOutOfATypeThatANodeDoesNotKnow(t *testing.T) {
 	b := setup(t)
-	b.OnFollowUp(func(string, time.Duration) {})
+	b.byHand()
 	ignorant, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "node-2", Pool: 2,
 		HotPool: 2})
 	require.NoError(t, err) // it doesn't run, so it doesn't read the type
 	t.Cleanup(ignorant.Close)
+	follower := dispatcher.NewCommitter(ignorant, nil)
+	t.Cleanup(follower.Close)
 	spec := twoStages()
 	spec.Stages[0].FanOut = &asyncflow.FanOut{Shards: 2}
 	b.put(spec)
@@ -31,7 +34,7 @@ func TestAFanOutOfATypeThatANodeDoesNotKnow(t *testing.T) {
 		Kind:      asyncflow.OutcomeFannedOut,
 		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: 2}, Count: 2}})
 	for more := true; more; {
-		more, _ = ignorant.FollowUp(t.Context(), tenant, nil)
+		more, _ = follower.FollowUp(t.Context(), tenant)
 	}
 	b.exec(`UPDATE tenant_acme.outbox SET due = due - interval '1 hour'`)
 	b.followUp()
@@ -93,16 +96,9 @@ func TestSettledResultsOfChildren(t *testing.T) {
 }
 
 // A row of a fan-out that is locked for long is left for later, and holds up no others. The node
-// says itself when to try again.
+// tries again by itself.
 func TestALockedFanOut(t *testing.T) {
 	b := setupFanOut(t)
-	told := make(chan struct{}, 1000)
-	b.OnFollowUp(func(string, time.Duration) {
-		select {
-		case told <- struct{}{}:
-		default:
-		}
-	})
 	locked := b.fanOut(asyncflow.FanOut{Items: "/items"})
 	b.endChildren(goodEnd, goodEnd)
 	tx, err := b.db.Begin(t.Context())
@@ -115,23 +111,18 @@ func TestALockedFanOut(t *testing.T) {
 		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Items: "/items"}, Count: 2}})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err = b.FollowUp(ctx, tenant, nil) // takes both, and leaves one
+	_, err = b.FollowUp(ctx, tenant) // takes both, and leaves one
 	require.NoError(t, err)
 	assert.Equal(t, 2, b.task(other).Children.Pending)
 	for more := true; more; {
-		more, err = b.FollowUp(ctx, tenant, nil)
+		more, err = b.FollowUp(ctx, tenant)
 		require.NoError(t, err)
 	}
 	assert.Equal(t, asyncflow.WaitChildren, b.task(locked).WaitsFor)
 	require.NoError(t, tx.Commit(t.Context()))
-	for b.task(locked).WaitsFor == asyncflow.WaitChildren {
-		select {
-		case <-told:
-		case <-ctx.Done():
-			t.Fatal("nobody says that it is to be tried again")
-		}
-		b.followUp()
-	}
+	eventually(t, "it is tried again", func() bool {
+		return b.task(locked).WaitsFor != asyncflow.WaitChildren
+	})
 }
 
 // One transaction cancels no more children than its bound, of all trees together.
@@ -148,7 +139,7 @@ func TestOneTransactionCancelsNoMoreThanItsBound(t *testing.T) {
 		require.NoError(t, err)
 	}
 	const cancelled = `SELECT coalesce(sum(cancelled), 0) - 2 FROM tenant_acme.tallies`
-	more, err := b.FollowUp(t.Context(), tenant, nil)
+	more, err := b.FollowUp(t.Context(), tenant)
 	require.NoError(t, err)
 	assert.True(t, more)
 	assert.Equal(t, 500, b.count(cancelled))
@@ -171,7 +162,7 @@ func TestOneTransactionMakesNoMoreBytesThanItsBound(t *testing.T) {
 	}
 	const made = `SELECT sum(spawned) FROM tenant_acme.fan_outs`
 	for want := 4; want <= parents*children; want += 4 {
-		more, err := b.FollowUp(t.Context(), tenant, nil)
+		more, err := b.FollowUp(t.Context(), tenant)
 		require.NoError(t, err)
 		require.Equal(t, want, b.count(made))
 		require.Equal(t, want < parents*children, more)

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,7 +18,7 @@ func TestNoChildOfACancelledTaskBegins(t *testing.T) {
 	_, err := b.Cancel(t.Context(), tenant, id, "")
 	require.NoError(t, err)
 	other := open(t, b.url, "node-2")
-	other.OnFollowUp(func(string, time.Duration) {})
+	other.byHand()
 	leases, err := other.ParkHalted(t.Context(), other.known(), other.leaseAll(other.known(), 2))
 	require.NoError(t, err)
 	assert.Empty(t, leases)
@@ -34,7 +33,7 @@ func TestNoChildOfACancelledTaskBegins(t *testing.T) {
 func TestNoSiblingOfAFailedChildBegins(t *testing.T) {
 	b := setupFanOut(t)
 	other := open(t, b.url, "node-2")
-	other.OnFollowUp(func(string, time.Duration) {})
+	other.byHand()
 	tolerate := func(c asyncflow.ChildFailure) asyncflow.ChildFailure {
 		c.Policy = asyncflow.Tolerate
 		return c
@@ -123,7 +122,7 @@ func TestRunningChildrenAreCancelledFirst(t *testing.T) {
 	b.SetChunks(1000, 1000, 1)
 	_, err := b.Cancel(t.Context(), tenant, parent, "")
 	require.NoError(t, err)
-	_, err = b.FollowUp(t.Context(), tenant, nil)
+	_, err = b.FollowUp(t.Context(), tenant)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.StatusCancelled, b.task(leases[4].ID).Status)
 	b.followUp()
@@ -148,7 +147,7 @@ func TestARedriveFailsFast(t *testing.T) {
 	_, err := b.Redrive(t.Context(), tenant, parent, store.Redrive{})
 	require.NoError(t, err)
 	for b.count(b.at(1, `SELECT count(*) FROM {ready}`)) < 2 {
-		_, err := b.FollowUp(t.Context(), tenant, nil)
+		_, err := b.FollowUp(t.Context(), tenant)
 		require.NoError(t, err)
 	}
 	leases := b.leaseAll(b.known(), 2)

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,7 +18,7 @@ import (
 func setupFanOut(t *testing.T) *bundle {
 	t.Helper()
 	b := setup(t)
-	b.OnFollowUp(func(string, time.Duration) {})
+	b.byHand()
 	spec := twoStages()
 	spec.Stages[0].FanOut = &asyncflow.FanOut{Items: "/items"}
 	b.put(spec)

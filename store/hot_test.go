@@ -88,7 +88,7 @@ func TestLeasePlanIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.db.Exec(
 		t.Context(),
-		pipe.Fill(1, `INSERT INTO {ready}
+		fill(pipe, 1, `INSERT INTO {ready}
 		SELECT {number}, now() - interval '1 hour' + n * interval '1 ms', n, 1, 'first', 1
 		FROM generate_series(1, 50000) n`),
 	)
@@ -99,7 +99,7 @@ func TestLeasePlanIsPinned(t *testing.T) {
 			Replace(store.TakeReadySQL),
 		"head": strings.NewReplacer("$1", "'-infinity'", "$2", "{number}").Replace(store.HeadSQL),
 	} {
-		plan := explain(t, db, pipe.Fill(1, sql))
+		plan := explain(t, db, fill(pipe, 1, sql))
 		assert.Contains(t, plan, "Index", what)
 		assert.NotContains(t, plan, "Seq Scan", what)
 		assert.NotContains(t, plan, "Sort", what)
@@ -115,7 +115,7 @@ func TestSettlePlanIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.db.Exec(
 		t.Context(),
-		pipe.Fill(1, `INSERT INTO {lease}
+		fill(pipe, 1, `INSERT INTO {lease}
 		SELECT {number}, n, 1, 'first', 1, 'n', now(), now() FROM generate_series(1, 400) n`),
 	)
 	require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestSettlePlanIsPinned(t *testing.T) {
 			"array_fill(NULL::timestamptz, ARRAY[100])", "$5", "array_fill({number}, ARRAY[100])").
 			Replace(store.ExtendLeaseSQL),
 	} {
-		plan := explain(t, db, pipe.Fill(1, sql))
+		plan := explain(t, db, fill(pipe, 1, sql))
 		assert.Contains(t, plan,
 			"Index Cond: ((type = ANY (ARRAY[u.type])) AND (id >= u.id) AND (id <= u.id))", "%s: %s", what,
 			plan)

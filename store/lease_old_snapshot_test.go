@@ -56,7 +56,7 @@ func TestLeasesDuringAnOldSnapshot(t *testing.T) {
 	b := setup(t)
 	woken := make(chan int64, 100)
 	far := openWith(t, b.url, "node-2", func(s *store.Store) {
-		s.Wakeups.Subscribe(func(_ store.TypeKey, at time.Time) { woken <- at.UnixMicro() }, func() {})
+		listen(t, s, func(_ store.TypeKey, at time.Time) { woken <- at.UnixMicro() }, func() {})
 	})
 	pipe := b.put(twoStages())
 	over := b.oldSnapshot()

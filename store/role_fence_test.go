@@ -74,7 +74,7 @@ var special = map[string][]any{
 	"Endpoint": {anyUUID}, "DeleteEndpoint": {anyUUID}, "Operation": {anyUUID},
 	"StopOperation": {anyUUID}, "EndpointHistory": {anyUUID}, "EndpointCounts": {[]string{anyUUID}},
 	"RecordNotice": {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
-	"SealRoll":     {0}, "LeaseLimited": {0}, "TakeNumbers": {30_000}, "SetHealth": {anyUUID},
+	"SealRoll":     {0}, "LeaseLimited": {0}, "AllotNumbers": {30_000}, "SetHealth": {anyUUID},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 	"LeaseForClaims": {"second"},
@@ -240,6 +240,9 @@ func errorIn(values []reflect.Value) error {
 			}
 		case []store.Submitted:
 			return x[0].Err
+		case *store.FollowUp:
+			_, err := x.Commit()
+			return err
 		}
 	}
 	return nil

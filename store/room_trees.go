@@ -5,16 +5,20 @@ import "github.com/asyncflow/asyncflow/store/internal/trees"
 // The words of package trees for callers of the store.
 
 type (
+	// Beginning are tasks of a type that may begin, or go on with their next stage, at once.
+	Beginning = trees.Beginning
 	// ChildResult is how a child ended, or where it stands.
 	ChildResult = trees.ChildResult
 	// DependencyState is a dependency as it stands.
 	DependencyState = trees.DependencyState
+	// FollowUp is a transaction that does some of what earlier ones of a tenant have left to do.
+	FollowUp = trees.FollowUp
 	// Redrive says where a failed or cancelled task starts again.
 	Redrive = trees.Redrive
-	// Starter has tasks go on with their next stage, and new children begin, at once, if this node
-	// has capacity for them.
-	Starter = trees.Starter
 )
+
+// FollowUpRows is how many rows of the outbox one transaction handles.
+const FollowUpRows = trees.FollowUpRows
 
 // NoResults is the context of the stage after a fan-out of an empty list.
 var NoResults = trees.NoResults

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
@@ -22,5 +24,23 @@ func (s *Store) Run(ctx context.Context) error {
 		loops = append(loops, catalog.Loop{Name: "limits of submits by SQL",
 			Period: catalog.RefreshEvery, Do: settings.NewSubmitLimits(s.settingsRoom).Write})
 	}
-	return s.core.Run(ctx, loops...)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.core.Run(ctx, loops...) })
+	g.Go(func() error { return s.forgetTypes(ctx) })
+	return g.Wait()
+}
+
+// forgetTypes drops what this node keeps for task types that are gone, after each change of their
+// tenant's configuration, until ctx ends.
+func (s *Store) forgetTypes(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.changes.Changed():
+		}
+		for tenant := range s.changes.Read().Changed {
+			settings.ForgetTypes(s.settingsRoom, tenant)
+		}
+	}
 }

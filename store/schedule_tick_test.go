@@ -321,7 +321,7 @@ func TestTickThatFails(t *testing.T) {
 	b.put(twoStages())
 	other := withOwnSet(twoStages())
 	other.Name = "other"
-	table := b.put(other).Fill(2, "{task}")
+	table := fill(b.put(other), 2, "{task}")
 	for i := range 60 {
 		s := b.minutely()
 		s.Name, s.Type = fmt.Sprint("s", i), []string{"pipe", "other"}[i%2]

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,6 +102,17 @@ func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle
 	return &bundle{Store: s, Committer: c, t: t, url: url, db: db}
 }
 
+// byHand gives the node a committer that hears of nothing: it follows up when a test says so.
+func (b *bundle) byHand() {
+	if b.Committer != nil {
+		b.Committer.Close()
+	}
+	deaf := *b.Store
+	deaf.Wakeups = new(store.Wakeups)
+	b.Committer = dispatcher.NewCommitter(&deaf, nil)
+	b.t.Cleanup(b.Committer.Close)
+}
+
 // twoStages is a task type with quick retries.
 func twoStages() asyncflow.TaskType {
 	retry := asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-0.001)}
@@ -127,10 +140,16 @@ func (b *bundle) putOf(tenant string, t asyncflow.TaskType) *store.Type {
 	return known
 }
 
+// fill returns a statement with the names of the tables of a type at a position in it, and the
+// number of the type for {number}.
+func fill(t *store.Type, position int, sql string) string {
+	return strings.ReplaceAll(t.SQL(position, sql), "{number}", strconv.Itoa(int(t.Number())))
+}
+
 // at returns a statement with the names of the tables of the type pipe at a position in it.
 func (b *bundle) at(position int, sql string) string {
 	b.t.Helper()
-	return b.known().Fill(position, sql)
+	return fill(b.known(), position, sql)
 }
 
 func (b *bundle) submit(tasks ...asyncflow.NewTask) []store.Submitted {
@@ -197,7 +216,7 @@ func (b *bundle) checkTokens(name string) {
 	require.NoError(b.t, err)
 	for _, position := range t.Rolls() {
 		var wrong int
-		require.NoError(b.t, b.db.QueryRow(b.t.Context(), t.Fill(position, `
+		require.NoError(b.t, b.db.QueryRow(b.t.Context(), fill(t, position, `
 			WITH tokens AS (
 			  SELECT type, id FROM {readies} r
 			  UNION ALL SELECT type, id FROM {lease}

@@ -7,6 +7,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/claims"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/news"
 	"github.com/asyncflow/asyncflow/store/internal/settings"
 	"github.com/asyncflow/asyncflow/store/internal/tasks"
 	"github.com/asyncflow/asyncflow/store/internal/trees"
@@ -20,7 +21,8 @@ type Store struct {
 	Catalog *Catalog
 	Wakeups *Wakeups
 
-	core *catalog.Core
+	core    *catalog.Core
+	changes *news.Listener // of the configuration, see forgetTypes
 	*hotRoom
 	*treesRoom
 	*countsRoom
@@ -68,7 +70,8 @@ func newStore(ctx context.Context, core *catalog.Core) (*Store, error) {
 	s.tasksRoom = tasks.New(core, path, s.treesRoom, s.countsRoom)
 	s.settingsRoom = settings.New(core, path, s.countsRoom)
 	s.upkeepRoom = upkeep.New(core, path, s.tasksRoom)
-	return s, core.Load(ctx, func(tenant string) { settings.ForgetTypes(s.settingsRoom, tenant) })
+	s.changes = core.Wakeups.Listen(news.Topics{Config: true})
+	return s, core.Load(ctx)
 }
 
 // Close closes the connections, but doesn't wait for long for those in use.

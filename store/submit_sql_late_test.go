@@ -19,7 +19,7 @@ func TestSQLSubmitCommittedLate(t *testing.T) {
 	b := setup(t)
 	woken := make(chan time.Time, 10000)
 	far := openWith(t, b.url, "node-2", func(s *store.Store) {
-		s.Wakeups.Subscribe(func(_ store.TypeKey, at time.Time) { woken <- at }, func() {})
+		listen(t, s, func(_ store.TypeKey, at time.Time) { woken <- at }, func() {})
 	})
 	pipe := b.put(twoStages())
 	app := b.app()

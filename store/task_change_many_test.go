@@ -55,7 +55,7 @@ func TestPrioritizeTasks(t *testing.T) {
 			assert.Equal(t, task, single, "%s: a single change finds nothing to do", name)
 		}
 		b.checkTokens("pipe")
-		changed := pipe.Fill(1, `SELECT count(*) FROM {journal} WHERE outcome = 'changed'`)
+		changed := fill(pipe, 1, `SELECT count(*) FROM {journal} WHERE outcome = 'changed'`)
 		n := b.count(changed)
 		_, due = b.start(store.PrioritizeTasks, store.NewOperation{Priority: asyncflow.Priority{3600}})
 		assert.Equal(t, int64(6), b.finish(due).Done, "they have it")
@@ -67,7 +67,7 @@ func TestPrioritizeTasks(t *testing.T) {
 // since returns since when a task has been due, or will be; zero: it is in no line.
 func (b *bundle) since(t *store.Type, id asyncflow.TaskID) (at time.Time) {
 	b.t.Helper()
-	err := b.db.QueryRow(b.t.Context(), t.Fill(1, `SELECT coalesce(max(coalesce(since, order_time)),
+	err := b.db.QueryRow(b.t.Context(), fill(t, 1, `SELECT coalesce(max(coalesce(since, order_time)),
 		'0001-01-01Z') FROM (SELECT id, since, order_time FROM {ready} WHERE type = {number}
 		UNION ALL SELECT id, since, order_time FROM {wait} WHERE type = {number}) l WHERE id = $1`),
 		id.Number).Scan(&at)

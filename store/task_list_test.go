@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +22,7 @@ func (b *bundle) past(pipe *store.Type, n, middle int) {
 	require.NoError(b.t,
 		b.db.QueryRow(b.t.Context(), `UPDATE tenant_acme.rolls SET next_number = next_number + $2
 		WHERE table_set = $1 AND position = 1 RETURNING next_number`, pipe.Set().Name, n).Scan(&end))
-	_, err := b.db.Exec(b.t.Context(), fmt.Sprintf(pipe.Fill(1, `
+	_, err := b.db.Exec(b.t.Context(), fmt.Sprintf(fill(pipe, 1, `
 		INSERT INTO {task} (type, id, created_at, order_time, context)
 		SELECT {number}, (1::bigint << 40) + n, at, at, '1'
 		FROM (SELECT n, now() + (n - %[3]d) * interval '1 s' AS at
@@ -48,114 +47,6 @@ func behindHistory(t *testing.T, n int) (*bundle, *store.Type) {
 	b.places(pipe)
 	b.past(pipe, n/2, n/2)
 	return b, pipe
-}
-
-// node is a node of a query plan.
-type node struct {
-	Type     string  `json:"Node Type"`
-	Relation string  `json:"Relation Name"`
-	Rows     float64 `json:"Actual Rows"`
-	Loops    float64 `json:"Actual Loops"`
-	Removed  float64 `json:"Rows Removed by Filter"`
-	Unfit    float64 `json:"Rows Removed by Index Recheck"`
-	Cond     string  `json:"Index Cond"`
-	Plans    []node
-}
-
-// walk calls do with the node and those below it.
-func (n node) walk(do func(node)) {
-	do(n)
-	for _, below := range n.Plans {
-		below.walk(do)
-	}
-}
-
-func planOf(t *testing.T, text string) node {
-	t.Helper()
-	var plan []struct{ Plan node }
-	require.NoError(t, json.Unmarshal([]byte(text), &plan))
-	require.Len(t, plan, 1)
-	return plan[0].Plan
-}
-
-// A task's row in ready is found by all columns of its index, also by a plan that was made while
-// the table was almost empty.
-func TestReadyRowIsFoundByItsIndex(t *testing.T) {
-	b, pipe := behindHistory(t, 100)
-	plans, err := b.ExplainPage(t.Context(), pipe, store.Filter{Limit: 50})
-	require.NoError(t, err)
-	found := false
-	for _, text := range plans {
-		planOf(t, text).walk(func(n node) {
-			if n.Relation == "ready_1" {
-				found = true
-				assert.Contains(t, n.Cond, "order_time =", text)
-				assert.Contains(t, n.Cond, "id =", text)
-			}
-		})
-	}
-	assert.True(t, found)
-}
-
-// However long the history, a page looks at a bounded number of its rows, and at almost none
-// where it looks for live tasks.
-func TestListsLookAtFewRows(t *testing.T) {
-	const history = 4 * store.PageLook
-	b, pipe := behindHistory(t, history)
-	check := func(t *testing.T) {
-		t.Helper()
-		for name, c := range map[string]struct {
-			filter store.Filter
-			most   float64 // rows of task and journal
-		}{
-			"all":              {store.Filter{}, 5 * 60},
-			"running":          {store.Filter{Status: asyncflow.StatusRunning}, 100},
-			"waiting":          {store.Filter{Status: asyncflow.StatusWaiting}, 100},
-			"pending":          {store.Filter{Status: asyncflow.StatusPending}, 100},
-			"live, an error":   {store.Filter{Status: asyncflow.StatusPending, Error: "x"}, 100},
-			"failed":           {store.Filter{Status: asyncflow.StatusFailed}, 5 * 60},
-			"a frequent error": {store.Filter{Error: "error"}, 5 * 60},
-			"a rare error":     {store.Filter{Error: "error 12347"}, 4 * history / 9},
-			"a rare stage":     {store.Filter{Stage: "none"}, 3 * store.PageLook},
-			"without children": {store.Filter{Stage: "none", NoChildren: true}, 3 * store.PageLook},
-			"a rare text":      {store.Filter{Text: "none"}, 7 * store.PageLook},
-			"live, a text":     {store.Filter{Status: asyncflow.StatusWaiting, Text: "x"}, 100},
-		} {
-			c.filter.Type, c.filter.Limit = "pipe", 50
-			plans, err := b.ExplainPage(t.Context(), pipe, c.filter)
-			require.NoError(t, err, name)
-			for _, text := range plans {
-				var rows float64
-				planOf(t, text).walk(func(n node) {
-					assert.NotContains(t, n.Type, "Gather", name)
-					if strings.HasPrefix(n.Relation, "task_") || strings.HasPrefix(n.Relation, "journal_") {
-						assert.Contains(t, n.Type, "Index", "%s: %s", name, text)
-						rows += n.Loops * (n.Rows + n.Removed + n.Unfit)
-					}
-				})
-				most := c.most
-				if strings.Contains(text, "Aggregate") { // the window itself, seen whole, and its ends
-					most = max(most, store.PageLook+2)
-				}
-				assert.LessOrEqual(t, rows, most, "%s: %s", name, text)
-			}
-		}
-	}
-	t.Run("never analysed", check)
-	for _, table := range []string{"task_1", "journal_1", "ready_1", "lease", "wait"} {
-		_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.`+table)
-		require.NoError(t, err)
-	}
-	t.Run("analysed", check)
-	for _, setting := range []string{"parallel_setup_cost", "parallel_tuple_cost",
-		"min_parallel_table_scan_size", "min_parallel_index_scan_size"} {
-		_, err := b.db.Exec(t.Context(),
-			`DO $$ BEGIN
-			  EXECUTE format('ALTER DATABASE %I SET `+setting+` = 0', current_database()); END $$`)
-		require.NoError(t, err)
-	}
-	b = open(t, b.url, "node-2")
-	t.Run("with workers for nothing", check)
 }
 
 // All pages together show what a read of every single task shows, once and in order. Pages that

@@ -124,7 +124,7 @@ func TestPageOfLongTexts(t *testing.T) {
 	pipe := b.put(twoStages())
 	const n, size = 124, 1 << 20
 	b.past(pipe, n, n)
-	_, err := b.db.Exec(t.Context(), fmt.Sprintf(pipe.Fill(1, `
+	_, err := b.db.Exec(t.Context(), fmt.Sprintf(fill(pipe, 1, `
 		UPDATE {task} SET context = repeat('x', %[1]d) WHERE id %% 4 = 0;
 		UPDATE {journal} SET output = repeat('y', %[1]d) WHERE id %% 4 = 1`), size))
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestPageOfOneLongText(t *testing.T) {
 	pipe := b.put(twoStages())
 	b.past(pipe, 2, 2)
 	_, err := b.db.Exec(t.Context(), fmt.Sprintf(
-		pipe.Fill(1, `UPDATE {task} SET context = repeat('a long one ', %d) || 'end'`),
+		fill(pipe, 1, `UPDATE {task} SET context = repeat('a long one ', %d) || 'end'`),
 		store.PageText/10))
 	require.NoError(t, err)
 	var found int

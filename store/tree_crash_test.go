@@ -8,11 +8,9 @@ import (
 	"net/url"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -215,8 +213,7 @@ func mortal(t *testing.T, b *bundle) (*bundle, *line) {
 	s, err := store.Open(t.Context(), store.Config{URL: address, Node: "mortal", Pool: 2, HotPool: 2})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	c := dispatcher.NewCommitter(s, nil)
-	t.Cleanup(c.Close)
-	s.OnFollowUp(func(string, time.Duration) {})
-	return &bundle{Store: s, Committer: c, t: t, url: address, db: b.db}, n
+	node := &bundle{Store: s, t: t, url: address, db: b.db}
+	node.byHand()
+	return node, n
 }

@@ -36,9 +36,9 @@ func (m *treeMachine) die(t *rapid.T) {
 	sweeps := rapid.Bool().Draw(t, "sweeps")
 	died, err := m.dying(t, func(b *bundle) (err error) {
 		if sweeps {
-			_, _, err = b.SweepFollowUps(b.t.Context(), tenant, nil)
+			_, _, err = b.SweepFollowUps(b.t.Context(), tenant)
 		} else {
-			_, err = b.FollowUp(b.t.Context(), tenant, nil)
+			_, err = b.FollowUp(b.t.Context(), tenant)
 		}
 		return err
 	})

@@ -51,9 +51,9 @@ func (m *treeMachine) clear() {
 	for _, name := range treeTypes {
 		kind := m.kind(name)
 		for _, position := range kind.Rolls() {
-			sql.WriteString(kind.Fill(position, `DELETE FROM {task}; DELETE FROM {journal};`))
+			sql.WriteString(fill(kind, position, `DELETE FROM {task}; DELETE FROM {journal};`))
 			if position >= kind.Set().Begin {
-				sql.WriteString(kind.Fill(position, `DELETE FROM {ready};`))
+				sql.WriteString(fill(kind, position, `DELETE FROM {ready};`))
 			}
 		}
 	}

@@ -156,7 +156,7 @@ func (m *treeMachine) expire(t *rapid.T) {
 		t.Skip("not running")
 	}
 	kind := m.kind(w.id.Type)
-	m.b.exec(kind.Fill(0, `UPDATE {lease} SET until = now() - interval '1 s'
+	m.b.exec(fill(kind, 0, `UPDATE {lease} SET until = now() - interval '1 s'
 		WHERE type = {number} AND id = $1`), w.id.Number)
 	n, err := m.b.Rescue(m.b.t.Context(), kind)
 	require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -112,7 +111,7 @@ func TestTreeModel(t *testing.T) {
 }
 
 func holdTreesAgainstModel(t *testing.T, b *bundle) {
-	b.OnFollowUp(func(string, time.Duration) {})
+	b.byHand()
 	b.SetChunks(2, 2, 2)
 	one, spec := base(), patient()
 	one.Stages[0].Retry = spec.Stages[0].Retry
@@ -123,7 +122,7 @@ func holdTreesAgainstModel(t *testing.T, b *bundle) {
 	b.exec(`UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = 'acme'`) // to read it
 	require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
 	far := open(t, b.url, "far")
-	far.OnFollowUp(func(string, time.Duration) {})
+	far.byHand()
 	second, line := mortal(t, b)
 	second.SetChunks(2, 2, 2)
 	checkSequences(t, 10, func(rt *rapid.T) {

@@ -87,7 +87,7 @@ func (m *treeMachine) look() (w world) {
 	for _, name := range treeTypes {
 		kind := m.kind(name)
 		for _, position := range kind.Rolls() {
-			b.Queue(kind.Fill(position, tasksSQL)).Query(func(rows pgx.Rows) error {
+			b.Queue(fill(kind, position, tasksSQL)).Query(func(rows pgx.Rows) error {
 				return w.readTasks(rows, name)
 			})
 		}

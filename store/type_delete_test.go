@@ -99,7 +99,7 @@ func TestDeleteStopsTheTenantOnlyAtTheEnd(t *testing.T) {
 	long, err := b.db.Begin(t.Context()) // as a transaction that submits by SQL has them
 	require.NoError(t, err)
 	defer func() { _ = long.Rollback(context.Background()) }()
-	_, err = long.Exec(t.Context(), pipe.Fill(1, `LOCK TABLE {task}, {ready} IN ROW EXCLUSIVE MODE`))
+	_, err = long.Exec(t.Context(), fill(pipe, 1, `LOCK TABLE {task}, {ready} IN ROW EXCLUSIVE MODE`))
 	require.NoError(t, err)
 	err = b.DeleteTaskType(t.Context(), tenant, "pipe", false)
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
@@ -180,7 +180,7 @@ func TestDeleteTypeInSharedTables(t *testing.T) {
 	bySQL, err := b.bySQL(b.app(), `'pipe', '3'`)
 	require.NoError(t, err)
 	for _, id := range []asyncflow.TaskID{fresh[0].ID, fresh[1].ID, bySQL} {
-		require.Zero(t, b.count(pipe.Fill(1, fmt.Sprintf(
+		require.Zero(t, b.count(fill(pipe, 1, fmt.Sprintf(
 			`SELECT count(*) FROM {task} WHERE type = {number} AND id = %d`, id.Number))),
 			"no id comes again")
 	}
@@ -188,14 +188,14 @@ func TestDeleteTypeInSharedTables(t *testing.T) {
 	const left = `SELECT (SELECT count(*) FROM {task} WHERE type = {number}) +
 		(SELECT count(*) FROM {journal} WHERE type = {number})`
 	var deleting store.Deleting
-	for rows := b.count(pipe.Fill(1, left)); rows > 0; {
+	for rows := b.count(fill(pipe, 1, left)); rows > 0; {
 		deleting, err = b.DeleteRows(t.Context(), tenant, deleting)
 		require.NoError(t, err)
 		require.True(t, deleting.More)
 		require.Positive(t, deleting.Rows)
 		require.LessOrEqual(t, deleting.Rows, 2*store.JobBatch)
 		rows -= deleting.Rows
-		require.Equal(t, rows, b.count(pipe.Fill(1, left)))
+		require.Equal(t, rows, b.count(fill(pipe, 1, left)))
 	}
 	for deleting.More {
 		deleting, err = b.DeleteRows(t.Context(), tenant, deleting)

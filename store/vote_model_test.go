@@ -38,7 +38,7 @@ func TestVoteModel(t *testing.T) {
 }
 
 func holdVotesAgainstModel(t *testing.T, b *bundle) {
-	b.OnFollowUp(func(string, time.Duration) {})
+	b.byHand()
 	spec := patient()
 	spec.Stages = spec.Stages[:1]
 	spec.Stages[0].Mode, spec.Stages[0].Quorum = asyncflow.ModeClaim, &voteQuorum
@@ -63,7 +63,7 @@ func (m *voteMachine) kind() *store.Type { return m.b.known() }
 // clear removes what a failed sequence has left.
 func (m *voteMachine) clear() {
 	kind := m.kind()
-	m.b.exec(kind.Fill(kind.End, `DELETE FROM {task}; DELETE FROM {journal}; DELETE FROM {ready};
+	m.b.exec(fill(kind, kind.End, `DELETE FROM {task}; DELETE FROM {journal}; DELETE FROM {ready};
 		DELETE FROM {lease}; DELETE FROM {wait}; DELETE FROM {outbox}; DELETE FROM {fan_outs};
 		DELETE FROM {votes}; DELETE FROM {tallies}`))
 }
@@ -128,7 +128,7 @@ func (m *voteMachine) expire(t *rapid.T) {
 	if heard {
 		m.lost = append(m.lost, l)
 	}
-	m.b.exec(m.kind().Fill(0, `UPDATE {lease} SET until = now() - interval '1 s',
+	m.b.exec(fill(m.kind(), 0, `UPDATE {lease} SET until = now() - interval '1 s',
 		leased_at = now() - CASE WHEN $2 THEN interval '1 h' ELSE interval '5 s' END
 		WHERE type = {number} AND id = $1`), l.ID.Number, heard)
 	_, err := m.b.Rescue(m.b.t.Context(), m.kind())
@@ -176,7 +176,7 @@ func (m *voteMachine) die(t *rapid.T) {
 		t.Skip("rarely")
 	}
 	_, _ = m.dying(t, func(b *bundle) error {
-		_, err := b.FollowUp(b.t.Context(), tenant, nil)
+		_, err := b.FollowUp(b.t.Context(), tenant)
 		return err
 	})
 }
@@ -205,7 +205,7 @@ const (
 func (m *voteMachine) check(t *rapid.T) {
 	kind := m.kind()
 	count := func(from string) int {
-		return m.b.count(kind.Fill(kind.End, `SELECT count(*) FROM `+from))
+		return m.b.count(fill(kind, kind.End, `SELECT count(*) FROM `+from))
 	}
 	require.Zero(t, count(twiceSQL), "a claimer has two votes")
 	require.Zero(t, count(overSQL), "more votes at once than are needed")
@@ -220,7 +220,7 @@ func (m *voteMachine) finish() {
 		require.Less(m.t, round, 100, "a task doesn't end")
 		for more := true; more; {
 			var err error
-			_, more, err = m.b.SweepFollowUps(m.b.t.Context(), tenant, nil)
+			_, more, err = m.b.SweepFollowUps(m.b.t.Context(), tenant)
 			require.NoError(m.t, err)
 		}
 		m.b.exec(`UPDATE tenant_acme.outbox SET due = now()`)

@@ -19,7 +19,7 @@ func TestWakeupsReachOtherNodes(t *testing.T) {
 	b.put(twoStages())
 	woken := make(chan store.TypeKey, 100)
 	far := openWith(t, b.url, "node-2", func(s *store.Store) {
-		s.Wakeups.Subscribe(func(k store.TypeKey, _ time.Time) { woken <- k },
+		listen(t, s, func(k store.TypeKey, _ time.Time) { woken <- k },
 			func() { woken <- store.TypeKey{} })
 	})
 	_ = far
@@ -37,7 +37,7 @@ func TestWakeupsReachOtherNodes(t *testing.T) {
 // announce announces a type as a third node would.
 func (b *bundle) announce(t *store.Type, micros int64) {
 	b.t.Helper()
-	_, err := b.db.Exec(b.t.Context(), t.Fill(1,
+	_, err := b.db.Exec(b.t.Context(), fill(t, 1,
 		`SELECT pg_notify('asyncflow_wake', format('7 %s {number} %s', 'tenant_acme'::regnamespace::oid, $1::bigint))`),
 		micros)
 	require.NoError(b.t, err)
@@ -50,7 +50,7 @@ func TestMadeUpAnnouncementsAreDropped(t *testing.T) {
 	pipe := b.put(twoStages())
 	woken, listening := make(chan store.TypeKey, 1), make(chan struct{}, 1)
 	_ = openWith(t, b.url, "node-2", func(s *store.Store) {
-		s.Wakeups.Subscribe(func(k store.TypeKey, _ time.Time) {
+		listen(t, s, func(k store.TypeKey, _ time.Time) {
 			select {
 			case woken <- k:
 			default: // the first one counts

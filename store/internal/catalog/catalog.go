@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // Catalog has the configuration of all tenants as this node knows it. It is at most about a
@@ -20,8 +22,7 @@ type Catalog struct {
 	reads   sync.WaitGroup
 	slots   *semaphore.Weighted // for concurrent reads
 
-	mu       sync.RWMutex          // guards the fields below; no query runs under it
-	changed  []func(tenant string) // called after every change of a tenant's types
+	mu       sync.RWMutex // guards the fields below; no query runs under it
 	tenants  map[string]*tenantConfig
 	looks    uint64 // how many looks have begun, see look
 	sum      *int64 // of the versions that were all read; nil: some weren't
@@ -33,13 +34,13 @@ type Catalog struct {
 
 // tenantConfig is the known configuration of a tenant. It is immutable.
 type tenantConfig struct {
-	tenant  *Tenant
-	wanted  int64                // the version of the tenant's configuration
-	look    uint64               // the look that found this version
-	types   map[string]*Type     // by name
-	sets    map[string]*TableSet // by name
-	names   map[int32]string     // of the types, by number
-	version int64                // of all three; 0: they were never read
+	tenant  *config.Tenant
+	wanted  int64                       // the version of the tenant's configuration
+	look    uint64                      // the look that found this version
+	types   map[string]*config.Type     // by name
+	sets    map[string]*config.TableSet // by name
+	names   map[int32]string            // of the types, by number
+	version int64                       // of all three; 0: they were never read
 }
 
 func newCatalog(s *Core) *Catalog {
@@ -59,23 +60,6 @@ func (c *Catalog) close() {
 	c.reads.Wait()
 }
 
-// OnChange registers f to be called after every change of a tenant's types. f must not block.
-func (c *Catalog) OnChange(f func(tenant string)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changed = append(c.changed, f)
-}
-
-// tellChanged calls the functions of OnChange.
-func (c *Catalog) tellChanged(tenant string) {
-	c.mu.RLock()
-	changed := c.changed
-	c.mu.RUnlock()
-	for _, f := range changed {
-		f(tenant)
-	}
-}
-
 // known returns what the node knows of a tenant, or nil.
 func (c *Catalog) known(tenant string) *tenantConfig {
 	c.mu.RLock()
@@ -85,22 +69,22 @@ func (c *Catalog) known(tenant string) *tenantConfig {
 
 // Type returns a task type; CodeNotFound when this node knows of none, CodeUnavailable when it
 // could not read the tenant's types yet.
-func (c *Catalog) Type(tenant, name string) (*Type, error) {
+func (c *Catalog) Type(tenant, name string) (*config.Type, error) {
 	k := c.known(tenant)
 	switch {
 	case k == nil:
-		return nil, UnknownType(name)
+		return nil, config.UnknownType(name)
 	case k.types[name] != nil:
 		return k.types[name], nil
 	case k.version == 0:
 		return nil, unread(tenant, nil)
 	}
-	return nil, UnknownType(name)
+	return nil, config.UnknownType(name)
 }
 
 // Fresh is like Type, but reads the database before it returns CodeNotFound: another node may
 // have made the type this second.
-func (c *Catalog) Fresh(ctx context.Context, tenant, name string) (*Type, error) {
+func (c *Catalog) Fresh(ctx context.Context, tenant, name string) (*config.Type, error) {
 	if t, err := c.Type(tenant, name); err == nil {
 		return t, nil
 	}
@@ -111,7 +95,7 @@ func (c *Catalog) Fresh(ctx context.Context, tenant, name string) (*Type, error)
 }
 
 // Tenant returns a tenant, and reports whether this node knows it.
-func (c *Catalog) Tenant(slug string) (*Tenant, bool) {
+func (c *Catalog) Tenant(slug string) (*config.Tenant, bool) {
 	k := c.known(slug)
 	if k == nil {
 		return nil, false
@@ -130,7 +114,7 @@ func (s *Core) SuspendedTenant(tenant string) bool {
 func (c *Catalog) HasTenant(slug string) bool { return c.known(slug) != nil }
 
 // TypesOf returns the task types of a tenant by name. The caller must not change the map.
-func (c *Catalog) TypesOf(tenant string) map[string]*Type {
+func (c *Catalog) TypesOf(tenant string) map[string]*config.Type {
 	if k := c.known(tenant); k != nil {
 		return k.types
 	}
@@ -138,7 +122,7 @@ func (c *Catalog) TypesOf(tenant string) map[string]*Type {
 }
 
 // SetsOf returns the table sets of a tenant by name. The caller must not change the map.
-func (c *Catalog) SetsOf(tenant string) map[string]*TableSet {
+func (c *Catalog) SetsOf(tenant string) map[string]*config.TableSet {
 	if k := c.known(tenant); k != nil {
 		return k.sets
 	}
@@ -146,8 +130,8 @@ func (c *Catalog) SetsOf(tenant string) map[string]*TableSet {
 }
 
 // Types returns all task types of all tenants.
-func (c *Catalog) Types() iter.Seq[*Type] {
-	return func(yield func(*Type) bool) {
+func (c *Catalog) Types() iter.Seq[*config.Type] {
+	return func(yield func(*config.Type) bool) {
 		for _, types := range c.Tenants() {
 			for _, t := range types {
 				if !yield(t) {
@@ -159,10 +143,10 @@ func (c *Catalog) Types() iter.Seq[*Type] {
 }
 
 // Tenants returns all tenants, each with its task types by name.
-func (c *Catalog) Tenants() map[string]map[string]*Type {
+func (c *Catalog) Tenants() map[string]map[string]*config.Type {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	all := make(map[string]map[string]*Type, len(c.tenants))
+	all := make(map[string]map[string]*config.Type, len(c.tenants))
 	for slug, k := range c.tenants {
 		all[slug] = k.types
 	}

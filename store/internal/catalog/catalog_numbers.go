@@ -1,5 +1,9 @@
 package catalog
 
+import (
+	"github.com/asyncflow/asyncflow/store/internal/config"
+)
+
 // What NOTIFY carries is seen by every role of the database, and any of them can send it. So
 // tenants and types are numbers there: a tenant's is the oid of its schema, a type's the one in the
 // rows of its tasks. A node drops numbers that it doesn't know before it keeps anything.
@@ -37,7 +41,7 @@ func (c *Catalog) tenantOf(number uint32) (slug string, ok bool) {
 }
 
 // keyOf returns a type, and reports whether this node knows its numbers.
-func (c *Catalog) keyOf(tenant uint32, number int32) (key TypeKey, ok bool) {
+func (c *Catalog) keyOf(tenant uint32, number int32) (key config.TypeKey, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	slug, ok := c.numbers.slugs[tenant]
@@ -45,11 +49,11 @@ func (c *Catalog) keyOf(tenant uint32, number int32) (key TypeKey, ok bool) {
 		return key, false
 	}
 	name, ok := c.tenants[slug].names[number]
-	return TypeKey{slug, name}, ok
+	return config.TypeKey{Tenant: slug, Type: name}, ok
 }
 
 // numbersOf returns the numbers of a type, and reports whether this node knows it.
-func (c *Catalog) numbersOf(key TypeKey) (tenant uint32, number int32, ok bool) {
+func (c *Catalog) numbersOf(key config.TypeKey) (tenant uint32, number int32, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	k := c.tenants[key.Tenant]
@@ -57,5 +61,5 @@ func (c *Catalog) numbersOf(key TypeKey) (tenant uint32, number int32, ok bool) 
 		return 0, 0, false
 	}
 	tenant, ok = c.numbers.numbers[key.Tenant]
-	return tenant, k.types[key.Type].number, ok
+	return tenant, k.types[key.Type].Number(), ok
 }

@@ -6,7 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // How the catalog is kept current: a look reads the versions of all tenants, or of one, and the
@@ -73,12 +74,12 @@ func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 func (c *Catalog) run(r *catalogRead, tenant string) {
 	read, err := c.readTypesOf(tenant)
 	r.err = err
-	changed := c.take(tenant, read, err)
+	changed := c.adopt(tenant, read, err)
 	close(r.done)
 	if err != nil {
 		return
 	}
-	c.tellChanged(tenant)
+	c.store.Wakeups.listeners.TellChanged(tenant)
 	if changed {
 		c.begin([]string{tenant}, false)
 	}
@@ -87,8 +88,8 @@ func (c *Catalog) run(r *catalogRead, tenant string) {
 // typesRead are the types and table sets of a tenant, at least of a version.
 type typesRead struct {
 	version int64
-	types   map[string]*Type
-	sets    map[string]*TableSet
+	types   map[string]*config.Type
+	sets    map[string]*config.TableSet
 }
 
 // readTypesOf waits for a slot and reads a tenant's types.
@@ -107,15 +108,15 @@ func (c *Catalog) readTypesOf(tenant string) (read typesRead, err error) {
 		if err != nil {
 			return err
 		}
-		read.types, read.sets, err = readTypes(ctx, Unprepared{tx}, tenant)
+		read.types, read.sets, err = config.ReadTypes(ctx, postgres.Unprepared{Q: tx}, tenant)
 		return err
 	})
 	return read, err
 }
 
-// take takes over a tenant's types, or the error of their read, and reports whether the tenant
+// adopt keeps a tenant's types, or the error of their read, and reports whether the tenant
 // changed since.
-func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) {
+func (c *Catalog) adopt(tenant string, read typesRead, err error) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.underway, tenant)
@@ -132,8 +133,8 @@ func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) 
 			"after", time.Since(f.since).Round(time.Millisecond))
 		delete(c.failed, tenant)
 	}
-	for _, t := range read.types {
-		t.suspended = k.tenant.Suspended
+	for name, t := range read.types {
+		read.types[name] = config.WithSuspended(t, k.tenant.Suspended)
 	}
 	next := *k
 	next.types = read.types
@@ -141,7 +142,7 @@ func (c *Catalog) take(tenant string, read typesRead, err error) (changed bool) 
 	next.version = read.version
 	next.names = make(map[int32]string, len(read.types))
 	for name, t := range read.types {
-		next.names[t.number] = name
+		next.names[t.Number()] = name
 	}
 	c.tenants[tenant] = &next
 	return next.version != next.wanted
@@ -161,49 +162,4 @@ func (c *Catalog) noteFailure(tenant string, err error) {
 	}
 	f.again = now.Add(CatalogRetry)
 	c.failed[tenant] = f
-}
-
-// readTypes reads a tenant's types with their endpoints, and its table sets. A stage that has an
-// endpoint for listening has the mode claim.
-func readTypes(ctx context.Context, q Querier, tenant string) (
-	types map[string]*Type, sets map[string]*TableSet, err error,
-) {
-	stored, err := readTaskTypes(ctx, q, tenant)
-	if err != nil {
-		return nil, nil, err
-	}
-	sets, locations, err := ReadLocations(ctx, q, tenant, "")
-	if err != nil {
-		return nil, nil, err
-	}
-	endpoints, err := ReadEndpoints(ctx, q, tenant, "")
-	types = make(map[string]*Type, len(stored))
-	for _, one := range stored {
-		if at, ok := locations[one.Name]; ok { // else it was deleted in between
-			one.TaskType = one.WithListeners(endpoints)
-			t := &Type{Tenant: tenant, StoredType: one,
-				endpoints: map[string][]asyncflow.Endpoint{}, serving: map[string][]string{}}
-			t.locate(at)
-			types[one.Name] = t
-		}
-	}
-	for _, e := range endpoints {
-		if t := types[e.Type]; t != nil {
-			t.endpoints[e.Stage] = append(t.endpoints[e.Stage], e)
-			if e.Serves() && !t.Claims(e.Stage) {
-				t.serving[e.Stage] = append(t.serving[e.Stage], e.ID)
-				t.allServing = append(t.allServing, e.ID)
-			}
-		}
-	}
-	for _, t := range types {
-		t.unlimited = t.Limits == (asyncflow.Limits{}) && t.Flow == nil
-	}
-	for _, e := range endpoints {
-		if t := types[e.Type]; t != nil && (e.Limits != (asyncflow.Limits{}) ||
-			e.Health != (asyncflow.Health{})) {
-			t.unlimited = false
-		}
-	}
-	return types, sets, err
 }

@@ -36,7 +36,7 @@ func (c *Catalog) open(ctx context.Context) error {
 		c.store.Log.Warn("the configuration of some tenants isn't read yet; starting without them")
 	}
 	for _, r := range reads {
-		if isRefused(r.failure()) { // a missing right never comes back by itself
+		if postgres.IsRefused(r.failure()) { // a missing right never comes back by itself
 			return postgres.Wrap(r.err, "Catalog.open")
 		}
 	}

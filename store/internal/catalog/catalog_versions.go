@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -122,16 +123,16 @@ func (c *Catalog) otherVersions(versions map[string]int64) (others []string) {
 }
 
 // readTenants reads the rows of some tenants.
-func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]StoredTenant, error) {
+func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]config.StoredTenant, error) {
 	if len(slugs) == 0 {
 		return nil, nil
 	}
 	rows, err := c.store.Base.Query(ctx,
-		`SELECT `+TenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`, slugs)
+		`SELECT `+config.TenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`, slugs)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, ScanTenant)
+	return pgx.CollectRows(rows, config.ScanTenant)
 }
 
 // enter takes over the findings of a look, and returns the tenants with types of another version.
@@ -140,7 +141,7 @@ func (c *Catalog) enter(
 	look uint64,
 	only string,
 	found tenantVersions,
-	rows []StoredTenant,
+	rows []config.StoredTenant,
 ) (others []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,15 +200,13 @@ func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 
 // suspendedAs returns the known types of a tenant. It may be suspended or resumed since they were
 // read.
-func suspendedAs(tenant *Tenant, old *tenantConfig) map[string]*Type {
+func suspendedAs(tenant *config.Tenant, old *tenantConfig) map[string]*config.Type {
 	if tenant.Suspended == old.tenant.Suspended {
 		return old.types
 	}
-	types := make(map[string]*Type, len(old.types))
+	types := make(map[string]*config.Type, len(old.types))
 	for name, t := range old.types {
-		changed := *t
-		changed.suspended = tenant.Suspended
-		types[name] = &changed
+		types[name] = config.WithSuspended(t, tenant.Suspended)
 	}
 	return types
 }

@@ -40,8 +40,8 @@ func (n *configNews) hear(payload string, c *Catalog) {
 	}
 }
 
-// take returns what was heard since the last call.
-func (n *configNews) take() (tenants map[string]bool, unknown bool) {
+// read returns what was heard since the last call.
+func (n *configNews) read() (tenants map[string]bool, unknown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	tenants = n.tenants
@@ -62,7 +62,7 @@ func (w *Wakeups) followConfig(ctx context.Context) error {
 			return nil
 		case <-w.config.kick:
 		}
-		tenants, unknown := w.config.take()
+		tenants, unknown := w.config.read()
 		for slug := range tenants {
 			w.follow(ctx, slug)
 		}

@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
+	"github.com/asyncflow/asyncflow/store/internal/news"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -52,39 +54,36 @@ type Core struct {
 	// Base serves cross-tenant work; use HotPool only through HotDB. The work of a tenant goes
 	// through DB and HotDB, under the tenant's role.
 	Base    *pgxpool.Pool
-	fate    *postgres.SharedFate // of base
-	shares  *postgres.Shares     // of base
+	group   *postgres.PoolGroup // of base
+	shares  *postgres.Shares    // of base
 	HotPool *postgres.HotPool
 	Roles   *postgres.Roles
 
-	Clock   *Clock
+	Clock   *news.Clock
 	Catalog *Catalog
 	Wakeups *Wakeups
 
-	Watchers *Watchers
-	Marks    *lowwater.Marks[TypeKey]
+	Watchers *news.Watchers
+	Marks    *lowwater.Marks[config.TypeKey]
 	holders  *lockHolders
 
 	nodes       atomic.Int32              // how many nodes there are, as last seen
 	apis        atomic.Int32              // how many nodes take requests
 	dispatchers atomic.Int32              // how many nodes lease tasks
 	joined      atomic.Pointer[time.Time] // when all other nodes know this node; nil: they don't yet
-
-	TellLinger func(tenant string, linger time.Duration) // see OnFollowUp
 }
 
 // newCore returns a core without connections.
 func newCore(cfg Config) *Core {
-	return &Core{Config: cfg, Log: cfg.Log, fate: &postgres.SharedFate{}, Watchers: newWatchers(),
-		Marks:      lowwater.NewMarks[TypeKey](),
-		holders:    &lockHolders{limit: keptOutLimit, all: map[LockKey]lockHolder{}},
-		TellLinger: func(string, time.Duration) {}}
+	return &Core{Config: cfg, Log: cfg.Log, group: &postgres.PoolGroup{},
+		Watchers: news.NewWatchers(), Marks: lowwater.NewMarks[config.TypeKey](),
+		holders: &lockHolders{limit: keptOutLimit, all: map[LockKey]lockHolder{}}}
 }
 
 // connect opens the connections, and checks that the schema is current.
 func (c *Core) connect(ctx context.Context) (err error) {
 	base := postgres.PoolConfig{URL: c.Config.URL, Size: c.Config.Pool, NoRoles: c.Config.NoRoles,
-		Statement: postgres.BaseStatement, Fate: c.fate}
+		Statement: postgres.BaseStatement, Group: c.group}
 	if c.Base, err = postgres.NewPool(ctx, base); err != nil {
 		return postgres.ConnectError(c.Config.URL, err)
 	}
@@ -102,8 +101,8 @@ func (c *Core) connect(ctx context.Context) (err error) {
 
 // start measures the clock, and makes the catalog and the wake-ups. The catalog is still empty.
 func (c *Core) start(ctx context.Context) error {
-	c.Clock = newClock(c.Base)
-	if err := c.Clock.refresh(ctx); err != nil {
+	c.Clock = news.NewClock(c.Base)
+	if err := news.RefreshClock(ctx, c.Clock); err != nil {
 		return err
 	}
 	c.Catalog = newCatalog(c)

@@ -1,7 +1,6 @@
-// Package catalog is the floor of the store: what all rooms share. It has the connections, the
-// database's clock, the cached configuration of tenants and task types, the names of their tables,
-// locks, audited calls, and the news between nodes.
+// Package catalog is what all rooms of the store that do something share: the connections, the
+// cached configuration of all tenants, locks, the live nodes, and announcements between them.
 //
-// It uses packages postgres, schema and lowwater below it, and no room. Begin with Core, then Type
-// and TableSet: most methods of the rooms take a Type, which says in which tables its tasks are.
+// It uses packages news, config, postgres, schema and lowwater below it. Begin with Core, then
+// Catalog.
 package catalog

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -78,7 +79,7 @@ SELECT FROM unnest($2::int[]) AS u (n), LATERAL (
 
 // QueueLocks waits for locks, and sets made if it has made one. Numbers must be in order, so that
 // two transactions don't wait for each other.
-func QueueLocks(b *pgx.Batch, t *TableNames, name string, numbers ...int32) (made *bool) {
+func QueueLocks(b *pgx.Batch, t *config.TableNames, name string, numbers ...int32) (made *bool) {
 	made = new(bool)
 	b.Queue(t.SQL(0, makeLocksSQL), name, numbers).Exec(func(tag pgconn.CommandTag) error {
 		*made = tag.RowsAffected() > 0
@@ -97,22 +98,22 @@ func (s *Core) Exclusively(
 	tenant, job string,
 	do func(tx pgx.Tx, now time.Time) error,
 ) error {
-	t := NewTables(tenant, SharedSet)
+	t := config.NewTables(tenant, config.SharedSet)
 	err := pgx.BeginFunc(ctx, s.DB(tenant), func(tx pgx.Tx) error {
 		var l TriedLock
 		if err := l.Scan(tx.QueryRow(ctx, t.SQL(0, TryLockSQL), job, 0)); err != nil {
 			return err
 		}
 		if err := s.NoteHolder(ctx, tx, LockKey{tenant, job, 0}, l); err != nil || !l.Ours() {
-			return postgres.FirstError(err, ErrIdle)
+			return postgres.FirstError(err, postgres.ErrIdle)
 		}
 		err := do(tx, l.now)
-		if l.made && errors.Is(err, ErrIdle) {
+		if l.made && errors.Is(err, postgres.ErrIdle) {
 			return nil // so that it stays
 		}
 		return err
 	})
-	if errors.Is(err, ErrIdle) {
+	if errors.Is(err, postgres.ErrIdle) {
 		return nil
 	}
 	return err
@@ -203,7 +204,7 @@ const claimerNumbers = 1 << 16
 
 // ClaimerNumber returns the number of the lock of a claimer in a stage. A transaction needs it to
 // give the claimer tasks.
-func ClaimerNumber(t *Type, stage, claimer string) int32 {
+func ClaimerNumber(t *config.Type, stage, claimer string) int32 {
 	place, _ := t.Place(stage, 1)
 	h := fnv.New32a()
 	h.Write([]byte(t.Name + "/" + place + "/" + claimer))

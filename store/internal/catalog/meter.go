@@ -1,12 +1,16 @@
 package catalog
 
+import (
+	"github.com/asyncflow/asyncflow/store/internal/config"
+)
+
 import "github.com/asyncflow/asyncflow"
 
 // Meter counts the work of this node. Its methods are called once a batch, on the hot path: they
 // must be quick and safe for concurrent use.
 type Meter interface {
 	// Type returns the counters of a type.
-	Type(TypeKey) TypeMeter
+	Type(config.TypeKey) TypeMeter
 }
 
 // TypeMeter has the counters of a type.
@@ -20,15 +24,15 @@ type TypeMeter interface {
 // noMeter counts nothing.
 type noMeter struct{}
 
-func (noMeter) Type(TypeKey) TypeMeter        { return noMeter{} }
+func (noMeter) Type(config.TypeKey) TypeMeter { return noMeter{} }
 func (noMeter) Submitted(int)                 {}
 func (noMeter) Settled(*asyncflow.Settlement) {}
 
 // CountSubmitted counts new tasks of a type that this node accepted.
-func (s *Core) CountSubmitted(key TypeKey, n int) { s.Config.Meter.Type(key).Submitted(n) }
+func (s *Core) CountSubmitted(key config.TypeKey, n int) { s.Config.Meter.Type(key).Submitted(n) }
 
 // CountSettled counts settlements that were written.
-func (s *Core) CountSettled(key TypeKey, settled ...asyncflow.Settlement) {
+func (s *Core) CountSettled(key config.TypeKey, settled ...asyncflow.Settlement) {
 	m := s.Config.Meter.Type(key)
 	for i := range settled {
 		m.Settled(&settled[i])

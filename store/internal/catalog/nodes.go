@@ -105,7 +105,7 @@ const nodesKept = 24 * time.Hour
 
 // DryRunForgetNodes counts the nodes that have been silent for a day.
 func (s *Core) DryRunForgetNodes(ctx context.Context) (int, error) {
-	return CountRows(ctx, s.Base, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`,
+	return postgres.CountRows(ctx, s.Base, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`,
 		s.Clock.Now().Add(-nodesKept))
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	_ "github.com/asyncflow/asyncflow/internal/expression" // evaluates retry expressions
+	"github.com/asyncflow/asyncflow/store/internal/news"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -41,12 +42,8 @@ func Open(ctx context.Context, cfg Config) (*Core, error) {
 	return c, nil
 }
 
-// Load fills the catalog, and from then on calls onChange with each tenant after a change of its
-// configuration.
-func (c *Core) Load(ctx context.Context, onChange func(tenant string)) error {
-	c.Catalog.OnChange(onChange)
-	return c.Catalog.open(ctx)
-}
+// Load fills the catalog.
+func (c *Core) Load(ctx context.Context) error { return c.Catalog.open(ctx) }
 
 // closePatience bounds how long Close waits for connections in use.
 const closePatience = 5 * time.Second
@@ -84,7 +81,7 @@ func (c *Core) Ping(ctx context.Context) error {
 		return postgres.ConnectError(c.Config.URL, err)
 	}
 	if readOnly { // another host may accept writes now: only connecting checks that
-		c.fate.Reset()
+		c.group.Reset()
 		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database is read-only")
 	}
 	return nil
@@ -101,7 +98,7 @@ type Loop struct {
 // the loops of the rooms above.
 func (c *Core) Run(ctx context.Context, loops ...Loop) error {
 	g, ctx := errgroup.WithContext(ctx)
-	loops = append(loops, Loop{"clock", clockEvery, c.Clock.refresh},
+	loops = append(loops, Loop{"clock", news.ClockEvery, c.refreshClock},
 		Loop{"catalog", RefreshEvery, c.Catalog.follow}, Loop{"node", nodeEvery, c.beat})
 	for _, l := range loops {
 		g.Go(func() error { return c.every(ctx, l) })
@@ -115,6 +112,8 @@ func (c *Core) Run(ctx context.Context, loops ...Loop) error {
 	c.leave()
 	return err
 }
+
+func (c *Core) refreshClock(ctx context.Context) error { return news.RefreshClock(ctx, c.Clock) }
 
 // every runs a loop: at once, and then once a period. It logs failures and goes on, as the database
 // may be away for a while.

@@ -2,11 +2,10 @@ package catalog
 
 import "time"
 
-// OnFollowUp registers a function that is called with a tenant when FollowUp has something to do
-// for it, and with how long that may wait for more. It must not block. Call OnFollowUp before the
-// first write.
-func (s *Core) OnFollowUp(tell func(tenant string, linger time.Duration)) {
-	s.TellLinger = tell
+// TellLinger tells listeners that FollowUp has something to do for a tenant, and how long that may
+// wait for more.
+func (s *Core) TellLinger(tenant string, linger time.Duration) {
+	s.Wakeups.listeners.TellFollowUp(tenant, linger)
 }
 
 // TellFollowUp says that FollowUp has something to do for a tenant at once.

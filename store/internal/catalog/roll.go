@@ -2,47 +2,17 @@ package catalog
 
 import (
 	"context"
-	"errors"
-	"iter"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// A roll goes through six steps, each a short transaction that a crash leaves either
-// done or not begun:
-//
-//	open     its tables are made, and end_pos is its position
-//	sealed   the next roll is open and every node knows: its task and ready tables get no
-//	         more rows
-//	drained  its ready table is empty: begin_pos moves to the next roll
-//	cleared  its ready table is dropped
-//	idle     it has no live task: nothing can happen in it any more, except a redrive
-//	dropped  the retention is over: its other tables are dropped
-//
-// A step that waits for the lock of a busy table gives up soon and is tried again.
-
-// Roll is one generation of the tables of a table set.
-type Roll struct {
-	Set          string // its name
-	Position     int
-	MaxTasks     int64 // the most tasks that fit into its size; 0: it has none
-	OpenedAt     time.Time
-	SealedAt     time.Time // zero: not sealed
-	DrainedAt    time.Time // zero: tasks are leased from it
-	ReadyDropped bool
-	IdleSince    time.Time // zero: a task may be live
-	// Lost reports whether it was opened in a history that the database lost, see EnterHistory.
-	Lost bool
-}
-
 // Rolls returns the rolls of all table sets of a tenant, by set and position.
-func (s *Core) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
+func (s *Core) Rolls(ctx context.Context, tenant string) ([]config.Roll, error) {
 	rows, err := s.DB(tenant).Query(ctx, `SELECT table_set, position,
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
 		      concat_ws('_', 'task', nullif(table_set, ''), position)))) / $2, 0),
@@ -54,13 +24,13 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 	if err != nil {
 		return nil, postgres.Wrap(err, "Rolls(%q)", tenant)
 	}
-	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Roll, err error) {
+	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r config.Roll, err error) {
 		var sealed, drained, idle *time.Time
 		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
 			&idle, &r.Lost)
-		r.SealedAt = OrZero(sealed)
-		r.DrainedAt = OrZero(drained)
-		r.IdleSince = OrZero(idle)
+		r.SealedAt = postgres.OrZero(sealed)
+		r.DrainedAt = postgres.OrZero(drained)
+		r.IdleSince = postgres.OrZero(idle)
 		return r, err
 	})
 	return rolls, postgres.Wrap(err, "Rolls(%q)", tenant)
@@ -74,7 +44,7 @@ const samplePages = 100
 
 // TasksIn returns about how many tasks a roll has: the rows of a sample of pages, scaled up to
 // the size of the table.
-func (s *Core) TasksIn(ctx context.Context, set *TableSet, position int) (int64, error) {
+func (s *Core) TasksIn(ctx context.Context, set *config.TableSet, position int) (int64, error) {
 	var pages int64
 	err := s.DB(set.Tenant).QueryRow(ctx,
 		`SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`,
@@ -89,61 +59,4 @@ func (s *Core) TasksIn(ctx context.Context, set *TableSet, position int) (int64,
 		Scan(&rows)
 	return int64(rows * 100 / percent),
 		postgres.Wrap(err, "TasksIn(%q, %q, %d)", set.Tenant, set.Name, position)
-}
-
-// LockPatience is how long a step waits for the lock of a busy table. It is short, as all later
-// statements on the table wait too.
-const LockPatience = `SET LOCAL lock_timeout = '100ms'`
-
-// ChangeSet runs do in a transaction that locks the row of a table set, and notifies all nodes of
-// the change unless do returns ErrSame. at is the set as it is now.
-func (s *Core) ChangeSet(
-	ctx context.Context,
-	set *TableSet,
-	do func(tx pgx.Tx, at TableSet, now time.Time) error,
-) error {
-	err := s.Change(ctx, set.Tenant, func(tx pgx.Tx) error {
-		at, err := lockSet(ctx, tx, set)
-		if errors.Is(err, pgx.ErrNoRows) { // another node just removed it
-			return ErrSame
-		}
-		if err != nil {
-			return err
-		}
-		return do(tx, at, s.Clock.Now())
-	})
-	if errors.Is(err, ErrSame) {
-		return nil
-	}
-	return err
-}
-
-// ByPosition divides ids by the position of their roll. The ids of each roll ascend, without
-// duplicates.
-func ByPosition(ids []int64) map[int][]int64 {
-	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	all := map[int][]int64{}
-	for _, id := range ids {
-		position := asyncflow.TaskID{Number: id}.Position()
-		all[position] = append(all[position], id)
-	}
-	return all
-}
-
-// ByRoll divides tasks, sorted by roll, into one slice per roll. There are several only just after
-// a roll opened.
-func ByRoll[T any](tasks []T, idOf func(T) asyncflow.TaskID) iter.Seq[[]T] {
-	return func(yield func([]T) bool) {
-		for len(tasks) > 0 {
-			position := idOf(tasks[0]).Position()
-			n := slices.IndexFunc(tasks, func(task T) bool { return idOf(task).Position() != position })
-			if n < 0 {
-				n = len(tasks)
-			}
-			if !yield(tasks[:n:n]) {
-				return
-			}
-			tasks = tasks[n:]
-		}
-	}
 }

@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // Retention returns how long a roll is kept once it is idle: for the longest retention of the types
 // that may have tasks in it, and in shared tables at least for the default.
-func (c *Catalog) Retention(set *TableSet, position int) (longest time.Duration) {
+func (c *Catalog) Retention(set *config.TableSet, position int) (longest time.Duration) {
 	if set.Shared() {
 		longest = asyncflow.DefaultRetention
 	}
@@ -20,9 +21,9 @@ func (c *Catalog) Retention(set *TableSet, position int) (longest time.Duration)
 	return longest
 }
 
-// RollLimits returns the number of tasks and the age after which the next roll of a table set
+// RollSize returns the number of tasks and the age after which the next roll of a table set
 // opens.
-func (c *Catalog) RollLimits(set *TableSet) (tasks int64, age time.Duration) {
+func (c *Catalog) RollSize(set *config.TableSet) (tasks int64, age time.Duration) {
 	if t := c.TypesOf(set.Tenant)[set.Name]; t != nil {
 		return int64(t.RollRows), t.RollAge.Std()
 	}

@@ -51,7 +51,7 @@ func (s *Core) QueryTenants(
 // ofSome is QueryTenants in one statement.
 func ofSome(
 	ctx context.Context,
-	q Querier,
+	q postgres.Querier,
 	tenants []string,
 	query string,
 	args []any,

@@ -4,10 +4,13 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // TypeOf returns the type of a task, if its roll exists; else CodeNotFound.
-func (s *Core) TypeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (*Type, error) {
+func (s *Core) TypeOf(
+	ctx context.Context, tenant string, id asyncflow.TaskID,
+) (*config.Type, error) {
 	t, err := s.Catalog.Fresh(ctx, tenant, id.Type)
 	if err == nil && id.Position() > t.End { // another node may just have opened a roll
 		t, err = s.Refreshed(ctx, t)
@@ -16,12 +19,7 @@ func (s *Core) TypeOf(ctx context.Context, tenant string, id asyncflow.TaskID) (
 		return t, nil
 	}
 	if err == nil || asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
-		return nil, UnknownTask(id)
+		return nil, config.UnknownTask(id)
 	}
 	return nil, err
-}
-
-// UnknownTask is the error for a task that doesn't exist.
-func UnknownTask(id asyncflow.TaskID) error {
-	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no task %s", id)
 }

@@ -13,12 +13,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow/internal/sleep"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/news"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 const (
-	wakeChannel   = "asyncflow_wake"
-	configChannel = "asyncflow_config"
+	wakeChannel = "asyncflow_wake"
+	// ConfigChannel announces changes of tenants' configurations.
+	ConfigChannel = "asyncflow_config"
 
 	// notifyEvery is the least time between two NOTIFYs. Each takes a lock that is global to
 	// the server. So several types share one round trip, and a busy type is announced only
@@ -30,56 +33,45 @@ const (
 	listenCheck = 10 * time.Second
 )
 
-// Wakeups announce that a task of a type is ready, and when it is due: to the dispatcher of this
-// node at once, to the other nodes' dispatchers by NOTIFY. An announcement may get lost (a crash
-// between COMMIT and NOTIFY); background jobs find such tasks.
+// Wakeups announce that a task of a type is ready, and when it is due: to the listeners of this
+// node at once, to other nodes by NOTIFY. An announcement may get lost (a crash between COMMIT and
+// NOTIFY); background jobs find such tasks.
 type Wakeups struct {
-	store  *Core
-	sender string // stands for this node in its announcements
-	config *configNews
+	listeners news.Listeners
+	store     *Core
+	sender    string // stands for this node in its announcements
+	config    *configNews
 
 	mu      sync.Mutex
-	local   func(TypeKey, time.Time)
-	lost    func()
-	pending map[TypeKey]time.Time
+	pending map[config.TypeKey]time.Time
 	kick    chan struct{}
 
 	listening atomic.Bool
+	losses    atomic.Uint64 // how often announcements may have been lost
 }
 
 func newWakeups(s *Core) *Wakeups {
 	return &Wakeups{store: s, sender: strconv.FormatUint(rand.Uint64()|1, 10),
-		config: newConfigNews(), pending: map[TypeKey]time.Time{}, kick: make(chan struct{}, 1),
-		local: func(TypeKey, time.Time) {}, lost: func() {}}
+		config: newConfigNews(), pending: map[config.TypeKey]time.Time{}, kick: make(chan struct{}, 1)}
 }
 
-// Subscribe registers wake and lost. wake is called with every type that has a ready task and the
-// time that the task is due; lost is called when announcements may be lost. Both must not block.
-// Call Subscribe before Run; it may be called several times.
-func (w *Wakeups) Subscribe(wake func(TypeKey, time.Time), lost func()) {
-	earlierWake := w.local
-	earlierLost := w.lost
-	w.local = func(key TypeKey, at time.Time) {
-		earlierWake(key, at)
-		wake(key, at)
-	}
-	w.lost = func() {
-		earlierLost()
-		lost()
-	}
-}
+// Listen returns a listener, which keeps news from now on.
+func (w *Wakeups) Listen(topics news.Topics) *news.Listener { return w.listeners.Listen(topics) }
+
+// Losses returns how often announcements may have been lost, so far.
+func (w *Wakeups) Losses() uint64 { return w.losses.Load() }
 
 // Listening reports whether this node gets announcements of other nodes now, as far as it knows.
 func (s *Core) Listening() bool { return s.Wakeups.listening.Load() }
 
 // Announce announces to every dispatcher that a task of the type is ready and due at a time. A
 // zero time does nothing.
-func (w *Wakeups) Announce(key TypeKey, at time.Time) {
+func (w *Wakeups) Announce(key config.TypeKey, at time.Time) {
 	if at.IsZero() {
 		return
 	}
 	w.store.Marks.Lower(key, at)
-	w.local(key, at)
+	w.listeners.TellReady(key, at, w.store.Clock.Now())
 	if !w.store.Config.Notify {
 		return
 	}
@@ -104,7 +96,7 @@ func (w *Wakeups) send(ctx context.Context) error {
 		}
 		w.mu.Lock()
 		pending := w.pending
-		w.pending = map[TypeKey]time.Time{}
+		w.pending = map[config.TypeKey]time.Time{}
 		w.mu.Unlock()
 		if err := w.notify(ctx, pending); err != nil && ctx.Err() == nil {
 			w.store.Log.Warn("NOTIFY failed; other nodes find the tasks by themselves", "error", err)
@@ -116,7 +108,7 @@ func (w *Wakeups) send(ctx context.Context) error {
 // notify sends a line "sender tenant type microseconds" for each type, all as numbers (see
 // tenantNumbers), many in a notification. It doesn't wait for the disk: Postgres
 // makes a commit of every NOTIFY.
-func (w *Wakeups) notify(ctx context.Context, pending map[TypeKey]time.Time) error {
+func (w *Wakeups) notify(ctx context.Context, pending map[config.TypeKey]time.Time) error {
 	var payloads []string
 	var lines []byte
 	for key, at := range pending {
@@ -161,7 +153,7 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if _, err := conn.Exec(ctx, "LISTEN "+wakeChannel+"; LISTEN "+configChannel); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+wakeChannel+"; LISTEN "+ConfigChannel); err != nil {
 		return err
 	}
 	connected()
@@ -170,7 +162,8 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 		return err
 	}
 	w.store.Marks.Reset()
-	w.lost()
+	w.losses.Add(1)
+	w.listeners.TellLost()
 	w.listening.Store(true)
 	defer w.listening.Store(false)
 	for {
@@ -234,5 +227,5 @@ func (w *Wakeups) receivedWake(tenant uint32, number, micros string) {
 	}
 	due := time.UnixMicro(at)
 	w.store.Marks.Lower(key, due)
-	w.local(key, due)
+	w.listeners.TellReady(key, due, w.store.Clock.Now())
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -52,15 +52,9 @@ type ClaimAsk struct {
 // It is one transaction in three round trips. If the answer to its COMMIT is lost, the claimers get
 // their tasks when they ask again.
 func (s *Claims) LeaseForClaims(
-	ctx context.Context, t *catalog.Type, stage string, asks []*ClaimAsk, most, bytes int,
+	ctx context.Context, t *config.Type, stage string, asks []*ClaimAsk, most, bytes int,
 ) (next time.Time, err error) {
-	if err = hot.CheckCommits(ctx, s.hot, t.Tenant); err == nil {
-		err = s.core.FollowRolls(ctx, t, func(now *catalog.Type) error {
-			t = now
-			next, err = s.tryClaim(ctx, t, stage, asks, most, bytes)
-			return err
-		})
-	}
+	t, next, err = s.leaseForClaims(ctx, t, stage, asks, most, bytes)
 	if err != nil {
 		for _, a := range asks {
 			a.Leases = nil // they were rolled back, and other claimers may have them now
@@ -81,9 +75,25 @@ func (s *Claims) LeaseForClaims(
 	return next, nil
 }
 
+// leaseForClaims is LeaseForClaims without what follows from it. It also returns the type as it was
+// then.
+func (s *Claims) leaseForClaims(
+	ctx context.Context, t *config.Type, stage string, asks []*ClaimAsk, most, bytes int,
+) (_ *config.Type, next time.Time, err error) {
+	if err := hot.CheckCommits(ctx, s.hot, t.Tenant); err != nil {
+		return t, next, err
+	}
+	err = s.core.FollowRolls(ctx, t, func(now *config.Type) error {
+		t = now
+		next, err = s.tryClaim(ctx, t, stage, asks, most, bytes)
+		return err
+	})
+	return t, next, err
+}
+
 // claiming is one transaction of LeaseForClaims.
 type claiming struct {
-	t     *catalog.Type
+	t     *config.Type
 	stage string
 	asks  []*ClaimAsk
 	most  int // new claims
@@ -109,7 +119,7 @@ type claiming struct {
 }
 
 func (s *Claims) tryClaim(
-	ctx context.Context, t *catalog.Type, stage string, asks []*ClaimAsk, most, bytes int,
+	ctx context.Context, t *config.Type, stage string, asks []*ClaimAsk, most, bytes int,
 ) (next time.Time, err error) {
 	at := t.StageIndex(stage)
 	if at < 0 { // it was removed meanwhile
@@ -170,7 +180,7 @@ func (c *claiming) choose(ctx context.Context, conn *postgres.TenantConn, bytes 
 	if err := c.readVotes(ctx, conn); err != nil {
 		return err
 	}
-	c.share()
+	c.handOut()
 	if err := c.readPayloads(ctx, conn, bytes); err != nil {
 		return err
 	}
@@ -248,8 +258,8 @@ func (c *claiming) mayShow(a *ClaimAsk, l asyncflow.Lease) bool {
 // fullPause is how long a claimer waits that has as many open claims as it may have.
 const fullPause = time.Second
 
-// share hands what was found out to the asks.
-func (c *claiming) share() {
+// handOut hands what was found out to the asks.
+func (c *claiming) handOut() {
 	slices.SortFunc(c.found,
 		func(a, b hot.Candidate) int { return hot.LeasesInOrder(a.Lease, b.Lease) })
 	for _, a := range c.asks {

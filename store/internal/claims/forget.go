@@ -28,7 +28,7 @@ func (s *Claims) ForgetClaims(ctx context.Context, tenant string) (n int, err er
 // DryRunForgetClaims returns how many rows ForgetClaims would delete.
 func (s *Claims) DryRunForgetClaims(ctx context.Context, tenant string) (n int, err error) {
 	schema := postgres.Quote(schema.Of(tenant))
-	return catalog.CountRows(ctx, s.core.DB(tenant), `SELECT (SELECT count(*) FROM `+schema+
+	return postgres.CountRows(ctx, s.core.DB(tenant), `SELECT (SELECT count(*) FROM `+schema+
 		`.claim_windows
 		WHERE until < $1) + (SELECT count(*) FROM `+schema+`.votes WHERE until < $1)
 		+ (SELECT count(*) FROM `+schema+`.voters WHERE until < $1)`, s.core.Clock.Now())

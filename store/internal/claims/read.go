@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -128,7 +128,7 @@ func (c *claiming) readPayloads(ctx context.Context, conn *postgres.TenantConn, 
 // queueBoundedPayloads is queuePayloads, but it reads no more contexts of a roll once they have
 // some bytes.
 func queueBoundedPayloads(
-	b *pgx.Batch, t *catalog.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
+	b *pgx.Batch, t *config.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
 	bytes int,
 ) {
 	for p, ids := range hot.PayloadParts(leases) {

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -27,11 +27,11 @@ RETURNING l.id`
 // returns how many. A claim stays if a report of it came, or if it was handed out again meanwhile:
 // its claimer has it by another answer, under the same seq.
 func (s *Claims) TakeBackClaims(
-	ctx context.Context, t *catalog.Type, leases []asyncflow.Lease, why string,
+	ctx context.Context, t *config.Type, leases []asyncflow.Lease, why string,
 ) (int, error) {
 	var settled []asyncflow.Settlement
 	var ts *records.Tokens
-	err := s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		settled = nil
 		ts = nil
 		return pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
@@ -41,7 +41,7 @@ func (s *Claims) TakeBackClaims(
 			}
 			now := s.core.Clock.Now()
 			settled, ts = records.SettleTaken(t, taken, now,
-				func(*catalog.Type, asyncflow.Lease) asyncflow.Outcome {
+				func(*config.Type, asyncflow.Lease) asyncflow.Outcome {
 					return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: why}
 				})
 			return records.WriteSettled(ctx, tx, t, settled, ts, now)
@@ -55,7 +55,7 @@ func (s *Claims) TakeBackClaims(
 }
 
 // takeClaims ends the claims that still stand as they were handed out, and returns them.
-func takeClaims(ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []asyncflow.Lease) (
+func takeClaims(ctx context.Context, tx pgx.Tx, t *config.Type, leases []asyncflow.Lease) (
 	taken []asyncflow.Lease, err error) {
 	var ids []int64
 	var seqs []int16

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -44,7 +44,7 @@ func (c *claiming) queueLeases(b *pgx.Batch, node string) {
 		seqs = append(seqs, int16(l.Seq))
 		attempts = append(attempts, int16(l.Attempt))
 		claimers = append(claimers, l.Claimer)
-		subjects = append(subjects, catalog.OrNull(l.Subject))
+		subjects = append(subjects, postgres.OrNull(l.Subject))
 	}
 	if len(ids) > 0 {
 		b.Queue(c.t.SQL(0, records.InsertClaimSQL), ids, seqs, attempts, claimers, subjects, c.stage,

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgerrcode"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -64,8 +63,8 @@ func (s *Counts) CountAttempt(d *asyncflow.Delivery, o asyncflow.Outcome) {
 	}
 }
 
-// take returns the counts by tenant, and starts again from zero.
-func (m *endpointMinutes) take() map[string]map[string]*EndpointCounts {
+// read returns the counts by tenant, and starts again from zero.
+func (m *endpointMinutes) read() map[string]map[string]*EndpointCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	tenants := map[string]map[string]*EndpointCounts{}
@@ -98,7 +97,7 @@ ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attemp
 // they are statistics, not tasks.
 func WriteMinutes(ctx context.Context, s *Counts) error {
 	var errs []error
-	for tenant, counts := range s.minutes.take() {
+	for tenant, counts := range s.minutes.read() {
 		// All nodes lock rows in the same order.
 		ids := slices.Sorted(maps.Keys(counts))
 		attempts := make([]int64, len(ids))
@@ -151,7 +150,7 @@ func (s *Counts) ForgetMinutes(ctx context.Context, tenant string) (int, error) 
 
 // DryRunForgetMinutes counts the minutes that ForgetMinutes would delete.
 func (s *Counts) DryRunForgetMinutes(ctx context.Context, tenant string) (int, error) {
-	return catalog.CountRows(ctx, s.core.DB(tenant),
+	return postgres.CountRows(ctx, s.core.DB(tenant),
 		`SELECT count(*) FROM `+postgres.Quote(schema.Of(tenant))+`.endpoint_minutes WHERE at < $1`,
 		s.core.Clock.Now().Add(-MinutesKept))
 }

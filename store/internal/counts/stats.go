@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgerrcode"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -92,7 +92,7 @@ func (s *Counts) stats(ctx context.Context, tenant, taskType string) ([]Stats, e
 		if err != nil {
 			return nil, err
 		}
-		types = map[string]*catalog.Type{taskType: t}
+		types = map[string]*config.Type{taskType: t}
 	}
 	latencies, err := s.typeLatencies(ctx, tenant, taskType,
 		s.core.Clock.Now().Add(-asyncflow.FailureWindow))
@@ -118,12 +118,12 @@ func (s *Counts) stats(ctx context.Context, tenant, taskType string) ([]Stats, e
 }
 
 // ByTables divides types among statements: types with the same tables go together.
-func ByTables(types []*catalog.Type) (statements [][]*catalog.Type) {
-	together := map[string][]*catalog.Type{}
+func ByTables(types []*config.Type) (statements [][]*config.Type) {
+	together := map[string][]*config.Type{}
 	for _, t := range types {
-		together[t.Readies()] = append(together[t.Readies()], t)
+		together[config.Readies(t)] = append(together[config.Readies(t)], t)
 	}
-	var last []*catalog.Type
+	var last []*config.Type
 	tables := 0
 	for _, tablesOf := range slices.Sorted(maps.Keys(together)) {
 		some := together[tablesOf]

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // Backlog counts the tasks of a type that are due, not under way, and wait for the same reason.
@@ -100,7 +100,7 @@ func (c *counted) add(b Backlog) {
 // reason by the tenant's quotas.
 func (s *Counts) keepsInReady(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	byQuota func() (asyncflow.WaitReason, error),
 ) (asyncflow.WaitReason, error) {
 	switch {

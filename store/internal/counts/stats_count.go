@@ -10,14 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
 // counted are the counts of a type.
 type counted struct {
 	Stats
-	t      *catalog.Type
+	t      *config.Type
 	due    int64     // due tasks in ready
 	since  time.Time // when the oldest of them became due; zero without any
 	inWait []dueInWait
@@ -81,7 +82,7 @@ ORDER BY place`
 func (s *Counts) countTypes(
 	ctx context.Context,
 	tenant string,
-	types []*catalog.Type,
+	types []*config.Type,
 ) ([]counted, error) {
 	names := make([]string, len(types))
 	numbers := make([]int32, len(types))
@@ -109,7 +110,7 @@ func (s *Counts) countTypes(
 			*rate /= RateWindow.Seconds()
 		}
 		c.t = types[place-1]
-		c.since = catalog.OrZero(since)
+		c.since = postgres.OrZero(since)
 		c.Type = c.t.Name
 		c.Paused = c.t.Paused()
 		c.Rolls = len(c.t.Rolls())
@@ -118,11 +119,11 @@ func (s *Counts) countTypes(
 }
 
 // StatsSQL returns the statement that counts some types.
-func StatsSQL(types []*catalog.Type) string {
+func StatsSQL(types []*config.Type) string {
 	var selects []string
 	known := map[string]bool{}
 	for _, t := range types {
-		for _, one := range t.ReadySelects() {
+		for _, one := range config.ReadySelects(t) {
 			if !known[one] {
 				known[one] = true
 				selects = append(selects, one)

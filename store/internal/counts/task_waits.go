@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 )
 
@@ -18,7 +18,7 @@ import (
 
 // WhyDue returns why the due tasks of a type are not leased now: the first limit that is used up,
 // else WaitCapacity. The order is that of a node's ledger.
-func WhyDue(ctx context.Context, s *Counts, t *catalog.Type) (asyncflow.WaitReason, error) {
+func WhyDue(ctx context.Context, s *Counts, t *config.Type) (asyncflow.WaitReason, error) {
 	if why, err := s.whyOfType(ctx, t); err != nil || why != "" {
 		return why, err
 	}
@@ -26,8 +26,8 @@ func WhyDue(ctx context.Context, s *Counts, t *catalog.Type) (asyncflow.WaitReas
 }
 
 // whyOfType returns WaitType if a limit of a type is used up; else "".
-func (s *Counts) whyOfType(ctx context.Context, t *catalog.Type) (asyncflow.WaitReason, error) {
-	own := []*catalog.Type{t}
+func (s *Counts) whyOfType(ctx context.Context, t *config.Type) (asyncflow.WaitReason, error) {
+	own := []*config.Type{t}
 	return firstReached([]limit{
 		{asyncflow.WaitType, t.MaxInFlight > 0, func() (bool, error) {
 			n, err := s.countLeases(ctx, own, `true`)
@@ -87,7 +87,7 @@ func firstReached(limits []limit) (asyncflow.WaitReason, error) {
 
 // countLeases counts the leases of types of one tenant that meet a condition.
 func (s *Counts) countLeases(
-	ctx context.Context, types []*catalog.Type, condition string, args ...any,
+	ctx context.Context, types []*config.Type, condition string, args ...any,
 ) (sum int, err error) {
 	if len(types) == 0 { // they were deleted a moment ago
 		return 0, nil
@@ -98,7 +98,7 @@ func (s *Counts) countLeases(
 }
 
 // numbersOf returns the numbers of types in rows.
-func numbersOf(types []*catalog.Type) []int32 {
+func numbersOf(types []*config.Type) []int32 {
 	numbers := make([]int32, len(types))
 	for i, t := range types {
 		numbers[i] = t.Number()
@@ -110,7 +110,7 @@ func numbersOf(types []*catalog.Type) []int32 {
 // any lease does at its beginning.
 const unansweredSQL = `until <= leased_at + $2::interval`
 
-func longestLease(types []*catalog.Type) (longest time.Duration) {
+func longestLease(types []*config.Type) (longest time.Duration) {
 	for _, t := range types {
 		for _, stage := range t.Stages {
 			longest = max(longest, stage.Timeout.Std()+hot.LeaseMargin)
@@ -125,7 +125,7 @@ func longestLease(types []*catalog.Type) (longest time.Duration) {
 // its share of it; so 80 % counts as used.
 func (s *Counts) rateInUse(
 	ctx context.Context,
-	types []*catalog.Type,
+	types []*config.Type,
 	perSecond float64,
 ) (bool, error) {
 	const nearly = 0.8

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -16,7 +16,7 @@ import (
 // Writes has the changes of one task type in one transaction. Commit tries all of them at once. If
 // that fails, ExtendAgain, SettleAgain and InsertAgain find out what is left to do.
 type Writes struct {
-	Type *catalog.Type
+	Type *config.Type
 	// New are tasks without idempotency keys, in the order of their ids.
 	New []*Insertion
 	// Extended are leases whose ends move, in the order of their tasks, one of each lease.
@@ -154,7 +154,7 @@ func (s *Path) announceWrites(w *Writes, now time.Time) {
 
 // AnnounceLeases announces leases that have begun: the background jobs check when the first one
 // ends.
-func AnnounceLeases(s *Path, t *catalog.Type, leases []*asyncflow.Lease) {
+func AnnounceLeases(s *Path, t *config.Type, leases []*asyncflow.Lease) {
 	key := t.Key()
 	for _, l := range leases {
 		s.core.Watchers.Tell(key, l.ID.Number)
@@ -164,7 +164,7 @@ func AnnounceLeases(s *Path, t *catalog.Type, leases []*asyncflow.Lease) {
 }
 
 // AnnounceEnds announces to governance when the first of some leases ends.
-func AnnounceEnds(s *Path, key catalog.TypeKey, leases []*asyncflow.Lease) {
+func AnnounceEnds(s *Path, key config.TypeKey, leases []*asyncflow.Lease) {
 	var first time.Time
 	for _, l := range leases {
 		if first.IsZero() || l.Until.Before(first) {

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -66,7 +66,7 @@ func queueExtensions(b *pgx.Batch, all []*Writes) {
 }
 
 // ExtendAgain moves the ends of leases after an earlier try. Repeating it changes nothing.
-func (s *Path) ExtendAgain(ctx context.Context, t *catalog.Type, items []*Extension) error {
+func (s *Path) ExtendAgain(ctx context.Context, t *config.Type, items []*Extension) error {
 	b := &pgx.Batch{}
 	queueExtensions(b, []*Writes{{Type: t, Extended: items}})
 	if err := s.core.HotDB(t.Tenant).Send(ctx, b); err != nil {
@@ -78,7 +78,7 @@ func (s *Path) ExtendAgain(ctx context.Context, t *catalog.Type, items []*Extens
 
 // announceExtended announces the first end of the leases that end sooner to the background jobs,
 // and the changes to the callers that follow a task.
-func (s *Path) announceExtended(key catalog.TypeKey, items []*Extension) {
+func (s *Path) announceExtended(key config.TypeKey, items []*Extension) {
 	s.core.Wakeups.Announce(key, soonest(items, s.core.Clock.Now()))
 	for _, item := range items {
 		s.core.Watchers.Tell(key, item.ID.Number)

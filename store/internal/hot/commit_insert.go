@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -45,9 +45,9 @@ func OptionsText(o asyncflow.Options) *string {
 }
 
 // QueueTasks adds the rows of new tasks to a batch.
-func QueueTasks(b *pgx.Batch, t *catalog.Type, items []*Insertion) {
+func QueueTasks(b *pgx.Batch, t *config.Type, items []*Insertion) {
 	idOf := func(item *Insertion) asyncflow.TaskID { return item.ID }
-	for part := range catalog.ByRoll(items, idOf) {
+	for part := range config.ByRoll(items, idOf) {
 		if len(part) == 1 {
 			one := part[0]
 			b.Queue(t.SQL(one.ID.Position(), records.InsertOneTaskSQL), []byte(one.Context), one.ID.Number,
@@ -60,7 +60,7 @@ func QueueTasks(b *pgx.Batch, t *catalog.Type, items []*Insertion) {
 }
 
 // taskInsert returns a statement, and its arguments, for tasks of one roll.
-func taskInsert(t *catalog.Type, sql string, items []*Insertion) (string, []any) {
+func taskInsert(t *config.Type, sql string, items []*Insertion) (string, []any) {
 	ids := make([]int64, len(items))
 	created := make(postgres.Moments, len(items))
 	orders := make(postgres.Moments, len(items))
@@ -91,10 +91,10 @@ func AddNew(ts *records.Tokens, items []*Insertion, now time.Time) (leases []*as
 
 // InsertAgain inserts the tasks, all of one roll, that no earlier try inserted. When it returns,
 // all are as durable as if this try inserted them.
-func (s *Path) InsertAgain(ctx context.Context, t *catalog.Type, items []*Insertion) error {
+func (s *Path) InsertAgain(ctx context.Context, t *config.Type, items []*Insertion) error {
 	if len(items) == 0 {
-		return postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "InsertAgain(%q, %q)", t.Tenant,
-			t.Name)
+		err := postgres.Confirm(ctx, s.core.DB(t.Tenant))
+		return postgres.Wrap(err, "InsertAgain(%q, %q)", t.Tenant, t.Name)
 	}
 	err := RunInsert(ctx, s, t, func(tx pgx.Tx, w *Writes) error {
 		return s.insertFresh(ctx, tx, w, items)
@@ -106,7 +106,7 @@ func (s *Path) InsertAgain(ctx context.Context, t *catalog.Type, items []*Insert
 func RunInsert(
 	ctx context.Context,
 	s *Path,
-	t *catalog.Type,
+	t *config.Type,
 	do func(pgx.Tx, *Writes) error,
 ) error {
 	w := &Writes{Type: t}
@@ -135,7 +135,7 @@ func (s *Path) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*I
 	AddNew(&all, items, now)
 	if len(inserted) == 0 {
 		w.Tokens.Earliest = all.Earliest
-		return catalog.Confirm(ctx, tx)
+		return postgres.Confirm(ctx, tx)
 	}
 	fresh := slices.DeleteFunc(slices.Clone(items), func(item *Insertion) bool {
 		return !inserted[item.ID.Number]
@@ -153,7 +153,7 @@ func (s *Path) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*I
 // InsertMissing inserts the rows of the tasks, all of one roll, that no earlier try inserted, and
 // returns their ids.
 func InsertMissing(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, items []*Insertion,
+	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion,
 ) (inserted map[int64]bool, err error) {
 	sql, args := taskInsert(t, records.InsertTaskAgainSQL, items)
 	found, err := tx.Query(ctx, sql, args...)
@@ -163,7 +163,7 @@ func InsertMissing(
 	inserted = map[int64]bool{}
 	if err := CollectIDs(found, inserted); err != nil {
 		if postgres.State(err) == pgerrcode.DivisionByZero {
-			return nil, catalog.UnknownType(t.Name)
+			return nil, config.UnknownType(t.Name)
 		}
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func InsertMissing(
 // checkOwn checks that rows that existed already belong to these very tasks. If an id named another
 // task, this one would be lost.
 func checkOwn(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, items []*Insertion, inserted map[int64]bool,
+	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, inserted map[int64]bool,
 ) error {
 	var ids []int64
 	var created []time.Time
@@ -199,13 +199,26 @@ func checkOwn(
 	return err
 }
 
+// insertedOf returns which ids of a roll have tasks.
+func (s *Path) insertedOf(
+	ctx context.Context, t *config.Type, position int, ids []int64,
+) (map[int64]bool, error) {
+	rows, err := s.core.DB(t.Tenant).Query(ctx,
+		t.SQL(position, `SELECT id FROM {task} WHERE type = $2 AND id = ANY ($1)`), ids, t.Number())
+	if err != nil {
+		return nil, err
+	}
+	inserted := map[int64]bool{}
+	return inserted, CollectIDs(rows, inserted)
+}
+
 // Renumber gives tasks of one roll ids of the roll that is open now, except tasks that an earlier
 // try inserted. Their roll is sealed, so this is certain; or the roll doesn't exist, in a database
 // that lost its latest history. Renumber returns the type's current definition, and the tasks still
 // to insert.
 func (s *Path) Renumber(
-	ctx context.Context, t *catalog.Type, items []*Insertion,
-) (*catalog.Type, []*Insertion, error) {
+	ctx context.Context, t *config.Type, items []*Insertion,
+) (*config.Type, []*Insertion, error) {
 	fresh, err := s.core.Refreshed(ctx, t)
 	if err != nil {
 		return t, items, postgres.Wrap(err, "Renumber(%q, %q)", t.Tenant, t.Name)
@@ -215,16 +228,10 @@ func (s *Path) Renumber(
 		ids[i] = item.ID.Number
 	}
 	position := items[0].ID.Position()
-	rows, err := s.core.DB(t.Tenant).Query(ctx,
-		fresh.SQL(position, `SELECT id FROM {task} WHERE type = $2 AND id = ANY ($1)`), ids,
-		fresh.Number())
-	inserted := map[int64]bool{}
-	if err == nil {
-		err = CollectIDs(rows, inserted)
-	}
+	inserted, err := s.insertedOf(ctx, fresh, position, ids)
 	switch gone := IsUndefinedTable(err); {
 	case gone && position == fresh.End: // and so is the type
-		return t, items, catalog.UnknownType(t.Name)
+		return t, items, config.UnknownType(t.Name)
 	case err != nil && !gone:
 		return t, items, postgres.Wrap(err, "Renumber(%q, %q)", t.Tenant, t.Name)
 	}
@@ -234,7 +241,7 @@ func (s *Path) Renumber(
 	if position == fresh.End || len(again) == 0 { // the roll was just made
 		return fresh, again, nil
 	}
-	fresh, numbers, err := s.numbers.take(ctx, fresh, len(again))
+	fresh, numbers, err := s.numbers.allot(ctx, fresh, len(again))
 	if err != nil {
 		return t, items, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -78,10 +79,10 @@ const (
 // tasks it sets the existing task with their key. It is one transaction, which may be repeated: a
 // task keeps the key that it took in an earlier try. If other transactions lock keys, InsertKeyed
 // returns their tasks if wait is KeysApart; otherwise it fails, see IsHeld.
-func (s *Path) InsertKeyed(ctx context.Context, t *catalog.Type, items []*Insertion, wait KeyWait) (
+func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Insertion, wait KeyWait) (
 	held []*Insertion, err error) {
 	if len(items) == 0 { // an earlier try inserted all of them
-		return nil, postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "InsertKeyed(%q, %q)",
+		return nil, postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "InsertKeyed(%q, %q)",
 			t.Tenant, t.Name)
 	}
 	err = RunInsert(ctx, s, t, func(tx pgx.Tx, w *Writes) error {
@@ -125,7 +126,7 @@ type holder struct {
 // several items with the same key, the first one takes it. If other transactions lock keys,
 // ClaimKeys returns these if wait is KeysApart; otherwise it fails.
 func ClaimKeys(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, items []*Insertion, now time.Time, wait KeyWait,
+	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, now time.Time, wait KeyWait,
 ) (holders map[string]holder, others map[string]bool, err error) {
 	first := slices.CompactFunc(slices.Clone(items),
 		func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
@@ -175,7 +176,7 @@ func ClaimKeys(
 	})
 	err = tx.SendBatch(ctx, b).Close()
 	if postgres.State(err) == pgerrcode.ForeignKeyViolation {
-		err = catalog.UnknownType(t.Name)
+		err = config.UnknownType(t.Name)
 	}
 	return holders, others, err
 }
@@ -185,7 +186,7 @@ func ClaimKeys(
 // kept.
 func (s *Path) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
 	err = s.core.Exclusively(ctx, tenant, "expire-keys", func(tx pgx.Tx, now time.Time) error {
-		err := tx.QueryRow(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+		err := tx.QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 			WITH c AS MATERIALIZED (
 			  SELECT ctid AS t FROM {keys}
 			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
@@ -198,7 +199,7 @@ func (s *Path) ExpireKeys(ctx context.Context, tenant string) (n int, err error)
 			  ON CONFLICT (type, key) DO UPDATE SET id = excluded.id)
 			SELECT count(*) FROM gone`), now, catalog.JobBatch).Scan(&n)
 		if err == nil && n == 0 {
-			return catalog.ErrIdle
+			return postgres.ErrIdle
 		}
 		return err
 	})

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -19,13 +19,13 @@ import (
 // taken reports whether the outcome counts: it was accepted now, or the same report was accepted
 // before. v is the verdict if it was given now. If another outcome of this attempt was accepted
 // before, the error is CodeConflict.
-func (s *Path) SettleLate(ctx context.Context, t *catalog.Type, id asyncflow.TaskID, seq int,
+func (s *Path) SettleLate(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome,
 	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict) (v asyncflow.Verdict, taken bool,
 	err error) {
 	var ts *records.Tokens
 	var written []asyncflow.Settlement
-	err = s.core.FollowRolls(ctx, t, func(now *catalog.Type) error {
+	err = s.core.FollowRolls(ctx, t, func(now *config.Type) error {
 		ts = &records.Tokens{}
 		written, taken, err = s.trySettleLate(ctx, now, id, seq, o, decide, ts)
 		return err
@@ -46,7 +46,7 @@ func (s *Path) SettleLate(ctx context.Context, t *catalog.Type, id asyncflow.Tas
 	return v, taken, nil
 }
 
-func (s *Path) trySettleLate(ctx context.Context, t *catalog.Type, id asyncflow.TaskID, seq int,
+func (s *Path) trySettleLate(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome,
 	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict,
 	ts *records.Tokens) (written []asyncflow.Settlement, taken bool, err error) {
@@ -62,9 +62,9 @@ func (s *Path) trySettleLate(ctx context.Context, t *catalog.Type, id asyncflow.
 			return err
 		}
 		if taken {
-			return catalog.Confirm(ctx, tx)
+			return postgres.Confirm(ctx, tx)
 		}
-		if t, err = catalog.RollsNow(ctx, tx, t); err != nil {
+		if t, err = config.RollsNow(ctx, tx, t); err != nil {
 			return err
 		}
 		leases := []asyncflow.Lease{l}
@@ -96,7 +96,7 @@ func (s *Path) trySettleLate(ctx context.Context, t *catalog.Type, id asyncflow.
 // lostAttempt returns a lost attempt in the form of a new lease, with the seq of the row that the
 // rescue left, and that row's place in the order.
 func lostAttempt(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, id asyncflow.TaskID, seq int,
+	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID, seq int,
 ) (l asyncflow.Lease, orderTime time.Time, err error) {
 	l.ID = id
 	l.Seq = seq + 1
@@ -116,7 +116,7 @@ func lostAttempt(
 // attempt has the number, too, but most often another claimer. If that row has another outcome, the
 // error says so.
 func reportedLate(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, l asyncflow.Lease, o asyncflow.Outcome,
+	ctx context.Context, tx pgx.Tx, t *config.Type, l asyncflow.Lease, o asyncflow.Outcome,
 ) (same bool, err error) {
 	claimed := ""
 	if l.Claimer != "" {
@@ -126,7 +126,7 @@ func reportedLate(
 	err = tx.QueryRow(ctx, t.SQL(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
 		WHERE type = $7 AND id = $1 AND seq = $2 AND attempt = $5 AND stage = $6
 		  AND outcome IN ('done', 'rejected', 'failed') AND ($8 = '' OR endpoint = $8)`),
-		l.ID.Number, l.Seq, string(o.Kind), catalog.OrNull(string(o.Output)), l.Attempt, l.Stage,
+		l.ID.Number, l.Seq, string(o.Kind), postgres.OrNull(string(o.Output)), l.Attempt, l.Stage,
 		t.Number(), claimed).Scan(&kind, &same)
 	switch {
 	case err == pgx.ErrNoRows:
@@ -150,7 +150,7 @@ func OtherOutcome(written asyncflow.OutcomeKind, o asyncflow.Outcome) error {
 // takeToken deletes the token row of a task that is not leased. A claim may take the row meanwhile,
 // and put it back: then it is looked for again.
 func takeToken(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, l asyncflow.Lease, orderTime time.Time,
+	ctx context.Context, tx pgx.Tx, t *config.Type, l asyncflow.Lease, orderTime time.Time,
 ) (taken bool, err error) {
 	for range records.CancelTries {
 		stands := false
@@ -167,7 +167,7 @@ func takeToken(
 }
 
 func tryTakeToken(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, l asyncflow.Lease, orderTime time.Time,
+	ctx context.Context, tx pgx.Tx, t *config.Type, l asyncflow.Lease, orderTime time.Time,
 ) (bool, error) {
 	tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM {wait}
 		WHERE type = $3 AND id = $1 AND seq = $2`), l.ID.Number, l.Seq, t.Number())

@@ -7,12 +7,13 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // mayVote reports whether a claimer may vote by a late report: it has no other vote on the task,
 // and gets none until the end of the transaction.
 func mayVote(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, l asyncflow.Lease, o asyncflow.Outcome,
+	ctx context.Context, tx pgx.Tx, t *config.Type, l asyncflow.Lease, o asyncflow.Outcome,
 ) (may bool, err error) {
 	key := l.Options.Child.VoteKey()
 	claimer, _ := asyncflow.ClaimerOf(o.Endpoint)
@@ -29,7 +30,7 @@ func mayVote(
 }
 
 // queueAddLateVoter writes down that a claimer voted by a late report.
-func queueAddLateVoter(b *pgx.Batch, t *catalog.Type, l asyncflow.Lease, o asyncflow.Outcome) {
+func queueAddLateVoter(b *pgx.Batch, t *config.Type, l asyncflow.Lease, o asyncflow.Outcome) {
 	key := l.Options.Child.VoteKey()
 	claimer, _ := asyncflow.ClaimerOf(o.Endpoint)
 	if key != "" && claimer != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -77,7 +77,7 @@ func (w *Writes) queueSettled(b *pgx.Batch, rows *records.Inserts, now time.Time
 			w.Leases = append(w.Leases, item.Next)
 		default:
 			w.Tokens.Add(item.Lease.ID.Number, item.Lease.Seq+1, t.LineKeyOf(item.Lease.Options),
-				item.Verdict, t.PlacedAt(&item.Lease, item.Verdict, now), now)
+				item.Verdict, config.LineTime(t, &item.Lease, item.Verdict, now), now)
 		}
 	}
 	if t.Flow != nil && len(w.Settled) > 0 {
@@ -94,7 +94,7 @@ func settlementsOf(items []*Ending) []asyncflow.Settlement {
 }
 
 // announceSettled announces the tasks of ended leases.
-func (s *Path) announceSettled(t *catalog.Type, items []*Ending, now time.Time) {
+func (s *Path) announceSettled(t *config.Type, items []*Ending, now time.Time) {
 	meter := s.core.Config.Meter.Type(t.Key())
 	for _, item := range items {
 		meter.Settled(item.Settlement)
@@ -108,11 +108,11 @@ func (s *Path) announceSettled(t *catalog.Type, items []*Ending, now time.Time) 
 // SettleAgain settles the leases that still stand, and finds out how the remaining ones ended,
 // since an earlier try may be committed. If Postgres refuses the data of one, it fails as a whole.
 // Otherwise it sets each item's result.
-func (s *Path) SettleAgain(ctx context.Context, t *catalog.Type, items []*Ending) error {
+func (s *Path) SettleAgain(ctx context.Context, t *config.Type, items []*Ending) error {
 	var ended map[int64]bool
 	var w *Writes
 	items = slices.DeleteFunc(slices.Clone(items), func(item *Ending) bool { return item.ended })
-	err := s.core.FollowRolls(ctx, t, func(now *catalog.Type) (err error) {
+	err := s.core.FollowRolls(ctx, t, func(now *config.Type) (err error) {
 		t = now
 		w = &Writes{Type: now}
 		ended, err = s.trySettle(ctx, w, items)
@@ -168,12 +168,12 @@ func (s *Path) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[i
 
 // explainStale handles settlements of missing leases. If the journal has the same outcome for that
 // seq, it is this very settlement (the answer of its COMMIT was lost), or a repeated report.
-func (s *Path) explainStale(ctx context.Context, t *catalog.Type, items []*Ending) error {
+func (s *Path) explainStale(ctx context.Context, t *config.Type, items []*Ending) error {
 	confirmed := false // everything written so far is durable
 	for _, item := range items {
 		written, same, err := s.writtenAs(ctx, t, item.Lease.ID, item.Lease.Seq, item.Outcome)
 		if err == nil && same && !confirmed {
-			err = catalog.Confirm(ctx, s.core.DB(t.Tenant))
+			err = postgres.Confirm(ctx, s.core.DB(t.Tenant))
 			confirmed = err == nil
 		}
 		if err != nil {
@@ -191,7 +191,7 @@ func (s *Path) explainStale(ctx context.Context, t *catalog.Type, items []*Endin
 }
 
 // Written returns the outcome in the journal for a task's seq, or "". It is durable then.
-func (s *Path) Written(ctx context.Context, t *catalog.Type, id asyncflow.TaskID, seq int) (
+func (s *Path) Written(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int) (
 	kind asyncflow.OutcomeKind, err error) {
 	err = s.core.DB(t.Tenant).QueryRow(ctx,
 		t.SQL(id.Position(), `SELECT outcome FROM {journal}
@@ -202,7 +202,7 @@ func (s *Path) Written(ctx context.Context, t *catalog.Type, id asyncflow.TaskID
 	if err != nil {
 		return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 	}
-	err = catalog.Confirm(ctx, s.core.DB(t.Tenant))
+	err = postgres.Confirm(ctx, s.core.DB(t.Tenant))
 	return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 }
 
@@ -212,25 +212,26 @@ const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTIN
 
 // WrittenAs is Written, and also reports whether the journal's outcome is o: it has the
 // same kind and, if the stage was done, the same output, byte for byte.
-func (s *Path) WrittenAs(ctx context.Context, t *catalog.Type, id asyncflow.TaskID, seq int,
+func (s *Path) WrittenAs(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {
 	kind, same, err = s.writtenAs(ctx, t, id, seq, o)
 	if err == nil && kind != "" {
-		err = postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "WrittenAs(%s, %d)", id, seq)
+		err = postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "WrittenAs(%s, %d)", id, seq)
 	}
 	return kind, same, err
 }
 
 // writtenAs is WrittenAs without waiting for a synchronous standby. Postgres compares the outputs,
 // so that the journal's isn't sent.
-func (s *Path) writtenAs(ctx context.Context, t *catalog.Type, id asyncflow.TaskID, seq int,
+func (s *Path) writtenAs(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {
 	err = s.core.DB(t.Tenant).QueryRow(ctx,
 		t.SQL(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
 			WHERE type = $5 AND id = $1 AND seq = $2`),
-		id.Number, seq, string(o.Kind), catalog.OrNull(string(o.Output)), t.Number()).Scan(&kind, &same)
+		id.Number, seq, string(o.Kind), postgres.OrNull(string(o.Output)),
+		t.Number()).Scan(&kind, &same)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
 	}
@@ -249,7 +250,7 @@ func CollectIDs(rows pgx.Rows, into map[int64]bool) error {
 
 // AnnounceTakenEnds announces and counts settlements of leases that were taken.
 func AnnounceTakenEnds(
-	ctx context.Context, s *Path, t *catalog.Type, settled []asyncflow.Settlement, ts *records.Tokens,
+	ctx context.Context, s *Path, t *config.Type, settled []asyncflow.Settlement, ts *records.Tokens,
 ) {
 	s.core.Wakeups.Announce(t.Key(), ts.Earliest)
 	s.core.CountSettled(t.Key(), settled...)

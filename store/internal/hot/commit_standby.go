@@ -3,7 +3,6 @@ package hot
 import (
 	"context"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -31,7 +30,7 @@ func CheckCommits(ctx context.Context, s *Path, tenant string) error {
 	if !s.doubtful.Load() {
 		return nil
 	}
-	if err := catalog.Confirm(ctx, s.core.HotDB(tenant)); err != nil {
+	if err := postgres.Confirm(ctx, s.core.HotDB(tenant)); err != nil {
 		return err
 	}
 	s.doubtful.Store(false)

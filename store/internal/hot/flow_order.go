@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -50,7 +50,7 @@ func (k *keyOrder) has(c *Candidate) bool {
 	return true
 }
 
-func (k *keyOrder) take() {
+func (k *keyOrder) useOne() {
 	if k.left > 0 {
 		k.left--
 	}
@@ -58,7 +58,7 @@ func (k *keyOrder) take() {
 
 // readOrders reads the states of the candidates' flow keys.
 func readOrders(
-	ctx context.Context, conn *postgres.TenantConn, t *catalog.Type, found []Candidate,
+	ctx context.Context, conn *postgres.TenantConn, t *config.Type, found []Candidate,
 ) (map[string]*keyOrder, error) {
 	byKey := map[string][]*Candidate{}
 	for i := range found {
@@ -93,13 +93,13 @@ type keyState struct {
 // ReadKeys reads the states of flow keys, in an open transaction.
 func ReadKeys(ctx context.Context, conn interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, t *catalog.Type, keys []string) (map[string]keyState, error) {
+}, t *config.Type, keys []string) (map[string]keyState, error) {
 	sql := keyStatesSQL
 	args := []any{keys, t.Number()}
 	if t.Flow.Ordered {
 		sql = orderedKeyStatesSQL
 		args = append(args, t.NamesOf(t.Stages[0].Name), t.Name,
-			t.Flow.OnFailure == asyncflow.FlowBlock, t.Parks())
+			t.Flow.OnFailure == asyncflow.FlowBlock, config.Parks(t))
 	}
 	rows, err := conn.Query(ctx, t.SQL(0, sql), args...)
 	if err != nil {
@@ -163,7 +163,7 @@ LEFT JOIN LATERAL (
   ORDER BY r.order_time, r.id LIMIT 1) r ON true`
 
 // order returns the decision on the candidates of a key, in order.
-func (s keyState) order(t *catalog.Type, candidates []*Candidate) *keyOrder {
+func (s keyState) order(t *config.Type, candidates []*Candidate) *keyOrder {
 	k := &keyOrder{left: -1, first: s.first}
 	if most := t.Flow.InFlight(); most > 0 {
 		k.left = max(0, most-s.InFlight)

@@ -10,14 +10,16 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
 // AnnounceFreed announces tasks that ended outside of the hot path, so that waiting tasks may use
 // their capacity and flow keys. If it fails, ReleaseStuck releases these later.
-func AnnounceFreed(ctx context.Context, s *Path, t *catalog.Type, settled []asyncflow.Settlement) {
+func AnnounceFreed(ctx context.Context, s *Path, t *config.Type, settled []asyncflow.Settlement) {
 	now := s.core.Clock.Now()
 	s.tellEnds(t, settled)
 	if len(settled) == 0 || !t.Limited(now) {
@@ -46,7 +48,7 @@ func (s *Path) ReleaseKey(
 // ReleaseKeys puts blocked tasks of flow keys in line, for each key at most as many as its
 // occurrences in keys. If it fails, ReleaseStuck releases the tasks later; the caller may try again
 // sooner if a table is locked, see IsHeld.
-func (s *Path) ReleaseKeys(ctx context.Context, t *catalog.Type, keys []string) error {
+func (s *Path) ReleaseKeys(ctx context.Context, t *config.Type, keys []string) error {
 	if t.Flow == nil {
 		return nil
 	}
@@ -61,13 +63,13 @@ func (s *Path) ReleaseKeys(ctx context.Context, t *catalog.Type, keys []string) 
 	return err
 }
 
-func (s *Path) releaseKeys(ctx context.Context, t *catalog.Type, keys []string) (int, error) {
+func (s *Path) releaseKeys(ctx context.Context, t *config.Type, keys []string) (int, error) {
 	named := map[string]int{}
 	for _, key := range keys {
 		named[key]++
 	}
 	ts := &records.Tokens{}
-	err := s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		ts = &records.Tokens{}
 		return s.tryReleaseKeys(ctx, t, named, ts)
 	})
@@ -76,7 +78,7 @@ func (s *Path) releaseKeys(ctx context.Context, t *catalog.Type, keys []string) 
 }
 
 func (s *Path) tryReleaseKeys(
-	ctx context.Context, t *catalog.Type, named map[string]int, ts *records.Tokens,
+	ctx context.Context, t *config.Type, named map[string]int, ts *records.Tokens,
 ) error {
 	err := pgx.BeginFunc(ctx, s.core.HotDB(t.Tenant), func(tx pgx.Tx) error {
 		if err := lockForRelease(ctx, tx, t); err != nil {
@@ -91,13 +93,13 @@ func (s *Path) tryReleaseKeys(
 			return err
 		}
 		if ts.Empty() {
-			return catalog.ErrIdle
+			return postgres.ErrIdle
 		}
 		b := &pgx.Batch{}
 		ts.Queue(b, t)
 		return tx.SendBatch(ctx, b).Close()
 	})
-	if errors.Is(err, catalog.ErrIdle) {
+	if errors.Is(err, postgres.ErrIdle) {
 		return nil
 	}
 	return err
@@ -105,12 +107,12 @@ func (s *Path) tryReleaseKeys(
 
 // lockForRelease keeps tasks of a type from being leased, and checks that this node knows the
 // newest roll.
-func lockForRelease(ctx context.Context, tx pgx.Tx, t *catalog.Type) error {
+func lockForRelease(ctx context.Context, tx pgx.Tx, t *config.Type) error {
 	b := &pgx.Batch{}
 	b.Queue(`SET LOCAL lock_timeout = '` + LeasePatience + `'`)
 	catalog.QueueLocks(b, t.Set().Tables, catalog.LeaseLock, t.Number())
 	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
-	onNewest := catalog.QueueNewest(b, t)
+	onNewest := config.QueueNewest(b, t)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
@@ -120,7 +122,7 @@ func lockForRelease(ctx context.Context, tx pgx.Tx, t *catalog.Type) error {
 // takeBlocked takes the next blocked tasks of flow keys from wait and adds their token rows to ts:
 // of each key as many as named says and the state of the key allows.
 func takeBlocked(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, named map[string]int, keys []string,
+	ctx context.Context, tx pgx.Tx, t *config.Type, named map[string]int, keys []string,
 	states map[string]keyState, ts *records.Tokens, now time.Time,
 ) error {
 	most := make([]int, len(keys))
@@ -152,7 +154,7 @@ func takeBlocked(
 const LeasePatience = "2s"
 
 // capacity returns how many of the key's blocked tasks may be released.
-func (s keyState) capacity(t *catalog.Type) int {
+func (s keyState) capacity(t *config.Type) int {
 	most := t.Flow.InFlight()
 	switch {
 	case !s.blocked:
@@ -185,7 +187,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key, coalesce(w.since
 // rate allows another task. It returns how many tasks it released. It begins after the key after,
 // and returns the last key it read; "": there are no more.
 func (s *Path) ReleaseStuck(
-	ctx context.Context, t *catalog.Type, after string,
+	ctx context.Context, t *config.Type, after string,
 ) (n int, last string, err error) {
 	rows, err := s.core.HotDB(t.Tenant).Query(ctx, t.SQL(0, blockedKeysSQL), after, catalog.JobBatch,
 		t.Number())
@@ -232,11 +234,11 @@ func (s *Path) UnblockKey(ctx context.Context, tenant, taskType, key string) (in
 		return 0, err
 	}
 	n := 0
-	err = s.core.Audited(ctx, t.Tenant, func(tx pgx.Tx) error {
+	err = audit.Do(ctx, s.core, t.Tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`),
 			t.Name, key)
 		n = int(tag.RowsAffected())
-		catalog.AuditedCallOf(ctx).Note("released", n)
+		audit.CallOf(ctx).Note("released", n)
 		return err
 	})
 	if err != nil {

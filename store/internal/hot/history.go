@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -30,15 +31,17 @@ const historyTries = 2
 // EnterHistory opens a new roll of a table set if the open one belongs to another history of the
 // database, or has no more numbers, and reports whether it opened one. It doesn't wait until
 // earlier rolls are drained.
-func (s *Path) EnterHistory(ctx context.Context, set *catalog.TableSet) (bool, error) {
+func (s *Path) EnterHistory(ctx context.Context, set *config.TableSet) (bool, error) {
 	opened := 0
-	err := s.core.ChangeSet(ctx, set, func(tx pgx.Tx, at catalog.TableSet, now time.Time) error {
+	err := audit.ChangeSet(ctx, s.core, set, func(
+		tx pgx.Tx, at config.TableSet, now time.Time,
+	) error {
 		var same bool
 		err := tx.QueryRow(ctx, set.Tables.SQL(0,
 			`SELECT history = `+set.Tables.Qualify("history")+`(tableoid) AND next_number < $3
 			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, at.End, UsedUp).Scan(&same)
 		if err != nil || same {
-			return postgres.FirstError(err, catalog.ErrSame)
+			return postgres.FirstError(err, postgres.ErrSame)
 		}
 		opened = at.End + 1
 		return at.OpenNext(ctx, tx, now)

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -28,7 +28,7 @@ const (
 type numbers struct {
 	store  *Path
 	mu     sync.Mutex
-	blocks map[catalog.TypeKey]*block // by table set
+	blocks map[config.TypeKey]*block // by table set
 }
 
 type block struct {
@@ -41,29 +41,29 @@ type block struct {
 }
 
 func newNumbers(s *Path) *numbers {
-	return &numbers{store: s, blocks: map[catalog.TypeKey]*block{}}
+	return &numbers{store: s, blocks: map[config.TypeKey]*block{}}
 }
 
-// NumbersAtHand is TakeNumbers without the database; nil: the database is needed.
-func (s *Path) NumbersAtHand(t *catalog.Type, n int) []int64 { return s.numbers.atHand(t, n) }
+// NumbersAtHand is AllotNumbers without the database; nil: the database is needed.
+func (s *Path) NumbersAtHand(t *config.Type, n int) []int64 { return s.numbers.atHand(t, n) }
 
-// TakeNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with that
-// open roll.
-func (s *Path) TakeNumbers(
+// AllotNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with
+// that open roll.
+func (s *Path) AllotNumbers(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	n int,
-) (*catalog.Type, []int64, error) {
-	return s.numbers.take(ctx, t, n)
+) (*config.Type, []int64, error) {
+	return s.numbers.allot(ctx, t, n)
 }
 
-// take returns n fresh numbers of the open roll of a type, ascending, and the type with that open
+// allot returns n fresh numbers of the open roll of a type, ascending, and the type with that open
 // roll.
-func (ns *numbers) take(
+func (ns *numbers) allot(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	n int,
-) (*catalog.Type, []int64, error) {
+) (*config.Type, []int64, error) {
 	if now, err := ns.store.core.Catalog.Type(t.Tenant, t.Name); err == nil { // it may be newer by now
 		t = now
 	}
@@ -71,7 +71,7 @@ func (ns *numbers) take(
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for tries := 0; ; tries++ {
-		out, err := ns.takeFrom(ctx, b, t, n)
+		out, err := ns.allotFrom(ctx, b, t, n)
 		if err != errOtherHistory || tries == historyTries {
 			return t, out, err
 		}
@@ -88,10 +88,10 @@ func (ns *numbers) take(
 	}
 }
 
-func (ns *numbers) takeFrom(
+func (ns *numbers) allotFrom(
 	ctx context.Context,
 	b *block,
-	t *catalog.Type,
+	t *config.Type,
 	n int,
 ) ([]int64, error) {
 	b.expire(t)
@@ -109,7 +109,7 @@ func (ns *numbers) takeFrom(
 }
 
 // atHand returns n fresh numbers of the current block, ascending; nil: it has fewer, or is expired.
-func (ns *numbers) atHand(t *catalog.Type, n int) []int64 {
+func (ns *numbers) atHand(t *config.Type, n int) []int64 {
 	b := ns.block(t.Set().Key())
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,14 +126,14 @@ func (ns *numbers) atHand(t *catalog.Type, n int) []int64 {
 }
 
 // expire drops the numbers of a block that is too old, or of another roll.
-func (b *block) expire(t *catalog.Type) {
+func (b *block) expire(t *config.Type) {
 	if b.position != t.End || time.Since(b.taken) > blockLife {
 		b.next = 0
 		b.end = 0
 	}
 }
 
-func (ns *numbers) block(key catalog.TypeKey) *block {
+func (ns *numbers) block(key config.TypeKey) *block {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	b := ns.blocks[key]
@@ -152,7 +152,7 @@ const UsedUp = asyncflow.FirstBySQL - 1<<32
 // otherwise half as long. The block is durable before its first number is used: after a crash of
 // the server another node must not get the same numbers. The same statement checks that the
 // database has not lost history since the roll was opened.
-func (ns *numbers) refill(ctx context.Context, t *catalog.Type, b *block, need int64) error {
+func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need int64) error {
 	if time.Since(b.taken) < blockLife {
 		b.size *= 2
 	} else {
@@ -172,7 +172,7 @@ func (ns *numbers) refill(ctx context.Context, t *catalog.Type, b *block, need i
 		return errOtherHistory
 	}
 	if IsUndefinedTable(err) {
-		return catalog.UnknownType(t.Name) // deleted meanwhile
+		return config.UnknownType(t.Name) // deleted meanwhile
 	}
 	if err != nil {
 		return postgres.Wrap(err, "numbers.refill(%q, %q)", t.Tenant, t.Name)
@@ -185,7 +185,7 @@ func (ns *numbers) refill(ctx context.Context, t *catalog.Type, b *block, need i
 }
 
 // forget drops the unused numbers of table sets that are gone.
-func (ns *numbers) forget(gone func(catalog.TypeKey) bool) {
+func (ns *numbers) forget(gone func(config.TypeKey) bool) {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	for key := range ns.blocks {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -27,7 +27,7 @@ const LeaseMargin = 5 * time.Second
 // It is one transaction in two round trips. If the answer to its COMMIT is lost, the leases run out
 // and are rescued.
 func (s *Path) Lease(
-	ctx context.Context, t *catalog.Type, n int,
+	ctx context.Context, t *config.Type, n int,
 ) (leases []asyncflow.Lease, next time.Time, err error) {
 	if err = CheckCommits(ctx, s, t.Tenant); err != nil {
 		return nil, time.Time{}, postgres.Wrap(err, "Lease(%q, %q)", t.Tenant, t.Name)
@@ -39,7 +39,7 @@ func (s *Path) Lease(
 		}
 		var some []asyncflow.Lease
 		var more bool
-		err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) (err error) {
+		err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
 			some, next, more, err = s.tryLease(ctx, t, n-len(leases), shortest)
 			return err
 		})
@@ -70,7 +70,7 @@ const (
 // tryLease is a transaction of Lease. more reports whether the tasks that come next in order are in
 // another ready table.
 func (s *Path) tryLease(
-	ctx context.Context, t *catalog.Type, n, shortest int,
+	ctx context.Context, t *config.Type, n, shortest int,
 ) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	conn, err := s.core.HotDB(t.Tenant).Acquire(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Path) tryLease(
 // queueHeads reads the heads of the live ready tables; if a table has a mark, from that time on. It
 // calls tell for each table that has a head.
 func queueHeads(
-	b *pgx.Batch, t *catalog.Type, marks map[int]time.Time, tell func(position int, order time.Time),
+	b *pgx.Batch, t *config.Type, marks map[int]time.Time, tell func(position int, order time.Time),
 ) {
 	for _, p := range t.Live() {
 		b.Queue(t.SQL(p, records.HeadSQL), lowwater.Bound(marks[p]),
@@ -147,7 +147,7 @@ func lastOf(leases []asyncflow.Lease) (last time.Time) {
 // head of the other or for the shortest run, so that priorities and retries keep their meaning.
 // olderHead begins at their marks, as leases do; next is when rows below the marks must be read.
 func (s *Path) olderHead(
-	ctx context.Context, conn *postgres.TenantConn, t *catalog.Type, now time.Time, shortest int,
+	ctx context.Context, conn *postgres.TenantConn, t *config.Type, now time.Time, shortest int,
 ) (from int, until, next time.Time, err error) {
 	live := t.Live()
 	from = live[0]
@@ -194,7 +194,7 @@ type readyHead struct{ first, run time.Time }
 
 // queueHead reads the head of a ready table from its mark on.
 func queueHead(
-	b *pgx.Batch, t *catalog.Type, position, shortest int, mark, now time.Time, head *readyHead,
+	b *pgx.Batch, t *config.Type, position, shortest int, mark, now time.Time, head *readyHead,
 ) {
 	b.Queue(t.SQL(position, records.HeadsSQL), lowwater.Bound(mark), t.Number(), shortest).
 		Query(func(rows pgx.Rows) error {
@@ -215,7 +215,7 @@ func queueHead(
 // takeReady begins the transaction and takes token rows from the ready table at a
 // position.
 func takeReady(
-	ctx context.Context, conn *postgres.TenantConn, t *catalog.Type, from int, now time.Time, n int,
+	ctx context.Context, conn *postgres.TenantConn, t *config.Type, from int, now time.Time, n int,
 	scan *lowwater.Scan,
 ) ([]asyncflow.Lease, error) {
 	leases := make([]asyncflow.Lease, 0, n)
@@ -248,13 +248,13 @@ func LeasesInOrder(a, b asyncflow.Lease) int {
 }
 
 // BeginLeases sets the begin and end of leases. Leases that may wait on their node are Unsent.
-func BeginLeases(leases []*asyncflow.Lease, t *catalog.Type, now time.Time) {
+func BeginLeases(leases []*asyncflow.Lease, t *config.Type, now time.Time) {
 	for _, l := range leases {
 		timeout := asyncflow.MinTimeout
 		if stage := t.StageIndex(l.Stage); stage >= 0 {
 			timeout = t.Stages[stage].Timeout.Std()
 		}
-		wait := t.Gathering(l.Stage)
+		wait := config.Gathering(t, l.Stage)
 		l.LeasedAt = now
 		l.Until = now.Add(timeout + wait + LeaseMargin)
 		l.Unsent = wait > 0
@@ -264,7 +264,7 @@ func BeginLeases(leases []*asyncflow.Lease, t *catalog.Type, now time.Time) {
 // queueTaken adds the statements for leases of tasks from ready or wait to a batch. They read the
 // payloads, which queueTaken fills in, and write the lease rows. keys are the flow keys; nil: none.
 func (s *Path) queueTaken(
-	b *pgx.Batch, t *catalog.Type, leases []asyncflow.Lease, keys postgres.Texts, now time.Time,
+	b *pgx.Batch, t *config.Type, leases []asyncflow.Lease, keys postgres.Texts, now time.Time,
 ) {
 	all := make([]*asyncflow.Lease, len(leases))
 	byID := make(map[int64]*asyncflow.Lease, len(leases))
@@ -280,7 +280,7 @@ func (s *Path) queueTaken(
 }
 
 // AnnounceTaken announces leases to the callers that follow their tasks.
-func AnnounceTaken(s *Path, t *catalog.Type, leases []asyncflow.Lease) {
+func AnnounceTaken(s *Path, t *config.Type, leases []asyncflow.Lease) {
 	s.countLeased(t, len(leases))
 	key := t.Key()
 	for _, l := range leases {
@@ -291,7 +291,7 @@ func AnnounceTaken(s *Path, t *catalog.Type, leases []asyncflow.Lease) {
 // queuePayloads reads options and contexts from the rolls in the ids; for later attempts also from
 // the journal.
 func queuePayloads(
-	b *pgx.Batch, t *catalog.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
+	b *pgx.Batch, t *config.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
 ) {
 	for p, ids := range PayloadParts(leases) {
 		sql := records.PayloadsSQL

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -54,7 +54,7 @@ type Candidate struct {
 // judge sets for each candidate what blocks it; at most n are not blocked. It returns the flow keys
 // with a first blocked task that may be due.
 func judge(
-	ctx context.Context, conn *postgres.TenantConn, t *catalog.Type, found []Candidate,
+	ctx context.Context, conn *postgres.TenantConn, t *config.Type, found []Candidate,
 	admission Admission, n int,
 ) (again []string, err error) {
 	orders, err := readOrders(ctx, conn, t, found)
@@ -84,7 +84,7 @@ func judge(
 			continue
 		}
 		if c.key != "" {
-			order.take()
+			order.useOne()
 		}
 		n--
 	}
@@ -98,6 +98,6 @@ func judge(
 
 // rated reports whether the rate of a flow key applies to a task. In an ordered flow it applies
 // only to tasks that begin: a begun task blocks every other task anyway.
-func rated(t *catalog.Type, c *Candidate) bool {
+func rated(t *config.Type, c *Candidate) bool {
 	return !t.Flow.Rate.IsZero() && !(t.Flow.Ordered && t.Started(c.Stage, c.Attempt))
 }

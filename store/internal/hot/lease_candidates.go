@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -17,7 +17,7 @@ import (
 // takeCandidates takes token rows: the blocked rows of each stage that has capacity, and the due
 // rows in ready until an order_time. looked is the number of due rows, and last their greatest
 // order_time.
-func takeCandidates(ctx context.Context, conn *postgres.TenantConn, t *catalog.Type, from int, now,
+func takeCandidates(ctx context.Context, conn *postgres.TenantConn, t *config.Type, from int, now,
 	until time.Time, n int, scan *lowwater.Scan, stages []string, admission Admission) (
 	found []Candidate, looked int, last time.Time, err error) {
 	b := &pgx.Batch{}
@@ -32,7 +32,7 @@ func takeCandidates(ctx context.Context, conn *postgres.TenantConn, t *catalog.T
 	c.blockBehindLines()
 	slices.SortStableFunc(c.found,
 		func(a, b Candidate) int { return LeasesInOrder(a.Lease, b.Lease) })
-	if !t.Ordered() {
+	if !config.Ordered(t) {
 		c.found = probesFirst(t, c.found, now)
 	}
 	return c.found, c.looked, c.last, err
@@ -40,7 +40,7 @@ func takeCandidates(ctx context.Context, conn *postgres.TenantConn, t *catalog.T
 
 // candidates collects what the statements of one takeCandidates take.
 type candidates struct {
-	t      *catalog.Type
+	t      *config.Type
 	now    time.Time
 	lines  map[string]place // by stage with more blocked tasks: the place of the last one taken
 	found  []Candidate
@@ -51,12 +51,12 @@ type candidates struct {
 // queueStage takes up to most blocked rows of a stage, which is called name by now.
 func (c *candidates) queueStage(b *pgx.Batch, stage, name string, most int) {
 	switch {
-	case most > 0 && c.t.Probes(name, c.now):
-		if c.t.Ordered() {
+	case most > 0 && config.Probes(c.t, name, c.now):
+		if config.Ordered(c.t) {
 			c.lines[name] = place{id: 1} // before all: what is new waits its turn
 		}
 		b.Queue(c.t.SQL(0, takeProbesSQL), stage, most, c.t.Number(), c.t.StageIndex(name)+1,
-			c.t.Ordered()).Query(c.collect)
+			config.Ordered(c.t)).Query(c.collect)
 	case most > 0:
 		b.Queue(c.t.SQL(0, takeBlockedSQL), stage, most,
 			c.t.Number()).Query(func(rows pgx.Rows) error { return c.collectBlocked(rows, name, most) })
@@ -94,7 +94,7 @@ func (c *candidates) collect(rows pgx.Rows) error {
 func (c *candidates) collectBlocked(rows pgx.Rows, name string, most int) error {
 	before := len(c.found)
 	err := c.collect(rows)
-	if c.t.Ordered() && len(c.found)-before == most {
+	if config.Ordered(c.t) && len(c.found)-before == most {
 		last := furthest(c.found[before:])
 		if line, more := c.lines[name]; !more || last.compare(line) < 0 {
 			c.lines[name] = last
@@ -126,7 +126,7 @@ func (c *candidates) blockBehindLines() {
 	for i := range c.found {
 		one := &c.found[i]
 		line, more := c.lines[one.Stage]
-		if more && line.before(one.Lease) && !c.t.Probes(one.Stage, c.now) {
+		if more && line.before(one.Lease) && !config.Probes(c.t, one.Stage, c.now) {
 			one.Blocked = asyncflow.WaitLimit
 		}
 	}
@@ -181,11 +181,11 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
 
 // probesFirst moves tasks that would try an endpoint, but failed before, behind the remaining ones,
 // which say more about the endpoint.
-func probesFirst(t *catalog.Type, found []Candidate, now time.Time) []Candidate {
+func probesFirst(t *config.Type, found []Candidate, now time.Time) []Candidate {
 	stages := map[string]bool{}
 	for _, c := range found {
 		if _, known := stages[c.Stage]; !known {
-			stages[c.Stage] = t.Probes(c.Stage, now)
+			stages[c.Stage] = config.Probes(t, c.Stage, now)
 		}
 	}
 	late := func(c Candidate) bool {
@@ -206,14 +206,14 @@ const takeFullReadySQL = records.TakeReadySQL +
 
 // queueJudged writes the leases of the candidates that nothing blocks, and files the remaining ones
 // under what blocks them. back is the least order_time of the tasks that go back into `ready`.
-func (s *Path) queueJudged(b *pgx.Batch, t *catalog.Type, found []Candidate, now time.Time) (
+func (s *Path) queueJudged(b *pgx.Batch, t *config.Type, found []Candidate, now time.Time) (
 	leases []asyncflow.Lease, back time.Time) {
 	var keys postgres.Texts
 	others := &records.Tokens{}
 	for _, c := range found {
 		if c.Blocked == "" && !c.back {
 			leases = append(leases, c.Lease)
-			keys = append(keys, catalog.OrNull(c.key))
+			keys = append(keys, postgres.OrNull(c.key))
 			continue
 		}
 		v := asyncflow.ParkFor(c.Lease, c.Blocked)

@@ -3,11 +3,11 @@ package hot
 import (
 	"sync/atomic"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // countLeased counts leased rows of a type for Vacuum.
-func (s *Path) countLeased(t *catalog.Type, rows int) {
+func (s *Path) countLeased(t *config.Type, rows int) {
 	key := t.Set().Key()
 	n, ok := s.leasedRows.Load(key)
 	if !ok {

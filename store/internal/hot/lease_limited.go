@@ -10,6 +10,8 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -41,7 +43,7 @@ type LimitedLease struct {
 // the Admission that decides. If the rolls moved on, it calls admit again.
 func (s *Path) LeaseLimited(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	n int,
 	admit func(InFlight) Admission,
 ) (
@@ -49,7 +51,7 @@ func (s *Path) LeaseLimited(
 	if err := CheckCommits(ctx, s, t.Tenant); err != nil {
 		return LimitedLease{}, postgres.Wrap(err, "LeaseLimited(%q, %q)", t.Tenant, t.Name)
 	}
-	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		g, err = s.tryLeaseLimited(ctx, t, n, admit)
 		return err
 	})
@@ -61,79 +63,111 @@ func (s *Path) LeaseLimited(
 	return g, nil
 }
 
-func (s *Path) tryLeaseLimited(ctx context.Context, t *catalog.Type, n int,
-	admit func(InFlight) Admission) (
-	g LimitedLease, err error) {
+// limitedLease is one transaction of LeaseLimited.
+type limitedLease struct {
+	s      *Path
+	conn   *postgres.TenantConn
+	t      *config.Type
+	n      int      // the most tasks that it leases
+	stages []string // with blocked tasks
+	lock   catalog.TriedLock
+	now    time.Time
+
+	admission Admission
+	from      int       // the position of the ready table that it takes from
+	until     time.Time // the latest order_time that it takes
+	scan      *lowwater.Scan
+	result    LimitedLease
+}
+
+func (s *Path) tryLeaseLimited(
+	ctx context.Context, t *config.Type, n int, admit func(InFlight) Admission,
+) (g LimitedLease, err error) {
 	conn, err := s.core.HotDB(t.Tenant).Acquire(ctx)
 	if err != nil {
 		return g, err
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
-	inFlight, stages, l, err := s.beginLimited(ctx, conn, t)
+	inFlight, stages, lock, err := s.beginLimited(ctx, conn, t)
 	if err != nil {
 		return g, err
 	}
-	now := s.core.Clock.Now()
+	l := &limitedLease{s: s, conn: conn, t: t, n: n, stages: stages, lock: lock,
+		now: s.core.Clock.Now()}
 	err = s.core.NoteHolder(ctx, conn, catalog.LockKey{Tenant: t.Tenant, Name: catalog.LeaseLock,
-		Number: t.Number()}, l)
-	if err != nil || !l.Ours() {
-		b := &pgx.Batch{}
-		b.Queue("ROLLBACK")
-		return LimitedLease{Next: now.Add(limitPause), Busy: true},
-			postgres.FirstError(err, conn.Send(ctx, b))
+		Number: t.Number()}, lock)
+	if err != nil || !lock.Ours() {
+		return LimitedLease{Next: l.now.Add(limitPause), Busy: true},
+			postgres.FirstError(err, l.end(ctx, &pgx.Batch{}, "ROLLBACK"))
 	}
-	g.Blocked = len(stages) > 0
+	l.result.Blocked = len(stages) > 0
 	if t.MaxInFlight > 0 {
-		n = min(n, t.MaxInFlight-inFlight.all())
+		l.n = min(n, t.MaxInFlight-inFlight.all())
 	}
-	if n <= 0 {
-		b := &pgx.Batch{}
-		b.Queue(l.End())
-		return g, conn.Send(ctx, b)
+	if l.n <= 0 {
+		return l.result, l.end(ctx, &pgx.Batch{}, lock.End())
 	}
-	from, until, next, err := s.olderHead(ctx, conn, t, now, shortestRun)
+	var next time.Time
+	l.from, l.until, next, err = s.olderHead(ctx, conn, t, l.now, shortestRun)
 	if err != nil {
-		return g, err
+		return l.result, err
 	}
-	scan := s.core.Marks.Begin(t.Key(), from, now)
-	defer func() { g.Next = scan.End(g.Next, err) }()
-	g.Next = next
-	admission := admit(inFlight)
-	found, looked, last, err := takeCandidates(ctx, conn, t, from, now, until, n, scan, stages,
-		admission)
+	l.scan = s.core.Marks.Begin(t.Key(), l.from, l.now)
+	l.result.Next = next
+	l.admission = admit(inFlight)
+	err = l.lease(ctx)
+	l.result.Next = l.scan.End(l.result.Next, err)
+	return l.result, err
+}
+
+// end ends the transaction with a statement, after others.
+func (l *limitedLease) end(ctx context.Context, b *pgx.Batch, statement string) error {
+	b.Queue(statement)
+	return l.conn.Send(ctx, b)
+}
+
+// lease takes tasks as the admission says, and commits.
+func (l *limitedLease) lease(ctx context.Context) (err error) {
+	g := &l.result
+	found, looked, last, err := takeCandidates(ctx, l.conn, l.t, l.from, l.now, l.until, l.n, l.scan,
+		l.stages, l.admission)
 	if err != nil {
-		return g, err
+		return err
 	}
-	if g.Keys, err = judge(ctx, conn, t, found, admission, n); err != nil {
-		return g, err
+	if g.Keys, err = judge(ctx, l.conn, l.t, found, l.admission, l.n); err != nil {
+		return err
 	}
 	for _, c := range found {
 		g.Blocked = g.Blocked || c.Blocked != "" && c.Blocked != asyncflow.WaitFlow
 	}
 	b := &pgx.Batch{}
-	g.Leases, g.back = s.queueJudged(b, t, found, now)
-	cut := until.Before(now) && looked < n
+	g.Leases, g.back = l.s.queueJudged(b, l.t, found, l.now)
+	cut := l.until.Before(l.now) && looked < l.n
 	g.Filed = len(found) > len(g.Leases) || cut && looked > 0
 	switch {
 	case cut:
-		g.Next = now
-		scan.Left(until)
-	case looked < n && len(g.Leases) < n:
-		queueHeads(b, t, map[int]time.Time{from: scan.From()}, func(_ int, order time.Time) {
-			if g.Next.IsZero() || order.Before(g.Next) {
-				g.Next = order
-			}
-		})
+		g.Next = l.now
+		l.scan.Left(l.until)
+	case looked < l.n && len(g.Leases) < l.n:
+		l.queueNext(b)
 	default:
-		g.Next = now
-		scan.Left(last)
+		g.Next = l.now
+		l.scan.Left(last)
 	}
+	end := "COMMIT"
 	if len(found) == 0 {
-		b.Queue(l.End())
-	} else {
-		b.Queue("COMMIT")
+		end = l.lock.End()
 	}
-	return g, NoteFailure(s, conn.Send(ctx, b))
+	return NoteFailure(l.s, l.end(ctx, b, end))
+}
+
+// queueNext queues the question when the next task is due.
+func (l *limitedLease) queueNext(b *pgx.Batch) {
+	queueHeads(b, l.t, map[int]time.Time{l.from: l.scan.From()}, func(_ int, order time.Time) {
+		if l.result.Next.IsZero() || order.Before(l.result.Next) {
+			l.result.Next = order
+		}
+	})
 }
 
 // limitPause is how long a lease waits for another of its type.
@@ -143,14 +177,15 @@ const limitPause = 5 * time.Millisecond
 // the stages with blocked tasks. If another lease of the type has the lock, the caller doesn't
 // wait, since there are other types.
 func (s *Path) beginLimited(
-	ctx context.Context, conn *postgres.TenantConn, t *catalog.Type,
+	ctx context.Context, conn *postgres.TenantConn, t *config.Type,
 ) (f InFlight, stages []string, l catalog.TriedLock, err error) {
 	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue(t.SQL(0, catalog.TryLockSQL), catalog.LeaseLock, t.Number()).QueryRow(l.Scan)
 	b.Queue(t.SQL(0, `SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE `+
-		`leased_at >= $1) FROM {lease} WHERE type = $2 GROUP BY 1`), t.HealthSince(s.core.Clock.Now()),
+		`leased_at >= $1) FROM {lease} WHERE type = $2 GROUP BY 1`),
+		config.HealthSince(t, s.core.Clock.Now()),
 		t.Number()).
 		Query(func(rows pgx.Rows) error {
 			var endpoint string
@@ -168,7 +203,7 @@ func (s *Path) beginLimited(
 		stages = slices.DeleteFunc(stages, t.Claimed)
 		return err
 	})
-	onNewest := catalog.QueueNewest(b, t)
+	onNewest := config.QueueNewest(b, t)
 	if err := conn.Send(ctx, b); err != nil {
 		return f, nil, l, err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -21,10 +21,10 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t`
 
 // LeasesOf returns the leases of the given tasks that are leased, without their contexts.
-func (s *Path) LeasesOf(ctx context.Context, t *catalog.Type, ids []asyncflow.TaskID) (
+func (s *Path) LeasesOf(ctx context.Context, t *config.Type, ids []asyncflow.TaskID) (
 	leases map[asyncflow.TaskID]asyncflow.Lease, err error) {
 	leases = make(map[asyncflow.TaskID]asyncflow.Lease, len(ids))
-	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		return s.core.HotDB(t.Tenant).Send(ctx, leasesBatch(t, ids, leases))
 	})
 	return leases, postgres.Wrap(err, "LeasesOf(%q, %q)", t.Tenant, t.Name)
@@ -32,7 +32,7 @@ func (s *Path) LeasesOf(ctx context.Context, t *catalog.Type, ids []asyncflow.Ta
 
 // leasesBatch reads the leases of some tasks, by the rolls in their ids. A dropped roll has none.
 func leasesBatch(
-	t *catalog.Type, ids []asyncflow.TaskID, into map[asyncflow.TaskID]asyncflow.Lease,
+	t *config.Type, ids []asyncflow.TaskID, into map[asyncflow.TaskID]asyncflow.Lease,
 ) *pgx.Batch {
 	parts := map[int][]int64{}
 	for _, id := range ids {

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -20,7 +20,7 @@ type LeaseName struct {
 // BeginSending writes down that unsent leases of a type are sent from now on, so that they count as
 // attempts, whatever happens. It returns which of them still stand, each by its id and seq.
 func (s *Path) BeginSending(
-	ctx context.Context, t *catalog.Type, leases []asyncflow.Lease,
+	ctx context.Context, t *config.Type, leases []asyncflow.Lease,
 ) (standing map[LeaseName]bool, err error) {
 	rows, err := s.core.HotDB(t.Tenant).Query(ctx, t.SQL(0, beginSendingSQL),
 		records.Column(leases, func(l *asyncflow.Lease) int64 { return l.ID.Number }),

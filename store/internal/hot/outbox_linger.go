@@ -4,12 +4,12 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
 // tellEnds says that FollowUp has something to do after settlements of a type.
-func (s *Path) tellEnds(t *catalog.Type, settled []asyncflow.Settlement) {
+func (s *Path) tellEnds(t *config.Type, settled []asyncflow.Settlement) {
 	var pending pendingFollowUp
 	for i := range settled {
 		one := &settled[i]
@@ -27,7 +27,7 @@ type pendingFollowUp struct {
 	linger time.Duration
 }
 
-func (p *pendingFollowUp) add(t *catalog.Type, s *asyncflow.Settlement) {
+func (p *pendingFollowUp) add(t *config.Type, s *asyncflow.Settlement) {
 	if linger := LingerAfter(t, s); !p.any || linger < p.linger {
 		p.linger = linger
 	}
@@ -49,7 +49,7 @@ const (
 
 // LingerAfter returns how long the follow-up of a settlement may wait for more. The end of one
 // child of many moves nothing, unless the child failed, or makes room for another one.
-func LingerAfter(t *catalog.Type, s *asyncflow.Settlement) time.Duration {
+func LingerAfter(t *config.Type, s *asyncflow.Settlement) time.Duration {
 	child := s.Lease.Options.Child
 	stage := t.StageIndex(s.Lease.Stage)
 	if child == nil || s.Verdict.Final() != asyncflow.StatusSucceeded || t.Awaited() || stage < 0 ||

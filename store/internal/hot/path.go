@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -29,10 +30,10 @@ func Open(ctx context.Context, core *catalog.Core) (*Path, error) {
 }
 
 // Forget drops what is kept for table sets that are gone.
-func Forget(p *Path, gone func(catalog.TypeKey) bool) {
+func Forget(p *Path, gone func(config.TypeKey) bool) {
 	p.numbers.forget(gone)
 	p.leasedRows.Range(func(key, _ any) bool {
-		if gone(key.(catalog.TypeKey)) {
+		if gone(key.(config.TypeKey)) {
 			p.leasedRows.Delete(key)
 		}
 		return true
@@ -41,13 +42,13 @@ func Forget(p *Path, gone func(catalog.TypeKey) bool) {
 
 // EachLeasedSet calls do with each table set from which this node leased at least a number of rows,
 // and begins to count anew. It ends when do returns false.
-func EachLeasedSet(p *Path, least int64, do func(catalog.TypeKey) bool) {
+func EachLeasedSet(p *Path, least int64, do func(config.TypeKey) bool) {
 	p.leasedRows.Range(func(key, n any) bool {
 		rows := n.(*atomic.Int64)
 		if rows.Load() < least {
 			return true
 		}
 		rows.Store(0)
-		return do(key.(catalog.TypeKey))
+		return do(key.(config.TypeKey))
 	})
 }

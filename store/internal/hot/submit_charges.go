@@ -32,7 +32,7 @@ func (c *submitCharges) add(tenant string, n int64) {
 	c.byTenant[tenant] += n
 }
 
-func (c *submitCharges) take() map[string]int64 {
+func (c *submitCharges) read() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := c.byTenant
@@ -51,7 +51,7 @@ func (s *Path) ChargeSubmits(tenant string, n int) {
 
 // WriteCharges adds what this node counted to the totals.
 func WriteCharges(ctx context.Context, s *Path) error {
-	counted := s.charges.take()
+	counted := s.charges.read()
 	if len(counted) == 0 {
 		return nil
 	}

@@ -47,7 +47,7 @@ type connectingKey struct{}
 // side. pgx calls it before each statement, so none can be forgotten.
 type deadlines struct {
 	statement time.Duration
-	fate      *SharedFate
+	group     *PoolGroup
 }
 
 // timed is the context of one statement. It ends with the statement.
@@ -76,7 +76,7 @@ func (d *deadlines) end(ctx context.Context, err error) {
 		t.cancel()
 	}
 	if err != nil && isReadOnly(err) {
-		d.fate.Reset()
+		d.group.Reset()
 	}
 }
 

@@ -20,17 +20,17 @@ const (
 	closeTime = 2 * time.Second
 )
 
-// Dialer opens connections to Postgres that the system watches, see tcpLimits.
+// Dialer opens connections to Postgres that the system watches, see setUserTimeout.
 var Dialer = net.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
-	Control: tcpLimits,
+	Control: setUserTimeout,
 }
 
 // dial opens a connection of a pool. Its deadline is ConnectTimeout, which
 // liftConnectDeadline lifts. A connection that only carries the request to stop a
 // statement has closeTime.
-func (f *SharedFate) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (f *PoolGroup) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	limit := closeTime
 	if ctx.Value(connectingKey{}) != nil {
 		limit = ConnectTimeout
@@ -54,16 +54,16 @@ func liftConnectDeadline(conn *pgconn.PgConn) error {
 // ahead only to close a connection.
 type watched struct {
 	net.Conn
-	fate *SharedFate
+	group *PoolGroup
 }
 
-// Read reads. After a timeout it resets the pools that share the connection's fate: the
+// Read reads. After a timeout it resets the pools that of the connection's group: the
 // server was silent for too long.
 func (c watched) Read(into []byte) (n int, err error) {
 	n, err = c.Conn.Read(into)
 	var failed net.Error
 	if errors.As(err, &failed) && failed.Timeout() {
-		c.fate.Reset()
+		c.group.Reset()
 	}
 	return n, err
 }
@@ -94,6 +94,6 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 // ConnectToListen opens a connection for LISTEN, configured as a pool's connections. It is
 // silent most of the time, so its silence says nothing about the pool's connections.
 func ConnectToListen(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
-	config.DialFunc = new(SharedFate).dial
+	config.DialFunc = new(PoolGroup).dial
 	return pgx.ConnectConfig(ctx, config)
 }

@@ -152,3 +152,27 @@ func lastReason(err error) string {
 	}
 	return last
 }
+
+// Countable returns err or, if it says that a number of what reached the end of its column,
+// CodeConflict.
+func Countable(err error, what string) error {
+	switch State(err) {
+	case pgerrcode.NumericValueOutOfRange, pgerrcode.SequenceGeneratorLimitExceeded:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"%s can't be counted any further; the limit is 2147483647", what)
+	}
+	return err
+}
+
+// IsRefused reports whether Postgres refused a statement for want of a right: the role fence has
+// held, and another try would be refused too.
+func IsRefused(err error) bool { return State(err) == pgerrcode.InsufficientPrivilege }
+
+// ErrSame ends a transaction that would change nothing.
+var ErrSame = errors.New("there is nothing to change")
+
+// ErrDry ends the transaction of a dry run.
+var ErrDry = errors.New("a dry run changes nothing")
+
+// ErrIdle ends a transaction that has written nothing.
+var ErrIdle = errors.New("there was nothing to do")

@@ -30,7 +30,7 @@ type HotPool struct {
 func NewHotPool(ctx context.Context, url string, size int, noRoles bool) (*HotPool, error) {
 	p := &HotPool{seed: maphash.MakeSeed(), slots: semaphore.NewWeighted(int64(size))}
 	config := PoolConfig{URL: url, Size: 1, Settings: HotSettings, NoRoles: noRoles,
-		Statement: hotStatement, Fate: &SharedFate{}, Hot: true}
+		Statement: hotStatement, Group: &PoolGroup{}, Hot: true}
 	for range size {
 		seat, err := NewPool(ctx, config)
 		if err != nil {
@@ -51,7 +51,7 @@ func (p *HotPool) Acquire(ctx context.Context, tenant string) (
 	if err := p.waitForSlot(ctx); err != nil {
 		return nil, nil, err
 	}
-	seat := p.take(tenant)
+	seat := p.choose(tenant)
 	if conn, err = seat.Acquire(ctx); err != nil {
 		p.release(seat)
 		return nil, nil, err
@@ -78,8 +78,8 @@ func (p *HotPool) waitForSlot(ctx context.Context) error {
 	return nil
 }
 
-// take takes the home of a tenant from the free seats, or else the best of them.
-func (p *HotPool) take(tenant string) *pgxpool.Pool {
+// choose returns the home of a tenant from the free seats, or else the best of them.
+func (p *HotPool) choose(tenant string) *pgxpool.Pool {
 	home := p.seats[p.Home(tenant)]
 	p.mu.Lock()
 	defer p.mu.Unlock()

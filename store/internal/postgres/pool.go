@@ -42,7 +42,7 @@ type PoolConfig struct {
 	NoRoles   bool              // else connections take the base role
 	Statement time.Duration     // bounds each statement
 	Hot       bool              // for submits, leases and settlements
-	Fate      *SharedFate       // the pools whose connections break together
+	Group     *PoolGroup        // the pools whose connections break together
 }
 
 // NewPool opens a pool.
@@ -55,7 +55,7 @@ func NewPool(ctx context.Context, config PoolConfig) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres.NewPool: %w", err)
 	}
-	config.Fate.add(pool)
+	config.Group.add(pool)
 	return pool, nil
 }
 
@@ -75,9 +75,9 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	cfg.HealthCheckPeriod = idleCheck
 	cfg.PingTimeout = pingTime
 	cfg.ConnConfig.ConnectTimeout = ConnectTimeout
-	cfg.ConnConfig.DialFunc = config.Fate.dial
+	cfg.ConnConfig.DialFunc = config.Group.dial
 	cfg.ConnConfig.OnNotice = noteNotReplicated
-	cfg.ConnConfig.Tracer = &deadlines{config.Statement, config.Fate}
+	cfg.ConnConfig.Tracer = &deadlines{config.Statement, config.Group}
 	cfg.ConnConfig.StatementCacheCapacity = life.statements
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	settings := merged(connectionSettings, config.Settings)
@@ -86,7 +86,7 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 			return err
 		}
 		if !config.NoRoles {
-			if err := takeBaseRole(ctx, conn); err != nil {
+			if err := assumeBaseRole(ctx, conn); err != nil {
 				return err
 			}
 		}
@@ -94,7 +94,7 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		PresizeArrays(conn.TypeMap())
-		return config.Fate.compression.choose(ctx, conn)
+		return config.Group.compression.choose(ctx, conn)
 	}
 	return cfg, nil
 }

@@ -107,9 +107,9 @@ func ErrNoRole(tenant string) error {
 // setRole takes a role until the end of the transaction.
 const setRole = `SELECT set_config('role', $1, true)`
 
-// takeBaseRole gives a new connection the base role. It accepts a database without one:
+// assumeBaseRole gives a new connection the base role. It accepts a database without one:
 // schema.Check refuses that.
-func takeBaseRole(ctx context.Context, conn *pgconn.PgConn) error {
+func assumeBaseRole(ctx context.Context, conn *pgconn.PgConn) error {
 	_, err := conn.Exec(ctx, `SELECT set_config('role', base_role, false)
 		FROM asyncflow.fence WHERE base_role IS NOT NULL`).ReadAll()
 	if State(err) == pgerrcode.UndefinedTable {

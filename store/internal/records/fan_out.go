@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // FanOut is a row of fan_outs: the children of a task in one stage.
@@ -51,7 +52,7 @@ func (o *FanOut) Columns() []any {
 // LatestFanOut returns the latest fan-out of a task, or one of a seq unless that is 0; nil: there
 // is none.
 func LatestFanOut(
-	ctx context.Context, db catalog.Querier, t *catalog.Type, id int64, seq int, lock string,
+	ctx context.Context, db postgres.Querier, t *config.Type, id int64, seq int, lock string,
 ) (*FanOut, error) {
 	o := &FanOut{}
 	err := db.QueryRow(ctx, t.SQL(0, FanOutColumns+`
@@ -64,14 +65,14 @@ func LatestFanOut(
 }
 
 // SaveFanOut writes what can change of a fan-out.
-func SaveFanOut(ctx context.Context, tx pgx.Tx, t *catalog.Type, o *FanOut) error {
+func SaveFanOut(ctx context.Context, tx pgx.Tx, t *config.Type, o *FanOut) error {
 	b := &pgx.Batch{}
 	QueueSaves(b, t, []*FanOut{o})
 	return tx.SendBatch(ctx, b).Close()
 }
 
 // QueueSaves writes what can change of fan-outs. Once a task goes on, its pause is over.
-func QueueSaves(b *pgx.Batch, t *catalog.Type, all []*FanOut) {
+func QueueSaves(b *pgx.Batch, t *config.Type, all []*FanOut) {
 	for _, o := range all {
 		b.Queue(t.SQL(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6, starts = $7,
 			succeeded = $8, failed = $9, cancelled = $10, again = $11, stopped = $12, closed = $13,

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -26,12 +26,12 @@ type Inserts struct {
 	removedVoters []VoteRow
 	// children are the places in outbox of the children of each fan-out.
 	children map[FanOutKey]int
-	Tables   *catalog.TableNames // of any of the sets
+	Tables   *config.TableNames // of any of the sets
 }
 
 // RollTables names the tables of a roll.
 type RollTables struct {
-	Tables   *catalog.TableNames
+	Tables   *config.TableNames
 	Position int
 }
 
@@ -49,10 +49,10 @@ type TypeToken struct {
 }
 
 // AddTokens adds token rows of tasks of a type.
-func (r *Inserts) AddTokens(t *catalog.Type, ts *Tokens) {
+func (r *Inserts) AddTokens(t *config.Type, ts *Tokens) {
 	r.Tables = t.Set().Tables
 	for _, row := range ts.ready {
-		if t.InLineForClaims(row.Stage) {
+		if config.InLineForClaims(t, row.Stage) {
 			r.waiting = append(r.waiting, row.forClaims(t))
 			continue
 		}
@@ -67,13 +67,13 @@ func (r *Inserts) AddTokens(t *catalog.Type, ts *Tokens) {
 }
 
 // AddJournal adds the journal row of a settlement of a type.
-func (r *Inserts) AddJournal(t *catalog.Type, settled *asyncflow.Settlement) {
+func (r *Inserts) AddJournal(t *config.Type, settled *asyncflow.Settlement) {
 	r.Tables = t.Set().Tables
 	r.journal.Add(newJournalRow(t, settled))
 }
 
 // AddLeases adds leases of tasks of a type. keys are their flow keys; nil: none.
-func (r *Inserts) AddLeases(t *catalog.Type, leases []*asyncflow.Lease, keys postgres.Texts) {
+func (r *Inserts) AddLeases(t *config.Type, leases []*asyncflow.Lease, keys postgres.Texts) {
 	r.Tables = t.Set().Tables
 	for i, l := range leases {
 		row := leaseRow{id: l.ID.Number}
@@ -86,7 +86,7 @@ func (r *Inserts) AddLeases(t *catalog.Type, leases []*asyncflow.Lease, keys pos
 }
 
 // AddTally adds the counts of a type, unless there is nothing to count.
-func (r *Inserts) AddTally(t *catalog.Type, c Tally) {
+func (r *Inserts) AddTally(t *config.Type, c Tally) {
 	r.Tables = t.Set().Tables
 	if c != (Tally{}) {
 		r.counts = append(r.counts, tallyRow{t.Name, c})

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -32,7 +32,7 @@ type journalKey struct {
 }
 
 // newJournalRow returns the row of a settlement.
-func newJournalRow(t *catalog.Type, s *asyncflow.Settlement) (journalKey, journalRow) {
+func newJournalRow(t *config.Type, s *asyncflow.Settlement) (journalKey, journalRow) {
 	l := &s.Lease
 	o := &s.Outcome
 	final := s.Verdict.Final()
@@ -41,8 +41,8 @@ func newJournalRow(t *catalog.Type, s *asyncflow.Settlement) (journalKey, journa
 	key := journalKey{RollTables{t.SetAt(position).Tables, position},
 		TypeToken{t.Number(), Token{int16(l.Seq), l.Stage, int16(l.Attempt)}}, o.Kind, final, o.Endpoint,
 		int16(o.Status), problem != "" || len(o.Output) > 0}
-	row := journalRow{id: l.ID.Number, duration: catalog.OrNull(float32(o.Duration.Seconds())),
-		err: catalog.OrNull(problem)}
+	row := journalRow{id: l.ID.Number, duration: postgres.OrNull(float32(o.Duration.Seconds())),
+		err: postgres.OrNull(problem)}
 	if final == "" {
 		row.next = (*postgres.Moment)(&s.Verdict.OrderTime)
 	}
@@ -54,8 +54,9 @@ func newJournalRow(t *catalog.Type, s *asyncflow.Settlement) (journalKey, journa
 
 // queueJournal adds the insert of journal rows to a batch.
 func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
-	common := []any{now, k.Seq, k.Stage, k.Attempt, string(k.outcome), catalog.OrNull(string(k.final)),
-		catalog.OrNull(k.endpoint), catalog.OrNull(k.status), k.Number}
+	common := []any{now, k.Seq, k.Stage, k.Attempt, string(k.outcome),
+		postgres.OrNull(string(k.final)),
+		postgres.OrNull(k.endpoint), postgres.OrNull(k.status), k.Number}
 	if len(rows) == 1 {
 		r := rows[0]
 		b.Queue(k.Tables.SQL(k.Position, insertOneJournalSQL),

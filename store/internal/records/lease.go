@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -25,9 +25,9 @@ type leaseKey struct {
 }
 
 // queueLeases adds the insert of leases to a batch.
-func queueLeases(b *pgx.Batch, t *catalog.TableNames, k leaseKey, rows []leaseRow, node string) {
-	common := []any{k.Seq, k.Stage, k.Attempt, k.until, catalog.OrNull(k.endpoint), node, k.began,
-		k.Number, catalog.OrNull(k.unsent)}
+func queueLeases(b *pgx.Batch, t *config.TableNames, k leaseKey, rows []leaseRow, node string) {
+	common := []any{k.Seq, k.Stage, k.Attempt, k.until, postgres.OrNull(k.endpoint), node, k.began,
+		k.Number, postgres.OrNull(k.unsent)}
 	if len(rows) == 1 {
 		b.Queue(t.SQL(0, insertOneLeaseSQL), append(append([]any{rows[0].id}, common...), rows[0].key)...)
 		return

@@ -6,11 +6,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // ReadOptions sets the options of leases.
-func ReadOptions(ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []asyncflow.Lease) error {
+func ReadOptions(ctx context.Context, tx pgx.Tx, t *config.Type, leases []asyncflow.Lease) error {
 	b := &pgx.Batch{}
 	options := QueueOptions(b, t,
 		Column(leases, func(l *asyncflow.Lease) int64 { return l.ID.Number }))
@@ -25,9 +25,9 @@ func ReadOptions(ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []async
 type OptionsOf map[int64]asyncflow.Options
 
 // QueueOptions reads the options of tasks; the map is filled with the batch.
-func QueueOptions(b *pgx.Batch, t *catalog.Type, ids []int64) OptionsOf {
+func QueueOptions(b *pgx.Batch, t *config.Type, ids []int64) OptionsOf {
 	all := OptionsOf{}
-	for position, ids := range catalog.ByPosition(ids) {
+	for position, ids := range config.ByPosition(ids) {
 		b.Queue(t.SQL(position, `
 			SELECT id, options FROM (SELECT t.id, {options} AS options FROM {task} t
 			  WHERE t.type = $2 AND t.id = ANY ($1)) t

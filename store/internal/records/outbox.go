@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // outboxKind is what is left to do after a transaction.
@@ -63,13 +63,13 @@ func ChildEnded(status asyncflow.Status) (c ChildCounts) {
 }
 
 // NeedsFollowUp reports whether something is left to do after a settlement.
-func NeedsFollowUp(t *catalog.Type, s *asyncflow.Settlement) bool {
+func NeedsFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 	return s.Verdict.Kind == asyncflow.Spawn ||
 		s.Verdict.Final() != "" && (s.Lease.Options.Child != nil || t.Awaited())
 }
 
 // AddFollowUp adds what is left to do after a settlement, and reports whether there is anything.
-func (r *Inserts) AddFollowUp(t *catalog.Type, s *asyncflow.Settlement) bool {
+func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 	r.removeVoter(t, s)
 	if !NeedsFollowUp(t, s) {
 		return false
@@ -122,7 +122,7 @@ type fanOutRow struct {
 	settled *asyncflow.Settlement
 }
 
-func queueFanOut(b *pgx.Batch, t *catalog.TableNames, r fanOutRow) {
+func queueFanOut(b *pgx.Batch, t *config.TableNames, r fanOutRow) {
 	out := r.settled.Outcome.FannedOut
 	rule, err := json.Marshal(out.FanOut)
 	if err != nil {
@@ -140,7 +140,7 @@ SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::int[], $4::bigint[], $5:
   $6::int[], $7::int[], $8::int[], $9::int[])`
 
 // QueueOutbox adds the insert of outbox rows to a batch.
-func QueueOutbox(b *pgx.Batch, t *catalog.TableNames, rows []OutboxRow, now time.Time) {
+func QueueOutbox(b *pgx.Batch, t *config.TableNames, rows []OutboxRow, now time.Time) {
 	b.Queue(t.SQL(0, insertOutboxSQL),
 		Column(rows, func(r *OutboxRow) string { return string(r.Kind) }),
 		Column(rows, func(r *OutboxRow) time.Time {

@@ -7,13 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // SettleTaken returns the settlements of taken leases, and the token rows that follow.
 func SettleTaken(
-	t *catalog.Type, taken []asyncflow.Lease, now time.Time,
-	outcome func(*catalog.Type, asyncflow.Lease) asyncflow.Outcome,
+	t *config.Type, taken []asyncflow.Lease, now time.Time,
+	outcome func(*config.Type, asyncflow.Lease) asyncflow.Outcome,
 ) ([]asyncflow.Settlement, *Tokens) {
 	settled := make([]asyncflow.Settlement, len(taken))
 	ts := &Tokens{}
@@ -34,7 +34,7 @@ func SettleTaken(
 func WriteSettled(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	settled []asyncflow.Settlement,
 	ts *Tokens,
 	now time.Time,
@@ -47,7 +47,7 @@ func WriteSettled(
 // QueueSettlements writes the journal rows of settlements with taken token rows, the token rows
 // that follow, and their tally.
 func QueueSettlements(
-	b *pgx.Batch, t *catalog.Type, settled []asyncflow.Settlement, ts *Tokens, now time.Time,
+	b *pgx.Batch, t *config.Type, settled []asyncflow.Settlement, ts *Tokens, now time.Time,
 ) {
 	var all Inserts
 	var counts Tally
@@ -68,7 +68,7 @@ const SilentClaim = "nothing was heard of the claim"
 
 // QueueBlocks records which failed tasks block later tasks of their flow key, and which no longer
 // do.
-func QueueBlocks(b *pgx.Batch, t *catalog.Type, settled []asyncflow.Settlement) {
+func QueueBlocks(b *pgx.Batch, t *config.Type, settled []asyncflow.Settlement) {
 	if t.Flow == nil || !t.Flow.Ordered {
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // TakeAnyTokens deletes the token rows of tasks of one roll from whichever tables they are in, and
@@ -16,7 +16,7 @@ import (
 func TakeAnyTokens(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	ids []int64,
 ) (taken []asyncflow.Lease, err error) {
 	take := func(position int, sql string, args ...any) error {
@@ -73,7 +73,7 @@ RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 func ReadyPlaces(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	ids []int64,
 ) (orders []time.Time, live []int64, err error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
@@ -98,7 +98,7 @@ func ReadyPlaces(
 func StillLive(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	ids, taken []int64,
 ) ([]int64, error) {
 	rest := Without(ids, taken)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // A tally has the counts of a type in one transaction. Each transaction that changes a count
@@ -61,7 +62,7 @@ func (c Tally) Insert(b *pgx.Batch, sql, taskType string, at time.Time) {
 
 // DropTallies deletes the tallies of a type. It waits for a fold under way, which would insert
 // them again.
-func DropTallies(ctx context.Context, tx pgx.Tx, t *catalog.Type) error {
+func DropTallies(ctx context.Context, tx pgx.Tx, t *config.Type) error {
 	b := &pgx.Batch{}
 	catalog.QueueLocks(b, t.Set().Tables, FoldJob, 0)
 	b.Queue(t.SQL(0, `DELETE FROM {tallies} WHERE type = $1`), t.Name)

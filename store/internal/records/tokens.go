@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -71,7 +71,7 @@ var UntilOthers = pgtype.Timestamptz{Time: time.Date(9999, 1, 1, 0, 0, 0, 0, tim
 // to its place, and now the database's time.
 func (ts *Tokens) Add(id int64, seq int, key string, v asyncflow.Verdict, placed, now time.Time) {
 	at := Token{int16(seq), v.Stage, int16(v.Attempt)}
-	row := waitRow{TypeToken{Token: at}, v.OrderTime, id, v.Reason, catalog.OrNull(key), forever,
+	row := waitRow{TypeToken{Token: at}, v.OrderTime, id, v.Reason, postgres.OrNull(key), forever,
 		sinceOf(placed, v.OrderTime)}
 	switch {
 	case v.Kind == asyncflow.Park || v.Kind == asyncflow.Spawn || v.Reason == asyncflow.WaitClaimer:
@@ -106,7 +106,7 @@ func (ts *Tokens) Empty() bool { return len(ts.ready)+len(ts.Wait) == 0 }
 func (ts *Tokens) Readied() int { return len(ts.ready) }
 
 // Queue adds the inserts to a batch.
-func (ts *Tokens) Queue(b *pgx.Batch, t *catalog.Type) {
+func (ts *Tokens) Queue(b *pgx.Batch, t *config.Type) {
 	var all Inserts
 	all.AddTokens(t, ts)
 	all.Queue(b, time.Time{})
@@ -135,7 +135,7 @@ func queueReady(b *pgx.Batch, k ReadyKey, rows []ReadyRow) {
 }
 
 // queueWait adds the insert of waiting rows to a batch.
-func queueWait(b *pgx.Batch, t *catalog.TableNames, rows []waitRow) {
+func queueWait(b *pgx.Batch, t *config.TableNames, rows []waitRow) {
 	b.Queue(t.SQL(0, insertWaitSQL),
 		postgres.Moments(Column(rows,
 			func(r *waitRow) *postgres.Moment { return (*postgres.Moment)(&r.order) })),
@@ -151,7 +151,7 @@ func queueWait(b *pgx.Batch, t *catalog.TableNames, rows []waitRow) {
 }
 
 // forClaims returns the row of a task in line that waits for a claimer.
-func (r ReadyRow) forClaims(t *catalog.Type) waitRow {
+func (r ReadyRow) forClaims(t *config.Type) waitRow {
 	return waitRow{TypeToken{t.Number(), r.Token}, r.Order, r.ID, asyncflow.WaitClaimer, r.Key,
 		forever, r.Since}
 }

@@ -4,7 +4,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // VoteRow is a row of votes.
@@ -14,7 +14,7 @@ type VoteRow struct {
 }
 
 // removeVoter lets a claimer vote on a task again after a claim without a vote.
-func (r *Inserts) removeVoter(t *catalog.Type, s *asyncflow.Settlement) {
+func (r *Inserts) removeVoter(t *config.Type, s *asyncflow.Settlement) {
 	key := s.Lease.Options.Child.VoteKey()
 	claimer, _ := asyncflow.ClaimerOf(s.Outcome.Endpoint)
 	if key != "" && claimer != "" && s.Verdict.Final() == "" {
@@ -23,7 +23,7 @@ func (r *Inserts) removeVoter(t *catalog.Type, s *asyncflow.Settlement) {
 	}
 }
 
-func queueRemoveVoters(b *pgx.Batch, t *catalog.TableNames, rows []VoteRow) {
+func queueRemoveVoters(b *pgx.Batch, t *config.TableNames, rows []VoteRow) {
 	b.Queue(t.SQL(0, `DELETE FROM {votes} v
 		USING unnest($1::int[], $2::text[], $3::text[]) AS u (type, claimer, key)
 		WHERE v.type = u.type AND v.claimer = u.claimer AND v.key = u.key`),

@@ -34,14 +34,17 @@ type querier interface {
 }
 
 // OpenRoleFence connects and waits for the lock. The schema asyncflow must be current.
-func OpenRoleFence(ctx context.Context, url string) (_ *RoleFence, err error) {
+func OpenRoleFence(ctx context.Context, url string) (*RoleFence, error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return nil, postgres.ConnectError(url, err)
 	}
 	f := &RoleFence{db: conn, conn: conn, own: &tableLock{db: stdlib.OpenDB(*conn.Config())}}
-	err = f.own.lock(ctx, fenceTable, lockPatience)
-	if err = f.read(ctx, err); err != nil {
+	if err := f.own.lock(ctx, fenceTable, lockPatience); err != nil {
+		f.Close(ctx)
+		return nil, missingFence(err)
+	}
+	if err := f.read(ctx); err != nil {
 		f.Close(ctx)
 		return nil, err
 	}
@@ -54,24 +57,29 @@ func RoleFenceIn(ctx context.Context, tx pgx.Tx) (*RoleFence, error) {
 	if _, err := tx.Exec(ctx, asUser); err != nil {
 		return nil, postgres.Wrap(err, "RoleFenceIn")
 	}
-	_, err := tx.Exec(ctx, `LOCK TABLE `+fenceTable+` `+lockMode)
-	return f, f.read(ctx, err)
+	if _, err := tx.Exec(ctx, `LOCK TABLE `+fenceTable+` `+lockMode); err != nil {
+		return f, missingFence(err)
+	}
+	return f, f.read(ctx)
 }
 
-// read reads what roles there are to be, unless there was an error before.
-func (f *RoleFence) read(ctx context.Context, err error) error {
-	if err == nil {
-		err = f.db.QueryRow(ctx, `SELECT current_user, prefix FROM asyncflow.fence`).
-			Scan(&f.user, &f.prefix)
+// read reads what roles there are to be.
+func (f *RoleFence) read(ctx context.Context) error {
+	err := f.db.QueryRow(ctx, `SELECT current_user, prefix FROM asyncflow.fence`).
+		Scan(&f.user, &f.prefix)
+	if err != nil {
+		return missingFence(err)
 	}
+	return RefuseDevelopment(ctx, f.db)
+}
+
+// missingFence returns err or, if it says that there is no fence, ErrMissing.
+func missingFence(err error) error {
 	switch postgres.State(err) {
 	case pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName:
 		return ErrMissing()
 	}
-	if err != nil {
-		return err
-	}
-	return RefuseDevelopment(ctx, f.db)
+	return err
 }
 
 // Close closes the connections, which gives the lock back.
@@ -183,7 +191,7 @@ func (f *RoleFence) give(ctx context.Context, object, role string) (err error) {
 		}
 		_, ended := f.db.Exec(ctx, `ROLLBACK`)
 		if ended != nil || postgres.State(err) != pgerrcode.LockNotAvailable {
-			break
+			return err
 		}
 		select {
 		case <-ctx.Done():

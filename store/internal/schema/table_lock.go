@@ -45,16 +45,16 @@ func (l *tableLock) lock(ctx context.Context, table string, patience time.Durati
 		  WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout',
 		    'statement_timeout');
 		SET LOCAL lock_timeout = %d; LOCK TABLE %s %s`, patience.Milliseconds(), table, lockMode))
-	if err == nil {
-		l.conn = conn
-		return nil
-	}
 	if postgres.State(err) == pgerrcode.LockNotAvailable {
 		err = keptOut(ctx, l.db, table, patience, err)
 	}
-	_, _ = conn.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`)
-	_ = conn.Close()
-	return err
+	if err != nil {
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`)
+		_ = conn.Close()
+		return err
+	}
+	l.conn = conn
+	return nil
 }
 
 // unlock ends the transaction.
@@ -80,9 +80,9 @@ func keptOut(
 		  'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 		  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		LIMIT 1`, table).Scan(&pid, &name)
-	holder := "another process"
-	if err == nil {
-		holder = fmt.Sprintf("the server process %d (%s)", pid, name)
+	holder := fmt.Sprintf("the server process %d (%s)", pid, name)
+	if err != nil {
+		holder = "another process"
 	}
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: cause, Message: fmt.Sprintf(
 		"%s has had the table %s locked for %v, as a migration does: wait for it, or end it, "+

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -61,7 +60,7 @@ func (s *Settings) EpisodesToNotify(
 
 func readEpisodes(
 	ctx context.Context,
-	q catalog.Querier,
+	q postgres.Querier,
 	sql string,
 	args ...any,
 ) ([]asyncflow.Episode, error) {
@@ -73,8 +72,8 @@ func readEpisodes(
 		var below, resolved *time.Time
 		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved,
 			&e.ResolvedValue, &e.FiringTask, &e.ResolvedTask, &e.WaitsFor)
-		e.Below = catalog.OrZero(below)
-		e.Resolved = catalog.OrZero(resolved)
+		e.Below = postgres.OrZero(below)
+		e.Resolved = postgres.OrZero(resolved)
 		return e, err
 	})
 }
@@ -109,7 +108,8 @@ func (s *Settings) ObserveAlerts(
 		for _, e := range changed {
 			b.Queue(`UPDATE `+episodesOf(tenant)+` SET below = $2, resolved_at = $3, resolved_value = $4
 				WHERE id = $1::uuid`,
-				e.ID, catalog.OrNull(e.Below), catalog.OrNull(e.Resolved), catalog.OrNull(e.ResolvedValue))
+				e.ID, postgres.OrNull(e.Below), postgres.OrNull(e.Resolved),
+				postgres.OrNull(e.ResolvedValue))
 		}
 		for _, r := range begun {
 			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value,
@@ -171,7 +171,7 @@ func (s *Settings) ForgetEpisodes(ctx context.Context, tenant string) (int, erro
 
 // DryRunForgetEpisodes counts the episodes that ForgetEpisodes would delete.
 func (s *Settings) DryRunForgetEpisodes(ctx context.Context, tenant string) (int, error) {
-	return catalog.CountRows(ctx, s.core.DB(tenant),
+	return postgres.CountRows(ctx, s.core.DB(tenant),
 		`SELECT count(*) FROM `+episodesOf(tenant)+`
 		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.core.Clock.Now().Add(-EpisodesKept))
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
@@ -45,8 +46,8 @@ func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Aler
 		return a, err
 	}
 	now := s.core.Clock.Now()
-	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
-		if err := needAlertType(catalog.WithoutPrecondition(ctx), tx, tenant, now); err != nil {
+	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
+		if err := needAlertType(audit.WithoutPrecondition(ctx), tx, tenant, now); err != nil {
 			return err
 		}
 		if err := checkAlertsPrecondition(ctx, tx, tenant); err != nil {
@@ -57,7 +58,7 @@ func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Aler
 			sql  string
 			args []any
 		}{
-			{`DELETE FROM ` + catalog.HealthOf(tenant) + ` h USING ` + schema + `.endpoints e
+			{`DELETE FROM ` + config.HealthOf(tenant) + ` h USING ` + schema + `.endpoints e
 				WHERE h.endpoint = e.id AND e.id = $1::uuid AND e.url <> $2`,
 				[]any{a.Endpoint.ID, a.Endpoint.URL}},
 			{`DELETE FROM ` + schema + `.endpoints
@@ -100,7 +101,7 @@ func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Aler
 
 // needAlertType creates the task type of alerts, or locks the present one.
 func needAlertType(ctx context.Context, tx pgx.Tx, tenant string, now time.Time) error {
-	t, err := catalog.ReadTaskType(ctx, tx, tenant, asyncflow.AlertType, "FOR UPDATE")
+	t, err := config.ReadTaskType(ctx, tx, tenant, asyncflow.AlertType, "FOR UPDATE")
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound && err != nil:
 		_, _, err = writeTaskType(ctx, tx, tenant, alertType(), now)
@@ -135,20 +136,20 @@ func checkAlertsPrecondition(ctx context.Context, tx pgx.Tx, tenant string) erro
 	old, err := lockAlerts(ctx, tx, tenant)
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
-		return catalog.CheckPrecondition(ctx, "", false)
+		return audit.CheckPrecondition(ctx, "", false)
 	case err != nil:
 		return err
 	}
-	return catalog.CheckPrecondition(ctx, old.ETag(), false)
+	return audit.CheckPrecondition(ctx, old.ETag(), false)
 }
 
-func readAlerts(ctx context.Context, q catalog.Querier, tenant string) (Alerts, error) {
+func readAlerts(ctx context.Context, q postgres.Querier, tenant string) (Alerts, error) {
 	var a Alerts
 	var rules []byte
-	row := q.QueryRow(ctx, `SELECT `+catalog.EndpointColumns(tenant)+`, a.rules, a.updated_at
-		FROM `+catalog.EndpointsAndHealth(tenant)+`JOIN `+alertsOf(tenant)+` a ON a.endpoint = e.id`)
+	row := q.QueryRow(ctx, `SELECT `+config.EndpointColumns(tenant)+`, a.rules, a.updated_at
+		FROM `+config.EndpointsAndHealth(tenant)+`JOIN `+alertsOf(tenant)+` a ON a.endpoint = e.id`)
 	var err error
-	a.Endpoint, err = catalog.ScanEndpointAnd(row, &rules, &a.UpdatedAt)
+	a.Endpoint, err = config.ScanEndpointAnd(row, &rules, &a.UpdatedAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return a, noAlerts()
 	}
@@ -165,15 +166,15 @@ func noAlerts() error {
 // DeleteAlerts ends a tenant's alerts, with their endpoint and episodes; CodeNotFound
 // when it has none. The task type stays.
 func (s *Settings) DeleteAlerts(ctx context.Context, tenant string) error {
-	err := s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+	err := audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		old, err := lockAlerts(ctx, tx, tenant)
 		if err != nil {
 			return err
 		}
-		if err := catalog.CheckPrecondition(ctx, old.ETag(), false); err != nil {
+		if err := audit.CheckPrecondition(ctx, old.ETag(), false); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `DELETE FROM `+catalog.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
+		_, err = tx.Exec(ctx, `DELETE FROM `+config.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
 			old.Endpoint.ID)
 		return err
 	})
@@ -230,7 +231,7 @@ func (s *Settings) Failures(
 // RollOpened returns when the open roll of a table set was opened.
 func (s *Settings) RollOpened(
 	ctx context.Context,
-	set *catalog.TableSet,
+	set *config.TableSet,
 ) (at time.Time, err error) {
 	err = s.core.DB(set.Tenant).QueryRow(ctx, set.Tables.SQL(0,
 		`SELECT opened_at FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
@@ -240,5 +241,5 @@ func (s *Settings) RollOpened(
 
 // ETag changes with the rules, the endpoint and its secrets.
 func (a Alerts) ETag() string {
-	return catalog.ETagOf(catalog.EndpointETag(a.Endpoint), a.Rules)
+	return config.ETagOf(config.EndpointETag(a.Endpoint), a.Rules)
 }

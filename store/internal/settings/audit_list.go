@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -41,7 +41,7 @@ func (s *Settings) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditE
 		  coalesce(object_type, ''), coalesce(object, ''), coalesce(address, ''),
 		  coalesce(proxy, ''), coalesce(request_id, ''), coalesce(user_agent, ''), outcome,
 		  coalesce(status, 0), coalesce(code, ''), detail, claimed, calls, last_at
-		FROM `+catalog.AuditOf(f.Tenant)+where+` ORDER BY at DESC, id DESC LIMIT $1`,
+		FROM `+audit.TableOf(f.Tenant)+where+` ORDER BY at DESC, id DESC LIMIT $1`,
 		append([]any{f.Limit}, args...)...)
 	if err != nil {
 		return nil, postgres.Wrap(err, "Audit(%q)", f.Tenant)
@@ -81,7 +81,7 @@ func scanAudit(row pgx.CollectableRow) (e asyncflow.AuditEntry, err error) {
 	err = row.Scan(&e.ID, &e.At, &e.Origin, &e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes,
 		&e.Action, &e.ObjectType, &e.Object, &e.Address, &e.Proxy, &e.RequestID, &e.UserAgent,
 		&e.Outcome, &e.Status, &e.Code, &detail, &claimed, &e.Calls, &last)
-	e.LastAt = catalog.OrZero(last)
+	e.LastAt = postgres.OrZero(last)
 	if err == nil && detail != nil {
 		numbers := json.NewDecoder(bytes.NewReader(detail))
 		numbers.UseNumber() // all their digits

@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -22,8 +23,8 @@ func (s *Settings) CreateEndpoint(
 ) (asyncflow.Endpoint, error) {
 	e.CreatedAt = s.core.Clock.Now()
 	e.UpdatedAt = e.CreatedAt
-	err := s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
-		t, err := catalog.ReadTaskType(ctx, tx, tenant, e.Type, "FOR SHARE")
+	err := audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
+		t, err := config.ReadTaskType(ctx, tx, tenant, e.Type, "FOR SHARE")
 		if err != nil {
 			return err
 		}
@@ -37,7 +38,8 @@ func (s *Settings) CreateEndpoint(
 				"is %s, whose mode is claim: workers ask for its tasks, and it has no endpoints", e.Stage)
 		}
 		_, err = tx.Exec(ctx,
-			`INSERT INTO `+catalog.EndpointsOf(tenant)+` (id, type, stage, url, weight, outbound, challenged,
+			`INSERT INTO `+config.EndpointsOf(tenant)+`
+			(id, type, stage, url, weight, outbound, challenged,
 			  max_in_flight, rate, batch_max_tasks, batch_max_wait, batch_max_wait_text, created_at,
 			  updated_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, ''), nullif($10, 0),
@@ -66,17 +68,17 @@ func (s *Settings) CreateEndpoint(
 // writeSecrets replaces an endpoint's secrets by the secrets of e. The caller has locked
 // the endpoint's row.
 func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint) error {
-	if _, err := tx.Exec(ctx, `DELETE FROM `+catalog.EndpointSecretsOf(tenant)+
+	if _, err := tx.Exec(ctx, `DELETE FROM `+config.EndpointSecretsOf(tenant)+
 		` WHERE endpoint = $1::uuid`, e.ID); err != nil {
 		return err
 	}
 	for _, secret := range e.Secrets {
 		_, err := tx.Exec(ctx,
-			`INSERT INTO `+catalog.EndpointSecretsOf(tenant)+`
+			`INSERT INTO `+config.EndpointSecretsOf(tenant)+`
 			  (id, endpoint, kind, sealed, public_key, created_at, expires_at)
 			VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7)`,
 			secret.ID, e.ID, secret.Kind, secret.Sealed, secret.PublicKey, secret.CreatedAt,
-			catalog.OrNull(secret.ExpiresAt))
+			postgres.OrNull(secret.ExpiresAt))
 		if err != nil {
 			return err
 		}
@@ -93,7 +95,7 @@ func (s *Settings) ChangeEndpoint(
 	tenant, id string,
 	change func(*asyncflow.Endpoint) error,
 ) (e asyncflow.Endpoint, err error) {
-	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		t, err := lockTypeOf(ctx, tx, tenant, id)
 		if err != nil {
 			return err
@@ -106,7 +108,7 @@ func (s *Settings) ChangeEndpoint(
 			return unknownEndpoint(id)
 		}
 		before := all[0]
-		if err := catalog.CheckPrecondition(ctx, catalog.EndpointETag(before), false); err != nil {
+		if err := audit.CheckPrecondition(ctx, config.EndpointETag(before), false); err != nil {
 			return err
 		}
 		e = all[0]
@@ -135,8 +137,8 @@ func lockTypeOf(
 	ctx context.Context,
 	tx pgx.Tx,
 	tenant, endpoint string,
-) (t catalog.StoredType, err error) {
-	rows, err := tx.Query(ctx, `SELECT type FROM `+catalog.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
+) (t config.StoredType, err error) {
+	rows, err := tx.Query(ctx, `SELECT type FROM `+config.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
 		endpoint)
 	if err != nil {
 		return t, err
@@ -148,7 +150,7 @@ func lockTypeOf(
 	if err != nil {
 		return t, err
 	}
-	t, err = catalog.ReadTaskType(ctx, tx, tenant, name, "FOR SHARE")
+	t, err = config.ReadTaskType(ctx, tx, tenant, name, "FOR SHARE")
 	if errors.Is(err, pgx.ErrNoRows) || asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 		return t, unknownEndpoint(endpoint) // the type was deleted, and its endpoints with it
 	}
@@ -164,7 +166,7 @@ func lockEndpoints(
 	args ...any,
 ) ([]asyncflow.Endpoint, error) {
 	rows, err := tx.Query(ctx,
-		`SELECT id::text FROM `+catalog.EndpointsOf(tenant)+` e WHERE `+where+` ORDER BY id FOR UPDATE`,
+		`SELECT id::text FROM `+config.EndpointsOf(tenant)+` e WHERE `+where+` ORDER BY id FOR UPDATE`,
 		args...)
 	if err != nil {
 		return nil, err
@@ -173,11 +175,11 @@ func lockEndpoints(
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	if rows, err = tx.Query(ctx, catalog.SelectEndpoints(tenant)+
+	if rows, err = tx.Query(ctx, config.SelectEndpoints(tenant)+
 		`WHERE id = ANY ($1::uuid[]) ORDER BY id`, ids); err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, catalog.ScanEndpoint)
+	return pgx.CollectRows(rows, config.ScanEndpoint)
 }
 
 // writeEndpoint writes the fields of an endpoint that may change. If its health is the zero
@@ -186,13 +188,14 @@ func (s *Settings) writeEndpoint(
 	ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint,
 ) error {
 	_, err := tx.Exec(ctx,
-		`UPDATE `+catalog.EndpointsOf(tenant)+` SET url = $2, weight = $3, outbound = $4, challenged = $5,
+		`UPDATE `+config.EndpointsOf(tenant)+`
+			SET url = $2, weight = $3, outbound = $4, challenged = $5,
 		  verified_at = $6, verification_error = $7, updated_at = $8,
 		  max_in_flight = nullif($9, 0), rate = nullif($10, ''),
 		  batch_max_tasks = nullif($11, 0), batch_max_wait = nullif($12, '0'::interval),
 		  batch_max_wait_text = nullif($13, '0s')
 		WHERE id = $1::uuid`,
-		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, catalog.OrNull(e.VerifiedAt),
+		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, postgres.OrNull(e.VerifiedAt),
 		e.VerificationError, e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(), e.Batch.MaxTasks,
 		e.Batch.MaxWait.Std(), e.Batch.MaxWait.Text())
 	if err == nil && e.Health == (asyncflow.Health{}) {
@@ -219,7 +222,7 @@ func (s *Settings) checkDuplicate(
 	if err := s.lockTenant(ctx, tx, tenant); err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+catalog.EndpointsOf(tenant)+`
+	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+config.EndpointsOf(tenant)+`
 		WHERE type = $1 AND stage = $2 AND id <> $3::uuid ORDER BY created_at, id`, e.Type, e.Stage, e.ID)
 	if err != nil {
 		return err
@@ -245,7 +248,7 @@ func (s *Settings) checkDuplicate(
 
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.
 func (s *Settings) DeleteEndpoint(ctx context.Context, tenant, id string) error {
-	err := s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+	err := audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
 		if err != nil {
 			return err
@@ -253,11 +256,11 @@ func (s *Settings) DeleteEndpoint(ctx context.Context, tenant, id string) error 
 		if len(all) == 0 {
 			return unknownEndpoint(id)
 		}
-		err = catalog.CheckPrecondition(ctx, catalog.EndpointETag(all[0]), false)
+		err = audit.CheckPrecondition(ctx, config.EndpointETag(all[0]), false)
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `DELETE FROM `+catalog.EndpointsOf(tenant)+` WHERE id = $1::uuid`, id)
+		_, err = tx.Exec(ctx, `DELETE FROM `+config.EndpointsOf(tenant)+` WHERE id = $1::uuid`, id)
 		return err
 	})
 	return postgres.Wrap(err, "DeleteEndpoint(%q, %q)", tenant, id)

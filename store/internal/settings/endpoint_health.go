@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -20,7 +21,7 @@ func (s *Settings) SetHealth(
 	tenant, endpoint string,
 	from, to asyncflow.Health,
 ) (set bool, err error) {
-	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		var exists bool
 		err := tx.QueryRow(ctx,
 			`SELECT true FROM `+postgres.Quote(schema.Of(tenant))+
@@ -29,18 +30,19 @@ func (s *Settings) SetHealth(
 			return err
 		}
 		var since time.Time
-		err = tx.QueryRow(ctx, `SELECT since FROM `+catalog.HealthOf(tenant)+` WHERE endpoint = $1::uuid`,
+		err = tx.QueryRow(ctx, `SELECT since FROM `+config.HealthOf(tenant)+
+			` WHERE endpoint = $1::uuid`,
 			endpoint).Scan(&since)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) || !since.Equal(from.Since) {
-			return postgres.FirstError(err, catalog.ErrSame)
+			return postgres.FirstError(err, postgres.ErrSame)
 		}
 		set = true
 		_, err = tx.Exec(ctx,
-			`INSERT INTO `+catalog.HealthOf(tenant)+` (endpoint, state, since, until, pause, reason)
+			`INSERT INTO `+config.HealthOf(tenant)+` (endpoint, state, since, until, pause, reason)
 				VALUES ($1::uuid, $2, $3, $4, $5, $6)
 			ON CONFLICT (endpoint) DO UPDATE SET state = $2, since = $3, until = $4, pause = $5,
 			  reason = $6`,
-			endpoint, string(to.State), to.Since.Truncate(time.Microsecond), catalog.OrNull(to.Until),
+			endpoint, string(to.State), to.Since.Truncate(time.Microsecond), postgres.OrNull(to.Until),
 			to.Pause, to.Reason)
 		if err != nil {
 			return err
@@ -48,7 +50,7 @@ func (s *Settings) SetHealth(
 		return recordHealth(ctx, tx, tenant, endpoint, to)
 	})
 	// The endpoint was deleted, or another node was first.
-	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, catalog.ErrSame) {
+	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, postgres.ErrSame) {
 		return false, nil
 	}
 	return set && err == nil, postgres.Wrap(err, "SetHealth(%q, %q)", tenant, endpoint)
@@ -60,7 +62,7 @@ func (s *Settings) EnableEndpoint(
 	ctx context.Context,
 	tenant, id string,
 ) (e asyncflow.Endpoint, was asyncflow.HealthState, err error) {
-	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
 		if err != nil {
 			return err
@@ -70,12 +72,12 @@ func (s *Settings) EnableEndpoint(
 		}
 		e = all[0]
 		if was = e.Health.At(s.core.Clock.Now()); was == asyncflow.HealthClosed {
-			return catalog.ErrSame
+			return postgres.ErrSame
 		}
 		e.Health = asyncflow.Health{}
 		return s.clearHealth(ctx, tx, tenant, id)
 	})
-	if errors.Is(err, catalog.ErrSame) {
+	if errors.Is(err, postgres.ErrSame) {
 		err = nil
 	}
 	return e, was, postgres.Wrap(err, "EnableEndpoint(%q, %q)", tenant, id)
@@ -83,7 +85,7 @@ func (s *Settings) EnableEndpoint(
 
 // clearHealth closes the circuit breaker of an endpoint, as if it had never failed.
 func (s *Settings) clearHealth(ctx context.Context, tx pgx.Tx, tenant, endpoint string) error {
-	tag, err := tx.Exec(ctx, `DELETE FROM `+catalog.HealthOf(tenant)+` WHERE endpoint = $1::uuid`,
+	tag, err := tx.Exec(ctx, `DELETE FROM `+config.HealthOf(tenant)+` WHERE endpoint = $1::uuid`,
 		endpoint)
 	if err != nil || tag.RowsAffected() == 0 {
 		return err

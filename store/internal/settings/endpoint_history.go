@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
@@ -68,7 +67,7 @@ func (s *Settings) healthChanges(
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (h asyncflow.Health, err error) {
 		var until *time.Time
 		err = row.Scan(&h.Since, &h.State, &until, &h.Reason)
-		h.Until = catalog.OrZero(until)
+		h.Until = postgres.OrZero(until)
 		return h, err
 	})
 }
@@ -82,7 +81,7 @@ func recordHealth(
 		VALUES ($1::uuid, $2, $3, $4, left($5, $6))
 		ON CONFLICT (endpoint, at) DO UPDATE SET state = excluded.state, until = excluded.until,
 		  reason = excluded.reason`,
-		endpoint, to.Since.Truncate(time.Microsecond), string(to.State), catalog.OrNull(to.Until),
+		endpoint, to.Since.Truncate(time.Microsecond), string(to.State), postgres.OrNull(to.Until),
 		to.Reason, changeReasonLength)
 	if err != nil {
 		return err
@@ -102,7 +101,7 @@ func (s *Settings) endpointInFlight(
 	if err != nil || !t.Limited(now) {
 		return nil, err
 	}
-	n, err := catalog.CountRows(ctx, s.core.DB(tenant),
+	n, err := postgres.CountRows(ctx, s.core.DB(tenant),
 		t.SQL(0, `SELECT count(*) FROM {lease} WHERE type = $1 AND endpoint = $2::uuid`), t.Number(),
 		e.ID)
 	return &n, err

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // checkStandsAlone refuses an endpoint with a weight if one for listening would then stand beside
@@ -26,7 +26,7 @@ func (s *Settings) checkStandsAlone(
 	if err := s.lockTenant(ctx, tx, tenant); err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+catalog.EndpointsOf(tenant)+`
+	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+config.EndpointsOf(tenant)+`
 		WHERE type = $1 AND stage = $2 AND id <> $3::uuid AND weight > 0 AND ($4 OR url = $5)
 		ORDER BY created_at, id LIMIT 1`, e.Type, e.Stage, e.ID, e.Listens(), asyncflow.ListenURL)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Settings) checkStandsAlone(
 func checkListeners(
 	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType,
 ) error {
-	endpoints, err := catalog.ReadEndpoints(ctx, tx, tenant, t.Name)
+	endpoints, err := config.ReadEndpoints(ctx, tx, tenant, t.Name)
 	if err != nil {
 		return err
 	}

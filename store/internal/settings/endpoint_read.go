@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -17,7 +17,7 @@ func (s *Settings) Endpoints(
 	ctx context.Context,
 	tenant, taskType string,
 ) ([]asyncflow.Endpoint, error) {
-	all, err := catalog.ReadEndpoints(ctx, s.core.DB(tenant), tenant, taskType)
+	all, err := config.ReadEndpoints(ctx, s.core.DB(tenant), tenant, taskType)
 	return all, postgres.Wrap(err, "Endpoints(%q)", tenant)
 }
 
@@ -25,12 +25,12 @@ func (s *Settings) Endpoints(
 // comes before all endpoints.
 type EndpointPlace struct {
 	Type, Stage string
-	catalog.Place
+	postgres.Place
 }
 
 // PlaceOf returns the place of an endpoint.
 func PlaceOf(e asyncflow.Endpoint) EndpointPlace {
-	return EndpointPlace{e.Type, e.Stage, catalog.Place{At: e.CreatedAt, ID: e.ID}}
+	return EndpointPlace{e.Type, e.Stage, postgres.Place{At: e.CreatedAt, ID: e.ID}}
 }
 
 // EndpointPage returns up to limit of a tenant's endpoints after a place, of one task type or
@@ -41,26 +41,26 @@ func (s *Settings) EndpointPage(
 	after EndpointPlace,
 	limit int,
 ) (page []asyncflow.Endpoint, more bool, err error) {
-	rows, err := s.core.DB(tenant).Query(ctx, catalog.SelectEndpoints(tenant)+`WHERE $1 IN ('', type)
+	rows, err := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE $1 IN ('', type)
 		AND ($2::uuid IS NULL OR (type, stage, created_at, id) > ($3, $4, $5::timestamptz, $2))
 		ORDER BY type, stage, created_at, id LIMIT $6`,
-		taskType, catalog.OrNull(after.ID), after.Type, after.Stage, after.At, limit+1)
+		taskType, postgres.OrNull(after.ID), after.Type, after.Stage, after.At, limit+1)
 	if err != nil {
 		return nil, false, postgres.Wrap(err, "EndpointPage(%q)", tenant)
 	}
-	page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes, catalog.ScanEndpoint,
+	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes, config.ScanEndpoint,
 		endpointBytes)
 	return page, more, postgres.Wrap(err, "EndpointPage(%q)", tenant)
 }
 
 // Endpoint returns one endpoint; CodeNotFound when there is none.
 func (s *Settings) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
-	rows, err := s.core.DB(tenant).Query(ctx, catalog.SelectEndpoints(tenant)+`WHERE id = $1::uuid`,
+	rows, err := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE id = $1::uuid`,
 		id)
 	if err != nil {
 		return asyncflow.Endpoint{}, postgres.Wrap(err, "Endpoint(%q, %q)", tenant, id)
 	}
-	e, err := pgx.CollectExactlyOneRow(rows, catalog.ScanEndpoint)
+	e, err := pgx.CollectExactlyOneRow(rows, config.ScanEndpoint)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return e, unknownEndpoint(id)
 	}

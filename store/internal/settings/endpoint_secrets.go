@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -20,8 +21,8 @@ func (s *Settings) Seals(
 ) (all, others int, err error) {
 	err = s.core.DB(tenant).QueryRow(ctx,
 		`SELECT count(*), count(*) FILTER (WHERE substr(sealed, 1, $2) <> $1)
-		FROM (SELECT sealed FROM `+catalog.EndpointSecretsOf(tenant)+` UNION ALL
-		  SELECT outbound FROM `+catalog.EndpointsOf(tenant)+` WHERE outbound IS NOT NULL) a (sealed)`,
+		FROM (SELECT sealed FROM `+config.EndpointSecretsOf(tenant)+` UNION ALL
+		  SELECT outbound FROM `+config.EndpointsOf(tenant)+` WHERE outbound IS NOT NULL) a (sealed)`,
 		sealedBy, len(sealedBy)).Scan(&all, &others)
 	return all, others, postgres.Wrap(err, "Seals(%q)", tenant)
 }
@@ -43,15 +44,15 @@ func (s *Settings) Reseal(
 	if after == "" {
 		after = "00000000-0000-0000-0000-000000000000"
 	}
-	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
-		all, err := lockEndpoints(ctx, tx, tenant, `id IN (SELECT id FROM `+catalog.EndpointsOf(tenant)+
+	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
+		all, err := lockEndpoints(ctx, tx, tenant, `id IN (SELECT id FROM `+config.EndpointsOf(tenant)+
 			` e
 			WHERE id > $1::uuid AND (substr(outbound, 1, $3) <> $2
-			  OR EXISTS (SELECT FROM `+catalog.EndpointSecretsOf(tenant)+` s
+			  OR EXISTS (SELECT FROM `+config.EndpointSecretsOf(tenant)+` s
 			      WHERE s.endpoint = e.id AND substr(s.sealed, 1, $3) <> $2))
 			ORDER BY id LIMIT $4)`, after, sealedBy, len(sealedBy), resealBatch)
 		if err == nil && len(all) == 0 {
-			err = catalog.ErrSame
+			err = postgres.ErrSame
 		}
 		if err != nil {
 			return err
@@ -69,7 +70,7 @@ func (s *Settings) Reseal(
 		}
 		return nil
 	})
-	if errors.Is(err, catalog.ErrSame) {
+	if errors.Is(err, postgres.ErrSame) {
 		return "", 0, nil
 	}
 	if err != nil {
@@ -81,13 +82,13 @@ func (s *Settings) Reseal(
 // ForgetSecrets deletes a tenant's expired signing secrets, and returns how many it deleted.
 func (s *Settings) ForgetSecrets(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.core.DB(tenant).Exec(ctx,
-		`DELETE FROM `+catalog.EndpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.core.Clock.Now())
+		`DELETE FROM `+config.EndpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.core.Clock.Now())
 	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetSecrets(%q)", tenant)
 }
 
 // DryRunForgetSecrets counts the secrets that ForgetSecrets would delete.
 func (s *Settings) DryRunForgetSecrets(ctx context.Context, tenant string) (int, error) {
-	return catalog.CountRows(ctx, s.core.DB(tenant),
-		`SELECT count(*) FROM `+catalog.EndpointSecretsOf(tenant)+` WHERE expires_at < $1`,
+	return postgres.CountRows(ctx, s.core.DB(tenant),
+		`SELECT count(*) FROM `+config.EndpointSecretsOf(tenant)+` WHERE expires_at < $1`,
 		s.core.Clock.Now())
 }

@@ -11,7 +11,8 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/timetable"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -67,7 +68,7 @@ func (s *Settings) SchedulePage(
 	if err != nil {
 		return nil, false, postgres.Wrap(err, "SchedulePage(%q)", tenant)
 	}
-	page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes, ScanSchedule,
+	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes, ScanSchedule,
 		func(s StoredSchedule) int { return docBytes(s.Schedule) })
 	return page, more, postgres.Wrap(err, "SchedulePage(%q)", tenant)
 }
@@ -80,12 +81,12 @@ func (s *Settings) Schedule(ctx context.Context, tenant, name string) (StoredSch
 // DeleteSchedule deletes a schedule. None of its tasks is submitted after that; present tasks
 // stay.
 func (s *Settings) DeleteSchedule(ctx context.Context, tenant, name string) error {
-	err := s.core.Audited(ctx, tenant, func(tx pgx.Tx) error {
+	err := audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		stored, err := readSchedule(ctx, tx, tenant, name, "FOR UPDATE")
 		if err != nil {
 			return err
 		}
-		if err := catalog.CheckPrecondition(ctx, stored.ETag(), false); err != nil {
+		if err := audit.CheckPrecondition(ctx, stored.ETag(), false); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `DELETE FROM `+SchedulesOf(tenant)+` WHERE name = $1`, name)
@@ -100,7 +101,7 @@ func (s *Settings) PauseSchedule(
 	ctx context.Context,
 	tenant, name string,
 ) (stored StoredSchedule, err error) {
-	err = s.core.Audited(ctx, tenant, func(tx pgx.Tx) error {
+	err = audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx,
 			`UPDATE `+SchedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name,
 			s.core.Clock.Now()); err != nil {
@@ -119,7 +120,7 @@ func (s *Settings) ResumeSchedule(
 	ctx context.Context,
 	tenant, name string,
 ) (stored StoredSchedule, err error) {
-	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil ||
 			stored.PausedAt.IsZero() {
 			return err
@@ -130,7 +131,7 @@ func (s *Settings) ResumeSchedule(
 		stored.PausedAt = time.Time{}
 		_, err := tx.Exec(ctx,
 			`UPDATE `+SchedulesOf(tenant)+` SET paused_at = NULL, next_at = $2 WHERE name = $1`, name,
-			catalog.OrNull(stored.NextAt))
+			postgres.OrNull(stored.NextAt))
 		return err
 	})
 	return stored, postgres.Wrap(err, "ResumeSchedule(%q, %q)", tenant, name)
@@ -154,7 +155,7 @@ func unknownSchedule(name string) error {
 
 func readSchedule(
 	ctx context.Context,
-	q catalog.Querier,
+	q postgres.Querier,
 	tenant, name, lock string,
 ) (StoredSchedule, error) {
 	rows, err := q.Query(ctx,
@@ -185,11 +186,11 @@ func ScanSchedule(row pgx.CollectableRow) (s StoredSchedule, err error) {
 	s.Name = name
 	s.Version = version
 	s.Context = context
-	s.PausedAt = catalog.OrZero(paused)
-	s.NextAt = catalog.OrZero(next)
-	s.LastAt = catalog.OrZero(last)
-	s.SkippedAt = catalog.OrZero(skipped)
-	s.FailedAt = catalog.OrZero(failed)
+	s.PausedAt = postgres.OrZero(paused)
+	s.NextAt = postgres.OrZero(next)
+	s.LastAt = postgres.OrZero(last)
+	s.SkippedAt = postgres.OrZero(skipped)
+	s.FailedAt = postgres.OrZero(failed)
 	if s.LastID.Number != 0 {
 		s.LastID.Type = s.Type
 	}
@@ -223,5 +224,5 @@ func (s *Settings) FailingSchedules(
 
 // ETag changes with each version of the schedule. A pause doesn't change it, nor does a run.
 func (s StoredSchedule) ETag() string {
-	return catalog.ETagOf(s.Name, s.Version, s.CreatedAt.UnixMicro())
+	return config.ETagOf(s.Name, s.Version, s.CreatedAt.UnixMicro())
 }

@@ -12,7 +12,8 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/timetable"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
@@ -50,19 +51,19 @@ func (s *Settings) putSchedule(
 	if err := timetable.Check(schedule, now); err != nil {
 		return stored, false, err
 	}
-	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		stored, created, err = s.writeCheckedSchedule(ctx, tx, tenant, schedule, now)
 		if err == nil && dry {
-			return catalog.ErrDry
+			return postgres.ErrDry
 		}
-		catalog.AuditedCallOf(ctx).NoteVersion(stored.Version, created)
+		audit.CallOf(ctx).NoteVersion(stored.Version, created)
 		return err
 	})
 	// Another call has just created it: change that one.
 	if postgres.State(err) == pgerrcode.UniqueViolation {
 		return s.putSchedule(ctx, tenant, schedule, dry)
 	}
-	if errors.Is(err, catalog.ErrDry) {
+	if errors.Is(err, postgres.ErrDry) {
 		err = nil
 	}
 	return stored, created, postgres.Wrap(err, "PutSchedule(%q, %q)", tenant, schedule.Name)
@@ -101,7 +102,7 @@ func writeSchedule(
 	case err != nil:
 		return stored, g, err
 	case tag.RowsAffected() == 0:
-		return stored, g, catalog.UnknownType(schedule.Type)
+		return stored, g, config.UnknownType(schedule.Type)
 	}
 	if err := findAwaitedTypes(ctx, tx, tenant, schedule.DependsOn); err != nil {
 		return stored, g, err
@@ -110,12 +111,12 @@ func writeSchedule(
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
 		g = growth{asyncflow.QuotaSchedules, docBytes(schedule) + len(schedule.Context)}
-		if err := catalog.CheckPrecondition(ctx, "", false); err != nil {
+		if err := audit.CheckPrecondition(ctx, "", false); err != nil {
 			return stored, g, err
 		}
 		err = createSchedule(ctx, tx, tenant, schedule, now)
 	case err == nil:
-		err = catalog.CheckPrecondition(ctx, old.ETag(), sameSchedule(old.Schedule, schedule))
+		err = audit.CheckPrecondition(ctx, old.ETag(), sameSchedule(old.Schedule, schedule))
 		if err != nil {
 			return stored, g, err
 		}
@@ -139,7 +140,7 @@ func findAwaitedTypes(
 	}
 	names := records.Column(all,
 		func(d *asyncflow.Dependency) string { return trees.TypeOfDependency(*d) })
-	rows, err := tx.Query(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0,
+	rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
 		`SELECT name FROM {types} WHERE name = ANY ($1)`), names)
 	if err != nil {
 		return err
@@ -186,7 +187,8 @@ func createSchedule(
 		`INSERT INTO `+SchedulesOf(tenant)+`
 		  (name, type, spec, context, version, next_at, created_at, updated_at)
 		VALUES ($1, $2, $3::text::json, $4::text::json, 1, $5, $6, $6)`,
-		schedule.Name, schedule.Type, string(spec), string(schedule.Context), catalog.OrNull(next), now)
+		schedule.Name, schedule.Type, string(spec), string(schedule.Context),
+		postgres.OrNull(next), now)
 	return err
 }
 
@@ -230,7 +232,8 @@ func updateSchedule(
 		SET type = $2, spec = $3::text::json, context = $4::text::json, version = version + 1,
 		  next_at = $5, last_id = $6, updated_at = $7, last_error = '', failed_at = NULL
 		WHERE name = $1 AND (spec::text <> $3::text OR context::text <> $4::text)`,
-		schedule.Name, schedule.Type, string(spec), string(schedule.Context), catalog.OrNull(next), last,
+		schedule.Name, schedule.Type, string(spec), string(schedule.Context),
+		postgres.OrNull(next), last,
 		now)
-	return catalog.Countable(err, "the versions of schedule "+schedule.Name)
+	return postgres.Countable(err, "the versions of schedule "+schedule.Name)
 }

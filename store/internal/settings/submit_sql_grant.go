@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -45,7 +45,7 @@ func (s *Settings) permitSubmit(ctx context.Context, tenant, role, verb, preposi
 		return asyncflow.InvalidField("role",
 			"is %s, which is no role of this Postgres: make it with CREATE ROLE", postgres.Quote(role))
 	case pgerrcode.InvalidSchemaName: // without roles of tenants
-		return catalog.UnknownTenant(tenant)
+		return config.UnknownTenant(tenant)
 	}
 	return err
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // Tenant returns a tenant from the database; CodeNotFound when there is none.
-func (s *Settings) Tenant(ctx context.Context, slug string) (catalog.StoredTenant, error) {
-	t, err := catalog.ReadTenant(ctx, s.core.Base, slug, "")
+func (s *Settings) Tenant(ctx context.Context, slug string) (config.StoredTenant, error) {
+	t, err := config.ReadTenant(ctx, s.core.Base, slug, "")
 	return t, postgres.Wrap(err, "Tenant(%q)", slug)
 }
 
@@ -24,14 +25,14 @@ func (s *Settings) TenantPage(
 	ctx context.Context,
 	after string,
 	limit int,
-) (page []catalog.StoredTenant, more bool, err error) {
+) (page []config.StoredTenant, more bool, err error) {
 	rows, err := s.core.Base.Query(ctx,
-		`SELECT `+catalog.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug LIMIT $2`,
+		`SELECT `+config.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug LIMIT $2`,
 		after, limit+1)
 	if err != nil {
 		return nil, false, postgres.Wrap(err, "TenantPage")
 	}
-	page, err = pgx.CollectRows(rows, catalog.ScanTenant)
+	page, err = pgx.CollectRows(rows, config.ScanTenant)
 	if more = len(page) > limit; more {
 		page = page[:limit]
 	}
@@ -52,8 +53,8 @@ func (s *Settings) PatchTenant(
 	ctx context.Context,
 	slug string,
 	p TenantPatch,
-) (t catalog.StoredTenant, err error) {
-	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old catalog.StoredTenant) error {
+) (t config.StoredTenant, err error) {
+	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old config.StoredTenant) error {
 		switch {
 		case !old.DeletedAt.IsZero():
 			return stillThere(old)
@@ -86,7 +87,7 @@ func (s *Settings) PatchTenant(
 		_, err = tx.Exec(ctx,
 			`UPDATE asyncflow.tenants SET quotas = $2::text::json, suspended_at = $3,
 				suspend_reason = nullif($4, '') WHERE slug = $1`,
-			slug, string(quotas), catalog.OrNull(at), reason)
+			slug, string(quotas), postgres.OrNull(at), reason)
 		return err
 	})
 }
@@ -103,8 +104,8 @@ func (s *Settings) DeleteTenant(
 	ctx context.Context,
 	slug string,
 	grace *time.Duration,
-) (catalog.StoredTenant, error) {
-	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old catalog.StoredTenant) error {
+) (config.StoredTenant, error) {
+	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old config.StoredTenant) error {
 		now := s.core.Clock.Now()
 		at := now.Add(asyncflow.DefaultGrace)
 		if grace != nil {
@@ -125,8 +126,8 @@ func (s *Settings) DeleteTenant(
 
 // RestoreTenant takes a deletion back and returns the tenant, suspended if it was before.
 // CodeConflict once the drop has begun.
-func (s *Settings) RestoreTenant(ctx context.Context, slug string) (catalog.StoredTenant, error) {
-	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old catalog.StoredTenant) error {
+func (s *Settings) RestoreTenant(ctx context.Context, slug string) (config.StoredTenant, error) {
+	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old config.StoredTenant) error {
 		if !old.DroppingAt.IsZero() {
 			return stillThere(old)
 		}
@@ -140,20 +141,20 @@ func (s *Settings) RestoreTenant(ctx context.Context, slug string) (catalog.Stor
 func (s *Settings) changeTenant(
 	ctx context.Context,
 	slug string,
-	do func(tx pgx.Tx, old catalog.StoredTenant) error,
-) (t catalog.StoredTenant, err error) {
-	err = s.core.ChangeBase(ctx, slug, func(tx pgx.Tx) error {
-		old, err := catalog.ReadTenant(ctx, tx, slug, "FOR UPDATE")
+	do func(tx pgx.Tx, old config.StoredTenant) error,
+) (t config.StoredTenant, err error) {
+	err = audit.ChangeBase(ctx, s.core, slug, func(tx pgx.Tx) error {
+		old, err := config.ReadTenant(ctx, tx, slug, "FOR UPDATE")
 		if err != nil {
 			return err
 		}
-		if err := catalog.CheckPrecondition(ctx, old.ETag(), false); err != nil {
+		if err := audit.CheckPrecondition(ctx, old.ETag(), false); err != nil {
 			return err
 		}
 		if err := do(tx, old); err != nil {
 			return err
 		}
-		t, err = catalog.ReadTenant(ctx, tx, slug, "")
+		t, err = config.ReadTenant(ctx, tx, slug, "")
 		return err
 	})
 	return t, postgres.Wrap(err, "changeTenant(%q)", slug)

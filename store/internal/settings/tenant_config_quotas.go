@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -71,7 +70,7 @@ func (s *Settings) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g 
 // their lengths.
 func configUse(
 	ctx context.Context,
-	q catalog.Querier,
+	q postgres.Querier,
 	tenant string,
 ) (map[asyncflow.QuotaName]float64, error) {
 	schema := postgres.Quote(schema.Of(tenant))

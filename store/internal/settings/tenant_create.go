@@ -11,7 +11,8 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/migrations"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
@@ -49,7 +50,7 @@ func (s *Settings) CreateTenant(
 	ctx context.Context,
 	slug string,
 	own asyncflow.Quotas,
-) (t catalog.StoredTenant, err error) {
+) (t config.StoredTenant, err error) {
 	if err := checkSlug(slug); err != nil {
 		return t, err
 	}
@@ -69,7 +70,7 @@ func (s *Settings) CreateTenant(
 		return s.core.Roles.AsBase(ctx, tx)
 	}
 	ctx = postgres.Patient(ctx) // another process may be making one
-	err = s.core.ChangeBase(ctx, slug, whole)
+	err = audit.ChangeBase(ctx, s.core, slug, whole)
 	if errors.Is(err, schema.ErrThere) {
 		t, err = s.adopt(ctx, slug, own)
 	}
@@ -81,7 +82,7 @@ func (s *Settings) adopt(
 	ctx context.Context,
 	slug string,
 	own asyncflow.Quotas,
-) (catalog.StoredTenant, error) {
+) (config.StoredTenant, error) {
 	t, created, err := adoptTenant(ctx, s.core.Config.URL, slug, own, s.core.Config.NoRoles)
 	if err != nil {
 		return t, err
@@ -89,7 +90,7 @@ func (s *Settings) adopt(
 	if !created {
 		return t, asyncflow.Errorf(asyncflow.CodeConflict, "there is a tenant %s already", slug)
 	}
-	return t, s.core.ChangeBase(ctx, slug, func(pgx.Tx) error { return nil })
+	return t, audit.ChangeBase(ctx, s.core, slug, func(pgx.Tx) error { return nil })
 }
 
 func checkSlug(slug string) error {
@@ -108,7 +109,7 @@ func makeTenant(
 	slug string,
 	own asyncflow.Quotas,
 	noRoles bool,
-) (t catalog.StoredTenant, created bool, err error) {
+) (t config.StoredTenant, created bool, err error) {
 	if noRoles {
 		return makePlain(ctx, tx, slug, own)
 	}
@@ -135,7 +136,7 @@ func makePlain(
 	tx pgx.Tx,
 	slug string,
 	own asyncflow.Quotas,
-) (t catalog.StoredTenant, created bool, err error) {
+) (t config.StoredTenant, created bool, err error) {
 	if err := schema.RefuseDevelopment(ctx, tx); err != nil {
 		return t, false, err
 	}
@@ -168,7 +169,7 @@ func adoptTenant(
 	url, slug string,
 	own asyncflow.Quotas,
 	noRoles bool,
-) (t catalog.StoredTenant, created bool, err error) {
+) (t config.StoredTenant, created bool, err error) {
 	if noRoles {
 		return adoptPlain(ctx, url, slug, own)
 	}
@@ -201,7 +202,7 @@ func adoptPlain(
 	ctx context.Context,
 	url, slug string,
 	own asyncflow.Quotas,
-) (t catalog.StoredTenant, created bool, err error) {
+) (t config.StoredTenant, created bool, err error) {
 	_, err = schema.MigrateOne(ctx, url, schema.Of(slug), migrations.Tenant(), "")
 	if err != nil {
 		return t, false, postgres.ConnectErrorOr(err, url)
@@ -220,8 +221,8 @@ func adoptPlain(
 
 // checkName refuses the name of a deleted tenant that isn't dropped yet, and a database without
 // a current schema.
-func checkName(ctx context.Context, q catalog.Querier, slug string) error {
-	t, err := catalog.ReadTenant(ctx, q, slug, "")
+func checkName(ctx context.Context, q postgres.Querier, slug string) error {
+	t, err := config.ReadTenant(ctx, q, slug, "")
 	switch state := postgres.State(err); {
 	case state == pgerrcode.UndefinedTable || state == pgerrcode.UndefinedColumn:
 		return schema.ErrMissing()
@@ -239,17 +240,17 @@ func enterTenant(
 	tx pgx.Tx,
 	slug, role string,
 	own asyncflow.Quotas,
-) (t catalog.StoredTenant, created bool, err error) {
+) (t config.StoredTenant, created bool, err error) {
 	created, err = insertTenant(ctx, tx, slug, role, own)
 	if err != nil {
 		return t, created, postgres.Wrap(err, "CreateTenant(%q)", slug)
 	}
-	t, err = catalog.ReadTenant(ctx, tx, slug, "")
+	t, err = config.ReadTenant(ctx, tx, slug, "")
 	return t, created, postgres.Wrap(err, "CreateTenant(%q)", slug)
 }
 
 // stillThere returns the error of a deleted tenant's name that isn't free yet.
-func stillThere(t catalog.StoredTenant) error {
+func stillThere(t config.StoredTenant) error {
 	if t.State() == asyncflow.TenantDropping {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"the tenant %s is being dropped; its name is free when it is gone", t.Slug)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -48,7 +48,7 @@ func (s *Settings) DueDrops(ctx context.Context) ([]DueDrop, error) {
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DueDrop, err error) {
 		var since *time.Time
 		err = row.Scan(&d.Tenant, &since, &d.Tables)
-		d.Since = catalog.OrZero(since)
+		d.Since = postgres.OrZero(since)
 		return d, err
 	})
 	return all, postgres.Wrap(err, "DueDrops")
@@ -57,7 +57,7 @@ func (s *Settings) DueDrops(ctx context.Context) ([]DueDrop, error) {
 // BeginDrop marks a deleted tenant whose grace is over as being dropped, and returns when the
 // drop began; the zero time, if the tenant was restored or is gone.
 func (s *Settings) BeginDrop(ctx context.Context, slug string) (since time.Time, err error) {
-	err = s.core.ChangeBase(ctx, slug, func(tx pgx.Tx) error {
+	err = audit.ChangeBase(ctx, s.core, slug, func(tx pgx.Tx) error {
 		now := s.core.Clock.Now()
 		err := tx.QueryRow(ctx, `UPDATE asyncflow.tenants SET dropping_at = coalesce(dropping_at, $2)
 			WHERE slug = $1 AND (drop_at <= $2 OR dropping_at IS NOT NULL)

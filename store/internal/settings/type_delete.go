@@ -10,7 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 	"github.com/asyncflow/asyncflow/store/internal/trees"
@@ -21,15 +23,15 @@ import (
 // it is CodeConflict while there are any; in any case while there are live tasks. Tables of its own
 // are dropped; its rows in shared tables are deleted later, in small steps: see DeleteRows.
 func (s *Settings) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
-	err := s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+	err := audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if err := lockSets(ctx, tx, tenant, name); err != nil { // first, as moves of the type do
 			return err
 		}
-		stored, err := catalog.ReadTaskType(ctx, tx, tenant, name, "FOR UPDATE")
+		stored, err := config.ReadTaskType(ctx, tx, tenant, name, "FOR UPDATE")
 		if err != nil {
 			return err
 		}
-		if err := catalog.CheckPrecondition(ctx, stored.ETag(), false); err != nil {
+		if err := audit.CheckPrecondition(ctx, stored.ETag(), false); err != nil {
 			return err
 		}
 		// All types of the tenant wait while one is stopped. So what can be known or done is before.
@@ -60,11 +62,11 @@ func prepareDeletion(
 	tenant, name string,
 	cascade bool,
 ) error {
-	location, err := catalog.ReadLocation(ctx, tx, tenant, name)
+	location, err := config.ReadLocation(ctx, tx, tenant, name)
 	if err != nil {
 		return err
 	}
-	t := &catalog.Type{Location: location}
+	t := &config.Type{Location: location}
 	if err := refuseLive(ctx, tx, t, name); err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ func prepareDeletion(
 			return err
 		}
 	}
-	_, err = tx.Exec(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0,
+	_, err = tx.Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
 		`DELETE FROM {keys} WHERE type = $1`), name)
 	return err
 }
@@ -108,8 +110,8 @@ const shownDependents = 10_000
 
 // refuseAwaited returns CodeConflict if tasks wait for tasks of the type. Its message counts them
 // by their types.
-func refuseAwaited(ctx context.Context, tx pgx.Tx, t *catalog.Type, tenant, name string) error {
-	rows, err := tx.Query(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+func refuseAwaited(ctx context.Context, tx pgx.Tx, t *config.Type, tenant, name string) error {
+	rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT y.name, count(*) FROM (
 		  SELECT e.type, e.id FROM {edges} e
 		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_id IS NOT NULL AND `+trees.StillWaits+`
@@ -142,7 +144,7 @@ func refuseAwaited(ctx context.Context, tx pgx.Tx, t *catalog.Type, tenant, name
 }
 
 // refuseLive returns an error if the type has live tasks.
-func refuseLive(ctx context.Context, tx pgx.Tx, t *catalog.Type, name string) error {
+func refuseLive(ctx context.Context, tx pgx.Tx, t *config.Type, name string) error {
 	stage, err := liveStage(ctx, tx, t, nil)
 	if err == nil && stage != "" {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
@@ -152,7 +154,7 @@ func refuseLive(ctx context.Context, tx pgx.Tx, t *catalog.Type, name string) er
 }
 
 // retire drops a type's own tables and its rows, and keeps its last position.
-func retire(ctx context.Context, tx pgx.Tx, t *catalog.Type, now time.Time) error {
+func retire(ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time) error {
 	if err := records.DropTallies(ctx, tx, t); err != nil {
 		return err
 	}
@@ -165,7 +167,7 @@ func retire(ctx context.Context, tx pgx.Tx, t *catalog.Type, now time.Time) erro
 	b.Queue(t.SQL(0, `DELETE FROM {locks} WHERE name = $1 AND number = $2`), catalog.LeaseLock,
 		t.Number())
 	b.Queue(t.SQL(0, `DELETE FROM {types} WHERE name = $1`), t.Name)
-	for _, set := range []*catalog.TableSet{t.Set(), t.Earlier} {
+	for _, set := range []*config.TableSet{t.Set(), t.Earlier} {
 		if set != nil && !set.Shared() {
 			for p := set.First; p <= set.End; p++ {
 				b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Task(p) + `, ` + set.Tables.Journal(p) + `, ` +
@@ -184,7 +186,7 @@ func retire(ctx context.Context, tx pgx.Tx, t *catalog.Type, now time.Time) erro
 // HasDeletedTypes reports whether rows of deleted types may be left in a tenant's shared tables.
 func (s *Settings) HasDeletedTypes(ctx context.Context, tenant string) (has bool, err error) {
 	err = s.core.DB(tenant).QueryRow(ctx,
-		catalog.NewTables(tenant, catalog.SharedSet).SQL(0,
+		config.NewTables(tenant, config.SharedSet).SQL(0,
 			`SELECT EXISTS (SELECT FROM {deleted})`)).Scan(&has)
 	return has, postgres.Wrap(err, "HasDeletedTypes(%q)", tenant)
 }
@@ -203,12 +205,12 @@ type Deleting struct {
 // all rows that are deleted, as long as a snapshot keeps them (measured with 600,000 of them: 40 ms
 // a call, otherwise 5).
 func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (Deleting, error) {
-	shared := catalog.NewTables(tenant, catalog.SharedSet)
+	shared := config.NewTables(tenant, config.SharedSet)
 	at.Rows = 0
 	at.More = false
 	err := s.core.Exclusively(ctx, tenant, "delete-rows", func(tx pgx.Tx, _ time.Time) error {
 		b := &pgx.Batch{}
-		catalog.QueueSettings(b, catalog.SearchSettings)
+		postgres.QueueSettings(b, postgres.SearchSettings)
 		var number int32
 		var first, end int
 		b.Queue(shared.SQL(0, `SELECT d.number, coalesce(s.first_pos, 1), coalesce(s.end_pos, 0)
@@ -230,7 +232,7 @@ func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (
 	})
 	switch {
 	// there are none, or the next run does it
-	case errors.Is(err, pgx.ErrNoRows) || catalog.RolledOn(err):
+	case errors.Is(err, pgx.ErrNoRows) || config.RolledOn(err):
 		return Deleting{}, nil
 	case err != nil:
 		return Deleting{}, postgres.Wrap(err, "DeleteRows(%q)", tenant)
@@ -242,7 +244,7 @@ func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (
 func (d *Deleting) deleteFrom(
 	ctx context.Context,
 	tx pgx.Tx,
-	shared *catalog.TableNames,
+	shared *config.TableNames,
 	position int,
 ) error {
 	next := asyncflow.NewTaskID("", position+1, 0).Number
@@ -269,7 +271,7 @@ func (d *Deleting) deleteFrom(
 }
 
 // deleteLast deletes what is left of the type when its tasks are gone.
-func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *catalog.TableNames) error {
+func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *config.TableNames) error {
 	n, err := DeleteTreeRows(ctx, tx, shared, `type = $2`, d.number)
 	if d.Rows = n; err == nil && n == 0 {
 		_, err = tx.Exec(ctx, shared.SQL(0, `DELETE FROM {deleted} WHERE number = $1`), d.number)
@@ -280,7 +282,7 @@ func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *catalog.Ta
 // DeleteTreeRows deletes some edges, fan-outs and past keys of tasks that are gone, at most
 // JobBatch of each, and returns how many. The arguments of the condition are $2 and on.
 func DeleteTreeRows(
-	ctx context.Context, tx pgx.Tx, t *catalog.TableNames, condition string, args ...any,
+	ctx context.Context, tx pgx.Tx, t *config.TableNames, condition string, args ...any,
 ) (n int, err error) {
 	for _, table := range []string{"{edges}", "{fan_outs}", "{past_keys}"} {
 		tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(

@@ -1,14 +1,14 @@
 package settings
 
 import (
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 )
 
 // ForgetTypes drops what this node keeps for task types of a tenant that are gone, so that
-// short-lived types leave nothing behind. The catalog calls it after every change.
+// short-lived types leave nothing behind.
 func ForgetTypes(s *Settings, tenant string) {
-	gone := func(key catalog.TypeKey) bool {
+	gone := func(key config.TypeKey) bool {
 		if key.Tenant != tenant {
 			return false
 		}
@@ -17,6 +17,6 @@ func ForgetTypes(s *Settings, tenant string) {
 	}
 	s.core.Marks.Forget(gone)
 	sets := s.core.Catalog.SetsOf(tenant)
-	noSet := func(key catalog.TypeKey) bool { return key.Tenant == tenant && sets[key.Type] == nil }
+	noSet := func(key config.TypeKey) bool { return key.Tenant == tenant && sets[key.Type] == nil }
 	hot.Forget(s.hot, noSet)
 }

@@ -7,7 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -18,7 +20,7 @@ import (
 func (s *Settings) Pause(
 	ctx context.Context,
 	tenant, name, reason string,
-) (catalog.StoredType, error) {
+) (config.StoredType, error) {
 	t, err := s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
 		WHERE name = $1 AND paused_at IS NULL`, s.core.Clock.Now(), reason)
 	if err != nil {
@@ -42,7 +44,7 @@ func (s *Settings) Resume(
 	ctx context.Context,
 	tenant, name string,
 	ramp time.Duration,
-) (catalog.StoredType, error) {
+) (config.StoredType, error) {
 	return s.setPause(ctx, tenant, name,
 		`SET paused_at = NULL, pause_reason = NULL, resumed_at = $2, ramp_seconds = $3
 		WHERE name = $1 AND paused_at IS NOT NULL`, s.core.Clock.Now(), ramp.Seconds())
@@ -52,13 +54,13 @@ func (s *Settings) setPause(
 	ctx context.Context,
 	tenant, name, set string,
 	args ...any,
-) (t catalog.StoredType, err error) {
-	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+) (t config.StoredType, err error) {
+	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE `+postgres.Quote(schema.Of(tenant))+`.task_types `+set,
 			append([]any{name}, args...)...); err != nil {
 			return err
 		}
-		t, err = catalog.ReadTaskType(ctx, tx, tenant, name, "")
+		t, err = config.ReadTaskType(ctx, tx, tenant, name, "")
 		return err
 	})
 	return t, postgres.Wrap(err, "setPause(%q, %q)", tenant, name)

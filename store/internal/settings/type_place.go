@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -34,7 +35,7 @@ type ends struct {
 }
 
 func readEnds(ctx context.Context, tx pgx.Tx, tenant, name string) (e ends, err error) {
-	err = tx.QueryRow(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+	err = tx.QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT coalesce(max(end_pos) FILTER (WHERE name = ''), 0),
 		  coalesce((SELECT max(end_pos) FROM {retired} WHERE name IN ($1, $2)), 0),
 		  greatest(max(end_pos), (SELECT max(end_pos) FROM {retired}), 0)
@@ -42,9 +43,9 @@ func readEnds(ctx context.Context, tx pgx.Tx, tenant, name string) (e ends, err 
 	return e, err
 }
 
-// placeNew returns the set of a new type, and the first position there that may have its tasks. It
+// chooseSet returns the set of a new type, and the first position there that may have its tasks. It
 // makes the set if need be. No id that a type of that name ever had may come again.
-func placeNew(
+func chooseSet(
 	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, now time.Time,
 ) (set string, from int, err error) {
 	e, err := readEnds(ctx, tx, tenant, t.Name)
@@ -53,68 +54,72 @@ func placeNew(
 		return "", 0, err
 	case AsksForOwnSet(t) || e.shared > 0 && e.shared <= e.retired:
 		from = max(e.shared, e.retired) + 1
-		_, err = catalog.OpenSet(ctx, tx, tenant, t.Name, from, now)
+		_, err = config.OpenSet(ctx, tx, tenant, t.Name, from, now)
 		return t.Name, from, err
 	case e.shared == 0:
-		_, err = catalog.OpenSet(ctx, tx, tenant, catalog.SharedSet, e.all+1, now)
-		return catalog.SharedSet, e.all + 1, err
+		_, err = config.OpenSet(ctx, tx, tenant, config.SharedSet, e.all+1, now)
+		return config.SharedSet, e.all + 1, err
 	}
-	return catalog.SharedSet, e.shared, nil
+	return config.SharedSet, e.shared, nil
 }
 
 // OwnSet gives a type of the shared set a set of its own, which gets its new tasks from then on. It
 // does nothing while a set that the type had before still has finished tasks.
-func (s *Settings) OwnSet(ctx context.Context, t *catalog.Type) (moved bool, err error) {
+func (s *Settings) OwnSet(ctx context.Context, t *config.Type) (moved bool, err error) {
 	if !t.Set().Shared() || t.Earlier != nil {
 		return false, nil
 	}
-	err = s.core.ChangeSet(ctx, t.Set(), func(tx pgx.Tx, at catalog.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, t.Set(), func(
+		tx pgx.Tx, at config.TableSet, now time.Time,
+	) error {
 		e, err := readEnds(ctx, tx, t.Tenant, t.Name)
 		if err != nil {
 			return err
 		}
 		from := max(at.End, e.retired) + 1
-		if _, err := catalog.OpenSet(ctx, tx, t.Tenant, t.Name, from, now); err != nil {
+		if _, err := config.OpenSet(ctx, tx, t.Tenant, t.Name, from, now); err != nil {
 			return err
 		}
 		moved = true
 		return s.moveType(ctx, tx, t, t.Name, from)
 	})
-	return catalog.UnlessBusy(moved, err, "OwnSet(%q, %q)", t.Tenant, t.Name)
+	return config.UnlessBusy(moved, err, "OwnSet(%q, %q)", t.Tenant, t.Name)
 }
 
 // JoinSharedSet has the new tasks of a type with a set of its own go to the shared set from then
 // on. It does nothing while a set that the type had before still has finished tasks, or the type
 // had later positions than the shared set has.
-func (s *Settings) JoinSharedSet(ctx context.Context, t *catalog.Type) (moved bool, err error) {
+func (s *Settings) JoinSharedSet(ctx context.Context, t *config.Type) (moved bool, err error) {
 	if t.Set().Shared() || t.Earlier != nil {
 		return false, nil
 	}
-	err = s.core.ChangeSet(ctx, t.Set(), func(tx pgx.Tx, at catalog.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, t.Set(), func(
+		tx pgx.Tx, at config.TableSet, now time.Time,
+	) error {
 		e, err := readEnds(ctx, tx, t.Tenant, t.Name)
 		if err == nil && e.shared == 0 {
 			e.shared = e.all + 1
-			_, err = catalog.OpenSet(ctx, tx, t.Tenant, catalog.SharedSet, e.shared, now)
+			_, err = config.OpenSet(ctx, tx, t.Tenant, config.SharedSet, e.shared, now)
 		}
 		if err != nil || e.shared <= at.End || at.Begin != at.End {
-			return postgres.FirstError(err, catalog.ErrSame)
+			return postgres.FirstError(err, postgres.ErrSame)
 		}
 		moved = true
-		return s.moveType(ctx, tx, t, catalog.SharedSet, e.shared)
+		return s.moveType(ctx, tx, t, config.SharedSet, e.shared)
 	})
-	return catalog.UnlessBusy(moved, err, "JoinSharedSet(%q, %q)", t.Tenant, t.Name)
+	return config.UnlessBusy(moved, err, "JoinSharedSet(%q, %q)", t.Tenant, t.Name)
 }
 
 // moveType enters that a type's new tasks go to another set, from a position on.
 func (s *Settings) moveType(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	set string,
 	from int,
 ) error {
 	// Transactions that submit by SQL may lock the type's row.
-	if _, err := tx.Exec(ctx, catalog.LockPatience); err != nil {
+	if _, err := tx.Exec(ctx, config.LockPatience); err != nil {
 		return err
 	}
 	tag, err := tx.Exec(ctx, t.SQL(0, `UPDATE {types}
@@ -122,7 +127,7 @@ func (s *Settings) moveType(
 		WHERE number = $1 AND table_set = $4 AND earlier_set IS NULL`),
 		t.Number(), set, from, t.Set().Name)
 	if err == nil && tag.RowsAffected() == 0 { // another node has just moved or deleted it
-		return catalog.ErrSame
+		return postgres.ErrSame
 	}
 	return err
 }
@@ -132,12 +137,12 @@ func (s *Settings) moveType(
 func (s *Settings) BusyTypes(
 	ctx context.Context,
 	tenant string,
-	open catalog.Roll,
-) (busy []*catalog.Type, err error) {
+	open config.Roll,
+) (busy []*config.Type, err error) {
 	if open.MaxTasks < OwnSetTasks {
 		return nil, nil
 	}
-	rows, err := s.core.DB(tenant).Query(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+	rows, err := s.core.DB(tenant).Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT type FROM {tallies} WHERE at >= $1 GROUP BY type HAVING sum(submitted) > $2`),
 		open.OpenedAt, OwnSetTasks)
 	if err != nil {

@@ -12,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -24,7 +26,7 @@ func (s *Settings) PutTaskType(
 	ctx context.Context,
 	tenant string,
 	t asyncflow.TaskType,
-) (_ catalog.StoredType, created bool, err error) {
+) (_ config.StoredType, created bool, err error) {
 	return s.putTaskType(ctx, tenant, t, false)
 }
 
@@ -33,7 +35,7 @@ func (s *Settings) CheckTaskType(
 	ctx context.Context,
 	tenant string,
 	t asyncflow.TaskType,
-) (_ catalog.StoredType, created bool, err error) {
+) (_ config.StoredType, created bool, err error) {
 	return s.putTaskType(ctx, tenant, t, true)
 }
 
@@ -42,13 +44,13 @@ func (s *Settings) putTaskType(
 	tenant string,
 	t asyncflow.TaskType,
 	dry bool,
-) (stored catalog.StoredType, created bool, err error) {
-	err = s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
+) (stored config.StoredType, created bool, err error) {
+	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		stored, created, err = s.writeCheckedType(ctx, tx, tenant, t)
 		if err == nil && dry {
-			return catalog.ErrDry
+			return postgres.ErrDry
 		}
-		catalog.AuditedCallOf(ctx).NoteVersion(stored.Version, created)
+		audit.CallOf(ctx).NoteVersion(stored.Version, created)
 		return err
 	})
 	// Another call has just created it: change that one.
@@ -56,7 +58,7 @@ func (s *Settings) putTaskType(
 		postgres.State(err) == pgerrcode.UniqueViolation {
 		return s.putTaskType(ctx, tenant, t, dry)
 	}
-	if errors.Is(err, catalog.ErrDry) {
+	if errors.Is(err, postgres.ErrDry) {
 		err = nil
 	}
 	return stored, created, postgres.Wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
@@ -69,7 +71,7 @@ func (s *Settings) writeCheckedType(
 	tx pgx.Tx,
 	tenant string,
 	t asyncflow.TaskType,
-) (stored catalog.StoredType, created bool, err error) {
+) (stored config.StoredType, created bool, err error) {
 	stored, g, err := writeTaskType(ctx, tx, tenant, t, s.core.Clock.Now())
 	created = g.one != ""
 	if err != nil {
@@ -85,23 +87,23 @@ func writeTaskType(
 	tenant string,
 	t asyncflow.TaskType,
 	now time.Time,
-) (stored catalog.StoredType, g growth, err error) {
+) (stored config.StoredType, g growth, err error) {
 	spec, err := json.Marshal(t)
 	if err != nil {
 		return stored, g, err
 	}
 	g.bytes = docBytes(t, t.StageMapping)
-	old, err := catalog.ReadTaskType(ctx, tx, tenant, t.Name, "FOR NO KEY UPDATE")
+	old, err := config.ReadTaskType(ctx, tx, tenant, t.Name, "FOR NO KEY UPDATE")
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
 		g.one = asyncflow.QuotaTaskTypes
-		if err := catalog.CheckPrecondition(ctx, "", false); err != nil {
+		if err := audit.CheckPrecondition(ctx, "", false); err != nil {
 			return stored, g, err
 		}
 		err = createTaskType(ctx, tx, tenant, t, spec, now)
 	case err == nil:
 		t = t.After(old.TaskType)
-		if err = catalog.CheckPrecondition(ctx, old.ETag(), sameSpec(old.TaskType, t)); err != nil {
+		if err = audit.CheckPrecondition(ctx, old.ETag(), sameSpec(old.TaskType, t)); err != nil {
 			return stored, g, err
 		}
 		g.bytes = docBytes(t, t.StageMapping) - docBytes(old.TaskType, old.StageMapping)
@@ -110,7 +112,7 @@ func writeTaskType(
 	if err != nil {
 		return stored, g, err
 	}
-	stored, err = catalog.ReadTaskType(ctx, tx, tenant, t.Name, "")
+	stored, err = config.ReadTaskType(ctx, tx, tenant, t.Name, "")
 	return stored, g, err
 }
 
@@ -155,7 +157,7 @@ func updateTaskType(
 		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4
 		  WHERE name = $1`,
 		t.Name, string(spec), string(mapping), now)
-	return catalog.Countable(err, "the versions of task type "+t.Name)
+	return postgres.Countable(err, "the versions of task type "+t.Name)
 }
 
 // sameSpec reports whether two versions of a type are the same document.
@@ -174,17 +176,17 @@ func createTaskType(
 	spec []byte,
 	now time.Time,
 ) error {
-	set, from, err := placeNew(ctx, tx, tenant, t, now)
+	set, from, err := chooseSet(ctx, tx, tenant, t, now)
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+	_, err = tx.Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		WITH t AS (
 		  INSERT INTO {types} (name, version, spec, table_set, from_pos, created_at, updated_at)
 		  VALUES ($1, 1, $2, $3, $4, $5, $5) RETURNING number)
 		INSERT INTO {locks} (name, number) SELECT $6, number FROM t`), t.Name, string(spec), set, from,
 		now, catalog.LeaseLock)
-	return catalog.Countable(err, "task types")
+	return postgres.Countable(err, "task types")
 }
 
 // checkRemovedStages refuses to remove a stage that has live tasks and no mapping.
@@ -198,12 +200,12 @@ func checkRemovedStages(
 	if len(removed) == 0 {
 		return nil
 	}
-	location, err := catalog.ReadLocation(ctx, tx, tenant, t.Name)
+	location, err := config.ReadLocation(ctx, tx, tenant, t.Name)
 	if err != nil {
 		return err
 	}
 	// First without a lock.
-	stage, err := liveStage(ctx, tx, &catalog.Type{Location: location}, removed)
+	stage, err := liveStage(ctx, tx, &config.Type{Location: location}, removed)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -86,8 +86,8 @@ func (s *Settings) typeRolls(
 }
 
 // datedRolls returns the rolls of a type without their sizes, oldest first.
-func (s *Settings) datedRolls(ctx context.Context, t *catalog.Type) (rolls []TypeRoll, err error) {
-	sets := map[string]*catalog.TableSet{t.Set().Name: t.Set()}
+func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []TypeRoll, err error) {
+	sets := map[string]*config.TableSet{t.Set().Name: t.Set()}
 	names := []string{t.Set().Name}
 	if t.Earlier != nil {
 		sets[t.Earlier.Name] = t.Earlier
@@ -108,8 +108,8 @@ func (s *Settings) datedRolls(ctx context.Context, t *catalog.Type) (rolls []Typ
 		func() error {
 			set := sets[name]
 			r := TypeRoll{Position: position, Own: !set.Shared(), OpenedAt: opened,
-				SealedAt: catalog.OrZero(sealed), DrainedAt: catalog.OrZero(drained),
-				IdleSince: catalog.OrZero(idle), Retention: s.core.Catalog.Retention(set, position)}
+				SealedAt: postgres.OrZero(sealed), DrainedAt: postgres.OrZero(drained),
+				IdleSince: postgres.OrZero(idle), Retention: s.core.Catalog.Retention(set, position)}
 			last, seen := drops[name]
 			if idle != nil && (!seen || !last.IsZero()) {
 				r.DropsAt = idle.Add(r.Retention)
@@ -132,7 +132,7 @@ const countedPages = 20
 // measureRolls adds the bytes and the tasks of rolls. Like the planner, it takes the tasks of a
 // page from the last ANALYZE. For small tables and tables without ANALYZE it counts the first
 // pages.
-func (s *Settings) measureRolls(ctx context.Context, t *catalog.Type, rolls []TypeRoll) error {
+func (s *Settings) measureRolls(ctx context.Context, t *config.Type, rolls []TypeRoll) error {
 	var tasks, journals, readies []string
 	for _, r := range rolls {
 		tables := t.SetAt(r.Position).Tables
@@ -170,7 +170,7 @@ func (s *Settings) measureRolls(ctx context.Context, t *catalog.Type, rolls []Ty
 	}); err != nil || len(counts) == 0 {
 		return err
 	}
-	rows, err = catalog.Unprepared{Q: s.core.DB(t.Tenant)}.Query(ctx,
+	rows, err = postgres.Unprepared{Q: s.core.DB(t.Tenant)}.Query(ctx,
 		strings.Join(counts, " UNION ALL "))
 	if err != nil {
 		return err
@@ -184,13 +184,13 @@ func (s *Settings) measureRolls(ctx context.Context, t *catalog.Type, rolls []Ty
 }
 
 // addNext adds when the next roll opens to the one that is open.
-func (s *Settings) addNext(t *catalog.Type, r *TypeRoll) {
+func (s *Settings) addNext(t *config.Type, r *TypeRoll) {
 	set := t.SetAt(r.Position)
 	if set.Closed || r.Position != set.End || !r.SealedAt.IsZero() {
 		return
 	}
 	var age time.Duration
-	r.NextTasks, age = s.core.Catalog.RollLimits(set)
+	r.NextTasks, age = s.core.Catalog.RollSize(set)
 	if r.Tasks > 0 {
 		r.NextAt = r.OpenedAt.Add(age)
 	}

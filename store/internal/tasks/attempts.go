@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -53,7 +53,7 @@ type AttemptPage struct {
 }
 
 // maxBytes returns how many bytes fill the page.
-func (p AttemptPage) maxBytes() int { return cmp.Or(p.Bytes, catalog.PageBytes) }
+func (p AttemptPage) maxBytes() int { return cmp.Or(p.Bytes, postgres.PageBytes) }
 
 // attemptsSQL reads the rows of a page and one more. A row beyond the bytes of the page has no
 // output, so that only outputs that are shown are read.
@@ -72,13 +72,13 @@ FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
       FROM {journal} WHERE type = $8 AND id = $1 AND seq > $2::int ORDER BY seq LIMIT $3) j) k) l
 ORDER BY seq`
 
-func (p AttemptPage) args(t *catalog.Type, id asyncflow.TaskID) []any {
+func (p AttemptPage) args(t *config.Type, id asyncflow.TaskID) []any {
 	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.maxBytes(), ShortOutput, outputExcerpt,
 		t.Number()}
 }
 
 func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {
-	return catalog.CollectPage(rows, p.Limit, p.maxBytes(), scanAttempt,
+	return postgres.CollectPage(rows, p.Limit, p.maxBytes(), scanAttempt,
 		func(a Attempt) int { return a.long })
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -31,19 +32,19 @@ func (s *Tasks) Cancel(
 	}
 	for range records.CancelTries {
 		var cancelled []asyncflow.Settlement
-		err := s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
-			return s.core.Audited(ctx, t.Tenant, func(tx pgx.Tx) (err error) {
-				if t, err = catalog.RollsNow(ctx, tx, t); err != nil {
+		err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
+			return audit.Do(ctx, s.core, t.Tenant, func(tx pgx.Tx) (err error) {
+				if t, err = config.RollsNow(ctx, tx, t); err != nil {
 					return err
 				}
 				cancelled, err = trees.CancelAll(ctx, tx, t, []int64{id.Number}, reason, s.core.Clock.Now())
 				if err == nil && len(cancelled) == 0 {
-					return catalog.ErrSame
+					return postgres.ErrSame
 				}
 				return err
 			})
 		})
-		if err != nil && !errors.Is(err, catalog.ErrSame) {
+		if err != nil && !errors.Is(err, postgres.ErrSame) {
 			return Task{}, postgres.Wrap(err, "Cancel(%q, %s)", tenant, id)
 		}
 		task, err := s.Task(ctx, tenant, id)
@@ -68,7 +69,7 @@ func (s *Tasks) Cancel(
 func takeResting(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	id asyncflow.TaskID,
 ) (c hot.Candidate, err error) {
 	c.ID = id

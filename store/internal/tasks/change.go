@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -29,7 +30,7 @@ func (s *Tasks) Change(
 	}
 	for range records.CancelTries {
 		var changed bool
-		err := s.core.FollowRolls(ctx, t, func(t *catalog.Type) (err error) {
+		err := s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
 			changed, err = s.tryChange(ctx, t, id, p)
 			return err
 		})
@@ -55,13 +56,13 @@ func (s *Tasks) Change(
 // the row that follows from the patch.
 func (s *Tasks) tryChange(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	id asyncflow.TaskID,
 	p asyncflow.Patch,
 ) (changed bool, err error) {
 	ts := &records.Tokens{}
-	err = s.core.Audited(ctx, t.Tenant, func(tx pgx.Tx) error {
-		t, err := catalog.RollsNow(ctx, tx, t)
+	err = audit.Do(ctx, s.core, t.Tenant, func(tx pgx.Tx) error {
+		t, err := config.RollsNow(ctx, tx, t)
 		if err != nil {
 			return err
 		}
@@ -69,7 +70,7 @@ func (s *Tasks) tryChange(
 		if err != nil {
 			return err
 		}
-		placed, err := readPlaced(ctx, tx, t, id) // it can't change, as we have the token row
+		state, err := readTokenState(ctx, tx, t, id) // it can't change, as we have the token row
 		if err != nil {
 			return err
 		}
@@ -80,14 +81,14 @@ func (s *Tasks) tryChange(
 		if c.Seq > records.MaxSeq {
 			return records.JournalFull(id)
 		}
-		c.Options = placed.options
+		c.Options = state.options
 		now := s.core.Clock.Now()
-		return writeChange(ctx, tx, t, c, p, placed.at, now, ts)
+		return writeChange(ctx, tx, t, c, p, state.at, now, ts)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows): // its row has just moved, or it is final
 		return false, nil
-	case errors.Is(err, catalog.ErrSame):
+	case errors.Is(err, postgres.ErrSame):
 		return true, nil
 	case err != nil:
 		return false, err
@@ -97,18 +98,18 @@ func (s *Tasks) tryChange(
 	return true, nil
 }
 
-// placed says since when a task's token row has had its place, and has the task's options.
-type placed struct {
+// tokenState says since when a task's token row has had its place, and has the task's options.
+type tokenState struct {
 	at      time.Time
 	options asyncflow.Options
 }
 
-func readPlaced(
+func readTokenState(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	id asyncflow.TaskID,
-) (p placed, err error) {
+) (p tokenState, err error) {
 	err = tx.QueryRow(ctx, t.SQL(id.Position(), `
 		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
 		    t.created_at),
@@ -121,7 +122,7 @@ func readPlaced(
 func writeChange(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	c hot.Candidate,
 	p asyncflow.Patch,
 	at, now time.Time,
@@ -129,7 +130,7 @@ func writeChange(
 ) error {
 	ch, same := changeOf(t, c, p, at, now)
 	if same {
-		return catalog.ErrSame
+		return postgres.ErrSame
 	}
 	b := &pgx.Batch{}
 	ch.queue(b, t, ts, now)
@@ -148,7 +149,7 @@ type change struct {
 // changeOf returns what follows from a patch, and reports whether that is the same as before. at is
 // when the token row was written.
 func changeOf(
-	t *catalog.Type,
+	t *config.Type,
 	c hot.Candidate,
 	p asyncflow.Patch,
 	at, now time.Time,
@@ -178,7 +179,7 @@ func changeOf(
 
 // queue adds the journal row to a batch, and the token row to ts. The journal row keeps the error
 // of the previous attempt.
-func (ch change) queue(b *pgx.Batch, t *catalog.Type, ts *records.Tokens, now time.Time) {
+func (ch change) queue(b *pgx.Batch, t *config.Type, ts *records.Tokens, now time.Time) {
 	l := ch.Lease
 	b.Queue(t.SQL(l.ID.Position(), `
 		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error, type)

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -21,16 +21,16 @@ func (st *step) prioritize(ctx context.Context, tx pgx.Tx, ids []int64) (int, er
 		return 0, err
 	}
 	found := restingIDs(resting)
-	all, err := readAllPlaced(ctx, tx, st.t, found)
+	all, err := readTokenStates(ctx, tx, st.t, found)
 	if err != nil {
 		return 0, err
 	}
 	b := &pgx.Batch{}
 	var orders []time.Time
 	for _, c := range resting {
-		placed := all[c.ID.Number]
-		c.Options = placed.options
-		ch, same := changeOf(st.t, c, asyncflow.Patch{Priority: st.o.Priority}, placed.at, st.now)
+		state := all[c.ID.Number]
+		c.Options = state.options
+		ch, same := changeOf(st.t, c, asyncflow.Patch{Priority: st.o.Priority}, state.at, st.now)
 		if same {
 			continue
 		}
@@ -72,7 +72,7 @@ WHERE k.seq <= $4 ORDER BY k.id FOR UPDATE OF k`
 // looks twice, as a row may just have moved from the one to the other. All rows of wait come first,
 // as in a cancel, so that the two don't deadlock.
 func lockResting(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (resting []hot.Candidate, err error) {
 	lock := func(position int, sql string, args ...any) error {
 		rows, err := tx.Query(ctx, t.SQL(position, sql), args...)
@@ -112,10 +112,10 @@ func lockResting(
 	return resting, nil
 }
 
-// readAllPlaced is readPlaced of some tasks of one roll.
-func readAllPlaced(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64,
-) (map[int64]placed, error) {
+// readTokenStates is readTokenState of some tasks of one roll.
+func readTokenStates(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
+) (map[int64]tokenState, error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
 		    t.created_at),
@@ -124,12 +124,12 @@ func readAllPlaced(
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[int64]placed, len(ids))
+	all := make(map[int64]tokenState, len(ids))
 	var id int64
-	var p placed
+	var p tokenState
 	_, err = pgx.ForEachRow(rows, []any{&id, &p.at, &p.options}, func() error {
 		all[id] = p
-		p = placed{}
+		p = tokenState{}
 		return nil
 	})
 	return all, err
@@ -137,7 +137,7 @@ func readAllPlaced(
 
 // takeLocked deletes token rows from wait and ready that this transaction has locked.
 func takeLocked(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64, orders []time.Time,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, orders []time.Time,
 ) error {
 	b := &pgx.Batch{}
 	b.Queue(t.SQL(0, records.TakeAnyWaitSQL), ids, t.Number())

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -56,14 +57,14 @@ func criteriaOf(f Filter) criteria {
 const fewReady = 5000
 
 // criteriaFor returns the criteria of a filter, as learned for the present tables.
-func (s *Tasks) criteriaFor(ctx context.Context, t *catalog.Type, f Filter) (criteria, error) {
+func (s *Tasks) criteriaFor(ctx context.Context, t *config.Type, f Filter) (criteria, error) {
 	c := criteriaOf(f)
 	return c, c.learn(ctx, s.core.DB(t.Tenant), t)
 }
 
 // learn finds out whether few tasks are ready, if that matters. It decides only which table
 // the candidates come from. They are complete either way, so the number may change meanwhile.
-func (c *criteria) learn(ctx context.Context, db catalog.Querier, t *catalog.Type) error {
+func (c *criteria) learn(ctx context.Context, db postgres.Querier, t *config.Type) error {
 	if !slices.Contains(c.among(), asyncflow.StatusPending) {
 		return nil
 	}
@@ -103,7 +104,7 @@ const otherwise = `{journal} c WHERE type = $1 AND final <> 'succeeded'`
 // the token tables, and tasks that failed or were cancelled have an index of their own. It
 // reads all tasks instead of a long backlog: the latest of both are the same.
 func (c criteria) candidates(bounds string) string {
-	from := c.places()
+	from := c.tables()
 	if len(from) == 0 {
 		from = []string{`{task} c WHERE type = $1`}
 	}
@@ -122,8 +123,8 @@ func (c criteria) candidates(bounds string) string {
 	return `(SELECT DISTINCT id FROM (` + all + `) c WHERE ` + bounds + `)`
 }
 
-// places returns the tables that candidates reads; nil is that of all tasks.
-func (c criteria) places() (from []string) {
+// tables returns the tables that candidates reads; nil is that of all tasks.
+func (c criteria) tables() (from []string) {
 	for _, status := range c.among() {
 		place := places[status]
 		if place == "" || status == asyncflow.StatusPending && !c.fewReady {
@@ -138,7 +139,7 @@ func (c criteria) places() (from []string) {
 
 // lookedAt returns the statuses of the candidates.
 func (c criteria) lookedAt() (statuses []asyncflow.Status) {
-	from := c.places()
+	from := c.tables()
 	for _, status := range asyncflow.Statuses {
 		if from == nil || slices.Contains(from, places[status]) {
 			statuses = append(statuses, status)
@@ -178,9 +179,9 @@ const noChildrenSQL = `
   AND NOT ` + records.IsChildSQL
 
 // args returns the parameters of sql.
-func (c criteria) args(t *catalog.Type) []any {
-	args := []any{catalog.OrNull(c.since), catalog.OrNull(c.until), c.statuses, c.stages(t), c.text,
-		catalog.OrNull(c.endedBefore)}
+func (c criteria) args(t *config.Type) []any {
+	args := []any{postgres.OrNull(c.since), postgres.OrNull(c.until), c.statuses, c.stages(t), c.text,
+		postgres.OrNull(c.endedBefore)}
 	if c.content != "" {
 		args = append(args, c.content)
 	}
@@ -189,7 +190,7 @@ func (c criteria) args(t *catalog.Type) []any {
 
 // stages returns the names that the stage has in token and journal rows: its own, and the
 // names of removed stages that are mapped to it. nil is any stage.
-func (c criteria) stages(t *catalog.Type) []string {
+func (c criteria) stages(t *config.Type) []string {
 	if c.stage == "" {
 		return nil
 	}

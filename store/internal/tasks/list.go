@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -85,7 +85,7 @@ func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (Page, er
 		return Page{}, err
 	}
 	var p Page
-	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) (err error) {
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
 		p, err = s.readPage(ctx, t, f)
 		return err
 	})
@@ -96,11 +96,11 @@ func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (Page, er
 	for i := range p.Tasks {
 		tasks[i] = &p.Tasks[i]
 	}
-	err = s.tellLimits(ctx, tenant, tasks...)
+	err = s.tellLimitWaits(ctx, tenant, tasks...)
 	return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
 }
 
-func (s *Tasks) readPage(ctx context.Context, t *catalog.Type, f Filter) (Page, error) {
+func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter) (Page, error) {
 	ctx = postgres.Patient(ctx)
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {
@@ -153,7 +153,7 @@ var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NUL
 // the tasks may be anywhere.
 func (s *Tasks) readWindow(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	c criteria,
 	least, before int64,
 	window, limit int,
@@ -161,7 +161,7 @@ func (s *Tasks) readWindow(
 	position := asyncflow.TaskID{Number: before - 1}.Position()
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-	catalog.QueueSettings(b, postgres.HotSettings)
+	postgres.QueueSettings(b, postgres.HotSettings)
 	list := b.Queue(t.SQL(position, c.listSQL()),
 		append(append(c.windowArgs(t, least, before, window), limit), c.args(t)...)...)
 	list.Query(func(rows pgx.Rows) (err error) {
@@ -173,8 +173,8 @@ func (s *Tasks) readWindow(
 	bounds.QueryRow(func(row pgx.Row) error {
 		var created, newest *time.Time
 		err := row.Scan(&v.looked, &v.bytes, &v.last, &created, &newest)
-		v.created = catalog.OrZero(created)
-		v.newest = catalog.OrZero(newest)
+		v.created = postgres.OrZero(created)
+		v.newest = postgres.OrZero(newest)
 		return err
 	})
 	b.Queue("COMMIT")

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // OperationKind says what an operation does with each task.
@@ -93,7 +93,7 @@ func (o Operation) criteria() criteria {
 }
 
 // check returns what is wrong with an operation on a type, or nil.
-func (n NewOperation) check(t *catalog.Type) error {
+func (n NewOperation) check(t *config.Type) error {
 	if n.FromStage != "" && t.StageIndex(n.FromStage) < 0 {
 		return asyncflow.InvalidField("from_stage", "is %q, which is not a stage of %s", n.FromStage,
 			t.Name)

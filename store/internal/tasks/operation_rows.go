@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -47,8 +49,8 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 	if err != nil {
 		return err
 	}
-	return s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
-		noteOperation(catalog.AuditedCallOf(ctx), o)
+	return audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
+		noteOperation(audit.CallOf(ctx), o)
 		if err := checkRunningCounts(ctx, tx, tenant, o); err != nil {
 			return err
 		}
@@ -57,7 +59,7 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 			  position, next_at, created_at, finished_at)
 			VALUES ($1, $2, $3, $4::text::json, $5::text::json, $6, $7, $8, $9, $10, $11)`,
 			o.ID, string(o.Kind), f.Type, string(filter), string(options), string(o.State), o.Total,
-			o.position, o.nextAt, o.CreatedAt, catalog.OrNull(o.FinishedAt))
+			o.position, o.nextAt, o.CreatedAt, postgres.OrNull(o.FinishedAt))
 		return err
 	})
 }
@@ -71,7 +73,7 @@ func checkRunningCounts(ctx context.Context, tx pgx.Tx, tenant string, o Operati
 		return nil
 	}
 	b := &pgx.Batch{}
-	catalog.QueueLocks(b, catalog.NewTables(tenant, catalog.SharedSet), catalog.CountsLock, 0)
+	catalog.QueueLocks(b, config.NewTables(tenant, config.SharedSet), catalog.CountsLock, 0)
 	var running int
 	b.Queue(`SELECT count(*) FROM `+operationsOf(tenant)+` WHERE kind = $1 AND state = 'running'`,
 		string(CountAll)).QueryRow(func(row pgx.Row) error { return row.Scan(&running) })
@@ -94,7 +96,7 @@ const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.sta
 func (s *Tasks) OperationPage(
 	ctx context.Context,
 	tenant string,
-	after catalog.Place,
+	after postgres.Place,
 	limit int,
 ) (page []Operation, more bool, err error) {
 	rows, err := s.core.DB(tenant).Query(ctx, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+
@@ -102,12 +104,12 @@ func (s *Tasks) OperationPage(
 		WHERE (o.state = 'running' OR o.created_at > $1)
 		  AND ($2::timestamptz IS NULL OR (o.created_at, o.id) < ($2, $3::uuid))
 		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`,
-		s.core.Clock.Now().Add(-OperationsKept), catalog.OrNull(after.At), catalog.OrNull(after.ID),
+		s.core.Clock.Now().Add(-OperationsKept), postgres.OrNull(after.At), postgres.OrNull(after.ID),
 		limit+1)
 	if err != nil {
 		return nil, false, postgres.Wrap(err, "OperationPage(%q)", tenant)
 	}
-	page, more, err = catalog.CollectPage(rows, limit, catalog.PageBytes,
+	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes,
 		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
 		func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) })
 	return page, more, postgres.Wrap(err, "OperationPage(%q)", tenant)
@@ -122,15 +124,15 @@ func (s *Tasks) Operation(ctx context.Context, tenant, id string) (Operation, er
 // StopOperation stops an operation and returns it. It waits for a step under way; afterwards
 // the operation changes no task. An operation that has ended is returned as it is.
 func (s *Tasks) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
-	err := s.core.Audited(ctx, tenant, func(tx pgx.Tx) error {
+	err := audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+` SET state = 'stopped', finished_at = $2
 			WHERE id = $1::uuid AND state = 'running'`, id, s.core.Clock.Now())
 		if err == nil && tag.RowsAffected() == 0 { // it has ended, or doesn't exist
-			return catalog.ErrSame
+			return postgres.ErrSame
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, catalog.ErrSame) {
+	if err != nil && !errors.Is(err, postgres.ErrSame) {
 		return Operation{}, postgres.Wrap(err, "StopOperation(%q, %q)", tenant, id)
 	}
 	return s.Operation(ctx, tenant, id)
@@ -181,7 +183,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.FromStage = options.FromStage
 	o.Pace = options.Pace
 	o.Priority = options.Priority
-	o.FinishedAt = catalog.OrZero(finished)
+	o.FinishedAt = postgres.OrZero(finished)
 	return o, err
 }
 
@@ -195,7 +197,7 @@ func (s *Tasks) ForgetOperations(ctx context.Context, tenant string) (int, error
 }
 
 // noteOperation adds an operation's id and number of tasks.
-func noteOperation(a *catalog.AuditedCall, o Operation) {
+func noteOperation(a *audit.Call, o Operation) {
 	a.Note("operation", o.ID)
 	a.Note("total", o.Total)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -33,7 +33,7 @@ func (s *Tasks) StartOperation(
 	}
 	err = s.insertOperation(ctx, tenant, o)
 	if postgres.State(err) == pgerrcode.ForeignKeyViolation {
-		err = catalog.UnknownType(n.Filter.Type)
+		err = config.UnknownType(n.Filter.Type)
 	}
 	if err != nil {
 		return Operation{}, postgres.Wrap(err, "StartOperation(%q, %q)", tenant, n.Filter.Type)
@@ -79,7 +79,7 @@ func (s *Tasks) prepareOperation(
 }
 
 // countOperation counts the tasks that an operation concerns, in many short statements.
-func (s *Tasks) countOperation(ctx context.Context, t *catalog.Type, o *Operation) error {
+func (s *Tasks) countOperation(ctx context.Context, t *config.Type, o *Operation) error {
 	ctx = postgres.Patient(ctx)
 	t, first, err := s.firstLive(ctx, t)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Tasks) countOperation(ctx context.Context, t *catalog.Type, o *Operatio
 // count from the creation of their type, and may be gone.
 func (s *Tasks) candidatesOf(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	c criteria,
 ) (n int64, err error) {
 	if err := c.learn(ctx, s.core.DB(t.Tenant), t); err != nil {
@@ -126,23 +126,23 @@ func (s *Tasks) candidatesOf(
 // tasks.
 func (s *Tasks) firstLive(
 	ctx context.Context,
-	t *catalog.Type,
-) (_ *catalog.Type, first int64, err error) {
-	location, err := catalog.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name)
+	t *config.Type,
+) (_ *config.Type, first int64, err error) {
+	location, err := config.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name)
 	if err != nil {
 		return nil, 0, err
 	}
 	for {
-		t = t.Located(location)
+		t = config.Located(t, location)
 		first, err = s.leastToken(ctx, t)
 		if err != nil {
 			return nil, 0, err
 		}
-		location, err = catalog.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name)
+		location, err = config.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name)
 		if err != nil {
 			return nil, 0, err
 		}
-		if t.SameAs(location) {
+		if config.SameAs(t, location) {
 			return t, first, nil
 		}
 	}
@@ -150,9 +150,9 @@ func (s *Tasks) firstLive(
 
 // leastToken returns the least number in the tables in which live tasks have their token row,
 // by one statement; 0 if they are empty.
-func (s *Tasks) leastToken(ctx context.Context, t *catalog.Type) (least int64, err error) {
+func (s *Tasks) leastToken(ctx context.Context, t *config.Type) (least int64, err error) {
 	var selects []string
-	for _, table := range t.TokenTables() {
+	for _, table := range config.TokenTables(t) {
 		selects = append(selects, `(SELECT min(id) FROM `+table+` WHERE type = $1)`)
 	}
 	err = s.core.DB(t.Tenant).QueryRow(ctx,

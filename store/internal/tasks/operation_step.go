@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -87,7 +87,7 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 		if err := st.lock(ctx, tx, t, due); err != nil {
 			return err
 		}
-		if err := st.take(ctx, tx); err != nil {
+		if err := st.handle(ctx, tx); err != nil {
 			return err
 		}
 		return st.write(ctx, tx)
@@ -119,7 +119,7 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 
 // step is a step of an operation under way.
 type step struct {
-	t         *catalog.Type
+	t         *config.Type
 	o         Operation
 	now       time.Time
 	done      int
@@ -131,7 +131,7 @@ type step struct {
 // lock locks and reads the operation; pgx.ErrNoRows when it isn't due, another node takes the
 // step, or its type is being changed or deleted. It locks the type's row first, so that a
 // deletion of the type waits and doesn't deadlock.
-func (st *step) lock(ctx context.Context, tx pgx.Tx, t *catalog.Type, due DueOperation) error {
+func (st *step) lock(ctx context.Context, tx pgx.Tx, t *config.Type, due DueOperation) error {
 	rows, err := tx.Query(ctx, `
 		SELECT `+operationColumns+`
 		FROM `+operationsOf(due.Tenant)+` o JOIN `+t.Set().Tables.Qualify("task_types")+` tt
@@ -147,13 +147,13 @@ func (st *step) lock(ctx context.Context, tx pgx.Tx, t *catalog.Type, due DueOpe
 	if err != nil {
 		return err
 	}
-	st.t, err = catalog.RollsNow(ctx, tx, t)
+	st.t, err = config.RollsNow(ctx, tx, t)
 	return err
 }
 
-// take cancels, redrives, changes or counts the next tasks. It leaves an operation alone that only
-// newer nodes know.
-func (st *step) take(ctx context.Context, tx pgx.Tx) error {
+// handle cancels, redrives, changes or counts the next tasks. It leaves an operation alone that
+// only newer nodes know.
+func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	window := stepWindow
 	switch st.o.Kind {
 	case CountAll:
@@ -210,7 +210,7 @@ func (st *step) write(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `UPDATE `+st.t.Set().Tables.Qualify("operations")+`
 		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7, total = $8
 		WHERE id = $1::uuid`,
-		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State), catalog.OrNull(o.FinishedAt),
+		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State), postgres.OrNull(o.FinishedAt),
 		o.Total)
 	return err
 }

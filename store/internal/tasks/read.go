@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/trees"
@@ -91,7 +91,7 @@ func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 
 // tellRelations reads what a task waits for, and its children and dependencies, into task.
 func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) error {
-	if err := s.tellLimits(ctx, tenant, task); err != nil {
+	if err := s.tellLimitWaits(ctx, tenant, task); err != nil {
 		return err
 	}
 	return s.tellTree(ctx, tenant, task)
@@ -107,9 +107,9 @@ func (s *Tasks) task(
 	if err != nil {
 		return Task{}, err
 	}
-	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		if !t.Has(id.Position()) { // its roll was dropped a moment ago
-			return catalog.UnknownTask(id)
+			return config.UnknownTask(id)
 		}
 		rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(),
 			stateColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
@@ -122,13 +122,13 @@ func (s *Tasks) task(
 		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Task{}, catalog.UnknownTask(id)
+		return Task{}, config.UnknownTask(id)
 	}
 	return task, err
 }
 
 // scanTask reads a row of stateColumns. now is the database's time.
-func scanTask(row pgx.CollectableRow, t *catalog.Type, now time.Time) (task Task, err error) {
+func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task, err error) {
 	var order, until, ended *time.Time
 	var options, doc, result []byte
 	var percent *int
@@ -148,25 +148,25 @@ func scanTask(row pgx.CollectableRow, t *catalog.Type, now time.Time) (task Task
 	}
 	switch task.Status {
 	case asyncflow.StatusRunning:
-		task.Deadline = catalog.OrZero(until)
+		task.Deadline = postgres.OrZero(until)
 		if percent != nil {
 			task.Progress = &Progress{*percent, note}
 		}
 	case asyncflow.StatusWaiting:
-		task.OrderTime = catalog.OrZero(order)
+		task.OrderTime = postgres.OrZero(order)
 		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
 		if task.WaitsFor == asyncflow.WaitClaimer && !t.Claims(task.Stage) { // the mode has changed
 			task.WaitsFor = pendingFor(t, task, now)
 		}
 	case asyncflow.StatusPending:
 		if order == nil {
-			return task, catalog.ErrElsewhere
+			return task, config.ErrElsewhere
 		}
 		task.OrderTime = *order
 		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
 		task.WaitsFor = pendingFor(t, task, now)
 	default:
-		task.FinishedAt = catalog.OrZero(ended)
+		task.FinishedAt = postgres.OrZero(ended)
 		if task.Status == asyncflow.StatusSucceeded {
 			task.Result = result
 			if result == nil { // no stage had an output
@@ -178,7 +178,7 @@ func scanTask(row pgx.CollectableRow, t *catalog.Type, now time.Time) (task Task
 }
 
 // pendingFor returns why a task in ready is not running, as far as its type shows.
-func pendingFor(t *catalog.Type, task Task, now time.Time) asyncflow.WaitReason {
+func pendingFor(t *config.Type, task Task, now time.Time) asyncflow.WaitReason {
 	switch {
 	case t.Paused():
 		return asyncflow.WaitPaused
@@ -228,8 +228,8 @@ func (s *Tasks) AwaitFinal(
 	}
 }
 
-// tellLimits fills in which limits the due tasks of one type wait for.
-func (s *Tasks) tellLimits(ctx context.Context, tenant string, tasks ...*Task) error {
+// tellLimitWaits fills in which limits the due tasks of one type wait for.
+func (s *Tasks) tellLimitWaits(ctx context.Context, tenant string, tasks ...*Task) error {
 	var reason asyncflow.WaitReason
 	for _, task := range tasks {
 		if task.WaitsFor != asyncflow.WaitCapacity {

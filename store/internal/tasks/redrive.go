@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 	"github.com/asyncflow/asyncflow/store/internal/trees"
@@ -28,14 +29,14 @@ func (s *Tasks) Redrive(
 	}
 	var ts *records.Tokens
 	var dependents *trees.Redriving
-	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		ts = &records.Tokens{}
-		return s.core.Audited(ctx, t.Tenant, func(tx pgx.Tx) error {
+		return audit.Do(ctx, s.core, t.Tenant, func(tx pgx.Tx) error {
 			dependents = &trees.Redriving{Trees: s.trees, Tx: tx, Type: t, Now: s.core.Clock.Now()}
 			return dependents.With(ctx, id, r, ts)
 		})
 	})
-	if errors.Is(err, catalog.ErrDry) {
+	if errors.Is(err, postgres.ErrDry) {
 		task, err := s.Task(ctx, tenant, id)
 		task.Redriven = dependents.Done
 		return task, err
@@ -53,7 +54,7 @@ func (s *Tasks) Redrive(
 }
 
 // tellRedriven says that FollowUp may have to redrive children of a type's tasks.
-func (s *Tasks) tellRedriven(t *catalog.Type) {
+func (s *Tasks) tellRedriven(t *config.Type) {
 	if t.HasFanOut() {
 		s.core.TellFollowUp(t.Tenant)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -24,7 +24,7 @@ type findings struct {
 func search(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	c criteria,
 	after int64,
 	window int,
@@ -68,7 +68,7 @@ func (s *Tasks) searching(ctx context.Context, tenant string, do func(pgx.Tx) er
 	ctx = postgres.Patient(ctx)
 	return pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
-		catalog.QueueSettings(b, catalog.SearchSettings)
+		postgres.QueueSettings(b, postgres.SearchSettings)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}

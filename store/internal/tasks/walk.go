@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
 
 // walk goes through the tasks that a filter may find, newest first, in windows. Each window is
 // of one range of a roll.
 type walk struct {
-	t             *catalog.Type
+	t             *config.Type
 	family        trees.Family
 	since         time.Time // of the filter
 	oldest        int64     // the least number of all
@@ -20,7 +20,7 @@ type walk struct {
 }
 
 // walkOf returns a walk through the tasks that a filter may find.
-func (s *Tasks) walkOf(ctx context.Context, t *catalog.Type, f Filter) (*walk, error) {
+func (s *Tasks) walkOf(ctx context.Context, t *config.Type, f Filter) (*walk, error) {
 	w := &walk{t: t, since: f.Since, before: asyncflow.NewTaskID(t.Name, t.End+1, 0).Number,
 		oldest: asyncflow.NewTaskID(t.Name, t.First, 0).Number}
 	if f.Before > 0 {
@@ -68,13 +68,13 @@ func (w *walk) pass(v view) {
 }
 
 // rollOf returns the least number of the roll of a window before a number.
-func rollOf(t *catalog.Type, before int64) int64 {
+func rollOf(t *config.Type, before int64) int64 {
 	return asyncflow.NewTaskID(t.Name, asyncflow.TaskID{Number: before - 1}.Position(), 0).Number
 }
 
 // rangeOf returns the least number of the range of a window before a number. Each roll has two
 // ranges: tasks that were submitted by SQL have greater numbers than all other tasks.
-func rangeOf(t *catalog.Type, before int64) int64 {
+func rangeOf(t *config.Type, before int64) int64 {
 	bySQL := rollOf(t, before) + asyncflow.FirstBySQL
 	if before > bySQL {
 		return bySQL

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -21,7 +21,7 @@ const WatchPoll = 500 * time.Millisecond
 // task, and a function that ends it. The caller finds the changes of other nodes and of
 // background jobs by reading the task, about every WatchPause.
 func (s *Tasks) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, func()) {
-	return s.core.Watchers.Follow(catalog.TypeKey{Tenant: tenant, Type: id.Type}, id.Number)
+	return s.core.Watchers.Follow(config.TypeKey{Tenant: tenant, Type: id.Type}, id.Number)
 }
 
 // WatchPause returns how long a caller that follows a task pauses between two reads:
@@ -52,7 +52,7 @@ func (s *Tasks) Watch(
 		return task, nil, false, err
 	}
 	last := 0
-	err = s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		b := &pgx.Batch{}
 		state := b.Queue(t.SQL(id.Position(),
 			watchColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
@@ -71,7 +71,7 @@ func (s *Tasks) Watch(
 		return s.core.DB(t.Tenant).Send(ctx, b)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return task, nil, false, catalog.UnknownTask(id)
+		return task, nil, false, config.UnknownTask(id)
 	}
 	if err != nil {
 		return task, nil, false, postgres.Wrap(err, "Watch(%q, %s)", tenant, id)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // listSQL lists the tasks in a window of candidates.
@@ -56,7 +56,7 @@ func (c criteria) window() string {
 }
 
 // windowArgs returns the parameters of window.
-func (c criteria) windowArgs(t *catalog.Type, least, before int64, window int) []any {
+func (c criteria) windowArgs(t *config.Type, least, before int64, window int) []any {
 	args := []any{t.Number(), least, before, window}
 	if c.content != "" {
 		args = append(args, c.bytes)
@@ -71,7 +71,7 @@ const contentSQL = `
     WHERE o.type = t.type AND o.id = t.id AND position($content IN o.output) > 0))`
 
 // holderOf returns the number of the task for which an idempotency key stands; 0: there is none.
-func (s *Tasks) holderOf(ctx context.Context, t *catalog.Type, key string) (id int64, err error) {
+func (s *Tasks) holderOf(ctx context.Context, t *config.Type, key string) (id int64, err error) {
 	err = s.core.DB(t.Tenant).QueryRow(ctx,
 		t.SQL(0, `SELECT id FROM {keys} WHERE type = $1 AND key = $2`), t.Name, key).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {

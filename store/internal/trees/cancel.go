@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -17,7 +17,7 @@ import (
 func CancelAll(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	ids []int64,
 	reason string,
 	now time.Time,
@@ -51,7 +51,7 @@ func CancelAll(
 }
 
 // lockFanOutsOf locks the fan-outs of tasks of one roll before their token rows, as FollowUp does.
-func lockFanOutsOf(ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64) error {
+func lockFanOutsOf(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) error {
 	_, err := tx.Exec(ctx, t.SQL(0, `SELECT FROM {fan_outs}
 		WHERE type = $1 AND id = ANY ($2) AND NOT closed ORDER BY id, seq FOR UPDATE`), t.Number(), ids)
 	return err
@@ -60,7 +60,7 @@ func lockFanOutsOf(ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64)
 // writeCancelled writes the settlements of a cancel. No child of a cancelled task begins any more;
 // FollowUp cancels them.
 func writeCancelled(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, settled []asyncflow.Settlement, now time.Time,
+	ctx context.Context, tx pgx.Tx, t *config.Type, settled []asyncflow.Settlement, now time.Time,
 ) error {
 	leases := make([]asyncflow.Lease, len(settled))
 	ids := make([]int64, len(settled))

@@ -7,6 +7,8 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -77,17 +79,17 @@ INSERT INTO {edges} (type, id, n, on_type, on_id, on_key, on_failure, until, key
 SELECT $1, * FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::text[],
   $7::text[], $8::timestamptz[], $9::text[], $10::interval[])`
 
-func queueEdges(b *pgx.Batch, t *catalog.Type, edges []edge) {
+func queueEdges(b *pgx.Batch, t *config.Type, edges []edge) {
 	b.Queue(t.SQL(0, insertEdgesSQL), t.Number(),
 		records.Column(edges, func(e *edge) int64 { return e.id }),
 		records.Column(edges, func(e *edge) int16 { return e.n }),
 		records.Column(edges, func(e *edge) int32 { return e.on.number }),
-		records.Column(edges, func(e *edge) *int64 { return catalog.OrNull(e.on.id) }),
-		records.Column(edges, func(e *edge) *string { return catalog.OrNull(e.key) }),
+		records.Column(edges, func(e *edge) *int64 { return postgres.OrNull(e.on.id) }),
+		records.Column(edges, func(e *edge) *string { return postgres.OrNull(e.key) }),
 		records.Column(edges, func(e *edge) string { return string(e.onFailure) }),
-		records.Column(edges, func(e *edge) *time.Time { return catalog.OrNull(e.until) }),
-		records.Column(edges, func(e *edge) *string { return catalog.OrNull(e.ownKey) }),
-		records.Column(edges, func(e *edge) *time.Duration { return catalog.OrNull(e.waitFor) }))
+		records.Column(edges, func(e *edge) *time.Time { return postgres.OrNull(e.until) }),
+		records.Column(edges, func(e *edge) *string { return postgres.OrNull(e.ownKey) }),
+		records.Column(edges, func(e *edge) *time.Duration { return postgres.OrNull(e.waitFor) }))
 }
 
 // readEdgesSQL reads the edges of tasks of one type, in order. An open edge by key has the task to
@@ -107,7 +109,7 @@ func scanEdge(row pgx.CollectableRow) (e edge, err error) {
 	var until *time.Time
 	err = row.Scan(&e.number, &e.id, &e.n, &e.on.number, &e.on.id, &e.key, &e.onFailure, &until,
 		&e.status, &e.name, &e.gone, &e.ownKey)
-	e.until = catalog.OrZero(until)
+	e.until = postgres.OrZero(until)
 	return e, err
 }
 
@@ -121,7 +123,7 @@ func (e *edge) task() (id asyncflow.TaskID) {
 
 // QueueGoneEdges queues looks at tasks that wait for tasks of a deleted type, at most JobBatch. The
 // background job dependencies finds the remaining ones.
-func QueueGoneEdges(b *pgx.Batch, t *catalog.Type, now time.Time) {
+func QueueGoneEdges(b *pgx.Batch, t *config.Type, now time.Time) {
 	b.Queue(t.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
 		SELECT DISTINCT 'look', $2::timestamptz, type, id FROM (
 		  SELECT type, id FROM {edges} WHERE on_type = $1 AND status IS NULL LIMIT $3) e`), t.Number(),

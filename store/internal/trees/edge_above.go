@@ -5,8 +5,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // chainsAbove reads the open edges that lead to new tasks by their keys: a task may wait for a key
@@ -51,7 +51,7 @@ func (c *chains) waiters(
 	for k, key := range on {
 		numbers = append(numbers, k.number)
 		ids = append(ids, k.id)
-		keys = append(keys, catalog.OrNull(key))
+		keys = append(keys, postgres.OrNull(key))
 	}
 	rows, err := c.tx.Query(ctx, c.t.SQL(0, `
 		SELECT e.type, e.id, coalesce(e.key, ''), u.type, u.id

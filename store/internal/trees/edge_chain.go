@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 )
 
@@ -23,12 +23,12 @@ const cycle = "makes a cycle: that task waits for this one"
 // chains are the open edges that lead on from some tasks.
 type chains struct {
 	tx    pgx.Tx
-	t     *catalog.TableNames
+	t     *config.TableNames
 	on    map[taskRef][]taskRef // the tasks that a task waits for
 	depth map[taskRef]int       // how many edges lead on from it, one after the other
 }
 
-func newChains(tx pgx.Tx, t *catalog.TableNames) *chains {
+func newChains(tx pgx.Tx, t *config.TableNames) *chains {
 	return &chains{tx, t, map[taskRef][]taskRef{}, map[taskRef]int{}}
 }
 

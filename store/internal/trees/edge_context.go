@@ -6,12 +6,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
 // dependencyContext returns the context of a task with the results of its dependencies. If the
 // outputs are longer than MaxInlineResults together, they are left out: they can be read by id.
-func (f *followUp) dependencyContext(t *catalog.Type, id int64) (json.RawMessage, error) {
+func (f *followUp) dependencyContext(t *config.Type, id int64) (json.RawMessage, error) {
 	edges, err := f.edgesOf(t, []int64{id})
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (f *followUp) outputsFit(edges []edge) (bool, error) {
 		times[e.on]++
 	}
 	err := f.eachOutput(edges, `octet_length(coalesce(o.output, t.context))`,
-		func(t *catalog.Type, rows pgx.Rows) error {
+		func(t *config.Type, rows pgx.Rows) error {
 			var id int64
 			var n int
 			_, err := pgx.ForEachRow(rows, []any{&id, &n}, func() error {
@@ -99,7 +99,7 @@ func (f *followUp) outputsFit(edges []edge) (bool, error) {
 func (f *followUp) outputs(edges []edge) (map[taskRef]json.RawMessage, error) {
 	all := map[taskRef]json.RawMessage{}
 	return all, f.eachOutput(edges, `coalesce(o.output, t.context)`,
-		func(t *catalog.Type, rows pgx.Rows) error {
+		func(t *config.Type, rows pgx.Rows) error {
 			for rows.Next() {
 				var id int64
 				var output []byte
@@ -114,7 +114,7 @@ func (f *followUp) outputs(edges []edge) (map[taskRef]json.RawMessage, error) {
 
 // eachOutput reads something of the results of the edges' tasks that succeeded.
 func (f *followUp) eachOutput(
-	edges []edge, what string, read func(t *catalog.Type, rows pgx.Rows) error,
+	edges []edge, what string, read func(t *config.Type, rows pgx.Rows) error,
 ) error {
 	ids := map[int32][]int64{}
 	for _, e := range edges {
@@ -127,7 +127,7 @@ func (f *followUp) eachOutput(
 		if err != nil {
 			return err
 		}
-		for position, ids := range catalog.ByPosition(ids) {
+		for position, ids := range config.ByPosition(ids) {
 			if t == nil || !t.Has(position) {
 				continue
 			}

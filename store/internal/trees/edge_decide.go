@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -61,7 +61,7 @@ func failure(e edge) string {
 }
 
 // moveOn writes the verdicts of decided tasks, unless another transaction did so.
-func (f *followUp) moveOn(t *catalog.Type, decided map[int64]decision) error {
+func (f *followUp) moveOn(t *config.Type, decided map[int64]decision) error {
 	if len(decided) == 0 {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (f *followUp) moveOn(t *catalog.Type, decided map[int64]decision) error {
 // takeDependents deletes the rows of decided tasks in `wait`, and returns them as leases, with
 // their flow keys. Tasks that need too much memory at once are left to a later transaction.
 func (f *followUp) takeDependents(
-	t *catalog.Type, decided map[int64]decision,
+	t *config.Type, decided map[int64]decision,
 ) (leases []asyncflow.Lease, keys []string, err error) {
 	for _, id := range slices.Sorted(maps.Keys(decided)) {
 		leases = append(leases, asyncflow.Lease{ID: asyncflow.TaskID{Type: t.Name, Number: id}})

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 )
 
@@ -38,7 +38,7 @@ func (d *dependents) find(ctx context.Context, items []*hot.Insertion) error {
 			delete(d.types, name) // it was deleted a moment ago
 			continue
 		}
-		t, err = catalog.RollsNow(ctx, d.tx, t)
+		t, err = config.RollsNow(ctx, d.tx, t)
 		if err != nil {
 			return err
 		}
@@ -52,8 +52,8 @@ func (d *dependents) find(ctx context.Context, items []*hot.Insertion) error {
 	return nil
 }
 
-func (d *dependents) findIDs(ctx context.Context, t *catalog.Type, ids []int64) error {
-	for position, ids := range catalog.ByPosition(ids) {
+func (d *dependents) findIDs(ctx context.Context, t *config.Type, ids []int64) error {
+	for position, ids := range config.ByPosition(ids) {
 		if !t.Has(position) {
 			continue
 		}
@@ -73,7 +73,7 @@ func (d *dependents) findIDs(ctx context.Context, t *catalog.Type, ids []int64) 
 	return nil
 }
 
-func (d *dependents) findKeys(ctx context.Context, t *catalog.Type, keys []string) error {
+func (d *dependents) findKeys(ctx context.Context, t *config.Type, keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}

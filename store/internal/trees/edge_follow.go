@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -15,17 +16,17 @@ import (
 const awaitedAnew = 15 * time.Second
 
 // typeNow returns the type of tasks as the transaction sees it; nil: it was deleted.
-func (f *followUp) typeNow(t *catalog.Type, number int32) (*catalog.Type, error) {
+func (f *followUp) typeNow(t *config.Type, number int32) (*config.Type, error) {
 	if t == nil {
 		var exists bool
-		err := f.tx.QueryRow(f.ctx, catalog.NewTables(f.tenant, catalog.SharedSet).SQL(0,
+		err := f.tx.QueryRow(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0,
 			`SELECT EXISTS (SELECT FROM {types} WHERE number = $1)`), number).Scan(&exists)
 		if err == nil && exists { // this node doesn't know it yet
-			err = catalog.ErrElsewhere
+			err = config.ErrElsewhere
 		}
 		return nil, err
 	}
-	now, err := catalog.RollsNow(f.ctx, f.tx, t)
+	now, err := config.RollsNow(f.ctx, f.tx, t)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 		return nil, nil
 	}
@@ -34,7 +35,7 @@ func (f *followUp) typeNow(t *catalog.Type, number int32) (*catalog.Type, error)
 
 // followEnded closes the open edges on ended tasks. It leaves what exceeds a chunk to a later
 // transaction.
-func (f *followUp) followEnded(t *catalog.Type, ids []int64) error {
+func (f *followUp) followEnded(t *config.Type, ids []int64) error {
 	ends, err := f.endsOf(t, ids)
 	if err != nil {
 		return err
@@ -65,8 +66,8 @@ type taskEnd struct {
 }
 
 // endsOf returns the ends of tasks of a type; live tasks have none.
-func (f *followUp) endsOf(t *catalog.Type, ids []int64) (ends []taskEnd, err error) {
-	for position, ids := range catalog.ByPosition(ids) {
+func (f *followUp) endsOf(t *config.Type, ids []int64) (ends []taskEnd, err error) {
+	for position, ids := range config.ByPosition(ids) {
 		if !t.Has(position) { // dropped
 			continue
 		}
@@ -118,7 +119,7 @@ WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
 
 // closeBy closes the open edges on tasks of a type, queues looks at their dependents, and returns
 // the number of edges.
-func (f *followUp) closeBy(t *catalog.Type, sql string, ends []taskEnd) (n int, err error) {
+func (f *followUp) closeBy(t *config.Type, sql string, ends []taskEnd) (n int, err error) {
 	if len(ends) == 0 {
 		return 0, nil
 	}
@@ -144,7 +145,7 @@ func (f *followUp) closeBy(t *catalog.Type, sql string, ends []taskEnd) (n int, 
 
 // followLook closes the edges of tasks if the other task ended before, or too late. A task without
 // open edges moves on.
-func (f *followUp) followLook(t *catalog.Type, ids []int64) error {
+func (f *followUp) followLook(t *config.Type, ids []int64) error {
 	live, err := f.waitingIDs(t, ids)
 	if err != nil || len(live) == 0 {
 		return err
@@ -173,7 +174,7 @@ func (f *followUp) followLook(t *catalog.Type, ids []int64) error {
 }
 
 // waitingIDs returns which tasks wait for their dependencies.
-func (f *followUp) waitingIDs(t *catalog.Type, ids []int64) (live []int64, err error) {
+func (f *followUp) waitingIDs(t *config.Type, ids []int64) (live []int64, err error) {
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, `SELECT id FROM {wait}
 		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies' ORDER BY id`), t.Number(),
 		slices.Compact(slices.Sorted(slices.Values(ids))))
@@ -184,7 +185,7 @@ func (f *followUp) waitingIDs(t *catalog.Type, ids []int64) (live []int64, err e
 }
 
 // edgesOf returns the edges of tasks, in order.
-func (f *followUp) edgesOf(t *catalog.Type, ids []int64) ([]edge, error) {
+func (f *followUp) edgesOf(t *config.Type, ids []int64) ([]edge, error) {
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, readEdgesSQL), t.Number(), ids)
 	if err != nil {
 		return nil, err
@@ -193,7 +194,7 @@ func (f *followUp) edgesOf(t *catalog.Type, ids []int64) ([]edge, error) {
 }
 
 // closeEnded closes edges on tasks of one type if the other task is over, is gone, or is late.
-func (f *followUp) closeEnded(t *catalog.Type, edges []edge) error {
+func (f *followUp) closeEnded(t *config.Type, edges []edge) error {
 	open := map[int32][]int64{}
 	for _, e := range edges {
 		if e.status == edgeOpen && e.on.id != 0 {
@@ -232,7 +233,7 @@ func (f *followUp) closeEnded(t *catalog.Type, edges []edge) error {
 		records.Column(closed, func(e *edge) int64 { return e.id }),
 		records.Column(closed, func(e *edge) int16 { return e.n }),
 		records.Column(closed, func(e *edge) string { return string(e.status) }),
-		records.Column(closed, func(e *edge) *int64 { return catalog.OrNull(e.on.id) }))
+		records.Column(closed, func(e *edge) *int64 { return postgres.OrNull(e.on.id) }))
 	return err
 }
 

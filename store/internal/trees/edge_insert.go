@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -20,11 +22,11 @@ import (
 // Key.Holder of tasks with a key that is not free.
 func (s *Trees) InsertDependent(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	items []*hot.Insertion,
 ) error {
 	if len(items) == 0 { // an earlier try inserted all of them
-		return postgres.Wrap(catalog.Confirm(ctx, s.core.DB(t.Tenant)), "InsertDependent(%q, %q)",
+		return postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "InsertDependent(%q, %q)",
 			t.Tenant, t.Name)
 	}
 	d := &dependents{t: t, node: s.core.Config.Node, now: s.core.Clock.Now()}
@@ -45,12 +47,12 @@ func (s *Trees) InsertDependent(
 
 // dependents is one transaction of InsertDependent.
 type dependents struct {
-	t     *catalog.Type
+	t     *config.Type
 	tx    pgx.Tx
 	w     *hot.Writes
 	node  string
 	now   time.Time
-	types map[string]*catalog.Type // that are depended on
+	types map[string]*config.Type // that are depended on
 
 	holders map[typedKey]int64 // of the keys that are depended on
 	exist   map[taskRef]bool   // of the ids that are depended on
@@ -67,7 +69,7 @@ func TypeOfDependency(d asyncflow.Dependency) string { return cmp.Or(d.Task.Type
 
 // findTypes finds the types that are depended on, and marks them as awaited.
 func (d *dependents) findTypes(ctx context.Context, s *Trees, items []*hot.Insertion) error {
-	d.types = map[string]*catalog.Type{}
+	d.types = map[string]*config.Type{}
 	for _, item := range items {
 		item.Refused = nil
 		for _, on := range item.DependsOn {
@@ -99,8 +101,8 @@ func (s *Trees) await(ctx context.Context, tenant string, numbers []int32) error
 	if len(numbers) == 0 {
 		return nil
 	}
-	return s.core.Change(ctx, tenant, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `UPDATE {types}
+	return audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `UPDATE {types}
 			SET awaited_since = $2 WHERE number = ANY ($1) AND awaited_since IS NULL RETURNING name`),
 			numbers, s.core.Clock.Now())
 		if err != nil {
@@ -124,7 +126,7 @@ func (d *dependents) insert(ctx context.Context, items []*hot.Insertion) error {
 		return err
 	}
 	if len(fresh) == 0 {
-		return catalog.Confirm(ctx, d.tx)
+		return postgres.Confirm(ctx, d.tx)
 	}
 	if err := d.find(ctx, fresh); err != nil {
 		return err
@@ -206,7 +208,7 @@ func (d *dependents) claim(
 
 // lockDependents lets no other transaction insert dependents with keys: two of them could make a
 // cycle that neither sees. It waits that long for one.
-func lockDependents(ctx context.Context, tx pgx.Tx, t *catalog.TableNames, patience string) error {
+func lockDependents(ctx context.Context, tx pgx.Tx, t *config.TableNames, patience string) error {
 	b := &pgx.Batch{}
 	b.Queue(`SET LOCAL lock_timeout = '` + patience + `'`)
 	catalog.QueueLocks(b, t, catalog.DependentsLock, 0)

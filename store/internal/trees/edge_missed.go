@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -86,7 +87,7 @@ func (f *followUp) missedEnds(at *edgeCursor) (map[taskRef]edgeStatus, error) {
 	ended := map[taskRef]edgeStatus{}
 	for number, ids := range on {
 		err := f.findEnded(number, ids, ended)
-		if errors.Is(err, catalog.ErrElsewhere) { // this node doesn't know the type yet
+		if errors.Is(err, config.ErrElsewhere) { // this node doesn't know the type yet
 			continue
 		}
 		if err != nil {
@@ -110,7 +111,7 @@ func (f *followUp) openEdges(at *edgeCursor) (map[int32][]int64, error) {
 }
 
 func (f *followUp) openByID(on map[int32][]int64, after taskRef) (next taskRef, err error) {
-	rows, err := f.tx.Query(f.ctx, catalog.NewTables(f.tenant, catalog.SharedSet).SQL(0, `
+	rows, err := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
 		SELECT on_type, on_id FROM {edges}
 		WHERE status IS NULL AND on_id IS NOT NULL AND (on_type, on_id) > ($1, $2)
 		ORDER BY on_type, on_id LIMIT $3`), after.number, after.id, catalog.JobBatch)
@@ -130,7 +131,7 @@ func (f *followUp) openByID(on map[int32][]int64, after taskRef) (next taskRef, 
 }
 
 func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKey, err error) {
-	rows, err := f.tx.Query(f.ctx, catalog.NewTables(f.tenant, catalog.SharedSet).SQL(0, `
+	rows, err := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
 		SELECT e.on_type, e.on_key, coalesce(k.id, p.id, 0) FROM (
 		  SELECT on_type, on_key FROM {edges}
 		  WHERE status IS NULL AND on_key IS NOT NULL AND (on_type, on_key) > ($1, $2)
@@ -159,7 +160,7 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 // closeGone closes open edges on a task that is gone, at most a chunk of them, and queues looks at
 // their dependents.
 func (f *followUp) closeGone(on taskRef) error {
-	rows, err := f.tx.Query(f.ctx, catalog.NewTables(f.tenant, catalog.SharedSet).SQL(0, `
+	rows, err := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
 		UPDATE {edges} e SET status = 'gone' FROM (
 		  SELECT type, id, n FROM {edges} WHERE on_type = $1 AND on_id = $2 AND status IS NULL
 		  LIMIT $3 FOR UPDATE) c

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -55,8 +55,8 @@ const pastKeysMost = 10_000
 
 // findPastKeysOf keeps the keys of the latest tasks of a type: once their windows are over, the
 // keys are found nowhere else.
-func findPastKeysOf(ctx context.Context, tx pgx.Tx, t *catalog.Type, until time.Time) error {
-	t, err := catalog.RollsNow(ctx, tx, t)
+func findPastKeysOf(ctx context.Context, tx pgx.Tx, t *config.Type, until time.Time) error {
+	t, err := config.RollsNow(ctx, tx, t)
 	for p, left := t.End, pastKeysMost; err == nil && left > 0 && p >= t.First; p-- {
 		if !t.Has(p) {
 			continue

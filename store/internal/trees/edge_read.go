@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -31,7 +31,7 @@ func (s *Trees) DependsOn(
 
 // DependenciesOf returns the dependencies of a task as they stand.
 func DependenciesOf(
-	ctx context.Context, s *Trees, t *catalog.Type, id asyncflow.TaskID,
+	ctx context.Context, s *Trees, t *config.Type, id asyncflow.TaskID,
 ) ([]DependencyState, error) {
 	rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, readEdgesSQL), t.Number(), []int64{id.Number})
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -22,7 +23,7 @@ const maxRedriven = 1000
 type Redriving struct {
 	Trees *Trees
 	Tx    pgx.Tx
-	Type  *catalog.Type // of the task
+	Type  *config.Type // of the task
 	Now   time.Time
 	Done  []asyncflow.TaskID
 }
@@ -47,7 +48,7 @@ func (r *Redriving) With(
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Number, b.Number))
 	})
 	if how.DryRun {
-		return catalog.ErrDry
+		return postgres.ErrDry
 	}
 	return nil
 }
@@ -95,16 +96,16 @@ func (r *Redriving) redrive(ctx context.Context, failed []edge) (done []taskRef,
 	for _, e := range failed {
 		ids[e.number] = append(ids[e.number], e.id)
 	}
-	byNumber := func(a, b *catalog.Type) int { return cmp.Compare(a.Number(), b.Number()) }
+	byNumber := func(a, b *config.Type) int { return cmp.Compare(a.Number(), b.Number()) }
 	for _, t := range slices.SortedFunc(maps.Values(r.Trees.core.Catalog.TypesOf(r.Type.Tenant)),
 		byNumber) {
 		if len(ids[t.Number()]) == 0 {
 			continue
 		}
-		if t, err = catalog.RollsNow(ctx, r.Tx, t); err != nil {
+		if t, err = config.RollsNow(ctx, r.Tx, t); err != nil {
 			return nil, err
 		}
-		rolls := catalog.ByPosition(ids[t.Number()])
+		rolls := config.ByPosition(ids[t.Number()])
 		for _, position := range slices.Sorted(maps.Keys(rolls)) {
 			if !t.Has(position) {
 				continue
@@ -120,7 +121,7 @@ func (r *Redriving) redrive(ctx context.Context, failed []edge) (done []taskRef,
 }
 
 func (r *Redriving) redriveRoll(
-	ctx context.Context, t *catalog.Type, position int, ids []int64,
+	ctx context.Context, t *config.Type, position int, ids []int64,
 ) (done []taskRef, err error) {
 	rows, err := r.Tx.Query(ctx, t.SQL(position, `
 		SELECT u.id FROM unnest($1::bigint[]) AS u (id), LATERAL (
@@ -147,7 +148,7 @@ func (r *Redriving) redriveRoll(
 // reopen opens the edges of tasks on tasks that live again, and queues looks at the dependents.
 // These looks close the edges on ended tasks again. Each edge waits as long as it would have at
 // first.
-func (r *Redriving) reopen(ctx context.Context, t *catalog.Type, ids []int64) error {
+func (r *Redriving) reopen(ctx context.Context, t *config.Type, ids []int64) error {
 	_, err := r.Tx.Exec(ctx, t.SQL(0, `
 		UPDATE {edges} SET status = NULL, until = $3::timestamptz + wait_for
 		WHERE type = $1 AND id = ANY ($2) AND status <> 'succeeded' AND on_failure <> 'run'`),
@@ -168,7 +169,7 @@ func (r *Redriving) reopen(ctx context.Context, t *catalog.Type, ids []int64) er
 // Tell notifies the followers of the redriven tasks.
 func (r *Redriving) Tell() {
 	for _, id := range r.Done {
-		r.Trees.core.Watchers.Tell(catalog.TypeKey{Tenant: r.Type.Tenant, Type: id.Type}, id.Number)
+		r.Trees.core.Watchers.Tell(config.TypeKey{Tenant: r.Type.Tenant, Type: id.Type}, id.Number)
 	}
 	if len(r.Done) > 0 {
 		r.Trees.core.TellFollowUp(r.Type.Tenant)

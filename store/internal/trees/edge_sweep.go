@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -13,7 +14,7 @@ import (
 // SweepEdges closes a tenant's overdue edges, at most JobBatch, and returns their number.
 func (s *Trees) SweepEdges(ctx context.Context, tenant string) (n int, err error) {
 	now := s.core.Clock.Now()
-	shared := catalog.NewTables(tenant, catalog.SharedSet)
+	shared := config.NewTables(tenant, config.SharedSet)
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, shared.SQL(0, `
 			UPDATE {edges} e SET status = 'late' FROM (
@@ -34,7 +35,7 @@ func (s *Trees) SweepEdges(ctx context.Context, tenant string) (n int, err error
 
 // lookAtAll queues looks at the dependents of closed edges. It counts the edges.
 func (s *Trees) lookAtAll(
-	ctx context.Context, tx pgx.Tx, t *catalog.TableNames, closed pgx.Rows, n *int,
+	ctx context.Context, tx pgx.Tx, t *config.TableNames, closed pgx.Rows, n *int,
 ) error {
 	all := records.Inserts{Tables: t}
 	r := records.OutboxRow{Kind: records.OutboxLook}

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -36,7 +36,7 @@ type childFailure struct {
 }
 
 // queue reads the first failure. Children in rolls that were dropped have none.
-func (f *childFailure) queue(b *pgx.Batch, t *catalog.Type) {
+func (f *childFailure) queue(b *pgx.Batch, t *config.Type) {
 	for _, r := range f.o.Runs(0, f.o.Spawned) {
 		if t.Has(r.Position()) {
 			b.Queue(t.SQL(r.Position(), firstFailureSQL), t.Number(), r.First, r.Last(), childStopped).
@@ -69,7 +69,7 @@ func (f *childFailure) before(other *childFailure) bool {
 }
 
 // text is the error of the task.
-func (f *childFailure) text(t *catalog.Type) string {
+func (f *childFailure) text(t *config.Type) string {
 	o := f.o
 	text := fmt.Sprintf("of %d children, %d failed and %d were cancelled", o.Count, o.Ended.Failed,
 		o.Ended.Cancelled+o.Count-o.Spawned)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -40,7 +40,7 @@ func (f *followUp) followTrees(rows []records.OutboxRow) error {
 }
 
 // followTreesOf handles rows about fan-outs of tasks of one type.
-func (f *followUp) followTreesOf(t *catalog.Type, rows []records.OutboxRow) error {
+func (f *followUp) followTreesOf(t *config.Type, rows []records.OutboxRow) error {
 	all, err := f.lockFanOuts(t, rows)
 	if err != nil {
 		return err
@@ -80,9 +80,9 @@ func (f *followUp) followTreesOf(t *catalog.Type, rows []records.OutboxRow) erro
 
 // advance makes the next children of spawning tasks, and moves on joining tasks, once their
 // children ended.
-func (f *followUp) advance(t *catalog.Type, spawning, joining []*records.FanOut) error {
+func (f *followUp) advance(t *config.Type, spawning, joining []*records.FanOut) error {
 	b := &pgx.Batch{}
-	onNewest := catalog.QueueNewest(b, t)
+	onNewest := config.QueueNewest(b, t)
 	s := f.queueSpawn(b, t, spawning)
 	j := f.queueJoin(b, t, joining)
 	if err := f.tx.SendBatch(f.ctx, b).Close(); err != nil {
@@ -100,7 +100,7 @@ func (f *followUp) advance(t *catalog.Type, spawning, joining []*records.FanOut)
 
 // lockFanOuts returns the fan-outs that rows are about. It waits for rows that were locked.
 func (f *followUp) lockFanOuts(
-	t *catalog.Type,
+	t *config.Type,
 	rows []records.OutboxRow,
 ) (all []*records.FanOut, err error) {
 	for _, r := range rows {
@@ -123,7 +123,7 @@ func (f *followUp) lockFanOuts(
 // followTree handles the rows about one fan-out, but for a join. It reports whether more children
 // are to be made.
 func (f *followUp) followTree(
-	t *catalog.Type,
+	t *config.Type,
 	o *records.FanOut,
 	rows []records.OutboxRow,
 ) (more bool, err error) {
@@ -146,16 +146,16 @@ func (f *followUp) followTree(
 	if o.Stopped {
 		o.Again = nil
 	}
-	var move func(t *catalog.Type) error
+	var move func(t *config.Type) error
 	switch {
 	case stopAt >= 0:
-		move = func(t *catalog.Type) error { return f.stop(t, o, stopAt) }
+		move = func(t *config.Type) error { return f.stop(t, o, stopAt) }
 	case o.Stopped || o.Closed:
 	case pauseAt < o.Spawned:
-		move = func(t *catalog.Type) error { return f.pause(t, o, pauseAt) }
+		move = func(t *config.Type) error { return f.pause(t, o, pauseAt) }
 	case o.Paused():
 	case o.Again != nil:
-		move = func(t *catalog.Type) error { return f.redriveChildren(t, o) }
+		move = func(t *config.Type) error { return f.redriveChildren(t, o) }
 	default:
 		more = o.Spawned < o.Count && o.Capacity() > 0
 	}
@@ -172,7 +172,7 @@ func (f *followUp) followTree(
 // be cancelled; -1: none are. The row may be older than a redrive of the task, which waits for its
 // children again.
 func (f *followUp) stops(
-	t *catalog.Type,
+	t *config.Type,
 	o *records.FanOut,
 	rows []records.OutboxRow,
 ) (at int, err error) {
@@ -205,7 +205,7 @@ func (f *followUp) chunk(o *records.FanOut, from int) int {
 }
 
 // stop cancels children from an index on.
-func (f *followUp) stop(t *catalog.Type, o *records.FanOut, from int) error {
+func (f *followUp) stop(t *config.Type, o *records.FanOut, from int) error {
 	if err := f.stopRunning(t, o); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (f *followUp) stop(t *catalog.Type, o *records.FanOut, from int) error {
 // childStopped is why a child is cancelled.
 const childStopped = "its siblings have failed, or its parent has ended"
 
-func (f *followUp) cancelChildren(t *catalog.Type, ids []int64) error {
+func (f *followUp) cancelChildren(t *config.Type, ids []int64) error {
 	settled, err := CancelAll(f.ctx, f.tx, t, ids, childStopped, f.now)
 	changes := f.changesOf(t)
 	changes.written = append(changes.written, settled...)
@@ -234,7 +234,7 @@ func (f *followUp) cancelChildren(t *catalog.Type, ids []int64) error {
 
 // stopRunning cancels running children first, as many as a transaction may cancel: the next
 // heartbeats tell their workers.
-func (f *followUp) stopRunning(t *catalog.Type, o *records.FanOut) error {
+func (f *followUp) stopRunning(t *config.Type, o *records.FanOut) error {
 	for _, r := range o.Runs(0, o.Spawned) {
 		left := f.s.chunks.stop - f.interrupted
 		rows, err := f.tx.Query(f.ctx, t.SQL(0, `SELECT id FROM {lease}

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -18,7 +18,7 @@ const joinBytes = 4 << 20
 // row in wait has won; if there is none, the task was cancelled.
 type joins struct {
 	*followUp
-	t       *catalog.Type
+	t       *config.Type
 	byID    map[int64]*records.FanOut
 	lists   map[int64]*resultList
 	failed  map[int64]*childFailure
@@ -26,7 +26,7 @@ type joins struct {
 	leases  []asyncflow.Lease // the rows that were deleted
 }
 
-func (f *followUp) queueJoin(b *pgx.Batch, t *catalog.Type, all []*records.FanOut) *joins {
+func (f *followUp) queueJoin(b *pgx.Batch, t *config.Type, all []*records.FanOut) *joins {
 	j := &joins{followUp: f, t: t, byID: map[int64]*records.FanOut{}, lists: map[int64]*resultList{},
 		failed: map[int64]*childFailure{}}
 	for _, o := range all {

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -21,7 +21,7 @@ type Family []records.ChildRun
 func FamilyOf(
 	ctx context.Context,
 	s *Trees,
-	t *catalog.Type,
+	t *config.Type,
 	parent asyncflow.TaskID,
 ) (Family, error) {
 	if parent == (asyncflow.TaskID{}) {
@@ -42,7 +42,7 @@ func FamilyOf(
 // fanOutsOf returns all fan-outs of a task.
 func (s *Trees) fanOutsOf(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	id int64,
 ) (all []*records.FanOut, err error) {
 	rows, err := s.core.DB(t.Tenant).Query(ctx,
@@ -72,7 +72,7 @@ func (f Family) Before(number int64) (before, least int64) {
 
 // ChildrenOf counts the children of a fan-out by how they stand.
 func ChildrenOf(
-	ctx context.Context, s *Trees, t *catalog.Type, o *records.FanOut,
+	ctx context.Context, s *Trees, t *config.Type, o *records.FanOut,
 ) (*asyncflow.Children, error) {
 	c := &asyncflow.Children{Total: o.Count, Waiting: o.Count - o.Spawned,
 		Succeeded: o.Ended.Succeeded, Failed: o.Ended.Failed, Cancelled: o.Ended.Cancelled}

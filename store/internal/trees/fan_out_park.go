@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -17,7 +17,7 @@ import (
 // `wait`, as if it were not leased. If a parent is over or about to be, its child is cancelled.
 // ParkHalted returns the remaining tasks. Without children, it asks nothing.
 func (s *Trees) ParkHalted(
-	ctx context.Context, t *catalog.Type, leases []asyncflow.Lease,
+	ctx context.Context, t *config.Type, leases []asyncflow.Lease,
 ) (others []asyncflow.Lease, err error) {
 	parents := ParentsOf(t, leases)
 	if len(parents) == 0 {
@@ -57,7 +57,7 @@ type Halts struct{ Paused, Stopped map[records.FanOutKey]bool }
 func (h *Halts) none() bool { return len(h.Paused)+len(h.Stopped) == 0 }
 
 // Queue queries which parents have halted fan-outs.
-func (h *Halts) Queue(b *pgx.Batch, t *catalog.Type, parents []records.FanOutKey) {
+func (h *Halts) Queue(b *pgx.Batch, t *config.Type, parents []records.FanOutKey) {
 	h.Paused = map[records.FanOutKey]bool{}
 	h.Stopped = map[records.FanOutKey]bool{}
 	b.Queue(t.SQL(0, haltedSQL), ParentArgs(t, parents)...).Query(func(rows pgx.Rows) error {
@@ -81,7 +81,7 @@ func (h *Halts) Queue(b *pgx.Batch, t *catalog.Type, parents []records.FanOutKey
 
 // split returns the ids of the children of stopped fan-outs, and the other leases.
 func (h *Halts) split(
-	t *catalog.Type, leases []asyncflow.Lease,
+	t *config.Type, leases []asyncflow.Lease,
 ) (ids []int64, others []asyncflow.Lease) {
 	for i := range leases {
 		if key, ok := ParentOf(t, &leases[i]); ok && h.Stopped[key] {
@@ -95,16 +95,16 @@ func (h *Halts) split(
 
 // CancelStopped cancels children of fan-outs that are stopped or about to be, before FollowUp comes
 // to them. The parent isn't redriven until all of its children ended, so that it needs no lock.
-func CancelStopped(ctx context.Context, s *Trees, t *catalog.Type, ids []int64) error {
+func CancelStopped(ctx context.Context, s *Trees, t *config.Type, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	slices.Sort(ids)
 	var all []asyncflow.Settlement
-	err := s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		all = nil
 		return pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
-			t, err := catalog.RollsNow(ctx, tx, t)
+			t, err := config.RollsNow(ctx, tx, t)
 			for rest := ids; err == nil && len(rest) > 0; {
 				roll := asyncflow.TaskID{Number: rest[0]}.Position()
 				n := 1
@@ -154,7 +154,7 @@ JOIN {fan_outs} o ON o.type = $1 AND o.id = u.id AND o.seq = u.seq
 WHERE o.paused_at IS NOT NULL AND NOT o.stopped`
 
 // ParentsOf returns the fan-outs to which leased children belong.
-func ParentsOf(t *catalog.Type, leases []asyncflow.Lease) (all []records.FanOutKey) {
+func ParentsOf(t *config.Type, leases []asyncflow.Lease) (all []records.FanOutKey) {
 	for i := range leases {
 		key, ok := ParentOf(t, &leases[i])
 		if ok && (len(all) == 0 || all[len(all)-1] != key) {
@@ -165,7 +165,7 @@ func ParentsOf(t *catalog.Type, leases []asyncflow.Lease) (all []records.FanOutK
 }
 
 // ParentOf returns the fan-out that made a leased child.
-func ParentOf(t *catalog.Type, l *asyncflow.Lease) (key records.FanOutKey, ok bool) {
+func ParentOf(t *config.Type, l *asyncflow.Lease) (key records.FanOutKey, ok bool) {
 	if c := l.Options.Child; c != nil {
 		return records.FanOutKey{Number: t.Number(), ID: c.Parent, Seq: int16(c.Seq)}, true
 	}
@@ -173,7 +173,7 @@ func ParentOf(t *catalog.Type, l *asyncflow.Lease) (key records.FanOutKey, ok bo
 }
 
 // ParentArgs returns the keys of fan-outs as arguments of a query.
-func ParentArgs(t *catalog.Type, parents []records.FanOutKey) []any {
+func ParentArgs(t *config.Type, parents []records.FanOutKey) []any {
 	return []any{t.Number(), records.Column(parents, func(k *records.FanOutKey) int64 { return k.ID }),
 		records.Column(parents, func(k *records.FanOutKey) int16 { return k.Seq })}
 }
@@ -181,7 +181,7 @@ func ParentArgs(t *catalog.Type, parents []records.FanOutKey) []any {
 // parkPaused locks the fan-outs meanwhile, so that a resume finds the rows in wait. A lease that no
 // longer stands is left out of the result, too.
 func (s *Trees) parkPaused(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, leases []asyncflow.Lease,
+	ctx context.Context, tx pgx.Tx, t *config.Type, leases []asyncflow.Lease,
 	parents []records.FanOutKey,
 ) (others []asyncflow.Lease, err error) {
 	paused := map[records.FanOutKey]bool{}
@@ -211,7 +211,7 @@ func (s *Trees) parkPaused(
 
 // park moves children to `wait` until the end of a pause, if their leases stand.
 func (s *Trees) park(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, parked []asyncflow.Lease,
+	ctx context.Context, tx pgx.Tx, t *config.Type, parked []asyncflow.Lease,
 ) error {
 	if len(parked) == 0 {
 		return nil
@@ -233,7 +233,7 @@ func (s *Trees) park(
 		l := &parked[i]
 		if taken[l.ID.Number] {
 			v := asyncflow.ParkFor(*l, asyncflow.WaitParent)
-			ts.Add(l.ID.Number, l.Seq, t.LineKeyOf(l.Options), v, t.PlacedAt(l, v, now), now)
+			ts.Add(l.ID.Number, l.Seq, t.LineKeyOf(l.Options), v, config.LineTime(t, l, v, now), now)
 		}
 	}
 	if len(ts.Wait) == 0 {

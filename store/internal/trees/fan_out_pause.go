@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -17,7 +17,7 @@ import (
 
 // WaitingFanOut locks the fan-out of a task that waits for its children.
 func WaitingFanOut(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, id asyncflow.TaskID,
+	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID,
 ) (*records.FanOut, error) {
 	o, err := records.LatestFanOut(ctx, tx, t, id.Number, 0, "FOR UPDATE")
 	if err != nil {
@@ -37,7 +37,7 @@ func WaitingFanOut(
 
 // pause moves children from an index on: from `ready` to `wait` if their parent is paused, and back
 // if it isn't. Then the remaining children are made.
-func (f *followUp) pause(t *catalog.Type, o *records.FanOut, from int) error {
+func (f *followUp) pause(t *config.Type, o *records.FanOut, from int) error {
 	move := f.unpark
 	if o.Paused() {
 		move = f.park
@@ -58,7 +58,7 @@ func (f *followUp) pause(t *catalog.Type, o *records.FanOut, from int) error {
 }
 
 // park moves the children of a run from `ready` to `wait`, and so the children that a limit blocks.
-func (f *followUp) park(t *catalog.Type, r records.ChildRun) error {
+func (f *followUp) park(t *config.Type, r records.ChildRun) error {
 	_, err := f.tx.Exec(f.ctx, t.SQL(0, `UPDATE {wait} SET reason = 'parent_paused', until = $4
 		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity'`), t.Number(), r.First, r.Last(),
 		records.UntilOthers)
@@ -85,7 +85,7 @@ func (f *followUp) park(t *catalog.Type, r records.ChildRun) error {
 }
 
 // unpark moves the children of a run back that waited for the end of a pause.
-func (f *followUp) unpark(t *catalog.Type, r records.ChildRun) error {
+func (f *followUp) unpark(t *config.Type, r records.ChildRun) error {
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, unparkSQL), t.Number(), r.First, r.Last())
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (f *followUp) unpark(t *catalog.Type, r records.ChildRun) error {
 // moved inserts the next token rows of tasks after their deletion. verdict returns the kind and the
 // reason, by the attempt.
 func (f *followUp) moved(
-	t *catalog.Type, rows pgx.Rows, verdict func(attempt int) asyncflow.Verdict,
+	t *config.Type, rows pgx.Rows, verdict func(attempt int) asyncflow.Verdict,
 ) error {
 	var id int64
 	var seq, attempt int

@@ -7,6 +7,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -18,7 +19,7 @@ import (
 // It is nil if the task is to fan out anew. refusal says why the task can't be redriven now. keys
 // counts the tasks of each flow key that wait for their children again by the same transaction.
 func reopen(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, task end, stage int, r Redrive,
+	ctx context.Context, tx pgx.Tx, t *config.Type, task end, stage int, r Redrive,
 	keys map[string]int,
 ) (children *records.OutboxRow, refusal, err error) {
 	if task.Options.Child != nil {
@@ -65,7 +66,7 @@ func reopen(
 // flight or, in an ordered flow, began: it doesn't go in line, and would be in flight at once.
 // Until the end of the transaction no other task of the type is leased.
 func takeKey(
-	ctx context.Context, tx pgx.Tx, t *catalog.Type, task end, keys map[string]int,
+	ctx context.Context, tx pgx.Tx, t *config.Type, task end, keys map[string]int,
 ) (refusal, err error) {
 	key := t.LineKeyOf(task.Options)
 	if key == "" || t.Flow.InFlight() == 0 {
@@ -93,11 +94,11 @@ func takeKey(
 // locks it: the fan-outs in which the tasks are children or parents, and then the roll. It comes
 // before it reads the ends of the children: otherwise two redrives that run at once take the same
 // end back from the counts. CodeNotFound when the roll was dropped.
-func lockRedriven(ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64) error {
+func lockRedriven(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) error {
 	position := asyncflow.TaskID{Number: ids[0]}.Position()
 	set := t.SetAt(position)
 	// It keeps the roll from being dropped, but no FollowUp from reviving it.
-	if err := catalog.LockRoll(ctx, tx, set, position, "KEY SHARE"); err != nil {
+	if err := config.LockRoll(ctx, tx, set, position, "KEY SHARE"); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, t.SQL(position, `
@@ -109,11 +110,11 @@ func lockRedriven(ctx context.Context, tx pgx.Tx, t *catalog.Type, ids []int64) 
 	if err != nil {
 		return err
 	}
-	return catalog.ReviveRoll(ctx, tx, set, position)
+	return config.ReviveRoll(ctx, tx, set, position)
 }
 
 // reopenChild takes the end of a child back from its parent's count.
-func reopenChild(ctx context.Context, tx pgx.Tx, t *catalog.Type, task end) (refusal, err error) {
+func reopenChild(ctx context.Context, tx pgx.Tx, t *config.Type, task end) (refusal, err error) {
 	child := task.Options.Child
 	ended := records.ChildEnded(task.Status)
 	if child.Vote {
@@ -136,7 +137,7 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *catalog.Type, task end) (ref
 
 // redriveChildren redrives the next of the children that failed or were cancelled, as many as may
 // run at once. The end of a child goes on there.
-func (f *followUp) redriveChildren(t *catalog.Type, o *records.FanOut) error {
+func (f *followUp) redriveChildren(t *config.Type, o *records.FanOut) error {
 	from := *o.Again
 	capacity := o.Capacity()
 	to := from + f.chunk(o, from)
@@ -178,7 +179,7 @@ func (f *followUp) redriveChildren(t *catalog.Type, o *records.FanOut) error {
 	return nil
 }
 
-func (f *followUp) redriveEnded(t *catalog.Type, ended []end) error {
+func (f *followUp) redriveEnded(t *config.Type, ended []end) error {
 	if len(ended) == 0 {
 		return nil
 	}

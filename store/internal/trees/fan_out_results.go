@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -44,7 +44,7 @@ type resultList struct {
 }
 
 // queue reads the results. Children in rolls that were dropped have none.
-func (l *resultList) queue(b *pgx.Batch, t *catalog.Type) {
+func (l *resultList) queue(b *pgx.Batch, t *config.Type) {
 	sql := childOutputsSQL
 	if l.settled() {
 		sql = childResultsSQL
@@ -61,7 +61,7 @@ func (l *resultList) queue(b *pgx.Batch, t *catalog.Type) {
 func (l *resultList) settled() bool { return l.o.Rule.Results == asyncflow.ResultsSettled }
 
 // read reads the results of a run.
-func (l *resultList) read(rows pgx.Rows, t *catalog.Type, r records.ChildRun) error {
+func (l *resultList) read(rows pgx.Rows, t *config.Type, r records.ChildRun) error {
 	before := l.size
 	for rows.Next() {
 		text := rows.RawValues()[3]
@@ -100,7 +100,7 @@ func (l *resultList) pad(to int) {
 }
 
 // context returns the context.
-func (l *resultList) context(t *catalog.Type, publicURL string) json.RawMessage {
+func (l *resultList) context(t *config.Type, publicURL string) json.RawMessage {
 	o := l.o
 	doc := fmt.Appendf(nil, `{"count":%d,"succeeded":%d,"failed":%d,"cancelled":%d,`, o.Count,
 		o.Ended.Succeeded, o.Ended.Failed, o.Ended.Cancelled)
@@ -131,7 +131,7 @@ type ChildResult struct {
 
 // newChildResult returns the result of a child that ended with an output or an error.
 func newChildResult(
-	t *catalog.Type, index int, id int64, status asyncflow.Status, text []byte,
+	t *config.Type, index int, id int64, status asyncflow.Status, text []byte,
 ) ChildResult {
 	r := ChildResult{ID: asyncflow.TaskID{Type: t.Name, Number: id}, Index: index, Status: status}
 	if status == asyncflow.StatusSucceeded {
@@ -197,7 +197,7 @@ func (s *Trees) ChildResults(
 
 // ChildCount returns how many children the fan-out of stored results has; 0: there is none.
 func (s *Trees) ChildCount(
-	ctx context.Context, t *catalog.Type, stored asyncflow.StoredResults,
+	ctx context.Context, t *config.Type, stored asyncflow.StoredResults,
 ) (count int, err error) {
 	o, err := records.LatestFanOut(ctx, s.core.DB(t.Tenant), t, stored.Task.Number, stored.FanOut, "")
 	if err != nil || o == nil {
@@ -209,7 +209,7 @@ func (s *Trees) ChildCount(
 // IsVote reports whether the children of a task are votes. seq names the fan-out; 0: the latest
 // one.
 func (s *Trees) IsVote(
-	ctx context.Context, t *catalog.Type, parent asyncflow.TaskID, seq int,
+	ctx context.Context, t *config.Type, parent asyncflow.TaskID, seq int,
 ) (bool, error) {
 	o, err := records.LatestFanOut(ctx, s.core.DB(t.Tenant), t, parent.Number, seq, "")
 	if err != nil || o == nil {
@@ -221,7 +221,8 @@ func (s *Trees) IsVote(
 // readResults returns up to limit results of a fan-out, from an index on. The last one is the first
 // with which they have more than a number of bytes.
 func readResults(
-	ctx context.Context, db catalog.Querier, t *catalog.Type, o *records.FanOut, from, limit, most int,
+	ctx context.Context, db postgres.Querier, t *config.Type, o *records.FanOut,
+	from, limit, most int,
 ) (results []ChildResult, err error) {
 	to := min(from+limit, o.Count)
 	for i := from; i < to; i++ {
@@ -250,7 +251,7 @@ func readResults(
 // readRun reads the results of a run, and returns the index of the last one that a number of bytes
 // takes, and the bytes up to there.
 func readRun(
-	ctx context.Context, db catalog.Querier, t *catalog.Type, r records.ChildRun, most int,
+	ctx context.Context, db postgres.Querier, t *config.Type, r records.ChildRun, most int,
 	into []ChildResult,
 ) (last, size int, err error) {
 	rows, err := db.Query(ctx, t.SQL(r.Position(), childResultsSQL), t.Number(), r.First, r.Last(),

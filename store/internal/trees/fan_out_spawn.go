@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -20,7 +20,7 @@ const spawnBytes = 1 << 20
 // the cursor: it moves in the same transaction.
 type spawns struct {
 	*followUp
-	t       *catalog.Type
+	t       *config.Type
 	all     []*records.FanOut
 	parents map[int64]*asyncflow.Lease
 }
@@ -30,7 +30,7 @@ func (f *followUp) spawnLimitReached() bool {
 }
 
 // queueSpawn reads what children of tasks are made of.
-func (f *followUp) queueSpawn(b *pgx.Batch, t *catalog.Type, all []*records.FanOut) *spawns {
+func (f *followUp) queueSpawn(b *pgx.Batch, t *config.Type, all []*records.FanOut) *spawns {
 	s := &spawns{followUp: f, t: t, parents: map[int64]*asyncflow.Lease{}}
 	if f.spawnLimitReached() {
 		for _, o := range all {
@@ -51,7 +51,7 @@ func (s *spawns) queueParents(b *pgx.Batch) {
 		s.parents[o.ID] = &asyncflow.Lease{ID: asyncflow.TaskID{Type: s.t.Name, Number: o.ID}}
 		ids = append(ids, o.ID)
 	}
-	for position, ids := range catalog.ByPosition(ids) {
+	for position, ids := range config.ByPosition(ids) {
 		b.Queue(s.t.SQL(position, records.LaterPayloadsSQL), ids,
 			s.t.Number()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
@@ -88,7 +88,7 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 		var first int64
 		err := row.Scan(&first)
 		if errors.Is(err, pgx.ErrNoRows) { // the database has lost history: a submit opens a roll
-			return catalog.ErrElsewhere
+			return config.ErrElsewhere
 		}
 		for _, o := range without {
 			o.Firsts = append(o.Firsts, asyncflow.NewTaskID(t.Name, t.End, first).Number)
@@ -109,7 +109,7 @@ func (s *spawns) spawn() error {
 		}
 		parent := s.parents[o.ID]
 		if parent.Context == nil {
-			return catalog.UnknownTask(parent.ID)
+			return config.UnknownTask(parent.ID)
 		}
 		work, err := o.Rule.Spread(parent.Context)
 		if err != nil {
@@ -128,7 +128,7 @@ func (s *spawns) spawn() error {
 	}
 	hot.QueueTasks(&s.last, s.t, made)
 	changes := s.changesOf(s.t)
-	changes.made = append(changes.made, made...)
+	changes.begin.New = append(changes.begin.New, made...)
 	return nil
 }
 

@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -32,11 +34,24 @@ func (s *Trees) OpenFanOuts(ctx context.Context, tenants []string) (map[string]t
 // at up to JobBatch tasks that wait for children, and continues after them the next time. It
 // returns how many fan-outs it corrected.
 func (s *Trees) SweepFanOuts(ctx context.Context, tenant string) (n int, err error) {
+	n, err = s.mendFanOuts(ctx, tenant)
+	if n > 0 {
+		s.core.TellFollowUp(tenant)
+	}
+	if config.RolledOn(err) {
+		_ = s.core.Catalog.RefreshTenant(ctx, tenant)
+	}
+	return n, postgres.Wrap(err, "SweepFanOuts(%q)", tenant)
+}
+
+// mendFanOuts is SweepFanOuts without what follows from it.
+func (s *Trees) mendFanOuts(ctx context.Context, tenant string) (n int, err error) {
 	at := s.treeCursors.get(tenant)
 	wrong, err := s.wrongFanOuts(ctx, tenant, &at)
-	if err == nil {
-		s.treeCursors.put(tenant, at)
+	if err != nil {
+		return 0, err
 	}
+	s.treeCursors.put(tenant, at)
 	for _, w := range wrong {
 		mended, failed := s.mendFanOut(ctx, tenant, w.FanOutKey)
 		if mended {
@@ -44,13 +59,7 @@ func (s *Trees) SweepFanOuts(ctx context.Context, tenant string) (n int, err err
 		}
 		err = errors.Join(err, failed) // the remaining ones are mended all the same
 	}
-	if n > 0 {
-		s.core.TellFollowUp(tenant)
-	}
-	if catalog.RolledOn(err) {
-		_ = s.core.Catalog.RefreshTenant(ctx, tenant)
-	}
-	return n, postgres.Wrap(err, "SweepFanOuts(%q)", tenant)
+	return n, err
 }
 
 // DryRunFanOuts counts the fan-outs that the next SweepFanOuts of this node would mend.
@@ -66,7 +75,7 @@ func (s *Trees) DryRunFanOuts(ctx context.Context, tenant string) ([]catalog.Due
 // countedFanOut is a fan-out with what a snapshot says of its children.
 type countedFanOut struct {
 	records.FanOut
-	t      *catalog.Type
+	t      *config.Type
 	rows   int                 // of outbox that concern it
 	toCome records.ChildCounts // the ends that these rows will add
 	found  records.ChildCounts // the ended children
@@ -138,7 +147,7 @@ ON b.type = o.type AND b.id = o.id AND b.fan_out = o.seq
 ORDER BY o.type, o.id, o.seq`
 
 func (f *followUp) openFanOuts(after records.FanOutKey, n int) (all []*countedFanOut, err error) {
-	rows, err := f.tx.Query(f.ctx, catalog.NewTables(f.tenant, catalog.SharedSet).SQL(0,
+	rows, err := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0,
 		openFanOutsSQL), after.Number,
 		after.ID, after.Seq, n)
 	if err != nil {
@@ -215,7 +224,7 @@ func (s *Trees) mendFanOut(
 	var mended *countedFanOut
 	err := s.inSnapshot(ctx, tenant, func(f *followUp) error {
 		// If it was changed after the snapshot, this fails.
-		tag, err := f.tx.Exec(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0,
+		tag, err := f.tx.Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
 			`SELECT FROM {fan_outs}
 			WHERE type = $1 AND id = $2 AND seq = $3 AND NOT closed FOR UPDATE SKIP LOCKED`), key.Number,
 			key.ID, key.Seq)
@@ -247,7 +256,7 @@ func (s *Trees) mendFanOut(
 
 // mend writes the right counts of a fan-out with an entry in the audit, and queues a look at it.
 func (f *followUp) mend(c *countedFanOut) error {
-	if err := catalog.InsertAudit(f.ctx, f.tx, f.tenant, f.correction(c)); err != nil {
+	if err := audit.Insert(f.ctx, f.tx, f.tenant, f.correction(c)); err != nil {
 		return err
 	}
 	b := &pgx.Batch{}
@@ -263,7 +272,7 @@ func (f *followUp) mend(c *countedFanOut) error {
 
 // correction returns the entry in the audit for a fan-out that is mended.
 func (f *followUp) correction(c *countedFanOut) asyncflow.AuditEntry {
-	return catalog.NewAuditedCall(f.tenant,
+	return audit.NewCall(f.tenant,
 		asyncflow.AuditEntry{At: f.now, Origin: asyncflow.AuditFromNode,
 			Tenant: f.tenant, Subject: f.s.core.Config.Node, Action: asyncflow.AuditChildren,
 			ObjectType: "task", Object: asyncflow.TaskID{Type: c.t.Name, Number: c.ID}.String(),

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -37,74 +37,54 @@ const (
 
 // chunks bound one transaction of FollowUp, or of SweepFanOuts.
 type chunks struct {
-	rows  int // of outbox that it handles
 	edges int // of tasks of one type that it closes
 	spawn int // children that it makes
 	stop  int // children that it cancels, redrives or pauses
 	count int // children that a sweep counts; of one task it counts all
 }
 
-var followUpChunks = chunks{rows: 500, edges: 1000, spawn: 1000, stop: 500, count: 20_000}
+var followUpChunks = chunks{edges: 1000, spawn: 1000, stop: 500, count: 20_000}
 
-// FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
-// there may be more. Tasks for which starter has capacity begin at once; nil: all go in line. What
-// fails is tried again after a pause.
-//
-// starter is asked inside the transaction, as that is what writes either the lease of a task or its
-// row in line. Asked later, each task that begins would first get a row in line, and a second
-// transaction would have to take it from there. So starter must answer without waiting, and without
-// calling the store's database: rows are locked until it returns.
-func (s *Trees) FollowUp(
-	ctx context.Context, tenant string, starter Starter,
-) (more bool, err error) {
-	more, _, err = s.tryFollowUp(ctx, tenant, s.chunks.rows, starter)
-	if err == nil || ctx.Err() != nil {
-		return more, postgres.Wrap(err, "FollowUp(%q)", tenant)
+// RestFollowUp leaves a row that a FollowUp of one row could not handle to later, with the other
+// rows about its task. failure is why it could not. Without an error, the row met a lock, and the
+// caller tries again after a while.
+func (s *Trees) RestFollowUp(
+	ctx context.Context, tenant string, row int64, failure error,
+) (again time.Duration, err error) {
+	again = followUpPause
+	locked := postgres.State(failure) == pgerrcode.LockNotAvailable
+	if locked {
+		again = lockedPause
+		failure = nil
 	}
-	if catalog.RolledOn(err) {
-		_ = s.core.Catalog.RefreshTenant(ctx, tenant)
+	if err := s.rest(ctx, tenant, row, again); err != nil {
+		return 0, postgres.Wrap(errors.Join(failure, err), "FollowUp(%q)", tenant)
 	}
-	_, bad, err := s.tryFollowUp(ctx, tenant, 1, starter) // so that one row holds up no other
-	if err == nil {
-		return true, nil
-	}
-	if bad == 0 {
-		return false, postgres.Wrap(err, "FollowUp(%q)", tenant)
-	}
-	if postgres.State(err) != pgerrcode.LockNotAvailable {
-		late := s.rest(ctx, tenant, bad, followUpPause)
-		return late == nil, postgres.Wrap(errors.Join(err, late), "FollowUp(%q)", tenant)
-	}
-	if err := s.rest(ctx, tenant, bad, lockedPause); err != nil {
-		return false, postgres.Wrap(err, "FollowUp(%q)", tenant)
-	}
-	time.AfterFunc(lockedPause, func() { s.core.TellFollowUp(tenant) })
-	return true, nil // other rows go on
+	return again, postgres.Wrap(failure, "FollowUp(%q)", tenant)
 }
 
 // rest leaves a row to later, with the other rows about its task.
 func (s *Trees) rest(ctx context.Context, tenant string, seq int64, pause time.Duration) error {
 	now := s.core.Clock.Now()
-	_, err := s.core.DB(tenant).Exec(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+	_, err := s.core.DB(tenant).Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		UPDATE {outbox} SET due = $3 WHERE seq = ANY (ARRAY(
 		  SELECT o.seq FROM {outbox} b JOIN {outbox} o ON o.type = b.type AND o.id = b.id
 		  WHERE b.seq = $1 AND o.due <= $2 FOR UPDATE OF o SKIP LOCKED))`), seq, now, now.Add(pause))
 	return err
 }
 
-// followUp is one transaction of FollowUp.
+// followUp is what the transaction of a FollowUp does.
 type followUp struct {
-	ctx     context.Context
-	s       *Trees
-	tx      pgx.Tx
-	tenant  string
-	starter Starter // nil: all tasks go in line
-	now     time.Time
-	byType  map[int32]*typeChanges
-	types   map[int32]*catalog.Type
-	last    pgx.Batch           // what it writes at its end
-	outbox  []records.OutboxRow // what is left to do after it
-	await   map[int32]bool      // types that are to be marked as awaited after it
+	ctx    context.Context
+	s      *Trees
+	tx     pgx.Tx
+	tenant string
+	now    time.Time
+	byType map[int32]*typeChanges
+	types  map[int32]*config.Type
+	last   pgx.Batch           // what it writes at its end
+	outbox []records.OutboxRow // what is left to do after it
+	await  map[int32]bool      // types that are to be marked as awaited after it
 
 	spawned, spawnedBytes int // children made in it
 	stopped               int // children cancelled, redriven or paused in it
@@ -115,58 +95,22 @@ type followUp struct {
 
 // typeChanges is what a followUp does with tasks of a type.
 type typeChanges struct {
-	t         *catalog.Type
-	tokens    records.Tokens
-	settled   []asyncflow.Settlement
-	written   []asyncflow.Settlement // that are written already
-	made      []*hot.Insertion       // new tasks
-	changed   []int64                // tasks with another token row
-	advancing []asyncflow.Settlement // the part of settled after which tasks may go on at once
-	leases    []*asyncflow.Lease     // of the tasks that do
-	voters    voters                 // on tasks that were decided on
+	t       *config.Type
+	tokens  records.Tokens
+	settled []asyncflow.Settlement
+	written []asyncflow.Settlement // that are written already
+	changed []int64                // tasks with another token row
+	begin   Beginning              // of tasks that may begin, or go on, at once
+	voters  voters                 // on tasks that were decided on
 }
 
 func (s *Trees) newFollowUp(ctx context.Context, tenant string) *followUp {
 	f := &followUp{ctx: ctx, s: s, tenant: tenant, now: s.core.Clock.Now(),
-		byType: map[int32]*typeChanges{}, types: map[int32]*catalog.Type{}, await: map[int32]bool{}}
+		byType: map[int32]*typeChanges{}, types: map[int32]*config.Type{}, await: map[int32]bool{}}
 	for _, t := range s.core.Catalog.TypesOf(tenant) {
 		f.types[t.Number()] = t
 	}
 	return f
-}
-
-// tryFollowUp handles up to n rows in one transaction. first is the seq of the first one, also if
-// that fails; 0: none was taken.
-func (s *Trees) tryFollowUp(
-	ctx context.Context, tenant string, n int, starter Starter,
-) (more bool, first int64, err error) {
-	f := s.newFollowUp(ctx, tenant)
-	f.starter = starter
-	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
-		f.tx = tx
-		taken, err := f.take(n)
-		if err != nil || len(taken) == 0 {
-			return err
-		}
-		more = len(taken) == n
-		first = taken[0].Seq
-		if err := f.handle(taken); err != nil {
-			return err
-		}
-		return f.write()
-	})
-	if f.start(err == nil) && err != nil {
-		err = hot.NoteFailure(s.hot, err)
-	}
-	if err != nil {
-		return false, first, err
-	}
-	f.announce()
-	if err := s.await(ctx, tenant, slices.Collect(maps.Keys(f.await))); err != nil {
-		return false, first, err // the tasks are looked at again anyway
-	}
-	now := func(r records.OutboxRow) bool { return r.Due.IsZero() }
-	return more || slices.ContainsFunc(f.outbox, now), first, nil
 }
 
 // takeOutboxSQL takes rows and, if they are about fan-outs, locks the fan-outs in their order. It
@@ -184,7 +128,7 @@ SELECT r.*, o.* FROM (SELECT * FROM taken ORDER BY type, id, fan_out) r LEFT JOI
 func (f *followUp) take(n int) (taken []records.OutboxRow, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`SET LOCAL lock_timeout = '` + followPatience + `'`)
-	b.Queue(catalog.NewTables(f.tenant, catalog.SharedSet).SQL(0, takeOutboxSQL), f.now, n).Query(
+	b.Queue(config.NewTables(f.tenant, config.SharedSet).SQL(0, takeOutboxSQL), f.now, n).Query(
 		func(rows pgx.Rows) error {
 			taken, err = pgx.CollectRows(rows, scanOutbox)
 			return err
@@ -261,7 +205,7 @@ func (f *followUp) putBack(taken []records.OutboxRow) (rest []records.OutboxRow)
 
 // followEach calls follow with the tasks of each type. A type that was deleted has none.
 func (f *followUp) followEach(
-	byType map[int32][]int64, follow func(t *catalog.Type, ids []int64) error,
+	byType map[int32][]int64, follow func(t *config.Type, ids []int64) error,
 ) error {
 	for _, number := range slices.Sorted(maps.Keys(byType)) {
 		t, err := f.typeNow(f.types[number], number)
@@ -285,22 +229,22 @@ func (f *followUp) lookAt(number int32, id int64, due time.Time) {
 }
 
 // changesOf returns what the transaction does with a type.
-func (f *followUp) changesOf(t *catalog.Type) *typeChanges {
+func (f *followUp) changesOf(t *config.Type) *typeChanges {
 	if f.byType[t.Number()] == nil {
-		f.byType[t.Number()] = &typeChanges{t: t}
+		f.byType[t.Number()] = &typeChanges{t: t, begin: Beginning{Type: t}}
 	}
 	return f.byType[t.Number()]
 }
 
 // settle adds a settlement of a task after the deletion of its token row, and the token row that
 // follows.
-func (f *followUp) settle(t *catalog.Type, s asyncflow.Settlement) {
+func (f *followUp) settle(t *config.Type, s asyncflow.Settlement) {
 	changes := f.changesOf(t)
 	changes.settled = append(changes.settled, s)
 	switch {
 	case s.Verdict.Final() != "":
-	case s.Verdict.Kind == asyncflow.Advance && f.starter != nil:
-		changes.advancing = append(changes.advancing, s)
+	case s.Verdict.Kind == asyncflow.Advance:
+		changes.begin.Settled = append(changes.begin.Settled, s)
 	default:
 		f.line(changes, s)
 	}
@@ -318,14 +262,14 @@ func (f *followUp) write() error {
 	all := records.Inserts{Node: f.s.core.Config.Node}
 	for _, number := range numbers {
 		changes := f.byType[number]
-		f.startNext(changes)
-		all.AddLeases(changes.t, changes.leases, nil)
+		f.begin(changes)
+		all.AddLeases(changes.t, changes.begin.Leases, nil)
 		records.QueueSettlements(&f.last, changes.t, changes.settled, &changes.tokens, f.now)
 		changes.voters.queue(&f.last, changes.t, f.now)
-		all.AddTally(changes.t, records.Tally{Submitted: len(changes.made)})
+		all.AddTally(changes.t, records.Tally{Submitted: len(changes.begin.New)})
 	}
 	all.Outbox = f.outbox
-	all.Tables = catalog.NewTables(f.tenant, catalog.SharedSet)
+	all.Tables = config.NewTables(f.tenant, config.SharedSet)
 	all.Queue(&f.last, f.now)
 	return postgres.CommitWith(f.ctx, f.tx, &f.last)
 }

@@ -1,59 +1,160 @@
 package trees
 
 import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// Starter has tasks go on with their next stage, and new children begin, at once, if this node has
-// capacity for them.
-type Starter interface {
-	// Admit returns the leases with which tasks go on after settlements of a type; nil for a task
-	// that goes in line. The slice itself may be nil.
-	Admit(t *catalog.Type, settled []asyncflow.Settlement) []*asyncflow.Lease
-	// AdmitNew gives new tasks of a type the leases with which they begin. Tasks without one go in
-	// line.
-	AdmitNew(t *catalog.Type, made []*hot.Insertion)
-	// Start begins with these leases, or gives their capacity back if they were not committed.
-	Start(t *catalog.Type, leases []*asyncflow.Lease, committed bool)
+// FollowUp is a transaction that does some of what earlier ones of a tenant have left to do. Its
+// caller says which tasks begin at once on this node, before Commit writes either the lease of a
+// task or its row in line. Said later, each task that begins would first get a row in line, and a
+// second transaction would have to take it from there.
+//
+// Rows are locked until Commit: in between the caller waits for nothing.
+type FollowUp struct {
+	work *followUp
+	more bool  // it took as many rows as it may
+	row  int64 // the seq of the first row; 0: none was taken
+	err  error // why it has failed
+	done bool  // the transaction has ended
 }
 
-// startNext lets tasks of a type go on, and new ones begin, at once, as far as there is capacity.
-// The remaining tasks go in line.
-func (f *followUp) startNext(changes *typeChanges) {
-	if f.starter != nil && len(changes.made) > 0 {
-		f.starter.AdmitNew(changes.t, changes.made)
+// Beginning are tasks of a type that may begin, or go on with their next stage, at once.
+type Beginning struct {
+	Type *config.Type
+	// New are new tasks. The caller gives leases to those that begin; the others go in line.
+	New []*hot.Insertion
+	// Settled are settlements after which tasks may go on. Next has the lease of each that does, or
+	// nil for one that goes in line; the slice itself may be nil.
+	Settled []asyncflow.Settlement
+	Next    []*asyncflow.Lease
+	// Leases are all leases that Commit wrote, or tried to.
+	Leases []*asyncflow.Lease
+}
+
+// FollowUpRows is how many rows of the outbox one transaction handles.
+const FollowUpRows = 500
+
+// BeginFollowUp takes up to n rows of a tenant's outbox and handles them, up to the point where the
+// caller says which tasks begin. Call Commit in any case: it also says what has failed so far.
+func (s *Trees) BeginFollowUp(ctx context.Context, tenant string, n int) *FollowUp {
+	u := &FollowUp{work: s.newFollowUp(ctx, tenant)}
+	u.work.tx, u.err = s.core.DB(tenant).Begin(ctx)
+	if u.err != nil {
+		u.done = true
+		return u
 	}
-	changes.leases = hot.AddNew(&changes.tokens, changes.made, f.now)
-	var admitted []*asyncflow.Lease
-	if len(changes.advancing) > 0 {
-		admitted = f.starter.Admit(changes.t, changes.advancing)
+	taken, err := u.work.take(n)
+	if err == nil && len(taken) > 0 {
+		u.more = len(taken) == n
+		u.row = taken[0].Seq
+		err = u.work.handle(taken)
 	}
-	for i, s := range changes.advancing {
-		if admitted != nil && admitted[i] != nil {
-			changes.leases = append(changes.leases, admitted[i])
+	u.err = err
+	return u
+}
+
+// MayBegin returns the tasks that may begin at once, in the order of their types.
+func (u *FollowUp) MayBegin() (all []*Beginning) {
+	if u.err != nil {
+		return nil
+	}
+	for _, changes := range u.work.byType {
+		if len(changes.begin.New)+len(changes.begin.Settled) > 0 {
+			all = append(all, &changes.begin)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Beginning) int {
+		return cmp.Compare(a.Type.Number(), b.Type.Number())
+	})
+	return all
+}
+
+// Row is the first row that the transaction took; 0: it took none.
+func (u *FollowUp) Row() int64 { return u.row }
+
+// Committed reports whether Commit has committed the transaction. Otherwise its leases don't stand,
+// as far as is known.
+func (u *FollowUp) Committed() bool { return u.done && u.err == nil }
+
+// Commit writes everything, and reports whether there may be more to do. After an error the
+// transaction may be committed all the same.
+func (u *FollowUp) Commit() (more bool, err error) {
+	f := u.work
+	if u.err == nil {
+		u.err = u.commit()
+	}
+	u.Rollback()
+	if f.announceLeases(u.err == nil) && u.err != nil {
+		u.err = hot.NoteFailure(f.s.hot, u.err)
+	}
+	if u.err != nil {
+		return false, postgres.Wrap(u.err, "FollowUp(%q)", f.tenant)
+	}
+	f.announce()
+	if err = f.s.await(f.ctx, f.tenant, slices.Collect(maps.Keys(f.await))); err != nil {
+		return false, postgres.Wrap(err, "FollowUp(%q)", f.tenant) // a later one looks again anyway
+	}
+	now := func(r records.OutboxRow) bool { return r.Due.IsZero() }
+	return u.more || slices.ContainsFunc(f.outbox, now), nil
+}
+
+// commit writes what the transaction collected, and commits it.
+func (u *FollowUp) commit() error {
+	if u.row != 0 {
+		if err := u.work.write(); err != nil {
+			return err
+		}
+	}
+	u.done = true
+	return u.work.tx.Commit(u.work.ctx)
+}
+
+// Rollback ends the transaction unless Commit has.
+func (u *FollowUp) Rollback() {
+	if u.done {
+		return
+	}
+	u.done = true
+	_ = u.work.tx.Rollback(u.work.ctx)
+}
+
+// begin adds the leases of tasks of a type that begin or go on at once. The other tasks go in line.
+func (f *followUp) begin(changes *typeChanges) {
+	b := &changes.begin
+	b.Leases = hot.AddNew(&changes.tokens, b.New, f.now)
+	for i, s := range b.Settled {
+		if b.Next != nil && b.Next[i] != nil {
+			b.Leases = append(b.Leases, b.Next[i])
 		} else {
 			f.line(changes, s)
 		}
 	}
-	hot.BeginLeases(changes.leases, changes.t, f.now)
+	hot.BeginLeases(b.Leases, changes.t, f.now)
 }
 
-// start begins with the leases of the transaction, and reports whether there are any. If its end is
-// unknown, they may stand.
-func (f *followUp) start(committed bool) (any bool) {
+// announceLeases announces the leases of the transaction, and reports whether there are any. If its
+// end is unknown, they may stand.
+func (f *followUp) announceLeases(committed bool) (any bool) {
 	for _, changes := range f.byType {
-		if len(changes.leases) == 0 {
+		leases := changes.begin.Leases
+		if len(leases) == 0 {
 			continue
 		}
 		any = true
 		if committed {
-			hot.AnnounceLeases(f.s.hot, changes.t, changes.leases)
+			hot.AnnounceLeases(f.s.hot, changes.t, leases)
 		} else {
-			hot.AnnounceEnds(f.s.hot, changes.t.Key(), changes.leases)
+			hot.AnnounceEnds(f.s.hot, changes.t.Key(), leases)
 		}
-		f.starter.Start(changes.t, changes.leases, committed)
 	}
 	return any
 }

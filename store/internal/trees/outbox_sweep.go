@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -19,11 +20,9 @@ func (s *Trees) FirstFollowUps(
 	return all, postgres.Wrap(err, "FirstFollowUps")
 }
 
-// SweepFollowUps is FollowUp for a background job. It also ends the waits for tasks that didn't
-// come in time. It returns how many rows it found, and reports whether there may be more.
-func (s *Trees) SweepFollowUps(
-	ctx context.Context, tenant string, starter Starter,
-) (n int, more bool, err error) {
+// SweepWaits ends the waits for tasks that didn't come in time. It returns how many of them, and
+// of the rows that FollowUp has to handle, are due, and reports whether more waits may have to end.
+func (s *Trees) SweepWaits(ctx context.Context, tenant string) (n int, more bool, err error) {
 	due, err := s.DryRunFollowUps(ctx, tenant)
 	for _, d := range due {
 		n += d.Rows
@@ -32,18 +31,14 @@ func (s *Trees) SweepFollowUps(
 		return n, false, err
 	}
 	late, err := s.SweepEdges(ctx, tenant)
-	if err != nil {
-		return n, false, err
-	}
-	more, err = s.FollowUp(ctx, tenant, starter)
-	return n, more || late == catalog.JobBatch, err
+	return n, late == catalog.JobBatch, err
 }
 
-// DryRunFollowUps counts what SweepFollowUps would do now.
+// DryRunFollowUps counts the rows that are due: waits that end, and what FollowUp has to handle.
 func (s *Trees) DryRunFollowUps(ctx context.Context, tenant string) ([]catalog.Due, error) {
 	n := 0
 	now := s.core.Clock.Now()
-	err := s.core.DB(tenant).QueryRow(ctx, catalog.NewTables(tenant, catalog.SharedSet).SQL(0, `
+	err := s.core.DB(tenant).QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT (SELECT count(*) FROM {outbox} WHERE due <= $1)
 		  + (SELECT count(*) FROM {edges} WHERE status IS NULL AND until <= $1)`), now).Scan(&n)
 	if err != nil || n == 0 {

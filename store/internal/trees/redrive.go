@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -48,7 +49,7 @@ func (r Redrive) verdict(stage string, children bool, order time.Time) asyncflow
 func RedriveAll(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	ids []int64,
 	r Redrive,
 	ts *records.Tokens,
@@ -75,7 +76,7 @@ func RedriveAll(
 
 // redrives are the redrives of some tasks of one roll, in a transaction.
 type redrives struct {
-	t    *catalog.Type
+	t    *config.Type
 	how  Redrive
 	now  time.Time
 	keys map[string]int // see reopen
@@ -145,11 +146,11 @@ func (a *redrives) write(ctx context.Context, tx pgx.Tx) error {
 }
 
 // queueTypeExists fails the batch if the type was deleted: its shared tables are still there.
-func queueTypeExists(b *pgx.Batch, t *catalog.Type) {
+func queueTypeExists(b *pgx.Batch, t *config.Type) {
 	b.Queue(t.SQL(0, `SELECT FROM {types} WHERE number = $1`), t.Number()).Exec(
 		func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() == 0 {
-				return catalog.UnknownType(t.Name)
+				return config.UnknownType(t.Name)
 			}
 			return nil
 		})
@@ -169,7 +170,7 @@ type end struct {
 func endsOf(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	ids []int64,
 ) (ended []end, refused map[int64]error, err error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
@@ -183,7 +184,7 @@ func endsOf(
 	}
 	refused = make(map[int64]error)
 	for _, id := range ids {
-		refused[id] = catalog.UnknownTask(asyncflow.TaskID{Type: t.Name, Number: id})
+		refused[id] = config.UnknownTask(asyncflow.TaskID{Type: t.Name, Number: id})
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e end, err error) {
 		e.ID.Type = t.Name
@@ -208,7 +209,7 @@ func endsOf(
 }
 
 // redriveStage returns the index of the stage that a redrive starts with.
-func redriveStage(t *catalog.Type, last, name string) (int, error) {
+func redriveStage(t *config.Type, last, name string) (int, error) {
 	place, _ := t.Place(last, 1)
 	ended := t.StageIndex(place)
 	if name == "" {
@@ -232,7 +233,7 @@ func redriveStage(t *catalog.Type, last, name string) (int, error) {
 // context. The statement inserts nothing when another redrive wrote the row.
 func queueRedrive(
 	b *pgx.Batch,
-	t *catalog.Type,
+	t *config.Type,
 	id asyncflow.TaskID,
 	seq, stage int,
 	doc json.RawMessage,
@@ -253,6 +254,6 @@ func queueRedrive(
 		  FROM {journal} j WHERE j.type = t.type AND j.id = t.id AND j.stage = ANY ($8)) v
 		WHERE t.type = $9 AND t.id = $1
 		ON CONFLICT DO NOTHING`),
-		id.Number, seq, now, t.Stages[stage].Name, catalog.OrNull(string(doc)), t.StageNames()[:stage],
+		id.Number, seq, now, t.Stages[stage].Name, postgres.OrNull(string(doc)), t.StageNames()[:stage],
 		order, t.NamesOf(t.Stages[stage].Name), t.Number())
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -19,7 +19,7 @@ SELECT id, final, coalesce(endpoint, ''), output, at FROM {journal}
 WHERE type = $1 AND id BETWEEN $2 AND $3 AND final IS NOT NULL ORDER BY id`
 
 // QueueVotes reads the votes on a task that are cast.
-func QueueVotes(b *pgx.Batch, t *catalog.Type, o *records.FanOut, all *[]asyncflow.Vote) {
+func QueueVotes(b *pgx.Batch, t *config.Type, o *records.FanOut, all *[]asyncflow.Vote) {
 	for _, r := range o.Runs(0, o.Spawned) {
 		if !t.Has(r.Position()) {
 			continue
@@ -44,7 +44,7 @@ func QueueVotes(b *pgx.Batch, t *catalog.Type, o *records.FanOut, all *[]asyncfl
 }
 
 // readTallies counts the votes of the fan-outs with votes.
-func (f *followUp) readTallies(t *catalog.Type, all []*records.FanOut) error {
+func (f *followUp) readTallies(t *config.Type, all []*records.FanOut) error {
 	b := &pgx.Batch{}
 	votes := map[*records.FanOut]*[]asyncflow.Vote{}
 	for _, o := range all {
@@ -77,7 +77,7 @@ func voted(o *records.FanOut) (output json.RawMessage, problem string) {
 }
 
 // queueCloseVotes forgets who voted on a task, except for late voters.
-func queueCloseVotes(b *pgx.Batch, t *catalog.Type, o *records.FanOut) {
+func queueCloseVotes(b *pgx.Batch, t *config.Type, o *records.FanOut) {
 	if o.Tally != nil {
 		b.Queue(t.SQL(0, `DELETE FROM {votes} WHERE type = $1 AND key = $2 AND until IS NULL`),
 			t.Number(), o.VoteKey())

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -19,7 +19,7 @@ const LateVotesKept = 7 * 24 * time.Hour
 // that was decided before, and reports whether it was. Of several late votes of a claimer on a task
 // the first one stays.
 func (s *Trees) LateVote(
-	ctx context.Context, t *catalog.Type, id asyncflow.TaskID, seq int, claimer string, output []byte,
+	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, claimer string, output []byte,
 ) (decided bool, err error) {
 	b := &pgx.Batch{}
 	options := records.QueueOptions(b, t, []int64{id.Number})
@@ -52,6 +52,6 @@ func (s *Trees) LateVote(
 		INSERT INTO {votes} (type, claimer, key, late, at, until, subject)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT DO NOTHING`), t.Number(), claimer, child.VoteKey(), string(outcome), now,
-		now.Add(LateVotesKept), catalog.OrNull(subject))
+		now.Add(LateVotesKept), postgres.OrNull(subject))
 	return true, postgres.Wrap(err, "LateVote(%s)", id)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -16,7 +16,7 @@ import (
 const voterKept = 90 * 24 * time.Hour
 
 // trust lets the vote of a claimer who often agreed with other voters decide alone.
-func (f *followUp) trust(t *catalog.Type, all []*records.FanOut) error {
+func (f *followUp) trust(t *config.Type, all []*records.FanOut) error {
 	b := &pgx.Batch{}
 	for _, o := range all {
 		if o.Tally == nil {
@@ -71,7 +71,7 @@ func (v *voters) add(o *records.FanOut) {
 }
 
 // queue writes them down, in one order, so that two transactions don't wait for each other.
-func (v voters) queue(b *pgx.Batch, t *catalog.Type, now time.Time) {
+func (v voters) queue(b *pgx.Batch, t *config.Type, now time.Time) {
 	if len(v) == 0 {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
@@ -18,23 +19,23 @@ import (
 // The methods here are the dry runs of background jobs: they count what a job would do now.
 
 // DryRunRescue counts the leases of a type that have run out.
-func (s *Upkeep) DryRunRescue(ctx context.Context, t *catalog.Type) (int, error) {
-	return catalog.CountRows(ctx, s.core.DB(t.Tenant),
+func (s *Upkeep) DryRunRescue(ctx context.Context, t *config.Type) (int, error) {
+	return postgres.CountRows(ctx, s.core.DB(t.Tenant),
 		t.SQL(0, `SELECT count(*) FROM {lease} WHERE type = $2 AND until < $1`), s.core.Clock.Now(),
 		t.Number())
 }
 
 // DryRunPromote counts the waiting tasks that Promote would move.
-func (s *Upkeep) DryRunPromote(ctx context.Context, t *catalog.Type, served []string) (int, error) {
-	return catalog.CountRows(ctx, s.core.DB(t.Tenant), t.SQL(0, `SELECT count(*) FROM {wait}
+func (s *Upkeep) DryRunPromote(ctx context.Context, t *config.Type, served []string) (int, error) {
+	return postgres.CountRows(ctx, s.core.DB(t.Tenant), t.SQL(0, `SELECT count(*) FROM {wait}
 		WHERE type = $4 AND (until <= $1 OR until = 'infinity'
 		  AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $3))`),
 		s.core.Clock.Now().Add(asyncflow.Soon), served, t.Flow == nil, t.Number())
 }
 
 // DryRunVacuum counts the dead rows of a table set's small tables, as the server estimates them.
-func (s *Upkeep) DryRunVacuum(ctx context.Context, set *catalog.TableSet) (int, error) {
-	return catalog.CountRows(ctx, s.core.DB(set.Tenant),
+func (s *Upkeep) DryRunVacuum(ctx context.Context, set *config.TableSet) (int, error) {
+	return postgres.CountRows(ctx, s.core.DB(set.Tenant),
 		`SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables
 		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, set.SmallTables())
 }

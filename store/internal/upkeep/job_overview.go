@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
@@ -14,7 +14,7 @@ import (
 // Overview tells the background jobs what a task type needs: the zero time where it needs
 // nothing.
 type Overview struct {
-	Type          *catalog.Type
+	Type          *config.Type
 	Lease         time.Time // when the first lease runs out
 	Wait          time.Time // when the first waiting task is due
 	Ready         time.Time // the order_time at the head of ready
@@ -33,10 +33,10 @@ func (o Overview) Any() bool {
 // with the same tables take one statement.
 func (s *Upkeep) Overviews(ctx context.Context, tenant string, names []string) ([]Overview, error) {
 	types := s.core.Catalog.TypesOf(tenant)
-	together := map[string][]*catalog.Type{}
+	together := map[string][]*config.Type{}
 	for _, name := range names {
 		if t := types[name]; t != nil {
-			together[t.Readies()] = append(together[t.Readies()], t)
+			together[config.Readies(t)] = append(together[config.Readies(t)], t)
 		}
 	}
 	var all []Overview
@@ -64,9 +64,9 @@ FROM unnest($1::int[]) n`
 func (s *Upkeep) overviews(
 	ctx context.Context,
 	tenant string,
-	types []*catalog.Type,
+	types []*config.Type,
 ) ([]Overview, error) {
-	byNumber := make(map[int32]*catalog.Type, len(types))
+	byNumber := make(map[int32]*config.Type, len(types))
 	numbers := make([]int32, len(types))
 	for i, t := range types {
 		numbers[i] = t.Number()
@@ -80,8 +80,10 @@ func (s *Upkeep) overviews(
 		var number int32
 		var lease, wait, ready *time.Time
 		err = row.Scan(&number, &lease, &wait, &ready, &o.BlockedStages, &o.BlockedKeys)
-		o.Type, o.Lease, o.Wait, o.Ready = byNumber[number], catalog.OrZero(lease), catalog.OrZero(wait),
-			catalog.OrZero(ready)
+		o.Type = byNumber[number]
+		o.Lease = postgres.OrZero(lease)
+		o.Wait = postgres.OrZero(wait)
+		o.Ready = postgres.OrZero(ready)
 		return o, err
 	})
 }

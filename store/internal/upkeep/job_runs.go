@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -63,7 +62,7 @@ func (s *Upkeep) RecordJob(ctx context.Context, r JobRun, failures int) error {
 		    ELSE least(j.failures, 1000000000) + $8 END, succeeded_at = coalesce($9, j.succeeded_at)
 		WHERE j.started_at IS NULL OR j.started_at <= $10 OR j.error IS NOT NULL AND j.started_at <= $4`,
 		r.Name, r.Spec, s.core.Config.Node, r.Started, r.Duration.Seconds(), r.Rows,
-		catalog.OrNull(r.Error), failures, succeeded, r.supersedes())
+		postgres.OrNull(r.Error), failures, succeeded, r.supersedes())
 	return postgres.Wrap(err, "RecordJob(%q)", r.Name)
 }
 
@@ -89,7 +88,7 @@ func (s *Upkeep) Jobs(ctx context.Context) ([]JobRun, error) {
 		var seconds float64
 		err = row.Scan(&r.Name, &r.Spec, &r.Node, &started, &seconds, &r.Rows, &r.Error, &r.Failures,
 			&succeeded)
-		r.Started, r.Succeeded, r.Duration = catalog.OrZero(started), catalog.OrZero(succeeded),
+		r.Started, r.Succeeded, r.Duration = postgres.OrZero(started), postgres.OrZero(succeeded),
 			time.Duration(seconds*float64(time.Second)).Round(time.Microsecond)
 		return r, err
 	})

@@ -7,7 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/settings"
 )
@@ -20,24 +22,24 @@ import (
 // transaction vacuum frees space at their beginning for new rows.
 func (s *Upkeep) IdleRoll(
 	ctx context.Context,
-	set *catalog.TableSet,
+	set *config.TableSet,
 	position int,
 ) (idle bool, err error) {
 	live, err := set.HasLive(ctx, s.core.DB(set.Tenant), position) // first without a lock
-	if live || catalog.RolledOn(err) {
+	if live || config.RolledOn(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, postgres.Wrap(err, "IdleRoll(%q, %q, %d)", set.Tenant, set.Name, position)
 	}
-	err = s.core.ChangeSet(ctx, set, func(tx pgx.Tx, _ catalog.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, _ config.TableSet, now time.Time) error {
 		// The lock keeps tasks from being redriven meanwhile.
-		if err := catalog.LockRoll(ctx, tx, set, position, "UPDATE"); err != nil {
+		if err := config.LockRoll(ctx, tx, set, position, "UPDATE"); err != nil {
 			return err
 		}
 		live, err := set.HasLive(ctx, tx, position)
 		if err != nil || live {
-			return postgres.FirstError(err, catalog.ErrSame)
+			return postgres.FirstError(err, postgres.ErrSame)
 		}
 		idle = true
 		_, err = tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET idle_since = $3
@@ -52,37 +54,37 @@ func (s *Upkeep) IdleRoll(
 // DropRoll drops the oldest roll of a table set with all its finished tasks, if it became idle at a
 // time or before. With its last roll, a closed set goes, too. What the tasks have in tables of all
 // rolls is deleted first, in small steps.
-func (s *Upkeep) DropRoll(ctx context.Context, set *catalog.TableSet, since time.Time) (
+func (s *Upkeep) DropRoll(ctx context.Context, set *config.TableSet, since time.Time) (
 	dropped bool, err error,
 ) {
 	ctx = postgres.Patient(ctx)
 	for more := true; more && err == nil; {
 		dropped, more, err = s.dropStep(ctx, set, since)
 	}
-	return catalog.UnlessBusy(dropped, err, "DropRoll(%q, %q)", set.Tenant, set.Name)
+	return config.UnlessBusy(dropped, err, "DropRoll(%q, %q)", set.Tenant, set.Name)
 }
 
 // dropStep is one transaction of DropRoll. It reports whether another one is to follow.
-func (s *Upkeep) dropStep(ctx context.Context, set *catalog.TableSet, since time.Time) (
+func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.Time) (
 	dropped, more bool, err error,
 ) {
-	err = s.core.ChangeSet(ctx, set, func(tx pgx.Tx, at catalog.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet, now time.Time) error {
 		if at.First != set.First || at.First >= at.Begin {
-			return catalog.ErrSame
+			return postgres.ErrSame
 		}
-		if err := catalog.LockRoll(ctx, tx, set, at.First, "UPDATE"); err != nil {
+		if err := config.LockRoll(ctx, tx, set, at.First, "UPDATE"); err != nil {
 			return err
 		}
 		idle, err := set.IdleSince(ctx, tx, at.First)
 		if err != nil || idle.IsZero() || idle.After(since) {
-			return postgres.FirstError(err, catalog.ErrSame)
+			return postgres.FirstError(err, postgres.ErrSame)
 		}
 		live, err := set.HasLive(ctx, tx, at.First)
 		if err != nil || live {
-			return postgres.FirstError(err, catalog.ErrSame)
+			return postgres.FirstError(err, postgres.ErrSame)
 		}
 		if awaited, err := set.HasChildren(ctx, tx, at.First); err != nil || awaited {
-			return postgres.FirstError(err, catalog.ErrSame)
+			return postgres.FirstError(err, postgres.ErrSame)
 		}
 		first := asyncflow.NewTaskID("", at.First, 0).Number
 		next := asyncflow.NewTaskID("", at.First+1, 0).Number
@@ -93,7 +95,7 @@ func (s *Upkeep) dropStep(ctx context.Context, set *catalog.TableSet, since time
 		}
 		dropped = true
 		b := &pgx.Batch{}
-		b.Queue(catalog.LockPatience)
+		b.Queue(config.LockPatience)
 		b.Queue(set.Tables.SQL(0, `UPDATE {sets} SET first_pos = first_pos + 1 WHERE name = $1`),
 			set.Name)
 		b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL
@@ -103,7 +105,7 @@ func (s *Upkeep) dropStep(ctx context.Context, set *catalog.TableSet, since time
 		b.Queue(`DROP TABLE ` + set.Tables.Task(at.First) + `, ` + set.Tables.Journal(at.First))
 		b.Queue(set.Tables.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
 			SELECT DISTINCT 'look', $4::timestamptz, type, id FROM (
-			  SELECT type, id FROM {edges} WHERE on_type IN (`+catalog.TypesOfSetSQL+`) AND on_id >= $2
+			  SELECT type, id FROM {edges} WHERE on_type IN (`+config.TypesOfSetSQL+`) AND on_id >= $2
 			    AND on_id < $3 AND status IS NULL LIMIT $5) e`), set.Name, first, next, now,
 			catalog.JobBatch)
 		if set.Closed && at.First == at.End {

@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -15,11 +16,11 @@ import (
 // It does nothing while an earlier roll is not drained, so that tasks are leased from two rolls at
 // most. It also does nothing if the rolls have changed since set was read, or if the open
 // roll is the last that ids can name: that roll then takes all tasks to come.
-func (s *Upkeep) OpenRoll(ctx context.Context, set *catalog.TableSet) (opened bool, err error) {
-	err = s.core.ChangeSet(ctx, set, func(tx pgx.Tx, at catalog.TableSet, now time.Time) error {
+func (s *Upkeep) OpenRoll(ctx context.Context, set *config.TableSet) (opened bool, err error) {
+	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet, now time.Time) error {
 		if set.Closed || at.End != set.End || at.Begin != at.End ||
 			at.End == asyncflow.MaxPosition {
-			return catalog.ErrSame
+			return postgres.ErrSame
 		}
 		opened = true
 		return at.OpenNext(ctx, tx, now)

@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -16,7 +17,7 @@ import (
 // blocks no reader. SealRoll reports whether it got the lock in time.
 func (s *Upkeep) SealRoll(
 	ctx context.Context,
-	set *catalog.TableSet,
+	set *config.TableSet,
 	position int,
 ) (done bool, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
@@ -24,7 +25,7 @@ func (s *Upkeep) SealRoll(
 			return asyncflow.Errorf(asyncflow.CodeInternal, "roll %d is open", position)
 		}
 		b := &pgx.Batch{}
-		b.Queue(catalog.LockPatience)
+		b.Queue(config.LockPatience)
 		for _, table := range []string{set.Tables.Task(position), set.Tables.Ready(position)} {
 			b.Queue(`ALTER TABLE ` + table + ` ADD CONSTRAINT ` + postgres.Sealed + ` FOREIGN KEY (id)
 				REFERENCES ` + set.Tables.Qualify("sealed") + ` NOT VALID`)
@@ -33,22 +34,22 @@ func (s *Upkeep) SealRoll(
 			WHERE table_set = $1 AND position = $2`), set.Name, position, s.core.Clock.Now())
 		return tx.SendBatch(ctx, b).Close()
 	})
-	return catalog.UnlessBusy(true, err, "SealRoll(%q, %q, %d)", set.Tenant, set.Name, position)
+	return config.UnlessBusy(true, err, "SealRoll(%q, %q, %d)", set.Tenant, set.Name, position)
 }
 
 // DrainRoll ends the leases from the oldest live roll, if its ready table is sealed and empty:
 // tasks are leased from the next roll on.
-func (s *Upkeep) DrainRoll(ctx context.Context, set *catalog.TableSet) (drained bool, err error) {
-	err = s.core.ChangeSet(ctx, set, func(tx pgx.Tx, at catalog.TableSet, now time.Time) error {
+func (s *Upkeep) DrainRoll(ctx context.Context, set *config.TableSet) (drained bool, err error) {
+	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet, now time.Time) error {
 		if at.Begin != set.Begin || at.Begin > at.End || at.Begin == at.End && !set.Closed {
-			return catalog.ErrSame
+			return postgres.ErrSame
 		}
 		var done bool
 		err := tx.QueryRow(ctx, set.Tables.SQL(at.Begin, `
 			SELECT sealed_at IS NOT NULL AND NOT EXISTS (SELECT FROM {ready})
 			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, at.Begin).Scan(&done)
 		if err != nil || !done {
-			return postgres.FirstError(err, catalog.ErrSame)
+			return postgres.FirstError(err, postgres.ErrSame)
 		}
 		drained = true
 		b := &pgx.Batch{}
@@ -64,17 +65,17 @@ func (s *Upkeep) DrainRoll(ctx context.Context, set *catalog.TableSet) (drained 
 // ClearRoll drops the ready table of a drained roll. It reports whether it got the lock in time.
 func (s *Upkeep) ClearRoll(
 	ctx context.Context,
-	set *catalog.TableSet,
+	set *config.TableSet,
 	position int,
 ) (done bool, err error) {
 	ctx = postgres.Patient(ctx)
 	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
-		b.Queue(catalog.LockPatience)
+		b.Queue(config.LockPatience)
 		b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Ready(position))
 		b.Queue(set.Tables.SQL(0, `UPDATE {rolls} SET ready_dropped = true
 			WHERE table_set = $1 AND position = $2 AND drained_at IS NOT NULL`), set.Name, position)
 		return tx.SendBatch(ctx, b).Close()
 	})
-	return catalog.UnlessBusy(true, err, "ClearRoll(%q, %q, %d)", set.Tenant, set.Name, position)
+	return config.UnlessBusy(true, err, "ClearRoll(%q, %q, %d)", set.Tenant, set.Name, position)
 }

@@ -71,7 +71,7 @@ func (s *Upkeep) TickSchedules(
 		if err := r.write(ctx, tx); err != nil {
 			return err
 		}
-		out = r.outcome()
+		out = r.result()
 		return nil
 	})
 	return out, postgres.Wrap(err, "TickSchedules(%q)", tenant)
@@ -134,8 +134,8 @@ func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 		}
 		b.Queue(`UPDATE `+settings.SchedulesOf(r.tenant)+` SET next_at = $2, last_at = $3, last_id = $4,
 			skipped = skipped + $5, skipped_at = $6 WHERE name = $1`,
-			t.Name, catalog.OrNull(t.rest), catalog.OrNull(t.LastAt), catalog.OrNull(t.LastID.Number),
-			len(t.skipped), catalog.OrNull(t.SkippedAt))
+			t.Name, postgres.OrNull(t.rest), postgres.OrNull(t.LastAt), postgres.OrNull(t.LastID.Number),
+			len(t.skipped), postgres.OrNull(t.SkippedAt))
 		if t.done > 0 {
 			keys := make([]string, t.done)
 			for i, tick := range t.run[:t.done] {
@@ -168,8 +168,8 @@ func (r *round) writeError(b *pgx.Batch, t *scheduleTicks) {
 		t.Name, why, r.now)
 }
 
-// outcome sums up the round, and logs failed schedules.
-func (r *round) outcome() Ticked {
+// result sums up the round, and logs failed schedules.
+func (r *round) result() Ticked {
 	out := Ticked{Schedules: len(r.schedules)}
 	for _, t := range r.schedules {
 		out.Tasks += t.done

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -76,7 +75,7 @@ func (s *Upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 			return err
 		}
 		if taken == 0 {
-			return catalog.ErrIdle
+			return postgres.ErrIdle
 		}
 		return tx.SendBatch(ctx, b).Close()
 	})

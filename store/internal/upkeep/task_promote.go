@@ -8,6 +8,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -15,9 +16,9 @@ import (
 // Promote moves tasks from `wait` to `ready`: tasks that are due soon, and tasks that waited for an
 // endpoint in one of the served stages, which have one again. It moves at most JobBatch tasks and
 // returns how many it moved.
-func (s *Upkeep) Promote(ctx context.Context, t *catalog.Type, served []string) (int, error) {
+func (s *Upkeep) Promote(ctx context.Context, t *config.Type, served []string) (int, error) {
 	var ts *records.Tokens
-	err := s.core.FollowRolls(ctx, t, func(now *catalog.Type) (err error) {
+	err := s.core.FollowRolls(ctx, t, func(now *config.Type) (err error) {
 		ts, err = s.tryPromote(ctx, now, served)
 		return err
 	})
@@ -30,7 +31,7 @@ func (s *Upkeep) Promote(ctx context.Context, t *catalog.Type, served []string) 
 
 func (s *Upkeep) tryPromote(
 	ctx context.Context,
-	t *catalog.Type,
+	t *config.Type,
 	served []string,
 ) (*records.Tokens, error) {
 	ts := &records.Tokens{}
@@ -62,7 +63,7 @@ func (s *Upkeep) tryPromote(
 			return err
 		}
 		if ts.Empty() {
-			return catalog.ErrIdle
+			return postgres.ErrIdle
 		}
 		b := &pgx.Batch{}
 		ts.Queue(b, t)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -16,17 +17,17 @@ import (
 // Rescue ends the leases of a type that have run out. Each gets a journal row, and the verdict
 // decides whether the task is tried again. Rescue ends at most JobBatch leases and returns
 // how many it ended.
-func (s *Upkeep) Rescue(ctx context.Context, t *catalog.Type) (int, error) {
+func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 	var settled []asyncflow.Settlement
 	var ts *records.Tokens
-	err := s.core.FollowRolls(ctx, t, func(t *catalog.Type) error {
+	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		return s.core.Exclusively(ctx, t.Tenant, "rescue", func(tx pgx.Tx, now time.Time) error {
 			expired, err := takeExpired(ctx, tx, t, now)
 			if err != nil {
 				return err
 			}
 			if len(expired) == 0 {
-				return catalog.ErrIdle
+				return postgres.ErrIdle
 			}
 			if err := records.ReadOptions(ctx, tx, t, expired); err != nil {
 				return err
@@ -46,7 +47,7 @@ func (s *Upkeep) Rescue(ctx context.Context, t *catalog.Type) (int, error) {
 func takeExpired(
 	ctx context.Context,
 	tx pgx.Tx,
-	t *catalog.Type,
+	t *config.Type,
 	now time.Time,
 ) ([]asyncflow.Lease, error) {
 	rows, err := tx.Query(ctx, t.SQL(0, `
@@ -68,7 +69,7 @@ func takeExpired(
 }
 
 // lost returns the outcome of a lease that has run out.
-func lost(t *catalog.Type, l asyncflow.Lease) asyncflow.Outcome {
+func lost(t *config.Type, l asyncflow.Lease) asyncflow.Outcome {
 	if t.Unseen(l) {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
 			Error: records.SilentClaim}

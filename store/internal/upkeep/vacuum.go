@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
@@ -22,27 +22,31 @@ const vacuumAfter = 5000
 func (s *Upkeep) Vacuum(ctx context.Context) (int, error) {
 	var done int
 	var errs []error
-	hot.EachLeasedSet(s.hot, vacuumAfter, func(key catalog.TypeKey) bool {
+	deleted := map[config.TypeKey]bool{}
+	hot.EachLeasedSet(s.hot, vacuumAfter, func(key config.TypeKey) bool {
 		set := s.core.Catalog.SetsOf(key.Tenant)[key.Type]
-		if set == nil { // deleted meanwhile
-			hot.Forget(s.hot, func(other catalog.TypeKey) bool { return other == key })
+		if set == nil {
+			deleted[key] = true
 			return true
 		}
 		errs = append(errs, s.VacuumSet(ctx, set))
 		done++
 		return ctx.Err() == nil
 	})
+	if len(deleted) > 0 {
+		hot.Forget(s.hot, func(key config.TypeKey) bool { return deleted[key] })
+	}
 	return done, errors.Join(errs...)
 }
 
 // VacuumSet vacuums the small tables of a table set, however many rows were leased: its ready
 // tables, and the tables of leases, waiting tasks and the outbox, which all sets of the tenant
 // share.
-func (s *Upkeep) VacuumSet(ctx context.Context, set *catalog.TableSet) error {
+func (s *Upkeep) VacuumSet(ctx context.Context, set *config.TableSet) error {
 	small := strings.Join(set.SmallTables(), ", ")
 	err := s.core.DB(set.Tenant).Outside(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) `+
 		small)
-	if catalog.RolledOn(err) { // the next run does it
+	if config.RolledOn(err) { // the next run does it
 		return nil
 	}
 	return postgres.Wrap(err, "Vacuum(%q, %q)", set.Tenant, set.Name)

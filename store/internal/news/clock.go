@@ -1,0 +1,94 @@
+package news
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// ClockEvery is how often the offset is measured.
+const ClockEvery = 5 * time.Second
+
+const (
+	// clockSamples is how many round trips a measurement takes. The shortest one counts.
+	clockSamples = 3
+	// clockDrift is how fast the clocks may drift apart: as fast as NTP slews one, 500 µs a
+	// second.
+	clockDrift = 500e-6
+)
+
+// Clock returns the database's time without a query: it keeps the offset from
+// clock_timestamp() to this process' monotonic clock. It never uses the node's wall clock.
+type Clock struct {
+	pool   *pgxpool.Pool
+	start  time.Time    // monotonic zero
+	offset atomic.Int64 // database's unix nanoseconds at start
+	taken  atomic.Int64 // when the offset was measured, in nanoseconds after start
+}
+
+// NewClock returns a clock over a pool. It has no time until RefreshClock.
+func NewClock(pool *pgxpool.Pool) *Clock {
+	return &Clock{pool: pool, start: time.Now()}
+}
+
+// Now returns the database's time in microseconds, as Postgres has it. It may be behind by up to
+// the round trip of a query. It is never ahead, so that nothing comes early.
+func (c *Clock) Now() time.Time {
+	return time.Unix(0, c.offset.Load()+int64(time.Since(c.start))).UTC().Truncate(time.Microsecond)
+}
+
+// RefreshClock measures the offset of a clock. The round trips don't include the wait for a
+// connection.
+func RefreshClock(ctx context.Context, c *Clock) error {
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return postgres.Wrap(err, "RefreshClock")
+	}
+	defer conn.Release()
+	var best clockSample
+	for i := range clockSamples {
+		sample, err := c.sample(ctx, conn)
+		if err != nil {
+			return postgres.Wrap(err, "RefreshClock")
+		}
+		if i == 0 || sample.trip() < best.trip() {
+			best = sample
+		}
+	}
+	c.adopt(time.Since(c.start), best)
+	return nil
+}
+
+// clockSample bounds the offset: the server read its clock after the question was sent and
+// before the answer came.
+type clockSample struct{ least, most int64 } // nanoseconds
+
+func (s clockSample) trip() time.Duration { return time.Duration(s.most - s.least) }
+
+// sample takes one round trip.
+func (c *Clock) sample(ctx context.Context, conn *pgxpool.Conn) (clockSample, error) {
+	var now time.Time
+	before := time.Since(c.start)
+	err := conn.QueryRow(ctx, `SELECT clock_timestamp()`, pgx.QueryExecModeSimpleProtocol).Scan(&now)
+	after := time.Since(c.start)
+	return clockSample{now.UnixNano() - int64(after), now.UnixNano() - int64(before)}, err
+}
+
+// adopt uses a measurement; at is its time since start. The new offset is the
+// measurement's least or, if that is more, the last offset less the drift since then. Neither
+// is ahead of the database, however long the round trip took. The last offset is wrong if the
+// clock of the database was set back.
+func (c *Clock) adopt(at time.Duration, s clockSample) {
+	last := c.offset.Load()
+	since := int64(at) - c.taken.Swap(int64(at))
+	offset := last - int64(clockDrift*float64(since))
+	if last > s.most || offset < s.least {
+		offset = s.least
+	}
+	c.offset.Store(offset)
+}

@@ -1,0 +1,6 @@
+// Package news has what a node knows without asking the database: the database's time (Clock), what
+// has been announced and waits for its reader (Listeners, Listener), and the callers that follow a
+// task (Watchers). It calls nobody: owners take their news.
+//
+// It uses package config for the names of types, and postgres. Begin with News.
+package news

@@ -1,0 +1,19 @@
+package store
+
+import "github.com/asyncflow/asyncflow/store/internal/postgres"
+
+// The words of package postgres for callers of the store.
+
+type (
+	// Place is the place of a row in a list by time.
+	Place = postgres.Place
+)
+
+const (
+	// PageBytes is about how many bytes of long columns make a page of a list full, however few rows
+	// the page has.
+	PageBytes = postgres.PageBytes
+)
+
+// IsRefused reports whether Postgres refused a statement for want of a right.
+func IsRefused(err error) bool { return postgres.IsRefused(err) }
