@@ -129,20 +129,27 @@ func TestRunningChildrenAreCancelledFirst(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A child that fails again while its siblings are still being redriven stops them. What had failed
-// before doesn't.
-func TestARedriveFailsFast(t *testing.T) {
-	b := setupFanOut(t)
+// failedParent returns a task that failed since all of its children, as many as are given, failed.
+func (b *bundle) failedParent(children int) asyncflow.TaskID {
+	b.t.Helper()
 	parent := b.submit(newTask(`1`))[0].ID
 	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], asyncflow.Outcome{
 		Kind:      asyncflow.OutcomeFannedOut,
-		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: 5}, Count: 5}})
+		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: children}, Count: children}})
 	b.followUp()
-	for _, l := range b.leaseAll(b.known(), 5) {
+	for _, l := range b.leaseAll(b.known(), children) {
 		b.settle(b.known(), l, badEnd)
 	}
 	b.followUp()
 	b.comesTo(parent, asyncflow.StatusFailed)
+	return parent
+}
+
+// A child that fails again while its siblings are still being redriven stops them. What had failed
+// before doesn't.
+func TestARedriveFailsFast(t *testing.T) {
+	b := setupFanOut(t)
+	parent := b.failedParent(5)
 	b.SetChunks(1000, 1000, 1)
 	_, err := b.Redrive(t.Context(), tenant, parent, store.Redrive{})
 	require.NoError(t, err)
@@ -169,16 +176,7 @@ func TestARedriveFailsFast(t *testing.T) {
 // of the failures counts until the redrive has come to all.
 func TestARedriveOfAnOlderNode(t *testing.T) {
 	b := setupFanOut(t)
-	parent := b.submit(newTask(`1`))[0].ID
-	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], asyncflow.Outcome{
-		Kind:      asyncflow.OutcomeFannedOut,
-		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: 3}, Count: 3}})
-	b.followUp()
-	for _, l := range b.leaseAll(b.known(), 3) {
-		b.settle(b.known(), l, badEnd)
-	}
-	b.followUp()
-	b.comesTo(parent, asyncflow.StatusFailed)
+	parent := b.failedParent(3)
 	_, err := b.Redrive(t.Context(), tenant, parent, store.Redrive{})
 	require.NoError(t, err)
 	b.exec(b.at(0, `UPDATE {fan_outs} SET to_redrive = NULL`))
@@ -187,6 +185,13 @@ func TestARedriveOfAnOlderNode(t *testing.T) {
 	begun, err := b.ParkHalted(t.Context(), b.known(), leases)
 	require.NoError(t, err)
 	require.Len(t, begun, 3)
+	b.exec(b.at(0, `UPDATE {fan_outs} SET again = 0, to_redrive = NULL;
+		INSERT INTO {outbox} (kind, due, type, id, fan_out, failed)
+		  SELECT 'children', 'infinity', type, id, seq, 1 FROM {fan_outs}`))
+	begun, err = b.ParkHalted(t.Context(), b.known(), leases)
+	require.NoError(t, err)
+	require.Len(t, begun, 3, "a failure that isn't counted yet stops nothing either")
+	b.exec(b.at(0, `UPDATE {fan_outs} SET again = NULL; DELETE FROM {outbox} WHERE due = 'infinity'`))
 	for _, l := range begun {
 		b.settle(b.known(), l, goodEnd)
 	}

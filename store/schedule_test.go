@@ -156,10 +156,11 @@ func TestScheduleThatNeverRuns(t *testing.T) {
 func TestScheduleCreatedAtOnce(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
+	schedule := b.minutely() // once: its start has seconds
 	made := make(chan bool, 8)
 	for range cap(made) {
 		go func() {
-			_, created, err := b.PutSchedule(t.Context(), tenant, b.minutely())
+			_, created, err := b.PutSchedule(t.Context(), tenant, schedule)
 			assert.NoError(t, err)
 			made <- created
 		}()

@@ -133,15 +133,16 @@ func CancelStopped(ctx context.Context, s *Trees, t *config.Type, ids []int64) e
 
 // haltedSQL reads which fan-outs are paused, stopped, or have failed children, and how many
 // children failed: FollowUp's count, and the rows in `outbox` that it didn't count yet. So too many
-// failures take effect with their commit, as a cancel does. Failures before a redrive don't count.
-// Votes fail by their quorum, which only FollowUp knows.
+// failures take effect with their commit, as a cancel does. Failures before a redrive don't count,
+// and no failure does of a redrive that an older node began. Votes fail by their quorum, which only FollowUp knows.
 const haltedSQL = `
 SELECT o.id, o.seq, o.paused_at IS NOT NULL, o.stopped, o.rule, o.count, o.bad
 FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
 CROSS JOIN LATERAL (
-  SELECT o.*, CASE WHEN o.closed OR o.rule->'quorum' IS NOT NULL THEN 0
-    ELSE CASE WHEN o.again IS NULL THEN o.failed + o.cancelled
-      ELSE coalesce(o.failed + o.cancelled - o.to_redrive, 0) END + (SELECT coalesce(sum(b.failed + b.cancelled), 0)
+  SELECT o.*, CASE WHEN o.closed OR o.rule->'quorum' IS NOT NULL
+      OR o.again IS NOT NULL AND o.to_redrive IS NULL THEN 0
+    ELSE o.failed + o.cancelled - CASE WHEN o.again IS NULL THEN 0 ELSE o.to_redrive END
+      + (SELECT coalesce(sum(b.failed + b.cancelled), 0)
       FROM {outbox} b WHERE b.kind = 'children' AND b.failed + b.cancelled > 0
         AND b.type = o.type AND b.id = o.id AND b.fan_out = o.seq) END AS bad
   FROM {fan_outs} o WHERE o.type = $1 AND o.id = u.id AND o.seq = u.seq) o
