@@ -18,13 +18,13 @@ import (
 
 const (
 	// FailuresToOpen is the number of tasks after which the breaker opens, if their attempts on
-	// one node failed in a row without an answer of the worker.
+	// one node failed in a row and found no worker.
 	FailuresToOpen = 10
-	// If the worker does answer, but with failures only, the breaker opens once as many tasks have
-	// failed and no task has succeeded for AnsweredToOpen. It lasts for AnsweredOpen, always: tasks
-	// that the worker can do must not wait for long because of others that it can't.
-	AnsweredToOpen = 10 * time.Second
-	AnsweredOpen   = 2 * time.Second
+	// If a worker is there, but all tasks fail or run out of time, the breaker opens once as many
+	// tasks have failed and no task has succeeded for NoSuccessToOpen. It lasts for ShortOpen,
+	// always: tasks that the worker can do must not wait for long because of others that it can't.
+	NoSuccessToOpen = 10 * time.Second
+	ShortOpen       = 2 * time.Second
 	// Otherwise an open breaker lasts for FirstOpen, then twice as long after each failed try, up to
 	// MaxOpen. An endpoint that asks for a pause by Retry-After gets it, up to MaxSlowDown.
 	FirstOpen   = 5 * time.Second
@@ -103,6 +103,31 @@ func (h Health) Capacity(now time.Time) int {
 	return Unlimited
 }
 
+// CountsSince returns from when on the tasks in flight count for the Capacity. Where tasks may have
+// been at fault, a task that tries the endpoint counts for ShortOpen only: if it hangs, another one
+// may try.
+func (h Health) CountsSince(now time.Time) time.Time {
+	if h.At(now) != HealthHalfOpen {
+		return h.Since
+	}
+	if lately := now.Add(-ShortOpen); h.Pause == ShortOpen && lately.After(h.Until) {
+		return lately
+	}
+	return h.Until
+}
+
+// FreshFirst reports whether tasks that haven't failed before should get the endpoint's capacity
+// first: one task tries it, or it is ramped up after tasks may have been at fault.
+func (h Health) FreshFirst(now time.Time) bool {
+	switch h.At(now) {
+	case HealthHalfOpen:
+		return true
+	case HealthClosed:
+		return h.Pause == ShortOpen && h.Capacity(now) != Unlimited
+	}
+	return false
+}
+
 // Failed returns the health after an attempt that failed because of the endpoint, sent at the given
 // time. The run has it already.
 func (h Health) Failed(o Outcome, run FailureRun, sent, now time.Time) Health {
@@ -123,8 +148,8 @@ func (h Health) Failed(o Outcome, run FailureRun, sent, now time.Time) Health {
 		return h
 	case state != HealthHalfOpen && !run.Opens(o, now):
 		return h
-	case o.workerAnswered():
-		return open(AnsweredOpen, o, now)
+	case o.mayBeTheTasksFault():
+		return open(ShortOpen, o, now)
 	case state == HealthHalfOpen, now.Sub(h.Since) < relapse:
 		return open(min(max(2*h.Pause, FirstOpen), MaxOpen), o, now)
 	}

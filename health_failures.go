@@ -10,7 +10,7 @@ import (
 type FailureRun struct {
 	since      time.Time // of the first failure
 	failed     []int64   // the tasks that failed; FailuresToOpen are enough
-	unanswered []int64   // of them, those that failed since the endpoint last answered
+	unanswered []int64   // the tasks that found no worker since the endpoint last answered
 }
 
 // Add adds an attempt of a task that failed because of the endpoint.
@@ -23,7 +23,9 @@ func (r *FailureRun) Add(task TaskID, o Outcome, now time.Time) {
 		r.unanswered = nil
 		return
 	}
-	r.unanswered = addTask(r.unanswered, task)
+	if !o.timedOut() {
+		r.unanswered = addTask(r.unanswered, task)
+	}
 }
 
 func addTask(tasks []int64, task TaskID) []int64 {
@@ -36,15 +38,21 @@ func addTask(tasks []int64, task TaskID) []int64 {
 
 // Opens reports whether the circuit breaker opens after a failure, which was added.
 func (r FailureRun) Opens(o Outcome, now time.Time) bool {
-	if o.workerAnswered() {
-		return len(r.failed) == FailuresToOpen && now.Sub(r.since) >= AnsweredToOpen
+	if o.mayBeTheTasksFault() {
+		return len(r.failed) == FailuresToOpen && now.Sub(r.since) >= NoSuccessToOpen
 	}
 	return len(r.unanswered) == FailuresToOpen
 }
 
-// workerAnswered reports whether a failed attempt shows that a worker is there: it answered, or
-// took the request and broke off the connection. It is not at fault, then, unless it does so to
-// all tasks. Answers that a proxy gives in place of its worker, and 429, don't count.
+// mayBeTheTasksFault reports whether a failed attempt shows that a worker is there, so that another
+// task may succeed: it answered, or took the request and broke off the connection or let the time
+// run out. The worker is at fault only if it does so to all tasks.
+func (o Outcome) mayBeTheTasksFault() bool {
+	return o.workerAnswered() || o.timedOut()
+}
+
+// workerAnswered reports whether a failed attempt was answered by a worker, or broken off by it.
+// Answers that a proxy gives in place of its worker, and 429, don't count.
 func (o Outcome) workerAnswered() bool {
 	switch o.Status {
 	case 0:
@@ -53,4 +61,10 @@ func (o Outcome) workerAnswered() bool {
 		return false
 	}
 	return true
+}
+
+// timedOut reports whether a request was sent whose answer didn't come in time, to this node or to
+// a proxy.
+func (o Outcome) timedOut() bool {
+	return o.Status == 0 && o.Failure == FailureTimeout || o.Status == statusGatewayTimeout
 }

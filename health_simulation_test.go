@@ -22,7 +22,7 @@ type rule struct {
 	name string
 	// see returns what the breaker sees of a failed attempt; false: nothing, it counts as a success.
 	see func(t *simTask, o asyncflow.Outcome) (asyncflow.TaskID, asyncflow.Outcome, bool)
-	// fresh lets tasks that haven't failed try the endpoint first, else the oldest does.
+	// fresh lets tasks that haven't failed go first where FreshFirst says so, else the oldest does.
 	fresh bool
 }
 
@@ -48,9 +48,20 @@ func rulesToCompare() []rule {
 		}, fresh: true},
 		{name: "no answer only", see: func(t *simTask, o asyncflow.Outcome) (
 			asyncflow.TaskID, asyncflow.Outcome, bool) {
-			return asyncflow.TaskID{Number: t.id}, o,
+			return asyncflow.TaskID{Number: t.id}, unanswered,
 				o.Status == 0 && o.Failure != asyncflow.FailureConnectionLost
 		}, fresh: true},
+		{name: "timeouts are no answer", see: func(t *simTask, o asyncflow.Outcome) (
+			asyncflow.TaskID, asyncflow.Outcome, bool) {
+			if o.Failure == asyncflow.FailureTimeout {
+				o = unanswered
+			}
+			return asyncflow.TaskID{Number: t.id}, o, true
+		}, fresh: true},
+		{name: "none at all", see: func(*simTask, asyncflow.Outcome) (
+			asyncflow.TaskID, asyncflow.Outcome, bool) {
+			return asyncflow.TaskID{}, unanswered, false
+		}},
 		{name: "chosen, oldest tries", see: seesAll},
 		{name: "chosen", see: seesAll, fresh: true},
 	}
@@ -168,10 +179,7 @@ func (s *simulation) capacity(at time.Duration) int {
 	if most == asyncflow.Unlimited {
 		return n
 	}
-	since := s.health.Since
-	if s.health.At(s.timeAfter(at)) == asyncflow.HealthHalfOpen {
-		since = s.health.Until
-	}
+	since := s.health.CountsSince(s.timeAfter(at))
 	for _, a := range s.sent {
 		if !s.timeAfter(a.sent).Before(since) {
 			most--
@@ -183,7 +191,7 @@ func (s *simulation) capacity(at time.Duration) int {
 // next takes the task whose turn it is.
 func (s *simulation) next(at time.Duration) *simTask {
 	first := -1
-	fresh := s.fresh && s.health.At(s.timeAfter(at)) == asyncflow.HealthHalfOpen
+	fresh := s.fresh && s.health.FreshFirst(s.timeAfter(at))
 	var all, unfailed []int
 	for i, t := range s.waiting {
 		if t.due > at {
@@ -285,6 +293,10 @@ func scenarios() []scenario {
 		return slices.Concat(stream(100, 1e6, 0, true), stream(20, 1e6, time.Millisecond, false),
 			stream(20, 1e6, time.Minute, false))
 	}
+	redriven := func() []*simTask {
+		return slices.Concat(stream(348, 30, 0, true), stream(20, 1e6, 5*time.Second, false),
+			stream(20, 1e6, time.Minute, false))
+	}
 	const end = 130 * time.Second
 	half := func(_ *simTask, _ time.Duration, r *rand.Rand) (asyncflow.Outcome, time.Duration) {
 		if r.IntN(2) == 0 {
@@ -302,10 +314,19 @@ func scenarios() []scenario {
 		{"100 poison: 500", poisoned(simFailure, simTook), 0, beside},
 		{"100 poison: it breaks off", poisoned(simLost, simTook), 0, beside},
 		{"100 poison: it hangs", poisoned(simTimeout, simSlow), 0, beside},
-		{"348 redriven at 30/s: 500", poisoned(simFailure, simTook), 0, func() []*simTask {
-			return slices.Concat(stream(348, 30, 0, true), stream(20, 1e6, 5*time.Second, false),
+		{"20 poison: it hangs", poisoned(simTimeout, simSlow), 0, func() []*simTask {
+			return slices.Concat(stream(20, 1e6, 0, true), stream(20, 1e6, time.Millisecond, false),
 				stream(20, 1e6, time.Minute, false))
 		}},
+		{"20 poison: it hangs for 30 s", poisoned(simTimeout, 30*time.Second), 0, func() []*simTask {
+			return slices.Concat(stream(20, 1e6, 0, true), stream(20, 1e6, time.Millisecond, false),
+				stream(20, 1e6, time.Minute, false))
+		}},
+		{"100 poison in a stream: it hangs", poisoned(simTimeout, simSlow), 0, func() []*simTask {
+			return slices.Concat(stream(100, 1e6, 10*time.Second, true), steady())
+		}},
+		{"348 redriven at 30/s: it hangs", poisoned(simTimeout, simSlow), 0, redriven},
+		{"348 redriven at 30/s: 500", poisoned(simFailure, simTook), 0, redriven},
 	}
 }
 
@@ -328,9 +349,14 @@ func TestSimulatedBreakers(t *testing.T) {
 	t.Log(table.String())
 	assert.Less(t, chosen["dead for 2 min"].failures, 20)
 	assert.Less(t, chosen["500 to all for 2 min"].failures, 1000)
+	assert.Less(t, chosen["too slow for 2 min"].failures, 300)
 	for _, name := range []string{"100 poison: 500", "100 poison: it breaks off",
-		"348 redriven at 30/s: 500"} {
+		"20 poison: it hangs", "20 poison: it hangs for 30 s", "348 redriven at 30/s: 500"} {
 		assert.Less(t, chosen[name].waited, 5*time.Second, name)
+	}
+	// At first, tasks that hang have all slots.
+	for _, name := range []string{"100 poison: it hangs", "100 poison in a stream: it hangs"} {
+		assert.Less(t, chosen[name].waited, simSlow+time.Second, name)
 	}
 	for name, r := range chosen {
 		if name != "half-dead" { // one in 2⁸ fails each time

@@ -153,7 +153,7 @@ func TestHealthFailing(t *testing.T) {
 func TestHealthOfAWorkerThatAnswers(t *testing.T) {
 	t.Parallel()
 	broken := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500, Error: "500"}
-	after := now.Add(asyncflow.AnsweredToOpen)
+	after := now.Add(asyncflow.NoSuccessToOpen)
 	var h asyncflow.Health
 	run := runOf(1000, broken, now)
 	assert.Equal(t, h, h.Failed(broken, run, now, after.Add(-1)), "others may succeed")
@@ -163,7 +163,7 @@ func TestHealthOfAWorkerThatAnswers(t *testing.T) {
 	h = h.Failed(broken, run, at, at)
 	for range 3 {
 		require.Equal(t, asyncflow.HealthOpen, h.State)
-		require.Equal(t, asyncflow.AnsweredOpen, h.Until.Sub(at), "it never gets longer")
+		require.Equal(t, asyncflow.ShortOpen, h.Until.Sub(at), "it never gets longer")
 		require.True(t, h.Failing())
 		at = h.Until
 		h = h.Failed(broken, asyncflow.FailureRun{}, at, at)
@@ -172,7 +172,32 @@ func TestHealthOfAWorkerThatAnswers(t *testing.T) {
 	h = h.Failed(refused, asyncflow.FailureRun{}, h.Until, h.Until)
 	assert.Equal(t, asyncflow.FirstOpen, h.Pause, "now it is down")
 	h = h.Failed(broken, asyncflow.FailureRun{}, h.Until, h.Until)
-	assert.Equal(t, asyncflow.AnsweredOpen, h.Pause, "it is there again")
+	assert.Equal(t, asyncflow.ShortOpen, h.Pause, "it is there again")
+}
+
+// A task that hangs keeps another one from trying the endpoint for a short pause only. Where no worker
+// was found, there is one task at a time.
+func TestATaskThatHangsIsNotTheOnlyProbe(t *testing.T) {
+	t.Parallel()
+	late := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Failure: asyncflow.FailureTimeout}
+	run := runOf(asyncflow.FailuresToOpen, late, now)
+	at := now.Add(asyncflow.NoSuccessToOpen)
+	h := asyncflow.Health{}.Failed(late, run, now, at)
+	require.Equal(t, asyncflow.ShortOpen, h.Pause)
+	until := h.Until
+	assert.Equal(t, until, h.CountsSince(until.Add(asyncflow.ShortOpen)))
+	assert.Equal(t, until.Add(time.Second), h.CountsSince(until.Add(asyncflow.ShortOpen+time.Second)))
+	assert.True(t, h.FreshFirst(until))
+
+	well := h.Answered(until, until)
+	assert.Equal(t, until, well.CountsSince(until.Add(time.Hour)))
+	assert.True(t, well.FreshFirst(until))
+	assert.False(t, well.FreshFirst(until.Add(asyncflow.RampSteps*asyncflow.RampStep)))
+
+	refused := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Failure: asyncflow.FailureNoConnection}
+	dead := h.Failed(refused, asyncflow.FailureRun{}, until, until)
+	assert.Equal(t, dead.Until, dead.CountsSince(dead.Until.Add(time.Hour)))
+	assert.False(t, dead.Answered(dead.Until, dead.Until).FreshFirst(dead.Until))
 }
 
 // One task opens no circuit breaker, however often it fails; nor do failures without an answer
@@ -181,17 +206,17 @@ func TestFailuresCountByTask(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		asyncflow.Outcome
-		answered bool
+		there bool // the worker is
 	}{
 		"refused": {asyncflow.Outcome{Failure: asyncflow.FailureNoConnection}, false},
-		"timeout": {asyncflow.Outcome{Failure: asyncflow.FailureTimeout}, false},
+		"timeout": {asyncflow.Outcome{Failure: asyncflow.FailureTimeout}, true},
 		"lost":    {asyncflow.Outcome{Failure: asyncflow.FailureConnectionLost}, true},
 		"500":     {asyncflow.Outcome{Status: 500}, true},
 		"404":     {asyncflow.Outcome{Status: 404}, true},
 		"429":     {asyncflow.Outcome{Status: 429}, false},
 		"502":     {asyncflow.Outcome{Status: 502}, false},
 		"503":     {asyncflow.Outcome{Status: 503}, false},
-		"504":     {asyncflow.Outcome{Status: 504}, false},
+		"504":     {asyncflow.Outcome{Status: 504}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,7 +228,7 @@ func TestFailuresCountByTask(t *testing.T) {
 			}
 			assert.False(t, one.Opens(o, now.Add(time.Hour)))
 			run := runOf(asyncflow.FailuresToOpen, o, now)
-			assert.Equal(t, !tc.answered, run.Opens(o, now))
+			assert.Equal(t, !tc.there, run.Opens(o, now))
 			run.Add(asyncflow.TaskID{Number: 99}, asyncflow.Outcome{Kind: o.Kind, Status: 500}, now)
 			run.Add(asyncflow.TaskID{Number: 100}, o, now)
 			assert.False(t, run.Opens(o, now), "it has answered meanwhile")

@@ -30,6 +30,8 @@ func failureCode(err error) asyncflow.FailureCode {
 	var name *net.DNSError
 	var network *net.OpError
 	switch {
+	case errors.As(err, &late) && late.dialing():
+		return asyncflow.FailureNoConnection
 	case errors.As(err, &late):
 		return asyncflow.FailureTimeout
 	case errors.Is(err, errPrivate), errors.Is(err, errRule), errors.As(err, &policy):

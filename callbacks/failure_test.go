@@ -1,8 +1,10 @@
 package callbacks
 
 import (
+	"context"
 	"net"
 	"net/http/httptest"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,9 +48,27 @@ func TestFailureCodes(t *testing.T) {
 		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 		require.Equal(t, want.String(), o.Failure.String(), o.Error)
 	}
+	require.Equal(t, asyncflow.FailureNoConnection, sendToNowhere(t).Failure)
 	plain := setup(t, func(c *Config) { c.Egress.AllowHTTP = false })
 	require.Equal(t, asyncflow.FailureEgress, plain.Send(t.Context(), deliveryTo("http://x")).Failure)
 	gone := newRawWorker(t, func(c net.Conn) { c.Close() })
 	require.Equal(t, asyncflow.FailureConnectionLost,
 		open.Send(t.Context(), deliveryTo(gone.url)).Failure)
+}
+
+// sendToNowhere sends to an address to which no connection opens within the attempt's time.
+func sendToNowhere(t *testing.T) asyncflow.Outcome {
+	dialer := net.Dialer{ControlContext: func(
+		ctx context.Context, _, _ string, _ syscall.RawConn,
+	) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	open := asyncflow.Egress{AllowHTTP: true, AllowPrivate: true}
+	s := newSender(Config{PublicURL: "https://tasks.example.com", Egress: open},
+		testKeys(t, nodeSecret), dialer.DialContext)
+	t.Cleanup(s.routes.idle.Close)
+	d := deliveryTo("http://" + closedAddress(t))
+	d.Timeout = short
+	return s.Send(t.Context(), []asyncflow.Delivery{d})[0]
 }

@@ -3,6 +3,7 @@ package callbacks
 import (
 	"context"
 	"errors"
+	"net"
 	"time"
 )
 
@@ -34,12 +35,22 @@ func (l limit) reason(ctx context.Context, err error) error {
 	case stopped:
 		return errors.New("the node stopped before the answer came")
 	case l.hasEnded(ctx):
-		return timeoutError{l.timeout}
+		return timeoutError{l.timeout, err}
 	}
 	return err
 }
 
 // timeoutError says that there was no answer within a time.
-type timeoutError struct{ limit time.Duration }
+type timeoutError struct {
+	limit time.Duration
+	cause error // what the time ended
+}
 
 func (e timeoutError) Error() string { return "no answer within " + e.limit.String() }
+
+// dialing reports whether there was no connection to the worker within the time.
+func (e timeoutError) dialing() bool {
+	var login loginError
+	var network *net.OpError
+	return !errors.As(e.cause, &login) && errors.As(e.cause, &network) && network.Op == "dial"
+}

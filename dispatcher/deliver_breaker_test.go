@@ -237,26 +237,75 @@ func TestWeightsAndHealth(t *testing.T) {
 	assert.Greater(t, sent["http://worker/2"], 3*sent["http://worker/1"], "%v", sent)
 }
 
-// A worker gets tasks that it can do beside many that it can't.
+// rest makes the first stage's endpoint rest as after failures of tasks.
+func (n *node) rest(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		pipe, err := n.Catalog.Type(tenant, "pipe")
+		require.NoError(t, err)
+		e := pipe.Endpoints("first")[0]
+		now := n.Clock.Now()
+		set, err := n.SetHealth(t.Context(), tenant, e.ID, e.Health, asyncflow.Health{
+			State: asyncflow.HealthOpen,
+			Since: now,
+			Until: now.Add(asyncflow.ShortOpen),
+			Pause: asyncflow.ShortOpen,
+		})
+		require.NoError(t, err)
+		return set
+	}, patience, time.Millisecond)
+}
+
+// A worker gets tasks that it can do beside many that it can't, whether it fails them or hangs. They
+// wait for no more than two pauses of the circuit breaker, which are less than 5 s together.
 func TestPoisonTasksStopNoOthers(t *testing.T) {
+	require.Less(t, 2*asyncflow.ShortOpen, 5*time.Second)
+	timeout := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Failure: asyncflow.FailureTimeout}
+	for name, tc := range map[string]struct {
+		asyncflow.Outcome
+		hang bool
+	}{
+		"it fails them": {asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500}, false},
+		"it hangs":      {timeout, true},
+	} {
+		t.Run(name, func(t *testing.T) { poisonStopsNoOthers(t, tc.Outcome, tc.hang) })
+	}
+}
+
+func poisonStopsNoOthers(t *testing.T, bad asyncflow.Outcome, hang bool) {
 	b := setup(t)
-	var failed atomic.Int32
-	many := make(chan struct{})
-	n := b.start("a", dispatcher.Config{},
+	var failed, probes atomic.Int32
+	var hanging atomic.Bool
+	many, probed, tested := make(chan struct{}), make(chan struct{}, 1000), make(chan struct{})
+	defer close(tested)
+	n := b.start("a", dispatcher.Config{Concurrency: 300},
 		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			if d.Endpoint.Health.State == asyncflow.HealthOpen {
+				probes.Add(1)
+				probed <- struct{}{}
+			}
 			if string(d.Lease.Context) == `"good"` {
 				return done
 			}
 			if failed.Add(1) == 10*asyncflow.FailuresToOpen {
 				close(many)
 			}
-			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500, Error: "500"}
+			if hanging.Load() {
+				<-tested
+			}
+			return bad
 		})
-	n.allowAttempts(t, b, 100)
+	n.allowAttempts(t, b, 10_000)
 	n.submit(t, 100)
 	<-many
+	n.rest(t)
+	hanging.Store(hang)
+	<-probed
 	good := slices.Repeat([]asyncflow.NewTask{{Type: "pipe", Context: json.RawMessage(`"good"`)}}, 20)
-	n.await(t, n.Submit(t.Context(), tenant, good), asyncflow.StatusSucceeded)
+	submitted := n.Submit(t.Context(), tenant, good)
+	before := probes.Load()
+	n.await(t, submitted, asyncflow.StatusSucceeded)
+	assert.LessOrEqual(t, probes.Load()-before, int32(2))
 }
 
 // A dead endpoint gets one task after each pause.

@@ -129,7 +129,7 @@ func (a *admission) capacity(e *asyncflow.Endpoint) int {
 	bound := func(most, has int) { n = min(n, max(0, most-has)) }
 	if most := e.Health.Capacity(a.now); most != asyncflow.Unlimited {
 		bound(most, a.inFlight.Lately[e.ID])
-		a.retryAt(e.Health)
+		a.retryAt(e.Health, n)
 	}
 	if e.Limits.MaxInFlight > 0 {
 		bound(e.Limits.MaxInFlight, a.inFlight.All[e.ID])
@@ -152,11 +152,15 @@ func (a *admission) endpointKey(id string) rates.Key {
 	return rates.Key{Tenant: a.t.Tenant, Scope: "endpoint", Name: id}
 }
 
-// retryAt sets when the health of an endpoint allows more tasks.
-func (a *admission) retryAt(h asyncflow.Health) {
+// retryAt sets when the health of an endpoint allows more tasks than n.
+func (a *admission) retryAt(h asyncflow.Health, n int) {
 	switch h.At(a.now) {
 	case asyncflow.HealthOpen:
 		a.lookAt(h.Until)
+	case asyncflow.HealthHalfOpen: // if the task that tries it hangs, another one may: see CountsSince
+		if n == 0 && h.Pause == asyncflow.ShortOpen {
+			a.lookAt(a.now.Add(asyncflow.ShortOpen / 4))
+		}
 	case asyncflow.HealthClosed: // it is ramped up
 		a.lookAt(a.now.Add(asyncflow.RampStep))
 	}

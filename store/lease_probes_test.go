@@ -13,10 +13,19 @@ import (
 // halfOpen gives the first stage an endpoint that failed, and may be tried.
 func (b *bundle) halfOpen() {
 	b.t.Helper()
-	e := b.putEndpoint(1)
 	now := b.Clock.Now()
-	set, err := b.SetHealth(b.t.Context(), tenant, e.ID, asyncflow.Health{},
-		asyncflow.Health{State: asyncflow.HealthOpen, Since: now.Add(-time.Minute), Until: now})
+	b.endpointWith(asyncflow.Health{
+		State: asyncflow.HealthOpen,
+		Since: now.Add(-time.Minute),
+		Until: now,
+	})
+}
+
+// endpointWith gives the first stage an endpoint with a health.
+func (b *bundle) endpointWith(h asyncflow.Health) {
+	b.t.Helper()
+	e := b.putEndpoint(1)
+	set, err := b.SetHealth(b.t.Context(), tenant, e.ID, asyncflow.Health{}, h)
 	require.NoError(b.t, err)
 	require.True(b.t, set)
 }
@@ -64,6 +73,40 @@ func probesAreFreshTasks(t *testing.T, b *bundle) {
 	b.submit(newTask(`"new"`))
 	require.Equal(t, []string{`"new"`}, probe(), "in line, behind what is blocked")
 	require.Equal(t, []string{`"bad"`}, probe())
+	b.checkTokens("pipe")
+}
+
+// While an endpoint is ramped up after a short pause, tasks that haven't failed go first, except
+// those of ordered flows.
+func TestFreshTasksRampUpAnEndpoint(t *testing.T) { eachSet(t, freshTasksRampUp) }
+
+func freshTasksRampUp(t *testing.T, b *bundle) {
+	spec := retriedAtOnce()
+	b.put(spec)
+	for range 30 {
+		b.submit(newTask(`"bad"`))
+	}
+	b.fail(30)
+	b.submit(newTask(`"good"`), newTask(`"good"`))
+	b.endpointWith(asyncflow.Health{
+		State: asyncflow.HealthClosed,
+		Since: b.Clock.Now().Add(time.Hour), // a ramp begins, however long the test takes
+		Pause: asyncflow.ShortOpen,
+	})
+	next := func() []string {
+		t.Helper()
+		return contexts(b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 1}}))
+	}
+	b.block()
+	require.Equal(t, []string{`"good"`}, next(), "of those that are blocked")
+	b.submit(newTask(`"new"`))
+	require.ElementsMatch(t, []string{`"good"`, `"new"`}, append(next(), next()...))
+	require.Equal(t, []string{`"bad"`}, next())
+
+	spec.Flow = &asyncflow.Flow{Ordered: true}
+	b.put(spec)
+	b.submit(newTask(`"late"`))
+	require.Equal(t, []string{`"bad"`}, next())
 	b.checkTokens("pipe")
 }
 

@@ -1258,7 +1258,7 @@ type EndpointHealth struct {
 	Since time.Time `json:"since,omitempty,omitzero"`
 
 	// State closed: deliveries flow. open: the endpoint has failed, and gets no deliveries until a
-	// time. half_open: that time is over, and one task at a time tests the endpoint. disabled:
+	// time. half_open: that time is over, and single tasks test the endpoint. disabled:
 	// the endpoint has answered 410, and gets no deliveries until it is enabled.
 	State asyncflow.HealthState `json:"state"`
 

@@ -2398,7 +2398,7 @@ export interface components {
         EndpointHealth: {
             /**
              * @description closed: deliveries flow. open: the endpoint has failed, and gets no deliveries until a
-             *     time. half_open: that time is over, and one task at a time tests the endpoint. disabled:
+             *     time. half_open: that time is over, and single tasks test the endpoint. disabled:
              *     the endpoint has answered 410, and gets no deliveries until it is enabled.
              * @enum {string}
              */

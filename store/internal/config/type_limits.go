@@ -24,19 +24,21 @@ func (t *Type) Limited(now time.Time) bool {
 	return false
 }
 
-// Probes reports whether a task of a stage would try a failed endpoint: no other endpoint may get
-// it.
-func Probes(t *Type, stage string, now time.Time) (halfOpen bool) {
+// FreshFirst reports whether tasks of a stage that haven't failed before go first: each endpoint
+// that may get them is tried, or ramped up after tasks may have been at fault. Tasks of ordered
+// flows keep their order while an endpoint is ramped up.
+func FreshFirst(t *Type, stage string, now time.Time) (first bool) {
 	for _, e := range t.Endpoints(stage) {
-		switch state := e.Health.At(now); {
+		state := e.Health.At(now)
+		switch {
 		case !e.Serves(), state == asyncflow.HealthOpen, state == asyncflow.HealthDisabled:
-		case state == asyncflow.HealthHalfOpen:
-			halfOpen = true
-		default:
+		case !e.Health.FreshFirst(now), Ordered(t) && state != asyncflow.HealthHalfOpen:
 			return false
+		default:
+			first = true
 		}
 	}
-	return halfOpen
+	return first
 }
 
 // HealthSince returns from when on leases count for the health of endpoints that are tried or
@@ -44,10 +46,7 @@ func Probes(t *Type, stage string, now time.Time) (halfOpen bool) {
 func HealthSince(t *Type, now time.Time) (since time.Time) {
 	since = now
 	for _, e := range t.AllEndpoints() {
-		at := e.Health.Since
-		if e.Health.At(now) == asyncflow.HealthHalfOpen {
-			at = e.Health.Until
-		}
+		at := e.Health.CountsSince(now)
 		if e.Health.Capacity(now) > 0 && at.Before(since) {
 			since = at
 		}

@@ -33,7 +33,7 @@ func takeCandidates(ctx context.Context, conn *postgres.TenantConn, t *config.Ty
 	slices.SortStableFunc(c.found,
 		func(a, b Candidate) int { return LeasesInOrder(a.Lease, b.Lease) })
 	if !config.Ordered(t) {
-		c.found = probesFirst(t, c.found, now)
+		c.found = freshFirst(t, c.found, now)
 	}
 	return c.found, c.looked, c.last, err
 }
@@ -51,11 +51,11 @@ type candidates struct {
 // queueStage takes up to most blocked rows of a stage, which is called name by now.
 func (c *candidates) queueStage(b *pgx.Batch, stage, name string, most int) {
 	switch {
-	case most > 0 && config.Probes(c.t, name, c.now):
+	case most > 0 && config.FreshFirst(c.t, name, c.now):
 		if config.Ordered(c.t) {
 			c.lines[name] = place{id: 1} // before all: what is new waits its turn
 		}
-		b.Queue(c.t.SQL(0, takeProbesSQL), stage, most, c.t.Number(), c.t.StageIndex(name)+1,
+		b.Queue(c.t.SQL(0, takeFreshSQL), stage, most, c.t.Number(), c.t.StageIndex(name)+1,
 			config.Ordered(c.t)).Query(c.collect)
 	case most > 0:
 		b.Queue(c.t.SQL(0, takeBlockedSQL), stage, most,
@@ -126,7 +126,7 @@ func (c *candidates) blockBehindLines() {
 	for i := range c.found {
 		one := &c.found[i]
 		line, more := c.lines[one.Stage]
-		if more && line.before(one.Lease) && !config.Probes(c.t, one.Stage, c.now) {
+		if more && line.before(one.Lease) && !config.FreshFirst(c.t, one.Stage, c.now) {
 			one.Blocked = asyncflow.WaitLimit
 		}
 	}
@@ -154,10 +154,10 @@ DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
   coalesce(w.since, w.order_time)`
 
-// takeProbesSQL takes blocked tasks of a stage to try whether its endpoint recovered: tasks that
-// never failed if there are any, else any. A hundred of the first and of the last in order are
-// looked at. In an ordered flow only the first of a key may go.
-const takeProbesSQL = `
+// takeFreshSQL takes blocked tasks of a stage: tasks that never failed if there are any, then any.
+// A hundred of the first and of the last in order are looked at. In an ordered flow only the first
+// of a key may go.
+const takeFreshSQL = `
 WITH ends AS MATERIALIZED (
   (SELECT ctid AS t, key, order_time, id FROM {wait}
     WHERE type = $3 AND stage = $1 AND until = 'infinity' AND reason <> 'flow_key'
@@ -179,13 +179,13 @@ DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
   coalesce(w.since, w.order_time)`
 
-// probesFirst moves tasks that would try an endpoint, but failed before, behind the remaining ones,
-// which say more about the endpoint.
-func probesFirst(t *config.Type, found []Candidate, now time.Time) []Candidate {
+// freshFirst moves tasks that failed before behind the remaining ones in stages where fresh tasks go
+// first: these say more about an endpoint.
+func freshFirst(t *config.Type, found []Candidate, now time.Time) []Candidate {
 	stages := map[string]bool{}
 	for _, c := range found {
 		if _, known := stages[c.Stage]; !known {
-			stages[c.Stage] = config.Probes(t, c.Stage, now)
+			stages[c.Stage] = config.FreshFirst(t, c.Stage, now)
 		}
 	}
 	late := func(c Candidate) bool {

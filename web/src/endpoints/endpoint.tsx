@@ -43,7 +43,7 @@ export function Endpoint() {
 const states = {
   closed: "Deliveries flow.",
   open: "It has failed, and gets no deliveries for a while.",
-  half_open: "One task at a time tests whether it has recovered.",
+  half_open: "Single tasks test whether it has recovered.",
   disabled: "It has answered 410, and gets no deliveries until it is enabled.",
 };
 
