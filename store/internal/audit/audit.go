@@ -139,9 +139,7 @@ const forgetSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1
 // the one that belongs to no tenant, and returns how many it deleted. No other statement
 // deletes from the audit. It runs under the base role: a tenant's role may not delete.
 func Forget(
-	ctx context.Context, core *catalog.Core,
-	tenant string,
-	retention time.Duration,
+	ctx context.Context, core *catalog.Core, tenant string, retention time.Duration,
 ) (int, error) {
 	tag, err := core.Base.Exec(ctx,
 		`DELETE FROM `+TableOf(tenant)+strings.ReplaceAll(forgetSQL, "{audit}", TableOf(tenant)),
@@ -151,9 +149,7 @@ func Forget(
 
 // DryRunForgetAudit counts the entries that ForgetAudit would delete, in all batches.
 func DryRunForget(
-	ctx context.Context, core *catalog.Core,
-	tenant string,
-	retention time.Duration,
+	ctx context.Context, core *catalog.Core, tenant string, retention time.Duration,
 ) (int, error) {
 	return postgres.CountRows(ctx, core.DB(tenant),
 		`SELECT count(*) FROM `+TableOf(tenant)+` WHERE at < $1`,

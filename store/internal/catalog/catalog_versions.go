@@ -138,10 +138,7 @@ func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]config.Sto
 // enter takes over the findings of a look, and returns the tenants with types of another version.
 // It keeps the findings of later looks.
 func (c *Catalog) enter(
-	look uint64,
-	only string,
-	found tenantVersions,
-	rows []config.StoredTenant,
+	look uint64, only string, found tenantVersions, rows []config.StoredTenant,
 ) (others []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

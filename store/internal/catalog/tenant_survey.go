@@ -21,10 +21,7 @@ const tenantsAtOnce = 50
 // tenant's schema. The statement isn't prepared: the next one is for other tenants. QueryTenants
 // leaves out tenants that this node doesn't know.
 func (s *Core) QueryTenants(
-	ctx context.Context,
-	tenants []string,
-	query string,
-	args []any,
+	ctx context.Context, tenants []string, query string, args []any,
 	take func(tenant string, row pgx.CollectableRow) error,
 ) error {
 	known := slices.DeleteFunc(slices.Sorted(slices.Values(tenants)),
@@ -50,11 +47,7 @@ func (s *Core) QueryTenants(
 
 // ofSome is QueryTenants in one statement.
 func ofSome(
-	ctx context.Context,
-	q postgres.Querier,
-	tenants []string,
-	query string,
-	args []any,
+	ctx context.Context, q postgres.Querier, tenants []string, query string, args []any,
 	take func(tenant string, row pgx.CollectableRow) error,
 ) error {
 	selects := make([]string, len(tenants))

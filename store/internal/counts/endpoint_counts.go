@@ -21,9 +21,7 @@ type EndpointFailing struct {
 
 // EndpointFailures adds up the attempts at a tenant's endpoints since a time, to the minute.
 func (s *Counts) EndpointFailures(
-	ctx context.Context,
-	tenant string,
-	since time.Time,
+	ctx context.Context, tenant string, since time.Time,
 ) ([]EndpointFailing, error) {
 	schema := postgres.Quote(schema.Of(tenant))
 	rows, err := s.core.DB(tenant).Query(ctx,

@@ -80,9 +80,7 @@ ORDER BY place`
 
 // countTypes counts some types in one statement, and so all at the same moment.
 func (s *Counts) countTypes(
-	ctx context.Context,
-	tenant string,
-	types []*config.Type,
+	ctx context.Context, tenant string, types []*config.Type,
 ) ([]counted, error) {
 	names := make([]string, len(types))
 	numbers := make([]int32, len(types))

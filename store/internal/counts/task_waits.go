@@ -124,9 +124,7 @@ func longestLease(types []*config.Type) (longest time.Duration) {
 // dispatching node may begin one task. Nodes never use up a rate to the last task, since each has
 // its share of it; so 80 % counts as used.
 func (s *Counts) rateInUse(
-	ctx context.Context,
-	types []*config.Type,
-	perSecond float64,
+	ctx context.Context, types []*config.Type, perSecond float64,
 ) (bool, error) {
 	const nearly = 0.8
 	span := max(1, float64(s.core.Dispatchers())/perSecond)

@@ -103,12 +103,7 @@ func (s *Path) InsertAgain(ctx context.Context, t *config.Type, items []*Inserti
 }
 
 // RunInsert runs a transaction that inserts tasks of a type, and announces what it did.
-func RunInsert(
-	ctx context.Context,
-	s *Path,
-	t *config.Type,
-	do func(pgx.Tx, *Writes) error,
-) error {
+func RunInsert(ctx context.Context, s *Path, t *config.Type, do func(pgx.Tx, *Writes) error) error {
 	w := &Writes{Type: t}
 	err := pgx.BeginFunc(ctx, s.core.HotDB(t.Tenant), func(tx pgx.Tx) error { return do(tx, w) })
 	if err != nil && len(w.Leases) > 0 {

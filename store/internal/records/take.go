@@ -14,10 +14,7 @@ import (
 // returns them as leases. Tasks that it doesn't find are final, or their rows just moved to another
 // table.
 func TakeAnyTokens(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (taken []asyncflow.Lease, err error) {
 	take := func(position int, sql string, args ...any) error {
 		rows, err := tx.Query(ctx, t.SQL(position, sql), args...)
@@ -71,10 +68,7 @@ RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 // ReadyPlaces returns the given tasks of one roll, except final ones, and the order_time that each
 // has in ready if it is pending.
 func ReadyPlaces(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (orders []time.Time, live []int64, err error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.next_time, t.order_time)
@@ -96,10 +90,7 @@ func ReadyPlaces(
 
 // StillLive returns the given tasks of one roll that are neither taken nor final.
 func StillLive(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids, taken []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids, taken []int64,
 ) ([]int64, error) {
 	rest := Without(ids, taken)
 	if len(rest) == 0 {

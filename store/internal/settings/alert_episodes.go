@@ -49,8 +49,7 @@ func (s *Settings) FiringEpisodes(
 
 // EpisodesToNotify returns the episodes with a notice that was not sent yet, oldest first.
 func (s *Settings) EpisodesToNotify(
-	ctx context.Context,
-	tenant string,
+	ctx context.Context, tenant string,
 ) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE firing_task IS NULL OR resolved_task IS NULL AND resolved_at IS NOT NULL
@@ -59,10 +58,7 @@ func (s *Settings) EpisodesToNotify(
 }
 
 func readEpisodes(
-	ctx context.Context,
-	q postgres.Querier,
-	sql string,
-	args ...any,
+	ctx context.Context, q postgres.Querier, sql string, args ...any,
 ) ([]asyncflow.Episode, error) {
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
@@ -85,10 +81,7 @@ const readingAge = 30 * time.Second
 // continues or resolves the open ones. It locks the row of the tenant's alerts meanwhile, so
 // that one node at a time does this. It returns how many episodes were open before or are now.
 func (s *Settings) ObserveAlerts(
-	ctx context.Context,
-	tenant string,
-	readings []asyncflow.AlertReading,
-	at time.Time,
+	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,
 ) (episodes int, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		var endpoint string
@@ -128,10 +121,7 @@ func (s *Settings) ObserveAlerts(
 
 // DryRunAlerts returns how many episodes readings would begin and how many they would resolve.
 func (s *Settings) DryRunAlerts(
-	ctx context.Context,
-	tenant string,
-	readings []asyncflow.AlertReading,
-	at time.Time,
+	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,
 ) (begun, over int, err error) {
 	open, err := readEpisodes(ctx, s.core.DB(tenant),
 		episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
@@ -146,10 +136,7 @@ func (s *Settings) DryRunAlerts(
 
 // RecordNotice records the task that sends the notice of an episode.
 func (s *Settings) RecordNotice(
-	ctx context.Context,
-	tenant, id string,
-	state asyncflow.AlertState,
-	task asyncflow.TaskID,
+	ctx context.Context, tenant, id string, state asyncflow.AlertState, task asyncflow.TaskID,
 ) error {
 	column := "firing_task"
 	if state == asyncflow.AlertResolved {

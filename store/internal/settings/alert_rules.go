@@ -187,8 +187,7 @@ const alertTurn = 10 * time.Second
 // TakeAlertTurn returns a tenant's rules if it is time to evaluate them. No other node gets a
 // turn for alertTurn: if the node dies, another one follows after that.
 func (s *Settings) TakeAlertTurn(
-	ctx context.Context,
-	tenant string,
+	ctx context.Context, tenant string,
 ) (rules asyncflow.AlertRules, ours bool, err error) {
 	now := s.core.Clock.Now()
 	var raw []byte
@@ -208,9 +207,7 @@ func (s *Settings) TakeAlertTurn(
 // Failures counts the attempts of a tenant's types since a time, to the minute, from the
 // tallies.
 func (s *Settings) Failures(
-	ctx context.Context,
-	tenant string,
-	since time.Time,
+	ctx context.Context, tenant string, since time.Time,
 ) (map[string]counts.Failing, error) {
 	rows, err := s.core.DB(tenant).Query(ctx,
 		`SELECT type, sum(attempts)::bigint, sum(failures)::bigint
@@ -229,10 +226,7 @@ func (s *Settings) Failures(
 }
 
 // RollOpened returns when the open roll of a table set was opened.
-func (s *Settings) RollOpened(
-	ctx context.Context,
-	set *config.TableSet,
-) (at time.Time, err error) {
+func (s *Settings) RollOpened(ctx context.Context, set *config.TableSet) (at time.Time, err error) {
 	err = s.core.DB(set.Tenant).QueryRow(ctx, set.Tables.SQL(0,
 		`SELECT opened_at FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
 		set.End).Scan(&at)

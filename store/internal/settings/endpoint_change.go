@@ -17,9 +17,7 @@ import (
 // AllowDuplicate is set; and so it is if one of the stage's endpoints is for listening, and
 // another gets deliveries.
 func (s *Settings) CreateEndpoint(
-	ctx context.Context,
-	tenant string,
-	e asyncflow.Endpoint,
+	ctx context.Context, tenant string, e asyncflow.Endpoint,
 ) (asyncflow.Endpoint, error) {
 	e.CreatedAt = s.core.Clock.Now()
 	e.UpdatedAt = e.CreatedAt
@@ -91,9 +89,7 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 // returns the error as it is. If another endpoint of the stage has the new URL, it is
 // CodeConflict unless AllowDuplicate is set. A weight is checked as at creation.
 func (s *Settings) ChangeEndpoint(
-	ctx context.Context,
-	tenant, id string,
-	change func(*asyncflow.Endpoint) error,
+	ctx context.Context, tenant, id string, change func(*asyncflow.Endpoint) error,
 ) (e asyncflow.Endpoint, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		t, err := lockTypeOf(ctx, tx, tenant, id)
@@ -134,9 +130,7 @@ func (s *Settings) ChangeEndpoint(
 // lockTypeOf locks the task type of an endpoint against changes, and returns it. Calls that change
 // both lock the type first.
 func lockTypeOf(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant, endpoint string,
+	ctx context.Context, tx pgx.Tx, tenant, endpoint string,
 ) (t config.StoredType, err error) {
 	rows, err := tx.Query(ctx, `SELECT type FROM `+config.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
 		endpoint)
@@ -160,10 +154,7 @@ func lockTypeOf(
 // lockEndpoints locks endpoints and then reads them. One statement for both would read their
 // secrets as they were before it waited for the lock.
 func lockEndpoints(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant, where string,
-	args ...any,
+	ctx context.Context, tx pgx.Tx, tenant, where string, args ...any,
 ) ([]asyncflow.Endpoint, error) {
 	rows, err := tx.Query(ctx,
 		`SELECT id::text FROM `+config.EndpointsOf(tenant)+` e WHERE `+where+` ORDER BY id FOR UPDATE`,
@@ -211,10 +202,7 @@ func (s *Settings) writeEndpoint(
 // CodeConflict, with the id of the oldest one. Its worker would get deliveries with several
 // secrets.
 func (s *Settings) checkDuplicate(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	e asyncflow.Endpoint,
+	ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint,
 ) error {
 	if e.AllowDuplicate || e.Listens() {
 		return nil

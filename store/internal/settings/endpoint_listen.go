@@ -46,9 +46,7 @@ func (s *Settings) checkStandsAlone(
 }
 
 // checkListeners refuses a type that can't be claimed, but has endpoints for listening.
-func checkListeners(
-	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType,
-) error {
+func checkListeners(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType) error {
 	endpoints, err := config.ReadEndpoints(ctx, tx, tenant, t.Name)
 	if err != nil {
 		return err

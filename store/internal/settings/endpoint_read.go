@@ -14,8 +14,7 @@ import (
 // Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
 // all, by type, stage and age.
 func (s *Settings) Endpoints(
-	ctx context.Context,
-	tenant, taskType string,
+	ctx context.Context, tenant, taskType string,
 ) ([]asyncflow.Endpoint, error) {
 	all, err := config.ReadEndpoints(ctx, s.core.DB(tenant), tenant, taskType)
 	return all, postgres.Wrap(err, "Endpoints(%q)", tenant)
@@ -36,10 +35,7 @@ func PlaceOf(e asyncflow.Endpoint) EndpointPlace {
 // EndpointPage returns up to limit of a tenant's endpoints after a place, of one task type or
 // (taskType "") of all, and reports whether there are more.
 func (s *Settings) EndpointPage(
-	ctx context.Context,
-	tenant, taskType string,
-	after EndpointPlace,
-	limit int,
+	ctx context.Context, tenant, taskType string, after EndpointPlace, limit int,
 ) (page []asyncflow.Endpoint, more bool, err error) {
 	rows, err := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE $1 IN ('', type)
 		AND ($2::uuid IS NULL OR (type, stage, created_at, id) > ($3, $4, $5::timestamptz, $2))

@@ -15,9 +15,7 @@ import (
 // Seals counts the sealed values of a tenant's endpoints, and the values sealed by another key
 // than the one that sealedBy names.
 func (s *Settings) Seals(
-	ctx context.Context,
-	tenant string,
-	sealedBy []byte,
+	ctx context.Context, tenant string, sealedBy []byte,
 ) (all, others int, err error) {
 	err = s.core.DB(tenant).QueryRow(ctx,
 		`SELECT count(*), count(*) FILTER (WHERE substr(sealed, 1, $2) <> $1)
@@ -35,9 +33,7 @@ const resealBatch = 100
 // last endpoint ("" when there were none) and how many it wrote. It returns the errors of again
 // together: each leaves its endpoint as it is, and doesn't affect the rest.
 func (s *Settings) Reseal(
-	ctx context.Context,
-	tenant, after string,
-	sealedBy []byte,
+	ctx context.Context, tenant, after string, sealedBy []byte,
 	again func(*asyncflow.Endpoint) error,
 ) (last string, done int, err error) {
 	var failed []error

@@ -55,9 +55,7 @@ const ScheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.ne
 // SchedulePage returns up to limit schedules of a tenant after a name, by name, without their
 // contexts. It reports whether there are more.
 func (s *Settings) SchedulePage(
-	ctx context.Context,
-	tenant, after string,
-	limit int,
+	ctx context.Context, tenant, after string, limit int,
 ) (page []StoredSchedule, more bool, err error) {
 	rows, err := s.core.DB(tenant).Query(ctx,
 		`SELECT `+ScheduleColumns+` FROM (
@@ -98,8 +96,7 @@ func (s *Settings) DeleteSchedule(ctx context.Context, tenant, name string) erro
 // PauseSchedule pauses a schedule and returns it: its ticks pass without tasks. No task of a
 // tick is submitted after that. A schedule that is already paused keeps its time.
 func (s *Settings) PauseSchedule(
-	ctx context.Context,
-	tenant, name string,
+	ctx context.Context, tenant, name string,
 ) (stored StoredSchedule, err error) {
 	err = audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx,
@@ -117,8 +114,7 @@ func (s *Settings) PauseSchedule(
 // pause stay without tasks, whatever its catch-up policy. It doesn't change a schedule that is
 // not paused.
 func (s *Settings) ResumeSchedule(
-	ctx context.Context,
-	tenant, name string,
+	ctx context.Context, tenant, name string,
 ) (stored StoredSchedule, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil ||
@@ -154,9 +150,7 @@ func unknownSchedule(name string) error {
 }
 
 func readSchedule(
-	ctx context.Context,
-	q postgres.Querier,
-	tenant, name, lock string,
+	ctx context.Context, q postgres.Querier, tenant, name, lock string,
 ) (StoredSchedule, error) {
 	rows, err := q.Query(ctx,
 		`SELECT `+ScheduleColumns+` FROM `+SchedulesOf(tenant)+` s WHERE s.name = $1 `+lock, name)

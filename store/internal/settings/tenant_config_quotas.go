@@ -69,9 +69,7 @@ func (s *Settings) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g 
 // configUse counts what a tenant has configured. It reads no context or certificate, only
 // their lengths.
 func configUse(
-	ctx context.Context,
-	q postgres.Querier,
-	tenant string,
+	ctx context.Context, q postgres.Querier, tenant string,
 ) (map[asyncflow.QuotaName]float64, error) {
 	schema := postgres.Quote(schema.Of(tenant))
 	var types, endpoints, schedules, bytes int64

@@ -56,12 +56,7 @@ func (s *Settings) DeleteTaskType(ctx context.Context, tenant, name string, casc
 
 // prepareDeletion refuses the deletion of a type with live tasks or, without cascade, one that
 // schedules or live tasks need. Otherwise it deletes the type's idempotency keys.
-func prepareDeletion(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant, name string,
-	cascade bool,
-) error {
+func prepareDeletion(ctx context.Context, tx pgx.Tx, tenant, name string, cascade bool) error {
 	location, err := config.ReadLocation(ctx, tx, tenant, name)
 	if err != nil {
 		return err
@@ -242,10 +237,7 @@ func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (
 
 // deleteFrom deletes the next rows of the type from the tables of one roll.
 func (d *Deleting) deleteFrom(
-	ctx context.Context,
-	tx pgx.Tx,
-	shared *config.TableNames,
-	position int,
+	ctx context.Context, tx pgx.Tx, shared *config.TableNames, position int,
 ) error {
 	next := asyncflow.NewTaskID("", position+1, 0).Number
 	var last *int64

@@ -18,8 +18,7 @@ import (
 // keeps its time and reason. Once Pause has returned, this node begins no lease of the type;
 // other nodes learn of it within about a second.
 func (s *Settings) Pause(
-	ctx context.Context,
-	tenant, name, reason string,
+	ctx context.Context, tenant, name, reason string,
 ) (config.StoredType, error) {
 	t, err := s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
 		WHERE name = $1 AND paused_at IS NULL`, s.core.Clock.Now(), reason)
@@ -41,9 +40,7 @@ func (s *Settings) Pause(
 // Resume starts the leases of a paused task type again, from few to all over the time of the
 // ramp, and returns the type. It doesn't change a type that is not paused.
 func (s *Settings) Resume(
-	ctx context.Context,
-	tenant, name string,
-	ramp time.Duration,
+	ctx context.Context, tenant, name string, ramp time.Duration,
 ) (config.StoredType, error) {
 	return s.setPause(ctx, tenant, name,
 		`SET paused_at = NULL, pause_reason = NULL, resumed_at = $2, ramp_seconds = $3
@@ -51,9 +48,7 @@ func (s *Settings) Resume(
 }
 
 func (s *Settings) setPause(
-	ctx context.Context,
-	tenant, name, set string,
-	args ...any,
+	ctx context.Context, tenant, name, set string, args ...any,
 ) (t config.StoredType, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE `+postgres.Quote(schema.Of(tenant))+`.task_types `+set,

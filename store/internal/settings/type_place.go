@@ -112,11 +112,7 @@ func (s *Settings) JoinSharedSet(ctx context.Context, t *config.Type) (moved boo
 
 // moveType enters that a type's new tasks go to another set, from a position on.
 func (s *Settings) moveType(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	set string,
-	from int,
+	ctx context.Context, tx pgx.Tx, t *config.Type, set string, from int,
 ) error {
 	// Transactions that submit by SQL may lock the type's row.
 	if _, err := tx.Exec(ctx, config.LockPatience); err != nil {
@@ -135,9 +131,7 @@ func (s *Settings) moveType(
 // BusyTypes returns the types of a tenant's shared set that have more than OwnSetTasks tasks in its
 // open roll.
 func (s *Settings) BusyTypes(
-	ctx context.Context,
-	tenant string,
-	open config.Roll,
+	ctx context.Context, tenant string, open config.Roll,
 ) (busy []*config.Type, err error) {
 	if open.MaxTasks < OwnSetTasks {
 		return nil, nil

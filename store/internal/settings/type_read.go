@@ -16,9 +16,7 @@ func (s *Settings) TaskType(ctx context.Context, tenant, name string) (config.St
 // TypePage returns up to limit task types of a tenant after a name, by name, and reports whether
 // there are more.
 func (s *Settings) TypePage(
-	ctx context.Context,
-	tenant, after string,
-	limit int,
+	ctx context.Context, tenant, after string, limit int,
 ) (page []config.StoredType, more bool, err error) {
 	rows, err := s.core.DB(tenant).Query(ctx, config.TaskTypeColumns+
 		postgres.Quote(schema.Of(tenant))+`.task_types

@@ -85,10 +85,7 @@ func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {
 // AttemptPage returns a page of a task's journal, oldest first, and whether there are more;
 // CodeNotFound when there is no such task.
 func (s *Tasks) AttemptPage(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
-	p AttemptPage,
+	ctx context.Context, tenant string, id asyncflow.TaskID, p AttemptPage,
 ) (page []Attempt, more bool, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
@@ -108,9 +105,7 @@ func (s *Tasks) AttemptPage(
 // Attempts returns the whole journal of a task, oldest first; CodeNotFound when there is
 // no such task.
 func (s *Tasks) Attempts(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
+	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (all []Attempt, err error) {
 	p := AttemptPage{Limit: 500, Outputs: true}
 	for more := true; more; {

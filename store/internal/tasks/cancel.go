@@ -21,10 +21,7 @@ import (
 // its report no longer counts. A task that was already cancelled is returned as it is; one
 // that succeeded or failed is CodeConflict.
 func (s *Tasks) Cancel(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
-	reason string,
+	ctx context.Context, tenant string, id asyncflow.TaskID, reason string,
 ) (Task, error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
@@ -67,10 +64,7 @@ func (s *Tasks) Cancel(
 // with the reason why it waited and the time since when it had its place; pgx.ErrNoRows when
 // it is in neither table.
 func takeResting(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	id asyncflow.TaskID,
+	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID,
 ) (c hot.Candidate, err error) {
 	c.ID = id
 	take := func(position int, sql string, args ...any) error {

@@ -19,10 +19,7 @@ import (
 // Change changes when a pending or waiting task runs, and returns the task. A task that is
 // running or final is CodeConflict. A patch that the task already has changes nothing.
 func (s *Tasks) Change(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
-	p asyncflow.Patch,
+	ctx context.Context, tenant string, id asyncflow.TaskID, p asyncflow.Patch,
 ) (Task, error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
@@ -55,10 +52,7 @@ func (s *Tasks) Change(
 // tryChange takes the task's token row from wait or ready, if it is still there, and inserts
 // the row that follows from the patch.
 func (s *Tasks) tryChange(
-	ctx context.Context,
-	t *config.Type,
-	id asyncflow.TaskID,
-	p asyncflow.Patch,
+	ctx context.Context, t *config.Type, id asyncflow.TaskID, p asyncflow.Patch,
 ) (changed bool, err error) {
 	ts := &records.Tokens{}
 	err = audit.Do(ctx, s.core, t.Tenant, func(tx pgx.Tx) error {
@@ -105,10 +99,7 @@ type tokenState struct {
 }
 
 func readTokenState(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	id asyncflow.TaskID,
+	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID,
 ) (p tokenState, err error) {
 	err = tx.QueryRow(ctx, t.SQL(id.Position(), `
 		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
@@ -120,13 +111,8 @@ func readTokenState(
 
 // writeChange writes the journal row of a change, and the token row that follows.
 func writeChange(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	c hot.Candidate,
-	p asyncflow.Patch,
-	at, now time.Time,
-	ts *records.Tokens,
+	ctx context.Context, tx pgx.Tx, t *config.Type, c hot.Candidate, p asyncflow.Patch,
+	at, now time.Time, ts *records.Tokens,
 ) error {
 	ch, same := changeOf(t, c, p, at, now)
 	if same {
@@ -149,10 +135,7 @@ type change struct {
 // changeOf returns what follows from a patch, and reports whether that is the same as before. at is
 // when the token row was written.
 func changeOf(
-	t *config.Type,
-	c hot.Candidate,
-	p asyncflow.Patch,
-	at, now time.Time,
+	t *config.Type, c hot.Candidate, p asyncflow.Patch, at, now time.Time,
 ) (ch change, same bool) {
 	l := c.Lease
 	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,

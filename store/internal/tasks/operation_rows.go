@@ -94,10 +94,7 @@ const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.sta
 // OperationPage returns up to limit of a tenant's operations after a place, newest first, and
 // reports whether there are more. It lists running operations, and all of the last 30 days.
 func (s *Tasks) OperationPage(
-	ctx context.Context,
-	tenant string,
-	after postgres.Place,
-	limit int,
+	ctx context.Context, tenant string, after postgres.Place, limit int,
 ) (page []Operation, more bool, err error) {
 	rows, err := s.core.DB(tenant).Query(ctx, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+
 		` o
@@ -139,9 +136,7 @@ func (s *Tasks) StopOperation(ctx context.Context, tenant, id string) (Operation
 }
 
 func (s *Tasks) oneOperation(
-	ctx context.Context,
-	tenant, id, sql string,
-	args ...any,
+	ctx context.Context, tenant, id, sql string, args ...any,
 ) (Operation, error) {
 	all, err := s.readOperations(ctx, tenant, sql, args...)
 	if err == nil && len(all) == 0 {
@@ -154,9 +149,7 @@ func (s *Tasks) oneOperation(
 }
 
 func (s *Tasks) readOperations(
-	ctx context.Context,
-	tenant, sql string,
-	args ...any,
+	ctx context.Context, tenant, sql string, args ...any,
 ) ([]Operation, error) {
 	rows, err := s.core.DB(tenant).Query(ctx, sql, args...)
 	if err != nil {

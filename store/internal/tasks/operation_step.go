@@ -34,9 +34,7 @@ type DueOperation struct {
 
 // FirstSteps returns when the first step of the running operations of each of some tenants is due.
 // It leaves out tenants without running operations.
-func (s *Tasks) FirstSteps(
-	ctx context.Context, tenants []string,
-) (map[string]time.Time, error) {
+func (s *Tasks) FirstSteps(ctx context.Context, tenants []string) (map[string]time.Time, error) {
 	all, err := s.core.FirstTimes(ctx, tenants,
 		`SELECT i, min(next_at) FROM {schema}.operations WHERE state = 'running'`)
 	return all, postgres.Wrap(err, "FirstSteps")
@@ -45,9 +43,7 @@ func (s *Tasks) FirstSteps(
 // DueOperations returns the running operations of some tenants whose next step is due before a
 // time, first due first.
 func (s *Tasks) DueOperations(
-	ctx context.Context,
-	tenants []string,
-	before time.Time,
+	ctx context.Context, tenants []string, before time.Time,
 ) (all []DueOperation, err error) {
 	err = s.core.QueryTenants(ctx, tenants,
 		`SELECT i, type, id::text, next_at FROM {schema}.operations

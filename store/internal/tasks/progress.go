@@ -16,11 +16,7 @@ type Progress struct {
 
 // SetProgress writes a worker's progress into its lease, and reports whether the lease stands.
 func (s *Tasks) SetProgress(
-	ctx context.Context,
-	t *config.Type,
-	id asyncflow.TaskID,
-	seq int,
-	p Progress,
+	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, p Progress,
 ) (stands bool, err error) {
 	tag, err := s.core.DB(t.Tenant).Exec(ctx,
 		t.SQL(0, `UPDATE {lease} SET progress = $3, note = $4 WHERE type = $5 AND id = $1 AND seq = $2`),

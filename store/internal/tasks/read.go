@@ -99,9 +99,7 @@ func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) er
 
 // task is Task without the limits that a due task waits for, its children and its dependencies.
 func (s *Tasks) task(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
+	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (task Task, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
@@ -196,10 +194,7 @@ func pendingFor(t *config.Type, task Task, now time.Time) asyncflow.WaitReason {
 
 // AwaitFinal returns the task once it is final, or in its state after wait.
 func (s *Tasks) AwaitFinal(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
-	wait time.Duration,
+	ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration,
 ) (Task, error) {
 	changed, done := s.Follow(tenant, id)
 	defer done()

@@ -22,12 +22,7 @@ type findings struct {
 // meet the criteria. All are of one roll. So the statement is short, however long the history
 // and however few tasks meet the criteria.
 func search(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	c criteria,
-	after int64,
-	window int,
+	ctx context.Context, tx pgx.Tx, t *config.Type, c criteria, after int64, window int,
 ) (f findings, err error) {
 	position, ok := t.NextRoll(asyncflow.TaskID{Number: after}.Position())
 	if !ok {

@@ -15,12 +15,7 @@ import (
 // their token rows, and looks again for rows that just moved to another table. ids ascend, as in
 // settlements, so that both lock rows in the same order.
 func CancelAll(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids []int64,
-	reason string,
-	now time.Time,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, reason string, now time.Time,
 ) (settled []asyncflow.Settlement, err error) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: reason}
 	if err := lockFanOutsOf(ctx, tx, t, ids); err != nil {

@@ -42,9 +42,7 @@ func (d *dependents) chainsAbove(ctx context.Context, items []*hot.Insertion) (*
 }
 
 // waiters reads the open edges on tasks with keys, at most some.
-func (c *chains) waiters(
-	ctx context.Context, on map[taskRef]string, most int,
-) ([]edge, error) {
+func (c *chains) waiters(ctx context.Context, on map[taskRef]string, most int) ([]edge, error) {
 	numbers := make([]int32, 0, len(on))
 	ids := make([]int64, 0, len(on))
 	keys := make([]*string, 0, len(on))

@@ -20,11 +20,7 @@ import (
 // InsertDependent inserts tasks of one roll that depend on other tasks. It is one transaction,
 // which may be repeated. It sets Insertion.Refused of tasks with impossible dependencies, and
 // Key.Holder of tasks with a key that is not free.
-func (s *Trees) InsertDependent(
-	ctx context.Context,
-	t *config.Type,
-	items []*hot.Insertion,
-) error {
+func (s *Trees) InsertDependent(ctx context.Context, t *config.Type, items []*hot.Insertion) error {
 	if len(items) == 0 { // an earlier try inserted all of them
 		return postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "InsertDependent(%q, %q)",
 			t.Tenant, t.Name)

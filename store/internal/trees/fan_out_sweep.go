@@ -120,9 +120,7 @@ func (s *Trees) wrongFanOuts(
 }
 
 // inSnapshot runs do in a transaction with one snapshot for all statements.
-func (s *Trees) inSnapshot(
-	ctx context.Context, tenant string, do func(f *followUp) error,
-) error {
+func (s *Trees) inSnapshot(ctx context.Context, tenant string, do func(f *followUp) error) error {
 	f := s.newFollowUp(ctx, tenant)
 	return pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		f.tx = tx
@@ -217,9 +215,7 @@ func (c *countedFanOut) known() bool {
 // and queues its follow-up. It reports whether it did: another transaction may change it at the
 // same time.
 func (s *Trees) mendFanOut(
-	ctx context.Context,
-	tenant string,
-	key records.FanOutKey,
+	ctx context.Context, tenant string, key records.FanOutKey,
 ) (bool, error) {
 	var mended *countedFanOut
 	err := s.inSnapshot(ctx, tenant, func(f *followUp) error {

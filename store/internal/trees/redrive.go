@@ -47,12 +47,7 @@ func (r Redrive) verdict(stage string, children bool, order time.Time) asyncflow
 // RedriveAll redrives the given tasks of one roll, where it can. It returns their ids, and for each
 // other task why it can't be redriven.
 func RedriveAll(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids []int64,
-	r Redrive,
-	ts *records.Tokens,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, r Redrive, ts *records.Tokens,
 	now time.Time,
 ) (done []int64, refused map[int64]error, err error) {
 	if err := lockRedriven(ctx, tx, t, ids); err != nil {
@@ -168,10 +163,7 @@ type end struct {
 // endsOf returns the ends of the failed and cancelled ones among the given tasks of one roll, by
 // id. For each other task it returns why it can't be redriven.
 func endsOf(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (ended []end, refused map[int64]error, err error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
@@ -232,11 +224,7 @@ func redriveStage(t *config.Type, last, name string) (int, error) {
 // was never in is the latest output of the stages before it. Without any output it is the task's
 // context. The statement inserts nothing when another redrive wrote the row.
 func queueRedrive(
-	b *pgx.Batch,
-	t *config.Type,
-	id asyncflow.TaskID,
-	seq, stage int,
-	doc json.RawMessage,
+	b *pgx.Batch, t *config.Type, id asyncflow.TaskID, seq, stage int, doc json.RawMessage,
 	order, now time.Time,
 ) *pgx.QueuedQuery {
 	return b.Queue(t.SQL(id.Position(), `

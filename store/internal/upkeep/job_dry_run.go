@@ -77,9 +77,7 @@ func (s *Upkeep) DryRunFold(ctx context.Context, tenant string) ([]catalog.Due, 
 // DryRunOperations counts the tasks that are left for a tenant's operations whose next step is
 // due, by type.
 func (s *Upkeep) DryRunOperations(
-	ctx context.Context,
-	tenant string,
-	before time.Time,
+	ctx context.Context, tenant string, before time.Time,
 ) ([]catalog.Due, error) {
 	return s.countByType(ctx, tenant,
 		`SELECT type, sum(greatest(total - done - skipped, 0))::bigint FROM {schema}.operations
@@ -95,9 +93,7 @@ func (s *Upkeep) DryRunForgetOperations(ctx context.Context, tenant string) ([]c
 
 // countByType runs a statement that returns types and counts.
 func (s *Upkeep) countByType(
-	ctx context.Context,
-	tenant, sql string,
-	args ...any,
+	ctx context.Context, tenant, sql string, args ...any,
 ) ([]catalog.Due, error) {
 	rows, err := s.core.DB(tenant).Query(ctx,
 		strings.ReplaceAll(sql, "{schema}", postgres.Quote(schema.Of(tenant))), args...)

@@ -62,9 +62,7 @@ FROM unnest($1::int[]) n`
 
 // overviews looks at types of a tenant that have the same tables.
 func (s *Upkeep) overviews(
-	ctx context.Context,
-	tenant string,
-	types []*config.Type,
+	ctx context.Context, tenant string, types []*config.Type,
 ) ([]Overview, error) {
 	byNumber := make(map[int32]*config.Type, len(types))
 	numbers := make([]int32, len(types))

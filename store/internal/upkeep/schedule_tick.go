@@ -36,9 +36,7 @@ const (
 
 // FirstTicks returns when the first schedule of each of some tenants is due. It leaves out tenants
 // without schedules that tick, and suspended ones, whose ticks stay due.
-func (s *Upkeep) FirstTicks(
-	ctx context.Context, tenants []string,
-) (map[string]time.Time, error) {
+func (s *Upkeep) FirstTicks(ctx context.Context, tenants []string) (map[string]time.Time, error) {
 	active := slices.DeleteFunc(slices.Clone(tenants), s.core.SuspendedTenant)
 	all, err := s.core.FirstTimes(ctx, active,
 		`SELECT i, min(next_at) FROM {schema}.schedules WHERE paused_at IS NULL`)
@@ -56,10 +54,7 @@ type Ticked struct {
 // except the schedules that are named. There is nothing left to do when Schedules is 0. It logs
 // failed schedules, which stay due.
 func (s *Upkeep) TickSchedules(
-	ctx context.Context,
-	tenant string,
-	submit catalog.Submit,
-	except []string,
+	ctx context.Context, tenant string, submit catalog.Submit, except []string,
 ) (out Ticked, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		r := round{store: s, tenant: tenant, now: s.core.Clock.Now()}

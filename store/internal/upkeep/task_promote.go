@@ -30,9 +30,7 @@ func (s *Upkeep) Promote(ctx context.Context, t *config.Type, served []string) (
 }
 
 func (s *Upkeep) tryPromote(
-	ctx context.Context,
-	t *config.Type,
-	served []string,
+	ctx context.Context, t *config.Type, served []string,
 ) (*records.Tokens, error) {
 	ts := &records.Tokens{}
 	return ts, s.core.Exclusively(ctx, t.Tenant, "promote", func(tx pgx.Tx, now time.Time) error {

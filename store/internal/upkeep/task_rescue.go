@@ -45,10 +45,7 @@ func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 
 // takeExpired deletes and returns the leases that have run out by the database's clock.
 func takeExpired(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	now time.Time,
+	ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time,
 ) ([]asyncflow.Lease, error) {
 	rows, err := tx.Query(ctx, t.SQL(0, `
 		WITH c AS MATERIALIZED (
