@@ -53,33 +53,8 @@ func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Aler
 		if err := checkAlertsPrecondition(ctx, tx, tenant); err != nil {
 			return err
 		}
-		schema := postgres.Quote(schema.Of(tenant))
-		for _, st := range []struct {
-			sql  string
-			args []any
-		}{
-			{`DELETE FROM ` + config.HealthOf(tenant) + ` h USING ` + schema + `.endpoints e
-				WHERE h.endpoint = e.id AND e.id = $1::uuid AND e.url <> $2`,
-				[]any{a.Endpoint.ID, a.Endpoint.URL}},
-			{`DELETE FROM ` + schema + `.endpoints
-				WHERE id IN (SELECT endpoint FROM ` + schema + `.alerts)
-				  AND id <> $1::uuid`, []any{a.Endpoint.ID}},
-			{`INSERT INTO ` + schema + `.endpoints AS e (id, type, stage, url, challenged, created_at,
-				  updated_at) VALUES ($1::uuid, $2, $3, $4, $5, $6, $6)
-				ON CONFLICT (id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
-				  challenged = CASE WHEN e.url = excluded.url THEN e.challenged ELSE excluded.challenged END,
-				  verified_at = CASE WHEN e.url = excluded.url THEN e.verified_at END,
-				  verification_error = CASE WHEN e.url = excluded.url THEN e.verification_error ELSE '' END`,
-				[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL,
-					a.Endpoint.Challenged, now}},
-			{`INSERT INTO ` + schema + `.alerts (endpoint, rules, updated_at)
-				VALUES ($1::uuid, $2::text::json, $3)
-				ON CONFLICT (endpoint) DO UPDATE SET rules = excluded.rules,
-				  updated_at = excluded.updated_at`, []any{a.Endpoint.ID, string(rules), now}},
-		} {
-			if _, err := tx.Exec(ctx, st.sql, st.args...); err != nil {
-				return err
-			}
+		if err := writeAlerts(ctx, tx, tenant, a, string(rules), now); err != nil {
+			return err
 		}
 		if len(a.Endpoint.Secrets) > 0 {
 			if err := writeSecrets(ctx, tx, tenant, a.Endpoint); err != nil {
@@ -97,6 +72,41 @@ func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Aler
 		return a, postgres.Wrap(err, "PutAlerts(%q)", tenant)
 	}
 	return s.Alerts(ctx, tenant)
+}
+
+// writeAlerts writes the rules and the endpoint of alerts, in place of earlier ones.
+func writeAlerts(
+	ctx context.Context, tx pgx.Tx, tenant string, a Alerts, rules string, now time.Time,
+) error {
+	schema := postgres.Quote(schema.Of(tenant))
+	for _, st := range []struct {
+		sql  string
+		args []any
+	}{
+		{`DELETE FROM ` + config.HealthOf(tenant) + ` h USING ` + schema + `.endpoints e
+			WHERE h.endpoint = e.id AND e.id = $1::uuid AND e.url <> $2`,
+			[]any{a.Endpoint.ID, a.Endpoint.URL}},
+		{`DELETE FROM ` + schema + `.endpoints
+			WHERE id IN (SELECT endpoint FROM ` + schema + `.alerts)
+			  AND id <> $1::uuid`, []any{a.Endpoint.ID}},
+		{`INSERT INTO ` + schema + `.endpoints AS e (id, type, stage, url, challenged, created_at,
+			  updated_at) VALUES ($1::uuid, $2, $3, $4, $5, $6, $6)
+			ON CONFLICT (id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
+			  challenged = CASE WHEN e.url = excluded.url THEN e.challenged ELSE excluded.challenged END,
+			  verified_at = CASE WHEN e.url = excluded.url THEN e.verified_at END,
+			  verification_error = CASE WHEN e.url = excluded.url THEN e.verification_error ELSE '' END`,
+			[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL,
+				a.Endpoint.Challenged, now}},
+		{`INSERT INTO ` + schema + `.alerts (endpoint, rules, updated_at)
+			VALUES ($1::uuid, $2::text::json, $3)
+			ON CONFLICT (endpoint) DO UPDATE SET rules = excluded.rules,
+			  updated_at = excluded.updated_at`, []any{a.Endpoint.ID, rules, now}},
+	} {
+		if _, err := tx.Exec(ctx, st.sql, st.args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // needAlertType creates the task type of alerts, or locks the present one.

@@ -88,35 +88,7 @@ func (s *Settings) DropStep(ctx context.Context, slug string) (out Dropped, err 
 	}
 	var gone bool
 	err = pgx.BeginFunc(ctx, s.core.DB(slug), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
-			return err
-		}
-		if err := s.core.Roles.AsBase(ctx, tx); err != nil {
-			return err
-		}
-		var now time.Time
-		err := tx.QueryRow(ctx,
-			`SELECT clock_timestamp() FROM asyncflow.tenants WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`,
-			slug).Scan(&now)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := s.core.Roles.AsTenant(ctx, tx, slug); err != nil {
-			return err
-		}
-		tables, err := tablesOf(ctx, tx, slug)
-		switch {
-		case err != nil:
-			return err
-		case len(tables) == 0:
-			gone = true
-			return s.finishDrop(ctx, tx, slug, now)
-		}
-		out = Dropped{len(tables), true}
-		// CASCADE is for foreign keys of tables that stay for now.
-		_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`)
+		out.Tables, gone, err = s.dropTables(ctx, tx, slug)
 		return err
 	})
 	if postgres.State(err) == pgerrcode.LockNotAvailable {
@@ -129,7 +101,42 @@ func (s *Settings) DropStep(ctx context.Context, slug string) (out Dropped, err 
 	if gone && role != "" {
 		_, err = s.DropTenantRole(ctx, role) // a copy of this database may go on using it
 	}
+	out.Left = out.Tables > 0
 	return out, postgres.Wrap(err, "DropStep(%q)", slug)
+}
+
+// dropTables drops some tables of a tenant, or ends the drop if there are none.
+func (s *Settings) dropTables(ctx context.Context, tx pgx.Tx, slug string) (
+	dropped int, gone bool, err error,
+) {
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
+		return 0, false, err
+	}
+	if err := s.core.Roles.AsBase(ctx, tx); err != nil {
+		return 0, false, err
+	}
+	var now time.Time
+	err = tx.QueryRow(ctx, `SELECT clock_timestamp() FROM asyncflow.tenants
+		WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`, slug).Scan(&now)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	if err := s.core.Roles.AsTenant(ctx, tx, slug); err != nil {
+		return 0, false, err
+	}
+	tables, err := tablesOf(ctx, tx, slug)
+	if err != nil {
+		return 0, false, err
+	}
+	if len(tables) == 0 {
+		return 0, true, s.finishDrop(ctx, tx, slug, now)
+	}
+	// CASCADE is for foreign keys of tables that stay for now.
+	_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`)
+	return len(tables), false, err
 }
 
 // tablesOf returns the next tables of a tenant's schema to drop.
