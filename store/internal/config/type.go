@@ -56,9 +56,6 @@ func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
 	return all
 }
 
-// ServesSeveral reports whether more than one of the type's endpoints gets deliveries.
-func (t *Type) ServesSeveral() bool { return len(t.allServing) > 1 }
-
 // OtherEndpoint reports whether an endpoint of the type other than id gets deliveries.
 func (t *Type) OtherEndpoint(id string) bool {
 	for _, endpoints := range t.endpoints {

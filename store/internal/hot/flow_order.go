@@ -171,8 +171,9 @@ func (s keyState) order(t *config.Type, candidates []*Candidate) *keyOrder {
 	if !t.Flow.Ordered || k.left == 0 {
 		return k
 	}
-	begun := slices.IndexFunc(candidates,
-		func(c *Candidate) bool { return t.Begun(c.Stage, c.Attempt) })
+	begun := slices.IndexFunc(candidates, func(c *Candidate) bool { // it keeps later ones waiting
+		return t.Started(c.Stage, c.Attempt) && (c.Attempt == 1 || !config.Parks(t))
+	})
 	switch {
 	case len(s.blocks) > 0: // only they may go on
 		k.left = 0

@@ -200,7 +200,10 @@ func (s *Path) beginLimited(
 	b.Queue(t.SQL(0, `SELECT ARRAY(`+BlockedStagesSQL("$1")+`)`),
 		t.Number()).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&stages)
-		stages = slices.DeleteFunc(stages, t.Claimed)
+		stages = slices.DeleteFunc(stages, func(stage string) bool {
+			place, _ := t.Place(stage, 1)
+			return t.Claims(place)
+		})
 		return err
 	})
 	onNewest := config.QueueNewest(b, t)
