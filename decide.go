@@ -31,7 +31,8 @@ func (v Verdict) Bound(l Lease, o Outcome) Verdict {
 		return v
 	}
 	return Verdict{Kind: Fail, Error: fmt.Sprintf(
-		"it was tried or given back %d times; that is the limit. The last time: %s", l.Seq, o.Error)}
+		"it was tried or given back %d times; that is the limit. The last time: %s", l.Seq,
+		o.Error)}
 }
 
 func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {

@@ -80,8 +80,8 @@ func (e Egress) refusesAddress(to netip.AddrPort) string {
 		func(r EgressRule) bool { return r.isNetwork() && r.matches("", to) })
 	switch {
 	case !e.AllowPrivate && !opened:
-		return "must name its host: addresses are not taken (the operator's --allow-private-networks, " +
-			"or a network of --egress-allow)"
+		return "must name its host: addresses are not taken (the operator's " +
+			"--allow-private-networks, or a network of --egress-allow)"
 	case !e.Permits(to.Addr().String(), to, false):
 		return refusedByRule
 	}

@@ -27,8 +27,8 @@ func (r EgressRule) String() string { return r.text }
 func ParseAllowed(entries []string) ([]EgressRule, error) {
 	return parseRules(entries, func(r EgressRule) string {
 		if n := r.network; n.IsValid() && n.Bits() < widest(n.Addr()) {
-			return fmt.Sprintf("is wider than /%d: write * for every public address, and each network "+
-				"that is to be opened by itself", widest(n.Addr()))
+			return fmt.Sprintf("is wider than /%d: write * for every public address, and each "+
+				"network that is to be opened by itself", widest(n.Addr()))
 		}
 		return ""
 	})
@@ -98,7 +98,8 @@ func cutPorts(text string) (target, ports string, found bool) {
 	if rest, ok := strings.CutPrefix(text, "["); ok {
 		target, ports, _ = strings.Cut(rest, "]")
 		ports, found = strings.CutPrefix(ports, ":")
-		if !strings.Contains(target, ":") || !found && (ports != "" || !strings.HasSuffix(text, "]")) {
+		if !strings.Contains(target, ":") ||
+			!found && (ports != "" || !strings.HasSuffix(text, "]")) {
 			return text, "", false // which is nothing
 		}
 		return target, ports, found

@@ -29,7 +29,8 @@ func newTrust(old *trust, configs []Config) (*trust, error) {
 	for i, c := range configs {
 		t, err := old.successor(c)
 		if err == nil && tr.trusted(c.Issuer) != nil {
-			err = asyncflow.InvalidField("Issuer", "is that of another issuer too: it must be unique")
+			err = asyncflow.InvalidField("Issuer",
+				"is that of another issuer too: it must be unique")
 		}
 		if err != nil {
 			return nil, &IssuerError{Index: i, Err: err}

@@ -190,5 +190,6 @@ func (c *Committer) releaseKeys(ctx context.Context, key store.TypeKey, keys []s
 
 // unanswered is the error of a write that was not begun because the database didn't answer in time.
 func unanswered(message string) error {
-	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second, Message: message}
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
+		Message: message}
 }

@@ -58,7 +58,8 @@ func (c *Committer) commitParts(
 			}
 			return
 		case refused.To == 0: // it isn't known which, or whether
-			c.log.Debug("a commit failed; its parts are tried apart", "types", len(parts), "error", err)
+			c.log.Debug("a commit failed; its parts are tried apart", "types", len(parts), "error",
+				err)
 			for _, p := range parts {
 				c.failedWrites.put(p)
 			}

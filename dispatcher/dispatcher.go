@@ -49,7 +49,8 @@ type Dispatcher struct {
 	agenda    *agenda.Agenda[store.TypeKey]
 	log       *slog.Logger
 
-	// stopping ends when no more attempts may begin, sending when the attempts under way are cut off.
+	// stopping ends when no more attempts may begin, sending when the attempts under way are cut
+	// off.
 	stopping, sending context.Context
 	stop, cutOff      context.CancelFunc
 

@@ -69,7 +69,8 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 		next = now.Add(lockedPause)
 		d.locked.set(key.Tenant, next)
 	case err != nil:
-		d.log.Warn("lease failed, trying again", "tenant", key.Tenant, "type", key.Type, "error", err)
+		d.log.Warn("lease failed, trying again", "tenant", key.Tenant, "type", key.Type, "error",
+			err)
 		next = now.Add(failurePause)
 	case len(leases) < n && !more && !next.IsZero() && !next.After(now):
 		next = now.Add(contendedPause)

@@ -63,7 +63,8 @@ func newAttention(s *store.Store) *attention {
 func (a *attention) watchOf(tenant string) *watch {
 	w := a.tenants[tenant]
 	if w == nil {
-		w = &watch{heard: map[string]bool{}, ahead: map[string]time.Time{}, seen: map[string]visit{}}
+		w = &watch{heard: map[string]bool{}, ahead: map[string]time.Time{},
+			seen: map[string]visit{}}
 		a.tenants[tenant] = w
 	}
 	return w

@@ -64,6 +64,7 @@ func served(t *store.Type, waiting []string, now time.Time) (served []string) {
 
 func (j *promoteJob) dryRun(ctx context.Context) ([]store.Due, error) {
 	return j.dryRunTypes(ctx, func(o store.Overview) (int, error) {
-		return j.store.DryRunPromote(ctx, o.Type, served(o.Type, o.BlockedStages, j.store.Clock.Now()))
+		return j.store.DryRunPromote(ctx, o.Type,
+			served(o.Type, o.BlockedStages, j.store.Clock.Now()))
 	})
 }

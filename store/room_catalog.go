@@ -28,9 +28,9 @@ type (
 	Submitted = catalog.Submitted
 	// TypeMeter has the counters of a type.
 	TypeMeter = catalog.TypeMeter
-	// Wakeups announce that a task of a type is ready, and when it is due: to the dispatcher of this
-	// node at once, to those of other nodes by NOTIFY. An announcement may get lost (a crash between
-	// COMMIT and NOTIFY); background jobs find such tasks.
+	// Wakeups announce that a task of a type is ready, and when it is due: to the dispatcher of
+	// this node at once, to those of other nodes by NOTIFY. An announcement may get lost (a crash
+	// between COMMIT and NOTIFY); background jobs find such tasks.
 	Wakeups = catalog.Wakeups
 )
 

@@ -146,8 +146,9 @@ func (c *devCmd) orOtherDev(err error) error {
 		return err
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict,
-		"another asyncflow dev runs on the data in %s: it serves %s and has the pid %d; use that one, "+
-			"stop it (Ctrl-C, or kill -INT %d), or start this one with --data and --addr of its own",
+		"another asyncflow dev runs on the data in %s: it serves %s and has the pid %d; use that "+
+			"one, stop it (Ctrl-C, or kill -INT %d), or start this one with --data and --addr of "+
+			"its own",
 		c.Data, other.URL, other.PID, other.PID)
 }
 

@@ -35,7 +35,8 @@ func openListenSecrets(g *globals) (s *listenSecrets, err error) {
 			return nil, err
 		}
 	}
-	s = &listenSecrets{path: filepath.Join(dir, "asyncflow", "listen.json"), server: g.client().URL()}
+	s = &listenSecrets{path: filepath.Join(dir, "asyncflow", "listen.json"),
+		server: g.client().URL()}
 	s.lock()
 	defer func() {
 		if err != nil {

@@ -71,7 +71,8 @@ func (c *tasksSubmitCmd) Run(ctx context.Context, g *globals) error {
 	}
 	if submitted.Existing {
 		fmt.Fprintf(g.stderr,
-			"asyncflow: the key stands for task %s already: nothing new was submitted\n", submitted.ID)
+			"asyncflow: the key stands for task %s already: nothing new was submitted\n",
+			submitted.ID)
 	}
 	if c.Wait {
 		return c.wait(ctx, g, submitted.ID)

@@ -107,6 +107,6 @@ func (e *exchanges) leave(from netip.Addr) {
 // tooManyExchanges refuses a login over a limit.
 func tooManyExchanges(of string, limit int) error {
 	return &asyncflow.Error{Code: asyncflow.CodeRateLimited, RetryAfter: exchangePause,
-		Message: fmt.Sprintf("the limit of %s is %d logins that end at the same time; reload this page "+
-			"in some seconds", of, limit)}
+		Message: fmt.Sprintf("the limit of %s is %d logins that end at the same time; reload this "+
+			"page in some seconds", of, limit)}
 }

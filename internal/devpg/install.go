@@ -151,13 +151,15 @@ func newestFirst(dirs []string) []string {
 		v, _ := strconv.ParseFloat(m[1], 64)
 		return v
 	}
-	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(version(b), version(a)) })
+	slices.SortStableFunc(dirs, func(a, b string) int {
+		return cmp.Compare(version(b), version(a))
+	})
 	return dirs
 }
 
 const howToGetPostgres = "install them (Debian, Ubuntu: apt-get install postgresql; " +
-	"Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), name their folder " +
-	"with --pg-bin, " +
+	"Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), name their " +
+	"folder with --pg-bin, " +
 	"set DATABASE_URL and run asyncflow serve, or run docker compose up"
 
 func noProgramsIn(binDir string) error {
@@ -174,6 +176,7 @@ func noPrograms(want int, why string) error {
 		of = fmt.Sprintf(" of version %d", want)
 	}
 	return asyncflow.Errorf(asyncflow.CodeUnavailable,
-		"the Postgres server programs initdb and postgres%s are not installed on this machine%s: %s",
+		"the Postgres server programs initdb and postgres%s are not installed on this machine%s: "+
+			"%s",
 		of, why, howToGetPostgres)
 }

@@ -54,7 +54,8 @@ func (t Type) diff(ctx context.Context, c *client.Client) (Difference, error) {
 	case err != nil:
 		return d, err
 	case d.Refused != "":
-		full := t.taskType().WithDefaults().After(asyncflow.TaskType{StageMapping: old.StageMapping})
+		present := asyncflow.TaskType{StageMapping: old.StageMapping}
+		full := t.taskType().WithDefaults().After(present)
 		would = client.TaskType{Stages: full.Stages, Retry: full.Retry,
 			ScheduleLimit: full.ScheduleLimit, ScheduleInterval: full.ScheduleInterval,
 			MaxInFlight: full.MaxInFlight, Rate: full.Rate, Flow: full.Flow,

@@ -102,7 +102,8 @@ func (l *Ledger) forAnyEndpoint(key store.TypeKey, endpoints []string, reserved 
 		unknown -= l.endpoints[e]
 	}
 	for _, e := range endpoints {
-		least = min(least, shareRest(endpointShare, l.endpoints[e]+max(0, unknown), l.free+reserved))
+		least = min(least, shareRest(endpointShare, l.endpoints[e]+max(0, unknown),
+			l.free+reserved))
 	}
 	return least
 }

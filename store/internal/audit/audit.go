@@ -46,7 +46,8 @@ func Insert(ctx context.Context, q postgres.Execer, tenant string, e asyncflow.A
 		}
 	}
 	_, err = q.Exec(ctx, `INSERT INTO `+TableOf(tenant)+` (`+columns+`)
-		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::int,
+		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+		  $17::int,
 		    $18, $19::text::json, $20::text::json, $21, $22)`,
 		e.ID, e.At, string(e.Origin), postgres.OrNull(e.Tenant), postgres.OrNull(e.Subject),
 		postgres.OrNull(e.TokenID), postgres.OrNull(e.Issuer), postgres.OrNull(e.Scopes), e.Action,

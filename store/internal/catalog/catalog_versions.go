@@ -190,7 +190,8 @@ func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 		delete(roles, slug)
 		if !c.roleless[slug] {
 			c.roleless[slug] = true
-			c.store.Log.Error("a tenant is left out", "tenant", slug, "error", postgres.ErrNoRole(slug))
+			c.store.Log.Error("a tenant is left out", "tenant", slug, "error",
+				postgres.ErrNoRole(slug))
 		}
 	}
 }

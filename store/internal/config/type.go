@@ -98,7 +98,8 @@ func (t *Type) Key() TypeKey { return TypeKey{t.Tenant, t.Name} }
 // UnknownType is the error for a task type that doesn't exist.
 func UnknownType(name string) error {
 	return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "there is no task type " + name,
-		Fields: []asyncflow.FieldError{{Field: "type", Message: "is not a task type of this tenant"}}}
+		Fields: []asyncflow.FieldError{{Field: "type",
+			Message: "is not a task type of this tenant"}}}
 }
 
 // UnknownTask is the error for a task that doesn't exist.

@@ -35,8 +35,8 @@ func LineTime(t *Type, l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) t
 	}
 	placed := v.OrderTime
 	if l.Attempt == 1 { // retries have no head start
-		placed = placed.Add(now.Sub(asyncflow.EnterOrder(t.TaskType, t.StageIndex(l.Stage), l.Options,
-			now)))
+		placed = placed.Add(now.Sub(asyncflow.EnterOrder(t.TaskType, t.StageIndex(l.Stage),
+			l.Options, now)))
 	}
 	if placed.After(now) { // the task was delayed: its priority didn't apply
 		return now

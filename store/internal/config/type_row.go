@@ -60,8 +60,8 @@ func ScanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 	var spec []byte
 	var paused, resumed, awaited *time.Time
 	var ramp float64
-	if err := row.Scan(&t.Name, &t.Version, &spec, &t.StageMapping, &paused, &t.PauseReason, &resumed,
-		&ramp, &t.CreatedAt, &t.UpdatedAt, &awaited); err != nil {
+	if err := row.Scan(&t.Name, &t.Version, &spec, &t.StageMapping, &paused, &t.PauseReason,
+		&resumed, &ramp, &t.CreatedAt, &t.UpdatedAt, &awaited); err != nil {
 		return t, err
 	}
 	t.PausedAt = postgres.OrZero(paused)

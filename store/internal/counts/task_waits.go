@@ -93,7 +93,8 @@ func (s *Counts) countLeases(
 		return 0, nil
 	}
 	err = s.core.DB(types[0].Tenant).QueryRow(ctx, types[0].SQL(0, `SELECT count(*) FROM {lease}
-		WHERE type = ANY ($1) AND `+condition), append([]any{numbersOf(types)}, args...)...).Scan(&sum)
+		WHERE type = ANY ($1) AND `+condition), append([]any{numbersOf(types)},
+		args...)...).Scan(&sum)
 	return sum, err
 }
 

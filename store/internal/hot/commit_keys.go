@@ -110,7 +110,9 @@ func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Inserti
 		if len(fresh) == 0 {
 			return nil
 		}
-		slices.SortFunc(fresh, func(a, b *Insertion) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
+		slices.SortFunc(fresh, func(a, b *Insertion) int {
+			return cmp.Compare(a.ID.Number, b.ID.Number)
+		})
 		return s.insertFresh(ctx, tx, w, fresh)
 	})
 	return held, postgres.Wrap(err, "InsertKeyed(%q, %q)", t.Tenant, t.Name)

@@ -110,8 +110,8 @@ func ReadKeys(ctx context.Context, conn interface {
 	var s keyState
 	var blocked, ready *int64
 	var blockedAt, readyAt *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&key, &s.InFlight, &s.Started, &blockedAt, &blocked, &readyAt,
-		&ready, &s.blocks}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&key, &s.InFlight, &s.Started, &blockedAt, &blocked,
+		&readyAt, &ready, &s.blocks}, func() error {
 		s.blocked = blocked != nil
 		s.first = place{}
 		for _, p := range []struct {
@@ -119,7 +119,8 @@ func ReadKeys(ctx context.Context, conn interface {
 			id *int64
 		}{{blockedAt, blocked}, {readyAt, ready}} {
 			if p.id != nil && (s.first.id == 0 ||
-				!s.first.before(asyncflow.Lease{OrderTime: *p.at, ID: asyncflow.TaskID{Number: *p.id}})) {
+				!s.first.before(asyncflow.Lease{OrderTime: *p.at,
+					ID: asyncflow.TaskID{Number: *p.id}})) {
 				s.first = place{*p.at, *p.id}
 			}
 		}

@@ -60,7 +60,8 @@ func (s *Path) AllotNumbers(
 func (ns *numbers) allot(
 	ctx context.Context, t *config.Type, n int,
 ) (*config.Type, []int64, error) {
-	if now, err := ns.store.core.Catalog.Type(t.Tenant, t.Name); err == nil { // it may be newer by now
+	// it may be newer by now
+	if now, err := ns.store.core.Catalog.Type(t.Tenant, t.Name); err == nil {
 		t = now
 	}
 	b := ns.block(t.Set().Key())

@@ -61,7 +61,8 @@ func (c *TenantConn) Query(ctx context.Context, sql string, args ...any) (pgx.Ro
 // open for another reason, the pool closes the connection. A second call does nothing.
 func (c *TenantConn) Release() {
 	if c.released != nil {
-		if c.conn.Conn().PgConn().TxStatus() == 'E' { // otherwise each locked table costs a connection
+		// otherwise each locked table costs a connection
+		if c.conn.Conn().PgConn().TxStatus() == 'E' {
 			ctx, cancel := context.WithTimeout(context.Background(), rollbackTime)
 			_, _ = c.conn.Exec(ctx, "ROLLBACK") // if it fails, the pool closes the connection
 			cancel()

@@ -21,10 +21,11 @@ func TakeAnyTokens(
 		if err != nil {
 			return err
 		}
-		more, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
-			l.ID.Type = t.Name
-			return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Options.FlowKey)
-		})
+		more, err := pgx.CollectRows(rows,
+			func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+				l.ID.Type = t.Name
+				return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Options.FlowKey)
+			})
 		taken = append(taken, more...)
 		return err
 	}
@@ -72,7 +73,8 @@ func ReadyPlaces(
 ) (orders []time.Time, live []int64, err error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.next_time, t.order_time)
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
+		  AND j.id = t.id
 		  ORDER BY seq DESC LIMIT 1) j ON true
 		WHERE t.type = $2 AND t.id = ANY ($1) AND j.final IS NULL ORDER BY t.id`), ids, t.Number())
 	if err != nil {

@@ -91,7 +91,8 @@ func (s *Settings) ObserveAlerts(
 		if err != nil || now.Sub(at) > readingAge {
 			return err
 		}
-		open, err := readEpisodes(ctx, tx, episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
+		open, err := readEpisodes(ctx, tx,
+			episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
 		if err != nil {
 			return err
 		}
@@ -99,7 +100,8 @@ func (s *Settings) ObserveAlerts(
 		episodes = len(open) + len(begun)
 		b := &pgx.Batch{}
 		for _, e := range changed {
-			b.Queue(`UPDATE `+episodesOf(tenant)+` SET below = $2, resolved_at = $3, resolved_value = $4
+			b.Queue(`UPDATE `+episodesOf(tenant)+`
+				SET below = $2, resolved_at = $3, resolved_value = $4
 				WHERE id = $1::uuid`,
 				e.ID, postgres.OrNull(e.Below), postgres.OrNull(e.Resolved),
 				postgres.OrNull(e.ResolvedValue))
@@ -108,7 +110,8 @@ func (s *Settings) ObserveAlerts(
 			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value,
 				  bound, waits_for)
 				VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7, nullif($8, ''))`,
-				uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value, r.Limit,
+				uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value,
+				r.Limit,
 				string(r.WaitsFor))
 		}
 		return tx.SendBatch(ctx, b).Close()
@@ -160,5 +163,6 @@ func (s *Settings) ForgetEpisodes(ctx context.Context, tenant string) (int, erro
 func (s *Settings) DryRunForgetEpisodes(ctx context.Context, tenant string) (int, error) {
 	return postgres.CountRows(ctx, s.core.DB(tenant),
 		`SELECT count(*) FROM `+episodesOf(tenant)+`
-		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.core.Clock.Now().Add(-EpisodesKept))
+		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`,
+		s.core.Clock.Now().Add(-EpisodesKept))
 }

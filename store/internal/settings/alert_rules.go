@@ -202,7 +202,8 @@ func (s *Settings) TakeAlertTurn(
 	now := s.core.Clock.Now()
 	var raw []byte
 	err = s.core.DB(tenant).QueryRow(ctx,
-		`UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2 RETURNING rules`,
+		`UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2
+			RETURNING rules`,
 		now, now.Add(-alertTurn)).Scan(&raw)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return rules, false, nil

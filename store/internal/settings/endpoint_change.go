@@ -29,11 +29,13 @@ func (s *Settings) CreateEndpoint(
 		if t.StageIndex(e.Stage) < 0 {
 			return &asyncflow.Error{Code: asyncflow.CodeNotFound,
 				Message: "task type " + e.Type + " has no stage " + e.Stage,
-				Fields:  []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " + e.Type}}}
+				Fields: []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " +
+					e.Type}}}
 		}
 		if t.Claims(e.Stage) {
 			return asyncflow.InvalidField("stage",
-				"is %s, whose mode is claim: workers ask for its tasks, and it has no endpoints", e.Stage)
+				"is %s, whose mode is claim: workers ask for its tasks, and it has no endpoints",
+				e.Stage)
 		}
 		_, err = tx.Exec(ctx,
 			`INSERT INTO `+config.EndpointsOf(tenant)+`
@@ -115,7 +117,8 @@ func (s *Settings) ChangeEndpoint(
 		if err := s.writeEndpoint(ctx, tx, tenant, e); err != nil {
 			return err
 		}
-		err = s.checkConfig(ctx, tx, tenant, growth{bytes: endpointBytes(e) - endpointBytes(before)})
+		err = s.checkConfig(ctx, tx, tenant,
+			growth{bytes: endpointBytes(e) - endpointBytes(before)})
 		if err == nil && e.URL != before.URL {
 			err = s.checkDuplicate(ctx, tx, tenant, e)
 		}
@@ -132,7 +135,8 @@ func (s *Settings) ChangeEndpoint(
 func lockTypeOf(
 	ctx context.Context, tx pgx.Tx, tenant, endpoint string,
 ) (t config.StoredType, err error) {
-	rows, err := tx.Query(ctx, `SELECT type FROM `+config.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
+	rows, err := tx.Query(ctx, `SELECT type FROM `+config.EndpointsOf(tenant)+`
+		WHERE id = $1::uuid`,
 		endpoint)
 	if err != nil {
 		return t, err
@@ -157,7 +161,8 @@ func lockEndpoints(
 	ctx context.Context, tx pgx.Tx, tenant, where string, args ...any,
 ) ([]asyncflow.Endpoint, error) {
 	rows, err := tx.Query(ctx,
-		`SELECT id::text FROM `+config.EndpointsOf(tenant)+` e WHERE `+where+` ORDER BY id FOR UPDATE`,
+		`SELECT id::text FROM `+config.EndpointsOf(tenant)+` e WHERE `+where+`
+			ORDER BY id FOR UPDATE`,
 		args...)
 	if err != nil {
 		return nil, err
@@ -187,7 +192,8 @@ func (s *Settings) writeEndpoint(
 		  batch_max_wait_text = nullif($13, '0s')
 		WHERE id = $1::uuid`,
 		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, postgres.OrNull(e.VerifiedAt),
-		e.VerificationError, e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(), e.Batch.MaxTasks,
+		e.VerificationError, e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(),
+		e.Batch.MaxTasks,
 		e.Batch.MaxWait.Std(), e.Batch.MaxWait.Text())
 	if err == nil && e.Health == (asyncflow.Health{}) {
 		err = s.clearHealth(ctx, tx, tenant, e.ID)
@@ -211,7 +217,8 @@ func (s *Settings) checkDuplicate(
 		return err
 	}
 	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+config.EndpointsOf(tenant)+`
-		WHERE type = $1 AND stage = $2 AND id <> $3::uuid ORDER BY created_at, id`, e.Type, e.Stage, e.ID)
+		WHERE type = $1 AND stage = $2 AND id <> $3::uuid ORDER BY created_at, id`, e.Type, e.Stage,
+		e.ID)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,8 @@ func (s *Settings) SetHealth(
 				VALUES ($1::uuid, $2, $3, $4, $5, $6)
 			ON CONFLICT (endpoint) DO UPDATE SET state = $2, since = $3, until = $4, pause = $5,
 			  reason = $6`,
-			endpoint, string(to.State), to.Since.Truncate(time.Microsecond), postgres.OrNull(to.Until),
+			endpoint, string(to.State), to.Since.Truncate(time.Microsecond),
+			postgres.OrNull(to.Until),
 			to.Pause, to.Reason)
 		if err != nil {
 			return err

@@ -102,7 +102,8 @@ func (s *Settings) endpointInFlight(
 		return nil, err
 	}
 	n, err := postgres.CountRows(ctx, s.core.DB(tenant),
-		t.SQL(0, `SELECT count(*) FROM {lease} WHERE type = $1 AND endpoint = $2::uuid`), t.Number(),
+		t.SQL(0, `SELECT count(*) FROM {lease} WHERE type = $1 AND endpoint = $2::uuid`),
+		t.Number(),
 		e.ID)
 	return &n, err
 }

@@ -60,8 +60,8 @@ func (s *Settings) SchedulePage(
 	rows, err := s.core.DB(tenant).Query(ctx,
 		`SELECT `+ScheduleColumns+` FROM (
 		  SELECT name, version, spec, NULL::json AS context, paused_at, next_at, last_at, last_id,
-		    skipped, skipped_at, last_error, failed_at, created_at, updated_at FROM `+SchedulesOf(tenant)+
-			`) s
+		    skipped, skipped_at, last_error, failed_at, created_at, updated_at
+		  FROM `+SchedulesOf(tenant)+`) s
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
 	if err != nil {
 		return nil, false, postgres.Wrap(err, "SchedulePage(%q)", tenant)
@@ -100,7 +100,8 @@ func (s *Settings) PauseSchedule(
 ) (stored StoredSchedule, err error) {
 	err = audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx,
-			`UPDATE `+SchedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name,
+			`UPDATE `+SchedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1
+				AND paused_at IS NULL`, name,
 			s.core.Clock.Now()); err != nil {
 			return err
 		}
@@ -126,7 +127,8 @@ func (s *Settings) ResumeSchedule(
 		}
 		stored.PausedAt = time.Time{}
 		_, err := tx.Exec(ctx,
-			`UPDATE `+SchedulesOf(tenant)+` SET paused_at = NULL, next_at = $2 WHERE name = $1`, name,
+			`UPDATE `+SchedulesOf(tenant)+` SET paused_at = NULL, next_at = $2 WHERE name = $1`,
+			name,
 			postgres.OrNull(stored.NextAt))
 		return err
 	})

@@ -81,7 +81,8 @@ func writeSchedule(
 	ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time,
 ) (stored StoredSchedule, g growth, err error) {
 	tag, err := tx.Exec(ctx,
-		`SELECT FROM `+postgres.Quote(schema.Of(tenant))+`.task_types WHERE name = $1 FOR KEY SHARE`,
+		`SELECT FROM `+postgres.Quote(schema.Of(tenant))+`.task_types
+			WHERE name = $1 FOR KEY SHARE`,
 		schedule.Type)
 	switch {
 	case err != nil:
@@ -105,7 +106,8 @@ func writeSchedule(
 		if err != nil {
 			return stored, g, err
 		}
-		g.bytes = docBytes(schedule) + len(schedule.Context) - docBytes(old.Schedule) - len(old.Context)
+		g.bytes = docBytes(schedule) + len(schedule.Context) - docBytes(old.Schedule) -
+			len(old.Context)
 		err = updateSchedule(ctx, tx, tenant, old, schedule, now)
 	}
 	if err != nil {

@@ -25,7 +25,8 @@ func (s *Settings) TenantPage(
 	ctx context.Context, after string, limit int,
 ) (page []config.StoredTenant, more bool, err error) {
 	rows, err := s.core.Base.Query(ctx,
-		`SELECT `+config.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug LIMIT $2`,
+		`SELECT `+config.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug
+			LIMIT $2`,
 		after, limit+1)
 	if err != nil {
 		return nil, false, postgres.Wrap(err, "TenantPage")

@@ -77,7 +77,8 @@ func configUse(
 		(SELECT count(*) FROM `+schema+`.task_types WHERE name <> $1),
 		(SELECT count(*) FROM `+schema+`.endpoints),
 		(SELECT count(*) FROM `+schema+`.schedules),
-		(SELECT coalesce(sum(octet_length(spec::text) + coalesce(octet_length(stage_mapping::text), 0)),
+		(SELECT coalesce(sum(octet_length(spec::text) + coalesce(octet_length(stage_mapping::text),
+		  0)),
 		    0)
 		 FROM `+schema+`.task_types) +
 		(SELECT coalesce(sum(octet_length(url) + coalesce(octet_length(outbound), 0)), 0)

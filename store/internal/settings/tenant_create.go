@@ -250,8 +250,10 @@ func insertTenant(
 	}
 	var endPos *int
 	err = tx.QueryRow(ctx, `
-		INSERT INTO asyncflow.tenants AS t (slug, schema_version, version, quotas, tokens_from, role)
-		SELECT $1, $2::bigint, coalesce(r.version, 0) + 1, $3::text::json, CASE WHEN r.slug IS NOT NULL
+		INSERT INTO asyncflow.tenants AS t (slug, schema_version, version, quotas, tokens_from,
+		  role)
+		SELECT $1, $2::bigint, coalesce(r.version, 0) + 1, $3::text::json,
+		  CASE WHEN r.slug IS NOT NULL
 		  THEN now() END, nullif($4, '')
 		FROM (SELECT 1) one LEFT JOIN asyncflow.retired_tenants r ON r.slug = $1
 		ON CONFLICT (slug) DO NOTHING
@@ -267,7 +269,8 @@ func insertTenant(
 		return err == nil, err
 	}
 	_, err = tx.Exec(ctx,
-		`INSERT INTO `+postgres.Quote(schema.Of(slug))+`.retired_types (name, end_pos) VALUES ($1, $2)
+		`INSERT INTO `+postgres.Quote(schema.Of(slug))+`.retired_types (name, end_pos)
+			VALUES ($1, $2)
 		ON CONFLICT (name) DO UPDATE SET end_pos = excluded.end_pos`, everyType, *endPos)
 	return err == nil, err
 }

@@ -59,7 +59,8 @@ func (s *Settings) DueDrops(ctx context.Context) ([]DueDrop, error) {
 func (s *Settings) BeginDrop(ctx context.Context, slug string) (since time.Time, err error) {
 	err = audit.ChangeBase(ctx, s.core, slug, func(tx pgx.Tx) error {
 		now := s.core.Clock.Now()
-		err := tx.QueryRow(ctx, `UPDATE asyncflow.tenants SET dropping_at = coalesce(dropping_at, $2)
+		err := tx.QueryRow(ctx, `UPDATE asyncflow.tenants
+			SET dropping_at = coalesce(dropping_at, $2)
 			WHERE slug = $1 AND (drop_at <= $2 OR dropping_at IS NOT NULL)
 			RETURNING dropping_at`, slug, now).Scan(&since)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -92,7 +93,8 @@ func (s *Settings) DropStep(ctx context.Context, slug string) (out Dropped, err 
 		return err
 	})
 	if postgres.State(err) == pgerrcode.LockNotAvailable {
-		s.core.Log.Debug("a table of a tenant that is being dropped is in use; later", "tenant", slug)
+		s.core.Log.Debug("a table of a tenant that is being dropped is in use; later", "tenant",
+			slug)
 		return Dropped{}, nil
 	}
 	if err != nil {
@@ -143,8 +145,8 @@ func (s *Settings) dropTables(ctx context.Context, tx pgx.Tx, slug string) (
 func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
 	rows, err := tx.Query(ctx,
 		`SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname NOT IN `+ownTables+` ORDER BY c.relname
-		  LIMIT $2`, schema.Of(slug), dropTables)
+		WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname NOT IN `+ownTables+`
+		ORDER BY c.relname LIMIT $2`, schema.Of(slug), dropTables)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +195,8 @@ func (s *Settings) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now t
 func (s *Settings) DropTenantRole(ctx context.Context, role string) (dropped bool, err error) {
 	for range dropRoleTries {
 		err = s.tryDropRole(ctx, role)
-		// A database that used the role was dropped at that moment: cache lookup failed for database.
+		// A database that used the role was dropped at that moment: cache lookup failed for
+		// database.
 		if postgres.State(err) != pgerrcode.InternalError {
 			break
 		}

@@ -34,7 +34,8 @@ func (s *Settings) DeleteTaskType(ctx context.Context, tenant, name string, casc
 		if err := audit.CheckPrecondition(ctx, stored.ETag(), false); err != nil {
 			return err
 		}
-		// All types of the tenant wait while one is stopped. So what can be known or done is before.
+		// All types of the tenant wait while one is stopped. So what can be known or done is
+		// before.
 		if err := prepareDeletion(ctx, tx, tenant, name, cascade); err != nil {
 			return err
 		}
@@ -109,9 +110,11 @@ func refuseAwaited(ctx context.Context, tx pgx.Tx, t *config.Type, tenant, name 
 	rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT y.name, count(*) FROM (
 		  SELECT e.type, e.id FROM {edges} e
-		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_id IS NOT NULL AND `+trees.StillWaits+`
+		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_id IS NOT NULL
+		    AND `+trees.StillWaits+`
 		  UNION SELECT e.type, e.id FROM {edges} e
-		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_key IS NOT NULL AND `+trees.StillWaits+`
+		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_key IS NOT NULL
+		    AND `+trees.StillWaits+`
 		  LIMIT $2) w
 		JOIN {types} y ON y.number = w.type GROUP BY y.name ORDER BY y.name`),
 		t.Number(), shownDependents)
@@ -143,7 +146,8 @@ func refuseLive(ctx context.Context, tx pgx.Tx, t *config.Type, name string) err
 	stage, err := liveStage(ctx, tx, t, nil)
 	if err == nil && stage != "" {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
-			"task type %s has live tasks (in stage %s): it can be deleted when they are final", name, stage)
+			"task type %s has live tasks (in stage %s): it can be deleted when they are final",
+			name, stage)
 	}
 	return err
 }
@@ -165,8 +169,8 @@ func retire(ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time) error
 	for _, set := range []*config.TableSet{t.Set(), t.Earlier} {
 		if set != nil && !set.Shared() {
 			for p := set.First; p <= set.End; p++ {
-				b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Task(p) + `, ` + set.Tables.Journal(p) + `, ` +
-					set.Tables.Ready(p))
+				b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Task(p) + `, ` +
+					set.Tables.Journal(p) + `, ` + set.Tables.Ready(p))
 			}
 			b.Queue(t.SQL(0, `DELETE FROM {sets} WHERE name = $1`), set.Name)
 			b.Queue(t.SQL(0, `INSERT INTO {retired} AS r (name, end_pos) VALUES ($1, $2)
@@ -209,7 +213,8 @@ func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (
 		var number int32
 		var first, end int
 		b.Queue(shared.SQL(0, `SELECT d.number, coalesce(s.first_pos, 1), coalesce(s.end_pos, 0)
-			FROM {deleted} d LEFT JOIN {sets} s ON s.name = '' ORDER BY d.number LIMIT 1`)).QueryRow(
+			FROM {deleted} d LEFT JOIN {sets} s ON s.name = ''
+			ORDER BY d.number LIMIT 1`)).QueryRow(
 			func(row pgx.Row) error { return row.Scan(&number, &first, &end) })
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err

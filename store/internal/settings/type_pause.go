@@ -26,7 +26,8 @@ func (s *Settings) Pause(
 		return t, err
 	}
 	// Did the catalog fail to read the change?
-	if known, err := s.core.Catalog.Type(tenant, name); err == nil && !known.Paused() && t.Paused() {
+	if known, err := s.core.Catalog.Type(tenant, name); err == nil && !known.Paused() &&
+		t.Paused() {
 		if err := s.core.Catalog.RefreshTenant(ctx, tenant); err != nil {
 			return t, &asyncflow.Error{
 				Code: asyncflow.CodeUnavailable, RetryAfter: catalog.CatalogRetry, Err: err,

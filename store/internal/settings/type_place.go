@@ -24,7 +24,8 @@ const OwnSetTasks = 100_000
 // AsksForOwnSet reports whether a type has settings that only tables of its own can have.
 func AsksForOwnSet(t asyncflow.TaskType) bool {
 	return t.RollRows != asyncflow.DefaultRollRows ||
-		t.RollAge.Std() != asyncflow.DefaultRollAge || t.Retention.Std() != asyncflow.DefaultRetention
+		t.RollAge.Std() != asyncflow.DefaultRollAge ||
+		t.Retention.Std() != asyncflow.DefaultRetention
 }
 
 // ends are the last positions that matter for the next one of a type.

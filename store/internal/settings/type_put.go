@@ -131,7 +131,8 @@ func updateTaskType(
 		return err
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+postgres.Quote(schema.Of(tenant))+`.task_types
-		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4
+		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1,
+		  updated_at = $4
 		  WHERE name = $1`,
 		t.Name, string(spec), string(mapping), now)
 	return postgres.Countable(err, "the versions of task type "+t.Name)
@@ -156,8 +157,8 @@ func createTaskType(
 		WITH t AS (
 		  INSERT INTO {types} (name, version, spec, table_set, from_pos, created_at, updated_at)
 		  VALUES ($1, 1, $2, $3, $4, $5, $5) RETURNING number)
-		INSERT INTO {locks} (name, number) SELECT $6, number FROM t`), t.Name, string(spec), set, from,
-		now, catalog.LeaseLock)
+		INSERT INTO {locks} (name, number) SELECT $6, number FROM t`), t.Name, string(spec), set,
+		from, now, catalog.LeaseLock)
 	return postgres.Countable(err, "task types")
 }
 

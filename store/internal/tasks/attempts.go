@@ -73,8 +73,8 @@ FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
 ORDER BY seq`
 
 func (p AttemptPage) args(t *config.Type, id asyncflow.TaskID) []any {
-	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.maxBytes(), ShortOutput, outputExcerpt,
-		t.Number()}
+	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.maxBytes(), ShortOutput,
+		outputExcerpt, t.Number()}
 }
 
 func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {

@@ -34,7 +34,8 @@ func (s *Tasks) Cancel(
 				if t, err = config.RollsNow(ctx, tx, t); err != nil {
 					return err
 				}
-				cancelled, err = trees.CancelAll(ctx, tx, t, []int64{id.Number}, reason, s.core.Clock.Now())
+				cancelled, err = trees.CancelAll(ctx, tx, t, []int64{id.Number}, reason,
+					s.core.Clock.Now())
 				if err == nil && len(cancelled) == 0 {
 					return postgres.ErrSame
 				}
@@ -91,8 +92,8 @@ func takeResting(
 	err = pgx.ErrNoRows
 	for _, p := range t.Live() {
 		err = take(p, `DELETE FROM {ready} WHERE type = $3 AND order_time = $1 AND id = $2
-			RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), ''`, order, id.Number,
-			t.Number())
+			RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), ''`, order,
+			id.Number, t.Number())
 		if !errors.Is(err, pgx.ErrNoRows) {
 			break
 		}

@@ -105,7 +105,8 @@ func readTokenState(
 		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
 		    t.created_at),
 		  coalesce({options}, '{}')
-		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.Number()).Scan(&p.at, &p.options)
+		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.Number()).Scan(&p.at,
+		&p.options)
 	return p, err
 }
 
@@ -165,9 +166,11 @@ func changeOf(
 func (ch change) queue(b *pgx.Batch, t *config.Type, ts *records.Tokens, now time.Time) {
 	l := ch.Lease
 	b.Queue(t.SQL(l.ID.Position(), `
-		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error, type)
+		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error,
+		  type)
 		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json,
-		  (SELECT error FROM {journal} WHERE type = $8 AND id = $1 AND seq = $2::smallint - 1), $8)`),
+		  (SELECT error FROM {journal} WHERE type = $8 AND id = $1
+		    AND seq = $2::smallint - 1), $8)`),
 		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, ch.verdict.OrderTime, ch.options, t.Number())
 	ts.Add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), ch.verdict, ch.from, now)
 }

@@ -79,13 +79,14 @@ func lockResting(
 		if err != nil {
 			return err
 		}
-		more, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c hot.Candidate, err error) {
-			c.ID.Type = t.Name
-			err = row.Scan(&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.Placed,
-				&c.Blocked)
-			c.Stage, c.Attempt = t.Place(c.Stage, c.Attempt)
-			return c, err
-		})
+		more, err := pgx.CollectRows(rows,
+			func(row pgx.CollectableRow) (c hot.Candidate, err error) {
+				c.ID.Type = t.Name
+				err = row.Scan(&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.Placed,
+					&c.Blocked)
+				c.Stage, c.Attempt = t.Place(c.Stage, c.Attempt)
+				return c, err
+			})
 		resting = append(resting, more...)
 		return err
 	}
@@ -117,7 +118,8 @@ func readTokenStates(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (map[int64]tokenState, error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
-		SELECT t.id, coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
+		SELECT t.id, coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type
+		  AND j.id = t.id),
 		    t.created_at),
 		  coalesce({options}, '{}')
 		FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1)`), ids, t.Number())

@@ -162,7 +162,9 @@ func (s *Tasks) readWindow(
 		append(append(c.windowArgs(t, least, before, window), limit), c.args(t)...)...)
 	list.Query(func(rows pgx.Rows) (err error) {
 		v.tasks, err = pgx.CollectRows(rows,
-			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.core.Clock.Now()) })
+			func(row pgx.CollectableRow) (Task, error) {
+				return scanTask(row, t, s.core.Clock.Now())
+			})
 		return err
 	})
 	bounds := b.Queue(t.SQL(position, c.windowSQL()), c.windowArgs(t, least, before, window)...)

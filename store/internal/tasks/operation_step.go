@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// stepWindow is how many tasks a step looks at; stepTasks is the most that it changes. A step of
-	// a count looks at countWindow, unless it searches errors: a search for 200 characters in errors
-	// of 4 KiB, all written to make it slow, takes 0.5 ms for each.
+	// stepWindow is how many tasks a step looks at; stepTasks is the most that it changes. A step
+	// of a count looks at countWindow, unless it searches errors: a search for 200 characters in
+	// errors of 4 KiB, all written to make it slow, takes 0.5 ms for each.
 	stepWindow = 1000
 	stepTasks  = 100
 )
@@ -204,9 +204,11 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 func (st *step) write(ctx context.Context, tx pgx.Tx) error {
 	o := st.o
 	_, err := tx.Exec(ctx, `UPDATE `+st.t.Set().Tables.Qualify("operations")+`
-		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7, total = $8
+		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7,
+		  total = $8
 		WHERE id = $1::uuid`,
-		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State), postgres.OrNull(o.FinishedAt),
+		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State),
+		postgres.OrNull(o.FinishedAt),
 		o.Total)
 	return err
 }
@@ -256,8 +258,8 @@ func (s *Tasks) failOperation(ctx context.Context, due DueOperation, why error) 
 	if known := new(asyncflow.Error); errors.As(why, &known) {
 		text = known.Detail()
 	}
-	s.core.Log.Error("an operation can't go on", "tenant", due.Tenant, "type", due.Type, "operation",
-		due.ID, "error", why)
+	s.core.Log.Error("an operation can't go on", "tenant", due.Tenant, "type", due.Type,
+		"operation", due.ID, "error", why)
 	_, err := s.core.DB(due.Tenant).Exec(ctx,
 		`UPDATE `+operationsOf(due.Tenant)+` SET state = 'failed', error = $2, finished_at = $3
 		WHERE id = $1::uuid AND state = 'running'`, due.ID, text, s.core.Clock.Now())

@@ -116,7 +116,9 @@ func (s *Tasks) task(
 			return err
 		}
 		task, err = pgx.CollectExactlyOneRow(rows,
-			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.core.Clock.Now()) })
+			func(row pgx.CollectableRow) (Task, error) {
+				return scanTask(row, t, s.core.Clock.Now())
+			})
 		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -203,7 +205,8 @@ func (s *Tasks) AwaitFinal(
 	for {
 		task, err := s.task(ctx, tenant, id)
 		if err == nil && task.Status.Final() {
-			return task, postgres.Wrap(s.tellTree(ctx, tenant, &task), "AwaitFinal(%q, %s)", tenant, id)
+			return task, postgres.Wrap(s.tellTree(ctx, tenant, &task), "AwaitFinal(%q, %s)",
+				tenant, id)
 		}
 		if err != nil {
 			return task, postgres.Wrap(err, "AwaitFinal(%q, %s)", tenant, id)

@@ -54,7 +54,8 @@ func (d *dependents) checkChains(ctx context.Context, items []*hot.Insertion, ed
 		case ring[e.on] == ring[e.taskRef]:
 			item.Refuse(int(e.n), cycle)
 		case !complete:
-			item.Refuse(int(e.n), "leads to too many tasks that wait; the limit is %d", maxChainEdges)
+			item.Refuse(int(e.n), "leads to too many tasks that wait; the limit is %d",
+				maxChainEdges)
 		case above.longest(e.taskRef)+1+c.longest(e.on) > asyncflow.MaxDependencyDepth:
 			item.Refuse(int(e.n), "makes a chain of more than %d dependencies",
 				asyncflow.MaxDependencyDepth)

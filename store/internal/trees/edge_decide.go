@@ -109,7 +109,8 @@ func (f *followUp) takeDependents(
 	options := map[int64]asyncflow.Options{}
 	var ids []int64
 	for _, l := range leases {
-		if id := l.ID.Number; l.Options.ContextFrom != "" && decided[id].verdict == asyncflow.Retry {
+		if id := l.ID.Number; l.Options.ContextFrom != "" &&
+			decided[id].verdict == asyncflow.Retry {
 			if f.contexts++; f.contexts > contextMost {
 				f.look(t.Number(), id)
 				continue
@@ -124,13 +125,14 @@ func (f *followUp) takeDependents(
 	if err != nil {
 		return nil, nil, err
 	}
-	leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
-		var key string
-		l.ID.Type = t.Name
-		err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key)
-		l.Options = options[l.ID.Number]
-		keys = append(keys, key)
-		return l, err
-	})
+	leases, err = pgx.CollectRows(rows,
+		func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+			var key string
+			l.ID.Type = t.Name
+			err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key)
+			l.Options = options[l.ID.Number]
+			keys = append(keys, key)
+			return l, err
+		})
 	return leases, keys, err
 }

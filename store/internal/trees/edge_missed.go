@@ -43,8 +43,8 @@ func (s *Trees) SweepOpenEdges(ctx context.Context, tenant string) (n int, err e
 		}
 		for k, status := range ended {
 			if status != edgeGone {
-				f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxEnded, Number: k.number,
-					ID: k.id})
+				f.outbox = append(f.outbox,
+					records.OutboxRow{Kind: records.OutboxEnded, Number: k.number, ID: k.id})
 			} else if err := f.closeGone(k); err != nil {
 				return err
 			}

@@ -62,8 +62,9 @@ func (r *Redriving) all(ctx context.Context, id asyncflow.TaskID) error {
 			return err
 		}
 		if len(r.Done)+len(failed) > maxRedriven {
-			return asyncflow.Errorf(asyncflow.CodeConflict, "more than %d tasks failed because of task "+
-				"%s: redrive it without its dependents, and these by an operation", maxRedriven, id)
+			return asyncflow.Errorf(asyncflow.CodeConflict,
+				"more than %d tasks failed because of task "+
+					"%s: redrive it without its dependents, and these by an operation", maxRedriven, id)
 		}
 		if level, err = r.redrive(ctx, failed); err != nil {
 			return err
@@ -77,7 +78,8 @@ func (r *Redriving) failedBy(ctx context.Context, on []taskRef) ([]edge, error) 
 	rows, err := r.Tx.Query(ctx, r.Type.SQL(0, `
 		SELECT DISTINCT ON (e.type, e.id) e.type, e.id, e.n
 		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
-		JOIN {edges} e ON e.on_type = u.type AND e.on_id = ANY (ARRAY[u.id]) AND e.status <> 'succeeded'
+		JOIN {edges} e ON e.on_type = u.type AND e.on_id = ANY (ARRAY[u.id])
+		  AND e.status <> 'succeeded'
 		WHERE e.on_failure <> 'run' LIMIT $3`),
 		records.Column(on, func(k *taskRef) int32 { return k.number }),
 		records.Column(on, func(k *taskRef) int64 { return k.id }), maxRedriven+1)
@@ -158,8 +160,8 @@ func (r *Redriving) reopen(ctx context.Context, t *config.Type, ids []int64) err
 	}
 	all := records.Inserts{Tables: t.Set().Tables}
 	for _, id := range ids {
-		all.Outbox = append(all.Outbox, records.OutboxRow{Kind: records.OutboxLook, Number: t.Number(),
-			ID: id})
+		all.Outbox = append(all.Outbox,
+			records.OutboxRow{Kind: records.OutboxLook, Number: t.Number(), ID: id})
 	}
 	b := &pgx.Batch{}
 	all.Queue(b, r.Now)

@@ -87,8 +87,8 @@ func ChildrenOf(
 		var leased, waits int
 		err := s.core.DB(t.Tenant).QueryRow(ctx, t.SQL(0, `
 			SELECT (SELECT count(*) FROM {lease} WHERE type = $1 AND id BETWEEN $2 AND $3),
-			  (SELECT count(*) FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3)`), t.Number(), r.First,
-			r.Last()).Scan(&leased, &waits)
+			  (SELECT count(*) FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3)`), t.Number(),
+			r.First, r.Last()).Scan(&leased, &waits)
 		if err != nil {
 			return nil, err
 		}

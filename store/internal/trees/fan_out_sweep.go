@@ -222,12 +222,13 @@ func (s *Trees) mendFanOut(
 		// If it was changed after the snapshot, this fails.
 		tag, err := f.tx.Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
 			`SELECT FROM {fan_outs}
-			WHERE type = $1 AND id = $2 AND seq = $3 AND NOT closed FOR UPDATE SKIP LOCKED`), key.Number,
-			key.ID, key.Seq)
+			WHERE type = $1 AND id = $2 AND seq = $3 AND NOT closed FOR UPDATE SKIP LOCKED`),
+			key.Number, key.ID, key.Seq)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		all, err := f.openFanOuts(records.FanOutKey{Number: key.Number, ID: key.ID, Seq: key.Seq - 1}, 1)
+		all, err := f.openFanOuts(records.FanOutKey{Number: key.Number, ID: key.ID, Seq: key.Seq -
+			1}, 1)
 		if err != nil {
 			return err
 		}

@@ -168,7 +168,8 @@ func endsOf(
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
 		  coalesce({options}, '{}')
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
+		  AND j.id = t.id
 		  ORDER BY seq DESC LIMIT 1) j ON true
 		WHERE t.type = $2 AND t.id = ANY ($1) ORDER BY t.id`), ids, t.Number())
 	if err != nil {
@@ -212,8 +213,8 @@ func redriveStage(t *config.Type, last, name string) (int, error) {
 	case stage < 0:
 		return 0, asyncflow.InvalidField("stage", "is %q, which is not a stage of %s", name, t.Name)
 	case ended >= 0 && stage > ended:
-		return 0, asyncflow.InvalidField("stage", "is %q, which comes after %s, where the task ended",
-			name, last)
+		return 0, asyncflow.InvalidField("stage",
+			"is %q, which comes after %s, where the task ended", name, last)
 	}
 	return stage, nil
 }
@@ -242,6 +243,7 @@ func queueRedrive(
 		  FROM {journal} j WHERE j.type = t.type AND j.id = t.id AND j.stage = ANY ($8)) v
 		WHERE t.type = $9 AND t.id = $1
 		ON CONFLICT DO NOTHING`),
-		id.Number, seq, now, t.Stages[stage].Name, postgres.OrNull(string(doc)), t.StageNames()[:stage],
+		id.Number, seq, now, t.Stages[stage].Name, postgres.OrNull(string(doc)),
+		t.StageNames()[:stage],
 		order, t.NamesOf(t.Stages[stage].Name), t.Number())
 }

@@ -70,7 +70,8 @@ func (s *Upkeep) DryRunFold(ctx context.Context, tenant string) ([]catalog.Due, 
 		SELECT type, count(*)
 		FROM (SELECT *, count(*) OVER (PARTITION BY type, start) AS rows FROM span) s
 		WHERE rows > 1 OR at <> start GROUP BY type ORDER BY type`,
-		now.Add(-counts.RateWindow).Truncate(time.Minute), now.Add(-keepMinutes).Truncate(time.Hour),
+		now.Add(-counts.RateWindow).Truncate(time.Minute),
+		now.Add(-keepMinutes).Truncate(time.Hour),
 		now.Add(-keepHours).Truncate(24*time.Hour))
 }
 

@@ -124,12 +124,14 @@ func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 		}
 		if n := len(t.skipped); n > 0 {
 			t.SkippedAt = t.skipped[n-1]
-			r.store.core.Log.Info("ticks of a schedule were skipped: the task before is not final", "tenant",
-				r.tenant, "schedule", t.Name, "ticks", n, "overlap", t.Overlap)
+			r.store.core.Log.Info("ticks of a schedule were skipped: the task before is not final",
+				"tenant", r.tenant, "schedule", t.Name, "ticks", n, "overlap", t.Overlap)
 		}
-		b.Queue(`UPDATE `+settings.SchedulesOf(r.tenant)+` SET next_at = $2, last_at = $3, last_id = $4,
+		b.Queue(`UPDATE `+settings.SchedulesOf(r.tenant)+`
+			SET next_at = $2, last_at = $3, last_id = $4,
 			skipped = skipped + $5, skipped_at = $6 WHERE name = $1`,
-			t.Name, postgres.OrNull(t.rest), postgres.OrNull(t.LastAt), postgres.OrNull(t.LastID.Number),
+			t.Name, postgres.OrNull(t.rest), postgres.OrNull(t.LastAt),
+			postgres.OrNull(t.LastID.Number),
 			len(t.skipped), postgres.OrNull(t.SkippedAt))
 		if t.done > 0 {
 			keys := make([]string, t.done)
@@ -173,8 +175,8 @@ func (r *round) result() Ticked {
 		}
 		out.Failed = append(out.Failed, t.Name)
 		if !errors.Is(t.err, context.Canceled) {
-			r.store.core.Log.Warn("the tasks of a schedule can't be submitted now; they stay due", "tenant",
-				r.tenant, "schedule", t.Name, "error", t.err)
+			r.store.core.Log.Warn("the tasks of a schedule can't be submitted now; they stay due",
+				"tenant", r.tenant, "schedule", t.Name, "error", t.err)
 		}
 	}
 	return out

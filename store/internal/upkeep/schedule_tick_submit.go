@@ -66,7 +66,8 @@ func (r *round) taskOf(
 	id.Type = task.Type
 	err = r.store.core.DB(r.tenant).QueryRow(ctx,
 		`SELECT id FROM `+postgres.Quote(schema.Of(r.tenant))+
-			`.idempotency_keys WHERE type = $1 AND key = $2`, task.Type, task.Options.Key).Scan(&id.Number)
+			`.idempotency_keys WHERE type = $1 AND key = $2`, task.Type,
+		task.Options.Key).Scan(&id.Number)
 	return id, err
 }
 

@@ -52,8 +52,8 @@ func (s *Upkeep) tryPromote(
 		var key string
 		var placed time.Time
 		v := asyncflow.Verdict{Kind: asyncflow.Retry}
-		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed},
-			func() error {
+		_, err = pgx.ForEachRow(rows,
+			[]any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed}, func() error {
 				ts.Add(id, seq, key, v, placed, now)
 				return nil
 			})
