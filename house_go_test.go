@@ -33,7 +33,8 @@ var sleepers = map[string]string{
 func TestTestsDoNotSleep(t *testing.T) {
 	t.Parallel()
 	walkGo(t, func(path string, text []byte, file *ast.File) {
-		if !strings.HasSuffix(path, "_test.go") || bytes.Contains(text, []byte(`"testing/synctest"`)) ||
+		if !strings.HasSuffix(path, "_test.go") ||
+			bytes.Contains(text, []byte(`"testing/synctest"`)) ||
 			sleepers[filepath.Base(path)] != "" {
 			return
 		}

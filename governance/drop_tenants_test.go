@@ -75,7 +75,8 @@ func TestDropInSteps(t *testing.T) {
 		r := a.Submit(t.Context(), tenant,
 			[]asyncflow.NewTask{{Type: a.pipe(t, "pipe7").Name, Context: []byte(`1`)}})[0]
 		require.NoError(t, r.Err)
-		assert.Equal(t, 3, r.ID.Position(), "after all positions that any type of the tenant before had")
+		assert.Equal(t, 3, r.ID.Position(),
+			"after all positions that any type of the tenant before had")
 	}
 }
 

@@ -92,9 +92,11 @@ func writeAlerts(
 		{`INSERT INTO ` + schema + `.endpoints AS e (id, type, stage, url, challenged, created_at,
 			  updated_at) VALUES ($1::uuid, $2, $3, $4, $5, $6, $6)
 			ON CONFLICT (id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
-			  challenged = CASE WHEN e.url = excluded.url THEN e.challenged ELSE excluded.challenged END,
+			  challenged = CASE WHEN e.url = excluded.url THEN e.challenged
+			    ELSE excluded.challenged END,
 			  verified_at = CASE WHEN e.url = excluded.url THEN e.verified_at END,
-			  verification_error = CASE WHEN e.url = excluded.url THEN e.verification_error ELSE '' END`,
+			  verification_error = CASE WHEN e.url = excluded.url THEN e.verification_error
+			    ELSE '' END`,
 			[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL,
 				a.Endpoint.Challenged, now}},
 		{`INSERT INTO ` + schema + `.alerts (endpoint, rules, updated_at)
