@@ -44,6 +44,9 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return Verdict{Kind: Cancel}
 	case o.Kind == OutcomeRejected:
 		return Verdict{Kind: Fail}
+	case o.Kind == OutcomeSnoozed && stage >= 0 && now.Before(t.snoozeEnd(stage, o)):
+		return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt,
+			OrderTime: earlier(now.Add(o.RetryAfter), t.snoozeEnd(stage, o)), Reason: WaitSnooze}
 	case o.Kind == OutcomeFannedOut:
 		return Verdict{Kind: Spawn, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime,
 			Reason: WaitChildren}
@@ -65,12 +68,30 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return Verdict{Kind: Advance, Stage: t.Stages[stage+1].Name, Attempt: 1,
 			OrderTime: EnterOrder(t, stage+1, l.Options, now)}
 	}
+	var why string
+	if o.Kind == OutcomeSnoozed {
+		why = fmt.Sprintf("it was snoozed for longer than max_snooze, %s",
+			t.Stages[stage].MaxSnooze.Text())
+		o.RetryAfter = 0
+	}
 	pause, again := policyOf(t.Stages[stage], l.Options).Next(failureOf(l, o))
 	if !again {
-		return Verdict{Kind: Fail}
+		return Verdict{Kind: Fail, Error: why}
 	}
 	return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt + 1, OrderTime: now.Add(pause),
-		Reason: WaitRetry}
+		Reason: WaitRetry, Error: why}
+}
+
+// snoozeEnd returns until when a stage may be snoozed that has ended with a snooze.
+func (t TaskType) snoozeEnd(stage int, o Outcome) time.Time {
+	return o.FirstSent.Add(t.Stages[stage].MaxSnooze.Std())
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // expiredHeadStart is how much earlier than it was claimed a vote that was not cast comes in line

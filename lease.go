@@ -52,6 +52,7 @@ const (
 	OutcomeDone     OutcomeKind = "done"     // the worker has done the stage
 	OutcomeFailed   OutcomeKind = "failed"   // the attempt failed; the policy decides on another
 	OutcomeRejected OutcomeKind = "rejected" // the worker asked not to retry
+	OutcomeSnoozed  OutcomeKind = "snoozed"  // the worker asked to be asked again later
 	// the lease expired: node or worker is gone
 	OutcomeLost     OutcomeKind = "lost"
 	OutcomeReleased OutcomeKind = "released" // returned unsent: no attempt was made
@@ -78,6 +79,8 @@ type Outcome struct {
 	Endpoint   string          // the URL it was sent to
 	Duration   time.Duration   // from send to answer
 	RetryAfter time.Duration   // asked for by the worker; 0: nothing asked
+	// FirstSent is when the stage of a snoozed attempt was delivered for the first time.
+	FirstSent time.Time
 	FannedOut  *FannedOut      // of a task that fanned out
 }
 
@@ -113,6 +116,7 @@ type WaitReason string
 const (
 	WaitDelay    WaitReason = "delay"    // its run_at
 	WaitRetry    WaitReason = "retry"    // the pause after a failed attempt
+	WaitSnooze   WaitReason = "snooze"   // the pause that its worker asked for
 	WaitEndpoint WaitReason = "endpoint" // an endpoint for its stage
 
 	WaitFlow      WaitReason = "flow_key"           // the turn of its flow key

@@ -21,6 +21,13 @@ const (
 	MaxProcessingTime     = 30 * 24 * time.Hour
 	DefaultProcessingTime = time.Hour
 
+	// How long a stage is snoozed at once, and in all.
+	MinSnoozeAfter   = time.Second
+	MaxSnoozeAfter   = 30 * 24 * time.Hour
+	MinMaxSnooze     = time.Second
+	MaxMaxSnooze     = 365 * 24 * time.Hour
+	DefaultMaxSnooze = 24 * time.Hour
+
 	MaxScheduleInterval = 24 * time.Hour
 
 	MaxRamp = 24 * time.Hour // the longest ramp after a resume
@@ -78,6 +85,8 @@ type Stage struct {
 	// MaxProcessingTime bounds the work after a 202 answer, until the completion.
 	MaxProcessingTime Duration    `json:"max_processing_time,omitzero"`
 	Retry             RetryPolicy `json:"retry,omitzero"`
+	// MaxSnooze bounds how long workers may put a task off in the stage, from its first delivery.
+	MaxSnooze Duration `json:"max_snooze,omitzero"`
 	// Priority is the head start of tasks that enter this stage, in seconds. A task's own priority
 	// replaces it.
 	Priority int `json:"priority,omitzero"`
@@ -116,6 +125,9 @@ func (t TaskType) WithDefaults() TaskType {
 		}
 		if s.MaxProcessingTime.IsZero() {
 			s.MaxProcessingTime = NewDuration(DefaultProcessingTime)
+		}
+		if s.MaxSnooze.IsZero() {
+			s.MaxSnooze = NewDuration(DefaultMaxSnooze)
 		}
 		s.Retry = DefaultRetry.Override(t.Retry).Override(s.Retry)
 	}
@@ -166,6 +178,7 @@ func (s Stage) check(field string, out *problems) {
 	checkDuration(out, field+".timeout", s.Timeout, MinTimeout, MaxTimeout)
 	checkDuration(out, field+".max_processing_time", s.MaxProcessingTime, MinTimeout,
 		MaxProcessingTime)
+	checkDuration(out, field+".max_snooze", s.MaxSnooze, MinMaxSnooze, MaxMaxSnooze)
 	s.Retry.check(field+".retry", out)
 	Priority{s.Priority}.check(field+".priority", out)
 	s.FanOut.check(field+".fan_out", out)
@@ -177,6 +190,13 @@ func checkDuration(out *problems, field string, d Duration, least, most time.Dur
 	if d.Std() < least || d.Std() > most {
 		out.add(field, "is %s; it must be %s to %s", d.Text(), normalText(least), normalText(most))
 	}
+}
+
+// CheckSnooze checks how long a worker wants to put a task off.
+func CheckSnooze(after Duration) error {
+	var out problems
+	checkDuration(&out, "retry_after", after, MinSnoozeAfter, MaxSnoozeAfter)
+	return out.err()
 }
 
 // StageIndex returns the index of a stage by name, or -1.

@@ -21,7 +21,7 @@ import (
 // answer is the optional body of a worker's 2xx response.
 type answer struct {
 	output     json.RawMessage
-	outcome    string // "", "done", "retry", "fail" or "cancel"
+	outcome    string // "", "done", "retry", "snooze", "fail" or "cancel"
 	error      string
 	retryAfter asyncflow.Duration
 }
@@ -132,7 +132,7 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 			"the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " +
 				plain(err))
 	}
-	return a.complete(o, maxOutput, `"done", "retry", "fail" or "cancel"`)
+	return a.complete(o, maxOutput, `"done", "retry", "snooze", "fail" or "cancel"`)
 }
 
 var errAfter = errors.New("the answer has something after its JSON object")
@@ -154,16 +154,21 @@ func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) err
 		a.output = nil
 	}
 	done := a.outcome == "" || a.outcome == "done"
-	retries := a.outcome == "retry"
+	snoozes := a.outcome == "snooze"
+	again := snoozes || a.outcome == "retry"
 	switch {
-	case !done && !retries && a.outcome != "fail" && a.outcome != "cancel":
+	case !done && !again && a.outcome != "fail" && a.outcome != "cancel":
 		return fmt.Errorf("the answer's outcome is %q; it must be %s", cut(a.outcome, 100), known)
 	case done && a.error != "":
-		return errors.New(`the answer has an error, but no outcome "retry", "fail" or "cancel"`)
+		return errors.New(`the answer has an error, but no outcome "retry", "snooze", "fail" or "cancel"`)
 	case !done && len(a.output) > 0:
 		return fmt.Errorf("the answer has an output, but the outcome %q", a.outcome)
-	case !retries && !a.retryAfter.IsZero():
-		return errors.New(`the answer has retry_after, but no outcome "retry"`)
+	case !again && !a.retryAfter.IsZero():
+		return errors.New(`the answer has retry_after, but no outcome "retry" or "snooze"`)
+	case snoozes:
+		if err := asyncflow.CheckSnooze(a.retryAfter); err != nil {
+			return fmt.Errorf("the answer's outcome is \"snooze\", and its %w", err)
+		}
 	}
 	if err := checkOutput(a.output, maxOutput); err != nil {
 		return err
@@ -172,6 +177,8 @@ func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) err
 	switch a.outcome {
 	case "", "done":
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.output, ""
+	case "snooze":
+		o.Kind = asyncflow.OutcomeSnoozed
 	case "fail":
 		o.Kind = asyncflow.OutcomeRejected
 	case "cancel":

@@ -69,6 +69,21 @@ func (s *Server) readFailure(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	return o, nil
 }
 
+// SnoozeTask accepts a worker's report that it wants to be asked again later.
+func (s *Server) SnoozeTask(
+	ctx context.Context, r SnoozeTaskRequestObject,
+) (SnoozeTaskResponseObject, error) {
+	if err := asyncflow.CheckSnooze(r.Body.RetryAfter); err != nil {
+		return nil, err
+	}
+	status, err := s.report(ctx, asyncflow.Outcome{
+		Kind:       asyncflow.OutcomeSnoozed,
+		Error:      callbacks.Clean(r.Body.Error, callbacks.MaxErrorBytes),
+		RetryAfter: r.Body.RetryAfter.Std(),
+	})
+	return SnoozeTask200JSONResponse{Status: status}, err
+}
+
 // mayHave reports whether a JSON document may have a field of a name, written plainly or with
 // escapes.
 func mayHave(doc []byte, name string) bool {
