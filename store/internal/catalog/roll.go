@@ -25,6 +25,9 @@ import (
 //	idle     it has no live task: nothing can happen in it any more, except a redrive
 //	dropped  the retention is over: its other tables are dropped
 //
+// A roll that can't be dropped, as it or an older one has live tasks, is compacted meanwhile: once
+// the retention of its other tasks is over, its tables are made anew with the live ones.
+//
 // A step that waits for the lock of a busy table gives up soon and is tried again.
 
 // Roll is one generation of the tables of a table set.
@@ -37,6 +40,9 @@ type Roll struct {
 	DrainedAt    time.Time // zero: tasks are leased from it
 	ReadyDropped bool
 	IdleSince    time.Time // zero: a task may be live
+	// RemainingSince is since when only few of its tasks were live; zero: that isn't known, or the
+	// others are gone.
+	RemainingSince time.Time
 	// Lost reports whether it was opened in a history that the database lost, see EnterHistory.
 	Lost bool
 }
@@ -47,7 +53,7 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
 		      concat_ws('_', 'task', nullif(table_set, ''), position)))) / $2, 0),
 		  opened_at, sealed_at, drained_at, ready_dropped, idle_since,
-		  history <> (SELECT `+postgres.Quote(schema.Of(tenant))+`.history($3::regclass))
+		  remaining_since, history <> (SELECT `+postgres.Quote(schema.Of(tenant))+`.history($3::regclass))
 		FROM `+postgres.Quote(schema.Of(tenant))+`.rolls
 		ORDER BY table_set, position`, schema.Of(tenant), leastTask, postgres.Quote(schema.Of(tenant))+
 		".rolls")
@@ -55,12 +61,13 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 		return nil, postgres.Wrap(err, "Rolls(%q)", tenant)
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Roll, err error) {
-		var sealed, drained, idle *time.Time
+		var sealed, drained, idle, remaining *time.Time
 		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
-			&idle, &r.Lost)
+			&idle, &remaining, &r.Lost)
 		r.SealedAt = OrZero(sealed)
 		r.DrainedAt = OrZero(drained)
 		r.IdleSince = OrZero(idle)
+		r.RemainingSince = OrZero(remaining)
 		return r, err
 	})
 	return rolls, postgres.Wrap(err, "Rolls(%q)", tenant)
