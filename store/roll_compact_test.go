@@ -101,8 +101,7 @@ func compactRolls(t *testing.T, b *bundle) {
 	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, list, 3)
-	b.followUp()
-	require.Equal(t, asyncflow.StatusFailed, b.task(late).Status, "its dependency is gone")
+	b.comesTo(late, asyncflow.StatusFailed) // its dependency is gone
 	require.False(t, b.submit(keyed)[0].Existing, "a key ends with its task")
 	_, err = b.db.Exec(t.Context(), b.at(1, `INSERT INTO {task}
 		SELECT type, id + 1000000, created_at, order_time, options, context FROM {task}`))
