@@ -441,7 +441,7 @@ func TestFollowSaysWhatMatters(t *testing.T) {
 		return string(text[:n])
 	}
 	require.Contains(t, line(), `was answered with 503`)
-	require.Eventually(t, func() bool { return s.fetches.Load() > 3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.fetches.Load() > 3 }, patience, 20*time.Millisecond)
 	s.publish(200, setOf(named(t, newEd25519(t, nil), "a")))
 	require.Contains(t, line(), `loaded" issuer=asyncflow from=`)
 	s.publish(200, setOf(named(t, newEd25519(t, nil), "b")))

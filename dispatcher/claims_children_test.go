@@ -30,7 +30,7 @@ func TestClaimedChildren(t *testing.T) {
 		all, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 2})
 		require.NoError(t, err)
 		return all[0].WaitsFor == asyncflow.WaitParent && all[1].WaitsFor == asyncflow.WaitParent
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	f.ReleaseClaims(tenant, []asyncflow.Lease{one.Lease}, "given back")
 	f.children(id, func(c asyncflow.Children) bool { return c.Running == 0 })
 	all, err := f.Claim(t.Context(), tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",

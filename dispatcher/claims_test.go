@@ -101,7 +101,7 @@ func TestModeChanges(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { // the others have left the line of the dispatcher
 		return b.count(`tenant_acme.wait WHERE reason = 'claimer'`) == 2
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	n.mode(t, asyncflow.ModePush, asyncflow.ModePush)
 	pipe, err := n.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)
@@ -173,7 +173,8 @@ func TestClaimersOfAStageThatIsGone(t *testing.T) {
 				Claimer: "anna", Max: 1, Wait: patience})
 			ended <- err
 		}()
-		require.Eventually(t, func() bool { return n.WaitingClaims() == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return n.WaitingClaims() == 1 }, patience,
+			20*time.Millisecond)
 		gone.end()
 		assert.Equal(t, gone.code, asyncflow.CodeOf(<-ended))
 	}
@@ -192,7 +193,7 @@ func TestAFailedClaimGivesNothingBack(t *testing.T) {
 		got := make(chan []asyncflow.Delivery, 1)
 		go func() { got <- n.claim(t, "first", "anna", 1) }()
 		require.Eventually(t, func() bool { return n.ClaimLooks() > looks+2 }, patience,
-			time.Millisecond)
+			20*time.Millisecond)
 		unlock()
 		one := (<-got)[0]
 		n.complete(t, n.claimOf(t, n.submit(t, 1)[0].ID)) // what was to be given back would be by now
@@ -261,7 +262,7 @@ func TestALaterCallReplacesOneThatLooks(t *testing.T) {
 	first, second := make(chan []asyncflow.Delivery, 1), make(chan []asyncflow.Delivery, 1)
 	looks := n.ClaimLooks()
 	go func() { first <- n.claim(t, "first", "anna", 1) }()
-	require.Eventually(t, func() bool { return n.ClaimLooks() > looks }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return n.ClaimLooks() > looks }, patience, 20*time.Millisecond)
 	go func() { second <- n.claim(t, "first", "anna", 1) }()
 	select {
 	case all := <-first:

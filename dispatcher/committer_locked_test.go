@@ -175,7 +175,7 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 		assert.Equal(t, count, all.refused[all.tenants[0]], "it goes on")
 		return during, max(3*before, 3*after, 150*time.Millisecond)
 	})
-	require.Eventually(t, func() bool { return n.WritesApart() == 0 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return n.WritesApart() == 0 }, patience, 20*time.Millisecond)
 	for key, ids := range all.tasks {
 		for _, id := range ids {
 			task, err := n.AwaitFinal(t.Context(), key.Tenant, id, patience)

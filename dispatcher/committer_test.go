@@ -144,5 +144,5 @@ func (w *writer) checkTokens() {
 // eventually waits until done returns true.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	require.Eventually(t, done, patience, 2*time.Millisecond, what)
+	require.Eventually(t, done, patience, 20*time.Millisecond, what)
 }

@@ -169,7 +169,7 @@ func TestWaitForOthers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pipe, err := n.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Endpoints("first")[0].Batch.MaxWait.IsZero()
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	n.await(t, n.held(t, newTasks(30)), asyncflow.StatusSucceeded)
 	assert.Contains(t, r.sizes("first"), 30)
 }
@@ -210,7 +210,7 @@ func TestNoRoomForOthers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pipe, err := n.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Endpoints("first")[0].Limits.MaxInFlight == 0
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	start = time.Now()
 	n.await(t, n.held(t, newTasks(160)), asyncflow.StatusSucceeded)
 	assert.Less(t, time.Since(start), 5*asyncflow.MaxBatchWait,
@@ -301,7 +301,7 @@ func (n *node) running(t *testing.T, tasks []store.Submitted) {
 			}
 		}
 		return true
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // Tasks that wait for others are given back when the type is paused, or when its endpoint gets no
@@ -333,7 +333,7 @@ func TestPauseWhileTasksWaitForOthers(t *testing.T) {
 			require.Eventually(t, func() bool {
 				attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
 				return err == nil && len(attempts) > 0 && attempts[0].Outcome == asyncflow.OutcomeReleased
-			}, patience, 5*time.Millisecond)
+			}, patience, 20*time.Millisecond)
 			assert.Empty(t, r.sizes("first"))
 		})
 	}

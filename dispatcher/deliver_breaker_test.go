@@ -34,7 +34,7 @@ func (n *node) waitsFor(t *testing.T, id asyncflow.TaskID, reason asyncflow.Wait
 		task, err := n.Task(t.Context(), tenant, id)
 		require.NoError(t, err)
 		return task.WaitsFor == reason
-	}, patience, 5*time.Millisecond, "%s waits for %s", id, reason)
+	}, patience, 20*time.Millisecond, "%s waits for %s", id, reason)
 }
 
 // exec changes the database directly, and makes the nodes read their configuration again.
@@ -67,7 +67,7 @@ func (n *node) allowAttempts(t *testing.T, b *bundle, most int) {
 	require.Eventually(t, func() bool {
 		pipe, err := n.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Stages[0].Retry.MaxAttempts == most
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // An endpoint that is down gets nothing for a while: its tasks wait, and lose no attempts. Then one
@@ -96,10 +96,10 @@ func TestEndpointDown(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Stages[0].Retry.MaxAttempts == 20
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	tasks := one.submit(t, 300)
 	require.Eventually(t, func() bool { return two.health(t, "first").State == asyncflow.HealthOpen },
-		patience, time.Millisecond)
+		patience, 20*time.Millisecond)
 	one.waitsFor(t, tasks[299].ID, asyncflow.WaitUnhealthy)
 	tried := sent.Load()
 	assert.Less(t, tried, int32(150), "nearly all of them were never sent")
@@ -116,12 +116,12 @@ func TestFailedEndpointsThatAreGoneAreForgotten(t *testing.T) {
 	fail := func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return refused }
 	n := b.start("a", dispatcher.Config{}, fail)
 	n.submit(t, 1)
-	require.Eventually(t, func() bool { return n.Failing() > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return n.Failing() > 0 }, patience, 20*time.Millisecond)
 	require.NoError(t, n.DeleteEndpoint(t.Context(), tenant, "0190a6f0-0000-7000-8000-000000000000"))
 	require.Eventually(t, func() bool {
 		n.Tidy() // an attempt that was under way may be noted after the deletion
 		return n.Failing() == 0
-	}, patience, 5*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // An endpoint that answers 410 gets no more tasks. Another endpoint of its stage does.
@@ -284,6 +284,6 @@ func TestOneProbeAPause(t *testing.T) {
 	require.Eventually(t, func() bool { // it failed, and rests again
 		h := n.health(t, "first")
 		return h.Failing() && h.Until.After(n.Clock.Now())
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	require.EqualValues(t, 1, tries.Load())
 }

@@ -75,7 +75,7 @@ func TestRunWaitsForTheHealth(t *testing.T) {
 				Scan(&waiting),
 		)
 		return waiting > 0
-	}, patience, time.Millisecond, "the health waits for the lock")
+	}, patience, 20*time.Millisecond, "the health waits for the lock")
 	stop()
 	select {
 	case <-ran:

@@ -313,7 +313,7 @@ func TestNoEndpoint(t *testing.T) {
 		task, err := n.Task(t.Context(), tenant, tasks[0].ID)
 		return err == nil && task.Status == asyncflow.StatusWaiting &&
 			task.WaitsFor == asyncflow.WaitEndpoint
-	}, patience, 5*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	_, err = n.CreateEndpoint(t.Context(), tenant, endpoints[1])
 	require.NoError(t, err)
 	pipe, err := n.Catalog.Type(tenant, "pipe")
@@ -323,7 +323,7 @@ func TestNoEndpoint(t *testing.T) {
 		require.NoError(t, err)
 		task, err := n.Task(t.Context(), tenant, tasks[1].ID)
 		return err == nil && task.Status.Final()
-	}, patience, 5*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	n.await(t, tasks, asyncflow.StatusSucceeded)
 	attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
 	require.NoError(t, err)

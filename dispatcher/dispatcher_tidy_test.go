@@ -32,5 +32,5 @@ func TestTypesThatAreGoneAreForgotten(t *testing.T) {
 	require.Eventually(t, func() bool {
 		n.Tidy()
 		return n.KeptTypes() == 1 // pipe is still there
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }

@@ -58,7 +58,7 @@ func TestChildrenThatNoSubmitCounted(t *testing.T) {
 		last = task.ID
 		require.Equal(t, asyncflow.StatusSucceeded, task.Status, "%s: %s", test.name, task.Error)
 		require.Eventually(t, func() bool { return f.charged() == test.counted }, patience,
-			5*time.Millisecond, test.name)
+			20*time.Millisecond, test.name)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestHandoffAfterTheLastChild(t *testing.T) {
 		task := f.one(`1`)
 		assert.Equal(t, asyncflow.StatusSucceeded, task.Status)
 		return <-handed == 1
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	f.isEmpty(t)
 }
 
@@ -47,7 +47,7 @@ func TestChildrenBeginAtOnce(t *testing.T) {
 	require.Eventually(t, func() bool { // else there was just a look
 		assert.Equal(t, asyncflow.StatusSucceeded, f.one(`1`).Status)
 		return <-begun+<-begun+<-begun == 2
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	f.isEmpty(t)
 }
 

@@ -103,7 +103,7 @@ func TestNoChildInABatchBeginsAfterACancel(t *testing.T) {
 	id := f.submitOne(`{"pages": [1, 2, 3]}`)
 	f.waits(id)
 	step()
-	require.Eventually(t, func() bool { return f.Gathered() == 3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return f.Gathered() == 3 }, patience, 20*time.Millisecond)
 	_, err := f.Cancel(t.Context(), tenant, id, "")
 	require.NoError(t, err)
 	later := `UPDATE tenant_acme.outbox SET due = due + interval '%d hours' WHERE kind = 'stop'`

@@ -30,7 +30,7 @@ func (f *family) waits(id asyncflow.TaskID) {
 	require.Eventually(f.t, func() bool {
 		task, err := f.Task(f.t.Context(), tenant, id)
 		return err == nil && task.WaitsFor == asyncflow.WaitChildren
-	}, patience, 5*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // Children that end in transactions that don't see each other are all counted, also the last two:

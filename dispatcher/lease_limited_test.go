@@ -34,7 +34,7 @@ func (n *node) put(t *testing.T, change func(*asyncflow.TaskType), others ...*no
 		require.Eventually(t, func() bool {
 			pipe, err := other.Catalog.Type(tenant, "pipe")
 			return err == nil && pipe.Version == stored.Version
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestOthersGoOn(t *testing.T) {
 		})
 	n.addType(t, "other", 8)
 	hanging := n.submit(t, 100)
-	require.Eventually(t, func() bool { return firsts.Load() == 100 }, patience, time.Millisecond,
+	require.Eventually(t, func() bool { return firsts.Load() == 100 }, patience, 20*time.Millisecond,
 		"the stage before goes on")
 	n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
 	release()
@@ -163,7 +163,7 @@ func TestAnotherTypeGoesOnBesideManyThatHang(t *testing.T) {
 		}
 	}
 	require.Eventually(t, func() bool { return n.InFlight() >= slots*4/5 }, patience,
-		time.Millisecond, "they have what they can have")
+		20*time.Millisecond, "they have what they can have")
 	for range 10 {
 		n.await(t, n.submitTo(t, "quick", 1), asyncflow.StatusSucceeded)
 	}
@@ -218,7 +218,7 @@ func TestTypesWithoutLimitsAskNothing(t *testing.T) {
 				return rejected
 			})
 		require.Eventually(t, func() bool { return sent.Load() == tasks && n.InFlight() == 0 },
-			patience, time.Millisecond)
+			patience, 20*time.Millisecond)
 		n.stop()
 		require.Eventually(t, func() bool { return b.statistic(`n_tup_del`, "lease") == (i+1)*tasks },
 			patience, 20*time.Millisecond)
@@ -318,7 +318,7 @@ func orderedOnTwoNodes(t *testing.T, rule *asyncflow.FanOut) {
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Paused()
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	var tasks []store.Submitted
 	for i := range 40 {
 		node := []*node{one, two}[i%2]
@@ -361,7 +361,7 @@ func TestTenantQuotas(t *testing.T) {
 		})
 	start := time.Now()
 	tasks := n.submit(t, 60)
-	require.Eventually(t, func() bool { return now.Load() >= 3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return now.Load() >= 3 }, patience, 20*time.Millisecond)
 	open()
 	n.await(t, tasks, asyncflow.StatusSucceeded)
 	assert.LessOrEqual(t, most.Load(), int32(3))

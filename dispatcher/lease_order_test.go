@@ -116,7 +116,8 @@ func mixedTasks(t *testing.T, n *node, count int) []asyncflow.TaskID {
 		return cmp.Or(a.OrderTime.Compare(b.OrderTime), cmp.Compare(a.ID.Number, b.ID.Number))
 	})
 	last := all[len(all)-1].OrderTime
-	require.Eventually(t, func() bool { return n.Clock.Now().After(last) }, patience, time.Millisecond,
+	require.Eventually(t, func() bool { return n.Clock.Now().After(last) }, patience,
+		20*time.Millisecond,
 		"all of them are due")
 	ids := make([]asyncflow.TaskID, len(all))
 	for i, task := range all {

@@ -32,7 +32,7 @@ func TestPause(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pipe, err := two.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Paused()
-	}, patience, time.Millisecond, "the other node hears of it")
+	}, patience, 20*time.Millisecond, "the other node hears of it")
 	waiting := append(one.submit(t, 5), two.submit(t, 5)...)
 	close(finish)
 	require.Eventually(t, func() bool { // its first stage is done, the second one waits
@@ -40,7 +40,7 @@ func TestPause(t *testing.T) {
 		return err == nil && task.Status == asyncflow.StatusPending &&
 			task.WaitsFor == asyncflow.WaitPaused &&
 			task.Stage == "second"
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	select { // every wake-up of the submits has been worked off: a paused type is looked at and left
 	case <-arrived:
 		require.Fail(t, "something was leased while the type was paused")
@@ -120,7 +120,7 @@ func TestPauseDuringALease(t *testing.T) {
 				require.Equal(t, []any{asyncflow.StatusPending, asyncflow.WaitPaused},
 					[]any{task.Status, task.WaitsFor})
 			}
-			require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, 20*time.Millisecond)
 			for _, r := range append(before, after...) {
 				task, err := n.Task(t.Context(), tenant, r.ID)
 				require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestPauseDuringALeaseWithoutAnEndpoint(t *testing.T) {
 	n := b.start("a", dispatcher.Config{},
 		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done })
 	b.pauseDuringALease(n, unlock)
-	require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, 20*time.Millisecond)
 	task, err := n.Task(t.Context(), tenant, tasks[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.WaitPaused, task.WaitsFor)

@@ -29,7 +29,7 @@ func (n *node) knows(t *testing.T, suspended bool) {
 	require.Eventually(t, func() bool {
 		known, ok := n.Catalog.Tenant(tenant)
 		return ok && known.Suspended == suspended
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // While a tenant is suspended, running attempts finish, and no node leases any task. After the
@@ -53,7 +53,7 @@ func TestSuspend(t *testing.T) {
 	require.Eventually(t, func() bool { // its first stage is done, the second one waits
 		task, err := one.Task(t.Context(), tenant, running[0].ID)
 		return err == nil && task.Status == asyncflow.StatusPending && task.Stage == "second"
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	select { // every wake-up of the submits has been worked off
 	case <-arrived:
 		require.Fail(t, "something was leased while the tenant was suspended")
@@ -99,13 +99,13 @@ func TestSuspendUnderLoad(t *testing.T) {
 	for range 4 {
 		enough := submitted.Load() + 120
 		require.Eventually(t, func() bool { return submitted.Load() >= enough }, patience,
-			time.Millisecond)
+			20*time.Millisecond)
 		one.suspend(t, true)
 		two.knows(t, true)
 		require.Eventually(t, func() bool { // what was begun before is over
 			stats, err := one.Stats(t.Context(), tenant, "pipe")
 			return err == nil && stats[0].Running == 0
-		}, patience, 5*time.Millisecond)
+		}, patience, 20*time.Millisecond)
 		mu.Lock()
 		halted = true
 		mu.Unlock()

@@ -29,7 +29,7 @@ func TestLimitsOfAType(t *testing.T) {
 		require.Eventually(t, func() bool {
 			l := limits()
 			return l.Type == want.Type && l.Tenant == want.Tenant && len(l.Endpoints) == len(want.Endpoints)
-		}, patience, time.Millisecond, "%+v", want)
+		}, patience, 20*time.Millisecond, "%+v", want)
 	}
 	pipe, err := n.Catalog.Type(tenant, "pipe")
 	require.NoError(t, err)

@@ -53,11 +53,12 @@ func TestContextsUnderWayAreBounded(t *testing.T) {
 			}
 			all := n.Submit(t.Context(), tenant, large)
 			// Four fifths of 20, the number of contexts within the budget.
-			require.Eventually(t, func() bool { return underWay.Load() >= 13 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return underWay.Load() >= 13 }, patience,
+				20*time.Millisecond)
 			n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
 			assert.LessOrEqual(t, most.Load(), int64(16))
 			release()
-			require.Eventually(t, func() bool { return sent.Load() >= tasks }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return sent.Load() >= tasks }, patience, 20*time.Millisecond)
 			switch answer.Kind {
 			case asyncflow.OutcomeDone:
 				n.await(t, all, asyncflow.StatusSucceeded)
@@ -109,12 +110,12 @@ func TestOutputsAreBounded(t *testing.T) {
 	const room = tasks * 4 / 5 // is what a type gets alone
 	for i := range room {
 		all = append(all, n.submit(t, 1)...)
-		require.Eventually(t, func() bool { return n.Load() >= (i+1)*size }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return n.Load() >= (i+1)*size }, patience, 20*time.Millisecond)
 	}
 	all = append(all, n.submit(t, tasks)...)
 	require.Never(t, func() bool { return sent.Load() > before+room }, 200*time.Millisecond,
 		10*time.Millisecond)
 	unlock()
 	n.await(t, all, asyncflow.StatusSucceeded)
-	require.Eventually(t, func() bool { return n.Load() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return n.Load() == 0 }, patience, 20*time.Millisecond)
 }

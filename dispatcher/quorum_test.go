@@ -176,7 +176,7 @@ func (f *family) inLine(n int) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
 		return f.b.count(`tenant_acme.wait WHERE reason = 'claimer'`) == n
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // overshootSQL counts the tasks with more live votes than they need, in one snapshot.
@@ -228,7 +228,7 @@ func TestManyVoters(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return len(f.joined) == tasks
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	stop()
 	all.Wait()
 	for _, doc := range f.joined {

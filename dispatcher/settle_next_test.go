@@ -57,7 +57,7 @@ func TestHandoffToTheNextStage(t *testing.T) {
 				[]any{second.ID, second.Stage, second.Attempt, second.Seq, string(second.Context),
 					second.Options})
 			return handed == 1
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 	}
 	n.isEmpty(t)
 }
@@ -98,8 +98,8 @@ func TestLimitsOfTheNextStage(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pipe, err := n.Catalog.Type(tenant, "pipe")
 		return err == nil && pipe.Endpoints("second")[0].Limits.MaxInFlight == 3
-	}, patience, time.Millisecond)
-	require.Eventually(t, func() bool { return n.IsIdle(pipeKey) }, patience, time.Millisecond,
+	}, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return n.IsIdle(pipeKey) }, patience, 20*time.Millisecond,
 		"the change has had it looked at")
 	answers <- done
 	require.Equal(t, "second", (<-sent).Lease.Stage)

@@ -71,7 +71,7 @@ func TestDependentsRunAfterTheirTasks(t *testing.T) {
 			task, err := nodes[0].Task(t.Context(), tenant, r.ID)
 			require.NoError(t, err)
 			return task.Status == asyncflow.StatusSucceeded
-		}, patience, 5*time.Millisecond)
+		}, patience, 20*time.Millisecond)
 	}
 }
 
@@ -147,5 +147,5 @@ func TestDependentsOfOrderedKeysAreOvertaken(t *testing.T) {
 		task, err := n.Task(t.Context(), tenant, first[1].ID)
 		require.NoError(t, err)
 		return task.Status == asyncflow.StatusSucceeded
-	}, patience, 5*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }

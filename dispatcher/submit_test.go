@@ -55,7 +55,7 @@ func (b *bundle) lock(table string) (unlock func()) {
 func (b *bundle) waitsForLock() {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool { return b.waitingForLocks() > 0 }, patience,
-		5*time.Millisecond)
+		20*time.Millisecond)
 }
 
 // waitingForLocks returns how many statements wait for a lock.
@@ -82,8 +82,8 @@ func (n *node) handsOff(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return n.Submit(t.Context(), tenant, newTasks(1))[0].Err == nil
-	}, patience, 5*time.Millisecond)
-	require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, 20*time.Millisecond)
 }
 
 // startIdle starts a node that begins new tasks at once, with the ready table shut. It returns a
@@ -138,7 +138,7 @@ func TestHandoff(t *testing.T) {
 func (n *node) isEmpty(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return n.InFlight() == 0 && n.Leasing(pipeKey) == 0 },
-		patience, time.Millisecond)
+		patience, 20*time.Millisecond)
 	assert.Zero(t, n.Load())
 }
 
@@ -165,7 +165,7 @@ func TestNewTasksOfSeveralTypes(t *testing.T) {
 			return results[0].Err == nil && results[1].Err == nil && results[2].Err == nil
 		},
 		patience,
-		5*time.Millisecond,
+		20*time.Millisecond,
 	)
 	var types []string
 	for _, r := range results {
@@ -267,7 +267,7 @@ func TestNewTasksWaitForCapacity(t *testing.T) {
 		}
 		answerAll()
 		return <-submitted == nil
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // Tasks of several types that come in one call wait for capacity at the same time.
@@ -317,7 +317,7 @@ func TestTypesOfACallGoTogether(t *testing.T) {
 		}
 		answerAll()
 		return <-submitted
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // While a lease checks whether tasks are in line, new tasks wait for its result.
@@ -333,7 +333,7 @@ func TestNewTasksWaitForALook(t *testing.T) {
 	b.shut(ready) // nothing can go in line
 	require.Eventually(t, func() bool {
 		return n.Submit(t.Context(), tenant, newTasks(1))[0].Err == nil
-	}, patience, 5*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	require.Eventually(t, func() bool {
 		unlock := b.lock(ready)
 		n.Wakeups.Announce(pipeKey, n.Clock.Now()) // the look finds nothing as long as the lock stands
@@ -349,7 +349,7 @@ func TestNewTasksWaitForALook(t *testing.T) {
 		}
 		unlock()
 		return <-submitted == nil
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // Tasks that aren't due, and tasks of a type that needs more than slots, wait in line.
@@ -364,7 +364,7 @@ func TestNoHandoff(t *testing.T) {
 			require.Eventually(t, func() bool {
 				pipe, err := n.Catalog.Type(tenant, "pipe")
 				return err == nil && pipe.Endpoints("first")[0].Limits.MaxInFlight == 3
-			}, patience, time.Millisecond)
+			}, patience, 20*time.Millisecond)
 		},
 		"an interval of the schedule": func(t *testing.T, _ *bundle, n *node, _ []asyncflow.NewTask) {
 			n.put(t, func(tt *asyncflow.TaskType) {
@@ -392,7 +392,7 @@ func TestNoHandoff(t *testing.T) {
 			require.Eventually(t, func() bool {
 				pipe, err := n.Catalog.Type(tenant, "pipe")
 				return err == nil && !pipe.Serves("first")
-			}, patience, time.Millisecond)
+			}, patience, 20*time.Millisecond)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -513,7 +513,7 @@ func TestStopDuringAHandoff(t *testing.T) {
 	unlock := b.lock(lease)
 	submitted := make(chan []store.Submitted, 1)
 	go func() { submitted <- n.Submit(context.Background(), tenant, newTasks(3)) }()
-	require.Eventually(t, func() bool { return n.InFlight() == 3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return n.InFlight() == 3 }, patience, 20*time.Millisecond)
 	stopped := make(chan struct{})
 	go func() {
 		n.stop()

@@ -185,7 +185,7 @@ func TestAlertTurns(t *testing.T) {
 			conn.QueryRow(t.Context(),
 				`SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted`).Scan(&waiting))
 		return waiting == 4
-	}, patience, 5*time.Millisecond, "all of them are at it")
+	}, patience, 20*time.Millisecond, "all of them are at it")
 	require.NoError(t, barrier.Rollback(t.Context()))
 	wg.Wait()
 	episodes, err = a.Episodes(t.Context(), tenant)

@@ -149,7 +149,7 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 		leases, _, err := b.Lease(t.Context(), pipe, 1)
 		require.NoError(t, err)
 		return len(leases) == 1
-	}, patience, 5*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // insertLeased inserts a task with its first lease, as a dispatcher does that has capacity.

@@ -255,7 +255,7 @@ func TestAChainHasALimit(t *testing.T) {
 func TestManyDependentsOfOneTask(t *testing.T) {
 	b := setupEdges(t)
 	other := b.submit(newBase(""))[0]
-	const n = 10_000
+	const n = 3 * asyncflow.MaxBatch
 	for range n / asyncflow.MaxBatch {
 		tasks := make([]asyncflow.NewTask, asyncflow.MaxBatch)
 		for i := range tasks {

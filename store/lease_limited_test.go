@@ -648,7 +648,7 @@ func blockedKeyGoesOn(t *testing.T, b *bundle) {
 		more, err := b.ReleaseKey(t.Context(), tenant, "pipe", "a", 1)
 		require.NoError(t, err)
 		return more
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	again := b.admitAll()
 	require.Equal(t, []string{"0"}, contexts(again), "it, and none of the others")
 	b.settle(b.known(), again[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})

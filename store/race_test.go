@@ -107,7 +107,7 @@ func (b *bundle) leaseOne(pipe *store.Type) asyncflow.Lease {
 	require.Eventually(b.t, func() bool {
 		leases = b.lease(pipe, 1)
 		return len(leases) == 1
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	return leases[0]
 }
 

@@ -186,7 +186,7 @@ func (b *bundle) commit(all []*store.Writes) error {
 // eventually waits for something that another goroutine or the clock brings about.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	require.Eventually(t, done, patience, 2*time.Millisecond, what)
+	require.Eventually(t, done, patience, 20*time.Millisecond, what)
 }
 
 // checkTokens asserts the rule that a live task has exactly one token row and a

@@ -105,7 +105,8 @@ func TestCreateTenantAtOnce(t *testing.T) {
 			return err
 		})
 	}
-	require.Eventually(t, func() bool { return b.waiting() > 0 }, patience, time.Millisecond, "one of them waits for the lock")
+	require.Eventually(t, func() bool { return b.waiting() > 0 }, patience,
+		20*time.Millisecond, "one of them waits for the lock")
 	for range 50 {
 		_, err = b.Tenant(t.Context(), tenant)
 		require.NoError(t, err)

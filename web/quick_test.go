@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	tasks = flag.Int("tasks", 10_000, "how many tasks TestManyTasks makes")
+	tasks = flag.Int("tasks", 2000, "how many tasks TestManyTasks makes")
 	watch = flag.Duration("watch", 0, "how long TestManyTasks leaves the overview open")
 	opens = flag.Int("consoles", 0, "how many consoles TestManyTasks follows beside its own")
 )

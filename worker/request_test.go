@@ -171,7 +171,7 @@ func TestDuplicates(t *testing.T) {
 	for range times {
 		go func() { replies <- b.post(m) }()
 	}
-	require.Eventually(t, func() bool { return b.worker.InFlight() == 1 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return b.worker.InFlight() == 1 }, soon, 20*time.Millisecond)
 	close(release)
 	for range times {
 		require.JSONEq(t, `{"output":{"width":1}}`, (<-replies).body)
@@ -210,6 +210,6 @@ func TestMaxInFlight(t *testing.T) {
 	require.Equal(t, "1", full.header.Get("Retry-After"))
 	require.Equal(t, 503, full.status)
 	close(release)
-	require.Eventually(t, func() bool { return b.worker.InFlight() == 0 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return b.worker.InFlight() == 0 }, soon, 20*time.Millisecond)
 	require.Equal(t, 202, b.post(m).status, "what was refused may come again")
 }

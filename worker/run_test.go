@@ -272,7 +272,8 @@ func TestClose(t *testing.T) {
 	require.Equal(t, 202, b.deliver(`{}`).status)
 	closed := make(chan error, 1)
 	go func() { closed <- b.worker.Close(context.Background()) }()
-	require.Eventually(t, func() bool { return b.deliver(`{}`).status == 503 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return b.deliver(`{}`).status == 503 }, soon,
+		20*time.Millisecond)
 	require.Empty(t, closed)
 	close(release)
 	require.NoError(t, <-closed)

@@ -171,7 +171,7 @@ func TestAnotherNodeTakesOver(t *testing.T) {
 				require.NoError(t, err)
 				return waits
 			}
-			require.Eventually(t, inTheMiddle, patience, 5*time.Millisecond)
+			require.Eventually(t, inTheMiddle, patience, 20*time.Millisecond)
 			a.halt(end)
 			require.NoError(t, barrier.Rollback(t.Context()))
 

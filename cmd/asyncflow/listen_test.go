@@ -193,7 +193,7 @@ func (p *terminal) await(pattern string) []string {
 	require.Eventually(p.t, func() bool {
 		found = regexp.MustCompile(pattern).FindStringSubmatch(p.shows())
 		return found != nil
-	}, patience, 5*time.Millisecond, "the terminal shows %q", pattern)
+	}, patience, 20*time.Millisecond, "the terminal shows %q", pattern)
 	return found
 }
 

@@ -181,7 +181,7 @@ func TestDrainingNodeAnswers(t *testing.T) {
 	p := startNode(t, database(t), "--drain-delay=1h")
 	p.signal(syscall.SIGTERM)
 	require.Eventually(t, func() bool { return p.status("", "/readyz") == 503 }, patience,
-		time.Millisecond)
+		20*time.Millisecond)
 	assert.Equal(t, 200, p.status("", "/healthz"))
 	_, err := p.client().PutTaskType(t.Context(), "pipe", oneStage())
 	require.NoError(t, err)
@@ -211,7 +211,7 @@ func TestDrainingNodeShowsItsMetrics(t *testing.T) {
 			resp.Body.Close()
 		}
 		return err != nil
-	}, patience, 5*time.Millisecond, "the API has stopped")
+	}, patience, 20*time.Millisecond, "the API has stopped")
 	status, text := get(t, "http://"+m[1]+"/metrics")
 	assert.Equal(t, 200, status)
 	assert.Contains(t, text, "asyncflow_in_flight_tasks 1\n")

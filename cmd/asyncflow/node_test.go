@@ -300,7 +300,7 @@ func TestGracefulStop(t *testing.T) {
 	}
 	a.signal(syscall.SIGTERM)
 	require.Eventually(t, func() bool { return strings.Contains(a.said(), "msg=stopping") }, patience,
-		time.Millisecond)
+		20*time.Millisecond)
 	close(stopping)
 	assert.Equal(t, 0, a.wait(), a.said())
 	b := startNode(t, url)

@@ -149,7 +149,7 @@ func (p *process) halt(s syscall.Signal) {
 		}
 		return err == nil && !slices.ContainsFunc(strings.Fields(string(states)),
 			func(state string) bool { return state[0] != 'T' })
-	}, patience, time.Millisecond, "it stops")
+	}, patience, 20*time.Millisecond, "it stops")
 }
 
 // kill ends it at once, as a crash.

@@ -107,7 +107,7 @@ func TestSchedulesOutliveNodes(t *testing.T) {
 	for i := range 6 {
 		before := last(nodes[0], "a")
 		require.Eventually(t, func() bool { return last(nodes[0], "a").After(before) }, patience,
-			time.Millisecond)
+			20*time.Millisecond)
 		nodes[i%2].kill()
 		nodes[i%2] = startNode(t, url)
 	}

@@ -170,7 +170,7 @@ func TestKilledWhileDropping(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "setup"})
 	require.NoError(t, err)
 	defer s.Close()
-	const types = 200
+	const types = 100
 	var wg sync.WaitGroup
 	for worker := range 4 {
 		wg.Go(func() {
@@ -207,7 +207,7 @@ func TestKilledWhileDropping(t *testing.T) {
 				`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype =
 					'relation')`).Scan(&waits))
 			return waits
-		}, patience, time.Millisecond, "it is in the middle of it")
+		}, patience, 20*time.Millisecond, "it is in the middle of it")
 		p.kill()
 		require.Less(t, left(), n)
 		r := tenants(t, url, "create", testTenant)

@@ -42,7 +42,7 @@ func (p *person) see(image string) {
 	require.Eventually(p.t, func() bool {
 		p.look()
 		return strings.Contains(p.page, "/images/"+image)
-	}, patience, time.Millisecond, image)
+	}, patience, 20*time.Millisecond, image)
 }
 
 func (p *person) say(label string) {

@@ -57,7 +57,7 @@ func TestSharesOfAnswerMemory(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 	require.Eventually(t, func() bool { return b.server.AnswerMemory() == 0 }, patience,
-		time.Millisecond,
+		20*time.Millisecond,
 		"what was lent is given back")
 	assert.Equal(t, 200, b.call("GET", ours, "").status)
 }

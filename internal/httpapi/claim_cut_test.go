@@ -37,7 +37,7 @@ func (b *bundle) rawClaim(token, body string) (net.Conn, error) {
 func (b *bundle) waitingClaims(n int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool { return b.committer.WaitingClaims() == n }, patience,
-		time.Millisecond)
+		20*time.Millisecond)
 }
 
 // A claimer that is gone while it waits gets nothing: the next one does, at once.

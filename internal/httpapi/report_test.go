@@ -24,7 +24,7 @@ func (b *bundle) lease() (asyncflow.Lease, string) {
 	require.Eventually(b.t, func() bool {
 		leases, _, err = b.store.Lease(b.t.Context(), pipe, 1)
 		return err == nil && len(leases) == 1
-	}, patience, 5*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	l := leases[0]
 	return l, b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
 		Expiry: time.Now().Add(time.Hour)})

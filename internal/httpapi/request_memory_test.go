@@ -70,7 +70,7 @@ func TestMemoryOfAnnouncedBodies(t *testing.T) {
 	}
 	const grown = 128 << 10 // for what was sent
 	require.Eventually(t, func() bool { return b.server.BodyMemory() == each*grown }, patience,
-		time.Millisecond)
+		20*time.Millisecond)
 	const most = 8*each*64<<10 + each*4*sent // what each connection costs, and what was sent
 	require.Less(t, heap()-before, most, "in bytes; %d were announced", 8*each*announced)
 }
@@ -100,7 +100,7 @@ func TestSharesOfBodyMemory(t *testing.T) {
 	large := `{"tasks":[` + strings.Repeat(" ", body-100) + `{"type":"pipe","context":1}]}`
 	refused := func(token string, inUse int) answer {
 		require.Eventually(t, func() bool { return b.server.BodyMemory() == inUse }, patience,
-			time.Millisecond)
+			20*time.Millisecond)
 		return b.callAs(token, "POST", "/v1/tasks/batch", large)
 	}
 	require.Equal(t, 201, b.call("POST", "/v1/tasks/batch", large).status)
@@ -159,7 +159,8 @@ func TestSharesOfStreams(t *testing.T) {
 	_, err := fmt.Fprintf(waiting,
 		"GET /v1/tasks/%s?wait=60s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n\r\n", id, b.token)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return b.server.Streams() == 3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return b.server.Streams() == 3 }, patience,
+		20*time.Millisecond)
 	for _, path := range []string{"/events", "?wait=20s"} {
 		a := b.call("GET", "/v1/tasks/"+id+path, "")
 		assert.Equal(t, []any{429, "rate_limited", "5"},
@@ -185,6 +186,6 @@ func TestSharesOfStreams(t *testing.T) {
 	require.Equal(t, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", "").status)
 	require.Eventually(t, func() bool {
 		return b.call("GET", "/v1/tasks/"+id+"?wait=1ms", "").status == 200
-	}, patience, time.Millisecond,
+	}, patience, 20*time.Millisecond,
 		"the shares are given back")
 }

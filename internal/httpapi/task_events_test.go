@@ -311,7 +311,7 @@ func TestEventsAreBounded(t *testing.T) {
 		e, a = b.follow(t.Context(), b.token, id, "")
 		return a.status == 200
 	}
-	require.Eventually(t, opens, patience, time.Millisecond)
+	require.Eventually(t, opens, patience, 20*time.Millisecond)
 	e.task()
 	_, a := b.follow(t.Context(), b.token, id, "")
 	assert.Equal(t, []any{503, "unavailable", "5"},

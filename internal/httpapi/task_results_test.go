@@ -27,7 +27,7 @@ func (b *bundle) leaseOf(name string) (l asyncflow.Lease, token string) {
 		}
 		l = leases[0]
 		return true
-	}, patience, 5*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	return l, b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
 		Expiry: time.Now().Add(time.Hour)})
 }

@@ -38,7 +38,7 @@ func (b *bundle) limited(how string) {
 		require.NoError(b.t, b.db.QueryRow(b.t.Context(),
 			`SELECT `+how+` FROM tenant_acme.submit_limits`).Scan(&so))
 		return so
-	}, patience, 5*time.Millisecond, how)
+	}, patience, 20*time.Millisecond, how)
 }
 
 // bySQL submits a task by SQL.

@@ -37,7 +37,7 @@ func TestVotes(t *testing.T) {
 	assert.Equal(t, anna.TaskID, bob.TaskID)
 	require.Equal(t, 200, b.report(bob, "complete", `{"output":{"label":"cat"}}`).status)
 	require.Eventually(t, func() bool { return b.task(id).Status == asyncflow.StatusSucceeded },
-		patience, time.Millisecond)
+		patience, 20*time.Millisecond)
 	for range 2 {
 		late := b.report(anna, "complete", `{"output":{"label":"dog"}}`)
 		assert.Equal(t, []any{410, string(asyncflow.CodeDecided)}, []any{late.status, late.problem.Code})
@@ -77,7 +77,7 @@ func TestVotesOnACancelledTask(t *testing.T) {
 	require.Equal(t, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", "").status)
 	require.Eventually(t, func() bool {
 		return b.task(anna.TaskID).Status == asyncflow.StatusCancelled
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	late := b.report(anna, "complete", `{"output":"dog"}`)
 	assert.Equal(t, 409, late.status, "%s", late.body)
 	assert.Contains(t, late.problem.Detail, "cancelled")
@@ -120,7 +120,7 @@ func TestALateVoteWhileAClaimLooks(t *testing.T) {
 		err := b.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
 		return err == nil && n > 0
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	require.NoError(t, tx.Commit(t.Context()))
 	late := <-done
 	assert.Equal(t, 200, late.status, "%s", late.body)
@@ -171,7 +171,7 @@ func TestVotesOfAListener(t *testing.T) {
 		}
 	}
 	require.Eventually(t, func() bool { return b.task(id).Status == asyncflow.StatusSucceeded },
-		patience, time.Millisecond)
+		patience, 20*time.Millisecond)
 	got := read[api.VoteList](b, 200, b.call("GET", "/v1/tasks/"+id+"/votes", ""))
 	require.Len(t, got.Data, 3)
 	assert.Empty(t, got.Data[0].Claimer, "it counts as pushed")

@@ -55,7 +55,7 @@ func TestQuotaOfTaskTypes(t *testing.T) {
 		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
 		return waiting == 6
-	}, patience, 5*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	release()
 	wg.Wait()
 	assert.Equal(t, map[int]int{201: 2, 403: 4}, statuses, "not one too many, at whatever moment")
@@ -221,7 +221,7 @@ func (b *bundle) node(name string) string {
 	})
 	url := "http://" + l.Addr().String()
 	require.Eventually(b.t, func() bool { return b.withURL(url).call("GET", "/readyz", "").status == 200 },
-		patience, 5*time.Millisecond)
+		patience, 20*time.Millisecond)
 	return url
 }
 

@@ -12,9 +12,7 @@ import (
 // a server again with the same data and addresses.
 func Server(t testing.TB, cfg devpg.Config) *devpg.Server {
 	t.Helper()
-	if cfg.DataDir == "" {
-		cfg.DataDir = Dir(t)
-	}
+	cfg = withDataDir(t, cfg)
 	cfg, err := withChoices(cfg)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
@@ -31,4 +29,21 @@ func Server(t testing.TB, cfg devpg.Config) *devpg.Server {
 		}
 	})
 	return server
+}
+
+// withDataDir gives a server a directory with an empty cluster, unless the Config has one. Which
+// programs create that cluster can't be chosen then, so a Config that chooses gets a bare directory.
+func withDataDir(t testing.TB, cfg devpg.Config) devpg.Config {
+	t.Helper()
+	if cfg.DataDir != "" {
+		return cfg
+	}
+	cfg.DataDir = Dir(t)
+	if cfg.BinDir != "" || cfg.Major != 0 {
+		return cfg
+	}
+	if err := copyEmptyCluster(cfg.DataDir); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	return cfg
 }

@@ -209,7 +209,7 @@ func (b *hotBundle) replacement(guest string, known []int) (pid int) {
 		}
 		release()
 		return !slices.Contains(known, pid)
-	}, patience, 2*time.Millisecond, "a new connection")
+	}, patience, 20*time.Millisecond, "a new connection")
 	return pid
 }
 

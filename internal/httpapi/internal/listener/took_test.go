@@ -34,7 +34,7 @@ func pair(t *testing.T) (server *Conn, client *net.TCPConn) {
 
 func eventually(t *testing.T, c *Conn, n int64) {
 	t.Helper()
-	require.Eventually(t, func() bool { return c.Took(n) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Took(n) }, patience, 20*time.Millisecond)
 }
 
 // An answer has arrived when the client's machine has acknowledged all of it.

@@ -1,0 +1,48 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/asyncflow/asyncflow/internal/devpg"
+)
+
+// emptyCluster returns the data directory of a server that was started and stopped, and did
+// nothing else. Each server of this process begins as a copy of it: a copy costs a tenth of initdb.
+// They have one system identifier, therefore.
+var emptyCluster = sync.OnceValues(func() (string, error) {
+	dir, _, err := newDir()
+	if err != nil {
+		return "", err
+	}
+	cfg, err := withChoices(devpg.Config{DataDir: dir})
+	if err != nil {
+		return "", err
+	}
+	server, err := devpg.Start(context.Background(), cfg)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	defer cancel()
+	return dir, server.Stop(ctx)
+})
+
+// copyEmptyCluster makes a directory the data directory of a new server.
+func copyEmptyCluster(dir string) error {
+	empty, err := emptyCluster()
+	if err != nil {
+		return err
+	}
+	from := filepath.Join(empty, "pgdata")
+	to := filepath.Join(dir, "pgdata")
+	if err := copyTree(from, to); err != nil {
+		return err
+	}
+	password, err := os.ReadFile(filepath.Join(empty, "password"))
+	return errors.Join(err, os.WriteFile(filepath.Join(dir, "password"), password, 0o600),
+		chownLike(to, from))
+}
