@@ -72,6 +72,7 @@ func compactRolls(t *testing.T, b *bundle) {
 	second := b.submit(newTask(`"second"`))[0].ID
 	b.rollAndClear()
 	late := b.submit(waitsForKey("never", gone))[0].ID
+	b.exec(b.at(0, `DELETE FROM {outbox}`)) // the node that submitted it looks at it again
 	b.exec(b.at(0, `UPDATE {edges} SET status = NULL WHERE on_id = $1`), gone.Number)
 	size := b.at(1, `SELECT (pg_total_relation_size('{task}') + pg_total_relation_size('{journal}'))`)
 	require.Greater(t, b.count(size), 2<<20)
