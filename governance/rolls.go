@@ -24,8 +24,9 @@ const (
 )
 
 // rollJob opens the rolls that are due, and takes closed ones through their steps: sealed, drained,
-// cleared, idle, dropped. It compacts rolls that aren't dropped because of live tasks. It also moves types between shared tables and their own, and deletes what
-// is left of deleted types. Announced tasks and written tokens wake it.
+// cleared, idle, dropped. It compacts rolls that aren't dropped because of live tasks. It also moves
+// types between shared tables and their own, and deletes what is left of deleted types. Announced
+// tasks and written tokens wake it.
 type rollJob struct {
 	*shared
 	rests  rests

@@ -6,3 +6,5 @@ ALTER TABLE rolls
   ADD COLUMN remaining_since timestamptz,
   ADD COLUMN remaining_types int[],
   ADD COLUMN remaining_ids   bigint[];
+UPDATE rolls SET remaining_since = idle_since, remaining_types = '{}', remaining_ids = '{}'
+WHERE idle_since IS NOT NULL;

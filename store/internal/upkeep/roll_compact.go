@@ -74,9 +74,8 @@ func lockSoon(ctx context.Context, tx pgx.Tx, set *config.TableSet, position int
 // CompactRoll makes the tables of a cleared roll anew without the tasks that had ended by a time. It
 // leaves the tasks that MarkRemaining noted, by then or earlier, and the tasks on which these
 // depend. All tasks remain if too many have to, or if tasks that remain need children of the roll:
-// then CompactRoll is due again in an hour, or once tasks have been over for the retention that were
-// noted. What tasks have in tables of all rolls is deleted first,
-// in small steps.
+// then CompactRoll is due again in an hour, or after another retention if noted tasks have ended.
+// What tasks have in tables of all rolls is deleted first, in small steps.
 func (s *Upkeep) CompactRoll(
 	ctx context.Context, set *config.TableSet, position int, since time.Time,
 ) (compacted bool, err error) {
