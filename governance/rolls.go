@@ -24,8 +24,9 @@ const (
 )
 
 // rollJob opens the rolls that are due, and takes closed ones through their steps: sealed, drained,
-// cleared, idle, dropped. It also moves types between shared tables and their own, and deletes what
-// is left of deleted types. Announced tasks and written tokens wake it.
+// cleared, idle, dropped. It compacts rolls that aren't dropped because of live tasks. It also moves
+// types between shared tables and their own, and deletes what is left of deleted types. Announced
+// tasks and written tokens wake it.
 type rollJob struct {
 	*shared
 	rests  rests
@@ -156,11 +157,15 @@ func (j *rollJob) restUntil(set *store.TableSet, rolls []store.Roll) (at time.Ti
 		if !r.ReadyDropped {
 			return at, false
 		}
-		if r.IdleSince.IsZero() {
+		since := r.RemainingSince
+		if i == 0 && !r.IdleSince.IsZero() {
+			since = r.IdleSince
+		}
+		if since.IsZero() {
 			continue
 		}
-		old := r.IdleSince.Add(j.store.Catalog.Retention(set, r.Position))
-		if i == 0 && (at.IsZero() || old.Before(at)) {
+		old := since.Add(j.store.Catalog.Retention(set, r.Position))
+		if at.IsZero() || old.Before(at) {
 			at = old
 		}
 	}
@@ -289,14 +294,30 @@ func (j *rollJob) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollS
 		return func(ctx context.Context) (bool, error) { return j.drain(ctx, set, r) }
 	case !r.ReadyDropped && j.since(r.DrainedAt) >= spread:
 		return func(ctx context.Context) (bool, error) { return j.store.ClearRoll(ctx, set, r.Position) }
-	case r.ReadyDropped && r.IdleSince.IsZero():
-		return func(ctx context.Context) (bool, error) { return j.store.IdleRoll(ctx, set, r.Position) }
-	case r.ReadyDropped && oldest && j.since(r.IdleSince) > retention(set, r.Position):
+	case !r.ReadyDropped:
+		return nil
+	case !r.IdleSince.IsZero() && oldest && j.since(r.IdleSince) > retention(set, r.Position):
 		return func(ctx context.Context) (bool, error) {
 			return j.store.DropRoll(ctx, set, j.store.Clock.Now().Add(-retention(set, r.Position)))
 		}
+	case !r.RemainingSince.IsZero() && j.since(r.RemainingSince) > retention(set, r.Position):
+		return func(ctx context.Context) (bool, error) {
+			return j.store.CompactRoll(ctx, set, r.Position,
+				j.store.Clock.Now().Add(-retention(set, r.Position)))
+		}
+	case r.IdleSince.IsZero():
+		return func(ctx context.Context) (bool, error) { return j.idle(ctx, set, r) }
 	}
 	return nil
+}
+
+// idle finds out whether a cleared roll has live tasks, and notes them if they are few.
+func (j *rollJob) idle(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
+	idle, err := j.store.IdleRoll(ctx, set, r.Position)
+	if idle || err != nil || !r.RemainingSince.IsZero() {
+		return idle, err
+	}
+	return j.store.MarkRemaining(ctx, set, r.Position)
 }
 
 const (

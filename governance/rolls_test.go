@@ -182,6 +182,7 @@ func TestRollJobLeavesWaitingTasksAlone(t *testing.T) {
 	require.Equal(t, 1, b.roll(t), "drained")
 	back(t, url, "drained_at", "10 s")
 	require.Equal(t, 1, b.roll(t), "cleared")
+	require.Equal(t, 1, b.roll(t), "the waiting task is noted")
 
 	b.gov.LeaveRollsAlone()
 	require.Zero(t, b.roll(t), "a task waits")
@@ -194,6 +195,57 @@ func TestRollJobLeavesWaitingTasksAlone(t *testing.T) {
 	b.gov.VisitBusyRolls()
 	require.Eventually(t, func() bool { return b.roll(t) == 1 }, 2*time.Minute, 10*time.Millisecond)
 	assert.NotZero(t, b.rolls(t)[0].IdleSince)
+}
+
+// A waiting task keeps its own roll and the next ones, but not the tasks in them that have ended.
+func TestRollJobCompacts(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.pipe(t, "pipe")
+	b.pipe(t, "other")
+	var ended []asyncflow.TaskID
+	end := func() {
+		leases := b.submitAndLease(t, pipe, 1)
+		settle(t, b, pipe, leases[0])
+		ended = append(ended, leases[0].ID)
+	}
+	settled := func() { // takes all steps that are due, with the time that they need
+		t.Helper()
+		for n := 1; n > 0; {
+			n = b.roll(t)
+			exec(t, url, `UPDATE tenant_acme.rolls SET drained_at = drained_at - interval '1 h',
+				sealed_at = sealed_at - interval '1 h', opened_at = opened_at - interval '1 h'`)
+			n += b.roll(t)
+		}
+	}
+	waiting := b.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`),
+		DependsOn: []asyncflow.Dependency{{Type: "other", Key: "never"}}}})[0]
+	require.NoError(t, waiting.Err)
+	for range 2 {
+		end()
+		back(t, url, "opened_at", "31 days")
+		settled()
+	}
+	require.Len(t, b.rolls(t), 3)
+	for _, id := range ended {
+		_, err := b.Task(t.Context(), tenant, id)
+		require.NoError(t, err, "it is kept for half a year")
+	}
+	back(t, url, "remaining_since", "181 days")
+	settled()
+	require.Len(t, b.rolls(t), 3)
+	for _, id := range ended {
+		_, err := b.Task(t.Context(), tenant, id)
+		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+	}
+
+	_, err := b.Cancel(t.Context(), tenant, waiting.ID, "")
+	require.NoError(t, err)
+	settled()
+	back(t, url, "idle_since", "181 days")
+	settled()
+	require.Len(t, b.rolls(t), 1, "dropped")
 }
 
 // A roll that could become full soon isn't left alone.

@@ -40,6 +40,7 @@ var smallNumbers = map[string]string{
 	"on_type of edges":                                      "as in task_types",
 	"position of rolls":                                     "TestEndOfRolls",
 	"progress of lease":                                     "a percentage",
+	"remaining_types of rolls":                              "as in task_types",
 	"seq of fan_outs, journal, lease, ready, wait":          "TestEndOfAJournal",
 	"spawned of fan_outs":                                   "100,000 children at most",
 	"starts of fan_outs":                                    "100,000 children at most",

@@ -2018,6 +2018,11 @@ type Roll struct {
 	// Bytes The size of its tables with their indexes, of all types that share them.
 	Bytes int64 `json:"bytes"`
 
+	// CompactsAt When its tasks are erased that have ended, at the earliest, if live tasks keep its
+	// tables: its own, or those of an older roll. Absent if `drops_at` isn't later, and while
+	// its live tasks are more than 10,000 or not yet counted.
+	CompactsAt time.Time `json:"compacts_at,omitempty,omitzero"`
+
 	// DrainedAt Since when none of its tables has tasks in line: those of its tasks that are live wait,
 	// run, or are in line in the open roll.
 	DrainedAt time.Time `json:"drained_at,omitempty,omitzero"`

@@ -171,7 +171,8 @@ The newest 100 are listed, the newest first.
 
 TASKS is about how many tasks it has, live and final, and BYTES the size of its tables. If its
 TABLES are shared, both are those of all types that share them. GOES says when it is dropped, at the
-earliest, or, of the open one, when the next one opens.
+earliest, or, of the open one, when the next one opens. While live tasks keep its tables, it says
+when all its other tasks are erased.
 
 Example:
 
@@ -201,9 +202,11 @@ func (c *typesRollsCmd) Run(ctx context.Context, g *globals) error {
 	return g.printFields("older", strconv.Itoa(list.Older))
 }
 
-// rollEndText returns when a roll is dropped, or the next one opens.
+// rollEndText returns when a roll is dropped or compacted, or the next one opens.
 func rollEndText(r client.Roll) string {
 	switch {
+	case !r.CompactsAt.IsZero():
+		return timeText(r.CompactsAt) + ", but for live tasks"
 	case !r.DropsAt.IsZero():
 		return timeText(r.DropsAt)
 	case r.NextTasks == 0:

@@ -43,6 +43,7 @@ func TestRollsTable(t *testing.T) {
 		{Position: 8, Own: true, OpenedAt: at(50), SealedAt: at(60), Bytes: 1, Retention: kept},
 		{Position: 7, OpenedAt: at(40), SealedAt: at(50), IdleSince: at(55), DropsAt: at(99),
 			TasksEstimate: 5, Retention: kept},
+		{Position: 6, OpenedAt: at(40), SealedAt: at(50), CompactsAt: at(90), Retention: kept},
 	}}
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "/v1/task-types/pipe/rolls", r.RequestURI)
@@ -56,7 +57,9 @@ func TestRollsTable(t *testing.T) {
 		"8     own     0      1      " + day + "00:50.000Z  " + day + "01:00.000Z  " +
 		"-                         48h0m0s after its last task ends, or later\n" +
 		"7     shared  5      0      " + day + "00:40.000Z  " + day + "00:50.000Z  " +
-		day + "00:55.000Z  " + day + "01:39.000Z\n"
+		day + "00:55.000Z  " + day + "01:39.000Z\n" +
+		"6     shared  0      0      " + day + "00:40.000Z  " + day + "00:50.000Z  " +
+		"-                         " + day + "01:30.000Z, but for live tasks\n"
 	require.Equal(t, ran{0, want, ""}, runCLI(t, env, "types", "rolls", "pipe"))
 	list.Older = 4
 	require.Equal(t, want+"\nolder  4\n", runCLI(t, env, "types", "rolls", "pipe").stdout)

@@ -187,6 +187,7 @@ func (s *Server) ListTaskTypeRolls(
 			DrainedAt:     roll.DrainedAt,
 			IdleSince:     roll.IdleSince,
 			DropsAt:       roll.DropsAt,
+			CompactsAt:    roll.CompactsAt,
 			Bytes:         roll.Bytes,
 			TasksEstimate: roll.Tasks,
 			Retention:     asyncflow.NewDuration(roll.Retention),

@@ -2036,6 +2036,13 @@ export interface components {
              */
             drops_at?: string;
             /**
+             * Format: date-time
+             * @description When its tasks are erased that have ended, at the earliest, if live tasks keep its
+             *     tables: its own, or those of an older roll. Absent if `drops_at` isn't later, and while
+             *     its live tasks are more than 10,000 or not yet counted.
+             */
+            compacts_at?: string;
+            /**
              * Format: int64
              * @description The size of its tables with their indexes, of all types that share them.
              */

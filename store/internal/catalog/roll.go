@@ -17,7 +17,7 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]config.Roll, error) 
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
 		      concat_ws('_', 'task', nullif(table_set, ''), position)))) / $2, 0),
 		  opened_at, sealed_at, drained_at, ready_dropped, idle_since,
-		  history <> (SELECT `+postgres.Quote(schema.Of(tenant))+`.history($3::regclass))
+		  remaining_since, history <> (SELECT `+postgres.Quote(schema.Of(tenant))+`.history($3::regclass))
 		FROM `+postgres.Quote(schema.Of(tenant))+`.rolls
 		ORDER BY table_set, position`, schema.Of(tenant), leastTask, postgres.Quote(schema.Of(tenant))+
 		".rolls")
@@ -25,12 +25,13 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]config.Roll, error) 
 		return nil, postgres.Wrap(err, "Rolls(%q)", tenant)
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r config.Roll, err error) {
-		var sealed, drained, idle *time.Time
+		var sealed, drained, idle, remaining *time.Time
 		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
-			&idle, &r.Lost)
+			&idle, &remaining, &r.Lost)
 		r.SealedAt = postgres.OrZero(sealed)
 		r.DrainedAt = postgres.OrZero(drained)
 		r.IdleSince = postgres.OrZero(idle)
+		r.RemainingSince = postgres.OrZero(remaining)
 		return r, err
 	})
 	return rolls, postgres.Wrap(err, "Rolls(%q)", tenant)

@@ -19,6 +19,9 @@ import (
 //	idle     it has no live task: nothing can happen in it any more, except a redrive
 //	dropped  the retention is over: its other tables are dropped
 //
+// A roll that can't be dropped, as it or an older one has live tasks, is compacted meanwhile: once
+// the retention of its other tasks is over, its tables are made anew with the live ones.
+//
 // A step that waits for the lock of a busy table gives up soon and is tried again.
 
 // Roll is one generation of the tables of a table set.
@@ -31,6 +34,9 @@ type Roll struct {
 	DrainedAt    time.Time // zero: tasks are leased from it
 	ReadyDropped bool
 	IdleSince    time.Time // zero: a task may be live
+	// RemainingSince is since when only few of its tasks were live; zero: that isn't known, or the
+	// others are gone.
+	RemainingSince time.Time
 	// Lost reports whether it was opened in a history that the database lost, see EnterHistory.
 	Lost bool
 }

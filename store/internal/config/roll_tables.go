@@ -40,20 +40,25 @@ func OpenSet(ctx context.Context, tx pgx.Tx, tenant, name string, position int, 
 }
 
 // ReviveRoll locks a roll's row for a redrive of one of its tasks: until the transaction ends the
-// roll is neither dropped nor idle. Only the first redrive after the roll was idle changes the row,
-// so that other redrives don't wait for each other. CodeNotFound when the roll was dropped.
+// roll is neither dropped nor compacted nor idle. Only the first redrive after the roll was idle, or
+// had few live tasks, changes the row, so that other redrives don't wait for each other.
+// CodeNotFound when the roll was dropped.
 func ReviveRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int) error {
 	for {
-		_, err := tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET idle_since = NULL
-			WHERE table_set = $1 AND position = $2 AND idle_since IS NOT NULL`), set.Name, position)
+		_, err := tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls}
+			SET idle_since = NULL, remaining_since = NULL, remaining_types = NULL, remaining_ids = NULL
+			WHERE table_set = $1 AND position = $2 AND (idle_since IS NOT NULL
+			  OR remaining_since IS NOT NULL)`), set.Name, position)
 		if err != nil {
 			return err
 		}
 		if err := LockRoll(ctx, tx, set, position, "SHARE"); err != nil {
 			return err
 		}
-		// Otherwise it became idle in between.
-		if idle, err := set.IdleSince(ctx, tx, position); err != nil || idle.IsZero() {
+		var revived bool
+		err = tx.QueryRow(ctx, set.Tables.SQL(0, `SELECT idle_since IS NULL AND remaining_since IS NULL
+			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, position).Scan(&revived)
+		if err != nil || revived { // otherwise it was changed in between
 			return err
 		}
 	}
@@ -104,13 +109,46 @@ func (s *TableSet) openRoll(ctx context.Context, tx pgx.Tx, position int, now ti
 	return err
 }
 
+// TaskRows names rows of tasks of one table set: the numbers of their types, and their ids.
+type TaskRows struct {
+	Types []int32
+	IDs   []int64
+}
+
+// Remaining are the only tasks of a roll that were live since a time.
+type Remaining struct {
+	Since time.Time // zero: that isn't known
+	TaskRows
+}
+
+// Remaining returns the only tasks of a roll that were live lately.
+func (s *TableSet) Remaining(
+	ctx context.Context, tx pgx.Tx, position int,
+) (left Remaining, err error) {
+	var since *time.Time
+	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT remaining_since, remaining_types, remaining_ids
+		FROM {rolls} WHERE table_set = $1 AND position = $2`), s.Name, position).
+		Scan(&since, &left.Types, &left.IDs)
+	left.Since = postgres.OrZero(since)
+	return left, err
+}
+
 // HasLive reports whether a task of a roll is live.
 func (s *TableSet) HasLive(
 	ctx context.Context, db postgres.Querier, position int,
 ) (live bool, err error) {
+	found, err := s.LiveTasks(ctx, db, position, 1)
+	return len(found.IDs) > 0, err
+}
+
+// LiveTasks returns the live tasks of a roll, up to a number of them.
+func (s *TableSet) LiveTasks(
+	ctx context.Context, db postgres.Querier, position, most int,
+) (live TaskRows, err error) {
+	live = TaskRows{Types: []int32{}, IDs: []int64{}} // as arrays they aren't null
 	_, types, err := ReadLocations(ctx, db, s.Tenant, "")
 	if err != nil {
-		return false, err
+		return live, err
 	}
 	// One statement reads all types with the same token tables.
 	numbers := map[string][]int32{}
@@ -124,22 +162,39 @@ func (s *TableSet) HasLive(
 			tables[key] = all
 		}
 	}
-	first := asyncflow.NewTaskID("", position, 0).Number
-	next := asyncflow.NewTaskID("", position+1, 0).Number
 	for key, all := range tables {
-		places := make([]string, len(all))
+		selects := make([]string, len(all))
 		for i, table := range all {
-			places[i] = fmt.Sprintf(
-				`EXISTS (SELECT FROM %s k WHERE k.type = t.number AND k.id >= $2 AND k.id < $3)`, table)
+			selects[i] = fmt.Sprintf(
+				`SELECT k.type, k.id FROM %s k WHERE k.type = t.number AND k.id >= $2 AND k.id < $3`, table)
 		}
-		err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM unnest($1::int[]) AS t (number) WHERE `+
-			strings.Join(places, " OR ")+`)`, numbers[key], first, next).Scan(&live)
-		if err != nil || live {
+		rows, err := db.Query(ctx, `SELECT k.type, k.id FROM unnest($1::int[]) AS t (number)
+			CROSS JOIN LATERAL (`+strings.Join(selects, " UNION ALL ")+`) k LIMIT $4`, numbers[key],
+			FirstOfRoll(position), FirstOfRoll(position+1), most-len(live.IDs))
+		if err != nil {
+			return live, err
+		}
+		if err := live.collect(rows); err != nil || len(live.IDs) >= most {
 			return live, err
 		}
 	}
-	return false, nil
+	return live, nil
 }
+
+// collect adds rows of types and ids.
+func (r *TaskRows) collect(rows pgx.Rows) error {
+	var number int32
+	var id int64
+	_, err := pgx.ForEachRow(rows, []any{&number, &id}, func() error {
+		r.Types = append(r.Types, number)
+		r.IDs = append(r.IDs, id)
+		return nil
+	})
+	return err
+}
+
+// FirstOfRoll returns the least number of a task in a roll.
+func FirstOfRoll(position int) int64 { return asyncflow.NewTaskID("", position, 0).Number }
 
 // HasChildren reports whether a roll has children that are still awaited by their parents: their
 // results are needed.
@@ -150,6 +205,35 @@ func (s *TableSet) HasChildren(ctx context.Context, tx pgx.Tx, position int) (ha
 		asyncflow.NewTaskID("", position, 0).Number, asyncflow.NewTaskID("", position+1, 0).Number).
 		Scan(&has)
 	return has, err
+}
+
+// NeedsChildren reports whether tasks that stay need children of a roll: their parents are in older
+// rolls, remain in this one, or wait for them.
+func (s *TableSet) NeedsChildren(
+	ctx context.Context, tx pgx.Tx, position int, remaining []int64,
+) (needed bool, err error) {
+	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
+		SELECT FROM {fan_outs} f, unnest(f.firsts) first
+		WHERE f.type IN (`+TypesOfSetSQL+`) AND f.id < $3 AND first >= $2 AND first < $3
+		  AND (f.id < $2 OR NOT f.closed OR f.id = ANY ($4)))`), s.Name, FirstOfRoll(position),
+		FirstOfRoll(position+1), remaining).Scan(&needed)
+	return needed, err
+}
+
+// AddDependencies adds the tasks of a roll on which remaining tasks depend, in this roll or an older
+// one: their outputs are needed.
+func (s *TableSet) AddDependencies(
+	ctx context.Context, tx pgx.Tx, position int, remaining *TaskRows,
+) error {
+	rows, err := tx.Query(ctx, s.Tables.SQL(0, `SELECT DISTINCT e.on_type, e.on_id FROM {edges} e
+		WHERE e.type IN (`+TypesOfSetSQL+`) AND e.on_type IN (`+TypesOfSetSQL+`) AND e.id < $3
+		  AND e.on_id >= $2 AND e.on_id < $3 AND (e.id < $2 OR e.id = ANY ($4))
+		  AND e.on_id <> ALL ($4)`), s.Name, FirstOfRoll(position), FirstOfRoll(position+1),
+		remaining.IDs)
+	if err != nil {
+		return err
+	}
+	return remaining.collect(rows)
 }
 
 // TypesOfSetSQL selects the numbers of the types that may have tasks in the set $1.

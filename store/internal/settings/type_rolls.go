@@ -33,6 +33,9 @@ type TypeRoll struct {
 	// DropsAt is when it is dropped if nothing delays that: once its retention is over, and the
 	// retention of each older roll of its set. Zero: one of these rolls isn't idle.
 	DropsAt time.Time
+	// CompactsAt is when its tasks that have ended are erased, as live tasks keep its tables. Zero:
+	// it is dropped by then, or too many are live, or that isn't known.
+	CompactsAt time.Time
 
 	// NextTasks is about how many tasks the open roll has when the next one opens; 0: it isn't open.
 	NextTasks int64
@@ -94,7 +97,7 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 		names = append(names, t.Earlier.Name)
 	}
 	rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, `
-		SELECT table_set, position, opened_at, sealed_at, drained_at, idle_since
+		SELECT table_set, position, opened_at, sealed_at, drained_at, idle_since, remaining_since
 		FROM {rolls} WHERE table_set = ANY($1) ORDER BY position`), names)
 	if err != nil {
 		return nil, err
@@ -103,8 +106,9 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 	var name string
 	var position int
 	var opened time.Time
-	var sealed, drained, idle *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&name, &position, &opened, &sealed, &drained, &idle},
+	var sealed, drained, idle, remaining *time.Time
+	_, err = pgx.ForEachRow(rows,
+		[]any{&name, &position, &opened, &sealed, &drained, &idle, &remaining},
 		func() error {
 			set := sets[name]
 			r := TypeRoll{Position: position, Own: !set.Shared(), OpenedAt: opened,
@@ -118,6 +122,12 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 				}
 			}
 			drops[name] = r.DropsAt
+			if remaining != nil {
+				r.CompactsAt = remaining.Add(r.Retention)
+			}
+			if !r.DropsAt.IsZero() && !r.DropsAt.After(r.CompactsAt) {
+				r.CompactsAt = time.Time{}
+			}
 			if t.HasIn(set, position) {
 				rolls = append(rolls, r)
 			}

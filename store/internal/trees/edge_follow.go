@@ -65,20 +65,20 @@ type taskEnd struct {
 	key    string     // its idempotency key
 }
 
-// endsOf returns the ends of tasks of a type; live tasks have none.
+// endsOf returns the ends of tasks of a type; live tasks have none. A task that isn't there is gone.
 func (f *followUp) endsOf(t *config.Type, ids []int64) (ends []taskEnd, err error) {
 	for position, ids := range config.ByPosition(ids) {
 		if !t.Has(position) { // dropped
 			continue
 		}
 		rows, err := f.tx.Query(f.ctx, t.SQL(position, `
-			SELECT t.id, j.final,
+			SELECT u.id, CASE WHEN t.id IS NULL THEN 'gone' ELSE j.final END,
 			  coalesce(CASE WHEN NOT `+records.IsChildSQL+` THEN ({options})->>'key' END, '')
-			FROM unnest($1::bigint[]) AS u (id), LATERAL (
-			  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t, LATERAL (
+			FROM unnest($1::bigint[]) AS u (id) LEFT JOIN LATERAL (
+			  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t ON true LEFT JOIN LATERAL (
 			  SELECT j.final FROM {journal} j WHERE j.type = $2 AND j.id = u.id
-			  ORDER BY j.seq DESC LIMIT 1) j
-			WHERE j.final IS NOT NULL`), ids, t.Number())
+			  ORDER BY j.seq DESC LIMIT 1) j ON true
+			WHERE t.id IS NULL OR j.final IS NOT NULL`), ids, t.Number())
 		if err != nil {
 			return nil, err
 		}

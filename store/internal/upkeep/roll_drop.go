@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
@@ -42,7 +41,10 @@ func (s *Upkeep) IdleRoll(
 			return postgres.FirstError(err, postgres.ErrSame)
 		}
 		idle = true
-		_, err = tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET idle_since = $3
+		_, err = tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET idle_since = $3,
+			  remaining_since = coalesce(remaining_since, $3),
+			  remaining_types = coalesce(remaining_types, '{}'),
+			  remaining_ids = coalesce(remaining_ids, '{}')
 			WHERE table_set = $1 AND position = $2 AND ready_dropped AND idle_since IS NULL`),
 			set.Name, position, now)
 		return err
@@ -86,8 +88,8 @@ func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.
 		if awaited, err := set.HasChildren(ctx, tx, at.First); err != nil || awaited {
 			return postgres.FirstError(err, postgres.ErrSame)
 		}
-		first := asyncflow.NewTaskID("", at.First, 0).Number
-		next := asyncflow.NewTaskID("", at.First+1, 0).Number
+		first := config.FirstOfRoll(at.First)
+		next := config.FirstOfRoll(at.First + 1)
 		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables, `type IN (SELECT number FROM {types}
 			WHERE table_set = $2 OR earlier_set = $2) AND id >= $3 AND id < $4`, set.Name, first, next)
 		if more = n > 0; err != nil || more {
@@ -103,11 +105,7 @@ func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.
 		b.Queue(set.Tables.SQL(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
 			at.First)
 		b.Queue(`DROP TABLE ` + set.Tables.Task(at.First) + `, ` + set.Tables.Journal(at.First))
-		b.Queue(set.Tables.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
-			SELECT DISTINCT 'look', $4::timestamptz, type, id FROM (
-			  SELECT type, id FROM {edges} WHERE on_type IN (`+config.TypesOfSetSQL+`) AND on_id >= $2
-			    AND on_id < $3 AND status IS NULL LIMIT $5) e`), set.Name, first, next, now,
-			catalog.JobBatch)
+		queueLooks(b, set, at.First, []int64{}, now)
 		if set.Closed && at.First == at.End {
 			b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
 				set.Name)
@@ -116,4 +114,17 @@ func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return dropped, more, err
+}
+
+// queueLooks adds looks at dependents whose open edges lead to tasks of a roll that are gone: all but
+// the remaining ones.
+func queueLooks(
+	b *pgx.Batch, set *config.TableSet, position int, remaining []int64, now time.Time,
+) {
+	b.Queue(set.Tables.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
+		SELECT DISTINCT 'look', $4::timestamptz, type, id FROM (
+		  SELECT type, id FROM {edges} WHERE on_type IN (`+config.TypesOfSetSQL+`) AND on_id >= $2
+		    AND on_id < $3 AND on_id <> ALL ($6) AND status IS NULL LIMIT $5) e`), set.Name,
+		config.FirstOfRoll(position), config.FirstOfRoll(position+1), now, catalog.JobBatch,
+		remaining)
 }

@@ -27,14 +27,19 @@ func (s *Upkeep) SealRoll(
 		b := &pgx.Batch{}
 		b.Queue(config.LockPatience)
 		for _, table := range []string{set.Tables.Task(position), set.Tables.Ready(position)} {
-			b.Queue(`ALTER TABLE ` + table + ` ADD CONSTRAINT ` + postgres.Sealed + ` FOREIGN KEY (id)
-				REFERENCES ` + set.Tables.Qualify("sealed") + ` NOT VALID`)
+			b.Queue(sealTable(set, table))
 		}
 		b.Queue(set.Tables.SQL(0, `UPDATE {rolls} SET sealed_at = $3
 			WHERE table_set = $1 AND position = $2`), set.Name, position, s.core.Clock.Now())
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return config.UnlessBusy(true, err, "SealRoll(%q, %q, %d)", set.Tenant, set.Name, position)
+}
+
+// sealTable returns the statement that seals a table.
+func sealTable(set *config.TableSet, table string) string {
+	return `ALTER TABLE ` + table + ` ADD CONSTRAINT ` + postgres.Sealed +
+		` FOREIGN KEY (id) REFERENCES ` + set.Tables.Qualify("sealed") + ` NOT VALID`
 }
 
 // DrainRoll ends the leases from the oldest live roll, if its ready table is sealed and empty:

@@ -52,8 +52,9 @@ function State({ roll: r }: { roll: Roll }) {
   return <>about to be sealed</>;
 }
 
-/** When a roll is dropped or, of the open one, when the next one opens. */
+/** When a roll is dropped or compacted or, of the open one, when the next one opens. */
 function Goes({ roll: r }: { roll: Roll }) {
+  if (r.compacts_at) return <><Soon at={r.compacts_at} />, but for live tasks</>;
   if (r.drops_at) return <Soon at={r.drops_at} />;
   if (r.idle_since) return <>after the older ones</>;
   if (!r.next_tasks) return <>{span(r.retention)} after its last task ends</>;
