@@ -191,6 +191,11 @@ type Settlement struct {
 	Verdict Verdict
 }
 
+// Snoozes reports whether the attempt was put off without being counted.
+func (s *Settlement) Snoozes() bool {
+	return s.Verdict.Kind == Retry && s.Verdict.Attempt == s.Lease.Attempt
+}
+
 // Delivery is one attempt, ready to send.
 type Delivery struct {
 	Tenant      string

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -25,10 +26,30 @@ func (d *Dispatcher) conclude(
 			o.Kind = asyncflow.OutcomeLost
 		}
 		l := deliveries[i].Lease
+		if o.Kind == asyncflow.OutcomeSnoozed {
+			o.FirstSent = d.firstSent(t, l)
+		}
 		settlements = append(settlements, asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
 	}
 	d.settle(t, settlements...)
+}
+
+// firstSentPatience bounds the question when the stage of a snoozed task was delivered first.
+const firstSentPatience = 10 * time.Second
+
+// firstSent returns when a task was delivered in the stage of a lease for the first time. If the
+// database doesn't answer, that is this time: the next snooze ends in time.
+func (d *Dispatcher) firstSent(t *store.Type, l asyncflow.Lease) time.Time {
+	ctx, cancel := context.WithTimeout(context.Background(), firstSentPatience)
+	defer cancel()
+	at, err := d.store.FirstSent(ctx, t, l)
+	if err != nil {
+		d.log.Warn("can't tell since when a task is snoozed", "tenant", t.Tenant,
+			"task", l.ID.String(), "error", err)
+		return l.LeasedAt
+	}
+	return at
 }
 
 // accept extends the lease of a task that was answered with 202 until its completion is due. The

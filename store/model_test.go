@@ -196,10 +196,7 @@ func (m *machine) late(t *rapid.T) {
 	}
 	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
-	_, taken, err := m.b.SettleLate(m.b.t.Context(), m.pipe, id, l.Seq, o,
-		func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
-			return asyncflow.Decide(m.pipe.TaskType, lost, o, now)
-		})
+	_, taken, err := m.b.SettleLate(m.b.t.Context(), m.pipe, id, l.Seq, o)
 	require.NoError(t, err)
 	if w.lateSeq[l.Seq+1] {
 		require.True(t, taken, "the same late report again")

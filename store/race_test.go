@@ -34,11 +34,7 @@ var (
 	}
 	actLate act = func(b *bundle, pipe *store.Type, id asyncflow.TaskID, l asyncflow.Lease) bool {
 		_, taken, err := b.SettleLate(b.t.Context(), pipe, id, l.Seq,
-			asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
-			func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
-				return asyncflow.Decide(pipe.TaskType, lost,
-					asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, now)
-			})
+			asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 		require.NoError(b.t, err)
 		return taken
 	}

@@ -199,11 +199,7 @@ func writersFollowARoll(t *testing.T, b *bundle) {
 		late.settle(old, settledLease, asyncflow.Outcome{Kind: asyncflow.OutcomeDone}).Stale)
 	at(settled, 1, "second")
 	_, taken, err := late.SettleLate(t.Context(), old, lost, lostLease.Seq,
-		asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
-		func(l asyncflow.Lease, now time.Time) asyncflow.Verdict {
-			return asyncflow.Decide(old.TaskType, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
-				now)
-		})
+		asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	require.NoError(t, err)
 	require.True(t, taken)
 	at(lost, 1, "second")

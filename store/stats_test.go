@@ -175,10 +175,7 @@ func TestEndsAreCounted(t *testing.T) {
 			b.loseAll(pipe, 1)
 			for range 2 {
 				_, taken, err := b.SettleLate(t.Context(), pipe, l.ID, l.Seq,
-					asyncflow.Outcome{Kind: asyncflow.OutcomeRejected},
-					func(asyncflow.Lease, time.Time) asyncflow.Verdict {
-						return asyncflow.Verdict{Kind: asyncflow.Fail}
-					})
+					asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 				require.NoError(t, err)
 				require.True(t, taken)
 			}

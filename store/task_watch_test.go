@@ -44,10 +44,7 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, err)
 	told("the rescue")
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
-	_, taken, err := b.SettleLate(t.Context(), pipe, id, l.Seq, o,
-		func(l asyncflow.Lease, now time.Time) asyncflow.Verdict {
-			return asyncflow.Decide(pipe.TaskType, l, o, now)
-		})
+	_, taken, err := b.SettleLate(t.Context(), pipe, id, l.Seq, o)
 	require.NoError(t, err)
 	require.True(t, taken)
 	told("the late report")

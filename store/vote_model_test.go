@@ -142,10 +142,7 @@ func (m *voteMachine) expire(t *rapid.T) {
 func (m *voteMachine) late(t *rapid.T) {
 	l := take(t, &m.lost)
 	o := m.outcome(t, l)
-	_, _, err := m.b.SettleLate(m.b.t.Context(), m.kind(), l.ID, l.Seq, o,
-		func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
-			return asyncflow.Decide(m.kind().TaskType, lost, o, now)
-		})
+	_, _, err := m.b.SettleLate(m.b.t.Context(), m.kind(), l.ID, l.Seq, o)
 	require.NoError(t, err)
 	_, err = m.b.LateVote(m.b.t.Context(), m.kind(), l.ID, l.Seq, l.Claimer, o.Output)
 	require.NoError(t, err)

@@ -112,6 +112,7 @@ const (
 	AttemptOutcomeRedriven     AttemptOutcome = "redriven"
 	AttemptOutcomeRejected     AttemptOutcome = "rejected"
 	AttemptOutcomeReleased     AttemptOutcome = "released"
+	AttemptOutcomeSnoozed      AttemptOutcome = "snoozed"
 )
 
 // Valid indicates whether the value is a known member of the AttemptOutcome enum.
@@ -138,6 +139,8 @@ func (e AttemptOutcome) Valid() bool {
 	case AttemptOutcomeRejected:
 		return true
 	case AttemptOutcomeReleased:
+		return true
+	case AttemptOutcomeSnoozed:
 		return true
 	default:
 		return false
@@ -427,6 +430,7 @@ const (
 	TaskWaitsForQuotaConcurrency         TaskWaitsFor = "quota_concurrency"
 	TaskWaitsForQuotaDeliveriesPerSecond TaskWaitsFor = "quota_deliveries_per_second"
 	TaskWaitsForRetry                    TaskWaitsFor = "retry"
+	TaskWaitsForSnooze                   TaskWaitsFor = "snooze"
 	TaskWaitsForTypeLimit                TaskWaitsFor = "type_limit"
 )
 
@@ -460,6 +464,8 @@ func (e TaskWaitsFor) Valid() bool {
 	case TaskWaitsForQuotaDeliveriesPerSecond:
 		return true
 	case TaskWaitsForRetry:
+		return true
+	case TaskWaitsForSnooze:
 		return true
 	case TaskWaitsForTypeLimit:
 		return true
@@ -512,8 +518,8 @@ type AlertEpisode struct {
 	// Value The value when the episode began: seconds, or a share of 1.
 	Value float64 `json:"value"`
 
-	// WaitsFor Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
-	// retry mean that their time has come and a background job has not released them yet.
+	// WaitsFor Why a task is not under way; see waits_for of a task. For tasks that are due, delay, retry
+	// and snooze mean that their time has come and a background job has not released them yet.
 	WaitsFor WaitReason `json:"waits_for,omitempty,omitzero"`
 }
 
@@ -572,8 +578,8 @@ type Attempt struct {
 	// NextTime When the next attempt is due.
 	NextTime time.Time `json:"next_time,omitempty,omitzero"`
 
-	// Outcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease
-	// ran out; released: given back without an attempt; cancelled: by a caller or by the
+	// Outcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the worker
+	// wants to be asked again later; lost: the lease ran out; released: given back without an attempt; cancelled: by a caller or by the
 	// worker; redriven: run again, with this output as the stage's context; changed: its
 	// priority or time was changed.
 	Outcome AttemptOutcome `json:"outcome"`
@@ -601,8 +607,8 @@ type Attempt struct {
 // AttemptFinal The final status that followed from the attempt.
 type AttemptFinal string
 
-// AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; lost: the lease
-// ran out; released: given back without an attempt; cancelled: by a caller or by the
+// AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the worker
+// wants to be asked again later; lost: the lease ran out; released: given back without an attempt; cancelled: by a caller or by the
 // worker; redriven: run again, with this output as the stage's context; changed: its
 // priority or time was changed.
 type AttemptOutcome string
@@ -725,8 +731,8 @@ type Backlog struct {
 	// and until when.
 	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
 
-	// WaitsFor Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
-	// retry mean that their time has come and a background job has not released them yet.
+	// WaitsFor Why a task is not under way; see waits_for of a task. For tasks that are due, delay, retry
+	// and snooze mean that their time has come and a background job has not released them yet.
 	WaitsFor WaitReason `json:"waits_for"`
 }
 
@@ -1967,14 +1973,17 @@ type Rate = asyncflow.Rate
 
 // Rates In tasks per second, over the last minute.
 type Rates struct {
-	// Attempts Attempts that ended.
+	// Attempts Attempts that ended, without those that were snoozed.
 	Attempts float32 `json:"attempts"`
 
 	// Failures Attempts that ended otherwise than as done.
 	Failures float32 `json:"failures"`
 
 	// Finished Tasks that became final.
-	Finished  float32 `json:"finished"`
+	Finished float32 `json:"finished"`
+
+	// Snoozes Deliveries that workers put off with snooze.
+	Snoozes   float32 `json:"snoozes"`
 	Submitted float32 `json:"submitted"`
 }
 
@@ -2262,6 +2271,15 @@ type SecretRotation struct {
 	Secret string `json:"secret,omitempty,omitzero"`
 }
 
+// Snooze defines model for Snooze.
+type Snooze struct {
+	// Error Why it isn't ready. Shown with the attempt.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// RetryAfter After how long the task is delivered again; 1s to 720h.
+	RetryAfter Duration `json:"retry_after"`
+}
+
 // Stage defines model for Stage.
 type Stage = asyncflow.Stage
 
@@ -2422,7 +2440,7 @@ type Task struct {
 	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
 
 	// WaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
-	// after a failed attempt; endpoint: an endpoint for its stage; endpoint_limit: capacity at
+	// after a failed attempt; snooze: the end of the pause that its worker asked for; endpoint: an endpoint for its stage; endpoint_limit: capacity at
 	// an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
 	// flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
 	// max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
@@ -2434,7 +2452,7 @@ type Task struct {
 }
 
 // TaskWaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
-// after a failed attempt; endpoint: an endpoint for its stage; endpoint_limit: capacity at
+// after a failed attempt; snooze: the end of the pause that its worker asked for; endpoint: an endpoint for its stage; endpoint_limit: capacity at
 // an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
 // flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
 // max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
@@ -2709,8 +2727,8 @@ type VoteList struct {
 	Over bool `json:"over"`
 }
 
-// WaitReason Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
-// retry mean that their time has come and a background job has not released them yet.
+// WaitReason Why a task is not under way; see waits_for of a task. For tasks that are due, delay, retry
+// and snooze mean that their time has come and a background job has not released them yet.
 type WaitReason = asyncflow.WaitReason
 
 // Window The most distinct tasks of the stage that one claimer is shown in any time of this length.
@@ -3027,6 +3045,9 @@ type FailTaskJSONRequestBody = Failure
 
 // ReportProgressJSONRequestBody defines body for ReportProgress for application/json ContentType.
 type ReportProgressJSONRequestBody = Progress
+
+// SnoozeTaskJSONRequestBody defines body for SnoozeTask for application/json ContentType.
+type SnoozeTaskJSONRequestBody = Snooze
 
 // ClaimTasksJSONRequestBody defines body for ClaimTasks for application/json ContentType.
 type ClaimTasksJSONRequestBody = Claim
@@ -3351,6 +3372,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
 	ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SnoozeTaskWithBody Ask for a delivery again later
+	//
+	// The task isn't ready yet, for example as somebody else has to finish something: it is
+	// delivered again after `retry_after`, in the same stage. No attempt is counted. `max_snooze`
+	// after the stage's first delivery a snooze counts as a failed attempt.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/callbacks/{id}/snooze (the `SnoozeTask` operationId).
+	SnoozeTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SnoozeTask Ask for a delivery again later
+	//
+	// The task isn't ready yet, for example as somebody else has to finish something: it is
+	// delivered again after `retry_after`, in the same stage. No attempt is counted. `max_snooze`
+	// after the stage's first delivery a snooze counts as a failed attempt.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/callbacks/{id}/snooze (the `SnoozeTask` operationId).
+	SnoozeTask(ctx context.Context, id TaskID, body SnoozeTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ClaimTasksWithBody Ask for tasks of a stage
 	//
@@ -4595,6 +4638,48 @@ func (c *Client) ReportProgressWithBody(ctx context.Context, id TaskID, contentT
 // Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
 func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReportProgressRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SnoozeTaskWithBody Ask for a delivery again later
+//
+// The task isn't ready yet, for example as somebody else has to finish something: it is
+// delivered again after `retry_after`, in the same stage. No attempt is counted. `max_snooze`
+// after the stage's first delivery a snooze counts as a failed attempt.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/callbacks/{id}/snooze (the `SnoozeTask` operationId).
+func (c *Client) SnoozeTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSnoozeTaskRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SnoozeTask Ask for a delivery again later
+//
+// The task isn't ready yet, for example as somebody else has to finish something: it is
+// delivered again after `retry_after`, in the same stage. No attempt is counted. `max_snooze`
+// after the stage's first delivery a snooze counts as a failed attempt.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/callbacks/{id}/snooze (the `SnoozeTask` operationId).
+func (c *Client) SnoozeTask(ctx context.Context, id TaskID, body SnoozeTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSnoozeTaskRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6965,6 +7050,53 @@ func NewReportProgressRequestWithBody(server string, id TaskID, contentType stri
 	}
 
 	operationPath := fmt.Sprintf("/v1/callbacks/%s/progress", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewSnoozeTaskRequest calls the generic SnoozeTask builder with application/json body
+func NewSnoozeTaskRequest(server string, id TaskID, body SnoozeTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSnoozeTaskRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewSnoozeTaskRequestWithBody constructs an http.Request for the SnoozeTask method, with any body, and a specified content type
+func NewSnoozeTaskRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/callbacks/%s/snooze", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}

@@ -30,6 +30,11 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 	if !stands {
 		return s.reportEnded(ctx, a, o)
 	}
+	if o.Kind == asyncflow.OutcomeSnoozed {
+		if o.FirstSent, err = s.cfg.Store.FirstSent(ctx, a.taskType, l); err != nil {
+			return "", err
+		}
+	}
 	now := s.cfg.Store.Clock.Now()
 	if o.Kind == asyncflow.OutcomeReleased {
 		l = a.taskType.Reordered(l)
@@ -138,15 +143,9 @@ func mayCountLate(written, reported asyncflow.OutcomeKind) bool {
 
 // reportLate settles a lost attempt by its late outcome, unless the task was started again.
 func (s *Server) reportLate(ctx context.Context, a attempt, o asyncflow.Outcome) (bool, error) {
-	var l asyncflow.Lease
-	decide := func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
-		l = lost
-		return asyncflow.Decide(a.taskType.TaskType, lost, o, now)
-	}
-	v, taken, err := s.cfg.Store.SettleLate(ctx, a.taskType, a.Task, a.Seq, o, decide)
-	if v.Kind != "" {
-		asyncflow.LogAttempt(s.log, a.Tenant,
-			asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v})
+	written, taken, err := s.cfg.Store.SettleLate(ctx, a.taskType, a.Task, a.Seq, o)
+	for _, settlement := range written {
+		asyncflow.LogAttempt(s.log, a.Tenant, settlement)
 	}
 	return taken, err
 }

@@ -64,6 +64,9 @@ type ServerInterface interface {
 	// ReportProgress Report the progress of a delivery
 	// (POST /v1/callbacks/{id}/progress)
 	ReportProgress(c *fiber.Ctx, id TaskID) error
+	// SnoozeTask Ask for a delivery again later
+	// (POST /v1/callbacks/{id}/snooze)
+	SnoozeTask(c *fiber.Ctx, id TaskID) error
 	// AnswerClaim Report what a worker answered to a claimed delivery
 	// (POST /v1/claims/{id}/answer)
 	AnswerClaim(c *fiber.Ctx, id TaskID) error
@@ -658,6 +661,35 @@ func (siw *ServerInterfaceWrapper) ReportProgress(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ReportProgress(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// SnoozeTask operation middleware
+func (siw *ServerInterfaceWrapper) SnoozeTask(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.SnoozeTask(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2688,6 +2720,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/callbacks/:id/progress", wrapper.ReportProgress)
 
+	router.Post(options.BaseURL+"/v1/callbacks/:id/snooze", wrapper.SnoozeTask)
+
 	router.Post(options.BaseURL+"/v1/claims/:id/answer", wrapper.AnswerClaim)
 
 	router.Post(options.BaseURL+"/v1/claims/:id/release", wrapper.ReleaseClaim)
@@ -3286,6 +3320,36 @@ type ReportProgressdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ReportProgressdefaultApplicationProblemPlusJSONResponse) VisitReportProgressResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SnoozeTaskRequestObject struct {
+	ID   TaskID `json:"id"`
+	Body *SnoozeTaskJSONRequestBody
+}
+
+type SnoozeTaskResponseObject interface {
+	VisitSnoozeTaskResponse(ctx *fiber.Ctx) error
+}
+
+type SnoozeTask200JSONResponse CallbackResult
+
+func (response SnoozeTask200JSONResponse) VisitSnoozeTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type SnoozeTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SnoozeTaskdefaultApplicationProblemPlusJSONResponse) VisitSnoozeTaskResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -5110,6 +5174,9 @@ type StrictServerInterface interface {
 	// ReportProgress Report the progress of a delivery
 	// (POST /v1/callbacks/{id}/progress)
 	ReportProgress(ctx context.Context, request ReportProgressRequestObject) (ReportProgressResponseObject, error)
+	// SnoozeTask Ask for a delivery again later
+	// (POST /v1/callbacks/{id}/snooze)
+	SnoozeTask(ctx context.Context, request SnoozeTaskRequestObject) (SnoozeTaskResponseObject, error)
 	// AnswerClaim Report what a worker answered to a claimed delivery
 	// (POST /v1/claims/{id}/answer)
 	AnswerClaim(ctx context.Context, request AnswerClaimRequestObject) (AnswerClaimResponseObject, error)
@@ -5706,6 +5773,47 @@ func (sh *strictHandler) ReportProgress(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(ReportProgressResponseObject); ok {
 		if err := validResponse.VisitReportProgressResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SnoozeTask operation middleware
+func (sh *strictHandler) SnoozeTask(ctx *fiber.Ctx, id TaskID) error {
+	var request SnoozeTaskRequestObject
+
+	request.ID = id
+
+	var body SnoozeTaskJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.SnoozeTask(ctx.UserContext(), request.(SnoozeTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SnoozeTask")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SnoozeTaskResponseObject); ok {
+		if err := validResponse.VisitSnoozeTaskResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -172,10 +172,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	require.Equal(t, 1, n)
 	report := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
 	for range 2 { // the worker of the lost one reports after all, twice
-		_, taken, err := s.SettleLate(t.Context(), pipe, leases[3].ID, leases[3].Seq, report,
-			func(l asyncflow.Lease, now time.Time) asyncflow.Verdict {
-				return asyncflow.Decide(pipe.TaskType, l, report, now)
-			})
+		_, taken, err := s.SettleLate(t.Context(), pipe, leases[3].ID, leases[3].Seq, report)
 		require.NoError(t, err)
 		require.True(t, taken)
 	}

@@ -51,6 +51,7 @@ type Rates struct {
 	Submitted float64
 	Attempts  float64 // attempts that ended
 	Failures  float64 // attempts that ended with another outcome than done
+	Snoozes   float64 // attempts that workers put off, and that don't count
 	Finished  float64 // tasks that became final
 }
 

@@ -44,6 +44,7 @@ WITH sums AS (
     sum(submitted) FILTER (WHERE at > $2) AS submitted,
     sum(attempts) FILTER (WHERE at > $2) AS attempts,
     sum(failures) FILTER (WHERE at > $2) AS failures,
+    sum(snoozes) FILTER (WHERE at > $2) AS snoozes,
     sum(succeeded + greatest(failed, 0) + greatest(cancelled, 0)) FILTER (WHERE at > $2) AS finished
   FROM {tallies} WHERE type = ANY ($1::text[]) GROUP BY type),
 waiting AS (
@@ -72,7 +73,7 @@ lates AS (
 SELECT place::int, coalesce(waiting.n, 0), coalesce(pending.n, 0), coalesce(due, 0), since,
   coalesce(running.n, 0), coalesce(succeeded, 0), coalesce(failed, 0), coalesce(cancelled, 0),
   coalesce(submitted, 0)::float8, coalesce(attempts, 0)::float8, coalesce(failures, 0)::float8,
-  coalesce(finished, 0)::float8, lates.all
+  coalesce(snoozes, 0)::float8, coalesce(finished, 0)::float8, lates.all
 FROM unnest($5::int[], $1::text[]) WITH ORDINALITY AS types(type, name, place)
 LEFT JOIN waiting USING (type) LEFT JOIN running USING (type) LEFT JOIN pending USING (type)
 LEFT JOIN lates USING (type) LEFT JOIN sums USING (name)
@@ -100,11 +101,14 @@ func (s *Counts) countTypes(
 		var inWait []byte
 		r := &c.Rates
 		err = row.Scan(&place, &c.Waiting, &c.Pending, &c.due, &since, &c.Running, &c.Succeeded,
-			&c.Failed, &c.Cancelled, &r.Submitted, &r.Attempts, &r.Failures, &r.Finished, &inWait)
+			&c.Failed, &c.Cancelled, &r.Submitted, &r.Attempts, &r.Failures, &r.Snoozes,
+			&r.Finished, &inWait)
 		if err == nil && inWait != nil {
 			err = json.Unmarshal(inWait, &c.inWait)
 		}
-		for _, rate := range []*float64{&r.Submitted, &r.Attempts, &r.Failures, &r.Finished} {
+		for _, rate := range []*float64{
+			&r.Submitted, &r.Attempts, &r.Failures, &r.Snoozes, &r.Finished,
+		} {
 			*rate /= RateWindow.Seconds()
 		}
 		c.t = types[place-1]

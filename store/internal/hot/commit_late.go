@@ -14,42 +14,35 @@ import (
 
 // SettleLate accepts the outcome of an attempt with a lost lease, or of a silent claim, if the task
 // was not started again. It takes the token row that the rescue left, and settles with that row's
-// seq but with the number of the lost attempt. decide gives the verdict.
+// seq but with the number of the lost attempt.
 //
 // taken reports whether the outcome counts: it was accepted now, or the same report was accepted
-// before. v is the verdict if it was given now. If another outcome of this attempt was accepted
-// before, the error is CodeConflict.
-func (s *Path) SettleLate(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
-	o asyncflow.Outcome,
-	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict) (v asyncflow.Verdict, taken bool,
-	err error) {
+// before. written has the settlement if it was accepted now. If another outcome of this attempt was
+// accepted before, the error is CodeConflict.
+func (s *Path) SettleLate(
+	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
+) (written []asyncflow.Settlement, taken bool, err error) {
 	var ts *records.Tokens
-	var written []asyncflow.Settlement
 	err = s.core.FollowRolls(ctx, t, func(now *config.Type) error {
 		ts = &records.Tokens{}
-		written, taken, err = s.trySettleLate(ctx, now, id, seq, o, decide, ts)
+		written, taken, err = s.trySettleLate(ctx, now, id, seq, o, ts)
 		return err
 	})
 	if err == pgx.ErrNoRows { // no such lost attempt
-		return v, false, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return v, false, postgres.Wrap(err, "SettleLate(%s, %d)", id, seq)
+		return nil, false, postgres.Wrap(err, "SettleLate(%s, %d)", id, seq)
 	}
 	s.core.Wakeups.Announce(t.Key(), ts.Earliest)
 	s.core.CountSettled(t.Key(), written...)
 	AnnounceFreed(ctx, s, t, written)
 	s.core.Watchers.Tell(t.Key(), id.Number)
-	for _, settlement := range written {
-		v = settlement.Verdict
-	}
-	return v, taken, nil
+	return written, taken, nil
 }
 
 func (s *Path) trySettleLate(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
-	o asyncflow.Outcome,
-	decide func(asyncflow.Lease, time.Time) asyncflow.Verdict,
-	ts *records.Tokens) (written []asyncflow.Settlement, taken bool, err error) {
+	o asyncflow.Outcome, ts *records.Tokens) (written []asyncflow.Settlement, taken bool, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
 		l, orderTime, err := lostAttempt(ctx, tx, t, id, seq)
 		if err != nil {
@@ -78,7 +71,12 @@ func (s *Path) trySettleLate(ctx context.Context, t *config.Type, id asyncflow.T
 			return err
 		}
 		now := s.core.Clock.Now()
-		v := decide(leases[0], now)
+		if o.Kind == asyncflow.OutcomeSnoozed {
+			if o.FirstSent, err = firstSent(ctx, tx, t, l); err != nil {
+				return err
+			}
+		}
+		v := asyncflow.Decide(t.TaskType, leases[0], o, now)
 		if v.Final() == "" {
 			ts.Add(id.Number, l.Seq+1, t.LineKeyOf(leases[0].Options), v, now, now)
 		}
@@ -125,7 +123,7 @@ func reportedLate(
 	var kind asyncflow.OutcomeKind
 	err = tx.QueryRow(ctx, t.SQL(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
 		WHERE type = $7 AND id = $1 AND seq = $2 AND attempt = $5 AND stage = $6
-		  AND outcome IN ('done', 'rejected', 'failed') AND ($8 = '' OR endpoint = $8)`),
+		  AND outcome IN ('done', 'rejected', 'failed', 'snoozed') AND ($8 = '' OR endpoint = $8)`),
 		l.ID.Number, l.Seq, string(o.Kind), postgres.OrNull(string(o.Output)), l.Attempt, l.Stage,
 		t.Number(), claimed).Scan(&kind, &same)
 	switch {

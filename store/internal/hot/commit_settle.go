@@ -239,6 +239,33 @@ func (s *Path) writtenAs(ctx context.Context, t *config.Type, id asyncflow.TaskI
 	return kind, same, postgres.Wrap(err, "WrittenAs(%s, %d)", id, seq)
 }
 
+// FirstSent returns when a task was delivered in the stage of a lease for the first time, since it
+// was submitted or redriven last. It reads the journal from there to the stage's first attempt.
+func (s *Path) FirstSent(ctx context.Context, t *config.Type, l asyncflow.Lease) (
+	at time.Time, err error,
+) {
+	at, err = firstSent(ctx, s.core.DB(t.Tenant), t, l)
+	return at, postgres.Wrap(err, "FirstSent(%s)", l.ID)
+}
+
+func firstSent(ctx context.Context, db postgres.Querier, t *config.Type, l asyncflow.Lease) (
+	at time.Time, err error,
+) {
+	err = db.QueryRow(ctx, t.SQL(l.ID.Position(), `
+		SELECT at - make_interval(secs => coalesce(duration, 0)) FROM {journal}
+		WHERE type = $1 AND id = $2 AND stage = $3 AND outcome = ANY ($4) AND seq > coalesce((
+		  SELECT max(seq) FROM {journal} WHERE type = $1 AND id = $2 AND final <> 'succeeded'), -1)
+		ORDER BY seq LIMIT 1`), t.Number(), l.ID.Number, l.Stage, deliveredOutcomes).Scan(&at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return l.LeasedAt, nil
+	}
+	return at, err
+}
+
+// deliveredOutcomes are the outcomes of attempts that were delivered.
+var deliveredOutcomes = []string{string(asyncflow.OutcomeFailed), string(asyncflow.OutcomeLost),
+	string(asyncflow.OutcomeSnoozed)}
+
 // CollectIDs reads ids into a set.
 func CollectIDs(rows pgx.Rows, into map[int64]bool) error {
 	var id int64

@@ -169,5 +169,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
 
 // InsertTallySQL adds the counts of a transaction.
 const InsertTallySQL = `
-INSERT INTO {tallies} (type, at, submitted, attempts, failures, succeeded, failed, cancelled)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+INSERT INTO {tallies}
+  (type, at, submitted, attempts, failures, snoozes, succeeded, failed, cancelled)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`

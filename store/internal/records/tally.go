@@ -18,6 +18,7 @@ type Tally struct {
 	Submitted int // new tasks
 	Attempts  int // attempts that ended
 	Failures  int // attempts that ended without being done
+	Snoozes   int // attempts that workers put off, and that don't count
 	// Tasks that became final. A redrive subtracts one.
 	Succeeded, Failed, Cancelled int
 }
@@ -27,6 +28,13 @@ func (c *Tally) Count(s *asyncflow.Settlement) {
 	switch s.Outcome.Kind {
 	case asyncflow.OutcomeDone:
 		c.Attempts++
+	case asyncflow.OutcomeSnoozed:
+		if s.Snoozes() {
+			c.Snoozes++
+			break
+		}
+		c.Attempts++
+		c.Failures++
 	case asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeLost:
 		c.Attempts++
 		c.Failures++
@@ -55,8 +63,8 @@ type tallyRow struct {
 // Insert adds the insert of the counts to a batch.
 func (c Tally) Insert(b *pgx.Batch, sql, taskType string, at time.Time) {
 	if c != (Tally{}) {
-		b.Queue(sql, taskType, at, c.Submitted, c.Attempts, c.Failures, c.Succeeded, c.Failed,
-			c.Cancelled)
+		b.Queue(sql, taskType, at, c.Submitted, c.Attempts, c.Failures, c.Snoozes, c.Succeeded,
+			c.Failed, c.Cancelled)
 	}
 }
 

@@ -60,7 +60,7 @@ SELECT t.id, t.created_at, {options}, t.context,
   coalesce(l.stage, w.stage, r.stage, j.stage, ''),
     coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0),
   coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at,
-    coalesce(j.error, ''),
+    coalesce(j.error, ''), coalesce(j.outcome, ''),
   ` + resultSQL + `,
   l.progress, coalesce(l.note, '')`
 
@@ -133,9 +133,10 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 	var options, doc, result []byte
 	var percent *int
 	var note string
+	var last asyncflow.OutcomeKind
 	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage,
 		&task.Attempt,
-		&task.WaitsFor, &order, &until, &ended, &task.Error, &result, &percent, &note)
+		&task.WaitsFor, &order, &until, &ended, &task.Error, &last, &result, &percent, &note)
 	if err != nil {
 		return task, err
 	}
@@ -156,7 +157,7 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 		task.OrderTime = postgres.OrZero(order)
 		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
 		if task.WaitsFor == asyncflow.WaitClaimer && !t.Claims(task.Stage) { // the mode has changed
-			task.WaitsFor = pendingFor(t, task, now)
+			task.WaitsFor = pendingFor(t, task, last, now)
 		}
 	case asyncflow.StatusPending:
 		if order == nil {
@@ -164,7 +165,7 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 		}
 		task.OrderTime = *order
 		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
-		task.WaitsFor = pendingFor(t, task, now)
+		task.WaitsFor = pendingFor(t, task, last, now)
 	default:
 		task.FinishedAt = postgres.OrZero(ended)
 		if task.Status == asyncflow.StatusSucceeded {
@@ -177,11 +178,16 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 	return task, nil
 }
 
-// pendingFor returns why a task in ready is not running, as far as its type shows.
-func pendingFor(t *config.Type, task Task, now time.Time) asyncflow.WaitReason {
+// pendingFor returns why a task in ready is not running, as far as its type shows. last is how its
+// last attempt ended; "": there was none.
+func pendingFor(
+	t *config.Type, task Task, last asyncflow.OutcomeKind, now time.Time,
+) asyncflow.WaitReason {
 	switch {
 	case t.Paused():
 		return asyncflow.WaitPaused
+	case task.OrderTime.After(now) && last == asyncflow.OutcomeSnoozed:
+		return asyncflow.WaitSnooze
 	case task.OrderTime.After(now) && task.Attempt > 1:
 		return asyncflow.WaitRetry
 	case task.OrderTime.After(now):

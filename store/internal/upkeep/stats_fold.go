@@ -43,7 +43,7 @@ gone AS (
   DELETE FROM {tallies} y USING c WHERE y.ctid = c.t
   RETURNING y.*, c.start)
 SELECT type, start, count(*), sum(submitted)::bigint, sum(attempts)::bigint, sum(failures)::bigint,
-  sum(succeeded)::bigint, sum(failed)::bigint, sum(cancelled)::bigint
+  sum(snoozes)::bigint, sum(succeeded)::bigint, sum(failed)::bigint, sum(cancelled)::bigint
 FROM gone GROUP BY type, start`
 
 // Fold adds up the tallies of a tenant's types: the rows of a minute into one once it is older
@@ -67,8 +67,8 @@ func (s *Upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 		var n int
 		var c records.Tally
 		_, err = pgx.ForEachRow(rows,
-			[]any{&name, &start, &n, &c.Submitted, &c.Attempts, &c.Failures, &c.Succeeded,
-				&c.Failed, &c.Cancelled}, func() error {
+			[]any{&name, &start, &n, &c.Submitted, &c.Attempts, &c.Failures, &c.Snoozes,
+				&c.Succeeded, &c.Failed, &c.Cancelled}, func() error {
 				taken += n
 				c.Insert(b, fill(records.InsertTallySQL), name, start)
 				return nil
