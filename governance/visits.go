@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // visits knows which tenants a job has to visit: written rows wake it, and so does another version

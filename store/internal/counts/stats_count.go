@@ -89,11 +89,8 @@ func (s *Counts) countTypes(
 		numbers[i] = t.Number()
 	}
 	now := s.core.Clock.Now()
-	rows, err := s.core.DB(tenant).Query(ctx, StatsSQL(types), pgx.QueryExecModeExec, names,
+	rows, _ := s.core.DB(tenant).Query(ctx, StatsSQL(types), pgx.QueryExecModeExec, names,
 		now.Add(-RateWindow), now, records.UntilOthers.Time, numbers)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c counted, err error) {
 		var place int
 		var since *time.Time

@@ -127,11 +127,8 @@ func findAwaitedTypes(
 	}
 	names := records.Column(all,
 		func(d *asyncflow.Dependency) string { return trees.TypeOfDependency(*d) })
-	rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
+	rows, _ := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
 		`SELECT name FROM {types} WHERE name = ANY ($1)`), names)
-	if err != nil {
-		return err
-	}
 	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err
