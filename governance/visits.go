@@ -13,7 +13,7 @@ import (
 // of a tenant's configuration. Other tenants rest for as long as the job has allowed.
 type visits struct {
 	*shared
-	activity *activity // of the tables whose rows wake the job
+	activity *activity // of the tables with the rows that wake the job
 	rests    rests
 }
 
@@ -60,7 +60,7 @@ func (v *visits) due(
 }
 
 // eachDue calls do for each due tenant, and adds up the rows. One tenant's failure doesn't stop the
-// others.
+// other tenants.
 func (v *visits) eachDue(
 	ctx context.Context,
 	first func(ctx context.Context, tenants []string) (map[string]time.Time, error),

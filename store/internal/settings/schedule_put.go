@@ -172,7 +172,7 @@ func createSchedule(
 	return err
 }
 
-// neverRuns is the error about a schedule whose times are over.
+// neverRuns is the error about a schedule without times to come.
 func neverRuns(s asyncflow.Schedule, now time.Time) error {
 	return asyncflow.InvalidField("ends_at",
 		"is %s, and there is no tick from now (%s) until then: the schedule would never run",

@@ -27,14 +27,14 @@ const dropTables = 20
 // ownTables are kept to the end: they have the last positions of the table sets.
 const ownTables = `('task_types', 'table_sets', 'retired_types')`
 
-// DueDrop is a tenant whose drop is due.
+// DueDrop is a tenant that is due to be dropped.
 type DueDrop struct {
 	Tenant string
 	Since  time.Time // when the drop began; zero: it hasn't
 	Tables int       // that are left
 }
 
-// DueDrops returns the deleted tenants whose grace is over.
+// DueDrops returns the deleted tenants after their grace.
 func (s *Settings) DueDrops(ctx context.Context) ([]DueDrop, error) {
 	rows, _ := s.core.Base.Query(ctx, `
 		SELECT t.slug, t.dropping_at, (SELECT count(*)

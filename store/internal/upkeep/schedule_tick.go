@@ -35,7 +35,7 @@ const (
 )
 
 // FirstTicks returns when the first schedule of each of some tenants is due. It leaves out tenants
-// without schedules that tick, and suspended ones, whose ticks stay due.
+// without schedules that tick, and suspended ones: their ticks stay due.
 func (s *Upkeep) FirstTicks(ctx context.Context, tenants []string) (map[string]time.Time, error) {
 	active := slices.DeleteFunc(slices.Clone(tenants), s.core.SuspendedTenant)
 	all, err := s.core.FirstTimes(ctx, active,
