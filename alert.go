@@ -29,12 +29,12 @@ const (
 	// deliveries: how long its oldest task has been due.
 	AlertEndpointMissing AlertKind = "endpoint_missing"
 
-	// AlertNoClaimers concerns a stage of mode claim, named "type/stage": for how long its oldest task
-	// has been due and nobody has asked for any.
+	// AlertNoClaimers concerns a stage of mode claim, named "type/stage": for how long its oldest
+	// task has been due and nobody has asked for any.
 	AlertNoClaimers AlertKind = "no_claimers"
 
-	// AlertDependencyLate concerns a type: how long the oldest of its tasks that wait for other tasks
-	// has done so.
+	// AlertDependencyLate concerns a type: how long the oldest of its tasks that wait for other
+	// tasks has done so.
 	AlertDependencyLate AlertKind = "dependency_late"
 
 	// AlertScheduleFailing concerns a schedule, by its name: for how long the task of its due tick
@@ -43,9 +43,10 @@ const (
 
 	// The operator's alerts.
 
-	AlertNodeGone    AlertKind = "node_gone"    // a node has been silent, and was not shut down
-	AlertJobOverdue  AlertKind = "job_overdue"  // a background job should have succeeded by now
-	AlertRollOverdue AlertKind = "roll_overdue" // an old roll of a table set still has tasks to lease
+	AlertNodeGone   AlertKind = "node_gone"   // a node has been silent, and was not shut down
+	AlertJobOverdue AlertKind = "job_overdue" // a background job should have succeeded by now
+	// an old roll of a table set still has tasks to lease
+	AlertRollOverdue AlertKind = "roll_overdue"
 )
 
 // FailureWindow is the period over which failures are counted.

@@ -29,7 +29,8 @@ func TestAlertRules(t *testing.T) {
 		{asyncflow.AlertRules{FailureRate: 1.1}, "rules.failure_rate"},
 		{asyncflow.AlertRules{EndpointFailureRate: 1.1}, "rules.endpoint_failure_rate"},
 		{asyncflow.AlertRules{FailureRate: 1, FailureAttempts: -1}, "rules.failure_attempts"},
-		{asyncflow.AlertRules{FailureRate: 1, FailureAttempts: 1_000_001}, "rules.failure_attempts"},
+		{asyncflow.AlertRules{FailureRate: 1, FailureAttempts: 1_000_001},
+			"rules.failure_attempts"},
 	} {
 		err := tc.rules.Validate()
 		if tc.field == "" {
@@ -50,8 +51,8 @@ func TestFollowEpisodes(t *testing.T) {
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	read := func(subject string, value float64) asyncflow.AlertReading {
-		return asyncflow.AlertReading{Alert: asyncflow.AlertBacklogAge, Subject: subject, Value: value,
-			Limit: 300}
+		return asyncflow.AlertReading{Alert: asyncflow.AlertBacklogAge, Subject: subject,
+			Value: value, Limit: 300}
 	}
 	open := func(subject string) asyncflow.AlertReading {
 		r := read(subject, 0)
@@ -59,7 +60,10 @@ func TestFollowEpisodes(t *testing.T) {
 		return r
 	}
 	going := asyncflow.Episode{ID: "1", AlertReading: read("mail", 310), Since: start}
-	calm := func(e asyncflow.Episode, since time.Time) asyncflow.Episode { e.Below = since; return e }
+	calm := func(e asyncflow.Episode, since time.Time) asyncflow.Episode {
+		e.Below = since
+		return e
+	}
 	over := func(e asyncflow.Episode, when time.Time, value float64) asyncflow.Episode {
 		e.Resolved, e.ResolvedValue = when, value
 		return e
@@ -78,8 +82,8 @@ func TestFollowEpisodes(t *testing.T) {
 		{"below the limit", nil, []asyncflow.AlertReading{read("mail", 299.9)}, at(0), nil, nil},
 		{"at the limit", nil, []asyncflow.AlertReading{read("mail", 300)}, at(0),
 			[]asyncflow.AlertReading{read("mail", 300)}, nil},
-		{"it goes on", []asyncflow.Episode{going}, []asyncflow.AlertReading{read("mail", 500)}, at(15),
-			nil, nil},
+		{"it goes on", []asyncflow.Episode{going}, []asyncflow.AlertReading{read("mail", 500)},
+			at(15), nil, nil},
 		{"another subject, another alert", []asyncflow.Episode{going},
 			[]asyncflow.AlertReading{read("mail", 500), read("sms", 400), other}, at(15),
 			[]asyncflow.AlertReading{read("sms", 400), other}, nil},
@@ -92,8 +96,9 @@ func TestFollowEpisodes(t *testing.T) {
 			[]asyncflow.AlertReading{read("mail", 10)}, at(89), nil, nil},
 		{"it gets over again", []asyncflow.Episode{calm(going, at(30))},
 			[]asyncflow.AlertReading{read("mail", 300)}, at(89), nil, []asyncflow.Episode{going}},
-		{"too little to measure while the circuit is open", []asyncflow.Episode{calm(going, at(30))},
-			[]asyncflow.AlertReading{open("mail")}, at(90), nil,
+		{"too little to measure while the circuit is open",
+			[]asyncflow.Episode{calm(going, at(30))}, []asyncflow.AlertReading{open("mail")},
+			at(90), nil,
 			[]asyncflow.Episode{going}},
 		{"that begins nothing", nil, []asyncflow.AlertReading{open("mail")}, at(0), nil, nil},
 		{"below for a minute", []asyncflow.Episode{calm(going, at(30))},
@@ -120,7 +125,8 @@ func TestNotices(t *testing.T) {
 		{asyncflow.AlertFailureRate, "mail", `"tenant":"acme","type":"mail"`},
 		{asyncflow.AlertEndpointFailing, "mail/send/0190",
 			`"tenant":"acme","type":"mail","stage":"send","endpoint":"0190"`},
-		{asyncflow.AlertEndpointMissing, "mail/send", `"tenant":"acme","type":"mail","stage":"send"`},
+		{asyncflow.AlertEndpointMissing, "mail/send",
+			`"tenant":"acme","type":"mail","stage":"send"`},
 		{asyncflow.AlertDependencyLate, "mail", `"tenant":"acme","type":"mail"`},
 		{asyncflow.AlertScheduleFailing, "nightly", `"tenant":"acme","schedule":"nightly"`},
 		{asyncflow.AlertNodeGone, "host/1/x", `"node":"host/1/x"`},

@@ -43,7 +43,8 @@ func TestStoreRooms(t *testing.T) {
 		assert.LessOrEqual(t, len(p.GoFiles), maxRoomFiles, "files of %s", room)
 		for _, path := range p.Imports {
 			if used, ok := strings.CutPrefix(local(path), "store/internal/"); ok {
-				assert.Less(t, roomLevel(t, used), roomLevel(t, room), "%s must not import %s", room, used)
+				assert.Less(t, roomLevel(t, used), roomLevel(t, room), "%s must not import %s",
+					room, used)
 			}
 		}
 	}

@@ -110,7 +110,8 @@ var onlyBy = map[string][]string{
 	"github.com/prometheus/...":     {"internal/metrics"},
 	"github.com/expr-lang/expr/...": {"internal/expression"},
 	"github.com/robfig/cron/...":    {"governance", "internal/timetable"},
-	"github.com/jackc/pgx/...":      {"store/...", "internal/devpg", "internal/pgtest", "bench/..."},
+	"github.com/jackc/pgx/...": {"store/...", "internal/devpg", "internal/pgtest",
+		"bench/..."},
 
 	"github.com/fergusstrange/embedded-postgres/...": {"internal/pgfetch"},
 }
@@ -175,8 +176,8 @@ func wrongImports(p goPackage) (wrong []string) {
 	name := local(p.ImportPath)
 	rule, listed := ruleFor(name)
 	if !listed {
-		return []string{fmt.Sprintf("package %s is not listed: if it belongs there, add it to arrows "+
-			"in architecture_test.go, on purpose", name)}
+		return []string{fmt.Sprintf("package %s is not listed: if it belongs there, add it to "+
+			"arrows in architecture_test.go, on purpose", name)}
 	}
 	for _, path := range p.Imports {
 		if imported := local(path); imported != "" {
@@ -186,7 +187,8 @@ func wrongImports(p goPackage) (wrong []string) {
 			continue
 		}
 		if slices.Contains(standardOnly, name) && !isStandard(path) {
-			wrong = append(wrong, fmt.Sprintf("%s must not import %s: it imports the standard library only",
+			wrong = append(wrong, fmt.Sprintf("%s must not import %s: it imports the standard "+
+				"library only",
 				name, path))
 		}
 		for library, users := range onlyBy {
@@ -265,7 +267,8 @@ func checkNoSQL(t *testing.T, path string) {
 		}
 		text, ok := literal(e)
 		if ok && sql.MatchString(text) {
-			t.Errorf("%s: SQL stands in %s only", files.Position(n.Pos()), strings.Join(sqlIn, ", "))
+			t.Errorf("%s: SQL stands in %s only", files.Position(n.Pos()),
+				strings.Join(sqlIn, ", "))
 		}
 		return !ok
 	})
@@ -399,7 +402,8 @@ func TestArchitectureRules(t *testing.T) {
 		require.Equal(t, c.ok, len(wrong) == 0, "%s imports %s: %q", c.name, c.imported, wrong)
 	}
 	require.Contains(t, wrongImports(goPackage{ImportPath: module + "/cmd/other"})[0],
-		"package cmd/other is not listed: if it belongs there, add it to arrows in architecture_test.go")
+		"package cmd/other is not listed: if it belongs there, add it to arrows in "+
+			"architecture_test.go")
 	for text, is := range map[string]bool{
 		"SELECT id\nFROM t":       true,
 		"INSERT INTO t":           true,

@@ -102,8 +102,8 @@ func AuditText(text string, limit int) string {
 
 // Bounded returns the entry with all texts within their limits.
 func (e AuditEntry) Bounded() AuditEntry {
-	for _, text := range []*string{&e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes, &e.Action,
-		&e.ObjectType, &e.Object,
+	for _, text := range []*string{&e.Tenant, &e.Subject, &e.TokenID, &e.Issuer, &e.Scopes,
+		&e.Action, &e.ObjectType, &e.Object,
 		&e.Address, &e.Proxy, &e.RequestID, &e.UserAgent, &e.Code} {
 		*text = AuditText(*text, MaxAuditText)
 	}

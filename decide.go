@@ -31,7 +31,8 @@ func (v Verdict) Bound(l Lease, o Outcome) Verdict {
 		return v
 	}
 	return Verdict{Kind: Fail, Error: fmt.Sprintf(
-		"it was tried or given back %d times; that is the limit. The last time: %s", l.Seq, o.Error)}
+		"it was tried or given back %d times; that is the limit. The last time: %s", l.Seq,
+		o.Error)}
 }
 
 func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
@@ -73,7 +74,7 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 }
 
 // expiredHeadStart is how much earlier than it was claimed a vote that was not cast comes in line
-// again: before those of other tasks, which are not as far.
+// again: before votes of other tasks, which are not as far.
 const expiredHeadStart = 24 * time.Hour
 
 // uncast reports whether a claimer had the vote, and has not cast it.
@@ -108,58 +109,4 @@ func policyOf(s Stage, o Options) RetryPolicy {
 		return s.Retry
 	}
 	return s.Retry.Override(*o.Retry)
-}
-
-// Transition is one step of a task's life: an action leads from one status to another.
-type Transition struct {
-	From   Status // "": there is no task yet
-	Action string // a verdict, or the action of a caller or a background job
-	To     Status
-}
-
-// Transitions are all possible steps. An action with a verdict's name follows an attempt: it
-// starts at running or, if the lease was lost and the result comes late, at the task's current
-// status. docs/state-machine.md draws them.
-var Transitions = []Transition{
-	{"", "submit", StatusPending},
-	{"", "submit", StatusWaiting}, // due in more than a minute
-	{StatusWaiting, "promote", StatusPending},
-	{StatusPending, "lease", StatusRunning},
-	// blocked by a limit, its flow key or an endpoint
-	{StatusPending, "hold", StatusWaiting},
-	{StatusWaiting, "lease", StatusRunning}, // it was blocked, and there is capacity now
-
-	{StatusRunning, string(Await), StatusRunning},
-	{StatusRunning, string(Advance), StatusPending},
-	{StatusRunning, string(Retry), StatusPending},
-	{StatusRunning, string(Retry), StatusWaiting},
-	{StatusRunning, string(Return), StatusPending},
-	{StatusRunning, string(Advance), StatusWaiting}, // for a claimer, as the next two
-	{StatusRunning, string(Return), StatusWaiting},
-	{StatusWaiting, string(Advance), StatusWaiting},
-	{StatusPending, string(Advance), StatusWaiting},
-	{StatusRunning, string(Park), StatusWaiting},
-	{StatusRunning, string(Spawn), StatusWaiting},
-	{StatusRunning, string(Succeed), StatusSucceeded},
-	{StatusRunning, string(Fail), StatusFailed},
-	{StatusRunning, string(Cancel), StatusCancelled},
-
-	{StatusPending, string(Advance), StatusPending},
-	{StatusWaiting, string(Advance), StatusPending},
-	{StatusPending, string(Succeed), StatusSucceeded},
-	{StatusWaiting, string(Succeed), StatusSucceeded},
-	{StatusPending, string(Fail), StatusFailed},
-	{StatusWaiting, string(Fail), StatusFailed},
-
-	{StatusPending, "change", StatusPending},
-	{StatusPending, "change", StatusWaiting},
-	{StatusWaiting, "change", StatusPending},
-	{StatusWaiting, "change", StatusWaiting},
-
-	{StatusPending, string(Cancel), StatusCancelled},
-	{StatusWaiting, string(Cancel), StatusCancelled},
-	{StatusFailed, "redrive", StatusPending},
-	{StatusCancelled, "redrive", StatusPending},
-	{StatusFailed, "redrive", StatusWaiting}, // its failed children are redriven
-	{StatusCancelled, "redrive", StatusWaiting},
 }

@@ -69,8 +69,8 @@ func TestDecideKind(t *testing.T) {
 					l := asyncflow.Lease{Stage: stage, Attempt: attempt,
 						Options: asyncflow.Options{Retry: o.retry}}
 					got := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
-					require.Equal(t, want, got.Kind, "%s at %s, attempt %d of %d", kind, stage, attempt,
-						o.maxAttempts)
+					require.Equal(t, want, got.Kind, "%s at %s, attempt %d of %d", kind, stage,
+						attempt, o.maxAttempts)
 					requireWhole(t, got, fmt.Sprintf("%s at %s", kind, stage))
 				}
 			}
@@ -122,7 +122,8 @@ func TestDecide(t *testing.T) {
 		"advance: the task's priority beats the stage": {lease("inspect", 1,
 			options{Priority: asyncflow.Priority{7}}), done, advance("resize", 7*time.Second)},
 		"advance: a list has one for each stage": {lease("resize", 1,
-			options{Priority: asyncflow.Priority{1, 2, 3}}), done, advance("report", 3*time.Second)},
+			options{Priority: asyncflow.Priority{1, 2, 3}}), done,
+			advance("report", 3*time.Second)},
 		"advance: the last of a list repeats": {lease("resize", 1,
 			options{Priority: asyncflow.Priority{1, 2}}), done, advance("report", 2*time.Second)},
 		"advance: past the attempts is still done": {lease("resize", 99, options{}), done,
@@ -148,16 +149,19 @@ func TestDecide(t *testing.T) {
 		"retry: by status": {
 			lease("resize", 2,
 				options{Retry: &asyncflow.RetryPolicy{
-					Interval: asyncflow.Rule("status == 429 and error == 'later' ? 60 : 1")}}), busy,
+					Interval: asyncflow.Rule("status == 429 and error == 'later' ? 60 : 1")}}),
+			busy,
 			again("resize", 3, time.Minute)},
 		"retry: the task's attempts": {
 			lease("resize", 3, options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 4}}), failed,
 			again("resize", 4, 5*time.Second)},
 
 		"return: back to where it stood": {lease("resize", 2, options{}), released,
-			asyncflow.Verdict{Kind: asyncflow.Return, Stage: "resize", Attempt: 2, OrderTime: stood}},
+			asyncflow.Verdict{Kind: asyncflow.Return, Stage: "resize", Attempt: 2,
+				OrderTime: stood}},
 		"return: from a stage that is no more": {lease("removed", 1, options{}), released,
-			asyncflow.Verdict{Kind: asyncflow.Return, Stage: "removed", Attempt: 1, OrderTime: stood}},
+			asyncflow.Verdict{Kind: asyncflow.Return, Stage: "removed", Attempt: 1,
+				OrderTime: stood}},
 	}, func(t *testing.T, c when) {
 		require.Equal(t, c.want, asyncflow.Decide(pipeline(), c.lease, c.outcome, now))
 	})
@@ -211,8 +215,8 @@ func TestDecideJitter(t *testing.T) {
 	tt := pipeline()
 	tt.Stages[1].Retry.Interval = asyncflow.Rule(asyncflow.Poly)
 	pause := func(task int64, seq int) time.Duration {
-		l := asyncflow.Lease{ID: asyncflow.NewTaskID("thumbnails", 1, task), Seq: seq, Stage: "resize",
-			Attempt: 1}
+		l := asyncflow.Lease{ID: asyncflow.NewTaskID("thumbnails", 1, task), Seq: seq,
+			Stage: "resize", Attempt: 1}
 		return asyncflow.Decide(tt, l, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed},
 			now).OrderTime.Sub(now)
 	}

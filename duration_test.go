@@ -15,7 +15,8 @@ import (
 func TestDurationRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		requireRoundTrip(t, asyncflow.NewDuration(time.Duration(rapid.Int64().Draw(t, "nanoseconds"))))
+		requireRoundTrip(t, asyncflow.NewDuration(time.Duration(rapid.Int64().Draw(t,
+			"nanoseconds"))))
 	})
 }
 
@@ -62,7 +63,8 @@ func TestDurationStaysAsWritten(t *testing.T) {
 		"1000000.s":  "277h46m40s",
 		"1000µs":     "1ms",
 		"0.1234567s": "123.4567ms",
-		"000000001h000000001m000000001s000000001ms": "1h1m1.001s", // longer than the contract allows
+		// longer than the contract allows
+		"000000001h000000001m000000001s000000001ms": "1h1m1.001s",
 	} {
 		t.Run(text, func(t *testing.T) {
 			d, err := decode[asyncflow.Duration](`"` + text + `"`)

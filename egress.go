@@ -80,8 +80,8 @@ func (e Egress) refusesAddress(to netip.AddrPort) string {
 		func(r EgressRule) bool { return r.isNetwork() && r.matches("", to) })
 	switch {
 	case !e.AllowPrivate && !opened:
-		return "must name its host: addresses are not taken (the operator's --allow-private-networks, " +
-			"or a network of --egress-allow)"
+		return "must name its host: addresses are not taken (the operator's " +
+			"--allow-private-networks, or a network of --egress-allow)"
 	case !e.Permits(to.Addr().String(), to, false):
 		return refusedByRule
 	}
@@ -101,7 +101,7 @@ func loopbackName(host string) bool {
 	return strings.HasSuffix(host, ".localhost") || slices.Contains(loopbackNames, host)
 }
 
-// loopbackNames are those of RFC 6761 and of the hosts files of distributions.
+// loopbackNames are the names in RFC 6761 and in the hosts files of distributions.
 var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4",
 	"localhost4.localdomain4",
 	"localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"}

@@ -19,7 +19,7 @@ type EgressRule struct {
 // String returns the rule as it was written.
 func (r EgressRule) String() string { return r.text }
 
-// ParseAllowed reads the entries of an allow list, ParseDenied those of a deny list. An entry
+// ParseAllowed reads the entries of an allow list, ParseDenied the entries of a deny list. An entry
 // is a network (10.1.2.0/24, 10.1.2.3, fd00:1::/64), a host (hooks.example.com), everything
 // below a host (*.example.com) or * for any, each with an optional port or range of ports
 // (:443, :8000-8999). An IPv6 network with ports stands in brackets; ports alone apply to any
@@ -27,8 +27,8 @@ func (r EgressRule) String() string { return r.text }
 func ParseAllowed(entries []string) ([]EgressRule, error) {
 	return parseRules(entries, func(r EgressRule) string {
 		if n := r.network; n.IsValid() && n.Bits() < widest(n.Addr()) {
-			return fmt.Sprintf("is wider than /%d: write * for every public address, and each network "+
-				"that is to be opened by itself", widest(n.Addr()))
+			return fmt.Sprintf("is wider than /%d: write * for every public address, and each "+
+				"network that is to be opened by itself", widest(n.Addr()))
 		}
 		return ""
 	})
@@ -98,7 +98,8 @@ func cutPorts(text string) (target, ports string, found bool) {
 	if rest, ok := strings.CutPrefix(text, "["); ok {
 		target, ports, _ = strings.Cut(rest, "]")
 		ports, found = strings.CutPrefix(ports, ":")
-		if !strings.Contains(target, ":") || !found && (ports != "" || !strings.HasSuffix(text, "]")) {
+		if !strings.Contains(target, ":") ||
+			!found && (ports != "" || !strings.HasSuffix(text, "]")) {
 			return text, "", false // which is nothing
 		}
 		return target, ports, found

@@ -23,8 +23,8 @@ func TestEndpointValidate(t *testing.T) {
 			"--allow-private-networks, or a network of --egress-allow)"
 		spelled = "url must name its host, or hold an address as 192.0.2.1: other spellings of " +
 			"numbers are not taken"
-		notASCII = "url must be ASCII, without spaces and backslashes: percent-encode them, and write " +
-			"international names in Punycode, as xn--…"
+		notASCII = "url must be ASCII, without spaces and backslashes: percent-encode them, and " +
+			"write international names in Punycode, as xn--…"
 		dressed = "url must not hold an IPv4 address that is written as IPv6"
 		noLabel = "url must name its host with letters, digits, hyphens and dots"
 	)
@@ -126,7 +126,8 @@ func TestEndpointWeight(t *testing.T) {
 	t.Parallel()
 	for weight, want := range map[int]string{0: "", 1: "", 100: "",
 		-1: "weight is -1; it must be 0 to 100", 101: "weight is 101; it must be 0 to 100"} {
-		e := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize", URL: "https://worker.example.com",
+		e := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize",
+			URL:    "https://worker.example.com",
 			Weight: weight}
 		requireRefusal(t, e.Validate(asyncflow.Egress{}), asyncflow.CodeInvalid, want)
 	}
@@ -215,7 +216,8 @@ func TestSameOrigin(t *testing.T) {
 	t.Parallel()
 	const a = "https://worker.example.com/resize"
 	for b, same := range map[string]bool{
-		a: true, "https://worker.example.com/other?x=1": true, "https://WORKER.example.com:443/": true,
+		a: true, "https://worker.example.com/other?x=1": true,
+		"https://WORKER.example.com:443/":  true,
 		"HTTPS://worker.example.com":       true,
 		"http://worker.example.com/resize": false, "https://worker.example.com:8443/resize": false,
 		"https://example.com/resize":               false,

@@ -114,8 +114,8 @@ func (a EndpointAuth) checkScopes(out *problems) {
 		return !isHeaderValue(s) || len(s) > 255 || strings.ContainsAny(s, " \t\"\\")
 	}):
 		out.add("auth.scopes",
-			"has one that is none: 1 to 255 characters of printable ASCII without spaces, quotes and "+
-				"backslashes")
+			"has one that is none: 1 to 255 characters of printable ASCII without spaces, quotes "+
+				"and backslashes")
 	}
 }
 

@@ -22,7 +22,8 @@ const (
 	CodeRateLimited Code = "rate_limited"   // over a rate of the tenant; nothing was changed
 	CodeNotFound    Code = "not_found"      // nothing of that name or id in this tenant
 	CodeConflict    Code = "conflict"       // the thing is in a state that doesn't allow this
-	CodeDecided     Code = "decided"        // the vote on the task is over; a late vote was recorded
+	// the vote on the task is over; a late vote was recorded
+	CodeDecided Code = "decided"
 	// the thing has changed since the caller read it: see ETag
 	CodePrecondition Code = "precondition_failed"
 	// the idempotency key belongs to a task with another context

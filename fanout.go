@@ -24,8 +24,8 @@ type FanOut struct {
 	// Items is a JSON pointer (RFC 6901) into the context, to an array. Each child has one item as
 	// its context.
 	Items Pointer `json:"items,omitempty"`
-	// Shards is the number of children that have the same context, and differ by their index. Either
-	// Items or Shards is set.
+	// Shards is the number of children that have the same context, and differ by their index.
+	// Either Items or Shards is set.
 	Shards int `json:"shards,omitempty"`
 	// Shared is a JSON pointer to a part of the context that is added to each child's delivery.
 	Shared         string       `json:"shared,omitempty"`

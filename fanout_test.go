@@ -101,14 +101,16 @@ func TestFanOutFields(t *testing.T) {
 			Shared: "/" + strings.Repeat("x", 1024)},
 		"stages[0].fan_out.max_parallel is -1; it must be 0 (no limit) to 100000": {Shards: 1,
 			MaxParallel: -1},
-		"stages[0].fan_out.on_child_failure.tolerate must have a count of 0 or more, or a percent of 0 " +
-			"to 100": {Shards: 1, OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.Tolerate,
-			Percent: 101}},
+		"stages[0].fan_out.on_child_failure.tolerate must have a count of 0 or more, or a " +
+			"percent of 0 to 100": {Shards: 1,
+			OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.Tolerate,
+				Percent: 101}},
 		`stages[0].fan_out.results is "all"; it must be outputs or settled`: {Shards: 1,
 			Results: "all"},
 	} {
 		t.Run(want, func(t *testing.T) {
-			tt := asyncflow.TaskType{Name: "t", Stages: []asyncflow.Stage{{Name: "a", FanOut: &rule}}}
+			tt := asyncflow.TaskType{Name: "t",
+				Stages: []asyncflow.Stage{{Name: "a", FanOut: &rule}}}
 			assert.EqualError(t, tt.WithDefaults().Validate(), want)
 		})
 	}

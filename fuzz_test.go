@@ -82,8 +82,9 @@ func FuzzEgressRule(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, denied, again)
 		for _, to := range samples {
-			require.False(t, asyncflow.Egress{Deny: denied, Allow: allowed}.Permits(host, to, false) &&
-				!(asyncflow.Egress{Deny: denied}).Permits(host, to, false), "deny beats allow")
+			require.False(t, asyncflow.Egress{Deny: denied, Allow: allowed}.Permits(host, to,
+				false) && !(asyncflow.Egress{Deny: denied}).Permits(host, to, false),
+				"deny beats allow")
 			if (asyncflow.Egress{Deny: denied}).Permits(host, to, true) {
 				t.Errorf("%q: a list of what is denied opens %s", entry, to)
 			}

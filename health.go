@@ -25,8 +25,8 @@ const (
 	// always: tasks that the worker can do must not wait for long because of others that it can't.
 	NoSuccessToOpen = 10 * time.Second
 	ShortOpen       = 2 * time.Second
-	// Otherwise an open breaker lasts for FirstOpen, then twice as long after each failed try, up to
-	// MaxOpen. An endpoint that asks for a pause by Retry-After gets it, up to MaxSlowDown.
+	// Otherwise an open breaker lasts for FirstOpen, then twice as long after each failed try, up
+	// to MaxOpen. An endpoint that asks for a pause by Retry-After gets it, up to MaxSlowDown.
 	FirstOpen   = 5 * time.Second
 	MaxOpen     = 5 * time.Minute
 	MaxSlowDown = time.Hour
@@ -157,7 +157,8 @@ func (h Health) Failed(o Outcome, run FailureRun, sent, now time.Time) Health {
 }
 
 func open(pause time.Duration, o Outcome, now time.Time) Health {
-	return Health{State: HealthOpen, Since: now, Until: now.Add(pause), Pause: pause, Reason: o.Error}
+	return Health{State: HealthOpen, Since: now, Until: now.Add(pause), Pause: pause,
+		Reason: o.Error}
 }
 
 // Answered returns the health after an attempt that the endpoint answered, sent at the given

@@ -20,7 +20,8 @@ import (
 // rule is a rule for the circuit breaker.
 type rule struct {
 	name string
-	// see returns what the breaker sees of a failed attempt; false: nothing, it counts as a success.
+	// see returns what the breaker sees of a failed attempt; false: nothing, it counts as a
+	// success.
 	see func(t *simTask, o asyncflow.Outcome) (asyncflow.TaskID, asyncflow.Outcome, bool)
 	// fresh lets tasks that haven't failed go first where FreshFirst says so, else the oldest does.
 	fresh bool
@@ -318,10 +319,11 @@ func scenarios() []scenario {
 			return slices.Concat(stream(20, 1e6, 0, true), stream(20, 1e6, time.Millisecond, false),
 				stream(20, 1e6, time.Minute, false))
 		}},
-		{"20 poison: it hangs for 30 s", poisoned(simTimeout, 30*time.Second), 0, func() []*simTask {
-			return slices.Concat(stream(20, 1e6, 0, true), stream(20, 1e6, time.Millisecond, false),
-				stream(20, 1e6, time.Minute, false))
-		}},
+		{"20 poison: it hangs for 30 s", poisoned(simTimeout, 30*time.Second), 0,
+			func() []*simTask {
+				return slices.Concat(stream(20, 1e6, 0, true), stream(20, 1e6, time.Millisecond, false),
+					stream(20, 1e6, time.Minute, false))
+			}},
 		{"100 poison in a stream: it hangs", poisoned(simTimeout, simSlow), 0, func() []*simTask {
 			return slices.Concat(stream(100, 1e6, 10*time.Second, true), steady())
 		}},
@@ -342,8 +344,8 @@ func TestSimulatedBreakers(t *testing.T) {
 		for _, rule := range rulesToCompare() {
 			r := simulate(rule, s.worker, s.well, s.tasks())
 			chosen[s.name] = r // it is the last one
-			fmt.Fprintf(&table, "| %s | %.1f s | %d | %d | %d |\n", rule.name, r.waited.Seconds(), r.lost,
-				r.failures, r.opened)
+			fmt.Fprintf(&table, "| %s | %.1f s | %d | %d | %d |\n", rule.name, r.waited.Seconds(),
+				r.lost, r.failures, r.opened)
 		}
 	}
 	t.Log(table.String())

@@ -14,7 +14,8 @@ import (
 
 func TestHealthRoom(t *testing.T) {
 	t.Parallel()
-	open := asyncflow.Health{State: asyncflow.HealthOpen, Since: now, Until: now.Add(5 * time.Second)}
+	open := asyncflow.Health{State: asyncflow.HealthOpen, Since: now,
+		Until: now.Add(5 * time.Second)}
 	back := asyncflow.Health{State: asyncflow.HealthClosed, Since: now}
 	for name, tc := range map[string]struct {
 		asyncflow.Health
@@ -62,9 +63,11 @@ func TestHealthOpensAndRecovers(t *testing.T) {
 	at := now
 	open := h.Failed(refused, enough, at, at)
 	require.Equal(t, asyncflow.Health{State: asyncflow.HealthOpen, Since: at,
-		Until: at.Add(asyncflow.FirstOpen), Pause: asyncflow.FirstOpen, Reason: "connection refused"},
+		Until: at.Add(asyncflow.FirstOpen), Pause: asyncflow.FirstOpen,
+		Reason: "connection refused"},
 		open)
-	assert.Equal(t, open, open.Failed(refused, enough, at, at.Add(time.Second)), "what was on its way")
+	assert.Equal(t, open, open.Failed(refused, enough, at, at.Add(time.Second)),
+		"what was on its way")
 	assert.Equal(t, open, open.Answered(at, at.Add(6*time.Second)), "that too, though it was done")
 	assert.Equal(t, open, open.Failed(refused, enough, at.Add(-time.Second), at.Add(6*time.Second)),
 		"and that")
@@ -88,13 +91,14 @@ func TestHealthOpensAndRecovers(t *testing.T) {
 func TestHealthBySpecialAnswers(t *testing.T) {
 	t.Parallel()
 	var none asyncflow.FailureRun
-	slow := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 429, RetryAfter: 30 * time.Second,
-		Error: "429 Too Many Requests"}
+	slow := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 429,
+		RetryAfter: 30 * time.Second, Error: "429 Too Many Requests"}
 	h := asyncflow.Health{}.Failed(slow, none, now, now)
 	assert.Equal(t, asyncflow.Health{State: asyncflow.HealthOpen, Since: now,
 		Until: now.Add(30 * time.Second), Reason: "429 Too Many Requests"}, h)
 	slow.RetryAfter = 10 * time.Second
-	assert.Equal(t, h, h.Failed(slow, none, now, now.Add(time.Second)), "it asks for less than it has")
+	assert.Equal(t, h, h.Failed(slow, none, now, now.Add(time.Second)),
+		"it asks for less than it has")
 	slow.Status, slow.RetryAfter = 503, 24*time.Hour
 	assert.Equal(t, asyncflow.MaxSlowDown, h.Failed(slow, none, now, now).Until.Sub(now))
 	slow.Status = 500
@@ -120,8 +124,10 @@ func TestEndpointFailed(t *testing.T) {
 		"500":              {asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500}, true},
 		"404":              {asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 404}, true},
 		"a wish for retry": {asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200}, false},
-		"rejected":         {asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200}, false},
-		"accepted":         {asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202}, false},
+		"rejected": {asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 200},
+			false},
+		"accepted": {asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202},
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tc.failed, tc.EndpointFailed(), name)
@@ -144,8 +150,8 @@ func TestHealthFailing(t *testing.T) {
 	assert.False(t, h.Failed(busy, none, now, now).Failing())
 	assert.False(t, failed.Failed(busy, none, failed.Until, later).Failing())
 	assert.False(t, failed.Answered(failed.Until, later).Failing())
-	assert.True(t, h.Failed(asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410}, none, now,
-		now).Failing())
+	assert.True(t, h.Failed(asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410}, none,
+		now, now).Failing())
 }
 
 // A worker that answers isn't down because of the tasks that it can't do. If it has done none for a
@@ -175,8 +181,8 @@ func TestHealthOfAWorkerThatAnswers(t *testing.T) {
 	assert.Equal(t, asyncflow.ShortOpen, h.Pause, "it is there again")
 }
 
-// A task that hangs keeps another one from trying the endpoint for a short pause only. Where no worker
-// was found, there is one task at a time.
+// A task that hangs keeps another one from trying the endpoint for a short pause only. Where no
+// worker was found, there is one task at a time.
 func TestATaskThatHangsIsNotTheOnlyProbe(t *testing.T) {
 	t.Parallel()
 	late := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Failure: asyncflow.FailureTimeout}
@@ -186,7 +192,8 @@ func TestATaskThatHangsIsNotTheOnlyProbe(t *testing.T) {
 	require.Equal(t, asyncflow.ShortOpen, h.Pause)
 	until := h.Until
 	assert.Equal(t, until, h.CountsSince(until.Add(asyncflow.ShortOpen)))
-	assert.Equal(t, until.Add(time.Second), h.CountsSince(until.Add(asyncflow.ShortOpen+time.Second)))
+	assert.Equal(t, until.Add(time.Second),
+		h.CountsSince(until.Add(asyncflow.ShortOpen+time.Second)))
 	assert.True(t, h.FreshFirst(until))
 
 	well := h.Answered(until, until)
@@ -194,7 +201,8 @@ func TestATaskThatHangsIsNotTheOnlyProbe(t *testing.T) {
 	assert.True(t, well.FreshFirst(until))
 	assert.False(t, well.FreshFirst(until.Add(asyncflow.RampSteps*asyncflow.RampStep)))
 
-	refused := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Failure: asyncflow.FailureNoConnection}
+	refused := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed,
+		Failure: asyncflow.FailureNoConnection}
 	dead := h.Failed(refused, asyncflow.FailureRun{}, until, until)
 	assert.Equal(t, dead.Until, dead.CountsSince(dead.Until.Add(time.Hour)))
 	assert.False(t, dead.Answered(dead.Until, dead.Until).FreshFirst(dead.Until))
@@ -252,8 +260,8 @@ func TestStoppedText(t *testing.T) {
 	assert.Empty(t, text(now, e(asyncflow.Health{}), drained))
 	assert.Equal(t, "Deliveries to https://w have stopped until "+
 		now.Add(time.Minute).UTC().Format(time.RFC3339)+": refused", text(now, open))
-	assert.Equal(t, "Deliveries to https://w have stopped until one task succeeds, which is tried now: "+
-		"refused", text(now.Add(time.Minute), open))
+	assert.Equal(t, "Deliveries to https://w have stopped until one task succeeds, which is tried "+
+		"now: refused", text(now.Add(time.Minute), open))
 	both := text(now, open, gone)
 	assert.Contains(t, both,
 		"refused; Deliveries to https://w have stopped until the endpoint id is enabled: ää")

@@ -28,9 +28,12 @@ func pipeline() asyncflow.TaskType {
 		RollAge:       asyncflow.NewDuration(time.Hour),
 		Retention:     asyncflow.NewDuration(time.Hour),
 		Stages: []asyncflow.Stage{
-			stage("inspect", 0, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}),
-			stage("resize", 10, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-5)}),
-			stage("report", 20, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(7, 8)}),
+			stage("inspect", 0, asyncflow.RetryPolicy{MaxAttempts: 3,
+				Interval: asyncflow.Seconds(60)}),
+			stage("resize", 10, asyncflow.RetryPolicy{MaxAttempts: 3,
+				Interval: asyncflow.Seconds(-5)}),
+			stage("report", 20, asyncflow.RetryPolicy{MaxAttempts: 3,
+				Interval: asyncflow.Seconds(7, 8)}),
 		},
 	}
 }

@@ -37,7 +37,8 @@ func TestReadmeBeginsWithTheTwoCommands(t *testing.T) {
 		"README.md"), 2)
 	require.Len(t, blocks, 2)
 	require.Equal(t,
-		"git clone https://github.com/asyncflow/asyncflow && cd asyncflow && go run ./cmd/asyncflow dev",
+		"git clone https://github.com/asyncflow/asyncflow && cd asyncflow && go run "+
+			"./cmd/asyncflow dev",
 		blocks[0][1])
 	require.Equal(t, "go test ./...", blocks[1][1])
 }
@@ -319,7 +320,8 @@ func checkDependencies(t *testing.T, f composeFile, name string, s composeServic
 				f.Services[other].Image == "asyncflow",
 				"%s depends on the health of %s", name, other)
 		case "service_completed_successfully":
-			require.True(t, strings.HasPrefix(other, "setup-"), "%s waits for the end of %s", name, other)
+			require.True(t, strings.HasPrefix(other, "setup-"), "%s waits for the end of %s", name,
+				other)
 		default:
 			t.Errorf("%s depends on %s with the condition %q", name, other, how.Condition)
 		}
@@ -354,7 +356,8 @@ func checkVolumes(t *testing.T, f composeFile, name string, s composeService) {
 
 // checkOrder checks that schema and tenant come before the nodes, and the nodes before the types.
 func checkOrder(t *testing.T, f composeFile) {
-	require.Equal(t, "service_healthy", f.Services["setup-database"].DependsOn["postgres"].Condition)
+	require.Equal(t, "service_healthy",
+		f.Services["setup-database"].DependsOn["postgres"].Condition)
 	for _, node := range []string{"node-1", "node-2"} {
 		require.Equal(t, "service_completed_successfully",
 			f.Services[node].DependsOn["setup-database"].Condition)
@@ -396,8 +399,10 @@ func checkSetup(t *testing.T, f composeFile) {
 		types.Environment["ASYNCFLOW_JWT_SECRET"])
 	require.Equal(t, f.Services["thumbnails"].Environment["THUMBNAILS_SECRET"],
 		types.Environment["THUMBNAILS_SECRET"])
-	require.Contains(t, f.Services["postgres"].Environment["POSTGRES_PASSWORD"], "POSTGRES_PASSWORD")
-	require.NotContains(t, node.Environment["DATABASE_URL"], "$", "a password may have any character")
+	require.Contains(t, f.Services["postgres"].Environment["POSTGRES_PASSWORD"],
+		"POSTGRES_PASSWORD")
+	require.NotContains(t, node.Environment["DATABASE_URL"], "$",
+		"a password may have any character")
 	for _, s := range []composeService{node, database} {
 		require.Equal(t, f.Services["postgres"].Environment["POSTGRES_PASSWORD"],
 			s.Environment["PGPASSWORD"])
@@ -435,7 +440,8 @@ func orDefault(value string) string {
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	text := readText(t, "Dockerfile")
-	for _, m := range regexp.MustCompile(`(?m)^COPY ([^-].*) \S+$`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^COPY ([^-].*) \S+$`).FindAllStringSubmatch(text,
+		-1) {
 		for _, path := range strings.Fields(m[1]) {
 			_, err := os.Stat(path)
 			require.NoError(t, err)
@@ -523,8 +529,8 @@ func eachTag(t *testing.T, dir string, do func(file, owner, field string, tag re
 				for _, f := range s.Fields.List {
 					if f.Tag != nil && len(f.Names) == 1 {
 						tag, _ := strconv.Unquote(f.Tag.Value)
-						do(filepath.Base(path), spec.Name.Name, fmt.Sprint(f.Names[0].Name, " ", f.Type),
-							reflect.StructTag(tag))
+						do(filepath.Base(path), spec.Name.Name,
+							fmt.Sprint(f.Names[0].Name, " ", f.Type), reflect.StructTag(tag))
 					}
 				}
 			}
@@ -693,9 +699,11 @@ func TestDocumentsCanBePasted(t *testing.T) {
 	comment := regexp.MustCompile(`(^|\s)(#|//).*`)
 	for _, page := range documents(t) {
 		for _, block := range regexp.MustCompile(
-			"(?ms)^```(?:sh|go|python|ts|sql)\n(.*?)^```").FindAllStringSubmatch(readText(t, page), -1) {
+			"(?ms)^```(?:sh|go|python|ts|sql)\n(.*?)^```").FindAllStringSubmatch(readText(t, page),
+			-1) {
 			for line := range strings.Lines(block[1]) {
-				require.NotContains(t, comment.ReplaceAllString(line, ""), "…", "%s: %s", page, line)
+				require.NotContains(t, comment.ReplaceAllString(line, ""), "…", "%s: %s", page,
+					line)
 			}
 		}
 	}

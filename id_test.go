@@ -83,7 +83,8 @@ func TestParseTaskID(t *testing.T) {
 		"thumbnails.1.1.0",
 		" thumbnails.1.1", "thumbnails.1.1 ", "thumbnails.1.1\n", "thumbnails. 1.1",
 		"thumbnails.1.1\x00",
-		"Thumbnails.1.1", "9.1.1", "thumb nails.1.1", "thümb.1.1", "thumbnails.١.1", "thumbnails/1/1",
+		"Thumbnails.1.1", "9.1.1", "thumb nails.1.1", "thümb.1.1", "thumbnails.١.1",
+		"thumbnails/1/1",
 		"a.4194304.1", "a.1.1099511627776", "a.1.9223372036854775808", "a.18446744073709551617.1",
 		strings.Repeat("n", 41) + ".1.1",
 	} {

@@ -44,13 +44,16 @@ func expressions(depth int) *rapid.Generator[string] {
 		switch rapid.IntRange(0, 3).Draw(t, "form") {
 		case 0:
 			return fmt.Sprintf("(%s %s %s)", below(),
-				rapid.SampledFrom([]string{"+", "-", "*", "/", "%", "**"}).Draw(t, "operator"), below())
+				rapid.SampledFrom([]string{"+", "-", "*", "/", "%", "**"}).Draw(t, "operator"),
+				below())
 		case 1:
 			return fmt.Sprintf("(%s %s %s ? %s : %s)", below(),
-				rapid.SampledFrom([]string{"<", ">=", "==", "!="}).Draw(t, "operator"), below(), below(),
+				rapid.SampledFrom([]string{"<", ">=", "==", "!="}).Draw(t, "operator"), below(),
+				below(),
 				below())
 		case 2:
-			return fmt.Sprintf("(error contains 'x' or status in [429, 503] ? %s : %s)", below(), below())
+			return fmt.Sprintf("(error contains 'x' or status in [429, 503] ? %s : %s)", below(),
+				below())
 		default:
 			return fmt.Sprintf("%s(%s)", rapid.SampledFrom([]string{"abs", "ceil", "floor", "round",
 				"min",
@@ -207,10 +210,12 @@ func TestPausePoly(t *testing.T) {
 		attempt    int
 		rand, want float64
 	}{
-		{1, 0, 15}, {1, 0.5, 30}, {2, 0.5, 46}, {5, 0.25, 308.5}, {20, 0, 130336}, {75, 0.5, 29987716},
+		{1, 0, 15}, {1, 0.5, 30}, {2, 0.5, 46}, {5, 0.25, 308.5}, {20, 0, 130336},
+		{75, 0.5, 29987716},
 		{76, 0, asyncflow.MaxInterval}, {99, 0.9, asyncflow.MaxInterval},
 	} {
-		got := asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: c.attempt, Rand: c.rand})
+		got := asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: c.attempt,
+			Rand: c.rand})
 		require.Equal(t, seconds(c.want), got, "attempt %d", c.attempt)
 	}
 }
@@ -235,7 +240,8 @@ func TestPauseIsConstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, asyncflow.MaxInterval).Draw(t, "n")
 		require.Equal(t, seconds(float64(n)),
-			asyncflow.Seconds(float64(-n)).Pause(asyncflow.Failure{Attempt: attempts.Draw(t, "attempt")}))
+			asyncflow.Seconds(float64(-n)).Pause(asyncflow.Failure{Attempt: attempts.Draw(t,
+				"attempt")}))
 	})
 }
 
@@ -270,13 +276,14 @@ func TestPauseIsBounded(t *testing.T) {
 func TestExpressionCheck(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"poly":                         "",
-		"30":                           "",
-		"attempt < 3 ? 0.5 : 60":       "",
-		"often":                        "is not a valid expression: unknown name often (1:1)",
-		"1 + attemps":                  "is not a valid expression: unknown name attemps (1:5)",
-		"attempt *":                    "is not a valid expression: unexpected token EOF (1:9)",
-		"attempt > 3":                  "is not a valid expression: its value must be a number, not bool",
+		"poly":                   "",
+		"30":                     "",
+		"attempt < 3 ? 0.5 : 60": "",
+		"often":                  "is not a valid expression: unknown name often (1:1)",
+		"1 + attemps":            "is not a valid expression: unknown name attemps (1:5)",
+		"attempt *":              "is not a valid expression: unexpected token EOF (1:9)",
+		"attempt > 3": "is not a valid expression: its value must be a number, " +
+			"not bool",
 		"error contains 'a\x00'":       "must be UTF-8 without NUL",
 		"\xff":                         "must be UTF-8 without NUL",
 		strings.Repeat("1", 501):       "is 501 bytes long; the limit is 500",
@@ -293,8 +300,8 @@ func TestExpressionCheck(t *testing.T) {
 			tt := pipeline()
 			tt.Retry = policy
 			requireRefusal(t, tt.Validate(), asyncflow.CodeInvalid, want)
-			requireRefusal(t, asyncflow.TaskType{Name: "a", Stages: []asyncflow.Stage{{Name: "only"}},
-				Retry: policy}.WithDefaults().Validate(),
+			requireRefusal(t, asyncflow.TaskType{Name: "a",
+				Stages: []asyncflow.Stage{{Name: "only"}}, Retry: policy}.WithDefaults().Validate(),
 				asyncflow.CodeInvalid, want) // once, though the stage has it too
 			if tt = pipeline(); want != "" {
 				want = "stages[2]." + want

@@ -62,8 +62,8 @@ const (
 	OutcomeFannedOut    OutcomeKind = "fanned_out"   // its children are made, and it waits for them
 	OutcomeJoined       OutcomeKind = "joined"       // its children have ended
 	OutcomeDependencies OutcomeKind = "dependencies" // what it depends on has ended
-	// cancelled by a caller in any state, or by the worker, or as the task that it depended on or was
-	// a child of
+	// cancelled by a caller in any state, or by the worker, or as the task that it depended on or
+	// was a child of
 	OutcomeCancelled OutcomeKind = "cancelled"
 	OutcomeAccepted  OutcomeKind = "accepted" // 202: the completion follows; never in the journal
 )
@@ -149,8 +149,8 @@ type Verdict struct {
 	Attempt   int        // the next attempt of that stage, unless final
 	OrderTime time.Time  // its place in the order, unless final
 	Reason    WaitReason // what it waits for, if it must wait
-	// Error is what the journal says in place of the outcome's error, if the verdict has a reason of
-	// its own.
+	// Error is what the journal says in place of the outcome's error, if the verdict has a reason
+	// of its own.
 	Error string
 }
 
@@ -172,7 +172,8 @@ func (v Verdict) Status(now time.Time) Status {
 	switch {
 	case v.Final() != "":
 		return v.Final()
-	case v.Kind == Park || v.Kind == Spawn || v.Reason == WaitClaimer || v.OrderTime.After(now.Add(Soon)):
+	case v.Kind == Park || v.Kind == Spawn || v.Reason == WaitClaimer ||
+		v.OrderTime.After(now.Add(Soon)):
 		return StatusWaiting
 	}
 	return StatusPending

@@ -64,8 +64,8 @@ type Limits struct {
 
 func (l Limits) checkLimits(prefix string, out *problems) {
 	if l.MaxInFlight < 0 || l.MaxInFlight > MaxMaxInFlight {
-		out.add(prefix+"max_in_flight", "is %d; it must be 1 to %d, or 0 for no limit", l.MaxInFlight,
-			MaxMaxInFlight)
+		out.add(prefix+"max_in_flight", "is %d; it must be 1 to %d, or 0 for no limit",
+			l.MaxInFlight, MaxMaxInFlight)
 	}
 	if !l.Rate.IsZero() && (l.Rate.Count < 1 || l.Rate.Count > MaxRateCount) {
 		out.add(prefix+"rate", "is %s; its number must be 1 to %d", l.Rate, MaxRateCount)

@@ -17,13 +17,13 @@ func TestLogAttempt(t *testing.T) {
 	// logged returns the attributes of the one line of an attempt, nil for none.
 	logged := func(level slog.Level, o asyncflow.Outcome) (line map[string]any) {
 		var out bytes.Buffer
-		asyncflow.LogAttempt(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: level})),
-			"acme", asyncflow.Settlement{
-				Lease: asyncflow.Lease{ID: asyncflow.NewTaskID("thumbnails", 1, 42), Stage: "resize",
-					Attempt: 2},
-				Outcome: o,
-				Verdict: asyncflow.Verdict{Kind: asyncflow.Retry},
-			})
+		asyncflow.LogAttempt(slog.New(slog.NewJSONHandler(&out,
+			&slog.HandlerOptions{Level: level})), "acme", asyncflow.Settlement{
+			Lease: asyncflow.Lease{ID: asyncflow.NewTaskID("thumbnails", 1, 42),
+				Stage: "resize", Attempt: 2},
+			Outcome: o,
+			Verdict: asyncflow.Verdict{Kind: asyncflow.Retry},
+		})
 		if out.Len() > 0 {
 			require.NoError(t, json.Unmarshal(out.Bytes(), &line))
 			delete(line, slog.TimeKey)

@@ -56,8 +56,8 @@ func spellingFault(host string) string {
 	case strings.HasSuffix(host, "."):
 		return "must not end its host in a dot"
 	case isNumeric(labels[len(labels)-1]):
-		return "must name its host, or hold an address as 192.0.2.1: other spellings of numbers are " +
-			"not taken"
+		return "must name its host, or hold an address as 192.0.2.1: other spellings of numbers " +
+			"are not taken"
 	}
 	for _, label := range labels {
 		if !isLabel(label) {
@@ -101,11 +101,12 @@ func EmbeddedIPv4(a netip.Addr) []netip.Addr {
 			netip.AddrFrom4([4]byte{b[7], b[9], b[10], b[11]}), v4(9)}
 	case networkContains("2002::/16", a): // 6to4 (RFC 3056)
 		return []netip.Addr{v4(2)}
-	case networkContains("2001::/32", a): // Teredo (RFC 4380): the server, and the client in negative
+	case networkContains("2001::/32", a): // Teredo (RFC 4380): the server, and the client negated
 		return []netip.Addr{v4(4), netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})}
 	case networkContains("::ffff:0:0:0/96", a): // SIIT (RFC 7915)
 		return []netip.Addr{v4(12)}
-	case networkContains("::/96", a) && !a.IsUnspecified() && !a.IsLoopback(): // compatible (RFC 4291)
+	// compatible (RFC 4291)
+	case networkContains("::/96", a) && !a.IsUnspecified() && !a.IsLoopback():
 		return []netip.Addr{v4(12)}
 	case b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe && b[8]&^3 == 0: // ISATAP (RFC 5214)
 		return []netip.Addr{v4(12)}

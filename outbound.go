@@ -93,8 +93,8 @@ func (o Outbound) checkHeaders(out *problems) {
 		switch {
 		case !isToken(name):
 			out.add("headers",
-				"has a name that is none: a header's name has letters, digits and !#$%%&'*+-.^_`|~ only, 1 "+
-					"to %d of them", maxHeaderName)
+				"has a name that is none: a header's name has letters, digits and "+
+					"!#$%%&'*+-.^_`|~ only, 1 to %d of them", maxHeaderName)
 		case seen[canonical]:
 			out.add(field, "is given twice: case doesn't count")
 		case reservedHeader(canonical):
@@ -102,14 +102,16 @@ func (o Outbound) checkHeaders(out *problems) {
 		case canonical == "Authorization" && o.Auth.Kind != "" && o.Auth.Kind != AuthNone:
 			out.add(field, "can't be set together with auth")
 		case !isHeaderValue(value):
-			out.add(field, "must be printable ASCII, without a space at its begin or end, and not empty")
+			out.add(field,
+				"must be printable ASCII, without a space at its begin or end, and not empty")
 		case value == Mask:
 			out.add(field, "is the mask, not the value: leave headers out to keep them as they are")
 		}
 		seen[canonical] = true
 	}
 	if bytes > MaxHeaderBytes {
-		out.add("headers", "has %d bytes of names and values; the limit is %d", bytes, MaxHeaderBytes)
+		out.add("headers", "has %d bytes of names and values; the limit is %d", bytes,
+			MaxHeaderBytes)
 	}
 }
 
@@ -130,10 +132,11 @@ func reservedHeader(canonical string) bool {
 }
 
 func isToken(name string) bool {
-	return name != "" && len(name) <= maxHeaderName && !strings.ContainsFunc(name, func(r rune) bool {
+	forbidden := func(r rune) bool {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-	})
+	}
+	return name != "" && len(name) <= maxHeaderName && !strings.ContainsFunc(name, forbidden)
 }
 
 func isHeaderValue(value string) bool {

@@ -108,7 +108,8 @@ func TestOutboundAuth(t *testing.T) {
 			`auth.kind is "digest"; it must be none, bearer, basic or oauth2`},
 		"none with token": {auth{Kind: "none", Token: "t"},
 			"auth.token doesn't belong to auth of the kind none"},
-		"bearer, nothing": {auth{Kind: "bearer"}, "auth.token is required for auth of the kind bearer"},
+		"bearer, nothing": {auth{Kind: "bearer"},
+			"auth.token is required for auth of the kind bearer"},
 		"bearer, newline": {auth{Kind: "bearer", Token: "a\nb"},
 			"auth.token must be printable ASCII, without a space at its begin or end"},
 		"bearer, long": {auth{Kind: "bearer", Token: strings.Repeat("t", 4097)},
@@ -118,8 +119,8 @@ func TestOutboundAuth(t *testing.T) {
 		"bearer, password": {auth{Kind: "bearer", Token: "t", Password: "p"},
 			"auth.password doesn't belong to auth of the kind bearer"},
 		"basic, nothing": {auth{Kind: "basic"},
-			"auth.username is required for auth of the kind basic; auth.password is required for auth of " +
-				"the kind basic"},
+			"auth.username is required for auth of the kind basic; auth.password is required for " +
+				"auth of the kind basic"},
 		"basic, colon": {auth{Kind: "basic", Username: "a:b", Password: "p"},
 			"auth.username must not hold a colon"},
 		"basic, control": {auth{Kind: "basic", Username: "a", Password: "p\x07"},
@@ -127,16 +128,16 @@ func TestOutboundAuth(t *testing.T) {
 		"basic, scopes": {auth{Kind: "basic", Username: "a", Password: "p", Scopes: []string{"a"}},
 			"auth.scopes doesn't belong to auth of the kind basic"},
 		"oauth2, nothing": {auth{Kind: "oauth2"},
-			"auth.client_id is required for auth of the kind oauth2; auth.client_secret is required for " +
-				"auth of the kind oauth2" +
+			"auth.client_id is required for auth of the kind oauth2; auth.client_secret is " +
+				"required for auth of the kind oauth2" +
 				"; auth.token_url is required"},
 		"oauth2, http": {with(func(a *auth) { a.TokenURL = "http://login.example.com/" }),
 			"auth.token_url must be https: plain http is off (the operator's --allow-http)"},
 		"oauth2, user": {with(func(a *auth) { a.TokenURL = "https://me@login.example.com/" }),
 			"auth.token_url must not hold a user or a password"},
 		"oauth2, bad scope": {with(func(a *auth) { a.Scopes = []string{"a b"} }),
-			"auth.scopes has one that is none: 1 to 255 characters of printable ASCII without spaces, " +
-				"quotes and backslashes"},
+			"auth.scopes has one that is none: 1 to 255 characters of printable ASCII without " +
+				"spaces, quotes and backslashes"},
 		"oauth2, many scopes": {with(func(a *auth) {
 			a.Scopes = strings.Split(strings.Repeat("a ", 51)[:101], " ")
 		}), "auth.scopes has 51 scopes; the limit is 50"},

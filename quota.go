@@ -208,7 +208,8 @@ func ParseQuotas(items []string) (map[QuotaName]float64, error) {
 		switch _, twice := all[QuotaName(name)]; {
 		case !ok:
 			return nil, InvalidField("quotas",
-				"has %q; each must look like pending_tasks=100000, and be one of %s", item, quotaList())
+				"has %q; each must look like pending_tasks=100000, and be one of %s", item,
+				quotaList())
 		case twice:
 			return nil, InvalidField("quotas."+name, "is given twice")
 		case err != nil || math.IsNaN(value) || math.IsInf(value, 0):
@@ -222,7 +223,8 @@ func ParseQuotas(items []string) (map[QuotaName]float64, error) {
 
 // ContextOverQuota is the error about a context that is larger than a tenant's quota.
 func ContextOverQuota(limit, size int) *Error {
-	return &Error{Code: CodeQuota, Quota: &QuotaUse{QuotaContextBytes, float64(limit), float64(size)},
+	return &Error{Code: CodeQuota, Quota: &QuotaUse{QuotaContextBytes, float64(limit),
+		float64(size)},
 		Message: fmt.Sprintf("the tenant's quota %s is %d, and the context is %d bytes",
 			QuotaContextBytes, limit, size),
 		Fields: []FieldError{{Field: "context",

@@ -50,11 +50,13 @@ func TestChangeQuotas(t *testing.T) {
 		says  string
 	}{
 		"below": {"task_types", -2,
-			"is -2; it must be a whole number of 1 to 100000, -1 (no limit) or 0 (the operator's default)"},
-		"above":    {"context_bytes", 64<<20 + 1, "a whole number of 1 to 67108864"},
-		"broken":   {"pending_tasks", 1.5, "is 1.5; it must be a whole number"},
-		"too slow": {"submits_per_second", 0.001, "is 0.001; it must be a number of 0.01 to 1000000"},
-		"unknown":  {"tasks", 1, "is not a quota; they are task_types, pending_tasks"},
+			"is -2; it must be a whole number of 1 to 100000, -1 (no limit) or 0 (the operator's " +
+				"default)"},
+		"above":  {"context_bytes", 64<<20 + 1, "a whole number of 1 to 67108864"},
+		"broken": {"pending_tasks", 1.5, "is 1.5; it must be a whole number"},
+		"too slow": {"submits_per_second", 0.001,
+			"is 0.001; it must be a number of 0.01 to 1000000"},
+		"unknown": {"tasks", 1, "is not a quota; they are task_types, pending_tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

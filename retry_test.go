@@ -101,8 +101,8 @@ func TestOverride(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, own.Override(c.over), name)
-			require.Equal(t, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)}, own,
-				name)
+			require.Equal(t, asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(60)},
+				own, name)
 		})
 	}
 }
@@ -138,7 +138,8 @@ func TestPolicyByLevel(t *testing.T) {
 		"type's poly": {ofType: policy{Interval: rule("poly")},
 			ofStage: policy{MaxAttempts: 5}, attempts: 5, pause: 31},
 		"stage over type": {ofType: policy{MaxAttempts: 9, Interval: n(-60)},
-			ofStage: policy{MaxAttempts: 8, Interval: rule("10 * attempt")}, attempts: 8, pause: 30},
+			ofStage: policy{MaxAttempts: 8, Interval: rule("10 * attempt")}, attempts: 8,
+			pause: 30},
 		"stage's numbers, type's text": {ofType: policy{Interval: rule("poly")},
 			ofStage: policy{Interval: n(7, 8)}, attempts: 20, pause: 8},
 		"task over all": {ofType: policy{Interval: rule("poly")},
@@ -148,7 +149,8 @@ func TestPolicyByLevel(t *testing.T) {
 			ofTask: &policy{Interval: n(-3)}, attempts: 5, pause: 3},
 		"task's attempts, stage's text": {ofStage: policy{MaxAttempts: 5, Interval: rule("poly")},
 			ofTask: &policy{MaxAttempts: 7}, attempts: 7, pause: 31},
-		"task sets nothing": {ofType: policy{MaxAttempts: 9}, ofTask: &policy{}, attempts: 9, pause: 4},
+		"task sets nothing": {ofType: policy{MaxAttempts: 9}, ofTask: &policy{}, attempts: 9,
+			pause: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt := asyncflow.TaskType{Name: "a",

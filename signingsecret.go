@@ -70,7 +70,8 @@ func (e *Endpoint) Rotate(next SigningSecret, overlap time.Duration, now time.Ti
 	}
 	if len(secrets) > MaxSecrets {
 		return Errorf(CodeConflict,
-			"the endpoint has %d secrets that sign; wait until one has ended, or rotate with the overlap 0s",
+			"the endpoint has %d secrets that sign; wait until one has ended, or rotate with the "+
+				"overlap 0s",
 			MaxSecrets)
 	}
 	e.Secrets = secrets

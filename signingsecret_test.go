@@ -34,7 +34,8 @@ func TestRotate(t *testing.T) {
 		"a shorter overlap holds for all that are older")
 	err := e.Rotate(asyncflow.SigningSecret{ID: "d"}, time.Hour, now)
 	requireRefusal(t, err, asyncflow.CodeConflict,
-		"the endpoint has 3 secrets that sign; wait until one has ended, or rotate with the overlap 0s")
+		"the endpoint has 3 secrets that sign; wait until one has ended, or rotate with the "+
+			"overlap 0s")
 	require.Equal(t, []string{"c", "b", "a"}, ids(e.Secrets), "nothing has changed")
 	later := e
 	require.NoError(t, later.Rotate(asyncflow.SigningSecret{ID: "d"}, time.Hour, at(time.Hour)))

@@ -20,7 +20,8 @@ const (
 	// in lease: an attempt is in flight; its settlement or rescue moves it on
 	StatusRunning   Status = "running"
 	StatusSucceeded Status = "succeeded" // final: passed its last stage
-	StatusFailed    Status = "failed"    // final: no attempts left, or the worker asked not to retry
+	// final: no attempts left, or the worker asked not to retry
+	StatusFailed    Status = "failed"
 	StatusCancelled Status = "cancelled" // final: cancelled by a caller or the worker
 )
 
@@ -252,5 +253,6 @@ func (p Patch) Order(t TaskType, l Lease, placed, now time.Time) time.Time {
 	case retry || l.OrderTime.After(placed):
 		return l.OrderTime
 	}
-	return l.OrderTime.Add(headStart(t, stage, l.Options) - headStart(t, stage, p.Options(l.Options)))
+	return l.OrderTime.Add(headStart(t, stage, l.Options) -
+		headStart(t, stage, p.Options(l.Options)))
 }

@@ -64,7 +64,8 @@ func TestNewTaskValidate(t *testing.T) {
 		"null":             {context(`null`), ""},
 		"deepest":          {context(nested(128)), ""},
 		"too deep":         {context(nested(129)), "context is nested more than 128 deep"},
-		"deep and broken":  {context(strings.Repeat("[", 900)), "context is nested more than 128 deep"},
+		"deep and broken": {context(strings.Repeat("[", 900)),
+			"context is nested more than 128 deep"},
 
 		"priority": {priority(0, 31536000), ""},
 		"priority negative": {priority(-1),
@@ -75,27 +76,31 @@ func TestNewTaskValidate(t *testing.T) {
 		"51 priorities": {priority(make([]int, 51)...), "priority has 51 entries; the limit is 50"},
 		"retry": {retry(asyncflow.RetryPolicy{MaxAttempts: 100,
 			Interval: asyncflow.Seconds(-1)}), ""},
-		"retry interval only": {retry(asyncflow.RetryPolicy{Interval: asyncflow.Seconds(1, 2)}), ""},
+		"retry interval only": {retry(asyncflow.RetryPolicy{Interval: asyncflow.Seconds(1, 2)}),
+			""},
 		"retry attempts": {retry(asyncflow.RetryPolicy{MaxAttempts: 101}),
 			"retry.max_attempts is 101; it must be 1 to 100"},
 		"retry interval": {retry(asyncflow.RetryPolicy{Interval: asyncflow.Seconds(0)}),
 			"retry.interval must not be 0: n > 0 doubles up to n, n < 0 is always |n|"},
 
-		"delay":          {delay(time.Hour), ""},
-		"delay a year":   {delay(year), ""},
-		"delay more":     {delay(year + time.Hour), "delay " + long},
-		"delay negative": {delay(-time.Second), "delay is -1s; it must be 0s to 8760h0m0s (a year)"},
-		"run_at":         {runAt(now.Add(time.Hour)), ""},
-		"run_at past":    {runAt(now.Add(-10 * year)), ""},
-		"run_at a year":  {runAt(now.Add(year)), ""},
-		"run_at more":    {runAt(now.Add(year + 1)), "run_at is more than 8760h0m0s (a year) ahead"},
+		"delay":        {delay(time.Hour), ""},
+		"delay a year": {delay(year), ""},
+		"delay more":   {delay(year + time.Hour), "delay " + long},
+		"delay negative": {delay(-time.Second),
+			"delay is -1s; it must be 0s to 8760h0m0s (a year)"},
+		"run_at":        {runAt(now.Add(time.Hour)), ""},
+		"run_at past":   {runAt(now.Add(-10 * year)), ""},
+		"run_at a year": {runAt(now.Add(year)), ""},
+		"run_at more": {runAt(now.Add(year + 1)),
+			"run_at is more than 8760h0m0s (a year) ahead"},
 		"delay + run_at": {with(func(n *asyncflow.NewTask) {
 			n.Delay,
 				n.RunAt = asyncflow.NewDuration(1), now
 		}),
 			"delay and run_at exclude each other"},
 		"several at once": {asyncflow.NewTask{Delay: asyncflow.NewDuration(-1)},
-			"type is required; context is required; delay is -1ns; it must be 0s to 8760h0m0s (a year)"},
+			"type is required; context is required; delay is -1ns; it must be 0s to 8760h0m0s (a " +
+				"year)"},
 	}, func(t *testing.T, c struct {
 		task asyncflow.NewTask
 		want string
@@ -109,7 +114,8 @@ func nested(levels int) string { return strings.Repeat("[", levels) + strings.Re
 // A context over the limit has its own code, even beside other problems.
 func TestNewTaskTooLarge(t *testing.T) {
 	t.Parallel()
-	task := asyncflow.NewTask{Type: "a", Context: json.RawMessage(`"` + strings.Repeat("x", 9) + `"`)}
+	task := asyncflow.NewTask{Type: "a",
+		Context: json.RawMessage(`"` + strings.Repeat("x", 9) + `"`)}
 	require.NoError(t, task.Validate(now, 11))
 	requireRefusal(t, task.Validate(now, 10), asyncflow.CodeTooLarge,
 		"context is 11 bytes; the limit is 10")

@@ -11,8 +11,9 @@ const (
 	// by an operator: its calls are refused, and its tasks are not leased
 	TenantSuspended TenantState = "suspended"
 	// suspended; dropped after the grace period unless restored
-	TenantDeleted  TenantState = "deleted"
-	TenantDropping TenantState = "dropping" // the grace period is over: its tables are being dropped
+	TenantDeleted TenantState = "deleted"
+	// the grace period is over: its tables are being dropped
+	TenantDropping TenantState = "dropping"
 )
 
 const (

@@ -131,7 +131,8 @@ func TestVerifyConcurrently(t *testing.T) {
 	tenants := []string{"acme", "beta", "gamma", "delta", "echo"}
 	tokens := make([]string, 0, 100)
 	for n := range 100 {
-		tokens = append(tokens, hs256(t, nil, fields{"tenant": tenants[n%5], "jti": strconv.Itoa(n)}))
+		tokens = append(tokens, hs256(t, nil,
+			fields{"tenant": tenants[n%5], "jti": strconv.Itoa(n)}))
 	}
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -180,7 +181,8 @@ func BenchmarkVerifyAnew(b *testing.B) {
 	sum := sha256.Sum256([]byte(token))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := v.trust.Load().verifyNew(context.Background(), token, sum, testNow); err != nil {
+		if _, err := v.trust.Load().verifyNew(context.Background(), token, sum,
+			testNow); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -77,8 +77,8 @@ type Config struct {
 	TenantClaim []string
 	// ScopeClaim is the claim with the scopes, a text or a list; default "scope".
 	ScopeClaim string
-	// ScopeNames has our scopes for each of the issuer's, whose other scopes are ignored; nil: the
-	// issuer uses our names.
+	// ScopeNames has our scopes for each of the issuer's. Other scopes of the issuer are ignored;
+	// nil: the issuer uses our names.
 	ScopeNames map[string][]Scope
 	// Tenants are the only tenants that the issuer's tokens may name; empty: all.
 	Tenants []string
@@ -123,7 +123,8 @@ func (c Config) check() error {
 			"must not be blank; empty, there are no operators' tokens")
 	}
 	if c.Leeway < 0 || c.Leeway > MaxLeeway {
-		return asyncflow.InvalidField("Leeway", "must be between 0 and %v, not %v", MaxLeeway, c.Leeway)
+		return asyncflow.InvalidField("Leeway", "must be between 0 and %v, not %v", MaxLeeway,
+			c.Leeway)
 	}
 	if c.Interval != 0 && (c.Interval < minInterval || c.Interval > maxInterval) {
 		return asyncflow.InvalidField("Interval", "must be between %v and %v, not %v",
@@ -135,7 +136,7 @@ func (c Config) check() error {
 	return c.checkFamily()
 }
 
-// checkNames refuses unknown scopes, and names that can't be those of tenants.
+// checkNames refuses unknown scopes, and names that no tenant can have.
 func (c Config) checkNames() error {
 	for _, foreign := range slices.Sorted(maps.Keys(c.ScopeNames)) {
 		for _, s := range c.ScopeNames[foreign] {
@@ -157,8 +158,8 @@ func (c Config) checkNames() error {
 // several places.
 func (c Config) checkFamily() error {
 	if c.Algorithm != "" && methodNamed(c.Algorithm) == nil {
-		return asyncflow.InvalidField("Algorithm", "is %.20q; it must be HS256, EdDSA, ES256 or RS256",
-			c.Algorithm)
+		return asyncflow.InvalidField("Algorithm",
+			"is %.20q; it must be HS256, EdDSA, ES256 or RS256", c.Algorithm)
 	}
 	if len(c.HMACSecret) == 0 && c.HMACSecretFile == "" {
 		return c.checkPublic()
@@ -176,7 +177,8 @@ func (c Config) checkSecret() error {
 			"must not be set beside public keys or PrivateKey: keys are of one family")
 	}
 	if c.HMACSecretFile != "" && len(c.HMACSecret) > 0 {
-		return asyncflow.InvalidField(name, "must not be set beside a secret: the file holds them all")
+		return asyncflow.InvalidField(name,
+			"must not be set beside a secret: the file holds them all")
 	}
 	if c.HMACSecretFile == "" && len(c.HMACSecret) < MinSecretBytes {
 		return asyncflow.InvalidField(name, "must have at least %d bytes, not %d",
@@ -187,8 +189,8 @@ func (c Config) checkSecret() error {
 			"holds a PEM block, which may be public: set PublicKeys or PrivateKey instead")
 	}
 	if c.Algorithm != "" && c.Algorithm != "HS256" {
-		return asyncflow.InvalidField("Algorithm", "is %s, but the key is a secret: it must be HS256",
-			c.Algorithm)
+		return asyncflow.InvalidField("Algorithm",
+			"is %s, but the key is a secret: it must be HS256", c.Algorithm)
 	}
 	return nil
 }

@@ -40,16 +40,19 @@ func TestConfigRefused(t *testing.T) {
 		"typ of a prefix": {func(c *Config) { c.TokenType = "application/" },
 			"TokenType must not be empty"},
 
-		"long leeway": {func(c *Config) { c.Leeway = 30*time.Second + 1 }, "Leeway must be between"},
+		"long leeway": {func(c *Config) { c.Leeway = 30*time.Second + 1 },
+			"Leeway must be between"},
 
 		"negative leeway": {func(c *Config) { c.Leeway = -1 }, "Leeway must be between"},
 
 		"short secret": {func(c *Config) { c.HMACSecret = testSecret[:31] },
 			"at least 32 bytes, not 31"},
 
-		"key as secret":     {func(c *Config) { c.HMACSecret = ed.public }, "holds a PEM block"},
-		"two families":      {func(c *Config) { c.PublicKeys = ed.public }, "keys are of one family"},
-		"secret and signer": {func(c *Config) { c.PrivateKey = ed.private }, "keys are of one family"},
+		"key as secret": {func(c *Config) { c.HMACSecret = ed.public }, "holds a PEM block"},
+		"two families": {func(c *Config) { c.PublicKeys = ed.public },
+			"keys are of one family"},
+		"secret and signer": {func(c *Config) { c.PrivateKey = ed.private },
+			"keys are of one family"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -92,7 +92,8 @@ func FuzzPublicKeys(f *testing.F) {
 			require.ErrorContains(t, err, "PublicKeys")
 			return
 		}
-		require.Contains(t, []string{"EdDSA", "ES256", "RS256"}, v.trust.Load().issuers[0].method.Alg())
+		require.Contains(t, []string{"EdDSA", "ES256", "RS256"},
+			v.trust.Load().issuers[0].method.Alg())
 		_, err = v.Verify(t.Context(), token, time.Now())
 		require.Error(t, err)
 	})

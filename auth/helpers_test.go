@@ -56,8 +56,9 @@ func headerWith(f fields) []byte {
 
 func claimsWith(f fields) []byte {
 	return f.over(fields{
-		"iss": "asyncflow", "aud": "asyncflow", "sub": "ci", "tenant": "acme", "scope": "submit read",
-		"exp": testNow.Add(time.Hour).Unix(), "iat": testNow.Unix(),
+		"iss": "asyncflow", "aud": "asyncflow", "sub": "ci", "tenant": "acme",
+		"scope": "submit read",
+		"exp":   testNow.Add(time.Hour).Unix(), "iat": testNow.Unix(),
 	})
 }
 
@@ -115,9 +116,11 @@ func newPair(t testing.TB, signer crypto.Signer, headers map[string]string) pair
 	public, err := x509.MarshalPKIXPublicKey(signer.Public())
 	require.NoError(t, err)
 	return pair{
-		signer:  signer,
-		private: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Headers: headers, Bytes: private}),
-		public:  pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Headers: headers, Bytes: public}),
+		signer: signer,
+		private: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Headers: headers,
+			Bytes: private}),
+		public: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Headers: headers,
+			Bytes: public}),
 	}
 }
 

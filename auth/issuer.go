@@ -62,7 +62,7 @@ func NewIssuer(cfg Config) (*Issuer, error) {
 	return i, checkPair(cfg, public)
 }
 
-// checkPair refuses a private key that belongs to none of PublicKeys, if those are set.
+// checkPair refuses a private key that belongs to none of PublicKeys, if any are set.
 func checkPair(cfg Config, private publicKey) error {
 	if len(cfg.PublicKeys) == 0 {
 		return nil
@@ -114,7 +114,8 @@ func (i *Issuer) IssueClaimers(
 // and errors are those of Issue. Without a Config.AdminType it returns an error.
 func (i *Issuer) IssueAdmin(subject string, ttl time.Duration, now time.Time) (string, error) {
 	if i.adminTyp == "" {
-		return "", asyncflow.InvalidField("AdminType", "must be set: it distinguishes operators' tokens")
+		return "", asyncflow.InvalidField("AdminType",
+			"must be set: it distinguishes operators' tokens")
 	}
 	if err := checkBearer(subject, ttl); err != nil {
 		return "", err

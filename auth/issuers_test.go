@@ -27,7 +27,8 @@ func TestIssuersDontMix(t *testing.T) {
 	t.Parallel()
 	a, b, rs := newEd25519(t, map[string]string{"kid": "k"}),
 		newEd25519(t, map[string]string{"kid": "k"}), newRSA(t)
-	ofA, ofB, ofRS, ours := issuerNamed("https://a.example", a), issuerNamed("https://b.example", b),
+	ofA, ofB, ofRS, ours := issuerNamed("https://a.example", a),
+		issuerNamed("https://b.example", b),
 		issuerNamed("https://rs.example", rs), secretConfig()
 	ofB.Audience, ofB.TokenType, ofB.AdminType = "b-audience", "b+jwt", ""
 	v, err := NewVerifier(ours, ofA, ofB, ofRS)
@@ -61,13 +62,15 @@ func TestIssuersDontMix(t *testing.T) {
 		"A's audience at B": {token(b, fields{"typ": "b+jwt"},
 			fields{"iss": "https://b.example"}), "audience is not \"b-audience\""},
 		"B's audience at A": {token(a, nil,
-			fields{"iss": "https://a.example", "aud": "b-audience"}), "audience is not \"asyncflow\""},
+			fields{"iss": "https://a.example", "aud": "b-audience"}),
+			"audience is not \"asyncflow\""},
 		"A's typ at B": {token(b, nil,
 			fields{"iss": "https://b.example", "aud": "b-audience"}), `is not "b+jwt"`},
 		"B's typ at A": {token(a, fields{"typ": "b+jwt"},
 			fields{"iss": "https://a.example"}), `is not "at+jwt" or "asyncflow-admin+jwt"`},
 		"an operator's of B": {token(b, fields{"typ": DefaultAdminType},
-			fields{"iss": "https://b.example", "aud": "b-audience", "tenant": absent, "scope": "admin"}),
+			fields{"iss": "https://b.example", "aud": "b-audience", "tenant": absent,
+				"scope": "admin"}),
 			`is not "b+jwt"`},
 		"nobody's": {token(a, nil, fields{"iss": "https://c.example"}),
 			"is not trusted here"},
@@ -109,20 +112,23 @@ func TestIssuersRefused(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"the same name": {func(c *Config) { c.Issuer = "a" }, "Issuer is that of another issuer too"},
+		"the same name": {func(c *Config) { c.Issuer = "a" },
+			"Issuer is that of another issuer too"},
 		"an empty name": {func(c *Config) { c.Issuer = "" }, "Issuer must not be empty"},
 		"no audience":   {func(c *Config) { c.Audience = "" }, "Audience must not be empty"},
 		"admin typ of tenants": {func(c *Config) { c.AdminType = "application/AT+JWT" },
 			"AdminType must not be TokenType"},
 		"blank admin typ": {func(c *Config) { c.AdminType = "application/" },
 			"AdminType must not be blank"},
-		"no tenant claim": {func(c *Config) { c.TenantClaim = nil }, "TenantClaim must not be empty"},
+		"no tenant claim": {func(c *Config) { c.TenantClaim = nil },
+			"TenantClaim must not be empty"},
 		"an empty member": {func(c *Config) { c.TenantClaim = []string{"org", ""} },
 			"TenantClaim must not be empty"},
 		"no scope claim": {func(c *Config) { c.ScopeClaim = "" }, "ScopeClaim must not be empty"},
 		"unknown scope": {func(c *Config) { c.ScopeNames = map[string][]Scope{"x": {"fly"}} },
 			`ScopeNames names the unknown scope "fly"`},
-		"bad tenant": {func(c *Config) { c.Tenants = []string{"acme", "Beta"} }, `Tenants has "Beta"`},
+		"bad tenant": {func(c *Config) { c.Tenants = []string{"acme", "Beta"} },
+			`Tenants has "Beta"`},
 		"keys of another": {func(c *Config) { c.Algorithm = "RS256" },
 			"the keys are for EdDSA, not RS256"},
 	} {
@@ -153,7 +159,8 @@ func TestKindsDontMix(t *testing.T) {
 		"tenant":            {nil, nil, "", KindTenant, "submit read"},
 		"tenant with admin": {nil, fields{"scope": "read admin"}, "", KindTenant, "read"},
 
-		"operator": {operator, fields{"tenant": absent, "scope": "admin"}, "", KindOperator, "admin"},
+		"operator": {operator, fields{"tenant": absent, "scope": "admin"}, "", KindOperator,
+			"admin"},
 
 		"operator with more": {operator,
 			fields{"tenant": absent, "scope": "manage admin read"}, "", KindOperator, "admin"},
@@ -289,8 +296,8 @@ func TestForeignClaims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, err := newVerifier(t, tc.cfg).Verify(context.Background(), hs256(t, tc.header, tc.claims),
-				testNow)
+			p, err := newVerifier(t, tc.cfg).Verify(context.Background(),
+				hs256(t, tc.header, tc.claims), testNow)
 			if tc.want != "" {
 				requireRefused(t, err, tc.want)
 				return
@@ -316,8 +323,8 @@ func TestConfusionOverAKeySet(t *testing.T) {
 	require.NoError(t, verify(v, sign(t, jwt.SigningMethodRS256, rs.signer,
 		headerWith(fields{"alg": "RS256", "kid": "r"}), claimsWith(nil))))
 	modulus := decode(t, jwkMember(t, rs, "n"))
-	for _, secret := range [][]byte{rs.public, []byte(strings.TrimSpace(string(rs.public))), modulus,
-		set, jwkOf(t, rs, nil)} {
+	for _, secret := range [][]byte{rs.public, []byte(strings.TrimSpace(string(rs.public))),
+		modulus, set, jwkOf(t, rs, nil)} {
 		for _, kid := range []any{"r", absent} {
 			for _, alg := range []string{"HS256", "RS256"} {
 				err := verify(v, sign(t, jwt.SigningMethodHS256, secret,

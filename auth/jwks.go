@@ -152,11 +152,12 @@ func canonicalJWK(key crypto.PublicKey) (string, error) {
 		size := (len(point) - 1) / 2
 		x := point[1 : 1+size]
 		y := point[1+size:]
-		return fmt.Sprintf(`{"crv":"%s","kty":"EC","x":"%s","y":"%s"}`, k.Params().Name, base64url(x),
-			base64url(y)), nil
+		return fmt.Sprintf(`{"crv":"%s","kty":"EC","x":"%s","y":"%s"}`, k.Params().Name,
+			base64url(x), base64url(y)), nil
 	case *rsa.PublicKey:
 		e := big.NewInt(int64(k.E)).Bytes()
-		return fmt.Sprintf(`{"e":"%s","kty":"RSA","n":"%s"}`, base64url(e), base64url(k.N.Bytes())), nil
+		return fmt.Sprintf(`{"e":"%s","kty":"RSA","n":"%s"}`, base64url(e),
+			base64url(k.N.Bytes())), nil
 	default:
 		return "", fmt.Errorf("a %T has no thumbprint", key)
 	}
@@ -173,7 +174,9 @@ const (
 // no compressed answer, and reads no more than the limit of a key set.
 func fetcher(c Config) func(context.Context) ([]byte, error) {
 	client := &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 		Transport: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			DialContext:            (&net.Dialer{Timeout: connectTimeout}).DialContext,

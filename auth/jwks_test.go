@@ -46,7 +46,8 @@ func TestParseJWKS(t *testing.T) {
 		"no alg, no use":         {setOf(jwkOf(t, ed, fields{"kid": "a"})), "EdDSA", []string{"a"}},
 		"no kid: the thumbprint": {setOf(jwkOf(t, ed, nil)), "EdDSA", []string{edPrint}},
 
-		"two keys": {setOf(edNamed, jwkOf(t, other, fields{"kid": "b"})), "EdDSA", []string{"a", "b"}},
+		"two keys": {setOf(edNamed, jwkOf(t, other, fields{"kid": "b"})), "EdDSA",
+			[]string{"a", "b"}},
 
 		"of another family": {setOf(edNamed, jwkOf(t, rs, fields{"kid": "a"}),
 			jwkOf(t, ec, fields{"kid": "c"})), "EdDSA", []string{"a"}},
@@ -54,7 +55,8 @@ func TestParseJWKS(t *testing.T) {
 			jwkOf(t, rs, fields{"kid": "s", "use": "sig"})), "RS256", []string{"s"}},
 		"for other operations": {setOf(jwkOf(t, rs,
 			fields{"kid": "e", "key_ops": []string{"encrypt"}}),
-			jwkOf(t, rs, fields{"kid": "s", "key_ops": []string{"verify"}})), "RS256", []string{"s"}},
+			jwkOf(t, rs, fields{"kid": "s", "key_ops": []string{"verify"}})), "RS256",
+			[]string{"s"}},
 		"for another algorithm": {setOf(jwkOf(t, rs, fields{"kid": "p", "alg": "PS256"}),
 			jwkOf(t, rs, fields{"kid": "r", "alg": "RS256"})), "RS256", []string{"r"}},
 		"of a kind to come": {setOf(json.RawMessage(`{"kty":"AKP","alg":"ML-DSA-44","pub":"AA"}`),
@@ -112,8 +114,8 @@ func TestParseJWKSRefuses(t *testing.T) {
 		"a private key": {setOf(jwkOf(t, ed, fields{"kid": "a", "d": "AAAA"})), "is a private key"},
 
 		"a private RSA key": {setOf(good, jwkOf(t, rs, fields{"p": "AAAA"})), "is a private key"},
-		"a secret for others": {setOf(good, json.RawMessage(`{"kty":"oct","use":"enc","k":"AAAA"}`)),
-			"is a symmetric key"},
+		"a secret for others": {setOf(good,
+			json.RawMessage(`{"kty":"oct","use":"enc","k":"AAAA"}`)), "is a symmetric key"},
 		"the same id twice": {setOf(good, jwkOf(t, newEd25519(t, nil), fields{"kid": "a"})),
 			`two keys have the id "a"`},
 		"the same key twice": {setOf(good, good), `two keys have the id "a"`},

@@ -24,7 +24,8 @@ func TestFamiliesRoundTrip(t *testing.T) {
 			cfg.PrivateKey = key.private
 			v := newVerifier(t, cfg)
 			require.Equal(t, alg, v.trust.Load().issuers[0].method.Alg())
-			token, err := newIssuer(t, cfg).Issue("acme", "ci", []Scope{ScopeWork}, time.Hour, testNow)
+			token, err := newIssuer(t, cfg).Issue("acme", "ci", []Scope{ScopeWork}, time.Hour,
+				testNow)
 			require.NoError(t, err)
 			p, err := v.Verify(context.Background(), token, testNow)
 			require.NoError(t, err)
@@ -32,7 +33,8 @@ func TestFamiliesRoundTrip(t *testing.T) {
 			p.TokenID = ""
 			require.Equal(t, Principal{Kind: KindTenant, Tenant: "acme", Issuer: "asyncflow",
 				Subject: "ci",
-				Scopes:  NewScopes(ScopeWork), IssuedAt: testNow, ExpiresAt: testNow.Add(time.Hour)}, p)
+				Scopes:  NewScopes(ScopeWork), IssuedAt: testNow,
+				ExpiresAt: testNow.Add(time.Hour)}, p)
 
 			other := newVerifier(t, publicConfig(newEd25519(t, nil).public))
 			_, err = other.Verify(context.Background(), token, testNow)
@@ -68,7 +70,8 @@ func TestOneAlgorithmPerKey(t *testing.T) {
 	key := newRSA(t)
 	v := newVerifier(t, publicConfig(key.public))
 	for _, method := range []jwt.SigningMethod{jwt.SigningMethodRS512, jwt.SigningMethodPS256} {
-		token := sign(t, method, key.signer, headerWith(fields{"alg": method.Alg()}), claimsWith(nil))
+		token := sign(t, method, key.signer, headerWith(fields{"alg": method.Alg()}),
+			claimsWith(nil))
 		_, err := v.Verify(context.Background(), token, testNow)
 		requireRefused(t, err, "algorithm is not RS256")
 	}
@@ -126,7 +129,8 @@ func TestEmbeddedKeyIsIgnored(t *testing.T) {
 	ours, evil := newEd25519(t, nil), newEd25519(t, nil)
 	evilKeys, err := parsePublicKeys(evil.public)
 	require.NoError(t, err)
-	jwk := fields{"kty": "OKP", "crv": "Ed25519", "x": base64url(evilKeys[0].key.(ed25519.PublicKey))}
+	jwk := fields{"kty": "OKP", "crv": "Ed25519",
+		"x": base64url(evilKeys[0].key.(ed25519.PublicKey))}
 	header := headerWith(fields{"alg": "EdDSA", "jwk": jwk, "jku": "https://evil.example/jwks",
 		"x5u": "https://evil.example/x5u"})
 	v := newVerifier(t, publicConfig(ours.public))

@@ -141,7 +141,8 @@ func methodOf(key crypto.PublicKey) (jwt.SigningMethod, error) {
 		return jwt.SigningMethodES256, nil
 	case *rsa.PublicKey:
 		if k.N.BitLen() < minRSABits {
-			return nil, fmt.Errorf("an RSA key must have at least %d bits, not %d", minRSABits, k.N.BitLen())
+			return nil, fmt.Errorf("an RSA key must have at least %d bits, not %d", minRSABits,
+				k.N.BitLen())
 		}
 		return jwt.SigningMethodRS256, nil
 	default:
@@ -186,8 +187,8 @@ func parseSecrets(text []byte) ([][]byte, error) {
 			return nil, errors.New("it holds a PEM block, and secrets must stand there, one a line")
 		}
 		if len(secret) < MinSecretBytes {
-			return nil, fmt.Errorf("the secret in line %d must have at least %d bytes, not %d", number,
-				MinSecretBytes, len(secret))
+			return nil, fmt.Errorf("the secret in line %d must have at least %d bytes, not %d",
+				number, MinSecretBytes, len(secret))
 		}
 		for _, other := range secrets {
 			if bytes.Equal(other, secret) {

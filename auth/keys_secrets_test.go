@@ -90,7 +90,8 @@ func TestSecretFile(t *testing.T) {
 		"empty": {"", "holds no secret"},
 		"blank": {" \n\n", "holds no secret"},
 
-		"a short one": {string(good) + "\n\nhunter2\n", "line 3 must have at least 32 bytes, not 7"},
+		"a short one": {string(good) + "\n\nhunter2\n",
+			"line 3 must have at least 32 bytes, not 7"},
 
 		"one twice":   {string(good) + "\n" + string(good), "line 2 is there already"},
 		"public keys": {string(newEd25519(t, nil).public), "holds a PEM block"},

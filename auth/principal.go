@@ -107,14 +107,16 @@ func (c *Claimers) UnmarshalJSON(data []byte) error {
 
 func (c Claimers) check() error {
 	if len(c) > MaxClaimers {
-		return asyncflow.InvalidField("claimers", "has %d names; the limit is %d", len(c), MaxClaimers)
+		return asyncflow.InvalidField("claimers", "has %d names; the limit is %d", len(c),
+			MaxClaimers)
 	}
 	for _, one := range c {
 		if one == "*" {
 			continue
 		}
 		if err := asyncflow.CheckClaimer(one); err != nil {
-			return asyncflow.InvalidField("claimers", "has %.80q, which is no name of a claimer", one)
+			return asyncflow.InvalidField("claimers", "has %.80q, which is no name of a claimer",
+				one)
 		}
 	}
 	return nil
@@ -198,6 +200,6 @@ func (set Scopes) String() string {
 // unknownScope returns the InvalidField error of an unknown scope.
 func unknownScope(field string, s Scope) error {
 	names := NewScopes(allScopes[:]...).String()
-	return asyncflow.InvalidField(field, "names the unknown scope %.40q: the scopes are %s", string(s),
-		names)
+	return asyncflow.InvalidField(field, "names the unknown scope %.40q: the scopes are %s",
+		string(s), names)
 }

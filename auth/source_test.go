@@ -66,8 +66,8 @@ func (s *keyServer) config() Config {
 // tokenOf creates a token with a key of an id.
 func tokenOf(t testing.TB, key pair, kid any, claims fields) string {
 	t.Helper()
-	return sign(t, jwt.SigningMethodEdDSA, key.signer, headerWith(fields{"alg": "EdDSA", "kid": kid}),
-		claimsWith(claims))
+	return sign(t, jwt.SigningMethodEdDSA, key.signer,
+		headerWith(fields{"alg": "EdDSA", "kid": kid}), claimsWith(claims))
 }
 
 func named(t testing.TB, key pair, kid string) []byte {
@@ -153,7 +153,9 @@ func TestOutageOfTheIssuer(t *testing.T) {
 			w.Header().Set("Content-Length", "9999")
 			_, _ = w.Write(good)
 		}, "unexpected EOF"},
-		"a broken line": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
+		"a broken line": {func(w http.ResponseWriter, _ *http.Request) {
+			panic(http.ErrAbortHandler)
+		},
 			"EOF"},
 		"a redirect": {func(w http.ResponseWriter,
 			r *http.Request) {
@@ -323,7 +325,8 @@ func TestUnknownKeysAreAskedForSeldom(t *testing.T) {
 	s.publish(200, setOf(named(t, key, "a")))
 	v := newVerifier(t, s.config())
 	for i := range 200 {
-		requireRefused(t, verify(v, tokenOf(t, key, "made-up-"+strconv.Itoa(i), nil)), "not known here")
+		requireRefused(t, verify(v, tokenOf(t, key, "made-up-"+strconv.Itoa(i), nil)),
+			"not known here")
 	}
 	require.EqualValues(t, 1, s.fetches.Load())
 	require.NoError(t, verify(v, tokenOf(t, key, "a", nil)))
@@ -370,7 +373,8 @@ func TestKeyFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.pem")
 	write := func(text []byte) { require.NoError(t, os.WriteFile(file, text, 0o600)) }
-	a, b := newEd25519(t, map[string]string{"kid": "a"}), newEd25519(t, map[string]string{"kid": "b"})
+	a, b := newEd25519(t, map[string]string{"kid": "a"}),
+		newEd25519(t, map[string]string{"kid": "b"})
 	ofA, ofB := tokenOf(t, a, "a", nil), tokenOf(t, b, "b", nil)
 	cfg := DefaultConfig()
 	cfg.PublicKeysFile = file
@@ -442,7 +446,9 @@ func TestFollowSaysWhatMatters(t *testing.T) {
 		return string(text[:n])
 	}
 	require.Contains(t, line(), `was answered with 503`)
-	require.Eventually(t, func() bool { return s.fetches.Load() > 3 }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.fetches.Load() > 3
+	}, patience, 20*time.Millisecond)
 	s.publish(200, setOf(named(t, newEd25519(t, nil), "a")))
 	require.Contains(t, line(), `loaded" issuer=asyncflow from=`)
 	s.publish(200, setOf(named(t, newEd25519(t, nil), "b")))

@@ -29,7 +29,8 @@ func newTrust(old *trust, configs []Config) (*trust, error) {
 	for i, c := range configs {
 		t, err := old.successor(c)
 		if err == nil && tr.trusted(c.Issuer) != nil {
-			err = asyncflow.InvalidField("Issuer", "is that of another issuer too: it must be unique")
+			err = asyncflow.InvalidField("Issuer",
+				"is that of another issuer too: it must be unique")
 		}
 		if err != nil {
 			return nil, &IssuerError{Index: i, Err: err}
@@ -56,7 +57,7 @@ func (tr *trust) successor(c Config) (*trusted, error) {
 	return t, err
 }
 
-// Change replaces the issuers by those of configs, which are as for NewVerifier, and reports
+// Change replaces the issuers by the issuers of configs, which are as for NewVerifier, and reports
 // whether any differs. An issuer with the same Config keeps its keys. If the Verifier was
 // ready it stays ready, even if the keys of a new issuer are not loaded yet. On an error, which is
 // an

@@ -116,7 +116,9 @@ func TestRunFollowsTheChange(t *testing.T) {
 	go func() { done <- v.Run(ctx, slog.New(slog.DiscardHandler)) }()
 	_, err := v.Change(secretConfig(), foreign)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.fetches.Load() == 1 }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.fetches.Load() == 1
+	}, patience, 20*time.Millisecond)
 	stop()
 	require.NoError(t, <-done)
 

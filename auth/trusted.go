@@ -168,8 +168,8 @@ func (t *trusted) parse(
 // checked alg.
 func (t *trusted) key(ctx context.Context, token *jwt.Token) (any, keyMark, error) {
 	if _, ok := token.Header["crit"]; ok {
-		return nil, keyMark{}, refuse("the token asks for an extension (header crit), and none is " +
-			"supported")
+		return nil, keyMark{}, refuse("the token asks for an extension (header crit), and none " +
+			"is supported")
 	}
 	if t.kindOf(token) == "" {
 		return nil, keyMark{}, refuse("the token's type (header typ) is not %s", t.acceptedTypes())

@@ -147,7 +147,8 @@ func Bearer(header string) (string, error) {
 	}
 	scheme, token, _ := strings.Cut(header, " ")
 	token = strings.TrimLeft(token, " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" || strings.ContainsAny(token, " \t\r\n,") {
+	if !strings.EqualFold(scheme, "Bearer") || token == "" ||
+		strings.ContainsAny(token, " \t\r\n,") {
 		return "", refuse("the Authorization header is not of the form: Bearer <token>")
 	}
 	return token, nil
@@ -182,8 +183,8 @@ func (t *trusted) refusal(err error, token *jwt.Token, c *claims) error {
 	default:
 		message = t.claimsRefusal(err, c)
 	}
-	return &asyncflow.Error{Code: asyncflow.CodeUnauthenticated, Op: "auth.Verify", Message: message,
-		Err: err}
+	return &asyncflow.Error{Code: asyncflow.CodeUnauthenticated, Op: "auth.Verify",
+		Message: message, Err: err}
 }
 
 // claimsRefusal names the first rule that correctly signed claims break.
@@ -197,7 +198,8 @@ func (t *trusted) claimsRefusal(err error, c *claims) string {
 		return "the token is not valid before " + c.NotBefore.UTC().Format(time.RFC3339)
 	case c.Issuer != t.issuer:
 		return fmt.Sprintf("the token's issuer is not %q", t.issuer)
-	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
+	case errors.Is(err, jwt.ErrTokenInvalidAudience),
+		errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
 		return fmt.Sprintf("the token's audience is not %q", t.audience)
 	default:
 		return "the token's claims are not valid"

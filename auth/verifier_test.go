@@ -14,12 +14,13 @@ func TestVerifyAccepts(t *testing.T) {
 	t.Parallel()
 	leeway := DefaultConfig().Leeway
 	for name, tc := range map[string]struct{ header, claims fields }{
-		"plain":                        {},
-		"typ in capitals":              {header: fields{"typ": "AT+JWT"}},
-		"typ as a media type":          {header: fields{"typ": "application/at+jwt"}},
-		"several audiences":            {claims: fields{"aud": []string{"other", "asyncflow"}}},
-		"unknown scopes":               {claims: fields{"scope": "openid  submit billing read"}},
-		"expired within the leeway":    {claims: fields{"exp": testNow.Add(time.Second - leeway).Unix()}},
+		"plain":               {},
+		"typ in capitals":     {header: fields{"typ": "AT+JWT"}},
+		"typ as a media type": {header: fields{"typ": "application/at+jwt"}},
+		"several audiences":   {claims: fields{"aud": []string{"other", "asyncflow"}}},
+		"unknown scopes":      {claims: fields{"scope": "openid  submit billing read"}},
+		"expired within the leeway": {claims: fields{"exp": testNow.Add(time.Second -
+			leeway).Unix()}},
 		"not yet valid, in the leeway": {claims: fields{"nbf": testNow.Add(leeway).Unix()}},
 		"embedded key is ignored": {header: fields{"jwk": fields{"kty": "oct", "k": "AAAA"},
 			"jku": "https://evil.example/keys"}},
@@ -75,7 +76,8 @@ func TestVerifyRefusesClaims(t *testing.T) {
 		"tenant against rules":  {fields{"tenant": "../acme"}, "not a tenant name"},
 		"tenant of two lines":   {fields{"tenant": "acme\n"}, "not a tenant name"},
 		"tenant too long":       {fields{"tenant": strings.Repeat("a", 41)}, "not a tenant name"},
-		"scope as numbers":      {fields{"scope": []int{7}}, "claim scope is not of the right form"},
+		"scope as numbers": {fields{"scope": []int{7}},
+			"claim scope is not of the right form"},
 		"scope as an object": {fields{"scope": fields{"read": true}},
 			"claim scope is not of the right form"},
 		"subject with NUL": {fields{"sub": "ci\x00"}, "subject"},
@@ -109,7 +111,8 @@ func TestVerifyRefusesHeader(t *testing.T) {
 		"alg None": {fields{"alg": "None"}, none, unsafe, "algorithm is not HS256"},
 		"no alg": {fields{"alg": absent}, jwt.SigningMethodHS256, secret,
 			"algorithm is not HS256"},
-		"alg not text": {fields{"alg": 1}, jwt.SigningMethodHS256, secret, "algorithm is not HS256"},
+		"alg not text": {fields{"alg": 1}, jwt.SigningMethodHS256, secret,
+			"algorithm is not HS256"},
 		"HS512, same secret": {fields{"alg": "HS512"}, jwt.SigningMethodHS512, secret,
 			"algorithm is not HS256"},
 		"HS256, no signature": {nil, none, unsafe, "signature doesn't verify"},
@@ -123,7 +126,8 @@ func TestVerifyRefusesHeader(t *testing.T) {
 			`type (header typ) is not "at+jwt"`},
 		"typ not text": {fields{"typ": []string{"at+jwt"}}, jwt.SigningMethodHS256, secret,
 			`type (header typ) is not "at+jwt"`},
-		"crit":       {fields{"crit": []string{"exp"}}, jwt.SigningMethodHS256, secret, "header crit"},
+		"crit": {fields{"crit": []string{"exp"}}, jwt.SigningMethodHS256, secret,
+			"header crit"},
 		"empty crit": {fields{"crit": nil}, jwt.SigningMethodHS256, secret, "header crit"},
 	} {
 		t.Run(name, func(t *testing.T) {

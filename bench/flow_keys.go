@@ -32,7 +32,8 @@ func parseFlowKeys(args []string) (flowKeysConfig, error) {
 		cfg.rounds, cfg.tasks, cfg.blocked = 1, 3000, 5000
 	}
 	if err == nil && (cfg.rounds < 1 || cfg.tasks < rig.BatchSize || cfg.blocked < rig.BatchSize) {
-		err = fmt.Errorf("--rounds must be at least 1, --tasks and --held at least %d", rig.BatchSize)
+		err = fmt.Errorf("--rounds must be at least 1, --tasks and --held at least %d",
+			rig.BatchSize)
 	}
 	cfg.tasks -= cfg.tasks % rig.BatchSize
 	cfg.blocked -= cfg.blocked % rig.BatchSize
@@ -73,7 +74,8 @@ func runFlowKeys(ctx context.Context, args []string) error {
 	for n := range cfg.rounds {
 		for turn := range types {
 			i := (n + turn) % len(types)
-			fmt.Fprintf(os.Stderr, "bench: round %d of %d with %s blocked\n", n+1, cfg.rounds, g.Columns[i])
+			fmt.Fprintf(os.Stderr, "bench: round %d of %d with %s blocked\n", n+1, cfg.rounds,
+				g.Columns[i])
 			f, err := freeKey(ctx, r, types[i], cfg.tasks)
 			if err != nil {
 				return fmt.Errorf("round %d of %s: %w", n+1, types[i].Name, err)

@@ -60,7 +60,8 @@ func (m *madeTypes) figures() (all report.Figures) {
 		took      []time.Duration
 		relations float64
 	}{
-		{"tenant", "a tenant", m.types.TenantTimes, share(m.tenantRelations, len(m.types.TenantTimes))},
+		{"tenant", "a tenant", m.types.TenantTimes,
+			share(m.tenantRelations, len(m.types.TenantTimes))},
 		{"type", "a type", m.types.TypeTimes,
 			share(m.typeRelations, len(m.types.TypeTimes)-len(m.types.TenantTimes))},
 	} {

@@ -120,7 +120,9 @@ func (p program) begin(ctx context.Context, r *rounds) (measure, error) {
 	if p.post {
 		flags.URL = r.Worker.Base + worker.RawPath
 	}
-	return func(ctx context.Context) (report.Figures, error) { return p.run(ctx, r.Rig, flags) }, err
+	return func(ctx context.Context) (report.Figures, error) {
+		return p.run(ctx, r.Rig, flags)
+	}, err
 }
 
 // peerLimit is how long a peer may take for a round.
@@ -176,7 +178,8 @@ func deadIn(ctx context.Context, url string) (rows float64, err error) {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	err = conn.QueryRow(ctx, `
-		SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::float8 FROM pg_stat_user_tables`).Scan(&rows)
+		SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::float8
+		FROM pg_stat_user_tables`).Scan(&rows)
 	return rows, err
 }
 

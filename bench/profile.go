@@ -41,15 +41,18 @@ func parseProfile(args []string) (profileConfig, error) {
 	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.IntVar(&cfg.tasks, "tasks", 60_000, "tasks")
 		f.BoolVar(&cfg.many, "many", false,
-			"tasks of 1,000 types in 100 tenants, submitted one by one; default: one type, 100 at a time")
-		f.Float64Var(&cfg.rate, "rate", 0, "with --many: tasks a second; default: as fast as possible")
+			"tasks of 1,000 types in 100 tenants, submitted one by one; default: one type, 100 "+
+				"at a time")
+		f.Float64Var(&cfg.rate, "rate", 0,
+			"with --many: tasks a second; default: as fast as possible")
 		f.BoolVar(&cfg.tree, "children", false, "the children of one task")
 	})
 	if cfg.short {
 		cfg.tasks = 5000
 	}
 	if err == nil && (cfg.binary != "" || cfg.tasks < rig.BatchSize) {
-		err = fmt.Errorf("--tasks must be at least %d, and --binary empty: the program is built for it",
+		err = fmt.Errorf("--tasks must be at least %d, and --binary empty: the program is built "+
+			"for it",
 			rig.BatchSize)
 	}
 	if err == nil && (cfg.rate < 0 || cfg.rate > 0 && !cfg.many) {
@@ -209,7 +212,8 @@ func profiling(ctx context.Context, r *rig.Rig, do func() error) error {
 // writeStatements writes what statements cost the server.
 func writeStatements(ctx context.Context, d *rig.Database, w io.Writer, tasks int) error {
 	rows, err := d.Conn.Query(ctx, `
-		SELECT regexp_replace(regexp_replace(regexp_replace(query, '--[^\n]*', '', 'g'), '\s+', ' ', 'g'),
+		SELECT regexp_replace(regexp_replace(regexp_replace(query, '--[^\n]*', '', 'g'), '\s+', ' ',
+		  'g'),
 		  '"?tenant_\w+"?\.', '', 'g') AS text, sum(calls), sum(total_exec_time) * 1000,
 		  sum(wal_bytes)::float8
 		FROM pg_stat_statements WHERE toplevel AND query <> 'CHECKPOINT'

@@ -41,7 +41,8 @@ func (r *result) writeTargets(w io.Writer) {
 				t.title, t, report.Number(s.Median), report.Number(s.Min), report.Number(s.Max),
 				t.met(s.Median)))
 		} else if why := t.whyNot(r.Missing); why != "" {
-			lines = append(lines, fmt.Sprintf("| %s | %s | not available: %s | | |", t.title, t, why))
+			lines = append(lines, fmt.Sprintf("| %s | %s | not available: %s | | |", t.title, t,
+				why))
 		}
 	}
 	if len(lines) > 0 {

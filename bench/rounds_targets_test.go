@@ -58,7 +58,8 @@ func TestTargetsAreComparedWithMedians(t *testing.T) {
 			"| ≤ 1.10 × | **1.50** | 1.50–1.50 | no |",
 		"| 1,000 task types in 100 tenants at 200 tasks/s, CPU of all ÷ River with 1,000 kinds " +
 			"| ≤ 1.00 × | not available: it lacks kinds | | |",
-		"| Batch delivery ÷ River's no-op jobs | ≥ 2.00 × | not available: it is not installed | | |",
+		"| Batch delivery ÷ River's no-op jobs | ≥ 2.00 × | not available: it is not installed | " +
+			"| |",
 		"| Two nodes, workers that take 20 ms | no slower than before | **17,000** " +
 			"| 10,000–20,000 | see `make bench-compare` |",
 	} {

@@ -19,7 +19,8 @@ const storeDatabase = "store"
 
 func beginStore(ctx context.Context, r *rounds) (measure, error) {
 	if r.binary != "" {
-		return nil, notAvailable("the store is that of this tree, not of the program that is measured")
+		return nil, notAvailable("the store is that of this tree, not of the program that is " +
+			"measured")
 	}
 	url, err := r.MakeDatabase(ctx, storeDatabase)
 	if err == nil {

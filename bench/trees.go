@@ -82,8 +82,10 @@ func beginJoin(ctx context.Context, r *rounds) (measure, error) {
 		if err != nil {
 			return nil, err
 		}
-		all.Add("latency_p50", "Last child settled to next stage, p50", "ms", report.Percentile(times, 50))
-		all.Add("latency_p99", "Last child settled to next stage, p99", "ms", report.Percentile(times, 99))
+		all.Add("latency_p50", "Last child settled to next stage, p50", "ms",
+			report.Percentile(times, 50))
+		all.Add("latency_p99", "Last child settled to next stage, p99", "ms",
+			report.Percentile(times, 99))
 		return all, nil
 	}, err
 }
@@ -103,7 +105,8 @@ func beginRelease(ctx context.Context, r *rounds) (measure, error) {
 		took, arrived, err := r.release(ctx, gate, waiting)
 		all.Add("released", "End of the one to the last release", "ms", took.Seconds()*1e3)
 		all.Add("arrived", "End of the one to the last arrival", "ms", arrived.Seconds()*1e3)
-		all.Add("rate", "Released and delivered", "tasks/s", float64(r.treeSize())/arrived.Seconds())
+		all.Add("rate", "Released and delivered", "tasks/s",
+			float64(r.treeSize())/arrived.Seconds())
 		return all, err
 	}, err
 }

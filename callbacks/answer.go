@@ -48,8 +48,8 @@ const excerptBytes = 500
 const answerOverhead = 16 << 10
 
 // readStatus returns the outcome that the status of an answer means. If more is true, the body
-// decides, too: then the outcome is a failure without a reason yet. fields are those that a body may
-// have then, and the body of a 202 may not.
+// decides, too: then the outcome is a failure without a reason yet. fields are the fields that such
+// a body may have; the body of a 202 may have none of them.
 func readStatus(a transport.Answer, fields []string) (o asyncflow.Outcome, more bool) {
 	o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: a.Status}
 	switch {
@@ -57,8 +57,8 @@ func readStatus(a transport.Answer, fields []string) (o asyncflow.Outcome, more 
 		o.Kind = asyncflow.OutcomeAccepted
 		if name := answerField(a.Body, fields); name != "" {
 			o.Kind = asyncflow.OutcomeFailed
-			o.Error = withExcerpt(fmt.Errorf("the answer has the status 202, so the report comes later, "+
-				"but its body has %q: answer with 200", cut(name, 100)), a.Body)
+			o.Error = withExcerpt(fmt.Errorf("the answer has the status 202, so the report comes "+
+				"later, but its body has %q: answer with 200", cut(name, 100)), a.Body)
 		}
 	case a.Status < 200 || a.Status > 299:
 		o.Error = describe(a)
@@ -93,7 +93,8 @@ func answerField(body []byte, fields []string) string {
 		name, _ := token.(string)
 		says := string(value) != "null" &&
 			(name != "outcome" || string(value) != `"`+resultAccepted+`"`)
-		if says && slices.ContainsFunc(fields, func(f string) bool { return strings.EqualFold(f, name) }) {
+		if says && slices.ContainsFunc(fields,
+			func(f string) bool { return strings.EqualFold(f, name) }) {
 			return name
 		}
 	}
@@ -128,7 +129,8 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 	}
 	if err != nil {
 		return errors.New(
-			"the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " + plain(err))
+			"the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " +
+				plain(err))
 	}
 	return a.complete(o, maxOutput, `"done", "retry", "fail" or "cancel"`)
 }
@@ -137,7 +139,8 @@ var errAfter = errors.New("the answer has something after its JSON object")
 
 // checkJSON checks the content type of a body. or names an alternative, for the error.
 func checkJSON(contentType, or string) error {
-	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
+	if media, _, err := mime.ParseMediaType(contentType); err != nil ||
+		media != "application/json" {
 		return fmt.Errorf("the answer has a body of type %q; it must be application/json%s",
 			cut(contentType, 100), or)
 	}

@@ -26,7 +26,8 @@ func (r *result) field(name string) any {
 
 // isEmpty reports whether an answer says nothing beside its outcome.
 func (a *answer) isEmpty() bool {
-	return (len(a.output) == 0 || string(a.output) == "null") && a.error == "" && a.retryAfter.IsZero()
+	return (len(a.output) == 0 || string(a.output) == "null") && a.error == "" &&
+		a.retryAfter.IsZero()
 }
 
 // resultAccepted is an outcome that only a result may have: the completion comes later.

@@ -63,7 +63,8 @@ func TestDeliveriesTogether(t *testing.T) {
 			c, err := keys.VerifyCompletion(one.Callback.Token, all[i].Lease.ID)
 			require.NoError(t, err)
 			require.Equal(t, 3, c.Seq)
-			require.Equal(t, string(envelope(all[i], "https://tasks.example.com", one.Callback.Token)),
+			require.Equal(t, string(envelope(all[i], "https://tasks.example.com",
+				one.Callback.Token)),
 				string(raw))
 		}
 	}
@@ -105,7 +106,8 @@ func TestResults(t *testing.T) {
 		"cancel": {ok + `,{"task_id":"thumbnails.1.2","outcome":"cancel","error":"no"}`, done,
 			asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Status: 200, Error: "no"}},
 		"retry": {ok +
-			`,{"task_id":"thumbnails.1.2","outcome":"retry","error":"busy","retry_after":"30s"}`, done,
+			`,{"task_id":"thumbnails.1.2","outcome":"retry","error":"busy","retry_after":"30s"}`,
+			done,
 			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200, Error: "busy",
 				RetryAfter: 30 * time.Second}},
 		"twice": {ok + `,{"task_id":"thumbnails.1.2","output":1},{"task_id":"thumbnails.1.2","output":1}`,
@@ -115,8 +117,9 @@ func TestResults(t *testing.T) {
 			failed(`the answer's outcome is "maybe"; ` +
 				`it must be "done", "retry", "fail", "cancel" or "accepted"; ` +
 				`its body begins: {"task_id":"thumbnails.1.2","outcome":"maybe"}`)},
-		"accepted with an output": {ok + `,{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`,
-			done, failed("the result has an output, error or retry_after, but is accepted: its " +
+		"accepted with an output": {ok +
+			`,{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`, done,
+			failed("the result has an output, error or retry_after, but is accepted: its " +
 				`completion comes later; its body begins: ` +
 				`{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`)},
 		"an error alone": {ok + `,{"task_id":"thumbnails.1.2","error":"no"}`, done,
@@ -134,7 +137,8 @@ func TestResults(t *testing.T) {
 			failed(notResult +
 				`must be a duration such as "30s" or "5m", not "soon"; ` +
 				`its body begins: {"retry_after":"soon","task_id":"thumbnails.1.2"}`)},
-		"no objects": {`5,null,"x",[{}],` + ok, done, failed("the answer has no result for this task")},
+		"no objects": {`5,null,"x",[{}],` + ok, done,
+			failed("the answer has no result for this task")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,9 +185,11 @@ func TestAnswersForAll(t *testing.T) {
 		"accepted": {reply(202, "whatever"),
 			asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202}},
 		"accepted with results": {reply(202, `{"results":[]}`),
-			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 202, Error: "the answer has the " +
-				"status 202, so the report comes later, but its body has \"results\": answer with 200; " +
-				`its body begins: {"results":[]}`}},
+			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 202,
+				Error: "the answer has the " +
+					"status 202, so the report comes later, but its body has \"results\": answer " +
+					"with 200; " +
+					`its body begins: {"results":[]}`}},
 		"no body": {reply(200, ""),
 			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200,
 				Error: `the answer has no body; it must be {"results": [{"task_id": …}, …]}`}},
@@ -191,8 +197,8 @@ func TestAnswersForAll(t *testing.T) {
 			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500,
 				Error: "500 Internal Server Error: oh"}},
 		"busy": {reply(429, "", "Retry-After: 7"),
-			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 429, Error: "429 Too Many Requests",
-				RetryAfter: 7 * time.Second}},
+			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 429,
+				Error: "429 Too Many Requests", RetryAfter: 7 * time.Second}},
 		"as alone": {reply(200, `{"output":1}`), unclear(not, `{"output":1}`)},
 		"a list":   {reply(200, `[]`), unclear(not, `[]`)},
 		"no list":  {reply(200, `{"results":null}`), unclear(not, `{"results":null}`)},
@@ -209,7 +215,8 @@ func TestAnswersForAll(t *testing.T) {
 		"no comma": {reply(200, `{"results":[{} {}]}`),
 			unclear(not+": expected comma after array element", `{"results":[{} {}]}`)},
 		"another type": {reply(200, `{}`, "Content-Type: text/html"),
-			unclear(`the answer has a body of type "text/html"; it must be application/json`, `{}`)},
+			unclear(`the answer has a body of type "text/html"; it must be application/json`,
+				`{}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -247,7 +254,8 @@ func TestAnswerGrowsWithItsTasks(t *testing.T) {
 		}
 	})
 	for _, o := range sendAll(t, r, w, 2) {
-		require.Contains(t, o.Error, fmt.Sprintf("the limit is %d bytes", 2*(maxOutput+answerOverhead)))
+		require.Contains(t, o.Error,
+			fmt.Sprintf("the limit is %d bytes", 2*(maxOutput+answerOverhead)))
 	}
 	require.Less(t, r.read.Load(), int64(8*(maxOutput+answerOverhead)))
 }

@@ -54,7 +54,8 @@ func requireOutcome(t *testing.T, want, got asyncflow.Outcome) {
 
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	const notObject = "the answer is not the JSON object {output?, outcome?, error?, retry_after?}: "
+	const notObject = "the answer is not the JSON object {output?, outcome?, error?, " +
+		"retry_after?}: "
 	done := func(status int, output string) asyncflow.Outcome {
 		o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: status}
 		if output != "" {
@@ -99,19 +100,21 @@ func TestAnswers(t *testing.T) {
 			done(200, `{"b": 1.0,"a":"\u00e9"}`)},
 		"200 output, charset": {reply(200, `{"output":1}`,
 			"Content-Type: application/json; charset=utf-8"), done(200, `1`)},
-		"200 outcome done":     {reply(200, `{"outcome":"done","output":[1]}`), done(200, `[1]`)},
-		"201":                  {reply(201, `{"output":1}`), done(201, `1`)},
-		"204":                  {reply(204, ""), done(204, "")},
-		"202":                  {reply(202, ""), accepted},
-		"202 with a body":      {reply(202, `{"job":7,"error":null,"outcome":"accepted"}`), accepted},
+		"200 outcome done": {reply(200, `{"outcome":"done","output":[1]}`), done(200, `[1]`)},
+		"201":              {reply(201, `{"output":1}`), done(201, `1`)},
+		"204":              {reply(204, ""), done(204, "")},
+		"202":              {reply(202, ""), accepted},
+		"202 with a body": {reply(202, `{"job":7,"error":null,"outcome":"accepted"}`),
+			accepted},
 		"202 with a text body": {reply(202, "queued", plain), accepted},
 		"202 with an output": {reply(202, `{"output":1}`),
 			failed(202, notLater+`"output": answer with `+
 				`200; its body begins: {"output":1}`)},
 		"202 with an output that is text": {reply(202, `{"output":"accepted"}`), failed(202,
 			notLater+`"output": answer with 200; its body begins: {"output":"accepted"}`)},
-		"202 with an outcome": {reply(202, `{"outcome":"fail","error":"no such image"}`), failed(202,
-			notLater+`"outcome": answer with 200; its body begins: {"outcome":"fail","error":"no such image"}`)},
+		"202 with an outcome": {reply(202, `{"outcome":"fail","error":"no such image"}`),
+			failed(202,
+				notLater+`"outcome": answer with 200; its body begins: {"outcome":"fail","error":"no such image"}`)},
 		"202 with an error in another case": {reply(202, `{"Error":"no"}`), failed(202,
 			notLater+`"Error": answer with 200; its body begins: {"Error":"no"}`)},
 		"200 outcome fail": {reply(200, `{"outcome":"fail","error":"no such image"}`),
@@ -130,7 +133,8 @@ func TestAnswers(t *testing.T) {
 			unclear(`the answer has a body of type "text/plain"; it must be application/json, or empty`,
 				"OK")},
 		"200 bad type": {reply(200, "{}", "Content-Type: ;"),
-			unclear(`the answer has a body of type ";"; it must be application/json, or empty`, "{}")},
+			unclear(`the answer has a body of type ";"; it must be application/json, or empty`,
+				"{}")},
 		"200 broken JSON": {reply(200, `{"output":`),
 			unclear(notObject+"unexpected EOF", `{"output":`)},
 		"200 two documents": {reply(200, `{} {}`),
@@ -151,11 +155,13 @@ func TestAnswers(t *testing.T) {
 		"200 an error, yet done": {reply(200, `{"outcome":"done","error":"no disk"}`),
 			unclear(`the answer has an error, but no outcome "retry", "fail" or "cancel"`,
 				`{"outcome":"done","error":"no disk"}`)},
-		"200 empty texts": {reply(200, `{"outcome":"","error":"","retry_after":"0s"}`), done(200, "")},
+		"200 empty texts": {reply(200, `{"outcome":"","error":"","retry_after":"0s"}`),
+			done(200, "")},
 		"200 retry_after alone": {reply(200, `{"retry_after":"5s"}`),
 			unclear(`the answer has retry_after, but no outcome "retry"`, `{"retry_after":"5s"}`)},
 		"200 failed with an output": {reply(200, `{"outcome":"fail","output":1}`),
-			unclear(`the answer has an output, but the outcome "fail"`, `{"outcome":"fail","output":1}`)},
+			unclear(`the answer has an output, but the outcome "fail"`,
+				`{"outcome":"fail","output":1}`)},
 		"200 a list": {reply(200, `[]`),
 			unclear(notObject+"it can't be of the kind array", "[]")},
 		"200 output too deep": {reply(200,
@@ -166,8 +172,8 @@ func TestAnswers(t *testing.T) {
 			unclear("the answer's output is not valid UTF-8", "{\"output\":\"\uFFFD\"}")},
 		"200 raw NUL": {reply(200, "{\"output\":\"\x00\"}"),
 			unclear(notObject+`invalid character '\x00' in string literal`, `{"output":""}`)},
-		"200 error of odd bytes": {reply(200, "{\"outcome\":\"retry\",\"error\":\" a\\u0000b\xffc \"}"),
-			failed(200, "ab\uFFFDc")},
+		"200 error of odd bytes": {reply(200,
+			"{\"outcome\":\"retry\",\"error\":\" a\\u0000b\xffc \"}"), failed(200, "ab\uFFFDc")},
 		"200 error too long": {reply(200,
 			`{"outcome":"fail","error":"`+strings.Repeat("é", 450)+`"}`),
 			rejected(strings.Repeat("é", 450))},
@@ -208,9 +214,10 @@ func TestAnswers(t *testing.T) {
 			failed(500, "500 Internal Server Error: "+strings.Repeat("y", 500)+"…")},
 		"500 odd bytes": {reply(500, "\x00\xff\xfeboom\x00", plain),
 			failed(500, "500 Internal Server Error: \uFFFDboom")},
-		"500 Retry-After": {reply(500, "", "Retry-After: 5"), failed(500, "500 Internal Server Error")},
-		"599":             {reply(599, ""), failed(599, "599")},
-		"429":             {reply(429, ""), failed(429, "429 Too Many Requests")},
+		"500 Retry-After": {reply(500, "", "Retry-After: 5"),
+			failed(500, "500 Internal Server Error")},
+		"599": {reply(599, ""), failed(599, "599")},
+		"429": {reply(429, ""), failed(429, "429 Too Many Requests")},
 		"429 seconds": {reply(429, "", "Retry-After: 7"),
 			later(429, "429 Too Many Requests", 7*time.Second)},
 		"503 seconds": {reply(503, "busy", "Retry-After: 120"),
@@ -220,8 +227,10 @@ func TestAnswers(t *testing.T) {
 		"503 many digits": {reply(503, "", "Retry-After: 99999999999999999999"),
 			later(503, "503 Service Unavailable", 24*time.Hour)},
 		"503 negative": {reply(503, "", "Retry-After: -5"), failed(503, "503 Service Unavailable")},
-		"503 NaN":      {reply(503, "", "Retry-After: NaN"), failed(503, "503 Service Unavailable")},
-		"503 garbage":  {reply(503, "", "Retry-After: soon"), failed(503, "503 Service Unavailable")},
+		"503 NaN": {reply(503, "", "Retry-After: NaN"),
+			failed(503, "503 Service Unavailable")},
+		"503 garbage": {reply(503, "", "Retry-After: soon"),
+			failed(503, "503 Service Unavailable")},
 		"503 past date": {reply(503, "", "Retry-After: Fri, 31 Dec 1999 23:59:59 GMT"),
 			failed(503, "503 Service Unavailable")},
 		"503 far date": {reply(503, "", "Retry-After: Fri, 31 Dec 2999 23:59:59 GMT"),
@@ -244,9 +253,10 @@ func TestRetryAfterDate(t *testing.T) {
 func TestRetryAfterStaysInBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		value := rapid.OneOf(rapid.String(), rapid.StringMatching(`[-+]?[0-9.]{0,30}(e[0-9]{1,3})?`),
-			rapid.SampledFrom([]string{"NaN", "nan", "Inf", "+Inf", "-inf", "infinity", "0x1p-2", "1e999",
-				"-1e999", "1_0"})).Draw(t, "value")
+		value := rapid.OneOf(rapid.String(),
+			rapid.StringMatching(`[-+]?[0-9.]{0,30}(e[0-9]{1,3})?`),
+			rapid.SampledFrom([]string{"NaN", "nan", "Inf", "+Inf", "-inf", "infinity", "0x1p-2",
+				"1e999", "-1e999", "1_0"})).Draw(t, "value")
 		for _, status := range []int{429, 503} {
 			got := retryAfter(value, status)
 			require.GreaterOrEqual(t, got, time.Duration(0))
@@ -283,7 +293,8 @@ func TestRedirectTargetSeesNothing(t *testing.T) {
 		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 		require.Equal(t, status, o.Status)
 	}
-	for _, location := range []string{"http://[bad", "ftp://127.0.0.1/", "javascript:alert(1)", ""} {
+	for _, location := range []string{"http://[bad", "ftp://127.0.0.1/", "javascript:alert(1)",
+		""} {
 		o := sendOnce(t, setup(t), newWorker(t, reply(307, "", "Location: "+location)), ample)
 		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
 	}
@@ -308,11 +319,11 @@ func TestBrokenAnswers(t *testing.T) {
 			reset(c)
 		}, ample, 200, "the answer broke off"},
 		"closed in the headers": {write(head), ample, 0, "EOF"},
-		"Content-Length too long": {write(head + "Content-Length: 100\r\n\r\n{\"output\":1}"), ample,
-			200,
+		"Content-Length too long": {write(head + "Content-Length: 100\r\n\r\n{\"output\":1}"),
+			ample, 200,
 			"the answer broke off: unexpected EOF"},
-		"Content-Length short": {write(head + "Content-Length: 5\r\n\r\n{\"output\":1}"), ample, 200,
-			"unexpected EOF"},
+		"Content-Length short": {write(head + "Content-Length: 5\r\n\r\n{\"output\":1}"), ample,
+			200, "unexpected EOF"},
 		"Content-Length negative": {write(head + "Content-Length: -1\r\n\r\n"), ample, 0,
 			"Content-Length"},
 		"Content-Length twice": {write(head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}"),
@@ -320,15 +331,16 @@ func TestBrokenAnswers(t *testing.T) {
 			0, "Content-Length"},
 		"chunk cut off": {write(head + "Transfer-Encoding: chunked\r\n\r\nff\r\n{}"), ample, 200,
 			"the answer broke off: unexpected EOF"},
-		"chunks without an end": {write(head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"), ample,
-			200, "the answer broke off: unexpected EOF"},
+		"chunks without an end": {write(head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"),
+			ample, 200, "the answer broke off: unexpected EOF"},
 		"endless trailer": {write(head + "Transfer-Encoding: chunked\r\n\r\n0\r\n" +
 			strings.Repeat("\x01", 3000) + "\r\n\r\n"), ample, 200, "the answer broke off"},
 		"bad chunk": {write(head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n"), ample,
 			200, "the answer broke off"},
-		"not HTTP":          {write("SSH-2.0-OpenSSH_9.2\r\n"), ample, 0, "malformed HTTP"},
-		"no answer":         {waitForClose, short, 0, timeUp},
-		"headers never end": {func(c net.Conn) { write(head)(c); waitForClose(c) }, short, 0, timeUp},
+		"not HTTP":  {write("SSH-2.0-OpenSSH_9.2\r\n"), ample, 0, "malformed HTTP"},
+		"no answer": {waitForClose, short, 0, timeUp},
+		"headers never end": {func(c net.Conn) { write(head)(c); waitForClose(c) }, short, 0,
+			timeUp},
 		"body never comes": {func(c net.Conn) {
 			write(head + "Content-Length: 2\r\n\r\n")(c)
 			waitForClose(c)
@@ -353,8 +365,8 @@ func TestBrokenAnswers(t *testing.T) {
 			"the answer is too large: the limit is 17408 bytes"},
 		"endless chunks": {writeForEver(head+"Transfer-Encoding: chunked\r\n\r\n", "4\r\nxxxx\r\n"),
 			ample, 200, "the answer is too large"},
-		"endless 500": {writeForEver("HTTP/1.1 500 No\r\n\r\n", strings.Repeat("x", 1000)), ample, 500,
-			"500 Internal Server Error: xxx"},
+		"endless 500": {writeForEver("HTTP/1.1 500 No\r\n\r\n", strings.Repeat("x", 1000)), ample,
+			500, "500 Internal Server Error: xxx"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -112,7 +112,8 @@ func TestOpenedEndpointsAreBounded(t *testing.T) {
 		to, err := r.open("acme", e)
 		require.NoError(t, err)
 		require.Equal(t, e.URL, to.target.String())
-		require.Equal(t, fmt.Sprint(change), to.settings.headers[0].Value, "the change counts at once")
+		require.Equal(t, fmt.Sprint(change), to.settings.headers[0].Value,
+			"the change counts at once")
 		again, err := r.open("acme", e)
 		require.NoError(t, err)
 		require.Same(t, to, again)

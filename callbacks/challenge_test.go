@@ -96,12 +96,13 @@ func TestChallengeRefused(t *testing.T) {
 		handle func(http.ResponseWriter, *http.Request, string)
 		want   string
 	}{
-		"202":      {status(202), "the challenge was answered with 202" + not200},
-		"401":      {status(401), "the challenge was answered with 401" + not200 + otherSecret},
-		"403":      {status(403), "the challenge was answered with 403" + not200 + otherSecret},
-		"404":      {status(404), "the challenge was answered with 404" + not200},
-		"redirect": {status(307, "Location: /again"), "the challenge was answered with 307" + not200},
-		"another":  {body(`{"challenge":"secret word"}`), notText},
+		"202": {status(202), "the challenge was answered with 202" + not200},
+		"401": {status(401), "the challenge was answered with 401" + not200 + otherSecret},
+		"403": {status(403), "the challenge was answered with 403" + not200 + otherSecret},
+		"404": {status(404), "the challenge was answered with 404" + not200},
+		"redirect": {status(307, "Location: /again"), "the challenge was answered with 307" +
+			not200},
+		"another": {body(`{"challenge":"secret word"}`), notText},
 		"part of it": {func(w http.ResponseWriter, _ *http.Request, c string) {
 			io.WriteString(w, `{"challenge":"`+c[1:]+`"}`)
 		}, notText},
@@ -152,8 +153,11 @@ func TestChallengeUnreached(t *testing.T) {
 		"the endpoint's URL must name its host")
 	require.ErrorContains(t,
 		guarded.challengeOnce(t,
-			deliveryTo(strings.Replace(w.url, "127.0.0.1", "worker.example.com", 1))), refusedNetwork)
-	denying := setup(t, func(c *Config) { c.Egress = policy(t, nil, []string{"worker.example.com"}) })
+			deliveryTo(strings.Replace(w.url, "127.0.0.1", "worker.example.com", 1))),
+		refusedNetwork)
+	denying := setup(t, func(c *Config) {
+		c.Egress = policy(t, nil, []string{"worker.example.com"})
+	})
 	require.ErrorContains(t, denying.challengeOnce(t, deliveryTo("https://worker.example.com")),
 		"is where the operator lets no delivery go")
 	require.Zero(t, w.connections.Load())
@@ -179,7 +183,8 @@ func TestChallengeSlow(t *testing.T) {
 		w, rig := challenged(t, handle), setup(t)
 		challenges.Go(func() { // parallel subtests would begin when all other tests have
 			start := time.Now()
-			assert.EqualError(t, rig.challengeOnce(t, deliveryTo(w.url)), "no answer within 10s", name)
+			assert.EqualError(t, rig.challengeOnce(t, deliveryTo(w.url)), "no answer within 10s",
+				name)
 			assert.Less(t, time.Since(start), 30*time.Second, name)
 		})
 	}

@@ -71,8 +71,8 @@ func TestAnswersHideSecrets(t *testing.T) {
 				t.Parallel()
 				shown := encode(c.shows)
 				set := newSettings(c.outbound)
-				require.Equal(t, "<"+strings.Replace(shown, strings.Trim(shown, `"`), asyncflow.Mask,
-					1)+">",
+				require.Equal(t, "<"+strings.Replace(shown, strings.Trim(shown, `"`),
+					asyncflow.Mask, 1)+">",
 					set.scrub("<"+shown+">", login{}))
 				if c.outbound.Auth.ClientSecret != "" || c.outbound.TLS.Key != "" {
 					return // only a real login or handshake would do
@@ -89,7 +89,8 @@ func TestAnswersHideSecrets(t *testing.T) {
 				require.Equal(t, want, got.Answer.Headers["X-Echo"])
 				failed := "500 Internal Server Error: you sent " + want
 				require.Equal(t, failed, got.Outcome.Error)
-				require.Equal(t, failed, r.Send(t.Context(), deliveryWith(t, w.url, c.outbound)).Error)
+				require.Equal(t, failed,
+					r.Send(t.Context(), deliveryWith(t, w.url, c.outbound)).Error)
 			})
 		}
 	}

@@ -27,9 +27,10 @@ func TestHeadersAndAuth(t *testing.T) {
 			"Authorization": "Token t"}},
 		"bearer": {asyncflow.Outbound{Auth: asyncflow.EndpointAuth{Kind: "bearer", Token: "t"}},
 			map[string]string{"Authorization": "Bearer t"}},
-		"basic": {asyncflow.Outbound{Auth: asyncflow.EndpointAuth{Kind: "basic", Username: "Aladdin",
-			Password: "open sesame"}},
-			map[string]string{"Authorization": "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="}}, // of RFC 7617
+		"basic": {asyncflow.Outbound{Auth: asyncflow.EndpointAuth{Kind: "basic",
+			Username: "Aladdin", Password: "open sesame"}},
+			// of RFC 7617
+			map[string]string{"Authorization": "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,8 +176,8 @@ func TestRoutesAreSharedAndBounded(t *testing.T) {
 		secret, err := testKeys(t, nodeSecret).SigningSecret(testSecret, d.Endpoint.ID, d.At)
 		require.NoError(t, err)
 		d.Endpoint.Secrets = []asyncflow.SigningSecret{secret}
-		d.Endpoint.Outbound, err = testKeys(t, nodeSecret).SealOutbound(asyncflow.Outbound{TLS: shared},
-			d.Endpoint.ID)
+		d.Endpoint.Outbound, err = testKeys(t,
+			nodeSecret).SealOutbound(asyncflow.Outbound{TLS: shared}, d.Endpoint.ID)
 		require.NoError(t, err)
 		o := r.Send(t.Context(), d)
 		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
@@ -241,5 +242,6 @@ func TestConnectionsAreBoundedForAllRoutes(t *testing.T) {
 		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
 		require.Equal(t, min(n+1, 4), r.routes.idle.Len())
 	}
-	require.Equal(t, int64(10), w.connections.Load(), "connections of one certificate serve no other")
+	require.Equal(t, int64(10), w.connections.Load(),
+		"connections of one certificate serve no other")
 }

@@ -1,13 +1,10 @@
 package callbacks
 
 import (
-	"errors"
 	"strconv"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/callbacks/internal/transport"
-	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
 // body returns the body of a request. If the endpoint takes batches, it is an object
@@ -138,28 +135,3 @@ func deliveryID(l asyncflow.Lease) string {
 // lateReports is how long a token verifies after the deadline of its attempt. A worker that is
 // late, or missed the answer to its report, can still learn the result.
 const lateReports = time.Hour
-
-// sign appends the headers that sign a request, with one signature for each active secret.
-func (o *opened) sign(
-	h transport.Headers, e *asyncflow.Endpoint, id string, at time.Time, body []byte,
-) (transport.Headers, error) {
-	var few [asyncflow.MaxSecrets]signing.Signer
-	signers := few[:0]
-	for i, secret := range e.Secrets {
-		if !secret.Active(at) {
-			continue
-		}
-		if err := o.signers[i].err; err != nil {
-			return nil, err
-		}
-		signers = append(signers, o.signers[i].Signer)
-	}
-	if len(signers) == 0 {
-		return nil, errors.New("the endpoint has no secret that signs")
-	}
-	signed, err := signing.Headers(id, at, body, signers)
-	for _, one := range signed {
-		h = append(h, transport.Header(one))
-	}
-	return h, err
-}

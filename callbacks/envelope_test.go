@@ -41,8 +41,8 @@ func TestEnvelopeFields(t *testing.T) {
 	require.NoError(t, json.Unmarshal(body, &top))
 	require.NoError(t, json.Unmarshal(top["callback"], &callback))
 	require.ElementsMatch(t,
-		[]string{"task_id", "type", "stage", "attempt", "max_attempts", "seq", "deadline", "context",
-			"callback"},
+		[]string{"task_id", "type", "stage", "attempt", "max_attempts", "seq", "deadline",
+			"context", "callback"},
 		slices.Collect(maps.Keys(top)))
 	require.ElementsMatch(t, []string{"url", "token"}, slices.Collect(maps.Keys(callback)))
 	var deadline time.Time
@@ -87,7 +87,8 @@ func TestEnvelopeKeepsAnyContext(t *testing.T) {
 		)).Draw(t, "context"))
 		require.NoError(t, err)
 		var spaced bytes.Buffer
-		require.NoError(t, json.Indent(&spaced, text, space.Draw(t, "prefix"), space.Draw(t, "indent")))
+		require.NoError(t, json.Indent(&spaced, text, space.Draw(t, "prefix"),
+			space.Draw(t, "indent")))
 		requirePassedOn(t, space.Draw(t, "before")+spaced.String()+space.Draw(t, "after"))
 	})
 }

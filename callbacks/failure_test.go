@@ -50,7 +50,8 @@ func TestFailureCodes(t *testing.T) {
 	}
 	require.Equal(t, asyncflow.FailureNoConnection, sendToNowhere(t).Failure)
 	plain := setup(t, func(c *Config) { c.Egress.AllowHTTP = false })
-	require.Equal(t, asyncflow.FailureEgress, plain.Send(t.Context(), deliveryTo("http://x")).Failure)
+	require.Equal(t, asyncflow.FailureEgress,
+		plain.Send(t.Context(), deliveryTo("http://x")).Failure)
 	gone := newRawWorker(t, func(c net.Conn) { c.Close() })
 	require.Equal(t, asyncflow.FailureConnectionLost,
 		open.Send(t.Context(), deliveryTo(gone.url)).Failure)

@@ -117,7 +117,8 @@ func FuzzResults(f *testing.F) {
 		}
 		for i, o := range read(fmt.Appendf(nil,
 			`{"results":[{"task_id":"thumbnails.1.1"},%s,{"task_id":"thumbnails.1.3"}]}`, body)) {
-			require.Equal(t, i != 1, o.Kind == asyncflow.OutcomeDone, "no scalar is a result: %s", body)
+			require.Equal(t, i != 1, o.Kind == asyncflow.OutcomeDone, "no scalar is a result: %s",
+				body)
 		}
 	})
 }

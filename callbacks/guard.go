@@ -39,7 +39,8 @@ func newGuard(cfg Config) *guard {
 		egress: cfg.Egress,
 		public: ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(hostServices...)),
 		own:    newOwnAddresses(cfg.OwnPorts),
-		dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second, Resolver: cfg.Resolver},
+		dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second,
+			Resolver: cfg.Resolver},
 	}
 }
 
@@ -62,8 +63,8 @@ func (g *guard) DialContext(ctx context.Context, network, address string) (net.C
 // These errors are shown to tenants when the policy refuses an address. They don't reveal the
 // address, nor what listens there.
 var (
-	errPrivate = errors.New("the endpoint's address is in a network that deliveries must not reach " +
-		"(the operator's --allow-private-networks)")
+	errPrivate = errors.New("the endpoint's address is in a network that deliveries must not " +
+		"reach (the operator's --allow-private-networks)")
 	errRule = errors.New("the operator lets no delivery go to the endpoint's address " +
 		"(--egress-allow, --egress-deny)")
 )

@@ -22,7 +22,8 @@ type canary struct {
 func newCanary(t *testing.T) *canary {
 	four, err := net.Listen("tcp4", "0.0.0.0:0")
 	require.NoError(t, err)
-	c := &canary{port: strconv.Itoa(four.Addr().(*net.TCPAddr).Port), listeners: []net.Listener{four}}
+	c := &canary{port: strconv.Itoa(four.Addr().(*net.TCPAddr).Port),
+		listeners: []net.Listener{four}}
 	if six, err := net.Listen("tcp6", "[::]:"+c.port); err == nil {
 		c.listeners = append(c.listeners, six)
 	} else {

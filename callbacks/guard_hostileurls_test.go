@@ -72,8 +72,8 @@ func TestHostileURLs(t *testing.T) {
 		err := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize",
 			URL: h.url}.Validate(asyncflow.Egress{})
 		if h.addresses == "" {
-			assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), "line %d: %q is registered",
-				h.line, h.url)
+			assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err),
+				"line %d: %q is registered", h.line, h.url)
 		} else {
 			assert.NoError(t, err, "line %d", h.line)
 			u, err := url.Parse(h.url)
@@ -91,7 +91,8 @@ func TestHostileURLs(t *testing.T) {
 				assert.Empty(t, passed, "line %d: %q is dialled", h.line, spelling)
 			}
 			for _, to := range passed {
-				assert.False(t, isSpecial(to.Addr()), "line %d: %q is dialled at %s", h.line, spelling, to)
+				assert.False(t, isSpecial(to.Addr()), "line %d: %q is dialled at %s", h.line,
+					spelling, to)
 			}
 		}
 		if h.addresses != "" {
@@ -121,7 +122,8 @@ func TestGuardOfHostileHosts(t *testing.T) {
 			names.set(u.Hostname(), h.addresses)
 		}
 		dialled++
-		conn, err := guard.DialContext(t.Context(), "tcp", net.JoinHostPort(u.Hostname(), birds.port))
+		conn, err := guard.DialContext(t.Context(), "tcp",
+			net.JoinHostPort(u.Hostname(), birds.port))
 		if !assert.Error(t, err, "line %d: %q", h.line, h.url) {
 			conn.Close()
 		}

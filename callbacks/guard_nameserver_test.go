@@ -121,7 +121,8 @@ func (s *nameServer) answer(query []byte) ([]byte, error) {
 	for _, a := range z.addresses {
 		switch {
 		case question.Type == dnsmessage.TypeA && a.Is4():
-			m.Answers = append(m.Answers, record(owner, question.Type, &dnsmessage.AResource{A: a.As4()}))
+			m.Answers = append(m.Answers,
+				record(owner, question.Type, &dnsmessage.AResource{A: a.As4()}))
 		case question.Type == dnsmessage.TypeAAAA && a.Is6():
 			m.Answers = append(m.Answers,
 				record(owner, question.Type, &dnsmessage.AAAAResource{AAAA: a.As16()}))

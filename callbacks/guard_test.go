@@ -237,7 +237,8 @@ func TestPolicyOfToday(t *testing.T) {
 	o := r.Send(t.Context(), deliveryTo(w.url))
 	requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed,
 		Failure: asyncflow.FailureEgress,
-		Error:   "the endpoint's URL must be https: plain http is off (the operator's --allow-http)"}, o)
+		Error: "the endpoint's URL must be https: plain http is off (the operator's " +
+			"--allow-http)"}, o)
 	require.Empty(t, w.all())
 	require.Zero(t, r.dialled.Load())
 }

@@ -44,8 +44,8 @@ const (
 // seals made with the others are accepted, too.
 func NewKeys(secret []byte, others ...[]byte) (*Keys, error) {
 	if len(others) > MaxOldSecrets {
-		return nil, asyncflow.InvalidField("ASYNCFLOW_OLD_SECRETS", "has %d secrets; the limit is %d",
-			len(others), MaxOldSecrets)
+		return nil, asyncflow.InvalidField("ASYNCFLOW_OLD_SECRETS",
+			"has %d secrets; the limit is %d", len(others), MaxOldSecrets)
 	}
 	k := &Keys{}
 	for i, s := range slices.Concat([][]byte{secret}, others) {
@@ -113,8 +113,8 @@ func (k *Keys) Open(sealed []byte, context string) (string, error) {
 		}
 	}
 	return "", asyncflow.InvalidField("ASYNCFLOW_SECRET",
-		"is not the one that the secret of endpoint %s was sealed with: all nodes share one, and name "+
-			"the one before in ASYNCFLOW_OLD_SECRETS", context)
+		"is not the one that the secret of endpoint %s was sealed with: all nodes share one, and "+
+			"name the one before in ASYNCFLOW_OLD_SECRETS", context)
 }
 
 // keyOf returns the key with the id that a seal has.

@@ -34,7 +34,8 @@ func TestSealAndOpen(t *testing.T) {
 		opened, err := sameNode.Open(sealed, context)
 		require.NoError(t, err)
 		require.Equal(t, secret, opened)
-		require.NotEqual(t, sealed, keys.Seal(secret, context), "each sealing has a nonce of its own")
+		require.NotEqual(t, sealed, keys.Seal(secret, context),
+			"each sealing has a nonce of its own")
 
 		_, err = keys.Open(sealed, context+"x")
 		require.Error(t, err)
@@ -52,8 +53,8 @@ func TestOpenWithAnotherSecret(t *testing.T) {
 	sealed := testKeys(t, nodeSecret).Seal(testSecret, "e1")
 	_, err := testKeys(t, strings.ToUpper(nodeSecret)).Open(sealed, "e1")
 	require.EqualError(t, err,
-		"ASYNCFLOW_SECRET is not the one that the secret of endpoint e1 was sealed with: all nodes "+
-			"share one, and name the one before in ASYNCFLOW_OLD_SECRETS")
+		"ASYNCFLOW_SECRET is not the one that the secret of endpoint e1 was sealed with: all "+
+			"nodes share one, and name the one before in ASYNCFLOW_OLD_SECRETS")
 }
 
 func TestRandomBytes(t *testing.T) {

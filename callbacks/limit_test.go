@@ -22,10 +22,11 @@ func TestReason(t *testing.T) {
 		err    error
 		want   string
 	}{
-		"in time":                  {0, false, 0, other, "connection refused"},
-		"at the deadline":          {0, false, time.Minute, other, "no answer within 1m0s"},
-		"at the caller's deadline": {time.Second, false, time.Second, other, "no answer within 1m0s"},
-		"the node stops":           {0, true, 0, other, "the node stopped before the answer came"},
+		"in time":         {0, false, 0, other, "connection refused"},
+		"at the deadline": {0, false, time.Minute, other, "no answer within 1m0s"},
+		"at the caller's deadline": {time.Second, false, time.Second, other,
+			"no answer within 1m0s"},
+		"the node stops": {0, true, 0, other, "the node stopped before the answer came"},
 		"a private address": {0, false, time.Minute, fmt.Errorf("dial: %w", errPrivate),
 			errPrivate.Error()},
 		"a rule": {0, true, 0, fmt.Errorf("dial: %w", errRule), errRule.Error()},

@@ -25,8 +25,8 @@ const (
 	tokenTime = 10 * time.Second
 	// tokenLife is how long a token is used if its answer names no expiry.
 	tokenLife = time.Hour
-	// tokenMargin is how long before its expiry a token is no longer used. A token that lives for less
-	// than ten times as long is no longer used in the last tenth of its life.
+	// tokenMargin is how long before its expiry a token is no longer used. A token that lives for
+	// less than ten times as long is no longer used in the last tenth of its life.
 	tokenMargin = 30 * time.Second
 	// maxAccessToken bounds a token, in bytes. Few servers accept longer headers.
 	maxAccessToken = 8 << 10
@@ -157,17 +157,18 @@ func (t *tokens) ask(tenant string, g *grant) (accessToken, error) {
 	token, err := config.Token(ctx)
 	switch {
 	case answers.cut:
-		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an answer of more than %d bytes,"+
-			" which is the limit", maxTokenAnswer)
+		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an answer of more than "+
+			"%d bytes, which is the limit", maxTokenAnswer)
 	case err != nil:
 		// Not wrapped: it isn't an error of the worker's endpoint.
 		return accessToken{}, fmt.Errorf("the endpoint's token_url gave no token: %v",
 			tokenReason(ctx, l, err))
 	case !strings.EqualFold(token.Type(), "Bearer"):
-		return accessToken{}, errors.New("the endpoint's token_url gave a token that is no bearer token")
+		return accessToken{}, errors.New("the endpoint's token_url gave a token that is no " +
+			"bearer token")
 	case len(token.AccessToken) > maxAccessToken:
-		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an access token of %d bytes;"+
-			" the limit is %d", len(token.AccessToken), maxAccessToken)
+		return accessToken{}, fmt.Errorf("the endpoint's token_url gave an access token of %d "+
+			"bytes; the limit is %d", len(token.AccessToken), maxAccessToken)
 	}
 	return accessToken{
 		grant:  g.id,

@@ -263,15 +263,18 @@ func TestOAuth2IsGuarded(t *testing.T) {
 	o := guarded.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
 	require.Contains(t, o.Error, "the endpoint's token_url must name its host")
 	require.Equal(t, asyncflow.FailureLogin, o.Failure)
-	outbound.Auth.TokenURL = strings.Replace(outbound.Auth.TokenURL, "127.0.0.1", "login.example.com",
-		1)
+	outbound.Auth.TokenURL = strings.Replace(outbound.Auth.TokenURL, "127.0.0.1",
+		"login.example.com", 1)
 	o = guarded.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
 	require.Contains(t, o.Error,
 		"token_url gave no token: the endpoint's address is in "+refusedNetwork)
 	require.Equal(t, asyncflow.FailureLogin, o.Failure)
-	denying := setup(t, func(c *Config) { c.Egress = policy(t, nil, []string{"login.example.com"}) })
+	denying := setup(t, func(c *Config) {
+		c.Egress = policy(t, nil, []string{"login.example.com"})
+	})
 	o = denying.Send(t.Context(), deliveryWith(t, "https://worker.example.com/", outbound))
-	require.Contains(t, o.Error, "the endpoint's token_url is where the operator lets no delivery go")
+	require.Contains(t, o.Error, "the endpoint's token_url is where the operator lets no "+
+		"delivery go")
 	require.Equal(t, asyncflow.FailureLogin, o.Failure)
 	require.Zero(t, s.count())
 }

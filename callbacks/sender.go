@@ -20,16 +20,16 @@ type Config struct {
 	PublicURL string
 	// Version is sent in User-Agent.
 	Version string
-	// MaxOutput bounds the output in a worker's answer, in bytes, as contexts are bounded; 0: 256 KiB.
-	// The rest of the answer may have 16 KiB.
+	// MaxOutput bounds the output in a worker's answer, in bytes, as contexts are bounded; 0: 256
+	// KiB. The rest of the answer may have 16 KiB.
 	MaxOutput int
-	// Connections bounds the idle connections kept for each host; 0: 256. The bound for all hosts is
-	// four times as high.
+	// Connections bounds the idle connections kept for each host; 0: 256. The bound for all hosts
+	// is four times as high.
 	Connections int
 	// Egress is the operator's policy for where deliveries may go.
 	Egress asyncflow.Egress
-	// OwnPorts are the ports at which the node itself listens: on this machine's addresses, they are
-	// part of a special network.
+	// OwnPorts are the ports at which the node itself listens: on this machine's addresses, they
+	// are part of a special network.
 	OwnPorts []uint16
 	// Log gets a warning when a worker answers about tasks that it wasn't sent; nil: no log.
 	Log *slog.Logger

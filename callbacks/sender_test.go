@@ -145,7 +145,8 @@ func TestSendReusesConnections(t *testing.T) {
 	answers := []http.HandlerFunc{
 		reply(200, ""), reply(200, `{"output":1}`), reply(204, ""), reply(202, "queued"),
 		reply(404, "no"),
-		reply(500, "boom"), reply(503, "busy", "Retry-After: 1"), reply(301, "moved", "Location: /x"),
+		reply(500, "boom"), reply(503, "busy", "Retry-After: 1"),
+		reply(301, "moved", "Location: /x"),
 		reply(200, "{"),
 	}
 	var sent int

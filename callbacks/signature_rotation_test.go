@@ -53,8 +53,8 @@ func TestSendEd25519(t *testing.T) {
 	require.True(t, ok)
 	signature, err := base64.StdEncoding.DecodeString(encoded)
 	require.NoError(t, err)
-	signed := []byte(got.Header.Get("Webhook-Id") + "." + got.Header.Get("Webhook-Timestamp") + "." +
-		string(got.body))
+	signed := []byte(got.Header.Get("Webhook-Id") + "." + got.Header.Get("Webhook-Timestamp") +
+		"." + string(got.body))
 	require.True(t, ed25519.Verify(fromHex(t, rfcPublic), signed, signature))
 	require.False(t, ed25519.Verify(fromHex(t, rfcPublic), append(signed, ' '), signature))
 
@@ -69,8 +69,8 @@ func TestSendEd25519(t *testing.T) {
 		return path
 	}
 	der := append(fromHex(t, "302a300506032b6570032100"), fromHex(t, rfcPublic)...) // RFC 8410
-	out, err := exec.CommandContext(t.Context(), openssl, "pkeyutl", "-verify", "-pubin", "-keyform",
-		"DER", "-inkey", write("key", der),
+	out, err := exec.CommandContext(t.Context(), openssl, "pkeyutl", "-verify", "-pubin",
+		"-keyform", "DER", "-inkey", write("key", der),
 		"-rawin", "-in", write("signed", signed), "-sigfile",
 		write("signature", signature)).CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -96,7 +96,8 @@ func TestTestDeliveryOfABatch(t *testing.T) {
 	d.Endpoint.Batch = asyncflow.Batch{MaxTasks: 5}
 	got := setup(t).Test(t.Context(), d)
 	require.Equal(t, "the answer has no result for this task", got.Outcome.Error)
-	require.True(t, strings.HasPrefix(got.Body, `{"deliveries":[{"task_id":"thumbnails.0.`), got.Body)
+	require.True(t, strings.HasPrefix(got.Body, `{"deliveries":[{"task_id":"thumbnails.0.`),
+		got.Body)
 	require.Contains(t, got.Body, `"test":true`)
 }
 

@@ -126,7 +126,8 @@ func parseClaims(encoded string) (Completion, bool) {
 	task, err1 := asyncflow.ParseTaskID(f[1])
 	seq, err2 := strconv.Atoi(f[2])
 	expiry, err3 := strconv.ParseInt(f[3], 10, 64)
-	c := Completion{Tenant: f[0], Task: task, Seq: seq, Expiry: time.Unix(expiry, 0), Endpoint: f[4]}
+	c := Completion{Tenant: f[0], Task: task, Seq: seq, Expiry: time.Unix(expiry, 0),
+		Endpoint: f[4]}
 	if claimer, ok := strings.CutPrefix(c.Endpoint, "@"); ok {
 		c.Endpoint, c.Claimer = "", claimer
 	}

@@ -103,14 +103,14 @@ func TestTokenRefused(t *testing.T) {
 		"MAC with padding": {token + "=", unsigned},
 		"MAC with newline": {token + "\n", unsigned},
 		"no claims":        {"afc2.." + parts[2], unsigned},
-		"another tenant": {"afc2." + claims("evil thumbnails.1.42 3 1772370000 e-1") + "." + parts[2],
-			unsigned},
+		"another tenant": {"afc2." + claims("evil thumbnails.1.42 3 1772370000 e-1") + "." +
+			parts[2], unsigned},
 		"another seq": {"afc2." + claims("acme thumbnails.1.42 4 1772370000 e-1") + "." + parts[2],
 			unsigned},
-		"a later expiry": {"afc2." + claims("acme thumbnails.1.42 3 1872370000 e-1") + "." + parts[2],
-			unsigned},
-		"another endpoint": {"afc2." + claims("acme thumbnails.1.42 3 1772370000 e-2") + "." + parts[2],
-			unsigned},
+		"a later expiry": {"afc2." + claims("acme thumbnails.1.42 3 1872370000 e-1") + "." +
+			parts[2], unsigned},
+		"another endpoint": {"afc2." + claims("acme thumbnails.1.42 3 1772370000 e-2") + "." +
+			parts[2], unsigned},
 
 		"signed, not base64": {"afc2.*." + string(keys.all[0].appendMAC(nil, []byte("afc2.*"))),
 			unread},

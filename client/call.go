@@ -61,7 +61,9 @@ func callBare[T any](
 	ctx context.Context, c *Client,
 	send func(context.Context, ...api.RequestEditorFn) (*http.Response, error),
 ) (T, error) {
-	return call[T](ctx, c, 0, func(ctx context.Context) (*http.Response, error) { return send(ctx) })
+	return call[T](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+		return send(ctx)
+	})
 }
 
 // callOn calls an operation on one thing. Its id or name is part of the path.

@@ -15,8 +15,8 @@ import (
 const (
 	retryWaitMin = 100 * time.Millisecond
 	retryWaitMax = 2 * time.Second
-	// longestRetryAfter is the longest Retry-After that a call waits for. A longer one is returned as
-	// the error that it is: the caller knows better how to use that time.
+	// longestRetryAfter is the longest Retry-After that a call waits for. A longer one is returned
+	// as the error that it is: the caller knows better how to use that time.
 	longestRetryAfter = 5 * time.Second
 )
 
@@ -135,7 +135,8 @@ func (k *keyedSubmit) note(r *http.Response, err error) {
 	case err != nil:
 		k.uncertain = k.uncertain || Uncertain(&ConnectionError{Err: err})
 	case isPassingStatus(r.StatusCode):
-		body, _ := io.ReadAll(io.LimitReader(r.Body, maxProblem)) // a body that breaks off has no say
+		// a body that breaks off has no say
+		body, _ := io.ReadAll(io.LimitReader(r.Body, maxProblem))
 		r.Body.Close()
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		k.uncertain = k.uncertain || Uncertain(ErrorOf(r, body))

@@ -63,11 +63,13 @@ func TestUncertainAfterRetries(t *testing.T) {
 		first http.HandlerFunc
 		want  bool
 	}{
-		"broken off": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, true},
+		"broken off": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			true},
 		"uncertain": {func(w http.ResponseWriter, _ *http.Request) {
 			writeProblem(w, Problem{Status: 503, Code: string(asyncflow.CodeUncertain)})
 		}, true},
-		"unavailable": {func(w http.ResponseWriter, _ *http.Request) { unavailable(w, "0") }, false},
+		"unavailable": {func(w http.ResponseWriter, _ *http.Request) { unavailable(w, "0") },
+			false},
 	} {
 		tries := 0
 		f := newFake(t, func(w http.ResponseWriter, r *http.Request) {

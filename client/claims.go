@@ -33,9 +33,10 @@ func (c *Client) Claim(ctx context.Context, r ClaimRequest) ([]Delivery, error) 
 	if err != nil {
 		return nil, err
 	}
-	list, err := call[api.ClaimList](ctx, c, r.Wait.Std(), func(ctx context.Context) (*http.Response, error) {
-		return c.api.ClaimTasksWithBody(ctx, "application/json", bytes.NewReader(body))
-	})
+	list, err := call[api.ClaimList](ctx, c, r.Wait.Std(),
+		func(ctx context.Context) (*http.Response, error) {
+			return c.api.ClaimTasksWithBody(ctx, "application/json", bytes.NewReader(body))
+		})
 	return list.Claims, err
 }
 
@@ -47,7 +48,7 @@ type SignedDelivery struct {
 }
 
 // ClaimSigned is Claim for programs that pass deliveries on to a worker, as asyncflow listen does.
-// The stage must have an endpoint for listening, whose secrets sign them. A delivery's deadline is
+// The stage must have an endpoint for listening: its secrets sign them. A delivery's deadline is
 // that of a push: send a heartbeat before it is passed on.
 func (c *Client) ClaimSigned(ctx context.Context, r ClaimRequest) ([]SignedDelivery, error) {
 	r.Signed = true
@@ -73,7 +74,8 @@ func (c *Client) ClaimSigned(ctx context.Context, r ClaimRequest) ([]SignedDeliv
 	for i, doc := range got.Claims {
 		all[i].Headers, all[i].Body = got.Headers[i], doc
 		if err := json.Unmarshal(doc, &all[i].Delivery); err != nil {
-			return nil, &ConnectionError{URL: c.url, Err: fmt.Errorf("a delivery can't be read: %w", err)}
+			return nil, &ConnectionError{URL: c.url,
+				Err: fmt.Errorf("a delivery can't be read: %w", err)}
 		}
 	}
 	return all, nil

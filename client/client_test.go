@@ -60,7 +60,8 @@ func TestProblem(t *testing.T) {
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w,
 			Problem{Title: "Bad Request", Status: 400, Code: "invalid_argument",
-				Detail: "priority is -1; it must be 0 to 31536000 seconds (a year)", Errors: fields})
+				Detail: "priority is -1; it must be 0 to 31536000 seconds (a year)",
+				Errors: fields})
 	})
 	_, err := f.client(t).Submit(t.Context(),
 		NewTask{Type: "t", Context: JSON("{}"), Priority: Priority{-1}})
@@ -204,8 +205,9 @@ func TestWritesAreNeverRetried(t *testing.T) {
 		require.False(t, Uncertain(err))
 	}
 	require.Equal(t,
-		[]string{"POST /v1/tasks", "POST /v1/tasks/batch", "PUT /v1/task-types/t", "POST /v1/endpoints",
-			"DELETE /v1/task-types/t", "DELETE /v1/endpoints/e"}, f.requests())
+		[]string{"POST /v1/tasks", "POST /v1/tasks/batch", "PUT /v1/task-types/t",
+			"POST /v1/endpoints", "DELETE /v1/task-types/t", "DELETE /v1/endpoints/e"},
+		f.requests())
 }
 
 func TestConnectionRefused(t *testing.T) {

@@ -60,6 +60,7 @@ func TestSchedules(t *testing.T) {
 	require.Equal(t,
 		[]string{"PUT /v1/schedules/a", "PUT /v1/schedules/a?dry_run=true", "GET /v1/schedules",
 			"GET /v1/schedules/a",
-			"POST /v1/schedules/a/pause", "POST /v1/schedules/a/resume", "POST /v1/schedules/a/trigger",
+			"POST /v1/schedules/a/pause", "POST /v1/schedules/a/resume",
+			"POST /v1/schedules/a/trigger",
 			"DELETE /v1/schedules/a"}, f.requests())
 }

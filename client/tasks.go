@@ -130,14 +130,16 @@ func (c *Client) Change(ctx context.Context, id string, patch TaskPatch) (Task, 
 // Cancel cancels a task that isn't final, and returns it. The reason may be empty; it is stored
 // with the task. For a task that has ended otherwise, the error has CodeConflict.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
-	return callOnWith[Task](ctx, c, "id", id, api.Cancellation{Reason: reason}, c.api.CancelTaskWithBody)
+	return callOnWith[Task](ctx, c, "id", id, api.Cancellation{Reason: reason},
+		c.api.CancelTaskWithBody)
 }
 
 // Pause keeps further children of a task from beginning, and returns the task. Children that run
 // are finished. The reason may be empty. For a task that doesn't wait for children, the error has
 // CodeConflict.
 func (c *Client) Pause(ctx context.Context, id, reason string) (Task, error) {
-	return callOnWith[Task](ctx, c, "id", id, api.TaskPause{Reason: reason}, c.api.PauseTaskWithBody)
+	return callOnWith[Task](ctx, c, "id", id, api.TaskPause{Reason: reason},
+		c.api.PauseTaskWithBody)
 }
 
 // Resume lets the children of a paused task begin again, and returns the task. For a task that

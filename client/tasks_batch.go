@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxBatchBytes is the size of a body above which a batch is split: half of what a server accepts
-	// by default.
+	// maxBatchBytes is the size of a body above which a batch is split: half of what a server
+	// accepts by default.
 	maxBatchBytes = 8 << 20
 	overheadBytes = len(`{"tasks":[]}`)
 )

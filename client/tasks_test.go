@@ -50,7 +50,8 @@ func TestSubmitManyInBatches(t *testing.T) {
 				out.Tasks = append(out.Tasks,
 					api.BatchResult{Error: Problem{Status: 400, Code: "invalid_argument",
 						Detail: "type is bad",
-						Errors: []FieldError{{Field: fmt.Sprintf("tasks[%d].type", i), Message: "is bad"}}}})
+						Errors: []FieldError{{Field: fmt.Sprintf("tasks[%d].type", i),
+							Message: "is bad"}}}})
 				continue
 			}
 			n++

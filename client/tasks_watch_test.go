@@ -37,7 +37,8 @@ func streams(t *testing.T, last *[]string, texts ...string) *fake {
 		case text == "503":
 			unavailable(w, "0")
 		case text == "404":
-			writeProblem(w, Problem{Status: 404, Code: "not_found", Detail: "there is no task t.1.1"})
+			writeProblem(w, Problem{Status: 404, Code: "not_found",
+				Detail: "there is no task t.1.1"})
 		default:
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = w.Write([]byte(text))
@@ -78,12 +79,14 @@ func TestWatch(t *testing.T) {
 		"the same again": {[]string{taskEvent(running), taskEvent(running), taskEvent(succeeded)},
 			[]string{"running", "succeeded"}, []string{"", "", ""}, ""},
 		"half an event": {[]string{attemptEvent(1) + strings.TrimSuffix(attemptEvent(2), "\n"),
-			attemptEvent(2) + taskEvent(succeeded)}, []string{"1", "2", "succeeded"}, []string{"", "1"},
+			attemptEvent(2) + taskEvent(succeeded)}, []string{"1", "2", "succeeded"},
+			[]string{"", "1"},
 			""},
 		"503 in between": {[]string{attemptEvent(1), "503", taskEvent(succeeded)},
 			[]string{"1", "succeeded"}, []string{"", "1", "1"}, ""},
 		"other kinds": {[]string{"event: later\nid: 7\ndata: x\n\nretry: 5\n\n" +
-			attemptEvent(8), taskEvent(succeeded)}, []string{"8", "succeeded"}, []string{"", "8"}, ""},
+			attemptEvent(8), taskEvent(succeeded)}, []string{"8", "succeeded"}, []string{"", "8"},
+			""},
 		"carriage returns": {[]string{strings.ReplaceAll(attemptEvent(1)+taskEvent(succeeded), "\n",
 			"\r\n")}, []string{"1", "succeeded"}, []string{""}, ""},
 		"gone in between": {[]string{attemptEvent(1), "404"}, []string{"1"}, []string{"", "1"},

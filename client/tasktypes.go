@@ -60,7 +60,8 @@ func (c *Client) TaskTypeRolls(ctx context.Context, name string) (RollList, erro
 // PauseTaskType stops the deliveries of a task type, and returns it. The reason may be empty; it is
 // shown with the type.
 func (c *Client) PauseTaskType(ctx context.Context, name, reason string) (TaskType, error) {
-	return callOnWith[TaskType](ctx, c, "type", name, api.Pause{Reason: reason}, c.api.PauseTaskTypeWithBody)
+	return callOnWith[TaskType](ctx, c, "type", name, api.Pause{Reason: reason},
+		c.api.PauseTaskTypeWithBody)
 }
 
 // ResumeTaskType resumes the deliveries of a task type, and returns it. They grow from few to all

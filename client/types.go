@@ -10,36 +10,37 @@ import (
 // The documents of the API. A program that uses this package needs to import no other package for
 // them.
 type (
-	// NewTask is a task to submit. Type and Context are required; zero fields are left out. Key makes
-	// the submit idempotent, RunAt or Delay sets a time, Priority and Retry override the ones of the
-	// stages. See [api.NewTask] for its fields.
+	// NewTask is a task to submit. Type and Context are required; zero fields are left out. Key
+	// makes the submit idempotent, RunAt or Delay sets a time, Priority and Retry override the ones
+	// of the stages. See [api.NewTask] for its fields.
 	NewTask = api.NewTask
 
-	// Dependency is a task that another one waits for; see OnTask and OnKey. See [api.Dependency] for
-	// its fields.
+	// Dependency is a task that another one waits for; see OnTask and OnKey. See [api.Dependency]
+	// for its fields.
 	Dependency = api.Dependency
 
 	// RedriveOptions say how to redrive a task. See [api.Redrive] for its fields.
 	RedriveOptions = api.Redrive
 
-	// SubmittedTask is the answer to a submit: the task's ID, and its status. Existing reports whether
-	// the Key had a task already; then OrderTime may be zero. See [api.SubmittedTask] for its fields.
+	// SubmittedTask is the answer to a submit: the task's ID, and its status. Existing reports
+	// whether the Key had a task already; then OrderTime may be zero. See [api.SubmittedTask] for
+	// its fields.
 	SubmittedTask = api.SubmittedTask
 
 	// Task is a task as it is now: its status, stage and attempt, its Context, and, once it has
 	// succeeded, its Result. See [api.Task] for its fields.
 	Task = api.Task
 
-	// TaskList is a page of tasks, without their contexts and results, and the cursor of the next one.
-	// See [api.TaskList] for its fields.
+	// TaskList is a page of tasks, without their contexts and results, and the cursor of the next
+	// one. See [api.TaskList] for its fields.
 	TaskList = api.TaskList
 
 	// TaskCount is the number of tasks that a filter finds, and whether it is exact. See
 	// [api.TaskCount] for its fields.
 	TaskCount = api.TaskCount
 
-	// TaskPatch changes when a task runs: by Priority, RunAt or Delay. Zero fields keep their values.
-	// See [api.TaskPatch] for its fields.
+	// TaskPatch changes when a task runs: by Priority, RunAt or Delay. Zero fields keep their
+	// values. See [api.TaskPatch] for its fields.
 	TaskPatch = api.TaskPatch
 
 	// Attempt is an entry of a task's journal: how an attempt ended, or another change of the task.
@@ -72,23 +73,23 @@ type (
 	// AuditOutcome is the outcome of a call, such as AuditDone. See [api.AuditOutcome].
 	AuditOutcome = api.AuditOutcome
 
-	// TaskType is a task type as it was last applied, with its version and its defaults filled in. See
-	// [api.TaskType] for its fields.
+	// TaskType is a task type as it was last applied, with its version and its defaults filled in.
+	// See [api.TaskType] for its fields.
 	TaskType = api.TaskType
 
-	// TaskTypeSpec is a task type to apply. Stages is required, with a name for each; zero fields get
-	// their defaults. See [api.TaskTypeSpec] for its fields.
+	// TaskTypeSpec is a task type to apply. Stages is required, with a name for each; zero fields
+	// get their defaults. See [api.TaskTypeSpec] for its fields.
 	TaskTypeSpec = api.TaskTypeSpec
 
-	// TaskTypeList is a page of the task types of the tenant, by name, and the cursor of the next one.
-	// See [api.TaskTypeList] for its fields.
+	// TaskTypeList is a page of the task types of the tenant, by name, and the cursor of the next
+	// one. See [api.TaskTypeList] for its fields.
 	TaskTypeList = api.TaskTypeList
 
 	// RollList are the rolls of a task type, newest first. See [api.RollList] for its fields.
 	RollList = api.RollList
 
-	// Roll is one generation of the tables that may have tasks of a task type: its size, its age, and
-	// when it is dropped. See [api.Roll] for its fields.
+	// Roll is one generation of the tables that may have tasks of a task type: its size, its age,
+	// and when it is dropped. See [api.Roll] for its fields.
 	Roll = api.Roll
 
 	// Stage is one step of a task type. Name is required; zero fields get their defaults. See
@@ -96,21 +97,22 @@ type (
 	Stage = api.Stage
 
 	// NewEndpoint registers the URL of a worker for a stage. Type, Stage and URL are required; zero
-	// fields are left out. Without a Secret, the server makes one and returns it once. MaxInFlight and
-	// Rate limit the deliveries, Weight shares them among endpoints, Headers, Auth and TLS are added
-	// to them, and Batch puts several tasks into one request. See [api.NewEndpoint] for its fields.
+	// fields are left out. Without a Secret, the server makes one and returns it once. MaxInFlight
+	// and Rate limit the deliveries, Weight shares them among endpoints, Headers, Auth and TLS are
+	// added to them, and Batch puts several tasks into one request. See [api.NewEndpoint] for its
+	// fields.
 	NewEndpoint = api.NewEndpoint
 
-	// Endpoint is a registered URL with its limits, health and verification. Its Secret is set only in
-	// the answer that made it. See [api.Endpoint] for its fields.
+	// Endpoint is a registered URL with its limits, health and verification. Its Secret is set only
+	// in the answer that made it. See [api.Endpoint] for its fields.
 	Endpoint = api.Endpoint
 
-	// EndpointList is a page of the endpoints of the tenant, or of a type, and the cursor of the next
-	// one. See [api.EndpointList] for its fields.
+	// EndpointList is a page of the endpoints of the tenant, or of a type, and the cursor of the
+	// next one. See [api.EndpointList] for its fields.
 	EndpointList = api.EndpointList
 
-	// EndpointPatch changes an endpoint. Nil fields keep their values. See [api.EndpointPatch] for its
-	// fields.
+	// EndpointPatch changes an endpoint. Nil fields keep their values. See [api.EndpointPatch] for
+	// its fields.
 	EndpointPatch = api.EndpointPatch
 
 	// EndpointSecret is one of the secrets that sign deliveries to an endpoint, without the secret
@@ -121,19 +123,20 @@ type (
 	// [api.EndpointHealth] for its fields.
 	EndpointHealth = api.EndpointHealth
 
-	// EndpointTest is the context of a test delivery; nil: {}. See [api.EndpointTest] for its fields.
+	// EndpointTest is the context of a test delivery; nil: {}. See [api.EndpointTest] for its
+	// fields.
 	EndpointTest = api.EndpointTest
 
-	// EndpointTestResult is what a test delivery sent and what came back. See [api.EndpointTestResult]
-	// for its fields.
+	// EndpointTestResult is what a test delivery sent and what came back. See
+	// [api.EndpointTestResult] for its fields.
 	EndpointTestResult = api.EndpointTestResult
 
 	// EndpointHistory is the last hour of an endpoint, and the states of its circuit breaker. See
 	// [api.EndpointHistory] for its fields.
 	EndpointHistory = api.EndpointHistory
 
-	// EndpointMinute counts the attempts at an endpoint in a minute. See [api.EndpointMinute] for its
-	// fields.
+	// EndpointMinute counts the attempts at an endpoint in a minute. See [api.EndpointMinute] for
+	// its fields.
 	EndpointMinute = api.EndpointMinute
 
 	// EndpointState is a state of an endpoint's circuit breaker, and since when. See
@@ -147,12 +150,12 @@ type (
 	// Latency is how long attempts took, in milliseconds. See [api.Latency] for its fields.
 	Latency = api.Latency
 
-	// EndpointAuth is how asyncflow logs in at an endpoint: a bearer token, basic, or OAuth 2.0 client
-	// credentials. See [asyncflow.EndpointAuth] for its fields.
+	// EndpointAuth is how asyncflow logs in at an endpoint: a bearer token, basic, or OAuth 2.0
+	// client credentials. See [asyncflow.EndpointAuth] for its fields.
 	EndpointAuth = asyncflow.EndpointAuth
 
-	// EndpointBatch puts several tasks into one request: at most MaxTasks. A task waits for others at
-	// most MaxWait. See [api.EndpointBatch] for its fields.
+	// EndpointBatch puts several tasks into one request: at most MaxTasks. A task waits for others
+	// at most MaxWait. See [api.EndpointBatch] for its fields.
 	EndpointBatch = api.EndpointBatch
 
 	// EndpointTLS are the certificates of deliveries to an endpoint, in PEM. See
@@ -163,12 +166,12 @@ type (
 	// signs, too. See [api.SecretRotation] for its fields.
 	SecretRotation = api.SecretRotation
 
-	// BulkCancellation says which tasks to cancel. Type is required; zero fields are left out. DryRun
-	// is set by the methods. See [api.BulkCancellation] for its fields.
+	// BulkCancellation says which tasks to cancel. Type is required; zero fields are left out.
+	// DryRun is set by the methods. See [api.BulkCancellation] for its fields.
 	BulkCancellation = api.BulkCancellation
 
-	// BulkRedrive says which tasks to redrive. Type is required; zero fields are left out. DryRun is
-	// set by the methods. See [api.BulkRedrive] for its fields.
+	// BulkRedrive says which tasks to redrive. Type is required; zero fields are left out. DryRun
+	// is set by the methods. See [api.BulkRedrive] for its fields.
 	BulkRedrive = api.BulkRedrive
 
 	// BulkPriority says which tasks get which priority. Type and Priority are required; zero fields
@@ -179,30 +182,31 @@ type (
 	// [api.BulkCount] for its fields.
 	BulkCount = api.BulkCount
 
-	// Operation cancels, redrives, changes or counts many tasks in the background: its progress, and
-	// whether it has ended. See [api.Operation] for its fields.
+	// Operation cancels, redrives, changes or counts many tasks in the background: its progress,
+	// and whether it has ended. See [api.Operation] for its fields.
 	Operation = api.Operation
 
-	// OperationFilter says which tasks of its type an operation is for. See [api.OperationFilter] for
-	// its fields.
+	// OperationFilter says which tasks of its type an operation is for. See [api.OperationFilter]
+	// for its fields.
 	OperationFilter = api.OperationFilter
 
 	// OperationList is a page of the operations that run and all of the last 30 days, newest first,
 	// and the cursor of the next one. See [api.OperationList] for its fields.
 	OperationList = api.OperationList
 
-	// OperationState says whether an operation runs or how it has ended, such as OperationRunning. See
-	// [api.OperationState].
+	// OperationState says whether an operation runs or how it has ended, such as OperationRunning.
+	// See [api.OperationState].
 	OperationState = api.OperationState
 
 	// Tenant is a tenant with its quotas and its state. See [api.Tenant] for its fields.
 	Tenant = api.Tenant
 
-	// NewTenant is a tenant to make. Slug, its name, is required. See [api.NewTenant] for its fields.
+	// NewTenant is a tenant to make. Slug, its name, is required. See [api.NewTenant] for its
+	// fields.
 	NewTenant = api.NewTenant
 
-	// TenantList is a page of tenants, by name, and the cursor of the next one. See [api.TenantList]
-	// for its fields.
+	// TenantList is a page of tenants, by name, and the cursor of the next one. See
+	// [api.TenantList] for its fields.
 	TenantList = api.TenantList
 
 	// TenantPatch changes the quotas of a tenant, suspends or resumes it. Nil fields keep their
@@ -219,20 +223,20 @@ type (
 	// QuotaUsage is one quota with how much of it is in use. See [api.QuotaUsage] for its fields.
 	QuotaUsage = api.QuotaUsage
 
-	// QuotaList is all quotas of the tenant, also quotas without a limit. See [api.QuotaList] for its
-	// fields.
+	// QuotaList is all quotas of the tenant, also quotas without a limit. See [api.QuotaList] for
+	// its fields.
 	QuotaList = api.QuotaList
 
-	// Schedule is a recurring task as it was last applied, with its next runs. See [api.Schedule] for
-	// its fields.
+	// Schedule is a recurring task as it was last applied, with its next runs. See [api.Schedule]
+	// for its fields.
 	Schedule = api.Schedule
 
-	// ScheduleSpec is a recurring task to apply. Type, Context, and Cron or Every are required; zero
-	// fields get their defaults. See [api.ScheduleSpec] for its fields.
+	// ScheduleSpec is a recurring task to apply. Type, Context, and Cron or Every are required;
+	// zero fields get their defaults. See [api.ScheduleSpec] for its fields.
 	ScheduleSpec = api.ScheduleSpec
 
-	// ScheduleList is a page of the schedules of the tenant by name, without their contexts, and the
-	// cursor of the next one. See [api.ScheduleList] for its fields.
+	// ScheduleList is a page of the schedules of the tenant by name, without their contexts, and
+	// the cursor of the next one. See [api.ScheduleList] for its fields.
 	ScheduleList = api.ScheduleList
 
 	// Children counts the children of a task by their status. See [api.Children] for its fields.
@@ -242,12 +246,12 @@ type (
 	// [api.ListTasksParams] for its fields.
 	ListParams = api.ListTasksParams
 
-	// Stats are the counts of the tasks of one type by status, and the time since when the oldest one
-	// has been due. See [api.Stats] for its fields.
+	// Stats are the counts of the tasks of one type by status, and the time since when the oldest
+	// one has been due. See [api.Stats] for its fields.
 	Stats = api.Stats
 
-	// Backlog counts the tasks of a type that are due and wait for the same thing. See [api.Backlog]
-	// for its fields.
+	// Backlog counts the tasks of a type that are due and wait for the same thing. See
+	// [api.Backlog] for its fields.
 	Backlog = api.Backlog
 
 	// Rates are tasks a second, over the last minute. See [api.Rates] for its fields.
@@ -276,8 +280,8 @@ type (
 	// [api.FiringAlerts] for its fields.
 	FiringAlerts = api.FiringAlerts
 
-	// Governance is the background jobs with their last runs, and the nodes. See [api.Governance] for
-	// its fields.
+	// Governance is the background jobs with their last runs, and the nodes. See [api.Governance]
+	// for its fields.
 	Governance = api.Governance
 
 	// Job is a background job: its timetable, its last run and its next one. See [api.Job] for its
@@ -313,8 +317,8 @@ type (
 	// [asyncflow.Priority].
 	Priority = asyncflow.Priority
 
-	// RetryPolicy says how often a stage is tried, and after which pauses. See [asyncflow.RetryPolicy]
-	// for its fields.
+	// RetryPolicy says how often a stage is tried, and after which pauses. See
+	// [asyncflow.RetryPolicy] for its fields.
 	RetryPolicy = asyncflow.RetryPolicy
 
 	// Interval is the pauses between attempts; Seconds and Rule make one. See

@@ -54,7 +54,7 @@ type claims struct {
 	looks atomic.Int64 // transactions, ever
 
 	mu    sync.Mutex
-	lines map[store.TypeKey]map[string]*claimLine // by stage; only those with calls
+	lines map[store.TypeKey]map[string]*claimLine // by stage; only stages with calls
 	means map[store.TypeKey]map[string]float64    // by stage: see meanOf
 }
 
@@ -194,7 +194,8 @@ func (h *claims) typeOf(ctx context.Context, key store.TypeKey, stage string) (*
 	case err != nil:
 		return nil, err
 	case t.StageIndex(stage) < 0:
-		return nil, asyncflow.InvalidField("stage", "is %.40q, which is not a stage of %s", stage, t.Name)
+		return nil, asyncflow.InvalidField("stage", "is %.40q, which is not a stage of %s", stage,
+			t.Name)
 	case !t.Claims(stage):
 		return nil, asyncflow.Errorf(asyncflow.CodeConflict,
 			"stage %s of %s has no mode claim: its tasks are sent to endpoints", stage, t.Name)

@@ -65,7 +65,8 @@ func TestClaimedAndPushed(t *testing.T) {
 				assert.NotEqual(t, asyncflow.ModeClaim, modes[at])
 				return done
 			}
-			one, other := b.start("a", dispatcher.Config{}, send), b.start("b", dispatcher.Config{}, send)
+			one, other := b.start("a", dispatcher.Config{}, send),
+				b.start("b", dispatcher.Config{}, send)
 			one.mode(t, modes[0], modes[1])
 			tasks := one.submit(t, 20)
 			for i, stage := range []string{"first", "second"} {
@@ -114,7 +115,8 @@ func TestModeChanges(t *testing.T) {
 func TestClaimersShareWithoutDoubles(t *testing.T) {
 	b := setup(t)
 	send := func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done }
-	nodes := []*node{b.start("a", dispatcher.Config{}, send), b.start("b", dispatcher.Config{}, send)}
+	nodes := []*node{b.start("a", dispatcher.Config{}, send),
+		b.start("b", dispatcher.Config{}, send)}
 	nodes[0].mode(t, asyncflow.ModeClaim, asyncflow.ModeClaim)
 	require.NoError(t, nodes[1].Catalog.RefreshTenant(t.Context(), tenant)) // else it pushes some
 	const tasks = 500
@@ -127,8 +129,9 @@ func TestClaimersShareWithoutDoubles(t *testing.T) {
 		n := nodes[c%2]
 		claimers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				all, err := n.Claim(ctx, tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
-					Claimer: fmt.Sprintf("c%d-%d", c, i), Max: 3, Wait: patience})
+				all, err := n.Claim(ctx, tenant,
+					dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
+						Claimer: fmt.Sprintf("c%d-%d", c, i), Max: 3, Wait: patience})
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -169,8 +172,9 @@ func TestClaimersOfAStageThatIsGone(t *testing.T) {
 		n.mode(t, asyncflow.ModeClaim, asyncflow.ModePush)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := n.Claim(t.Context(), tenant, dispatcher.ClaimRequest{Type: "pipe", Stage: "first",
-				Claimer: "anna", Max: 1, Wait: patience})
+			_, err := n.Claim(t.Context(), tenant,
+				dispatcher.ClaimRequest{Type: "pipe", Stage: "first", Claimer: "anna", Max: 1,
+					Wait: patience})
 			ended <- err
 		}()
 		require.Eventually(t, func() bool { return n.WaitingClaims() == 1 }, patience,
@@ -196,7 +200,8 @@ func TestAFailedClaimGivesNothingBack(t *testing.T) {
 			20*time.Millisecond)
 		unlock()
 		one := (<-got)[0]
-		n.complete(t, n.claimOf(t, n.submit(t, 1)[0].ID)) // what was to be given back would be by now
+		// what was to be given back would be by now
+		n.complete(t, n.claimOf(t, n.submit(t, 1)[0].ID))
 		n.complete(t, one)
 	}
 }
@@ -262,7 +267,9 @@ func TestALaterCallReplacesOneThatLooks(t *testing.T) {
 	first, second := make(chan []asyncflow.Delivery, 1), make(chan []asyncflow.Delivery, 1)
 	looks := n.ClaimLooks()
 	go func() { first <- n.claim(t, "first", "anna", 1) }()
-	require.Eventually(t, func() bool { return n.ClaimLooks() > looks }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return n.ClaimLooks() > looks
+	}, patience, 20*time.Millisecond)
 	go func() { second <- n.claim(t, "first", "anna", 1) }()
 	select {
 	case all := <-first:

@@ -249,7 +249,8 @@ func (c *Committer) persist(
 	}
 	err := try()
 	for pause := firstTry; err != nil && !final(err) && ctx.Err() == nil; pause *= 2 {
-		c.log.Warn("trying again", "what", what, "tenant", key.Tenant, "type", key.Type, "error", err)
+		c.log.Warn("trying again", "what", what, "tenant", key.Tenant, "type", key.Type, "error",
+			err)
 		sleep.For(ctx, min(pause, lastTry))
 		err = try()
 	}

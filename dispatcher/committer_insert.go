@@ -35,7 +35,8 @@ func (c *Committer) insertApart(
 			return nil
 		}, func(items []*submission, err error) {
 			if store.IsDataError(err) {
-				err = asyncflow.InvalidField("context", "was refused by Postgres: %v", errors.Unwrap(err))
+				err = asyncflow.InvalidField("context", "was refused by Postgres: %v",
+					errors.Unwrap(err))
 			}
 			in.failed(items, err)
 		})

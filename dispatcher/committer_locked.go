@@ -14,7 +14,8 @@ import (
 // reason is put aside by type and kind.
 
 const (
-	// lockProbes is how many of these tries are made at a time at most: each takes a hot connection.
+	// lockProbes is how many of these tries are made at a time at most: each takes a hot
+	// connection.
 	lockProbes = 2
 	// The pause between two tries doubles from firstTry to lockPause.
 	lockPause = 100 * time.Millisecond

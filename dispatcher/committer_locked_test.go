@@ -40,11 +40,13 @@ func (b *bundle) neighbours(n *node, count int) *neighbours {
 		for j := range typesOf(slug) {
 			name := fmt.Sprint("kind", j)
 			_, _, err := n.PutTaskType(b.t.Context(), slug,
-				asyncflow.TaskType{Name: name, Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
+				asyncflow.TaskType{Name: name,
+					Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
 			require.NoError(b.t, err)
 			_, err = n.CreateEndpoint(b.t.Context(), slug, asyncflow.Endpoint{
-				ID: fmt.Sprintf("0190a6f0-0000-7000-8000-%012d", 100*(i+1)+j), Type: name, Stage: "only",
-				URL: "http://worker/" + name, Weight: 1})
+				ID: fmt.Sprintf("0190a6f0-0000-7000-8000-%012d", 100*(i+1)+j), Type: name,
+				Stage: "only",
+				URL:   "http://worker/" + name, Weight: 1})
 			require.NoError(b.t, err)
 		}
 	}
@@ -176,7 +178,9 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 		assert.Equal(t, count, all.refused[all.tenants[0]], "it goes on")
 		return during, max(3*before, 3*after, 150*time.Millisecond)
 	})
-	require.Eventually(t, func() bool { return n.WritesApart() == 0 }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return n.WritesApart() == 0
+	}, patience, 20*time.Millisecond)
 	for key, ids := range all.tasks {
 		for _, id := range ids {
 			task, err := n.AwaitFinal(t.Context(), key.Tenant, id, patience)
@@ -210,7 +214,8 @@ func TestLockedTableOfKeyedTasksHoldsUpNoOther(t *testing.T) {
 			task.Options.Key = fmt.Sprint(keys)
 			keys++
 			waiting.Go(func() {
-				assert.NoError(t, n.Submit(t.Context(), "neighbour0", []asyncflow.NewTask{task})[0].Err)
+				assert.NoError(t, n.Submit(t.Context(), "neighbour0",
+					[]asyncflow.NewTask{task})[0].Err)
 			})
 		}
 		during = all.p99("during", 3*time.Second, others)

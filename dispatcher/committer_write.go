@@ -58,7 +58,8 @@ func (c *Committer) commitParts(
 			}
 			return
 		case refused.To == 0: // it isn't known which, or whether
-			c.log.Debug("a commit failed; its parts are tried apart", "types", len(parts), "error", err)
+			c.log.Debug("a commit failed; its parts are tried apart", "types", len(parts), "error",
+				err)
 			for _, p := range parts {
 				c.failedWrites.put(p)
 			}
@@ -88,7 +89,7 @@ func (c *Committer) committed(parts []*part, all []*store.Writes) {
 	}
 }
 
-// start starts tasks whose leases are committed.
+// start starts tasks after the commit of their leases.
 func (c *Committer) start(t *store.Type, leases []asyncflow.Lease) {
 	if len(leases) > 0 {
 		c.dispatcher.start(t, leases)

@@ -166,7 +166,8 @@ func (d *Dispatcher) deliveries(
 		leases[i].Context = nil // it would keep the contexts of the whole lease in memory
 		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l,
 			MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
-			Endpoint: e, Timeout: stage.Timeout.Std(), Deadline: now.Add(stage.MaxProcessingTime.Std())})
+			Endpoint: e, Timeout: stage.Timeout.Std(),
+			Deadline: now.Add(stage.MaxProcessingTime.Std())})
 	}
 	return all
 }

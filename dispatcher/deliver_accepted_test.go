@@ -98,7 +98,8 @@ func TestAcceptIsSparedByAReport(t *testing.T) {
 	settled := make(chan store.Settled, 1)
 	s.Settle(tenant, asyncflow.Settlement{Lease: l,
 		Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
-		Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}, func(r store.Settled) { settled <- r })
+		Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}},
+		func(r store.Settled) { settled <- r })
 	assert.Equal(t, store.Settled{}, <-settled)
 	_, ok := s.Accepted(tenant, l.ID, l.Seq)
 	assert.False(t, ok)
@@ -149,7 +150,8 @@ func TestAcceptOutlivesABadReport(t *testing.T) {
 	settled := make(chan store.Settled, 1)
 	s.Settle(tenant, asyncflow.Settlement{Lease: l,
 		Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: []byte("\xff")},
-		Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}, func(r store.Settled) { settled <- r })
+		Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}},
+		func(r store.Settled) { settled <- r })
 	require.Error(t, (<-settled).Err)
 	s.Committer.Close()
 	require.NoError(t, <-written)

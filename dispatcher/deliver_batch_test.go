@@ -99,14 +99,15 @@ func TestTasksGoTogether(t *testing.T) {
 	assert.Len(t, r.sizes("second"), 100)
 	for _, all := range r.all {
 		for i, d := range all {
-			assert.Equal(t, []any{all[0].Endpoint.ID, all[0].Lease.Stage, all[0].Timeout, tenant, 3},
-				[]any{d.Endpoint.ID, d.Lease.Stage, d.Timeout, d.Tenant, d.MaxAttempts})
+			assert.Equal(t, []any{all[0].Endpoint.ID, all[0].Lease.Stage, all[0].Timeout,
+				tenant, 3}, []any{d.Endpoint.ID, d.Lease.Stage, d.Timeout, d.Tenant, d.MaxAttempts})
 			if i > 0 {
 				before := all[i-1].Lease
 				assert.True(
 					t,
 					before.OrderTime.Before(d.Lease.OrderTime) ||
-						before.OrderTime.Equal(d.Lease.OrderTime) && before.ID.Number < d.Lease.ID.Number,
+						before.OrderTime.Equal(d.Lease.OrderTime) &&
+							before.ID.Number < d.Lease.ID.Number,
 				)
 			}
 		}
@@ -333,7 +334,8 @@ func TestPauseWhileTasksWaitForOthers(t *testing.T) {
 			require.NoError(t, end(b, n))
 			require.Eventually(t, func() bool {
 				attempts, err := n.Attempts(t.Context(), tenant, tasks[0].ID)
-				return err == nil && len(attempts) > 0 && attempts[0].Outcome == asyncflow.OutcomeReleased
+				return err == nil && len(attempts) > 0 &&
+					attempts[0].Outcome == asyncflow.OutcomeReleased
 			}, patience, 20*time.Millisecond)
 			assert.Empty(t, r.sizes("first"))
 		})

@@ -109,7 +109,8 @@ func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
 	if next == e.Health || !d.breakers.begin(e.ID) {
 		return
 	}
-	if e.Health.At(now) == asyncflow.HealthHalfOpen { // when the probe's lease ends, another may begin
+	// when the probe's lease ends, another may begin
+	if e.Health.At(now) == asyncflow.HealthHalfOpen {
 		d.changeHealth(v.Tenant, e, next)
 		return
 	}
@@ -141,8 +142,8 @@ func (d *Dispatcher) changeHealth(tenant string, e asyncflow.Endpoint, next asyn
 	set, err := d.store.SetHealth(ctx, tenant, e.ID, e.Health, next)
 	switch {
 	case err != nil:
-		d.log.Warn("can't write the health of an endpoint", "tenant", tenant, "endpoint", e.ID, "error",
-			err)
+		d.log.Warn("can't write the health of an endpoint", "tenant", tenant, "endpoint", e.ID,
+			"error", err)
 	case set && next.State == asyncflow.HealthClosed:
 		d.log.Info("an endpoint has recovered", "tenant", tenant, "type", e.Type, "stage", e.Stage,
 			"endpoint", e.ID)

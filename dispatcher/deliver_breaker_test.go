@@ -98,7 +98,9 @@ func TestEndpointDown(t *testing.T) {
 		return err == nil && pipe.Stages[0].Retry.MaxAttempts == 20
 	}, patience, 20*time.Millisecond)
 	tasks := one.submit(t, 300)
-	require.Eventually(t, func() bool { return two.health(t, "first").State == asyncflow.HealthOpen },
+	require.Eventually(t, func() bool {
+		return two.health(t, "first").State == asyncflow.HealthOpen
+	},
 		patience, 20*time.Millisecond)
 	one.waitsFor(t, tasks[299].ID, asyncflow.WaitUnhealthy)
 	tried := sent.Load()
@@ -117,7 +119,8 @@ func TestFailedEndpointsThatAreGoneAreForgotten(t *testing.T) {
 	n := b.start("a", dispatcher.Config{}, fail)
 	n.submit(t, 1)
 	require.Eventually(t, func() bool { return n.Failing() > 0 }, patience, 20*time.Millisecond)
-	require.NoError(t, n.DeleteEndpoint(t.Context(), tenant, "0190a6f0-0000-7000-8000-000000000000"))
+	require.NoError(t, n.DeleteEndpoint(t.Context(), tenant,
+		"0190a6f0-0000-7000-8000-000000000000"))
 	require.Eventually(t, func() bool {
 		n.Tidy() // an attempt that was under way may be noted after the deletion
 		return n.Failing() == 0
@@ -130,7 +133,8 @@ func TestEndpointGone(t *testing.T) {
 	n := b.start("a", dispatcher.Config{},
 		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 			if d.Endpoint.URL == "http://worker/first" {
-				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410,
+					Error: "410 Gone"}
 			}
 			return done
 		})
@@ -189,7 +193,8 @@ func TestWeightsAndHealth(t *testing.T) {
 			defer mu.Unlock()
 			sent[d.Endpoint.URL]++
 			if gone.Load() && d.Endpoint.URL == "http://worker/first" {
-				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410, Error: "410 Gone"}
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 410,
+					Error: "410 Gone"}
 			}
 			return done
 		})
@@ -256,8 +261,8 @@ func (n *node) rest(t *testing.T) {
 	}, patience, time.Millisecond)
 }
 
-// A worker gets tasks that it can do beside many that it can't, whether it fails them or hangs. They
-// wait for no more than two pauses of the circuit breaker, which are less than 5 s together.
+// A worker gets tasks that it can do beside many that it can't, whether it fails them or hangs.
+// They wait for no more than two pauses of the circuit breaker, which are less than 5 s together.
 func TestPoisonTasksStopNoOthers(t *testing.T) {
 	require.Less(t, 2*asyncflow.ShortOpen, 5*time.Second)
 	timeout := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Failure: asyncflow.FailureTimeout}
@@ -301,7 +306,8 @@ func poisonStopsNoOthers(t *testing.T, bad asyncflow.Outcome, hang bool) {
 	n.rest(t)
 	hanging.Store(hang)
 	<-probed
-	good := slices.Repeat([]asyncflow.NewTask{{Type: "pipe", Context: json.RawMessage(`"good"`)}}, 20)
+	good := slices.Repeat([]asyncflow.NewTask{{Type: "pipe",
+		Context: json.RawMessage(`"good"`)}}, 20)
 	submitted := n.Submit(t.Context(), tenant, good)
 	before := probes.Load()
 	n.await(t, submitted, asyncflow.StatusSucceeded)

@@ -49,7 +49,8 @@ type Dispatcher struct {
 	agenda    *agenda.Agenda[store.TypeKey]
 	log       *slog.Logger
 
-	// stopping ends when no more attempts may begin, sending when the attempts under way are cut off.
+	// stopping ends when no more attempts may begin, sending when the attempts under way are cut
+	// off.
 	stopping, sending context.Context
 	stop, cutOff      context.CancelFunc
 
@@ -105,7 +106,7 @@ func (d *Dispatcher) wakeAll() {
 	}
 }
 
-// hear puts types on the agenda about which there are news.
+// hear puts types with news on the agenda.
 func (d *Dispatcher) hear(news store.News) {
 	for key, announced := range news.Ready {
 		for _, at := range []time.Time{announced.Due, announced.Later} {

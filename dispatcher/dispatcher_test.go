@@ -250,8 +250,8 @@ func TestStop(t *testing.T) {
 		attempts, err := other.Attempts(t.Context(), tenant, task.ID)
 		require.NoError(t, err)
 		for _, a := range attempts {
-			assert.Contains(t, []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeReleased},
-				a.Outcome)
+			assert.Contains(t, []asyncflow.OutcomeKind{asyncflow.OutcomeDone,
+				asyncflow.OutcomeReleased}, a.Outcome)
 			assert.Equal(t, 1, a.Attempt, "nothing was lost by the stop")
 		}
 	}

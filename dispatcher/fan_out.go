@@ -72,8 +72,8 @@ func (d *Dispatcher) checkStored(t *store.Type, work asyncflow.Spread) error {
 		return fmt.Errorf("fan_out.items: task %s has no fan-out %d, or it is no longer kept",
 			stored.Task, stored.FanOut)
 	case count != work.Count:
-		return fmt.Errorf("fan_out.items: count is %d; fan-out %d of task %s has %d results", work.Count,
-			stored.FanOut, stored.Task, count)
+		return fmt.Errorf("fan_out.items: count is %d; fan-out %d of task %s has %d results",
+			work.Count, stored.FanOut, stored.Task, count)
 	}
 	return nil
 }
@@ -103,8 +103,8 @@ func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) 
 	case err != nil:
 		return fmt.Errorf("%w: %w", errNotCounted, err)
 	case limit > 0:
-		return fmt.Errorf("fan_out: %d children would be pending at once; the tenant's quota %s is %d, "+
-			"and %d are in use", count, asyncflow.QuotaPendingTasks, limit, used)
+		return fmt.Errorf("fan_out: %d children would be pending at once; the tenant's quota %s "+
+			"is %d, and %d are in use", count, asyncflow.QuotaPendingTasks, limit, used)
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ func TestChildrenThatNoSubmitCounted(t *testing.T) {
 	}{
 		{"items of the first stage", &asyncflow.FanOut{Items: "/list"}, nil, false,
 			`{"list":[1,2,3]}`, 0},
-		{"items of an output", nil, &asyncflow.FanOut{Items: "/list"}, false, `{"list":[1,2,3,4]}`, 4},
+		{"items of an output", nil, &asyncflow.FanOut{Items: "/list"}, false,
+			`{"list":[1,2,3,4]}`, 4},
 		{"none", nil, &asyncflow.FanOut{Items: "/list"}, false, `{"list":[]}`, 4},
 		{"shards of the second stage", nil, &asyncflow.FanOut{Shards: 5}, false, `{}`, 4},
 		{"items by SQL", &asyncflow.FanOut{Items: "/list"}, nil, true, `{"list":[1,2]}`, 6},

@@ -69,11 +69,13 @@ func TestPauseATree(t *testing.T) {
 	task = f.children(id, resting)
 	assert.Equal(t, f.begun(), task.Children.Succeeded, "those that had begun are counted")
 	assert.Equal(t, 1500, task.Children.Succeeded+task.Children.Waiting)
-	require.Eventually(t, func() bool { // one that was about to begin may wait for its endpoint first
+	// one that was about to begin may wait for its endpoint first
+	require.Eventually(t, func() bool {
 		waiting, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id,
 			Status: asyncflow.StatusWaiting, Limit: 1})
 		require.NoError(t, err)
-		return len(waiting) == 0 || waiting[0].WaitsFor == asyncflow.WaitParent // none: none was made
+		// none: none was made
+		return len(waiting) == 0 || waiting[0].WaitsFor == asyncflow.WaitParent
 	}, patience, 10*time.Millisecond)
 	task, err = f.ResumeTree(t.Context(), tenant, id)
 	require.NoError(t, err)
@@ -93,19 +95,20 @@ func TestNoChildBeginsWhilePaused(t *testing.T) {
 	end, open := gate()
 	var well atomic.Bool
 	f := startFamily(t, asyncflow.FanOut{Shards: 40, MaxParallel: parallel,
-		OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.AllSettled}}, func(ctx context.Context,
-		d asyncflow.Delivery) asyncflow.Outcome {
-		begun <- struct{}{}
-		<-end
-		switch index := d.Lease.Options.Child.Index; {
-		case well.Load():
-		case index == 0:
-			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500, Error: "try again"}
-		case index == 1:
-			return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422, Error: "no"}
-		}
-		return echo(ctx, d)
-	})
+		OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.AllSettled}},
+		func(ctx context.Context,
+			d asyncflow.Delivery) asyncflow.Outcome {
+			begun <- struct{}{}
+			<-end
+			switch index := d.Lease.Options.Child.Index; {
+			case well.Load():
+			case index == 0:
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500, Error: "try again"}
+			case index == 1:
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422, Error: "no"}
+			}
+			return echo(ctx, d)
+		})
 	t.Cleanup(open)
 	id := f.submitOne(`1`)
 	for range parallel {
@@ -153,7 +156,8 @@ func TestEndsOfAPausedTree(t *testing.T) {
 				begun <- struct{}{}
 				<-end
 				if !well.Load() {
-					return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422, Error: "no"}
+					return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422,
+						Error: "no"}
 				}
 				return echo(ctx, d)
 			})
@@ -201,7 +205,8 @@ func TestPauseIsSwept(t *testing.T) {
 	id := f.submitOne(`1`)
 	<-begun
 	require.Eventually(t, func() bool { // all are made
-		all, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 1200})
+		all, err := f.Tasks(t.Context(), tenant,
+			store.Filter{Type: "pipe", Parent: id, Limit: 1200})
 		return err == nil && len(all) == 1200
 	}, patience, 20*time.Millisecond)
 	f.StopFollowUps()

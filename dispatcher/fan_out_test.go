@@ -206,10 +206,12 @@ func TestStoredResultsThatAreNone(t *testing.T) {
 	f.fansOut(asyncflow.FanOut{Items: "/results"})
 	id := task.ID.String()
 	for doc, want := range map[string]string{
-		`{"count": 2, "results_url": "/v1/tasks/` + id + `/results?fan_out=32767"}`: "fan_out.items: " +
-			"task " + id + " has no fan-out 32767, or it is no longer kept",
-		`{"count": 3, "results_url": "/v1/tasks/` + id + `/results?fan_out=2"}`: "fan_out.items: count " +
-			"is 3; fan-out 2 of task " + id + " has 2 results",
+		`{"count": 2, "results_url": "/v1/tasks/` + id +
+			`/results?fan_out=32767"}`: "fan_out.items: " + "task " + id +
+			" has no fan-out 32767, or it is no longer kept",
+		`{"count": 3, "results_url": "/v1/tasks/` + id +
+			`/results?fan_out=2"}`: "fan_out.items: count " + "is 3; fan-out 2 of task " + id +
+			" has 2 results",
 		`{"count": 2, "results_url": "/v1/tasks/` + id + `/results?fan_out=9999999999"}`: "" +
 			`fan_out.items: /results: the context has no "results" there`,
 	} {
@@ -262,8 +264,8 @@ func TestAFanOutKeepsTheQuotaOfPendingTasks(t *testing.T) {
 	f.quota(asyncflow.QuotaPendingTasks, 6)
 	task := f.one(`{"pages": [1, 2, 3, 4, 5, 6]}`)
 	assert.Equal(t, asyncflow.StatusFailed, task.Status)
-	assert.Equal(t, "fan_out: 6 children would be pending at once; the tenant's quota pending_tasks "+
-		"is 6, and 1 are in use", task.Error)
+	assert.Equal(t, "fan_out: 6 children would be pending at once; the tenant's quota "+
+		"pending_tasks is 6, and 1 are in use", task.Error)
 	f.fansOut(asyncflow.FanOut{Items: "/pages", MaxParallel: 4})
 	task = f.one(`{"pages": [1, 2, 3, 4, 5, 6]}`)
 	assert.Equal(t, asyncflow.StatusSucceeded, task.Status, task.Error)
@@ -277,18 +279,23 @@ func TestFailuresOfChildren(t *testing.T) {
 		bad  int
 		want asyncflow.Status
 	}{
-		"fail fast":        {asyncflow.ChildFailure{}, 1, fails},
-		"all settled":      {asyncflow.ChildFailure{Policy: asyncflow.AllSettled}, 8, goesOn},
-		"within a count":   {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 2, goesOn},
-		"over a count":     {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 3, fails},
-		"within a percent": {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 2, goesOn},
-		"over a percent":   {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 3, fails},
+		"fail fast":   {asyncflow.ChildFailure{}, 1, fails},
+		"all settled": {asyncflow.ChildFailure{Policy: asyncflow.AllSettled}, 8, goesOn},
+		"within a count": {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 2,
+			goesOn},
+		"over a count": {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2}, 3,
+			fails},
+		"within a percent": {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 2,
+			goesOn},
+		"over a percent": {asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 25}, 3,
+			fails},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFamily(t, asyncflow.FanOut{Shards: 8, OnChildFailure: test.rule},
 				func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 					if d.Lease.Options.Child.Index < test.bad {
-						return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422, Error: "no"}
+						return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422,
+							Error: "no"}
 					}
 					return done
 				})

@@ -69,21 +69,23 @@ func TestEachEndOfAChildCounts(t *testing.T) {
 	begun := make(chan int, 9)
 	end, open := gate()
 	f := startFamily(t, asyncflow.FanOut{Shards: 5,
-		OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.AllSettled}}, func(ctx context.Context,
-		d asyncflow.Delivery) asyncflow.Outcome {
-		if d.Lease.Options.Child.Index != 4 && d.Lease.Attempt == 1 && d.Lease.Seq == 1 {
-			begun <- d.Lease.Options.Child.Index
-			<-end
-		}
-		if d.Lease.Options.Child.Index == 0 && d.Lease.Attempt == 1 {
-			return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500, Error: "again"}
-		}
-		return echo(ctx, d)
-	})
+		OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.AllSettled}},
+		func(ctx context.Context,
+			d asyncflow.Delivery) asyncflow.Outcome {
+			if d.Lease.Options.Child.Index != 4 && d.Lease.Attempt == 1 && d.Lease.Seq == 1 {
+				begun <- d.Lease.Options.Child.Index
+				<-end
+			}
+			if d.Lease.Options.Child.Index == 0 && d.Lease.Attempt == 1 {
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500, Error: "again"}
+			}
+			return echo(ctx, d)
+		})
 	t.Cleanup(open)
 	twice := []asyncflow.NewTask{{Type: "pipe", Context: json.RawMessage(`1`),
 		Options: asyncflow.Options{Key: "k"}}}
-	first, second := f.Submit(t.Context(), tenant, twice)[0], f.Submit(t.Context(), tenant, twice)[0]
+	first, second := f.Submit(t.Context(), tenant, twice)[0],
+		f.Submit(t.Context(), tenant, twice)[0]
 	require.NoError(t, first.Err)
 	require.NoError(t, second.Err)
 	require.Equal(t, first.ID, second.ID)
@@ -157,7 +159,8 @@ func TestRollBetweenChunks(t *testing.T) {
 		return c.Succeeded == 2500
 	})
 	require.Equal(t, asyncflow.StatusSucceeded, f.ended(id).Status)
-	children, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 2500})
+	children, err := f.Tasks(t.Context(), tenant,
+		store.Filter{Type: "pipe", Parent: id, Limit: 2500})
 	require.NoError(t, err)
 	inRoll, indexes := map[int]int{}, map[int]bool{}
 	for _, c := range children {

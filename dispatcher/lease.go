@@ -26,7 +26,7 @@ const (
 	lockedPause    = 50 * time.Millisecond
 	failurePause   = time.Second
 
-	// claimsPause is the time between two leases of a type whose tasks are all claimed.
+	// claimsPause is the time between two leases of a type if claimers get all its tasks.
 	claimsPause = 200 * time.Millisecond
 
 	// A type that got no capacity is tried again when some is given back, but not before fullPause
@@ -69,7 +69,8 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 		next = now.Add(lockedPause)
 		d.locked.set(key.Tenant, next)
 	case err != nil:
-		d.log.Warn("lease failed, trying again", "tenant", key.Tenant, "type", key.Type, "error", err)
+		d.log.Warn("lease failed, trying again", "tenant", key.Tenant, "type", key.Type, "error",
+			err)
 		next = now.Add(failurePause)
 	case len(leases) < n && !more && !next.IsZero() && !next.After(now):
 		next = now.Add(contendedPause)

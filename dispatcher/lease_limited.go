@@ -157,7 +157,7 @@ func (a *admission) retryAt(h asyncflow.Health, n int) {
 	switch h.At(a.now) {
 	case asyncflow.HealthOpen:
 		a.lookAt(h.Until)
-	case asyncflow.HealthHalfOpen: // if the task that tries it hangs, another one may: see CountsSince
+	case asyncflow.HealthHalfOpen: // another task may try it if the first hangs: see CountsSince
 		if n == 0 && h.Pause == asyncflow.ShortOpen {
 			a.lookAt(a.now.Add(asyncflow.ShortOpen / 4))
 		}

@@ -73,7 +73,9 @@ func TestRates(t *testing.T) {
 	// A dispatcher that leases meanwhile would do so without the rate.
 	before := b.open(store.Config{Node: "before"})
 	for name, change := range map[string]func(*asyncflow.TaskType){
-		"type": func(t *asyncflow.TaskType) { t.Rate = asyncflow.Rate{Count: 20, Per: time.Second} },
+		"type": func(t *asyncflow.TaskType) {
+			t.Rate = asyncflow.Rate{Count: 20, Per: time.Second}
+		},
 		"flow key": func(t *asyncflow.TaskType) {
 			t.Rate = asyncflow.Rate{}
 			t.Flow = &asyncflow.Flow{
@@ -124,7 +126,9 @@ func TestOthersGoOn(t *testing.T) {
 		})
 	n.addType(t, "other", 8)
 	hanging := n.submit(t, 100)
-	require.Eventually(t, func() bool { return firsts.Load() == 100 }, patience, 20*time.Millisecond,
+	require.Eventually(t, func() bool {
+		return firsts.Load() == 100
+	}, patience, 20*time.Millisecond,
 		"the stage before goes on")
 	n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
 	release()
@@ -220,12 +224,15 @@ func TestTypesWithoutLimitsAskNothing(t *testing.T) {
 		require.Eventually(t, func() bool { return sent.Load() == tasks && n.InFlight() == 0 },
 			patience, 20*time.Millisecond)
 		n.stop()
-		require.Eventually(t, func() bool { return b.statistic(`n_tup_del`, "lease") == (i+1)*tasks },
+		require.Eventually(t, func() bool {
+			return b.statistic(`n_tup_del`, "lease") == (i+1)*tasks
+		},
 			patience, 20*time.Millisecond)
 		looked[name] = looks() - before
 	}
 	t.Log(looked)
-	assert.Less(t, 3*looked["free"], looked["limited"], "only as a node begins it looks at all types")
+	assert.Less(t, 3*looked["free"], looked["limited"],
+		"only as a node begins it looks at all types")
 }
 
 // statistic returns what the statistics of the database have about a table.

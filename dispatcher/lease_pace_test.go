@@ -79,7 +79,8 @@ func TestRateOfAnEndpoint(t *testing.T) {
 			start := time.Now()
 			n.await(t, n.submit(t, 30), asyncflow.StatusFailed)
 			assert.LessOrEqual(t, came.mostAbove(start, 20, "a"), 3.0,
-				"what comes in a tenth of a second may come at once, and the clock is corrected now and then")
+				"what comes in a tenth of a second may come at once, and the clock is corrected "+
+					"now and then")
 			n.setRate(t, b, "1/h")
 			held := n.submit(t, 30)
 			n.waitsFor(t, held[29].ID, asyncflow.WaitLimit)
@@ -120,7 +121,9 @@ func TestShareOfARate(t *testing.T) {
 	one.submit(t, 1000)
 	atLeast := func(n int, since time.Time, node, why string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return len(came.since(since, node)) >= n }, 40*time.Second,
+		require.Eventually(t, func() bool {
+			return len(came.since(since, node)) >= n
+		}, 40*time.Second,
 			5*time.Millisecond, why)
 	}
 	atLeast(1, begun, "a", "a node that is alone has all of it")

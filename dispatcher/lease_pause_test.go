@@ -41,7 +41,8 @@ func TestPause(t *testing.T) {
 			task.WaitsFor == asyncflow.WaitPaused &&
 			task.Stage == "second"
 	}, patience, 20*time.Millisecond)
-	select { // every wake-up of the submits has been worked off: a paused type is looked at and left
+	// every wake-up of the submits has been worked off: a paused type is looked at and left
+	select {
 	case <-arrived:
 		require.Fail(t, "something was leased while the type was paused")
 	case <-time.After(200 * time.Millisecond):
@@ -120,7 +121,9 @@ func TestPauseDuringALease(t *testing.T) {
 				require.Equal(t, []any{asyncflow.StatusPending, asyncflow.WaitPaused},
 					[]any{task.Status, task.WaitsFor})
 			}
-			require.Eventually(t, func() bool { return n.InFlight() == 0 }, patience, 20*time.Millisecond)
+			require.Eventually(t, func() bool {
+				return n.InFlight() == 0
+			}, patience, 20*time.Millisecond)
 			for _, r := range append(before, after...) {
 				task, err := n.Task(t.Context(), tenant, r.ID)
 				require.NoError(t, err)

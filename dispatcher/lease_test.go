@@ -28,7 +28,8 @@ func TestLimitsOfAType(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			l := limits()
-			return l.Type == want.Type && l.Tenant == want.Tenant && len(l.Endpoints) == len(want.Endpoints)
+			return l.Type == want.Type && l.Tenant == want.Tenant &&
+				len(l.Endpoints) == len(want.Endpoints)
 		}, patience, 20*time.Millisecond, "%+v", want)
 	}
 	pipe, err := n.Catalog.Type(tenant, "pipe")

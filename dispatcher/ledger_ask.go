@@ -126,8 +126,8 @@ func (d *Dispatcher) limits(t *store.Type, now time.Time) ledger.Limits {
 			l.Tenant = 0
 		}
 	}
-	if t.ServesSeveral() {
-		l.Endpoints = t.AllServing()
+	if all := t.AllServing(); len(all) > 1 {
+		l.Endpoints = all
 	}
 	return l
 }

@@ -58,7 +58,9 @@ func TestContextsUnderWayAreBounded(t *testing.T) {
 			n.await(t, n.submitTo(t, "other", 50), asyncflow.StatusSucceeded)
 			assert.LessOrEqual(t, most.Load(), int64(16))
 			release()
-			require.Eventually(t, func() bool { return sent.Load() >= tasks }, patience, 20*time.Millisecond)
+			require.Eventually(t, func() bool {
+				return sent.Load() >= tasks
+			}, patience, 20*time.Millisecond)
 			switch answer.Kind {
 			case asyncflow.OutcomeDone:
 				n.await(t, all, asyncflow.StatusSucceeded)
@@ -111,7 +113,9 @@ func TestOutputsAreBounded(t *testing.T) {
 	const room = tasks * 4 / 5 // is what a type gets alone
 	for i := range room {
 		all = append(all, n.submit(t, 1)...)
-		require.Eventually(t, func() bool { return n.Load() >= (i+1)*size }, patience, 20*time.Millisecond)
+		require.Eventually(t, func() bool {
+			return n.Load() >= (i+1)*size
+		}, patience, 20*time.Millisecond)
 	}
 	all = append(all, n.submit(t, tasks)...)
 	require.Never(t, func() bool { return sent.Load() > before+room }, 200*time.Millisecond,

@@ -48,9 +48,10 @@ func (c *Committer) Extend(
 	key := leaseKeyOf(tenant, l.ID, l.Seq)
 	c.accepted.extended(key)
 	c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{
-		Extension: store.Extension{ID: l.ID, Seq: l.Seq, Until: until, Sooner: until.Before(l.Until)},
-		done:      done,
-		until:     time.Now().Add(reportPatience),
+		Extension: store.Extension{ID: l.ID, Seq: l.Seq, Until: until,
+			Sooner: until.Before(l.Until)},
+		done:  done,
+		until: time.Now().Add(reportPatience),
 	}})
 }
 

@@ -33,9 +33,10 @@ func testTasksThatGoOnAtOnce(t *testing.T, capacity int, want []string) {
 	w := setupWriter(t)
 	w.put(writerType())
 	for i, stage := range []string{"first", "second"} {
-		_, err := w.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{Type: "pipe", Stage: stage,
-			ID: "0190a6f0-0000-7000-8000-00000000000" + []string{"1", "2"}[i], URL: "https://w",
-			Weight: 1})
+		_, err := w.CreateEndpoint(t.Context(), tenant,
+			asyncflow.Endpoint{Type: "pipe", Stage: stage,
+				ID: "0190a6f0-0000-7000-8000-00000000000" + []string{"1", "2"}[i], URL: "https://w",
+				Weight: 1})
 		require.NoError(t, err)
 	}
 	pipe, err := w.Catalog.Type(tenant, "pipe")
@@ -67,7 +68,8 @@ func testTasksThatGoOnAtOnce(t *testing.T, capacity int, want []string) {
 		}
 		l.Stage, l.Attempt = "first", 1
 		settlements[i] = asyncflow.Settlement{Lease: l, Outcome: o,
-			Verdict: asyncflow.Decide(pipe.TaskType, l, o, now.Add(time.Duration(i)*time.Microsecond))}
+			Verdict: asyncflow.Decide(pipe.TaskType, l, o,
+				now.Add(time.Duration(i)*time.Microsecond))}
 	}
 	settlements[3].Lease.Context = nil // it would have to be read
 	var nexts []*asyncflow.Lease

@@ -70,7 +70,8 @@ func (c *Committer) Submit(
 func (c *Committer) SubmitNotice(
 	ctx context.Context, tenant string, task asyncflow.NewTask,
 ) store.Submitted {
-	return c.submit(ctx, tenant, []asyncflow.NewTask{task}, make([]store.Submitted, 1), func() {})[0]
+	return c.submit(ctx, tenant, []asyncflow.NewTask{task}, make([]store.Submitted, 1),
+		func() {})[0]
 }
 
 // submit submits the tasks that have no error in results, and calls written when all of them are
@@ -168,7 +169,7 @@ func submitUntil(ctx context.Context, came time.Time) time.Time {
 	return until
 }
 
-// unknown returns the results of n tasks whose end isn't known.
+// unknown returns the results of n tasks that may be written or not.
 func unknown(ctx context.Context, n int) []store.Submitted {
 	results := make([]store.Submitted, n)
 	for i := range results {
@@ -207,8 +208,8 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 	for n, i := range indexes {
 		task := &tasks[i]
 		if window := task.KeyWindow; window.Std() > t.Retention.Std() {
-			results[i].Err = asyncflow.InvalidField("key_window", "is %s; tasks of %s are kept for %s",
-				window, t.Name, t.Retention)
+			results[i].Err = asyncflow.InvalidField("key_window",
+				"is %s; tasks of %s are kept for %s", window, t.Name, t.Retention)
 			continue
 		}
 		id := asyncflow.NewTaskID(t.Name, t.End, ids[n])

@@ -47,7 +47,8 @@ func TestDependentsRunAfterTheirTasks(t *testing.T) {
 		}
 		return done
 	}
-	nodes := []*node{b.start("a", dispatcher.Config{}, send), b.start("b", dispatcher.Config{}, send)}
+	nodes := []*node{b.start("a", dispatcher.Config{}, send),
+		b.start("b", dispatcher.Config{}, send)}
 	var tasks []asyncflow.NewTask
 	for i := range n {
 		tasks = append(tasks, keyedTask(on(i)),
@@ -84,7 +85,8 @@ func TestADependentMeetsTheQuotaOfPendingTasks(t *testing.T) {
 	_, err := n.PatchTenant(t.Context(), tenant, store.TenantPatch{
 		Quotas: map[asyncflow.QuotaName]float64{asyncflow.QuotaPendingTasks: 1}})
 	require.NoError(t, err)
-	got := n.Submit(t.Context(), tenant, []asyncflow.NewTask{keyedTask("a", "x"), keyedTask("b", "x")})
+	got := n.Submit(t.Context(), tenant,
+		[]asyncflow.NewTask{keyedTask("a", "x"), keyedTask("b", "x")})
 	require.NoError(t, got[0].Err)
 	assert.Equal(t, asyncflow.StatusWaiting, got[0].Status)
 	assert.Equal(t, asyncflow.CodeQuota, asyncflow.CodeOf(got[1].Err))

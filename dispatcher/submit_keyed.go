@@ -28,8 +28,8 @@ func (c *Committer) insertKeyed(
 	ctx, cancel := context.WithDeadline(ctx, lastUntil(items))
 	defer cancel()
 	slices.SortFunc(items, func(a, b *submission) int {
-		return cmp.Or(cmp.Compare(a.ID.Position(), b.ID.Position()), cmp.Compare(a.Key.Name, b.Key.Name),
-			cmp.Compare(a.ID.Number, b.ID.Number))
+		return cmp.Or(cmp.Compare(a.ID.Position(), b.ID.Position()),
+			cmp.Compare(a.Key.Name, b.Key.Name), cmp.Compare(a.ID.Number, b.ID.Number))
 	})
 	return c.insertKeyedNow(ctx, key, items, wait)
 }
@@ -99,7 +99,8 @@ func (c *Committer) insertedKeyed(
 // keyReused returns the error for a key that belongs to a task with another context.
 func keyReused(holder asyncflow.TaskID) error {
 	return &asyncflow.Error{Code: asyncflow.CodeKeyReused, Fields: []asyncflow.FieldError{
-		{Field: "key", Message: "stands for task " + holder.String() + ", which has another context"}}}
+		{Field: "key", Message: "stands for task " + holder.String() +
+			", which has another context"}}}
 }
 
 // heldError returns the error for a locked key.

@@ -144,8 +144,8 @@ func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncf
 	if err != nil {
 		known, lookErr := q.store.KnownKeys(ctx, tenant, tasks[granted:])
 		if lookErr != nil {
-			q.log.Warn("can't look for keys; they are taken for new ones", "tenant", tenant, "error",
-				lookErr)
+			q.log.Warn("can't look for keys; they are taken for new ones", "tenant", tenant,
+				"error", lookErr)
 		}
 		for i, known := range known {
 			if !known {

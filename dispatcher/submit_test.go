@@ -186,7 +186,8 @@ func TestNewTasksOfSeveralTypes(t *testing.T) {
 func TestHandoffKeepsTheOrder(t *testing.T) {
 	b := setup(t)
 	b.exec(
-		`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`) // of one endpoint all slots may be
+		// of one endpoint all slots may be
+		`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`)
 	var mu sync.Mutex
 	var got []asyncflow.TaskID
 	answers := make(chan struct{})
@@ -336,7 +337,8 @@ func TestNewTasksWaitForALook(t *testing.T) {
 	}, patience, 20*time.Millisecond)
 	require.Eventually(t, func() bool {
 		unlock := b.lock(ready)
-		n.Wakeups.Announce(pipeKey, n.Clock.Now()) // the look finds nothing as long as the lock stands
+		// the look finds nothing as long as the lock stands
+		n.Wakeups.Announce(pipeKey, n.Clock.Now())
 		submitted := make(chan error, 1)
 		go func() { submitted <- n.Submit(t.Context(), tenant, newTasks(1))[0].Err }()
 		for n.Waiting() == 0 {
@@ -405,7 +407,8 @@ func TestNoHandoff(t *testing.T) {
 			b.reopen(ready)
 			tasks := newTasks(1)
 			hinder(t, b, n, tasks)
-			for range 50 { // the node may look at the type meanwhile, because it hears of the change
+			// the node may look at the type meanwhile, because it hears of the change
+			for range 50 {
 				require.NoError(t, n.Submit(t.Context(), tenant, tasks)[0].Err, "it has no lease")
 			}
 		})
@@ -437,7 +440,8 @@ func TestHandoffWithinTheTenantsQuota(t *testing.T) {
 	types := []string{"pipe", "other", "third"}
 	for i, name := range types[1:] {
 		spec, e := pipe.TaskType, pipe.Endpoints("first")[0]
-		spec.Name, e.Type, e.ID = name, name, fmt.Sprintf("0190a6f0-0000-7000-8000-0000000001%02d", i)
+		spec.Name, e.Type, e.ID = name, name,
+			fmt.Sprintf("0190a6f0-0000-7000-8000-0000000001%02d", i)
 		_, _, err = n.PutTaskType(t.Context(), tenant, spec)
 		require.NoError(t, err)
 		_, err = n.CreateEndpoint(t.Context(), tenant, e)

@@ -102,7 +102,8 @@ func (j *alertsJob) sendNotices(ctx context.Context, tenant string) (int, error)
 				KeyWindow: asyncflow.NewDuration(noticeWindow),
 			})
 			if result.Err != nil {
-				return n, fmt.Errorf("the notice of episode %s of tenant %s: %w", e.ID, tenant, result.Err)
+				return n, fmt.Errorf("the notice of episode %s of tenant %s: %w", e.ID, tenant,
+					result.Err)
 			}
 			if err := j.store.RecordNotice(ctx, tenant, e.ID, state, result.ID); err != nil {
 				return n, err
@@ -214,7 +215,8 @@ func (j *alertsJob) overdueJobs(
 		}
 		all = append(all, asyncflow.AlertReading{
 			Alert: asyncflow.AlertJobOverdue, Subject: job.Name,
-			Value: seconds(at.Sub(spec.Next(last.UTC()))), Limit: asyncflow.JobOverdueLimit.Seconds(),
+			Value: seconds(at.Sub(spec.Next(last.UTC()))),
+			Limit: asyncflow.JobOverdueLimit.Seconds(),
 		})
 	}
 	return all, err

@@ -69,7 +69,7 @@ func backlogReading(
 	}
 }
 
-// failingSchedules reads for how long the schedules whose task can't be submitted have failed.
+// failingSchedules reads for how long schedules have failed to submit their task.
 func (j *alertsJob) failingSchedules(
 	ctx context.Context, r *readings, tenant string, at time.Time,
 ) error {
@@ -93,7 +93,8 @@ func (j *alertsJob) failureRates(
 		circuit := typeCircuit(t, at)
 		r.live = r.live || f.Attempts > 0 || circuit != circuitClosed
 		if name != asyncflow.AlertType && (circuit != circuitClosed || rules.Enough(f.Attempts)) {
-			r.add(rateReading(asyncflow.AlertFailureRate, name, f, circuit, rules, rules.FailureRate))
+			r.add(rateReading(asyncflow.AlertFailureRate, name, f, circuit, rules,
+				rules.FailureRate))
 		}
 	}
 	return err
@@ -114,10 +115,12 @@ func (j *alertsJob) endpointFailures(
 			f := failures[e.ID]
 			circuit := endpointCircuit(&e, at)
 			r.live = r.live || f.Attempts > 0 || circuit != circuitClosed
-			if name == asyncflow.AlertType || circuit == circuitClosed && !rules.Enough(f.Attempts) {
+			if name == asyncflow.AlertType ||
+				circuit == circuitClosed && !rules.Enough(f.Attempts) {
 				continue
 			}
-			if circuit == circuitFailing && f.Attempts == 0 { // the one that failed isn't counted yet
+			// the one that failed isn't counted yet
+			if circuit == circuitFailing && f.Attempts == 0 {
 				f = store.Failing{Attempts: 1, Failures: 1}
 			}
 			reading := rateReading(asyncflow.AlertEndpointFailing, name+"/"+e.Stage+"/"+e.ID, f,

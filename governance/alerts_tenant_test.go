@@ -167,7 +167,8 @@ func TestNoClaimersAlert(t *testing.T) {
 	_, _, err := b.PutTaskType(t.Context(), tenant, judge)
 	require.NoError(t, err)
 	for range 2 {
-		r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "judge", Context: []byte(`1`)}})
+		r := b.Submit(t.Context(), tenant,
+			[]asyncflow.NewTask{{Type: "judge", Context: []byte(`1`)}})
 		require.NoError(t, r[0].Err)
 	}
 	exec(t, url, `UPDATE tenant_acme.wait SET order_time = now() - interval '400 s'`)

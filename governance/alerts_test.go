@@ -107,7 +107,8 @@ func TestBacklogAlert(t *testing.T) {
 			WaitsFor: "endpoint", Episode: first.Episode}, first)
 
 	exec(t, url,
-		`UPDATE tenant_acme.alert_episodes SET firing_task = NULL`) // a node died right after the submit
+		// a node died right after the submit
+		`UPDATE tenant_acme.alert_episodes SET firing_task = NULL`)
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	require.Len(t, a.notices(t, tenant), 1, "the task is there already")
 
@@ -271,7 +272,8 @@ func TestOperatorAlerts(t *testing.T) {
 		('b', 'dispatcher', 'v1', now() - interval '1 h', now() - interval '61 s'),
 		('c', 'api', 'v1', now(), now() - interval '30 s')`)
 	require.NoError(t,
-		b.ScheduleJobs(t.Context(), map[string]string{"vacuum": governance.Off, "fold": "@every 1h"}))
+		b.ScheduleJobs(t.Context(), map[string]string{"vacuum": governance.Off,
+			"fold": "@every 1h"}))
 	exec(t, url, `INSERT INTO asyncflow.jobs AS j (name, spec, succeeded_at) VALUES
 		('rescue', '@every 3s', now() - interval '11 min'),
 		('promote', '@every 10s', now() - interval '9 min'), ('vacuum', 'off', now() - interval '1 d'),
@@ -300,7 +302,8 @@ func TestOperatorAlerts(t *testing.T) {
 		"the shared tables, and those of a type")
 	exec(t, url, `UPDATE asyncflow.nodes SET started_at = now() - interval '20 min' WHERE id = 'a'`)
 	exec(t, url, `UPDATE asyncflow.jobs SET succeeded_at = NULL WHERE name = 'promote'`)
-	require.Greater(t, b.turn(t, url, asyncflow.OperatorTenant), 0, "a job that has never ended well")
+	require.Greater(t, b.turn(t, url, asyncflow.OperatorTenant), 0,
+		"a job that has never ended well")
 	jobs := map[string]bool{}
 	for _, n := range b.notices(t, asyncflow.OperatorTenant) {
 		jobs[n.Job] = true

@@ -50,9 +50,11 @@ func TestAttention(t *testing.T) {
 	busy := []string{"ready", "soon"}
 	assert.Equal(t, busy, pick(now))
 	assert.Equal(t, busy, pick(now.Add(20*time.Second-1)))
-	assert.Equal(t, []string{"leased", "ready", "soon"}, pick(now.Add(20*time.Second)), "it runs out")
+	assert.Equal(t, []string{"leased", "ready", "soon"}, pick(now.Add(20*time.Second)),
+		"it runs out")
 	busy = []string{"leased", "ready", "soon"}
-	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(31*time.Second)), "its time comes")
+	assert.Equal(t, append([]string{"far"}, busy...), pick(now.Add(31*time.Second)),
+		"its time comes")
 	hear(types["idle"].Key(), store.Announced{Later: now.Add(25 * time.Second)})
 	hear(types["idle"].Key(), store.Announced{Later: now.Add(time.Hour)})
 	assert.Equal(t, busy, pick(now.Add(25*time.Second-1)), "it is worth it later")
@@ -119,7 +121,8 @@ func TestRests(t *testing.T) {
 	versions["b"], activity["a"] = 2, 9
 	assert.Equal(t, []string{"a", "b"}, restless(now))
 	r.rest("a", state{7, 1}, time.Time{})
-	assert.Equal(t, []string{"a", "b"}, restless(now), "the state of a visit that something overtook")
+	assert.Equal(t, []string{"a", "b"}, restless(now),
+		"the state of a visit that something overtook")
 	delete(versions, "a")
 	assert.Equal(t, []string{"b"}, restless(now))
 	assert.Len(t, r.tenants, 1)

@@ -155,7 +155,8 @@ func TestCron(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a",
-		governance.Config{Timetable: map[string]string{"rescue": "@every 1s", "promote": "@every 1s"}})
+		governance.Config{Timetable: map[string]string{"rescue": "@every 1s",
+			"promote": "@every 1s"}})
 	pipe := b.pipe(t, "pipe")
 	id := b.submitAndLease(t, pipe, 1)[0].ID
 	exec(t, url, `UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)

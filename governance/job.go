@@ -51,20 +51,23 @@ func newStandardJobs(s *shared, committer Committer, auditRetention time.Duratio
 		return visits{shared: s, activity: &activity{tables: tables}}
 	}
 	return &standardJobs{
-		rescue:       &rescueJob{s},
-		promote:      &promoteJob{s},
-		vacuum:       &vacuumJob{shared: s},
-		roll:         &rollJob{shared: s},
-		operations:   &operationsJob{visits: visits{shared: s, activity: s.plans}, turn: operationTurn},
-		followUp:     &followUpJob{visits: visits{shared: s, activity: s.follows}, committer: committer},
+		rescue:  &rescueJob{s},
+		promote: &promoteJob{s},
+		vacuum:  &vacuumJob{shared: s},
+		roll:    &rollJob{shared: s},
+		operations: &operationsJob{visits: visits{shared: s, activity: s.plans},
+			turn: operationTurn},
+		followUp: &followUpJob{visits: visits{shared: s, activity: s.follows},
+			committer: committer},
 		dependencies: &dependenciesJob{visits{shared: s, activity: s.follows}},
 		children:     &childrenJob{visits{shared: s, activity: s.follows}},
-		schedules:    &schedulesJob{visits: visits{shared: s, activity: s.plans}, committer: committer},
-		expireKeys:   &expireKeysJob{wokenBy(store.KeyTables)},
-		fold:         &foldJob{wokenBy(store.TallyTables)},
-		alerts:       &alertsJob{visits: wokenBy(store.AlertTables), committer: committer},
-		forget:       &forgetJob{visits: wokenBy(store.RecordTables), retention: auditRetention},
-		dropTenants:  &dropTenantsJob{s},
+		schedules: &schedulesJob{visits: visits{shared: s, activity: s.plans},
+			committer: committer},
+		expireKeys:  &expireKeysJob{wokenBy(store.KeyTables)},
+		fold:        &foldJob{wokenBy(store.TallyTables)},
+		alerts:      &alertsJob{visits: wokenBy(store.AlertTables), committer: committer},
+		forget:      &forgetJob{visits: wokenBy(store.RecordTables), retention: auditRetention},
+		dropTenants: &dropTenantsJob{s},
 	}
 }
 

@@ -56,7 +56,8 @@ func (r *runner) run(ctx context.Context) {
 // failure; otherwise once in store.IdleEvery.
 func (r *runner) note(run store.JobRun) {
 	fails := run.Error != ""
-	worth := !run.Idle() || r.failed || time.Since(r.recorded) >= store.IdleEvery && r.pending == nil
+	worth := !run.Idle() || r.failed ||
+		time.Since(r.recorded) >= store.IdleEvery && r.pending == nil
 	if r.failed = fails; fails {
 		r.failures++
 	}
@@ -142,7 +143,9 @@ func (s *shared) dryRunTenants(
 
 // withoutEmpty drops entries without rows, and sorts by tenant.
 func withoutEmpty(all []store.Due) []store.Due {
-	slices.SortStableFunc(all, func(a, b store.Due) int { return strings.Compare(a.Tenant, b.Tenant) })
+	slices.SortStableFunc(all, func(a, b store.Due) int {
+		return strings.Compare(a.Tenant, b.Tenant)
+	})
 	return slices.DeleteFunc(all, func(d store.Due) bool { return d.Rows == 0 })
 }
 

@@ -71,16 +71,20 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a",
-		governance.Config{Timetable: map[string]string{"rescue": governance.Off, "fold": "0 4 * * *"}})
+		governance.Config{Timetable: map[string]string{"rescue": governance.Off,
+			"fold": "0 4 * * *"}})
 	exec(t, url,
 		`INSERT INTO asyncflow.nodes VALUES ('a', 'api,governance', 'v1', now() - interval '1 h', now()),
 		('b', 'dispatcher', 'v1', now() - interval '2 h', now() - interval '16 s')`)
 	before, err := governance.ReadStatus(t.Context(), b.Store)
 	require.NoError(t, err)
 	require.Len(t, before.Jobs, len(b.gov.Jobs()))
-	assert.Equal(t, "@every 1s", before.Jobs[0].Spec, "its own, while no node has announced another")
+	assert.Equal(t, "@every 1s", before.Jobs[0].Spec,
+		"its own, while no node has announced another")
 	b.start(t, b.gov.Jobs()...)
-	require.Eventually(t, func() bool { return !b.recorded(t, "promote").Started.IsZero() }, patience,
+	require.Eventually(t, func() bool {
+		return !b.recorded(t, "promote").Started.IsZero()
+	}, patience,
 		10*time.Millisecond)
 	status, err := governance.ReadStatus(t.Context(), b.Store)
 	require.NoError(t, err)

@@ -64,28 +64,7 @@ func served(t *store.Type, waiting []string, now time.Time) (served []string) {
 
 func (j *promoteJob) dryRun(ctx context.Context) ([]store.Due, error) {
 	return j.dryRunTypes(ctx, func(o store.Overview) (int, error) {
-		return j.store.DryRunPromote(ctx, o.Type, served(o.Type, o.BlockedStages, j.store.Clock.Now()))
-	})
-}
-
-// rescueEvery is how often rescue visits types that stay busy. The job runs more often, for the
-// types of which it knows that a lease has run out.
-const rescueEvery = 3 * time.Second
-
-// rescueJob ends the leases that ran out, of all types.
-type rescueJob struct{ *shared }
-
-func (j *rescueJob) run(ctx context.Context) (int, error) {
-	return j.eachType(ctx, rescueEvery, func(o store.Overview) (int, error) {
-		if o.Lease.IsZero() || o.Lease.After(j.store.Clock.Now()) {
-			return 0, nil
-		}
-		return untilDone(func() (int, error) { return j.store.Rescue(ctx, o.Type) })
-	})
-}
-
-func (j *rescueJob) dryRun(ctx context.Context) ([]store.Due, error) {
-	return j.dryRunTypes(ctx, func(o store.Overview) (int, error) {
-		return j.store.DryRunRescue(ctx, o.Type)
+		return j.store.DryRunPromote(ctx, o.Type,
+			served(o.Type, o.BlockedStages, j.store.Clock.Now()))
 	})
 }

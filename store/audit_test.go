@@ -100,7 +100,8 @@ func TestRecordAfterALostAnswer(t *testing.T) {
 	ctx, a := b.auditedCall("task_type.put")
 	_, _, err := b.PutTaskType(ctx, tenant, twoStages())
 	require.NoError(t, err)
-	again := *store.NewAuditedCall(a.Schema, a.AuditEntry) // as if the answer to its commit was lost
+	// as if the answer to its commit was lost
+	again := *store.NewAuditedCall(a.Schema, a.AuditEntry)
 	again.ID = a.ID
 	again.Outcome, again.Status = asyncflow.AuditFailed, 503
 	require.NoError(t, b.Record(ctx, &again))
@@ -176,7 +177,8 @@ func TestAuditList(t *testing.T) {
 	for i := range 25 {
 		a := store.NewAuditedCall(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI,
 			At: base.Add(time.Duration(i/2) * time.Second), Subject: []string{"ada", "bob"}[i%2],
-			Action: []string{"x.y", "x.z", "x.w"}[i%3], Outcome: asyncflow.AuditRefused, Status: 409,
+			Action: []string{"x.y", "x.z", "x.w"}[i%3], Outcome: asyncflow.AuditRefused,
+			Status: 409,
 			Code:   "conflict",
 			Detail: map[string]any{"n": i}, Claimed: asyncflow.AuditClaim{Subject: "eve"},
 			Calls: int64(i + 1), LastAt: base})

@@ -27,7 +27,8 @@ func TestExtensions(t *testing.T) {
 			all := []*store.Extension{
 				{ID: items[0].ID, Seq: 1, Until: until},
 				{ID: items[1].ID, Seq: 1, Until: until, Had: &right},
-				{ID: items[2].ID, Seq: 1, Until: until, Had: &wrong, Stands: true}, // from an earlier try
+				// from an earlier try
+				{ID: items[2].ID, Seq: 1, Until: until, Had: &wrong, Stands: true},
 				{ID: items[3].ID, Seq: 2, Until: until},
 			}
 			if again {
@@ -65,11 +66,12 @@ func extensionAndEndOfALease(t *testing.T, b *bundle) {
 	l, stands, err := b.LeaseOf(t.Context(), tenant, items[0].ID, 2)
 	require.NoError(t, err)
 	require.True(t, stands)
-	assert.WithinDuration(t, l.LeasedAt.Add(time.Second+store.LeaseMargin), l.Until, time.Microsecond,
-		"the next lease has an end of its own")
+	assert.WithinDuration(t, l.LeasedAt.Add(time.Second+store.LeaseMargin), l.Until,
+		time.Microsecond, "the next lease has an end of its own")
 	assert.Equal(t, tallied{Submitted: 1, Attempts: 1}, first(b.tallies(tenant, "pipe")))
 	require.NoError(t, b.ExtendAgain(t.Context(), pipe, []*store.Extension{e}))
 	assert.False(t, e.Stands)
-	assert.Equal(t, store.Settled{Written: asyncflow.OutcomeDone}, b.settleAgain(pipe, w.Settled[0]))
+	assert.Equal(t, store.Settled{Written: asyncflow.OutcomeDone},
+		b.settleAgain(pipe, w.Settled[0]))
 	b.checkTokens("pipe")
 }

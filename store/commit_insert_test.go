@@ -48,7 +48,8 @@ func crashAfterTasksBegan(t *testing.T, b *bundle) {
 		l, stands, err := b.LeaseOf(t.Context(), tenant, item.ID, 1)
 		require.NoError(t, err)
 		require.True(t, stands)
-		assert.WithinDuration(t, l.LeasedAt.Add(time.Second+store.LeaseMargin), l.Until, time.Microsecond)
+		assert.WithinDuration(t, l.LeasedAt.Add(time.Second+store.LeaseMargin), l.Until,
+			time.Microsecond)
 		assert.WithinDuration(t, item.Lease.Until, l.Until, time.Microsecond)
 	}
 	waiting := b.lease(pipe, 5)
@@ -202,7 +203,8 @@ func insertKeyed(t *testing.T, b *bundle) {
 			[]asyncflow.TaskID{items[0].Key.Holder, items[1].Key.Holder, items[2].Key.Holder,
 				items[3].Key.Holder})
 		assert.Equal(t, []bool{false, false, true, false},
-			[]bool{items[0].Key.Reused, items[1].Key.Reused, items[2].Key.Reused, items[3].Key.Reused})
+			[]bool{items[0].Key.Reused, items[1].Key.Reused, items[2].Key.Reused,
+				items[3].Key.Reused})
 		assert.Equal(t, tallied{Submitted: 2}, first(b.tallies(tenant, "pipe")))
 		assert.Equal(t, []string{`3`}, slices.Collect(maps.Keys(b.endsOf(pipe))))
 		b.checkTokens("pipe")

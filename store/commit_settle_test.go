@@ -140,7 +140,8 @@ func TestSettleAgain(t *testing.T) {
 		attempts int64 // in all
 	}{
 		"a lease that stands": {nil, 1, output, store.Settled{}, 2},
-		"the same again":      {&output, 1, output, store.Settled{Written: asyncflow.OutcomeDone}, 2},
+		"the same again": {&output, 1, output,
+			store.Settled{Written: asyncflow.OutcomeDone}, 2},
 		"another output": {&output, 1, other,
 			store.Settled{Stale: true, Written: asyncflow.OutcomeDone}, 2},
 		"another outcome": {&rejected, 1, output,
@@ -169,14 +170,16 @@ func TestSettleAgain(t *testing.T) {
 			assert.Equal(t, c.want, ends[0].Settled)
 			assert.Equal(t, store.Settled{}, ends[1].Settled)
 			require.NoError(t, b.SettleAgain(t.Context(), pipe, ends))
-			assert.Equal(t, []store.Settled{c.want, {}}, []store.Settled{ends[0].Settled, ends[1].Settled},
-				"a further try says the same")
+			assert.Equal(t, []store.Settled{c.want, {}},
+				[]store.Settled{ends[0].Settled, ends[1].Settled}, "a further try says the same")
 			assert.Equal(t, c.attempts, first(b.tallies(tenant, "pipe")).Attempts)
 			_, stands, err := b.LeaseOf(t.Context(), tenant, l.ID, l.Seq+1)
 			require.NoError(t, err)
-			assert.Equal(t, c.want == store.Settled{}, stands, "it goes on only by its own settlement")
+			assert.Equal(t, c.want == store.Settled{}, stands,
+				"it goes on only by its own settlement")
 			b.checkTokens("pipe")
-			assert.Equal(t, store.Settled{Written: asyncflow.OutcomeDone}, b.settleAgain(pipe, ends[1]))
+			assert.Equal(t, store.Settled{Written: asyncflow.OutcomeDone},
+				b.settleAgain(pipe, ends[1]))
 			assert.Equal(t, c.attempts, first(b.tallies(tenant, "pipe")).Attempts, "it counts once")
 		})
 	}

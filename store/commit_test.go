@@ -120,7 +120,8 @@ func setupMixed(b *bundle) *mixed {
 			Extended: []*store.Extension{{ID: items[extended].ID, Seq: 1,
 				Until: items[extended].Lease.Until.Add(time.Hour)}},
 			Settled: []*store.Ending{
-				b.ending(t, *items[fails].Lease, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}),
+				b.ending(t, *items[fails].Lease,
+					asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}),
 				b.ending(t, *items[advances].Lease, stageDone),
 				goesOn(b.ending(t, *items[keepsOn].Lease, stageDone)),
 			}})
@@ -205,7 +206,8 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 	},
 	"a task that has been inserted": func(b *bundle, w *store.Writes) func() {
 		again := *w.New[0]
-		require.NoError(b.t, b.commit([]*store.Writes{{Type: w.Type, New: []*store.Insertion{&again}}}))
+		require.NoError(b.t, b.commit([]*store.Writes{{Type: w.Type,
+			New: []*store.Insertion{&again}}}))
 		return func() {
 			b.exec(fill(w.Type, 1, `DELETE FROM {task} WHERE id = $1`), again.ID.Number)
 			b.exec(fill(w.Type, 1, `DELETE FROM {ready} WHERE id = $1`), again.ID.Number)

@@ -37,7 +37,8 @@ func benchTenants(b *testing.B, tenants int, off bool) {
 		_, err := store.CreateTenant(ctx, url, names[i], store.WithoutRoles(off))
 		require.NoError(b, err)
 	}
-	s, err := store.Open(ctx, store.Config{URL: url, Node: "bench", Pool: 4, HotPool: 4, NoRoles: off})
+	s, err := store.Open(ctx, store.Config{URL: url, Node: "bench", Pool: 4, HotPool: 4,
+		NoRoles: off})
 	require.NoError(b, err)
 	defer s.Close()
 	c := dispatcher.NewCommitter(s, nil)

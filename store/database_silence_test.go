@@ -101,8 +101,8 @@ func TestSilentDatabase(t *testing.T) {
 			for range 2 { // over a connection that was open, and over a new one
 				began := time.Now()
 				code := asyncflow.CodeOf(call())
-				assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain}, code,
-					name)
+				assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable,
+					asyncflow.CodeUncertain}, code, name)
 				assert.Less(t, time.Since(began), patience/2, name)
 			}
 		})

@@ -104,7 +104,8 @@ func TestEndpointCountsAreBounded(t *testing.T) {
 	assert.Zero(t, failures, "each failure has a code")
 	assert.LessOrEqual(t, b.count(`SELECT max(cardinality(codes)) FROM tenant_acme.endpoint_minutes`),
 		asyncflow.FailureCodes)
-	assert.Less(t, b.count(`SELECT max(pg_column_size(m)) FROM tenant_acme.endpoint_minutes m`), 1000)
+	assert.Less(t, b.count(`SELECT max(pg_column_size(m)) FROM tenant_acme.endpoint_minutes m`),
+		1000)
 }
 
 // Of many attempts only the first takes memory.
@@ -190,7 +191,8 @@ func TestHealthIsClosedByCallers(t *testing.T) {
 		}
 		return all
 	}
-	gone := asyncflow.Health{State: asyncflow.HealthDisabled, Since: b.Clock.Now(), Reason: "410 Gone"}
+	gone := asyncflow.Health{State: asyncflow.HealthDisabled, Since: b.Clock.Now(),
+		Reason: "410 Gone"}
 	for range 2 { // the second call does nothing
 		_, _, err := b.EnableEndpoint(t.Context(), tenant, e.ID)
 		require.NoError(t, err)

@@ -31,9 +31,11 @@ func TestLeaseOfABatch(t *testing.T) {
 	pipe := b.put(twoStages())
 	for n, wait := range []time.Duration{time.Millisecond, 4 * time.Second, 0} {
 		_, err := b.CreateEndpoint(t.Context(), tenant,
-			asyncflow.Endpoint{ID: endpointID(n), Type: "pipe", Stage: "first", URL: "https://x.example",
+			asyncflow.Endpoint{ID: endpointID(n), Type: "pipe", Stage: "first",
+				URL:            "https://x.example",
 				Weight:         1,
-				AllowDuplicate: true, Batch: asyncflow.Batch{MaxTasks: 9, MaxWait: asyncflow.NewDuration(wait)}})
+				AllowDuplicate: true,
+				Batch:          asyncflow.Batch{MaxTasks: 9, MaxWait: asyncflow.NewDuration(wait)}})
 		require.NoError(t, err)
 	}
 	pipe, err := b.Catalog.Type(tenant, pipe.Name)
@@ -55,8 +57,8 @@ func TestEndpointIsKept(t *testing.T) {
 		URL: "https://x.example", Weight: 7, Outbound: []byte{0, 1, 2}, Challenged: true,
 		Batch: asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.NewDuration(20 * time.Millisecond)},
 		Secrets: []asyncflow.SigningSecret{
-			{ID: secretID(3), Kind: asyncflow.SecretEd25519, Sealed: bytes.Repeat([]byte{0xff}, 200),
-				PublicKey: "whpk_x", CreatedAt: at},
+			{ID: secretID(3), Kind: asyncflow.SecretEd25519,
+				Sealed: bytes.Repeat([]byte{0xff}, 200), PublicKey: "whpk_x", CreatedAt: at},
 			{ID: secretID(2), Kind: asyncflow.SecretHMAC, Sealed: []byte("b"), CreatedAt: at,
 				ExpiresAt: at.Add(time.Hour)},
 			{ID: secretID(1), Kind: asyncflow.SecretHMAC, Sealed: []byte("a"), CreatedAt: at,
@@ -91,13 +93,15 @@ func TestEndpointIsKept(t *testing.T) {
 		func(e *asyncflow.Endpoint) error { e.Weight = 1; return refused })
 	require.ErrorIs(t, err, refused)
 	same(made, read())
-	changed, err := b.ChangeEndpoint(t.Context(), tenant, made.ID, func(e *asyncflow.Endpoint) error {
-		e.URL, e.Weight, e.Outbound, e.VerifiedAt, e.VerificationError = "https://y.example", 0, nil, at,
-			"why"
-		e.Batch = asyncflow.Batch{}
-		e.Secrets = e.Secrets[:2]
-		return nil
-	})
+	changed, err := b.ChangeEndpoint(t.Context(), tenant, made.ID,
+		func(e *asyncflow.Endpoint) error {
+			e.URL, e.Weight, e.Outbound, e.VerifiedAt, e.VerificationError = "https://y.example", 0,
+				nil, at,
+				"why"
+			e.Batch = asyncflow.Batch{}
+			e.Secrets = e.Secrets[:2]
+			return nil
+		})
 	require.NoError(t, err)
 	same(changed, read())
 	require.Equal(t, "why", read().VerificationError)
@@ -129,7 +133,8 @@ func TestChangesOfAnEndpointAreSerial(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	_, err := b.CreateEndpoint(t.Context(), tenant,
-		asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first", URL: "https://x.example",
+		asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first",
+			URL:    "https://x.example",
 			Weight: 1})
 	require.NoError(t, err)
 	var changes sync.WaitGroup
@@ -159,7 +164,8 @@ func TestReseal(t *testing.T) {
 	b.put(twoStages())
 	const n = 230
 	for i := range n {
-		e := asyncflow.Endpoint{ID: endpointID(i), Type: "pipe", Stage: "first", URL: "https://x.example",
+		e := asyncflow.Endpoint{ID: endpointID(i), Type: "pipe", Stage: "first",
+			URL:    "https://x.example",
 			Weight: 1, AllowDuplicate: true,
 			Secrets: []asyncflow.SigningSecret{{ID: secretID(i), Kind: asyncflow.SecretHMAC,
 				Sealed: sealedWith('o', i), CreatedAt: b.Clock.Now()}}}
@@ -200,8 +206,9 @@ func TestReseal(t *testing.T) {
 		for i := range n {
 			_, err := b.ChangeEndpoint(t.Context(), tenant, endpointID(i),
 				func(e *asyncflow.Endpoint) error {
-					return e.Rotate(asyncflow.SigningSecret{ID: secretID(1000 + i), Kind: asyncflow.SecretHMAC,
-						Sealed: sealedWith('n', 1000+i), CreatedAt: b.Clock.Now()}, time.Hour, b.Clock.Now())
+					return e.Rotate(asyncflow.SigningSecret{ID: secretID(1000 + i),
+						Kind: asyncflow.SecretHMAC, Sealed: sealedWith('n', 1000+i),
+						CreatedAt: b.Clock.Now()}, time.Hour, b.Clock.Now())
 				})
 			assert.NoError(t, err)
 		}
@@ -238,7 +245,8 @@ func TestForgetSecrets(t *testing.T) {
 	b.put(twoStages())
 	now := b.Clock.Now()
 	_, err := b.CreateEndpoint(t.Context(), tenant,
-		asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first", URL: "https://x.example",
+		asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first",
+			URL:    "https://x.example",
 			Weight: 1,
 			Secrets: []asyncflow.SigningSecret{
 				{ID: secretID(3), Kind: asyncflow.SecretHMAC, Sealed: []byte("c"), CreatedAt: now},
@@ -284,13 +292,15 @@ func TestPutAlertsAndProof(t *testing.T) {
 func TestWeightBesideAChangeOfTheType(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	_, err := b.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{ID: endpointID(1), Type: "pipe",
-		Stage: "first", URL: asyncflow.ListenURL})
+	_, err := b.CreateEndpoint(t.Context(), tenant,
+		asyncflow.Endpoint{ID: endpointID(1), Type: "pipe", Stage: "first",
+			URL: asyncflow.ListenURL})
 	require.NoError(t, err)
 	hold, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
 	defer hold.Rollback(t.Context())
-	_, err = hold.Exec(t.Context(), `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`, tenant)
+	_, err = hold.Exec(t.Context(), `SELECT FROM asyncflow.tenants WHERE slug = $1 FOR UPDATE`,
+		tenant)
 	require.NoError(t, err)
 	waiting := func(n int) {
 		t.Helper()

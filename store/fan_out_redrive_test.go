@@ -58,8 +58,8 @@ func TestAChildIsRedrivenTwiceAtOnce(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// Redrives lock fan-outs in one order, whether their tasks are children or parents, and before rolls,
-// as FollowUp does: otherwise two of them would wait for each other.
+// Redrives lock fan-outs in one order, whether their tasks are children or parents, and before
+// rolls, as FollowUp does: otherwise two of them would wait for each other.
 func TestRedrivesLockFanOutsInOneOrder(t *testing.T) {
 	b := setupFanOut(t)
 	failed := b.fanOut(asyncflow.FanOut{Items: "/items"})
@@ -148,7 +148,8 @@ func (b *bundle) redriveAll(far *bundle, failed []asyncflow.Lease) {
 		running.Go(func() {
 			for _, l := range failed {
 				_, err := node.Redrive(b.t.Context(), tenant, l.ID, store.Redrive{})
-				assert.True(b.t, err == nil || asyncflow.CodeOf(err) == asyncflow.CodeConflict, "%v", err)
+				assert.True(b.t, err == nil || asyncflow.CodeOf(err) == asyncflow.CodeConflict,
+					"%v", err)
 			}
 		})
 	}

@@ -72,7 +72,8 @@ func TestListsLeaveOutChildren(t *testing.T) {
 	all, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, all, 6)
-	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10, NoChildren: true})
+	list, err := b.Tasks(t.Context(), tenant,
+		store.Filter{Type: "pipe", Limit: 10, NoChildren: true})
 	require.NoError(t, err)
 	var got []asyncflow.TaskID
 	for _, task := range list {

@@ -60,7 +60,8 @@ func TestFlowOfTasksWithChildren(t *testing.T) {
 	t.Parallel()
 	for name, flow := range map[string]asyncflow.Flow{
 		"ordered": skips, "block": blocks, "park": parks, "in flight": one} {
-		for kind, rule := range map[string]asyncflow.FanOut{"items": twoItems, "shards": twoShards} {
+		for kind, rule := range map[string]asyncflow.FanOut{"items": twoItems,
+			"shards": twoShards} {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				b, first, next := setupFlowTree(t, flow, rule)
 				b.keyBlocked(next)

@@ -107,7 +107,8 @@ func (ids ids) of(b *bundle, tenant, when string, types ...string) {
 func (ids ids) add(tenant, id, when string) {
 	ids.t.Helper()
 	if before, ok := ids.seen[tenant+" "+id]; ok {
-		assert.Fail(ids.t, "an id names two tasks", "%s of %s: %s, and %s", id, tenant, before, when)
+		assert.Fail(ids.t, "an id names two tasks", "%s of %s: %s, and %s", id, tenant, before,
+			when)
 	}
 	ids.seen[tenant+" "+id] = when
 }

@@ -95,7 +95,8 @@ func TestLeasePlanIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	db := b.hotPool()
 	for what, sql := range map[string]string{
-		"take": strings.NewReplacer("$1", "now()", "$2", "200", "$3", "'-infinity'", "$4", "{number}").
+		"take": strings.NewReplacer("$1", "now()", "$2", "200", "$3", "'-infinity'", "$4",
+			"{number}").
 			Replace(store.TakeReadySQL),
 		"head": strings.NewReplacer("$1", "'-infinity'", "$2", "{number}").Replace(store.HeadSQL),
 	} {
@@ -123,7 +124,8 @@ func TestSettlePlanIsPinned(t *testing.T) {
 	const ids, ones = "(SELECT array_agg(n) FROM generate_series(1, 100) n)",
 		"(SELECT array_agg(1) FROM generate_series(1, 100))"
 	for what, sql := range map[string]string{
-		"take": strings.NewReplacer("$1", ids, "$2", ones, "$3", "array_fill({number}, ARRAY[100])").
+		"take": strings.NewReplacer("$1", ids, "$2", ones, "$3",
+			"array_fill({number}, ARRAY[100])").
 			Replace(store.TakeLeaseSQL),
 		"end": strings.NewReplacer("$1", ids, "$2", ones, "$3", "100", "$4",
 			"array_fill({number}, ARRAY[100])").Replace(store.EndLeasesSQL),
@@ -134,7 +136,8 @@ func TestSettlePlanIsPinned(t *testing.T) {
 	} {
 		plan := explain(t, db, fill(pipe, 1, sql))
 		assert.Contains(t, plan,
-			"Index Cond: ((type = ANY (ARRAY[u.type])) AND (id >= u.id) AND (id <= u.id))", "%s: %s", what,
+			"Index Cond: ((type = ANY (ARRAY[u.type])) AND (id >= u.id) AND (id <= u.id))",
+			"%s: %s", what,
 			plan)
 		assert.NotContains(t, plan, "Join Filter", "%s: %s", what, plan)
 	}

@@ -35,7 +35,8 @@ func TestIDsNeverComeBack(t *testing.T) {
 			assert.NotEmpty(t, list)
 		}
 		settled := 0
-		eventually(t, "both are due: the nodes' offsets to the clock may differ by some microseconds",
+		eventually(t, "both are due: the nodes' offsets to the clock may differ by some "+
+			"microseconds",
 			func() bool {
 				for _, l := range b.lease(pipe, 10) {
 					b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
@@ -116,10 +117,12 @@ func TestNumbersSurviveACrash(t *testing.T) {
 		pg = pgtest.Server(t, pg.Config())
 		var other store.Submitted
 		eventually(t, "the other node goes on", func() bool {
-			other = far.Submit(context.Background(), tenant, []asyncflow.NewTask{newTask(`"other"`)})[0]
+			other = far.Submit(context.Background(), tenant,
+				[]asyncflow.NewTask{newTask(`"other"`)})[0]
 			return other.Err == nil
 		})
-		for want, r := range map[string]store.Submitted{`"waiting"`: (<-waiting)[0], `"other"`: other} {
+		for want, r := range map[string]store.Submitted{`"waiting"`: (<-waiting)[0],
+			`"other"`: other} {
 			if r.Err != nil {
 				continue // not acknowledged
 			}

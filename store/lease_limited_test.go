@@ -125,7 +125,8 @@ func blockedByStage(t *testing.T, b *bundle) {
 	require.Equal(t, []string{"0"}, contexts(second), "its second stage")
 	require.Equal(t, []string{"2"},
 		contexts(b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 1}})))
-	require.Equal(t, []string{"3"}, contexts(b.leaseLimited(1, &doorman{})), "no more than asked for")
+	require.Equal(t, []string{"3"}, contexts(b.leaseLimited(1, &doorman{})),
+		"no more than asked for")
 	require.Equal(t, []string{"4"}, contexts(b.leaseLimited(100, &doorman{})))
 	b.checkTokens("pipe")
 }
@@ -763,7 +764,8 @@ func orderedBehindARenamedStage(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// A probe is chosen among the tasks in line at random. What is new waits until the probe has passed.
+// A probe is chosen among the tasks in line at random. What is new waits until the probe has
+// passed.
 func TestOrderedBehindAProbedStage(t *testing.T) { eachSet(t, orderedBehindAProbedStage) }
 
 func orderedBehindAProbedStage(t *testing.T, b *bundle) {

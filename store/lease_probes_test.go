@@ -48,7 +48,8 @@ func (b *bundle) block() {
 
 func retriedAtOnce() asyncflow.TaskType {
 	spec := twoStages()
-	spec.Stages[0].Retry = asyncflow.RetryPolicy{MaxAttempts: 9, Interval: asyncflow.Seconds(-0.001)}
+	spec.Stages[0].Retry = asyncflow.RetryPolicy{MaxAttempts: 9,
+		Interval: asyncflow.Seconds(-0.001)}
 	return spec
 }
 

@@ -74,7 +74,8 @@ func TestAStrangerLocksNothing(t *testing.T) {
 		h.Write([]byte("asyncflow " + name))
 		keys = append(keys, int64(h.Sum64()))
 	}
-	_, err := other.Exec(t.Context(), `SELECT pg_advisory_lock(k) FROM unnest($1::bigint[]) k`, keys)
+	_, err := other.Exec(t.Context(), `SELECT pg_advisory_lock(k) FROM unnest($1::bigint[]) k`,
+		keys)
 	require.NoError(t, err)
 	for _, sql := range []string{`SELECT FROM tenant_acme.locks FOR UPDATE`,
 		`INSERT INTO tenant_acme.locks VALUES ('lease', 1)`,

@@ -69,6 +69,7 @@ func TestMigrateStale(t *testing.T) {
 // prefix returns the name of the base role.
 func (b *bundle) prefix() (name string) {
 	b.t.Helper()
-	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT prefix FROM asyncflow.fence`).Scan(&name))
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(),
+		`SELECT prefix FROM asyncflow.fence`).Scan(&name))
 	return name
 }

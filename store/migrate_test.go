@@ -125,7 +125,8 @@ func TestMigrateToASecondVersion(t *testing.T) {
 	status, err := store.MigrateSchema(t.Context(), url, "tenant_acme", withSecond(t,
 		`ALTER TABLE task_types ADD COLUMN news text;`))
 	require.NoError(t, err)
-	require.Equal(t, store.MigrationStatus{Schema: "tenant_acme", Version: own, Latest: own + 1}, status)
+	require.Equal(t, store.MigrationStatus{Schema: "tenant_acme", Version: own, Latest: own + 1},
+		status)
 	require.Equal(t, 1, b.count(columns))
 	b.submit(newTask(`1`))
 	require.Len(t, b.lease(pipe, 1), 1)
@@ -207,14 +208,18 @@ func TestMigrateRefusesDevelopmentVersions(t *testing.T) {
 			return err
 		},
 		"status": func() error { _, err := store.Status(t.Context(), url); return err },
-		"tenant": func() error { _, err := store.CreateTenant(t.Context(), url, "later"); return err },
+		"tenant": func() error {
+			_, err := store.CreateTenant(t.Context(), url, "later")
+			return err
+		},
 		"tenant without a role": func() error {
 			_, err := store.CreateTenant(t.Context(), url, "later", store.WithoutRoles(true))
 			return err
 		},
 		"record": func() error {
 			return store.RecordByHand(t.Context(), url, asyncflow.AuditEntry{
-				Origin: asyncflow.AuditFromCLI, Action: "schema.migrate", Outcome: asyncflow.AuditFailed})
+				Origin: asyncflow.AuditFromCLI, Action: "schema.migrate",
+				Outcome: asyncflow.AuditFailed})
 		},
 		"open": func() error {
 			s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n"})

@@ -17,18 +17,19 @@ import (
 
 // model is what a task should be like after the same steps, kept without a database.
 type model struct {
-	status   asyncflow.Status
-	before   asyncflow.Status // at the last check
-	stage    int
-	attempt  int
-	seq      int                           // of its token row; if final, of its last journal row
-	written  map[int]asyncflow.OutcomeKind // how each seq ended
-	outputs  map[int]string                // with which output, if any
-	leases   []asyncflow.Lease             // all that were ever given out
-	lost     int                           // the last lost seq, unless it was started again; 0: none
-	lateSeq  map[int]bool                  // seqs that a late report has taken
-	priority int                           // its own; -1: none
-	contexts []string                      // what each stage is sent with
+	status  asyncflow.Status
+	before  asyncflow.Status // at the last check
+	stage   int
+	attempt int
+	seq     int                           // of its token row; if final, of its last journal row
+	written map[int]asyncflow.OutcomeKind // how each seq ended
+	outputs map[int]string                // with which output, if any
+	leases  []asyncflow.Lease             // all that were ever given out
+	// the last lost seq, unless it was started again; 0: none
+	lost     int
+	lateSeq  map[int]bool // seqs that a late report has taken
+	priority int          // its own; -1: none
+	contexts []string     // what each stage is sent with
 }
 
 const (
@@ -91,7 +92,8 @@ func (m *machine) lease(t *rapid.T) {
 		}
 	}
 	for deadline := time.Now().Add(5 * time.Second); pending > 0; {
-		require.True(t, time.Now().Before(deadline), "%d tasks are pending and not to be had", pending)
+		require.True(t, time.Now().Before(deadline), "%d tasks are pending and not to be had",
+			pending)
 		for _, l := range m.b.lease(m.pipe, capacity) {
 			w := m.tasks[l.ID]
 			require.NotNil(t, w, "%s is none of ours", l.ID)
@@ -163,7 +165,8 @@ func (m *machine) settle(t *rapid.T) {
 		return
 	}
 	same := w.written[l.Seq] == kind && w.outputs[l.Seq] == output
-	require.Equal(t, store.Settled{Stale: !same, Written: w.written[l.Seq]}, r, "%s seq %d", id, l.Seq)
+	require.Equal(t, store.Settled{Stale: !same, Written: w.written[l.Seq]}, r, "%s seq %d", id,
+		l.Seq)
 }
 
 // expire has a lease run out.
@@ -352,9 +355,10 @@ func (m *machine) check(t *rapid.T) {
 		require.Equal(t, []any{w.status, w.stage, w.attempt},
 			[]any{task.Status, m.pipe.StageIndex(task.Stage), task.Attempt}, id)
 		if w.status != w.before {
-			require.True(t, slices.ContainsFunc(asyncflow.Transitions, func(s asyncflow.Transition) bool {
-				return s.From == w.before && s.To == w.status
-			}), "from %q to %q", w.before, w.status)
+			require.True(t, slices.ContainsFunc(asyncflow.Transitions,
+				func(s asyncflow.Transition) bool {
+					return s.From == w.before && s.To == w.status
+				}), "from %q to %q", w.before, w.status)
 		}
 		w.before = w.status
 	}

@@ -107,7 +107,8 @@ func TestPace(t *testing.T) {
 	} {
 		_, due := b.start(store.RedriveTasks, store.NewOperation{Pace: c.pace})
 		_, err := b.db.Exec(t.Context(),
-			`UPDATE tenant_acme.operations SET next_at = next_at - interval '1 h' WHERE id = $1`, due.ID)
+			`UPDATE tenant_acme.operations SET next_at = next_at - interval '1 h' WHERE id = $1`,
+			due.ID)
 		require.NoError(t, err)
 		before := b.Clock.Now()
 		step := b.step(due)

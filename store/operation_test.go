@@ -121,8 +121,9 @@ func TestOperationFilters(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(longSecond())
 	ids := b.places(pipe)
-	all := []string{"pending in first", "pending in second", "redriven to first", "released in second",
-		"waiting in first", "waiting in second", "running in first", "running in second"}
+	all := []string{"pending in first", "pending in second", "redriven to first",
+		"released in second", "waiting in first", "waiting in second", "running in first",
+		"running in second"}
 	for name, c := range map[string]struct {
 		kind store.OperationKind
 		n    store.NewOperation
@@ -131,19 +132,21 @@ func TestOperationFilters(t *testing.T) {
 		"all live": {store.CancelTasks, store.NewOperation{}, int64(len(all))},
 		"pending": {store.CancelTasks,
 			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusPending}}, 4},
-		"live in second": {store.CancelTasks, store.NewOperation{Filter: store.Filter{Stage: "second"}},
-			4},
+		"live in second": {store.CancelTasks,
+			store.NewOperation{Filter: store.Filter{Stage: "second"}}, 4},
 		"waiting, error": {store.CancelTasks,
-			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusWaiting, Error: "worker"}}, 1},
+			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusWaiting,
+				Error: "worker"}}, 1},
 		"running": {store.CancelTasks,
 			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusRunning}}, 2},
 		"before": {store.CancelTasks,
 			store.NewOperation{Filter: store.Filter{Until: time.Unix(1, 0)}}, 0},
 		"since": {store.CancelTasks,
-			store.NewOperation{Filter: store.Filter{Since: b.Clock.Now().Add(-time.Hour)}}, int64(len(all))},
+			store.NewOperation{Filter: store.Filter{Since: b.Clock.Now().Add(-time.Hour)}},
+			int64(len(all))},
 		"failed": {store.RedriveTasks, store.NewOperation{}, 2},
-		"failed in first": {store.RedriveTasks, store.NewOperation{Filter: store.Filter{Stage: "first"}},
-			1},
+		"failed in first": {store.RedriveTasks,
+			store.NewOperation{Filter: store.Filter{Stage: "first"}}, 1},
 		"cancelled": {store.RedriveTasks,
 			store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusCancelled}}, 1},
 	} {
@@ -160,14 +163,16 @@ func TestOperationFilters(t *testing.T) {
 	for _, name := range all {
 		task, err := b.Task(t.Context(), tenant, ids[name])
 		require.NoError(t, err)
-		assert.Equal(t, []any{asyncflow.StatusCancelled, "enough"}, []any{task.Status, task.Error}, name)
+		assert.Equal(t, []any{asyncflow.StatusCancelled, "enough"}, []any{task.Status, task.Error},
+			name)
 	}
 	b.checkTokens("pipe")
 
 	_, due = b.start(store.RedriveTasks,
-		store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusFailed}, FromStage: "second"})
-	assert.Equal(t, []any{store.OperationDone, int64(2), int64(1), int64(1)}, figures(b.finish(due)),
-		"one never got there")
+		store.NewOperation{Filter: store.Filter{Status: asyncflow.StatusFailed},
+			FromStage: "second"})
+	assert.Equal(t, []any{store.OperationDone, int64(2), int64(1), int64(1)},
+		figures(b.finish(due)), "one never got there")
 	task, err := b.Task(t.Context(), tenant, ids["failed in second"])
 	require.NoError(t, err)
 	assert.Equal(t, []any{asyncflow.StatusPending, "second", 1},
@@ -191,8 +196,8 @@ func TestOperationIsRefused(t *testing.T) {
 	}{
 		"no such type": {store.NewOperation{Filter: store.Filter{Type: "nope"}}, "type",
 			asyncflow.CodeNotFound},
-		"no such stage": {store.NewOperation{FromStage: "third", Filter: store.Filter{Type: "pipe"}},
-			"from_stage", asyncflow.CodeInvalid},
+		"no such stage": {store.NewOperation{FromStage: "third",
+			Filter: store.Filter{Type: "pipe"}}, "from_stage", asyncflow.CodeInvalid},
 		"times": {store.NewOperation{Filter: store.Filter{Type: "pipe", Since: now, Until: now}},
 			"until", asyncflow.CodeInvalid},
 	} {
@@ -264,7 +269,8 @@ func TestCancelAmongMovingTasks(t *testing.T) {
 				leases := b.lease(pipe, 50)
 				var settling sync.WaitGroup
 				for i, l := range leases {
-					kind := []asyncflow.OutcomeKind{asyncflow.OutcomeReleased, asyncflow.OutcomeFailed}[i%2]
+					kind := []asyncflow.OutcomeKind{asyncflow.OutcomeReleased,
+						asyncflow.OutcomeFailed}[i%2]
 					if l.Attempt > 90 {
 						kind = asyncflow.OutcomeReleased
 					}

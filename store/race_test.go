@@ -18,7 +18,9 @@ type act func(b *bundle, pipe *store.Type, id asyncflow.TaskID, l asyncflow.Leas
 
 var (
 	actLease act = func(b *bundle, pipe *store.Type, id asyncflow.TaskID, _ asyncflow.Lease) bool {
-		return slices.ContainsFunc(b.lease(pipe, 10), func(l asyncflow.Lease) bool { return l.ID == id })
+		return slices.ContainsFunc(b.lease(pipe, 10), func(l asyncflow.Lease) bool {
+			return l.ID == id
+		})
 	}
 	actSettle act = func(b *bundle, pipe *store.Type, _ asyncflow.TaskID, l asyncflow.Lease) bool {
 		r := b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
@@ -34,8 +36,8 @@ var (
 		_, taken, err := b.SettleLate(b.t.Context(), pipe, id, l.Seq,
 			asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
 			func(lost asyncflow.Lease, now time.Time) asyncflow.Verdict {
-				return asyncflow.Decide(pipe.TaskType, lost, asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
-					now)
+				return asyncflow.Decide(pipe.TaskType, lost,
+					asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, now)
 			})
 		require.NoError(b.t, err)
 		return taken
@@ -137,15 +139,18 @@ func twoNodesRace(t *testing.T, one *bundle) {
 		name     string
 	}{
 		{"ready", actLease, actLease, false, true, "lease, lease"},
-		{"ready", actLease, actCancel, true, true, "lease, cancel"}, // a leased task can be cancelled too
+		// a leased task can be cancelled too
+		{"ready", actLease, actCancel, true, true, "lease, cancel"},
 		{"ready", actLease, actChange, false, true, "lease, change"},
 		{"ready", actCancel, actChange, true, true, "cancel, change"},
 		{"ready", actChange, actChange, true, true, "change, change"},
-		{"ready", actCancel, actCancel, true, true, "cancel, cancel"}, // the same thing again is well
+		// the same thing again is well
+		{"ready", actCancel, actCancel, true, true, "cancel, cancel"},
 		{"wait", actPromote, actPromote, false, false, "promote, promote"},
 		{"wait", actPromote, actCancel, true, true, "promote, cancel"},
 		{"wait", actPromote, actChange, true, true, "promote, change"},
-		{"lease", actSettle, actSettle, true, true, "settle, settle"}, // the same outcome again is well
+		// the same outcome again is well
+		{"lease", actSettle, actSettle, true, true, "settle, settle"},
 		{"lease", actSettle, actCancel, true, true, "settle, cancel"},
 		{"lease over", actSettle, actRescue, false, true, "settle, rescue"},
 		{"lease over", actRescue, actRescue, false, false, "rescue, rescue"},

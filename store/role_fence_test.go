@@ -66,7 +66,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	// it runs under the base role
 	"ForgetAudit",
 	// the operator's methods, on the schema asyncflow
-	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "PatchTenant", "RestoreTenant", "Tenant",
+	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "PatchTenant", "RestoreTenant",
+	"Tenant",
 	"TenantPage"}
 
 // special are the arguments after the tenant where their types are not enough.
@@ -86,11 +87,13 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 	for _, arg := range []any{t, t.Set(), store.Roll{MaxTasks: store.OwnSetTasks}, l, l.ID, 1,
 		time.Now(), time.Second, []string{"pipe"}, changed(),
 		store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 10},
-		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}}, newTask(`1`),
+		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}},
+		newTask(`1`),
 		[]asyncflow.NewTask{newTask(`1`), withKey("known", `1`)},
 		asyncflow.Endpoint{ID: anyUUID, Type: "pipe", Stage: "first", URL: "https://example.com/",
 			Weight: 1},
-		store.Alerts{Endpoint: asyncflow.Endpoint{ID: anyUUID, URL: "https://example.com/", Weight: 1}},
+		store.Alerts{Endpoint: asyncflow.Endpoint{ID: anyUUID, URL: "https://example.com/",
+			Weight: 1}},
 		asyncflow.Patch{Priority: asyncflow.Priority{}, RunAt: time.Now().Add(time.Hour)},
 		store.Redrive{},
 		[]asyncflow.AlertReading{{Alert: "backlog", Subject: "pipe", Value: 2, Limit: 1}},
@@ -117,9 +120,10 @@ func newWrites(t *store.Type, l asyncflow.Lease) []*store.Writes {
 	now := time.Now()
 	return []*store.Writes{{Type: t,
 		New: []*store.Insertion{
-			{ID: asyncflow.NewTaskID(t.Name, t.End, 1<<30), Created: now, Context: json.RawMessage(`1`),
-				Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: "first", Attempt: 1, OrderTime: now},
-				Key:     &store.Key{Name: "inserted", Expires: now.Add(time.Hour)}},
+			{ID: asyncflow.NewTaskID(t.Name, t.End, 1<<30), Created: now,
+				Context: json.RawMessage(`1`), Verdict: asyncflow.Verdict{Kind: asyncflow.Retry,
+					Stage: "first", Attempt: 1, OrderTime: now},
+				Key: &store.Key{Name: "inserted", Expires: now.Add(time.Hour)}},
 		},
 		Extended: []*store.Extension{{ID: l.ID, Seq: l.Seq, Until: now.Add(time.Hour)}},
 		Settled: []*store.Ending{{Settlement: &asyncflow.Settlement{Lease: l,
@@ -151,7 +155,8 @@ func ofATenant(m reflect.Method) bool {
 			in == reflect.TypeFor[store.DueOperation](),
 			in == reflect.TypeFor[[]*store.Writes]():
 			return true
-		case in == reflect.TypeFor[store.AuditFilter](), in == reflect.TypeFor[*store.AuditedCall](),
+		case in == reflect.TypeFor[store.AuditFilter](),
+			in == reflect.TypeFor[*store.AuditedCall](),
 			in == reflect.TypeFor[[]*store.AuditedCall]():
 			return true
 		case i <= 2 && in.Kind() == reflect.String:
@@ -170,7 +175,8 @@ func (c *calls) each(check func(name string, err error)) int {
 	for _, v := range []reflect.Value{reflect.ValueOf(c.b.Store), reflect.ValueOf(c.b.Committer)} {
 		for i := range v.NumMethod() {
 			m := v.Type().Method(i)
-			if !ofATenant(m) || slices.Contains(withoutSQL, m.Name) || slices.Contains(idle, m.Name) {
+			if !ofATenant(m) || slices.Contains(withoutSQL, m.Name) ||
+				slices.Contains(idle, m.Name) {
 				continue
 			}
 			n++
@@ -289,8 +295,8 @@ func secondFence(t *testing.T, b *bundle) {
 
 	b.swapRoles()
 	newCalls(b, "other", other, l).each(func(name string, err error) {
-		assert.NotEqual(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: with its own role: %v",
-			name, err)
+		assert.NotEqual(t, pgerrcode.InsufficientPrivilege, sqlState(err),
+			"%s: with its own role: %v", name, err)
 	})
 }
 
@@ -317,7 +323,8 @@ func TestRolesMayLittle(t *testing.T) {
 	refused := func(role, sql string) {
 		t.Helper()
 		_, err := b.as(role, sql)
-		assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: %s: %v", role, sql, err)
+		assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), "%s: %s: %v", role, sql,
+			err)
 	}
 	for _, sql := range []string{
 		`SELECT FROM tenant_other.task_types`, `SELECT FROM tenant_other.task_1`,
@@ -330,7 +337,8 @@ func TestRolesMayLittle(t *testing.T) {
 		`DROP SCHEMA tenant_other CASCADE`, `ALTER TABLE tenant_other.tallies RENAME TO x`,
 		`GRANT USAGE ON SCHEMA tenant_other TO public`,
 		`SELECT 'tenant_other.tallies'::regclass`,
-		`DELETE FROM tenant_acme.audit`, `TRUNCATE tenant_acme.audit`, `SELECT FROM tenant_other.audit`,
+		`DELETE FROM tenant_acme.audit`, `TRUNCATE tenant_acme.audit`,
+		`SELECT FROM tenant_other.audit`,
 		`SELECT FROM asyncflow.audit`,
 	} {
 		refused(acme, sql)
@@ -339,9 +347,11 @@ func TestRolesMayLittle(t *testing.T) {
 		`SELECT FROM tenant_other.task_types`, `SELECT context FROM tenant_acme.task_1`,
 		`SELECT key FROM tenant_acme.idempotency_keys`, `SELECT filter FROM tenant_acme.operations`,
 		`SELECT spec FROM tenant_acme.schedules`, `DELETE FROM tenant_acme.tallies`,
-		`SELECT outbound FROM tenant_acme.endpoints`, `SELECT sealed FROM tenant_acme.endpoint_secrets`,
+		`SELECT outbound FROM tenant_acme.endpoints`,
+		`SELECT sealed FROM tenant_acme.endpoint_secrets`,
 		`CREATE TABLE tenant_acme.x (i int)`,
-		`SELECT subject FROM tenant_acme.audit`, `TRUNCATE tenant_acme.audit`, `TRUNCATE asyncflow.audit`,
+		`SELECT subject FROM tenant_acme.audit`, `TRUNCATE tenant_acme.audit`,
+		`TRUNCATE asyncflow.audit`,
 		`INSERT INTO tenant_acme.audit (id, at, origin, action, outcome)
 			VALUES (gen_random_uuid(), now(), 'api', 'a.b', 'done')`,
 		`UPDATE asyncflow.fence SET prefix = prefix`, `DELETE FROM asyncflow.schema_versions`,

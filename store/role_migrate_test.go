@@ -38,7 +38,8 @@ func unfenced(t *testing.T) string {
 	for _, name := range []string{tenant, "other"} {
 		_, _, err := s.PutTaskType(t.Context(), name, twoStages())
 		require.NoError(t, err)
-		for _, r := range c.Submit(t.Context(), name, []asyncflow.NewTask{newTask(`1`), newTask(`2`)}) {
+		for _, r := range c.Submit(t.Context(), name,
+			[]asyncflow.NewTask{newTask(`1`), newTask(`2`)}) {
 			require.NoError(t, r.Err)
 		}
 	}
@@ -221,7 +222,8 @@ func login(t testing.TB, attributes string) (url, user string, admin *pgx.Conn) 
 func use(t *testing.T, url string, off bool) {
 	t.Helper()
 	s, err := store.Open(t.Context(),
-		store.Config{URL: url, Node: "n", Notify: true, NoRoles: off, Log: slog.New(slog.DiscardHandler)})
+		store.Config{URL: url, Node: "n", Notify: true, NoRoles: off,
+			Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer s.Close()
 	c := dispatcher.NewCommitter(s, nil)

@@ -45,7 +45,8 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 						assert.Equal(t, role, got, "%s of %s", kind, name)
 					}
 					var got string
-					assert.NoError(t, b.Base().QueryRow(ctx, `SELECT current_user::text`).Scan(&got))
+					assert.NoError(t,
+						b.Base().QueryRow(ctx, `SELECT current_user::text`).Scan(&got))
 					assert.Equal(t, b.BaseRole(), got)
 				}
 			}
@@ -56,7 +57,8 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 			for range 5 {
 				for do := range troubles {
 					for kind, run := range b.Roles(ctx, name, do) {
-						if _, err := run(); kind != "query" && kind != "hot query" && kind != "unprepared" {
+						if _, err := run(); kind != "query" && kind != "hot query" &&
+							kind != "unprepared" {
 							assert.Error(t, err, "%s: %s", kind, do)
 						}
 					}

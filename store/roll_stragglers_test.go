@@ -73,11 +73,12 @@ func stragglers(t *testing.T, b *bundle) {
 		}
 	}
 	assert.Equal(t,
-		[]string{`"retried"`, `"urgent"`, `"delayed"`, `"backlog 1"`, `"backlog 2"`, `"accepted"`}, order)
+		[]string{`"retried"`, `"urgent"`, `"delayed"`, `"backlog 1"`, `"backlog 2"`, `"accepted"`},
+		order)
 }
 
-// While two rolls have tasks in line, a lease of many takes them in their order, whichever roll they
-// are in.
+// While two rolls have tasks in line, a lease of many takes them in their order, whichever roll
+// they are in.
 func TestLeaseKeepsTheOrderOfRolls(t *testing.T) { eachSet(t, leaseKeepsTheOrderOfRolls) }
 
 func leaseKeepsTheOrderOfRolls(t *testing.T, b *bundle) {
@@ -102,8 +103,8 @@ func leaseKeepsTheOrderOfRolls(t *testing.T, b *bundle) {
 	require.Len(t, b.lease(pipe, 40), 21)
 }
 
-// Where the tasks of two rolls alternate in order, a lease takes few at a time from each, and all of
-// them; so does that of a limited type.
+// Where the tasks of two rolls alternate in order, a lease takes few at a time from each, and all
+// of them; so does that of a limited type.
 func TestLeaseOfMixedRolls(t *testing.T) { eachSet(t, leaseOfMixedRolls) }
 
 func leaseOfMixedRolls(t *testing.T, b *bundle) {

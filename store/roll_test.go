@@ -201,7 +201,8 @@ func writersFollowARoll(t *testing.T, b *bundle) {
 	_, taken, err := late.SettleLate(t.Context(), old, lost, lostLease.Seq,
 		asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
 		func(l asyncflow.Lease, now time.Time) asyncflow.Verdict {
-			return asyncflow.Decide(old.TaskType, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, now)
+			return asyncflow.Decide(old.TaskType, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
+				now)
 		})
 	require.NoError(t, err)
 	require.True(t, taken)
@@ -402,7 +403,8 @@ func TestKeysAndRetention(t *testing.T) {
 	task := newTask(`1`)
 	task.Options.Key, task.KeyWindow = "a", asyncflow.NewDuration(2*time.Hour)
 	results := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task, newTask(`2`)})
-	require.ErrorContains(t, results[0].Err, "key_window is 2h0m0s; tasks of pipe are kept for 1h0m0s")
+	require.ErrorContains(t, results[0].Err,
+		"key_window is 2h0m0s; tasks of pipe are kept for 1h0m0s")
 	require.NoError(t, results[1].Err)
 	task.KeyWindow = asyncflow.Duration{}
 	b.submit(task)

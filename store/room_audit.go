@@ -36,7 +36,7 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 	return audit.RecordByHand(ctx, url, e)
 }
 
-// WithAuditedCall returns a context whose changes write the entry of an audited call.
+// WithAuditedCall returns a context in which changes write the entry of an audited call.
 func WithAuditedCall(ctx context.Context, a *AuditedCall) context.Context {
 	return audit.WithCall(ctx, a)
 }
@@ -48,9 +48,7 @@ func WithPrecondition(ctx context.Context, p Precondition) context.Context {
 
 // DryRunForgetAudit counts the entries that ForgetAudit would delete, in all batches.
 func (s *Store) DryRunForgetAudit(
-	ctx context.Context,
-	tenant string,
-	retention time.Duration,
+	ctx context.Context, tenant string, retention time.Duration,
 ) (int, error) {
 	return audit.DryRunForget(ctx, s.core, tenant, retention)
 }
@@ -59,9 +57,7 @@ func (s *Store) DryRunForgetAudit(
 // one that belongs to no tenant, and returns how many it deleted. No other statement deletes from
 // the audit. It runs under the base role: a tenant's role may not delete.
 func (s *Store) ForgetAudit(
-	ctx context.Context,
-	tenant string,
-	retention time.Duration,
+	ctx context.Context, tenant string, retention time.Duration,
 ) (int, error) {
 	return audit.Forget(ctx, s.core, tenant, retention)
 }

@@ -10,8 +10,8 @@ type (
 )
 
 const (
-	// PageBytes is about how many bytes of long columns make a page of a list full, however few rows
-	// the page has.
+	// PageBytes is about how many bytes of long columns make a page of a list full, however few
+	// rows the page has.
 	PageBytes = postgres.PageBytes
 )
 

@@ -15,9 +15,10 @@ import (
 // minutely returns a schedule of the type pipe with a tick each minute. The last tick was some
 // seconds ago, so that the next one comes after the test.
 func (b *bundle) minutely() asyncflow.Schedule {
-	return asyncflow.Schedule{Name: "minutely", Type: "pipe", Context: json.RawMessage(`{"a": 1.0}`),
-		Every:    asyncflow.NewDuration(time.Minute),
-		StartsAt: b.Clock.Now().Truncate(time.Second).Add(-48*time.Hour - 3*time.Second)}.WithDefaults()
+	return asyncflow.Schedule{Name: "minutely", Type: "pipe",
+		Context: json.RawMessage(`{"a": 1.0}`), Every: asyncflow.NewDuration(time.Minute),
+		StartsAt: b.Clock.Now().Truncate(time.Second).Add(-48*time.Hour -
+			3*time.Second)}.WithDefaults()
 }
 
 func (b *bundle) putSchedule(s asyncflow.Schedule) store.StoredSchedule {
@@ -57,7 +58,8 @@ func TestPutSchedule(t *testing.T) {
 	want := s
 	want.Version = 1
 	assert.Equal(t, want, first.Schedule, "the context is the same, byte by byte")
-	assert.Equal(t, time.Date(b.Clock.Now().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC), first.NextAt.UTC())
+	assert.Equal(t, time.Date(b.Clock.Now().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC),
+		first.NextAt.UTC())
 	again, created, err := b.PutSchedule(t.Context(), tenant, s)
 	require.NoError(t, err)
 	assert.False(t, created)
@@ -73,8 +75,8 @@ func TestPutSchedule(t *testing.T) {
 	assert.Equal(t, `{"a":1.0}`, string(changed.Context))
 	s.Cron, s.Every, s.TimeZone, s.StartsAt = "", asyncflow.NewDuration(time.Hour), "", time.Time{}
 	changed = b.putSchedule(s)
-	assert.Equal(t, first.CreatedAt.UTC().Truncate(time.Second).Add(time.Hour), changed.NextAt.UTC(),
-		"counted from its creation, not from the change")
+	assert.Equal(t, first.CreatedAt.UTC().Truncate(time.Second).Add(time.Hour),
+		changed.NextAt.UTC(), "counted from its creation, not from the change")
 	s.EndsAt = first.CreatedAt
 	assert.Zero(t, b.putSchedule(s).NextAt, "it is over")
 
@@ -109,8 +111,14 @@ func TestPutScheduleRefused(t *testing.T) {
 	}
 	for _, call := range []func(name string) error{
 		func(name string) error { return b.DeleteSchedule(t.Context(), tenant, name) },
-		func(name string) error { _, err := b.PauseSchedule(t.Context(), tenant, name); return err },
-		func(name string) error { _, err := b.ResumeSchedule(t.Context(), tenant, name); return err },
+		func(name string) error {
+			_, err := b.PauseSchedule(t.Context(), tenant, name)
+			return err
+		},
+		func(name string) error {
+			_, err := b.ResumeSchedule(t.Context(), tenant, name)
+			return err
+		},
 		func(name string) error { _, err := b.Schedule(t.Context(), tenant, name); return err },
 	} {
 		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(call("nope")))

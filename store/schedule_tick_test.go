@@ -90,7 +90,8 @@ func TestTick(t *testing.T) {
 	task, err := b.Task(t.Context(), tenant, stored.LastID)
 	require.NoError(t, err)
 	assert.Equal(t,
-		asyncflow.Options{Key: tickKey(s.Name, last), Priority: s.Priority, Retry: s.Retry}, task.Options)
+		asyncflow.Options{Key: tickKey(s.Name, last), Priority: s.Priority, Retry: s.Retry},
+		task.Options)
 	leases := b.lease(pipe, 10)
 	require.Len(t, leases, 1)
 	assert.Equal(t, `{"a": 1.0}`, string(leases[0].Context))
@@ -155,7 +156,8 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 	for n := range 3 {
 		nodes.Go(func() {
 			for life := range brief {
-				cfg := store.Config{URL: b.url, Node: fmt.Sprintf("node-%d-%d", n, life), Pool: 2, HotPool: 2}
+				cfg := store.Config{URL: b.url, Node: fmt.Sprintf("node-%d-%d", n, life), Pool: 2,
+					HotPool: 2}
 				node, err := store.Open(t.Context(), cfg)
 				if !assert.NoError(t, err) {
 					return
@@ -164,7 +166,8 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 				lives := time.Duration(20+50*((3*n+life)%7)) * time.Millisecond
 				ctx, cancel := context.WithTimeout(t.Context(), lives)
 				for ctx.Err() == nil {
-					if _, err := node.TickSchedules(ctx, tenant, committer.Submit, nil); err != nil {
+					if _, err := node.TickSchedules(ctx, tenant, committer.Submit,
+						nil); err != nil {
 						cut.Add(1)
 					}
 				}
@@ -225,11 +228,12 @@ func TestCatchUp(t *testing.T) {
 		late   time.Duration
 		want   int // tasks, the latest ones
 	}{
-		"none":         {asyncflow.CatchUpNone, 1, 10 * time.Minute, 0},
-		"last":         {asyncflow.CatchUpLast, 1, 10 * time.Minute, 1},
-		"all":          {asyncflow.CatchUpAll, 100, 10 * time.Minute, 11},
-		"all-up-to":    {asyncflow.CatchUpAll, 4, 10 * time.Minute, 4},
-		"all-of-a-day": {asyncflow.CatchUpAll, 1000, 24 * time.Hour, 1000}, // more than one round takes
+		"none":      {asyncflow.CatchUpNone, 1, 10 * time.Minute, 0},
+		"last":      {asyncflow.CatchUpLast, 1, 10 * time.Minute, 1},
+		"all":       {asyncflow.CatchUpAll, 100, 10 * time.Minute, 11},
+		"all-up-to": {asyncflow.CatchUpAll, 4, 10 * time.Minute, 4},
+		// more than one round takes
+		"all-of-a-day": {asyncflow.CatchUpAll, 1000, 24 * time.Hour, 1000},
 		"on-time":      {asyncflow.CatchUpNone, 1, 0, 1},
 	} {
 		s := b.minutely()
@@ -260,17 +264,22 @@ func TestOverlap(t *testing.T) {
 		want    []asyncflow.Status
 		skipped int64
 	}{
-		"queue":        {asyncflow.OverlapQueue, false, []asyncflow.Status{"pending", "pending"}, 0},
-		"skip":         {asyncflow.OverlapSkip, false, []asyncflow.Status{"pending"}, 1},
-		"skip-none":    {asyncflow.OverlapSkip, true, []asyncflow.Status{"cancelled", "pending"}, 0},
-		"replace":      {asyncflow.OverlapReplace, false, []asyncflow.Status{"cancelled", "pending"}, 0},
-		"replace-none": {asyncflow.OverlapReplace, true, []asyncflow.Status{"cancelled", "pending"}, 0},
+		"queue": {asyncflow.OverlapQueue, false,
+			[]asyncflow.Status{"pending", "pending"}, 0},
+		"skip": {asyncflow.OverlapSkip, false, []asyncflow.Status{"pending"}, 1},
+		"skip-none": {asyncflow.OverlapSkip, true,
+			[]asyncflow.Status{"cancelled", "pending"}, 0},
+		"replace": {asyncflow.OverlapReplace, false,
+			[]asyncflow.Status{"cancelled", "pending"}, 0},
+		"replace-none": {asyncflow.OverlapReplace, true,
+			[]asyncflow.Status{"cancelled", "pending"}, 0},
 	} {
 		s := b.minutely()
 		s.Name, s.Overlap = name, c.overlap
 		b.putSchedule(s)
 		before := b.submit(b.schedule(name).Task())[0]
-		b.exec(`UPDATE tenant_acme.schedules SET last_id = $2 WHERE name = $1`, name, before.ID.Number)
+		b.exec(`UPDATE tenant_acme.schedules SET last_id = $2 WHERE name = $1`, name,
+			before.ID.Number)
 		if c.final {
 			_, err := b.Cancel(t.Context(), tenant, before.ID, "by hand")
 			require.NoError(t, err)

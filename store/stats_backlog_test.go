@@ -90,7 +90,8 @@ func TestBacklogOfHeldTasks(t *testing.T) {
 	require.WithinDuration(t, first.CreatedAt, b.stats("pipe").OldestDue, time.Millisecond,
 		"it was never sent")
 
-	require.NoError(t, b.DeleteEndpoint(t.Context(), tenant, "0190a6f0-0000-7000-8000-000000000001"))
+	require.NoError(t, b.DeleteEndpoint(t.Context(), tenant,
+		"0190a6f0-0000-7000-8000-000000000001"))
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitEndpoint: 3}, b.backlog())
 }
 

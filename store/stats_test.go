@@ -53,8 +53,8 @@ func (b *bundle) checkTallies(name string) {
 	s := b.stats(name)
 	require.Equal(b.t, []int64{sums.Succeeded, sums.Failed, sums.Cancelled},
 		[]int64{s.Succeeded, s.Failed, s.Cancelled})
-	require.Equal(b.t, sums.Submitted-s.Succeeded-s.Failed-s.Cancelled, s.Waiting+s.Pending+s.Running,
-		"submitted less final, and live tasks")
+	require.Equal(b.t, sums.Submitted-s.Succeeded-s.Failed-s.Cancelled,
+		s.Waiting+s.Pending+s.Running, "submitted less final, and live tasks")
 	require.LessOrEqual(b.t, sums.Failures, sums.Attempts)
 }
 
@@ -136,7 +136,8 @@ func TestEndsAreCounted(t *testing.T) {
 		{"released", func() {
 			l := one()
 			b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
-			b.settle(pipe, b.leaseAll(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+			b.settle(pipe, b.leaseAll(pipe, 1)[0],
+				asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 		}, tallied{Submitted: 1, Attempts: 1, Failures: 1, Failed: 1}},
 		{"both stages done, each told twice", func() {
 			for range 2 {

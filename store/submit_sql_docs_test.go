@@ -31,7 +31,8 @@ func TestSQLSubmitExamples(t *testing.T) {
 	address, err := url.Parse(b.url)
 	require.NoError(t, err)
 	var role string
-	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT current_database() || '_app'`).Scan(&role))
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		`SELECT current_database() || '_app'`).Scan(&role))
 	address.User = url.UserPassword(role, "secret")
 
 	page, err := os.ReadFile("../docs/sql-submit.md")
@@ -76,7 +77,8 @@ func TestSQLSubmitExamples(t *testing.T) {
 			assert.Contains(t, string(out), tasks[0].ID.String(), "of example %d", i)
 			task := b.task(tasks[0].ID)
 			var order string
-			require.NoError(t, b.db.QueryRow(t.Context(), `SELECT max(id)::text FROM orders`).Scan(&order))
+			require.NoError(t, b.db.QueryRow(t.Context(),
+				`SELECT max(id)::text FROM orders`).Scan(&order))
 			assert.Equal(t, "order-"+order, task.Options.Key)
 			assert.JSONEq(t, `{"order": `+order+`}`, string(task.Context))
 		})

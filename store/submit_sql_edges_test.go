@@ -67,7 +67,8 @@ func TestSQLDependentOnAnEndedTask(t *testing.T) {
 	other := b.submit(newBase("k"))[0].ID
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	app := b.app()
-	for _, on := range []string{fmt.Sprintf(`{"task": %q}`, other), `{"type": "base", "key": "k"}`} {
+	for _, on := range []string{fmt.Sprintf(`{"task": %q}`, other),
+		`{"type": "base", "key": "k"}`} {
 		id, err := b.bySQL(app, `'pipe', '1', depends_on => '[`+on+`]'`)
 		require.NoError(t, err)
 		b.comesTo(id, asyncflow.StatusPending)
@@ -142,8 +143,9 @@ func TestSQLRefusesCyclesAndLongChains(t *testing.T) {
 		asyncflow.MaxDependencyDepth/2)
 	got = b.sqlRefusal(app, join)
 	assert.Equal(t, "depends_on[1] makes a chain of more than 100 dependencies", got.Message)
-	task := dependent(asyncflow.Dependency{Type: "pipe", Key: "z"}, asyncflow.Dependency{Type: "pipe",
-		Key: fmt.Sprint("high-", asyncflow.MaxDependencyDepth/2)})
+	task := dependent(asyncflow.Dependency{Type: "pipe", Key: "z"},
+		asyncflow.Dependency{Type: "pipe",
+			Key: fmt.Sprint("high-", asyncflow.MaxDependencyDepth/2)})
 	task.Options.Key = fmt.Sprint("low-", asyncflow.MaxDependencyDepth/2)
 	refused := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task})[0].Err
 	require.Equal(t, asyncflow.CodeDependency, asyncflow.CodeOf(refused), "the API sees it, too")

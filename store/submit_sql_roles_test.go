@@ -28,7 +28,8 @@ func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
 	require.Contains(t, tables, "task_1")
 	var refused []string
 	for _, table := range tables {
-		refused = append(refused, `SELECT FROM tenant_acme.`+table, `DELETE FROM tenant_acme.`+table,
+		refused = append(refused, `SELECT FROM tenant_acme.`+table,
+			`DELETE FROM tenant_acme.`+table,
 			`INSERT INTO tenant_acme.`+table+` DEFAULT VALUES`)
 	}
 	rows, err = b.db.Query(t.Context(),

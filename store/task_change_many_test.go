@@ -29,7 +29,8 @@ func TestPrioritizeTasks(t *testing.T) {
 			Priority: asyncflow.Priority{600}, Filter: store.Filter{Stage: "second"}})
 		assert.Equal(t, []any{store.OperationDone, int64(3), int64(3), int64(0)},
 			figures(b.finish(due)))
-		_, due = b.start(store.PrioritizeTasks, store.NewOperation{Priority: asyncflow.Priority{3600}})
+		_, due = b.start(store.PrioritizeTasks,
+			store.NewOperation{Priority: asyncflow.Priority{3600}})
 		assert.Equal(t, []any{store.OperationDone, int64(6), int64(6), int64(0)},
 			figures(b.finish(due)))
 		for name, id := range ids {
@@ -57,7 +58,8 @@ func TestPrioritizeTasks(t *testing.T) {
 		b.checkTokens("pipe")
 		changed := fill(pipe, 1, `SELECT count(*) FROM {journal} WHERE outcome = 'changed'`)
 		n := b.count(changed)
-		_, due = b.start(store.PrioritizeTasks, store.NewOperation{Priority: asyncflow.Priority{3600}})
+		_, due = b.start(store.PrioritizeTasks,
+			store.NewOperation{Priority: asyncflow.Priority{3600}})
 		assert.Equal(t, int64(6), b.finish(due).Done, "they have it")
 		assert.Equal(t, n, b.count(changed), "nothing is written again")
 		b.checkTokens("pipe")
@@ -83,7 +85,8 @@ func TestPriorityLeavesParentsAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.WaitChildren, before.WaitsFor)
 	_, due := b.start(store.PrioritizeTasks, store.NewOperation{Priority: asyncflow.Priority{60}})
-	assert.Equal(t, []any{store.OperationDone, int64(3), int64(2), int64(1)}, figures(b.finish(due)))
+	assert.Equal(t, []any{store.OperationDone, int64(3), int64(2), int64(1)},
+		figures(b.finish(due)))
 	after, err := b.Task(t.Context(), tenant, id)
 	require.NoError(t, err)
 	assert.Equal(t, before, after)

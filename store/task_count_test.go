@@ -36,7 +36,8 @@ func TestTaskCount(t *testing.T) {
 		"no such key":      {Key: "other"},
 		"since":            {Since: b.Clock.Now().Add(time.Hour)},
 		"until":            {Until: b.Clock.Now().Add(-time.Hour)},
-		"between":          {Since: b.Clock.Now().Add(-time.Hour), Until: b.Clock.Now().Add(time.Hour)},
+		"between": {Since: b.Clock.Now().Add(-time.Hour),
+			Until: b.Clock.Now().Add(time.Hour)},
 	} {
 		f.Type, f.Limit = pipe.Name, 100_000
 		list, err := b.Tasks(t.Context(), tenant, f)

@@ -23,7 +23,8 @@ func (b *bundle) places(pipe *store.Type) map[string]asyncflow.TaskID {
 		return leases[0]
 	}
 	settle := func(l asyncflow.Lease, kind asyncflow.OutcomeKind, text string) {
-		require.Equal(b.t, store.Settled{}, b.settle(pipe, l, asyncflow.Outcome{Kind: kind, Error: text}))
+		require.Equal(b.t, store.Settled{},
+			b.settle(pipe, l, asyncflow.Outcome{Kind: kind, Error: text}))
 	}
 	second := func(name string) asyncflow.Lease { // is leased, in its second stage
 		settle(next(name), asyncflow.OutcomeDone, "")
@@ -51,7 +52,8 @@ func (b *bundle) places(pipe *store.Type) map[string]asyncflow.TaskID {
 	released := second("released in second") // pending tasks would be leased next: it comes last
 	settle(next("pending in second"), asyncflow.OutcomeDone, "")
 	settle(released, asyncflow.OutcomeReleased, "")
-	_, err = b.Redrive(b.t.Context(), tenant, ids["redriven to first"], store.Redrive{Stage: "first"})
+	_, err = b.Redrive(b.t.Context(), tenant, ids["redriven to first"],
+		store.Redrive{Stage: "first"})
 	require.NoError(b.t, err)
 	ids["pending in first"] = b.submit(newTask(`1`))[0].ID
 	return ids
@@ -72,7 +74,8 @@ func TestListFilters(t *testing.T) {
 		want   []string
 	}{
 		"pending": {store.Filter{Status: asyncflow.StatusPending},
-			[]string{"pending in first", "pending in second", "redriven to first", "released in second"}},
+			[]string{"pending in first", "pending in second", "redriven to first",
+				"released in second"}},
 		"pending in second": {store.Filter{Status: asyncflow.StatusPending, Stage: "second"},
 			[]string{"pending in second", "released in second"}},
 		"pending in first": {store.Filter{Status: asyncflow.StatusPending, Stage: "first"},
@@ -95,8 +98,8 @@ func TestListFilters(t *testing.T) {
 		"with a percent": {store.Filter{Error: "100% T"}, []string{"failed in first"}},
 		"no wildcards":   {store.Filter{Error: "a%of"}, nil},
 		"an underscore":  {store.Filter{Error: "A_B"}, []string{"cancelled in second"}},
-		"all of them": {store.Filter{Status: asyncflow.StatusFailed, Stage: "second", Error: "TIMES"},
-			[]string{"failed in second"}},
+		"all of them": {store.Filter{Status: asyncflow.StatusFailed, Stage: "second",
+			Error: "TIMES"}, []string{"failed in second"}},
 		"and the time": {store.Filter{Error: "timeout", Until: time.Unix(1, 0)}, nil},
 	} {
 		c.filter.Type, c.filter.Limit = "pipe", 100

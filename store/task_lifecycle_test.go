@@ -175,7 +175,8 @@ func TestDelayedTaskWaitsAndIsPromoted(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	soon, later := newTask(`1`), newTask(`2`)
-	soon.Delay, later.Delay = asyncflow.NewDuration(30*time.Second), asyncflow.NewDuration(time.Hour)
+	soon.Delay, later.Delay = asyncflow.NewDuration(30*time.Second),
+		asyncflow.NewDuration(time.Hour)
 	results := b.submit(soon, later)
 	assert.Equal(t, asyncflow.StatusPending, results[0].Status)
 	assert.Equal(t, asyncflow.StatusWaiting, results[1].Status)

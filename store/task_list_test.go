@@ -84,16 +84,25 @@ func TestPages(t *testing.T) {
 		"waiting": {store.Filter{Status: asyncflow.StatusWaiting},
 			func(k store.Task) bool { return k.Status == asyncflow.StatusWaiting }, 1},
 		"failed in second": {store.Filter{Status: asyncflow.StatusFailed, Stage: "second"},
-			func(k store.Task) bool { return k.Status == asyncflow.StatusFailed && k.Stage == "second" }, 1},
+			func(k store.Task) bool {
+				return k.Status == asyncflow.StatusFailed &&
+					k.Stage == "second"
+			}, 1},
 		"cancelled": {store.Filter{Status: asyncflow.StatusCancelled},
 			func(k store.Task) bool { return k.Status == asyncflow.StatusCancelled }, 1},
 		"in first": {store.Filter{Stage: "first"},
 			func(k store.Task) bool { return k.Stage == "first" }, 2},
 		"none": {store.Filter{Stage: "none"}, func(store.Task) bool { return false }, 2},
 		"an error": {store.Filter{Error: "TIMEOUT"},
-			func(k store.Task) bool { return strings.Contains(strings.ToLower(k.Error), "timeout") }, 1},
+			func(k store.Task) bool {
+				return strings.Contains(strings.ToLower(k.Error),
+					"timeout")
+			}, 1},
 		"since then": {store.Filter{Stage: "first", Since: middle},
-			func(k store.Task) bool { return k.Stage == "first" && !k.CreatedAt.Before(middle) }, 1},
+			func(k store.Task) bool {
+				return k.Stage == "first" &&
+					!k.CreatedAt.Before(middle)
+			}, 1},
 		"until then": {store.Filter{Until: middle},
 			func(k store.Task) bool { return k.CreatedAt.Before(middle) }, 1},
 	} {
@@ -177,10 +186,12 @@ func TestList(t *testing.T) {
 			b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
 		}
 	}
-	counts := map[asyncflow.Status]int{"": 10, asyncflow.StatusFailed: 1, asyncflow.StatusSucceeded: 2,
-		asyncflow.StatusRunning: 2, asyncflow.StatusPending: 4, asyncflow.StatusWaiting: 1}
+	counts := map[asyncflow.Status]int{"": 10, asyncflow.StatusFailed: 1,
+		asyncflow.StatusSucceeded: 2, asyncflow.StatusRunning: 2, asyncflow.StatusPending: 4,
+		asyncflow.StatusWaiting: 1}
 	for status, want := range counts {
-		list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Status: status, Limit: 100})
+		list, err := b.Tasks(t.Context(), tenant,
+			store.Filter{Type: "pipe", Status: status, Limit: 100})
 		require.NoError(t, err, status)
 		assert.Len(t, list, want, "status %q", status)
 		for _, task := range list {

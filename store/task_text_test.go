@@ -44,7 +44,8 @@ func TestListText(t *testing.T) {
 			for _, l := range b.lease(pipe, 100) {
 				o := asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}
 				if l.ID.Number == ended {
-					o = asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(outputs[0])}
+					o = asyncflow.Outcome{Kind: asyncflow.OutcomeDone,
+						Output: json.RawMessage(outputs[0])}
 					outputs = outputs[1:]
 				}
 				require.Equal(t, store.Settled{}, b.settle(pipe, l, o))
@@ -52,7 +53,8 @@ func TestListText(t *testing.T) {
 		}
 		ids["ended"] = ended
 		for text, want := range map[string][]string{
-			"wool": {"percent", "other"}, "100%": {"percent"}, "%": {"percent"}, "a_b": {"underscore"},
+			"wool": {"percent", "other"}, "100%": {"percent"}, "%": {"percent"},
+			"a_b":  {"underscore"},
 			"Käse": {"umlaut"}, "käse": nil, `\u00e4`: {"escape"}, "it's; DROP TABLE": {"quote"},
 			`a\\b`: {"slash"}, `"in"`: {"ended"}, "middle": {"ended"}, "the result": {"ended"},
 			"nowhere": nil, "$1": nil, "{task}": nil, "🧀": nil,

@@ -93,7 +93,8 @@ func TestWatch(t *testing.T) {
 	require.Equal(t, `"first"`, string(attempts[0].Output))
 	b.settle(pipe, b.lease(pipe, 1)[0],
 		asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"second"`)})
-	task, attempts, _, err = b.Watch(t.Context(), tenant, id, store.AttemptPage{After: 1, Limit: 10})
+	task, attempts, _, err = b.Watch(t.Context(), tenant, id,
+		store.AttemptPage{After: 1, Limit: 10})
 	require.NoError(t, err)
 	require.Equal(t, []any{asyncflow.StatusSucceeded, `"second"`},
 		[]any{task.Status, string(task.Result)})

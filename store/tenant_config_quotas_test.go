@@ -91,7 +91,9 @@ func TestQuotasOfTheConfigurationAreExact(t *testing.T) {
 		}},
 	} {
 		limit(t, c.quota, most, nodes...)
-		done := atOnce(t, 12, asyncflow.CodeQuota, func(i int) error { return c.make(nodes[i%2], i) })
+		done := atOnce(t, 12, asyncflow.CodeQuota, func(i int) error {
+			return c.make(nodes[i%2], i)
+		})
 		require.Equal(t, most-c.have, done, c.quota)
 		err := c.make(near, 99)
 		var known *asyncflow.Error
@@ -186,7 +188,8 @@ func TestAURLIsRegisteredOnce(t *testing.T) {
 	near := setup(t)
 	near.put(twoStages())
 	nodes := []*bundle{near, open(t, near.url, "node-2")}
-	same := []string{"https://w.example.com", "https://w.example.com/", "https://W.Example.com:443/"}
+	same := []string{"https://w.example.com", "https://w.example.com/",
+		"https://W.Example.com:443/"}
 	require.Equal(t, 1, atOnce(t, 12, asyncflow.CodeConflict, func(i int) error {
 		_, err := nodes[i%2].CreateEndpoint(t.Context(), tenant, anEndpoint(same[i%3]))
 		return err

@@ -210,7 +210,8 @@ func copyMessage(to io.Writer, from *bufio.Reader, first bool) error {
 func mortal(t *testing.T, b *bundle) (*bundle, *line) {
 	t.Helper()
 	n, address := newLine(t, b.url)
-	s, err := store.Open(t.Context(), store.Config{URL: address, Node: "mortal", Pool: 2, HotPool: 2})
+	s, err := store.Open(t.Context(),
+		store.Config{URL: address, Node: "mortal", Pool: 2, HotPool: 2})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	node := &bundle{Store: s, t: t, url: address, db: b.db}

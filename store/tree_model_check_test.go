@@ -31,8 +31,8 @@ func (m *treeMachine) check(t *rapid.T) {
 		} else {
 			require.Empty(t, s.final, "%s is final and has a token row", s.id)
 		}
-		require.True(t, s.tokens == 1 || s.tokens == 0 && s.final != "", "%s has %d token rows", s.id,
-			s.tokens)
+		require.True(t, s.tokens == 1 || s.tokens == 0 && s.final != "", "%s has %d token rows",
+			s.id, s.tokens)
 		require.Equal(t, s.lastSeq, s.rows, "%s: its journal has a gap", s.id)
 		w := m.tasks[s.id]
 		if w == nil {
@@ -53,11 +53,13 @@ func (m *treeMachine) check(t *rapid.T) {
 // same compares a task with its model.
 func (m *treeMachine) same(w *treeTask, s taskSeen) {
 	if s.tokens == 0 {
-		require.Equal(m.t, []any{w.status, w.seq, w.last}, []any{s.final, s.lastSeq, s.last}, "%s", w.id)
+		require.Equal(m.t, []any{w.status, w.seq, w.last}, []any{s.final, s.lastSeq, s.last}, "%s",
+			w.id)
 		return
 	}
 	require.Equal(m.t, []any{w.status, w.reason, w.seq, w.stage, w.attempt, w.last},
-		[]any{s.status, s.reason, s.seq, m.kind(w.id.Type).StageIndex(s.stage), s.attempt, s.last}, "%s",
+		[]any{s.status, s.reason, s.seq, m.kind(w.id.Type).StageIndex(s.stage), s.attempt, s.last},
+		"%s",
 		w.id)
 }
 
@@ -70,7 +72,8 @@ func (m *treeMachine) born(s taskSeen) *treeTask {
 	require.NotNil(m.t, f, "%s is a child of nothing", s.id)
 	require.Equal(m.t, []any{len(f.children), len(f.contexts)}, []any{s.child.Index, s.child.Count})
 	require.Equal(m.t, f.contexts[s.child.Index], s.context)
-	w := &treeTask{id: s.id, family: f, contexts: []string{s.context}, status: asyncflow.StatusPending}
+	w := &treeTask{id: s.id, family: f, contexts: []string{s.context},
+		status: asyncflow.StatusPending}
 	f.children = append(f.children, w)
 	m.add(w)
 	return w
@@ -110,8 +113,8 @@ func (m *treeMachine) moved(w *treeTask, s taskSeen, tooMany map[*family]bool) {
 		w.reason = ""
 		w.end(o)
 	default:
-		m.t.Fatalf("%s went from %s %s to %s %s (%s) for no reason", w.id, w.status, w.reason, s.status,
-			s.reason, s.last)
+		m.t.Fatalf("%s went from %s %s to %s %s (%s) for no reason", w.id, w.status, w.reason,
+			s.status, s.reason, s.last)
 	}
 }
 
@@ -132,8 +135,8 @@ func (m *treeMachine) requireReason(
 			n++
 		}
 	}
-	require.True(m.t, n == len(w.deps) || n > 0 && !all, "%s no longer waits for no reason: %v", w.id,
-		w.deps)
+	require.True(m.t, n == len(w.deps) || n > 0 && !all, "%s no longer waits for no reason: %v",
+		w.id, w.deps)
 }
 
 // other returns the task that another depends on; nil: there is none yet.
@@ -170,7 +173,8 @@ func (m *treeMachine) checkFamilies() {
 		require.NotNil(m.t, s)
 		require.Equal(m.t, []int{len(f.children), n[asyncflow.StatusSucceeded],
 			n[asyncflow.StatusFailed], n[asyncflow.StatusCancelled]}, []int{s.spawned,
-			s.succeeded + s.toCome[0], s.failed + s.toCome[1], s.cancelled + s.toCome[2]}, "%v", key)
+			s.succeeded + s.toCome[0], s.failed + s.toCome[1], s.cancelled + s.toCome[2]}, "%v",
+			key)
 		require.False(m.t, s.closed && f.waitedFor(), "%v is closed, and waited for", key)
 		if most := f.rule.MaxParallel; most > 0 {
 			require.LessOrEqual(m.t, n[""], most+f.extra, "children of %v in parallel", key)

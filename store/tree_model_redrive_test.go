@@ -113,8 +113,9 @@ func (m *treeMachine) redriveAtOnce(t *rapid.T) {
 		if rapid.Bool().Draw(t, "operation") {
 			status := rapid.SampledFrom([]asyncflow.Status{asyncflow.StatusFailed,
 				asyncflow.StatusCancelled}).Draw(t, "of those")
-			o, err := m.b.StartOperation(t.Context(), tenant, store.NewOperation{Kind: store.RedriveTasks,
-				Filter: store.Filter{Type: "pipe", Status: status}})
+			o, err := m.b.StartOperation(t.Context(), tenant,
+				store.NewOperation{Kind: store.RedriveTasks,
+					Filter: store.Filter{Type: "pipe", Status: status}})
 			require.NoError(t, err)
 			due := store.DueOperation{Tenant: tenant, Type: "pipe", ID: o.ID}
 			all = append(all, func() error { return b.takeSteps(due) })
@@ -148,7 +149,8 @@ func (m *treeMachine) redriveAtOnce(t *rapid.T) {
 	}
 	for _, s := range m.look().tasks {
 		w := m.tasks[s.id]
-		if w != nil && w.redrivable() && s.last == asyncflow.OutcomeRedriven && s.lastSeq == w.seq+1 {
+		if w != nil && w.redrivable() && s.last == asyncflow.OutcomeRedriven &&
+			s.lastSeq == w.seq+1 {
 			m.redriven(w, w.stage, false)
 			require.LessOrEqual(t, calls[s.id], 1, "%s was redriven twice", s.id)
 			delete(calls, s.id)

@@ -137,12 +137,14 @@ func holdTreesAgainstModel(t *testing.T, b *bundle) {
 
 func (m *treeMachine) steps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
-		"submit": m.submit, "work": m.work, "work on": m.work, "work more": m.work, "repeat": m.repeat,
+		"submit": m.submit, "work": m.work, "work on": m.work, "work more": m.work,
+		"repeat": m.repeat,
 		"expire": m.expire, "cancel": m.cancel, "redrive": m.redrive, "redrive more": m.redrive,
 		"redrive at once":      m.redriveAtOnce,
 		"redrive more at once": m.redriveAtOnce, "sweep": m.sweep,
-		"follow up": m.followUp, "follow up more": m.followUp, "follow up twice at once": m.followUpTwice,
-		"die": m.die, "roll": m.roll,
+		"follow up": m.followUp, "follow up more": m.followUp,
+		"follow up twice at once": m.followUpTwice,
+		"die":                     m.die, "roll": m.roll,
 		"quiet": m.quiet, "": m.check,
 	}
 }

@@ -127,11 +127,12 @@ func (w *world) readTasks(rows pgx.Rows, name string) error {
 	var s taskSeen
 	var child string
 	_, err := pgx.ForEachRow(rows, []any{&s.id.Number, &child, &s.context, &s.tokens, &s.status,
-		&s.reason, &s.stage, &s.attempt, &s.seq, &s.rows, &s.lastSeq, &s.last, &s.final}, func() error {
-		s.id.Type, s.child = name, nil
-		w.tasks = append(w.tasks, s)
-		return json.Unmarshal([]byte(child), &w.tasks[len(w.tasks)-1].child)
-	})
+		&s.reason, &s.stage, &s.attempt, &s.seq, &s.rows, &s.lastSeq, &s.last, &s.final},
+		func() error {
+			s.id.Type, s.child = name, nil
+			w.tasks = append(w.tasks, s)
+			return json.Unmarshal([]byte(child), &w.tasks[len(w.tasks)-1].child)
+		})
 	return err
 }
 

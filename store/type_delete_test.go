@@ -99,7 +99,8 @@ func TestDeleteStopsTheTenantOnlyAtTheEnd(t *testing.T) {
 	long, err := b.db.Begin(t.Context()) // as a transaction that submits by SQL has them
 	require.NoError(t, err)
 	defer func() { _ = long.Rollback(context.Background()) }()
-	_, err = long.Exec(t.Context(), fill(pipe, 1, `LOCK TABLE {task}, {ready} IN ROW EXCLUSIVE MODE`))
+	_, err = long.Exec(t.Context(), fill(pipe, 1,
+		`LOCK TABLE {task}, {ready} IN ROW EXCLUSIVE MODE`))
 	require.NoError(t, err)
 	err = b.DeleteTaskType(t.Context(), tenant, "pipe", false)
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)

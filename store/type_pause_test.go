@@ -30,7 +30,8 @@ func TestRoom(t *testing.T) {
 		{ramping, 100 * time.Second, 500},
 		{ramping, time.Hour, 500},
 	} {
-		require.Equal(t, c.want, c.state.Capacity(500, at.Add(c.after)), "%+v after %v", c.state, c.after)
+		require.Equal(t, c.want, c.state.Capacity(500, at.Add(c.after)), "%+v after %v", c.state,
+			c.after)
 	}
 }
 

@@ -121,7 +121,8 @@ func typeMovesBetweenSets(t *testing.T, b *bundle) {
 		}
 	}
 	require.Equal(t,
-		[]asyncflow.TaskID{fourth, first, second, third, bySQL, lates, failed, waiting, running}, order)
+		[]asyncflow.TaskID{fourth, first, second, third, bySQL, lates, failed, waiting, running},
+		order)
 	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 20})
 	require.NoError(t, err)
 	require.Len(t, list, 9)
@@ -225,7 +226,8 @@ func (m *machine) roll(t *rapid.T) {
 	slices.Sort(names)
 	set := sets[rapid.SampledFrom(names).Draw(t, "set")]
 	var err error
-	switch rapid.SampledFrom([]string{"step", "step", "step", "open", "move", "drop"}).Draw(t, "how") {
+	switch rapid.SampledFrom([]string{"step", "step", "step", "open", "move", "drop"}).Draw(t,
+		"how") {
 	case "step":
 		m.b.stepRolls(set)
 	case "open":
@@ -289,7 +291,8 @@ func TestSQLSubmitsAndMovesAtOnce(t *testing.T) {
 	for _, node := range []*bundle{b, far} {
 		submitting.Go(func() {
 			for moves.Load() < enough && ctx.Err() == nil {
-				for _, r := range node.submit(newTask(`1`), withKey(fmt.Sprint(rand.Uint64()), `2`)) {
+				for _, r := range node.submit(newTask(`1`),
+					withKey(fmt.Sprint(rand.Uint64()), `2`)) {
 					committed.add(r.ID)
 				}
 			}

@@ -50,14 +50,16 @@ func TestRemovedStageIsMapped(t *testing.T) {
 		require.NoError(t, err)
 		return []any{task.Status, task.Stage, task.Attempt}
 	}
-	require.Equal(t, []any{asyncflow.StatusRunning, "first", 1}, place(running), "its attempt goes on")
+	require.Equal(t, []any{asyncflow.StatusRunning, "first", 1}, place(running),
+		"its attempt goes on")
 	require.Equal(t, []any{asyncflow.StatusPending, "third", 1}, place(ready))
 	require.Equal(t, []any{asyncflow.StatusWaiting, "third", 1}, place(waiting))
 
 	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: []byte(`"out"`)})
 	contexts := map[asyncflow.TaskID]string{running: `"out"`, ready: `2`}
 	for _, l := range b.lease(pipe, 2) {
-		require.Equal(t, []any{"third", 1, contexts[l.ID]}, []any{l.Stage, l.Attempt, string(l.Context)})
+		require.Equal(t, []any{"third", 1, contexts[l.ID]},
+			[]any{l.Stage, l.Attempt, string(l.Context)})
 		b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 		require.Equal(t, asyncflow.StatusSucceeded, place(l.ID)[0])
 	}
@@ -69,7 +71,8 @@ func TestRemovedStageIsMapped(t *testing.T) {
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err),
 		"a task waits in first, which is mapped to third")
 	last.StageMapping = map[string]string{"third": "second"}
-	require.Equal(t, map[string]string{"first": "second", "third": "second"}, b.put(last).StageMapping)
+	require.Equal(t, map[string]string{"first": "second", "third": "second"},
+		b.put(last).StageMapping)
 	require.Equal(t, []any{asyncflow.StatusWaiting, "second", 1}, place(waiting))
 }
 

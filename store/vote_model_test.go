@@ -51,8 +51,9 @@ func holdVotesAgainstModel(t *testing.T, b *bundle) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"submit": m.submit, "claim": m.claim, "claim more": m.claim, "vote": m.vote,
 			"vote more": m.vote, "give back": m.giveBack, "expire": m.expire, "report late": m.late,
-			"follow up": m.followUp, "follow up more": m.followUp, "follow up twice": m.followUpTwice,
-			"die": m.die, "pause": m.pause, "resume": m.resume, "cancel": m.cancel, "": m.check,
+			"follow up": m.followUp, "follow up more": m.followUp,
+			"follow up twice": m.followUpTwice,
+			"die":             m.die, "pause": m.pause, "resume": m.resume, "cancel": m.cancel, "": m.check,
 		})
 		m.finish()
 	})
@@ -102,8 +103,9 @@ func take(t *rapid.T, all *[]asyncflow.Lease) asyncflow.Lease {
 
 // outcome draws what a claimer reports.
 func (m *voteMachine) outcome(t *rapid.T, l asyncflow.Lease) asyncflow.Outcome {
-	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Endpoint: asyncflow.ClaimedBy(l.Claimer, ""),
-		Output: json.RawMessage(rapid.SampledFrom([]string{`1`, `2`}).Draw(t, "outcome"))}
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone,
+		Endpoint: asyncflow.ClaimedBy(l.Claimer, ""),
+		Output:   json.RawMessage(rapid.SampledFrom([]string{`1`, `2`}).Draw(t, "outcome"))}
 	if rapid.IntRange(0, 5).Draw(t, "fails") == 0 {
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeRejected, nil, "too dark"
 	}

@@ -83,8 +83,8 @@ func TestActionsOnTypes(t *testing.T) {
 	p.do("/console/types/actions",
 		act{label: "Pause", fields: [][2]string{{"Reason", "a look"}}, says: "actions is paused",
 			check: has(p, get, func(c client.TaskType) bool { return c.PauseReason == "a look" })},
-		act{label: "Resume", fields: [][2]string{{"In full after", "5m"}}, says: "actions is resumed",
-			check: has(p, get, func(c client.TaskType) bool {
+		act{label: "Resume", fields: [][2]string{{"In full after", "5m"}},
+			says: "actions is resumed", check: has(p, get, func(c client.TaskType) bool {
 				return c.PausedAt.IsZero() && time.Until(c.RampUntil) > 4*time.Minute
 			})})
 	p.See("It is ramped up")
@@ -178,7 +178,8 @@ func TestActionsOnEndpoints(t *testing.T) {
 		act{label: "Change", fields: [][2]string{{"Weight", "7"}, {"Most tasks in flight", "3"},
 			{"Deliveries that begin", "100/s"}}, says: "The endpoint is changed",
 			check: has(p, get, func(e client.Endpoint) bool {
-				return e.Weight == 7 && e.MaxInFlight == 3 && string(encoded(t, e.Rate)) == `"100/s"`
+				return e.Weight == 7 && e.MaxInFlight == 3 &&
+					string(encoded(t, e.Rate)) == `"100/s"`
 			})},
 		act{label: "Rotate the secret", fields: [][2]string{{"Overlap", "1h30m"}},
 			says: "The endpoint has a new secret",
@@ -223,9 +224,10 @@ func TestEnableAnEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	p.open("/console/endpoints/" + e.ID)
 	p.See("It has answered 410")
-	p.do("/console/endpoints/"+e.ID, act{label: "Enable", asks: true, says: "The endpoint is enabled",
-		check: has(p, func() (client.Endpoint, error) { return p.api.Endpoint(ctx, e.ID) },
-			func(e client.Endpoint) bool { return e.Health.State == "closed" })})
+	p.do("/console/endpoints/"+e.ID,
+		act{label: "Enable", asks: true, says: "The endpoint is enabled",
+			check: has(p, func() (client.Endpoint, error) { return p.api.Endpoint(ctx, e.ID) },
+				func(e client.Endpoint) bool { return e.Health.State == "closed" })})
 	p.See("Deliveries flow.")
 	p.quiet()
 }

@@ -273,8 +273,9 @@ func TestReadOnly(t *testing.T) {
 func TestSessionEnds(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("session")
-	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "session", Context: client.JSON(`1`),
-		Delay: client.NewDuration(time.Hour)})
+	task, err := p.api.Submit(t.Context(),
+		client.NewTask{Type: "session", Context: client.JSON(`1`),
+			Delay: client.NewDuration(time.Hour)})
 	require.NoError(t, err)
 	p.open("/console/tasks/" + task.ID)
 	p.Click("Cancel")

@@ -188,7 +188,8 @@ func TestHeadersAndLoginOfAnEndpoint(t *testing.T) {
 	changed, err = p.api.Endpoint(t.Context(), e.ID)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.EndpointAuth{Kind: asyncflow.AuthOAuth2, TokenURL: w.URL + "/token",
-		ClientID: "asyncflow", ClientSecret: asyncflow.Mask, Scopes: []string{"a", "b"}}, changed.Auth)
+		ClientID: "asyncflow", ClientSecret: asyncflow.Mask, Scopes: []string{"a", "b"}},
+		changed.Auth)
 
 	p.Click("Change")
 	p.Fill("URL", "https://elsewhere.example.com/")
@@ -275,7 +276,8 @@ func TestOptionsOfASchedule(t *testing.T) {
 	wait := client.NewDuration(24 * time.Hour)
 	assert.Equal(t, []any{asyncflow.Priority{60, 0}, asyncflow.RetryPolicy{MaxAttempts: 7,
 		Interval: asyncflow.Rule("min(attempt, 60)")}, []asyncflow.Dependency{{Type: "optional",
-		Key: `the "first"`, OnFailure: asyncflow.DependentRuns, WaitFor: wait}}, "dependencies", 12},
+		Key: `the "first"`, OnFailure: asyncflow.DependentRuns, WaitFor: wait}}, "dependencies",
+		12},
 		[]any{s.Priority, s.Retry, s.DependsOn, s.ContextFrom, s.CatchUpLimit})
 
 	p.open("/console/schedules/with-options")
@@ -302,7 +304,8 @@ func TestOptionsOfASchedule(t *testing.T) {
 	p.send("Edit")
 	after = whole("with-options")
 	assert.Equal(t, []any{asyncflow.Priority(nil),
-		asyncflow.RetryPolicy{Interval: asyncflow.Seconds(10, 60)}, []asyncflow.Dependency(nil), ""},
+		asyncflow.RetryPolicy{Interval: asyncflow.Seconds(10, 60)}, []asyncflow.Dependency(nil),
+		""},
 		[]any{after.Priority, after.Retry, after.DependsOn, after.ContextFrom})
 	p.quiet("400")
 }

@@ -116,7 +116,8 @@ func TestCronInWords(t *testing.T) {
 	for _, c := range []struct{ schedule, words string }{
 		{`{"every":"1h30m0s"}`, "every 1 h 30 min"},
 		{`{"cron":"@hourly","time_zone":"Europe/Berlin"}`, "every hour"},
-		{`{"cron":"0 3 * * *","time_zone":"Europe/Berlin"}`, "every day at 03:00, Europe/Berlin time"},
+		{`{"cron":"0 3 * * *","time_zone":"Europe/Berlin"}`,
+			"every day at 03:00, Europe/Berlin time"},
 		{`{"cron":"0 3 13 * FRI"}`, "by 0 3 13 * FRI, UTC time"},
 		{`{"cron":"*/5 * * 6 *"}`, "every 5 minutes in June, UTC time"},
 	} {
@@ -177,6 +178,7 @@ func TestJSONAsItIsWritten(t *testing.T) {
 // The document of a type has all that can be applied, as it is stored.
 func TestDocumentOfAType(t *testing.T) {
 	f := exportsOf(t, "src/types/document.ts")
-	assert.Equal(t, "{\n  \"stages\": [],\n  \"rate\": 12345678901234567890\n}", f.text("documentOf",
-		`{"name":"a","version":3,"stages":[],"created_at":"x","rate":12345678901234567890}`))
+	assert.Equal(t, "{\n  \"stages\": [],\n  \"rate\": 12345678901234567890\n}",
+		f.text("documentOf",
+			`{"name":"a","version":3,"stages":[],"created_at":"x","rate":12345678901234567890}`))
 }

@@ -228,7 +228,8 @@ func (p *page) hostilePages() []hostilePage {
 		{"/console/types/fanned", []string{hostilePointer}},
 		{"/console/endpoints?type=refusing", []string{endpoint.URL}},
 		{"/console/endpoints/" + endpoint.ID, []string{endpoint.URL, "basic, as " + hostileWord}},
-		{"/console/endpoints/" + p.endpointWithTokens(), []string{"oauth2, " + hostileWord + " at "}},
+		{"/console/endpoints/" + p.endpointWithTokens(),
+			[]string{"oauth2, " + hostileWord + " at "}},
 		{"/console/schedules", []string{"America/Argentina/Buenos_Aires"}},
 		{"/console/schedules/nightly", []string{"Depends on"}},
 		{"/console/operations", []string{"invoices"}},
@@ -347,10 +348,11 @@ func (p *page) refusingEndpoint() client.Endpoint {
 		http.Error(w, hostileReason, http.StatusTeapot)
 	}))
 	p.t.Cleanup(server.Close)
-	e, err := p.api.CreateEndpoint(p.t.Context(), client.NewEndpoint{Type: "refusing", Stage: "only",
-		URL:     server.URL + "/" + url.PathEscape(hostile) + "?" + hostileWord + wideWord,
-		Headers: map[string]string{"X-!#$%&'*+.^_|~": hostileWord + wideWord},
-		Auth:    asyncflow.EndpointAuth{Kind: "basic", Username: hostileWord, Password: "x"}})
+	e, err := p.api.CreateEndpoint(p.t.Context(),
+		client.NewEndpoint{Type: "refusing", Stage: "only", URL: server.URL + "/" +
+			url.PathEscape(hostile) + "?" + hostileWord + wideWord,
+			Headers: map[string]string{"X-!#$%&'*+.^_|~": hostileWord + wideWord},
+			Auth:    asyncflow.EndpointAuth{Kind: "basic", Username: hostileWord, Password: "x"}})
 	require.NoError(p.t, err)
 	return e
 }
@@ -358,10 +360,11 @@ func (p *page) refusingEndpoint() client.Endpoint {
 // endpointWithTokens returns the id of an endpoint with a hostile login at an issuer.
 func (p *page) endpointWithTokens() string {
 	p.t.Helper()
-	e, err := p.api.CreateEndpoint(p.t.Context(), client.NewEndpoint{Type: "refusing", Stage: "only",
-		URL: "http://127.0.0.1:1/tokens", Auth: asyncflow.EndpointAuth{Kind: "oauth2",
-			TokenURL: "http://127.0.0.1:1/?" + hostileWord + wideWord, ClientID: hostileWord,
-			ClientSecret: "x", Scopes: []string{hostileScope}}})
+	e, err := p.api.CreateEndpoint(p.t.Context(),
+		client.NewEndpoint{Type: "refusing", Stage: "only",
+			URL: "http://127.0.0.1:1/tokens", Auth: asyncflow.EndpointAuth{Kind: "oauth2",
+				TokenURL: "http://127.0.0.1:1/?" + hostileWord + wideWord, ClientID: hostileWord,
+				ClientSecret: "x", Scopes: []string{hostileScope}}})
 	require.NoError(p.t, err)
 	return e.ID
 }

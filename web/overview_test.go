@@ -21,7 +21,8 @@ func TestOverviewNow(t *testing.T) {
 		('secret-host', 'api', 'v0', now() - interval '2 h', now() - interval '1 h')`)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		_, err := db.Exec(context.Background(), `DELETE FROM asyncflow.nodes WHERE id = 'secret-host'`)
+		_, err := db.Exec(context.Background(),
+			`DELETE FROM asyncflow.nodes WHERE id = 'secret-host'`)
 		assert.NoError(t, err)
 	})
 	p.open("/console")

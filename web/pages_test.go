@@ -73,7 +73,8 @@ func (p *page) samples() []shown {
 	failed := p.submit("invoices", `{"customer":"c-19","total":90,"card":"declined"}`,
 		client.StatusFailed)
 	_, err := p.api.Submit(ctx, client.NewTask{Type: "invoices",
-		Context: client.JSON(`{"customer":"c-20","total":7}`), Delay: client.NewDuration(time.Hour)})
+		Context: client.JSON(`{"customer":"c-20","total":7}`),
+		Delay:   client.NewDuration(time.Hour)})
 	require.NoError(p.t, err)
 	_, err = p.api.PutSchedule(ctx, "nightly",
 		client.ScheduleSpec{Type: "invoices", Cron: "0 3 * * *",
@@ -130,15 +131,16 @@ func (p *page) checkPage(one shown) {
 		".scroll tbody tr")].filter(r => r.offsetHeight > 45).map(r => r.innerText)`) {
 		p.t.Errorf("%s, narrow: a row has several lines: %s", one.name, row)
 	}
-	assert.LessOrEqual(p.t, browsertest.Ask[int](p.t, p.ctx, `document.documentElement.scrollWidth`),
-		360, "%s on a narrow screen", one.name)
+	assert.LessOrEqual(p.t, browsertest.Ask[int](p.t, p.ctx,
+		`document.documentElement.scrollWidth`), 360, "%s on a narrow screen", one.name)
 	p.resize(1280, 900)
 }
 
 func (p *page) resize(width, height int64) {
 	p.t.Helper()
 	_, err := chromedp.Call(p.ctx, emulation.SetDeviceMetricsOverride,
-		emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
+		emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height,
+			DeviceScaleFactor: 1})
 	require.NoError(p.t, err)
 }
 

@@ -58,8 +58,8 @@ func TestManyTasks(t *testing.T) {
 		assert.Equal(t, 50, pages[i].Rows)
 	}
 	slices.SortFunc(pages, func(a, b nextPage) int { return cmp.Compare(a.Shown, b.Shown) })
-	t.Logf("the next page, of %d: the quickest after %.0f ms, the median after %.0f ms, of which the "+
-		"call took %.0f ms", len(pages), pages[0].Shown, pages[7].Shown, pages[7].Call)
+	t.Logf("the next page, of %d: the quickest after %.0f ms, the median after %.0f ms, of which "+
+		"the call took %.0f ms", len(pages), pages[0].Shown, pages[7].Shown, pages[7].Call)
 	if *watch > 0 {
 		p.watch(*watch)
 	}
@@ -91,7 +91,8 @@ const turnPage = `new Promise(done => {
 func (p *page) watch(d time.Duration) {
 	p.t.Helper()
 	for range *opens {
-		req, err := http.NewRequestWithContext(p.t.Context(), "GET", p.node.URL+"/v1/stats/events", nil)
+		req, err := http.NewRequestWithContext(p.t.Context(), "GET", p.node.URL+"/v1/stats/events",
+			nil)
 		require.NoError(p.t, err)
 		req.Header.Set("Authorization", "Bearer "+p.node.Token)
 		resp, err := http.DefaultClient.Do(req)
@@ -110,8 +111,8 @@ func (p *page) watch(d time.Duration) {
 		heap := browsertest.Ask[int](p.t, p.ctx, `performance.memory.usedJSHeapSize`)
 		p.t.Logf("%v: a heap of %.2f MB", time.Since(began).Round(time.Second), float64(heap)/1e6)
 	}
-	p.t.Logf("this process, with the node and the ends of %d streams, took %.1f %% of a core", *opens,
-		100*(cpu(p.t)-busy).Seconds()/time.Since(began).Seconds())
+	p.t.Logf("this process, with the node and the ends of %d streams, took %.1f %% of a core",
+		*opens, 100*(cpu(p.t)-busy).Seconds()/time.Since(began).Seconds())
 }
 
 // cpu returns the CPU time that this process has taken.

@@ -166,8 +166,8 @@ func TestAClaimThatGoesOnElsewhere(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- w.Claim(ctx, worker.Claims{Client: c, Concurrency: 1, Wait: 100 * time.Millisecond},
-			"claim-later", "look")
+		ended <- w.Claim(ctx, worker.Claims{Client: c, Concurrency: 1,
+			Wait: 100 * time.Millisecond}, "claim-later", "look")
 	}()
 	submit(1)
 	for n := range 5 {

@@ -112,8 +112,8 @@ func ExampleHandle() {
 			case t.Attempt == 1:
 				return worker.None{}, errors.New("tried again, as the retry policy has it")
 			case t.Attempt == 2:
-				return worker.None{}, worker.Retry(errors.New("tried again, after a second at least"),
-					time.Second)
+				return worker.None{},
+					worker.Retry(errors.New("tried again, after a second at least"), time.Second)
 			}
 			return worker.None{}, nil // done, without an output
 		})

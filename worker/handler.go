@@ -151,7 +151,8 @@ func workOnAll[In, Out any](
 		case n < len(results):
 			outcomes[i] = outcomeOf(ctx, results[n].Output, results[n].Err)
 		default:
-			outcomes[i] = outcomeOf(ctx, nil, errors.New("the handler returned no result for this task"))
+			outcomes[i] = outcomeOf(ctx, nil,
+				errors.New("the handler returned no result for this task"))
 		}
 	}
 	return outcomes

@@ -176,6 +176,8 @@ func TestLargeBatch(t *testing.T) {
 	b := setup(t, func(c *Config) { c.MaxInFlight = 2 })
 	b.inspects(func(context.Context, Task[photo]) (picture, error) { return picture{1}, nil })
 	require.Equal(t, 200, b.post(signed(t, b.batchOf(`{}`, `{}`, `{}`))).status)
-	require.Eventually(t, func() bool { return b.worker.InFlight() == 0 }, soon, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return b.worker.InFlight() == 0
+	}, soon, 20*time.Millisecond)
 	require.Equal(t, 200, b.deliver(`{}`).status)
 }

@@ -30,10 +30,11 @@ func TestHandle(t *testing.T) {
 	require.Equal(t, e["deadline"], got.Deadline.Format(time.RFC3339Nano))
 	got.Deadline, got.run = time.Time{}, nil
 	require.Equal(t,
-		Task[photo]{ID: "images.1.42", Type: "images", Stage: "inspect", Attempt: 2, MaxAttempts: 20,
-			Seq:      1,
+		Task[photo]{ID: "images.1.42", Type: "images", Stage: "inspect", Attempt: 2,
+			MaxAttempts: 20, Seq: 1,
 			Context:  photo{"harbour.jpg"},
-			Callback: Callback{URL: b.asyncflow.url + "/v1/callbacks/images.1.42", Token: token}}, got)
+			Callback: Callback{URL: b.asyncflow.url + "/v1/callbacks/images.1.42", Token: token}},
+		got)
 	b.close()
 	require.Empty(t, b.asyncflow.reports, "the answer is enough")
 }
@@ -202,7 +203,8 @@ func TestNewRefuses(t *testing.T) {
 		"worker.New: key must start with whsec_ or whpk_": {Keys: []string{"secret"}},
 		"worker.New: key is empty; it must be whsec_ or whpk_, and base64": {
 			Keys: []string{secret, ""}},
-		"worker.New: secret holds 3 bytes; it must be 24 to 64": {Keys: []string{secret, "whsec_AAAA"}},
+		"worker.New: secret holds 3 bytes; it must be 24 to 64": {Keys: []string{secret,
+			"whsec_AAAA"}},
 		"MaxInFlight is -1; it must not be below 0": {Keys: []string{secret},
 			MaxInFlight: -1},
 		"MaxBody is -1; it must not be below 0":      {Keys: []string{secret}, MaxBody: -1},

@@ -9,8 +9,8 @@ import (
 const (
 	maxHeartbeat = 30 * time.Second // the longest default interval
 	beatTimeout  = 10 * time.Second
-	// lateReports is how long after the deadline a result is still reported. It counts until another
-	// attempt has started, such as after asyncflow was away.
+	// lateReports is how long after the deadline a result is still reported. It counts until
+	// another attempt has started, such as after asyncflow was away.
 	lateReports = time.Minute
 )
 

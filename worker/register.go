@@ -18,8 +18,8 @@ type Registration struct {
 	Client *client.Client
 	// URL is where deliveries are sent, the same for all handlers.
 	URL string
-	// Prepare, if it is set, may change an endpoint before it is created: its limits, weight, headers,
-	// …
+	// Prepare, if it is set, may change an endpoint before it is created: its limits, weight,
+	// headers, …
 	Prepare func(*client.NewEndpoint)
 }
 
@@ -45,7 +45,8 @@ func (w *Worker) Register(ctx context.Context, r Registration) error {
 			if asyncflow.CodeOf(err) != asyncflow.CodeUnavailable || ctx.Err() != nil {
 				return fmt.Errorf("worker.Register %s/%s: %w", name.taskType, name.stage, err)
 			}
-			w.cfg.Log.Warn("not registered yet", "type", name.taskType, "stage", name.stage, "error", err)
+			w.cfg.Log.Warn("not registered yet", "type", name.taskType, "stage", name.stage,
+				"error", err)
 			sleep.For(ctx, wait)
 		}
 	}
@@ -87,13 +88,13 @@ func (w *Worker) checkTime(ctx context.Context, r Registration, name stageName) 
 	}
 	i := slices.IndexFunc(t.Stages, func(s client.Stage) bool { return s.Name == name.stage })
 	if i < 0 {
-		return asyncflow.Errorf(asyncflow.CodeNotFound, "the task type %s has no stage %s", name.taskType,
-			name.stage)
+		return asyncflow.Errorf(asyncflow.CodeNotFound, "the task type %s has no stage %s",
+			name.taskType, name.stage)
 	}
 	within, timeout := w.handlerOf(name).answerWithin, t.Stages[i].Timeout.Std()
 	if within >= timeout {
-		return asyncflow.InvalidField("AnswerWithin", "is %s; it must be below the stage's timeout of %s",
-			within, timeout)
+		return asyncflow.InvalidField("AnswerWithin",
+			"is %s; it must be below the stage's timeout of %s", within, timeout)
 	}
 	return nil
 }
@@ -109,7 +110,9 @@ func (w *Worker) endpointOf(
 	}
 	all = slices.DeleteFunc(
 		all,
-		func(e client.Endpoint) bool { return e.Stage != name.stage || !asyncflow.SameURL(e.URL, r.URL) },
+		func(e client.Endpoint) bool {
+			return e.Stage != name.stage || !asyncflow.SameURL(e.URL, r.URL)
+		},
 	)
 	if len(all) == 0 {
 		return e, false, nil

@@ -34,7 +34,8 @@ func (n *nobody) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestReportsEndAfterTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := &nobody{tries: map[string][]time.Time{}}
-		w, err := New(Config{Keys: []string{secret}, Transport: away, AnswerWithin: -1, MaxInFlight: 1})
+		w, err := New(Config{Keys: []string{secret}, Transport: away, AnswerWithin: -1,
+			MaxInFlight: 1})
 		require.NoError(t, err)
 		Handle(w, "images", "inspect", func(context.Context, Task[photo]) (picture, error) {
 			return picture{5}, nil
@@ -65,7 +66,8 @@ func TestReportsEndAfterTheDeadline(t *testing.T) {
 		for i, at := range tries[1:] {
 			pause := at.Sub(tries[i])
 			require.LessOrEqual(t, pause, reportMaxWait)
-			require.GreaterOrEqual(t, pause, min(reportMinWait<<min(i, 10), reportMaxWait)/2, "it grows")
+			require.GreaterOrEqual(t, pause, min(reportMinWait<<min(i, 10), reportMaxWait)/2,
+				"it grows")
 		}
 		require.Less(t, gaveUp.Sub(tries[len(tries)-1]), reportMaxWait)
 		require.NotEmpty(t, away.tries["heartbeat"])

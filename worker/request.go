@@ -49,7 +49,8 @@ func (e envelope) all() ([]delivery, error) {
 	for _, d := range all {
 		switch {
 		case d.TaskID == "" || d.Callback.URL == "" || d.Deadline.IsZero():
-			return nil, errors.New("the body is no delivery: it needs task_id, callback and deadline")
+			return nil, errors.New("the body is no delivery: it needs task_id, callback and " +
+				"deadline")
 		case d.Type != all[0].Type || d.Stage != all[0].Stage:
 			return nil, errors.New("the batch has deliveries of several stages")
 		}
@@ -105,7 +106,8 @@ func (w *Worker) verified(
 	}
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" {
-		return none, nil, &refused{http.StatusUnsupportedMediaType, "the body must be application/json"}
+		return none, nil, &refused{http.StatusUnsupportedMediaType,
+			"the body must be application/json"}
 	}
 	if r.ContentLength > int64(w.cfg.MaxBody) {
 		return none, nil, w.tooLarge()
@@ -143,11 +145,13 @@ func (w *Worker) take(
 	h := w.handlerOf(name)
 	if h == nil {
 		return nil, false, &refused{http.StatusNotFound,
-			fmt.Sprintf("this worker has no handler for the stage %q of %q", name.stage, name.taskType)}
+			fmt.Sprintf("this worker has no handler for the stage %q of %q", name.stage,
+				name.taskType)}
 	}
 	x, first = w.requests.begin(signed.ID, func() bool { return w.admit(len(deliveries)) })
 	if x == nil {
-		return nil, false, &refused{http.StatusServiceUnavailable, "this worker has no capacity left"}
+		return nil, false, &refused{http.StatusServiceUnavailable,
+			"this worker has no capacity left"}
 	}
 	if first {
 		x.batch = e.Deliveries != nil

@@ -20,7 +20,9 @@ import (
 // handler is called.
 func TestHostileRequests(t *testing.T) {
 	b := setup(t, func(c *Config) { c.MaxBody = 2000 })
-	b.inspects(func(context.Context, Task[photo]) (picture, error) { panic("a handler was called") })
+	b.inspects(func(context.Context, Task[photo]) (picture, error) {
+		panic("a handler was called")
+	})
 	good := func() map[string]any { return b.envelope(`{"image": "harbour.jpg"}`) }
 	with := func(field string, value any) map[string]any {
 		e := good()
@@ -46,12 +48,12 @@ func TestHostileRequests(t *testing.T) {
 		"no signature": {signed(t, good()), func(m *message) {
 			m.header.Del("webhook-signature")
 		}, 401, "is not signed"},
-		"another's signature": {signedAt(t, time.Now(), good(), signing.NewSecret()), func(*message) {},
-			401, "no signature of it verifies"},
+		"another's signature": {signedAt(t, time.Now(), good(), signing.NewSecret()),
+			func(*message) {}, 401, "no signature of it verifies"},
 		"old": {signedAt(t, time.Now().Add(-6*time.Minute), good(), secret),
 			func(*message) {}, 401, "more than 5m0s from now"},
-		"of the future": {signedAt(t, time.Now().Add(6*time.Minute), good(), secret), func(*message) {},
-			401, "more than 5m0s from now"},
+		"of the future": {signedAt(t, time.Now().Add(6*time.Minute), good(), secret),
+			func(*message) {}, 401, "more than 5m0s from now"},
 		"huge": {signed(t, huge), func(*message) {}, 413, "the limit is 2000 bytes"},
 		"huge, unsigned": {signed(t, huge), func(m *message) {
 			m.header.Del("webhook-signature")
@@ -84,10 +86,12 @@ func TestHostileRequests(t *testing.T) {
 		"an empty batch": {signed(t, map[string]any{"deliveries": []any{}}), func(*message) {}, 400,
 			"no deliveries"},
 		"a mixed batch": {signed(t,
-			map[string]any{"deliveries": []any{good(), with("stage", "resize")}}), func(*message) {}, 400,
+			map[string]any{"deliveries": []any{good(), with("stage", "resize")}}),
+			func(*message) {}, 400,
 			"several stages"},
-		"a broken batch": {signed(t, map[string]any{"deliveries": []any{good(), with("task_id", "")}}),
-			func(*message) {}, 400, "needs task_id"},
+		"a broken batch": {signed(t,
+			map[string]any{"deliveries": []any{good(), with("task_id", "")}}), func(*message) {},
+			400, "needs task_id"},
 	} {
 		c.change(&c.message)
 		r := b.post(c.message)
@@ -137,7 +141,8 @@ func TestSeveralKeys(t *testing.T) {
 		c.Keys = []string{secret, next, "whpk_" + base64.StdEncoding.EncodeToString(public)}
 	})
 	b.inspects(func(context.Context, Task[photo]) (picture, error) { return picture{1}, nil })
-	for _, by := range []string{secret, next, "whsk_" + base64.StdEncoding.EncodeToString(private)} {
+	for _, by := range []string{secret, next, "whsk_" +
+		base64.StdEncoding.EncodeToString(private)} {
 		require.Equal(t, 200, b.post(signedAt(t, time.Now(), b.envelope(`{}`), by)).status)
 	}
 	m := signed(t, b.envelope(`{}`))
@@ -172,7 +177,9 @@ func TestDuplicates(t *testing.T) {
 	for range times {
 		go func() { replies <- b.post(m) }()
 	}
-	require.Eventually(t, func() bool { return b.worker.InFlight() == 1 }, soon, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return b.worker.InFlight() == 1
+	}, soon, 20*time.Millisecond)
 	close(release)
 	for range times {
 		require.JSONEq(t, `{"output":{"width":1}}`, (<-replies).body)
@@ -211,6 +218,8 @@ func TestMaxInFlight(t *testing.T) {
 	require.Equal(t, "1", full.header.Get("Retry-After"))
 	require.Equal(t, 503, full.status)
 	close(release)
-	require.Eventually(t, func() bool { return b.worker.InFlight() == 0 }, soon, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return b.worker.InFlight() == 0
+	}, soon, 20*time.Millisecond)
 	require.Equal(t, 202, b.post(m).status, "what was refused may come again")
 }

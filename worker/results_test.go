@@ -27,9 +27,10 @@ func TestResultsURL(t *testing.T) {
 	_, err := c.PutTaskType(t.Context(), "long-results", spec)
 	require.NoError(t, err)
 	w := claimWorker(t)
-	worker.Handle(w, "long-results", "map", func(context.Context, worker.Task[int]) (string, error) {
-		return strings.Repeat("x", 200_000), nil
-	})
+	worker.Handle(w, "long-results", "map",
+		func(context.Context, worker.Task[int]) (string, error) {
+			return strings.Repeat("x", 200_000), nil
+		})
 	worker.Handle(w, "long-results", "reduce",
 		func(ctx context.Context, task worker.Task[worker.Joined]) ([]int, error) {
 			assert.NotEmpty(t, task.Context.ResultsURL)

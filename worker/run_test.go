@@ -193,7 +193,8 @@ func TestDeadline(t *testing.T) {
 		answer http.HandlerFunc
 		beyond bool
 	}{
-		"away":        {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(503) }, false},
+		"away": {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(503) },
+			false},
 		"can be read": {nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {

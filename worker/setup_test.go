@@ -73,7 +73,8 @@ func (b *bundle) envelope(context string) map[string]any {
 	b.seq++
 	return map[string]any{
 		"task_id": "images.1.42", "type": "images", "stage": "inspect",
-		"attempt": 2, "max_attempts": 20, "seq": b.seq, "shard": 3, "trace": map[string]any{"id": "x"},
+		"attempt": 2, "max_attempts": 20, "seq": b.seq, "shard": 3,
+		"trace":    map[string]any{"id": "x"},
 		"deadline": time.Now().Add(time.Minute).Format(time.RFC3339Nano),
 		"context":  json.RawMessage(context),
 		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/images.1.42",
@@ -96,7 +97,8 @@ func (b *bundle) post(m message) reply {
 
 // try is post with a context. The connection breaks when the context ends.
 func (b *bundle) try(ctx context.Context, m message) (reply, error) {
-	req, err := http.NewRequestWithContext(ctx, m.method, b.url+"/any/path", bytes.NewReader(m.body))
+	req, err := http.NewRequestWithContext(ctx, m.method, b.url+"/any/path",
+		bytes.NewReader(m.body))
 	if err != nil {
 		return reply{}, err
 	}

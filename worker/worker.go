@@ -32,11 +32,12 @@ type Config struct {
 	MaxInFlight int
 	// MaxBody bounds a request in bytes; 0: 8 MiB.
 	MaxBody int
-	// AnswerWithin is how long the answer to a delivery waits for its handler; after that the answer
-	// is 202. It must be below the stage's timeout. 0: 2 s; less than 0: the answer doesn't wait.
+	// AnswerWithin is how long the answer to a delivery waits for its handler; after that the
+	// answer is 202. It must be below the stage's timeout. 0: 2 s; less than 0: the answer doesn't
+	// wait.
 	AnswerWithin time.Duration
-	// Heartbeat is the interval of heartbeats. 0: a third of the time until the deadline, at most 30
-	// s.
+	// Heartbeat is the interval of heartbeats. 0: a third of the time until the deadline, at most
+	// 30 s.
 	Heartbeat time.Duration
 	// Transport sends the reports to asyncflow; nil: a default transport.
 	Transport http.RoundTripper
@@ -84,7 +85,8 @@ type Worker struct {
 	reporter *Reporter
 	requests *requests
 
-	// work is the parent of the handlers' contexts; reports is the parent of all calls to asyncflow.
+	// work is the parent of the handlers' contexts; reports is the parent of all calls to
+	// asyncflow.
 	work, reports           context.Context
 	stopWork, stopReporting func()
 

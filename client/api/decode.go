@@ -103,7 +103,8 @@ func readPlainTask(doc []byte) (task NewTask, ok bool) {
 
 // isPlain reports whether a JSON value is a string that is not empty and has no escapes.
 func isPlain(value []byte) bool {
-	return len(value) > 2 && value[0] == '"' && bytes.IndexByte(value, '\\') < 0 && utf8.Valid(value)
+	return len(value) > 2 && value[0] == '"' && bytes.IndexByte(value, '\\') < 0 &&
+		utf8.Valid(value)
 }
 
 // longContext is the least length of a context, in bytes, from which cutting it out pays.
@@ -121,7 +122,8 @@ func readBatch(doc []byte, into *NewTaskBatch) error {
 		start := w.at
 		w.skip()
 		if cap(into.Tasks) == 0 { // most tasks of a batch have about the same length
-			into.Tasks = make([]BatchItem, 0, min(1+(to-start)/(w.at-start+1), asyncflow.MaxBatch+1))
+			into.Tasks = make([]BatchItem, 0,
+				min(1+(to-start)/(w.at-start+1), asyncflow.MaxBatch+1))
 		}
 		into.Tasks = append(into.Tasks, BatchItem{})
 		err = into.Tasks[len(into.Tasks)-1].UnmarshalJSON(doc[start:w.at])

@@ -96,7 +96,8 @@ func FuzzDecode(f *testing.F) {
 	for _, doc := range []string{
 		`{"stages":[{"name":"a","retry":{"interval":[1,2]}}],"stage_mapping":{"x":"y"}}`,
 		`{"stages":[[],{},"",{"name":"\\"}]}`,
-		` { } `, `[]`, `null`, `"\u0000"`, `{"stages":null,"retry":{"max_attempts":1,"max_attempts":2}}`,
+		` { } `, `[]`, `null`, `"\u0000"`,
+		`{"stages":null,"retry":{"max_attempts":1,"max_attempts":2}}`,
 		`{"type":"a","key":"b","flow_key":"c","context":{"x":["\"]}"]}}`, "\"\x1f\"",
 		"\"\xff\xed\xa0\x80\"", `"\ud800\u12"`, `"\ud800x"`, `[-0.0e+00,1.,01]`,
 		"\ufeff1", "1 \v", "[1,]", `{"a":1,"a":2,}`, strings.Repeat("[", 10001), strings.Repeat("[",
@@ -113,7 +114,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		var whole, task NewTask
 		if json.Valid(doc) {
-			require.Equal(t, errorText(readAll(doc, &whole)), errorText(decodeGone(string(doc), &task)))
+			require.Equal(t, errorText(readAll(doc, &whole)),
+				errorText(decodeGone(string(doc), &task)))
 			require.Equal(t, whole, task)
 		}
 	})
@@ -138,18 +140,21 @@ func TestDecodeCutsOut(t *testing.T) {
 		`{"type":"","context":1}`, `{"type":"a","type":""}`,
 		`{"type":"","type":"a"}`, `{"type":"a","type":"b"}`, `{"type":"\u0061","key":"\u0000"}`,
 		"{\"type\":\"\xff\"}", `{"type":null}`, `{"key":"k","key":"k"}`,
-		`{"type":"a","context":1,"key":""}`, `{"type":"a","context":1,"flow_key": "" ,"delay":"1s"}`,
-		`{"type":"a","context":1,"context":2}`, `{"key_window":"1h","type":"a"}`, `{"t\u0079pe":"a"}`,
+		`{"type":"a","context":1,"key":""}`,
+		`{"type":"a","context":1,"flow_key": "" ,"delay":"1s"}`,
+		`{"type":"a","context":1,"context":2}`, `{"key_window":"1h","type":"a"}`,
+		`{"t\u0079pe":"a"}`,
 		`{"type":"a"}`, `[` + long + `]`, `null`, `{}`, long,
 	} {
 		var whole, cut NewTask
-		require.Equal(t, errorText(readAll([]byte(task), &whole)), errorText(decodeGone(task, &cut)),
-			task)
+		require.Equal(t, errorText(readAll([]byte(task), &whole)),
+			errorText(decodeGone(task, &cut)), task)
 		require.Equal(t, whole, cut, task)
 		for _, doc := range []string{
 			`{"tasks":[` + task + `]}`, `{ "tasks" : [ ` + task + ` , ` + task + ` ] } `,
 			`{"tasks":[1,` + task + `,[],null]}`, `{"tasks":` + task + `}`,
-			`{"tasks":[` + task + `],"tasks":[]}`, `{"tasks":[` + task + `],"task":[]}`, `{"tasks":[]}`,
+			`{"tasks":[` + task + `],"tasks":[]}`, `{"tasks":[` + task + `],"task":[]}`,
+			`{"tasks":[]}`,
 			`{"tasks":null}`, `{}`, task,
 		} {
 			var whole, cut NewTaskBatch

@@ -97,7 +97,8 @@ func alertsAreSent(t *testing.T, url string) {
 	for _, list := range []string{runCLI(t, env, "alerts", "list").stdout,
 		runCLI(t, reader, "alerts", "firing").stdout} {
 		assert.Regexp(t,
-			`(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +asyncflow-alerts\.1\.\d+$`, list)
+			`(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +asyncflow-alerts\.1\.\d+$`,
+			list)
 	}
 	var firing client.FiringAlerts
 	require.NoError(t, json.Unmarshal([]byte(runCLI(t, reader, "alerts", "firing", "-o",
@@ -162,8 +163,8 @@ func TestOperatorIsTold(t *testing.T) {
 	}, patience, 100*time.Millisecond)
 	require.Len(t, told, 1)
 	for _, n := range told {
-		assert.Equal(t, noticed{Alert: "node_gone", State: "firing", Node: victim, Episode: n.Episode},
-			n)
+		assert.Equal(t, noticed{Alert: "node_gone", State: "firing", Node: victim,
+			Episode: n.Episode}, n)
 	}
 	c, err := client.New(a.url, tokenOf(t, asyncflow.OperatorTenant))
 	require.NoError(t, err)

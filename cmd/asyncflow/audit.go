@@ -79,11 +79,12 @@ func (c *auditListCmd) params() client.AuditParams {
 func (c *auditListCmd) collect(
 	ctx context.Context, g *globals, p client.AuditParams, limit int,
 ) (all []client.AuditEntry, cursor string, err error) {
-	return collect(limit, p.Cursor, func(size int, from string) ([]client.AuditEntry, string, error) {
+	next := func(size int, from string) ([]client.AuditEntry, string, error) {
 		p.Limit, p.Cursor = size, from
 		page, err := g.client().Audit(ctx, p)
 		return page.Data, page.NextCursor, err
-	})
+	}
+	return collect(limit, p.Cursor, next)
 }
 
 const (
@@ -170,8 +171,8 @@ func auditRow(e client.AuditEntry) []string {
 	if e.Status != 0 {
 		status = number(int64(e.Status))
 	}
-	return []string{timeText(e.At), subject, e.Action, e.Object, string(e.Outcome), status, e.Address,
-		number(e.Calls), e.RequestID}
+	return []string{timeText(e.At), subject, e.Action, e.Object, string(e.Outcome), status,
+		e.Address, number(e.Calls), e.RequestID}
 }
 
 // auditedCommand is a change that a command makes directly in the database. It has an entry in

@@ -105,7 +105,8 @@ func TestBadAuditFlags(t *testing.T) {
 	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none",
 		"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
 	for flag, want := range map[string]string{
-		"--audit-retention=23h":              "--audit-retention is 23h0m0s; it must be 24h to 87600h",
+		"--audit-retention=23h": "--audit-retention is 23h0m0s; it must be 24h to " +
+			"87600h",
 		"--audit-retention=100000h":          "--audit-retention is 100000h0m0s",
 		"--trusted-proxies=10.0.0.0/8,nope":  `--trusted-proxies has "nope"; it must be networks such as`,
 		"--trusted-proxies=10.0.0.0/33":      `--trusted-proxies has "10.0.0.0/33"`,
@@ -198,8 +199,8 @@ func TestAuditFollow(t *testing.T) {
 		{entry("2", "task_type.put", 2*time.Second), entry("1", "task.cancel", time.Second)},
 		{entry("4", "audit.list", 4*time.Second), entry("3", "endpoint.create", 3*time.Second),
 			entry("2", "task_type.put", 2*time.Second)},
-		{entry("5", "endpoint.delete", 1500*time.Millisecond), entry("4", "audit.list", 4*time.Second),
-			entry("3", "endpoint.create", 3*time.Second)},
+		{entry("5", "endpoint.delete", 1500*time.Millisecond),
+			entry("4", "audit.list", 4*time.Second), entry("3", "endpoint.create", 3*time.Second)},
 	}
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()

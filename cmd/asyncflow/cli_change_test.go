@@ -74,7 +74,8 @@ func TestCLIPauseAndChange(t *testing.T) {
 	require.Contains(t, run(0, "types", "pause", "pipe", "--reason", "the worker moves"),
 		"the worker moves")
 	var task client.Task
-	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "submit", "pipe", "-o", "json")), &task))
+	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "submit", "pipe", "-o", "json")),
+		&task))
 	require.Contains(t, run(0, "tasks", "get", task.ID), "paused")
 	require.NotContains(t, run(0, "types", "list"), "two  -")
 

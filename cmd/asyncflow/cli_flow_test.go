@@ -67,8 +67,8 @@ func cliFlow(t *testing.T, url string) {
 		run(0, "tasks", "watch", task.ID))
 	require.Equal(t, 3, strings.Count(run(0, "tasks", "watch", task.ID, "-o", "json"), "\n"))
 	require.Contains(t, run(0, "tasks", "submit", "pipe", "--key", "k-1", "--wait"), "k-1")
-	require.Contains(t, run(exitTaskFailed, "tasks", "submit", "pipe", `"bad"`, "--max-attempts", "1",
-		"--wait"), "failed")
+	require.Contains(t, run(exitTaskFailed, "tasks", "submit", "pipe", `"bad"`, "--max-attempts",
+		"1", "--wait"), "failed")
 	run(exitNotFinal, "tasks", "submit", "pipe", "--delay", "1h", "--wait", "--timeout", "10ms")
 	require.Equal(t, "submitted 2500, refused 0\n",
 		run(0, "tasks", "submit", "pipe", "-f", writeFile(t, numbers(2500)), "--delay", "1h"))
@@ -76,8 +76,8 @@ func cliFlow(t *testing.T, url string) {
 	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "list", "--type", "pipe", "--status",
 		"waiting", "--limit", "0", "-o", "json")), &list))
 	require.Len(t, list.Data, 2501)
-	require.Equal(t, 2, strings.Count(run(0, "tasks", "list", "--type", "pipe", "--status", "failed",
-		"--since", "1h"), "\n"))
+	require.Equal(t, 2, strings.Count(run(0, "tasks", "list", "--type", "pipe", "--status",
+		"failed", "--since", "1h"), "\n"))
 
 	require.Regexp(t, `\npipe +2501 +0 +0 +2 +1 +0 `, run(0, "stats"))
 	require.Equal(t, 2, strings.Count(run(0, "tasks", "list", "--type", "pipe", "--stage", "one",
@@ -99,7 +99,8 @@ func cliFlow(t *testing.T, url string) {
 	run(exitNotFound, "tasks", "get", "pipe.1.999999")
 	run(exitFailed, "types", "delete", "pipe") // live tasks
 	var endpoints client.EndpointList
-	require.NoError(t, json.Unmarshal([]byte(run(0, "endpoints", "list", "-o", "json")), &endpoints))
+	require.NoError(t, json.Unmarshal([]byte(run(0, "endpoints", "list", "-o", "json")),
+		&endpoints))
 	for _, e := range endpoints.Data {
 		require.Contains(t, run(0, "endpoints", "get", e.ID), e.URL)
 		require.Contains(t, run(0, "endpoints", "delete", e.ID), "deleted")

@@ -84,8 +84,8 @@ func TestUsageErrors(t *testing.T) {
 		"missing argument": {[]string{"tasks", "get"},
 			`expected "<id>" (see asyncflow tasks get --help)`},
 		"missing settings": {[]string{"serve"},
-			"asyncflow: set DATABASE_URL and ASYNCFLOW_SECRET in the environment (see asyncflow serve " +
-				"--help)"},
+			"asyncflow: set DATABASE_URL and ASYNCFLOW_SECRET in the environment (see asyncflow " +
+				"serve --help)"},
 		"of many commands": {[]string{"keys", "reseal"},
 			"set DATABASE_URL and ASYNCFLOW_SECRET in the environment"},
 		"one setting": {[]string{"serve", "--database-url=x"},
@@ -106,8 +106,9 @@ func TestUsageErrors(t *testing.T) {
 		"empty key":   {[]string{"tasks", "submit", "t", "--key", ""}, "--key must not be empty"},
 		"empty flow key": {[]string{"tasks", "submit", "t", "--flow-key="},
 			"--flow-key must not be empty"},
-		"no such file":     {[]string{"tasks", "submit", "t", "@/does/not/exist"}, "no such file"},
-		"context and file": {[]string{"tasks", "submit", "t", "{}", "-f", "x"}, "exclude each other"},
+		"no such file": {[]string{"tasks", "submit", "t", "@/does/not/exist"}, "no such file"},
+		"context and file": {[]string{"tasks", "submit", "t", "{}", "-f", "x"},
+			"exclude each other"},
 		"wait and file": {[]string{"tasks", "submit", "t", "-f", "x", "--wait"},
 			"exclude each other"},
 		"options and tasks": {[]string{"tasks", "submit", "-f", "x", "--delay", "1s"},
@@ -147,7 +148,8 @@ func TestExitCodesOfAnswers(t *testing.T) {
 			{"tasks", "submit", "t"}, {"endpoints", "delete", "e"}} {
 			r := runCLI(t, env, args...)
 			require.Equal(t, tc.want, r.code, args)
-			require.Contains(t, r.stderr, fmt.Sprintf("asyncflow: %d %s: it is so", status, tc.code))
+			require.Contains(t, r.stderr,
+				fmt.Sprintf("asyncflow: %d %s: it is so", status, tc.code))
 			require.Empty(t, r.stdout)
 		}
 	}
@@ -219,7 +221,8 @@ func TestWaitTellsTheEnd(t *testing.T) {
 				answer(w, 201, client.SubmittedTask{ID: "t.1.1", Type: "t"})
 				return
 			}
-			answer(w, 200, client.Task{ID: "t.1.1", Type: "t", Status: status, CreatedAt: time.Now()})
+			answer(w, 200, client.Task{ID: "t.1.1", Type: "t", Status: status,
+				CreatedAt: time.Now()})
 		})
 		r := runCLI(t, env, "tasks", "get", "t.1.1", "--wait", "10ms")
 		require.Equal(t, want, r.code, status)
@@ -257,8 +260,8 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 	})
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t").code)
 	require.JSONEq(t, `{"type":"t","context":{}}`, body)
-	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", `[1]`, "--priority", "60", "--delay", "5m",
-		"--max-attempts", "3").code)
+	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", `[1]`, "--priority", "60", "--delay",
+		"5m", "--max-attempts", "3").code)
 	require.JSONEq(t,
 		`{"type":"t","context":[1],"priority":60,"delay":"5m","retry":{"max_attempts":3}}`, body)
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", "--run-at", "2026-11-21T10:00:00Z").code)

@@ -141,7 +141,8 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 	switch _, err := store.CreateTenant(ctx, d.database, devTenant); {
 	// someone has deleted it to see what happens
 	case asyncflow.CodeOf(err) == asyncflow.CodeConflict && err != nil:
-		d.log.Warn("the tenant of these samples can't be used now", "tenant", devTenant, "error", err)
+		d.log.Warn("the tenant of these samples can't be used now", "tenant", devTenant, "error",
+			err)
 	case err != nil:
 		return err
 	}
@@ -165,8 +166,8 @@ func (d *dev) makeTokens() error {
 	}
 	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate,
 		auth.ScopeManage}
-	if d.token, err = issuer.IssueClaimers(devTenant, "dev", scopes, auth.Claimers{"*"}, devTokenLife,
-		time.Now()); err != nil {
+	if d.token, err = issuer.IssueClaimers(devTenant, "dev", scopes, auth.Claimers{"*"},
+		devTokenLife, time.Now()); err != nil {
 		return err
 	}
 	if d.admin, err = issuer.IssueAdmin("dev", devTokenLife, time.Now()); err != nil {
@@ -192,8 +193,9 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 		select {
 		case <-pg.Done():
 			return &asyncflow.Error{Code: asyncflow.CodeUnavailable,
-				Message: "Postgres has ended; its log is " + filepath.Join(d.cmd.Data, "postgres.log"),
-				Err:     pg.Err()}
+				Message: "Postgres has ended; its log is " +
+					filepath.Join(d.cmd.Data, "postgres.log"),
+				Err: pg.Err()}
 		case <-ctx.Done():
 			return nil
 		}
@@ -206,8 +208,8 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 		}
 		d.log.Info("asyncflow is ready", "url", d.url, "tenant", devTenant, "database",
 			redact(d.database))
-		d.log.Warn("dev mode: deliveries may go to private networks and plain http endpoints, which " +
-			"are not challenged")
+		d.log.Warn("dev mode: deliveries may go to private networks and plain http endpoints, " +
+			"which are not challenged")
 		if d.cmd.NoSamples {
 			d.printTour("", "")
 			return nil

@@ -135,8 +135,8 @@ func (d *dev) writeFile() error {
 		AdminToken: d.admin, DatabaseURL: d.database, PID: os.Getpid()})
 }
 
-// orOtherDev explains err, because of which the dev server can't start: if another dev server
-// holds the port or the data directory, the error that it returns says so.
+// orOtherDev explains why the dev server can't start: if another dev server holds the port or the
+// data directory, the error says so. Otherwise it is err.
 func (c *devCmd) orOtherDev(err error) error {
 	other, ok := runningDev(filepath.Join(c.Data, "dev.json"))
 	addr, tcpErr := net.ResolveTCPAddr("tcp", c.Addr)
@@ -146,8 +146,9 @@ func (c *devCmd) orOtherDev(err error) error {
 		return err
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict,
-		"another asyncflow dev runs on the data in %s: it serves %s and has the pid %d; use that one, "+
-			"stop it (Ctrl-C, or kill -INT %d), or start this one with --data and --addr of its own",
+		"another asyncflow dev runs on the data in %s: it serves %s and has the pid %d; use that "+
+			"one, stop it (Ctrl-C, or kill -INT %d), or start this one with --data and --addr of "+
+			"its own",
 		c.Data, other.URL, other.PID, other.PID)
 }
 

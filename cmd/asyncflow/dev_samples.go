@@ -165,12 +165,15 @@ func redact(url string) string {
 func (d *dev) printTour(sampleID, image string) {
 	w := d.g.stdout
 	fmt.Fprintf(w, "\nThe console: %s/console\n", d.url)
-	fmt.Fprintf(w, "\nasyncflow is running: %s, tenant %s. Stop it with Ctrl-C.\n", d.url, devTenant)
-	fmt.Fprintf(w, "\nGo on in another terminal:\n\n  export ASYNCFLOW_URL=%s ASYNCFLOW_TOKEN=%s\n\n",
+	fmt.Fprintf(w, "\nasyncflow is running: %s, tenant %s. Stop it with Ctrl-C.\n", d.url,
+		devTenant)
+	fmt.Fprintf(w, "\nGo on in another terminal:\n\n  export ASYNCFLOW_URL=%s "+
+		"ASYNCFLOW_TOKEN=%s\n\n",
 		d.url, d.token)
 	if sampleID == "" {
 		fmt.Fprintf(w,
-			"  curl -s $ASYNCFLOW_URL/v1/task-types -H \"Authorization: Bearer $ASYNCFLOW_TOKEN\"\n\n")
+			"  curl -s $ASYNCFLOW_URL/v1/task-types -H \"Authorization: Bearer "+
+				"$ASYNCFLOW_TOKEN\"\n\n")
 		return
 	}
 	fmt.Fprintf(w, `  # what became of a sample, and each of its attempts

@@ -76,8 +76,9 @@ func (c *endpointsCreateCmd) Run(ctx context.Context, g *globals) error {
 	return g.printEndpoint(g.client().CreateEndpoint(ctx,
 		client.NewEndpoint{Type: c.Type, Stage: c.Stage, URL: c.Endpoint, Weight: c.Weight,
 			MaxInFlight: c.InFlight, Rate: rate, Batch: orNothing(c.batch()),
-			Secret: c.Secret, AllowDuplicate: c.Duplicate, SecretKind: asyncflow.SecretKind(c.SecretKind),
-			Headers: orNothing(settings.Headers), Auth: orNothing(settings.Auth),
+			Secret: c.Secret, AllowDuplicate: c.Duplicate,
+			SecretKind: asyncflow.SecretKind(c.SecretKind),
+			Headers:    orNothing(settings.Headers), Auth: orNothing(settings.Auth),
 			TLS: orNothing(settings.TLS)}))
 }
 
@@ -151,8 +152,8 @@ func limitsLine(e client.Endpoint) string {
 		parts = append(parts, e.Rate.String())
 	}
 	if !e.Batch.IsZero() {
-		parts = append(parts, fmt.Sprintf("%d in a request, waiting %s for others", e.Batch.MaxTasks,
-			e.Batch.MaxWait.Text()))
+		parts = append(parts, fmt.Sprintf("%d in a request, waiting %s for others",
+			e.Batch.MaxTasks, e.Batch.MaxWait.Text()))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -38,8 +38,8 @@ func (c *endpointsUpdateCmd) Run(ctx context.Context, g *globals) error {
 		return err
 	}
 	return g.printEndpoint(g.client().UpdateEndpoint(ctx, c.ID,
-		client.EndpointPatch{URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight, Rate: c.Rate,
-			Batch: c.batch(), AllowDuplicate: c.Duplicate,
+		client.EndpointPatch{URL: c.Endpoint, Weight: c.Weight, MaxInFlight: c.InFlight,
+			Rate: c.Rate, Batch: c.batch(), AllowDuplicate: c.Duplicate,
 			Headers: settings.Headers, Auth: settings.Auth, TLS: settings.TLS}))
 }
 
@@ -88,7 +88,8 @@ func (c *endpointsVerifyCmd) Run(ctx context.Context, g *globals) error {
 		return err
 	}
 	if e.VerificationError != "" {
-		return fmt.Errorf("the endpoint didn't echo the challenge: %s", printable(e.VerificationError))
+		return fmt.Errorf("the endpoint didn't echo the challenge: %s",
+			printable(e.VerificationError))
 	}
 	return nil
 }
@@ -121,5 +122,6 @@ delivery if one of its signatures is right.`
 func (c *endpointsRotateCmd) Run(ctx context.Context, g *globals) error {
 	overlap := asyncflow.NewDuration(c.Overlap)
 	return g.printEndpoint(g.client().RotateEndpointSecret(ctx, c.ID,
-		client.SecretRotation{Overlap: &overlap, Kind: asyncflow.SecretKind(c.Kind), Secret: c.Secret}))
+		client.SecretRotation{Overlap: &overlap, Kind: asyncflow.SecretKind(c.Kind),
+			Secret: c.Secret}))
 }

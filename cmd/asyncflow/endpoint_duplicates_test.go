@@ -19,11 +19,12 @@ func TestAURLIsRegisteredOnce(t *testing.T) {
 	p := startNode(t, database(t))
 	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}
 	file := filepath.Join(t.TempDir(), "types.yaml")
-	document := "types:\n  - name: docs\n    stages: [{name: only}]\nendpoints:\n  - {type: docs, " +
-		"stage: only, url: URL}\n"
+	document := "types:\n  - name: docs\n    stages: [{name: only}]\nendpoints:\n  - {type: " +
+		"docs, stage: only, url: URL}\n"
 	apply := func(url string) ran {
 		t.Helper()
-		require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(document, "URL", url)), 0o600))
+		require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(document, "URL", url)),
+			0o600))
 		return runCLI(t, env, "types", "apply", "-f", file)
 	}
 	out := apply("https://w.example.com/a")
@@ -63,7 +64,9 @@ func TestSDKRegisterAtOnce(t *testing.T) {
 		w.Worker,
 		"pipe",
 		"first",
-		func(_ context.Context, task sdk.Task[counted]) (counted, error) { return task.Context, nil },
+		func(_ context.Context, task sdk.Task[counted]) (counted, error) {
+			return task.Context, nil
+		},
 	)
 	registration.URL = w.url
 	_, err := c.PutTaskType(

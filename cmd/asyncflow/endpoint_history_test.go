@@ -51,8 +51,8 @@ func TestHistoryTables(t *testing.T) {
 	history := client.EndpointHistory{
 		Minutes: []client.EndpointMinute{
 			{At: time.Unix(60, 0), Attempts: 120, Failures: 15,
-				Codes: client.FailureCodes{"timeout": 3, "503": 12}, Latency: client.Latency{P50Ms: 38.1,
-					P99Ms: 2345.6}},
+				Codes:   client.FailureCodes{"timeout": 3, "503": 12},
+				Latency: client.Latency{P50Ms: 38.1, P99Ms: 2345.6}},
 			{At: time.Unix(120, 0), Attempts: 1}},
 		States: []client.EndpointState{
 			{State: asyncflow.HealthClosed, Since: time.Unix(70, 0)},

@@ -81,7 +81,8 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	repeat.Config.ErrorLog = log.New(io.Discard, "", 0)
 	repeat.StartTLS()
 	t.Cleanup(repeat.Close)
-	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: repeat.Certificate().Raw}))
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: repeat.Certificate().Raw}))
 	certificate, key := testPair(t, repeat.TLS)
 
 	p := start(t, append(nodeEnv(url), "ASYNCFLOW_VERIFY_ENDPOINTS=true"), "serve",
@@ -104,8 +105,9 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	for _, auth := range auths {
 		e, err := c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe", Stage: "only",
 			URL:            repeat.URL + "/echo",
-			AllowDuplicate: true, Headers: map[string]string{"X-Key": "swordfish-header"}, Auth: auth,
-			TLS: client.EndpointTLS{CA: ca, Certificate: certificate, Key: key}})
+			AllowDuplicate: true, Headers: map[string]string{"X-Key": "swordfish-header"},
+			Auth: auth,
+			TLS:  client.EndpointTLS{CA: ca, Certificate: certificate, Key: key}})
 		require.NoError(t, err)
 		require.Equal(t, "verified", string(e.Verification), e.VerificationError)
 		rotated, err := c.RotateEndpointSecret(t.Context(), e.ID, client.SecretRotation{})
@@ -309,7 +311,8 @@ func TestEndpointCommands(t *testing.T) {
 	w := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		var c struct{ Challenge string }
-		switch verified := webhook.Verify(body, r.Header) == nil && json.Unmarshal(body, &c) == nil; {
+		switch verified := webhook.Verify(body, r.Header) == nil &&
+			json.Unmarshal(body, &c) == nil; {
 		case verified && c.Challenge == "":
 			rw.Header().Set("Content-Type", "application/json")
 			io.WriteString(rw, *answer.Load())
@@ -328,7 +331,8 @@ func TestEndpointCommands(t *testing.T) {
 	}
 	settings := filepath.Join(t.TempDir(), "settings.yaml")
 	require.NoError(t, os.WriteFile(settings,
-		[]byte("headers: {X-Api-Key: \"${API_KEY}\"}\nauth: {kind: bearer, token: \"${API_KEY}\"}\n"),
+		[]byte("headers: {X-Api-Key: \"${API_KEY}\"}\nauth: {kind: bearer, token: "+
+			"\"${API_KEY}\"}\n"),
 		0o600))
 	stage := oneStage().Stages[0].Name
 	out := run(0, "endpoints", "create", "--type=pipe", "--stage="+stage, "--weight=5", "-f",
@@ -385,7 +389,8 @@ func TestEndpointCommands(t *testing.T) {
 	out = run(0, "endpoints", "update", id, "-f", settings)
 	assert.NotContains(t, out, "X-Api-Key")
 	require.NoError(t, os.WriteFile(settings, []byte("header: {}\n"), 0o600))
-	assert.Contains(t, run(2, "endpoints", "update", id, "-f", settings), "header is not known here")
+	assert.Contains(t, run(2, "endpoints", "update", id, "-f", settings),
+		"header is not known here")
 	assert.Contains(t, run(0, "endpoints", "list"), "unverified"[2:])
 	e, err := p.client().Endpoint(t.Context(), id)
 	require.NoError(t, err)

@@ -105,7 +105,8 @@ func (f jwtFlags) config() (auth.Config, error) {
 	if !oneOf(f.JWTSecret, f.JWTSecretFile, f.JWTPublicKeysFile) {
 		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid,
 			"set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and "+
-				"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE: tokens are verified with it")
+				"ASYNCFLOW_JWT_PUBLIC_KEYS_FILE, or ASYNCFLOW_JWT_ISSUERS_FILE: tokens are "+
+				"verified with it")
 	}
 	cfg.HMACSecret, cfg.HMACSecretFile = []byte(f.JWTSecret), f.JWTSecretFile
 	cfg.PublicKeysFile = f.JWTPublicKeysFile

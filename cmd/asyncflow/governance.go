@@ -168,7 +168,8 @@ func (g *globals) dryRun(ctx context.Context, job governance.Job) error {
 		rows = append(rows, []string{d.Tenant, d.Type, number(int64(d.Rows))})
 	}
 	if g.output == "json" {
-		return g.printJSON(map[string]any{"job": job.Name, "dry_run": true, "rows": sum, "data": out})
+		return g.printJSON(map[string]any{"job": job.Name, "dry_run": true, "rows": sum,
+			"data": out})
 	}
 	if err := g.printTable("TENANT TYPE ROWS", rows); err != nil {
 		return err

@@ -33,8 +33,8 @@ func TestSplitJobs(t *testing.T) {
 	timetable, err := jobFlags{Job: []string{"rescue = @every 5s,forget=off",
 		"fold=0,30 3 * * *"}}.timetable()
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"rescue": "@every 5s", "forget": "off", "fold": "0,30 3 * * *"},
-		timetable)
+	assert.Equal(t, map[string]string{"rescue": "@every 5s", "forget": "off",
+		"fold": "0,30 3 * * *"}, timetable)
 }
 
 // An invalid timetable of a job is named at the start.
@@ -99,8 +99,8 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	r = runCLI(t, env, "governance", "run", "rescue")
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `^rescue moved 5 rows in \S+\n$`, r.stdout)
-	for _, job := range []string{"promote", "vacuum", "operations", "children", "expire-keys", "fold",
-		"forget"} {
+	for _, job := range []string{"promote", "vacuum", "operations", "children", "expire-keys",
+		"fold", "forget"} {
 		require.Zero(t, runCLI(t, env, "governance", "run", job).code, job)
 		require.Zero(t, runCLI(t, env, "governance", "run", job, "--dry-run").code, job)
 	}

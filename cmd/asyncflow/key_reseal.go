@@ -28,7 +28,7 @@ func oldSecrets(list string) ([][]byte, error) {
 			all = append(all, []byte(secret))
 		}
 	}
-	// whose error says what is wrong with them
+	// NewKeys says what is wrong with the secrets
 	_, err := callbacks.NewKeys(make([]byte, callbacks.MinSecretBytes), all...)
 	return all, err
 }
@@ -107,7 +107,8 @@ func (c *keysResealCmd) Run(ctx context.Context, g *globals) error {
 			}
 			if n.Others > 0 {
 				return asyncflow.Errorf(asyncflow.CodeConflict,
-					"%d were sealed with another secret meanwhile: a node still has it as ASYNCFLOW_SECRET",
+					"%d were sealed with another secret meanwhile: a node still has it as "+
+						"ASYNCFLOW_SECRET",
 					n.Others)
 			}
 			return nil
@@ -132,7 +133,8 @@ func reseal(
 
 // withSeals opens the database for a command that takes the secrets.
 func withSeals(
-	ctx context.Context, db databaseFlag, f secretFlags, do func(*store.Store, *callbacks.Keys) error,
+	ctx context.Context, db databaseFlag, f secretFlags,
+	do func(*store.Store, *callbacks.Keys) error,
 ) error {
 	keys, err := f.keys()
 	if err != nil {

@@ -133,7 +133,8 @@ they expire.
 func (c *keysActivateCmd) Run(g *globals) error {
 	next, err := readKeys(c.next())
 	if err != nil {
-		return usageError(fmt.Errorf("there is no next key: begin with asyncflow keys rotate: %w", err))
+		return usageError(fmt.Errorf("there is no next key: begin with asyncflow keys rotate: %w",
+			err))
 	}
 	_, public, err := c.both()
 	if err != nil {
@@ -146,7 +147,8 @@ func (c *keysActivateCmd) Run(g *globals) error {
 	if err := os.Rename(c.next(), c.File); err != nil {
 		return err
 	}
-	return printNote(g, "%s is now %s. When the old tokens have expired, run: asyncflow keys retire %s\n",
+	return printNote(g, "%s is now %s. When the old tokens have expired, run: asyncflow keys "+
+		"retire %s\n",
 		c.File, next.List()[0].ID, c.File)
 }
 
@@ -172,8 +174,8 @@ func (c *keysRetireCmd) Run(g *globals) error {
 	if err := writeKeys(c.public(), private); err != nil {
 		return err
 	}
-	return printNote(g, "%s now has only the key %s; %d were removed. Give it to every node\n", c.public(),
-		private.List()[0].ID, len(public.List())-1)
+	return printNote(g, "%s now has only the key %s; %d were removed. Give it to every node\n",
+		c.public(), private.List()[0].ID, len(public.List())-1)
 }
 
 // writeKeys replaces the public keys in a file atomically: nodes may read it at any time.

@@ -21,8 +21,8 @@ func TestKeysGenerate(t *testing.T) {
 	t.Parallel()
 	for _, alg := range []string{"EdDSA", "ES256", "RS256"} {
 		file := filepath.Join(t.TempDir(), "jwt.pem")
-		r := runCLI(t, nil, "keys", "generate", "--alg", alg, "--kid", "k-"+alg, "--out", file, "-o",
-			"json")
+		r := runCLI(t, nil, "keys", "generate", "--alg", alg, "--kid", "k-"+alg, "--out", file,
+			"-o", "json")
 		require.Zero(t, r.code, r.stderr)
 		require.Contains(t, r.stdout, `"kid": "k-`+alg+`"`)
 		private, err := os.Stat(file)
@@ -58,7 +58,8 @@ func TestKeysGenerate(t *testing.T) {
 		"x").code)
 	require.Equal(t, exitUsage, runCLI(t, nil, "keys", "show", "/does/not/exist").code)
 	require.Contains(t, runCLI(t, nil, "keys", "generate", "--help").stdout, "Examples:")
-	require.Contains(t, runCLI(t, nil, "keys", "rotate", "--help").stdout, "asyncflow keys activate")
+	require.Contains(t, runCLI(t, nil, "keys", "rotate", "--help").stdout,
+		"asyncflow keys activate")
 }
 
 // Steps must be taken in order, and an interrupted step can be repeated.
@@ -222,7 +223,8 @@ issuers:
 	cfg.Issuer, cfg.Audience, cfg.PrivateKey = "https://login.example", "tasks", private
 	foreign, err := auth.NewIssuer(cfg)
 	require.NoError(t, err)
-	token, err := foreign.Issue(testTenant, "x", []auth.Scope{auth.ScopeRead}, time.Hour, time.Now())
+	token, err := foreign.Issue(testTenant, "x", []auth.Scope{auth.ScopeRead}, time.Hour,
+		time.Now())
 	require.NoError(t, err)
 	require.Equal(t, 403, p.status(token, "/v1/task-types"), "its scopes are others")
 	require.Equal(t, 200, p.status(tokenOf(t, testTenant), "/v1/task-types"))
@@ -245,7 +247,8 @@ func TestIssuersFileRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.Zero(t, runCLI(t, nil, "keys", "generate", "--out", filepath.Join(dir, "k.pem")).code)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "secret"), []byte(testJWTSecret+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "secret"), []byte(testJWTSecret+"\n"),
+		0o600))
 	file := filepath.Join(dir, "issuers.yaml")
 	check := func(text string) error {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -258,10 +261,10 @@ func TestIssuersFileRefused(t *testing.T) {
 	const good = "issuers:\n  - {issuer: a, audience: b, public_keys_file: k.pem.pub}\n"
 	for _, text := range []string{
 		good, `{"issuers": [{"issuer": "a", "audience": "b", "secret": "${SECRET}"}]}`,
-		"issuers: [{issuer: a, audience: b, secret_file: secret, tenant_claim: [org, slug], scopes: " +
-			"{a: read}, admin_type: x+jwt, type: JWT}]",
-		good + "  - {issuer: c, audience: b, jwks_url: https://login.example/jwks, algorithm: RS256, " +
-			"refresh: 10m, tenants: [acme]}\n",
+		"issuers: [{issuer: a, audience: b, secret_file: secret, tenant_claim: [org, slug], " +
+			"scopes: {a: read}, admin_type: x+jwt, type: JWT}]",
+		good + "  - {issuer: c, audience: b, jwks_url: https://login.example/jwks, algorithm: " +
+			"RS256, refresh: 10m, tenants: [acme]}\n",
 	} {
 		require.NoError(t, check(text), text)
 	}
@@ -299,15 +302,17 @@ func TestIssuersFileRefused(t *testing.T) {
 			"issuers[0].algorithm must be set"},
 		{"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: HS256}]",
 			"issuers[0].algorithm is HS256"},
-		{"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, ca_file: nope}]",
+		{"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, ca_file: " +
+			"nope}]",
 			"issuers[0].ca_file can't be read"},
 		{"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, ca_file: " +
 			"secret}]",
 			"issuers[0].ca_file has no PEM block"},
-		{"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, refresh: 1ms}]",
+		{"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, refresh: " +
+			"1ms}]",
 			"issuers[0].refresh must be between 1s and 24h"},
-		{"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, allow_http: " +
-			"maybe}]",
+		{"issuers: [{issuer: a, audience: b, jwks_url: 'https://x/y', algorithm: RS256, " +
+			"allow_http: maybe}]",
 			"issuers[0].allow_http must be true or false"},
 		{"issuers: [{issuer: a, audience: b, secret: '${SECRET}', scopes: {x: fly}}]",
 			`issuers[0].scopes names the unknown scope "fly"`},

@@ -23,8 +23,8 @@ type stageListener struct {
 // newStageListener returns a listener that has most open claims.
 func newStageListener(l *listener, s listenStage, most int) *stageListener {
 	return &stageListener{listener: l, stage: s, held: claimed.New(most, l.isOpen, func() {
-		l.out.problem("your worker has accepted %d tasks of %s that go on: no more are claimed until one "+
-			"of them ends", most, s)
+		l.out.problem("your worker has accepted %d tasks of %s that go on: no more are claimed "+
+			"until one of them ends", most, s)
 	})}
 }
 

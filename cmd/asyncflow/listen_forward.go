@@ -94,7 +94,8 @@ func (l *listener) send(
 	a, err := l.sender.Forward(ctx, l.to, d.Headers, d.Body, s.timeout)
 	if err != nil {
 		if l.down.begin() {
-			l.out.problem("nothing listens at %s: start your worker there; tasks wait until then", l.to)
+			l.out.problem("nothing listens at %s: start your worker there; tasks wait until then",
+				l.to)
 		}
 		return a, err
 	}

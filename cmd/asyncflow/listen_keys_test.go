@@ -15,7 +15,8 @@ func startJob(t *testing.T, env map[string]string, script string) *terminal {
 	t.Helper()
 	w := startLocalWorker(t, testWebhook)
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
-	return startIn(t, env, "sh", "-m", "-c", script, os.Args[0], "listen", "--forward", w.server.URL)
+	return startIn(t, env, "sh", "-m", "-c", script, os.Args[0], "listen", "--forward",
+		w.server.URL)
 }
 
 // cooked is what stty shows of a terminal that shows keys and passes on lines.

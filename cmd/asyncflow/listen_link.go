@@ -96,8 +96,8 @@ func answers(ctx context.Context, to *url.URL) bool {
 }
 
 const (
-	// asleepTick is how often the clock is looked at, and asleepFor how long it must have stood still
-	// for that to count as sleep.
+	// asleepTick is how often the clock is looked at, and asleepFor how long it must have stood
+	// still for that to count as sleep.
 	asleepTick = 500 * time.Millisecond
 	asleepFor  = 3 * time.Second
 )

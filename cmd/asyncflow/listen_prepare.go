@@ -26,7 +26,8 @@ func (s listenStage) String() string { return s.taskType + "." + s.name }
 // unknownSecret says what to do if the secret isn't known here.
 func (s listenStage) unknownSecret() string {
 	return fmt.Sprintf("the signing secret of %s isn't known on this machine: make a new one with "+
-		"asyncflow endpoints rotate-secret %s --overlap 0s, and give it with ASYNCFLOW_ENDPOINT_SECRET",
+		"asyncflow endpoints rotate-secret %s --overlap 0s, and give it with "+
+		"ASYNCFLOW_ENDPOINT_SECRET",
 		s, s.endpoint.ID)
 }
 
@@ -46,7 +47,8 @@ func (c *listenCmd) prepare(
 	if err == nil && len(stages) == 0 {
 		noteLeftAlone(out, others)
 		err = asyncflow.Errorf(asyncflow.CodeNotFound, "there is no stage to listen to: "+
-			"apply a task type first (asyncflow types apply), or name another with --type and --stage")
+			"apply a task type first (asyncflow types apply), or name another with --type and "+
+			"--stage")
 	}
 	if err != nil {
 		return nil, err
@@ -69,8 +71,9 @@ func (c *listenCmd) prepare(
 		if s.secret == "" && c.Secret != "" {
 			s.secret = c.Secret
 			out.problem("whether ASYNCFLOW_ENDPOINT_SECRET is the signing secret of %s can't be "+
-				"checked: this machine doesn't know it. If your worker refuses the signatures, make a new "+
-				"one with asyncflow endpoints rotate-secret %s --overlap 0s", s, s.endpoint.ID)
+				"checked: this machine doesn't know it. If your worker refuses the signatures, "+
+				"make a new one with asyncflow endpoints rotate-secret %s --overlap 0s", s,
+				s.endpoint.ID)
 		}
 	}
 	noteLeftAlone(out, others) // not before it is known that the token may make endpoints
@@ -88,8 +91,8 @@ func noteLeftAlone(out *listenOutput, stages []listenStage) {
 		names = append(names, fmt.Sprintf("%d more", n))
 	}
 	if len(names) > 0 {
-		out.note("left alone: %s. To listen to one, or to see why that can't be, name it with --type "+
-			"and --stage", strings.Join(names, ", "))
+		out.note("left alone: %s. To listen to one, or to see why that can't be, name it with "+
+			"--type and --stage", strings.Join(names, ", "))
 	}
 }
 
@@ -144,8 +147,8 @@ func (c *listenCmd) choose(
 			if !c.chosen(string(t.Name), stage.Name) {
 				continue
 			}
-			s := listenStage{taskType: string(t.Name), name: stage.Name, timeout: stage.Timeout.Std(),
-				processing: stage.MaxProcessingTime.Std()}
+			s := listenStage{taskType: string(t.Name), name: stage.Name,
+				timeout: stage.Timeout.Std(), processing: stage.MaxProcessingTime.Std()}
 			switch why := c.unfitReason(t, stage, endpointsOf(endpoints, s)); {
 			case why == "":
 				stages = append(stages, s)
@@ -178,13 +181,15 @@ func endpointsOf(all []client.Endpoint, s listenStage) (own []client.Endpoint) {
 	return own
 }
 
-// unfitReason returns why a stage can't be listened to, and what to do; "": it can. A stage whose
-// endpoints have the weight 0 must be named.
-func (c *listenCmd) unfitReason(t client.TaskType, stage client.Stage, own []client.Endpoint) string {
+// unfitReason returns why a stage can't be listened to, and what to do; "": it can. A stage must
+// be named if its endpoints have the weight 0.
+func (c *listenCmd) unfitReason(
+	t client.TaskType, stage client.Stage, own []client.Endpoint,
+) string {
 	for _, e := range own {
 		if !e.Listen && e.Weight == 0 && !c.named() {
-			return fmt.Sprintf("it has the endpoint %s with the weight 0. To listen to it all the same, "+
-				"name it with --type and --stage", printable(e.URL))
+			return fmt.Sprintf("it has the endpoint %s with the weight 0. To listen to it all the "+
+				"same, name it with --type and --stage", printable(e.URL))
 		}
 		if !e.Listen && e.Weight > 0 {
 			return fmt.Sprintf("its deliveries go to %s. To take them over, stop these first: "+
@@ -195,12 +200,13 @@ func (c *listenCmd) unfitReason(t client.TaskType, stage client.Stage, own []cli
 	case stage.Mode == asyncflow.ModeClaim:
 		return "its mode is claim, so workers ask for its tasks: see asyncflow claim"
 	case t.Flow != nil, t.MaxInFlight > 0, !t.Rate.IsZero():
-		return "tasks of a type with flow, max_in_flight or rate can't be claimed: apply the type without"
+		return "tasks of a type with flow, max_in_flight or rate can't be claimed: apply the " +
+			"type without"
 	}
 	return ""
 }
 
-// listen finds the endpoint for listening among those of the stage, or makes one.
+// listen finds the endpoint for listening among the stage's endpoints, or makes one.
 func (s *listenStage) listen(
 	ctx context.Context, api *client.Client, own []client.Endpoint, secret string,
 	secrets *listenSecrets,

@@ -54,8 +54,8 @@ func newListener(g *globals, out *listenOutput, to *url.URL) (*listener, error) 
 	}
 	sender := callbacks.NewSender(callbacks.Config{Version: version, Egress: asyncflow.Anywhere,
 		MaxOutput: listenMaxOutput}, nil)
-	return &listener{client: c, wire: wire, reporter: sdk.NewReporter(wire), sender: sender, out: out,
-		to: to, claimer: claimerName()}, nil
+	return &listener{client: c, wire: wire, reporter: sdk.NewReporter(wire), sender: sender,
+		out: out, to: to, claimer: claimerName()}, nil
 }
 
 const (
@@ -153,8 +153,8 @@ func (l *listener) awaitWorker(ctx context.Context) bool {
 			return false
 		}
 		if l.down.begin() {
-			l.out.problem("nothing listens at %s: start your worker there, or give another --forward; "+
-				"tasks wait until then", l.to)
+			l.out.problem("nothing listens at %s: start your worker there, or give another "+
+				"--forward; tasks wait until then", l.to)
 		}
 		if !sleep.For(ctx, listenPauses[2]) {
 			return false

@@ -99,7 +99,8 @@ func TestListenComparesTheSecret(t *testing.T) {
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 	r = runCLI(t, env, "listen", "--print-secret")
 	require.Equal(t, exitUsage, r.code, r.stderr)
-	require.Contains(t, r.stderr, "ASYNCFLOW_ENDPOINT_SECRET isn't the signing secret of pipe.first")
+	require.Contains(t, r.stderr, "ASYNCFLOW_ENDPOINT_SECRET isn't the signing secret of "+
+		"pipe.first")
 	elsewhere := listenEnv(t, node.url)
 	elsewhere["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	r = runCLI(t, elsewhere, "listen", "--print-secret")

@@ -509,8 +509,8 @@ func TestListenAnswers(t *testing.T) {
 	defer stop()
 	read, write := io.Pipe()
 	go func() {
-		code := realMain(ctx, []string{"listen", "--forward", w.URL, "-o", "json"}, write, io.Discard,
-			func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		code := realMain(ctx, []string{"listen", "--forward", w.URL, "-o", "json"}, write,
+			io.Discard, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 		write.Close()
 		assert.Zero(t, code)
 	}()
@@ -524,7 +524,8 @@ func TestListenAnswers(t *testing.T) {
 		`{"status": 503}`: {asyncflow.StatusFailed, "503 Service Unavailable"},
 
 		`{"status": 200, "size": 2000000}`: {asyncflow.StatusFailed, "the limit is"},
-		`{"status": 500, "size": 2000000}`: {asyncflow.StatusFailed, "500 Internal Server Error: xxx"},
+		`{"status": 500, "size": 2000000}`: {asyncflow.StatusFailed,
+			"500 Internal Server Error: xxx"},
 	} {
 		task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON(doc),
 			Retry: asyncflow.RetryPolicy{MaxAttempts: 1}})

@@ -74,6 +74,6 @@ func (c *migrateStatusCmd) Run(ctx context.Context, g *globals) error {
 	if err := w.Flush(); err != nil || behind == 0 {
 		return err
 	}
-	return asyncflow.Errorf(asyncflow.CodeConflict, "%d schemas are behind: run asyncflow migrate up",
-		behind)
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"%d schemas are behind: run asyncflow migrate up", behind)
 }

@@ -169,7 +169,8 @@ func TestBatchDelivery(t *testing.T) {
 	assert.Equal(t, []string{"failed", "done"}, events)
 	require.Len(t, w.requests, 2)
 	assert.Len(t, w.requests[0], 5, "they went in one request")
-	assert.Len(t, w.requests[1], 1, "and the one that was tried again in a request of the same form")
+	assert.Len(t, w.requests[1], 1, "and the one that was tried again in a request of the same "+
+		"form")
 }
 
 // 202 accepts all tasks of a request, and any other status applies to all.

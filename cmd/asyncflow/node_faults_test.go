@@ -106,8 +106,8 @@ func TestPublicKeys(t *testing.T) {
 	write := func(name, kind string, der []byte, err error) string {
 		require.NoError(t, err)
 		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}),
-			0o600))
+		require.NoError(t, os.WriteFile(path,
+			pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
 	publicDER, err := x509.MarshalPKIXPublicKey(public)

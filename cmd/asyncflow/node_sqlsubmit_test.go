@@ -28,7 +28,8 @@ func TestSubmitBySQL(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	var role string
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_database() || '-app'`).Scan(&role))
+	require.NoError(t, conn.QueryRow(t.Context(),
+		`SELECT current_database() || '-app'`).Scan(&role))
 	name := pgx.Identifier{role}.Sanitize()
 	_, err = conn.Exec(t.Context(), `CREATE ROLE `+name)
 	require.NoError(t, err)

@@ -135,7 +135,8 @@ func TestStoppedNode(t *testing.T) {
 	b := startNode(t, url)
 	begun, lease := time.Now(), time.Second+store.LeaseMargin
 	awaitAll(t, b.client(), ids)
-	assert.Less(t, time.Since(begun), lease+10*time.Second+patience/2, "with time for a slow machine")
+	assert.Less(t, time.Since(begun), lease+10*time.Second+patience/2,
+		"with time for a slow machine")
 	a.signal(syscall.SIGCONT)
 	awaitAll(t, a.client(), ids)
 	for _, id := range ids[:30] {
@@ -299,7 +300,9 @@ func TestGracefulStop(t *testing.T) {
 		<-underWay
 	}
 	a.signal(syscall.SIGTERM)
-	require.Eventually(t, func() bool { return strings.Contains(a.said(), "msg=stopping") }, patience,
+	require.Eventually(t, func() bool {
+		return strings.Contains(a.said(), "msg=stopping")
+	}, patience,
 		20*time.Millisecond)
 	close(stopping)
 	assert.Equal(t, 0, a.wait(), a.said())

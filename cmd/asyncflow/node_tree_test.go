@@ -179,7 +179,8 @@ func requireOneEndEach(t *testing.T, url string, children int) {
 // send sends a body to the API as it is, and returns the answer.
 func (p *process) send(method, path, body string) (status int, answer string) {
 	p.t.Helper()
-	req, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path,
+		strings.NewReader(body))
 	require.NoError(p.t, err)
 	req.Header.Set("Authorization", "Bearer "+testToken(p.t))
 	req.Header.Set("Content-Type", "application/json")

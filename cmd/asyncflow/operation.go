@@ -41,8 +41,8 @@ func (c *operationsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(list))
 	for i, o := range list {
-		rows[i] = []string{o.ID, string(o.Kind), o.Type, string(o.State), number(o.Total), number(o.Done),
-			number(o.Skipped), timeText(o.CreatedAt), timeText(o.FinishedAt)}
+		rows[i] = []string{o.ID, string(o.Kind), o.Type, string(o.State), number(o.Total),
+			number(o.Done), number(o.Skipped), timeText(o.CreatedAt), timeText(o.FinishedAt)}
 	}
 	return g.printTable("ID KIND TYPE STATE TOTAL DONE SKIPPED CREATED FINISHED", rows)
 }
@@ -169,8 +169,8 @@ func (g *globals) follow(ctx context.Context, o client.Operation) (client.Operat
 
 func stillRunning(o client.Operation, why string) error {
 	return &codedError{exitFailed,
-		fmt.Errorf("%s: operation %[2]s goes on; asyncflow operations watch %[2]s shows it, asyncflow "+
-			"operations stop %[2]s stops it", why, o.ID)}
+		fmt.Errorf("%s: operation %[2]s goes on; asyncflow operations watch %[2]s shows it, "+
+			"asyncflow operations stop %[2]s stops it", why, o.ID)}
 }
 
 // progress returns a progress bar on a terminal, and nil elsewhere.

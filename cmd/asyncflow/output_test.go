@@ -21,7 +21,8 @@ func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	g := &globals{stdout: &out}
 	require.NoError(t, g.printTable("ID ERROR",
-		[][]string{{"a", ""}, {"long-id", "evil\x1b[2J\ttext\nline"}, {"c", strings.Repeat("é", 200)}}))
+		[][]string{{"a", ""}, {"long-id", "evil\x1b[2J\ttext\nline"},
+			{"c", strings.Repeat("é", 200)}}))
 	require.Equal(t, "ID       ERROR\n"+
 		"a        -\n"+
 		"long-id  evil�[2J text line\n"+
@@ -136,7 +137,9 @@ func TestTokenCreate(t *testing.T) {
 	}
 	env["ASYNCFLOW_JWT_PRIVATE_KEY_FILE"] = "/does/not/exist"
 	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr,
-		"set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
+		"set one of ASYNCFLOW_JWT_SECRET, ASYNCFLOW_JWT_SECRET_FILE and "+
+			"ASYNCFLOW_JWT_PRIVATE_KEY_FILE")
 	env["ASYNCFLOW_JWT_SECRET"] = ""
-	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr, "no such file")
+	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr,
+		"no such file")
 }

@@ -174,7 +174,8 @@ func (p *process) wait() int {
 func nodeEnv(database string) []string {
 	return []string{"DATABASE_URL=" + database, "ASYNCFLOW_SECRET=" + testSecret,
 		"ASYNCFLOW_JWT_SECRET=" + testJWTSecret,
-		"ASYNCFLOW_LISTEN=127.0.0.1:0", "ASYNCFLOW_ALLOW_HTTP=1", "ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1",
+		"ASYNCFLOW_LISTEN=127.0.0.1:0", "ASYNCFLOW_ALLOW_HTTP=1",
+		"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1",
 		"ASYNCFLOW_VERIFY_ENDPOINTS=false", "ASYNCFLOW_DRAIN_DELAY=0s"}
 }
 

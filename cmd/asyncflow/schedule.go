@@ -124,14 +124,16 @@ func (g *globals) printSchedule(s client.Schedule, err error) error {
 	if len(s.NextRuns) > 0 {
 		next = timeText(s.NextRuns[0])
 	}
-	return g.printFields("name", s.Name, "version", strconv.Itoa(s.Version), "type", s.Type, "times",
-		timesText(s), "starts", timeText(s.StartsAt),
+	return g.printFields("name", s.Name, "version", strconv.Itoa(s.Version), "type", s.Type,
+		"times", timesText(s), "starts", timeText(s.StartsAt),
 		"ends", timeText(s.EndsAt), "overlap", string(s.Overlap), "catch up", catchUp, "priority",
 		priority, "retry", retry,
-		"paused", timeText(s.PausedAt), "next run", next, "last run", timeText(s.LastRunAt), "last task",
+		"paused", timeText(s.PausedAt), "next run", next, "last run", timeText(s.LastRunAt),
+		"last task",
 		s.LastTaskID, "skipped", skipped, "failing since", timeText(s.FailingSince), "last error",
 		s.LastError,
-		"created", timeText(s.CreatedAt), "updated", timeText(s.UpdatedAt), "context", string(s.Context))
+		"created", timeText(s.CreatedAt), "updated", timeText(s.UpdatedAt), "context",
+		string(s.Context))
 }
 
 type schedulesNextCmd struct{ scheduleArg }

@@ -56,8 +56,8 @@ func cliSchedules(t *testing.T, url string) {
 	require.Contains(t, run(0, "schedules", "pause", "nightly"), "paused")
 	require.Equal(t, "none: it is paused\n", run(0, "schedules", "next", "nightly"))
 	var submitted client.SubmittedTask
-	require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "trigger", "nightly", "-o", "json")),
-		&submitted))
+	require.NoError(t, json.Unmarshal([]byte(run(0, "schedules", "trigger", "nightly", "-o",
+		"json")), &submitted))
 	require.Contains(t, run(0, "tasks", "get", submitted.ID), kept)
 	require.NotContains(t, run(0, "schedules", "resume", "nightly"), "paused")
 

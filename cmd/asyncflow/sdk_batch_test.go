@@ -63,7 +63,8 @@ func TestSDKBatch(t *testing.T) {
 		return task.Context, nil
 	}, sdk.AnswerWithin(time.Millisecond))
 	_, err := c.PutTaskType(t.Context(), "pipe",
-		client.TaskTypeSpec{Stages: []client.Stage{stage("each"), stage("together"), stage("slow")}})
+		client.TaskTypeSpec{Stages: []client.Stage{stage("each"), stage("together"),
+			stage("slow")}})
 	require.NoError(t, err)
 	require.NoError(t, w.Register(t.Context(), registration))
 	ids := submitMany(t, c, 6)

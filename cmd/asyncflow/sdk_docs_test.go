@@ -62,7 +62,8 @@ func (d documented) run(t *testing.T) string {
 	switch d.language {
 	case "go":
 		built := filepath.Join(dir, "worker")
-		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", built, file).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", built,
+			file).CombinedOutput()
 		require.NoError(t, err, string(out))
 		cmd = exec.Command(built)
 	case "python":
@@ -70,7 +71,8 @@ func (d documented) run(t *testing.T) string {
 	case "js":
 		cmd = exec.Command("node", file)
 	case "sh": // as its second line has it
-		cmd = exec.Command("bash", "-c", "exec "+strings.TrimPrefix(strings.Split(code, "\n")[1], "# "))
+		cmd = exec.Command("bash", "-c",
+			"exec "+strings.TrimPrefix(strings.Split(code, "\n")[1], "# "))
 	}
 	var said strings.Builder
 	cmd.Dir, cmd.Stderr = dir, &said
@@ -177,7 +179,8 @@ func TestDocumentedGoWorker(t *testing.T) {
 	require.Len(t, workers, 1)
 	url, p := workers[0].run(t), startNode(t, database(t))
 	runRecipe(t, devFile{URL: p.url, Token: testToken(t)}, strings.NewReplacer(
-		"http://127.0.0.1:9000", url, "export WORKER_SECRET=", "export WORKER_SECRET="+testWebhook+" #",
+		"http://127.0.0.1:9000", url, "export WORKER_SECRET=",
+		"export WORKER_SECRET="+testWebhook+" #",
 	).Replace(documentedSetup(t, "go.md")))
 	c := p.client()
 	for doc, want := range map[string]string{`{"image": "harbour.jpg"}`: "inspect done, resize done",

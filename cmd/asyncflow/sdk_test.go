@@ -233,7 +233,8 @@ func TestSDKSurvivesARestart(t *testing.T) {
 			require.EqualValues(t, 1, calls.Load())
 			closing, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			require.NoError(t, w.Close(closing), "the answer to its report comes while the node is there")
+			require.NoError(t, w.Close(closing),
+				"the answer to its report comes while the node is there")
 		})
 	}
 }
@@ -295,9 +296,10 @@ func TestSDKReportRefused(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))
 	w := startSDKWorker(t, sdk.Config{AnswerWithin: -1})
-	sdk.Handle(w.Worker, "pipe", "first", func(context.Context, sdk.Task[sdk.None]) (string, error) {
-		return strings.Repeat("x", 300<<10), nil
-	})
+	sdk.Handle(w.Worker, "pipe", "first",
+		func(context.Context, sdk.Task[sdk.None]) (string, error) {
+			return strings.Repeat("x", 300<<10), nil
+		})
 	w.pipe(t, p.client(), stage("first"))
 	task, outcomes := ended(t, p.client(), submit(t, p.client(), `1`))
 	require.Equal(t, "first rejected", outcomes)

@@ -75,7 +75,8 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 	}
 	c.DBRoles.warn(log)
 	if c.Migrate {
-		if _, err := migrate(ctx, c.DatabaseURL, c.DBRoles.option(), store.StaleOnly()); err != nil {
+		if _, err := migrate(ctx, c.DatabaseURL, c.DBRoles.option(),
+			store.StaleOnly()); err != nil {
 			return err
 		}
 	}

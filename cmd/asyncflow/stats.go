@@ -66,7 +66,8 @@ func (g *globals) printStopped(stats []client.Stats) error {
 			if b.WaitsBecause == "" {
 				continue
 			}
-			_, err := fmt.Fprintf(g.stdout, "%s/%s: %s\n", s.Type, b.Stage, printable(b.WaitsBecause))
+			_, err := fmt.Fprintf(g.stdout, "%s/%s: %s\n", s.Type, b.Stage,
+				printable(b.WaitsBecause))
 			if err != nil {
 				return err
 			}

@@ -19,8 +19,9 @@ func someStats() client.StatsList {
 		{Type: "idle", Paused: true, Rolls: 1},
 		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Cancelled: 6,
 			OldestDue: time.Now().Add(-90 * time.Minute),
-			Rates:     client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Finished: 8}, Rolls: 7,
-			Latency: client.Latency{P50Ms: 38.1, P99Ms: 2345.6},
+			Rates:     client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Finished: 8},
+			Rolls:     7,
+			Latency:   client.Latency{P50Ms: 38.1, P99Ms: 2345.6},
 			Backlog: []client.Backlog{{WaitsFor: "endpoint_unhealthy", Stage: "send", Tasks: 600},
 				{WaitsFor: "capacity", Tasks: 2}}},
 	}}
@@ -39,8 +40,8 @@ func TestStatsTable(t *testing.T) {
 	lines := strings.Split(r.stdout, "\n")
 	require.Len(t, lines, 4)
 	require.Equal(t,
-		strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s OUT/s "+
-			"FAILURES/s P50 P99 ROLLS BACKLOG"), strings.Fields(lines[0]))
+		strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
+			"OUT/s FAILURES/s P50 P99 ROLLS BACKLOG"), strings.Fields(lines[0]))
 	require.Equal(t, strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 - - 1 -"),
 		strings.Fields(lines[1]))
 	require.Regexp(t,
@@ -88,8 +89,8 @@ func TestStatsWatch(t *testing.T) {
 			require.NoError(t, err)
 			var out bytes.Buffer
 			c := &statsCmd{Watch: true}
-			require.NoError(t, c.watch(ctx, &globals{stdout: &out, output: "table", api: api}, terminal,
-				time.Millisecond))
+			require.NoError(t, c.watch(ctx, &globals{stdout: &out, output: "table", api: api},
+				terminal, time.Millisecond))
 			require.Equal(t, 3, strings.Count(out.String(), "TYPE"))
 			want := 0
 			if terminal {

@@ -46,9 +46,10 @@ func prepareAmongStrangers(ctx context.Context, url string) error {
 	for _, command := range []string{"migrate up", "migrate status", "tenants create " + testTenant,
 		"migrate up"} {
 		var out strings.Builder
-		if code := realMain(ctx, strings.Fields(command), &out, &out, func(name string) (string, bool) {
-			return url, name == "DATABASE_URL"
-		}); code != 0 {
+		if code := realMain(ctx, strings.Fields(command), &out, &out,
+			func(name string) (string, bool) {
+				return url, name == "DATABASE_URL"
+			}); code != 0 {
 			return fmt.Errorf("%s: %s", command, out.String())
 		}
 	}
@@ -75,7 +76,8 @@ func plant(ctx context.Context, url string) error {
 	}
 	for _, sql := range []string{`SELECT unnest('{a}'::text[])`, `SELECT 'a'::text || 1::bigint`,
 		`SELECT '{1}'::bigint[] @> '{1}'::bigint[]`, `SELECT left('a'::text, 1::bigint)`} {
-		if _, err := conn.Exec(ctx, sql); err == nil || !strings.Contains(err.Error(), "a stranger's") {
+		if _, err := conn.Exec(ctx, sql); err == nil ||
+			!strings.Contains(err.Error(), "a stranger's") {
 			return fmt.Errorf("%s doesn't run what was planted: %w", sql, err)
 		}
 	}

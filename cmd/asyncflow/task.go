@@ -89,9 +89,10 @@ func (g *globals) printTask(t client.Task, err error) error {
 	if len(t.Priority) > 0 {
 		priority = jsonText(t.Priority)
 	}
-	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status), "stage",
-		t.Stage, "attempt", attempt,
-		"waits for", string(t.WaitsFor), "because", t.WaitsBecause, "depends on", dependenciesText(t.Dependencies), "redriven",
+	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status),
+		"stage", t.Stage, "attempt", attempt,
+		"waits for", string(t.WaitsFor), "because", t.WaitsBecause, "depends on",
+		dependenciesText(t.Dependencies), "redriven",
 		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
 		childrenText(t.Children), "paused", pausedText(t),

@@ -199,14 +199,15 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID == "" {
 		if c.AllChildren || c.Dependents {
 			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-				"--all-children, --dependents and --type exclude each other: they are for one task"))
+				"--all-children, --dependents and --type exclude each other: they are for one "+
+					"task"))
 		}
 		if c.Context != "" {
 			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 				"--context and --type exclude each other: a context is for one task"))
 		}
-		b := client.BulkRedrive{Type: c.Type, Status: api.BulkRedriveStatus(c.Status), Stage: c.Stage,
-			Error: c.Error,
+		b := client.BulkRedrive{Type: c.Type, Status: api.BulkRedriveStatus(c.Status),
+			Stage: c.Stage, Error: c.Error,
 			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), FromStage: c.FromStage,
 			Children: withChildren(c.Children)}
 		return c.run(ctx, g, many{

@@ -122,7 +122,8 @@ func (m *timeFlag) UnmarshalText(text []byte) error {
 		return nil
 	}
 	return asyncflow.Errorf(asyncflow.CodeInvalid,
-		"must be a time such as 2026-11-21T10:00:00Z or a duration before now such as 1h, not %q", text)
+		"must be a time such as 2026-11-21T10:00:00Z or a duration before now such as 1h, not %q",
+		text)
 }
 
 type tasksCountCmd struct {
@@ -161,9 +162,10 @@ func (c *tasksCountCmd) Run(ctx context.Context, g *globals) error {
 // countAll counts all tasks, and shows their number as a count without an operation does. An
 // operation that isn't done is shown itself.
 func (c *tasksCountCmd) countAll(ctx context.Context, g *globals) error {
-	o, err := g.client().CountAll(ctx, client.BulkCount{Type: c.Type, Status: client.Status(c.Status),
-		Stage: c.Stage, Error: c.Error, Since: c.Since.Time, Until: c.Until.Time,
-		Children: withChildren(c.Children)})
+	o, err := g.client().CountAll(ctx,
+		client.BulkCount{Type: c.Type, Status: client.Status(c.Status), Stage: c.Stage,
+			Error: c.Error, Since: c.Since.Time, Until: c.Until.Time,
+			Children: withChildren(c.Children)})
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,8 @@ func (f *manyFlags) check(id, status string) error {
 	switch {
 	case id != "" && (filter || f.DryRun || f.Pace != nil || f.Detach):
 		return asyncflow.Errorf(asyncflow.CodeInvalid,
-			"an id excludes --type and what goes with it: it is one task, or all that a filter finds")
+			"an id excludes --type and what goes with it: it is one task, or all that a filter "+
+				"finds")
 	case id == "" && f.Type == "":
 		return asyncflow.Errorf(asyncflow.CodeInvalid, "name a task by its id, or many by --type")
 	case f.Pace != nil && *f.Pace <= 0:

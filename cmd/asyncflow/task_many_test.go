@@ -154,17 +154,17 @@ func TestWatchDetaches(t *testing.T) {
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, stdout.String())
 	require.Equal(t,
-		"asyncflow: interrupted: operation op-1 goes on; asyncflow operations watch op-1 shows it, "+
-			"asyncflow operations stop op-1 stops it\n", stderr.String())
+		"asyncflow: interrupted: operation op-1 goes on; asyncflow operations watch op-1 shows "+
+			"it, asyncflow operations stop op-1 stops it\n", stderr.String())
 }
 
 func TestConfirm(t *testing.T) {
 	t.Parallel()
-	for input, want := range map[string]bool{"y\n": true, " Yes \n": true, "n\n": false, "\n": false,
-		"": false, "yesterday\n": false} {
+	for input, want := range map[string]bool{"y\n": true, " Yes \n": true, "n\n": false,
+		"\n": false, "": false, "yesterday\n": false} {
 		var out bytes.Buffer
-		require.Equal(t, want, confirm(t.Context(), strings.NewReader(input), &out, "cancel 3 tasks?"),
-			input)
+		require.Equal(t, want, confirm(t.Context(), strings.NewReader(input), &out,
+			"cancel 3 tasks?"), input)
 		require.Equal(t, "cancel 3 tasks? [y/N] ", out.String())
 	}
 	in, _ := io.Pipe()

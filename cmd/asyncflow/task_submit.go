@@ -31,8 +31,8 @@ func (c *tasksSubmitCmd) Help() string {
 	return `With --key, if a task with that key exists, the command shows it and submits nothing. It
 says so on standard error and, with --output json, in the field existing.
 
-With --wait, standard error says after 2 s what the task waits for. The exit code is 0 if the task succeeded, 6 if it failed, and 7 if it was not final
-in time.
+With --wait, standard error says after 2 s what the task waits for. The exit code is 0 if the task
+succeeded, 6 if it failed, and 7 if it was not final in time.
 
 With --depends-on, the task waits until the other one has ended. Behind the id or TYPE:KEY may
 follow ",on_failure=fail", cancel or run, and ",wait_for=24h". With --context-from dependencies,
@@ -71,7 +71,8 @@ func (c *tasksSubmitCmd) Run(ctx context.Context, g *globals) error {
 	}
 	if submitted.Existing {
 		fmt.Fprintf(g.stderr,
-			"asyncflow: the key stands for task %s already: nothing new was submitted\n", submitted.ID)
+			"asyncflow: the key stands for task %s already: nothing new was submitted\n",
+			submitted.ID)
 	}
 	if c.Wait {
 		return c.wait(ctx, g, submitted.ID)

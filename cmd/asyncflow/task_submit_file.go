@@ -31,7 +31,8 @@ func (c *tasksSubmitCmd) submitFile(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	defer in.Close()
-	b := &bulk{api: g.client(), in: newLineReader(in, c.template()), tally: newTally(g.stderr, size)}
+	b := &bulk{api: g.client(), in: newLineReader(in, c.template()),
+		tally: newTally(g.stderr, size)}
 	failed := b.run(ctx)
 	b.tally.finish()
 	if err := b.tally.print(g); err != nil {
@@ -70,7 +71,7 @@ type bulk struct {
 	api   *client.Client
 	in    *lineReader
 	tally *tally
-	last  int // the last line that was passed on; those before it are accounted for
+	last  int // the last line that was passed on; earlier lines are accounted for
 }
 
 // run ends with the input, with the first chunk that fails as a whole, or with ctx. It first
@@ -173,14 +174,14 @@ func (b *bulk) pauseAfter(err error, try int) (time.Duration, bool) {
 func (b *bulk) outcome(ctx context.Context, readErr *error) error {
 	switch failure := b.tally.failure(); {
 	case failure != nil:
-		return &codedError{exitCode(failure), fmt.Errorf("stopped: nothing after line %d was submitted",
-			b.last)}
+		return &codedError{exitCode(failure),
+			fmt.Errorf("stopped: nothing after line %d was submitted", b.last)}
 	case ctx.Err() != nil:
-		return &codedError{exitFailed, fmt.Errorf("interrupted: nothing after line %d was submitted",
-			b.last)}
+		return &codedError{exitFailed,
+			fmt.Errorf("interrupted: nothing after line %d was submitted", b.last)}
 	case *readErr != nil:
-		return &codedError{exitFailed, fmt.Errorf("the input can't be read after line %d: %w", b.last,
-			*readErr)}
+		return &codedError{exitFailed,
+			fmt.Errorf("the input can't be read after line %d: %w", b.last, *readErr)}
 	case b.tally.refusedSoFar() > 0:
 		return silent(exitFailed)
 	}

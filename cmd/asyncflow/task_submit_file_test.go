@@ -222,8 +222,8 @@ func TestBulkStopsWhenForbidden(t *testing.T) {
 
 func TestLongLineIsRefused(t *testing.T) {
 	t.Parallel()
-	in := io.MultiReader(strings.NewReader("1\n\""), strings.NewReader(strings.Repeat("x", maxLine)),
-		strings.NewReader("\"\n3\n"))
+	in := io.MultiReader(strings.NewReader("1\n\""),
+		strings.NewReader(strings.Repeat("x", maxLine)), strings.NewReader("\"\n3\n"))
 	l := newLineReader(in, client.NewTask{Type: "t"})
 	var lines []int
 	var refused []badLine

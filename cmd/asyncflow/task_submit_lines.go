@@ -68,7 +68,8 @@ func (l *lineReader) next() (chunk, error) {
 // that is too long.
 func (l *lineReader) take(c *chunk, text []byte) {
 	if text == nil {
-		c.refused = append(c.refused, badLine{l.number, fmt.Sprintf("is longer than %d bytes", maxLine)})
+		c.refused = append(c.refused,
+			badLine{l.number, fmt.Sprintf("is longer than %d bytes", maxLine)})
 		return
 	}
 	if l.number == 1 {
@@ -132,7 +133,8 @@ func wholeTaskError(text []byte, decoding error) error {
 	case errors.As(err, &wrong) && wrong.Field != "":
 		return fmt.Errorf("%s must not be a %s", wrong.Field, wrong.Value)
 	case errors.As(err, &wrong):
-		return fmt.Errorf("is a %s; without a task type each line must be a whole task", wrong.Value)
+		return fmt.Errorf("is a %s; without a task type each line must be a whole task",
+			wrong.Value)
 	case err != nil:
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}

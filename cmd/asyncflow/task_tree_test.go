@@ -84,7 +84,8 @@ endpoints:
 	assert.Regexp(t, `^INDEX +STATUS +ID +RESULT\n0 +succeeded +pipe\..*\n1 +.*\n2 +.*\n$`, results)
 	some := runCLI(t, map[string]string{"ASYNCFLOW_URL": node.url,
 		"ASYNCFLOW_TOKEN": strings.TrimSpace(
-			run(0, "token", "create", "--tenant", testTenant))}, "tasks", "results", task.ID, "--from=1",
+			run(0, "token", "create", "--tenant", testTenant))}, "tasks", "results", task.ID,
+		"--from=1",
 		"--limit=1")
 	assert.Regexp(t, `^INDEX.*\n1 +succeeded.*\n$`, some.stdout)
 	assert.Equal(t, "there are more, of 3: --from 2\n", some.stderr)
@@ -143,8 +144,8 @@ endpoints: [{type: pipe, stage: map, url: "`+w.URL+`", secret: "`+testWebhook+`"
 	require.NoError(t, err)
 	require.Len(t, list.Data, 1+2*3, "they are new children")
 
-	// Lists and counts are of tasks without children unless these are asked for; changes of many are
-	// of all.
+	// Lists and counts are of tasks without children unless these are asked for; changes of many
+	// are of all.
 	for args, n := range map[string]int{
 		"":                    1,
 		"--children":          1 + 2*3,
@@ -154,10 +155,12 @@ endpoints: [{type: pipe, stage: map, url: "`+w.URL+`", secret: "`+testWebhook+`"
 		flags := append([]string{"--type", "pipe"}, strings.Fields(args)...)
 		ids := run(0, append([]string{"tasks", "list"}, flags...)...)
 		require.Equal(t, 1+n, strings.Count(ids, "\n"), "%s: %s", args, ids)
-		require.Equal(t, plural(int64(n))+"\n", run(0, append([]string{"tasks", "count"}, flags...)...))
+		require.Equal(t, plural(int64(n))+"\n",
+			run(0, append([]string{"tasks", "count"}, flags...)...))
 	}
 	require.Equal(t, "1 task\n", run(0, "tasks", "count", "--type", "pipe", "--exact"))
-	require.Equal(t, "7 tasks\n", run(0, "tasks", "count", "--type", "pipe", "--exact", "--children"))
+	require.Equal(t, "7 tasks\n", run(0, "tasks", "count", "--type", "pipe", "--exact",
+		"--children"))
 	redrive := []string{"tasks", "redrive", "--type", "pipe", "--dry-run"}
 	require.Equal(t, "3 tasks\n", run(0, redrive...))
 	require.Equal(t, "1 task\n", run(0, append(redrive, "--no-children")...))

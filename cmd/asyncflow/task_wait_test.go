@@ -50,7 +50,9 @@ func TestWaitSaysForWhat(t *testing.T) {
 	require.Zero(t, runCLI(t, env, "types", "apply", "-f", types).code)
 	r := runCLI(t, env, "tasks", "submit", "pipe", "--wait", "--timeout", "8s", "-o", "json")
 	require.Equal(t, exitNotFinal, r.code, r.stderr)
-	assert.Equal(t, 1, strings.Count(r.stderr, "waits for an endpoint of stage one: create one with "+
-		"asyncflow endpoints create --type pipe --stage one URL, or run asyncflow listen"), r.stderr)
+	assert.Equal(t, 1, strings.Count(r.stderr,
+		"waits for an endpoint of stage one: create one with "+
+			"asyncflow endpoints create --type pipe --stage one URL, or run asyncflow listen"),
+		r.stderr)
 	assert.True(t, strings.HasPrefix(r.stdout, "{"), r.stdout)
 }

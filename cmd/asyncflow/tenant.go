@@ -47,7 +47,8 @@ func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
 	}
 	if created {
 		fmt.Fprintf(g.stdout,
-			"tenant %s created; asyncflow token create --tenant %s makes a token for it\n", c.Tenant,
+			"tenant %s created; asyncflow token create --tenant %s makes a token for it\n",
+			c.Tenant,
 			c.Tenant)
 	} else {
 		fmt.Fprintf(g.stdout, "tenant %s exists already\n", c.Tenant)

@@ -25,7 +25,8 @@ import (
 // tenants runs a command about tenants on a database.
 func tenants(t *testing.T, url string, args ...string) ran {
 	t.Helper()
-	return runCLI(t, map[string]string{"DATABASE_URL": url}, append([]string{"tenants"}, args...)...)
+	return runCLI(t, map[string]string{"DATABASE_URL": url},
+		append([]string{"tenants"}, args...)...)
 }
 
 func TestTenantsCommands(t *testing.T) {
@@ -36,7 +37,8 @@ func TestTenantsCommands(t *testing.T) {
 func tenantsCommands(t *testing.T, url string) {
 	r := tenants(t, url, "create", "globex")
 	assert.Equal(t,
-		ran{0, "tenant globex created; asyncflow token create --tenant globex makes a token for it\n",
+		ran{0, "tenant globex created; asyncflow token create --tenant globex makes a token for " +
+			"it\n",
 			""}, r)
 	assert.Equal(t, ran{0, "tenant globex exists already\n", ""},
 		tenants(t, url, "create", "globex"))
@@ -176,8 +178,9 @@ func TestKilledWhileDropping(t *testing.T) {
 		wg.Go(func() {
 			for i := worker; i < types; i += 4 {
 				_, _, err := s.PutTaskType(t.Context(), testTenant,
-					asyncflow.TaskType{Name: fmt.Sprint("t", i), RollRows: 2 * asyncflow.DefaultRollRows,
-						Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
+					asyncflow.TaskType{Name: fmt.Sprint("t", i),
+						RollRows: 2 * asyncflow.DefaultRollRows,
+						Stages:   []asyncflow.Stage{{Name: "only"}}}.WithDefaults())
 				assert.NoError(t, err)
 			}
 		})
@@ -248,7 +251,8 @@ func TestTenantsGrantSubmit(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	var role string
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_database() || '-shop'`).Scan(&role))
+	require.NoError(t, conn.QueryRow(t.Context(),
+		`SELECT current_database() || '-shop'`).Scan(&role))
 	_, err = conn.Exec(t.Context(), `CREATE ROLE "`+role+`"`)
 	require.NoError(t, err)
 	defer func() {

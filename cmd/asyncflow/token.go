@@ -148,7 +148,8 @@ func signingConfig(getenv func(string) string) (auth.Config, error) {
 	}
 	pem, err := os.ReadFile(file)
 	if err != nil {
-		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "ASYNCFLOW_JWT_PRIVATE_KEY_FILE: %v", err)
+		return cfg, asyncflow.Errorf(asyncflow.CodeInvalid, "ASYNCFLOW_JWT_PRIVATE_KEY_FILE: %v",
+			err)
 	}
 	cfg.PrivateKey = pem
 	return cfg, nil

@@ -89,7 +89,8 @@ func TestApply(t *testing.T) {
 		"created    endpoint a x https://h/2\n", ""}, r)
 	r = runCLI(t, env, "types", "apply", "-f", file)
 	require.Equal(t,
-		"unchanged  type a\nunchanged  endpoint a x https://h/1\nunchanged  endpoint a x https://h/2\n",
+		"unchanged  type a\nunchanged  endpoint a x https://h/1\nunchanged  endpoint a x "+
+			"https://h/2\n",
 		r.stdout)
 	env["TIMEOUT"] = "2s"
 	r = runCLI(t, env, "types", "apply", "-f", file, "-o", "json")
@@ -101,7 +102,8 @@ func TestApply(t *testing.T) {
 	r = runCLI(t, env, "types", "apply", "-f", file)
 	require.Equal(t,
 		ran{exitUsage, "",
-			"asyncflow: the document is wrong: " + file + ":1: types[0].stages[0].timeout names the " +
+			"asyncflow: the document is wrong: " + file +
+				":1: types[0].stages[0].timeout names the " +
 				"environment variable TIMEOUT, which is not set\n"}, r)
 }
 
@@ -132,6 +134,7 @@ func TestApplyThatFailsHalfway(t *testing.T) {
 	require.Equal(t, exitNotFound, r.code)
 	require.Contains(t, r.stdout, "secret whsec_made")
 	require.Contains(t, r.stdout, "created    endpoint a x https://h/2")
-	require.Contains(t, r.stderr, "asyncflow: "+file+":2: endpoint missing x https://h/: 404 not_found")
+	require.Contains(t, r.stderr, "asyncflow: "+file+":2: endpoint missing x https://h/: 404 "+
+		"not_found")
 	require.Contains(t, r.stderr, "\n"+file+":4: endpoint missing y https://h/: 404 not_found")
 }

@@ -107,14 +107,16 @@ func (c *verifyCmd) config() (workercheck.Config, error) {
 	for name, d := range map[string]time.Duration{"--timeout": c.Timeout,
 		"--report-within": c.ReportWithin} {
 		if d <= 0 {
-			return workercheck.Config{}, asyncflow.InvalidField(name, "is %v; it must be above 0", d)
+			return workercheck.Config{},
+				asyncflow.InvalidField(name, "is %v; it must be above 0", d)
 		}
 	}
 	return workercheck.Config{URL: c.Worker, Type: c.Type, Stage: c.Stage, Secret: secret,
 		Context: document, Batch: c.Batch,
-		Timeout: c.Timeout, ReportTime: c.ReportWithin, Listen: c.Listen, CallbackURL: c.CallbackURL,
-		Version: version,
-		Egress:  asyncflow.Egress{AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate}}, nil
+		Timeout: c.Timeout, ReportTime: c.ReportWithin, Listen: c.Listen,
+		CallbackURL: c.CallbackURL,
+		Version:     version,
+		Egress:      asyncflow.Egress{AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate}}, nil
 }
 
 func (c *verifyCmd) secret() (string, error) {

@@ -121,7 +121,8 @@ func (p *Page) next(ctx context.Context, name string) (d client.Delivery, err er
 	}
 	d = all[0]
 	// The claim is held from now on: people need longer than its first 15 seconds.
-	v := vote{task: d.TaskID, callback: worker.Callback{URL: d.Callback.URL, Token: d.Callback.Token}}
+	v := vote{task: d.TaskID, callback: worker.Callback{URL: d.Callback.URL,
+		Token: d.Callback.Token}}
 	if v.deadline, err = p.reporter.Heartbeat(ctx, v.callback); err != nil {
 		return client.Delivery{}, err
 	}

@@ -16,7 +16,8 @@ func TestInspect(t *testing.T) {
 	b := setup(t)
 	require.NoError(t, os.Mkdir(filepath.Join(b.images, "town"), 0o755))
 	require.NoError(t,
-		os.Rename(filepath.Join(b.images, "plasma.jpg"), filepath.Join(b.images, "town", "plasma.jpg")))
+		os.Rename(filepath.Join(b.images, "plasma.jpg"),
+			filepath.Join(b.images, "town", "plasma.jpg")))
 	webp, err := base64.StdEncoding.DecodeString("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA==")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(b.images, "dot.webp"), webp, 0o644))
@@ -58,15 +59,17 @@ func TestInspectFailsForGood(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(outside, sample, 0o644))
 	require.NoError(t, os.Symlink(outside, filepath.Join(b.images, "link.png")))
-	require.NoError(t, os.WriteFile(filepath.Join(b.images, "notes.txt"), []byte("no image"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(b.images, "notes.txt"), []byte("no image"),
+		0o644))
 	relative, err := filepath.Rel(b.images, outside)
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ context, want any }{
-		"missing":             {map[string]any{"image": "none.jpg"}, "no such file"},
-		"no image file":       {map[string]any{"image": "notes.txt"}, "unknown format"},
-		"the folder itself":   {map[string]any{"image": "."}, "is not a file"},
-		"escape":              {map[string]any{"image": "../../etc/passwd"}, "path escapes"},
-		"escape to an image":  {map[string]any{"image": filepath.ToSlash(relative)}, "path escapes"},
+		"missing":           {map[string]any{"image": "none.jpg"}, "no such file"},
+		"no image file":     {map[string]any{"image": "notes.txt"}, "unknown format"},
+		"the folder itself": {map[string]any{"image": "."}, "is not a file"},
+		"escape":            {map[string]any{"image": "../../etc/passwd"}, "path escapes"},
+		"escape to an image": {map[string]any{"image": filepath.ToSlash(relative)},
+			"path escapes"},
 		"absolute":            {map[string]any{"image": outside}, "path escapes"},
 		"escape by a symlink": {map[string]any{"image": "link.png"}, "path escapes"},
 		"no image":            {map[string]any{}, "the context must be"},

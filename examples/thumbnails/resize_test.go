@@ -75,7 +75,8 @@ func TestResizeKeepsFolders(t *testing.T) {
 	b := setup(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(b.images, "a", "b"), 0o755))
 	require.NoError(t,
-		os.Rename(filepath.Join(b.images, "tiles.png"), filepath.Join(b.images, "a", "b", "tiles.png")))
+		os.Rename(filepath.Join(b.images, "tiles.png"),
+			filepath.Join(b.images, "a", "b", "tiles.png")))
 	require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", "a/b/tiles.png").status)
 	require.Contains(t, b.asyncflow.next(t, "complete").body, `"a/b/tiles.png.64.png"`)
 	require.Equal(t, []string{"tiles.png.256.png", "tiles.png.64.png"},
@@ -112,7 +113,8 @@ func TestResizeFailsForGood(t *testing.T) {
 	b := setup(t)
 	whole, err := os.ReadFile(filepath.Join(b.images, "tiles.png"))
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(b.images, "cut.png"), whole[:len(whole)/2], 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(b.images, "cut.png"), whole[:len(whole)/2],
+		0o644))
 	require.NoError(t,
 		os.WriteFile(filepath.Join(b.images, "bomb.png"), claiming(whole, 60_000, 60_000), 0o644))
 	require.NoError(t,

@@ -15,7 +15,8 @@ import (
 // decodes a pixel: a few kilobytes on disk can claim gigabytes of memory.
 func decode(images *os.Root, name string, maxPixels int) (src image.Image, err error) {
 	defer func() {
-		if p := recover(); p != nil { // a broken file that crashes a decoder must not end the worker
+		// a broken file that crashes a decoder must not end the worker
+		if p := recover(); p != nil {
 			err = fmt.Errorf("decode %s: %v", name, p)
 		}
 	}()

@@ -101,7 +101,8 @@ func (b *bench) envelope(stage string, context any) map[string]any {
 // deliver posts a signed delivery of an image to a stage.
 func (b *bench) deliver(t *testing.T, stage, image string) response {
 	t.Helper()
-	return b.post(t, stage, signed(t, time.Now(), b.envelope(stage, map[string]any{"image": image})))
+	return b.post(t, stage, signed(t, time.Now(),
+		b.envelope(stage, map[string]any{"image": image})))
 }
 
 func (b *bench) post(t *testing.T, path string, d message) response {

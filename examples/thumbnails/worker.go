@@ -15,13 +15,14 @@ import (
 
 // Config says where a Worker reads and writes, and how much work it accepts.
 type Config struct {
-	Images     string       // folder of the images; must exist
-	Thumbnails string       // folder of the thumbnails; made if it doesn't exist
-	Secret     string       // signing secret of the endpoints, whsec_ and the base64 of 24 to 64 bytes
-	Log        *slog.Logger // default slog.Default()
-	Parallel   int          // concurrent resizes; default: the number of CPUs
-	Queue      int          // accepted deliveries that wait; default 64
-	MaxPixels  int          // width × height above which an image isn't decoded; default 50,000,000
+	Images     string // folder of the images; must exist
+	Thumbnails string // folder of the thumbnails; made if it doesn't exist
+	// signing secret of the endpoints, whsec_ and the base64 of 24 to 64 bytes
+	Secret    string
+	Log       *slog.Logger // default slog.Default()
+	Parallel  int          // concurrent resizes; default: the number of CPUs
+	Queue     int          // accepted deliveries that wait; default 64
+	MaxPixels int          // width × height above which an image isn't decoded; default 50,000,000
 }
 
 func (c *Config) setDefaults() {

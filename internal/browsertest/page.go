@@ -114,13 +114,15 @@ func (p *Page) Fill(label, value string) {
 		const set = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(e), "value").set;
 		set.call(e, %s);
 		e.dispatchEvent(new Event("input", {bubbles: true}));
-		e.dispatchEvent(new Event("change", {bubbles: true})); return true`, Quote(label), Quote(value)))
+		e.dispatchEvent(new Event("change", {bubbles: true}));
+		return true`, Quote(label), Quote(value)))
 }
 
 // Value returns what stands in a field.
 func (p *Page) Value(label string) string {
 	p.t.Helper()
-	return Ask[string](p.t, p.Context, `(() => {`+finders+`return field(`+Quote(label)+`).value})()`)
+	return Ask[string](p.t, p.Context,
+		`(() => {`+finders+`return field(`+Quote(label)+`).value})()`)
 }
 
 // Text returns all that the page shows.

@@ -22,7 +22,7 @@ type Set struct {
 	freed chan struct{}  // has a value after a change
 }
 
-// openClaim is a claim whose work goes on elsewhere.
+// openClaim is a claim; its work goes on elsewhere.
 type openClaim struct{ id, token string }
 
 const (
@@ -114,7 +114,8 @@ func (s *Set) WaitForCapacity(ctx context.Context, atOnce int) int {
 func (s *Set) ask(ctx context.Context, n int) int {
 	for range n {
 		s.mu.Lock()
-		one := s.later[0] // Take and WaitForCapacity, which shorten the list, are called by one goroutine
+		// Take and WaitForCapacity, which shorten the list, are called by one goroutine
+		one := s.later[0]
 		s.mu.Unlock()
 		open := s.open(ctx, one.id, one.token)
 		s.mu.Lock()

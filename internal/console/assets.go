@@ -124,10 +124,11 @@ func hasTag(header, tag string) bool {
 // policy is the Content-Security-Policy of every answer: scripts and styles are files of this
 // origin, none of them inline, and requests go to this origin only.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
-	"connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+	"connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors " +
+	"'none'"
 
 // Serve answers a request for /console or a path below it, from the address that the request counts
-// for. What is not listed here is a page, whose address the program in the browser reads.
+// for. Any other path is a page: the program in the browser reads the address.
 func (c *Console) Serve(ctx *fiber.Ctx, from netip.Addr) error {
 	ctx.Set(fiber.HeaderContentSecurityPolicy, policy)
 	ctx.Set(fiber.HeaderXContentTypeOptions, "nosniff")
@@ -144,7 +145,9 @@ func (c *Console) Serve(ctx *fiber.Ctx, from netip.Addr) error {
 	case path == loginPath && c.issuer != nil:
 		return answer(ctx, fiber.MethodGet, c.beginLogin)
 	case path == callbackPath && c.issuer != nil:
-		return answer(ctx, fiber.MethodGet, func(ctx *fiber.Ctx) error { return c.endLogin(ctx, from) })
+		return answer(ctx, fiber.MethodGet, func(ctx *fiber.Ctx) error {
+			return c.endLogin(ctx, from)
+		})
 	case path == loginPath || path == callbackPath:
 		return fiber.ErrNotFound
 	case strings.HasPrefix(path, "/console/assets/"):

@@ -139,7 +139,8 @@ func TestPolicy(t *testing.T) {
 		require.Equal(t, status, a.status)
 		assert.Equal(t, "default-src 'none'; script-src 'self'; style-src 'self'; "+
 			"img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; "+
-			"form-action 'self'; frame-ancestors 'none'", a.header.Get("Content-Security-Policy"), path)
+			"form-action 'self'; frame-ancestors 'none'", a.header.Get("Content-Security-Policy"),
+			path)
 		assert.Equal(t, "nosniff", a.header.Get("X-Content-Type-Options"), path)
 		assert.Equal(t, "no-referrer", a.header.Get("Referrer-Policy"), path)
 		assert.Equal(t, "same-origin", a.header.Get("Cross-Origin-Opener-Policy"), path)

@@ -78,15 +78,16 @@ func TestInstanceInABrowser(t *testing.T) {
 func TestAuditInABrowser(t *testing.T) {
 	b := setup(t)
 	const text = `<img src=x onerror=window.hit=1>`
-	require.NoError(t, b.store.Record(t.Context(), store.NewAuditedCall("acme", asyncflow.AuditEntry{
-		At: time.Now(), Origin: asyncflow.AuditFromAPI, Action: "task_type.put", Object: text,
-		ObjectType: "task_type", Subject: "\u202e" + text, UserAgent: text,
-		Outcome: asyncflow.AuditDone,
-		Scopes:  text, TokenID: text, Issuer: text, Address: text, RequestID: text,
-		Claimed: asyncflow.AuditClaim{Subject: text, Issuer: text},
-		Detail: map[string]any{"total": json.Number("12345678901234567890"), "reason": text,
-			"share": json.Number("0.10"), "list": []string{text}},
-	})))
+	require.NoError(t, b.store.Record(t.Context(),
+		store.NewAuditedCall("acme", asyncflow.AuditEntry{
+			At: time.Now(), Origin: asyncflow.AuditFromAPI, Action: "task_type.put", Object: text,
+			ObjectType: "task_type", Subject: "\u202e" + text, UserAgent: text,
+			Outcome: asyncflow.AuditDone,
+			Scopes:  text, TokenID: text, Issuer: text, Address: text, RequestID: text,
+			Claimed: asyncflow.AuditClaim{Subject: text, Issuer: text},
+			Detail: map[string]any{"total": json.Number("12345678901234567890"), "reason": text,
+				"share": json.Number("0.10"), "list": []string{text}},
+		})))
 	br := startBrowser(t)
 	br.Go(b.url + "/console/audit")
 	br.Fill("Token", b.token)

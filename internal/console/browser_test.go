@@ -74,7 +74,8 @@ func TestConsoleInABrowser(t *testing.T) {
 		fmt.Fprintf(w, `<html><a href="%s%s">a link</a></html>`, b.url, types)
 	}))
 	defer site.Close()
-	for _, elsewhere := range []string{site.URL, // another port is the same site, another name is not
+	// another port is the same site, another name is not
+	for _, elsewhere := range []string{site.URL,
 		strings.Replace(site.URL, "127.0.0.1", "localhost", 1)} {
 		br.Go(elsewhere)
 		require.NoError(t, chromedp.Do(br.ctx, chromedp.Click(chromedp.CSS("a")),

@@ -140,7 +140,8 @@ func (o OIDC) withDefaults() OIDC {
 func (o OIDC) Check() error {
 	if o.Issuer == "" {
 		if o.ClientID != "" || o.ClientSecret != "" {
-			return asyncflow.InvalidField("oidc-issuer", "must be set: a client belongs to an issuer")
+			return asyncflow.InvalidField("oidc-issuer",
+				"must be set: a client belongs to an issuer")
 		}
 		return nil
 	}
@@ -153,8 +154,8 @@ func (o OIDC) Check() error {
 		return asyncflow.InvalidField("oidc-client-id", "must be set beside the issuer")
 	}
 	if o.Token != "" && o.Token != TokenID && o.Token != TokenAccess {
-		return asyncflow.InvalidField("oidc-token", "is %.20q; it must be %s or %s", o.Token, TokenID,
-			TokenAccess)
+		return asyncflow.InvalidField("oidc-token", "is %.20q; it must be %s or %s", o.Token,
+			TokenID, TokenAccess)
 	}
 	return nil
 }

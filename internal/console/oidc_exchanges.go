@@ -14,7 +14,7 @@ import (
 const (
 	// maxExchanges bounds the logins that a node ends at the same time.
 	maxExchanges = 16
-	// maxExchangesEach bounds those of one address, with those that wait.
+	// maxExchangesEach bounds the exchanges of one address, with the waiting ones.
 	maxExchangesEach = 2
 	// maxUsedLogins bounds the logins that a node remembers as used.
 	maxUsedLogins = 4096
@@ -107,6 +107,6 @@ func (e *exchanges) leave(from netip.Addr) {
 // tooManyExchanges refuses a login over a limit.
 func tooManyExchanges(of string, limit int) error {
 	return &asyncflow.Error{Code: asyncflow.CodeRateLimited, RetryAfter: exchangePause,
-		Message: fmt.Sprintf("the limit of %s is %d logins that end at the same time; reload this page "+
-			"in some seconds", of, limit)}
+		Message: fmt.Sprintf("the limit of %s is %d logins that end at the same time; reload this "+
+			"page in some seconds", of, limit)}
 }

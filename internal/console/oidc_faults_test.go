@@ -156,7 +156,8 @@ func TestOIDCLoginsOfOneAddress(t *testing.T) {
 			i.with(func() { delete(i.instead, "/token") })
 			cookie, target := b.begin("/console")
 			back := b.atIssuer(target)
-			refused(t, b.do("GET", back, from(fmt.Sprintf(address, 9, 1), cookie)), 429, "your address")
+			refused(t, b.do("GET", back, from(fmt.Sprintf(address, 9, 1), cookie)), 429,
+				"your address")
 			a := b.do("GET", back, from("198.51.100.1", cookie))
 			assert.Equal(t, 303, a.status, "%s", a.body)
 			close(goOn)
@@ -176,7 +177,9 @@ func TestIssuerWithAWrongConfiguration(t *testing.T) {
 	b, i := setupOIDC(t, clock.set)
 	for name, change := range map[string]func(map[string]any){
 		"another issuer": func(doc map[string]any) { doc["issuer"] = "https://elsewhere.example" },
-		"plain http":     func(doc map[string]any) { doc["token_endpoint"] = "http://elsewhere.example" },
+		"plain http": func(doc map[string]any) {
+			doc["token_endpoint"] = "http://elsewhere.example"
+		},
 		"a script": func(doc map[string]any) {
 			doc["authorization_endpoint"] = "javascript:alert(1)"
 		},
@@ -204,7 +207,8 @@ func TestIssuerThatStalls(t *testing.T) {
 	var waiting atomic.Int64
 	stall := func(_ http.ResponseWriter, r *http.Request) {
 		waiting.Add(1)
-		_, _ = io.Copy(io.Discard, r.Body) // else the server doesn't notice the end of the connection
+		// else the server doesn't notice the end of the connection
+		_, _ = io.Copy(io.Discard, r.Body)
 		select {
 		case <-r.Context().Done():
 		case <-ended:

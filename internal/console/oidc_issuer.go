@@ -57,8 +57,10 @@ func newIssuer(cfg OIDC, now func() time.Time) *issuer {
 		DisableKeepAlives:      true, // logins are rare
 	}
 	client := &http.Client{
-		Transport:     limited{transport},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: limited{transport},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 	}
 	return &issuer{cfg: cfg, client: client, now: now, exchanges: newExchanges(now, cfg.Timeout)}
 }
@@ -149,7 +151,8 @@ func (i *issuer) fetch() (*oidc.Provider, error) {
 	for _, raw := range []string{p.Endpoint().AuthURL, p.Endpoint().TokenURL, keys.URL} {
 		if u, err := url.Parse(raw); err != nil || u.Host == "" || !secure(u) ||
 			own.Scheme == "https" && u.Scheme != "https" || len(raw) > maxIssuerURL {
-			return nil, errors.New("its configuration lacks an endpoint, or has one that isn't https")
+			return nil, errors.New("its configuration lacks an endpoint, or has one that isn't " +
+				"https")
 		}
 	}
 	return p, nil

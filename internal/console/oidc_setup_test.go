@@ -111,8 +111,10 @@ func (i *testIssuer) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, 200, map[string]any{"token_type": "Bearer", "expires_in": 3600,
-		"id_token":     i.sign("JWT", map[string]any{"aud": clientID, "nonce": i.asked.Get("nonce")}),
-		"access_token": i.sign("at+jwt", map[string]any{"aud": "asyncflow", "sub": "ann-by-access"})})
+		"id_token": i.sign("JWT",
+			map[string]any{"aud": clientID, "nonce": i.asked.Get("nonce")}),
+		"access_token": i.sign("at+jwt",
+			map[string]any{"aud": "asyncflow", "sub": "ann-by-access"})})
 }
 
 // sign returns a token of a type with claims beside those that every token has.

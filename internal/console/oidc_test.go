@@ -175,7 +175,8 @@ func TestOIDCReturnsToTheConsole(t *testing.T) {
 		"/\\elsewhere.example", "\\\\elsewhere.example", "/console\\..\\x", "javascript:alert(1)",
 		"/", "/v1/tasks", "/consoles", "/console/../v1/tasks", "/console/%2e%2e/v1/tasks",
 		"/console//elsewhere.example", "/console/..//elsewhere.example", "console",
-		"https:/console", "https:console/x", "/console@elsewhere.example", "@elsewhere.example/console",
+		"https:/console", "https:console/x", "/console@elsewhere.example",
+		"@elsewhere.example/console",
 		"/console\r\nSet-Cookie: a=b", "/console\t/x", " /console", "/console/oidc",
 		"/console/oidc?to=x",
 		"http://127.0.0.1/console"} {

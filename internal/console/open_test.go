@@ -50,7 +50,8 @@ func TestOpenConsole(t *testing.T) {
 			assert.True(t, s.Dev)
 		})
 	}
-	for _, h := range []headers{{}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
+	for _, h := range []headers{{}, {"Sec-Fetch-Site": "cross-site"},
+		{"Sec-Fetch-Site": "same-site"},
 		{"Origin": "http://elsewhere.example"}} {
 		assert.Equal(t, 401, b.do("GET", types, h).status, "%v", h)
 		assert.False(t, b.session(h).LoggedIn, "%v", h)

@@ -38,14 +38,17 @@ func (c *Console) Token(ctx *fiber.Ctx) (string, error) {
 		}
 		token, ok := c.seals.open(value, useSession)
 		if !ok {
-			return "", asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the session can't be opened: "+
-				"its cookie was changed, or sealed with a secret that this node doesn't know; log in again")
+			return "", asyncflow.Errorf(asyncflow.CodeUnauthenticated,
+				"the session can't be opened: "+
+					"its cookie was changed, or sealed with a secret that this node doesn't know; "+
+					"log in again")
 		}
 		return token, c.checkCaller(ctx, token)
 	}
 }
 
-// callerHeader says whose session a page takes its calls to be in: another tab may have changed it.
+// callerHeader names the caller that a page takes for its session's: another tab may have logged in
+// as another one.
 const callerHeader = "Asyncflow-Session"
 
 // checkCaller refuses a call of a page that was loaded in somebody else's session.
@@ -130,7 +133,8 @@ func (c *Console) sessionOf(p auth.Principal) session {
 		Login:    logins{Token: true, OIDC: c.issuer != nil},
 	}
 	if p.Kind != "" {
-		s.LoggedIn, s.ID, s.Kind, s.Tenant, s.Subject = true, callerID(p), p.Kind, p.Tenant, p.Subject
+		s.LoggedIn, s.ID, s.Kind, s.Tenant, s.Subject = true, callerID(p), p.Kind, p.Tenant,
+			p.Subject
 		s.Scopes = append(s.Scopes, p.Scopes.List()...)
 		s.ExpiresAt = &p.ExpiresAt
 	}
@@ -191,8 +195,9 @@ func (c *Console) logout(ctx *fiber.Ctx) error {
 // Sec-Fetch-Site: it sends both only to https and to this machine.
 func checkOrigin(h *fasthttp.RequestHeader) error {
 	refuse := func(why string, args ...any) error {
-		return asyncflow.Errorf(asyncflow.CodeForbidden, "a session counts only in requests of the "+
-			"console's own pages: "+why, args...)
+		return asyncflow.Errorf(asyncflow.CodeForbidden,
+			"a session counts only in requests of the "+
+				"console's own pages: "+why, args...)
 	}
 	switch site := string(h.Peek("Sec-Fetch-Site")); site {
 	case "same-origin", "none":
@@ -203,7 +208,8 @@ func checkOrigin(h *fasthttp.RequestHeader) error {
 	}
 	origin := string(h.Peek(fiber.HeaderOrigin))
 	if origin == "" {
-		return refuse("this one has neither Sec-Fetch-Site nor Origin; a program sends Authorization")
+		return refuse("this one has neither Sec-Fetch-Site nor Origin; a program sends " +
+			"Authorization")
 	}
 	if u, err := url.Parse(origin); err != nil || u.Host == "" || u.Host != string(h.Host()) {
 		return refuse("this one comes from elsewhere (its Origin isn't this host)")
@@ -216,8 +222,8 @@ var proxyHeaders = []string{"forwarded", "via", "x-real-ip"}
 
 // ownMachine reports whether a request comes from this machine and names it so. The name matters:
 // a name elsewhere may lead here (DNS rebinding), and the browser then takes the page from there
-// for one of ours. A proxy on this machine may bring requests from elsewhere, under any name; those
-// that say so, even by an empty header, don't count.
+// for one of ours. A proxy on this machine may bring requests from elsewhere, under any name;
+// requests that say so, even by an empty header, don't count.
 func ownMachine(ctx *fiber.Ctx) bool {
 	peer, ok := netip.AddrFromSlice(ctx.Context().RemoteIP())
 	if !ok || !peer.Unmap().IsLoopback() {

@@ -145,7 +145,8 @@ func TestTokenTooLongForACookie(t *testing.T) {
 	b := setup(t)
 	sized := func(size int) string {
 		for n := range size {
-			if token := signed(t, map[string]any{"groups": strings.Repeat("x", n)}); len(token) >= size {
+			if token := signed(t, map[string]any{"groups": strings.Repeat("x",
+				n)}); len(token) >= size {
 				return token
 			}
 		}
@@ -160,7 +161,8 @@ func TestTokenTooLongForACookie(t *testing.T) {
 	h := own.with("Cookie", sessionCookie+"="+a.cookies[sessionCookie].Value)
 	assert.Equal(t, 200, b.do("GET", types, h).status)
 
-	a = b.do("POST", "/console/login", own.with("Authorization", "Bearer "+sized(console.MaxToken+1)))
+	a = b.do("POST", "/console/login",
+		own.with("Authorization", "Bearer "+sized(console.MaxToken+1)))
 	assert.Equal(t, 413, a.status)
 	require.Len(t, a.problem.Errors, 1)
 	assert.Equal(t, "token", a.problem.Errors[0].Field)

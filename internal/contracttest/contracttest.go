@@ -68,7 +68,8 @@ func Unseen() (all []Status) {
 		for _, op := range item.Operations() {
 			for name := range op.Responses.Map() {
 				status, err := strconv.Atoi(name)
-				if err != nil || status == http.StatusInternalServerError { // not a number: the default
+				// not a number: the default
+				if err != nil || status == http.StatusInternalServerError {
 					continue
 				}
 				if _, ok := seen.Load(Status{op.OperationID, status}); !ok {
@@ -93,7 +94,8 @@ func Check(a httpapi.Answer) error {
 		return CheckJSON("Problem", a.Body)
 	}
 	r := a.Route.Operation.Responses.Value(strconv.Itoa(a.Status))
-	if r == nil && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusTooManyRequests) {
+	if r == nil && (a.Status == http.StatusRequestTimeout ||
+		a.Status == http.StatusTooManyRequests) {
 		// any call may answer so: its body is slow, or exceeds the memory for bodies
 		r = a.Route.Operation.Responses.Default()
 	}
@@ -129,5 +131,6 @@ func CheckJSON(schema string, raw []byte) error {
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return err
 	}
-	return Document().Components.Schemas[schema].Value.VisitJSON(v, openapi3.EnableFormatValidation())
+	return Document().Components.Schemas[schema].Value.VisitJSON(v,
+		openapi3.EnableFormatValidation())
 }

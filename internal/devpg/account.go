@@ -39,8 +39,8 @@ func serverAccount(pgdata string) (account, error) {
 		}
 	}
 	return account{}, asyncflow.Errorf(asyncflow.CodeUnavailable,
-		"Postgres refuses to run as root, and there is neither a user postgres nor a user nobody; run "+
-			"asyncflow as another user")
+		"Postgres refuses to run as root, and there is neither a user postgres nor a user nobody; "+
+			"run asyncflow as another user")
 }
 
 func newAccount(u *user.User) (account, error) {

@@ -86,8 +86,8 @@ func (c child) run(program string, args ...string) (string, error) {
 func (c child) noAccess(program string, err error) error {
 	if dir := c.acct.barrier(string(c.dir)); dir != "" {
 		return asyncflow.Errorf(asyncflow.CodeInvalid,
-			"the data directory %s can't be used: Postgres runs as user %s, who may not enter %s; choose "+
-				"another, such as /var/lib/asyncflow",
+			"the data directory %s can't be used: Postgres runs as user %s, who may not enter %s; "+
+				"choose another, such as /var/lib/asyncflow",
 			c.dir, c.acct.name, dir)
 	}
 	return fmt.Errorf("run %s as user %s: %w", program, c.acct.name, err)

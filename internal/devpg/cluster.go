@@ -43,7 +43,8 @@ func (l layout) checkEmpty() error {
 	}
 	if len(entries) > 0 {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
-			"%s holds something that is no Postgres cluster; choose another data directory", l.pgdata())
+			"%s holds something that is no Postgres cluster; choose another data directory",
+			l.pgdata())
 	}
 	return nil
 }
@@ -59,8 +60,9 @@ func (c child) ensureCluster(pg install, have int, durable bool) (string, error)
 		return c.dir.readPassword()
 	default:
 		return "", asyncflow.Errorf(asyncflow.CodeConflict,
-			"%s holds a cluster of Postgres %d, which Postgres %d (%s) can't run: install Postgres %d, "+
-				"name it with --pg-bin, or choose another data directory; nothing was changed",
+			"%s holds a cluster of Postgres %d, which Postgres %d (%s) can't run: install "+
+				"Postgres %d, name it with --pg-bin, or choose another data directory; nothing "+
+				"was changed",
 			c.dir.pgdata(), have, pg.major, pg.dir, have)
 	}
 }
@@ -124,8 +126,8 @@ func (l layout) readPassword() (string, error) {
 	text, err := os.ReadFile(l.password())
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", asyncflow.Errorf(asyncflow.CodeConflict,
-			"%s, the password of the cluster beside it, is missing; restore it or choose another data "+
-				"directory", l.password())
+			"%s, the password of the cluster beside it, is missing; restore it or choose another "+
+				"data directory", l.password())
 	}
 	if err != nil {
 		return "", fmt.Errorf("password of the cluster: %w", err)

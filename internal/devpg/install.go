@@ -53,7 +53,7 @@ func (c child) ensureInstall(cfg Config, have int) (install, error) {
 	}
 	fetched, fetchErr := c.fetchInstall(cfg, want)
 	if fetchErr != nil && pg.dir != "" && have != 0 && cfg.Offline {
-		return pg, nil // whose version doesn't fit
+		return pg, nil // its version doesn't fit
 	}
 	return fetched, fetchErr
 }
@@ -112,8 +112,8 @@ func (c child) findInstall(binDir string, want int) (install, error) {
 	return first, firstErr
 }
 
-// candidates returns the folders with both programs: only binDir if it is given, or else those
-// in PATH, and then the usual places, newest versions first.
+// candidates returns the folders with both programs: only binDir if it is given, or else the
+// folders in PATH, and then the usual places, newest versions first.
 func candidates(binDir string) []string {
 	if binDir != "" {
 		return slices.DeleteFunc([]string{binDir}, lacksPrograms)
@@ -151,13 +151,15 @@ func newestFirst(dirs []string) []string {
 		v, _ := strconv.ParseFloat(m[1], 64)
 		return v
 	}
-	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(version(b), version(a)) })
+	slices.SortStableFunc(dirs, func(a, b string) int {
+		return cmp.Compare(version(b), version(a))
+	})
 	return dirs
 }
 
 const howToGetPostgres = "install them (Debian, Ubuntu: apt-get install postgresql; " +
-	"Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), name their folder " +
-	"with --pg-bin, " +
+	"Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), name their " +
+	"folder with --pg-bin, " +
 	"set DATABASE_URL and run asyncflow serve, or run docker compose up"
 
 func noProgramsIn(binDir string) error {
@@ -174,6 +176,7 @@ func noPrograms(want int, why string) error {
 		of = fmt.Sprintf(" of version %d", want)
 	}
 	return asyncflow.Errorf(asyncflow.CodeUnavailable,
-		"the Postgres server programs initdb and postgres%s are not installed on this machine%s: %s",
+		"the Postgres server programs initdb and postgres%s are not installed on this machine%s: "+
+			"%s",
 		of, why, howToGetPostgres)
 }

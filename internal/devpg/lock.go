@@ -90,8 +90,9 @@ func (l layout) inUse(pid int) error {
 			"the data directory %s is in use: another process is starting a server there", l)
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict,
-		"the data directory %s is in use by the Postgres server with pid %d: stop the asyncflow that "+
-			"started it, "+
-			"or choose another data directory; if that asyncflow is gone, kill -INT %d stops the server", l,
+		"the data directory %s is in use by the Postgres server with pid %d: stop the asyncflow "+
+			"that started it, "+
+			"or choose another data directory; if that asyncflow is gone, kill -INT %d stops the "+
+			"server", l,
 		pid, pid)
 }

@@ -22,7 +22,8 @@ func locked(t *testing.T, status string) layout {
 	l := layout(t.TempDir())
 	require.NoError(t, os.Mkdir(l.pgdata(), 0o700))
 	text := fmt.Sprintf("%d%s%s\n", os.Getpid(), strings.Repeat("\n", 7), status)
-	require.NoError(t, os.WriteFile(filepath.Join(l.pgdata(), "postmaster.pid"), []byte(text), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(l.pgdata(), "postmaster.pid"), []byte(text),
+		0o600))
 	lock, err := l.tryLock()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = lock.Close() })

@@ -21,13 +21,14 @@ func serverArgs(cfg Config, pgdata, socketDir string) []string {
 		"port":                    strconv.Itoa(cfg.Port),
 		"unix_socket_directories": quoteDir(socketDir),
 		"max_connections":         "200",
-		"search_path":             "public", // the default has the schema of the role's name first: ours
-		"timezone":                "UTC",
-		"log_timezone":            "UTC",
-		"logging_collector":       "off", // the log comes to us
-		"fsync":                   onOff,
-		"synchronous_commit":      onOff,
-		"full_page_writes":        onOff,
+		// the default has the schema of the role's name first: ours
+		"search_path":        "public",
+		"timezone":           "UTC",
+		"log_timezone":       "UTC",
+		"logging_collector":  "off", // the log comes to us
+		"fsync":              onOff,
+		"synchronous_commit": onOff,
+		"full_page_writes":   onOff,
 	}
 	args := []string{"-D", pgdata}
 	for _, settings := range []map[string]string{ours, cfg.Settings} {

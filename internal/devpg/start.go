@@ -168,7 +168,8 @@ func (s *Server) notReady(err error) error {
 
 func (s *Server) exitedEarly() error {
 	err := &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: s.exit,
-		Message: fmt.Sprintf("Postgres in %s ended while starting; its log ends: %s", s.dir, s.tail)}
+		Message: fmt.Sprintf("Postgres in %s ended while starting; its log ends: %s", s.dir,
+			s.tail)}
 	if strings.Contains(s.tail, "Address already in use") {
 		err.Err = errPortTaken
 	}

@@ -65,7 +65,8 @@ func TestDataOfAVersionThatIsNotInstalled(t *testing.T) {
 
 func TestVersionThatNobodyHas(t *testing.T) {
 	t.Parallel()
-	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t), Major: 9}, asyncflow.CodeUnavailable)
+	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t), Major: 9},
+		asyncflow.CodeUnavailable)
 	require.Contains(t, message, "of version 9 are not installed")
 }
 
@@ -125,8 +126,8 @@ func TestNoProgramsNamesAPackage(t *testing.T) {
 	message := startError(t, devpg.Config{DataDir: pgtest.Dir(t), BinDir: empty},
 		asyncflow.CodeUnavailable)
 
-	for _, want := range []string{empty, "apt-get install postgresql", "dnf install", "brew install",
-		"--pg-bin", "DATABASE_URL", "docker compose"} {
+	for _, want := range []string{empty, "apt-get install postgresql", "dnf install",
+		"brew install", "--pg-bin", "DATABASE_URL", "docker compose"} {
 		require.Contains(t, message, want)
 	}
 	require.NotContains(t, message, "\n")

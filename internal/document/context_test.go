@@ -34,8 +34,10 @@ func TestContextValues(t *testing.T) {
 		"1e400":                          "1e400", "-1.50E+3": "-1.50E+3", "1.0": "1.0", "-0": "-0",
 		"0.1000000000000000055": "0.1000000000000000055",
 		"00501":                 `"00501"`, "08": `"08"`, "2026-12-01": `"2026-12-01"`,
-		"2026-12-01 10:00:00": `"2026-12-01 10:00:00"`, "12:30:00": `"12:30:00"`, "1.2.3": `"1.2.3"`,
-		"!!str 5": `"5"`, `"5"`: `"5"`, "yes": `"yes"`, "True": "true", "~": "", "1_000 m": `"1_000 m"`,
+		"2026-12-01 10:00:00": `"2026-12-01 10:00:00"`, "12:30:00": `"12:30:00"`,
+		"1.2.3":   `"1.2.3"`,
+		"!!str 5": `"5"`, `"5"`: `"5"`, "yes": `"yes"`, "True": "true", "~": "",
+		"1_000 m":                             `"1_000 m"`,
 		"{2026-12-01: 1, 007: 2, b: 3, a: 4}": `{"2026-12-01":1,"007":2,"b":3,"a":4}`,
 		"['${A}', '$${A}', <>]":               `["<a>","${A}","<>"]`,
 		"{<<: [{a: 1, b: 2}, {b: 3}], a: 4}":  `{"a":4,"b":2}`,
@@ -64,7 +66,8 @@ func TestContextValues(t *testing.T) {
 func TestContextProblems(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"0x1F": "line 5: schedules[0].context is 0x1F, a number that JSON doesn't have: put it in quotes",
+		"0x1F": "line 5: schedules[0].context is 0x1F, a number that JSON doesn't have: put it " +
+			"in quotes",
 		"0o17": "is 0o17", "0b1": "is 0b1", "1_000": "is 1_000", ".5": "is .5", "5.": "is 5.",
 		"+5": "is +5", ".inf": "is .inf", ".nan": "is .nan", "00.5": "is 00.5", "-007": "is -007",
 		"!!int abc":         "is abc, a number",
@@ -73,11 +76,13 @@ func TestContextProblems(t *testing.T) {
 		"[a, {b: !set [1]}": "it is not YAML",
 		"[a, {b: !set [1]}]": "line 5: schedules[0].context[1].b has the tag !set, " +
 			"which is not read here",
-		"\n    a: 1\n    b: 2\n    a: 3": "line 8: schedules[0].context.a is there twice, first in line 6",
-		"{1: 2}":                         "schedules[0].context.1 is a key that is not a text: put it in quotes",
-		"{? [x] : 2}":                    "schedules[0].context.here is a key that is not a text",
-		"{<<: 5}":                        "schedules[0].context merges 5; << takes a mapping",
-		"&a [*a]":                        "has the alias *a, which stands inside of what it names",
+		"\n    a: 1\n    b: 2\n    a: 3": "line 8: schedules[0].context.a is there twice, first " +
+			"in line 6",
+		"{1: 2}": "schedules[0].context.1 is a key that is not a text: " +
+			"put it in quotes",
+		"{? [x] : 2}": "schedules[0].context.here is a key that is not a text",
+		"{<<: 5}":     "schedules[0].context merges 5; << takes a mapping",
+		"&a [*a]":     "has the alias *a, which stands inside of what it names",
 		strings.Repeat("[", 600) + strings.Repeat("]", 600): "is nested more than 500 deep",
 		"[&a " + strings.Repeat("x", 2000) + strings.Repeat(", *a", 1000) +
 			"]": "it has aliases that " +
@@ -89,7 +94,8 @@ func TestContextProblems(t *testing.T) {
 		})
 	}
 	for in, want := range map[string]string{
-		"{\"a\":1,\n\"a\":2}":                               "line 4: schedules[0].context.a is there twice, first in line 3",
+		"{\"a\":1,\n\"a\":2}": "line 4: schedules[0].context.a is " +
+			"there twice, first in line 3",
 		strings.Repeat("[", 600) + strings.Repeat("]", 600): "is nested more than 500 deep",
 	} {
 		t.Run(in, func(t *testing.T) {
@@ -121,8 +127,8 @@ tasks: 5
 		"5 things are wrong with the document:\n"+
 			"  flow.yaml:4: types[1].name must start with a lower-case letter\n"+
 			"  flow.yaml:6: types[1].stages[0].timeout is 9h; it must be 100ms to 1h\n"+
-			"  flow.yaml:8: schedules[0].context.n is 0x1F, a number that JSON doesn't have: put it in "+
-			"quotes if it is a text, or write it in decimals\n"+
+			"  flow.yaml:8: schedules[0].context.n is 0x1F, a number that JSON doesn't have: put "+
+			"it in quotes if it is a text, or write it in decimals\n"+
 			"  flow.yaml:9: schedules[1].cron is required, or every\n"+
 			"  flow.yaml:10: tasks is not known here; the keys are endpoints, schedules, types")
 }

@@ -54,7 +54,8 @@ func (t Type) diff(ctx context.Context, c *client.Client) (Difference, error) {
 	case err != nil:
 		return d, err
 	case d.Refused != "":
-		full := t.taskType().WithDefaults().After(asyncflow.TaskType{StageMapping: old.StageMapping})
+		present := asyncflow.TaskType{StageMapping: old.StageMapping}
+		full := t.taskType().WithDefaults().After(present)
 		would = client.TaskType{Stages: full.Stages, Retry: full.Retry,
 			ScheduleLimit: full.ScheduleLimit, ScheduleInterval: full.ScheduleInterval,
 			MaxInFlight: full.MaxInFlight, Rate: full.Rate, Flow: full.Flow,
@@ -84,7 +85,7 @@ func hasStage(t client.TaskType, name string) bool {
 	return slices.ContainsFunc(t.Stages, func(s client.Stage) bool { return s.Name == name })
 }
 
-// flatten returns the fields of a type by their paths, those of stages by the stage's name.
+// flatten returns the fields of a type by their paths, fields of stages by the stage's name.
 // It leaves out stages that only one version has: the field "stages" shows them.
 func flatten(t client.TaskType, both func(string) bool) map[string]string {
 	fields := map[string]string{

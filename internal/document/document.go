@@ -93,7 +93,8 @@ func (t Type) taskType() asyncflow.TaskType {
 	full := asyncflow.TaskType{Name: t.Name, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit,
 		ScheduleInterval: t.ScheduleInterval,
 		Limits:           asyncflow.Limits{MaxInFlight: t.MaxInFlight, Rate: t.Rate}, Flow: t.Flow,
-		RollRows: t.RollRows, RollAge: t.RollAge, Retention: t.Retention, StageMapping: t.StageMapping}
+		RollRows: t.RollRows, RollAge: t.RollAge, Retention: t.Retention,
+		StageMapping: t.StageMapping}
 	for _, s := range t.Stages {
 		full.Stages = append(full.Stages, asyncflow.Stage(s))
 	}

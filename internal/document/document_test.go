@@ -65,17 +65,20 @@ func TestDocumentProblems(t *testing.T) {
 		"unknown keys": {"tasks: []\ntypes: [{name: a, stages: [{name: x, time_out: 1s}], Name: " +
 			"b}]\nendpoints: [{uri: x}]", []string{
 			"tasks is not known here; the keys are endpoints, schedules, types",
-			"types[0].Name is not known here; the keys are flow, max_in_flight, name, rate, retention, " +
-				"retry, roll_age, roll_rows, schedule_interval, schedule_limit, stage_mapping, stages",
+			"types[0].Name is not known here; the keys are flow, max_in_flight, name, rate, " +
+				"retention, retry, roll_age, roll_rows, schedule_interval, schedule_limit, " +
+				"stage_mapping, stages",
 			"types[0].stages[0].time_out is not known here; the keys are fan_out,",
-			"endpoints[0].uri is not known here; the keys are allow_duplicate, auth, batch, headers, " +
-				"listen, max_in_flight, rate, secret, secret_kind, stage, tls, type, url, weight",
+			"endpoints[0].uri is not known here; the keys are allow_duplicate, auth, batch, " +
+				"headers, listen, max_in_flight, rate, secret, secret_kind, stage, tls, type, " +
+				"url, weight",
 		}},
 		"no mapping": {"types: [{name: a, stages: [{name: x}], stage_mapping: [y]}]",
 			[]string{"types[0].stage_mapping must be a mapping of keys to values, not a list"}},
 		"mapping values": {"types: [{name: a, stages: [{name: x}], stage_mapping: {y: 1, x: z}}]",
 			[]string{"types[0].stage_mapping.y must be a string, not 1"}},
-		"wrong kinds": {"types: [{name: 5, stages: {}, schedule_limit: many, schedule_interval: 5}, 7]",
+		"wrong kinds": {"types: [{name: 5, stages: {}, schedule_limit: many, schedule_interval: " +
+			"5}, 7]",
 			[]string{
 				"types[0].name must be a string, not 5",
 				"types[0].stages must be a list, not a mapping",
@@ -83,8 +86,9 @@ func TestDocumentProblems(t *testing.T) {
 				`types[0].schedule_interval must be a duration such as "30s" or "5m", not "5"`,
 				"types[1] must be a mapping of keys to values, not 7",
 			}},
-		"rules": {"types: [{name: A, stages: []}, {name: b, stages: [{name: x, timeout: 9h, priority: " +
-			"-1}, {name: x, retry: {max_attempts: 101, interval: 0}}]}, {name: b, stages: [{name: y}]}]",
+		"rules": {"types: [{name: A, stages: []}, {name: b, stages: [{name: x, timeout: 9h, " +
+			"priority: -1}, {name: x, retry: {max_attempts: 101, interval: 0}}]}, {name: b, " +
+			"stages: [{name: y}]}]",
 			[]string{
 				"types[0].name must start with a lower-case letter",
 				"types[0].stages has 0 entries; it must have 1 to 50",
@@ -103,11 +107,12 @@ func TestDocumentProblems(t *testing.T) {
 		"expressions": {`types: [{name: a, retry: {interval: often}, stages: [{name: x, retry: ` +
 			`{interval: 2 ** attemps}}, {name: y}]}]`, []string{
 			"types[0].retry.interval is not a valid expression: unknown name often (1:1)",
-			"types[0].stages[0].retry.interval is not a valid expression: unknown name attemps (1:6)",
+			"types[0].stages[0].retry.interval is not a valid expression: unknown name attemps " +
+				"(1:6)",
 		}},
-		"endpoints": {"types: [{name: a, stages: [{name: x}]}]\nendpoints: [{type: a, stage: y, url: " +
-			"https://h/}, {stage: x}, {type: a, stage: x, url: ftp://h}, {type: b, stage: x, url: " +
-			"https://h/}, {type: b, stage: x, url: https://h/}]", []string{
+		"endpoints": {"types: [{name: a, stages: [{name: x}]}]\nendpoints: [{type: a, stage: y, " +
+			"url: https://h/}, {stage: x}, {type: a, stage: x, url: ftp://h}, {type: b, stage: " +
+			"x, url: https://h/}, {type: b, stage: x, url: https://h/}]", []string{
 			`endpoints[0].stage is "y"; the stages of a are x`,
 			"endpoints[1].type is required",
 			"endpoints[1].url is required",
@@ -119,8 +124,8 @@ func TestDocumentProblems(t *testing.T) {
 			"endpoints[0].type names the environment variable NO, which is not set",
 			`endpoints[0].stage has "${}", which is not a reference like ${NAME}`,
 			`endpoints[0].url has "${A", which is not a reference`,
-			"endpoints[0].secret names the environment variable NO, which is not set, and names the " +
-				"environment variable ALSO_NO, which is not set",
+			"endpoints[0].secret names the environment variable NO, which is not set, and names " +
+				"the environment variable ALSO_NO, which is not set",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,8 +157,8 @@ func TestIntervalTexts(t *testing.T) {
 		`"30"`:                          client.Rule("30"),
 	} {
 		t.Run(text, func(t *testing.T) {
-			doc, err := document.Parse([]byte("types:\n- name: a\n  stages: [{name: x}]\n  retry:\n    "+
-				"interval: "+strings.ReplaceAll(text, "\n", "\n    ")), env)
+			doc, err := document.Parse([]byte("types:\n- name: a\n  stages: [{name: x}]\n  "+
+				"retry:\n    interval: "+strings.ReplaceAll(text, "\n", "\n    ")), env)
 			require.NoError(t, err, text)
 			require.Equal(t, want, doc.Types[0].Retry.Interval, text)
 		})
@@ -176,7 +181,8 @@ func TestDocumentLimits(t *testing.T) {
 		"rate: 0/s": "types[0].rate", "flow: {}": "types[0].flow",
 		"flow: {ordered: true, max_in_flight: 3}": "types[0].flow.max_in_flight"} {
 		t.Run(text, func(t *testing.T) {
-			_, err := document.Parse([]byte(`types: [{name: a, stages: [{name: x}], `+text+`}]`), nil)
+			_, err := document.Parse([]byte(`types: [{name: a, stages: [{name: x}], `+text+`}]`),
+				nil)
 			require.ErrorContains(t, err, field, text)
 		})
 	}

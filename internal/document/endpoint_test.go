@@ -28,9 +28,11 @@ func TestDocumentEndpointSettings(t *testing.T) {
 	assert.Equal(t, client.NewEndpoint{Type: "pipe", Stage: "only", URL: "https://w.example.com/",
 		Weight: &zero, SecretKind: "ed25519",
 		MaxInFlight: 3, Rate: asyncflow.Rate{Count: 5, Per: time.Minute},
-		Batch:   asyncflow.Batch{MaxTasks: 50, MaxWait: asyncflow.NewDuration(20 * time.Millisecond)},
+		Batch: asyncflow.Batch{MaxTasks: 50,
+			MaxWait: asyncflow.NewDuration(20 * time.Millisecond)},
 		Headers: map[string]string{"X-Key": "swordfish"}, TLS: client.EndpointTLS{CA: "swordfish"},
-		Auth: client.EndpointAuth{Kind: "oauth2", TokenURL: "https://l.example.com/", ClientID: "me",
+		Auth: client.EndpointAuth{Kind: "oauth2", TokenURL: "https://l.example.com/",
+			ClientID:     "me",
 			ClientSecret: "swordfish", Scopes: []string{"a"}}}, doc.Endpoints[0])
 	assert.Nil(t, doc.Endpoints[1].Weight)
 }

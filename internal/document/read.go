@@ -99,10 +99,11 @@ func expand(text string, env Lookup) (string, error) {
 		switch value, ok := env(name); {
 		case !strings.HasSuffix(match, "}") || !variableName.MatchString(name):
 			problems = append(problems,
-				fmt.Sprintf("has %q, which is not a reference like ${NAME}; $${ stands for a plain ${", match))
+				fmt.Sprintf("has %q, which is not a reference like ${NAME}; $${ stands for a "+
+					"plain ${", match))
 		case !ok:
-			problems = append(problems, fmt.Sprintf("names the environment variable %s, which is not set",
-				name))
+			problems = append(problems,
+				fmt.Sprintf("names the environment variable %s, which is not set", name))
 		default:
 			return value
 		}

@@ -60,7 +60,8 @@ func (r *yamlReader) value(n *yaml.Node, depth int) node {
 
 func (r *yamlReader) alias(n *yaml.Node, depth int) node {
 	if r.open[n.Alias] {
-		return invalidNode(n.Line, "has the alias *%s, which stands inside of what it names", n.Value)
+		return invalidNode(n.Line, "has the alias *%s, which stands inside of what it names",
+			n.Value)
 	}
 	r.open[n.Alias] = true
 	defer delete(r.open, n.Alias)
@@ -111,7 +112,8 @@ func (r *yamlReader) field(key, value *yaml.Node, depth int) field {
 		if text == "" {
 			text = "here"
 		}
-		return field{text, key.Line, invalidNode(key.Line, "is a key that is not a text: put it in quotes")}
+		return field{text, key.Line,
+			invalidNode(key.Line, "is a key that is not a text: put it in quotes")}
 	}
 	return field{name.text, key.Line, r.value(value, depth+1)}
 }
@@ -136,7 +138,7 @@ func (r *yamlReader) merged(n *yaml.Node, depth int) ([]field, *node) {
 	return fields, nil
 }
 
-// withMerged adds the merged fields whose names are not there yet.
+// withMerged adds the merged fields with new names.
 func withMerged(fields, merged []field) []field {
 	if len(merged) == 0 {
 		return fields
@@ -187,8 +189,8 @@ func scalar(n *yaml.Node) node {
 		if jsonNumber.MatchString(text) {
 			return node{kind: kindNumber, line: n.Line, text: text}
 		}
-		return invalidNode(n.Line, "is %s, a number that JSON doesn't have: put it in quotes if it is a "+
-			"text, or write it in decimals", text)
+		return invalidNode(n.Line, "is %s, a number that JSON doesn't have: put it in quotes if "+
+			"it is a text, or write it in decimals", text)
 	}
 	return wrongTag(n)
 }

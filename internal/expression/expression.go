@@ -22,7 +22,7 @@ const (
 
 func init() { asyncflow.RegisterExpressions(&reader{programs: map[string]*vm.Program{}}) }
 
-// names are those that an expression may use.
+// names are the names that an expression may use.
 type names struct {
 	Attempt float64 `expr:"attempt"`
 	Status  float64 `expr:"status"`
@@ -89,7 +89,8 @@ func compile(text string) (p *vm.Program, err error) {
 		}
 	}()
 	if len(text) > asyncflow.MaxExpression {
-		return nil, fmt.Errorf("it is %d bytes long; the limit is %d", len(text), asyncflow.MaxExpression)
+		return nil, fmt.Errorf("it is %d bytes long; the limit is %d", len(text),
+			asyncflow.MaxExpression)
 	}
 	if err := admit(text); err != nil {
 		return nil, oneLine(err)
@@ -132,7 +133,8 @@ func mod(args ...any) (any, error) { return math.Mod(args[0].(float64), args[1].
 func oneLine(err error) error {
 	var e *file.Error
 	if errors.As(err, &e) && e.Line > 0 {
-		return fmt.Errorf("%s (%d:%d)", strings.Join(strings.Fields(e.Message), " "), e.Line, e.Column+1)
+		return fmt.Errorf("%s (%d:%d)", strings.Join(strings.Fields(e.Message), " "), e.Line,
+			e.Column+1)
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	return errors.New(strings.Replace(first, "expected float64, but got",

@@ -59,8 +59,8 @@ func TestSeconds(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	const only = "only arithmetic, comparisons, conditions, lists after in, and the functions abs, " +
-		"ceil, floor, max, min, round are known"
+	const only = "only arithmetic, comparisons, conditions, lists after in, and the functions " +
+		"abs, ceil, floor, max, min, round are known"
 	for text, want := range map[string]string{
 		"often":                               "unknown name often (1:1)",
 		"attempt\n+ attemps":                  "unknown name attemps (2:3)",
@@ -77,10 +77,13 @@ func TestCheck(t *testing.T) {
 		"(attempt > 3 ? 'a' : 1) < 2 ? 5 : 6": "the two cases are of different types (1:16)",
 		"(true ? true : 1) ? 5 : 6":           "the two cases are of different types (1:9)",
 		"attempt > 3 ? (attempt > 4 ? 'a' : 1) : 2": "the two cases are of different types (1:30)",
-		"attempt ? 1 : 2":         "non-bool expression (type float64) used as condition (1:1)",
-		"error * 2":               "invalid operation: * (mismatched types string and float64) (1:7)",
-		"error % 2":               "invalid operation: % (mismatched types string and float64) (1:7)",
-		"attempt == '3' ? 1 : 2":  "invalid operation: == (mismatched types float64 and string) (1:9)",
+		"attempt ? 1 : 2": "non-bool expression (type float64) used as condition (1:1)",
+		"error * 2": "invalid operation: * (mismatched types string and float64) " +
+			"(1:7)",
+		"error % 2": "invalid operation: % (mismatched types string and float64) " +
+			"(1:7)",
+		"attempt == '3' ? 1 : 2": "invalid operation: == (mismatched types float64 and string) " +
+			"(1:9)",
 		"min(error, 3)":           "invalid argument for min (type string) (1:1)",
 		"abs(1, 2)":               "invalid number of arguments (expected 1, got 2) (1:1)",
 		"max()":                   "not enough arguments to call max (1:1)",

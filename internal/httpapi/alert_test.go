@@ -92,7 +92,8 @@ func TestAlerts(t *testing.T) {
 	again := read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", alertsBody))
 	assert.NotEmpty(t, again.Secret)
 	require.Equal(t, 204, b.call("DELETE", "/v1/endpoints/"+endpoints()[0].ID, "").status)
-	assert.Equal(t, 404, b.call("GET", "/v1/alerts", "").status, "without an endpoint there are none")
+	assert.Equal(t, 404, b.call("GET", "/v1/alerts", "").status,
+		"without an endpoint there are none")
 	read[api.Alerts](b, 200, b.call("PUT", "/v1/alerts", alertsBody))
 	require.Equal(t, 204, b.call("DELETE", "/v1/task-types/asyncflow-alerts", "").status)
 	assert.Equal(t, 404, b.call("GET", "/v1/alerts", "").status, "nor without the type")

@@ -41,7 +41,8 @@ func TestSharesOfAnswerMemory(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c := b.dial()
 		require.NoError(t, c.(*net.TCPConn).SetReadBuffer(4<<10))
-		_, err := c.Write([]byte(strings.Repeat(get, pipelined))) // more than sockets hold of answers
+		// more than sockets hold of answers
+		_, err := c.Write([]byte(strings.Repeat(get, pipelined)))
 		require.NoError(t, err)
 		unread = append(unread, c)
 		last = b.call("GET", ours, "")

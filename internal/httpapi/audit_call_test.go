@@ -29,7 +29,8 @@ func (b *bundle) entries(tenant string) []asyncflow.AuditEntry {
 // ask makes a call with an id and returns the answer and the entries of that id.
 func (b *bundle) ask(id, token, method, path, body string) (answer, []asyncflow.AuditEntry) {
 	b.t.Helper()
-	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path,
+		strings.NewReader(body))
 	require.NoError(b.t, err)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -56,7 +57,8 @@ func (b *bundle) managing() []managing {
 	const stages = `{"stages":[{"name":"first"}]}`
 	pipe := func() string {
 		return read[api.SubmittedTask](b, 201,
-			b.call("POST", "/v1/tasks", `{"type":"pipe","context":"`+secretContext+`","delay":"1h"}`)).ID
+			b.call("POST", "/v1/tasks",
+				`{"type":"pipe","context":"`+secretContext+`","delay":"1h"}`)).ID
 	}
 	task, again := pipe(), pipe()
 	require.Equal(b.t, 200, b.call("POST", "/v1/tasks/"+again+"/cancel", "").status)
@@ -73,8 +75,8 @@ func (b *bundle) managing() []managing {
 		{"putTaskType", "PUT", "/v1/task-types/extra",
 			`{"stages":[{"name":"first"},{"name":"second"}]}`,
 			200, "extra", `{"version":2}`},
-		{"pauseTaskType", "POST", "/v1/task-types/extra/pause", `{"reason":"` + secretContext + `"}`,
-			200,
+		{"pauseTaskType", "POST", "/v1/task-types/extra/pause", `{"reason":"` + secretContext +
+			`"}`, 200,
 			"extra", ``},
 		{"resumeTaskType", "POST", "/v1/task-types/extra/resume", ``, 200, "extra", ``},
 		{"releaseFlowKey", "POST", "/v1/task-types/extra/release", `{"flow_key":"k"}`, 200, "extra",
@@ -93,37 +95,45 @@ func (b *bundle) managing() []managing {
 		{"deleteEndpoint", "DELETE", "/v1/endpoints/" + made.ID, ``, 204, made.ID, ``},
 		{"putSchedule", "PUT", "/v1/schedules/nightly?dry_run=true", `{"type":"pipe","context":"` +
 			secretContext + `","cron":"@daily"}`, 201, "nightly", `{"dry_run":true}`},
-		{"putSchedule", "PUT", "/v1/schedules/nightly", `{"type":"pipe","context":"` + secretContext +
+		{"putSchedule", "PUT", "/v1/schedules/nightly", `{"type":"pipe","context":"` +
+			secretContext +
 			`","cron":"@daily"}`, 201, "nightly", `{"version":1}`},
-		{"putSchedule", "PUT", "/v1/schedules/nightly", `{"type":"pipe","context":1,"cron":"@daily"}`,
+		{"putSchedule", "PUT", "/v1/schedules/nightly",
+			`{"type":"pipe","context":1,"cron":"@daily"}`,
 			200, "nightly", `{"version":2}`},
 		{"pauseSchedule", "POST", "/v1/schedules/nightly/pause", ``, 200, "nightly", ``},
 		{"resumeSchedule", "POST", "/v1/schedules/nightly/resume", ``, 200, "nightly", ``},
 		{"triggerSchedule", "POST", "/v1/schedules/nightly/trigger", ``, 201, "nightly",
 			`{"task":"pipe.1.`},
 		{"deleteSchedule", "DELETE", "/v1/schedules/nightly", ``, 204, "nightly", ``},
-		{"patchTask", "PATCH", "/v1/tasks/" + task, `{"priority":60}`, 200, task, `{"priority":60}`},
-		{"patchTask", "PATCH", "/v1/tasks/" + task, `{"priority":60}`, 200, task, `{"priority":60}`},
-		{"pauseTask", "POST", "/v1/tasks/" + parent + "/pause", `{"reason":"` + secretContext + `"}`,
-			200,
+		{"patchTask", "PATCH", "/v1/tasks/" + task, `{"priority":60}`, 200, task,
+			`{"priority":60}`},
+		{"patchTask", "PATCH", "/v1/tasks/" + task, `{"priority":60}`, 200, task,
+			`{"priority":60}`},
+		{"pauseTask", "POST", "/v1/tasks/" + parent + "/pause", `{"reason":"` + secretContext +
+			`"}`, 200,
 			parent, ``},
 		{"resumeTask", "POST", "/v1/tasks/" + parent + "/resume", ``, 200, parent, ``},
-		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", `{"reason":"` + secretContext + `"}`,
-			200,
+		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", `{"reason":"` + secretContext +
+			`"}`, 200,
 			task, ``},
 		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", ``, 200, task, ``},
 		{"redriveTask", "POST", "/v1/tasks/" + again + "/redrive", `{"context":"` + secretContext +
 			`"}`,
 			200, again, `{"context":"edited"}`},
-		{"stopOperation", "POST", "/v1/operations/" + running.ID + "/stop", ``, 200, running.ID, ``},
-		{"stopOperation", "POST", "/v1/operations/" + running.ID + "/stop", ``, 200, running.ID, ``},
-		{"prioritizeTasks", "POST", "/v1/tasks/priority", `{"type":"pipe","priority":9,"dry_run":true}`,
+		{"stopOperation", "POST", "/v1/operations/" + running.ID + "/stop", ``, 200, running.ID,
+			``},
+		{"stopOperation", "POST", "/v1/operations/" + running.ID + "/stop", ``, 200, running.ID,
+			``},
+		{"prioritizeTasks", "POST", "/v1/tasks/priority",
+			`{"type":"pipe","priority":9,"dry_run":true}`,
 			200, "pipe", `{"dry_run":true,"priority":9}`},
 		{"prioritizeTasks", "POST", "/v1/tasks/priority", `{"type":"pipe","priority":9}`,
 			202, "pipe", `"total":2`},
 		{"cancelTasks", "POST", "/v1/tasks/cancel", `{"type":"pipe","dry_run":true}`, 200, "pipe",
 			`{"dry_run":true}`},
-		{"cancelTasks", "POST", "/v1/tasks/cancel", `{"type":"pipe","reason":"` + secretContext + `"}`,
+		{"cancelTasks", "POST", "/v1/tasks/cancel", `{"type":"pipe","reason":"` + secretContext +
+			`"}`,
 			202, "pipe", `"total":2`},
 		{"redriveTasks", "POST", "/v1/tasks/redrive", `{"type":"pipe","dry_run":true}`, 200, "pipe",
 			`{"dry_run":true}`},
@@ -167,9 +177,10 @@ func managed(t *testing.T) (ids []string, scopes map[string]auth.Scope) {
 				func(r openapi3.SecurityRequirement) bool { return r["adminToken"] != nil }) {
 				scope = auth.ScopeAdmin
 			}
-			hot := slices.Contains([]string{"submitTask", "submitTasks", "claimTasks"}, op.OperationID)
-			if scope == auth.ScopeManage || scope == auth.ScopeAdmin || scope != "" && method != "GET" &&
-				!hot {
+			hot := slices.Contains([]string{"submitTask", "submitTasks", "claimTasks"},
+				op.OperationID)
+			if scope == auth.ScopeManage || scope == auth.ScopeAdmin ||
+				scope != "" && method != "GET" && !hot {
 				ids = append(ids, op.OperationID)
 				scopes[op.OperationID] = scope
 			}
@@ -203,8 +214,8 @@ func TestEveryManagingCallIsAudited(t *testing.T) {
 		action, objectType := asyncflow.ActionOf(c.id)
 		assert.Equal(t, []any{action, objectType, asyncflow.AuditDone, c.status, "", tenant, "test",
 			"asyncflow", "127.0.0.1", "", "the-test/1", int64(1), asyncflow.AuditFromAPI},
-			[]any{e.Action, e.ObjectType, e.Outcome, e.Status, e.Code, e.Tenant, e.Subject, e.Issuer,
-				e.Address, e.Proxy, e.UserAgent, e.Calls, e.Origin}, what)
+			[]any{e.Action, e.ObjectType, e.Outcome, e.Status, e.Code, e.Tenant, e.Subject,
+				e.Issuer, e.Address, e.Proxy, e.UserAgent, e.Calls, e.Origin}, what)
 		assert.NotEmpty(t, e.TokenID, what)
 		assert.NotEmpty(t, e.Scopes, what)
 		if c.object != "*" {
@@ -322,8 +333,8 @@ func TestAuditPages(t *testing.T) {
 	assert.Equal(t, 1, count("outcome=refused"))
 	assert.Equal(t, 0, count("subject=nobody"))
 	assert.Equal(t, 0, count("since=2999-01-01T00:00:00Z"))
-	for _, bad := range []string{"cursor=abc", "cursor=" + "enR6IGFiYw", "outcome=maybe", "limit=501",
-		"since=yesterday"} {
+	for _, bad := range []string{"cursor=abc", "cursor=" + "enR6IGFiYw", "outcome=maybe",
+		"limit=501", "since=yesterday"} {
 		a := b.call("GET", "/v1/audit?"+bad, "")
 		assert.Equal(t, 400, a.status, bad)
 		assert.Equal(t, strings.Split(bad, "=")[0], a.problem.Errors[0].Field)

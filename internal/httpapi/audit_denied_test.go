@@ -87,8 +87,8 @@ func TestDeniedWorkers(t *testing.T) {
 	e := b.denied("", 1)[0]
 	assert.Equal(t, []any{"task.complete", "the completion token doesn't verify"},
 		[]any{e.Action, e.Detail["reason"]})
-	expired := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq + 5,
-		Expiry: time.Now().Add(-time.Hour)})
+	expired := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID,
+		Seq: l.Seq + 5, Expiry: time.Now().Add(-time.Hour)})
 	require.Equal(t, 401, b.callAs(expired, "POST", path+"/heartbeat", "").status, id)
 	e = b.denied("acme", 1)[0]
 	assert.Equal(t, []any{"call.heartbeat", "acme", ""}, []any{e.Action, e.Tenant, e.Subject})
@@ -123,11 +123,13 @@ func TestFloodOfBadTokens(t *testing.T) {
 			c := &http.Client{Transport: &http.Transport{}}
 			defer c.CloseIdleConnections()
 			for i := range calls / callers {
-				req, err := http.NewRequest("GET", fmt.Sprintf("%s/v1/tasks/pipe.1.%d", b.url, i), nil)
+				req, err := http.NewRequest("GET", fmt.Sprintf("%s/v1/tasks/pipe.1.%d", b.url, i),
+					nil)
 				if !assert.NoError(t, err) {
 					return
 				}
-				req.Header.Set("Authorization", "Bearer "+forged(fmt.Sprintf("user-%d-%d", caller, i)))
+				req.Header.Set("Authorization",
+					"Bearer "+forged(fmt.Sprintf("user-%d-%d", caller, i)))
 				resp, err := c.Do(req)
 				if !assert.NoError(t, err) {
 					return

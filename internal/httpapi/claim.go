@@ -38,7 +38,8 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 		return err
 	}
 	if len(all) > 0 && !r.Alive() {
-		s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all), "the claimer was gone before the answer")
+		s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all),
+			"the claimer was gone before the answer")
 		all = nil
 	}
 	if signed {
@@ -75,7 +76,8 @@ func (s *Server) readClaim(c *fiber.Ctx) (r dispatcher.ClaimRequest, signed bool
 	for _, text := range body.Held {
 		id, err := asyncflow.ParseTaskID(text)
 		if err != nil {
-			return r, false, asyncflow.InvalidField("held", "has %.80q, which is no id of a task", text)
+			return r, false, asyncflow.InvalidField("held", "has %.80q, which is no id of a task",
+				text)
 		}
 		r.Held = append(r.Held, id)
 	}
@@ -228,7 +230,8 @@ func (s *Server) mayClaimAs(ctx context.Context, r dispatcher.ClaimRequest, sign
 			return nil
 		}
 		return asyncflow.Errorf(asyncflow.CodeForbidden,
-			"this token may not claim as %s; its claim claimers allows: %.200s", r.Claimer, p.Claimers)
+			"this token may not claim as %s; its claim claimers allows: %.200s", r.Claimer,
+			p.Claimers)
 	}
 	t, err := s.cfg.Store.Catalog.Fresh(ctx, p.Tenant, r.Type)
 	if err != nil {
@@ -238,7 +241,8 @@ func (s *Server) mayClaimAs(ctx context.Context, r dispatcher.ClaimRequest, sign
 	if i < 0 || !t.Stages[i].NeedsIdentity() || signed || p.Subject == r.Claimer {
 		return nil
 	}
-	return asyncflow.Errorf(asyncflow.CodeForbidden, "this token may claim from stage %s of %s only as "+
-		"its sub, %q, not as %s: the stage has a quorum or a window, for which names count; a token "+
-		"with the claim claimers may use other names", r.Stage, r.Type, p.Subject, r.Claimer)
+	return asyncflow.Errorf(asyncflow.CodeForbidden,
+		"this token may claim from stage %s of %s only as "+
+			"its sub, %q, not as %s: the stage has a quorum or a window, for which names count; a "+
+			"token with the claim claimers may use other names", r.Stage, r.Type, p.Subject, r.Claimer)
 }

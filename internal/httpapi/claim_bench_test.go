@@ -41,7 +41,8 @@ func BenchmarkClaim(b *testing.B) {
 				call := s.poster(b, 200)
 				for pb.Next() {
 					call(post(token, "/v1/claims", fmt.Sprintf(
-						`{"type":"judge","stage":"look","claimer":"c%d","max":%d}`, claimer.Add(1), c.max)))
+						`{"type":"judge","stage":"look","claimer":"c%d","max":%d}`, claimer.Add(1),
+						c.max)))
 				}
 			})
 			b.ReportMetric(float64(b.N*c.max)/b.Elapsed().Seconds(), "tasks/s")

@@ -47,7 +47,8 @@ func TestClaimerIsWhoTheTokenSays(t *testing.T) {
 			assert.Equal(t, []int{200, other, other}, []int{claim(t, "sub only", "anna"),
 				claim(t, "sub only", "bob"), claim(t, "sub only", "Anna")})
 			assert.Equal(t, []int{200, 200, 403, 403, 403}, []int{claim(t, "listed", "bob"),
-				claim(t, "listed", "carol-1"), claim(t, "listed", "bobby"), claim(t, "listed", "carol"),
+				claim(t, "listed", "carol-1"), claim(t, "listed", "bobby"),
+				claim(t, "listed", "carol"),
 				claim(t, "listed", "anna")})
 			assert.Equal(t, []int{200, 200}, []int{claim(t, "all", "x"), claim(t, "all", "anna")})
 		})
@@ -66,8 +67,8 @@ func TestOpenClaimsAreOfASubject(t *testing.T) {
 	ids := b.submitJudge(2)
 	claim := func(subject, more string, claimers ...string) []api.Delivery {
 		t.Helper()
-		token, err := b.issuer.IssueClaimers("acme", subject, []auth.Scope{auth.ScopeWork}, claimers,
-			time.Hour, time.Now())
+		token, err := b.issuer.IssueClaimers("acme", subject, []auth.Scope{auth.ScopeWork},
+			claimers, time.Hour, time.Now())
 		require.NoError(t, err)
 		return read[api.ClaimList](b, 200, b.callAs(token, "POST", "/v1/claims",
 			`{"type":"judge","stage":"look","claimer":"anna"`+more+`}`)).Claims
@@ -86,14 +87,16 @@ func TestOpenClaimsAreOfASubject(t *testing.T) {
 	require.Equal(t, 200, b.report(own[0], "complete", `{}`).status, "late")
 	require.Equal(t, 200, b.report(own[0], "complete", `{}`).status, "again")
 	for i, subject := range []string{"desk one", "thief"} {
-		for _, a := range read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+ids[i]+"/attempts",
-			"")).Data {
-			assert.Equal(t, []string{"anna", subject}, []string{a.Claimer, a.Subject}, "%s", a.Outcome)
+		for _, a := range read[api.AttemptList](b, 200,
+			b.call("GET", "/v1/tasks/"+ids[i]+"/attempts", "")).Data {
+			assert.Equal(t, []string{"anna", subject}, []string{a.Claimer, a.Subject}, "%s",
+				a.Outcome)
 		}
 	}
 	again := claim("desk two", "")
 	require.Len(t, again, 1)
 	require.Equal(t, 200, b.report(again[0], "complete", `{}`).status)
-	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+ids[1]+"/attempts", "")).Data
+	attempts := read[api.AttemptList](b, 200,
+		b.call("GET", "/v1/tasks/"+ids[1]+"/attempts", "")).Data
 	assert.Equal(t, "desk two", attempts[len(attempts)-1].Subject)
 }

@@ -54,7 +54,8 @@ func TestALateReportOfASilentClaim(t *testing.T) {
 
 	other := b.claim("bob", ``)
 	require.Equal(t, []any{ids[3], 2}, []any{other[0].TaskID, other[0].Seq})
-	require.Equal(t, 409, b.report(all[3], "complete", `{"output":"a cat"}`).status, "it began again")
+	require.Equal(t, 409, b.report(all[3], "complete", `{"output":"a cat"}`).status,
+		"it began again")
 	require.Equal(t, 200, b.report(other[0], "complete", `{"output":"a cat"}`).status)
 	require.Equal(t, 409, b.report(all[3], "complete", `{"output":"a cat"}`).status, "bob's counts")
 }

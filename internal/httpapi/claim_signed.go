@@ -86,7 +86,8 @@ func (s *Server) AnswerClaim(
 ) (AnswerClaimResponseObject, error) {
 	b := r.Body
 	if b.Status == 0 && b.Error == "" {
-		return nil, asyncflow.InvalidField("status", "is required, unless error says why there is none")
+		return nil, asyncflow.InvalidField("status",
+			"is required, unless error says why there is none")
 	}
 	a, err := s.attemptOf(ctx)
 	if err != nil {

@@ -39,7 +39,8 @@ func (b *bundle) claim(claimer, more string) []api.Delivery {
 
 func (b *bundle) claimCall(claimer, more string) answer {
 	b.t.Helper()
-	token, err := b.issuer.Issue("acme", claimer, []auth.Scope{auth.ScopeWork}, time.Hour, time.Now())
+	token, err := b.issuer.Issue("acme", claimer, []auth.Scope{auth.ScopeWork}, time.Hour,
+		time.Now())
 	require.NoError(b.t, err)
 	return b.callAs(token, "POST", "/v1/claims",
 		`{"type":"judge","stage":"look","claimer":"`+claimer+`"`+more+`}`)
@@ -75,8 +76,10 @@ func TestClaim(t *testing.T) {
 	assert.Equal(t, []any{ids[0], "judge", "look", 1, 2, 1, `{"n":0}`},
 		[]any{first.TaskID, first.Type, first.Stage, first.Attempt, first.MaxAttempts, first.Seq,
 			string(first.Context)})
-	assert.WithinDuration(t, b.store.Clock.Now().Add(asyncflow.FirstClaim), first.Deadline, patience)
-	assert.True(t, strings.HasSuffix(first.Callback.URL, "/v1/callbacks/"+ids[0]), first.Callback.URL)
+	assert.WithinDuration(t, b.store.Clock.Now().Add(asyncflow.FirstClaim), first.Deadline,
+		patience)
+	assert.True(t, strings.HasSuffix(first.Callback.URL, "/v1/callbacks/"+ids[0]),
+		first.Callback.URL)
 	assert.Equal(t, asyncflow.StatusRunning, b.task(ids[0]).Status)
 
 	require.Equal(t, 200, b.report(first, "complete", `{"output":"a cat"}`).status)
@@ -85,7 +88,8 @@ func TestClaim(t *testing.T) {
 	done := b.task(ids[0])
 	assert.Equal(t, []any{asyncflow.StatusSucceeded, `"a cat"`},
 		[]any{done.Status, string(done.Result)})
-	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+ids[0]+"/attempts", "")).Data
+	attempts := read[api.AttemptList](b, 200,
+		b.call("GET", "/v1/tasks/"+ids[0]+"/attempts", "")).Data
 	require.Len(t, attempts, 1)
 	assert.Equal(t, []any{"anna", ""}, []any{attempts[0].Claimer, attempts[0].Endpoint})
 
@@ -122,7 +126,8 @@ func TestClaimAgain(t *testing.T) {
 	require.Len(t, more, 2)
 	assert.Equal(t, []string{ids[2], ids[3]}, []string{more[0].TaskID, more[1].TaskID})
 	assert.Empty(t, b.claim("bob", `,"max":3`), "each is with one claimer")
-	require.Equal(t, 200, b.report(first[0], "complete", ``).status, "the first token is valid, too")
+	require.Equal(t, 200, b.report(first[0], "complete", ``).status,
+		"the first token is valid, too")
 	require.Equal(t, 200, b.report(part[0], "complete", ``).status)
 }
 
@@ -176,7 +181,8 @@ func TestFirstClaim(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 3, n)
 	for i, outcome := range []api.AttemptOutcome{"released", "lost", "lost"} {
-		rows := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+ids[i]+"/attempts", "")).Data
+		rows := read[api.AttemptList](b, 200,
+			b.call("GET", "/v1/tasks/"+ids[i]+"/attempts", "")).Data
 		require.Len(t, rows, 1)
 		assert.Equal(t, []any{outcome, "anna"}, []any{rows[0].Outcome, rows[0].Claimer})
 	}

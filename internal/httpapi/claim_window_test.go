@@ -88,8 +88,8 @@ func TestClaimWindowAtOnce(t *testing.T) {
 		go func() {
 			ask := &store.ClaimAsk{Claimer: "anna", N: 2}
 			for {
-				_, err := b.store.LeaseForClaims(t.Context(), judge, "look", []*store.ClaimAsk{ask}, 2,
-					1<<20)
+				_, err := b.store.LeaseForClaims(t.Context(), judge, "look",
+					[]*store.ClaimAsk{ask}, 2, 1<<20)
 				if !store.IsHeld(err) { // by another transaction for the same claimer
 					assert.NoError(t, err)
 					break

@@ -53,7 +53,9 @@ func TestEveryQuotaInEveryWay(t *testing.T) {
 				slug := set(t, name, int64(100+n))
 				got := read[api.Tenant](b, 200, b.callAs(admin, "GET", "/v1/tenants/"+slug, ""))
 				assert.EqualValues(t, 100+n, got.Quotas.Get(name))
-				i := slices.IndexFunc(got.Usage, func(u api.QuotaUsage) bool { return u.Name == name })
+				i := slices.IndexFunc(got.Usage, func(u api.QuotaUsage) bool {
+					return u.Name == name
+				})
 				require.GreaterOrEqual(t, i, 0)
 				assert.EqualValues(t, 100+n, got.Usage[i].Limit)
 				assert.True(t, got.Usage[i].Own)
@@ -145,7 +147,8 @@ func TestEveryDurationIsReadAsWritten(t *testing.T) {
 		{"EndpointBatch.max_wait", "POST", "/v1/endpoints", `{"type":"pipe","stage":"second",
 			"url":"https://w.example.com/%[1]s","batch":{"max_tasks":5,"max_wait":%[1]q}}`, short},
 		{"AlertRules.backlog_age", "PUT", "/v1/alerts",
-			`{"url":"https://w.example.com/a","rules":{"backlog_age":%q}}`, slices.Concat(long, short)},
+			`{"url":"https://w.example.com/a","rules":{"backlog_age":%q}}`,
+			slices.Concat(long, short)},
 		{"AlertRules.no_claimers", "PUT", "/v1/alerts",
 			`{"url":"https://w.example.com/a","rules":{"no_claimers":%q}}`, long},
 		{"AlertRules.dependency_late", "PUT", "/v1/alerts",

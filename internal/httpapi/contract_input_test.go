@@ -67,8 +67,8 @@ func TestContractRefuses(t *testing.T) {
 	before := b.contents()
 	calls := 0
 	for _, s := range subjects {
-		for _, c := range slices.Concat(b.badCredentials(s, lease), s.badRoutes(), s.badParameters(),
-			s.badBodies()) {
+		for _, c := range slices.Concat(b.badCredentials(s, lease), s.badRoutes(),
+			s.badParameters(), s.badBodies()) {
 			calls++
 			t.Run(s.OperationID+": "+c.what, func(t *testing.T) { b.refused(t, s, c) })
 		}
@@ -146,8 +146,8 @@ func (b *bundle) subjects(id, completion string) (all []subject) {
 			if op.Security != nil && len(*op.Security) == 0 {
 				continue
 			}
-			s.path = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "acme", "{id}",
-				id).Replace(path)
+			s.path = strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "acme",
+				"{id}", id).Replace(path)
 			s.worker = op.Security != nil && (*op.Security)[0]["completionToken"] != nil
 			if s.worker {
 				s.token = completion
@@ -194,7 +194,8 @@ func (b *bundle) contents() map[string]string {
 	all := map[string]string{}
 	for _, name := range names {
 		var digest string
-		sql := `SELECT coalesce(string_agg(r::text, E'\n' ORDER BY r::text), '') FROM ` + name + ` r`
+		sql := `SELECT coalesce(string_agg(r::text, E'\n' ORDER BY r::text), '') FROM ` + name +
+			` r`
 		require.NoError(b.t, b.db.QueryRow(b.t.Context(), sql).Scan(&digest))
 		all[name] = digest
 	}
@@ -207,8 +208,8 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 	body := s.good()
 	all := []badCall{
 		{what: "no token", body: body, header: map[string]string{"Authorization": ""}, status: 401},
-		{what: "another scheme", body: body, header: map[string]string{"Authorization": "Basic YTpi"},
-			status: 401},
+		{what: "another scheme", body: body,
+			header: map[string]string{"Authorization": "Basic YTpi"}, status: 401},
 		{what: "garbage for a token", body: body, token: "abc", status: 401},
 	}
 	if s.worker {
@@ -222,7 +223,8 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 		return append(all,
 			badCall{what: "a JWT", body: body, token: b.token, status: 401},
 			badCall{what: "another task's token", body: body, token: token(another), status: 401},
-			badCall{what: "another attempt's token", body: body, token: token(earlier), status: 409},
+			badCall{what: "another attempt's token", body: body, token: token(earlier),
+				status: 409},
 			badCall{what: "an expired token", body: body, token: token(expired), status: 401})
 	}
 	expired, err := b.issuer.Issue("acme", "test", tenantScopes, time.Minute,
@@ -242,8 +244,8 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 		badCall{what: "a tenant's token that claims to be an operator's", body: body,
 			token: b.tenantAdmin(), status: 403},
 		badCall{what: "an expired token", body: body, token: expired, status: 401},
-		badCall{what: "all scopes but the right one", body: body, token: b.newToken("acme", others...),
-			status: 403},
+		badCall{what: "all scopes but the right one", body: body,
+			token: b.newToken("acme", others...), status: 403},
 		badCall{what: "an unknown tenant", body: body,
 			token: b.newToken("nobody", tenantScopes...), status: 403})
 	if s.OperationID == "listResults" { // it takes the token of a delivery, too
@@ -251,8 +253,8 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 	}
 	return append(all,
 		badCall{what: "a completion token", body: body,
-			token: b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
-				Expiry: time.Now().Add(time.Hour)}), status: 401})
+			token: b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID,
+				Seq: l.Seq, Expiry: time.Now().Add(time.Hour)}), status: 401})
 }
 
 // tenantAdmin is a tenant's token that has all scopes. A foreign issuer may issue one; ours
@@ -304,8 +306,9 @@ func (s subject) badParameters() (all []badCall) {
 					continue // in a query all is text
 				}
 				value := strings.Trim(v.raw, `"`)
-				all = append(all, badCall{what: p.Name + ": " + v.what, path: s.query(p.Name, value),
-					body: s.good(), status: 400, field: p.Name, says: v.says})
+				all = append(all, badCall{what: p.Name + ": " + v.what,
+					path: s.query(p.Name, value), body: s.good(), status: 400, field: p.Name,
+					says: v.says})
 			}
 			all = append(all,
 				badCall{what: p.Name + " twice", path: s.query(p.Name, "a") + "&" + p.Name + "=a",
@@ -349,8 +352,8 @@ func (s subject) badPath(p *openapi3.Parameter) (all []badCall) {
 	for _, v := range beyond(p.Schema.Value) {
 		if v.what == "too long" || v.what == "not of the pattern" {
 			value := strings.Trim(v.raw, `"`)
-			c := badCall{what: p.Name + " in the path: " + v.what, path: path(value), body: s.good(),
-				status: status, field: field, says: v.says}
+			c := badCall{what: p.Name + " in the path: " + v.what, path: path(value),
+				body: s.good(), status: status, field: field, says: v.says}
 			if s.worker {
 				c.status, c.field, c.says = 400, "id", "thumbnails.1.42"
 			}
@@ -372,7 +375,9 @@ type badValue struct{ what, raw, says string }
 
 // beyond returns values of another type, and values just beyond each limit.
 func beyond(s *openapi3.Schema) (all []badValue) {
-	add := func(what string, v any, says string) { all = append(all, badValue{what, text(v), says}) }
+	add := func(what string, v any, says string) {
+		all = append(all, badValue{what, text(v), says})
+	}
 	switch {
 	case len(s.AllOf) == 1:
 		return beyond(s.AllOf[0].Value)
@@ -423,7 +428,8 @@ func beyond(s *openapi3.Schema) (all []badValue) {
 	case s.Type.Is("string"):
 		add("no string", 5, "must be")
 		if s.MaxLength != nil && s.Pattern == "" {
-			add("too long", strings.Repeat("x", int(*s.MaxLength)+1), strconv.Itoa(int(*s.MaxLength)))
+			add("too long", strings.Repeat("x", int(*s.MaxLength)+1),
+				strconv.Itoa(int(*s.MaxLength)))
 		}
 		if s.Pattern != "" {
 			bad := "No-Good"
@@ -466,7 +472,8 @@ func (s subject) badBodies() (all []badCall) {
 	put("a NUL in it", strings.Replace(good, `"`, "\"\x00", 1), "body", "JSON")
 	put("a list", "[1]", "body", "must be an object")
 	put("far too deep", strings.Repeat("[", 20000), "body", "")
-	put("an unknown field", strings.Replace(good, "{", `{"nope":1,`, 1), "nope", "not a known field")
+	put("an unknown field", strings.Replace(good, "{", `{"nope":1,`, 1), "nope",
+		"not a known field")
 	if s.RequestBody.Value.Required {
 		put("no body", "", "body", "is required")
 	}
@@ -479,14 +486,17 @@ func (s subject) badBodies() (all []badCall) {
 		badCall{what: "too large", body: large, status: 413, field: "body",
 			says: "the limit of this call is " + limit},
 		badCall{what: "another type of content", body: good,
-			header: map[string]string{"Content-Type": "text/plain"}, status: 400, field: "Content-Type",
-			says: "application/json"},
-		badCall{what: "a packed one", body: good, header: map[string]string{"Content-Encoding": "gzip"},
-			status: 400, field: "Content-Encoding"})
+			header: map[string]string{"Content-Type": "text/plain"}, status: 400,
+			field: "Content-Type",
+			says:  "application/json"},
+		badCall{what: "a packed one", body: good,
+			header: map[string]string{"Content-Encoding": "gzip"}, status: 400,
+			field: "Content-Encoding"})
 	for name := range s.example {
-		put(name+" twice", good[:len(good)-1]+`,"`+name+`":`+text(s.example[name])+"}", name, "twice")
-		put(name+" in capitals", strings.Replace(good, `"`+name+`":`, `"`+strings.ToUpper(name)+`":`,
-			1),
+		put(name+" twice", good[:len(good)-1]+`,"`+name+`":`+text(s.example[name])+"}", name,
+			"twice")
+		put(name+" in capitals", strings.Replace(good, `"`+name+`":`,
+			`"`+strings.ToUpper(name)+`":`, 1),
 			"", "")
 	}
 	for _, f := range s.badFields(s.schema, "", s.example) {
@@ -525,8 +535,8 @@ func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any
 		}
 		switch {
 		case p.Type == nil && len(p.OneOf) == 0 && len(p.AllOf) == 0:
-			try("too deep", json.RawMessage(strings.Repeat("[", 129)+strings.Repeat("]", 129)), field,
-				"128")
+			try("too deep", json.RawMessage(strings.Repeat("[", 129)+strings.Repeat("]", 129)),
+				field, "128")
 			try("not UTF-8", json.RawMessage("\"a\xff\""), field, "UTF-8")
 		case p.Type.Is("string") && !anyText(s, name):
 			try("not UTF-8", json.RawMessage("\"a\xff\""), field, "")

@@ -110,7 +110,8 @@ func TestEveryCallWaitsForKeys(t *testing.T) {
 	foreign := auth.DefaultConfig()
 	private, _, err := auth.GenerateKey("EdDSA", "k")
 	require.NoError(t, err)
-	foreign.Issuer, foreign.PrivateKey, foreign.Algorithm = "https://login.example", private, "EdDSA"
+	foreign.Issuer, foreign.PrivateKey, foreign.Algorithm = "https://login.example", private,
+		"EdDSA"
 	issuer, err := auth.NewIssuer(foreign)
 	require.NoError(t, err)
 	foreign.PrivateKey, foreign.JWKSURL, foreign.AllowHTTP = nil, "http://127.0.0.1:1/jwks", true
@@ -182,8 +183,8 @@ func (b *bundle) closeDatabase() {
 func TestUnknownThings(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	fill := strings.NewReplacer("{type}", "nothing", "{name}", "nothing", "{slug}", "nothing", "{id}",
-		"pipe.1.999")
+	fill := strings.NewReplacer("{type}", "nothing", "{name}", "nothing", "{slug}", "nothing",
+		"{id}", "pipe.1.999")
 	id, err := asyncflow.ParseTaskID("pipe.9.1")
 	require.NoError(t, err)
 	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: id, Seq: 1,
@@ -239,7 +240,8 @@ func TestConflicts(t *testing.T) {
 	b.submitOne()
 	assert.Equal(t, 409, b.call("DELETE", "/v1/task-types/pipe", "").status)
 
-	assert.Equal(t, 202, b.callAs(b.adminToken(), "DELETE", "/v1/tenants/other?now=true", "").status)
+	assert.Equal(t, 202, b.callAs(b.adminToken(), "DELETE", "/v1/tenants/other?now=true",
+		"").status)
 	_, err := b.db.Exec(t.Context(),
 		`UPDATE asyncflow.tenants SET dropping_at = now() WHERE slug = 'other'`)
 	require.NoError(t, err)

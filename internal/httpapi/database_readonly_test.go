@@ -41,7 +41,8 @@ func (b *bundle) writable() {
 func TestReadOnlyDatabase(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	require.Equal(t, 201, b.call(http.MethodPost, "/v1/tasks", `{"type":"pipe","context":{}}`).status)
+	require.Equal(t, 201, b.call(http.MethodPost, "/v1/tasks",
+		`{"type":"pipe","context":{}}`).status)
 	b.readOnly()
 	require.Eventually(t, func() bool {
 		return b.call(http.MethodGet, "/v1/stats",

@@ -90,8 +90,8 @@ func TestEndpointLimits(t *testing.T) {
 	}
 	for _, body := range []string{`{"rate":"7"}`, `{"rate":"0/s"}`, `{"rate":"1000001/s"}`,
 		`{"rate":"1/d"}`, `{"rate":null}`} {
-		assert.Equal(t, "rate", b.call("PATCH", "/v1/endpoints/"+e.ID, body).problem.Errors[0].Field,
-			body)
+		assert.Equal(t, "rate", b.call("PATCH", "/v1/endpoints/"+e.ID,
+			body).problem.Errors[0].Field, body)
 	}
 	e = b.patchEndpoint(e.ID, `{"max_in_flight":0,"rate":""}`)
 	assert.Zero(t, e.MaxInFlight)

@@ -73,7 +73,8 @@ func TestEndpointHistory(t *testing.T) {
 	near(100, 100, one.Latency)
 	stats := read[api.StatsList](b, 200, b.call("GET", "/v1/stats", ""))
 	assert.Equal(t, one.Latency, stats.Data[0].Latency)
-	require.Equal(t, 201, b.call("PUT", "/v1/task-types/idle", `{"stages":[{"name":"only"}]}`).status)
+	require.Equal(t, 201, b.call("PUT", "/v1/task-types/idle",
+		`{"stages":[{"name":"only"}]}`).status)
 	idle := b.call("GET", "/v1/stats?type=idle", "")
 	assert.NotContains(t, string(idle.body), "latency", "it has no attempts")
 

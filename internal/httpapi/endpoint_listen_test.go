@@ -31,7 +31,8 @@ func TestEndpointsForListening(t *testing.T) {
 	assert.Equal(t, api.TaskWaitsForClaimer, b.task(id).WaitsFor)
 	verified := read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+e.ID+"/verify", ""))
 	assert.Equal(t, api.Unneeded, verified.Verification)
-	rotated := read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+e.ID+"/rotate-secret", ""))
+	rotated := read[api.Endpoint](b, 200,
+		b.call("POST", "/v1/endpoints/"+e.ID+"/rotate-secret", ""))
 	assert.NotEqual(t, e.Secret, rotated.Secret)
 
 	b.patchEndpoint(e.ID, `{"weight":0}`)
@@ -85,7 +86,8 @@ func TestEndpointsForListeningAreNotSentTo(t *testing.T) {
 		"tls":           `"tls":{"ca":"x"}`,
 	} {
 		for _, a := range []answer{
-			b.call("POST", "/v1/endpoints", `{"type":"pipe","stage":"second","listen":true,`+more+`}`),
+			b.call("POST", "/v1/endpoints",
+				`{"type":"pipe","stage":"second","listen":true,`+more+`}`),
 			b.call("PATCH", "/v1/endpoints/"+l.ID, `{`+more+`}`),
 		} {
 			require.Equal(t, 400, a.status, "%s %s", field, a.body)
@@ -105,7 +107,8 @@ func TestEndpointsForListeningAreNotSentTo(t *testing.T) {
 		listen := `{"type":"limited","stage":"look","listen":true}`
 		a := b.call("POST", "/v1/endpoints", listen)
 		require.Equal(t, 400, a.status, "%s", a.body)
-		assert.Contains(t, a.problem.Errors[0].Message, "can't be combined with a stage of mode claim")
+		assert.Contains(t, a.problem.Errors[0].Message,
+			"can't be combined with a stage of mode claim")
 		plain := `{"stages":[{"name":"look"}]}`
 		require.Equal(t, 200, b.call("PUT", "/v1/task-types/limited", plain).status)
 		e := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints", listen))
@@ -180,8 +183,10 @@ func TestAnswersOfClaims(t *testing.T) {
 	b.createEndpoint(listening)
 	for name, c := range map[string]struct{ answer, outcome, why string }{
 		"refused": {`{"error":"no answer within 10s"}`, "failed", "no answer within 10s"},
-		"500":     {`{"status":500,"body":"b29wcw=="}`, "failed", "500 Internal Server Error: oops"},
-		"broken":  {`{"status":200,"error":"the answer broke off"}`, "failed", "the answer broke off"},
+		"500": {`{"status":500,"body":"b29wcw=="}`, "failed",
+			"500 Internal Server Error: oops"},
+		"broken": {`{"status":200,"error":"the answer broke off"}`, "failed",
+			"the answer broke off"},
 		"no JSON": {`{"status":200,"content_type":"text/html","body":"PGI+"}`, "failed",
 			"the answer has a body of type"},
 		"fail": {`{"status":200,"content_type":"application/json","body":"eyJvdXRjb21lIjoiZmFpbCIs` +
@@ -193,7 +198,8 @@ func TestAnswersOfClaims(t *testing.T) {
 		d, _, _ := b.claimSigned()
 		require.Equal(t, id, d.TaskID, name)
 		require.Equal(t, 200, b.report(d, "answer", c.answer).status, name)
-		attempt := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data[0]
+		attempt := read[api.AttemptList](b, 200,
+			b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data[0]
 		assert.Equal(t, c.outcome, string(attempt.Outcome), name)
 		assert.Contains(t, attempt.Error, c.why, name)
 		if b.task(id).Status == asyncflow.StatusWaiting { // it isn't to come again

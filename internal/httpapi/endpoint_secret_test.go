@@ -42,8 +42,8 @@ func TestRotateEndpointSecret(t *testing.T) {
 
 	a := rotate("")
 	assert.Equal(t, 409, a.status)
-	assert.Equal(t, "the endpoint has 3 secrets that sign; wait until one has ended, or rotate with "+
-		"the overlap 0s", a.problem.Detail)
+	assert.Equal(t, "the endpoint has 3 secrets that sign; wait until one has ended, or rotate "+
+		"with the overlap 0s", a.problem.Detail)
 	for body, field := range map[string]string{
 		`{"overlap":"721h"}`:   "overlap",
 		`{"secret":"whsec_x"}`: "secret",

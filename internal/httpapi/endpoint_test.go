@@ -58,8 +58,8 @@ func TestEndpointHealth(t *testing.T) {
 		Until: now.Add(time.Hour), Reason: "connection refused"}, health())
 	set(asyncflow.Health{State: asyncflow.HealthOpen, Since: now.Add(-time.Hour),
 		Until: now.Add(-time.Minute), Pause: time.Hour, Reason: "connection refused"})
-	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthHalfOpen, Since: now.Add(-time.Minute),
-		Reason: "connection refused"}, health())
+	assert.Equal(t, api.EndpointHealth{State: asyncflow.HealthHalfOpen,
+		Since: now.Add(-time.Minute), Reason: "connection refused"}, health())
 	set(asyncflow.Health{State: asyncflow.HealthDisabled, Since: now.Add(time.Second),
 		Reason: "410 Gone"})
 	assert.Equal(t, asyncflow.HealthDisabled, health().State)

@@ -75,14 +75,15 @@ func (s *Server) testDelivery(
 	at := t.StageIndex(e.Stage)
 	switch {
 	case e.Listens():
-		err = asyncflow.Errorf(asyncflow.CodeConflict, "the endpoint is for listening: it has no URL "+
-			"that a delivery could be sent to; submit a task instead")
+		err = asyncflow.Errorf(asyncflow.CodeConflict,
+			"the endpoint is for listening: it has no URL "+
+				"that a delivery could be sent to; submit a task instead")
 	case !e.Proven():
 		err = asyncflow.Errorf(asyncflow.CodeConflict, "the endpoint is unverified, and gets no "+
 			"deliveries before it has echoed a challenge: POST /v1/endpoints/%s/verify", e.ID)
 	case at < 0:
-		err = asyncflow.Errorf(asyncflow.CodeConflict, "the type %s has no stage %s any more", e.Type,
-			e.Stage)
+		err = asyncflow.Errorf(asyncflow.CodeConflict, "the type %s has no stage %s any more",
+			e.Type, e.Stage)
 	}
 	if err != nil {
 		return d, err
@@ -112,7 +113,8 @@ func (s *Server) limitTests(tenant string) error {
 	}
 	s.tests.Give(tenant, 1)
 	return &asyncflow.Error{Code: asyncflow.CodeRateLimited, RetryAfter: wait,
-		Message: fmt.Sprintf("a tenant has %d test delivery per second on a node; try again in %d s",
+		Message: fmt.Sprintf("a tenant has %d test delivery per second on a node; try again in "+
+			"%d s",
 			testsPerSecond, ratelimit.WholeSeconds(wait))}
 }
 
@@ -124,8 +126,8 @@ func testOut(t callbacks.Tested) api.EndpointTestResult {
 		DurationMs: float32(t.Outcome.Duration.Seconds() * 1000),
 	}
 	if t.URL != "" {
-		out.Request = api.EndpointTestRequest{Method: http.MethodPost, URL: t.URL, Headers: t.Headers,
-			Body: t.Body}
+		out.Request = api.EndpointTestRequest{Method: http.MethodPost, URL: t.URL,
+			Headers: t.Headers, Body: t.Body}
 	}
 	if a := t.Answer; a.Status != 0 {
 		out.Response = api.EndpointTestResponse{Status: a.Status, Headers: a.Headers, Body: a.Body,

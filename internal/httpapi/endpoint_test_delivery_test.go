@@ -44,7 +44,8 @@ func (b *bundle) test(id, body string) answer {
 	var a answer
 	require.Eventually(b.t, func() bool {
 		a = b.call("POST", "/v1/endpoints/"+id+"/test", body)
-		return a.status != 429 || a.problem.Code != "rate_limited" || a.header.Get("Retry-After") != "1"
+		return a.status != 429 || a.problem.Code != "rate_limited" ||
+			a.header.Get("Retry-After") != "1"
 	}, patience, 100*time.Millisecond)
 	require.NotEqual(b.t, 429, a.status)
 	return a
@@ -55,7 +56,8 @@ func (b *bundle) test(id, body string) answer {
 func TestTestDelivery(t *testing.T) {
 	b := challenging(t)
 	seen := make(chan worker.Task[json.RawMessage], 1)
-	w, err := worker.New(worker.Config{Keys: []string{ownSecret}, Log: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(worker.Config{Keys: []string{ownSecret},
+		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	worker.Handle(w, "pipe", "first",
 		func(_ context.Context, task worker.Task[json.RawMessage]) (string, error) {
@@ -72,7 +74,8 @@ func TestTestDelivery(t *testing.T) {
 	got := read[api.EndpointTestResult](b, 200, b.test(e.ID, `{"context":{"n":1.10}}`))
 	task := <-seen
 	assert.Equal(t, []any{true, "pipe", "first", 1, 2, `{"n":1.10}`},
-		[]any{task.Test, task.Type, task.Stage, task.Attempt, task.MaxAttempts, string(task.Context)})
+		[]any{task.Test, task.Type, task.Stage, task.Attempt, task.MaxAttempts,
+			string(task.Context)})
 	assert.Equal(t, api.EndpointTestResultOutcome("done"), got.Outcome, got.Error)
 	assert.Positive(t, got.DurationMs)
 	assert.Equal(t, []any{"POST", e.URL, "true", asyncflow.Mask, task.ID + ".1"},

@@ -114,7 +114,8 @@ func TestEndpointsAreChallenged(t *testing.T) {
 	assert.Equal(t, api.Verified, atOnce.Verification, atOnce.VerificationError)
 	require.True(t, b.serves())
 	last := w.requests()[len(w.requests())-1]
-	assert.Equal(t, []string{"k", "Bearer t"}, []string{last.Get("X-Key"), last.Get("Authorization")})
+	assert.Equal(t, []string{"k", "Bearer t"},
+		[]string{last.Get("X-Key"), last.Get("Authorization")})
 	w.learn(signing.NewSecret())
 	again := read[api.Endpoint](b, 200, b.call("POST", "/v1/endpoints/"+atOnce.ID+"/verify", ""))
 	assert.NotEmpty(t, again.VerificationError)

@@ -48,8 +48,8 @@ type eventStream struct {
 
 	pending []byte    // to be read
 	written time.Time // when something was last read from the stream
-	// silence is the longest time without a sign of life. It begins short, so that clients that come
-	// and go don't hold places, and doubles.
+	// silence is the longest time without a sign of life. It begins short, so that clients that
+	// come and go don't hold places, and doubles.
 	silence time.Duration
 	ended   bool // nothing follows pending
 }

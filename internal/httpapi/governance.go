@@ -20,7 +20,8 @@ func (s *Server) GetGovernance(
 
 // GovernanceOut returns the document of the nodes and the background jobs.
 func GovernanceOut(status governance.Status) api.Governance {
-	out := api.Governance{Jobs: make([]api.Job, len(status.Jobs)), Nodes: make([]api.Node, len(status.Nodes))}
+	out := api.Governance{Jobs: make([]api.Job, len(status.Jobs)),
+		Nodes: make([]api.Node, len(status.Nodes))}
 	for i, j := range status.Jobs {
 		out.Jobs[i] = jobOut(j)
 	}

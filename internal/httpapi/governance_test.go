@@ -24,8 +24,8 @@ func TestGovernance(t *testing.T) {
 		g.Jobs[0])
 	now := b.store.Clock.Now()
 	require.NoError(t, b.store.RecordJob(t.Context(),
-		store.JobRun{Name: "rescue", Spec: "@every 1s", Started: now, Duration: 20 * time.Millisecond,
-			Rows: 7, Error: "no"}, 2))
+		store.JobRun{Name: "rescue", Spec: "@every 1s", Started: now,
+			Duration: 20 * time.Millisecond, Rows: 7, Error: "no"}, 2))
 	_, err := b.db.Exec(t.Context(),
 		`INSERT INTO asyncflow.nodes VALUES ('a', 'api,governance', 'v1', now(), now())`)
 	require.NoError(t, err)

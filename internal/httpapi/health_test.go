@@ -33,7 +33,8 @@ func TestReadyWaitsForKeys(t *testing.T) {
 	})
 	a := b.callAs("", http.MethodGet, "/readyz", "")
 	assert.Equal(t, 503, a.status)
-	assert.Equal(t, `the keys of "https://login.example" have not been loaded yet`, a.problem.Detail)
+	assert.Equal(t, `the keys of "https://login.example" have not been loaded yet`,
+		a.problem.Detail)
 	assert.Equal(t, 200, b.callAs("", http.MethodGet, "/healthz", "").status)
 	assert.Equal(t, 200, b.call(http.MethodGet, "/v1/task-types", "").status)
 
@@ -75,7 +76,9 @@ func TestReadyTakesOneConnection(t *testing.T) {
 	require.NoError(t, err)
 	var asking sync.WaitGroup
 	for range 100 {
-		asking.Go(func() { assert.Equal(t, 503, b.callAs("", http.MethodGet, "/readyz", "").status) })
+		asking.Go(func() {
+			assert.Equal(t, 503, b.callAs("", http.MethodGet, "/readyz", "").status)
+		})
 	}
 	done := make(chan struct{})
 	go func() {

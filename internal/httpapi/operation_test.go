@@ -33,7 +33,8 @@ func TestBulkRedrive(t *testing.T) {
 	assert.EqualValues(t, 2, read[api.Count](b, 200,
 		b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","dry_run":true}`)).Count)
 	assert.EqualValues(t, 0, read[api.Count](b, 200,
-		b.call("POST", "/v1/tasks/redrive", `{"type":"pipe","status":"cancelled","dry_run":true}`)).Count)
+		b.call("POST", "/v1/tasks/redrive",
+			`{"type":"pipe","status":"cancelled","dry_run":true}`)).Count)
 	assert.EqualValues(t, 2, read[api.Count](b, 200,
 		b.call("POST", "/v1/tasks/redrive",
 			`{"type":"pipe","stage":"second","error":"NO","dry_run":true}`)).Count)
@@ -52,7 +53,8 @@ func TestBulkRedrive(t *testing.T) {
 		b.call("POST", "/v1/operations/"+o.ID+"/stop", "")),
 		"again changes nothing")
 
-	o = b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/redrive", `{"type":"pipe"}`)))
+	o = b.carryOn(read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/redrive", `{"type":"pipe"}`)))
 	assert.Equal(t, []any{api.OperationState("done"), int64(1), int64(1), int64(0)},
 		[]any{o.State, o.Total, o.Done, o.Skipped})
 	stages := map[string]string{first: "first", second: "second"}
@@ -76,7 +78,8 @@ func TestBulkCancel(t *testing.T) {
 	assert.EqualValues(t, 5, read[api.Count](b, 200,
 		b.call("POST", "/v1/tasks/cancel", `{"type":"pipe","dry_run":true}`)).Count)
 	o := read[api.Operation](b, 202,
-		b.call("POST", "/v1/tasks/cancel", `{"type":"pipe","status":"waiting","reason":"too late"}`))
+		b.call("POST", "/v1/tasks/cancel",
+			`{"type":"pipe","status":"waiting","reason":"too late"}`))
 	assert.EqualValues(t, 2, b.carryOn(o).Done)
 	b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/cancel", `{"type":"pipe"}`)))
 	errors := map[string]int{}
@@ -108,7 +111,8 @@ func TestBulkPriority(t *testing.T) {
 	assert.Equal(t, api.OperationKind("priority"), o.Kind)
 	assert.EqualValues(t, 2, b.carryOn(o).Done)
 	b.carryOn(read[api.Operation](b, 202,
-		b.call("POST", "/v1/tasks/priority", `{"type":"pipe","priority":[7,9],"status":"pending"}`)))
+		b.call("POST", "/v1/tasks/priority",
+			`{"type":"pipe","priority":[7,9],"status":"pending"}`)))
 	priorities := map[asyncflow.Status]asyncflow.Priority{}
 	for _, task := range read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", "")).Data {
 		priorities[task.Status] = task.Priority
@@ -142,7 +146,8 @@ func TestOperationsRefused(t *testing.T) {
 		{"/v1/tasks/priority", `{"type":"nope","priority":1}`, 404, "type"},
 		{"/v1/tasks/redrive", `{"type":"pipe","status":"running"}`, 400, "status"},
 		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third"}`, 400, "from_stage"},
-		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third","dry_run":true}`, 400, "from_stage"},
+		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third","dry_run":true}`, 400,
+			"from_stage"},
 		{"/v1/tasks/redrive", `{"type":"pipe","error":"a\u0000b"}`, 400, "error"},
 		{"/v1/tasks/redrive", `{"type":"pipe","pace":1000000}`, 400, "pace"},
 	} {

@@ -33,7 +33,8 @@ func (b *bundle) configuration() []configured {
 			return fmt.Sprintf(`{"type":"pipe","context":%d,"cron":"@daily"}`, n)
 		}},
 		{"/v1/alerts", "PUT", b.token, func(n int) string {
-			return fmt.Sprintf(`{"url":"https://ops.example.com/","rules":{"backlog_age":"%ds"}}`, 100+n)
+			return fmt.Sprintf(`{"url":"https://ops.example.com/","rules":{"backlog_age":"%ds"}}`,
+				100+n)
 		}},
 		{"/v1/endpoints/" + endpoint.ID, "PATCH", b.token, func(n int) string {
 			return fmt.Sprintf(`{"weight":%d}`, n)
@@ -197,7 +198,8 @@ func TestETagsOfAnswers(t *testing.T) {
 	}
 	same(b.adminToken(), tenant, b.admin("DELETE", tenant, ""))
 	same(b.adminToken(), tenant, b.admin("POST", tenant+"/restore", ""))
-	same(b.adminToken(), "/v1/tenants/initech", b.admin("POST", "/v1/tenants", `{"slug":"initech"}`))
+	same(b.adminToken(), "/v1/tenants/initech",
+		b.admin("POST", "/v1/tenants", `{"slug":"initech"}`))
 	a := b.call("POST", "/v1/endpoints",
 		`{"type":"pipe","stage":"second","url":"https://w.example.com/"}`)
 	same(b.token, "/v1/endpoints/"+read[api.Endpoint](b, 201, a).ID, a)

@@ -31,8 +31,9 @@ func TestAnswersToManyFaultsAreShort(t *testing.T) {
 		"of a task": {"POST", "/v1/tasks", `{"type":"pipe","context":1` + unknown.String() + `}`},
 		"of its part": {"POST", "/v1/tasks", `{"type":"pipe","context":1,"retry":{"a":1` +
 			unknown.String() + `}}`},
-		"escaped names": {"POST", "/v1/tasks", `{"type":"pipe","context":1` + escaped.String() + `}`},
-		"long name":     {"POST", "/v1/tasks", `{"type":"pipe","context":1,"` + long + `":1}`},
+		"escaped names": {"POST", "/v1/tasks", `{"type":"pipe","context":1` + escaped.String() +
+			`}`},
+		"long name": {"POST", "/v1/tasks", `{"type":"pipe","context":1,"` + long + `":1}`},
 		"long value": {"POST", "/v1/endpoints", `{"type":"pipe","stage":"only","url":"` + long +
 			`"}`},
 	} {

@@ -101,7 +101,8 @@ func (s *Server) Heartbeat(
 		deadline := s.deadlineOf(a, l)
 		stands, err = s.extend(ctx, a, l, deadline)
 		if err == nil && stands {
-			return Heartbeat200JSONResponse{Status: asyncflow.StatusRunning, Deadline: deadline}, nil
+			return Heartbeat200JSONResponse{Status: asyncflow.StatusRunning,
+				Deadline: deadline}, nil
 		}
 	}
 	if err != nil {

@@ -32,11 +32,12 @@ func BenchmarkReport(b *testing.B) {
 			leases := s.leases(b, b.N)
 			requests := make([][]byte, b.N)
 			for i, l := range leases {
-				token := s.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID, Seq: l.Seq,
-					Expiry: time.Now().Add(time.Hour)})
+				token := s.keys.CompletionToken(callbacks.Completion{Tenant: "acme", Task: l.ID,
+					Seq: l.Seq, Expiry: time.Now().Add(time.Hour)})
 				requests[i] = fmt.Appendf(nil,
-					"POST /v1/callbacks/%s/%s HTTP/1.1\r\nHost: x\r\nUser-Agent: bench\r\nAuthorization: Bearer "+
-						"%s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+					"POST /v1/callbacks/%s/%s HTTP/1.1\r\nHost: x\r\nUser-Agent: "+
+						"bench\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+						"application/json\r\nContent-Length: %d\r\n\r\n%s",
 					l.ID, c.call, token, len(c.body), c.body)
 			}
 			var next atomic.Int64
@@ -50,7 +51,8 @@ func BenchmarkReport(b *testing.B) {
 				call := s.poster(b, 200)
 				for pb.Next() {
 					i := next.Add(1) - 1
-					s.committer.Accept("acme", leases[i], leases[i].Until.Add(time.Hour), func(error) {})
+					s.committer.Accept("acme", leases[i], leases[i].Until.Add(time.Hour),
+						func(error) {})
 					call(requests[i])
 				}
 			})

@@ -19,7 +19,8 @@ import (
 func FuzzReports(f *testing.F) {
 	for _, body := range []string{`{}`, ` { } `, `null`, ` null `, `[]`, `1`, `"x"`, ``,
 		`{"output":null}`, `{"output":{"a":[1,"<\u0000>"]}}`, "{\"output\":\"\xff\"}",
-		`{"output":1,"output":2}`, `{"OUTPUT":1}`, `{"out\u0070ut":1}`, `{"output":1}{}`, `{"output":` +
+		`{"output":1,"output":2}`, `{"OUTPUT":1}`, `{"out\u0070ut":1}`, `{"output":1}{}`,
+		`{"output":` +
 			strings.Repeat("[", 129) + strings.Repeat("]", 129) + `}`,
 		`{"output":"` + strings.Repeat("x", 1000) + `"}`, `{"nope":1}`, `{"":1}`, `{"output":1,}`,
 		`{"error":"no"}`, `{"error":""}`, `{"error":null}`, `{"error":7}`, `{"err\u006fr":"no"}`,
@@ -58,7 +59,8 @@ func FuzzReports(f *testing.F) {
 				err = s.explain(c, err)
 			}
 			s.app.ReleaseCtx(c)
-			if call == "complete" && hasNullOutput(body) { // which the contract's generators don't write
+			// which the contract's generators don't write
+			if call == "complete" && hasNullOutput(body) {
 				require.NoError(t, err, "%s", body)
 				require.Empty(t, got.Output)
 				continue
@@ -101,6 +103,7 @@ func (s *Server) readGenerically(c *fiber.Ctx, call string) (asyncflow.Outcome, 
 	if body.Retryable != nil && !*body.Retryable {
 		kind = asyncflow.OutcomeRejected
 	}
-	return asyncflow.Outcome{Kind: kind, Error: callbacks.Clean(body.Error, callbacks.MaxErrorBytes),
+	return asyncflow.Outcome{Kind: kind,
+		Error:      callbacks.Clean(body.Error, callbacks.MaxErrorBytes),
 		RetryAfter: body.RetryAfter.Std()}, nil
 }

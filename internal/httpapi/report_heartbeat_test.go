@@ -39,8 +39,8 @@ func TestHeartbeat(t *testing.T) {
 	l, token := b.lease()
 	beat := read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", ""))
 	assert.Equal(t, asyncflow.StatusRunning, beat.Status)
-	assert.WithinDuration(t, b.store.Clock.Now().Add(asyncflow.DefaultProcessingTime), beat.Deadline,
-		5*time.Second)
+	assert.WithinDuration(t, b.store.Clock.Now().Add(asyncflow.DefaultProcessingTime),
+		beat.Deadline, 5*time.Second)
 	assert.Greater(t, beat.Deadline, l.Until)
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.Equal(t, beat.Deadline, task.Deadline)
@@ -106,10 +106,12 @@ func TestLateResult(t *testing.T) {
 			next, _ := b.lease()
 			assert.Equal(t, []any{"second", `"late"`, l.Seq + 2},
 				[]any{next.Stage, string(next.Context), next.Seq})
-			attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
+			attempts := read[api.AttemptList](b, 200,
+				b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 			require.Len(t, attempts, 2)
 			assert.Equal(t, []any{api.AttemptOutcome("lost"), 1, api.AttemptOutcome("done"), 1},
-				[]any{attempts[0].Outcome, attempts[0].Attempt, attempts[1].Outcome, attempts[1].Attempt})
+				[]any{attempts[0].Outcome, attempts[0].Attempt, attempts[1].Outcome,
+					attempts[1].Attempt})
 		})
 	}
 }

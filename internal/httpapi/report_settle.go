@@ -145,7 +145,8 @@ func (s *Server) reportLate(ctx context.Context, a attempt, o asyncflow.Outcome)
 	}
 	v, taken, err := s.cfg.Store.SettleLate(ctx, a.taskType, a.Task, a.Seq, o, decide)
 	if v.Kind != "" {
-		asyncflow.LogAttempt(s.log, a.Tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v})
+		asyncflow.LogAttempt(s.log, a.Tenant,
+			asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v})
 	}
 	return taken, err
 }

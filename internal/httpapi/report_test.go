@@ -144,15 +144,16 @@ func TestCompletionAtOnce(t *testing.T) {
 	statuses := make([]int, 50)
 	for i := range statuses {
 		wg.Go(func() {
-			statuses[i] = b.callAs(token, "POST", "/v1/callbacks/"+id+"/complete", `{"output":1}`).status
+			statuses[i] = b.callAs(token, "POST", "/v1/callbacks/"+id+"/complete",
+				`{"output":1}`).status
 		})
 	}
 	wg.Wait()
 	for _, s := range statuses {
 		assert.Equal(t, 200, s)
 	}
-	assert.Len(t, read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data,
-		1)
+	assert.Len(t, read[api.AttemptList](b, 200,
+		b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data, 1)
 }
 
 // Of two outcomes at once, from this node or from a worker of another node that answered at once,

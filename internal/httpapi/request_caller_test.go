@@ -34,10 +34,12 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 			}
 			p := fill.Replace(path)
 			for _, spelled := range []string{p, p + "/", strings.ToUpper(p),
-				strings.Replace(p, "/v1/", "/V1/", 1), "/" + p, strings.Replace(p, "/v1/", "/v1/./", 1)} {
+				strings.Replace(p, "/v1/", "/V1/", 1), "/" + p,
+				strings.Replace(p, "/v1/", "/v1/./", 1)} {
 				for _, m := range []string{method, http.MethodHead, http.MethodOptions} {
 					a := b.callAs("", m, spelled, "")
-					assert.Contains(t, []int{401, 404, 405}, a.status, "%s %s: %s", m, spelled, a.body)
+					assert.Contains(t, []int{401, 404, 405}, a.status, "%s %s: %s", m, spelled,
+						a.body)
 					calls++
 				}
 			}

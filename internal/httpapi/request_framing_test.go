@@ -63,8 +63,8 @@ func (b *bundle) exchange(text string) ([]answer, bool) {
 func TestFraming(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: " +
-		"Bearer " + b.token + "\r\n"
+	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: " +
+		"application/json\r\nAuthorization: Bearer " + b.token + "\r\n"
 	task := `{"type":"pipe","context":"first"}`
 	smuggled := head + "Content-Length: 36\r\n\r\n" + `{"type":"pipe","context":"smuggled"}`
 	get := func(line string) string { return line + "\r\nHost: h\r\n\r\n" }
@@ -127,7 +127,8 @@ func TestFraming(t *testing.T) {
 		"two hosts":            head + "Host: other\r\nContent-Length: 0\r\n\r\n",
 		"no host": strings.Replace(head, "Host: h\r\n", "", 1) +
 			"Content-Length: 0\r\n\r\n",
-		"two tokens":            head + "authorization: Bearer other\r\nContent-Length: 2\r\n\r\n{}",
+		"two tokens": head +
+			"authorization: Bearer other\r\nContent-Length: 2\r\n\r\n{}",
 		"HTTP/0.9":              "GET /healthz\r\n\r\n",
 		"HTTP/2.0":              get("GET /healthz HTTP/2.0"),
 		"HTTP/1.2":              get("GET /healthz HTTP/1.2"),
@@ -160,13 +161,14 @@ func TestFraming(t *testing.T) {
 	list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", ""))
 	require.Empty(t, list.Data, "nothing was smuggled in")
 
-	// Requests that are correct HTTP pass: each of these is one request. The next request follows it,
-	// but after a chunked body the connection ends.
+	// Requests that are correct HTTP pass: each of these is one request. The next request follows
+	// it, but after a chunked body the connection ends.
 	for name, request := range map[string]string{
-		"length":            head + "Content-Length: 33\r\n\r\n" + task,
-		"chunks":            head + chunk + "21\r\n" + task + "\r\n0\r\n\r\n",
-		"several chunks":    head + chunk + "1\r\n{\r\n20\r\n" + task[1:] + "\r\n0\r\n\r\n",
-		"capital chunks":    head + "transfer-encoding: CHUNKED\r\n\r\n21\r\n" + task + "\r\n0\r\n\r\n",
+		"length":         head + "Content-Length: 33\r\n\r\n" + task,
+		"chunks":         head + chunk + "21\r\n" + task + "\r\n0\r\n\r\n",
+		"several chunks": head + chunk + "1\r\n{\r\n20\r\n" + task[1:] + "\r\n0\r\n\r\n",
+		"capital chunks": head + "transfer-encoding: CHUNKED\r\n\r\n21\r\n" + task +
+			"\r\n0\r\n\r\n",
 		"a chunk extension": head + chunk + "21;a=b\r\n" + task + "\r\n0\r\n\r\n",
 		"a huge one": head + chunk + "21;" + strings.Repeat("x", 1<<20) + "\r\n" + task +
 			"\r\n0\r\n\r\n",
@@ -223,14 +225,14 @@ func TestWireProblems(t *testing.T) {
 		code, field string
 		says        string
 	}{
-		"header": {"GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n",
-			431, "too_large", "header", "16384"},
+		"header": {"GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 20<<10) +
+			"\r\n\r\n", 431, "too_large", "header", "16384"},
 		"body": {post + "Content-Length: 99999999999\r\n\r\n" + some, 413, "too_large", "body",
 			"1048576"},
 		"method": {"BREW /healthz HTTP/1.1\r\nHost: h\r\n\r\n", 400, "invalid_argument", "method",
 			"is not known"},
-		"chunk": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_argument", "body",
-			""},
+		"chunk": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_argument",
+			"body", ""},
 	} {
 		answers, closed := b.exchange(c.request)
 		require.True(t, closed, name)

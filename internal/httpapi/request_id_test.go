@@ -62,7 +62,8 @@ func TestRequestID(t *testing.T) {
 	for _, good := range []string{"a", "7b9-4.x_/:+=Z", strings.Repeat("i", 64)} {
 		assert.Equal(t, good, b.get("/healthz", header, good).header.Get(header))
 	}
-	for _, bad := range []string{"", strings.Repeat("i", 65), "a b", "a\tb", "ä", `"`, "<x>", "a,b"} {
+	for _, bad := range []string{"", strings.Repeat("i", 65), "a b", "a\tb", "ä", `"`, "<x>",
+		"a,b"} {
 		assert.Regexp(t, "^[0-9a-f]{32}$", b.get("/healthz", header, bad).header.Get(header), bad)
 	}
 	a := b.get("/v1/task-types/nope", header, "my-id")

@@ -99,10 +99,12 @@ func TestCursorOfAnotherFilter(t *testing.T) {
 	page := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&status=pending&limit=1",
 		""))
 	next := "&cursor=" + page.NextCursor
-	assert.Equal(t, 200, b.call("GET", "/v1/tasks?type=pipe&status=pending&limit=2"+next, "").status)
+	assert.Equal(t, 200, b.call("GET", "/v1/tasks?type=pipe&status=pending&limit=2"+next,
+		"").status)
 	a := b.call("GET", "/v1/tasks?type=pipe"+next, "")
 	require.Equal(t, 400, a.status)
-	assert.Equal(t, "is not a next_cursor of this list with this filter", a.problem.Errors[0].Message)
+	assert.Equal(t, "is not a next_cursor of this list with this filter",
+		a.problem.Errors[0].Message)
 }
 
 func base64Of(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }

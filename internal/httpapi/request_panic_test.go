@@ -39,8 +39,9 @@ func TestPanics(t *testing.T) {
 				require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
 				require.Equal(t, "internal", a.problem.Code)
 				require.NotContains(t, string(a.body), "secret reason")
-				require.Equal(t, 200, b.callAs(b.newToken("acme", auth.ScopeRead), "GET", "/v1/task-types",
-					"").status)
+				require.Equal(t, 200,
+					b.callAs(b.newToken("acme", auth.ScopeRead), "GET", "/v1/task-types",
+						"").status)
 			}
 		})
 	}

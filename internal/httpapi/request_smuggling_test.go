@@ -145,13 +145,15 @@ func TestSmugglingThroughAProxy(t *testing.T) {
 						at              int
 						chunked, expect bool
 					}{{at: 0}, {at: 8 << 10}, {at: 64<<10 + 1}, {at: 100, chunked: true},
-						{at: 64<<10 + 1, chunked: true}, {at: 0, expect: true}, {at: 9 << 10, expect: true}} {
+						{at: 64<<10 + 1, chunked: true}, {at: 0, expect: true},
+						{at: 9 << 10, expect: true}} {
 						attack := apiCall{call.method, call.path, token}
 						status := attack.attack(t, proxy, contentType, v.at, v.chunked, v.expect)
-						what := []any{"%s %s as %q, %+v, with a token: %t", call.method, call.path, contentType,
-							v,
+						what := []any{"%s %s as %q, %+v, with a token: %t", call.method, call.path,
+							contentType, v,
 							token != ""}
-						assert.Contains(t, []int{0, 400, 401, 403, 404, 405, 409, 413, 502}, status, what...)
+						assert.Contains(t, []int{0, 400, 401, 403, 404, 405, 409, 413, 502}, status,
+							what...)
 						next := apiCall{"GET", "/v1/task-types/victim", manager}
 						if !assert.Equal(t, 200, next.plain(t, proxy), what...) {
 							return
@@ -185,8 +187,8 @@ func TestRefusedBodiesOnAConnection(t *testing.T) {
 	b.pipe()
 	require.Equal(t, 201, b.call("PUT", "/v1/task-types/victim",
 		`{"stages":[{"name":"only"}]}`).status)
-	canary := "DELETE /v1/task-types/victim HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + b.token +
-		"\r\n\r\n"
+	canary := "DELETE /v1/task-types/victim HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " +
+		b.token + "\r\n\r\n"
 	last := "GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	form := "Content-Type: multipart/form-data; boundary=x\r\n"
 	for _, call := range b.everyCall() {
@@ -194,19 +196,23 @@ func TestRefusedBodiesOnAConnection(t *testing.T) {
 			for name, body := range map[string]string{
 				"small":  beginnings["multipart/form-data; boundary=x"] + canary,
 				"medium": strings.Repeat("\n", 60<<10) + canary,
-				"large":  strings.Repeat("\n", 8<<10) + canary + strings.Repeat("\n", 64<<10) + canary,
+				"large": strings.Repeat("\n", 8<<10) + canary + strings.Repeat("\n", 64<<10) +
+					canary,
 			} {
-				head := call.method + " " + call.path + " HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " +
-					token + "\r\n" + form
+				head := call.method + " " + call.path +
+					" HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + token + "\r\n" + form
 				length := "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-				chunks := "Transfer-Encoding: chunked\r\n\r\n" + strconv.FormatInt(int64(len(body)), 16) +
-					"\r\n" + body + "\r\n0\r\n\r\n"
+				chunks := "Transfer-Encoding: chunked\r\n\r\n" +
+					strconv.FormatInt(int64(len(body)), 16) + "\r\n" + body + "\r\n0\r\n\r\n"
 				for _, request := range []string{head + length + body, head + chunks, head +
 					"Expect: 100-continue\r\n" + length + body} {
 					answers, closed := b.exchange(request + last)
-					what := []any{"%s %s, %s, with a token: %t", call.method, call.path, name, token != ""}
+					what := []any{"%s %s, %s, with a token: %t", call.method, call.path, name,
+						token != ""}
 					require.True(t, closed, what...)
-					answers = slices.DeleteFunc(answers, func(a answer) bool { return a.status == 100 })
+					answers = slices.DeleteFunc(answers, func(a answer) bool {
+						return a.status == 100
+					})
 					require.Contains(t, []int{1, 2}, len(answers), what...)
 					require.GreaterOrEqual(t, answers[0].status, 400, what...)
 					if len(answers) == 2 {
@@ -223,8 +229,8 @@ func TestRefusedBodiesOnAConnection(t *testing.T) {
 func TestBodiesCutOff(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: " +
-		"Bearer " + b.token + "\r\n"
+	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: " +
+		"application/json\r\nAuthorization: Bearer " + b.token + "\r\n"
 	task := `{"type":"pipe","context":"cut off"}`
 	large := task + strings.Repeat(" ", 20_000)
 	chunk := func(s string) string {
@@ -260,8 +266,8 @@ func TestBodiesCutOff(t *testing.T) {
 func TestTrailersAreDropped(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: " +
-		"Bearer " + b.token + "\r\n"
+	head := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: " +
+		"application/json\r\nAuthorization: Bearer " + b.token + "\r\n"
 	task := "Transfer-Encoding: chunked\r\n\r\n1f\r\n" + `{"type":"pipe","context":"one"}` +
 		"\r\n0\r\n"
 	last := "GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"

@@ -75,7 +75,8 @@ func checkConditions(c *fiber.Ctx, o *contract.Operation) error {
 	}
 	for _, name := range conditions {
 		if len(c.Request().Header.PeekAll(name)) > 0 && !takesHeader(o, name) {
-			return asyncflow.InvalidField(name, "is not supported: the change would be made in any case")
+			return asyncflow.InvalidField(name,
+				"is not supported: the change would be made in any case")
 		}
 	}
 	if o.ID != "submitTask" && len(c.Request().Header.Peek(idempotencyHeader)) > 0 {

@@ -20,8 +20,8 @@ func TestSchedule(t *testing.T) {
 	read[api.Schedule](b, 201, b.call("PUT", "/v1/schedules/nightly?dry_run=true", doc))
 	assert.Equal(t, 404, b.call("GET", "/v1/schedules/nightly", "").status)
 	s := read[api.Schedule](b, 201, b.call("PUT", "/v1/schedules/nightly", doc))
-	assert.Equal(t, []any{"nightly", 1, "pipe", `{"a":1.0}`, asyncflow.Priority{60}, 3, "30 3 * * *",
-		"Europe/Berlin"},
+	assert.Equal(t, []any{"nightly", 1, "pipe", `{"a":1.0}`, asyncflow.Priority{60}, 3,
+		"30 3 * * *", "Europe/Berlin"},
 		[]any{s.Name, s.Version, s.Type, string(s.Context), s.Priority, s.Retry.MaxAttempts, s.Cron,
 			s.TimeZone})
 	assert.Equal(t, []any{asyncflow.OverlapSkip, asyncflow.CatchUpLast, 100},
@@ -44,7 +44,8 @@ func TestSchedule(t *testing.T) {
 	task := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/schedules/nightly/trigger", ""))
 	assert.Equal(t, `{"a":1.0}`, string(read[api.Task](b, 200,
 		b.call("GET", "/v1/tasks/"+task.ID, "")).Context))
-	assert.Equal(t, s, read[api.Schedule](b, 200, b.call("POST", "/v1/schedules/nightly/resume", "")))
+	assert.Equal(t, s, read[api.Schedule](b, 200,
+		b.call("POST", "/v1/schedules/nightly/resume", "")))
 
 	_, err = b.db.Exec(t.Context(),
 		`UPDATE tenant_acme.schedules SET next_at = date_trunc('minute', now())`)

@@ -152,7 +152,8 @@ func (b *bundle) call(method, path,
 
 func (b *bundle) callAs(token, method, path, body string) answer {
 	b.t.Helper()
-	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path,
+		strings.NewReader(body))
 	require.NoError(b.t, err)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")

@@ -35,7 +35,8 @@ func (e *events) stats(kind string) (all []api.Stats) {
 func TestStatsEvents(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	require.Equal(t, 201, b.call("PUT", "/v1/task-types/idle", `{"stages":[{"name":"only"}]}`).status)
+	require.Equal(t, 201, b.call("PUT", "/v1/task-types/idle",
+		`{"stages":[{"name":"only"}]}`).status)
 	e := b.followStats(t.Context())
 	all := e.stats("all")
 	require.Len(t, all, 2)

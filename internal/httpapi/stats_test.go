@@ -16,7 +16,8 @@ func TestStats(t *testing.T) {
 	b := setup(t)
 	assert.JSONEq(t, `{"data":[]}`, string(b.call("GET", "/v1/stats", "").body))
 	b.pipe()
-	require.Equal(t, 201, b.call("PUT", "/v1/task-types/idle", `{"stages":[{"name":"only"}]}`).status)
+	require.Equal(t, 201, b.call("PUT", "/v1/task-types/idle",
+		`{"stages":[{"name":"only"}]}`).status)
 	b.failSecond()
 	_, err := b.db.Exec(t.Context(), `UPDATE tenant_acme.tallies SET at = now() - interval '90 s'`)
 	require.NoError(t, err)
@@ -58,7 +59,8 @@ func TestStatsRefused(t *testing.T) {
 		"").status, "another tenant's type")
 	assert.Equal(t, 403, b.callAs(b.newToken("acme", auth.ScopeSubmit), "GET", "/v1/stats",
 		"").status)
-	assert.Equal(t, 200, b.callAs(b.newToken("acme", auth.ScopeRead), "GET", "/v1/stats", "").status)
+	assert.Equal(t, 200, b.callAs(b.newToken("acme", auth.ScopeRead), "GET", "/v1/stats",
+		"").status)
 	for query, field := range map[string]string{"type=No": "type", "tpye=pipe": "tpye"} {
 		a := b.call("GET", "/v1/stats?"+query, "")
 		require.Equal(t, 400, a.status, query)

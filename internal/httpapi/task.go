@@ -116,7 +116,8 @@ func readParent(text string, children *bool) (id asyncflow.TaskID, err error) {
 		return id, asyncflow.InvalidField("children", "is false, but parent asks for children")
 	}
 	if id, err = asyncflow.ParseTaskID(text); err != nil {
-		err = asyncflow.InvalidField("parent", "must look like thumbnails.1.42 (type.position.number)")
+		err = asyncflow.InvalidField("parent",
+			"must look like thumbnails.1.42 (type.position.number)")
 	}
 	return id, err
 }

@@ -16,7 +16,9 @@ import (
 func TestCancel(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	cancel := func(id, body string) answer { return b.call("POST", "/v1/tasks/"+id+"/cancel", body) }
+	cancel := func(id, body string) answer {
+		return b.call("POST", "/v1/tasks/"+id+"/cancel", body)
+	}
 
 	pending, _ := b.submitOne()
 	task := read[api.Task](b, 200, cancel(pending, `{"reason":"withdrawn"}`))
@@ -39,7 +41,8 @@ func TestCancel(t *testing.T) {
 	running, path := b.submitOne()
 	l, token := b.lease()
 	assert.Equal(t, running, l.ID.String(), "nothing of the others is left to lease")
-	b.committer.Accept("acme", l, l.Until, func(error) {}) // the node remembers the lease for a while
+	// the node remembers the lease for a while
+	b.committer.Accept("acme", l, l.Until, func(error) {})
 	assert.Equal(t, asyncflow.StatusCancelled, read[api.Task](b, 200, cancel(running, "")).Status)
 	assert.Equal(t, asyncflow.StatusCancelled,
 		read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", "")).Status,

@@ -73,8 +73,8 @@ func TestCountAll(t *testing.T) {
 		`{"type":"pipe","status":"failed","stage":"second","error":"NO"}`))
 	assert.Equal(t, []any{api.OperationKind("count"), api.OperationState("running"), int64(0)},
 		[]any{begun.Kind, begun.State, begun.Done})
-	assert.Equal(t, api.OperationFilter{Status: asyncflow.StatusFailed, Stage: "second", Error: "NO"},
-		begun.Filter)
+	assert.Equal(t, api.OperationFilter{Status: asyncflow.StatusFailed, Stage: "second",
+		Error: "NO"}, begun.Filter)
 	o := b.carryOn(begun)
 	assert.Equal(t, []any{api.OperationState("done"), int64(1), int64(1), int64(0)},
 		[]any{o.State, o.Total, o.Done, o.Skipped})
@@ -100,7 +100,8 @@ func TestCountAll(t *testing.T) {
 		`{"type":"pipe","status":"other"}`:  {400, "status"},
 		`{"type":"pipe","pace":1}`:          {400, "pace"},
 		`{"type":"pipe","error":"a\u0000"}`: {400, "error"},
-		`{"type":"pipe","since":"2026-11-21T00:00:00Z","until":"2026-11-20T00:00:00Z"}`: {400, "until"},
+		`{"type":"pipe","since":"2026-11-21T00:00:00Z","until":"2026-11-20T00:00:00Z"}`: {400,
+			"until"},
 	} {
 		a := b.call("POST", "/v1/tasks/count", body)
 		require.Equal(t, want.status, a.status, "%s: %s", body, a.body)

@@ -45,7 +45,8 @@ func TestRedrive(t *testing.T) {
 		if c.stage == "first" { // nothing new came out of it: the context passes on unchanged
 			l, token = b.lease()
 			assert.Equal(t, []any{"second", c.context}, []any{l.Stage, string(l.Context)}, name)
-			require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+id+"/complete", "").status)
+			require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+id+"/complete",
+				"").status)
 		}
 		assert.Equal(t, asyncflow.StatusSucceeded,
 			read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status, name)

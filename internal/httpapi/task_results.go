@@ -75,8 +75,9 @@ func (s *Server) checkDelivery(ctx context.Context, id asyncflow.TaskID, fanOut 
 			return err
 		}
 	}
-	return asyncflow.Errorf(asyncflow.CodeForbidden, "the delivery is of task %s, which is no child "+
-		"of task %s and doesn't depend on it", a.Task, id)
+	return asyncflow.Errorf(asyncflow.CodeForbidden,
+		"the delivery is of task %s, which is no child "+
+			"of task %s and doesn't depend on it", a.Task, id)
 }
 
 // checkVoter refuses the delivery of a vote if a fan-out of its parent is a vote, too.

@@ -69,7 +69,8 @@ func (b *bundle) fanOut(name string) {
 func TestResultsOfChildren(t *testing.T) {
 	b := setup(t)
 	id := b.parent()
-	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/after", `{"stages":[{"name":"only"}]}`))
+	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/after",
+		`{"stages":[{"name":"only"}]}`))
 	require.Equal(t, 201, b.call("POST", "/v1/endpoints",
 		`{"type":"after","stage":"only","url":"https://worker.example/after"}`).status)
 	read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
@@ -159,7 +160,8 @@ func TestAVoteCanNotReadTheOthers(t *testing.T) {
 		require.NoError(t, err)
 		if is {
 			votes++
-			refused := b.callAs(bob.Callback.Token, "GET", fmt.Sprintf("%s?fan_out=%d", path, seq), "")
+			refused := b.callAs(bob.Callback.Token, "GET",
+				fmt.Sprintf("%s?fan_out=%d", path, seq), "")
 			assert.Equal(t, []any{403, string(asyncflow.CodeForbidden)},
 				[]any{refused.status, refused.problem.Code}, seq)
 			assert.NotContains(t, string(refused.body), "cat")

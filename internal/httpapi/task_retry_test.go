@@ -32,7 +32,8 @@ func TestRetryIntervals(t *testing.T) {
 			`{"interval":"min(90, 10 ** 6)"}`, 90, 90},
 		"no number": {`{"stages":[{"name":"only","retry":{"interval":"-1"}}]}`, `{}`, 1, 1},
 	} {
-		require.Contains(t, []int{200, 201}, b.call("PUT", "/v1/task-types/pipe", c.spec).status, name)
+		require.Contains(t, []int{200, 201}, b.call("PUT", "/v1/task-types/pipe", c.spec).status,
+			name)
 		var asked api.TaskTypeSpec
 		require.NoError(t, json.Unmarshal([]byte(c.spec), &asked))
 		shown := b.call("GET", "/v1/task-types/pipe", "")
@@ -53,7 +54,8 @@ func TestRetryIntervals(t *testing.T) {
 		require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+id+"/fail",
 			`{"error":"they are <busy>"}`).status, name)
 		after := b.store.Clock.Now()
-		attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
+		attempts := read[api.AttemptList](b, 200,
+			b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 		require.Len(t, attempts, 1, name)
 		next := attempts[0].NextTime // in microseconds
 		assert.False(t, next.Before(before.Add(time.Duration(c.least*1e9)-time.Microsecond)),

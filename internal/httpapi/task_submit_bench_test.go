@@ -27,13 +27,13 @@ func BenchmarkSubmit(b *testing.B) {
 		tasks, callers   int
 	}{
 		{"one", "/v1/tasks", task, 1, 32},
-		{"batch=100", "/v1/tasks/batch", `{"tasks":[` + strings.Repeat(task+",", 99) + task + `]}`, 100,
-			4},
+		{"batch=100", "/v1/tasks/batch", `{"tasks":[` + strings.Repeat(task+",", 99) + task + `]}`,
+			100, 4},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: x\r\nUser-Agent: "+
-				"bench\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: "+
-				"%d\r\n\r\n%s",
+				"bench\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+				"application/json\r\nContent-Length: %d\r\n\r\n%s",
 				c.path, s.token, len(c.body), c.body)
 			s.poster(b, 201)(request) // makes what is made once
 			b.ResetTimer()

@@ -27,7 +27,8 @@ func TestIdempotencyKey(t *testing.T) {
 	b.lease()
 	again = read[api.SubmittedTask](b, 200,
 		b.call("POST", "/v1/tasks", `{"type":"pipe","context":{"a":1},"key":"order 7"}`))
-	assert.Equal(t, asyncflow.StatusRunning, again.Status, "its status is that of the first task now")
+	assert.Equal(t, asyncflow.StatusRunning, again.Status,
+		"its status is that of the first task now")
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+first.ID, ""))
 	assert.Equal(t, "order 7", task.Key)
 
@@ -127,8 +128,8 @@ func TestHeadersThatWouldBeIgnored(t *testing.T) {
 	assert.Equal(t, before, b.contents())
 	assert.Equal(t, 200, call("GET", "/v1/task-types/pipe", b.token, "", "If-None-Match").status)
 	lease, completion := b.lease()
-	assert.Equal(t, 200, call("POST", "/v1/callbacks/"+lease.ID.String()+"/complete", completion, "",
-		"Idempotency-Key").status)
+	assert.Equal(t, 200, call("POST", "/v1/callbacks/"+lease.ID.String()+"/complete",
+		completion, "", "Idempotency-Key").status)
 }
 
 // The answer to a repeated key has the order_time of a task that is still in the order, and none
@@ -142,8 +143,9 @@ func TestIdempotencyKeyOfATaskOutOfOrder(t *testing.T) {
 		read[api.SubmittedTask](b, 200, b.call("POST", "/v1/tasks", task)).OrderTime)
 	check := func(status asyncflow.Status) {
 		t.Helper()
-		for path, body := range map[string]string{"/v1/tasks": task, "/v1/tasks/batch": `{"tasks":[` +
-			task + `]}`} {
+		for path, body := range map[string]string{"/v1/tasks": task,
+			"/v1/tasks/batch": `{"tasks":[` +
+				task + `]}`} {
 			a := b.call("POST", path, body)
 			assert.Contains(t, string(a.body), `"status":"`+string(status)+`"`)
 			assert.NotContains(t, string(a.body), "order_time")
@@ -192,7 +194,8 @@ func TestIdempotencyKeyExpires(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	submit := func() answer {
-		return b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"k","key_window":"1h"}`)
+		return b.call("POST", "/v1/tasks",
+			`{"type":"pipe","context":1,"key":"k","key_window":"1h"}`)
 	}
 	first := read[api.SubmittedTask](b, 201, submit())
 	n, err := b.store.ExpireKeys(t.Context(), "acme")

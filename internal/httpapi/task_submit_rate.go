@@ -110,7 +110,8 @@ func (s *Server) charge(ctx context.Context, charged map[string]int64) map[strin
 	for slug, total := range totals {
 		t, ok := s.cfg.Store.Catalog.Tenant(slug)
 		if n := total - charged[slug]; ok && t.Quotas.SubmitsPerSecond > 0 && n > 0 {
-			s.submitRates.Charge(slug, t.Quotas.SubmitsPerSecond/nodes, float64(n)/nodes, time.Now())
+			s.submitRates.Charge(slug, t.Quotas.SubmitsPerSecond/nodes, float64(n)/nodes,
+				time.Now())
 		}
 	}
 	return totals

@@ -24,13 +24,15 @@ func TestSQLSaysOfDependenciesWhatTheAPISays(t *testing.T) {
 		`[{"task":"pipe.1.1","key":"k"}]`, `[{"type":"pipe"}]`, `[{"key":"k"}]`,
 		`[{"type":"pipe","key":""}]`, `[{"type":"P","key":"k"}]`, `[{"type":"p!","key":"k"}]`,
 		`[{"type":"` + long[:41] + `","key":"k"}]`, `[{"type":"pipe","key":"` + long + `"}]`,
-		`[{"type":"pipe","key":"k","on_failure":"x"}]`, `[{"type":"pipe","key":"k","wait_for":"x"}]`,
+		`[{"type":"pipe","key":"k","on_failure":"x"}]`,
+		`[{"type":"pipe","key":"k","wait_for":"x"}]`,
 		`[{"type":"pipe","key":"k","wait_for":5}]`, `[{"type":"pipe","key":"k","wait_for":"-1h"}]`,
 		`[{"type":"pipe","key":"k","wait_for":"9000h0.5s"}]`, `[{"type":"nope","key":"k"}]`,
 		`[{"type":"pipe","key":"k"},{"type":"","key":"","on_failure":"no","wait_for":"8761h"}]`,
 		`[{"type":"pipe","key":"own"}]`, `[` + many[:len(many)-1] + `]`,
 	} {
-		a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"own","depends_on":`+on+`}`)
+		a := b.call("POST", "/v1/tasks",
+			`{"type":"pipe","context":1,"key":"own","depends_on":`+on+`}`)
 		_, err := b.bySQL(`'pipe', '1', key => 'own', depends_on => '` + on + `'`)
 		var pg *pgconn.PgError
 		require.ErrorAs(t, err, &pg, on)
@@ -49,7 +51,8 @@ func TestSQLSaysOfDependenciesWhatTheAPISays(t *testing.T) {
 		require.ErrorAs(t, err, &pg, c.args)
 		assert.Equal(t, []string{a.problem.Code, a.problem.Detail}, []string{pg.Detail, pg.Message})
 	}
-	for _, on := range []string{`[]`, `[{"type":"pipe","key":"k","wait_for":"1h2.5m3s4ms5us6ns"}]`} {
+	for _, on := range []string{`[]`,
+		`[{"type":"pipe","key":"k","wait_for":"1h2.5m3s4ms5us6ns"}]`} {
 		require.Equal(t, 201, b.call("POST", "/v1/tasks",
 			`{"type":"pipe","context":1,"depends_on":`+on+`}`).status)
 		_, err := b.bySQL(`'pipe', '1', depends_on => '` + on + `'`)

@@ -59,10 +59,11 @@ func TestSQLSaysWhatTheAPISays(t *testing.T) {
 	quoted := `"` + strings.Repeat(`[\"{`, 99) + `"` // no depth
 	fits := `"` + strings.Repeat("x", maxContext-2) + `"`
 	for name, c := range map[string]struct{ body, args, state string }{
-		"no type":              {`"context":1`, `NULL, '1'`, "22023"},
-		"an empty type":        {`"type":"","context":1`, `'', '1'`, "22023"},
-		"an unknown type":      {`"type":"nope","context":1`, `'nope', '1'`, "42704"},
-		"over-long type":       {`"type":"` + long + `","context":1`, `'` + long + `', '1'`, "22023"},
+		"no type":         {`"context":1`, `NULL, '1'`, "22023"},
+		"an empty type":   {`"type":"","context":1`, `'', '1'`, "22023"},
+		"an unknown type": {`"type":"nope","context":1`, `'nope', '1'`, "42704"},
+		"over-long type": {`"type":"` + long + `","context":1`, `'` + long + `', '1'`,
+			"22023"},
 		"type in capitals":     {`"type":"Pipe","context":1`, `'Pipe', '1'`, "22023"},
 		"type with an umlaut":  {`"type":"päpe","context":1`, `'päpe', '1'`, "22023"},
 		"type with a line end": {`"type":"pipe\n","context":1`, `E'pipe\n', '1'`, "22023"},
@@ -72,10 +73,12 @@ func TestSQLSaysWhatTheAPISays(t *testing.T) {
 		"one byte over": {`"type":"pipe","context":` + fits[:9] + fits[8:], `'pipe', '` +
 			fits[:9] + fits[8:] + `'`, "54000"},
 		"context of the limit": {`"type":"pipe","context":` + fits, `'pipe', '` + fits + `'`, ""},
-		"context too deep":     {`"type":"pipe","context":` + deep, `'pipe', '` + deep + `'`, "22023"},
+		"context too deep": {`"type":"pipe","context":` + deep, `'pipe', '` + deep + `'`,
+			"22023"},
 		"context just so deep": {`"type":"pipe","context":` + deep[6:len(deep)-2], `'pipe', '` +
 			deep[6:len(deep)-2] + `'`, ""},
-		"brackets in a string": {`"type":"pipe","context":` + quoted, `'pipe', '` + quoted + `'`, ""},
+		"brackets in a string": {`"type":"pipe","context":` + quoted, `'pipe', '` + quoted + `'`,
+			""},
 		"negative priority": {`"type":"pipe","context":1,"priority":-1`,
 			`'pipe', '1', priority => -1`, "22023"},
 		"priority over a year": {`"type":"pipe","context":1,"priority":31536001`,
@@ -120,8 +123,8 @@ func TestSQLSaysWhatTheAPISays(t *testing.T) {
 			assert.Equal(t, c.state, pg.Code)
 			assert.Equal(t, []string{a.problem.Code, a.problem.Detail, a.problem.Errors[0].Field},
 				[]string{pg.Detail, pg.Message, pg.ColumnName})
-			assert.Regexp(t, `^PL/pgSQL function [a-z_.]*submit_task\(.*\) line \d+ at RAISE$`, pg.Where,
-				"nobody is shown what is inside")
+			assert.Regexp(t, `^PL/pgSQL function [a-z_.]*submit_task\(.*\) line \d+ at RAISE$`,
+				pg.Where, "nobody is shown what is inside")
 		})
 	}
 	var n int

@@ -28,8 +28,8 @@ func TestSubmittedByHand(t *testing.T) {
 				rapid.IntRange(1, 1<<22-1).Draw(t, "position"),
 				rapid.Int64Range(1, 1<<40-1).Draw(t, "sequence")),
 			Stage: name.Draw(t, "stage"),
-			Status: rapid.SampledFrom([]asyncflow.Status{asyncflow.StatusPending, asyncflow.StatusWaiting,
-				asyncflow.StatusSucceeded}).Draw(t, "status"),
+			Status: rapid.SampledFrom([]asyncflow.Status{asyncflow.StatusPending,
+				asyncflow.StatusWaiting, asyncflow.StatusSucceeded}).Draw(t, "status"),
 			OrderTime: rapid.SampledFrom([]time.Time{{}, at.In(zones.Draw(t, "zone"))}).Draw(t,
 				"order time"),
 			WaitsUntil: rapid.SampledFrom([]time.Time{{}, at.UTC()}).Draw(t, "waits until"),
@@ -44,7 +44,8 @@ func TestSubmittedByHand(t *testing.T) {
 func TestPriorityForEachStage(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	require.Equal(t, 201, b.call("PUT", "/v1/task-types/one", `{"stages":[{"name":"only"}]}`).status)
+	require.Equal(t, 201, b.call("PUT", "/v1/task-types/one",
+		`{"stages":[{"name":"only"}]}`).status)
 	id := read[api.SubmittedTask](b, 201,
 		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"delay":"1h"}`)).ID
 	for body, want := range map[string]string{

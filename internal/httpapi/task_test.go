@@ -31,7 +31,8 @@ func TestWaitForTheEnd(t *testing.T) {
 	require.NoError(t, err)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"}
 	b.committer.Settle("acme", asyncflow.Settlement{Lease: l, Outcome: o,
-		Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())}, func(store.Settled) {})
+		Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.store.Clock.Now())},
+		func(store.Settled) {})
 	task = <-got
 	assert.Equal(t, asyncflow.StatusFailed, task.Status)
 	assert.Equal(t, "never", task.Error)

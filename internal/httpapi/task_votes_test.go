@@ -61,7 +61,8 @@ func TestVotes(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 
-	assert.Equal(t, 409, b.call("GET", "/v1/tasks/"+bob.TaskID+"/votes", "").status, "a vote itself")
+	assert.Equal(t, 409, b.call("GET", "/v1/tasks/"+bob.TaskID+"/votes", "").status,
+		"a vote itself")
 	assert.Equal(t, 404, b.call("GET", "/v1/tasks/judge.1.999/votes", "").status)
 	assert.Equal(t, 409, b.call("POST", "/v1/tasks/"+bob.TaskID+"/redrive", "").status)
 }

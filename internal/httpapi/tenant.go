@@ -133,8 +133,8 @@ func (s *Server) RestoreTenant(
 func (s *Server) changedTenant(
 	ctx context.Context, message string, t store.StoredTenant,
 ) api.Tenant {
-	s.log.Info(message, "tenant", t.Slug, "by", principalOf(ctx).Subject, "state", string(t.State()),
-		"reason", t.SuspendReason, "drop_at", t.DropAt, "quotas", t.Own)
+	s.log.Info(message, "tenant", t.Slug, "by", principalOf(ctx).Subject, "state",
+		string(t.State()), "reason", t.SuspendReason, "drop_at", t.DropAt, "quotas", t.Own)
 	setETag(ctx, t.ETag())
 	return TenantOut(t)
 }

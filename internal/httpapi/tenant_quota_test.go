@@ -106,14 +106,15 @@ func TestQuotaOfContexts(t *testing.T) {
 		assert.Equal(t, []any{403, "quota_exceeded",
 			"the tenant's quota context_bytes is 20, and the context is 32 bytes"},
 			[]any{a.status, a.problem.Code, a.problem.Detail}, c.path)
-		assert.Equal(t, api.ExceededQuota{Name: "context_bytes", Limit: 20, Used: 32}, a.problem.Quota,
-			c.path)
+		assert.Equal(t, api.ExceededQuota{Name: "context_bytes", Limit: 20, Used: 32},
+			a.problem.Quota, c.path)
 		assert.Equal(t, []asyncflow.FieldError{{Field: "context",
 			Message: "is 32 bytes; the tenant's quota is 20"}}, a.problem.Errors, c.path)
 		assert.Empty(t, a.header.Get("Retry-After"), "to wait doesn't help")
 	}
 	batch := read[api.SubmittedBatch](b, 201,
-		b.call("POST", "/v1/tasks/batch", `{"tasks":[`+oneTask+`,{"type":"pipe","context":`+big+`}]}`))
+		b.call("POST", "/v1/tasks/batch",
+			`{"tasks":[`+oneTask+`,{"type":"pipe","context":`+big+`}]}`))
 	assert.Equal(t, []any{0, 403, asyncflow.QuotaName("context_bytes")},
 		[]any{batch.Tasks[0].Error.Status, batch.Tasks[1].Error.Status,
 			batch.Tasks[1].Error.Quota.Name})
@@ -152,7 +153,8 @@ func TestQuotaOfPendingTasks(t *testing.T) {
 		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"a"}`))
 	assert.Equal(t, []any{first.ID, true}, []any{again.ID, again.Existing},
 		"a submit whose answer was lost can be repeated")
-	assert.Equal(t, 403, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"key":"b"}`).status)
+	assert.Equal(t, 403, b.call("POST", "/v1/tasks",
+		`{"type":"pipe","context":1,"key":"b"}`).status)
 	// a final task frees its place in the quota
 	for _, task := range read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe", "")).Data {
 		require.Equal(t, 200, b.call("POST", "/v1/tasks/"+task.ID+"/cancel", "").status)
@@ -222,7 +224,9 @@ func (b *bundle) node(name string) string {
 		s.Close()
 	})
 	url := "http://" + l.Addr().String()
-	require.Eventually(b.t, func() bool { return b.withURL(url).call("GET", "/readyz", "").status == 200 },
+	require.Eventually(b.t, func() bool {
+		return b.withURL(url).call("GET", "/readyz", "").status == 200
+	},
 		patience, 20*time.Millisecond)
 	return url
 }
@@ -292,7 +296,8 @@ func TestQuotaOfSubmits(t *testing.T) {
 		answers = []answer{
 			b.call("POST", "/v1/tasks", oneTask),
 			b.call("POST", "/v1/tasks", `{"type":"pipe"}`),
-			b.call("POST", "/v1/tasks/batch", `{"tasks":[`+strings.Repeat(oneTask+",", 9)+oneTask+`]}`),
+			b.call("POST", "/v1/tasks/batch",
+				`{"tasks":[`+strings.Repeat(oneTask+",", 9)+oneTask+`]}`),
 			b.call("POST", "/v1/tasks/batch", `{"tasks":[`+oneTask+`,`+oneTask+`,`+oneTask+`]}`),
 			b.call("POST", "/v1/tasks", oneTask),
 		}
@@ -315,7 +320,8 @@ func TestQuotaOfSubmits(t *testing.T) {
 	assert.Equal(t, 201, answers[3].status)
 	a = answers[4]
 	assert.Equal(t, 429, a.status)
-	assert.Equal(t, "the tenant's quota submits_per_second is 2; try again in 1 s", a.problem.Detail)
+	assert.Equal(t, "the tenant's quota submits_per_second is 2; try again in 1 s",
+		a.problem.Detail)
 	assert.Equal(t, 200, b.call("GET", "/v1/task-types", "").status, "only submits count")
 	time.Sleep(time.Duration(wait) * time.Second)
 	assert.Equal(t, 201, b.call("POST", "/v1/tasks", oneTask).status, "as it was told")

@@ -33,7 +33,8 @@ func TestTenants(t *testing.T) {
 		b.admin("POST", "/v1/tenants",
 			`{"slug":"globex","quotas":{"pending_tasks":7,"context_bytes":-1}}`))
 	assert.Equal(t, api.Tenant{Slug: "globex", State: asyncflow.TenantActive,
-		Quotas: asyncflow.Quotas{PendingTasks: 7, ContextBytes: -1}, CreatedAt: made.CreatedAt}, made)
+		Quotas: asyncflow.Quotas{PendingTasks: 7, ContextBytes: -1}, CreatedAt: made.CreatedAt},
+		made)
 	assert.Equal(t, 409, b.admin("POST", "/v1/tenants", `{"slug":"globex"}`).status)
 	token := b.newToken("globex", auth.ScopeManage, auth.ScopeRead, auth.ScopeOperate,
 		auth.ScopeSubmit)
@@ -98,13 +99,15 @@ func TestTenantsInPages(t *testing.T) {
 	b := setup(t)
 	for i := range 5 {
 		_, err := b.db.Exec(t.Context(),
-			`INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ($1, 1)`, fmt.Sprint("t", i))
+			`INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ($1, 1)`,
+			fmt.Sprint("t", i))
 		require.NoError(t, err)
 	}
 	var slugs []string
 	pages := 0
 	for cursor := ""; ; {
-		page := read[api.TenantList](b, 200, b.admin("GET", "/v1/tenants?limit=3&cursor="+cursor, ""))
+		page := read[api.TenantList](b, 200,
+			b.admin("GET", "/v1/tenants?limit=3&cursor="+cursor, ""))
 		pages++
 		for _, one := range page.Data {
 			slugs = append(slugs, one.Slug)
@@ -167,7 +170,8 @@ func TestWorkersOfASuspendedTenant(t *testing.T) {
 	_, completion := b.lease()
 	read[api.Tenant](b, 200, b.admin("PATCH", "/v1/tenants/acme", `{"suspended":true}`))
 	assert.Equal(t, 200, b.callAs(completion, "POST", path+"/heartbeat", "").status)
-	assert.Equal(t, 200, b.callAs(completion, "POST", path+"/complete", `{"output":{"x":1}}`).status)
+	assert.Equal(t, 200, b.callAs(completion, "POST", path+"/complete",
+		`{"output":{"x":1}}`).status)
 	pipe, err := b.store.Catalog.Type("acme", "pipe")
 	require.NoError(t, err)
 	assert.True(t, pipe.Paused())
@@ -273,8 +277,8 @@ func TestSurfaces(t *testing.T) {
 			if strings.HasPrefix(path, "/v1/tenants") || path == "/v1/governance" {
 				token = b.adminToken()
 			}
-			assert.Equal(t, at[i], b.callAs(token, http.MethodGet, path, "").status, "%s of %s", path,
-				[]string{"public", "admin"}[i])
+			assert.Equal(t, at[i], b.callAs(token, http.MethodGet, path, "").status, "%s of %s",
+				path, []string{"public", "admin"}[i])
 		}
 	}
 	b.url = own

@@ -45,10 +45,12 @@ var (
 	oldestDue = desc("oldest_due_seconds",
 		"How long the oldest due task that is not under way has been due; 0 if none is.", "tenant",
 		"type")
-	backlogNow = desc("backlog_tasks", "Tasks that are due and not under way, by what they wait for.",
-		"tenant", "type", "waits_for")
+	backlogNow = desc("backlog_tasks",
+		"Tasks that are due and not under way, by what they wait for.", "tenant", "type",
+		"waits_for")
 	backlogAge = desc("backlog_oldest_due_seconds",
-		"How long the oldest of the tasks in asyncflow_backlog_tasks has been due.", "tenant", "type",
+		"How long the oldest of the tasks in asyncflow_backlog_tasks has been due.", "tenant",
+		"type",
 		"waits_for")
 	jobSuccess = desc("job_last_success_timestamp_seconds",
 		"When the last successful run of a job began; 0 if there was none.", "job")
@@ -62,8 +64,8 @@ var (
 
 // Describe lists the metrics.
 func (d *database) Describe(out chan<- *prometheus.Desc) {
-	for _, one := range []*prometheus.Desc{databaseUp, unread, tasksNow, oldestDue, backlogNow, backlogAge,
-		jobSuccess, jobTook, jobFails, nodesNow, firing} {
+	for _, one := range []*prometheus.Desc{databaseUp, unread, tasksNow, oldestDue, backlogNow,
+		backlogAge, jobSuccess, jobTook, jobFails, nodesNow, firing} {
 		out <- one
 	}
 }
@@ -242,7 +244,8 @@ var (
 	poolConnections = desc("pool_connections", "Connections to Postgres by state: idle, in_use.",
 		"pool", "state")
 	poolMost     = desc("pool_connections_max", "The most connections of a pool.", "pool")
-	poolAcquires = desc("pool_acquires_total", "Connections that were asked for and acquired.", "pool")
+	poolAcquires = desc("pool_acquires_total", "Connections that were asked for and acquired.",
+		"pool")
 	poolWaits    = desc("pool_waits_total", "Acquires that had to wait for a connection.", "pool")
 	poolWaitTime = desc("pool_acquire_seconds_total", "The total time of all acquires.", "pool")
 )

@@ -152,8 +152,10 @@ func TestWhatHappensIsCounted(t *testing.T) {
 			func(r store.Settled) { done <- r })
 		<-done
 	}
-	settle(leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Duration: 20 * time.Millisecond})
-	settle(leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Duration: 20 * time.Millisecond})
+	settle(leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone,
+		Duration: 20 * time.Millisecond})
+	settle(leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone,
+		Duration: 20 * time.Millisecond})
 	settle(leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Duration: time.Second})
 	settle(leases[1], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Duration: 2 * time.Second})
 	settle(leases[2], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Duration: 3 * time.Second})
@@ -180,8 +182,8 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	exec(`UPDATE tenant_acme.ready_1 SET order_time = now() - interval '50 s'`)
 	exec(`UPDATE tenant_acme.task_1 SET created_at = now() - interval '50 s'`)
 	require.NoError(t, s.RecordJob(t.Context(),
-		store.JobRun{Name: "rescue", Spec: "@every 3s", Started: s.Clock.Now(), Duration: time.Second,
-			Error: "no"}, 3))
+		store.JobRun{Name: "rescue", Spec: "@every 3s", Started: s.Clock.Now(),
+			Duration: time.Second, Error: "no"}, 3))
 	exec(`INSERT INTO asyncflow.nodes VALUES ('a', 'api', 'v1', now(), now()), ('b', 'api', 'v1', ` +
 		`now(), now() - interval '1 h')`)
 	_, err = s.PutAlerts(t.Context(), tenant,

@@ -47,9 +47,10 @@ func newTypes() *types {
 		return prometheus.NewCounterVec(opts, append([]string{"tenant", "type"}, labels...))
 	}
 	return &types{
-		now:       time.Now,
-		labelled:  map[store.TypeKey]*typeMeter{},
-		submitted: counter("asyncflow_submitted_tasks_total", "New tasks that this node has accepted."),
+		now:      time.Now,
+		labelled: map[store.TypeKey]*typeMeter{},
+		submitted: counter("asyncflow_submitted_tasks_total",
+			"New tasks that this node has accepted."),
 		attempts: counter("asyncflow_attempts_total",
 			"Attempts whose outcome this node has written.", "outcome"),
 		finished: counter("asyncflow_finished_tasks_total",

@@ -54,7 +54,8 @@ func TestIdleTypesGiveLabelsBack(t *testing.T) {
 	m, now := newClockedTypes()
 	require.Equal(t, maxTypes, m.use("a", 1, maxTypes))
 	require.Zero(t, m.use("a", maxTypes+1, maxTypes+1))
-	for range 2 { // the second time, an hour has passed without tasks of the types that are not used
+	// the second time, an hour has passed without tasks of the types that are not used
+	for range 2 {
 		*now = now.Add(idleTime)
 		m.use("a", 1, 10)
 		m.use("a", maxTypes+1, maxTypes+1)

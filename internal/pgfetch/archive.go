@@ -49,7 +49,8 @@ func (f *fetch) downloadArchive(ctx context.Context, scratch string) (string, er
 	}
 	cfg := embeddedpostgres.DefaultConfig().Version(f.version.maven).CachePath(scratch).
 		Port(0).Logger(io.Discard).
-		RuntimePath(filepath.Join(nowhere, "run")).BinariesPath(filepath.Join(nowhere, "programs", "all"))
+		RuntimePath(filepath.Join(nowhere, "run")).
+		BinariesPath(filepath.Join(nowhere, "programs", "all"))
 	if f.repository != "" {
 		cfg = cfg.BinaryRepositoryURL(f.repository)
 	}

@@ -32,12 +32,14 @@ func (f *fetch) lock(ctx context.Context) (unlock func(), err error) {
 			return nil, fmt.Errorf("lock the cache %s: %w", f.Dir, err)
 		}
 		if !waited {
-			fmt.Fprintf(f.Progress, "Waiting for another process that fetches Postgres into %s.\n", f.Dir)
+			fmt.Fprintf(f.Progress, "Waiting for another process that fetches Postgres into %s.\n",
+				f.Dir)
 		}
 		select {
 		case <-ctx.Done():
 			_ = file.Close()
-			return nil, fmt.Errorf("another process has been fetching into %s: %w", f.Dir, ctx.Err())
+			return nil, fmt.Errorf("another process has been fetching into %s: %w", f.Dir,
+				ctx.Err())
 		case <-time.After(lockPoll):
 		}
 	}

@@ -17,7 +17,8 @@ const progressPoll = 100 * time.Millisecond
 // show prints what is being fetched and, on a terminal, the progress; total is -1 if it is
 // unknown. The returned function ends that.
 func (f *fetch) show(what string, total int64, done func() int64) (stop func()) {
-	fmt.Fprintf(f.Progress, "The programs of Postgres are not installed; fetching the %s, into %s.\n",
+	fmt.Fprintf(f.Progress, "The programs of Postgres are not installed; fetching the %s, into "+
+		"%s.\n",
 		what, f.Dir)
 	if file, ok := f.Progress.(*os.File); !ok || !isatty.IsTerminal(file.Fd()) {
 		return func() {}

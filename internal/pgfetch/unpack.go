@@ -125,7 +125,8 @@ func mkdirAll(root *os.Root, name string) error {
 // link creates a symbolic link, unless it would lead out of the root.
 func link(root *os.Root, name, target string) error {
 	if path.IsAbs(target) || !filepath.IsLocal(path.Join(path.Dir(name), target)) {
-		return fmt.Errorf("%w: the link %q leads to %q, out of its folder", errDamaged, name, target)
+		return fmt.Errorf("%w: the link %q leads to %q, out of its folder", errDamaged, name,
+			target)
 	}
 	if err := mkdirAll(root, path.Dir(name)); err != nil {
 		return err
@@ -149,7 +150,8 @@ func makeLinks(dir string) error {
 	if err != nil {
 		return err
 	}
-	var links []struct{ Source, Target string } // the target is the link, the source what it leads to
+	// the target is the link, the source what it leads to
+	var links []struct{ Source, Target string }
 	if err := json.Unmarshal(text, &links); err != nil {
 		return fmt.Errorf("%w: its list of links: %w", errDamaged, err)
 	}

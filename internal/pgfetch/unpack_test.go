@@ -50,7 +50,8 @@ func TestUnpackStaysInItsFolder(t *testing.T) {
 	}{
 		"a path above":     {"leads out", []tar.Header{file("native/../../outside")}},
 		"an absolute path": {"leads out", []tar.Header{file("native//outside")}},
-		"a link above":     {"out of its folder", []tar.Header{symlink("native/lib", "../../outside")}},
+		"a link above": {"out of its folder",
+			[]tar.Header{symlink("native/lib", "../../outside")}},
 		"an absolute link": {"out of its folder", []tar.Header{symlink("native/lib", "/etc")}},
 		"a link to a link": {"out of its folder",
 			[]tar.Header{symlink("native/a", "b/.."), symlink("native/b", "../outside")}},
@@ -90,7 +91,8 @@ func TestUnpackMakesAllReadable(t *testing.T) {
 	program := file("package/native/bin/postgres")
 	program.Mode = 0o700
 	list := `[{"source":"native/lib/libpq.so.5.17","target":"native/lib/libpq.so"}]`
-	content := tarOf(t, program, file("package/native/lib/libpq.so.5.17"), file("package/README.md"))
+	content := tarOf(t, program, file("package/native/lib/libpq.so.5.17"),
+		file("package/README.md"))
 
 	require.NoError(t, unpack(bytes.NewReader(content), dir, "package/native"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pg-symlinks.json"), []byte(list), 0o644))
@@ -119,7 +121,8 @@ func TestLinksOfAPackageStayInIt(t *testing.T) {
 		`{`,
 	} {
 		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "pg-symlinks.json"), []byte(list), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "pg-symlinks.json"), []byte(list),
+			0o644))
 		require.ErrorIs(t, makeLinks(dir), errDamaged, list)
 	}
 }

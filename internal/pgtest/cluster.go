@@ -103,7 +103,8 @@ func (c *cluster) dropLeftovers(ctx context.Context, conn *pgx.Conn) error {
 			continue
 		}
 		var gone bool
-		if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", run).Scan(&gone); err != nil {
+		if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)",
+			run).Scan(&gone); err != nil {
 			return fmt.Errorf("leftover database %s: %w", name, err)
 		}
 		if !gone {

@@ -15,7 +15,8 @@ func withChoices(cfg devpg.Config) (devpg.Config, error) {
 	if major := os.Getenv("ASYNCFLOW_TEST_POSTGRES"); major != "" && cfg.Major == 0 {
 		n, err := strconv.Atoi(major)
 		if err != nil {
-			return cfg, fmt.Errorf("ASYNCFLOW_TEST_POSTGRES is %q, not a major version such as 17", major)
+			return cfg, fmt.Errorf("ASYNCFLOW_TEST_POSTGRES is %q, not a major version such as 17",
+				major)
 		}
 		cfg.Major = n
 	}

@@ -23,7 +23,8 @@ func TestGivenServer(t *testing.T) {
 
 		var left int
 		require.NoError(t, conn.QueryRow(t.Context(), countTestDatabases).Scan(&left))
-		require.Equal(t, 1, left, "the template of this run alone: those of earlier ones are dropped")
+		require.Equal(t, 1, left, "the template of this run alone: those of earlier ones are "+
+			"dropped")
 		require.NoError(t, conn.QueryRow(t.Context(),
 			"SELECT count(*) FROM pg_roles WHERE starts_with(rolname, 'asyncflow_')").Scan(&left))
 		require.Equal(t, 1, left, "and so are their roles")

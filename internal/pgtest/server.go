@@ -32,7 +32,8 @@ func Server(t testing.TB, cfg devpg.Config) *devpg.Server {
 }
 
 // withDataDir gives a server a directory with an empty cluster, unless the Config has one. Which
-// programs create that cluster can't be chosen then, so a Config that chooses gets a bare directory.
+// programs create that cluster can't be chosen then, so a Config that chooses gets a bare
+// directory.
 func withDataDir(t testing.TB, cfg devpg.Config) devpg.Config {
 	t.Helper()
 	if cfg.DataDir != "" {

@@ -62,8 +62,8 @@ func CheckSecret(secret string) error {
 type Signer interface {
 	// Kind returns the kind of its signatures.
 	Kind() asyncflow.SecretKind
-	// PublicKey returns the key that verifies its signatures, whpk_ and base64; "" if both sides share
-	// the secret.
+	// PublicKey returns the key that verifies its signatures, whpk_ and base64; "" if both sides
+	// share the secret.
 	PublicKey() string
 	// sign returns one entry of Webhook-Signature.
 	sign(id string, at time.Time, body []byte) (string, error)
@@ -179,18 +179,21 @@ func newEd25519Signer(encoded string) (Signer, error) {
 	}
 	if len(raw) != ed25519.SeedSize && len(raw) != ed25519.PrivateKeySize {
 		return nil, asyncflow.InvalidField("secret",
-			"holds %d bytes; an ed25519 key has %d, or %d with its public key", len(raw), ed25519.SeedSize,
+			"holds %d bytes; an ed25519 key has %d, or %d with its public key", len(raw),
+			ed25519.SeedSize,
 			ed25519.PrivateKeySize)
 	}
 	key := ed25519.NewKeyFromSeed(raw[:ed25519.SeedSize])
 	if len(raw) == ed25519.PrivateKeySize && !key.Equal(ed25519.PrivateKey(raw)) {
-		return nil, asyncflow.InvalidField("secret", "has a public key that is not its private key's")
+		return nil, asyncflow.InvalidField("secret",
+			"has a public key that is not its private key's")
 	}
 	return ed25519Signer{key}, nil
 }
 
 func (s ed25519Signer) sign(id string, at time.Time, body []byte) (string, error) {
-	return "v1a," + base64.StdEncoding.EncodeToString(ed25519.Sign(s.key, content(id, at, body))), nil
+	signature := ed25519.Sign(s.key, content(id, at, body))
+	return "v1a," + base64.StdEncoding.EncodeToString(signature), nil
 }
 
 // Kind is ed25519.

@@ -34,7 +34,9 @@ func TestNewSecret(t *testing.T) {
 
 func TestCheckSecret(t *testing.T) {
 	t.Parallel()
-	of := func(n int) string { return "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, n)) }
+	of := func(n int) string {
+		return "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, n))
+	}
 	for secret, want := range map[string]string{
 		vectorSecret:                    "",
 		of(24):                          "",

@@ -103,7 +103,8 @@ func TestVerifyRefuses(t *testing.T) {
 				h.Set("webhook-id", strings.Repeat("x", 257))
 			}, "body", 0, "too long"},
 			"many signatures": {func(h http.Header) {
-				h.Set("webhook-signature", strings.Repeat("v1a,AAAA ", 16)+h.Get("webhook-signature"))
+				h.Set("webhook-signature",
+					strings.Repeat("v1a,AAAA ", 16)+h.Get("webhook-signature"))
 			}, "body", 0, "too many signatures"},
 		} {
 			h := signedBy(t, now.Add(c.at), "body", secret)
@@ -129,8 +130,8 @@ func TestNewVerifierRefuses(t *testing.T) {
 		"whsec_?":    "secret must be whsec_ and base64",
 		"whpk_AAAA":  "key must be whpk_ and the base64 of 32 bytes",
 		"whpk_?":     "key must be whpk_ and the base64 of 32 bytes",
-		"whsk_AAAA": "key is a private key, which only asyncflow should have; a worker has the public " +
-			"one, whpk_…",
+		"whsk_AAAA": "key is a private key, which only asyncflow should have; a worker has the " +
+			"public one, whpk_…",
 	} {
 		t.Run(key, func(t *testing.T) {
 			_, err := NewVerifier(key)

@@ -113,9 +113,7 @@ func (n *Node) NewToken(life time.Duration, scopes ...auth.Scope) (string, error
 }
 
 // TokenOf returns a token of any tenant.
-func (n *Node) TokenOf(
-	tenant string, life time.Duration, scopes ...auth.Scope,
-) (string, error) {
+func (n *Node) TokenOf(tenant string, life time.Duration, scopes ...auth.Scope) (string, error) {
 	return n.issuer.IssueClaimers(tenant, "test", scopes, auth.Claimers{"*"}, life, time.Now())
 }
 

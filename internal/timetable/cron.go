@@ -86,17 +86,18 @@ func explain(expression string) error {
 	fields := strings.Fields(expression)
 	switch {
 	case strings.HasPrefix(expression, "@"):
-		return fmt.Errorf("is %.20q; it must be @hourly, @daily, @weekly, @monthly, @yearly, or have "+
-			"five fields", expression)
+		return fmt.Errorf("is %.20q; it must be @hourly, @daily, @weekly, @monthly, @yearly, or "+
+			"have five fields", expression)
 	case len(fields) != len(cronFields):
-		return fmt.Errorf("has %d fields; it must have five: minute, hour, day of the month, month, "+
-			"day of the week", len(fields))
+		return fmt.Errorf("has %d fields; it must have five: minute, hour, day of the month, "+
+			"month, day of the week", len(fields))
 	}
 	for i, f := range cronFields {
 		alone := slices.Repeat([]string{"*"}, len(cronFields))
 		alone[i] = fields[i]
 		if _, err := cron.ParseStandard(strings.Join(alone, " ")); err != nil {
-			return fmt.Errorf("has %.20q for the %s; it must be of %s, such as *, 2, 1-5, 1,3 or */2",
+			return fmt.Errorf("has %.20q for the %s; it must be of %s, such as *, 2, 1-5, 1,3 or "+
+				"*/2",
 				fields[i], f.name, f.values)
 		}
 	}
@@ -115,7 +116,8 @@ func checkSteps(expression string) error {
 			step, err := strconv.Atoi(text)
 			if most := countValues(i, values); err != nil || step > most {
 				return asyncflow.InvalidField("cron",
-					"has %.20q for the %s: a step of %s, among only %d values, would name just one of them",
+					"has %.20q for the %s: a step of %s, among only %d values, would name just "+
+						"one of them",
 					part, cronFields[i].name, text, most)
 			}
 		}

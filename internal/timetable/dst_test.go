@@ -32,16 +32,18 @@ func TestClocksAreSet(t *testing.T) {
 		cron, zone, from string
 		want             []string
 	}{
-		"forward: a time that is left out is at the first moment after": {"30 2 * * *", "Europe/Berlin",
-			"2026-03-28T00:00:00Z",
+		"forward: a time that is left out is at the first moment after": {"30 2 * * *",
+			"Europe/Berlin", "2026-03-28T00:00:00Z",
 			[]string{"2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00",
 				"2026-03-30T02:30:00+02:00"}},
-		"forward: several of them are one": {"*/20 1-3 * * *", "Europe/Berlin", "2026-03-29T00:39:00Z",
-			[]string{"2026-03-29T01:40:00+01:00", "2026-03-29T03:00:00+02:00",
+		"forward: several of them are one": {"*/20 1-3 * * *", "Europe/Berlin",
+			"2026-03-29T00:39:00Z", []string{"2026-03-29T01:40:00+01:00",
+				"2026-03-29T03:00:00+02:00",
 				"2026-03-29T03:20:00+02:00",
 				"2026-03-29T03:40:00+02:00", "2026-03-30T01:00:00+02:00"}},
-		"forward: every hour goes on evenly": {"30 * * * *", "Europe/Berlin", "2026-03-29T00:00:00Z",
-			[]string{"2026-03-29T01:30:00+01:00", "2026-03-29T03:30:00+02:00",
+		"forward: every hour goes on evenly": {"30 * * * *", "Europe/Berlin",
+			"2026-03-29T00:00:00Z", []string{"2026-03-29T01:30:00+01:00",
+				"2026-03-29T03:30:00+02:00",
 				"2026-03-29T04:30:00+02:00"}},
 		"back: a time that comes twice counts once": {"30 2 * * *", "Europe/Berlin",
 			"2026-10-24T00:00:00Z",
@@ -65,10 +67,12 @@ func TestClocksAreSet(t *testing.T) {
 			[]string{"2026-11-01T01:15:00-04:00", "2026-11-02T01:15:00-05:00"}},
 		"New York, a working day": {"0 9 * * 1-5", "America/New_York", "2026-03-06T12:00:00Z",
 			[]string{"2026-03-06T09:00:00-05:00", "2026-03-09T09:00:00-04:00"}},
-		"Lord Howe, half an hour forward": {"15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00Z",
-			[]string{"2026-10-04T02:30:00+11:00", "2026-10-05T02:15:00+11:00"}},
-		"Lord Howe, half an hour back": {"45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00:00Z",
-			[]string{"2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"}},
+		"Lord Howe, half an hour forward": {"15 2 * * *", "Australia/Lord_Howe",
+			"2026-10-03T00:00:00Z", []string{"2026-10-04T02:30:00+11:00",
+				"2026-10-05T02:15:00+11:00"}},
+		"Lord Howe, half an hour back": {"45 1 * * *", "Australia/Lord_Howe",
+			"2026-04-04T00:00:00Z", []string{"2026-04-05T01:45:00+11:00",
+				"2026-04-06T01:45:00+10:30"}},
 		"Lord Howe, each quarter of an hour, back": {"*/15 * * * *", "Australia/Lord_Howe",
 			"2026-04-04T14:30:00Z",
 			[]string{"2026-04-05T01:45:00+11:00", "2026-04-05T01:30:00+10:30",
@@ -106,8 +110,8 @@ func TestClocksAreSet(t *testing.T) {
 var (
 	someZones = []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe",
 		"Asia/Beirut", "Africa/Cairo", "Asia/Kathmandu", "America/St_Johns"}
-	someCrons = []string{"* * * * *", "*/7 * * * *", "30 * * * *", "@hourly", "@daily", "30 2 * * *",
-		"*/10 1-3 * * *", "0 */5 * * *", "5,35 0,23 * * 0,6", "0 2 29,30 3,10,11 *"}
+	someCrons = []string{"* * * * *", "*/7 * * * *", "30 * * * *", "@hourly", "@daily",
+		"30 2 * * *", "*/10 1-3 * * *", "0 */5 * * *", "5,35 0,23 * * 0,6", "0 2 29,30 3,10,11 *"}
 )
 
 // A walk through all minutes gives the same ticks: a time of the day ticks once a day, and an
@@ -124,8 +128,8 @@ func TestAgainstEveryMinute(t *testing.T) {
 			0).UTC().Truncate(time.Minute)
 		if _, end := begin.In(zone).ZoneBounds(); !end.IsZero() &&
 			rapid.Bool().Draw(r, "near a change") {
-			begin = end.UTC().Truncate(time.Minute).Add(-time.Duration(rapid.IntRange(0, 600).Draw(r,
-				"before")) * time.Minute)
+			begin = end.UTC().Truncate(time.Minute).Add(-time.Duration(rapid.IntRange(0,
+				600).Draw(r, "before")) * time.Minute)
 		}
 		const minutes = 2000
 		want := walk(table.rule.(clockTimes), begin, minutes)
@@ -172,7 +176,8 @@ func TestNextFromAnyMoment(t *testing.T) {
 			s = asyncflow.Schedule{Every: asyncflow.NewDuration(time.Second * time.Duration(
 				rapid.IntRange(1, 100000).Draw(r, "seconds")))}
 			if rapid.Bool().Draw(r, "starts") {
-				s.StartsAt = created.Add(-time.Duration(rapid.Int64Range(0, 1e15).Draw(r, "started")))
+				s.StartsAt = created.Add(-time.Duration(rapid.Int64Range(0, 1e15).Draw(r,
+					"started")))
 			}
 		}
 		table, err := New(s, created)
@@ -185,7 +190,8 @@ func TestNextFromAnyMoment(t *testing.T) {
 			gap := tick.Sub(ticks[i])
 			require.Positive(r, gap)
 			require.Zero(r, tick.Nanosecond())
-			between := ticks[i].Add(time.Duration(rapid.Int64Range(0, int64(gap)-1).Draw(r, "between")))
+			between := ticks[i].Add(time.Duration(rapid.Int64Range(0, int64(gap)-1).Draw(r,
+				"between")))
 			require.Equal(r, tick, table.Next(between))
 		}
 		for _, n := range []int{1, 5, 20, 100} {

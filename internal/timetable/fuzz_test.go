@@ -14,8 +14,8 @@ import (
 func FuzzTimetable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cron, zone string, every, starts, ends, at int64) {
 		second := func(n int64) time.Time { return time.Unix(n%(1<<36), 0).UTC() }
-		s := asyncflow.Schedule{Name: "s", Type: "t", Context: []byte("1"), Cron: cron, TimeZone: zone,
-			Every: asyncflow.NewDuration(time.Duration(every) * time.Second)}
+		s := asyncflow.Schedule{Name: "s", Type: "t", Context: []byte("1"), Cron: cron,
+			TimeZone: zone, Every: asyncflow.NewDuration(time.Duration(every) * time.Second)}
 		if starts != 0 {
 			s.StartsAt = second(starts)
 		}

@@ -50,7 +50,8 @@ func TestRefused(t *testing.T) {
 		"with leap seconds": {asyncflow.Schedule{Cron: "@daily", TimeZone: "right/Europe/Berlin"},
 			"time_zone", "not a time zone"},
 		"over before it begins": {asyncflow.Schedule{Cron: "0 0 1 1 *",
-			StartsAt: at(t, "2026-01-02T00:00:00Z"), EndsAt: at(t, "2027-01-01T00:00:00Z")}, "ends_at",
+			StartsAt: at(t, "2026-01-02T00:00:00Z"), EndsAt: at(t, "2027-01-01T00:00:00Z")},
+			"ends_at",
 			"before the first tick"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +165,8 @@ func TestIntervals(t *testing.T) {
 func TestDue(t *testing.T) {
 	t.Parallel()
 	schedule := func(c asyncflow.CatchUp, limit int) asyncflow.Schedule {
-		return asyncflow.Schedule{Cron: "* * * * *", TimeZone: "UTC", CatchUp: c, CatchUpLimit: limit}
+		return asyncflow.Schedule{Cron: "* * * * *", TimeZone: "UTC", CatchUp: c,
+			CatchUpLimit: limit}
 	}
 	seconds := asyncflow.Schedule{Every: asyncflow.NewDuration(time.Second),
 		CatchUp: asyncflow.CatchUpNone}

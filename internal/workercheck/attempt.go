@@ -125,7 +125,8 @@ func (a *attempt) problem(limit time.Duration) string {
 	}
 	for _, one := range seen {
 		if one.problem != "" {
-			return fmt.Sprintf("its report %s was answered with %d: %s", one.verb, one.status, one.problem)
+			return fmt.Sprintf("its report %s was answered with %d: %s", one.verb, one.status,
+				one.problem)
 		}
 	}
 	return fmt.Sprintf("it answered 202, and reported no end within %s (calls to callback.url: %d)",

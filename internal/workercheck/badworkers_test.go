@@ -145,7 +145,8 @@ func (h *badHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var results []map[string]any
 		for i, one := range e.Deliveries {
 			if i == 0 || !h.drops {
-				results = append(results, map[string]any{"task_id": one.TaskID, "output": h.work(one)})
+				results = append(results,
+					map[string]any{"task_id": one.TaskID, "output": h.work(one)})
 			}
 		}
 		h.answer(w, map[string]any{"results": results})
@@ -288,6 +289,6 @@ func (h *badHandler) call(d badDelivery, verb, body string) int {
 func tokenOf(t *testing.T, r *rehearsal, d asyncflow.Delivery) string {
 	t.Helper()
 	return "Bearer " +
-		r.keys.CompletionToken(callbacks.Completion{Tenant: tenant, Task: d.Lease.ID, Seq: d.Lease.Seq,
-			Expiry: d.Deadline, Endpoint: endpointID})
+		r.keys.CompletionToken(callbacks.Completion{Tenant: tenant, Task: d.Lease.ID,
+			Seq: d.Lease.Seq, Expiry: d.Deadline, Endpoint: endpointID})
 }

@@ -32,7 +32,8 @@ func newCallbackServer(cfg Config, keys *callbacks.Keys) (*callbackServer, error
 	if u, err := url.Parse(cfg.CallbackURL); err != nil || cfg.CallbackURL != "" &&
 		(u.Host == "" || u.RawQuery != "" || strings.ContainsAny(cfg.CallbackURL, `"\`)) {
 		return nil, asyncflow.InvalidField("callback_url",
-			"is %q; it must be an absolute URL such as http://host.docker.internal:9999", cfg.CallbackURL)
+			"is %q; it must be an absolute URL such as http://host.docker.internal:9999",
+			cfg.CallbackURL)
 	}
 	l, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {

@@ -129,7 +129,8 @@ func heartbeats(ctx context.Context, r *rehearsal) finding {
 		return f
 	}
 	if !a.await(ctx, d.Deadline, func(seen []report) bool { return len(seen) > 0 }) {
-		return failed("neither a heartbeat nor a report came by the deadline, %s after the delivery",
+		return failed("neither a heartbeat nor a report came by the deadline, %s after the "+
+			"delivery",
 			r.cfg.Deadline)
 	}
 	if countHeartbeats(a.seen()) == 0 {
@@ -153,7 +154,9 @@ func cancelled(ctx context.Context, r *rehearsal) finding {
 	if !ok {
 		return f
 	}
-	a.await(ctx, d.Deadline, func(seen []report) bool { return countHeartbeats(seen)+countFinal(seen) > 0 })
+	a.await(ctx, d.Deadline, func(seen []report) bool {
+		return countHeartbeats(seen)+countFinal(seen) > 0
+	})
 	if countHeartbeats(a.seen()) == 0 {
 		return notApplicable("no heartbeat came whose answer could say so")
 	}

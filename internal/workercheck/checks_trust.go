@@ -33,9 +33,12 @@ var reached = check{"reached",
 var delivered = check{"delivery",
 	`answer 200 with an empty body or {"output": …} as application/json; ` +
 		`give a context that the worker can process with --context`,
-	func(ctx context.Context, r *rehearsal) finding { return allDone(r.send(ctx, r.delivery())...) }}
+	func(ctx context.Context, r *rehearsal) finding {
+		return allDone(r.send(ctx,
+			r.delivery())...)
+	}}
 
-// trust are the checks of which requests the worker believes.
+// trust are the checks that a worker believes only requests of asyncflow.
 var trust = []check{
 	{"challenge",
 		`answer a signed {"type": "asyncflow.challenge", "challenge": "…"} ` +
@@ -58,7 +61,8 @@ var trust = []check{
 			return passed("not echoed")
 		}},
 	{"bad signature",
-		"compare the signatures of Webhook-Signature with your own, and answer 401 if none is the same",
+		"compare the signatures of Webhook-Signature with your own, and answer 401 if none is " +
+			"the same",
 		func(ctx context.Context, r *rehearsal) finding {
 			d := r.delivery()
 			var err error
@@ -68,19 +72,21 @@ var trust = []check{
 			return refused(r.send(ctx, d)[0].outcome, "signed with another secret")
 		}},
 	{"altered body",
-		"sign the bytes of the body as they came, before parsing, and answer 401 if that isn't the " +
-			"signature",
+		"sign the bytes of the body as they came, before parsing, and answer 401 if that isn't " +
+			"the signature",
 		func(ctx context.Context, r *rehearsal) finding {
-			return refused(r.sendAltered(ctx, r.delivery(), func(req *http.Request, body []byte) error {
-				setBody(req, withUnknown(body))
-				return nil
-			}).outcome, "changed after it was signed")
+			return refused(r.sendAltered(ctx, r.delivery(),
+				func(req *http.Request, body []byte) error {
+					setBody(req, withUnknown(body))
+					return nil
+				}).outcome, "changed after it was signed")
 		}},
-	{"missing headers", "answer 401 if Webhook-Id, Webhook-Timestamp or Webhook-Signature is missing",
+	{"missing headers", "answer 401 if Webhook-Id, Webhook-Timestamp or Webhook-Signature is " +
+		"missing",
 		missingHeaders},
 	{"old timestamp",
-		"answer 401 if Webhook-Timestamp is more than 5 minutes away from now, also if the signature " +
-			"is good",
+		"answer 401 if Webhook-Timestamp is more than 5 minutes away from now, also if the " +
+			"signature is good",
 		signedAt(-2*signing.Tolerance, "signed 10 minutes ago")},
 	{"timestamp ahead",
 		"answer 401 if Webhook-Timestamp is more than 5 minutes away from now, in the future too",

@@ -30,11 +30,12 @@ var work = []check{
 		}},
 	{"unknown fields", "pass over fields of a delivery that you don't know: more may come",
 		func(ctx context.Context, r *rehearsal) finding {
-			return allDone(r.sendAltered(ctx, r.delivery(), func(req *http.Request, body []byte) error {
-				body = withUnknown(body)
-				setBody(req, body)
-				return r.resign(req, body)
-			}))
+			return allDone(r.sendAltered(ctx, r.delivery(),
+				func(req *http.Request, body []byte) error {
+					body = withUnknown(body)
+					setBody(req, body)
+					return r.resign(req, body)
+				}))
 		}},
 	{"large context",
 		fmt.Sprintf("take requests of %d KiB and more: a context may have %d KiB",
@@ -58,15 +59,17 @@ var work = []check{
 			}))
 		}},
 	{"broken connection",
-		"bear it when a request breaks off: answer nothing, and go on with the next one", brokenOff},
+		"bear it when a request breaks off: answer nothing, and go on with the next one",
+		brokenOff},
 	{"duplicate delivery",
-		"remember the Webhook-Id of what you have done, and answer the same again; or let the output " +
-			"follow from the task alone", duplicate},
+		"remember the Webhook-Id of what you have done, and answer the same again; or let the " +
+			"output follow from the task alone", duplicate},
 	{"duplicate at once",
-		"wait for the end of the delivery that is in flight when the same Webhook-Id comes again, and " +
-			"answer the same", duplicateAtOnce},
+		"wait for the end of the delivery that is in flight when the same Webhook-Id comes " +
+			"again, and answer the same", duplicateAtOnce},
 	{"stale attempt",
-		"make the work idempotent by task_id and stage, or refuse a seq below one that you have acted on",
+		"make the work idempotent by task_id and stage, or refuse a seq below one that you have " +
+			"acted on",
 		stale},
 	{"batch", `answer 200 with {"results": [{"task_id": …}, …]}, one for each of the deliveries`,
 		func(ctx context.Context, r *rehearsal) finding {
@@ -179,8 +182,8 @@ func (r *rehearsal) treatedAsOne(ctx context.Context, first, second ending) find
 		return passed("the second was refused with 409")
 	}
 	if first.outcome.Kind != second.outcome.Kind {
-		return failed("the first was answered with %d, the second with %d: %s", first.outcome.Status,
-			second.outcome.Status, second.outcome.Error)
+		return failed("the first was answered with %d, the second with %d: %s",
+			first.outcome.Status, second.outcome.Status, second.outcome.Error)
 	}
 	if !same(first.output(), second.output()) {
 		return failed("the two answers have different outputs")

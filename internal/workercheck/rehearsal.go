@@ -33,7 +33,8 @@ const (
 func newRehearsal(cfg Config) (*rehearsal, error) {
 	r := &rehearsal{cfg: cfg, position: 1 + int(time.Now().Unix()%(1<<20))}
 	var err error
-	if r.keys, err = callbacks.NewKeys(callbacks.RandomBytes(callbacks.MinSecretBytes)); err != nil {
+	r.keys, err = callbacks.NewKeys(callbacks.RandomBytes(callbacks.MinSecretBytes))
+	if err != nil {
 		return nil, err
 	}
 	r.endpoint = &asyncflow.Endpoint{
@@ -153,7 +154,10 @@ func (r *rehearsal) endings(
 		endings[i] = ending{outcome: o, limit: r.cfg.ReportTime}
 		if o.Kind == asyncflow.OutcomeAccepted {
 			endings[i].attempt = attempts[i]
-			attempts[i].await(ctx, limit, func(seen []report) bool { _, ok := lastWord(seen); return ok })
+			attempts[i].await(ctx, limit, func(seen []report) bool {
+				_, ok := lastWord(seen)
+				return ok
+			})
 		}
 	}
 	return endings

@@ -35,10 +35,12 @@ type Config struct {
 	ReportTime time.Duration
 	// Watch is how long a worker is watched that should have stopped; 0: ReportTime.
 	Watch time.Duration
-	// Deadline is how much time the deliveries of the checks "heartbeats" and "cancel" have; 0: 3 s.
+	// Deadline is how much time the deliveries of the checks "heartbeats" and "cancel" have; 0: 3
+	// s.
 	Deadline time.Duration
-	// Quiet is a short wait; 0: 2 s. A call may still come that was in flight when the worker was told
-	// to stop; a contradicting answer may follow; a worker must notice that a request broke off.
+	// Quiet is a short wait; 0: 2 s. A call may still come that was in flight when the worker was
+	// told to stop; a contradicting answer may follow; a worker must notice that a request broke
+	// off.
 	Quiet time.Duration
 	// Egress is the policy that the URL must obey, as on a node.
 	Egress asyncflow.Egress

@@ -116,8 +116,9 @@ func TestPackageWorkerPasses(t *testing.T) {
 		handler := sdkWorker(t, c.secret, c.within, c.work)
 		workers.Go(func() { // they mostly wait: more at once than there are cores
 			report := tryOut(t,
-				Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second, Deadline: 3 * time.Second,
-					ReportTime: 8 * time.Second, Watch: 4 * time.Second}, handler)
+				Config{Secret: c.secret, Batch: c.batch, Quiet: time.Second,
+					Deadline: 3 * time.Second, ReportTime: 8 * time.Second, Watch: 4 * time.Second},
+				handler)
 			assert.Empty(t, named(report, Failed), "%s: %+v", name, report)
 			assert.Equal(t, c.other, named(report, NotApplicable), "%s: %+v", name, report)
 		})
@@ -138,8 +139,9 @@ func TestBadWorkers(t *testing.T) {
 			b := c.worker
 			b.t, b.secret = t, signing.NewSecret()
 			report := tryOut(t,
-				Config{Secret: b.secret, Batch: b.batch, Quiet: time.Second, Deadline: 2 * time.Second,
-					ReportTime: 4 * time.Second, Timeout: 4 * time.Second}, b.handler())
+				Config{Secret: b.secret, Batch: b.batch, Quiet: time.Second,
+					Deadline: 2 * time.Second, ReportTime: 4 * time.Second,
+					Timeout: 4 * time.Second}, b.handler())
 			assert.Equal(t, c.fails, named(report, Failed), "%s: %+v", name, report)
 		})
 	}
@@ -174,11 +176,15 @@ func TestConfigIsChecked(t *testing.T) {
 	good := Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet",
 		Secret: signing.NewSecret(), Egress: asyncflow.Anywhere}
 	for want, change := range map[string]func(*Config){
-		"url must be https":                       func(c *Config) { c.Egress = asyncflow.Egress{} },
-		"type must":                               func(c *Config) { c.Type = "NO" },
-		"stage is required":                       func(c *Config) { c.Stage = "" },
-		"secret must start with whsec_":           func(c *Config) { c.Secret = "x" },
-		"context is not":                          func(c *Config) { c.Context = json.RawMessage("{") },
+		"url must be https": func(c *Config) {
+			c.Egress = asyncflow.Egress{}
+		},
+		"type must":                     func(c *Config) { c.Type = "NO" },
+		"stage is required":             func(c *Config) { c.Stage = "" },
+		"secret must start with whsec_": func(c *Config) { c.Secret = "x" },
+		"context is not": func(c *Config) {
+			c.Context = json.RawMessage("{")
+		},
 		"batch.max_tasks is 1001; it must be":     func(c *Config) { c.Batch = 1001 },
 		`callback_url is "host:9999"; it must be`: func(c *Config) { c.CallbackURL = "host:9999" },
 		"reports can't be taken":                  func(c *Config) { c.Listen = "nowhere" },

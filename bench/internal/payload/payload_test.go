@@ -13,7 +13,8 @@ func TestContextHasItsNumber(t *testing.T) {
 		context := Append(nil, n, Usual)
 		assert.Len(t, context, Usual)
 		assert.True(t, json.Valid(context))
-		got, ok := Number([]byte(`{"task_id":"a.1.2","context":` + string(context) + `,"callback":{}}`))
+		got, ok := Number([]byte(`{"task_id":"a.1.2","context":` + string(context) +
+			`,"callback":{}}`))
 		assert.True(t, ok)
 		assert.Equal(t, n, got)
 	}

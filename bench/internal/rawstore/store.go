@@ -57,7 +57,8 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		defer s.Close()
 		return <-ended
 	}}
-	t := asyncflow.TaskType{Name: taskType, Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
+	t := asyncflow.TaskType{Name: taskType,
+		Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
 	if _, _, err = s.PutTaskType(ctx, rig.Tenant, t); err == nil {
 		r.typ, err = s.Catalog.Type(rig.Tenant, taskType)
 	}

@@ -30,7 +30,8 @@ func TestPlot(t *testing.T) {
 	g := Grid{By: "Size", Columns: []string{"none", "many"}}
 	g.Add(Figures{{"a", "First", "ms", 1}})
 	g.Add(Figures{{"a", "First", "ms", 2}})
-	require.NoError(t, g.Plot(dir, Chart{File: "grid", Title: "Grid", Y: "ms", Keys: []string{"a"}}))
+	require.NoError(t, g.Plot(dir, Chart{File: "grid", Title: "Grid", Y: "ms",
+		Keys: []string{"a"}}))
 	svg, err = os.ReadFile(filepath.Join(dir, "grid.svg"))
 	require.NoError(t, err)
 	assert.Contains(t, string(svg), ">many<")

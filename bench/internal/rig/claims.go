@@ -51,7 +51,8 @@ func (r *Rig) PassClaims(
 func (r *Rig) claimAll(
 	ctx context.Context, t *TaskType, tasks, claimers, most int,
 ) (all []claim, err error) {
-	host := &fasthttp.HostClient{Addr: strings.TrimPrefix(r.API.Base, "http://"), MaxConns: claimers}
+	host := &fasthttp.HostClient{Addr: strings.TrimPrefix(r.API.Base, "http://"),
+		MaxConns: claimers}
 	defer host.CloseIdleConnections()
 	var mu sync.Mutex
 	var calls, got atomic.Int64
@@ -59,8 +60,9 @@ func (r *Rig) claimAll(
 	for range claimers {
 		g.Go(func() error {
 			for ctx.Err() == nil && got.Load() < int64(tasks) {
-				own, err := r.claim(host, fmt.Appendf(nil, `{"type":%q,"stage":%q,"claimer":"c%d","max":%d}`,
-					t.Name, stageName(0), calls.Add(1), most))
+				own, err := r.claim(host,
+					fmt.Appendf(nil, `{"type":%q,"stage":%q,"claimer":"c%d","max":%d}`, t.Name,
+						stageName(0), calls.Add(1), most))
 				if err != nil {
 					return err
 				}
@@ -110,8 +112,8 @@ func (r *Rig) completeAll(ctx context.Context, all []claim) error {
 					return nil
 				}
 				own := Client{Base: r.API.Base, Token: all[i].Callback.Token, HTTP: r.API.HTTP}
-				if _, err := own.Call(ctx, http.MethodPost, "/v1/callbacks/"+all[i].TaskID+"/complete",
-					nil); err != nil {
+				if _, err := own.Call(ctx, http.MethodPost,
+					"/v1/callbacks/"+all[i].TaskID+"/complete", nil); err != nil {
 					return err
 				}
 			}

@@ -191,7 +191,8 @@ func (d *Database) finalsIn(
 	err = d.Conn.QueryRow(ctx, `
 		SELECT count(*) FILTER (WHERE final = 'succeeded'),
 		       count(*) FILTER (WHERE final <> 'succeeded')
-		FROM `+journal+` j WHERE id NOT BETWEEN $1 AND $2`, except.First, except.Last).Scan(&succeeded, &otherwise)
+		FROM `+journal+` j WHERE id NOT BETWEEN $1 AND $2`, except.First, except.Last).
+		Scan(&succeeded, &otherwise)
 	return succeeded, otherwise, err
 }
 

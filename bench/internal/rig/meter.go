@@ -121,7 +121,8 @@ func (c Cost) Rate(n int) float64 { return float64(n) / c.Elapsed.Seconds() }
 func (c Cost) Figures(tasks int) (all report.Figures) {
 	n := float64(tasks)
 	all.Add("wal", "WAL", "bytes/task", float64(c.WAL)/n)
-	all.Add("transactions", "Writing transactions", "per 1000 tasks", 1000*float64(c.Transactions)/n)
+	all.Add("transactions", "Writing transactions", "per 1000 tasks",
+		1000*float64(c.Transactions)/n)
 	return append(all, c.CPUFigures(tasks)...)
 }
 

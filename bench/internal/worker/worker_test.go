@@ -81,5 +81,6 @@ func TestWorkerTakesItsTime(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.post(t, AfterPath+"20ms", delivery("a.1.1", 3, "")).Code)
 	assert.GreaterOrEqual(t, time.Since(start), 20*time.Millisecond)
 	assert.Equal(t, Counts{1, 1}, w.counts)
-	require.Equal(t, http.StatusNotFound, w.post(t, AfterPath+"soon", delivery("a.1.1", 3, "")).Code)
+	require.Equal(t, http.StatusNotFound,
+		w.post(t, AfterPath+"soon", delivery("a.1.1", 3, "")).Code)
 }

@@ -84,7 +84,8 @@ func (in *inserter) onSchedule(ctx context.Context, jobs int) (time.Duration, er
 	var g errgroup.Group
 	start := time.Now()
 	for i := range jobs {
-		time.Sleep(time.Until(start.Add(time.Duration(float64(i) / in.rate * float64(time.Second)))))
+		due := time.Duration(float64(i) / in.rate * float64(time.Second))
+		time.Sleep(time.Until(start.Add(due)))
 		g.Go(func() error { return in.one(ctx, &inserting) })
 	}
 	err := g.Wait()

@@ -108,9 +108,10 @@ func start(
 		river.AddWorkerArgs(workers, args{kind: kindName(i)}, w)
 	}
 	errorsOnly := &slog.HandlerOptions{Level: slog.LevelError}
+	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: concurrency}}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Logger:            slog.New(slog.NewTextHandler(os.Stderr, errorsOnly)),
-		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: concurrency}},
+		Queues:            queues,
 		Workers:           workers,
 		FetchCooldown:     2 * time.Millisecond,
 		FetchPollInterval: 20 * time.Millisecond,

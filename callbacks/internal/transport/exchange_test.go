@@ -49,7 +49,8 @@ func TestConnectionAfterAnswers(t *testing.T) {
 		"chunks": {ok + asJSON +
 			"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n", 200, true},
 		"a trailer": {ok + asJSON +
-			"Trailer: X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n", 200, true},
+			"Trailer: X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\n\r\n", 200,
+			true},
 		"202": {"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}", 202, true},
 		"204": {"HTTP/1.1 204 No Content\r\n\r\n", 204, true},
 		"304": {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, true},
@@ -67,11 +68,13 @@ func TestConnectionAfterAnswers(t *testing.T) {
 		"another answer": {ok +
 			"Content-Length: 0\r\n\r\nHTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", 200, false},
 		"another answer to a body": {ok + asJSON +
-			"Content-Length: 2\r\n\r\n{}HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", 200, false},
+			"Content-Length: 2\r\n\r\n{}HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", 200,
+			false},
 		"more than anybody reads": {"HTTP/1.1 500 No\r\nContent-Length: 99999\r\n\r\n" +
 			strings.Repeat("x", 99999), 500, false},
 		"chunks and a length": {ok + asJSON +
-			"Content-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 200, true},
+			"Content-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 200,
+			true},
 		"a header that is long": {ok + "Content-Length: 0\r\nX: " + strings.Repeat("x", 60_000) +
 			"\r\n\r\n", 200, true},
 	} {
@@ -202,7 +205,8 @@ func TestAnswersBeforeTheRequest(t *testing.T) {
 					require.Equal(t, []any{429, "7", "busy", nil},
 						[]any{a.Status, a.RetryAfter(), string(a.Body), a.BodyErr})
 					require.Less(t, time.Since(start), ample/2)
-					require.Equal(t, n+1, r.dialled.Load(), "such a connection is of no further use")
+					require.Equal(t, n+1, r.dialled.Load(),
+						"such a connection is of no further use")
 					r.waitUntilHeard() // nobody can know before
 				}
 			})

@@ -36,8 +36,8 @@ func TestTLSOfToday(t *testing.T) {
 			t.Parallel()
 			cert, pool := certificate(t, c.from, c.until)
 			w := newWorker(t, nothing, func(s *httptest.Server) {
-				s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10,
-					MaxVersion: c.version}
+				s.TLS = &tls.Config{Certificates: []tls.Certificate{cert},
+					MinVersion: tls.VersionTLS10, MaxVersion: c.version}
 			})
 			r := setup(t, trusting(pool))
 			_, err := r.post(t, w.URL)

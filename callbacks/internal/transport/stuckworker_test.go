@@ -112,7 +112,8 @@ func (k *writeKeys) seal(t *testing.T, kind byte, content []byte) []byte {
 		nonce[len(nonce)-8+i] ^= b
 	}
 	k.seq++
-	header := binary.BigEndian.AppendUint16([]byte{23, 3, 3}, uint16(len(content)+1+aead.Overhead()))
+	header := binary.BigEndian.AppendUint16([]byte{23, 3, 3},
+		uint16(len(content)+1+aead.Overhead()))
 	return aead.Seal(header, nonce, append(bytes.Clone(content), kind), header)
 }
 

@@ -48,8 +48,9 @@ const (
 	// turnItems and turnBytes bound the turn of a tenant.
 	turnItems = 50
 	turnBytes = MaxBytes / 8
-	// batchTenants bounds the tenants of a batch. Its transaction locks some ten tables and indexes of
-	// each until it ends; Postgres has room for 6,400 locks by default, in all transactions together.
+	// batchTenants bounds the tenants of a batch. Its transaction locks some ten tables and indexes
+	// of each until it ends; Postgres has room for 6,400 locks by default, in all transactions
+	// together.
 	batchTenants = 32
 )
 

@@ -56,7 +56,8 @@ func TestBatchesOfLongItems(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			batches, most := batched(t, c.items...)
 			if len(batches) != c.batches || most != c.most {
-				t.Errorf("%d batches, %d at a time; want %d, %d", len(batches), most, c.batches, c.most)
+				t.Errorf("%d batches, %d at a time; want %d, %d", len(batches), most, c.batches,
+					c.most)
 			}
 			n := 0
 			for _, batch := range batches {

@@ -25,7 +25,8 @@ func requireEmptyAfter(t require.TestingT, l *Ledger, capacity int) {
 	require.Empty(t, l.endpoints)
 	require.Empty(t, l.waiting)
 	for key, u := range l.types {
-		require.Equal(t, []int{0, 0, 0, 0}, []int{u.inFlight, u.coming, u.leasing, u.bytes}, "%s", key)
+		require.Equal(t, []int{0, 0, 0, 0}, []int{u.inFlight, u.coming, u.leasing, u.bytes}, "%s",
+			key)
 		require.False(t, u.gone, "%s is forgotten", key)
 	}
 }
@@ -230,7 +231,8 @@ func TestLedgerBalances(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"reserve": func(t *rapid.T) { f.reserve(t, aKey.Draw(t, "type")) },
 			"unused": func(t *rapid.T) {
-				if some := f.some(t, func(x *flight) bool { return x.coming && x.leasing }); len(some) > 0 {
+				if some := f.some(t,
+					func(x *flight) bool { return x.coming && x.leasing }); len(some) > 0 {
 					f.Unused(some[0].key, len(some))
 					f.drop(some)
 				}
@@ -438,8 +440,8 @@ func (f *flights) check(t *rapid.T, keys []store.TypeKey) {
 		}
 	}
 	if f.InFlight() > f.capacity || f.slow != slow || f.expected != expected {
-		t.Fatalf("%d of %d in flight, %d of %d slow, %d of %d bytes expected", f.InFlight(), f.capacity,
-			f.slow, slow, f.expected, expected)
+		t.Fatalf("%d of %d in flight, %d of %d slow, %d of %d bytes expected", f.InFlight(),
+			f.capacity, f.slow, slow, f.expected, expected)
 	}
 	require.Equal(t, want, got)
 }

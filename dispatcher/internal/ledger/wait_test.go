@@ -183,7 +183,8 @@ func TestManyAwaitAtOnce(t *testing.T) {
 				n := 1 + (worker+i)%5
 				a := Ask{Type: key, N: n, Least: n, New: worker%2 == 0, Now: epoch,
 					Limits: Limits{Type: capacity, Tenant: capacity}}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%3)*100*time.Microsecond)
+				ctx, cancel := context.WithTimeout(t.Context(),
+					time.Duration(i%3)*100*time.Microsecond)
 				n = l.Await(ctx, a, time.Duration((worker+i)%4)*100*time.Microsecond)
 				cancel()
 				if l.InFlight() > capacity {
@@ -196,7 +197,8 @@ func TestManyAwaitAtOnce(t *testing.T) {
 				l.Arrived(key, n, 10*n)
 				l.Begun(key, n)
 				if i%3 == 0 {
-					l.Begun(key, l.Keep(Ask{Type: key, N: n, Limits: a.Limits, New: true, Now: epoch}))
+					l.Begun(key, l.Keep(Ask{Type: key, N: n, Limits: a.Limits, New: true,
+						Now: epoch}))
 				}
 				l.Release(key, n, 10*n)
 			}
@@ -252,10 +254,11 @@ func TestWhoWaits(t *testing.T) {
 			b.Took(rival, 0, epoch)
 			b.Reserve(b.ask(rival, 2, epoch))
 		}, false},
-		"the node stops":      {func(b *book, _ *Ask) { b.AllowNew(false) }, false},
-		"a line for a moment": {func(b *book, _ *Ask) { b.lineFor[pipe] = AdmitPatience - 1 }, true},
-		"a line for a while":  {func(b *book, _ *Ask) { b.lineFor[pipe] = AdmitPatience }, false},
-		"no patience":         {nil, false},
+		"the node stops": {func(b *book, _ *Ask) { b.AllowNew(false) }, false},
+		"a line for a moment": {func(b *book, _ *Ask) { b.lineFor[pipe] = AdmitPatience - 1 },
+			true},
+		"a line for a while": {func(b *book, _ *Ask) { b.lineFor[pipe] = AdmitPatience }, false},
+		"no patience":        {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 10, func(t *testing.T, b *book) {
@@ -385,7 +388,9 @@ func TestLeasesLinger(t *testing.T) {
 func TestRefusedTypesAreWoken(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, b *book) {
 		require.Equal(t, 1, b.Reserve(b.ask(pipe, 1, epoch)))
-		refuse := func() { require.Zero(t, b.Await(t.Context(), b.ask(other, 1, epoch), time.Second)) }
+		refuse := func() {
+			require.Zero(t, b.Await(t.Context(), b.ask(other, 1, epoch), time.Second))
+		}
 		refuse()
 		b.Begun(pipe, 1)
 		b.Arrived(pipe, 1, 100)

@@ -46,7 +46,8 @@ func Insert(ctx context.Context, q postgres.Execer, tenant string, e asyncflow.A
 		}
 	}
 	_, err = q.Exec(ctx, `INSERT INTO `+TableOf(tenant)+` (`+columns+`)
-		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::int,
+		VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+		  $17::int,
 		    $18, $19::text::json, $20::text::json, $21, $22)`,
 		e.ID, e.At, string(e.Origin), postgres.OrNull(e.Tenant), postgres.OrNull(e.Subject),
 		postgres.OrNull(e.TokenID), postgres.OrNull(e.Issuer), postgres.OrNull(e.Scopes), e.Action,
@@ -139,9 +140,7 @@ const forgetSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1
 // the one that belongs to no tenant, and returns how many it deleted. No other statement
 // deletes from the audit. It runs under the base role: a tenant's role may not delete.
 func Forget(
-	ctx context.Context, core *catalog.Core,
-	tenant string,
-	retention time.Duration,
+	ctx context.Context, core *catalog.Core, tenant string, retention time.Duration,
 ) (int, error) {
 	tag, err := core.Base.Exec(ctx,
 		`DELETE FROM `+TableOf(tenant)+strings.ReplaceAll(forgetSQL, "{audit}", TableOf(tenant)),
@@ -151,9 +150,7 @@ func Forget(
 
 // DryRunForgetAudit counts the entries that ForgetAudit would delete, in all batches.
 func DryRunForget(
-	ctx context.Context, core *catalog.Core,
-	tenant string,
-	retention time.Duration,
+	ctx context.Context, core *catalog.Core, tenant string, retention time.Duration,
 ) (int, error) {
 	return postgres.CountRows(ctx, core.DB(tenant),
 		`SELECT count(*) FROM `+TableOf(tenant)+` WHERE at < $1`,

@@ -118,10 +118,7 @@ func doThen(
 // writeAudited writes the entry of an audited call and runs then, each unless it is nil. It writes
 // to a tenant's audit under the tenant's role; everything else runs under the base role.
 func write(
-	ctx context.Context, core *catalog.Core,
-	tx pgx.Tx,
-	a *Call,
-	then func(pgx.Tx) error,
+	ctx context.Context, core *catalog.Core, tx pgx.Tx, a *Call, then func(pgx.Tx) error,
 ) error {
 	above := a != nil && a.Schema == ""
 	if a != nil && !above {

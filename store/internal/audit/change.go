@@ -34,7 +34,8 @@ func changeBy(
 ) error {
 	err := doThen(ctx, core, owner, do, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx,
-			`UPDATE asyncflow.tenants SET version = `+nextVersion+` WHERE slug = $1`, tenant); err != nil {
+			`UPDATE asyncflow.tenants SET version = `+nextVersion+` WHERE slug = $1`,
+			tenant); err != nil {
 			return err
 		}
 		if !core.Config.Notify {

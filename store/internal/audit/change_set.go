@@ -15,8 +15,7 @@ import (
 // ChangeSet runs do in a transaction that locks the row of a table set, and notifies all nodes of
 // the change unless do returns ErrSame. at is the set as it is now.
 func ChangeSet(
-	ctx context.Context, core *catalog.Core,
-	set *config.TableSet,
+	ctx context.Context, core *catalog.Core, set *config.TableSet,
 	do func(tx pgx.Tx, at config.TableSet, now time.Time) error,
 ) error {
 	err := Change(ctx, core, set.Tenant, func(tx pgx.Tx) error {

@@ -44,10 +44,11 @@ type tenantConfig struct {
 }
 
 func newCatalog(s *Core) *Catalog {
-	c := &Catalog{store: s, tenants: map[string]*tenantConfig{}, underway: map[string]*catalogRead{},
-		failed: map[string]failedRead{}, roleless: map[string]bool{},
-		numbers: tenantNumbers{map[uint32]string{}, map[string]uint32{}},
-		slots:   semaphore.NewWeighted(int64(max(1, s.Config.Pool/2)))}
+	c := &Catalog{store: s, tenants: map[string]*tenantConfig{},
+		underway: map[string]*catalogRead{}, failed: map[string]failedRead{},
+		roleless: map[string]bool{},
+		numbers:  tenantNumbers{map[uint32]string{}, map[string]uint32{}},
+		slots:    semaphore.NewWeighted(int64(max(1, s.Config.Pool/2)))}
 	c.reading, c.stop = context.WithCancel(context.Background())
 	return c
 }

@@ -81,14 +81,11 @@ func (c *Catalog) readVersions(ctx context.Context, only string) (tenantVersions
 		sql += ` AND slug = $1`
 		args = []any{only}
 	}
-	rows, err := c.store.Base.Query(ctx, sql, args...)
-	if err != nil {
-		return found, err
-	}
+	rows, _ := c.store.Base.Query(ctx, sql, args...)
 	var tenant, role string
 	var version int64
 	var number uint32
-	_, err = pgx.ForEachRow(rows, []any{&tenant, &version, &role, &number}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&tenant, &version, &role, &number}, func() error {
 		found.versions[tenant] = version
 		found.roles[tenant] = role
 		found.numbers[tenant] = number
@@ -127,21 +124,15 @@ func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]config.Sto
 	if len(slugs) == 0 {
 		return nil, nil
 	}
-	rows, err := c.store.Base.Query(ctx,
+	rows, _ := c.store.Base.Query(ctx,
 		`SELECT `+config.TenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`, slugs)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, config.ScanTenant)
 }
 
 // enter takes over the findings of a look, and returns the tenants with types of another version.
 // It keeps the findings of later looks.
 func (c *Catalog) enter(
-	look uint64,
-	only string,
-	found tenantVersions,
-	rows []config.StoredTenant,
+	look uint64, only string, found tenantVersions, rows []config.StoredTenant,
 ) (others []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +184,8 @@ func (c *Catalog) leaveOut(versions map[string]int64, roles map[string]string) {
 		delete(roles, slug)
 		if !c.roleless[slug] {
 			c.roleless[slug] = true
-			c.store.Log.Error("a tenant is left out", "tenant", slug, "error", postgres.ErrNoRole(slug))
+			c.store.Log.Error("a tenant is left out", "tenant", slug, "error",
+				postgres.ErrNoRole(slug))
 		}
 	}
 }

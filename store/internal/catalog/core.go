@@ -67,10 +67,11 @@ type Core struct {
 	Marks    *lowwater.Marks[config.TypeKey]
 	holders  *lockHolders
 
-	nodes       atomic.Int32              // how many nodes there are, as last seen
-	apis        atomic.Int32              // how many nodes take requests
-	dispatchers atomic.Int32              // how many nodes lease tasks
-	joined      atomic.Pointer[time.Time] // when all other nodes know this node; nil: they don't yet
+	nodes       atomic.Int32 // how many nodes there are, as last seen
+	apis        atomic.Int32 // how many nodes take requests
+	dispatchers atomic.Int32 // how many nodes lease tasks
+	// when all other nodes know this node; nil: they don't yet
+	joined atomic.Pointer[time.Time]
 }
 
 // newCore returns a core without connections.

@@ -94,9 +94,7 @@ func QueueLocks(b *pgx.Batch, t *config.TableNames, name string, numbers ...int3
 // another node has the lock, exclusively doesn't call do. now is the database's time. do returns
 // ErrIdle if it has written nothing.
 func (s *Core) Exclusively(
-	ctx context.Context,
-	tenant, job string,
-	do func(tx pgx.Tx, now time.Time) error,
+	ctx context.Context, tenant, job string, do func(tx pgx.Tx, now time.Time) error,
 ) error {
 	t := config.NewTables(tenant, config.SharedSet)
 	err := pgx.BeginFunc(ctx, s.DB(tenant), func(tx pgx.Tx) error {

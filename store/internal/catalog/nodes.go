@@ -26,11 +26,9 @@ type Node struct {
 // ListNodes returns the running nodes, and nodes that fell silent within the last day, by the time
 // of their start.
 func (s *Core) ListNodes(ctx context.Context) ([]Node, error) {
-	rows, err := s.Base.Query(ctx,
-		`SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes ORDER BY started_at, id`)
-	if err != nil {
-		return nil, postgres.Wrap(err, "ListNodes")
-	}
+	rows, _ := s.Base.Query(ctx,
+		`SELECT id, roles, version, started_at, seen_at FROM asyncflow.nodes
+			ORDER BY started_at, id`)
 	limit := s.Clock.Now().Add(-nodeGone)
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Node, err error) {
 		err = row.Scan(&n.ID, &n.Roles, &n.Version, &n.Started, &n.Seen)
@@ -64,8 +62,10 @@ func (s *Core) Joining() bool {
 func (s *Core) beat(ctx context.Context) error {
 	now := s.Clock.Now()
 	_, err := s.Base.Exec(ctx, `
-		INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at) VALUES ($1, $2, $3, $4, $4)
-		ON CONFLICT (id) DO UPDATE SET seen_at = $4`, s.Config.Node, s.Config.Roles, s.Config.Build, now)
+		INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at)
+		VALUES ($1, $2, $3, $4, $4)
+		ON CONFLICT (id) DO UPDATE SET seen_at = $4`, s.Config.Node, s.Config.Roles, s.Config.Build,
+		now)
 	if err != nil {
 		return postgres.Wrap(err, "beat")
 	}
@@ -105,8 +105,8 @@ const nodesKept = 24 * time.Hour
 
 // DryRunForgetNodes counts the nodes that have been silent for a day.
 func (s *Core) DryRunForgetNodes(ctx context.Context) (int, error) {
-	return postgres.CountRows(ctx, s.Base, `SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`,
-		s.Clock.Now().Add(-nodesKept))
+	return postgres.CountRows(ctx, s.Base,
+		`SELECT count(*) FROM asyncflow.nodes WHERE seen_at < $1`, s.Clock.Now().Add(-nodesKept))
 }
 
 // ForgetNodes deletes the rows of nodes that have been silent for a day, and

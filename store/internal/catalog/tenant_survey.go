@@ -21,10 +21,7 @@ const tenantsAtOnce = 50
 // tenant's schema. The statement isn't prepared: the next one is for other tenants. QueryTenants
 // leaves out tenants that this node doesn't know.
 func (s *Core) QueryTenants(
-	ctx context.Context,
-	tenants []string,
-	query string,
-	args []any,
+	ctx context.Context, tenants []string, query string, args []any,
 	take func(tenant string, row pgx.CollectableRow) error,
 ) error {
 	known := slices.DeleteFunc(slices.Sorted(slices.Values(tenants)),
@@ -50,11 +47,7 @@ func (s *Core) QueryTenants(
 
 // ofSome is QueryTenants in one statement.
 func ofSome(
-	ctx context.Context,
-	q postgres.Querier,
-	tenants []string,
-	query string,
-	args []any,
+	ctx context.Context, q postgres.Querier, tenants []string, query string, args []any,
 	take func(tenant string, row pgx.CollectableRow) error,
 ) error {
 	selects := make([]string, len(tenants))
@@ -62,12 +55,9 @@ func ofSome(
 		selects[i] = strings.NewReplacer("SELECT i", fmt.Sprintf("SELECT %d", i), "{schema}",
 			postgres.Quote(schema.Of(tenant))).Replace(query)
 	}
-	rows, err := q.Query(ctx, strings.Join(selects, " UNION ALL "),
+	rows, _ := q.Query(ctx, strings.Join(selects, " UNION ALL "),
 		append([]any{pgx.QueryExecModeExec}, args...)...)
-	if err != nil {
-		return err
-	}
-	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
+	_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
 		var i int
 		if err := row.Scan(append([]any{&i},
 			make([]any, len(row.FieldDescriptions())-1)...)...); err != nil {

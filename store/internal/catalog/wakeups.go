@@ -52,7 +52,8 @@ type Wakeups struct {
 
 func newWakeups(s *Core) *Wakeups {
 	return &Wakeups{store: s, sender: strconv.FormatUint(rand.Uint64()|1, 10),
-		config: newConfigNews(), pending: map[config.TypeKey]time.Time{}, kick: make(chan struct{}, 1)}
+		config: newConfigNews(), pending: map[config.TypeKey]time.Time{},
+		kick: make(chan struct{}, 1)}
 }
 
 // Listen returns a listener, which keeps news from now on.
@@ -99,7 +100,8 @@ func (w *Wakeups) send(ctx context.Context) error {
 		w.pending = map[config.TypeKey]time.Time{}
 		w.mu.Unlock()
 		if err := w.notify(ctx, pending); err != nil && ctx.Err() == nil {
-			w.store.Log.Warn("NOTIFY failed; other nodes find the tasks by themselves", "error", err)
+			w.store.Log.Warn("NOTIFY failed; other nodes find the tasks by themselves", "error",
+				err)
 		}
 		sleep.For(ctx, notifyEvery)
 	}

@@ -59,7 +59,8 @@ func (s *Claims) LeaseForClaims(
 		for _, a := range asks {
 			a.Leases = nil // they were rolled back, and other claimers may have them now
 		}
-		return time.Time{}, postgres.Wrap(err, "LeaseForClaims(%q, %q, %q)", t.Tenant, t.Name, stage)
+		return time.Time{}, postgres.Wrap(err, "LeaseForClaims(%q, %q, %q)", t.Tenant, t.Name,
+			stage)
 	}
 	var ends time.Time // of claims if nothing is heard of them
 	for _, a := range asks {

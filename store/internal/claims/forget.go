@@ -15,8 +15,8 @@ func (s *Claims) ForgetClaims(ctx context.Context, tenant string) (n int, err er
 	for _, name := range []string{"claim_windows", "votes", "voters"} {
 		table := postgres.Quote(schema.Of(tenant)) + "." + name
 		tag, err := s.core.DB(tenant).Exec(ctx, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM `+table+` WHERE until < $1 ORDER BY until LIMIT $2))`, s.core.Clock.Now(),
-			catalog.JobBatch)
+			SELECT ctid FROM `+table+` WHERE until < $1 ORDER BY until LIMIT $2))`,
+			s.core.Clock.Now(), catalog.JobBatch)
 		if err != nil {
 			return n, postgres.Wrap(err, "ForgetClaims(%q)", tenant)
 		}

@@ -31,11 +31,12 @@ func (c *claiming) queueOpen(b *pgx.Batch) {
 		Query(func(rows pgx.Rows) error {
 			l := asyncflow.Lease{}
 			l.ID.Type = c.t.Name
-			_, err := pgx.ForEachRow(rows, []any{&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt,
-				&l.Until, &l.Claimer, &l.Subject}, func() error {
-				c.open[l.Claimer] = append(c.open[l.Claimer], l)
-				return nil
-			})
+			_, err := pgx.ForEachRow(rows,
+				[]any{&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt, &l.Until, &l.Claimer,
+					&l.Subject}, func() error {
+					c.open[l.Claimer] = append(c.open[l.Claimer], l)
+					return nil
+				})
 			return err
 		})
 }
@@ -138,7 +139,8 @@ func queueBoundedPayloads(
 		}
 		sql = `SELECT id, options, CASE WHEN upto - size < $3 THEN context END FROM (
 			SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS upto FROM (
-			SELECT *, octet_length(context) AS size FROM (` + sql + `) p (id, options, context)) q) r`
+			SELECT *, octet_length(context) AS size
+			FROM (` + sql + `) p (id, options, context)) q) r`
 		b.Queue(t.SQL(p.Position, sql), ids, t.Number(), bytes).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				if err := hot.ScanPayload(rows, byID); err != nil {

@@ -111,7 +111,7 @@ func (c *claiming) queueAddVoters(b *pgx.Batch) {
 	}
 	if len(keys) > 0 {
 		b.Queue(c.t.SQL(0, `INSERT INTO {votes} (type, claimer, key)
-			SELECT $1, u.* FROM unnest($2::text[], $3::text[]) u ON CONFLICT DO NOTHING`), c.t.Number(),
-			claimers, keys)
+			SELECT $1, u.* FROM unnest($2::text[], $3::text[]) u ON CONFLICT DO NOTHING`),
+			c.t.Number(), claimers, keys)
 	}
 }

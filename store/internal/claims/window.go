@@ -52,11 +52,13 @@ func (c *claiming) lockClaimers(ctx context.Context, conn *postgres.TenantConn) 
 	slices.Sort(numbers)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	c.locked = catalog.QueueLocks(b, c.t.Set().Tables, catalog.ClaimerLock, slices.Compact(numbers)...)
+	c.locked = catalog.QueueLocks(b, c.t.Set().Tables, catalog.ClaimerLock,
+		slices.Compact(numbers)...)
 	if c.window == nil {
 		return conn.Send(ctx, b)
 	}
-	b.Queue(c.t.SQL(0, windowsSQL), c.t.Number(), c.stage, claimers).Query(func(rows pgx.Rows) error {
+	b.Queue(c.t.SQL(0, windowsSQL), c.t.Number(), c.stage,
+		claimers).Query(func(rows pgx.Rows) error {
 		var claimer string
 		var ids []int64
 		var at []time.Time

@@ -47,8 +47,8 @@ func (c *claiming) queueLeases(b *pgx.Batch, node string) {
 		subjects = append(subjects, postgres.OrNull(l.Subject))
 	}
 	if len(ids) > 0 {
-		b.Queue(c.t.SQL(0, records.InsertClaimSQL), ids, seqs, attempts, claimers, subjects, c.stage,
-			c.until, node, c.now, c.t.Number())
+		b.Queue(c.t.SQL(0, records.InsertClaimSQL), ids, seqs, attempts, claimers, subjects,
+			c.stage, c.until, node, c.now, c.t.Number())
 	}
 }
 

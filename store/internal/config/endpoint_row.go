@@ -14,16 +14,11 @@ import (
 
 // ReadEndpoints reads endpoints of a tenant.
 func ReadEndpoints(
-	ctx context.Context,
-	q postgres.Querier,
-	tenant, taskType string,
+	ctx context.Context, q postgres.Querier, tenant, taskType string,
 ) ([]asyncflow.Endpoint, error) {
-	rows, err := q.Query(ctx,
+	rows, _ := q.Query(ctx,
 		SelectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`,
 		taskType)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, ScanEndpoint)
 }
 

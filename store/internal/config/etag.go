@@ -34,6 +34,7 @@ func EndpointETag(e asyncflow.Endpoint) string {
 
 // ETag changes with the quotas and the state of the tenant, not with its usage.
 func (t StoredTenant) ETag() string {
-	return ETagOf(t.Slug, t.Own, t.SuspendedAt.UnixMicro(), t.SuspendReason, t.DeletedAt.UnixMicro(),
-		t.DropAt.UnixMicro(), t.DroppingAt.UnixMicro(), t.CreatedAt.UnixMicro())
+	return ETagOf(t.Slug, t.Own, t.SuspendedAt.UnixMicro(), t.SuspendReason,
+		t.DeletedAt.UnixMicro(), t.DropAt.UnixMicro(), t.DroppingAt.UnixMicro(),
+		t.CreatedAt.UnixMicro())
 }

@@ -44,7 +44,8 @@ func IsDataError(err error) bool {
 // may be in a ready table that the node doesn't look at.
 func QueueNewest(b *pgx.Batch, t *Type) (onNewest func() error) {
 	var end int
-	newest := b.Queue(t.SQL(0, `SELECT s.end_pos FROM {types} t JOIN {sets} s ON s.name = t.table_set
+	newest := b.Queue(t.SQL(0, `SELECT s.end_pos FROM {types} t
+		JOIN {sets} s ON s.name = t.table_set
 		WHERE t.number = $1`), t.number)
 	newest.QueryRow(func(row pgx.Row) error {
 		// Without a row, FollowRolls reads the type again and finds that it is gone.

@@ -198,9 +198,7 @@ func FirstOfRoll(position int) int64 { return asyncflow.NewTaskID("", position, 
 
 // HasChildren reports whether a roll has children that are still awaited by their parents: their
 // results are needed.
-func (s *TableSet) HasChildren(
-	ctx context.Context, tx pgx.Tx, position int,
-) (has bool, err error) {
+func (s *TableSet) HasChildren(ctx context.Context, tx pgx.Tx, position int) (has bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
 		SELECT FROM {fan_outs}, unnest(firsts) first
 		WHERE NOT closed AND type IN (`+TypesOfSetSQL+`) AND first >= $2 AND first < $3)`), s.Name,

@@ -141,8 +141,8 @@ func Readies(t *Type) string {
 // ReadySelects returns a SELECT for each of the type's live ready tables.
 func ReadySelects(t *Type) (all []string) {
 	for _, p := range t.Live() {
-		all = append(all,
-			"SELECT type, order_time, id, seq, stage, attempt, key, since FROM "+t.SetAt(p).Tables.Ready(p))
+		all = append(all, "SELECT type, order_time, id, seq, stage, attempt, key, since FROM "+
+			t.SetAt(p).Tables.Ready(p))
 	}
 	return all
 }

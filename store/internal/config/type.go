@@ -56,9 +56,6 @@ func (t *Type) AllEndpoints() (all []asyncflow.Endpoint) {
 	return all
 }
 
-// ServesSeveral reports whether more than one of the type's endpoints gets deliveries.
-func (t *Type) ServesSeveral() bool { return len(t.allServing) > 1 }
-
 // OtherEndpoint reports whether an endpoint of the type other than id gets deliveries.
 func (t *Type) OtherEndpoint(id string) bool {
 	for _, endpoints := range t.endpoints {
@@ -101,7 +98,8 @@ func (t *Type) Key() TypeKey { return TypeKey{t.Tenant, t.Name} }
 // UnknownType is the error for a task type that doesn't exist.
 func UnknownType(name string) error {
 	return &asyncflow.Error{Code: asyncflow.CodeNotFound, Message: "there is no task type " + name,
-		Fields: []asyncflow.FieldError{{Field: "type", Message: "is not a task type of this tenant"}}}
+		Fields: []asyncflow.FieldError{{Field: "type",
+			Message: "is not a task type of this tenant"}}}
 }
 
 // UnknownTask is the error for a task that doesn't exist.

@@ -2,12 +2,6 @@ package config
 
 import "github.com/asyncflow/asyncflow"
 
-// Claimed reports whether workers ask for the tasks of a stage, which may be mapped to another.
-func (t *Type) Claimed(stage string) bool {
-	place, _ := t.Place(stage, 1)
-	return t.Claims(place)
-}
-
 // InLineForClaims reports whether a task in line at a stage waits for a claimer. Tasks that fan
 // out there go to a dispatcher.
 func InLineForClaims(t *Type, stage string) bool {

@@ -26,11 +26,6 @@ func Ordered(t *Type) bool { return t.Flow != nil && t.Flow.Ordered }
 // Parks reports whether tasks of an ordered flow key that wait for a retry let later ones pass.
 func Parks(t *Type) bool { return t.Flow.OnFailure == asyncflow.FlowPark }
 
-// Begun reports whether a task of an ordered flow key keeps later ones waiting until it ends.
-func (t *Type) Begun(stage string, attempt int) bool {
-	return t.Started(stage, attempt) && (attempt == 1 || !Parks(t))
-}
-
 // LineTime returns when a task came to the place that a verdict on its lease gives it. That is now,
 // except for a task that goes back unsent: it keeps its earlier time. A lease has only the
 // order_time, so that LineTime subtracts the head start that is known to be in it.
@@ -40,8 +35,8 @@ func LineTime(t *Type, l *asyncflow.Lease, v asyncflow.Verdict, now time.Time) t
 	}
 	placed := v.OrderTime
 	if l.Attempt == 1 { // retries have no head start
-		placed = placed.Add(now.Sub(asyncflow.EnterOrder(t.TaskType, t.StageIndex(l.Stage), l.Options,
-			now)))
+		placed = placed.Add(now.Sub(asyncflow.EnterOrder(t.TaskType, t.StageIndex(l.Stage),
+			l.Options, now)))
 	}
 	if placed.After(now) { // the task was delayed: its priority didn't apply
 		return now

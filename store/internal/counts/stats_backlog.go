@@ -99,9 +99,7 @@ func (c *counted) add(b Backlog) {
 // keepsInReady returns why the due tasks of a type in ready are not leased. byQuota returns the
 // reason by the tenant's quotas.
 func (s *Counts) keepsInReady(
-	ctx context.Context,
-	t *config.Type,
-	byQuota func() (asyncflow.WaitReason, error),
+	ctx context.Context, t *config.Type, byQuota func() (asyncflow.WaitReason, error),
 ) (asyncflow.WaitReason, error) {
 	switch {
 	case t.Paused():

@@ -93,7 +93,8 @@ func (s *Counts) countLeases(
 		return 0, nil
 	}
 	err = s.core.DB(types[0].Tenant).QueryRow(ctx, types[0].SQL(0, `SELECT count(*) FROM {lease}
-		WHERE type = ANY ($1) AND `+condition), append([]any{numbersOf(types)}, args...)...).Scan(&sum)
+		WHERE type = ANY ($1) AND `+condition), append([]any{numbersOf(types)},
+		args...)...).Scan(&sum)
 	return sum, err
 }
 
@@ -124,9 +125,7 @@ func longestLease(types []*config.Type) (longest time.Duration) {
 // dispatching node may begin one task. Nodes never use up a rate to the last task, since each has
 // its share of it; so 80 % counts as used.
 func (s *Counts) rateInUse(
-	ctx context.Context,
-	types []*config.Type,
-	perSecond float64,
+	ctx context.Context, types []*config.Type, perSecond float64,
 ) (bool, error) {
 	const nearly = 0.8
 	span := max(1, float64(s.core.Dispatchers())/perSecond)

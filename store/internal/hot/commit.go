@@ -82,7 +82,8 @@ func (s *Path) Commit(ctx context.Context, all []*Writes) (refused Refused, err 
 			}
 		}
 		if prepared && done < len(all) && postgres.RolledBack(err) {
-			return Refused{done, ends[slices.IndexFunc(ends, func(to int) bool { return to > done })]}, err
+			return Refused{done, ends[slices.IndexFunc(ends,
+				func(to int) bool { return to > done })]}, err
 		}
 		return refused, err
 	}

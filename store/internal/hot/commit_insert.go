@@ -50,8 +50,9 @@ func QueueTasks(b *pgx.Batch, t *config.Type, items []*Insertion) {
 	for part := range config.ByRoll(items, idOf) {
 		if len(part) == 1 {
 			one := part[0]
-			b.Queue(t.SQL(one.ID.Position(), records.InsertOneTaskSQL), []byte(one.Context), one.ID.Number,
-				one.Created, one.Verdict.OrderTime, OptionsText(one.Options), t.Number())
+			b.Queue(t.SQL(one.ID.Position(), records.InsertOneTaskSQL), []byte(one.Context),
+				one.ID.Number, one.Created, one.Verdict.OrderTime, OptionsText(one.Options),
+				t.Number())
 			continue
 		}
 		sql, args := taskInsert(t, records.InsertTaskSQL, part)
@@ -103,12 +104,7 @@ func (s *Path) InsertAgain(ctx context.Context, t *config.Type, items []*Inserti
 }
 
 // RunInsert runs a transaction that inserts tasks of a type, and announces what it did.
-func RunInsert(
-	ctx context.Context,
-	s *Path,
-	t *config.Type,
-	do func(pgx.Tx, *Writes) error,
-) error {
+func RunInsert(ctx context.Context, s *Path, t *config.Type, do func(pgx.Tx, *Writes) error) error {
 	w := &Writes{Type: t}
 	err := pgx.BeginFunc(ctx, s.core.HotDB(t.Tenant), func(tx pgx.Tx) error { return do(tx, w) })
 	if err != nil && len(w.Leases) > 0 {
@@ -189,7 +185,8 @@ func checkOwn(
 	var own int
 	position := asyncflow.TaskID{Number: ids[0]}.Position()
 	err := tx.QueryRow(ctx, t.SQL(position, `
-		SELECT count(*) FROM {task} t JOIN unnest($1::bigint[], $2::timestamptz[]) AS u (id, created_at)
+		SELECT count(*) FROM {task} t JOIN unnest($1::bigint[], $2::timestamptz[]) AS u (id,
+		  created_at)
 		ON t.type = $3 AND t.id = u.id AND t.created_at = u.created_at`), ids, created, t.Number()).
 		Scan(&own)
 	if err == nil && own < len(ids) {

@@ -32,7 +32,7 @@ type Key struct {
 // their tasks were dropped with their roll because the retention was lowered; $7 is the least
 // number that is kept. The rows are sorted by key, so that two batches wait for each other in one
 // order. The statement locks the rows of the other keys, which is a write: so the commit waits
-// until a synchronous standby has those rows, too.
+// until a synchronous standby has the rows, too.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
 SELECT $1, key, id, hash, expires_at
@@ -110,7 +110,9 @@ func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Inserti
 		if len(fresh) == 0 {
 			return nil
 		}
-		slices.SortFunc(fresh, func(a, b *Insertion) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
+		slices.SortFunc(fresh, func(a, b *Insertion) int {
+			return cmp.Compare(a.ID.Number, b.ID.Number)
+		})
 		return s.insertFresh(ctx, tx, w, fresh)
 	})
 	return held, postgres.Wrap(err, "InsertKeyed(%q, %q)", t.Tenant, t.Name)
@@ -130,19 +132,43 @@ func ClaimKeys(
 ) (holders map[string]holder, others map[string]bool, err error) {
 	first := slices.CompactFunc(slices.Clone(items),
 		func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
-	names := make([]string, len(first))
-	ids := make([]int64, len(first))
-	hashes := make([][]byte, len(first))
-	expires := make([]time.Time, len(first))
-	for i, item := range first {
+	holders = make(map[string]holder, len(first))
+	others = map[string]bool{}
+	b := &pgx.Batch{}
+	names := queueClaims(b, t, first, now, wait, others)
+	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
+	b.Queue(t.SQL(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
+		var name string
+		var h holder
+		_, err := pgx.ForEachRow(rows, []any{&name, &h.ID, &h.Hash}, func() error {
+			holders[name] = h
+			return nil
+		})
+		return err
+	})
+	err = tx.SendBatch(ctx, b).Close()
+	if postgres.State(err) == pgerrcode.ForeignKeyViolation {
+		err = config.UnknownType(t.Name)
+	}
+	return holders, others, err
+}
+
+// queueClaims queues the statement that takes the free keys of the items, and returns all keys. The
+// statement adds keys that other transactions lock to others if wait is KeysApart.
+func queueClaims(
+	b *pgx.Batch, t *config.Type, items []*Insertion, now time.Time, wait KeyWait,
+	others map[string]bool,
+) (names []string) {
+	names = make([]string, len(items))
+	ids := make([]int64, len(items))
+	hashes := make([][]byte, len(items))
+	expires := make([]time.Time, len(items))
+	for i, item := range items {
 		names[i] = item.Key.Name
 		ids[i] = item.ID.Number
 		hashes[i] = item.Key.Hash[:]
 		expires[i] = item.Key.Expires
 	}
-	holders = make(map[string]holder, len(first))
-	others = map[string]bool{}
-	b := &pgx.Batch{}
 	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
 	if wait == KeysApart {
 		q := b.Queue(t.SQL(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least,
@@ -154,31 +180,15 @@ func ClaimKeys(
 			}
 			return err
 		})
-	} else {
-		patience := batchPatience
-		if wait == KeysAgain {
-			patience = secondPatience
-		}
-		b.Queue(`SET LOCAL lock_timeout = '` + patience + `'`)
-		b.Queue(t.SQL(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now, least)
+		return names
 	}
-	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
-	b.Queue(t.SQL(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var name string
-			var h holder
-			if err := rows.Scan(&name, &h.ID, &h.Hash); err != nil {
-				return err
-			}
-			holders[name] = h
-		}
-		return rows.Err()
-	})
-	err = tx.SendBatch(ctx, b).Close()
-	if postgres.State(err) == pgerrcode.ForeignKeyViolation {
-		err = config.UnknownType(t.Name)
+	patience := batchPatience
+	if wait == KeysAgain {
+		patience = secondPatience
 	}
-	return holders, others, err
+	b.Queue(`SET LOCAL lock_timeout = '` + patience + `'`)
+	b.Queue(t.SQL(0, claimKeysSQL), t.Name, names, ids, hashes, expires, now, least)
+	return names
 }
 
 // ExpireKeys deletes a tenant's keys after their windows, and returns their number. Keys of types

@@ -104,8 +104,8 @@ func lostAttempt(
 	err = tx.QueryRow(ctx, t.SQL(id.Position(), `
 		SELECT stage, attempt, next_time, coalesce(endpoint, '') FROM {journal}
 		WHERE type = $3 AND id = $1 AND seq = $2 AND final IS NULL
-		  AND (outcome = 'lost' OR outcome = 'released' AND error = $4)`), id.Number, seq, t.Number(),
-		records.SilentClaim).
+		  AND (outcome = 'lost' OR outcome = 'released' AND error = $4)`), id.Number, seq,
+		t.Number(), records.SilentClaim).
 		Scan(&l.Stage, &l.Attempt, &orderTime, &endpoint)
 	l.Claimer, l.Subject = asyncflow.ClaimerOf(endpoint)
 	return l, orderTime, err
@@ -158,7 +158,8 @@ func takeToken(
 			return taken, err
 		}
 		err = tx.QueryRow(ctx, t.SQL(0, `SELECT EXISTS (SELECT FROM {wait}
-			WHERE type = $1 AND id = $2 AND seq = $3)`), t.Number(), l.ID.Number, l.Seq).Scan(&stands)
+			WHERE type = $1 AND id = $2 AND seq = $3)`), t.Number(), l.ID.Number,
+			l.Seq).Scan(&stands)
 		if err != nil || !stands {
 			return false, err
 		}

@@ -217,7 +217,8 @@ func (s *Path) WrittenAs(ctx context.Context, t *config.Type, id asyncflow.TaskI
 	kind asyncflow.OutcomeKind, same bool, err error) {
 	kind, same, err = s.writtenAs(ctx, t, id, seq, o)
 	if err == nil && kind != "" {
-		err = postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "WrittenAs(%s, %d)", id, seq)
+		err = postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "WrittenAs(%s, %d)", id,
+			seq)
 	}
 	return kind, same, err
 }
@@ -250,7 +251,8 @@ func CollectIDs(rows pgx.Rows, into map[int64]bool) error {
 
 // AnnounceTakenEnds announces and counts settlements of leases that were taken.
 func AnnounceTakenEnds(
-	ctx context.Context, s *Path, t *config.Type, settled []asyncflow.Settlement, ts *records.Tokens,
+	ctx context.Context, s *Path, t *config.Type, settled []asyncflow.Settlement,
+	ts *records.Tokens,
 ) {
 	s.core.Wakeups.Announce(t.Key(), ts.Earliest)
 	s.core.CountSettled(t.Key(), settled...)

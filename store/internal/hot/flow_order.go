@@ -110,8 +110,8 @@ func ReadKeys(ctx context.Context, conn interface {
 	var s keyState
 	var blocked, ready *int64
 	var blockedAt, readyAt *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&key, &s.InFlight, &s.Started, &blockedAt, &blocked, &readyAt,
-		&ready, &s.blocks}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&key, &s.InFlight, &s.Started, &blockedAt, &blocked,
+		&readyAt, &ready, &s.blocks}, func() error {
 		s.blocked = blocked != nil
 		s.first = place{}
 		for _, p := range []struct {
@@ -119,7 +119,8 @@ func ReadKeys(ctx context.Context, conn interface {
 			id *int64
 		}{{blockedAt, blocked}, {readyAt, ready}} {
 			if p.id != nil && (s.first.id == 0 ||
-				!s.first.before(asyncflow.Lease{OrderTime: *p.at, ID: asyncflow.TaskID{Number: *p.id}})) {
+				!s.first.before(asyncflow.Lease{OrderTime: *p.at,
+					ID: asyncflow.TaskID{Number: *p.id}})) {
 				s.first = place{*p.at, *p.id}
 			}
 		}
@@ -171,8 +172,9 @@ func (s keyState) order(t *config.Type, candidates []*Candidate) *keyOrder {
 	if !t.Flow.Ordered || k.left == 0 {
 		return k
 	}
-	begun := slices.IndexFunc(candidates,
-		func(c *Candidate) bool { return t.Begun(c.Stage, c.Attempt) })
+	begun := slices.IndexFunc(candidates, func(c *Candidate) bool { // it keeps later ones waiting
+		return t.Started(c.Stage, c.Attempt) && (c.Attempt == 1 || !config.Parks(t))
+	})
 	switch {
 	case len(s.blocks) > 0: // only they may go on
 		k.left = 0

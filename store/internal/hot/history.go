@@ -23,7 +23,8 @@ import (
 // errOtherHistory is the error of taking numbers from a roll of another history.
 var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
 	RetryAfter: time.Second,
-	Message:    "the database was restored or has failed over: new tables are being made; try again"}
+	Message: "the database was restored or has failed over: new tables are being made; try " +
+		"again"}
 
 // historyTries is how often the history may change while numbers are taken.
 const historyTries = 2
@@ -39,7 +40,8 @@ func (s *Path) EnterHistory(ctx context.Context, set *config.TableSet) (bool, er
 		var same bool
 		err := tx.QueryRow(ctx, set.Tables.SQL(0,
 			`SELECT history = `+set.Tables.Qualify("history")+`(tableoid) AND next_number < $3
-			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, at.End, UsedUp).Scan(&same)
+			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, at.End,
+			UsedUp).Scan(&same)
 		if err != nil || same {
 			return postgres.FirstError(err, postgres.ErrSame)
 		}
@@ -51,7 +53,8 @@ func (s *Path) EnterHistory(ctx context.Context, set *config.TableSet) (bool, er
 			"a roll was opened, so that no id comes again",
 			"tenant", set.Tenant, "tables", set.Name, "roll", opened)
 	}
-	return err == nil && opened > 0, postgres.Wrap(err, "EnterHistory(%q, %q)", set.Tenant, set.Name)
+	return err == nil && opened > 0,
+		postgres.Wrap(err, "EnterHistory(%q, %q)", set.Tenant, set.Name)
 }
 
 // NumberTenant sets where the numbers of a new tenant's tasks begin: at 1 or, if this database
@@ -73,6 +76,7 @@ func NumberTenant(ctx context.Context, tx pgx.Tx, slug string) error {
 		return err
 	}
 	_, err = tx.Exec(ctx,
-		`SELECT `+schema+`.number_from(first_number) FROM asyncflow.numbering WHERE first_number > 1`)
+		`SELECT `+schema+`.number_from(first_number) FROM asyncflow.numbering
+			WHERE first_number > 1`)
 	return err
 }

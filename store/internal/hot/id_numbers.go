@@ -50,9 +50,7 @@ func (s *Path) NumbersAtHand(t *config.Type, n int) []int64 { return s.numbers.a
 // AllotNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with
 // that open roll.
 func (s *Path) AllotNumbers(
-	ctx context.Context,
-	t *config.Type,
-	n int,
+	ctx context.Context, t *config.Type, n int,
 ) (*config.Type, []int64, error) {
 	return s.numbers.allot(ctx, t, n)
 }
@@ -60,11 +58,10 @@ func (s *Path) AllotNumbers(
 // allot returns n fresh numbers of the open roll of a type, ascending, and the type with that open
 // roll.
 func (ns *numbers) allot(
-	ctx context.Context,
-	t *config.Type,
-	n int,
+	ctx context.Context, t *config.Type, n int,
 ) (*config.Type, []int64, error) {
-	if now, err := ns.store.core.Catalog.Type(t.Tenant, t.Name); err == nil { // it may be newer by now
+	// it may be newer by now
+	if now, err := ns.store.core.Catalog.Type(t.Tenant, t.Name); err == nil {
 		t = now
 	}
 	b := ns.block(t.Set().Key())
@@ -89,10 +86,7 @@ func (ns *numbers) allot(
 }
 
 func (ns *numbers) allotFrom(
-	ctx context.Context,
-	b *block,
-	t *config.Type,
-	n int,
+	ctx context.Context, b *block, t *config.Type, n int,
 ) ([]int64, error) {
 	b.expire(t)
 	out := make([]int64, 0, n)

@@ -48,7 +48,8 @@ type Candidate struct {
 	LineKey         string               // the key of its token row: see TaskType.LineKeyOf
 	Placed          time.Time            // when it came to its place in the order
 	Blocked         asyncflow.WaitReason // what blocks it; "": nothing
-	back            bool                 // nothing blocks it, but it is over the number of the lease
+	// nothing blocks it, but it is over the number of the lease
+	back bool
 }
 
 // judge sets for each candidate what blocks it; at most n are not blocked. It returns the flow keys

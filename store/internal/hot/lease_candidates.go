@@ -59,7 +59,9 @@ func (c *candidates) queueStage(b *pgx.Batch, stage, name string, most int) {
 			config.Ordered(c.t)).Query(c.collect)
 	case most > 0:
 		b.Queue(c.t.SQL(0, takeBlockedSQL), stage, most,
-			c.t.Number()).Query(func(rows pgx.Rows) error { return c.collectBlocked(rows, name, most) })
+			c.t.Number()).Query(func(rows pgx.Rows) error {
+			return c.collectBlocked(rows, name, most)
+		})
 	}
 }
 
@@ -179,8 +181,8 @@ DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
   coalesce(w.since, w.order_time)`
 
-// freshFirst moves tasks that failed before behind the remaining ones in stages where fresh tasks go
-// first: these say more about an endpoint.
+// freshFirst moves tasks that failed before behind the remaining ones in stages where fresh tasks
+// go first: these say more about an endpoint.
 func freshFirst(t *config.Type, found []Candidate, now time.Time) []Candidate {
 	stages := map[string]bool{}
 	for _, c := range found {

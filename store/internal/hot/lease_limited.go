@@ -31,8 +31,9 @@ type LimitedLease struct {
 	Leases  []asyncflow.Lease
 	Next    time.Time // as of Lease
 	Blocked bool      // tasks of some stage may be blocked
-	Filed   bool      // tasks were filed, or are next in another ready table: more may be due at once
-	Busy    bool      // another lease of the type was under way: nothing was done
+	// tasks were filed, or are next in another ready table: more may be due at once
+	Filed bool
+	Busy  bool // another lease of the type was under way: nothing was done
 	// Keys are flow keys with a first blocked task that may be due: pass them to ReleaseKeys.
 	Keys []string
 
@@ -129,8 +130,8 @@ func (l *limitedLease) end(ctx context.Context, b *pgx.Batch, statement string) 
 // lease takes tasks as the admission says, and commits.
 func (l *limitedLease) lease(ctx context.Context) (err error) {
 	g := &l.result
-	found, looked, last, err := takeCandidates(ctx, l.conn, l.t, l.from, l.now, l.until, l.n, l.scan,
-		l.stages, l.admission)
+	found, looked, last, err := takeCandidates(ctx, l.conn, l.t, l.from, l.now, l.until, l.n,
+		l.scan, l.stages, l.admission)
 	if err != nil {
 		return err
 	}
@@ -200,7 +201,10 @@ func (s *Path) beginLimited(
 	b.Queue(t.SQL(0, `SELECT ARRAY(`+BlockedStagesSQL("$1")+`)`),
 		t.Number()).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&stages)
-		stages = slices.DeleteFunc(stages, t.Claimed)
+		stages = slices.DeleteFunc(stages, func(stage string) bool {
+			place, _ := t.Place(stage, 1)
+			return t.Claims(place)
+		})
 		return err
 	})
 	onNewest := config.QueueNewest(b, t)

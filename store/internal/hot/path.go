@@ -24,7 +24,8 @@ type Path struct {
 func Open(ctx context.Context, core *catalog.Core) (*Path, error) {
 	p := &Path{core: core}
 	p.numbers = newNumbers(p)
-	err := core.Base.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')`).
+	err := core.Base.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_extension
+		WHERE extname = 'citus')`).
 		Scan(&p.distributed)
 	return p, postgres.Wrap(err, "store.Open")
 }

@@ -216,7 +216,8 @@ func TestLowWaterOfAFullLease(t *testing.T) {
 	at := time.Hour
 	full := func(last time.Duration) {
 		from := w.begin(day(at), at)
-		w.end(looked{from: from, now: day(at), at: at, took: 10 * time.Millisecond, last: day(last)})
+		w.end(looked{from: from, now: day(at), at: at, took: 10 * time.Millisecond,
+			last: day(last)})
 	}
 	full(time.Minute)
 	assert.Equal(t, day(time.Minute), w.mark)

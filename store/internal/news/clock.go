@@ -74,7 +74,8 @@ func (s clockSample) trip() time.Duration { return time.Duration(s.most - s.leas
 func (c *Clock) sample(ctx context.Context, conn *pgxpool.Conn) (clockSample, error) {
 	var now time.Time
 	before := time.Since(c.start)
-	err := conn.QueryRow(ctx, `SELECT clock_timestamp()`, pgx.QueryExecModeSimpleProtocol).Scan(&now)
+	err := conn.QueryRow(ctx, `SELECT clock_timestamp()`,
+		pgx.QueryExecModeSimpleProtocol).Scan(&now)
 	after := time.Since(c.start)
 	return clockSample{now.UnixNano() - int64(after), now.UnixNano() - int64(before)}, err
 }

@@ -29,9 +29,7 @@ func PresizeArrays(types *pgtype.Map) {
 }
 
 // PlanEncode returns the plan of pgx behind a buffer that is grown first.
-func (c presized) PlanEncode(
-	m *pgtype.Map, oid uint32, format int16, value any,
-) pgtype.EncodePlan {
+func (c presized) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
 	plan := c.ArrayCodec.PlanEncode(m, oid, format, value)
 	if plan == nil {
 		return nil

@@ -106,8 +106,9 @@ func ConnectError(rawURL string, err error) error {
 	case state == pgerrcode.InvalidCatalogName:
 		return unavailable("%s: there is no such database: create it, or check DATABASE_URL", host)
 	case state == pgerrcode.ProtocolViolation && strings.Contains(err.Error(), "startup parameter"):
-		return unavailable("%s is a pooler and refuses a setting of DATABASE_URL or PGOPTIONS (%s): "+
-			"leave it out, or name it in the pooler's ignore_startup_parameters", host, message(err))
+		return unavailable("%s is a pooler and refuses a setting of DATABASE_URL or PGOPTIONS "+
+			"(%s): leave it out, or name it in the pooler's ignore_startup_parameters", host,
+			message(err))
 	case state != "":
 		return unavailable("%s refused: %s (SQLSTATE %s)", host, message(err), state)
 	case strings.Contains(err.Error(), "cannot parse"):

@@ -245,8 +245,10 @@ func TestHotConnectionComesBack(t *testing.T) {
 		b.touch(guest(1))
 	}
 	for name, do := range map[string]func() error{
-		"query":     func() error { _, err := db.Query(ctx, `SELECT nothing`); return err },
-		"no row":    func() error { return db.QueryRow(ctx, `SELECT 1 WHERE false`).Scan(new(int)) },
+		"query": func() error { _, err := db.Query(ctx, `SELECT nothing`); return err },
+		"no row": func() error {
+			return db.QueryRow(ctx, `SELECT 1 WHERE false`).Scan(new(int))
+		},
 		"unscanned": func() error { return db.QueryRow(ctx, `SELECT 'x'`).Scan(new(int)) },
 		"unprepared": func() error {
 			return db.QueryRow(ctx, `SELECT nothing`, pgx.QueryExecModeExec).Scan(new(int))

@@ -14,10 +14,7 @@ const PageBytes = 1 << 20
 // whether there are more rows. size returns how many bytes the long columns of a row have. The
 // query must order the rows and return up to one more than limit.
 func CollectPage[T any](
-	rows pgx.Rows,
-	limit, full int,
-	scan pgx.RowToFunc[T],
-	size func(T) int,
+	rows pgx.Rows, limit, full int, scan pgx.RowToFunc[T], size func(T) int,
 ) (page []T, more bool, err error) {
 	defer rows.Close()
 	for bytes := 0; rows.Next(); {

@@ -70,8 +70,8 @@ func set(ctx context.Context, conn *pgconn.PgConn, settings map[string]string) e
 		if string(have[i]) != string(want[i]) {
 			return asyncflow.Errorf(asyncflow.CodeUnavailable,
 				"a new connection to the database has lost its setting %s: it is %q, not %q. "+
-					"A pooler in transaction mode does that: connect directly, or through a pooler "+
-					"in session mode", name, have[i], want[i])
+					"A pooler in transaction mode does that: connect directly, or through a "+
+					"pooler in session mode", name, have[i], want[i])
 		}
 	}
 	return nil
@@ -83,7 +83,8 @@ func firstRow(ctx context.Context, conn *pgconn.PgConn, sql string) ([][]byte, e
 		return nil, err
 	}
 	if len(results) != 1 || len(results[0].Rows) != 1 {
-		return nil, fmt.Errorf("%d results of a new connection's settings, not one row", len(results))
+		return nil, fmt.Errorf("%d results of a new connection's settings, not one row",
+			len(results))
 	}
 	return results[0].Rows[0], nil
 }

@@ -39,7 +39,8 @@ func newJournalRow(t *config.Type, s *asyncflow.Settlement) (journalKey, journal
 	position := l.ID.Position()
 	problem := cmp.Or(s.Verdict.Error, o.Error)
 	key := journalKey{RollTables{t.SetAt(position).Tables, position},
-		TypeToken{t.Number(), Token{int16(l.Seq), l.Stage, int16(l.Attempt)}}, o.Kind, final, o.Endpoint,
+		TypeToken{t.Number(), Token{int16(l.Seq), l.Stage, int16(l.Attempt)}}, o.Kind, final,
+		o.Endpoint,
 		int16(o.Status), problem != "" || len(o.Output) > 0}
 	row := journalRow{id: l.ID.Number, duration: postgres.OrNull(float32(o.Duration.Seconds())),
 		err: postgres.OrNull(problem)}
@@ -70,7 +71,9 @@ func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) 
 		common...)
 	if k.told {
 		sql = insertToldJournalSQL
-		args = append(args, postgres.Texts(Column(rows, func(r *journalRow) *string { return r.err })),
+		args = append(args, postgres.Texts(Column(rows, func(r *journalRow) *string {
+			return r.err
+		})),
 			Column(rows, func(r *journalRow) []byte { return r.output }))
 	}
 	b.Queue(k.Tables.SQL(k.Position, sql), args...)

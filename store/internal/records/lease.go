@@ -29,14 +29,17 @@ func queueLeases(b *pgx.Batch, t *config.TableNames, k leaseKey, rows []leaseRow
 	common := []any{k.Seq, k.Stage, k.Attempt, k.until, postgres.OrNull(k.endpoint), node, k.began,
 		k.Number, postgres.OrNull(k.unsent)}
 	if len(rows) == 1 {
-		b.Queue(t.SQL(0, insertOneLeaseSQL), append(append([]any{rows[0].id}, common...), rows[0].key)...)
+		b.Queue(t.SQL(0, insertOneLeaseSQL),
+			append(append([]any{rows[0].id}, common...), rows[0].key)...)
 		return
 	}
 	sql := insertLeaseSQL
 	args := append([]any{Column(rows, func(r *leaseRow) int64 { return r.id })}, common...)
 	if k.keyed {
 		sql = insertKeyedLeaseSQL
-		args = append(args, postgres.Texts(Column(rows, func(r *leaseRow) *string { return r.key })))
+		args = append(args, postgres.Texts(Column(rows, func(r *leaseRow) *string {
+			return r.key
+		})))
 	}
 	b.Queue(t.SQL(0, sql), args...)
 }

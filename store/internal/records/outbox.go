@@ -81,7 +81,8 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 	case s.Verdict.Kind == asyncflow.Spawn:
 		seq := int16(s.Lease.Seq + 1)
 		r.fanOuts = append(r.fanOuts, fanOutRow{t.Number(), id, seq, s})
-		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxSpawn, Number: t.Number(), ID: id, FanOut: seq})
+		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxSpawn, Number: t.Number(), ID: id,
+			FanOut: seq})
 	case child != nil:
 		r.addChild(t.Number(), child, ChildEnded(final))
 	}
@@ -129,8 +130,8 @@ func queueFanOut(b *pgx.Batch, t *config.TableNames, r fanOutRow) {
 		panic(err) // numbers and strings
 	}
 	b.Queue(t.SQL(0, `INSERT INTO {fan_outs} (type, id, seq, waits, stage, rule, count)
-		VALUES ($1, $2, $3, $3, $4, $5::text::json, $6)`), r.number, r.id, r.seq, r.settled.Lease.Stage,
-		string(rule), out.Count)
+		VALUES ($1, $2, $3, $3, $4, $5::text::json, $6)`), r.number, r.id, r.seq,
+		r.settled.Lease.Stage, string(rule), out.Count)
 }
 
 // insertOutboxSQL adds rows of outbox.

@@ -32,11 +32,7 @@ func SettleTaken(
 
 // WriteSettled writes settlements at once: see QueueSettlements.
 func WriteSettled(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	settled []asyncflow.Settlement,
-	ts *Tokens,
+	ctx context.Context, tx pgx.Tx, t *config.Type, settled []asyncflow.Settlement, ts *Tokens,
 	now time.Time,
 ) error {
 	b := &pgx.Batch{}

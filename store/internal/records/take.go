@@ -14,20 +14,15 @@ import (
 // returns them as leases. Tasks that it doesn't find are final, or their rows just moved to another
 // table.
 func TakeAnyTokens(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (taken []asyncflow.Lease, err error) {
 	take := func(position int, sql string, args ...any) error {
-		rows, err := tx.Query(ctx, t.SQL(position, sql), args...)
-		if err != nil {
-			return err
-		}
-		more, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
-			l.ID.Type = t.Name
-			return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Options.FlowKey)
-		})
+		rows, _ := tx.Query(ctx, t.SQL(position, sql), args...)
+		more, err := pgx.CollectRows(rows,
+			func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+				l.ID.Type = t.Name
+				return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Options.FlowKey)
+			})
 		taken = append(taken, more...)
 		return err
 	}
@@ -71,19 +66,14 @@ RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 // ReadyPlaces returns the given tasks of one roll, except final ones, and the order_time that each
 // has in ready if it is pending.
 func ReadyPlaces(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (orders []time.Time, live []int64, err error) {
-	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
+	rows, _ := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.next_time, t.order_time)
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
+		  AND j.id = t.id
 		  ORDER BY seq DESC LIMIT 1) j ON true
 		WHERE t.type = $2 AND t.id = ANY ($1) AND j.final IS NULL ORDER BY t.id`), ids, t.Number())
-	if err != nil {
-		return nil, nil, err
-	}
 	var id int64
 	var order time.Time
 	_, err = pgx.ForEachRow(rows, []any{&id, &order}, func() error {
@@ -96,10 +86,7 @@ func ReadyPlaces(
 
 // StillLive returns the given tasks of one roll that are neither taken nor final.
 func StillLive(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids, taken []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids, taken []int64,
 ) ([]int64, error) {
 	rest := Without(ids, taken)
 	if len(rest) == 0 {

@@ -128,7 +128,9 @@ func queueReady(b *pgx.Batch, k ReadyKey, rows []ReadyRow) {
 		Column(rows, func(r *ReadyRow) int64 { return r.ID })}, common...)
 	if k.Full {
 		sql = insertFullReadySQL
-		args = append(args, postgres.Texts(Column(rows, func(r *ReadyRow) *string { return r.Key })),
+		args = append(args, postgres.Texts(Column(rows, func(r *ReadyRow) *string {
+			return r.Key
+		})),
 			postgres.Moments(Column(rows, func(r *ReadyRow) *postgres.Moment { return r.Since })))
 	}
 	b.Queue(k.Tables.SQL(k.Position, sql), args...)

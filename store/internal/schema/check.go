@@ -19,7 +19,8 @@ func Check(ctx context.Context, db *pgxpool.Pool, url string) error {
 	latestTenant := LatestTenant()
 	err := db.QueryRow(ctx, `
 		SELECT (SELECT coalesce(max(version_id), 0) FROM asyncflow.schema_versions),
-		  (SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants t WHERE `+notDropping+`)`,
+		  (SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants t
+		  WHERE `+notDropping+`)`,
 		latestTenant).Scan(&base, &tenants)
 	if err != nil && postgres.State(err) != pgerrcode.UndefinedTable {
 		return postgres.ConnectError(url, err)

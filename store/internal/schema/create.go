@@ -44,7 +44,8 @@ func create(ctx context.Context, tx pgx.Tx, n newTenant) error {
 	if n.role != "" { // so that the migrations need no REVOKE, which reads all tenants' functions
 		begin = []string{begin[0] + ` AUTHORIZATION ` + role, `SET LOCAL ROLE ` + role,
 			`ALTER DEFAULT PRIVILEGES REVOKE ALL ON FUNCTIONS FROM PUBLIC`}
-		end = append(n.grants, `ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC`, asUser)
+		end = append(n.grants, `ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC`,
+			asUser)
 	}
 	versions, err := versionsOf(ctx, migrations.Tenant())
 	if err != nil {

@@ -22,7 +22,8 @@ func RefuseDevelopment(ctx context.Context, db querier) error {
 		return postgres.Wrap(err, "look for %s", developmentTable)
 	}
 	var version int64
-	err = db.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM `+developmentTable).Scan(&version)
+	err = db.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM `+developmentTable).
+		Scan(&version)
 	if err != nil {
 		return postgres.Wrap(err, "read %s", developmentTable)
 	}

@@ -36,7 +36,8 @@ func MigrateOne(ctx context.Context, url, schema string, set fs.FS, role string)
 			return err
 		}
 		// Its new tables aren't its role's, so the grants are unknown: see MigrateStale.
-		_, err = db.ExecContext(ctx, `UPDATE asyncflow.tenants SET schema_version = $2, grants = NULL
+		_, err = db.ExecContext(ctx, `UPDATE asyncflow.tenants
+			SET schema_version = $2, grants = NULL
 			WHERE 'tenant_' || slug = $1`, schema, latest)
 		if postgres.State(err) == pgerrcode.UndefinedTable {
 			return nil // a tenant before the base schema: CreateTenant says so

@@ -76,7 +76,8 @@ func keptOut(
 	var name string
 	err := db.QueryRowContext(ctx, `SELECT l.pid, coalesce(a.application_name, '')
 		FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
-		WHERE l.relation = $1::text::regclass AND l.granted AND l.mode IN ('ShareUpdateExclusiveLock',
+		WHERE l.relation = $1::text::regclass AND l.granted
+		  AND l.mode IN ('ShareUpdateExclusiveLock',
 		  'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 		  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		LIMIT 1`, table).Scan(&pid, &name)

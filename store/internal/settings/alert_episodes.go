@@ -49,8 +49,7 @@ func (s *Settings) FiringEpisodes(
 
 // EpisodesToNotify returns the episodes with a notice that was not sent yet, oldest first.
 func (s *Settings) EpisodesToNotify(
-	ctx context.Context,
-	tenant string,
+	ctx context.Context, tenant string,
 ) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE firing_task IS NULL OR resolved_task IS NULL AND resolved_at IS NOT NULL
@@ -59,15 +58,9 @@ func (s *Settings) EpisodesToNotify(
 }
 
 func readEpisodes(
-	ctx context.Context,
-	q postgres.Querier,
-	sql string,
-	args ...any,
+	ctx context.Context, q postgres.Querier, sql string, args ...any,
 ) ([]asyncflow.Episode, error) {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := q.Query(ctx, sql, args...)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e asyncflow.Episode, err error) {
 		var below, resolved *time.Time
 		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved,
@@ -85,10 +78,7 @@ const readingAge = 30 * time.Second
 // continues or resolves the open ones. It locks the row of the tenant's alerts meanwhile, so
 // that one node at a time does this. It returns how many episodes were open before or are now.
 func (s *Settings) ObserveAlerts(
-	ctx context.Context,
-	tenant string,
-	readings []asyncflow.AlertReading,
-	at time.Time,
+	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,
 ) (episodes int, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		var endpoint string
@@ -98,7 +88,8 @@ func (s *Settings) ObserveAlerts(
 		if err != nil || now.Sub(at) > readingAge {
 			return err
 		}
-		open, err := readEpisodes(ctx, tx, episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
+		open, err := readEpisodes(ctx, tx,
+			episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
 		if err != nil {
 			return err
 		}
@@ -106,7 +97,8 @@ func (s *Settings) ObserveAlerts(
 		episodes = len(open) + len(begun)
 		b := &pgx.Batch{}
 		for _, e := range changed {
-			b.Queue(`UPDATE `+episodesOf(tenant)+` SET below = $2, resolved_at = $3, resolved_value = $4
+			b.Queue(`UPDATE `+episodesOf(tenant)+`
+				SET below = $2, resolved_at = $3, resolved_value = $4
 				WHERE id = $1::uuid`,
 				e.ID, postgres.OrNull(e.Below), postgres.OrNull(e.Resolved),
 				postgres.OrNull(e.ResolvedValue))
@@ -115,7 +107,8 @@ func (s *Settings) ObserveAlerts(
 			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value,
 				  bound, waits_for)
 				VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7, nullif($8, ''))`,
-				uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value, r.Limit,
+				uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value,
+				r.Limit,
 				string(r.WaitsFor))
 		}
 		return tx.SendBatch(ctx, b).Close()
@@ -128,10 +121,7 @@ func (s *Settings) ObserveAlerts(
 
 // DryRunAlerts returns how many episodes readings would begin and how many they would resolve.
 func (s *Settings) DryRunAlerts(
-	ctx context.Context,
-	tenant string,
-	readings []asyncflow.AlertReading,
-	at time.Time,
+	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,
 ) (begun, over int, err error) {
 	open, err := readEpisodes(ctx, s.core.DB(tenant),
 		episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
@@ -146,10 +136,7 @@ func (s *Settings) DryRunAlerts(
 
 // RecordNotice records the task that sends the notice of an episode.
 func (s *Settings) RecordNotice(
-	ctx context.Context,
-	tenant, id string,
-	state asyncflow.AlertState,
-	task asyncflow.TaskID,
+	ctx context.Context, tenant, id string, state asyncflow.AlertState, task asyncflow.TaskID,
 ) error {
 	column := "firing_task"
 	if state == asyncflow.AlertResolved {
@@ -173,5 +160,6 @@ func (s *Settings) ForgetEpisodes(ctx context.Context, tenant string) (int, erro
 func (s *Settings) DryRunForgetEpisodes(ctx context.Context, tenant string) (int, error) {
 	return postgres.CountRows(ctx, s.core.DB(tenant),
 		`SELECT count(*) FROM `+episodesOf(tenant)+`
-		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`, s.core.Clock.Now().Add(-EpisodesKept))
+		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`,
+		s.core.Clock.Now().Add(-EpisodesKept))
 }

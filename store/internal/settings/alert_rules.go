@@ -53,33 +53,8 @@ func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Aler
 		if err := checkAlertsPrecondition(ctx, tx, tenant); err != nil {
 			return err
 		}
-		schema := postgres.Quote(schema.Of(tenant))
-		for _, st := range []struct {
-			sql  string
-			args []any
-		}{
-			{`DELETE FROM ` + config.HealthOf(tenant) + ` h USING ` + schema + `.endpoints e
-				WHERE h.endpoint = e.id AND e.id = $1::uuid AND e.url <> $2`,
-				[]any{a.Endpoint.ID, a.Endpoint.URL}},
-			{`DELETE FROM ` + schema + `.endpoints
-				WHERE id IN (SELECT endpoint FROM ` + schema + `.alerts)
-				  AND id <> $1::uuid`, []any{a.Endpoint.ID}},
-			{`INSERT INTO ` + schema + `.endpoints AS e (id, type, stage, url, challenged, created_at,
-				  updated_at) VALUES ($1::uuid, $2, $3, $4, $5, $6, $6)
-				ON CONFLICT (id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
-				  challenged = CASE WHEN e.url = excluded.url THEN e.challenged ELSE excluded.challenged END,
-				  verified_at = CASE WHEN e.url = excluded.url THEN e.verified_at END,
-				  verification_error = CASE WHEN e.url = excluded.url THEN e.verification_error ELSE '' END`,
-				[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL,
-					a.Endpoint.Challenged, now}},
-			{`INSERT INTO ` + schema + `.alerts (endpoint, rules, updated_at)
-				VALUES ($1::uuid, $2::text::json, $3)
-				ON CONFLICT (endpoint) DO UPDATE SET rules = excluded.rules,
-				  updated_at = excluded.updated_at`, []any{a.Endpoint.ID, string(rules), now}},
-		} {
-			if _, err := tx.Exec(ctx, st.sql, st.args...); err != nil {
-				return err
-			}
+		if err := writeAlerts(ctx, tx, tenant, a, string(rules), now); err != nil {
+			return err
 		}
 		if len(a.Endpoint.Secrets) > 0 {
 			if err := writeSecrets(ctx, tx, tenant, a.Endpoint); err != nil {
@@ -97,6 +72,43 @@ func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Aler
 		return a, postgres.Wrap(err, "PutAlerts(%q)", tenant)
 	}
 	return s.Alerts(ctx, tenant)
+}
+
+// writeAlerts writes the rules and the endpoint of alerts, in place of earlier ones.
+func writeAlerts(
+	ctx context.Context, tx pgx.Tx, tenant string, a Alerts, rules string, now time.Time,
+) error {
+	schema := postgres.Quote(schema.Of(tenant))
+	for _, st := range []struct {
+		sql  string
+		args []any
+	}{
+		{`DELETE FROM ` + config.HealthOf(tenant) + ` h USING ` + schema + `.endpoints e
+			WHERE h.endpoint = e.id AND e.id = $1::uuid AND e.url <> $2`,
+			[]any{a.Endpoint.ID, a.Endpoint.URL}},
+		{`DELETE FROM ` + schema + `.endpoints
+			WHERE id IN (SELECT endpoint FROM ` + schema + `.alerts)
+			  AND id <> $1::uuid`, []any{a.Endpoint.ID}},
+		{`INSERT INTO ` + schema + `.endpoints AS e (id, type, stage, url, challenged, created_at,
+			  updated_at) VALUES ($1::uuid, $2, $3, $4, $5, $6, $6)
+			ON CONFLICT (id) DO UPDATE SET url = excluded.url, updated_at = excluded.updated_at,
+			  challenged = CASE WHEN e.url = excluded.url THEN e.challenged
+			    ELSE excluded.challenged END,
+			  verified_at = CASE WHEN e.url = excluded.url THEN e.verified_at END,
+			  verification_error = CASE WHEN e.url = excluded.url THEN e.verification_error
+			    ELSE '' END`,
+			[]any{a.Endpoint.ID, asyncflow.AlertType, asyncflow.AlertStage, a.Endpoint.URL,
+				a.Endpoint.Challenged, now}},
+		{`INSERT INTO ` + schema + `.alerts (endpoint, rules, updated_at)
+			VALUES ($1::uuid, $2::text::json, $3)
+			ON CONFLICT (endpoint) DO UPDATE SET rules = excluded.rules,
+			  updated_at = excluded.updated_at`, []any{a.Endpoint.ID, rules, now}},
+	} {
+		if _, err := tx.Exec(ctx, st.sql, st.args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // needAlertType creates the task type of alerts, or locks the present one.
@@ -187,13 +199,13 @@ const alertTurn = 10 * time.Second
 // TakeAlertTurn returns a tenant's rules if it is time to evaluate them. No other node gets a
 // turn for alertTurn: if the node dies, another one follows after that.
 func (s *Settings) TakeAlertTurn(
-	ctx context.Context,
-	tenant string,
+	ctx context.Context, tenant string,
 ) (rules asyncflow.AlertRules, ours bool, err error) {
 	now := s.core.Clock.Now()
 	var raw []byte
 	err = s.core.DB(tenant).QueryRow(ctx,
-		`UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2 RETURNING rules`,
+		`UPDATE `+alertsOf(tenant)+` SET evaluated_at = $1 WHERE evaluated_at <= $2
+			RETURNING rules`,
 		now, now.Add(-alertTurn)).Scan(&raw)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return rules, false, nil
@@ -208,20 +220,15 @@ func (s *Settings) TakeAlertTurn(
 // Failures counts the attempts of a tenant's types since a time, to the minute, from the
 // tallies.
 func (s *Settings) Failures(
-	ctx context.Context,
-	tenant string,
-	since time.Time,
+	ctx context.Context, tenant string, since time.Time,
 ) (map[string]counts.Failing, error) {
-	rows, err := s.core.DB(tenant).Query(ctx,
+	rows, _ := s.core.DB(tenant).Query(ctx,
 		`SELECT type, sum(attempts)::bigint, sum(failures)::bigint
 		FROM `+postgres.Quote(schema.Of(tenant))+`.tallies WHERE at > $1 GROUP BY type`, since)
-	if err != nil {
-		return nil, postgres.Wrap(err, "Failures(%q)", tenant)
-	}
 	all := map[string]counts.Failing{}
 	var name string
 	var f counts.Failing
-	_, err = pgx.ForEachRow(rows, []any{&name, &f.Attempts, &f.Failures}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&name, &f.Attempts, &f.Failures}, func() error {
 		all[name] = f
 		return nil
 	})
@@ -229,10 +236,7 @@ func (s *Settings) Failures(
 }
 
 // RollOpened returns when the open roll of a table set was opened.
-func (s *Settings) RollOpened(
-	ctx context.Context,
-	set *config.TableSet,
-) (at time.Time, err error) {
+func (s *Settings) RollOpened(ctx context.Context, set *config.TableSet) (at time.Time, err error) {
 	err = s.core.DB(set.Tenant).QueryRow(ctx, set.Tables.SQL(0,
 		`SELECT opened_at FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
 		set.End).Scan(&at)

@@ -17,9 +17,7 @@ import (
 // AllowDuplicate is set; and so it is if one of the stage's endpoints is for listening, and
 // another gets deliveries.
 func (s *Settings) CreateEndpoint(
-	ctx context.Context,
-	tenant string,
-	e asyncflow.Endpoint,
+	ctx context.Context, tenant string, e asyncflow.Endpoint,
 ) (asyncflow.Endpoint, error) {
 	e.CreatedAt = s.core.Clock.Now()
 	e.UpdatedAt = e.CreatedAt
@@ -31,11 +29,13 @@ func (s *Settings) CreateEndpoint(
 		if t.StageIndex(e.Stage) < 0 {
 			return &asyncflow.Error{Code: asyncflow.CodeNotFound,
 				Message: "task type " + e.Type + " has no stage " + e.Stage,
-				Fields:  []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " + e.Type}}}
+				Fields: []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " +
+					e.Type}}}
 		}
 		if t.Claims(e.Stage) {
 			return asyncflow.InvalidField("stage",
-				"is %s, whose mode is claim: workers ask for its tasks, and it has no endpoints", e.Stage)
+				"is %s, whose mode is claim: workers ask for its tasks, and it has no endpoints",
+				e.Stage)
 		}
 		_, err = tx.Exec(ctx,
 			`INSERT INTO `+config.EndpointsOf(tenant)+`
@@ -91,9 +91,7 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 // returns the error as it is. If another endpoint of the stage has the new URL, it is
 // CodeConflict unless AllowDuplicate is set. A weight is checked as at creation.
 func (s *Settings) ChangeEndpoint(
-	ctx context.Context,
-	tenant, id string,
-	change func(*asyncflow.Endpoint) error,
+	ctx context.Context, tenant, id string, change func(*asyncflow.Endpoint) error,
 ) (e asyncflow.Endpoint, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		t, err := lockTypeOf(ctx, tx, tenant, id)
@@ -119,7 +117,8 @@ func (s *Settings) ChangeEndpoint(
 		if err := s.writeEndpoint(ctx, tx, tenant, e); err != nil {
 			return err
 		}
-		err = s.checkConfig(ctx, tx, tenant, growth{bytes: endpointBytes(e) - endpointBytes(before)})
+		err = s.checkConfig(ctx, tx, tenant,
+			growth{bytes: endpointBytes(e) - endpointBytes(before)})
 		if err == nil && e.URL != before.URL {
 			err = s.checkDuplicate(ctx, tx, tenant, e)
 		}
@@ -134,15 +133,11 @@ func (s *Settings) ChangeEndpoint(
 // lockTypeOf locks the task type of an endpoint against changes, and returns it. Calls that change
 // both lock the type first.
 func lockTypeOf(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant, endpoint string,
+	ctx context.Context, tx pgx.Tx, tenant, endpoint string,
 ) (t config.StoredType, err error) {
-	rows, err := tx.Query(ctx, `SELECT type FROM `+config.EndpointsOf(tenant)+` WHERE id = $1::uuid`,
+	rows, _ := tx.Query(ctx, `SELECT type FROM `+config.EndpointsOf(tenant)+`
+		WHERE id = $1::uuid`,
 		endpoint)
-	if err != nil {
-		return t, err
-	}
 	name, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return t, unknownEndpoint(endpoint)
@@ -160,17 +155,12 @@ func lockTypeOf(
 // lockEndpoints locks endpoints and then reads them. One statement for both would read their
 // secrets as they were before it waited for the lock.
 func lockEndpoints(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant, where string,
-	args ...any,
+	ctx context.Context, tx pgx.Tx, tenant, where string, args ...any,
 ) ([]asyncflow.Endpoint, error) {
-	rows, err := tx.Query(ctx,
-		`SELECT id::text FROM `+config.EndpointsOf(tenant)+` e WHERE `+where+` ORDER BY id FOR UPDATE`,
+	rows, _ := tx.Query(ctx,
+		`SELECT id::text FROM `+config.EndpointsOf(tenant)+` e WHERE `+where+`
+			ORDER BY id FOR UPDATE`,
 		args...)
-	if err != nil {
-		return nil, err
-	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(ids) == 0 {
 		return nil, err
@@ -196,7 +186,8 @@ func (s *Settings) writeEndpoint(
 		  batch_max_wait_text = nullif($13, '0s')
 		WHERE id = $1::uuid`,
 		e.ID, e.URL, e.Weight, e.Outbound, e.Challenged, postgres.OrNull(e.VerifiedAt),
-		e.VerificationError, e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(), e.Batch.MaxTasks,
+		e.VerificationError, e.UpdatedAt, e.Limits.MaxInFlight, e.Limits.Rate.String(),
+		e.Batch.MaxTasks,
 		e.Batch.MaxWait.Std(), e.Batch.MaxWait.Text())
 	if err == nil && e.Health == (asyncflow.Health{}) {
 		err = s.clearHealth(ctx, tx, tenant, e.ID)
@@ -211,10 +202,7 @@ func (s *Settings) writeEndpoint(
 // CodeConflict, with the id of the oldest one. Its worker would get deliveries with several
 // secrets.
 func (s *Settings) checkDuplicate(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	e asyncflow.Endpoint,
+	ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint,
 ) error {
 	if e.AllowDuplicate || e.Listens() {
 		return nil
@@ -222,13 +210,11 @@ func (s *Settings) checkDuplicate(
 	if err := s.lockTenant(ctx, tx, tenant); err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+config.EndpointsOf(tenant)+`
-		WHERE type = $1 AND stage = $2 AND id <> $3::uuid ORDER BY created_at, id`, e.Type, e.Stage, e.ID)
-	if err != nil {
-		return err
-	}
+	rows, _ := tx.Query(ctx, `SELECT id::text, url FROM `+config.EndpointsOf(tenant)+`
+		WHERE type = $1 AND stage = $2 AND id <> $3::uuid ORDER BY created_at, id`, e.Type, e.Stage,
+		e.ID)
 	var first, id, url string
-	_, err = pgx.ForEachRow(rows, []any{&id, &url}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &url}, func() error {
 		if first == "" && asyncflow.SameURL(url, e.URL) {
 			first = id
 		}

@@ -17,9 +17,7 @@ import (
 // SetHealth changes the health of an endpoint for all nodes, if it is still from. It reports
 // whether it was.
 func (s *Settings) SetHealth(
-	ctx context.Context,
-	tenant, endpoint string,
-	from, to asyncflow.Health,
+	ctx context.Context, tenant, endpoint string, from, to asyncflow.Health,
 ) (set bool, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		var exists bool
@@ -42,7 +40,8 @@ func (s *Settings) SetHealth(
 				VALUES ($1::uuid, $2, $3, $4, $5, $6)
 			ON CONFLICT (endpoint) DO UPDATE SET state = $2, since = $3, until = $4, pause = $5,
 			  reason = $6`,
-			endpoint, string(to.State), to.Since.Truncate(time.Microsecond), postgres.OrNull(to.Until),
+			endpoint, string(to.State), to.Since.Truncate(time.Microsecond),
+			postgres.OrNull(to.Until),
 			to.Pause, to.Reason)
 		if err != nil {
 			return err
@@ -59,8 +58,7 @@ func (s *Settings) SetHealth(
 // EnableEndpoint closes the circuit breaker of an endpoint that gets no deliveries, and returns
 // the endpoint with its state before. It does nothing if the circuit breaker is closed.
 func (s *Settings) EnableEndpoint(
-	ctx context.Context,
-	tenant, id string,
+	ctx context.Context, tenant, id string,
 ) (e asyncflow.Endpoint, was asyncflow.HealthState, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)

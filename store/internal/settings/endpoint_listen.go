@@ -41,14 +41,13 @@ func (s *Settings) checkStandsAlone(
 	if url == asyncflow.ListenURL {
 		what = "is for listening to the deliveries of " + e.Type + "/" + e.Stage
 	}
-	return asyncflow.Errorf(asyncflow.CodeConflict, "the endpoint %s %s: an endpoint for listening "+
-		"can't stand beside another one. Delete that one, or set its weight to 0", id, what)
+	return asyncflow.Errorf(asyncflow.CodeConflict,
+		"the endpoint %s %s: an endpoint for listening "+
+			"can't stand beside another one. Delete that one, or set its weight to 0", id, what)
 }
 
 // checkListeners refuses a type that can't be claimed, but has endpoints for listening.
-func checkListeners(
-	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType,
-) error {
+func checkListeners(ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType) error {
 	endpoints, err := config.ReadEndpoints(ctx, tx, tenant, t.Name)
 	if err != nil {
 		return err

@@ -14,8 +14,7 @@ import (
 // Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
 // all, by type, stage and age.
 func (s *Settings) Endpoints(
-	ctx context.Context,
-	tenant, taskType string,
+	ctx context.Context, tenant, taskType string,
 ) ([]asyncflow.Endpoint, error) {
 	all, err := config.ReadEndpoints(ctx, s.core.DB(tenant), tenant, taskType)
 	return all, postgres.Wrap(err, "Endpoints(%q)", tenant)
@@ -36,18 +35,12 @@ func PlaceOf(e asyncflow.Endpoint) EndpointPlace {
 // EndpointPage returns up to limit of a tenant's endpoints after a place, of one task type or
 // (taskType "") of all, and reports whether there are more.
 func (s *Settings) EndpointPage(
-	ctx context.Context,
-	tenant, taskType string,
-	after EndpointPlace,
-	limit int,
+	ctx context.Context, tenant, taskType string, after EndpointPlace, limit int,
 ) (page []asyncflow.Endpoint, more bool, err error) {
-	rows, err := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE $1 IN ('', type)
+	rows, _ := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE $1 IN ('', type)
 		AND ($2::uuid IS NULL OR (type, stage, created_at, id) > ($3, $4, $5::timestamptz, $2))
 		ORDER BY type, stage, created_at, id LIMIT $6`,
 		taskType, postgres.OrNull(after.ID), after.Type, after.Stage, after.At, limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "EndpointPage(%q)", tenant)
-	}
 	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes, config.ScanEndpoint,
 		endpointBytes)
 	return page, more, postgres.Wrap(err, "EndpointPage(%q)", tenant)
@@ -55,11 +48,8 @@ func (s *Settings) EndpointPage(
 
 // Endpoint returns one endpoint; CodeNotFound when there is none.
 func (s *Settings) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
-	rows, err := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE id = $1::uuid`,
+	rows, _ := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE id = $1::uuid`,
 		id)
-	if err != nil {
-		return asyncflow.Endpoint{}, postgres.Wrap(err, "Endpoint(%q, %q)", tenant, id)
-	}
 	e, err := pgx.CollectExactlyOneRow(rows, config.ScanEndpoint)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return e, unknownEndpoint(id)

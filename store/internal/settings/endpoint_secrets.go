@@ -15,14 +15,13 @@ import (
 // Seals counts the sealed values of a tenant's endpoints, and the values sealed by another key
 // than the one that sealedBy names.
 func (s *Settings) Seals(
-	ctx context.Context,
-	tenant string,
-	sealedBy []byte,
+	ctx context.Context, tenant string, sealedBy []byte,
 ) (all, others int, err error) {
 	err = s.core.DB(tenant).QueryRow(ctx,
 		`SELECT count(*), count(*) FILTER (WHERE substr(sealed, 1, $2) <> $1)
 		FROM (SELECT sealed FROM `+config.EndpointSecretsOf(tenant)+` UNION ALL
-		  SELECT outbound FROM `+config.EndpointsOf(tenant)+` WHERE outbound IS NOT NULL) a (sealed)`,
+		  SELECT outbound FROM `+config.EndpointsOf(tenant)+`
+		  WHERE outbound IS NOT NULL) a (sealed)`,
 		sealedBy, len(sealedBy)).Scan(&all, &others)
 	return all, others, postgres.Wrap(err, "Seals(%q)", tenant)
 }
@@ -35,9 +34,7 @@ const resealBatch = 100
 // last endpoint ("" when there were none) and how many it wrote. It returns the errors of again
 // together: each leaves its endpoint as it is, and doesn't affect the rest.
 func (s *Settings) Reseal(
-	ctx context.Context,
-	tenant, after string,
-	sealedBy []byte,
+	ctx context.Context, tenant, after string, sealedBy []byte,
 	again func(*asyncflow.Endpoint) error,
 ) (last string, done int, err error) {
 	var failed []error
@@ -45,8 +42,8 @@ func (s *Settings) Reseal(
 		after = "00000000-0000-0000-0000-000000000000"
 	}
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
-		all, err := lockEndpoints(ctx, tx, tenant, `id IN (SELECT id FROM `+config.EndpointsOf(tenant)+
-			` e
+		all, err := lockEndpoints(ctx, tx, tenant, `id IN (
+			SELECT id FROM `+config.EndpointsOf(tenant)+` e
 			WHERE id > $1::uuid AND (substr(outbound, 1, $3) <> $2
 			  OR EXISTS (SELECT FROM `+config.EndpointSecretsOf(tenant)+` s
 			      WHERE s.endpoint = e.id AND substr(s.sealed, 1, $3) <> $2))
@@ -82,7 +79,8 @@ func (s *Settings) Reseal(
 // ForgetSecrets deletes a tenant's expired signing secrets, and returns how many it deleted.
 func (s *Settings) ForgetSecrets(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.core.DB(tenant).Exec(ctx,
-		`DELETE FROM `+config.EndpointSecretsOf(tenant)+` WHERE expires_at < $1`, s.core.Clock.Now())
+		`DELETE FROM `+config.EndpointSecretsOf(tenant)+` WHERE expires_at < $1`,
+		s.core.Clock.Now())
 	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetSecrets(%q)", tenant)
 }
 

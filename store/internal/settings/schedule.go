@@ -55,19 +55,14 @@ const ScheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.ne
 // SchedulePage returns up to limit schedules of a tenant after a name, by name, without their
 // contexts. It reports whether there are more.
 func (s *Settings) SchedulePage(
-	ctx context.Context,
-	tenant, after string,
-	limit int,
+	ctx context.Context, tenant, after string, limit int,
 ) (page []StoredSchedule, more bool, err error) {
-	rows, err := s.core.DB(tenant).Query(ctx,
+	rows, _ := s.core.DB(tenant).Query(ctx,
 		`SELECT `+ScheduleColumns+` FROM (
 		  SELECT name, version, spec, NULL::json AS context, paused_at, next_at, last_at, last_id,
-		    skipped, skipped_at, last_error, failed_at, created_at, updated_at FROM `+SchedulesOf(tenant)+
-			`) s
+		    skipped, skipped_at, last_error, failed_at, created_at, updated_at
+		  FROM `+SchedulesOf(tenant)+`) s
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "SchedulePage(%q)", tenant)
-	}
 	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes, ScanSchedule,
 		func(s StoredSchedule) int { return docBytes(s.Schedule) })
 	return page, more, postgres.Wrap(err, "SchedulePage(%q)", tenant)
@@ -98,12 +93,12 @@ func (s *Settings) DeleteSchedule(ctx context.Context, tenant, name string) erro
 // PauseSchedule pauses a schedule and returns it: its ticks pass without tasks. No task of a
 // tick is submitted after that. A schedule that is already paused keeps its time.
 func (s *Settings) PauseSchedule(
-	ctx context.Context,
-	tenant, name string,
+	ctx context.Context, tenant, name string,
 ) (stored StoredSchedule, err error) {
 	err = audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx,
-			`UPDATE `+SchedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1 AND paused_at IS NULL`, name,
+			`UPDATE `+SchedulesOf(tenant)+` SET paused_at = $2 WHERE name = $1
+				AND paused_at IS NULL`, name,
 			s.core.Clock.Now()); err != nil {
 			return err
 		}
@@ -117,8 +112,7 @@ func (s *Settings) PauseSchedule(
 // pause stay without tasks, whatever its catch-up policy. It doesn't change a schedule that is
 // not paused.
 func (s *Settings) ResumeSchedule(
-	ctx context.Context,
-	tenant, name string,
+	ctx context.Context, tenant, name string,
 ) (stored StoredSchedule, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if stored, err = readSchedule(ctx, tx, tenant, name, "FOR UPDATE"); err != nil ||
@@ -130,7 +124,8 @@ func (s *Settings) ResumeSchedule(
 		}
 		stored.PausedAt = time.Time{}
 		_, err := tx.Exec(ctx,
-			`UPDATE `+SchedulesOf(tenant)+` SET paused_at = NULL, next_at = $2 WHERE name = $1`, name,
+			`UPDATE `+SchedulesOf(tenant)+` SET paused_at = NULL, next_at = $2 WHERE name = $1`,
+			name,
 			postgres.OrNull(stored.NextAt))
 		return err
 	})
@@ -154,15 +149,10 @@ func unknownSchedule(name string) error {
 }
 
 func readSchedule(
-	ctx context.Context,
-	q postgres.Querier,
-	tenant, name, lock string,
+	ctx context.Context, q postgres.Querier, tenant, name, lock string,
 ) (StoredSchedule, error) {
-	rows, err := q.Query(ctx,
+	rows, _ := q.Query(ctx,
 		`SELECT `+ScheduleColumns+` FROM `+SchedulesOf(tenant)+` s WHERE s.name = $1 `+lock, name)
-	if err != nil {
-		return StoredSchedule{}, postgres.Wrap(err, "readSchedule(%q, %q)", tenant, name)
-	}
 	stored, err := pgx.CollectExactlyOneRow(rows, ScanSchedule)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = unknownSchedule(name)
@@ -206,16 +196,13 @@ const maxFailingSchedules = 100
 func (s *Settings) FailingSchedules(
 	ctx context.Context, tenant string,
 ) (map[string]time.Time, error) {
-	rows, err := s.core.DB(tenant).Query(ctx, `SELECT name, failed_at FROM `+SchedulesOf(tenant)+`
+	rows, _ := s.core.DB(tenant).Query(ctx, `SELECT name, failed_at FROM `+SchedulesOf(tenant)+`
 		WHERE last_error <> '' AND failed_at IS NOT NULL AND paused_at IS NULL
 		ORDER BY failed_at LIMIT $1`, maxFailingSchedules)
-	if err != nil {
-		return nil, postgres.Wrap(err, "FailingSchedules(%q)", tenant)
-	}
 	all := map[string]time.Time{}
 	var name string
 	var since time.Time
-	_, err = pgx.ForEachRow(rows, []any{&name, &since}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&name, &since}, func() error {
 		all[name] = since
 		return nil
 	})

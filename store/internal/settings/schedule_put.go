@@ -25,27 +25,20 @@ import (
 // timetable finds: these are CodeInvalid. With other times its ticks go on from now; ticks that
 // were missed before stay missed.
 func (s *Settings) PutSchedule(
-	ctx context.Context,
-	tenant string,
-	schedule asyncflow.Schedule,
+	ctx context.Context, tenant string, schedule asyncflow.Schedule,
 ) (_ StoredSchedule, created bool, err error) {
 	return s.putSchedule(ctx, tenant, schedule, false)
 }
 
 // CheckSchedule is a dry run of PutSchedule: it returns the same and changes nothing.
 func (s *Settings) CheckSchedule(
-	ctx context.Context,
-	tenant string,
-	schedule asyncflow.Schedule,
+	ctx context.Context, tenant string, schedule asyncflow.Schedule,
 ) (_ StoredSchedule, created bool, err error) {
 	return s.putSchedule(ctx, tenant, schedule, true)
 }
 
 func (s *Settings) putSchedule(
-	ctx context.Context,
-	tenant string,
-	schedule asyncflow.Schedule,
-	dry bool,
+	ctx context.Context, tenant string, schedule asyncflow.Schedule, dry bool,
 ) (stored StoredSchedule, created bool, err error) {
 	now := s.core.Clock.Now()
 	if err := timetable.Check(schedule, now); err != nil {
@@ -72,11 +65,7 @@ func (s *Settings) putSchedule(
 // writeCheckedSchedule is writeSchedule within the tenant's quotas. It also reports whether the
 // schedule is new.
 func (s *Settings) writeCheckedSchedule(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	schedule asyncflow.Schedule,
-	now time.Time,
+	ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time,
 ) (stored StoredSchedule, created bool, err error) {
 	stored, g, err := writeSchedule(ctx, tx, tenant, schedule, now)
 	created = g.one != ""
@@ -89,14 +78,11 @@ func (s *Settings) writeCheckedSchedule(
 // writeSchedule creates or changes a schedule and returns it. It locks the type's row first, as
 // a deletion of the type does.
 func writeSchedule(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	schedule asyncflow.Schedule,
-	now time.Time,
+	ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time,
 ) (stored StoredSchedule, g growth, err error) {
 	tag, err := tx.Exec(ctx,
-		`SELECT FROM `+postgres.Quote(schema.Of(tenant))+`.task_types WHERE name = $1 FOR KEY SHARE`,
+		`SELECT FROM `+postgres.Quote(schema.Of(tenant))+`.task_types
+			WHERE name = $1 FOR KEY SHARE`,
 		schedule.Type)
 	switch {
 	case err != nil:
@@ -120,7 +106,8 @@ func writeSchedule(
 		if err != nil {
 			return stored, g, err
 		}
-		g.bytes = docBytes(schedule) + len(schedule.Context) - docBytes(old.Schedule) - len(old.Context)
+		g.bytes = docBytes(schedule) + len(schedule.Context) - docBytes(old.Schedule) -
+			len(old.Context)
 		err = updateSchedule(ctx, tx, tenant, old, schedule, now)
 	}
 	if err != nil {
@@ -140,11 +127,8 @@ func findAwaitedTypes(
 	}
 	names := records.Column(all,
 		func(d *asyncflow.Dependency) string { return trees.TypeOfDependency(*d) })
-	rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
+	rows, _ := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
 		`SELECT name FROM {types} WHERE name = ANY ($1)`), names)
-	if err != nil {
-		return err
-	}
 	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err
@@ -166,11 +150,7 @@ func sameSchedule(a, b asyncflow.Schedule) bool {
 }
 
 func createSchedule(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	schedule asyncflow.Schedule,
-	now time.Time,
+	ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time,
 ) error {
 	next, err := StoredSchedule{Schedule: schedule, CreatedAt: now}.after(now)
 	if err != nil {
@@ -192,7 +172,7 @@ func createSchedule(
 	return err
 }
 
-// neverRuns is the error about a schedule whose times are over.
+// neverRuns is the error about a schedule without times to come.
 func neverRuns(s asyncflow.Schedule, now time.Time) error {
 	return asyncflow.InvalidField("ends_at",
 		"is %s, and there is no tick from now (%s) until then: the schedule would never run",
@@ -202,11 +182,7 @@ func neverRuns(s asyncflow.Schedule, now time.Time) error {
 // updateSchedule makes a new version of a schedule, unless nothing changes. Its next tick stays,
 // even if it is overdue, unless the times or the type change.
 func updateSchedule(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	old StoredSchedule,
-	schedule asyncflow.Schedule,
+	ctx context.Context, tx pgx.Tx, tenant string, old StoredSchedule, schedule asyncflow.Schedule,
 	now time.Time,
 ) (err error) {
 	next := old.NextAt

@@ -22,16 +22,12 @@ func (s *Settings) Tenant(ctx context.Context, slug string) (config.StoredTenant
 // TenantPage returns up to limit tenants after a name, by name, and reports whether there may be
 // more.
 func (s *Settings) TenantPage(
-	ctx context.Context,
-	after string,
-	limit int,
+	ctx context.Context, after string, limit int,
 ) (page []config.StoredTenant, more bool, err error) {
-	rows, err := s.core.Base.Query(ctx,
-		`SELECT `+config.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug LIMIT $2`,
+	rows, _ := s.core.Base.Query(ctx,
+		`SELECT `+config.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug
+			LIMIT $2`,
 		after, limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "TenantPage")
-	}
 	page, err = pgx.CollectRows(rows, config.ScanTenant)
 	if more = len(page) > limit; more {
 		page = page[:limit]
@@ -50,9 +46,7 @@ type TenantPatch struct {
 // time, and its reason unless there is another one. A deleted tenant is CodeConflict. Once
 // PatchTenant has suspended a tenant, this node begins no lease of it, see Pause.
 func (s *Settings) PatchTenant(
-	ctx context.Context,
-	slug string,
-	p TenantPatch,
+	ctx context.Context, slug string, p TenantPatch,
 ) (t config.StoredTenant, err error) {
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old config.StoredTenant) error {
 		switch {
@@ -101,9 +95,7 @@ func operatorsOwn(slug string) error {
 // DeleteTenant suspends a tenant and returns it; after a grace (nil: DefaultGrace) it is
 // dropped. For a tenant that is already deleted it changes only the time, if a grace is given.
 func (s *Settings) DeleteTenant(
-	ctx context.Context,
-	slug string,
-	grace *time.Duration,
+	ctx context.Context, slug string, grace *time.Duration,
 ) (config.StoredTenant, error) {
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old config.StoredTenant) error {
 		now := s.core.Clock.Now()
@@ -139,9 +131,7 @@ func (s *Settings) RestoreTenant(ctx context.Context, slug string) (config.Store
 
 // changeTenant locks and changes the row of a tenant, and returns it.
 func (s *Settings) changeTenant(
-	ctx context.Context,
-	slug string,
-	do func(tx pgx.Tx, old config.StoredTenant) error,
+	ctx context.Context, slug string, do func(tx pgx.Tx, old config.StoredTenant) error,
 ) (t config.StoredTenant, err error) {
 	err = audit.ChangeBase(ctx, s.core, slug, func(tx pgx.Tx) error {
 		old, err := config.ReadTenant(ctx, tx, slug, "FOR UPDATE")
@@ -163,8 +153,7 @@ func (s *Settings) changeTenant(
 // TenantUsage returns how much a tenant uses of each quota. It leaves out quotas that aren't
 // used up, such as the size of a context. The rates are of the last minute.
 func (s *Settings) TenantUsage(
-	ctx context.Context,
-	slug string,
+	ctx context.Context, slug string,
 ) (map[asyncflow.QuotaName]float64, error) {
 	stats, err := s.counts.Stats(ctx, slug, "")
 	if err != nil {

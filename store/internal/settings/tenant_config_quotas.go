@@ -69,9 +69,7 @@ func (s *Settings) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g 
 // configUse counts what a tenant has configured. It reads no context or certificate, only
 // their lengths.
 func configUse(
-	ctx context.Context,
-	q postgres.Querier,
-	tenant string,
+	ctx context.Context, q postgres.Querier, tenant string,
 ) (map[asyncflow.QuotaName]float64, error) {
 	schema := postgres.Quote(schema.Of(tenant))
 	var types, endpoints, schedules, bytes int64
@@ -79,7 +77,8 @@ func configUse(
 		(SELECT count(*) FROM `+schema+`.task_types WHERE name <> $1),
 		(SELECT count(*) FROM `+schema+`.endpoints),
 		(SELECT count(*) FROM `+schema+`.schedules),
-		(SELECT coalesce(sum(octet_length(spec::text) + coalesce(octet_length(stage_mapping::text), 0)),
+		(SELECT coalesce(sum(octet_length(spec::text) + coalesce(octet_length(stage_mapping::text),
+		  0)),
 		    0)
 		 FROM `+schema+`.task_types) +
 		(SELECT coalesce(sum(octet_length(url) + coalesce(octet_length(outbound), 0)), 0)

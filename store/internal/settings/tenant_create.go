@@ -21,9 +21,7 @@ import (
 // CreateTenant makes a tenant's schema, its role and its row, and reports whether the tenant is
 // new. A tenant that was deleted and isn't dropped yet is CodeConflict.
 func CreateTenant(
-	ctx context.Context,
-	url, tenant string,
-	opts ...Option,
+	ctx context.Context, url, tenant string, opts ...Option,
 ) (created bool, err error) {
 	if err := checkSlug(tenant); err != nil {
 		return false, err
@@ -47,9 +45,7 @@ func CreateTenant(
 // CreateTenant makes a tenant with quotas of its own; CodeConflict if there is a tenant of that
 // name.
 func (s *Settings) CreateTenant(
-	ctx context.Context,
-	slug string,
-	own asyncflow.Quotas,
+	ctx context.Context, slug string, own asyncflow.Quotas,
 ) (t config.StoredTenant, err error) {
 	if err := checkSlug(slug); err != nil {
 		return t, err
@@ -79,9 +75,7 @@ func (s *Settings) CreateTenant(
 
 // adopt is CreateTenant for a tenant with a schema that is there already.
 func (s *Settings) adopt(
-	ctx context.Context,
-	slug string,
-	own asyncflow.Quotas,
+	ctx context.Context, slug string, own asyncflow.Quotas,
 ) (config.StoredTenant, error) {
 	t, created, err := adoptTenant(ctx, s.core.Config.URL, slug, own, s.core.Config.NoRoles)
 	if err != nil {
@@ -104,11 +98,7 @@ func checkSlug(slug string) error {
 // there, its row. It reports whether it has made the row. If there is such a schema, it returns
 // schema.ErrThere.
 func makeTenant(
-	ctx context.Context,
-	tx pgx.Tx,
-	slug string,
-	own asyncflow.Quotas,
-	noRoles bool,
+	ctx context.Context, tx pgx.Tx, slug string, own asyncflow.Quotas, noRoles bool,
 ) (t config.StoredTenant, created bool, err error) {
 	if noRoles {
 		return makePlain(ctx, tx, slug, own)
@@ -132,10 +122,7 @@ func makeTenant(
 
 // makePlain is makeTenant without a role.
 func makePlain(
-	ctx context.Context,
-	tx pgx.Tx,
-	slug string,
-	own asyncflow.Quotas,
+	ctx context.Context, tx pgx.Tx, slug string, own asyncflow.Quotas,
 ) (t config.StoredTenant, created bool, err error) {
 	if err := schema.RefuseDevelopment(ctx, tx); err != nil {
 		return t, false, err
@@ -165,10 +152,7 @@ func checkNew(ctx context.Context, tx pgx.Tx, slug string) error {
 
 // adoptTenant completes a tenant that is there in part, and reports whether its row was missing.
 func adoptTenant(
-	ctx context.Context,
-	url, slug string,
-	own asyncflow.Quotas,
-	noRoles bool,
+	ctx context.Context, url, slug string, own asyncflow.Quotas, noRoles bool,
 ) (t config.StoredTenant, created bool, err error) {
 	if noRoles {
 		return adoptPlain(ctx, url, slug, own)
@@ -199,9 +183,7 @@ func adoptTenant(
 
 // adoptPlain is adoptTenant without a role.
 func adoptPlain(
-	ctx context.Context,
-	url, slug string,
-	own asyncflow.Quotas,
+	ctx context.Context, url, slug string, own asyncflow.Quotas,
 ) (t config.StoredTenant, created bool, err error) {
 	_, err = schema.MigrateOne(ctx, url, schema.Of(slug), migrations.Tenant(), "")
 	if err != nil {
@@ -236,10 +218,7 @@ func checkName(ctx context.Context, q postgres.Querier, slug string) error {
 
 // enterTenant makes a tenant's row, if there is none, and returns it.
 func enterTenant(
-	ctx context.Context,
-	tx pgx.Tx,
-	slug, role string,
-	own asyncflow.Quotas,
+	ctx context.Context, tx pgx.Tx, slug, role string, own asyncflow.Quotas,
 ) (t config.StoredTenant, created bool, err error) {
 	created, err = insertTenant(ctx, tx, slug, role, own)
 	if err != nil {
@@ -263,10 +242,7 @@ func stillThere(t config.StoredTenant) error {
 // insertTenant makes a tenant's row, if there is none. If there was a tenant of that name
 // before, the task types begin after all positions that the earlier tenant used.
 func insertTenant(
-	ctx context.Context,
-	tx pgx.Tx,
-	slug, role string,
-	own asyncflow.Quotas,
+	ctx context.Context, tx pgx.Tx, slug, role string, own asyncflow.Quotas,
 ) (bool, error) {
 	quotas, err := json.Marshal(own)
 	if err != nil {
@@ -274,8 +250,10 @@ func insertTenant(
 	}
 	var endPos *int
 	err = tx.QueryRow(ctx, `
-		INSERT INTO asyncflow.tenants AS t (slug, schema_version, version, quotas, tokens_from, role)
-		SELECT $1, $2::bigint, coalesce(r.version, 0) + 1, $3::text::json, CASE WHEN r.slug IS NOT NULL
+		INSERT INTO asyncflow.tenants AS t (slug, schema_version, version, quotas, tokens_from,
+		  role)
+		SELECT $1, $2::bigint, coalesce(r.version, 0) + 1, $3::text::json,
+		  CASE WHEN r.slug IS NOT NULL
 		  THEN now() END, nullif($4, '')
 		FROM (SELECT 1) one LEFT JOIN asyncflow.retired_tenants r ON r.slug = $1
 		ON CONFLICT (slug) DO NOTHING
@@ -291,7 +269,8 @@ func insertTenant(
 		return err == nil, err
 	}
 	_, err = tx.Exec(ctx,
-		`INSERT INTO `+postgres.Quote(schema.Of(slug))+`.retired_types (name, end_pos) VALUES ($1, $2)
+		`INSERT INTO `+postgres.Quote(schema.Of(slug))+`.retired_types (name, end_pos)
+			VALUES ($1, $2)
 		ON CONFLICT (name) DO UPDATE SET end_pos = excluded.end_pos`, everyType, *endPos)
 	return err == nil, err
 }

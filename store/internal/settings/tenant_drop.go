@@ -27,24 +27,21 @@ const dropTables = 20
 // ownTables are kept to the end: they have the last positions of the table sets.
 const ownTables = `('task_types', 'table_sets', 'retired_types')`
 
-// DueDrop is a tenant whose drop is due.
+// DueDrop is a tenant that is due to be dropped.
 type DueDrop struct {
 	Tenant string
 	Since  time.Time // when the drop began; zero: it hasn't
 	Tables int       // that are left
 }
 
-// DueDrops returns the deleted tenants whose grace is over.
+// DueDrops returns the deleted tenants after their grace.
 func (s *Settings) DueDrops(ctx context.Context) ([]DueDrop, error) {
-	rows, err := s.core.Base.Query(ctx, `
+	rows, _ := s.core.Base.Query(ctx, `
 		SELECT t.slug, t.dropping_at, (SELECT count(*)
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		  WHERE n.nspname = 'tenant_' || t.slug AND c.relkind = 'r')
 		FROM asyncflow.tenants t WHERE t.drop_at <= $1 OR t.dropping_at IS NOT NULL
 		ORDER BY t.drop_at, t.slug`, s.core.Clock.Now())
-	if err != nil {
-		return nil, postgres.Wrap(err, "DueDrops")
-	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DueDrop, err error) {
 		var since *time.Time
 		err = row.Scan(&d.Tenant, &since, &d.Tables)
@@ -59,7 +56,8 @@ func (s *Settings) DueDrops(ctx context.Context) ([]DueDrop, error) {
 func (s *Settings) BeginDrop(ctx context.Context, slug string) (since time.Time, err error) {
 	err = audit.ChangeBase(ctx, s.core, slug, func(tx pgx.Tx) error {
 		now := s.core.Clock.Now()
-		err := tx.QueryRow(ctx, `UPDATE asyncflow.tenants SET dropping_at = coalesce(dropping_at, $2)
+		err := tx.QueryRow(ctx, `UPDATE asyncflow.tenants
+			SET dropping_at = coalesce(dropping_at, $2)
 			WHERE slug = $1 AND (drop_at <= $2 OR dropping_at IS NOT NULL)
 			RETURNING dropping_at`, slug, now).Scan(&since)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -88,39 +86,12 @@ func (s *Settings) DropStep(ctx context.Context, slug string) (out Dropped, err 
 	}
 	var gone bool
 	err = pgx.BeginFunc(ctx, s.core.DB(slug), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
-			return err
-		}
-		if err := s.core.Roles.AsBase(ctx, tx); err != nil {
-			return err
-		}
-		var now time.Time
-		err := tx.QueryRow(ctx,
-			`SELECT clock_timestamp() FROM asyncflow.tenants WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`,
-			slug).Scan(&now)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := s.core.Roles.AsTenant(ctx, tx, slug); err != nil {
-			return err
-		}
-		tables, err := tablesOf(ctx, tx, slug)
-		switch {
-		case err != nil:
-			return err
-		case len(tables) == 0:
-			gone = true
-			return s.finishDrop(ctx, tx, slug, now)
-		}
-		out = Dropped{len(tables), true}
-		// CASCADE is for foreign keys of tables that stay for now.
-		_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`)
+		out.Tables, gone, err = s.dropTables(ctx, tx, slug)
 		return err
 	})
 	if postgres.State(err) == pgerrcode.LockNotAvailable {
-		s.core.Log.Debug("a table of a tenant that is being dropped is in use; later", "tenant", slug)
+		s.core.Log.Debug("a table of a tenant that is being dropped is in use; later", "tenant",
+			slug)
 		return Dropped{}, nil
 	}
 	if err != nil {
@@ -129,18 +100,50 @@ func (s *Settings) DropStep(ctx context.Context, slug string) (out Dropped, err 
 	if gone && role != "" {
 		_, err = s.DropTenantRole(ctx, role) // a copy of this database may go on using it
 	}
+	out.Left = out.Tables > 0
 	return out, postgres.Wrap(err, "DropStep(%q)", slug)
+}
+
+// dropTables drops some tables of a tenant, or ends the drop if there are none.
+func (s *Settings) dropTables(ctx context.Context, tx pgx.Tx, slug string) (
+	dropped int, gone bool, err error,
+) {
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
+		return 0, false, err
+	}
+	if err := s.core.Roles.AsBase(ctx, tx); err != nil {
+		return 0, false, err
+	}
+	var now time.Time
+	err = tx.QueryRow(ctx, `SELECT clock_timestamp() FROM asyncflow.tenants
+		WHERE slug = $1 AND dropping_at IS NOT NULL FOR UPDATE`, slug).Scan(&now)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	if err := s.core.Roles.AsTenant(ctx, tx, slug); err != nil {
+		return 0, false, err
+	}
+	tables, err := tablesOf(ctx, tx, slug)
+	if err != nil {
+		return 0, false, err
+	}
+	if len(tables) == 0 {
+		return 0, true, s.finishDrop(ctx, tx, slug, now)
+	}
+	// CASCADE is for foreign keys of tables that stay for now.
+	_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`)
+	return len(tables), false, err
 }
 
 // tablesOf returns the next tables of a tenant's schema to drop.
 func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
-	rows, err := tx.Query(ctx,
+	rows, _ := tx.Query(ctx,
 		`SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname NOT IN `+ownTables+` ORDER BY c.relname
-		  LIMIT $2`, schema.Of(slug), dropTables)
-	if err != nil {
-		return nil, err
-	}
+		WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname NOT IN `+ownTables+`
+		ORDER BY c.relname LIMIT $2`, schema.Of(slug), dropTables)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (name string, err error) {
 		err = row.Scan(&name)
 		return postgres.Quote(schema.Of(slug)) + "." + postgres.Quote(name), err
@@ -186,7 +189,8 @@ func (s *Settings) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now t
 func (s *Settings) DropTenantRole(ctx context.Context, role string) (dropped bool, err error) {
 	for range dropRoleTries {
 		err = s.tryDropRole(ctx, role)
-		// A database that used the role was dropped at that moment: cache lookup failed for database.
+		// A database that used the role was dropped at that moment: cache lookup failed for
+		// database.
 		if postgres.State(err) != pgerrcode.InternalError {
 			break
 		}

@@ -34,7 +34,8 @@ func (s *Settings) DeleteTaskType(ctx context.Context, tenant, name string, casc
 		if err := audit.CheckPrecondition(ctx, stored.ETag(), false); err != nil {
 			return err
 		}
-		// All types of the tenant wait while one is stopped. So what can be known or done is before.
+		// All types of the tenant wait while one is stopped. So what can be known or done is
+		// before.
 		if err := prepareDeletion(ctx, tx, tenant, name, cascade); err != nil {
 			return err
 		}
@@ -56,12 +57,7 @@ func (s *Settings) DeleteTaskType(ctx context.Context, tenant, name string, casc
 
 // prepareDeletion refuses the deletion of a type with live tasks or, without cascade, one that
 // schedules or live tasks need. Otherwise it deletes the type's idempotency keys.
-func prepareDeletion(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant, name string,
-	cascade bool,
-) error {
+func prepareDeletion(ctx context.Context, tx pgx.Tx, tenant, name string, cascade bool) error {
 	location, err := config.ReadLocation(ctx, tx, tenant, name)
 	if err != nil {
 		return err
@@ -88,11 +84,8 @@ const shownSchedules = 10
 
 // refuseScheduled returns an error that names the schedules of a type, if it has any.
 func refuseScheduled(ctx context.Context, tx pgx.Tx, tenant, name string) error {
-	rows, err := tx.Query(ctx, `SELECT name FROM `+SchedulesOf(tenant)+`
+	rows, _ := tx.Query(ctx, `SELECT name FROM `+SchedulesOf(tenant)+`
 		WHERE type = $1 ORDER BY name LIMIT $2`, name, shownSchedules+1)
-	if err != nil {
-		return err
-	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(names) == 0 {
 		return err
@@ -111,22 +104,21 @@ const shownDependents = 10_000
 // refuseAwaited returns CodeConflict if tasks wait for tasks of the type. Its message counts them
 // by their types.
 func refuseAwaited(ctx context.Context, tx pgx.Tx, t *config.Type, tenant, name string) error {
-	rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
+	rows, _ := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT y.name, count(*) FROM (
 		  SELECT e.type, e.id FROM {edges} e
-		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_id IS NOT NULL AND `+trees.StillWaits+`
+		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_id IS NOT NULL
+		    AND `+trees.StillWaits+`
 		  UNION SELECT e.type, e.id FROM {edges} e
-		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_key IS NOT NULL AND `+trees.StillWaits+`
+		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_key IS NOT NULL
+		    AND `+trees.StillWaits+`
 		  LIMIT $2) w
 		JOIN {types} y ON y.number = w.type GROUP BY y.name ORDER BY y.name`),
 		t.Number(), shownDependents)
-	if err != nil {
-		return err
-	}
 	var dependents []string
 	var kind string
 	sum, n := 0, 0
-	_, err = pgx.ForEachRow(rows, []any{&kind, &n}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error {
 		sum += n
 		dependents = append(dependents, fmt.Sprintf("%d of %s", n, kind))
 		return nil
@@ -148,7 +140,8 @@ func refuseLive(ctx context.Context, tx pgx.Tx, t *config.Type, name string) err
 	stage, err := liveStage(ctx, tx, t, nil)
 	if err == nil && stage != "" {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
-			"task type %s has live tasks (in stage %s): it can be deleted when they are final", name, stage)
+			"task type %s has live tasks (in stage %s): it can be deleted when they are final",
+			name, stage)
 	}
 	return err
 }
@@ -170,8 +163,8 @@ func retire(ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time) error
 	for _, set := range []*config.TableSet{t.Set(), t.Earlier} {
 		if set != nil && !set.Shared() {
 			for p := set.First; p <= set.End; p++ {
-				b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Task(p) + `, ` + set.Tables.Journal(p) + `, ` +
-					set.Tables.Ready(p))
+				b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Task(p) + `, ` +
+					set.Tables.Journal(p) + `, ` + set.Tables.Ready(p))
 			}
 			b.Queue(t.SQL(0, `DELETE FROM {sets} WHERE name = $1`), set.Name)
 			b.Queue(t.SQL(0, `INSERT INTO {retired} AS r (name, end_pos) VALUES ($1, $2)
@@ -214,7 +207,8 @@ func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (
 		var number int32
 		var first, end int
 		b.Queue(shared.SQL(0, `SELECT d.number, coalesce(s.first_pos, 1), coalesce(s.end_pos, 0)
-			FROM {deleted} d LEFT JOIN {sets} s ON s.name = '' ORDER BY d.number LIMIT 1`)).QueryRow(
+			FROM {deleted} d LEFT JOIN {sets} s ON s.name = ''
+			ORDER BY d.number LIMIT 1`)).QueryRow(
 			func(row pgx.Row) error { return row.Scan(&number, &first, &end) })
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
@@ -242,10 +236,7 @@ func (s *Settings) DeleteRows(ctx context.Context, tenant string, at Deleting) (
 
 // deleteFrom deletes the next rows of the type from the tables of one roll.
 func (d *Deleting) deleteFrom(
-	ctx context.Context,
-	tx pgx.Tx,
-	shared *config.TableNames,
-	position int,
+	ctx context.Context, tx pgx.Tx, shared *config.TableNames, position int,
 ) error {
 	next := asyncflow.NewTaskID("", position+1, 0).Number
 	var last *int64

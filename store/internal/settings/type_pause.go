@@ -18,8 +18,7 @@ import (
 // keeps its time and reason. Once Pause has returned, this node begins no lease of the type;
 // other nodes learn of it within about a second.
 func (s *Settings) Pause(
-	ctx context.Context,
-	tenant, name, reason string,
+	ctx context.Context, tenant, name, reason string,
 ) (config.StoredType, error) {
 	t, err := s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
 		WHERE name = $1 AND paused_at IS NULL`, s.core.Clock.Now(), reason)
@@ -27,7 +26,8 @@ func (s *Settings) Pause(
 		return t, err
 	}
 	// Did the catalog fail to read the change?
-	if known, err := s.core.Catalog.Type(tenant, name); err == nil && !known.Paused() && t.Paused() {
+	if known, err := s.core.Catalog.Type(tenant, name); err == nil && !known.Paused() &&
+		t.Paused() {
 		if err := s.core.Catalog.RefreshTenant(ctx, tenant); err != nil {
 			return t, &asyncflow.Error{
 				Code: asyncflow.CodeUnavailable, RetryAfter: catalog.CatalogRetry, Err: err,
@@ -41,9 +41,7 @@ func (s *Settings) Pause(
 // Resume starts the leases of a paused task type again, from few to all over the time of the
 // ramp, and returns the type. It doesn't change a type that is not paused.
 func (s *Settings) Resume(
-	ctx context.Context,
-	tenant, name string,
-	ramp time.Duration,
+	ctx context.Context, tenant, name string, ramp time.Duration,
 ) (config.StoredType, error) {
 	return s.setPause(ctx, tenant, name,
 		`SET paused_at = NULL, pause_reason = NULL, resumed_at = $2, ramp_seconds = $3
@@ -51,9 +49,7 @@ func (s *Settings) Resume(
 }
 
 func (s *Settings) setPause(
-	ctx context.Context,
-	tenant, name, set string,
-	args ...any,
+	ctx context.Context, tenant, name, set string, args ...any,
 ) (t config.StoredType, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE `+postgres.Quote(schema.Of(tenant))+`.task_types `+set,

@@ -24,7 +24,8 @@ const OwnSetTasks = 100_000
 // AsksForOwnSet reports whether a type has settings that only tables of its own can have.
 func AsksForOwnSet(t asyncflow.TaskType) bool {
 	return t.RollRows != asyncflow.DefaultRollRows ||
-		t.RollAge.Std() != asyncflow.DefaultRollAge || t.Retention.Std() != asyncflow.DefaultRetention
+		t.RollAge.Std() != asyncflow.DefaultRollAge ||
+		t.Retention.Std() != asyncflow.DefaultRetention
 }
 
 // ends are the last positions that matter for the next one of a type.
@@ -112,11 +113,7 @@ func (s *Settings) JoinSharedSet(ctx context.Context, t *config.Type) (moved boo
 
 // moveType enters that a type's new tasks go to another set, from a position on.
 func (s *Settings) moveType(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	set string,
-	from int,
+	ctx context.Context, tx pgx.Tx, t *config.Type, set string, from int,
 ) error {
 	// Transactions that submit by SQL may lock the type's row.
 	if _, err := tx.Exec(ctx, config.LockPatience); err != nil {
@@ -135,19 +132,14 @@ func (s *Settings) moveType(
 // BusyTypes returns the types of a tenant's shared set that have more than OwnSetTasks tasks in its
 // open roll.
 func (s *Settings) BusyTypes(
-	ctx context.Context,
-	tenant string,
-	open config.Roll,
+	ctx context.Context, tenant string, open config.Roll,
 ) (busy []*config.Type, err error) {
 	if open.MaxTasks < OwnSetTasks {
 		return nil, nil
 	}
-	rows, err := s.core.DB(tenant).Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
+	rows, _ := s.core.DB(tenant).Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT type FROM {tallies} WHERE at >= $1 GROUP BY type HAVING sum(submitted) > $2`),
 		open.OpenedAt, OwnSetTasks)
-	if err != nil {
-		return nil, postgres.Wrap(err, "BusyTypes(%q)", tenant)
-	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, name := range names {
 		if t := s.core.Catalog.TypesOf(tenant)[name]; t != nil && t.Set().Shared() {

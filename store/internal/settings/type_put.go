@@ -23,27 +23,20 @@ import (
 // The same document again changes nothing. Without a mapping, it refuses to remove a stage that has
 // live tasks: CodeConflict.
 func (s *Settings) PutTaskType(
-	ctx context.Context,
-	tenant string,
-	t asyncflow.TaskType,
+	ctx context.Context, tenant string, t asyncflow.TaskType,
 ) (_ config.StoredType, created bool, err error) {
 	return s.putTaskType(ctx, tenant, t, false)
 }
 
 // CheckTaskType is a dry run of PutTaskType: it returns the same and changes nothing.
 func (s *Settings) CheckTaskType(
-	ctx context.Context,
-	tenant string,
-	t asyncflow.TaskType,
+	ctx context.Context, tenant string, t asyncflow.TaskType,
 ) (_ config.StoredType, created bool, err error) {
 	return s.putTaskType(ctx, tenant, t, true)
 }
 
 func (s *Settings) putTaskType(
-	ctx context.Context,
-	tenant string,
-	t asyncflow.TaskType,
-	dry bool,
+	ctx context.Context, tenant string, t asyncflow.TaskType, dry bool,
 ) (stored config.StoredType, created bool, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		stored, created, err = s.writeCheckedType(ctx, tx, tenant, t)
@@ -67,10 +60,7 @@ func (s *Settings) putTaskType(
 // writeCheckedType is writeTaskType within the tenant's quotas. It also reports whether the type
 // is new.
 func (s *Settings) writeCheckedType(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	t asyncflow.TaskType,
+	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType,
 ) (stored config.StoredType, created bool, err error) {
 	stored, g, err := writeTaskType(ctx, tx, tenant, t, s.core.Clock.Now())
 	created = g.one != ""
@@ -82,11 +72,7 @@ func (s *Settings) writeCheckedType(
 
 // writeTaskType creates or changes a task type and returns it.
 func writeTaskType(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	t asyncflow.TaskType,
-	now time.Time,
+	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, now time.Time,
 ) (stored config.StoredType, g growth, err error) {
 	spec, err := json.Marshal(t)
 	if err != nil {
@@ -119,11 +105,7 @@ func writeTaskType(
 // changeTaskType writes the new settings of a type, if they differ and tasks and listeners allow
 // them.
 func changeTaskType(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	old, t asyncflow.TaskType,
-	spec []byte,
+	ctx context.Context, tx pgx.Tx, tenant string, old, t asyncflow.TaskType, spec []byte,
 	now time.Time,
 ) error {
 	if err := t.Validate(); err != nil { // by now it may have too many mappings
@@ -142,19 +124,15 @@ func changeTaskType(
 }
 
 func updateTaskType(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	t asyncflow.TaskType,
-	spec []byte,
-	now time.Time,
+	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, spec []byte, now time.Time,
 ) error {
 	mapping, err := json.Marshal(t.StageMapping) // with sorted keys
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+postgres.Quote(schema.Of(tenant))+`.task_types
-		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1, updated_at = $4
+		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1,
+		  updated_at = $4
 		  WHERE name = $1`,
 		t.Name, string(spec), string(mapping), now)
 	return postgres.Countable(err, "the versions of task type "+t.Name)
@@ -169,12 +147,7 @@ func sameSpec(a, b asyncflow.TaskType) bool {
 }
 
 func createTaskType(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	t asyncflow.TaskType,
-	spec []byte,
-	now time.Time,
+	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, spec []byte, now time.Time,
 ) error {
 	set, from, err := chooseSet(ctx, tx, tenant, t, now)
 	if err != nil {
@@ -184,17 +157,14 @@ func createTaskType(
 		WITH t AS (
 		  INSERT INTO {types} (name, version, spec, table_set, from_pos, created_at, updated_at)
 		  VALUES ($1, 1, $2, $3, $4, $5, $5) RETURNING number)
-		INSERT INTO {locks} (name, number) SELECT $6, number FROM t`), t.Name, string(spec), set, from,
-		now, catalog.LeaseLock)
+		INSERT INTO {locks} (name, number) SELECT $6, number FROM t`), t.Name, string(spec), set,
+		from, now, catalog.LeaseLock)
 	return postgres.Countable(err, "task types")
 }
 
 // checkRemovedStages refuses to remove a stage that has live tasks and no mapping.
 func checkRemovedStages(
-	ctx context.Context,
-	tx pgx.Tx,
-	tenant string,
-	old, t asyncflow.TaskType,
+	ctx context.Context, tx pgx.Tx, tenant string, old, t asyncflow.TaskType,
 ) error {
 	removed := t.UnmappedStages(old)
 	if len(removed) == 0 {

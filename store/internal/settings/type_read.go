@@ -16,16 +16,11 @@ func (s *Settings) TaskType(ctx context.Context, tenant, name string) (config.St
 // TypePage returns up to limit task types of a tenant after a name, by name, and reports whether
 // there are more.
 func (s *Settings) TypePage(
-	ctx context.Context,
-	tenant, after string,
-	limit int,
+	ctx context.Context, tenant, after string, limit int,
 ) (page []config.StoredType, more bool, err error) {
-	rows, err := s.core.DB(tenant).Query(ctx, config.TaskTypeColumns+
+	rows, _ := s.core.DB(tenant).Query(ctx, config.TaskTypeColumns+
 		postgres.Quote(schema.Of(tenant))+`.task_types
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "TypePage(%q)", tenant)
-	}
 	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes, config.ScanTaskType,
 		func(t config.StoredType) int { return docBytes(t.TaskType, t.StageMapping) })
 	return page, more, postgres.Wrap(err, "TypePage(%q)", tenant)

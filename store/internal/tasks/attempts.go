@@ -73,8 +73,8 @@ FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
 ORDER BY seq`
 
 func (p AttemptPage) args(t *config.Type, id asyncflow.TaskID) []any {
-	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.maxBytes(), ShortOutput, outputExcerpt,
-		t.Number()}
+	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.maxBytes(), ShortOutput,
+		outputExcerpt, t.Number()}
 }
 
 func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {
@@ -85,19 +85,13 @@ func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {
 // AttemptPage returns a page of a task's journal, oldest first, and whether there are more;
 // CodeNotFound when there is no such task.
 func (s *Tasks) AttemptPage(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
-	p AttemptPage,
+	ctx context.Context, tenant string, id asyncflow.TaskID, p AttemptPage,
 ) (page []Attempt, more bool, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
 		return nil, false, err
 	}
-	rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(), attemptsSQL), p.args(t, id)...)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "AttemptPage(%q, %s)", tenant, id)
-	}
+	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(), attemptsSQL), p.args(t, id)...)
 	page, more, err = p.collect(rows)
 	if err == nil && len(page) == 0 { // none yet, or no such task
 		_, err = s.Task(ctx, tenant, id)
@@ -108,9 +102,7 @@ func (s *Tasks) AttemptPage(
 // Attempts returns the whole journal of a task, oldest first; CodeNotFound when there is
 // no such task.
 func (s *Tasks) Attempts(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
+	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (all []Attempt, err error) {
 	p := AttemptPage{Limit: 500, Outputs: true}
 	for more := true; more; {

@@ -21,10 +21,7 @@ import (
 // its report no longer counts. A task that was already cancelled is returned as it is; one
 // that succeeded or failed is CodeConflict.
 func (s *Tasks) Cancel(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
-	reason string,
+	ctx context.Context, tenant string, id asyncflow.TaskID, reason string,
 ) (Task, error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
@@ -37,7 +34,8 @@ func (s *Tasks) Cancel(
 				if t, err = config.RollsNow(ctx, tx, t); err != nil {
 					return err
 				}
-				cancelled, err = trees.CancelAll(ctx, tx, t, []int64{id.Number}, reason, s.core.Clock.Now())
+				cancelled, err = trees.CancelAll(ctx, tx, t, []int64{id.Number}, reason,
+					s.core.Clock.Now())
 				if err == nil && len(cancelled) == 0 {
 					return postgres.ErrSame
 				}
@@ -67,10 +65,7 @@ func (s *Tasks) Cancel(
 // with the reason why it waited and the time since when it had its place; pgx.ErrNoRows when
 // it is in neither table.
 func takeResting(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	id asyncflow.TaskID,
+	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID,
 ) (c hot.Candidate, err error) {
 	c.ID = id
 	take := func(position int, sql string, args ...any) error {
@@ -97,8 +92,8 @@ func takeResting(
 	err = pgx.ErrNoRows
 	for _, p := range t.Live() {
 		err = take(p, `DELETE FROM {ready} WHERE type = $3 AND order_time = $1 AND id = $2
-			RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), ''`, order, id.Number,
-			t.Number())
+			RETURNING seq, stage, attempt, order_time, coalesce(since, order_time), ''`, order,
+			id.Number, t.Number())
 		if !errors.Is(err, pgx.ErrNoRows) {
 			break
 		}

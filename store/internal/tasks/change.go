@@ -19,10 +19,7 @@ import (
 // Change changes when a pending or waiting task runs, and returns the task. A task that is
 // running or final is CodeConflict. A patch that the task already has changes nothing.
 func (s *Tasks) Change(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
-	p asyncflow.Patch,
+	ctx context.Context, tenant string, id asyncflow.TaskID, p asyncflow.Patch,
 ) (Task, error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
@@ -55,10 +52,7 @@ func (s *Tasks) Change(
 // tryChange takes the task's token row from wait or ready, if it is still there, and inserts
 // the row that follows from the patch.
 func (s *Tasks) tryChange(
-	ctx context.Context,
-	t *config.Type,
-	id asyncflow.TaskID,
-	p asyncflow.Patch,
+	ctx context.Context, t *config.Type, id asyncflow.TaskID, p asyncflow.Patch,
 ) (changed bool, err error) {
 	ts := &records.Tokens{}
 	err = audit.Do(ctx, s.core, t.Tenant, func(tx pgx.Tx) error {
@@ -105,28 +99,21 @@ type tokenState struct {
 }
 
 func readTokenState(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	id asyncflow.TaskID,
+	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID,
 ) (p tokenState, err error) {
 	err = tx.QueryRow(ctx, t.SQL(id.Position(), `
 		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
 		    t.created_at),
 		  coalesce({options}, '{}')
-		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.Number()).Scan(&p.at, &p.options)
+		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.Number()).Scan(&p.at,
+		&p.options)
 	return p, err
 }
 
 // writeChange writes the journal row of a change, and the token row that follows.
 func writeChange(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	c hot.Candidate,
-	p asyncflow.Patch,
-	at, now time.Time,
-	ts *records.Tokens,
+	ctx context.Context, tx pgx.Tx, t *config.Type, c hot.Candidate, p asyncflow.Patch,
+	at, now time.Time, ts *records.Tokens,
 ) error {
 	ch, same := changeOf(t, c, p, at, now)
 	if same {
@@ -149,10 +136,7 @@ type change struct {
 // changeOf returns what follows from a patch, and reports whether that is the same as before. at is
 // when the token row was written.
 func changeOf(
-	t *config.Type,
-	c hot.Candidate,
-	p asyncflow.Patch,
-	at, now time.Time,
+	t *config.Type, c hot.Candidate, p asyncflow.Patch, at, now time.Time,
 ) (ch change, same bool) {
 	l := c.Lease
 	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,
@@ -182,9 +166,11 @@ func changeOf(
 func (ch change) queue(b *pgx.Batch, t *config.Type, ts *records.Tokens, now time.Time) {
 	l := ch.Lease
 	b.Queue(t.SQL(l.ID.Position(), `
-		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error, type)
+		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error,
+		  type)
 		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json,
-		  (SELECT error FROM {journal} WHERE type = $8 AND id = $1 AND seq = $2::smallint - 1), $8)`),
+		  (SELECT error FROM {journal} WHERE type = $8 AND id = $1
+		    AND seq = $2::smallint - 1), $8)`),
 		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, ch.verdict.OrderTime, ch.options, t.Number())
 	ts.Add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), ch.verdict, ch.from, now)
 }

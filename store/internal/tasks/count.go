@@ -46,11 +46,7 @@ func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCou
 	return n, postgres.Wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
 }
 
-func (s *Tasks) countPages(
-	ctx context.Context,
-	t *config.Type,
-	f Filter,
-) (n TaskCount, err error) {
+func (s *Tasks) countPages(ctx context.Context, t *config.Type, f Filter) (n TaskCount, err error) {
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {
 		return n, err

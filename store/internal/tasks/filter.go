@@ -180,8 +180,8 @@ const noChildrenSQL = `
 
 // args returns the parameters of sql.
 func (c criteria) args(t *config.Type) []any {
-	args := []any{postgres.OrNull(c.since), postgres.OrNull(c.until), c.statuses, c.stages(t), c.text,
-		postgres.OrNull(c.endedBefore)}
+	args := []any{postgres.OrNull(c.since), postgres.OrNull(c.until), c.statuses, c.stages(t),
+		c.text, postgres.OrNull(c.endedBefore)}
 	if c.content != "" {
 		args = append(args, c.content)
 	}

@@ -152,11 +152,7 @@ var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NUL
 // see the same moment. They are planned like the hot ones: the small tables are never analysed, and
 // the tasks may be anywhere.
 func (s *Tasks) readWindow(
-	ctx context.Context,
-	t *config.Type,
-	c criteria,
-	least, before int64,
-	window, limit int,
+	ctx context.Context, t *config.Type, c criteria, least, before int64, window, limit int,
 ) (v view, err error) {
 	position := asyncflow.TaskID{Number: before - 1}.Position()
 	b := &pgx.Batch{}
@@ -166,7 +162,9 @@ func (s *Tasks) readWindow(
 		append(append(c.windowArgs(t, least, before, window), limit), c.args(t)...)...)
 	list.Query(func(rows pgx.Rows) (err error) {
 		v.tasks, err = pgx.CollectRows(rows,
-			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.core.Clock.Now()) })
+			func(row pgx.CollectableRow) (Task, error) {
+				return scanTask(row, t, s.core.Clock.Now())
+			})
 		return err
 	})
 	bounds := b.Queue(t.SQL(position, c.windowSQL()), c.windowArgs(t, least, before, window)...)

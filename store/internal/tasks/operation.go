@@ -95,8 +95,8 @@ func (o Operation) criteria() criteria {
 // check returns what is wrong with an operation on a type, or nil.
 func (n NewOperation) check(t *config.Type) error {
 	if n.FromStage != "" && t.StageIndex(n.FromStage) < 0 {
-		return asyncflow.InvalidField("from_stage", "is %q, which is not a stage of %s", n.FromStage,
-			t.Name)
+		return asyncflow.InvalidField("from_stage", "is %q, which is not a stage of %s",
+			n.FromStage, t.Name)
 	}
 	if err := t.CheckPriority(n.Priority); err != nil {
 		return err

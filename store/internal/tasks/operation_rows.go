@@ -80,7 +80,8 @@ func checkRunningCounts(ctx context.Context, tx pgx.Tx, tenant string, o Operati
 	err := tx.SendBatch(ctx, b).Close()
 	if err == nil && running >= MaxRunningCounts {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
-			"%d counts of the tenant are running: no more may at once. Wait for one, or stop it", running)
+			"%d counts of the tenant are running: no more may at once. Wait for one, or stop it",
+			running)
 	}
 	return err
 }
@@ -94,21 +95,15 @@ const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.sta
 // OperationPage returns up to limit of a tenant's operations after a place, newest first, and
 // reports whether there are more. It lists running operations, and all of the last 30 days.
 func (s *Tasks) OperationPage(
-	ctx context.Context,
-	tenant string,
-	after postgres.Place,
-	limit int,
+	ctx context.Context, tenant string, after postgres.Place, limit int,
 ) (page []Operation, more bool, err error) {
-	rows, err := s.core.DB(tenant).Query(ctx, `SELECT `+operationColumns+` FROM `+operationsOf(tenant)+
-		` o
+	rows, _ := s.core.DB(tenant).Query(ctx,
+		`SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o
 		WHERE (o.state = 'running' OR o.created_at > $1)
 		  AND ($2::timestamptz IS NULL OR (o.created_at, o.id) < ($2, $3::uuid))
 		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`,
-		s.core.Clock.Now().Add(-OperationsKept), postgres.OrNull(after.At), postgres.OrNull(after.ID),
-		limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "OperationPage(%q)", tenant)
-	}
+		s.core.Clock.Now().Add(-OperationsKept), postgres.OrNull(after.At),
+		postgres.OrNull(after.ID), limit+1)
 	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes,
 		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
 		func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) })
@@ -125,7 +120,8 @@ func (s *Tasks) Operation(ctx context.Context, tenant, id string) (Operation, er
 // the operation changes no task. An operation that has ended is returned as it is.
 func (s *Tasks) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
 	err := audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+` SET state = 'stopped', finished_at = $2
+		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+`
+			SET state = 'stopped', finished_at = $2
 			WHERE id = $1::uuid AND state = 'running'`, id, s.core.Clock.Now())
 		if err == nil && tag.RowsAffected() == 0 { // it has ended, or doesn't exist
 			return postgres.ErrSame
@@ -139,9 +135,7 @@ func (s *Tasks) StopOperation(ctx context.Context, tenant, id string) (Operation
 }
 
 func (s *Tasks) oneOperation(
-	ctx context.Context,
-	tenant, id, sql string,
-	args ...any,
+	ctx context.Context, tenant, id, sql string, args ...any,
 ) (Operation, error) {
 	all, err := s.readOperations(ctx, tenant, sql, args...)
 	if err == nil && len(all) == 0 {
@@ -154,14 +148,9 @@ func (s *Tasks) oneOperation(
 }
 
 func (s *Tasks) readOperations(
-	ctx context.Context,
-	tenant, sql string,
-	args ...any,
+	ctx context.Context, tenant, sql string, args ...any,
 ) ([]Operation, error) {
-	rows, err := s.core.DB(tenant).Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := s.core.DB(tenant).Query(ctx, sql, args...)
 	return pgx.CollectRows(rows,
 		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) })
 }
@@ -172,7 +161,8 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	var options operationOptions
 	var finished *time.Time
 	err = row.Scan(append([]any{&o.ID, &o.Kind, &o.Filter.Type, &f, &options, &o.State, &o.Total,
-		&o.Done, &o.Skipped, &o.Error, &o.CreatedAt, &finished, &o.position, &o.nextAt}, more...)...)
+		&o.Done, &o.Skipped, &o.Error, &o.CreatedAt, &finished, &o.position, &o.nextAt},
+		more...)...)
 	o.Filter.Status = f.Status
 	o.Filter.Stage = f.Stage
 	o.Filter.Error = f.Error

@@ -23,9 +23,7 @@ func (s *Tasks) CountTasks(ctx context.Context, tenant string, n NewOperation) (
 // StartOperation begins an operation; a background job takes its steps. An operation that
 // concerns no task is done at once.
 func (s *Tasks) StartOperation(
-	ctx context.Context,
-	tenant string,
-	n NewOperation,
+	ctx context.Context, tenant string, n NewOperation,
 ) (Operation, error) {
 	o, err := s.prepareOperation(ctx, tenant, n)
 	if err != nil {
@@ -47,9 +45,7 @@ const countWindow = 20_000
 // prepareOperation returns the operation as it begins: with its total, and with a position
 // before the first task that it may concern.
 func (s *Tasks) prepareOperation(
-	ctx context.Context,
-	tenant string,
-	n NewOperation,
+	ctx context.Context, tenant string, n NewOperation,
 ) (Operation, error) {
 	t, err := s.core.Catalog.Fresh(ctx, tenant, n.Filter.Type)
 	if err != nil {
@@ -103,11 +99,7 @@ func (s *Tasks) countOperation(ctx context.Context, t *config.Type, o *Operation
 
 // candidatesOf returns about how many tasks a search by criteria looks at. The final tasks
 // count from the creation of their type, and may be gone.
-func (s *Tasks) candidatesOf(
-	ctx context.Context,
-	t *config.Type,
-	c criteria,
-) (n int64, err error) {
+func (s *Tasks) candidatesOf(ctx context.Context, t *config.Type, c criteria) (n int64, err error) {
 	if err := c.learn(ctx, s.core.DB(t.Tenant), t); err != nil {
 		return 0, err
 	}
@@ -125,8 +117,7 @@ func (s *Tasks) candidatesOf(
 // its tables of that moment: another node may have opened a roll this second that gets the new
 // tasks.
 func (s *Tasks) firstLive(
-	ctx context.Context,
-	t *config.Type,
+	ctx context.Context, t *config.Type,
 ) (_ *config.Type, first int64, err error) {
 	location, err := config.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// stepWindow is how many tasks a step looks at; stepTasks is the most that it changes. A step of
-	// a count looks at countWindow, unless it searches errors: a search for 200 characters in errors
-	// of 4 KiB, all written to make it slow, takes 0.5 ms for each.
+	// stepWindow is how many tasks a step looks at; stepTasks is the most that it changes. A step
+	// of a count looks at countWindow, unless it searches errors: a search for 200 characters in
+	// errors of 4 KiB, all written to make it slow, takes 0.5 ms for each.
 	stepWindow = 1000
 	stepTasks  = 100
 )
@@ -34,9 +34,7 @@ type DueOperation struct {
 
 // FirstSteps returns when the first step of the running operations of each of some tenants is due.
 // It leaves out tenants without running operations.
-func (s *Tasks) FirstSteps(
-	ctx context.Context, tenants []string,
-) (map[string]time.Time, error) {
+func (s *Tasks) FirstSteps(ctx context.Context, tenants []string) (map[string]time.Time, error) {
 	all, err := s.core.FirstTimes(ctx, tenants,
 		`SELECT i, min(next_at) FROM {schema}.operations WHERE state = 'running'`)
 	return all, postgres.Wrap(err, "FirstSteps")
@@ -45,9 +43,7 @@ func (s *Tasks) FirstSteps(
 // DueOperations returns the running operations of some tenants whose next step is due before a
 // time, first due first.
 func (s *Tasks) DueOperations(
-	ctx context.Context,
-	tenants []string,
-	before time.Time,
+	ctx context.Context, tenants []string, before time.Time,
 ) (all []DueOperation, err error) {
 	err = s.core.QueryTenants(ctx, tenants,
 		`SELECT i, type, id::text, next_at FROM {schema}.operations
@@ -132,15 +128,13 @@ type step struct {
 // step, or its type is being changed or deleted. It locks the type's row first, so that a
 // deletion of the type waits and doesn't deadlock.
 func (st *step) lock(ctx context.Context, tx pgx.Tx, t *config.Type, due DueOperation) error {
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		SELECT `+operationColumns+`
 		FROM `+operationsOf(due.Tenant)+` o JOIN `+t.Set().Tables.Qualify("task_types")+` tt
 		  ON tt.name = o.type
 		WHERE o.id = $1::uuid AND o.state = 'running' AND o.next_at <= $2
 		FOR UPDATE OF o SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, due.ID, st.now)
-	if err != nil {
-		return err
-	}
+	var err error
 	st.o, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Operation, error) {
 		return scanOperation(row)
 	})
@@ -208,9 +202,11 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 func (st *step) write(ctx context.Context, tx pgx.Tx) error {
 	o := st.o
 	_, err := tx.Exec(ctx, `UPDATE `+st.t.Set().Tables.Qualify("operations")+`
-		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7, total = $8
+		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7,
+		  total = $8
 		WHERE id = $1::uuid`,
-		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State), postgres.OrNull(o.FinishedAt),
+		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State),
+		postgres.OrNull(o.FinishedAt),
 		o.Total)
 	return err
 }
@@ -260,8 +256,8 @@ func (s *Tasks) failOperation(ctx context.Context, due DueOperation, why error) 
 	if known := new(asyncflow.Error); errors.As(why, &known) {
 		text = known.Detail()
 	}
-	s.core.Log.Error("an operation can't go on", "tenant", due.Tenant, "type", due.Type, "operation",
-		due.ID, "error", why)
+	s.core.Log.Error("an operation can't go on", "tenant", due.Tenant, "type", due.Type,
+		"operation", due.ID, "error", why)
 	_, err := s.core.DB(due.Tenant).Exec(ctx,
 		`UPDATE `+operationsOf(due.Tenant)+` SET state = 'failed', error = $2, finished_at = $3
 		WHERE id = $1::uuid AND state = 'running'`, due.ID, text, s.core.Clock.Now())

@@ -99,9 +99,7 @@ func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) er
 
 // task is Task without the limits that a due task waits for, its children and its dependencies.
 func (s *Tasks) task(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
+	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (task Task, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
@@ -111,14 +109,13 @@ func (s *Tasks) task(
 		if !t.Has(id.Position()) { // its roll was dropped a moment ago
 			return config.UnknownTask(id)
 		}
-		rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(),
+		rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(),
 			stateColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
 			id.Number, t.Number())
-		if err != nil {
-			return err
-		}
 		task, err = pgx.CollectExactlyOneRow(rows,
-			func(row pgx.CollectableRow) (Task, error) { return scanTask(row, t, s.core.Clock.Now()) })
+			func(row pgx.CollectableRow) (Task, error) {
+				return scanTask(row, t, s.core.Clock.Now())
+			})
 		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -196,10 +193,7 @@ func pendingFor(t *config.Type, task Task, now time.Time) asyncflow.WaitReason {
 
 // AwaitFinal returns the task once it is final, or in its state after wait.
 func (s *Tasks) AwaitFinal(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
-	wait time.Duration,
+	ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration,
 ) (Task, error) {
 	changed, done := s.Follow(tenant, id)
 	defer done()
@@ -208,7 +202,8 @@ func (s *Tasks) AwaitFinal(
 	for {
 		task, err := s.task(ctx, tenant, id)
 		if err == nil && task.Status.Final() {
-			return task, postgres.Wrap(s.tellTree(ctx, tenant, &task), "AwaitFinal(%q, %s)", tenant, id)
+			return task, postgres.Wrap(s.tellTree(ctx, tenant, &task), "AwaitFinal(%q, %s)",
+				tenant, id)
 		}
 		if err != nil {
 			return task, postgres.Wrap(err, "AwaitFinal(%q, %s)", tenant, id)

@@ -18,10 +18,7 @@ import (
 // of its stages again, and its journal goes on. A task that is not final, or has succeeded,
 // is CodeConflict. Of two concurrent redrives one wins.
 func (s *Tasks) Redrive(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
-	r trees.Redrive,
+	ctx context.Context, tenant string, id asyncflow.TaskID, r trees.Redrive,
 ) (Task, error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {

@@ -19,11 +19,6 @@ type Tasks struct {
 }
 
 // New returns the tasks of a database.
-func New(
-	core *catalog.Core,
-	hot *hot.Path,
-	trees *trees.Trees,
-	counts *counts.Counts,
-) *Tasks {
+func New(core *catalog.Core, hot *hot.Path, trees *trees.Trees, counts *counts.Counts) *Tasks {
 	return &Tasks{core: core, hot: hot, trees: trees, counts: counts, countTime: countTime}
 }

@@ -32,9 +32,7 @@ func (s *Tasks) PauseTree(
 
 // ResumeTree ends the pause of a task's children, and returns the task. It changes nothing if they
 // aren't paused; a task that doesn't wait for its children is CodeConflict.
-func (s *Tasks) ResumeTree(
-	ctx context.Context, tenant string, id asyncflow.TaskID,
-) (Task, error) {
+func (s *Tasks) ResumeTree(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
 	return s.setTreePause(ctx, tenant, id, false, "")
 }
 

@@ -45,8 +45,8 @@ func (s *Tasks) Votes(
 	b := &pgx.Batch{}
 	trees.QueueVotes(b, t, o, &v.Cast)
 	b.Queue(t.SQL(0, `SELECT claimer, coalesce(subject, ''), late, at FROM {votes}
-		WHERE type = $1 AND key = $2 AND late IS NOT NULL ORDER BY at LIMIT $3`), t.Number(), o.VoteKey(),
-		asyncflow.MaxVotes).Query(func(rows pgx.Rows) error {
+		WHERE type = $1 AND key = $2 AND late IS NOT NULL ORDER BY at LIMIT $3`), t.Number(),
+		o.VoteKey(), asyncflow.MaxVotes).Query(func(rows pgx.Rows) error {
 		late := asyncflow.Vote{Status: asyncflow.StatusSucceeded}
 		var outcome string
 		into := []any{&late.Claimer, &late.Subject, &outcome, &late.At}

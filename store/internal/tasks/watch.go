@@ -42,10 +42,7 @@ var watchColumns = strings.NewReplacer(
 // whether there are more rows; CodeNotFound when there is no such task. It takes one round
 // trip, and more for a task with children or dependencies.
 func (s *Tasks) Watch(
-	ctx context.Context,
-	tenant string,
-	id asyncflow.TaskID,
-	p AttemptPage,
+	ctx context.Context, tenant string, id asyncflow.TaskID, p AttemptPage,
 ) (task Task, attempts []Attempt, more bool, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {

@@ -15,12 +15,7 @@ import (
 // their token rows, and looks again for rows that just moved to another table. ids ascend, as in
 // settlements, so that both lock rows in the same order.
 func CancelAll(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids []int64,
-	reason string,
-	now time.Time,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, reason string, now time.Time,
 ) (settled []asyncflow.Settlement, err error) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: reason}
 	if err := lockFanOutsOf(ctx, tx, t, ids); err != nil {
@@ -34,7 +29,8 @@ func CancelAll(
 		}
 		for _, l := range leases {
 			settled = append(settled,
-				asyncflow.Settlement{Lease: l, Outcome: o, Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
+				asyncflow.Settlement{Lease: l, Outcome: o,
+					Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
 			cancelled = append(cancelled, l.ID.Number)
 		}
 		if ids, err = records.StillLive(ctx, tx, t, ids, cancelled); err != nil {
@@ -53,7 +49,8 @@ func CancelAll(
 // lockFanOutsOf locks the fan-outs of tasks of one roll before their token rows, as FollowUp does.
 func lockFanOutsOf(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) error {
 	_, err := tx.Exec(ctx, t.SQL(0, `SELECT FROM {fan_outs}
-		WHERE type = $1 AND id = ANY ($2) AND NOT closed ORDER BY id, seq FOR UPDATE`), t.Number(), ids)
+		WHERE type = $1 AND id = ANY ($2) AND NOT closed ORDER BY id, seq FOR UPDATE`), t.Number(),
+		ids)
 	return err
 }
 

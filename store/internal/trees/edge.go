@@ -126,6 +126,6 @@ func (e *edge) task() (id asyncflow.TaskID) {
 func QueueGoneEdges(b *pgx.Batch, t *config.Type, now time.Time) {
 	b.Queue(t.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
 		SELECT DISTINCT 'look', $2::timestamptz, type, id FROM (
-		  SELECT type, id FROM {edges} WHERE on_type = $1 AND status IS NULL LIMIT $3) e`), t.Number(),
-		now, catalog.JobBatch)
+		  SELECT type, id FROM {edges} WHERE on_type = $1 AND status IS NULL LIMIT $3) e`),
+		t.Number(), now, catalog.JobBatch)
 }

@@ -109,7 +109,8 @@ func (f *followUp) takeDependents(
 	options := map[int64]asyncflow.Options{}
 	var ids []int64
 	for _, l := range leases {
-		if id := l.ID.Number; l.Options.ContextFrom != "" && decided[id].verdict == asyncflow.Retry {
+		if id := l.ID.Number; l.Options.ContextFrom != "" &&
+			decided[id].verdict == asyncflow.Retry {
 			if f.contexts++; f.contexts > contextMost {
 				f.look(t.Number(), id)
 				continue
@@ -118,19 +119,17 @@ func (f *followUp) takeDependents(
 		ids = append(ids, l.ID.Number)
 		options[l.ID.Number] = l.Options
 	}
-	rows, err := f.tx.Query(f.ctx, t.SQL(0, `DELETE FROM {wait}
+	rows, _ := f.tx.Query(f.ctx, t.SQL(0, `DELETE FROM {wait}
 		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies'
 		RETURNING id, seq, stage, attempt, order_time, coalesce(key, '')`), t.Number(), ids)
-	if err != nil {
-		return nil, nil, err
-	}
-	leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
-		var key string
-		l.ID.Type = t.Name
-		err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key)
-		l.Options = options[l.ID.Number]
-		keys = append(keys, key)
-		return l, err
-	})
+	leases, err = pgx.CollectRows(rows,
+		func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+			var key string
+			l.ID.Type = t.Name
+			err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key)
+			l.Options = options[l.ID.Number]
+			keys = append(keys, key)
+			return l, err
+		})
 	return leases, keys, err
 }

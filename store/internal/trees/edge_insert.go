@@ -20,11 +20,7 @@ import (
 // InsertDependent inserts tasks of one roll that depend on other tasks. It is one transaction,
 // which may be repeated. It sets Insertion.Refused of tasks with impossible dependencies, and
 // Key.Holder of tasks with a key that is not free.
-func (s *Trees) InsertDependent(
-	ctx context.Context,
-	t *config.Type,
-	items []*hot.Insertion,
-) error {
+func (s *Trees) InsertDependent(ctx context.Context, t *config.Type, items []*hot.Insertion) error {
 	if len(items) == 0 { // an earlier try inserted all of them
 		return postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "InsertDependent(%q, %q)",
 			t.Tenant, t.Name)
@@ -102,12 +98,10 @@ func (s *Trees) await(ctx context.Context, tenant string, numbers []int32) error
 		return nil
 	}
 	return audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `UPDATE {types}
-			SET awaited_since = $2 WHERE number = ANY ($1) AND awaited_since IS NULL RETURNING name`),
+		rows, _ := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `UPDATE {types}
+			SET awaited_since = $2 WHERE number = ANY ($1) AND awaited_since IS NULL
+			RETURNING name`),
 			numbers, s.core.Clock.Now())
-		if err != nil {
-			return err
-		}
 		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			return err
@@ -178,7 +172,8 @@ func (d *dependents) claim(
 	}
 	if len(keyed) > 0 {
 		slices.SortFunc(keyed, func(a, b *hot.Insertion) int {
-			return cmp.Or(cmp.Compare(a.Key.Name, b.Key.Name), cmp.Compare(a.ID.Number, b.ID.Number))
+			return cmp.Or(cmp.Compare(a.Key.Name, b.Key.Name),
+				cmp.Compare(a.ID.Number, b.ID.Number))
 		})
 		if err := lockDependents(ctx, d.tx, d.t.Set().Tables, hot.LeasePatience); err != nil {
 			return nil, nil, err
@@ -250,8 +245,9 @@ func (d *dependents) edges(items []*hot.Insertion) (all []edge) {
 			if e.waitFor = on.Wait(); e.waitFor > 0 {
 				e.until = item.Created.Add(e.waitFor)
 			}
-			self := e.on == e.taskRef || on.Key != "" && t.Number() == d.t.Number() && item.Key != nil &&
-				on.Key == item.Key.Name
+			self := e.on == e.taskRef ||
+				on.Key != "" && t.Number() == d.t.Number() && item.Key != nil &&
+					on.Key == item.Key.Name
 			switch {
 			case self:
 				item.Refuse(i, "is the task itself")

@@ -71,7 +71,8 @@ func findPastKeysOf(ctx context.Context, tx pgx.Tx, t *config.Type, until time.T
 			  SELECT id, CASE WHEN NOT `+records.IsChildSQL+` THEN options->>'key' END AS key
 			  FROM {task} t WHERE type = $1 ORDER BY id DESC LIMIT $2),
 			past AS (INSERT INTO {past_keys} (type, key, id)
-			  SELECT DISTINCT ON (key) $1, key, id FROM t WHERE key IS NOT NULL ORDER BY key, id DESC
+			  SELECT DISTINCT ON (key) $1, key, id FROM t WHERE key IS NOT NULL
+			  ORDER BY key, id DESC
 			  ON CONFLICT (type, key) DO NOTHING)
 			SELECT count(*) FROM t`), t.Number(), left).Scan(&n)
 		left -= n

@@ -49,7 +49,8 @@ func (f *followUp) cycles(t *config.Type, edges []edge) (map[int64]decision, err
 	ring := ringsOf(c.on)
 	for _, e := range keyed {
 		if _, known := found[e.id]; !known && ring[e.on] == ring[e.taskRef] {
-			found[e.id] = decision{asyncflow.Fail, asyncflow.BadDependency(int(e.n), cycle).Detail()}
+			found[e.id] = decision{asyncflow.Fail,
+				asyncflow.BadDependency(int(e.n), cycle).Detail()}
 			delete(c.on, e.taskRef)
 			ring = ringsOf(c.on)
 		}

@@ -39,7 +39,8 @@ type childFailure struct {
 func (f *childFailure) queue(b *pgx.Batch, t *config.Type) {
 	for _, r := range f.o.Runs(0, f.o.Spawned) {
 		if t.Has(r.Position()) {
-			b.Queue(t.SQL(r.Position(), firstFailureSQL), t.Number(), r.First, r.Last(), childStopped).
+			b.Queue(t.SQL(r.Position(), firstFailureSQL), t.Number(), r.First, r.Last(),
+				childStopped).
 				Query(func(rows pgx.Rows) error { return f.read(rows, r) })
 		}
 	}

@@ -100,8 +100,7 @@ func (f *followUp) advance(t *config.Type, spawning, joining []*records.FanOut) 
 
 // lockFanOuts returns the fan-outs that rows are about. It waits for rows that were locked.
 func (f *followUp) lockFanOuts(
-	t *config.Type,
-	rows []records.OutboxRow,
+	t *config.Type, rows []records.OutboxRow,
 ) (all []*records.FanOut, err error) {
 	for _, r := range rows {
 		if n := len(all); n > 0 && all[n-1].FanOutKey == r.FanOutKey() {
@@ -123,9 +122,7 @@ func (f *followUp) lockFanOuts(
 // followTree handles the rows about one fan-out, but for a join. It reports whether more children
 // are to be made.
 func (f *followUp) followTree(
-	t *config.Type,
-	o *records.FanOut,
-	rows []records.OutboxRow,
+	t *config.Type, o *records.FanOut, rows []records.OutboxRow,
 ) (more bool, err error) {
 	f.changesOf(t).changed = append(f.changesOf(t).changed, o.ID)
 	pauseAt := o.Spawned
@@ -172,9 +169,7 @@ func (f *followUp) followTree(
 // be cancelled; -1: none are. The row may be older than a redrive of the task, which waits for its
 // children again.
 func (f *followUp) stops(
-	t *config.Type,
-	o *records.FanOut,
-	rows []records.OutboxRow,
+	t *config.Type, o *records.FanOut, rows []records.OutboxRow,
 ) (at int, err error) {
 	at = -1
 	for _, r := range rows {

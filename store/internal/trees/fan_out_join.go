@@ -27,8 +27,8 @@ type joins struct {
 }
 
 func (f *followUp) queueJoin(b *pgx.Batch, t *config.Type, all []*records.FanOut) *joins {
-	j := &joins{followUp: f, t: t, byID: map[int64]*records.FanOut{}, lists: map[int64]*resultList{},
-		failed: map[int64]*childFailure{}}
+	j := &joins{followUp: f, t: t, byID: map[int64]*records.FanOut{},
+		lists: map[int64]*resultList{}, failed: map[int64]*childFailure{}}
 	for _, o := range all {
 		if f.joined > joinBytes {
 			f.followLater(o) // a later transaction joins

@@ -19,10 +19,7 @@ type Family []records.ChildRun
 // FamilyOf returns the ids of the children of a task, of all its fan-outs; all tasks for the zero
 // id.
 func FamilyOf(
-	ctx context.Context,
-	s *Trees,
-	t *config.Type,
-	parent asyncflow.TaskID,
+	ctx context.Context, s *Trees, t *config.Type, parent asyncflow.TaskID,
 ) (Family, error) {
 	if parent == (asyncflow.TaskID{}) {
 		return nil, nil
@@ -41,15 +38,10 @@ func FamilyOf(
 
 // fanOutsOf returns all fan-outs of a task.
 func (s *Trees) fanOutsOf(
-	ctx context.Context,
-	t *config.Type,
-	id int64,
+	ctx context.Context, t *config.Type, id int64,
 ) (all []*records.FanOut, err error) {
-	rows, err := s.core.DB(t.Tenant).Query(ctx,
+	rows, _ := s.core.DB(t.Tenant).Query(ctx,
 		t.SQL(0, records.FanOutColumns+`WHERE type = $1 AND id = $2`), t.Number(), id)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*records.FanOut, error) {
 		o := &records.FanOut{}
 		return o, row.Scan(o.Columns()...)
@@ -92,8 +84,8 @@ func ChildrenOf(
 		var leased, waits int
 		err := s.core.DB(t.Tenant).QueryRow(ctx, t.SQL(0, `
 			SELECT (SELECT count(*) FROM {lease} WHERE type = $1 AND id BETWEEN $2 AND $3),
-			  (SELECT count(*) FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3)`), t.Number(), r.First,
-			r.Last()).Scan(&leased, &waits)
+			  (SELECT count(*) FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3)`), t.Number(),
+			r.First, r.Last()).Scan(&leased, &waits)
 		if err != nil {
 			return nil, err
 		}

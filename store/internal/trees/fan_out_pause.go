@@ -26,7 +26,8 @@ func WaitingFanOut(
 	waits := false
 	if o != nil && !o.Stopped && !o.Closed {
 		err = tx.QueryRow(ctx, t.SQL(0, `SELECT EXISTS (SELECT FROM {wait}
-			WHERE type = $1 AND id = $2 AND seq = $3 AND reason = 'children')`), o.Number, o.ID, o.Waits).
+			WHERE type = $1 AND id = $2 AND seq = $3 AND reason = 'children')`), o.Number, o.ID,
+			o.Waits).
 			Scan(&waits)
 	}
 	if err == nil && !waits {
@@ -60,8 +61,8 @@ func (f *followUp) pause(t *config.Type, o *records.FanOut, from int) error {
 // park moves the children of a run from `ready` to `wait`, and so the children that a limit blocks.
 func (f *followUp) park(t *config.Type, r records.ChildRun) error {
 	_, err := f.tx.Exec(f.ctx, t.SQL(0, `UPDATE {wait} SET reason = 'parent_paused', until = $4
-		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity'`), t.Number(), r.First, r.Last(),
-		records.UntilOthers)
+		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity'`), t.Number(), r.First,
+		r.Last(), records.UntilOthers)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,8 @@ func (l *resultList) queue(b *pgx.Batch, t *config.Type) {
 	}
 	for _, r := range l.o.Runs(0, l.o.Spawned) {
 		if t.Has(r.Position()) {
-			b.Queue(t.SQL(r.Position(), sql), t.Number(), r.First, r.Last(), asyncflow.MaxInlineResults).
+			b.Queue(t.SQL(r.Position(), sql), t.Number(), r.First, r.Last(),
+				asyncflow.MaxInlineResults).
 				Query(func(rows pgx.Rows) error { return l.read(rows, t, r) })
 		}
 	}
@@ -199,7 +200,8 @@ func (s *Trees) ChildResults(
 func (s *Trees) ChildCount(
 	ctx context.Context, t *config.Type, stored asyncflow.StoredResults,
 ) (count int, err error) {
-	o, err := records.LatestFanOut(ctx, s.core.DB(t.Tenant), t, stored.Task.Number, stored.FanOut, "")
+	o, err := records.LatestFanOut(ctx, s.core.DB(t.Tenant), t, stored.Task.Number,
+		stored.FanOut, "")
 	if err != nil || o == nil {
 		return 0, postgres.Wrap(err, "ChildCount(%s, %d)", stored.Task, stored.FanOut)
 	}

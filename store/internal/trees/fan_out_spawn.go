@@ -71,7 +71,8 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 	var without []*records.FanOut
 	sum := 0
 	for _, o := range s.all {
-		if n := len(o.Firsts); n == 0 || (records.ChildRun{First: o.Firsts[n-1]}).Position() != t.End {
+		if n := len(o.Firsts); n == 0 ||
+			(records.ChildRun{First: o.Firsts[n-1]}).Position() != t.End {
 			without = append(without, o)
 			sum += o.Count - o.Spawned
 		}
@@ -160,7 +161,8 @@ func (s *spawns) children(
 				Shard: o.Rule.Shards > 0, Vote: o.Rule.Quorum != nil, Shared: work.Shared}}
 		items = append(items, &hot.Insertion{Created: f.now, Options: options, Context: doc,
 			FlowKey: t.LineKeyOf(options),
-			ID:      asyncflow.TaskID{Type: t.Name, Number: o.Firsts[run] + int64(i-int(o.Starts[run]))},
+			ID: asyncflow.TaskID{Type: t.Name, Number: o.Firsts[run] +
+				int64(i-int(o.Starts[run]))},
 			Verdict: asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt,
 				OrderTime: asyncflow.EnterOrder(t.TaskType, t.StageIndex(stage), options, f.now)}})
 		if t.LineForClaims(stage, true) {
@@ -181,7 +183,8 @@ func (s *spawns) storedItems(
 	earlier, err := records.LatestFanOut(s.ctx, s.tx, s.t, o.ID, stored.FanOut, "")
 	if err == nil && earlier != nil {
 		form = earlier.Rule.Results
-		results, err = readResults(s.ctx, s.tx, s.t, earlier, o.Spawned, n, spawnBytes-s.spawnedBytes)
+		results, err = readResults(s.ctx, s.tx, s.t, earlier, o.Spawned, n,
+			spawnBytes-s.spawnedBytes)
 	}
 	if err != nil {
 		return nil, err

@@ -120,9 +120,7 @@ func (s *Trees) wrongFanOuts(
 }
 
 // inSnapshot runs do in a transaction with one snapshot for all statements.
-func (s *Trees) inSnapshot(
-	ctx context.Context, tenant string, do func(f *followUp) error,
-) error {
+func (s *Trees) inSnapshot(ctx context.Context, tenant string, do func(f *followUp) error) error {
 	f := s.newFollowUp(ctx, tenant)
 	return pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		f.tx = tx
@@ -147,12 +145,9 @@ ON b.type = o.type AND b.id = o.id AND b.fan_out = o.seq
 ORDER BY o.type, o.id, o.seq`
 
 func (f *followUp) openFanOuts(after records.FanOutKey, n int) (all []*countedFanOut, err error) {
-	rows, err := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0,
+	rows, _ := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0,
 		openFanOutsSQL), after.Number,
 		after.ID, after.Seq, n)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*countedFanOut, error) {
 		c := &countedFanOut{}
 		return c, row.Scan(append(c.Columns(), &c.rows, &c.toCome.Succeeded, &c.toCome.Failed,
@@ -217,21 +212,20 @@ func (c *countedFanOut) known() bool {
 // and queues its follow-up. It reports whether it did: another transaction may change it at the
 // same time.
 func (s *Trees) mendFanOut(
-	ctx context.Context,
-	tenant string,
-	key records.FanOutKey,
+	ctx context.Context, tenant string, key records.FanOutKey,
 ) (bool, error) {
 	var mended *countedFanOut
 	err := s.inSnapshot(ctx, tenant, func(f *followUp) error {
 		// If it was changed after the snapshot, this fails.
 		tag, err := f.tx.Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
 			`SELECT FROM {fan_outs}
-			WHERE type = $1 AND id = $2 AND seq = $3 AND NOT closed FOR UPDATE SKIP LOCKED`), key.Number,
-			key.ID, key.Seq)
+			WHERE type = $1 AND id = $2 AND seq = $3 AND NOT closed FOR UPDATE SKIP LOCKED`),
+			key.Number, key.ID, key.Seq)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		all, err := f.openFanOuts(records.FanOutKey{Number: key.Number, ID: key.ID, Seq: key.Seq - 1}, 1)
+		all, err := f.openFanOuts(records.FanOutKey{Number: key.Number, ID: key.ID, Seq: key.Seq -
+			1}, 1)
 		if err != nil {
 			return err
 		}

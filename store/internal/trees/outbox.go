@@ -69,7 +69,8 @@ func (s *Trees) rest(ctx context.Context, tenant string, seq int64, pause time.D
 	_, err := s.core.DB(tenant).Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		UPDATE {outbox} SET due = $3 WHERE seq = ANY (ARRAY(
 		  SELECT o.seq FROM {outbox} b JOIN {outbox} o ON o.type = b.type AND o.id = b.id
-		  WHERE b.seq = $1 AND o.due <= $2 FOR UPDATE OF o SKIP LOCKED))`), seq, now, now.Add(pause))
+		  WHERE b.seq = $1 AND o.due <= $2 FOR UPDATE OF o SKIP LOCKED))`), seq, now,
+		now.Add(pause))
 	return err
 }
 
@@ -224,8 +225,8 @@ func (f *followUp) look(number int32, id int64) { f.lookAt(number, id, time.Time
 
 // lookAt queues a look at the edges of a task, due at a time.
 func (f *followUp) lookAt(number int32, id int64, due time.Time) {
-	f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxLook, Due: due, Number: number,
-		ID: id})
+	f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxLook, Due: due,
+		Number: number, ID: id})
 }
 
 // changesOf returns what the transaction does with a type.

@@ -47,12 +47,7 @@ func (r Redrive) verdict(stage string, children bool, order time.Time) asyncflow
 // RedriveAll redrives the given tasks of one roll, where it can. It returns their ids, and for each
 // other task why it can't be redriven.
 func RedriveAll(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids []int64,
-	r Redrive,
-	ts *records.Tokens,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, r Redrive, ts *records.Tokens,
 	now time.Time,
 ) (done []int64, refused map[int64]error, err error) {
 	if err := lockRedriven(ctx, tx, t, ids); err != nil {
@@ -168,15 +163,13 @@ type end struct {
 // endsOf returns the ends of the failed and cancelled ones among the given tasks of one roll, by
 // id. For each other task it returns why it can't be redriven.
 func endsOf(
-	ctx context.Context,
-	tx pgx.Tx,
-	t *config.Type,
-	ids []int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (ended []end, refused map[int64]error, err error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
 		  coalesce({options}, '{}')
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
+		  AND j.id = t.id
 		  ORDER BY seq DESC LIMIT 1) j ON true
 		WHERE t.type = $2 AND t.id = ANY ($1) ORDER BY t.id`), ids, t.Number())
 	if err != nil {
@@ -220,8 +213,8 @@ func redriveStage(t *config.Type, last, name string) (int, error) {
 	case stage < 0:
 		return 0, asyncflow.InvalidField("stage", "is %q, which is not a stage of %s", name, t.Name)
 	case ended >= 0 && stage > ended:
-		return 0, asyncflow.InvalidField("stage", "is %q, which comes after %s, where the task ended",
-			name, last)
+		return 0, asyncflow.InvalidField("stage",
+			"is %q, which comes after %s, where the task ended", name, last)
 	}
 	return stage, nil
 }
@@ -232,11 +225,7 @@ func redriveStage(t *config.Type, last, name string) (int, error) {
 // was never in is the latest output of the stages before it. Without any output it is the task's
 // context. The statement inserts nothing when another redrive wrote the row.
 func queueRedrive(
-	b *pgx.Batch,
-	t *config.Type,
-	id asyncflow.TaskID,
-	seq, stage int,
-	doc json.RawMessage,
+	b *pgx.Batch, t *config.Type, id asyncflow.TaskID, seq, stage int, doc json.RawMessage,
 	order, now time.Time,
 ) *pgx.QueuedQuery {
 	return b.Queue(t.SQL(id.Position(), `
@@ -254,6 +243,7 @@ func queueRedrive(
 		  FROM {journal} j WHERE j.type = t.type AND j.id = t.id AND j.stage = ANY ($8)) v
 		WHERE t.type = $9 AND t.id = $1
 		ON CONFLICT DO NOTHING`),
-		id.Number, seq, now, t.Stages[stage].Name, postgres.OrNull(string(doc)), t.StageNames()[:stage],
+		id.Number, seq, now, t.Stages[stage].Name, postgres.OrNull(string(doc)),
+		t.StageNames()[:stage],
 		order, t.NamesOf(t.Stages[stage].Name), t.Number())
 }

@@ -30,8 +30,8 @@ func QueueVotes(b *pgx.Batch, t *config.Type, o *records.FanOut, all *[]asyncflo
 				endpoint := ""
 				var output []byte
 				v.Task.Type = t.Name
-				_, err := pgx.ForEachRow(rows, []any{&v.Task.Number, &v.Status, &endpoint, &output, &v.At},
-					func() error {
+				_, err := pgx.ForEachRow(rows,
+					[]any{&v.Task.Number, &v.Status, &endpoint, &output, &v.At}, func() error {
 						v.Claimer, v.Subject = asyncflow.ClaimerOf(endpoint)
 						v.Outcome = o.Rule.Quorum.Outcome(output)
 						*all = append(*all, v)

@@ -19,7 +19,8 @@ const LateVotesKept = 7 * 24 * time.Hour
 // that was decided before, and reports whether it was. Of several late votes of a claimer on a task
 // the first one stays.
 func (s *Trees) LateVote(
-	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, claimer string, output []byte,
+	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, claimer string,
+	output []byte,
 ) (decided bool, err error) {
 	b := &pgx.Batch{}
 	options := records.QueueOptions(b, t, []int64{id.Number})

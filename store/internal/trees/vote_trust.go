@@ -27,8 +27,8 @@ func (f *followUp) trust(t *config.Type, all []*records.FanOut) error {
 			continue
 		}
 		b.Queue(t.SQL(0, `SELECT agreed FROM {voters}
-			WHERE type = $1 AND stage = $2 AND claimer = $3 AND until > $4`), t.Number(), o.Stage, claimer,
-			f.now).Query(func(rows pgx.Rows) error {
+			WHERE type = $1 AND stage = $2 AND claimer = $3 AND until > $4`), t.Number(), o.Stage,
+			claimer, f.now).Query(func(rows pgx.Rows) error {
 			var agreed int
 			_, err := pgx.ForEachRow(rows, []any{&agreed}, func() error {
 				o.Tally.Trust(agreed)
@@ -81,7 +81,8 @@ func (v voters) queue(b *pgx.Batch, t *config.Type, now time.Time) {
 	b.Queue(t.SQL(0, `
 		INSERT INTO {voters} AS v (type, stage, claimer, agreed, until)
 		SELECT $1, u.stage, u.claimer, u.agreed, $2
-		FROM unnest($3::text[], $4::text[], $5::int[], $6::bool[]) AS u (stage, claimer, agreed, anew)
+		FROM unnest($3::text[], $4::text[], $5::int[], $6::bool[]) AS u (stage, claimer, agreed,
+		  anew)
 		ON CONFLICT (type, stage, claimer) DO UPDATE SET until = excluded.until,
 		  agreed = excluded.agreed + CASE WHEN
 		    (SELECT anew FROM unnest($3::text[], $4::text[], $6::bool[]) AS n (stage, claimer, anew)

@@ -51,9 +51,7 @@ func (s *Upkeep) FirstForget(
 
 // FirstKeys returns when the first idempotency key of each of some tenants expires. It leaves out
 // tenants without keys.
-func (s *Upkeep) FirstKeys(
-	ctx context.Context, tenants []string,
-) (map[string]time.Time, error) {
+func (s *Upkeep) FirstKeys(ctx context.Context, tenants []string) (map[string]time.Time, error) {
 	all, err := s.core.FirstTimes(ctx, tenants,
 		`SELECT i, min(expires_at) FROM {schema}.idempotency_keys`)
 	return all, postgres.Wrap(err, "FirstKeys")
@@ -61,9 +59,7 @@ func (s *Upkeep) FirstKeys(
 
 // LastTallies returns the time of the last tally of each of some tenants. It leaves out tenants
 // without tallies.
-func (s *Upkeep) LastTallies(
-	ctx context.Context, tenants []string,
-) (map[string]time.Time, error) {
+func (s *Upkeep) LastTallies(ctx context.Context, tenants []string) (map[string]time.Time, error) {
 	all, err := s.core.FirstTimes(ctx, tenants, `SELECT i, max(at) FROM {schema}.tallies`)
 	return all, postgres.Wrap(err, "LastTallies")
 }

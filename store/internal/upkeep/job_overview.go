@@ -62,9 +62,7 @@ FROM unnest($1::int[]) n`
 
 // overviews looks at types of a tenant that have the same tables.
 func (s *Upkeep) overviews(
-	ctx context.Context,
-	tenant string,
-	types []*config.Type,
+	ctx context.Context, tenant string, types []*config.Type,
 ) ([]Overview, error) {
 	byNumber := make(map[int32]*config.Type, len(types))
 	numbers := make([]int32, len(types))
@@ -72,10 +70,7 @@ func (s *Upkeep) overviews(
 		numbers[i] = t.Number()
 		byNumber[t.Number()] = t
 	}
-	rows, err := s.core.DB(tenant).Query(ctx, types[0].SQL(types[0].Begin, overviewsSQL), numbers)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := s.core.DB(tenant).Query(ctx, types[0].SQL(types[0].Begin, overviewsSQL), numbers)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Overview, err error) {
 		var number int32
 		var lease, wait, ready *time.Time

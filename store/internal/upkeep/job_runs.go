@@ -54,13 +54,16 @@ func (s *Upkeep) RecordJob(ctx context.Context, r JobRun, failures int) error {
 		succeeded = &r.Started
 	}
 	_, err := s.core.Base.Exec(ctx, `
-		INSERT INTO asyncflow.jobs AS j (name, spec, node, started_at, duration, rows, error, failures,
+		INSERT INTO asyncflow.jobs AS j (name, spec, node, started_at, duration, rows, error,
+		  failures,
 		    succeeded_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-		ON CONFLICT (name) DO UPDATE SET node = $3, started_at = $4, duration = $5, rows = $6, error = $7,
+		ON CONFLICT (name) DO UPDATE SET node = $3, started_at = $4, duration = $5, rows = $6,
+		  error = $7,
 		  failures = CASE WHEN $7::text IS NULL THEN 0
 		    ELSE least(j.failures, 1000000000) + $8 END, succeeded_at = coalesce($9, j.succeeded_at)
-		WHERE j.started_at IS NULL OR j.started_at <= $10 OR j.error IS NOT NULL AND j.started_at <= $4`,
+		WHERE j.started_at IS NULL OR j.started_at <= $10 OR j.error IS NOT NULL
+		  AND j.started_at <= $4`,
 		r.Name, r.Spec, s.core.Config.Node, r.Started, r.Duration.Seconds(), r.Rows,
 		postgres.OrNull(r.Error), failures, succeeded, r.supersedes())
 	return postgres.Wrap(err, "RecordJob(%q)", r.Name)
@@ -76,18 +79,15 @@ func (r JobRun) supersedes() time.Time {
 
 // Jobs returns the last runs by name.
 func (s *Upkeep) Jobs(ctx context.Context) ([]JobRun, error) {
-	rows, err := s.core.Base.Query(ctx,
+	rows, _ := s.core.Base.Query(ctx,
 		`SELECT name, spec, coalesce(node, ''), started_at, coalesce(duration, 0), rows,
 			coalesce(error, ''), failures, succeeded_at
 		FROM asyncflow.jobs ORDER BY name`)
-	if err != nil {
-		return nil, postgres.Wrap(err, "Jobs")
-	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r JobRun, err error) {
 		var started, succeeded *time.Time
 		var seconds float64
-		err = row.Scan(&r.Name, &r.Spec, &r.Node, &started, &seconds, &r.Rows, &r.Error, &r.Failures,
-			&succeeded)
+		err = row.Scan(&r.Name, &r.Spec, &r.Node, &started, &seconds, &r.Rows, &r.Error,
+			&r.Failures, &succeeded)
 		r.Started, r.Succeeded, r.Duration = postgres.OrZero(started), postgres.OrZero(succeeded),
 			time.Duration(seconds*float64(time.Second)).Round(time.Microsecond)
 		return r, err

@@ -35,10 +35,8 @@ const (
 )
 
 // FirstTicks returns when the first schedule of each of some tenants is due. It leaves out tenants
-// without schedules that tick, and suspended ones, whose ticks stay due.
-func (s *Upkeep) FirstTicks(
-	ctx context.Context, tenants []string,
-) (map[string]time.Time, error) {
+// without schedules that tick, and suspended ones: their ticks stay due.
+func (s *Upkeep) FirstTicks(ctx context.Context, tenants []string) (map[string]time.Time, error) {
 	active := slices.DeleteFunc(slices.Clone(tenants), s.core.SuspendedTenant)
 	all, err := s.core.FirstTimes(ctx, active,
 		`SELECT i, min(next_at) FROM {schema}.schedules WHERE paused_at IS NULL`)
@@ -56,10 +54,7 @@ type Ticked struct {
 // except the schedules that are named. There is nothing left to do when Schedules is 0. It logs
 // failed schedules, which stay due.
 func (s *Upkeep) TickSchedules(
-	ctx context.Context,
-	tenant string,
-	submit catalog.Submit,
-	except []string,
+	ctx context.Context, tenant string, submit catalog.Submit, except []string,
 ) (out Ticked, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		r := round{store: s, tenant: tenant, now: s.core.Clock.Now()}
@@ -100,15 +95,13 @@ type scheduleTicks struct {
 // that has a type that is being changed or deleted. It also locks the types' rows, so that a
 // deletion of a type waits and doesn't deadlock.
 func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
-	rows, err := tx.Query(ctx, `
+	var err error
+	rows, _ := tx.Query(ctx, `
 		SELECT `+settings.ScheduleColumns+` FROM `+settings.SchedulesOf(r.tenant)+` s
 		JOIN `+postgres.Quote(schema.Of(r.tenant))+`.task_types tt ON tt.name = s.type
 		WHERE s.paused_at IS NULL AND s.next_at <= $1 AND (s.name = ANY ($2)) IS NOT TRUE
 		ORDER BY s.next_at, s.name LIMIT $3
 		FOR UPDATE OF s SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, r.now, except, tickSchedules)
-	if err != nil {
-		return err
-	}
 	r.schedules, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*scheduleTicks, error) {
 		stored, err := settings.ScanSchedule(row)
 		return &scheduleTicks{StoredSchedule: stored}, err
@@ -129,12 +122,14 @@ func (r *round) write(ctx context.Context, tx pgx.Tx) error {
 		}
 		if n := len(t.skipped); n > 0 {
 			t.SkippedAt = t.skipped[n-1]
-			r.store.core.Log.Info("ticks of a schedule were skipped: the task before is not final", "tenant",
-				r.tenant, "schedule", t.Name, "ticks", n, "overlap", t.Overlap)
+			r.store.core.Log.Info("ticks of a schedule were skipped: the task before is not final",
+				"tenant", r.tenant, "schedule", t.Name, "ticks", n, "overlap", t.Overlap)
 		}
-		b.Queue(`UPDATE `+settings.SchedulesOf(r.tenant)+` SET next_at = $2, last_at = $3, last_id = $4,
+		b.Queue(`UPDATE `+settings.SchedulesOf(r.tenant)+`
+			SET next_at = $2, last_at = $3, last_id = $4,
 			skipped = skipped + $5, skipped_at = $6 WHERE name = $1`,
-			t.Name, postgres.OrNull(t.rest), postgres.OrNull(t.LastAt), postgres.OrNull(t.LastID.Number),
+			t.Name, postgres.OrNull(t.rest), postgres.OrNull(t.LastAt),
+			postgres.OrNull(t.LastID.Number),
 			len(t.skipped), postgres.OrNull(t.SkippedAt))
 		if t.done > 0 {
 			keys := make([]string, t.done)
@@ -178,8 +173,8 @@ func (r *round) result() Ticked {
 		}
 		out.Failed = append(out.Failed, t.Name)
 		if !errors.Is(t.err, context.Canceled) {
-			r.store.core.Log.Warn("the tasks of a schedule can't be submitted now; they stay due", "tenant",
-				r.tenant, "schedule", t.Name, "error", t.err)
+			r.store.core.Log.Warn("the tasks of a schedule can't be submitted now; they stay due",
+				"tenant", r.tenant, "schedule", t.Name, "error", t.err)
 		}
 	}
 	return out

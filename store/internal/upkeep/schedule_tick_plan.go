@@ -37,8 +37,8 @@ func (t *scheduleTicks) plan(ctx context.Context, r *round) (err error) {
 	var missed bool
 	t.run, missed = t.table.Due(t.Schedule, t.NextAt, r.now)
 	if missed {
-		r.store.core.Log.Warn("ticks of a schedule were missed", "tenant", r.tenant, "schedule", t.Name,
-			"first", t.NextAt, "catch_up", t.CatchUp, "tasks", len(t.run))
+		r.store.core.Log.Warn("ticks of a schedule were missed", "tenant", r.tenant, "schedule",
+			t.Name, "first", t.NextAt, "catch_up", t.CatchUp, "tasks", len(t.run))
 	}
 	if len(t.run) == 0 || t.Overlap == asyncflow.OverlapQueue {
 		return nil
@@ -68,8 +68,9 @@ func (t *scheduleTicks) plan(ctx context.Context, r *round) (err error) {
 
 // replace cancels the task of the previous tick. It accepts that the task has just ended.
 func (r *round) replace(ctx context.Context, t *scheduleTicks) error {
-	_, err := r.store.tasks.Cancel(ctx, r.tenant, t.LastID, "replaced by the next task of schedule "+
-		t.Name)
+	_, err := r.store.tasks.Cancel(ctx, r.tenant, t.LastID,
+		"replaced by the next task of schedule "+
+			t.Name)
 	if code := asyncflow.CodeOf(err); err != nil &&
 		(code == asyncflow.CodeConflict || code == asyncflow.CodeNotFound) {
 		return nil
@@ -88,7 +89,8 @@ func (s *Upkeep) isLive(ctx context.Context, tenant string, id asyncflow.TaskID)
 		if err := s.core.Catalog.RefreshTenant(ctx, tenant); err != nil {
 			return false, err
 		}
-		if task, err = s.tasks.Task(ctx, tenant, id); asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+		task, err = s.tasks.Task(ctx, tenant, id)
+		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 			return false, nil
 		}
 	}

@@ -55,9 +55,7 @@ func (r *round) tickTask(t *scheduleTicks, tick time.Time) asyncflow.NewTask {
 // taskOf returns the task that a tick has after its submit, or why it has none. A task that
 // existed before may be of an earlier version of the schedule, with another context.
 func (r *round) taskOf(
-	ctx context.Context,
-	task asyncflow.NewTask,
-	result catalog.Submitted,
+	ctx context.Context, task asyncflow.NewTask, result catalog.Submitted,
 ) (id asyncflow.TaskID, err error) {
 	switch {
 	case result.Err == nil || result.Existing: // it doesn't matter whether it can be read now
@@ -68,7 +66,8 @@ func (r *round) taskOf(
 	id.Type = task.Type
 	err = r.store.core.DB(r.tenant).QueryRow(ctx,
 		`SELECT id FROM `+postgres.Quote(schema.Of(r.tenant))+
-			`.idempotency_keys WHERE type = $1 AND key = $2`, task.Type, task.Options.Key).Scan(&id.Number)
+			`.idempotency_keys WHERE type = $1 AND key = $2`, task.Type,
+		task.Options.Key).Scan(&id.Number)
 	return id, err
 }
 

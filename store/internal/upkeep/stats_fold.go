@@ -56,7 +56,8 @@ func (s *Upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 	var taken int
 	err := s.core.Exclusively(ctx, tenant, records.FoldJob, func(tx pgx.Tx, now time.Time) error {
 		rows, err := tx.Query(ctx, fill(foldSQL), now.Add(-counts.RateWindow).Truncate(time.Minute),
-			now.Add(-keepMinutes).Truncate(time.Hour), now.Add(-keepHours).Truncate(24*time.Hour), FoldBatch)
+			now.Add(-keepMinutes).Truncate(time.Hour), now.Add(-keepHours).Truncate(24*time.Hour),
+			FoldBatch)
 		if err != nil {
 			return err
 		}
@@ -65,12 +66,13 @@ func (s *Upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 		var start time.Time
 		var n int
 		var c records.Tally
-		_, err = pgx.ForEachRow(rows, []any{&name, &start, &n, &c.Submitted, &c.Attempts, &c.Failures,
-			&c.Succeeded, &c.Failed, &c.Cancelled}, func() error {
-			taken += n
-			c.Insert(b, fill(records.InsertTallySQL), name, start)
-			return nil
-		})
+		_, err = pgx.ForEachRow(rows,
+			[]any{&name, &start, &n, &c.Submitted, &c.Attempts, &c.Failures, &c.Succeeded,
+				&c.Failed, &c.Cancelled}, func() error {
+				taken += n
+				c.Insert(b, fill(records.InsertTallySQL), name, start)
+				return nil
+			})
 		if err != nil {
 			return err
 		}

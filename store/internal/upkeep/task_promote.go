@@ -30,9 +30,7 @@ func (s *Upkeep) Promote(ctx context.Context, t *config.Type, served []string) (
 }
 
 func (s *Upkeep) tryPromote(
-	ctx context.Context,
-	t *config.Type,
-	served []string,
+	ctx context.Context, t *config.Type, served []string,
 ) (*records.Tokens, error) {
 	ts := &records.Tokens{}
 	return ts, s.core.Exclusively(ctx, t.Tenant, "promote", func(tx pgx.Tx, now time.Time) error {
@@ -54,8 +52,8 @@ func (s *Upkeep) tryPromote(
 		var key string
 		var placed time.Time
 		v := asyncflow.Verdict{Kind: asyncflow.Retry}
-		_, err = pgx.ForEachRow(rows, []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed},
-			func() error {
+		_, err = pgx.ForEachRow(rows,
+			[]any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed}, func() error {
 				ts.Add(id, seq, key, v, placed, now)
 				return nil
 			})

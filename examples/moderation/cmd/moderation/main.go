@@ -51,7 +51,8 @@ func run(ctx context.Context, o options, ready func(addr string)) error {
 		return err
 	}
 	server := &http.Server{Handler: moderation.New(moderation.Config{Client: c}),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		IdleTimeout: 2 * time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	ready(listener.Addr().String())

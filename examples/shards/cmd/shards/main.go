@@ -28,7 +28,8 @@ type options struct {
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Description("A sample worker of asyncflow: counts the words of text files."))
+	kong.Parse(&o, kong.Description("A sample worker of asyncflow: counts the words of text "+
+		"files."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, o, func(addr string) { slog.Info("serving", "addr", addr) }); err != nil {

@@ -35,7 +35,8 @@ type options struct {
 func main() {
 	var o options
 	kong.Parse(&o,
-		kong.Description("A sample worker of asyncflow: makes thumbnails of the images in a folder."))
+		kong.Description("A sample worker of asyncflow: makes thumbnails of the images in a "+
+			"folder."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	ready := func(addr string) {

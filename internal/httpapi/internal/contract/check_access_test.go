@@ -72,7 +72,8 @@ func TestReadAccess(t *testing.T) {
 		"x-scope: read\n      security: [{adminToken: []}]":   "takes no token of a tenant",
 		"security: [{completionToken: []}, {adminToken: []}]": beside,
 
-		"x-scope: read\n      security: [{completionToken: []}, {bearerAuth: []}, {adminToken: []}]": beside,
+		"x-scope: read\n      security: [{completionToken: []}, {bearerAuth: []}, {adminToken: " +
+			"[]}]": beside,
 	} {
 		t.Run(lines, func(t *testing.T) {
 			_, err := accessOf(lines)
@@ -124,7 +125,8 @@ func TestOperatorsCalls(t *testing.T) {
 	require.NoError(t, err)
 	for _, o := range c.Operations {
 		if strings.HasPrefix(o.Route.Path, "/v1/governance") {
-			assert.Equal(t, map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin}, o.Scopes, o.ID)
+			assert.Equal(t, map[auth.Kind]auth.Scope{auth.KindOperator: auth.ScopeAdmin}, o.Scopes,
+				o.ID)
 		}
 	}
 }

@@ -35,7 +35,8 @@ func TestSubmitOrder(t *testing.T) {
 		"delay": {plain, asyncflow.NewTask{Delay: asyncflow.NewDuration(time.Hour)},
 			time.Hour},
 		"delay ignores priority": {urgent,
-			asyncflow.NewTask{Delay: asyncflow.NewDuration(time.Hour), Options: priority(60)}, time.Hour},
+			asyncflow.NewTask{Delay: asyncflow.NewDuration(time.Hour), Options: priority(60)},
+			time.Hour},
 		"run_at": {plain, asyncflow.NewTask{RunAt: now.Add(time.Hour)}, time.Hour},
 		"run_at ignores priority": {urgent,
 			asyncflow.NewTask{RunAt: now.Add(time.Hour), Options: priority(60)}, time.Hour},
@@ -44,9 +45,11 @@ func TestSubmitOrder(t *testing.T) {
 		"run_at in the past counts so": {urgent, asyncflow.NewTask{RunAt: now.Add(-time.Hour)},
 			-100 * time.Second},
 		"run_at in the past + priority": {plain,
-			asyncflow.NewTask{RunAt: now.Add(-time.Hour), Options: priority(60)}, -60 * time.Second},
+			asyncflow.NewTask{RunAt: now.Add(-time.Hour), Options: priority(60)},
+			-60 * time.Second},
 		"run_at in another zone": {plain,
-			asyncflow.NewTask{RunAt: now.Add(time.Hour).In(time.FixedZone("", -8*3600))}, time.Hour},
+			asyncflow.NewTask{RunAt: now.Add(time.Hour).In(time.FixedZone("", -8*3600))},
+			time.Hour},
 	}, func(t *testing.T, c struct {
 		taskType asyncflow.TaskType
 		task     asyncflow.NewTask

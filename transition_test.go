@@ -43,8 +43,8 @@ func TestVerdictsAreTransitions(t *testing.T) {
 					l := asyncflow.Lease{Stage: stage, Attempt: attempt, OrderTime: now,
 						Options: asyncflow.Options{Retry: retry}}
 					v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
-					step := asyncflow.Transition{From: asyncflow.StatusRunning, Action: string(v.Kind),
-						To: v.Status(now)}
+					step := asyncflow.Transition{From: asyncflow.StatusRunning,
+						Action: string(v.Kind), To: v.Status(now)}
 					require.True(t, slices.Contains(asyncflow.Transitions, step), "%+v", step)
 				}
 			}
@@ -57,7 +57,9 @@ func TestTransitionsAreConnected(t *testing.T) {
 	t.Parallel()
 	for _, status := range asyncflow.Statuses {
 		require.True(t, slices.ContainsFunc(asyncflow.Transitions,
-			func(s asyncflow.Transition) bool { return s.To == status }), "nothing leads to %s", status)
+			func(s asyncflow.Transition) bool {
+				return s.To == status
+			}), "nothing leads to %s", status)
 		moves := slices.ContainsFunc(asyncflow.Transitions,
 			func(s asyncflow.Transition) bool { return s.From == status })
 		require.Equal(t, status != asyncflow.StatusSucceeded, moves, status)

@@ -2,7 +2,6 @@ package governance_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -16,64 +15,6 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
-
-func (b *bundle) suspend(t *testing.T, suspended bool) {
-	t.Helper()
-	_, err := b.PatchTenant(t.Context(), tenant, store.TenantPatch{Suspend: &suspended})
-	require.NoError(t, err)
-}
-
-// The ticks of a suspended tenant's schedules stay due, and its alerts silent.
-func TestSchedulesOfASuspendedTenant(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t, prepare)
-	b := setup(t, url, "a", governance.Config{})
-	b.pipe(t, "pipe")
-	_, _, err := b.PutSchedule(t.Context(), tenant,
-		asyncflow.Schedule{Name: "often", Type: "pipe", Context: json.RawMessage(`1`),
-			Every:    asyncflow.NewDuration(time.Minute),
-			StartsAt: b.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults())
-	require.NoError(t, err)
-	exec(t, url, `UPDATE tenant_acme.schedules SET next_at = (spec->>'starts_at')::timestamptz`)
-	b.suspend(t, true)
-	n, err := b.jobs["schedules"].Run(t.Context())
-	require.NoError(t, err)
-	assert.Zero(t, n)
-	due, err := b.jobs["schedules"].DryRun(t.Context())
-	require.NoError(t, err)
-	assert.Empty(t, due)
-	b.suspend(t, false)
-	n, err = b.jobs["schedules"].Run(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, 1, n, "it was kept")
-}
-
-// At the quota of pending tasks a tick has no task; it has one when the quota allows it.
-func TestTicksAtTheQuota(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t, prepare)
-	b := setup(t, url, "a", governance.Config{})
-	pipe := b.pipe(t, "pipe")
-	_, err := b.PatchTenant(t.Context(), tenant,
-		store.TenantPatch{Quotas: map[asyncflow.QuotaName]float64{asyncflow.QuotaPendingTasks: 1}})
-	require.NoError(t, err)
-	lease := b.submitAndLease(t, pipe, 1)[0]
-	_, _, err = b.PutSchedule(t.Context(), tenant,
-		asyncflow.Schedule{Name: "often", Type: "pipe", Context: json.RawMessage(`1`),
-			Every:    asyncflow.NewDuration(time.Minute),
-			StartsAt: b.Clock.Now().Add(-5 * time.Second).Truncate(time.Second)}.WithDefaults())
-	require.NoError(t, err)
-	exec(t, url, `UPDATE tenant_acme.schedules SET next_at = (spec->>'starts_at')::timestamptz`)
-	n, err := b.jobs["schedules"].Run(t.Context())
-	require.NoError(t, err)
-	assert.Zero(t, n)
-	_, err = b.Cancel(t.Context(), tenant, lease.ID, "")
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		n, err := b.jobs["schedules"].Run(t.Context())
-		return err == nil && n == 1
-	}, patience, 20*time.Millisecond)
-}
 
 // A tenant is dropped in steps. If one is interrupted, another node goes on. The name is free when
 // everything is gone, and ids don't repeat.
@@ -134,7 +75,8 @@ func TestDropInSteps(t *testing.T) {
 		r := a.Submit(t.Context(), tenant,
 			[]asyncflow.NewTask{{Type: a.pipe(t, "pipe7").Name, Context: []byte(`1`)}})[0]
 		require.NoError(t, r.Err)
-		assert.Equal(t, 3, r.ID.Position(), "after all positions that any type of the tenant before had")
+		assert.Equal(t, 3, r.ID.Position(),
+			"after all positions that any type of the tenant before had")
 	}
 }
 
