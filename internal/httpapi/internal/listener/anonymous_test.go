@@ -44,6 +44,7 @@ func connect(t *testing.T, l *Listener) (server *Conn, client *net.TCPConn) {
 	accepted, err := l.Accept()
 	require.NoError(t, err)
 	t.Cleanup(func() { accepted.Close() })
+	require.NoError(t, accepted.SetDeadline(time.Now().Add(patience)))
 	return accepted.(*Conn), client
 }
 
