@@ -95,7 +95,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // expiredHeadStart is how much earlier than it was claimed a vote that was not cast comes in line
-// again: before those of other tasks, which are not as far.
+// again: before votes of other tasks, which are not as far.
 const expiredHeadStart = 24 * time.Hour
 
 // uncast reports whether a claimer had the vote, and has not cast it.

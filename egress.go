@@ -101,7 +101,7 @@ func loopbackName(host string) bool {
 	return strings.HasSuffix(host, ".localhost") || slices.Contains(loopbackNames, host)
 }
 
-// loopbackNames are those of RFC 6761 and of the hosts files of distributions.
+// loopbackNames are the names in RFC 6761 and in the hosts files of distributions.
 var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4",
 	"localhost4.localdomain4",
 	"localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"}

@@ -19,7 +19,7 @@ type EgressRule struct {
 // String returns the rule as it was written.
 func (r EgressRule) String() string { return r.text }
 
-// ParseAllowed reads the entries of an allow list, ParseDenied those of a deny list. An entry
+// ParseAllowed reads the entries of an allow list, ParseDenied the entries of a deny list. An entry
 // is a network (10.1.2.0/24, 10.1.2.3, fd00:1::/64), a host (hooks.example.com), everything
 // below a host (*.example.com) or * for any, each with an optional port or range of ports
 // (:443, :8000-8999). An IPv6 network with ports stands in brackets; ports alone apply to any

@@ -65,7 +65,7 @@ func Serves(endpoints []Endpoint) bool {
 	return false
 }
 
-// Choose picks the endpoint of a delivery at random by weight, among those that get any. random
+// Choose picks the endpoint of a delivery at random by weight, among endpoints that get any. random
 // is a number, 0 ≤ random < 1. It returns nil if none gets deliveries.
 func Choose(endpoints []*Endpoint, random float64) *Endpoint {
 	var sum int

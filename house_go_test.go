@@ -2,12 +2,15 @@ package asyncflow_test
 
 import (
 	"bytes"
+	"fmt"
 	"go/ast"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,6 +50,53 @@ func TestTestsDoNotSleep(t *testing.T) {
 			return true
 		})
 	})
+}
+
+// longLines is how many lines of Go may be longer than 100 columns, with tabs of four, though they
+// could be broken. It is just above what is there: lower it whenever there are fewer.
+const longLines = 100
+
+// Lines end by column 100. Tags, directives, and texts that can't be broken may be longer, but not
+// the SQL of the store.
+func TestLinesOfGo(t *testing.T) {
+	t.Parallel()
+	var long []string
+	walkGo(t, func(path string, text []byte, _ *ast.File) {
+		raw := map[int]bool{}
+		if !strings.HasPrefix(path, "store/") || strings.HasSuffix(path, "_test.go") {
+			raw = rawLines(text)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			width := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
+			start := strings.TrimLeft(line, "\t")
+			unbroken := raw[i+1] || strings.HasPrefix(start, `"`) ||
+				strings.HasPrefix(start, "//go:") || strings.HasSuffix(line, "`")
+			if width > 100 && !unbroken {
+				long = append(long, fmt.Sprintf("%s:%d", path, i+1))
+			}
+		}
+	})
+	assert.LessOrEqual(t, len(long), longLines, "%s", strings.Join(long, "\n"))
+}
+
+// rawLines returns the lines of a Go file that have a part of a raw string.
+func rawLines(text []byte) map[int]bool {
+	lines := map[int]bool{}
+	files := token.NewFileSet()
+	file := files.AddFile("", files.Base(), len(text))
+	var s scanner.Scanner
+	s.Init(file, text, nil, 0)
+	for {
+		pos, kind, literal := s.Scan()
+		if kind == token.EOF {
+			return lines
+		}
+		if kind == token.STRING && literal[0] == '`' {
+			for i := range 1 + strings.Count(literal, "\n") {
+				lines[file.Line(pos)+i] = true
+			}
+		}
+	}
 }
 
 // A name of another package says which one.

@@ -6,7 +6,7 @@ import (
 )
 
 // Latencies is a histogram of how long attempts took, from the sending to the answer or to the
-// failure. Bucket i has those of up to shortLatency × 2^(i/4), the last one also all longer ones.
+// failure. Bucket i has times of up to shortLatency × 2^(i/4), the last one also all longer ones.
 type Latencies [latencyBuckets]int64
 
 const (

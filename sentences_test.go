@@ -18,9 +18,9 @@ var vague = []struct {
 	pattern       string
 	comments, doc float64
 }{
-	{`(?i)\bthose\b`, 1.15, 0.3},
-	{`(?i)\b(of which|about which|whose)\b`, 1.3, 0.35},
-	{`(?i)\b(has|have|had) (\w+ ){0,2}\w+ed\b`, 2.6, 0.85},
+	{`(?i)\bthose\b`, 0.5, 0.3},
+	{`(?i)\b(of which|about which|whose)\b`, 0.85, 0.35},
+	{`(?i)\b(has|have|had) (\w+ ){0,2}\w+ed\b`, 2.55, 0.85},
 }
 
 // Sentences name their subject and their nouns.

@@ -77,8 +77,8 @@ type Config struct {
 	TenantClaim []string
 	// ScopeClaim is the claim with the scopes, a text or a list; default "scope".
 	ScopeClaim string
-	// ScopeNames has our scopes for each of the issuer's, whose other scopes are ignored; nil: the
-	// issuer uses our names.
+	// ScopeNames has our scopes for each of the issuer's. Other scopes of the issuer are ignored;
+	// nil: the issuer uses our names.
 	ScopeNames map[string][]Scope
 	// Tenants are the only tenants that the issuer's tokens may name; empty: all.
 	Tenants []string
@@ -136,7 +136,7 @@ func (c Config) check() error {
 	return c.checkFamily()
 }
 
-// checkNames refuses unknown scopes, and names that can't be those of tenants.
+// checkNames refuses unknown scopes, and names that no tenant can have.
 func (c Config) checkNames() error {
 	for _, foreign := range slices.Sorted(maps.Keys(c.ScopeNames)) {
 		for _, s := range c.ScopeNames[foreign] {

@@ -71,7 +71,7 @@ type KeyInfo struct {
 }
 
 // ReadKeys reads the keys of a file: PEM blocks PUBLIC KEY, a JWK Set, or one PEM block PRIVATE
-// KEY, whose public half it returns. An error says what is wrong with the text.
+// KEY: of that it returns the public half. An error says what is wrong with the text.
 func ReadKeys(text []byte) (KeySet, error) {
 	if bytes.Contains(text, []byte(pemBegin+"PRIVATE KEY")) {
 		_, public, err := parsePrivateKey(text)

@@ -62,7 +62,7 @@ func NewIssuer(cfg Config) (*Issuer, error) {
 	return i, checkPair(cfg, public)
 }
 
-// checkPair refuses a private key that belongs to none of PublicKeys, if those are set.
+// checkPair refuses a private key that belongs to none of PublicKeys, if any are set.
 func checkPair(cfg Config, private publicKey) error {
 	if len(cfg.PublicKeys) == 0 {
 		return nil

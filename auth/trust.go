@@ -57,7 +57,7 @@ func (tr *trust) successor(c Config) (*trusted, error) {
 	return t, err
 }
 
-// Change replaces the issuers by those of configs, which are as for NewVerifier, and reports
+// Change replaces the issuers by the issuers of configs, which are as for NewVerifier, and reports
 // whether any differs. An issuer with the same Config keeps its keys. If the Verifier was
 // ready it stays ready, even if the keys of a new issuer are not loaded yet. On an error, which is
 // an

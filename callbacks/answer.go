@@ -48,8 +48,8 @@ const excerptBytes = 500
 const answerOverhead = 16 << 10
 
 // readStatus returns the outcome that the status of an answer means. If more is true, the body
-// decides, too: then the outcome is a failure without a reason yet. fields are those that a body
-// may have then, and the body of a 202 may not.
+// decides, too: then the outcome is a failure without a reason yet. fields are the fields that such
+// a body may have; the body of a 202 may have none of them.
 func readStatus(a transport.Answer, fields []string) (o asyncflow.Outcome, more bool) {
 	o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: a.Status}
 	switch {

@@ -48,7 +48,7 @@ type SignedDelivery struct {
 }
 
 // ClaimSigned is Claim for programs that pass deliveries on to a worker, as asyncflow listen does.
-// The stage must have an endpoint for listening, whose secrets sign them. A delivery's deadline is
+// The stage must have an endpoint for listening: its secrets sign them. A delivery's deadline is
 // that of a push: send a heartbeat before it is passed on.
 func (c *Client) ClaimSigned(ctx context.Context, r ClaimRequest) ([]SignedDelivery, error) {
 	r.Signed = true

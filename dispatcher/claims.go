@@ -54,7 +54,7 @@ type claims struct {
 	looks atomic.Int64 // transactions, ever
 
 	mu    sync.Mutex
-	lines map[store.TypeKey]map[string]*claimLine // by stage; only those with calls
+	lines map[store.TypeKey]map[string]*claimLine // by stage; only stages with calls
 	means map[store.TypeKey]map[string]float64    // by stage: see meanOf
 }
 

@@ -81,7 +81,7 @@ func (h *claims) nextCalls(line *claimLine) (calls []*claimCall, most int) {
 	return calls, most
 }
 
-// claim is one transaction. A call whose client is gone gets nothing.
+// claim is one transaction. A call without a client any more gets nothing.
 func (h *claims) claim(line *claimLine, calls []*claimCall, most int) (
 	r claimResult, next time.Time) {
 	ctx, cancel := context.WithTimeout(h.c.writing, leaseTime)

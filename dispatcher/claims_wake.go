@@ -37,7 +37,7 @@ func (h *claims) look(line *claimLine) {
 	}
 }
 
-// hear wakes the claimers for whose calls the news may have tasks.
+// hear wakes the claimers that wait for a type with news: there may be tasks for them.
 func (h *claims) hear(news store.News) {
 	for key, announced := range news.Ready {
 		for _, at := range []time.Time{announced.Due, announced.Later} {

@@ -27,7 +27,7 @@ type Committer struct {
 	giveUp  context.CancelFunc
 
 	writes       *batch.Batcher[int, *write] // by the tenant's home among the connections
-	failedWrites *failedWrites               // types of which a write has failed
+	failedWrites *failedWrites               // types with a failed write
 	tenantSlots  *slots.PerTenant            // of tenants, in tries to write something apart
 	keyed        *batch.Batcher[store.TypeKey, *submission]
 	dependent    *batch.Batcher[store.TypeKey, *submission] // that depend on other tasks
@@ -167,7 +167,7 @@ type ending struct {
 	until time.Time
 }
 
-// extension is a lease whose end moves.
+// extension moves the end of a lease.
 type extension struct {
 	store.Extension
 	done  func(stands bool, err error)

@@ -89,7 +89,7 @@ func (c *Committer) committed(parts []*part, all []*store.Writes) {
 	}
 }
 
-// start starts tasks whose leases are committed.
+// start starts tasks after the commit of their leases.
 func (c *Committer) start(t *store.Type, leases []asyncflow.Lease) {
 	if len(leases) > 0 {
 		c.dispatcher.start(t, leases)

@@ -106,7 +106,7 @@ func (d *Dispatcher) wakeAll() {
 	}
 }
 
-// hear puts types on the agenda about which there are news.
+// hear puts types with news on the agenda.
 func (d *Dispatcher) hear(news store.News) {
 	for key, announced := range news.Ready {
 		for _, at := range []time.Time{announced.Due, announced.Later} {

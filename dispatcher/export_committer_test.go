@@ -7,10 +7,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// HeldMost is how many keys of a type submits may wait for. AcceptedMost is how many leases
-// of deliveries answered with 202 are remembered.
+// HeldMost is how many keys of a type submits may wait for, LeastTries how often each is tried, and
+// HeldPause the pause before a try. AcceptedMost is how many leases of deliveries answered with 202
+// are remembered.
 const (
 	HeldMost     = heldMost
+	LeastTries   = leastTries
+	HeldPause    = heldPause
 	AcceptedMost = acceptedMost
 )
 

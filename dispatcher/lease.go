@@ -26,7 +26,7 @@ const (
 	lockedPause    = 50 * time.Millisecond
 	failurePause   = time.Second
 
-	// claimsPause is the time between two leases of a type whose tasks are all claimed.
+	// claimsPause is the time between two leases of a type if claimers get all its tasks.
 	claimsPause = 200 * time.Millisecond
 
 	// A type that got no capacity is tried again when some is given back, but not before fullPause

@@ -169,7 +169,7 @@ func submitUntil(ctx context.Context, came time.Time) time.Time {
 	return until
 }
 
-// unknown returns the results of n tasks whose end isn't known.
+// unknown returns the results of n tasks that may be written or not.
 func unknown(ctx context.Context, n int) []store.Submitted {
 	results := make([]store.Submitted, n)
 	for i := range results {

@@ -11,9 +11,9 @@ import (
 
 // heldKeys keeps submits whose idempotency keys another transaction holds: a batch on another node,
 // or a submit by SQL that stays open. heldKeys tries the submits again, apart from all other
-// writes, in one batch of a type at a time, until heldPatience is over. The first tries wait for
-// keys in their order, as another batch soon ends; later tries don't wait. New submits with the
-// same keys join them.
+// writes, in one batch of a type at a time, until heldPatience is over and each had leastTries. The
+// first tries wait for keys in their order, as another batch soon ends; later tries don't wait. New
+// submits with the same keys join them.
 type heldKeys struct {
 	c        *Committer
 	patience time.Duration // heldPatience
@@ -32,8 +32,11 @@ const (
 	heldMost  = 2000
 	heldBytes = 16 << 20
 	itemBytes = 1 << 10
-	// heldTries is how many tries of a submit wait for its key.
-	heldTries = 3
+	// heldTries is how many tries of a submit wait for its key. leastTries is how many tries it has in
+	// any case: where the batch that has its key takes longer than heldPatience, because the machine is
+	// busy, tries take as much longer.
+	heldTries  = 3
+	leastTries = 10
 )
 
 type heldQueue struct {
@@ -140,7 +143,7 @@ func (h *heldKeys) try(key store.TypeKey, q *heldQueue, batch []heldItem) {
 	q.items = q.items[len(batch):] // some have come meanwhile
 	for _, item := range batch {
 		held := still[item.submission]
-		if held && time.Now().Before(item.giveUp) {
+		if held && (item.tries < leastTries || time.Now().Before(item.giveUp)) {
 			q.items = append(q.items, item)
 			continue
 		}

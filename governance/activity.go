@@ -11,7 +11,7 @@ import (
 
 // The least times between two readings for the timetable, of tables that several jobs look after,
 // or one job often. Plans are also found by the version of the tenant's configuration; their tables
-// are read for those that other programs have written.
+// are read to find plans that other programs have written.
 const (
 	tokensEvery = 4 * time.Second
 	plansEvery  = time.Minute
@@ -87,8 +87,8 @@ type state struct {
 	version  int64  // of the tenant's configuration
 }
 
-// restless returns the tenants that a job has to visit, with their states: those whose state has
-// changed, or whose time has come, or that it doesn't know. It forgets tenants that are gone.
+// restless returns the tenants that a job has to visit, with their states: the state is new, the
+// time to visit the tenant has come, or the job doesn't know it. It forgets tenants that are gone.
 func (r *rests) restless(
 	versions map[string]int64, activity map[string]uint64, now time.Time,
 ) map[string]state {

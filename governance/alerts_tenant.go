@@ -69,7 +69,7 @@ func backlogReading(
 	}
 }
 
-// failingSchedules reads for how long the schedules whose task can't be submitted have failed.
+// failingSchedules reads for how long schedules have failed to submit their task.
 func (j *alertsJob) failingSchedules(
 	ctx context.Context, r *readings, tenant string, at time.Time,
 ) error {

@@ -43,8 +43,8 @@ type watch struct {
 	again  time.Time // when all types are visited again, whatever happens
 
 	tasks uint64               // announced ones, ever
-	heard map[string]bool      // types of which something has happened since their last visit
-	ahead map[string]time.Time // types of which something will happen, at the announced time
+	heard map[string]bool      // types with changes since their last visit
+	ahead map[string]time.Time // types with something due, and the announced time
 	seen  map[string]visit     // what was found, of the types with anything
 }
 
@@ -211,7 +211,7 @@ func (a *attention) tidy(tenants map[string]map[string]*store.Type) {
 	maps.DeleteFunc(a.tenants, func(tenant string, _ *watch) bool { return tenants[tenant] == nil })
 }
 
-// overviews visits those types of a tenant that attention picks.
+// overviews visits the types of a tenant that attention picks.
 func (s *shared) overviews(
 	ctx context.Context, tenant string, types map[string]*store.Type, tokens uint64,
 	every time.Duration,

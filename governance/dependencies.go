@@ -6,8 +6,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// dependenciesJob finds tasks that still wait for others that have ended, of all tenants with
-// waiting tasks: nobody has told of these ends. The job follow-up does the rest, if no node does it
+// dependenciesJob finds tasks that still wait for tasks that have ended, of all tenants with
+// waiting tasks: no node followed these ends. The job follow-up does the rest, if no node does it
 // at once.
 type dependenciesJob struct{ visits }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// dropTenantsJob drops the deleted tenants whose grace is over.
+// dropTenantsJob drops deleted tenants after their grace.
 type dropTenantsJob struct{ *shared }
 
 // run returns how many tables the dropped tenants had.

@@ -6,8 +6,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// expireKeysJob deletes idempotency keys whose windows are over. A tenant rests until the first
-// window ends.
+// expireKeysJob deletes idempotency keys after their windows. A tenant rests until the first window
+// ends.
 type expireKeysJob struct{ visits }
 
 func (j *expireKeysJob) run(ctx context.Context) (int, error) {

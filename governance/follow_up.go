@@ -17,8 +17,8 @@ const (
 	followTurn = 5 * time.Second
 )
 
-// followUpJob does what transactions have left to do whose node didn't, of all tenants, and ends
-// the waits for tasks that didn't come in time.
+// followUpJob does what transactions of all tenants have left to do, if their nodes didn't. It also
+// ends the waits for tasks that didn't come in time.
 type followUpJob struct {
 	visits
 	committer Committer

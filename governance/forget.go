@@ -34,7 +34,7 @@ func (j *forgetJob) run(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// forgetTenant deletes the old rows of a tenant. The tenant rests until others have become old.
+// forgetTenant deletes the old rows of a tenant. The tenant rests until more rows have become old.
 func (j *forgetJob) forgetTenant(ctx context.Context, tenant string, s state) (int, error) {
 	first, err := j.store.FirstForget(ctx, tenant, j.retention)
 	if err != nil {

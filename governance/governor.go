@@ -27,7 +27,7 @@ type Config struct {
 type Governor struct {
 	*shared
 	standard *standardJobs
-	jobs     []Job // those of standard, with this node's times
+	jobs     []Job // the standard jobs, with this node's times
 }
 
 // Committer submits the tasks of schedules and the notices of alerts, and begins tasks that have
@@ -54,7 +54,7 @@ func New(s *store.Store, committer Committer, cfg Config) (*Governor, error) {
 }
 
 // ByHand makes a governor for a process that only runs jobs by hand. Such a process has moved no
-// rows itself, so its vacuum takes those of every set.
+// rows itself, so its vacuum takes the tables of every set.
 func (g *Governor) ByHand() *Governor {
 	g.standard.vacuum.every = true
 	return g
@@ -113,7 +113,7 @@ func (g *Governor) announce(ctx context.Context) {
 	}
 }
 
-// cronLogger logs cron's own messages; those at Info are of no interest.
+// cronLogger logs cron's own messages, except the ones at Info: nobody needs them.
 type cronLogger struct{ log *slog.Logger }
 
 func (l cronLogger) Info(msg string, args ...any) { l.log.Debug("cron: "+msg, args...) }

@@ -25,7 +25,7 @@ func CheckTimetable(specs map[string]string) error {
 	return setTimes(new(standardJobs).list(), specs)
 }
 
-// setTimes sets the times of those jobs that specs names.
+// setTimes sets the times of the jobs that specs names.
 func setTimes(jobs []Job, specs map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(specs)) {
 		i := slices.IndexFunc(jobs, func(j Job) bool { return j.Name == name })

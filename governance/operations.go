@@ -61,16 +61,16 @@ func (j *operationsJob) run(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// failedSteps are the operations whose last step on this node failed, and when. A step that failed
-// stays due, so it would always be first, and a few operations that take too long would keep all
-// others waiting. It is safe for concurrent use, after the first sort.
+// failedSteps are the operations with a failed last step on this node, and when it failed. A step
+// that failed stays due, so it would always be first, and a few operations that take too long would
+// keep all other operations waiting. It is safe for concurrent use, after the first sort.
 type failedSteps struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
-// sort puts the operations that failed behind all others, the latest failure at the end. It
-// forgets those that aren't due.
+// sort puts the operations that failed behind all other operations, the latest failure
+// at the end. It forgets operations that aren't due.
 func (s *failedSteps) sort(due []store.DueOperation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// vacuumJob vacuums the small tables of the table sets of which this node has moved many rows.
+// vacuumJob vacuums the small tables of table sets in which this node has moved many rows.
 type vacuumJob struct {
 	*shared
-	every bool // it vacuums those of every set: this process moves no rows itself
+	every bool // it vacuums the tables of every set: this process moves no rows itself
 }
 
 func (j *vacuumJob) run(ctx context.Context) (sum int, err error) {

@@ -7,15 +7,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // visits knows which tenants a job has to visit: written rows wake it, and so does another version
 // of a tenant's configuration. Other tenants rest for as long as the job has allowed.
 type visits struct {
 	*shared
-	activity *activity // of the tables whose rows wake the job
+	activity *activity // of the tables with the rows that wake the job
 	rests    rests
 }
 
@@ -62,7 +60,7 @@ func (v *visits) due(
 }
 
 // eachDue calls do for each due tenant, and adds up the rows. One tenant's failure doesn't stop the
-// others.
+// other tenants.
 func (v *visits) eachDue(
 	ctx context.Context,
 	first func(ctx context.Context, tenants []string) (map[string]time.Time, error),

@@ -36,7 +36,7 @@ func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error
 	return audit.RecordByHand(ctx, url, e)
 }
 
-// WithAuditedCall returns a context whose changes write the entry of an audited call.
+// WithAuditedCall returns a context in which changes write the entry of an audited call.
 func WithAuditedCall(ctx context.Context, a *AuditedCall) context.Context {
 	return audit.WithCall(ctx, a)
 }

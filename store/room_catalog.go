@@ -29,8 +29,8 @@ type (
 	// TypeMeter has the counters of a type.
 	TypeMeter = catalog.TypeMeter
 	// Wakeups announce that a task of a type is ready, and when it is due: to the dispatcher of
-	// this node at once, to those of other nodes by NOTIFY. An announcement may get lost (a crash
-	// between COMMIT and NOTIFY); background jobs find such tasks.
+	// this node at once, to dispatchers of other nodes by NOTIFY. An announcement may get lost (a
+	// crash between COMMIT and NOTIFY); background jobs find such tasks.
 	Wakeups = catalog.Wakeups
 )
 
@@ -61,7 +61,7 @@ func (s *Store) ForgetNodes(ctx context.Context) (int, error) { return s.core.Fo
 // among them. A node that finds no other has everything at once.
 func (s *Store) Joining() bool { return s.core.Joining() }
 
-// ListNodes returns the running nodes, and those that fell silent within the last day, by the time
+// ListNodes returns the running nodes, and nodes that fell silent within the last day, by the time
 // of their start.
 func (s *Store) ListNodes(ctx context.Context) ([]Node, error) { return s.core.ListNodes(ctx) }
 

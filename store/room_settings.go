@@ -20,7 +20,7 @@ type (
 	Deleting = settings.Deleting
 	// Dropped says what a step of dropping a tenant did.
 	Dropped = settings.Dropped
-	// DueDrop is a tenant whose drop is due.
+	// DueDrop is a tenant that is due to be dropped.
 	DueDrop = settings.DueDrop
 	// EndpointHistory is what is known of an endpoint's last hour, and of its health before.
 	EndpointHistory = settings.EndpointHistory

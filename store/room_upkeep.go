@@ -32,7 +32,7 @@ var (
 	PlanTables = upkeep.PlanTables
 	// FollowUpTables say what transactions have left to do, and what tasks depend on.
 	FollowUpTables = upkeep.FollowUpTables
-	// AlertTables are those that alerts are about, besides the configuration.
+	// AlertTables are the tables that alerts are about, besides the configuration.
 	AlertTables = upkeep.AlertTables
 	// RecordTables have rows that are kept for a while.
 	RecordTables = upkeep.RecordTables

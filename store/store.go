@@ -15,7 +15,7 @@ import (
 )
 
 // Store is a connection to the database. It is safe for concurrent use. Run must be running while
-// it is used. Its methods are those of the rooms.
+// it is used. Its methods are the rooms' methods.
 type Store struct {
 	Clock   *Clock
 	Catalog *Catalog
@@ -74,7 +74,7 @@ func newStore(ctx context.Context, core *catalog.Core) (*Store, error) {
 	return s, core.Load(ctx)
 }
 
-// Close closes the connections, but doesn't wait for long for those in use.
+// Close closes the connections, but doesn't wait for long for connections in use.
 func (s *Store) Close() { s.core.Close() }
 
 // Ping returns nil if the database answers and accepts writes, and its schema is current.

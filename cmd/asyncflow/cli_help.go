@@ -169,6 +169,8 @@ var longTexts = map[string]map[string]string{
 		"--egress-deny": "Destinations that deliveries must not have, even if --egress-allow allows " +
 			"them; in the same form.",
 		"--max-connections": "The most connections to the API at once.",
+		"--max-anonymous-connections": "The most of these on which no token has let a call in yet; " +
+			"beyond that, a new one takes the place of an idle one. 0: half of --max-connections.",
 		"--max-connections-per-ip": "The most connections from one IP address, or from one /64 for " +
 			"IPv6; 0: no limit. Behind a proxy all come from its address.",
 		"--max-streams": "The most event streams and calls that wait for the end of a task, at once.",

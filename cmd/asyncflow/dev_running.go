@@ -135,8 +135,8 @@ func (d *dev) writeFile() error {
 		AdminToken: d.admin, DatabaseURL: d.database, PID: os.Getpid()})
 }
 
-// orOtherDev explains err, because of which the dev server can't start: if another dev server
-// holds the port or the data directory, the error that it returns says so.
+// orOtherDev explains why the dev server can't start: if another dev server holds the port or the
+// data directory, the error says so. Otherwise it is err.
 func (c *devCmd) orOtherDev(err error) error {
 	other, ok := runningDev(filepath.Join(c.Data, "dev.json"))
 	addr, tcpErr := net.ResolveTCPAddr("tcp", c.Addr)

@@ -17,16 +17,20 @@ import (
 )
 
 var (
-	pageCommands = regexp.MustCompile("`asyncflow ([^`]+)`" + `|(?m:^asyncflow ((?:[^\\\n]|\\\n)*)$)`)
+	pageCommands = regexp.MustCompile("`asyncflow\\s+([^`]+)`" +
+		`|(?m:^asyncflow ((?:[^\\\n]|\\\n)*)$)`)
 	commandWords = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
 	commandEnd   = regexp.MustCompile(`\s[#|].*`)
+	// commandNames are commands that a sentence names without their arguments.
+	commandNames = regexp.MustCompile(`^(dev|listen|operations watch|tenants|verify)$`)
+	// operatorPages are the pages whose commands are tried.
+	operatorPages = []string{"alerts.md", "operations.md", "where.md"}
 )
 
 // commandsForOperators returns the arguments of the commands that a page for operators names, each
-// once, in its order.
+// once, in its order. Of a command that is named without arguments it asks for the help.
 func commandsForOperators(t *testing.T, page string) [][]string {
 	t.Helper()
-	named := regexp.MustCompile(`^(dev|tenants|verify)$`) // the command by itself, in a sentence
 	text, err := os.ReadFile("../../docs/" + page)
 	require.NoError(t, err)
 	var commands [][]string
@@ -34,16 +38,20 @@ func commandsForOperators(t *testing.T, page string) [][]string {
 	for _, m := range pageCommands.FindAllStringSubmatch(string(text), -1) {
 		command := strings.ReplaceAll(m[1]+m[2], "\\\n", " ")
 		command = strings.TrimSpace(commandEnd.ReplaceAllString(command, ""))
-		if named.MatchString(command) || seen[command] {
+		args := commandWords.FindAllString(command, -1)
+		if command = strings.Join(args, " "); seen[command] {
 			continue
 		}
 		seen[command] = true
-		args := commandWords.FindAllString(command, -1)
 		for i := range args {
 			args[i] = strings.Trim(args[i], `'"`)
 		}
+		if commandNames.MatchString(command) {
+			args = append(args, "--help")
+		}
 		commands = append(commands, args)
 	}
+	require.NotEmpty(t, commands, "%s names no command", page)
 	return commands
 }
 
@@ -52,7 +60,7 @@ func commandsForOperators(t *testing.T, page string) [][]string {
 func TestCommandsForOperatorsExist(t *testing.T) {
 	t.Parallel()
 	env := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) })
-	for _, page := range []string{"alerts.md", "operations.md", "where.md"} {
+	for _, page := range operatorPages {
 		for _, args := range commandsForOperators(t, page) {
 			if args[0] == "keys" && args[1] == "generate" { // it writes a file
 				continue
@@ -72,7 +80,7 @@ func runCommandsForOperators(t *testing.T, dir string) {
 	t.Helper()
 	s := operatorSite{T: t, env: map[string]string{"ASYNCFLOW_DATA": dir}, dir: t.TempDir()}
 	s.prepare()
-	for _, page := range []string{"alerts.md", "operations.md"} {
+	for _, page := range operatorPages {
 		for _, args := range commandsForOperators(t, page) {
 			if args[0] != "serve" {
 				s.run(s.withNames(args)...)

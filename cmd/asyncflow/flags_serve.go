@@ -198,12 +198,13 @@ func splitJobs(text string) []string {
 
 // limitFlags bound the resources that callers of the API may use.
 type limitFlags struct {
-	MaxConnections         int `env:"ASYNCFLOW_MAX_CONNECTIONS" default:"10000"`
-	MaxConnectionsPerIP    int `env:"ASYNCFLOW_MAX_CONNECTIONS_PER_IP" default:"0"`
-	MaxStreams             int `env:"ASYNCFLOW_MAX_STREAMS" default:"2000"`
-	MaxStreamsPerTenant    int `env:"ASYNCFLOW_MAX_STREAMS_PER_TENANT" default:"0"`
-	MaxBodyMemory          int `env:"ASYNCFLOW_MAX_BODY_MEMORY" default:"134217728"`
-	MaxBodyMemoryPerTenant int `env:"ASYNCFLOW_MAX_BODY_MEMORY_PER_TENANT" default:"0"`
+	MaxConnections          int `env:"ASYNCFLOW_MAX_CONNECTIONS" default:"10000"`
+	MaxAnonymousConnections int `env:"ASYNCFLOW_MAX_ANONYMOUS_CONNECTIONS" default:"0"`
+	MaxConnectionsPerIP     int `env:"ASYNCFLOW_MAX_CONNECTIONS_PER_IP" default:"0"`
+	MaxStreams              int `env:"ASYNCFLOW_MAX_STREAMS" default:"2000"`
+	MaxStreamsPerTenant     int `env:"ASYNCFLOW_MAX_STREAMS_PER_TENANT" default:"0"`
+	MaxBodyMemory           int `env:"ASYNCFLOW_MAX_BODY_MEMORY" default:"134217728"`
+	MaxBodyMemoryPerTenant  int `env:"ASYNCFLOW_MAX_BODY_MEMORY_PER_TENANT" default:"0"`
 }
 
 // check refuses limits that are out of range. maxBody is the largest request body in bytes: the
@@ -216,6 +217,7 @@ func (f limitFlags) check(maxBody int) error {
 		value, from, upTo int
 	}{
 		{"--max-connections", f.MaxConnections, 1, most},
+		{"--max-anonymous-connections", f.MaxAnonymousConnections, 0, f.MaxConnections},
 		{"--max-connections-per-ip", f.MaxConnectionsPerIP, 0, most},
 		{"--max-streams", f.MaxStreams, 1, most},
 		{"--max-streams-per-tenant", f.MaxStreamsPerTenant, 0, f.MaxStreams},
@@ -233,7 +235,7 @@ func (f limitFlags) check(maxBody int) error {
 // apply sets the limits in the configuration of the API.
 func (f limitFlags) apply(c *httpapi.Config) {
 	c.Connections = httpapi.ConnectionConfig{Max: f.MaxConnections,
-		MaxPerAddress: f.MaxConnectionsPerIP}
+		MaxAnonymous: f.MaxAnonymousConnections, MaxPerAddress: f.MaxConnectionsPerIP}
 	c.Streams = httpapi.StreamConfig{Max: f.MaxStreams, MaxPerTenant: f.MaxStreamsPerTenant}
 	c.Bodies = httpapi.BodyConfig{Max: f.MaxBodyMemory, MaxPerTenant: f.MaxBodyMemoryPerTenant}
 }

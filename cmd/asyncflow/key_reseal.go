@@ -28,7 +28,7 @@ func oldSecrets(list string) ([][]byte, error) {
 			all = append(all, []byte(secret))
 		}
 	}
-	// whose error says what is wrong with them
+	// NewKeys says what is wrong with the secrets
 	_, err := callbacks.NewKeys(make([]byte, callbacks.MinSecretBytes), all...)
 	return all, err
 }

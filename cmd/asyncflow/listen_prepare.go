@@ -181,8 +181,8 @@ func endpointsOf(all []client.Endpoint, s listenStage) (own []client.Endpoint) {
 	return own
 }
 
-// unfitReason returns why a stage can't be listened to, and what to do; "": it can. A stage whose
-// endpoints have the weight 0 must be named.
+// unfitReason returns why a stage can't be listened to, and what to do; "": it can. A stage must
+// be named if its endpoints have the weight 0.
 func (c *listenCmd) unfitReason(
 	t client.TaskType, stage client.Stage, own []client.Endpoint,
 ) string {
@@ -206,7 +206,7 @@ func (c *listenCmd) unfitReason(
 	return ""
 }
 
-// listen finds the endpoint for listening among those of the stage, or makes one.
+// listen finds the endpoint for listening among the stage's endpoints, or makes one.
 func (s *listenStage) listen(
 	ctx context.Context, api *client.Client, own []client.Endpoint, secret string,
 	secrets *listenSecrets,

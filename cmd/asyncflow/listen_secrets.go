@@ -56,8 +56,8 @@ func openListenSecrets(g *globals) (s *listenSecrets, err error) {
 	return s, err
 }
 
-// lock waits until no other process has the file. An error, such as that of a file system that is
-// read-only, is none of those who only read.
+// lock waits until no other process has the file. It ignores errors, such as a read-only file
+// system: they don't matter to programs that only read.
 func (s *listenSecrets) lock() {
 	if os.MkdirAll(filepath.Dir(s.path), 0o700) != nil {
 		return

@@ -31,7 +31,7 @@ func asList[T any](data []T, cursor string) listing[T] {
 }
 
 // asDocument prints what a call returned as a document, if that is the output. It reports whether
-// nothing is left to print: also if the call failed, whose error it returns.
+// nothing is left to print. It returns the error of a call that failed: then nothing is left, too.
 func (g *globals) asDocument(doc any, err error) (done bool, _ error) {
 	if err != nil || g.output != "json" {
 		return err != nil, err
@@ -62,7 +62,7 @@ func writeDocument(w io.Writer, indent string, doc any) error {
 }
 
 // escapeUnprintable escapes characters of JSON texts from DEL on that are not printable. The JSON
-// has escapes for those before, and means the same afterwards.
+// has escapes for the characters before DEL, and means the same afterwards.
 func escapeUnprintable(doc []byte) []byte {
 	safe := make([]byte, 0, len(doc))
 	for _, r := range string(doc) {

@@ -71,7 +71,7 @@ type bulk struct {
 	api   *client.Client
 	in    *lineReader
 	tally *tally
-	last  int // the last line that was passed on; those before it are accounted for
+	last  int // the last line that was passed on; earlier lines are accounted for
 }
 
 // run ends with the input, with the first chunk that fails as a whole, or with ctx. It first

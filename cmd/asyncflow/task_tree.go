@@ -93,7 +93,7 @@ func (c *tasksTreeCmd) show(ctx context.Context, g *globals, t client.Task) erro
 	left := c.Limit
 	for _, of := range []struct {
 		status client.Status
-		n      int // in the latest fan-out, whose children are listed first
+		n      int // in the latest fan-out; its children are listed first
 	}{{client.StatusRunning, t.Children.Running}, {client.StatusFailed, t.Children.Failed},
 		{client.StatusPending, t.Children.Pending}, {client.StatusWaiting, t.Children.Waiting}} {
 		limit := min(left, of.n)

@@ -22,7 +22,7 @@ type Set struct {
 	freed chan struct{}  // has a value after a change
 }
 
-// openClaim is a claim whose work goes on elsewhere.
+// openClaim is a claim; its work goes on elsewhere.
 type openClaim struct{ id, token string }
 
 const (

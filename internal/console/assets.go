@@ -128,7 +128,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"'none'"
 
 // Serve answers a request for /console or a path below it, from the address that the request counts
-// for. What is not listed here is a page, whose address the program in the browser reads.
+// for. Any other path is a page: the program in the browser reads the address.
 func (c *Console) Serve(ctx *fiber.Ctx, from netip.Addr) error {
 	ctx.Set(fiber.HeaderContentSecurityPolicy, policy)
 	ctx.Set(fiber.HeaderXContentTypeOptions, "nosniff")

@@ -6,7 +6,7 @@
 // read, and the API takes the token from there (Console.Token). Nothing about a session is stored
 // on the server: every node that knows the secret opens the cookie.
 //
-// A browser sends the cookie along with every request, also with those that a page from elsewhere
-// makes. So a cookie counts only if the request shows that it comes from the console itself or from
-// no page at all (checkOrigin).
+// A browser sends the cookie along with every request, also with requests that a page from
+// elsewhere makes. So a cookie counts only if the request shows that it comes from the console
+// itself or from no page at all (checkOrigin).
 package console

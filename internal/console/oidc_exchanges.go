@@ -14,7 +14,7 @@ import (
 const (
 	// maxExchanges bounds the logins that a node ends at the same time.
 	maxExchanges = 16
-	// maxExchangesEach bounds those of one address, with those that wait.
+	// maxExchangesEach bounds the exchanges of one address, with the waiting ones.
 	maxExchangesEach = 2
 	// maxUsedLogins bounds the logins that a node remembers as used.
 	maxUsedLogins = 4096

@@ -47,7 +47,8 @@ func (c *Console) Token(ctx *fiber.Ctx) (string, error) {
 	}
 }
 
-// callerHeader says whose session a page takes its calls to be in: another tab may have changed it.
+// callerHeader names the caller that a page takes for its session's: another tab may have logged in
+// as another one.
 const callerHeader = "Asyncflow-Session"
 
 // checkCaller refuses a call of a page that was loaded in somebody else's session.
@@ -221,8 +222,8 @@ var proxyHeaders = []string{"forwarded", "via", "x-real-ip"}
 
 // ownMachine reports whether a request comes from this machine and names it so. The name matters:
 // a name elsewhere may lead here (DNS rebinding), and the browser then takes the page from there
-// for one of ours. A proxy on this machine may bring requests from elsewhere, under any name; those
-// that say so, even by an empty header, don't count.
+// for one of ours. A proxy on this machine may bring requests from elsewhere, under any name;
+// requests that say so, even by an empty header, don't count.
 func ownMachine(ctx *fiber.Ctx) bool {
 	peer, ok := netip.AddrFromSlice(ctx.Context().RemoteIP())
 	if !ok || !peer.Unmap().IsLoopback() {

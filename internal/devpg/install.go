@@ -53,7 +53,7 @@ func (c child) ensureInstall(cfg Config, have int) (install, error) {
 	}
 	fetched, fetchErr := c.fetchInstall(cfg, want)
 	if fetchErr != nil && pg.dir != "" && have != 0 && cfg.Offline {
-		return pg, nil // whose version doesn't fit
+		return pg, nil // its version doesn't fit
 	}
 	return fetched, fetchErr
 }
@@ -112,8 +112,8 @@ func (c child) findInstall(binDir string, want int) (install, error) {
 	return first, firstErr
 }
 
-// candidates returns the folders with both programs: only binDir if it is given, or else those
-// in PATH, and then the usual places, newest versions first.
+// candidates returns the folders with both programs: only binDir if it is given, or else the
+// folders in PATH, and then the usual places, newest versions first.
 func candidates(binDir string) []string {
 	if binDir != "" {
 		return slices.DeleteFunc([]string{binDir}, lacksPrograms)

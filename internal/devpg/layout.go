@@ -43,7 +43,7 @@ func (l layout) create() error {
 	return nil
 }
 
-// missing returns dir and those of its parents that don't exist, outermost first.
+// missing returns dir and its parents, if they don't exist, outermost first.
 func missing(dir string) []string {
 	if _, err := os.Stat(dir); err == nil || filepath.Dir(dir) == dir {
 		return nil

@@ -11,8 +11,8 @@ import (
 )
 
 // Apply makes the server have what the document has. It takes nothing away. It calls report
-// after each item. The error names each item that the server refused; those around it are applied.
-// After any other failure, it doesn't go on.
+// after each item. The error names each item that the server refused; the items around it are
+// applied. After any other failure, it doesn't go on.
 func (doc Document) Apply(ctx context.Context, c *client.Client, report func(Change)) error {
 	var all []error
 	for _, apply := range []func(
@@ -183,7 +183,7 @@ func (doc Document) applySchedules(
 	})
 }
 
-// indexEndpoint returns the index of a document's endpoint among those of the server, or -1.
+// indexEndpoint returns the index of a document's endpoint among the server's endpoints, or -1.
 func indexEndpoint(existing []client.Endpoint, e client.NewEndpoint) int {
 	return slices.IndexFunc(existing, func(o client.Endpoint) bool {
 		return o.Type == e.Type && o.Stage == e.Stage && asyncflow.SameURL(o.URL, e.URL)

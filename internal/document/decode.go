@@ -244,8 +244,8 @@ func (d *decoder) mapping(path string, tree node, into reflect.Value) {
 	}
 }
 
-// collectFields adds the fields of a struct by their JSON names, those of
-// embedded ones too.
+// collectFields adds the fields of a struct by their JSON names, and
+// the fields of embedded structs.
 func collectFields(of reflect.Value, into map[string]reflect.Value) {
 	for i := range of.NumField() {
 		f := of.Type().Field(i)

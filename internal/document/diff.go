@@ -85,7 +85,7 @@ func hasStage(t client.TaskType, name string) bool {
 	return slices.ContainsFunc(t.Stages, func(s client.Stage) bool { return s.Name == name })
 }
 
-// flatten returns the fields of a type by their paths, those of stages by the stage's name.
+// flatten returns the fields of a type by their paths, fields of stages by the stage's name.
 // It leaves out stages that only one version has: the field "stages" shows them.
 func flatten(t client.TaskType, both func(string) bool) map[string]string {
 	fields := map[string]string{

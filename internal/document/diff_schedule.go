@@ -55,7 +55,7 @@ func specOf(e Schedule) client.Schedule {
 		DependsOn: s.DependsOn, ContextFrom: s.ContextFrom}
 }
 
-// flattenSchedule returns those fields of a schedule that a document may have.
+// flattenSchedule returns the fields of a schedule that a document may have.
 func flattenSchedule(s client.Schedule) map[string]string {
 	spec := client.ScheduleSpec{Type: s.Type, Context: s.Context, Priority: s.Priority,
 		Retry: s.Retry, Cron: s.Cron, TimeZone: s.TimeZone, Every: s.Every, Overlap: s.Overlap,

@@ -138,7 +138,7 @@ func (r *yamlReader) merged(n *yaml.Node, depth int) ([]field, *node) {
 	return fields, nil
 }
 
-// withMerged adds the merged fields whose names are not there yet.
+// withMerged adds the merged fields with new names.
 func withMerged(fields, merged []field) []field {
 	if len(merged) == 0 {
 		return fields

@@ -22,7 +22,7 @@ const (
 
 func init() { asyncflow.RegisterExpressions(&reader{programs: map[string]*vm.Program{}}) }
 
-// names are those that an expression may use.
+// names are the names that an expression may use.
 type names struct {
 	Attempt float64 `expr:"attempt"`
 	Status  float64 `expr:"status"`

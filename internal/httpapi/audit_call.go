@@ -77,8 +77,9 @@ func (s *Server) entryOf(c *fiber.Ctx, o *contract.Operation) asyncflow.AuditEnt
 	return e
 }
 
-// withCall writes the proven caller into an audited call, and whose audit has its entry: calls for
-// operators only belong to no tenant. The context that it returns has the audited call.
+// withCall writes the proven caller into an audited call, and the tenant that has the entry in its
+// audit: calls for operators only belong to no tenant. The context that it returns has the audited
+// call.
 func (s *Server) withCall(
 	ctx context.Context, call *store.AuditedCall, o *contract.Operation,
 ) context.Context {
@@ -139,7 +140,7 @@ const (
 )
 
 // auditBudget returns whose budget of denied calls a caller's is: a flood of calls without good
-// tokens must not hide the denied calls of real ones, nor one tenant those of another.
+// tokens must not hide the denied calls of real ones, nor one tenant the denied calls of another.
 func (s *Server) auditBudget(p auth.Principal, tenant string) string {
 	switch {
 	case s.cfg.Store.Catalog.HasTenant(tenant):

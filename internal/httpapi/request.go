@@ -74,6 +74,7 @@ func (s *Server) pass(
 	if err != nil {
 		return err
 	}
+	identifyConnection(ctx, c)
 	memory := s.bodies.Lend(tenantOf(ctx))
 	defer memory.End()
 	if err := s.readBody(c, o, &memory); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -72,6 +73,15 @@ func (s *Server) identify(
 		return ctx, nil
 	}
 	return ctx, s.checkTenant(ctx, p)
+}
+
+// identifyConnection ends the anonymity of the connection of a verified caller or worker.
+func identifyConnection(ctx context.Context, c *fiber.Ctx) {
+	_, caller := ctx.Value(principalKey{}).(auth.Principal)
+	_, worker := ctx.Value(completionKey{}).(callbacks.Completion)
+	if conn, ok := c.Context().Conn().(*listener.Conn); ok && (caller || worker) {
+		conn.Identify()
+	}
 }
 
 // identifyOperator proves that an operator calls.

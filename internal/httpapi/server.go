@@ -122,6 +122,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	limits := listener.Limits{
 		Max:           s.cfg.Connections.Max,
+		MaxAnonymous:  s.cfg.Connections.MaxAnonymous,
 		MaxPerAddress: s.cfg.Connections.MaxPerAddress,
 	}
 	limited := listener.New(l, limits, refusal, s.log)

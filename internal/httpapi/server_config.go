@@ -84,6 +84,7 @@ func (cfg Config) withDefaults() Config {
 // ConnectionConfig bounds the connections of a node. Zero values are the defaults.
 type ConnectionConfig struct {
 	Max           int           // at once; 0: 10,000
+	MaxAnonymous  int           // at once on which no token has let a call in; 0: half of Max
 	MaxPerAddress int           // at once from one IPv4 address or IPv6 /64; 0: as many as Max
 	ReadTimeout   time.Duration // for a whole request, from its first byte to its last; 0: 30 s
 	IdleTimeout   time.Duration // between two requests; 0: 2 minutes
@@ -94,7 +95,7 @@ const DefaultMaxConnections = 10_000
 
 func (c ConnectionConfig) withDefaults() ConnectionConfig {
 	c.Max = cmp.Or(c.Max, DefaultMaxConnections)
-	c.MaxPerAddress = cmp.Or(c.MaxPerAddress, c.Max)
+	c.MaxAnonymous = cmp.Or(c.MaxAnonymous, max(1, c.Max/2))
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
 	return c

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
@@ -92,28 +93,45 @@ func TestIdleConnections(t *testing.T) {
 	require.True(t, closed)
 }
 
+const healthRequest = "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"
+
+// statusOn makes a request, and returns the status of the answer.
+func statusOn(c net.Conn, request string) (int, error) {
+	if _, err := io.WriteString(c, request); err != nil {
+		return 0, err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, err
+}
+
 // requireServed makes a request on a connection that stays open.
 func requireServed(t *testing.T, c net.Conn) {
 	t.Helper()
-	_, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+	requireStatus(t, c, healthRequest, 200)
+}
+
+// requireStatus makes a request, which is answered with a status, on a connection that stays open.
+func requireStatus(t *testing.T, c net.Conn, request string, status int) {
+	t.Helper()
+	got, err := statusOn(c, request)
 	require.NoError(t, err)
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
-	r := bufio.NewReader(c)
-	resp, err := http.ReadResponse(r, nil)
-	require.NoError(t, err)
-	require.Equal(t, 200, resp.StatusCode)
-	_, err = io.ReadAll(resp.Body)
-	require.NoError(t, err)
+	require.Equal(t, status, got)
 	answers, closed := answersOn(t, c, 50*time.Millisecond)
 	require.False(t, closed)
 	require.Empty(t, answers)
-	require.Zero(t, r.Buffered())
 }
 
 // requireTurnedAway checks that a connection is answered with the limit, and closed.
 func requireTurnedAway(t *testing.T, c net.Conn, says string) {
 	t.Helper()
-	io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+	io.WriteString(c, healthRequest)
 	answers, closed := answersOn(t, c, patience)
 	require.True(t, closed)
 	require.Len(t, answers, 1)
@@ -136,13 +154,20 @@ func eventually(t *testing.T, dial func() net.Conn) {
 	}, patience, 10*time.Millisecond)
 }
 
+// requestAs returns a call with a token.
+func requestAs(token, method, path string) string {
+	return method + " " + path + " HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n" +
+		"Authorization: Bearer " + token + "\r\n\r\n"
+}
+
 // Connections over the limit are answered with the limit; the open ones continue.
 func TestMaxConnections(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) { c.Connections.Max = 4 })
+	list := requestAs(b.token, "GET", "/v1/task-types")
 	var open []net.Conn
 	for range 4 {
 		open = append(open, b.dial())
-		requireServed(t, open[len(open)-1])
+		requireStatus(t, open[len(open)-1], list, 200)
 	}
 	for range 10 {
 		requireTurnedAway(t, b.dial(), "this node has 4 connections; that is its limit")
@@ -150,6 +175,106 @@ func TestMaxConnections(t *testing.T) {
 	requireServed(t, open[0])
 	open[1].Close()
 	eventually(t, b.dial)
+}
+
+// stranger is what somebody without a good token does with a connection.
+type stranger struct {
+	request  string
+	answered bool // the answer is read
+}
+
+// flood opens connections of strangers, at least n, until the server has closed the first one,
+// although more bytes come on it.
+func (b *bundle) flood(t *testing.T, n int, s stranger) {
+	t.Helper()
+	first := b.stranger(t, s)
+	for range n - 1 {
+		b.stranger(t, s)
+	}
+	require.Eventually(t, func() bool {
+		_, err := first.Write([]byte("G"))
+		if err != nil {
+			return true
+		}
+		b.stranger(t, s)
+		return false
+	}, patience, 10*time.Millisecond)
+}
+
+// stranger opens a connection of a stranger. The server may refuse it.
+func (b *bundle) stranger(t *testing.T, s stranger) net.Conn {
+	t.Helper()
+	c := b.dial()
+	require.NoError(t, c.SetDeadline(time.Now().Add(2*patience)))
+	io.WriteString(c, s.request)
+	if s.answered {
+		http.ReadResponse(bufio.NewReader(c), nil)
+	}
+	return c
+}
+
+// Strangers fill only their share of the connections, whatever they do on them: callers are served
+// beside them, and keep their connections.
+func TestStrangersLeaveConnections(t *testing.T) {
+	const most, strangers = 6, 12
+	b := setupWith(t, func(c *httpapi.Config) { c.Connections.Max = most })
+	b.pipe()
+	require.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`).status)
+	lease, completion := b.lease()
+	callers := []string{
+		requestAs(b.token, "GET", "/v1/task-types"),
+		requestAs(b.adminToken(), "GET", "/v1/tenants"),
+		requestAs(completion, "POST", "/v1/callbacks/"+lease.ID.String()+"/heartbeat"),
+		requestAs(b.token, "GET", "/v1/task-types/pipe"),
+	}
+	for name, kind := range map[string]stranger{
+		"nothing":          {},
+		"half a request":   {request: "GET /hea"},
+		"an open call":     {healthRequest, true},
+		"a bad token":      {requestAs("bad", "GET", "/v1/task-types"), true},
+		"an expired token": {requestAs(b.expired(), "GET", "/v1/task-types"), true},
+		"unread answers": {request: strings.Repeat(
+			"GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n", 100)},
+	} {
+		passed := t.Run(name, func(t *testing.T) {
+			b.flood(t, strangers, kind)
+			var open []net.Conn
+			for _, request := range callers {
+				open = append(open, b.connectAs(t, request))
+			}
+			b.flood(t, strangers, kind)
+			for i, c := range open {
+				requireStatus(t, c, callers[i], 200)
+				c.Close()
+			}
+		})
+		require.True(t, passed, "the other kinds share the server")
+	}
+}
+
+// connectAs returns a connection on which a call was answered with 200. It tries again while a
+// connection is refused: the requests of all strangers may be under way for a moment.
+func (b *bundle) connectAs(t *testing.T, request string) (open net.Conn) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c := b.dial()
+		status, err := statusOn(c, request)
+		if err != nil || status != 200 {
+			c.Close()
+			return false
+		}
+		open = c
+		return true
+	}, patience, 10*time.Millisecond)
+	return open
+}
+
+// expired returns a token that has expired.
+func (b *bundle) expired() string {
+	token, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, time.Hour,
+		time.Now().Add(-2*time.Hour))
+	require.NoError(b.t, err)
+	return token
 }
 
 // The limit for one address doesn't affect other addresses.

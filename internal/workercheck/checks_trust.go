@@ -38,7 +38,7 @@ var delivered = check{"delivery",
 			r.delivery())...)
 	}}
 
-// trust are the checks of which requests the worker believes.
+// trust are the checks that a worker believes only requests of asyncflow.
 var trust = []check{
 	{"challenge",
 		`answer a signed {"type": "asyncflow.challenge", "challenge": "…"} ` +

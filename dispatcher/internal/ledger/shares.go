@@ -29,7 +29,7 @@ const (
 )
 
 // A type is quick for quickTime after one of its deliveries took no longer than quickTime. A type
-// that hangs isn't quick, nor is a type whose first deliveries are still under way.
+// that hangs isn't quick, nor is a type until one of its first deliveries has come back.
 const quickTime = time.Second
 
 // unknownContext is the assumed size of a context, in bytes, until one of its type has come.
@@ -89,9 +89,9 @@ func (l *Ledger) slowDown(now time.Time) {
 	}
 }
 
-// forAnyEndpoint returns how many tasks may begin, regardless of which of the type's endpoints they
-// are for. reserved is how many of them have capacity already. If the result is less than one, an
-// endpoint has used up its share, and tasks for it must be blocked.
+// forAnyEndpoint returns how many tasks may begin, whichever of the type's endpoints they are for.
+// reserved is how many of them have capacity already. If the result is less than one, an endpoint
+// has used up its share, and tasks for it must be blocked.
 func (l *Ledger) forAnyEndpoint(key store.TypeKey, endpoints []string, reserved int) int {
 	least := l.capacity
 	if len(endpoints) < 2 {
@@ -182,7 +182,7 @@ func (l *Ledger) Counts() Counts {
 	return c
 }
 
-// Leasing returns how many tasks of a type are in flight whose leases aren't committed yet.
+// Leasing returns how many tasks of a type are in flight before the commit of their leases.
 func (l *Ledger) Leasing(key store.TypeKey) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

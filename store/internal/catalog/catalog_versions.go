@@ -81,14 +81,11 @@ func (c *Catalog) readVersions(ctx context.Context, only string) (tenantVersions
 		sql += ` AND slug = $1`
 		args = []any{only}
 	}
-	rows, err := c.store.Base.Query(ctx, sql, args...)
-	if err != nil {
-		return found, err
-	}
+	rows, _ := c.store.Base.Query(ctx, sql, args...)
 	var tenant, role string
 	var version int64
 	var number uint32
-	_, err = pgx.ForEachRow(rows, []any{&tenant, &version, &role, &number}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&tenant, &version, &role, &number}, func() error {
 		found.versions[tenant] = version
 		found.roles[tenant] = role
 		found.numbers[tenant] = number
@@ -127,11 +124,8 @@ func (c *Catalog) readTenants(ctx context.Context, slugs []string) ([]config.Sto
 	if len(slugs) == 0 {
 		return nil, nil
 	}
-	rows, err := c.store.Base.Query(ctx,
+	rows, _ := c.store.Base.Query(ctx,
 		`SELECT `+config.TenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`, slugs)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, config.ScanTenant)
 }
 

@@ -55,12 +55,9 @@ func ofSome(
 		selects[i] = strings.NewReplacer("SELECT i", fmt.Sprintf("SELECT %d", i), "{schema}",
 			postgres.Quote(schema.Of(tenant))).Replace(query)
 	}
-	rows, err := q.Query(ctx, strings.Join(selects, " UNION ALL "),
+	rows, _ := q.Query(ctx, strings.Join(selects, " UNION ALL "),
 		append([]any{pgx.QueryExecModeExec}, args...)...)
-	if err != nil {
-		return err
-	}
-	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
+	_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
 		var i int
 		if err := row.Scan(append([]any{&i},
 			make([]any, len(row.FieldDescriptions())-1)...)...); err != nil {

@@ -25,15 +25,12 @@ WHERE s.asked_at < excluded.asked_at`
 // of a minute. A stage has none if nobody ever has.
 func (s *Claims) AskedAt(ctx context.Context, tenant string) (map[StageKey]time.Time, error) {
 	schema := postgres.Quote(schema.Of(tenant))
-	rows, err := s.core.DB(tenant).Query(ctx, `SELECT t.name, c.stage, c.asked_at
+	rows, _ := s.core.DB(tenant).Query(ctx, `SELECT t.name, c.stage, c.asked_at
 		FROM `+schema+`.claim_stages c JOIN `+schema+`.task_types t ON t.number = c.type`)
-	if err != nil {
-		return nil, postgres.Wrap(err, "AskedAt(%q)", tenant)
-	}
 	all := map[StageKey]time.Time{}
 	var k StageKey
 	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&k.Type, &k.Stage, &at}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&k.Type, &k.Stage, &at}, func() error {
 		all[k] = at
 		return nil
 	})

@@ -16,12 +16,9 @@ import (
 func ReadEndpoints(
 	ctx context.Context, q postgres.Querier, tenant, taskType string,
 ) ([]asyncflow.Endpoint, error) {
-	rows, err := q.Query(ctx,
+	rows, _ := q.Query(ctx,
 		SelectEndpoints(tenant)+`WHERE $1 IN ('', type) ORDER BY type, stage, created_at, id`,
 		taskType)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, ScanEndpoint)
 }
 

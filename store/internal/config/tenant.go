@@ -87,12 +87,9 @@ func UnknownTenant(slug string) error {
 
 // ReadTenant reads a tenant; an unknown one is CodeNotFound. lock is FOR UPDATE, or empty.
 func ReadTenant(ctx context.Context, q postgres.Querier, slug, lock string) (StoredTenant, error) {
-	rows, err := q.Query(ctx, `SELECT `+TenantColumns+` FROM asyncflow.tenants
+	rows, _ := q.Query(ctx, `SELECT `+TenantColumns+` FROM asyncflow.tenants
 		WHERE slug = $1 `+lock,
 		slug)
-	if err != nil {
-		return StoredTenant{}, err
-	}
 	t, err := pgx.CollectExactlyOneRow(rows, ScanTenant)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = UnknownTenant(slug)

@@ -52,7 +52,7 @@ func ReadTypes(ctx context.Context, q postgres.Querier, tenant string) (
 	return types, sets, err
 }
 
-// WithSuspended returns a type whose tenant is suspended, or isn't.
+// WithSuspended returns a type of a tenant that is suspended, or isn't.
 func WithSuspended(t *Type, suspended bool) *Type {
 	if t.suspended == suspended {
 		return t

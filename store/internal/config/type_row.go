@@ -26,11 +26,8 @@ type StoredType struct {
 func (t StoredType) Awaited() bool { return !t.AwaitedSince.IsZero() }
 
 func readTaskTypes(ctx context.Context, q postgres.Querier, tenant string) ([]StoredType, error) {
-	rows, err := q.Query(ctx, TaskTypeColumns+postgres.Quote(schema.Of(tenant))+
+	rows, _ := q.Query(ctx, TaskTypeColumns+postgres.Quote(schema.Of(tenant))+
 		`.task_types ORDER BY name`)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, ScanTaskType)
 }
 
@@ -38,11 +35,8 @@ func readTaskTypes(ctx context.Context, q postgres.Querier, tenant string) ([]St
 func ReadTaskType(
 	ctx context.Context, q postgres.Querier, tenant, name, lock string,
 ) (StoredType, error) {
-	rows, err := q.Query(ctx,
+	rows, _ := q.Query(ctx,
 		TaskTypeColumns+postgres.Quote(schema.Of(tenant))+`.task_types WHERE name = $1 `+lock, name)
-	if err != nil {
-		return StoredType{}, postgres.Wrap(err, "readTaskType(%q, %q)", tenant, name)
-	}
 	t, err := pgx.CollectExactlyOneRow(rows, ScanTaskType)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return StoredType{}, UnknownType(name)

@@ -24,13 +24,10 @@ func (s *Counts) EndpointFailures(
 	ctx context.Context, tenant string, since time.Time,
 ) ([]EndpointFailing, error) {
 	schema := postgres.Quote(schema.Of(tenant))
-	rows, err := s.core.DB(tenant).Query(ctx,
+	rows, _ := s.core.DB(tenant).Query(ctx,
 		`SELECT e.id::text, e.type, e.stage, sum(m.attempts)::bigint, sum(m.failures)::bigint
 		FROM `+schema+`.endpoint_minutes m JOIN `+schema+`.endpoints e ON e.id = m.endpoint
 		WHERE m.at > $1 GROUP BY e.id`, since)
-	if err != nil {
-		return nil, postgres.Wrap(err, "EndpointFailures(%q)", tenant)
-	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (f EndpointFailing, err error) {
 		return f, row.Scan(&f.ID, &f.Type, &f.Stage, &f.Attempts, &f.Failures)
 	})
@@ -70,17 +67,14 @@ func EachMinute(
 	ctx context.Context, s *Counts, tenant string, ids []string, since time.Time,
 	do func(id string, m EndpointMinute),
 ) error {
-	rows, err := s.core.DB(tenant).Query(ctx,
+	rows, _ := s.core.DB(tenant).Query(ctx,
 		`SELECT endpoint::text, at, attempts, failures, codes, latencies
 		FROM `+postgres.Quote(schema.Of(tenant))+`.endpoint_minutes
 		WHERE endpoint = ANY ($1::uuid[]) AND at > $2 ORDER BY at`, ids, since)
-	if err != nil {
-		return err
-	}
 	var id string
 	var m EndpointMinute
 	var codes, latencies []int64
-	_, err = pgx.ForEachRow(rows,
+	_, err := pgx.ForEachRow(rows,
 		[]any{&id, &m.At, &m.Attempts, &m.Failures, &codes, &latencies}, func() error {
 			m.Codes = [asyncflow.FailureCodes]int64{}
 			m.Latencies = asyncflow.Latencies{}
@@ -98,17 +92,14 @@ func (s *Counts) typeLatencies(
 	ctx context.Context, tenant, taskType string, since time.Time,
 ) (map[string]asyncflow.Latency, error) {
 	schema := postgres.Quote(schema.Of(tenant))
-	rows, err := s.core.DB(tenant).Query(ctx,
+	rows, _ := s.core.DB(tenant).Query(ctx,
 		`SELECT e.type, m.latencies
 		FROM `+schema+`.endpoint_minutes m JOIN `+schema+`.endpoints e ON e.id = m.endpoint
 		WHERE m.at > $1 AND $2 IN ('', e.type)`, since, taskType)
-	if err != nil {
-		return nil, err
-	}
 	sums := map[string]*asyncflow.Latencies{}
 	var name string
 	var counts []int64
-	_, err = pgx.ForEachRow(rows, []any{&name, &counts}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&name, &counts}, func() error {
 		if sums[name] == nil {
 			sums[name] = &asyncflow.Latencies{}
 		}

@@ -35,8 +35,8 @@ type dueInWait struct {
 // countSQL counts the types whose names are in the array $1 and whose numbers are in $5, each kind
 // of row in one pass over all of them: a type without tasks costs next to nothing. %s are the ready
 // tables. It reads only the due rows of wait, by the index on until. It adds up the tallies; for
-// the rates, those since $2. Redrives of the last minute don't lower the rate of tasks that became
-// final. The tallies have no index, since it would cost each task more.
+// the rates, tallies since $2. Redrives of the last minute don't lower the rate of tasks that
+// became final. The tallies have no index, since it would cost each task more.
 const countSQL = `
 WITH sums AS (
   SELECT type AS name, sum(succeeded)::bigint AS succeeded, sum(failed)::bigint AS failed,
@@ -90,11 +90,8 @@ func (s *Counts) countTypes(
 		numbers[i] = t.Number()
 	}
 	now := s.core.Clock.Now()
-	rows, err := s.core.DB(tenant).Query(ctx, StatsSQL(types), pgx.QueryExecModeExec, names,
+	rows, _ := s.core.DB(tenant).Query(ctx, StatsSQL(types), pgx.QueryExecModeExec, names,
 		now.Add(-RateWindow), now, records.UntilOthers.Time, numbers)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c counted, err error) {
 		var place int
 		var since *time.Time

@@ -32,7 +32,7 @@ type Key struct {
 // their tasks were dropped with their roll because the retention was lowered; $7 is the least
 // number that is kept. The rows are sorted by key, so that two batches wait for each other in one
 // order. The statement locks the rows of the other keys, which is a write: so the commit waits
-// until a synchronous standby has those rows, too.
+// until a synchronous standby has the rows, too.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
 SELECT $1, key, id, hash, expires_at

@@ -189,11 +189,8 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, w.key, coalesce(w.since
 func (s *Path) ReleaseStuck(
 	ctx context.Context, t *config.Type, after string,
 ) (n int, last string, err error) {
-	rows, err := s.core.HotDB(t.Tenant).Query(ctx, t.SQL(0, blockedKeysSQL), after,
+	rows, _ := s.core.HotDB(t.Tenant).Query(ctx, t.SQL(0, blockedKeysSQL), after,
 		catalog.JobBatch, t.Number())
-	if err != nil {
-		return 0, "", postgres.Wrap(err, "ReleaseStuck(%q, %q)", t.Tenant, t.Name)
-	}
 	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(keys) == 0 {
 		return 0, "", postgres.Wrap(err, "ReleaseStuck(%q, %q)", t.Tenant, t.Name)

@@ -22,12 +22,9 @@ type LeaseName struct {
 func (s *Path) BeginSending(
 	ctx context.Context, t *config.Type, leases []asyncflow.Lease,
 ) (standing map[LeaseName]bool, err error) {
-	rows, err := s.core.HotDB(t.Tenant).Query(ctx, t.SQL(0, beginSendingSQL),
+	rows, _ := s.core.HotDB(t.Tenant).Query(ctx, t.SQL(0, beginSendingSQL),
 		records.Column(leases, func(l *asyncflow.Lease) int64 { return l.ID.Number }),
 		records.Column(leases, func(l *asyncflow.Lease) int { return l.Seq }), t.Number())
-	if err != nil {
-		return nil, postgres.Wrap(err, "BeginSending(%q, %q)", t.Tenant, t.Name)
-	}
 	var one LeaseName
 	standing = make(map[LeaseName]bool, len(leases))
 	_, err = pgx.ForEachRow(rows, []any{&one.ID, &one.Seq}, func() error {

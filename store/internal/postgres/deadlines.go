@@ -32,7 +32,7 @@ const (
 	connectAll = 15 * time.Second
 )
 
-// patientKey marks a context whose statements have patientStatement.
+// patientKey marks a context that gives statements patientStatement.
 type patientKey struct{}
 
 // Patient returns a context for statements that may take as long as the server lets them.

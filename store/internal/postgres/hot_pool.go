@@ -26,7 +26,7 @@ type HotPool struct {
 	waited time.Duration   // by all of them together
 }
 
-// NewHotPool returns a pool of at most size connections, none of which is open yet.
+// NewHotPool returns a pool of at most size connections, without opening any.
 func NewHotPool(ctx context.Context, url string, size int, noRoles bool) (*HotPool, error) {
 	p := &HotPool{seed: maphash.MakeSeed(), slots: semaphore.NewWeighted(int64(size))}
 	config := PoolConfig{URL: url, Size: 1, Settings: HotSettings, NoRoles: noRoles,
@@ -121,7 +121,7 @@ func (p *HotPool) best() int {
 	return best
 }
 
-// release takes back a seat whose connection was released.
+// release takes back the seat of a connection that was released.
 func (p *HotPool) release(seat *pgxpool.Pool) {
 	p.mu.Lock()
 	p.free = append(p.free, seat)

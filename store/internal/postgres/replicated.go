@@ -9,7 +9,7 @@ import (
 
 // ErrNotReplicated is the error of a commit that no synchronous standby may have: the wait
 // for it was cancelled. To Postgres such a commit is done and has a warning only, see ADR 26.
-// Callers treat it as a commit whose answer was lost.
+// Callers treat it as a commit with a lost answer.
 var ErrNotReplicated = errors.New("the wait for a synchronous standby was cancelled: " +
 	"the transaction is committed on the primary alone")
 
@@ -24,7 +24,7 @@ func noteNotReplicated(conn *pgconn.PgConn, n *pgconn.Notice) {
 	}
 }
 
-// replicated returns ErrNotReplicated once after a commit whose wait was cancelled.
+// replicated returns ErrNotReplicated once after a commit that was cancelled while it waited.
 func replicated(conn *pgx.Conn) error {
 	data := conn.PgConn().CustomData()
 	if data[notReplicated] == nil {

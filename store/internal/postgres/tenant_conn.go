@@ -152,17 +152,21 @@ func (r *tenantRows) Close() {
 // Err returns why there are no more rows; nil if all were read.
 func (r *tenantRows) Err() error { return FirstError(r.Rows.Err(), r.err) }
 
-// tenantRow is the first row of a query.
-type tenantRow struct {
-	rows pgx.Rows
-	err  error
+// failedRows are the rows of a statement that failed.
+type failedRows struct {
+	pgx.Rows // nil
+	err      error
 }
+
+func (r failedRows) Next() bool { return false }
+func (r failedRows) Close()     {}
+func (r failedRows) Err() error { return r.err }
+
+// tenantRow is the first row of a query.
+type tenantRow struct{ rows pgx.Rows }
 
 // Scan reads the row; pgx.ErrNoRows when there is none.
 func (r tenantRow) Scan(dest ...any) error {
-	if r.err != nil {
-		return r.err
-	}
 	defer r.rows.Close()
 	if !r.rows.Next() {
 		return FirstError(r.rows.Err(), pgx.ErrNoRows)

@@ -46,7 +46,8 @@ func (db TenantDB) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &tenantTx{Tx: tx, conn: conn}, nil
 }
 
-// Query runs one statement. With a pgx.QueryExecMode it takes two more round trips.
+// Query runs one statement. With a pgx.QueryExecMode it takes two more round trips. As with pgx,
+// the rows may be read after an error, which they return.
 func (db TenantDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if len(args) > 0 {
 		if _, ok := args[0].(pgx.QueryExecMode); ok { // a batch can't take one
@@ -55,12 +56,12 @@ func (db TenantDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	}
 	conn, err := db.Acquire(ctx)
 	if err != nil {
-		return nil, err
+		return failedRows{err: err}, err
 	}
 	br, err := conn.sendOne(ctx, sql, args)
 	if err != nil {
 		conn.Release()
-		return nil, err
+		return failedRows{err: err}, err
 	}
 	rows, err := br.Query()
 	end := func() error {
@@ -69,7 +70,7 @@ func (db TenantDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	}
 	if err != nil {
 		_ = end() // it returns the same error
-		return nil, err
+		return failedRows{err: err}, err
 	}
 	return &tenantRows{Rows: rows, end: end}, nil
 }
@@ -78,20 +79,20 @@ func (db TenantDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 func (db TenantDB) queryAlone(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	tx, err := db.Begin(ctx)
 	if err != nil {
-		return nil, err
+		return failedRows{err: err}, err
 	}
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		_ = tx.Rollback(ctx)
-		return nil, err
+		return failedRows{err: err}, err
 	}
 	return &tenantRows{Rows: rows, end: func() error { return tx.Commit(ctx) }}, nil
 }
 
 // QueryRow runs a statement that returns one row.
 func (db TenantDB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	rows, err := db.Query(ctx, sql, args...)
-	return tenantRow{rows, err}
+	rows, _ := db.Query(ctx, sql, args...) // Scan returns its error
+	return tenantRow{rows}
 }
 
 // Exec runs a statement that returns no rows.

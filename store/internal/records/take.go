@@ -17,10 +17,7 @@ func TakeAnyTokens(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (taken []asyncflow.Lease, err error) {
 	take := func(position int, sql string, args ...any) error {
-		rows, err := tx.Query(ctx, t.SQL(position, sql), args...)
-		if err != nil {
-			return err
-		}
+		rows, _ := tx.Query(ctx, t.SQL(position, sql), args...)
 		more, err := pgx.CollectRows(rows,
 			func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 				l.ID.Type = t.Name
@@ -71,15 +68,12 @@ RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
 func ReadyPlaces(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (orders []time.Time, live []int64, err error) {
-	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
+	rows, _ := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.next_time, t.order_time)
 		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
 		  AND j.id = t.id
 		  ORDER BY seq DESC LIMIT 1) j ON true
 		WHERE t.type = $2 AND t.id = ANY ($1) AND j.final IS NULL ORDER BY t.id`), ids, t.Number())
-	if err != nil {
-		return nil, nil, err
-	}
 	var id int64
 	var order time.Time
 	_, err = pgx.ForEachRow(rows, []any{&id, &order}, func() error {

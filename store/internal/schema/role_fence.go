@@ -247,16 +247,13 @@ func (r missingRole) makeSQL() string {
 // missing returns the roles that our user can't take. From Postgres 16 on, the user that made a
 // role is a member that may neither take it nor use it.
 func (f *RoleFence) missing(ctx context.Context, names []string) ([]missingRole, error) {
-	rows, err := f.db.Query(ctx, `
+	rows, _ := f.db.Query(ctx, `
 		SELECT name, r.oid IS NOT NULL FROM unnest($1::text[]) WITH ORDINALITY AS n (name, i)
 		LEFT JOIN pg_roles r ON rolname = name
 		WHERE r.oid IS NULL OR NOT CASE WHEN current_setting('server_version_num')::int >= 160000
 		  THEN pg_has_role(r.oid, 'SET') AND pg_has_role(r.oid, 'USAGE')
 		  ELSE pg_has_role(r.oid, 'MEMBER') END
 		ORDER BY i`, names)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r missingRole, err error) {
 		return r, row.Scan(&r.name, &r.exists)
 	})

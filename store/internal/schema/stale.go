@@ -32,7 +32,7 @@ const staleSQL = `SELECT slug FROM asyncflow.tenants t
 
 // stale returns the tenants that need a migration or grants.
 func (f *RoleFence) stale(ctx context.Context) ([]string, error) {
-	rows, err := f.db.Query(ctx, `
+	rows, _ := f.db.Query(ctx, `
 		SELECT slug FROM asyncflow.tenants t
 		LEFT JOIN pg_roles r ON r.rolname = $2::text || '_' || slug
 		LEFT JOIN pg_namespace n ON n.nspname = 'tenant_' || slug
@@ -46,9 +46,6 @@ func (f *RoleFence) stale(ctx context.Context) ([]string, error) {
 		  OR NOT coalesce((SELECT has_schema_privilege(b.oid, n.oid, 'USAGE') FROM pg_roles b
 		    WHERE b.rolname = $2::text), false))
 		ORDER BY slug`, LatestTenant(), f.prefix, f.grantsHash())
-	if err != nil {
-		return nil, postgres.Wrap(err, "look for tenants to migrate")
-	}
 	tenants, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return tenants, postgres.Wrap(err, "look for tenants to migrate")
 }

@@ -60,10 +60,7 @@ func (s *Settings) EpisodesToNotify(
 func readEpisodes(
 	ctx context.Context, q postgres.Querier, sql string, args ...any,
 ) ([]asyncflow.Episode, error) {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := q.Query(ctx, sql, args...)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e asyncflow.Episode, err error) {
 		var below, resolved *time.Time
 		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved,

@@ -222,16 +222,13 @@ func (s *Settings) TakeAlertTurn(
 func (s *Settings) Failures(
 	ctx context.Context, tenant string, since time.Time,
 ) (map[string]counts.Failing, error) {
-	rows, err := s.core.DB(tenant).Query(ctx,
+	rows, _ := s.core.DB(tenant).Query(ctx,
 		`SELECT type, sum(attempts)::bigint, sum(failures)::bigint
 		FROM `+postgres.Quote(schema.Of(tenant))+`.tallies WHERE at > $1 GROUP BY type`, since)
-	if err != nil {
-		return nil, postgres.Wrap(err, "Failures(%q)", tenant)
-	}
 	all := map[string]counts.Failing{}
 	var name string
 	var f counts.Failing
-	_, err = pgx.ForEachRow(rows, []any{&name, &f.Attempts, &f.Failures}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&name, &f.Attempts, &f.Failures}, func() error {
 		all[name] = f
 		return nil
 	})

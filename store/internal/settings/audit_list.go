@@ -35,7 +35,7 @@ type AuditPlace struct {
 // Audit lists entries, newest first.
 func (s *Settings) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditEntry, error) {
 	where, args := f.conditions()
-	rows, err := s.core.DB(f.Tenant).Query(ctx,
+	rows, _ := s.core.DB(f.Tenant).Query(ctx,
 		`SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''),
 		  coalesce(token_id, ''), coalesce(issuer, ''), coalesce(scopes, ''), action,
 		  coalesce(object_type, ''), coalesce(object, ''), coalesce(address, ''),
@@ -43,9 +43,6 @@ func (s *Settings) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditE
 		  coalesce(status, 0), coalesce(code, ''), detail, claimed, calls, last_at
 		FROM `+audit.TableOf(f.Tenant)+where+` ORDER BY at DESC, id DESC LIMIT $1`,
 		append([]any{f.Limit}, args...)...)
-	if err != nil {
-		return nil, postgres.Wrap(err, "Audit(%q)", f.Tenant)
-	}
 	all, err := pgx.CollectRows(rows, scanAudit)
 	return all, postgres.Wrap(err, "Audit(%q)", f.Tenant)
 }

@@ -135,12 +135,9 @@ func (s *Settings) ChangeEndpoint(
 func lockTypeOf(
 	ctx context.Context, tx pgx.Tx, tenant, endpoint string,
 ) (t config.StoredType, err error) {
-	rows, err := tx.Query(ctx, `SELECT type FROM `+config.EndpointsOf(tenant)+`
+	rows, _ := tx.Query(ctx, `SELECT type FROM `+config.EndpointsOf(tenant)+`
 		WHERE id = $1::uuid`,
 		endpoint)
-	if err != nil {
-		return t, err
-	}
 	name, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return t, unknownEndpoint(endpoint)
@@ -160,13 +157,10 @@ func lockTypeOf(
 func lockEndpoints(
 	ctx context.Context, tx pgx.Tx, tenant, where string, args ...any,
 ) ([]asyncflow.Endpoint, error) {
-	rows, err := tx.Query(ctx,
+	rows, _ := tx.Query(ctx,
 		`SELECT id::text FROM `+config.EndpointsOf(tenant)+` e WHERE `+where+`
 			ORDER BY id FOR UPDATE`,
 		args...)
-	if err != nil {
-		return nil, err
-	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(ids) == 0 {
 		return nil, err
@@ -216,14 +210,11 @@ func (s *Settings) checkDuplicate(
 	if err := s.lockTenant(ctx, tx, tenant); err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, `SELECT id::text, url FROM `+config.EndpointsOf(tenant)+`
+	rows, _ := tx.Query(ctx, `SELECT id::text, url FROM `+config.EndpointsOf(tenant)+`
 		WHERE type = $1 AND stage = $2 AND id <> $3::uuid ORDER BY created_at, id`, e.Type, e.Stage,
 		e.ID)
-	if err != nil {
-		return err
-	}
 	var first, id, url string
-	_, err = pgx.ForEachRow(rows, []any{&id, &url}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &url}, func() error {
 		if first == "" && asyncflow.SameURL(url, e.URL) {
 			first = id
 		}

@@ -59,11 +59,8 @@ func changesOf(tenant string) string {
 func (s *Settings) healthChanges(
 	ctx context.Context, tenant, id string,
 ) ([]asyncflow.Health, error) {
-	rows, err := s.core.DB(tenant).Query(ctx, `SELECT at, state, until, reason
+	rows, _ := s.core.DB(tenant).Query(ctx, `SELECT at, state, until, reason
 		FROM `+changesOf(tenant)+` WHERE endpoint = $1::uuid ORDER BY at`, id)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (h asyncflow.Health, err error) {
 		var until *time.Time
 		err = row.Scan(&h.Since, &h.State, &until, &h.Reason)

@@ -37,13 +37,10 @@ func PlaceOf(e asyncflow.Endpoint) EndpointPlace {
 func (s *Settings) EndpointPage(
 	ctx context.Context, tenant, taskType string, after EndpointPlace, limit int,
 ) (page []asyncflow.Endpoint, more bool, err error) {
-	rows, err := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE $1 IN ('', type)
+	rows, _ := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE $1 IN ('', type)
 		AND ($2::uuid IS NULL OR (type, stage, created_at, id) > ($3, $4, $5::timestamptz, $2))
 		ORDER BY type, stage, created_at, id LIMIT $6`,
 		taskType, postgres.OrNull(after.ID), after.Type, after.Stage, after.At, limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "EndpointPage(%q)", tenant)
-	}
 	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes, config.ScanEndpoint,
 		endpointBytes)
 	return page, more, postgres.Wrap(err, "EndpointPage(%q)", tenant)
@@ -51,11 +48,8 @@ func (s *Settings) EndpointPage(
 
 // Endpoint returns one endpoint; CodeNotFound when there is none.
 func (s *Settings) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
-	rows, err := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE id = $1::uuid`,
+	rows, _ := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE id = $1::uuid`,
 		id)
-	if err != nil {
-		return asyncflow.Endpoint{}, postgres.Wrap(err, "Endpoint(%q, %q)", tenant, id)
-	}
 	e, err := pgx.CollectExactlyOneRow(rows, config.ScanEndpoint)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return e, unknownEndpoint(id)

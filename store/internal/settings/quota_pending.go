@@ -33,17 +33,14 @@ func (s *Settings) KnownKeys(
 	if len(keys) == 0 {
 		return out, nil
 	}
-	rows, err := s.core.DB(tenant).Query(ctx, `
+	rows, _ := s.core.DB(tenant).Query(ctx, `
 		SELECT k.type, k.key FROM `+postgres.Quote(schema.Of(tenant))+`.idempotency_keys k
 		JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) AS u (type, key)) u
 		ON k.type = u.type AND k.key = u.key
 		WHERE k.expires_at > $3`, types, keys, s.core.Clock.Now())
-	if err != nil {
-		return out, postgres.Wrap(err, "KnownKeys(%q)", tenant)
-	}
 	known := map[[2]string]bool{}
 	var name [2]string
-	_, err = pgx.ForEachRow(rows, []any{&name[0], &name[1]}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&name[0], &name[1]}, func() error {
 		known[name] = true
 		return nil
 	})

@@ -57,15 +57,12 @@ const ScheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.ne
 func (s *Settings) SchedulePage(
 	ctx context.Context, tenant, after string, limit int,
 ) (page []StoredSchedule, more bool, err error) {
-	rows, err := s.core.DB(tenant).Query(ctx,
+	rows, _ := s.core.DB(tenant).Query(ctx,
 		`SELECT `+ScheduleColumns+` FROM (
 		  SELECT name, version, spec, NULL::json AS context, paused_at, next_at, last_at, last_id,
 		    skipped, skipped_at, last_error, failed_at, created_at, updated_at
 		  FROM `+SchedulesOf(tenant)+`) s
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "SchedulePage(%q)", tenant)
-	}
 	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes, ScanSchedule,
 		func(s StoredSchedule) int { return docBytes(s.Schedule) })
 	return page, more, postgres.Wrap(err, "SchedulePage(%q)", tenant)
@@ -154,11 +151,8 @@ func unknownSchedule(name string) error {
 func readSchedule(
 	ctx context.Context, q postgres.Querier, tenant, name, lock string,
 ) (StoredSchedule, error) {
-	rows, err := q.Query(ctx,
+	rows, _ := q.Query(ctx,
 		`SELECT `+ScheduleColumns+` FROM `+SchedulesOf(tenant)+` s WHERE s.name = $1 `+lock, name)
-	if err != nil {
-		return StoredSchedule{}, postgres.Wrap(err, "readSchedule(%q, %q)", tenant, name)
-	}
 	stored, err := pgx.CollectExactlyOneRow(rows, ScanSchedule)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = unknownSchedule(name)
@@ -202,16 +196,13 @@ const maxFailingSchedules = 100
 func (s *Settings) FailingSchedules(
 	ctx context.Context, tenant string,
 ) (map[string]time.Time, error) {
-	rows, err := s.core.DB(tenant).Query(ctx, `SELECT name, failed_at FROM `+SchedulesOf(tenant)+`
+	rows, _ := s.core.DB(tenant).Query(ctx, `SELECT name, failed_at FROM `+SchedulesOf(tenant)+`
 		WHERE last_error <> '' AND failed_at IS NOT NULL AND paused_at IS NULL
 		ORDER BY failed_at LIMIT $1`, maxFailingSchedules)
-	if err != nil {
-		return nil, postgres.Wrap(err, "FailingSchedules(%q)", tenant)
-	}
 	all := map[string]time.Time{}
 	var name string
 	var since time.Time
-	_, err = pgx.ForEachRow(rows, []any{&name, &since}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&name, &since}, func() error {
 		all[name] = since
 		return nil
 	})

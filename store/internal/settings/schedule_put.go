@@ -127,11 +127,8 @@ func findAwaitedTypes(
 	}
 	names := records.Column(all,
 		func(d *asyncflow.Dependency) string { return trees.TypeOfDependency(*d) })
-	rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
+	rows, _ := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
 		`SELECT name FROM {types} WHERE name = ANY ($1)`), names)
-	if err != nil {
-		return err
-	}
 	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err
@@ -175,7 +172,7 @@ func createSchedule(
 	return err
 }
 
-// neverRuns is the error about a schedule whose times are over.
+// neverRuns is the error about a schedule without times to come.
 func neverRuns(s asyncflow.Schedule, now time.Time) error {
 	return asyncflow.InvalidField("ends_at",
 		"is %s, and there is no tick from now (%s) until then: the schedule would never run",

@@ -24,13 +24,10 @@ func (s *Settings) Tenant(ctx context.Context, slug string) (config.StoredTenant
 func (s *Settings) TenantPage(
 	ctx context.Context, after string, limit int,
 ) (page []config.StoredTenant, more bool, err error) {
-	rows, err := s.core.Base.Query(ctx,
+	rows, _ := s.core.Base.Query(ctx,
 		`SELECT `+config.TenantColumns+` FROM asyncflow.tenants WHERE slug > $1 ORDER BY slug
 			LIMIT $2`,
 		after, limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "TenantPage")
-	}
 	page, err = pgx.CollectRows(rows, config.ScanTenant)
 	if more = len(page) > limit; more {
 		page = page[:limit]

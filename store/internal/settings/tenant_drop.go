@@ -27,24 +27,21 @@ const dropTables = 20
 // ownTables are kept to the end: they have the last positions of the table sets.
 const ownTables = `('task_types', 'table_sets', 'retired_types')`
 
-// DueDrop is a tenant whose drop is due.
+// DueDrop is a tenant that is due to be dropped.
 type DueDrop struct {
 	Tenant string
 	Since  time.Time // when the drop began; zero: it hasn't
 	Tables int       // that are left
 }
 
-// DueDrops returns the deleted tenants whose grace is over.
+// DueDrops returns the deleted tenants after their grace.
 func (s *Settings) DueDrops(ctx context.Context) ([]DueDrop, error) {
-	rows, err := s.core.Base.Query(ctx, `
+	rows, _ := s.core.Base.Query(ctx, `
 		SELECT t.slug, t.dropping_at, (SELECT count(*)
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		  WHERE n.nspname = 'tenant_' || t.slug AND c.relkind = 'r')
 		FROM asyncflow.tenants t WHERE t.drop_at <= $1 OR t.dropping_at IS NOT NULL
 		ORDER BY t.drop_at, t.slug`, s.core.Clock.Now())
-	if err != nil {
-		return nil, postgres.Wrap(err, "DueDrops")
-	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DueDrop, err error) {
 		var since *time.Time
 		err = row.Scan(&d.Tenant, &since, &d.Tables)
@@ -143,13 +140,10 @@ func (s *Settings) dropTables(ctx context.Context, tx pgx.Tx, slug string) (
 
 // tablesOf returns the next tables of a tenant's schema to drop.
 func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
-	rows, err := tx.Query(ctx,
+	rows, _ := tx.Query(ctx,
 		`SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname NOT IN `+ownTables+`
 		ORDER BY c.relname LIMIT $2`, schema.Of(slug), dropTables)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (name string, err error) {
 		err = row.Scan(&name)
 		return postgres.Quote(schema.Of(slug)) + "." + postgres.Quote(name), err

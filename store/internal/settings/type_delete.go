@@ -84,11 +84,8 @@ const shownSchedules = 10
 
 // refuseScheduled returns an error that names the schedules of a type, if it has any.
 func refuseScheduled(ctx context.Context, tx pgx.Tx, tenant, name string) error {
-	rows, err := tx.Query(ctx, `SELECT name FROM `+SchedulesOf(tenant)+`
+	rows, _ := tx.Query(ctx, `SELECT name FROM `+SchedulesOf(tenant)+`
 		WHERE type = $1 ORDER BY name LIMIT $2`, name, shownSchedules+1)
-	if err != nil {
-		return err
-	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(names) == 0 {
 		return err
@@ -107,7 +104,7 @@ const shownDependents = 10_000
 // refuseAwaited returns CodeConflict if tasks wait for tasks of the type. Its message counts them
 // by their types.
 func refuseAwaited(ctx context.Context, tx pgx.Tx, t *config.Type, tenant, name string) error {
-	rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
+	rows, _ := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT y.name, count(*) FROM (
 		  SELECT e.type, e.id FROM {edges} e
 		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_id IS NOT NULL
@@ -118,13 +115,10 @@ func refuseAwaited(ctx context.Context, tx pgx.Tx, t *config.Type, tenant, name 
 		  LIMIT $2) w
 		JOIN {types} y ON y.number = w.type GROUP BY y.name ORDER BY y.name`),
 		t.Number(), shownDependents)
-	if err != nil {
-		return err
-	}
 	var dependents []string
 	var kind string
 	sum, n := 0, 0
-	_, err = pgx.ForEachRow(rows, []any{&kind, &n}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error {
 		sum += n
 		dependents = append(dependents, fmt.Sprintf("%d of %s", n, kind))
 		return nil

@@ -137,12 +137,9 @@ func (s *Settings) BusyTypes(
 	if open.MaxTasks < OwnSetTasks {
 		return nil, nil
 	}
-	rows, err := s.core.DB(tenant).Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
+	rows, _ := s.core.DB(tenant).Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT type FROM {tallies} WHERE at >= $1 GROUP BY type HAVING sum(submitted) > $2`),
 		open.OpenedAt, OwnSetTasks)
-	if err != nil {
-		return nil, postgres.Wrap(err, "BusyTypes(%q)", tenant)
-	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, name := range names {
 		if t := s.core.Catalog.TypesOf(tenant)[name]; t != nil && t.Set().Shared() {

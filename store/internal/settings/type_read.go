@@ -18,12 +18,9 @@ func (s *Settings) TaskType(ctx context.Context, tenant, name string) (config.St
 func (s *Settings) TypePage(
 	ctx context.Context, tenant, after string, limit int,
 ) (page []config.StoredType, more bool, err error) {
-	rows, err := s.core.DB(tenant).Query(ctx, config.TaskTypeColumns+
+	rows, _ := s.core.DB(tenant).Query(ctx, config.TaskTypeColumns+
 		postgres.Quote(schema.Of(tenant))+`.task_types
 		WHERE name > $1 ORDER BY name LIMIT $2`, after, limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "TypePage(%q)", tenant)
-	}
 	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes, config.ScanTaskType,
 		func(t config.StoredType) int { return docBytes(t.TaskType, t.StageMapping) })
 	return page, more, postgres.Wrap(err, "TypePage(%q)", tenant)

@@ -91,10 +91,7 @@ func (s *Tasks) AttemptPage(
 	if err != nil {
 		return nil, false, err
 	}
-	rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(), attemptsSQL), p.args(t, id)...)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "AttemptPage(%q, %s)", tenant, id)
-	}
+	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(), attemptsSQL), p.args(t, id)...)
 	page, more, err = p.collect(rows)
 	if err == nil && len(page) == 0 { // none yet, or no such task
 		_, err = s.Task(ctx, tenant, id)

@@ -75,10 +75,7 @@ func lockResting(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (resting []hot.Candidate, err error) {
 	lock := func(position int, sql string, args ...any) error {
-		rows, err := tx.Query(ctx, t.SQL(position, sql), args...)
-		if err != nil {
-			return err
-		}
+		rows, _ := tx.Query(ctx, t.SQL(position, sql), args...)
 		more, err := pgx.CollectRows(rows,
 			func(row pgx.CollectableRow) (c hot.Candidate, err error) {
 				c.ID.Type = t.Name
@@ -117,19 +114,16 @@ func lockResting(
 func readTokenStates(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (map[int64]tokenState, error) {
-	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
+	rows, _ := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type
 		  AND j.id = t.id),
 		    t.created_at),
 		  coalesce({options}, '{}')
 		FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1)`), ids, t.Number())
-	if err != nil {
-		return nil, err
-	}
 	all := make(map[int64]tokenState, len(ids))
 	var id int64
 	var p tokenState
-	_, err = pgx.ForEachRow(rows, []any{&id, &p.at, &p.options}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &p.at, &p.options}, func() error {
 		all[id] = p
 		p = tokenState{}
 		return nil

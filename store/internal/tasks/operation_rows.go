@@ -97,18 +97,13 @@ const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.sta
 func (s *Tasks) OperationPage(
 	ctx context.Context, tenant string, after postgres.Place, limit int,
 ) (page []Operation, more bool, err error) {
-	rows, err := s.core.DB(tenant).Query(ctx,
-		`SELECT `+operationColumns+` FROM `+operationsOf(tenant)+
-			` o
+	rows, _ := s.core.DB(tenant).Query(ctx,
+		`SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o
 		WHERE (o.state = 'running' OR o.created_at > $1)
 		  AND ($2::timestamptz IS NULL OR (o.created_at, o.id) < ($2, $3::uuid))
 		ORDER BY o.created_at DESC, o.id DESC LIMIT $4`,
 		s.core.Clock.Now().Add(-OperationsKept), postgres.OrNull(after.At),
-		postgres.OrNull(after.ID),
-		limit+1)
-	if err != nil {
-		return nil, false, postgres.Wrap(err, "OperationPage(%q)", tenant)
-	}
+		postgres.OrNull(after.ID), limit+1)
 	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes,
 		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
 		func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) })
@@ -155,10 +150,7 @@ func (s *Tasks) oneOperation(
 func (s *Tasks) readOperations(
 	ctx context.Context, tenant, sql string, args ...any,
 ) ([]Operation, error) {
-	rows, err := s.core.DB(tenant).Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := s.core.DB(tenant).Query(ctx, sql, args...)
 	return pgx.CollectRows(rows,
 		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) })
 }

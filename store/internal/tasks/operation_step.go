@@ -128,15 +128,13 @@ type step struct {
 // step, or its type is being changed or deleted. It locks the type's row first, so that a
 // deletion of the type waits and doesn't deadlock.
 func (st *step) lock(ctx context.Context, tx pgx.Tx, t *config.Type, due DueOperation) error {
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		SELECT `+operationColumns+`
 		FROM `+operationsOf(due.Tenant)+` o JOIN `+t.Set().Tables.Qualify("task_types")+` tt
 		  ON tt.name = o.type
 		WHERE o.id = $1::uuid AND o.state = 'running' AND o.next_at <= $2
 		FOR UPDATE OF o SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, due.ID, st.now)
-	if err != nil {
-		return err
-	}
+	var err error
 	st.o, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Operation, error) {
 		return scanOperation(row)
 	})

@@ -109,12 +109,9 @@ func (s *Tasks) task(
 		if !t.Has(id.Position()) { // its roll was dropped a moment ago
 			return config.UnknownTask(id)
 		}
-		rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(),
+		rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(),
 			stateColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
 			id.Number, t.Number())
-		if err != nil {
-			return err
-		}
 		task, err = pgx.CollectExactlyOneRow(rows,
 			func(row pgx.CollectableRow) (Task, error) {
 				return scanTask(row, t, s.core.Clock.Now())

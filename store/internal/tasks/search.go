@@ -33,14 +33,11 @@ func search(
 	if err := c.learn(ctx, tx, t); err != nil {
 		return f, err
 	}
-	rows, err := tx.Query(ctx, t.SQL(position, `
+	rows, _ := tx.Query(ctx, t.SQL(position, `
 SELECT t.id, coalesce(`+c.sql(5)+`, false)
 FROM `+c.candidates(`id > $2 AND id < $3 ORDER BY id LIMIT $4`)+` c
 JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`
 ORDER BY t.id`), append([]any{t.Number(), after, end, window}, c.args(t)...)...)
-	if err != nil {
-		return f, err
-	}
 	var id int64
 	var meets bool
 	_, err = pgx.ForEachRow(rows, []any{&id, &meets}, func() error {

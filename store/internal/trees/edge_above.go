@@ -51,7 +51,7 @@ func (c *chains) waiters(ctx context.Context, on map[taskRef]string, most int) (
 		ids = append(ids, k.id)
 		keys = append(keys, postgres.OrNull(key))
 	}
-	rows, err := c.tx.Query(ctx, c.t.SQL(0, `
+	rows, _ := c.tx.Query(ctx, c.t.SQL(0, `
 		SELECT e.type, e.id, coalesce(e.key, ''), u.type, u.id
 		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
 		JOIN {edges} e ON e.on_type = u.type AND e.on_id = ANY (ARRAY[u.id]) AND e.status IS NULL
@@ -62,9 +62,6 @@ func (c *chains) waiters(ctx context.Context, on map[taskRef]string, most int) (
 		JOIN {edges} e ON e.on_type = u.type AND e.on_key = ANY (ARRAY[u.key]) AND e.on_id IS NULL
 		  AND e.status IS NULL
 		WHERE `+StillWaits+` LIMIT $4`), numbers, ids, keys, most)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {
 		return e, row.Scan(&e.number, &e.id, &e.ownKey, &e.on.number, &e.on.id)
 	})

@@ -108,16 +108,13 @@ func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]e
 		numbers = append(numbers, k.number)
 		ids = append(ids, k.id)
 	}
-	rows, err := c.tx.Query(ctx, c.t.SQL(0, `
+	rows, _ := c.tx.Query(ctx, c.t.SQL(0, `
 		SELECT e.type, e.id, e.on_type, coalesce(e.on_id, k.id)
 		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
 		JOIN {edges} e ON e.type = u.type AND e.id = ANY (ARRAY[u.id]) AND e.status IS NULL
 		LEFT JOIN {types} y ON y.number = e.on_type AND e.on_id IS NULL
 		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key
 		WHERE coalesce(e.on_id, k.id) IS NOT NULL AND `+StillWaits+` LIMIT $3`), numbers, ids, most)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {
 		return e, row.Scan(&e.number, &e.id, &e.on.number, &e.on.id)
 	})

@@ -119,12 +119,9 @@ func (f *followUp) takeDependents(
 		ids = append(ids, l.ID.Number)
 		options[l.ID.Number] = l.Options
 	}
-	rows, err := f.tx.Query(f.ctx, t.SQL(0, `DELETE FROM {wait}
+	rows, _ := f.tx.Query(f.ctx, t.SQL(0, `DELETE FROM {wait}
 		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies'
 		RETURNING id, seq, stage, attempt, order_time, coalesce(key, '')`), t.Number(), ids)
-	if err != nil {
-		return nil, nil, err
-	}
 	leases, err = pgx.CollectRows(rows,
 		func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 			var key string

@@ -77,15 +77,12 @@ func (d *dependents) findKeys(ctx context.Context, t *config.Type, keys []string
 	if len(keys) == 0 {
 		return nil
 	}
-	rows, err := d.tx.Query(ctx, t.SQL(0, `SELECT key, id FROM {keys}
+	rows, _ := d.tx.Query(ctx, t.SQL(0, `SELECT key, id FROM {keys}
 		WHERE type = $1 AND key = ANY ($2) AND expires_at > $3 AND id >= $4`),
 		t.Name, keys, d.now, asyncflow.NewTaskID(t.Name, t.First, 0).Number)
-	if err != nil {
-		return err
-	}
 	var key string
 	var id int64
-	_, err = pgx.ForEachRow(rows, []any{&key, &id}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key, &id}, func() error {
 		d.holders[typedKey{t.Number(), key}] = id
 		return nil
 	})

@@ -98,13 +98,10 @@ func (s *Trees) await(ctx context.Context, tenant string, numbers []int32) error
 		return nil
 	}
 	return audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `UPDATE {types}
+		rows, _ := tx.Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `UPDATE {types}
 			SET awaited_since = $2 WHERE number = ANY ($1) AND awaited_since IS NULL
 			RETURNING name`),
 			numbers, s.core.Clock.Now())
-		if err != nil {
-			return err
-		}
 		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			return err

@@ -111,13 +111,10 @@ func (f *followUp) openEdges(at *edgeCursor) (map[int32][]int64, error) {
 }
 
 func (f *followUp) openByID(on map[int32][]int64, after taskRef) (next taskRef, err error) {
-	rows, err := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
+	rows, _ := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
 		SELECT on_type, on_id FROM {edges}
 		WHERE status IS NULL AND on_id IS NOT NULL AND (on_type, on_id) > ($1, $2)
 		ORDER BY on_type, on_id LIMIT $3`), after.number, after.id, catalog.JobBatch)
-	if err != nil {
-		return next, err
-	}
 	n := 0
 	_, err = pgx.ForEachRow(rows, []any{&next.number, &next.id}, func() error {
 		n++
@@ -131,7 +128,7 @@ func (f *followUp) openByID(on map[int32][]int64, after taskRef) (next taskRef, 
 }
 
 func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKey, err error) {
-	rows, err := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
+	rows, _ := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
 		SELECT e.on_type, e.on_key, coalesce(k.id, p.id, 0) FROM (
 		  SELECT on_type, on_key FROM {edges}
 		  WHERE status IS NULL AND on_key IS NOT NULL AND (on_type, on_key) > ($1, $2)
@@ -140,9 +137,6 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key
 		LEFT JOIN {past_keys} p ON p.type = e.on_type AND p.key = e.on_key
 		ORDER BY e.on_type, e.on_key`), after.number, after.key, catalog.JobBatch)
-	if err != nil {
-		return next, err
-	}
 	n := 0
 	holder := int64(0)
 	_, err = pgx.ForEachRow(rows, []any{&next.number, &next.key, &holder}, func() error {
@@ -160,17 +154,14 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 // closeGone closes open edges on a task that is gone, at most a chunk of them, and queues looks at
 // their dependents.
 func (f *followUp) closeGone(on taskRef) error {
-	rows, err := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
+	rows, _ := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
 		UPDATE {edges} e SET status = 'gone' FROM (
 		  SELECT type, id, n FROM {edges} WHERE on_type = $1 AND on_id = $2 AND status IS NULL
 		  LIMIT $3 FOR UPDATE) c
 		WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`),
 		on.number, on.id, f.s.chunks.edges)
-	if err != nil {
-		return err
-	}
 	var k taskRef
-	_, err = pgx.ForEachRow(rows, []any{&k.number, &k.id}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&k.number, &k.id}, func() error {
 		f.look(k.number, k.id)
 		return nil
 	})

@@ -33,11 +33,8 @@ func (s *Trees) DependsOn(
 func DependenciesOf(
 	ctx context.Context, s *Trees, t *config.Type, id asyncflow.TaskID,
 ) ([]DependencyState, error) {
-	rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, readEdgesSQL), t.Number(),
+	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, readEdgesSQL), t.Number(),
 		[]int64{id.Number})
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DependencyState, err error) {
 		e, err := scanEdge(row)
 		d.Task = e.task()

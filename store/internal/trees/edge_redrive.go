@@ -75,7 +75,7 @@ func (r *Redriving) all(ctx context.Context, id asyncflow.TaskID) error {
 
 // failedBy returns the failed edges on tasks, each of another dependent.
 func (r *Redriving) failedBy(ctx context.Context, on []taskRef) ([]edge, error) {
-	rows, err := r.Tx.Query(ctx, r.Type.SQL(0, `
+	rows, _ := r.Tx.Query(ctx, r.Type.SQL(0, `
 		SELECT DISTINCT ON (e.type, e.id) e.type, e.id, e.n
 		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
 		JOIN {edges} e ON e.on_type = u.type AND e.on_id = ANY (ARRAY[u.id])
@@ -83,9 +83,6 @@ func (r *Redriving) failedBy(ctx context.Context, on []taskRef) ([]edge, error) 
 		WHERE e.on_failure <> 'run' LIMIT $3`),
 		records.Column(on, func(k *taskRef) int32 { return k.number }),
 		records.Column(on, func(k *taskRef) int64 { return k.id }), maxRedriven+1)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {
 		return e, row.Scan(&e.number, &e.id, &e.n)
 	})
@@ -125,13 +122,10 @@ func (r *Redriving) redrive(ctx context.Context, failed []edge) (done []taskRef,
 func (r *Redriving) redriveRoll(
 	ctx context.Context, t *config.Type, position int, ids []int64,
 ) (done []taskRef, err error) {
-	rows, err := r.Tx.Query(ctx, t.SQL(position, `
+	rows, _ := r.Tx.Query(ctx, t.SQL(position, `
 		SELECT u.id FROM unnest($1::bigint[]) AS u (id), LATERAL (
 		  SELECT * FROM {journal} j WHERE j.type = $2 AND j.id = u.id ORDER BY j.seq DESC LIMIT 1) j
 		WHERE j.final IS NOT NULL AND j.outcome = 'dependencies' ORDER BY u.id`), ids, t.Number())
-	if err != nil {
-		return nil, err
-	}
 	ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil || len(ids) == 0 {
 		return nil, err

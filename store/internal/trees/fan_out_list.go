@@ -40,11 +40,8 @@ func FamilyOf(
 func (s *Trees) fanOutsOf(
 	ctx context.Context, t *config.Type, id int64,
 ) (all []*records.FanOut, err error) {
-	rows, err := s.core.DB(t.Tenant).Query(ctx,
+	rows, _ := s.core.DB(t.Tenant).Query(ctx,
 		t.SQL(0, records.FanOutColumns+`WHERE type = $1 AND id = $2`), t.Number(), id)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*records.FanOut, error) {
 		o := &records.FanOut{}
 		return o, row.Scan(o.Columns()...)

@@ -145,12 +145,9 @@ ON b.type = o.type AND b.id = o.id AND b.fan_out = o.seq
 ORDER BY o.type, o.id, o.seq`
 
 func (f *followUp) openFanOuts(after records.FanOutKey, n int) (all []*countedFanOut, err error) {
-	rows, err := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0,
+	rows, _ := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0,
 		openFanOutsSQL), after.Number,
 		after.ID, after.Seq, n)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*countedFanOut, error) {
 		c := &countedFanOut{}
 		return c, row.Scan(append(c.Columns(), &c.rows, &c.toCome.Succeeded, &c.toCome.Failed,

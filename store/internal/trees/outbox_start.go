@@ -30,7 +30,7 @@ type FollowUp struct {
 // Beginning are tasks of a type that may begin, or go on with their next stage, at once.
 type Beginning struct {
 	Type *config.Type
-	// New are new tasks. The caller gives leases to those that begin; the others go in line.
+	// New are new tasks. The caller gives leases to tasks that begin; the others go in line.
 	New []*hot.Insertion
 	// Settled are settlements after which tasks may go on. Next has the lease of each that does, or
 	// nil for one that goes in line; the slice itself may be nil.

@@ -70,10 +70,7 @@ func (s *Upkeep) overviews(
 		numbers[i] = t.Number()
 		byNumber[t.Number()] = t
 	}
-	rows, err := s.core.DB(tenant).Query(ctx, types[0].SQL(types[0].Begin, overviewsSQL), numbers)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := s.core.DB(tenant).Query(ctx, types[0].SQL(types[0].Begin, overviewsSQL), numbers)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Overview, err error) {
 		var number int32
 		var lease, wait, ready *time.Time

@@ -79,13 +79,10 @@ func (r JobRun) supersedes() time.Time {
 
 // Jobs returns the last runs by name.
 func (s *Upkeep) Jobs(ctx context.Context) ([]JobRun, error) {
-	rows, err := s.core.Base.Query(ctx,
+	rows, _ := s.core.Base.Query(ctx,
 		`SELECT name, spec, coalesce(node, ''), started_at, coalesce(duration, 0), rows,
 			coalesce(error, ''), failures, succeeded_at
 		FROM asyncflow.jobs ORDER BY name`)
-	if err != nil {
-		return nil, postgres.Wrap(err, "Jobs")
-	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r JobRun, err error) {
 		var started, succeeded *time.Time
 		var seconds float64

@@ -35,7 +35,7 @@ const (
 )
 
 // FirstTicks returns when the first schedule of each of some tenants is due. It leaves out tenants
-// without schedules that tick, and suspended ones, whose ticks stay due.
+// without schedules that tick, and suspended ones: their ticks stay due.
 func (s *Upkeep) FirstTicks(ctx context.Context, tenants []string) (map[string]time.Time, error) {
 	active := slices.DeleteFunc(slices.Clone(tenants), s.core.SuspendedTenant)
 	all, err := s.core.FirstTimes(ctx, active,
@@ -95,15 +95,13 @@ type scheduleTicks struct {
 // that has a type that is being changed or deleted. It also locks the types' rows, so that a
 // deletion of a type waits and doesn't deadlock.
 func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
-	rows, err := tx.Query(ctx, `
+	var err error
+	rows, _ := tx.Query(ctx, `
 		SELECT `+settings.ScheduleColumns+` FROM `+settings.SchedulesOf(r.tenant)+` s
 		JOIN `+postgres.Quote(schema.Of(r.tenant))+`.task_types tt ON tt.name = s.type
 		WHERE s.paused_at IS NULL AND s.next_at <= $1 AND (s.name = ANY ($2)) IS NOT TRUE
 		ORDER BY s.next_at, s.name LIMIT $3
 		FOR UPDATE OF s SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, r.now, except, tickSchedules)
-	if err != nil {
-		return err
-	}
 	r.schedules, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*scheduleTicks, error) {
 		stored, err := settings.ScanSchedule(row)
 		return &scheduleTicks{StoredSchedule: stored}, err

@@ -47,7 +47,7 @@ func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 func takeExpired(
 	ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time,
 ) ([]asyncflow.Lease, error) {
-	rows, err := tx.Query(ctx, t.SQL(0, `
+	rows, _ := tx.Query(ctx, t.SQL(0, `
 		WITH c AS MATERIALIZED (
 		  SELECT ctid AS t FROM {lease} WHERE type = $3 AND until < $1
 		  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
@@ -55,9 +55,6 @@ func takeExpired(
 		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, ''),
 		  coalesce(l.subject, ''), coalesce(l.unsent, false)`),
 		now, catalog.JobBatch, t.Number())
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 		l.ID.Type = t.Name
 		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until, &l.LeasedAt,

@@ -2,6 +2,7 @@
 package listener
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,8 @@ import (
 // Limits bounds the open connections.
 type Limits struct {
 	Max           int
-	MaxPerAddress int // of one IPv4 address, or one IPv6 /64
+	MaxAnonymous  int // that are not identified; see anonymous.go
+	MaxPerAddress int // of one IPv4 address, or one IPv6 /64; 0: any number
 }
 
 // maxRefusing bounds the connections that are being told why they are closed. Others are closed
@@ -35,10 +37,12 @@ type Listener struct {
 	log     *slog.Logger
 	close   func() error // may be called more than once
 
-	mu     sync.Mutex
-	open   int
-	from   map[netip.Addr]int
-	warned time.Time
+	mu        sync.Mutex
+	open      int
+	from      map[netip.Addr]int
+	anonymous list.List // of *Conn, by the time of their last answers
+	refused   time.Time // the last warning that connections were refused
+	evicted   time.Time // the last warning that anonymous connections were closed
 
 	refusing chan struct{} // holds one value for each connection that is being refused
 }
@@ -69,43 +73,80 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		addr := addressOf(c)
-		if reason := l.enter(addr); reason != "" {
+		conn := &Conn{Conn: c, listener: l, addr: addressOf(c), waits: true}
+		evicted, reason := l.enter(conn)
+		if reason != "" {
 			l.refuse(c, reason)
 			continue
 		}
-		return &Conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(addr) })}, nil
+		if evicted != nil {
+			evicted.Conn.Close()
+		}
+		return conn, nil
 	}
 }
 
-// enter counts a connection, or returns which limit is reached.
-func (l *Listener) enter(addr netip.Addr) (reason string) {
+// enter counts a connection, or returns which limit keeps it out. The caller closes evicted, the
+// connection that made room for the new one, unless it is nil.
+func (l *Listener) enter(c *Conn) (evicted *Conn, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if most := l.limits.MaxPerAddress; most > 0 && l.from[c.addr] >= most {
+		reason = fmt.Sprintf("this node has %d connections from your address; that is its limit", most)
+		l.warn(&l.refused, "connections are turned away", c, reason)
+		return nil, reason
+	}
+	if reason = l.reached(); reason != "" {
+		evicted = l.evict()
+		if evicted == nil {
+			l.warn(&l.refused, "connections are turned away", c, reason)
+			return nil, reason
+		}
+		l.warn(&l.evicted, "connections without a token are closed", evicted, reason)
+	}
+	l.open++
+	l.from[c.addr]++
+	c.place = l.anonymous.PushBack(c)
+	return evicted, ""
+}
+
+// reached returns which limit of the node is reached; "": none.
+func (l *Listener) reached() string {
 	switch {
 	case l.open >= l.limits.Max:
-		reason = fmt.Sprintf("this node has %d connections; that is its limit", l.open)
-	case l.from[addr] >= l.limits.MaxPerAddress:
-		reason = fmt.Sprintf(
-			"this node has %d connections from your address; that is its limit", l.from[addr])
-	default:
-		l.open++
-		l.from[addr]++
-		return ""
+		return fmt.Sprintf("this node has %d connections; that is its limit", l.open)
+	case l.anonymous.Len() >= l.limits.MaxAnonymous:
+		return fmt.Sprintf("this node has %d connections without a token; that is its limit",
+			l.anonymous.Len())
 	}
-	if time.Since(l.warned) > time.Minute {
-		l.warned = time.Now()
-		l.log.Warn("connections are turned away", "address", addr, "reason", reason)
-	}
-	return reason
+	return ""
 }
 
-func (l *Listener) leave(addr netip.Addr) {
+// warn logs a message about a connection at most once a minute. last is when it did.
+func (l *Listener) warn(last *time.Time, message string, c *Conn, reason string) {
+	if time.Since(*last) > time.Minute {
+		*last = time.Now()
+		l.log.Warn(message, "address", c.addr, "reason", reason)
+	}
+}
+
+// leave ends the count of a connection. It may be called more than once.
+func (l *Listener) leave(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.remove(c)
+}
+
+// remove is leave under the lock.
+func (l *Listener) remove(c *Conn) {
+	if c.left {
+		return
+	}
+	c.left = true
+	l.forget(c)
 	l.open--
-	if l.from[addr]--; l.from[addr] == 0 {
-		delete(l.from, addr)
+	if l.from[c.addr]--; l.from[c.addr] == 0 {
+		delete(l.from, c.addr)
 	}
 }
 
@@ -153,9 +194,15 @@ func HolderOf(addr netip.Addr) netip.Addr {
 // Conn is a connection that counts until it is closed. One goroutine reads it.
 type Conn struct {
 	net.Conn
-	leave  func()
-	ended  bool
-	linger bool
+	listener *Listener
+	addr     netip.Addr // that it counts for
+	ended    bool
+	linger   bool
+
+	identified atomic.Bool
+	place      *list.Element // in listener.anonymous; guarded by listener.mu, as what follows
+	waits      bool          // for the client: no request is being handled
+	left       bool          // it doesn't count any more
 
 	sent     atomic.Int64 // bytes
 	finished atomic.Bool  // taken is final
@@ -170,7 +217,11 @@ func (c *Conn) Linger() { c.linger = true }
 
 // Read reads what the client has sent.
 func (c *Conn) Read(p []byte) (int, error) {
+	c.setWaits(true)
 	n, err := c.Conn.Read(p)
+	if !c.setWaits(false) {
+		return 0, net.ErrClosed // no request begins whose answer would be lost
+	}
 	if errors.Is(err, io.EOF) && !c.ended {
 		c.ended = true
 		c.finish()
@@ -180,6 +231,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Write sends bytes to the client.
 func (c *Conn) Write(p []byte) (int, error) {
+	c.renew()
 	n, err := c.Conn.Write(p)
 	c.sent.Add(int64(n))
 	return n, err
@@ -191,7 +243,8 @@ const lingerTime = 500 * time.Millisecond
 // Close closes the connection. Without Linger, closing with unread bytes resets the connection,
 // and the client loses the last answer.
 func (c *Conn) Close() error {
-	defer c.leave()
+	defer c.listener.leave(c)
+	c.setWaits(true)
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger &&
 		half.CloseWrite() == nil {
 		_ = c.SetReadDeadline(time.Now().Add(lingerTime))

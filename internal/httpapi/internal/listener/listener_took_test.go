@@ -5,7 +5,6 @@ package listener
 import (
 	"bytes"
 	"io"
-	"log/slog"
 	"net"
 	"testing"
 	"time"
@@ -14,22 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const patience = 2 * time.Minute
-
 // pair returns both sides of a connection.
 func pair(t *testing.T) (server *Conn, client *net.TCPConn) {
 	t.Helper()
-	under, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	l := New(under, Limits{Max: 1, MaxPerAddress: 1}, nil, slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { l.Close() })
-	dialled, err := net.Dial("tcp", under.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { dialled.Close() })
-	accepted, err := l.Accept()
-	require.NoError(t, err)
-	t.Cleanup(func() { accepted.Close() })
-	return accepted.(*Conn), dialled.(*net.TCPConn)
+	return connect(t, listen(t, Limits{Max: 1, MaxAnonymous: 1}))
 }
 
 func eventually(t *testing.T, c *Conn, n int64) {
