@@ -81,7 +81,7 @@ type Outcome struct {
 	RetryAfter time.Duration   // asked for by the worker; 0: nothing asked
 	// FirstSent is when the stage of a snoozed attempt was delivered for the first time.
 	FirstSent time.Time
-	FannedOut  *FannedOut      // of a task that fanned out
+	FannedOut *FannedOut // of a task that fanned out
 }
 
 // FannedOut is how a task fanned out.

@@ -10,7 +10,7 @@ import (
 // logged as a warning.
 func LogAttempt(log *slog.Logger, tenant string, s Settlement) {
 	level := slog.LevelInfo
-	if s.Outcome.Error != "" {
+	if s.Outcome.Error != "" && !s.Snoozes() {
 		level = slog.LevelWarn
 	}
 	ctx := context.Background()

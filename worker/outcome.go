@@ -41,6 +41,17 @@ func Retry(err error, after time.Duration) error {
 	return retryError{err, after}
 }
 
+// Snooze, as the error of a handler, says that the task isn't ready yet: it is delivered again after
+// a pause of 1 s to 30 days, and no attempt is counted. The stage's max_snooze ends that. To say why,
+// wrap it: fmt.Errorf("no label yet: %w", worker.Snooze(time.Minute)).
+func Snooze(after time.Duration) error {
+	return snoozeError{min(max(after, asyncflow.MinSnoozeAfter), asyncflow.MaxSnoozeAfter)}
+}
+
+type snoozeError struct{ after time.Duration }
+
+func (e snoozeError) Error() string { return "it isn't ready yet" }
+
 type failError struct{ error }
 
 func (e failError) Unwrap() error { return e.error }
@@ -64,6 +75,7 @@ type outcome struct {
 const (
 	kindDone     = "done"
 	kindRetry    = "retry"
+	kindSnooze   = "snooze"
 	kindFail     = "fail"
 	kindAccepted = "accepted" // a handler returned Later
 )
@@ -83,11 +95,14 @@ func outcomeOf(ctx context.Context, out any, err error) outcome {
 	o := outcome{kind: kindRetry, error: shorten(text)}
 	var f failError
 	var r retryError
+	var s snoozeError
 	switch {
 	case errors.As(err, &f):
 		o.kind = kindFail
 	case errors.As(err, &r):
 		o.retryAfter = max(0, r.after)
+	case errors.As(err, &s):
+		o.kind, o.retryAfter = kindSnooze, s.after
 	}
 	return o
 }

@@ -82,18 +82,23 @@ func (r *Reporter) Complete(ctx context.Context, cb Callback, output any) error 
 }
 
 // Fail reports that the attempt failed: for good if err comes from Fail; otherwise it is retried,
-// after a pause if err comes from Retry. It is sent like Complete.
+// after a pause if err comes from Retry, and not counted if err comes from Snooze. It is sent like
+// Complete.
 func (r *Reporter) Fail(ctx context.Context, cb Callback, err error) error {
 	o := outcomeOf(context.WithoutCancel(ctx), nil, err)
-	if o.kind != kindFail && o.kind != kindRetry {
+	if o.kind == kindDone || o.kind == kindAccepted {
 		return asyncflow.InvalidField("err", "must be an error that says what failed")
 	}
 	return r.report(ctx, cb, o)
 }
 
 func (r *Reporter) report(ctx context.Context, cb Callback, o outcome) error {
-	if o.kind == kindDone {
+	switch o.kind {
+	case kindDone:
 		return post(ctx, r.retried, cb, "complete", api.Completion{Output: api.JSON(o.output)}, nil)
+	case kindSnooze:
+		return post(ctx, r.retried, cb, "snooze", api.Snooze{Error: o.error,
+			RetryAfter: asyncflow.NewDuration(o.retryAfter)}, nil)
 	}
 	return post(ctx, r.retried, cb, "fail", o.failure(), nil)
 }

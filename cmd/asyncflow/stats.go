@@ -20,8 +20,8 @@ func (c *statsCmd) Help() string {
 	return `OLDEST-DUE is the longest time that a task has been due without being started. BACKLOG
 is the number of tasks that are due, and what they wait for: capacity (a dispatcher with a free
 slot), endpoint_unhealthy, endpoint and so on, as in the field waits_for of a task. IN/s
-(submitted), OUT/s (final) and FAILURES/s (attempts that failed, were rejected or lost) are those
-of the last minute. P50 and P99 are how long half and 99 % of the attempts at endpoints took at
+(submitted), OUT/s (final), FAILURES/s (attempts that failed, were rejected or lost) and SNOOZES/s
+(deliveries that workers put off) are those of the last minute. P50 and P99 are how long half and 99 % of the attempts at endpoints took at
 most in the last 5 minutes. SUCCEEDED, FAILED and CANCELLED are totals since the type was created.
 
 Example:
@@ -52,7 +52,7 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 		rows[i] = statsRow(s, at)
 	}
 	err = g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
-		"OUT/s FAILURES/s P50 P99 ROLLS BACKLOG", rows)
+		"OUT/s FAILURES/s SNOOZES/s P50 P99 ROLLS BACKLOG", rows)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,8 @@ func statsRow(s client.Stats, at time.Time) []string {
 		row = append(row, strconv.FormatInt(n, 10))
 	}
 	row = append(row, due)
-	for _, rate := range []float32{s.Rates.Submitted, s.Rates.Finished, s.Rates.Failures} {
+	rates := s.Rates
+	for _, rate := range []float32{rates.Submitted, rates.Finished, rates.Failures, rates.Snoozes} {
 		row = append(row, strconv.FormatFloat(float64(rate), 'f', 1, 32))
 	}
 	row = append(row, latencyText(s.Latency.P50Ms), latencyText(s.Latency.P99Ms))

@@ -192,6 +192,7 @@ func waitText(t client.Task) string {
 var waitTexts = map[string]string{
 	"delay": "is delayed until {due}; asyncflow tasks change {id} --delay 0s starts it now",
 	"retry": "waits for its next attempt at {due}",
+	"snooze": "was put off by its worker until {due}",
 	"endpoint": "waits for an endpoint of stage {stage}: create one with asyncflow endpoints " +
 		"create --type {type} --stage {stage} URL, or run asyncflow listen",
 	"endpoint_limit": "waits for an endpoint of stage {stage} below its max_in_flight and rate; " +

@@ -54,6 +54,7 @@ func statsOut(t store.Stats) api.Stats {
 			Submitted: float32(t.Rates.Submitted),
 			Attempts:  float32(t.Rates.Attempts),
 			Failures:  float32(t.Rates.Failures),
+			Snoozes:   float32(t.Rates.Snoozes),
 			Finished:  float32(t.Rates.Finished),
 		},
 	}

@@ -23,7 +23,7 @@ const (
 
 // outcomes are the outcomes of attempts that a settlement writes.
 var outcomes = []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
-	asyncflow.OutcomeRejected,
+	asyncflow.OutcomeRejected, asyncflow.OutcomeSnoozed,
 	asyncflow.OutcomeLost, asyncflow.OutcomeReleased, asyncflow.OutcomeCancelled}
 
 // types counts the events of the tasks of each type on this node.

@@ -22,6 +22,25 @@ export class Retry extends Error {
   }
 }
 
+const leastSnoozeMs = 1000;
+const mostSnoozeMs = 30 * 24 * 3600_000;
+
+/**
+ * Thrown by a handler: the task isn't ready yet. It is delivered again after a pause, and no attempt
+ * is counted. The stage's max_snooze ends that.
+ */
+export class Snooze extends Error {
+  override name = "Snooze";
+
+  /** The pause: 1 s to 30 days. */
+  readonly afterMs: number;
+
+  constructor(afterMs: number, message = "it isn't ready yet", options?: ErrorOptions) {
+    super(message, options);
+    this.afterMs = Math.min(Math.max(afterMs, leastSnoozeMs), mostSnoozeMs);
+  }
+}
+
 /** Returned by a handler: the work goes on elsewhere. Its end is reported by a Reporter. */
 export const later = Symbol("asyncflow.later");
 
@@ -50,7 +69,7 @@ const reasons = {
 
 /** The outcome of a delivery. */
 export interface Outcome {
-  kind: "done" | "retry" | "fail" | "accepted";
+  kind: "done" | "retry" | "snooze" | "fail" | "accepted";
   /** JSON; undefined: none. */
   output?: string;
   error?: string;
@@ -86,6 +105,8 @@ export function thrown(err: unknown, reason?: unknown): Outcome {
   if (reason !== undefined && reason !== err) text += ` (${messageOf(reason)})`;
   const error = shorten(text) || "the handler failed without a word";
   if (caused(err, Fail)) return { kind: "fail", error };
+  const snooze = caused(err, Snooze);
+  if (snooze) return { kind: "snooze", error, retryAfterMs: snooze.afterMs };
   const retry = caused(err, Retry);
   return retry ? { kind: "retry", error, retryAfterMs: retry.afterMs } : { kind: "retry", error };
 }

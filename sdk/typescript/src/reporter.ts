@@ -50,7 +50,7 @@ export class Reporter {
 
   /**
    * Reports that the attempt failed: for good if err is a Fail; otherwise it is retried, after a
-   * pause if err is a Retry. It is sent like complete.
+   * pause if err is a Retry, and not counted if err is a Snooze. It is sent like complete.
    */
   async fail(callback: Callback, err: unknown, signal?: AbortSignal): Promise<void> {
     return this.report(callback, thrown(err), signal);
@@ -58,8 +58,7 @@ export class Reporter {
 
   /** Sends an outcome until it is recorded. */
   async report(callback: Callback, o: Outcome, signal?: AbortSignal): Promise<void> {
-    const verb = o.kind === "done" ? "complete" : "fail";
-    const body = o.kind === "done" ? completion(o) : failure(o);
+    const [verb, body] = reportOf(o);
     await this.retried(callback, () => this.post(callback, verb, body, signal), signal);
   }
 
@@ -194,14 +193,26 @@ export class Reporter {
   }
 }
 
+/** The end of the URL to which an outcome is reported, and the body. */
+function reportOf(o: Outcome): [string, string] {
+  switch (o.kind) {
+    case "done":
+      return ["complete", completion(o)];
+    case "snooze":
+      return ["snooze", JSON.stringify({ error: o.error, ...pause(o) })];
+    default:
+      return ["fail", JSON.stringify({ error: o.error, retryable: o.kind !== "fail", ...pause(o) })];
+  }
+}
+
 function completion(o: Outcome): string {
   return o.output === undefined ? "{}" : `{"output":${o.output}}`;
 }
 
-function failure(o: Outcome): string {
-  const after =
-    o.retryAfterMs && o.retryAfterMs > 0 ? { retry_after: formatDuration(o.retryAfterMs) } : {};
-  return JSON.stringify({ error: o.error, retryable: o.kind !== "fail", ...after });
+function pause(o: Outcome): { retry_after?: string } {
+  return o.retryAfterMs && o.retryAfterMs > 0
+    ? { retry_after: formatDuration(o.retryAfterMs) }
+    : {};
 }
 
 /** The error that an answer means. */

@@ -5,6 +5,7 @@ type Reason = NonNullable<Schemas["Task"]["waits_for"]>;
 const texts: Record<Reason, string> = {
   delay: "waits for its time",
   retry: "waits for its next attempt",
+  snooze: "was put off by its worker",
   endpoint: "waits for an endpoint for its stage",
   endpoint_limit: "waits for capacity at an endpoint, within its limits",
   endpoint_unhealthy: "waits for a healthy endpoint",

@@ -35,6 +35,7 @@ function StageFacts({ stage: s }: { stage: Schemas["Stage"] }) {
     ["Tasks are", s.mode === "claim" ? "claimed by workers" : "sent to endpoints"],
     ["Answer within", s.timeout && span(s.timeout)],
     ["Work of at most", s.max_processing_time && span(s.max_processing_time)],
+    ["May be put off for", s.max_snooze && span(s.max_snooze)],
     ["Head start", !!s.priority && `${count(s.priority)} s`],
     ["Fans out", s.fan_out && fanOut(s.fan_out)],
     ["Quorum", s.quorum && quorum(s.quorum)],

@@ -32,6 +32,9 @@ export function TypeStats({ type }: { type: string }) {
         </div>
         <div><dt>Attempts that ended</dt><dd>{rate(s.rates.attempts)}</dd></div>
         <div><dt>Failed attempts</dt><dd>{rate(s.rates.failures)}</dd></div>
+        {s.rates.snoozes > 0 && (
+          <div><dt>Put off by workers</dt><dd>{rate(s.rates.snoozes)}</dd></div>
+        )}
         <div><dt>Attempts took (p50 / p99, 5 minutes)</dt><dd>{latency(s.latency)}</dd></div>
       </dl>
       {!!s.backlog?.length && (
