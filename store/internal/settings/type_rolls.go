@@ -123,7 +123,7 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 			}
 			drops[name] = r.DropsAt
 			if remaining != nil {
-				r.CompactsAt = remaining.Add(r.Retention)
+				r.CompactsAt = remaining.Add(config.CompactAfter(r.Retention))
 			}
 			if !r.DropsAt.IsZero() && !r.DropsAt.After(r.CompactsAt) {
 				r.CompactsAt = time.Time{}
