@@ -360,6 +360,13 @@ func TestSimulatedBreakers(t *testing.T) {
 		"20 poison: it hangs", "20 poison: it hangs for 30 s", "348 redriven at 30/s: 500"} {
 		assert.Less(t, chosen[name].waited, 5*time.Second, name)
 	}
+	// While only poison is left, the pause doubles.
+	for _, name := range []string{"100 poison: 503", "20 poison: 503", "100 poison in a stream: 503"} {
+		assert.Less(t, chosen[name].waited, 30*time.Second, name)
+	}
+	assert.Less(t, chosen["348 redriven at 30/s: it hangs"].waited, 40*time.Second)
+	assert.Less(t, chosen["half-dead"].waited, 200*time.Second)
+	assert.Less(t, chosen["503 to all for 2 min"].failures, 20)
 	// At first, tasks that hang have all slots.
 	for _, name := range []string{"100 poison: it hangs", "100 poison in a stream: it hangs"} {
 		assert.Less(t, chosen[name].waited, simSlow+time.Second, name)

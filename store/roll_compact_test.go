@@ -311,6 +311,7 @@ func TestCompactTidiesUp(t *testing.T) {
 	require.False(t, b.mark(1), "it is being tidied up")
 	require.True(t, b.compact(1, b.Clock.Now()))
 	require.Zero(t, b.count(left))
+	require.Equal(t, 1, b.count(b.at(0, `SELECT count(*) FROM {edges}`)), "of a task that remains")
 	require.True(t, b.mark(1))
 }
 

@@ -20,7 +20,7 @@ import (
 //	dropped  the retention is over: its other tables are dropped
 //
 // A roll that can't be dropped, as it or an older one has live tasks, is compacted meanwhile: once
-// the retention of its other tasks is over, its tables are made anew with the live ones.
+// the retention of its other tasks is over, its tables are made anew with those that are needed.
 //
 // A step that waits for the lock of a busy table gives up soon and is tried again.
 
