@@ -413,7 +413,7 @@ func TestAcceptedWithAnEndlessBody(t *testing.T) {
 		"spaces": writeForEver(head+"\r\n{", strings.Repeat(" ", 10_000)),
 		"chunks": writeForEver(head+"Transfer-Encoding: chunked\r\n\r\n6\r\n{\"a\":[\r\n",
 			strings.Repeat("2\r\n1,\r\n", 1000)),
-		"slow":   dribble(head+"\r\n{\"note\":\"", "x"),
+		"slow": dribble(head+"\r\n{\"note\":\"", "x"),
 	} {
 		for _, n := range []int{1, 20} {
 			t.Run(fmt.Sprintf("%s, %d", name, n), func(t *testing.T) {
