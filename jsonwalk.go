@@ -81,28 +81,33 @@ func (w *JSONWalk) named(name string) bool {
 // Skip skips a value, and returns it.
 func (w *JSONWalk) Skip() json.RawMessage {
 	w.Space()
-	start, depth := w.At, 0
-	for w.At < len(w.Doc) {
-		switch w.Doc[w.At] {
+	doc := w.Doc
+	at := w.At // a local variable is faster than the field
+	depth := 0
+	for at < len(doc) {
+		switch doc[at] {
 		case '"':
-			w.At = StringEnd(w.Doc, w.At)
+			at = StringEnd(doc, at)
 		case '[', '{':
 			depth++
-			w.At++
+			at++
 		case ']', '}':
 			depth--
-			w.At++
+			at++
 		default:
 			if depth == 0 {
 				return w.word()
 			}
-			w.At++
+			at++
+			continue
 		}
 		if depth <= 0 {
 			break
 		}
 	}
-	return w.Doc[start:w.At]
+	start := w.At
+	w.At = at
+	return doc[start:at]
 }
 
 // word skips a number, true, false or null, and returns it.
