@@ -176,14 +176,11 @@ func TestChallengeSlow(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w, rig := challenged(t, handle), setup(t)
-			challenges.Go(func() { // parallel subtests would begin when all other tests have
-				start := time.Now()
-				assert.EqualError(t, rig.challengeOnce(t, deliveryTo(w.url)),
-					"no answer within 10s")
-				assert.Less(t, time.Since(start), 30*time.Second)
-			})
+		w, rig := challenged(t, handle), setup(t)
+		challenges.Go(func() { // parallel subtests would begin when all other tests have
+			start := time.Now()
+			assert.EqualError(t, rig.challengeOnce(t, deliveryTo(w.url)), "no answer within 10s", name)
+			assert.Less(t, time.Since(start), 30*time.Second, name)
 		})
 	}
 	challenges.Wait()

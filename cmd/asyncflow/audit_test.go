@@ -53,8 +53,10 @@ func TestCommandsAreAudited(t *testing.T) {
 		{[]string{"governance", "run", "fold", "--dry-run"}, 0}, // reads only
 		{[]string{"tenants", "list"}, 0},
 	} {
-		r := runCLI(t, env, c.args...)
-		require.Equal(t, c.code, r.code, "%v: %s", c.args, r.stderr)
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			r := runCLI(t, env, c.args...)
+			require.Equal(t, c.code, r.code, r.stderr)
+		})
 	}
 	all := operatorRows(t, url)
 	var got []string
