@@ -289,15 +289,18 @@ func TestRedirectTargetSeesNothing(t *testing.T) {
 	t.Parallel()
 	target := newWorker(t, reply(200, ""))
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		w := newWorker(t, reply(status, "", "Location: "+target.url))
-		o := sendOnce(t, setup(t), w, ample)
-		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
-		require.Equal(t, status, o.Status)
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			w := newWorker(t, reply(status, "", "Location: "+target.url))
+			o := sendOnce(t, setup(t), w, ample)
+			require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+			require.Equal(t, status, o.Status)
+		})
 	}
-	for _, location := range []string{"http://[bad", "ftp://127.0.0.1/", "javascript:alert(1)",
-		""} {
-		o := sendOnce(t, setup(t), newWorker(t, reply(307, "", "Location: "+location)), ample)
-		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+	for _, location := range []string{"http://[bad", "ftp://127.0.0.1/", "javascript:alert(1)", ""} {
+		t.Run(fmt.Sprintf("%q", location), func(t *testing.T) {
+			o := sendOnce(t, setup(t), newWorker(t, reply(307, "", "Location: "+location)), ample)
+			require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+		})
 	}
 	require.Empty(t, target.all())
 }

@@ -289,7 +289,9 @@ func TestOIDCSettings(t *testing.T) {
 	}
 	for _, i := range []console.Instance{{Color: "red"}, {Color: "#12345"}, {Color: "#1234567"},
 		{Color: "#12345g"}, {Name: strings.Repeat("x", 41)}, {Name: "a\nb"}, {Name: "\xff"}} {
-		assert.Error(t, i.Check(), "%+v", i)
+		t.Run(fmt.Sprintf("%+v", i), func(t *testing.T) {
+			assert.Error(t, i.Check(), "%+v", i)
+		})
 	}
 	for _, cfg := range []console.Config{{Instance: console.Instance{Color: "red"}},
 		{OIDC: console.OIDC{Issuer: "x"}}} {

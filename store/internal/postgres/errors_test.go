@@ -36,8 +36,10 @@ func TestErrorsOfAChangingDatabaseAreUnavailable(t *testing.T) {
 		"42501": asyncflow.CodeInternal,
 		"XX001": asyncflow.CodeInternal,
 	} {
-		err := fmt.Errorf("in a batch: %w", &pgconn.PgError{Severity: "ERROR", Code: code})
-		assert.Equal(t, want, asyncflow.CodeOf(postgres.Wrap(err, "test")), code)
+		t.Run(code, func(t *testing.T) {
+			err := fmt.Errorf("in a batch: %w", &pgconn.PgError{Severity: "ERROR", Code: code})
+			assert.Equal(t, want, asyncflow.CodeOf(postgres.Wrap(err, "test")))
+		})
 	}
 	replaced := &pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"}
 	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(replaced, "test")))
