@@ -76,7 +76,8 @@ func TestDecideKind(t *testing.T) {
 								Options: asyncflow.Options{Retry: o.retry}}
 							got := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind},
 								now)
-							require.Equal(t, want, got.Kind, "%s at %s, attempt %d of %d", kind, stage, attempt,
+							require.Equal(t, want, got.Kind, "%s at %s, attempt %d of %d", kind,
+								stage, attempt,
 								o.maxAttempts)
 							requireWhole(t, got, fmt.Sprintf("%s at %s", kind, stage))
 						}
@@ -153,7 +154,8 @@ func TestDecide(t *testing.T) {
 		"retry: Retry-After is clamped": {lease("inspect", 1, options{}), slow,
 			again("inspect", 2, 10*time.Second)},
 		"retry: the task's interval": {
-			lease("resize", 2, options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-30)}}),
+			lease("resize", 2,
+				options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-30)}}),
 			failed, again("resize", 3, 30*time.Second)},
 		"retry: by status": {
 			lease("resize", 2,

@@ -343,8 +343,9 @@ func TestSimulatedBreakers(t *testing.T) {
 	chosen := map[string]simResult{}
 	var table strings.Builder
 	for _, s := range scenarios() {
-		fmt.Fprintf(&table, "\n| %s | Longest wait | Failed for good | Failed attempts | Opened |\n"+
-			"|---|---|---|---|---|\n", s.name)
+		fmt.Fprintf(&table,
+			"\n| %s | Longest wait | Failed for good | Failed attempts | Opened |\n"+
+				"|---|---|---|---|---|\n", s.name)
 		for _, rule := range rulesToCompare() {
 			r := simulate(rule, s.worker, s.well, s.tasks())
 			chosen[s.name] = r // it is the last one
@@ -361,7 +362,8 @@ func TestSimulatedBreakers(t *testing.T) {
 		assert.Less(t, chosen[name].waited, 5*time.Second, name)
 	}
 	// While only poison is left, the pause doubles.
-	for _, name := range []string{"100 poison: 503", "20 poison: 503", "100 poison in a stream: 503"} {
+	for _, name := range []string{"100 poison: 503", "20 poison: 503",
+		"100 poison in a stream: 503"} {
 		assert.Less(t, chosen[name].waited, 30*time.Second, name)
 	}
 	assert.Less(t, chosen["348 redriven at 30/s: it hangs"].waited, 40*time.Second)

@@ -219,7 +219,8 @@ func TestPausePoly(t *testing.T) {
 		{76, 0, asyncflow.MaxInterval}, {99, 0.9, asyncflow.MaxInterval},
 	} {
 		t.Run(fmt.Sprintf("attempt %d, random %v", c.attempt, c.rand), func(t *testing.T) {
-			got := asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: c.attempt, Rand: c.rand})
+			got := asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: c.attempt,
+				Rand: c.rand})
 			require.Equal(t, seconds(c.want), got, "attempt %d", c.attempt)
 		})
 	}
@@ -332,7 +333,8 @@ func TestWithoutExpressions(t *testing.T) {
 	tt.Retry.Interval = asyncflow.Rule("often")
 	require.NoError(t, tt.Validate())
 	require.Equal(t, seconds(4), tt.Retry.Interval.Pause(asyncflow.Failure{Attempt: 3}))
-	require.Equal(t, seconds(31), asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: 3}))
+	require.Equal(t, seconds(31),
+		asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: 3}))
 	require.Panics(t, func() { asyncflow.RegisterExpressions(nil) })
 	asyncflow.RegisterExpressions(registered)
 	require.Panics(t, func() { asyncflow.RegisterExpressions(registered) })

@@ -32,7 +32,8 @@ func TestRate(t *testing.T) {
 			assert.Equal(t, text, r.String())
 		})
 	}
-	for _, text := range []string{"", "1", "1/", "/s", "1/d", "1.5/s", "+1/s", "01/s", " 1/s", "1/s ",
+	for _, text := range []string{"", "1", "1/", "/s", "1/d", "1.5/s", "+1/s", "01/s", " 1/s",
+		"1/s ",
 		"1/S", "99999999999999999999/s"} {
 		t.Run(text, func(t *testing.T) {
 			var r asyncflow.Rate

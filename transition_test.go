@@ -44,8 +44,9 @@ func TestVerdictsAreTransitions(t *testing.T) {
 						l := asyncflow.Lease{Stage: stage, Attempt: attempt, OrderTime: now,
 							Options: asyncflow.Options{Retry: retry}}
 						v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
-						step := asyncflow.Transition{From: asyncflow.StatusRunning, Action: string(v.Kind),
-							To: v.Status(now)}
+						step := asyncflow.Transition{From: asyncflow.StatusRunning,
+							Action: string(v.Kind),
+							To:     v.Status(now)}
 						require.True(t, slices.Contains(asyncflow.Transitions, step), "%+v", step)
 					}
 				}

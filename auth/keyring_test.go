@@ -73,7 +73,8 @@ func TestOneAlgorithmPerKey(t *testing.T) {
 	v := newVerifier(t, publicConfig(key.public))
 	for _, method := range []jwt.SigningMethod{jwt.SigningMethodRS512, jwt.SigningMethodPS256} {
 		t.Run(method.Alg(), func(t *testing.T) {
-			token := sign(t, method, key.signer, headerWith(fields{"alg": method.Alg()}), claimsWith(nil))
+			token := sign(t, method, key.signer, headerWith(fields{"alg": method.Alg()}),
+				claimsWith(nil))
 			_, err := v.Verify(context.Background(), token, testNow)
 			requireRefused(t, err, "algorithm is not RS256")
 		})

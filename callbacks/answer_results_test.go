@@ -64,7 +64,8 @@ func TestDeliveriesTogether(t *testing.T) {
 				c, err := keys.VerifyCompletion(one.Callback.Token, all[i].Lease.ID)
 				require.NoError(t, err)
 				require.Equal(t, 3, c.Seq)
-				require.Equal(t, string(envelope(all[i], "https://tasks.example.com", one.Callback.Token)),
+				require.Equal(t, string(envelope(all[i], "https://tasks.example.com",
+					one.Callback.Token)),
 					string(raw))
 			}
 		})

@@ -296,7 +296,8 @@ func TestRedirectTargetSeesNothing(t *testing.T) {
 			require.Equal(t, status, o.Status)
 		})
 	}
-	for _, location := range []string{"http://[bad", "ftp://127.0.0.1/", "javascript:alert(1)", ""} {
+	for _, location := range []string{"http://[bad", "ftp://127.0.0.1/", "javascript:alert(1)",
+		""} {
 		t.Run(fmt.Sprintf("%q", location), func(t *testing.T) {
 			o := sendOnce(t, setup(t), newWorker(t, reply(307, "", "Location: "+location)), ample)
 			require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
@@ -442,7 +443,8 @@ func TestAcceptedWithAnEndlessBody(t *testing.T) {
 				outcomes := r.Sender.Send(t.Context(), all)
 				require.Len(t, outcomes, n)
 				for _, o := range outcomes {
-					requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202}, o)
+					requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted,
+						Status: 202}, o)
 				}
 				most := r.maxAnswer(n)
 				if name == "chunks" {

@@ -286,8 +286,8 @@ func TestCompactWritesNothingInVain(t *testing.T) {
 	require.Greater(t, renewed, since)
 }
 
-// What erased tasks have in other tables is deleted in small steps. A redrive of a task that remains
-// doesn't end that.
+// What erased tasks have in other tables is deleted in small steps. A redrive of a task that
+// remains doesn't end that.
 func TestCompactTidiesUp(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

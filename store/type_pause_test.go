@@ -32,7 +32,8 @@ func TestRoom(t *testing.T) {
 		{ramping, time.Hour, 500},
 	} {
 		t.Run(fmt.Sprintf("%+v after %v", c.state, c.after), func(t *testing.T) {
-			require.Equal(t, c.want, c.state.Capacity(500, at.Add(c.after)), "%+v after %v", c.state, c.after)
+			require.Equal(t, c.want, c.state.Capacity(500, at.Add(c.after)), "%+v after %v",
+				c.state, c.after)
 		})
 	}
 }

@@ -149,7 +149,8 @@ func TestDecodeCutsOut(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%.60s", task), func(t *testing.T) {
 			var whole, cut NewTask
-			require.Equal(t, errorText(readAll([]byte(task), &whole)), errorText(decodeGone(task, &cut)),
+			require.Equal(t, errorText(readAll([]byte(task), &whole)),
+				errorText(decodeGone(task, &cut)),
 				task)
 			require.Equal(t, whole, cut, task)
 			for _, doc := range []string{

@@ -149,7 +149,8 @@ func TestExitCodesOfAnswers(t *testing.T) {
 				{"tasks", "submit", "t"}, {"endpoints", "delete", "e"}} {
 				r := runCLI(t, env, args...)
 				require.Equal(t, tc.want, r.code, args)
-				require.Contains(t, r.stderr, fmt.Sprintf("asyncflow: %d %s: it is so", status, tc.code))
+				require.Contains(t, r.stderr, fmt.Sprintf("asyncflow: %d %s: it is so", status,
+					tc.code))
 				require.Empty(t, r.stdout)
 			}
 		})
@@ -223,7 +224,8 @@ func TestWaitTellsTheEnd(t *testing.T) {
 					answer(w, 201, client.SubmittedTask{ID: "t.1.1", Type: "t"})
 					return
 				}
-				answer(w, 200, client.Task{ID: "t.1.1", Type: "t", Status: status, CreatedAt: time.Now()})
+				answer(w, 200, client.Task{ID: "t.1.1", Type: "t", Status: status,
+					CreatedAt: time.Now()})
 			})
 			r := runCLI(t, env, "tasks", "get", "t.1.1", "--wait", "10ms")
 			require.Equal(t, want, r.code)

@@ -103,7 +103,8 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	r = runCLI(t, env, "governance", "run", "rescue")
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `^rescue moved 5 rows in \S+\n$`, r.stdout)
-	for _, job := range []string{"promote", "vacuum", "operations", "children", "expire-keys", "fold",
+	for _, job := range []string{"promote", "vacuum", "operations", "children", "expire-keys",
+		"fold",
 		"forget"} {
 		t.Run(job, func(t *testing.T) {
 			require.Zero(t, runCLI(t, env, "governance", "run", job).code)

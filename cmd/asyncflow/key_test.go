@@ -22,7 +22,8 @@ func TestKeysGenerate(t *testing.T) {
 	for _, alg := range []string{"EdDSA", "ES256", "RS256"} {
 		t.Run(alg, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "jwt.pem")
-			r := runCLI(t, nil, "keys", "generate", "--alg", alg, "--kid", "k-"+alg, "--out", file, "-o",
+			r := runCLI(t, nil, "keys", "generate", "--alg", alg, "--kid", "k-"+alg, "--out", file,
+				"-o",
 				"json")
 			require.Zero(t, r.code, r.stderr)
 			require.Contains(t, r.stdout, `"kid": "k-`+alg+`"`)

@@ -139,7 +139,8 @@ func TestOIDCLoginsOfOneAddress(t *testing.T) {
 			answers := make(chan answer, 2)
 			login := func(n int) answer {
 				cookie, target := b.begin("/console")
-				return b.do("GET", "/console/oidc/callback?code=x&state="+target.Query().Get("state"),
+				return b.do("GET",
+					"/console/oidc/callback?code=x&state="+target.Query().Get("state"),
 					from(fmt.Sprintf(address, n, 1), cookie))
 			}
 			for n := range 2 {

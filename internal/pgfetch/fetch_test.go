@@ -119,7 +119,11 @@ func TestFetchOfAnotherFile(t *testing.T) {
 	f, npm := npmOnly(t, Config{})
 	f.version.integrity = map[string]string{npmSystem(): versions[18].integrity[npmSystem()]}
 	asked := false
-	other := source{"other", func(context.Context, string, string) error { asked = true; return nil }}
+	other := source{"other", func(context.Context, string,
+		string) error {
+		asked = true
+		return nil
+	}}
 
 	_, err := f.fetch(t.Context(), append(npm, other))
 

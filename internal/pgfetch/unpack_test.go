@@ -122,7 +122,8 @@ func TestLinksOfAPackageStayInIt(t *testing.T) {
 	} {
 		t.Run(list, func(t *testing.T) {
 			dir := t.TempDir()
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "pg-symlinks.json"), []byte(list), 0o644))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "pg-symlinks.json"), []byte(list),
+				0o644))
 			require.ErrorIs(t, makeLinks(dir), errDamaged)
 		})
 	}

@@ -105,7 +105,8 @@ func TestVerifyRefuses(t *testing.T) {
 					h.Set("webhook-id", strings.Repeat("x", 257))
 				}, "body", 0, "too long"},
 				"many signatures": {func(h http.Header) {
-					h.Set("webhook-signature", strings.Repeat("v1a,AAAA ", 16)+h.Get("webhook-signature"))
+					h.Set("webhook-signature", strings.Repeat("v1a,AAAA ",
+						16)+h.Get("webhook-signature"))
 				}, "body", 0, "too many signatures"},
 			} {
 				t.Run(name, func(t *testing.T) {

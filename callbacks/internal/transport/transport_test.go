@@ -32,7 +32,8 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 			}
 			r.post(t, url)
 			require.Equal(t,
-				[]string{"worker.test:" + map[string]string{"http:": "80", "https": "443"}[url[:5]]}, dialled)
+				[]string{"worker.test:" + map[string]string{"http:": "80",
+					"https": "443"}[url[:5]]}, dialled)
 		})
 	}
 	require.Len(t, w.all(), 1)

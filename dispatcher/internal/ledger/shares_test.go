@@ -118,7 +118,8 @@ func TestCapacityBesideTypesThatHang(t *testing.T) {
 				assert.Equal(t, 1, b.Reserve(b.ask(quick, c.capacity, epoch)), what)
 				b.Took(quick, quickTime, epoch)
 				assert.GreaterOrEqual(t, b.room(quick, epoch), c.capacity/128, what)
-				assert.Zero(t, b.room(quick, epoch.Add(quickTime)), "none has ended for a while: %s", what)
+				assert.Zero(t, b.room(quick, epoch.Add(quickTime)),
+					"none has ended for a while: %s", what)
 			}
 		})
 	}

@@ -63,7 +63,8 @@ func ByRoll[T any](tasks []T, idOf func(T) asyncflow.TaskID) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(tasks) > 0 {
 			position := idOf(tasks[0]).Position()
-			n := slices.IndexFunc(tasks, func(task T) bool { return idOf(task).Position() != position })
+			n := slices.IndexFunc(tasks,
+				func(task T) bool { return idOf(task).Position() != position })
 			if n < 0 {
 				n = len(tasks)
 			}

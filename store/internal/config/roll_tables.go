@@ -20,7 +20,8 @@ func (s *TableSet) OpenNext(ctx context.Context, tx pgx.Tx, now time.Time) error
 	if err := s.openRoll(ctx, tx, s.End+1, now); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, s.Tables.SQL(0, `UPDATE {sets} SET end_pos = $2 WHERE name = $1`), s.Name,
+	_, err := tx.Exec(ctx, s.Tables.SQL(0, `UPDATE {sets} SET end_pos = $2 WHERE name = $1`),
+		s.Name,
 		s.End+1)
 	return err
 }
@@ -40,8 +41,8 @@ func OpenSet(ctx context.Context, tx pgx.Tx, tenant, name string, position int, 
 }
 
 // ReviveRoll locks a roll's row for a redrive of one of its tasks: until the transaction ends the
-// roll is neither dropped nor compacted nor idle. Only the first redrive after the roll was idle, or
-// had few live tasks, changes the row, so that other redrives don't wait for each other.
+// roll is neither dropped nor compacted nor idle. Only the first redrive after the roll was idle,
+// or had few live tasks, changes the row, so that other redrives don't wait for each other.
 // CodeNotFound when the roll was dropped.
 func ReviveRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int) error {
 	for {

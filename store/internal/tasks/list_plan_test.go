@@ -202,13 +202,15 @@ func TestListsLookAtFewRows(t *testing.T) {
 					var rows float64
 					planOf(t, text).walk(func(n node) {
 						assert.NotContains(t, n.Type, "Gather")
-						if strings.HasPrefix(n.Relation, "task_") || strings.HasPrefix(n.Relation, "journal_") {
+						if strings.HasPrefix(n.Relation, "task_") || strings.HasPrefix(n.Relation,
+							"journal_") {
 							assert.Contains(t, n.Type, "Index", "%s: %s", name, text)
 							rows += n.Loops * (n.Rows + n.Removed + n.Unfit)
 						}
 					})
 					most := c.most
-					if strings.Contains(text, "Aggregate") { // the window itself, seen whole, and its ends
+					// the window itself, seen whole, and its ends
+					if strings.Contains(text, "Aggregate") {
 						most = max(most, tasks.PageLook+2)
 					}
 					assert.LessOrEqual(t, rows, most, "%s: %s", name, text)

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// mostRemaining is how many tasks a roll keeps when it is compacted. A roll with more live tasks
-	// keeps all its tasks.
+	// mostRemaining is how many tasks a roll keeps when it is compacted. A roll with more live
+	// tasks keeps all its tasks.
 	mostRemaining = 10_000
 	// mostRemainingBytes is how many bytes they may have: a node has them in memory meanwhile.
 	mostRemainingBytes = 16 << 20
@@ -59,7 +59,8 @@ func (s *Upkeep) MarkRemaining(
 				config.Remaining{Since: s.core.Clock.Now(), TaskRows: live})
 		})
 	}
-	return config.UnlessBusy(marked, err, "MarkRemaining(%q, %q, %d)", set.Tenant, set.Name, position)
+	return config.UnlessBusy(marked, err, "MarkRemaining(%q, %q, %d)", set.Tenant, set.Name,
+		position)
 }
 
 // lockSoon locks the row of a roll against redrives, unless it takes too long.
@@ -70,12 +71,12 @@ func lockSoon(ctx context.Context, tx pgx.Tx, set *config.TableSet, position int
 	return config.LockRoll(ctx, tx, set, position, "UPDATE")
 }
 
-// CompactRoll makes the tables of a cleared roll anew without the tasks that had ended by a time. It
-// leaves the tasks that MarkRemaining noted, by then or earlier, the tasks on which live ones depend,
-// and those that block their flow key. All tasks remain if too many have to, or if live tasks need
-// children of the roll: then CompactRoll is due again in an hour, or after another retention if noted
-// tasks have ended. What erased tasks have in tables of all rolls is deleted afterwards, in small
-// steps; if some are left, the next call goes on.
+// CompactRoll makes the tables of a cleared roll anew without the tasks that had ended by a time.
+// It leaves the tasks that MarkRemaining noted, by then or earlier, the tasks on which live ones
+// depend, and those that block their flow key. All tasks remain if too many have to, or if live
+// tasks need children of the roll: then CompactRoll is due again in an hour, or after another
+// retention if noted tasks have ended. What erased tasks have in tables of all rolls is deleted
+// afterwards, in small steps; if some are left, the next call goes on.
 func (s *Upkeep) CompactRoll(
 	ctx context.Context, set *config.TableSet, position int, since time.Time,
 ) (compacted bool, err error) {
@@ -91,7 +92,8 @@ func (s *Upkeep) CompactRoll(
 		}
 		compacted = true
 	}
-	return config.UnlessBusy(compacted, err, "CompactRoll(%q, %q, %d)", set.Tenant, set.Name, position)
+	return config.UnlessBusy(compacted, err, "CompactRoll(%q, %q, %d)", set.Tenant, set.Name,
+		position)
 }
 
 // postpone has CompactRoll keep all tasks of a roll for longer: until those are old enough that had
@@ -127,7 +129,8 @@ func sameTasks(a, b []int64) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// saveRemaining writes the only tasks of a roll that were live since a time; zero: that isn't known.
+// saveRemaining writes the only tasks of a roll that were live since a time; zero: that isn't
+// known.
 func saveRemaining(
 	ctx context.Context, tx pgx.Tx, set *config.TableSet, position int, left config.Remaining,
 ) error {

@@ -31,7 +31,8 @@ func (s *Upkeep) IdleRoll(
 	if err != nil {
 		return false, postgres.Wrap(err, "IdleRoll(%q, %q, %d)", set.Tenant, set.Name, position)
 	}
-	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, _ config.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, _ config.TableSet,
+		now time.Time) error {
 		// The lock keeps tasks from being redriven meanwhile.
 		if err := config.LockRoll(ctx, tx, set, position, "UPDATE"); err != nil {
 			return err
@@ -70,7 +71,8 @@ func (s *Upkeep) DropRoll(ctx context.Context, set *config.TableSet, since time.
 func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.Time) (
 	dropped, more bool, err error,
 ) {
-	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet,
+		now time.Time) error {
 		if at.First != set.First || at.First >= at.Begin {
 			return postgres.ErrSame
 		}
@@ -102,7 +104,8 @@ func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.
 			set.Name)
 		b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL
 			WHERE earlier_set = $1 AND from_pos <= $2`), set.Name, at.First+1)
-		b.Queue(set.Tables.SQL(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
+		b.Queue(set.Tables.SQL(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`),
+			set.Name,
 			at.First)
 		b.Queue(`DROP TABLE ` + set.Tables.Task(at.First) + `, ` + set.Tables.Journal(at.First))
 		b.Queue(set.Tables.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
@@ -111,7 +114,8 @@ func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.
 			    AND on_id < $4 AND status IS NULL LIMIT $6) e`), set.Name, at.First, first, next, now,
 			catalog.JobBatch)
 		if set.Closed && at.First == at.End {
-			b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
+			b.Queue(set.Tables.SQL(0,
+				`UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
 				set.Name)
 			b.Queue(set.Tables.SQL(0, `DELETE FROM {sets} WHERE name = $1`), set.Name)
 		}
