@@ -132,8 +132,8 @@ func TestTickAfterACrash(t *testing.T) {
 	assert.Equal(t, []string{tickKey(s.Name, last)}, b.keys())
 }
 
-// While tasks can't be written, a round ends before Postgres ends its idle transaction: the schedule
-// says why it has no task, and gets one later.
+// While tasks can't be written, a round ends before Postgres ends its idle transaction: the
+// schedule says why it has no task, and gets one later.
 func TestTickWhileTasksCannotBeWritten(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

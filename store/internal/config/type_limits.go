@@ -41,8 +41,8 @@ func FreshFirst(t *Type, stage string, now time.Time) (first bool) {
 	return first
 }
 
-// HealthSince returns the endpoints of a type that are tried or ramped up, and for each of them from
-// when on its leases count for its health.
+// HealthSince returns the endpoints of a type that are tried or ramped up, and for each of them
+// from when on its leases count for its health.
 func HealthSince(t *Type, now time.Time) (ids []string, since []time.Time) {
 	for _, e := range t.AllEndpoints() {
 		if e.Health.Capacity(now) > 0 {

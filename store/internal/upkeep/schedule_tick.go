@@ -56,8 +56,8 @@ type Ticked struct {
 
 // TickSchedules submits the tasks of due ticks of some schedules of a tenant, first due first,
 // except the schedules that are named. There is nothing left to do when Schedules is 0. It logs
-// failed schedules, which stay due. It calls submit within its transaction, with a context that ends
-// after tickPatience.
+// failed schedules, which stay due. It calls submit within its transaction, with a context that
+// ends after tickPatience.
 func (s *Upkeep) TickSchedules(
 	ctx context.Context, tenant string, submit catalog.Submit, except []string,
 ) (out Ticked, err error) {
