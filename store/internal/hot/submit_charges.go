@@ -60,7 +60,7 @@ func WriteCharges(ctx context.Context, s *Path) error {
 	for i, tenant := range tenants {
 		sums[i] = counted[tenant]
 	}
-	_, err := s.core.Base.Exec(ctx, `
+	_, err := s.core.DB("").Exec(ctx, `
 		INSERT INTO asyncflow.submit_charges AS c (tenant, total)
 		SELECT * FROM unnest($1::text[], $2::bigint[])
 		ON CONFLICT (tenant) DO UPDATE SET total = c.total + excluded.total`, tenants, sums)
