@@ -2,6 +2,7 @@ package hot
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -64,7 +65,7 @@ func WriteCharges(ctx context.Context, s *Path) error {
 		INSERT INTO asyncflow.submit_charges AS c (tenant, total)
 		SELECT * FROM unnest($1::text[], $2::bigint[])
 		ON CONFLICT (tenant) DO UPDATE SET total = c.total + excluded.total`, tenants, sums)
-	if err != nil {
+	if err != nil && !errors.Is(err, postgres.ErrNotReplicated) { // otherwise they are counted
 		for tenant, n := range counted {
 			s.charges.add(tenant, n)
 		}
