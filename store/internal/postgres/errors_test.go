@@ -30,6 +30,8 @@ func TestErrorsOfAChangingDatabaseAreUnavailable(t *testing.T) {
 		"57P03": asyncflow.CodeUnavailable, // it starts
 		"XX000": asyncflow.CodeUnavailable, // a table was dropped under the statement
 		"":      asyncflow.CodeUnavailable, // the connection was lost
+		"22023": asyncflow.CodeInternal,
+		"54000": asyncflow.CodeInternal,
 		"22P05": asyncflow.CodeInternal,
 		"23505": asyncflow.CodeInternal,
 		"42601": asyncflow.CodeInternal,
@@ -43,6 +45,13 @@ func TestErrorsOfAChangingDatabaseAreUnavailable(t *testing.T) {
 	}
 	replaced := &pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"}
 	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(replaced, "test")))
+	full := &pgconn.PgError{Code: "54000", File: "async.c"} // the queue of notifications
+	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(full, "test")))
+	for _, code := range []string{"22023", "42501"} {
+		role := &pgconn.PgError{Code: code, Routine: "call_string_check_hook"}
+		assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(role, "test")))
+		assert.False(t, postgres.IsDataException(role) || postgres.IsRefused(role), code)
+	}
 	sealed := &pgconn.PgError{Code: "23503", ConstraintName: postgres.Sealed}
 	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(sealed, "test")))
 }
