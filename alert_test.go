@@ -1,6 +1,7 @@
 package asyncflow_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -32,14 +33,16 @@ func TestAlertRules(t *testing.T) {
 		{asyncflow.AlertRules{FailureRate: 1, FailureAttempts: 1_000_001},
 			"rules.failure_attempts"},
 	} {
-		err := tc.rules.Validate()
-		if tc.field == "" {
-			require.NoError(t, err, "%+v", tc.rules)
-			continue
-		}
-		var known *asyncflow.Error
-		require.ErrorAs(t, err, &known, "%+v", tc.rules)
-		require.Equal(t, tc.field, known.Fields[0].Field)
+		t.Run(fmt.Sprintf("%s %+v", tc.field, tc.rules), func(t *testing.T) {
+			err := tc.rules.Validate()
+			if tc.field == "" {
+				require.NoError(t, err, "%+v", tc.rules)
+				return
+			}
+			var known *asyncflow.Error
+			require.ErrorAs(t, err, &known, "%+v", tc.rules)
+			require.Equal(t, tc.field, known.Fields[0].Field)
+		})
 	}
 	require.False(t, asyncflow.AlertRules{}.Enough(19))
 	require.True(t, asyncflow.AlertRules{}.Enough(20))
@@ -105,9 +108,11 @@ func TestFollowEpisodes(t *testing.T) {
 			[]asyncflow.AlertReading{read("mail", 10)}, at(90), nil,
 			[]asyncflow.Episode{over(calm(going, at(30)), at(90), 10)}},
 	} {
-		begun, changed := asyncflow.FollowEpisodes(tc.open, tc.readings, tc.at)
-		require.Equal(t, tc.begun, begun, tc.name)
-		require.Equal(t, tc.changed, changed, tc.name)
+		t.Run(tc.name, func(t *testing.T) {
+			begun, changed := asyncflow.FollowEpisodes(tc.open, tc.readings, tc.at)
+			require.Equal(t, tc.begun, begun)
+			require.Equal(t, tc.changed, changed)
+		})
 	}
 }
 
@@ -133,10 +138,12 @@ func TestNotices(t *testing.T) {
 		{asyncflow.AlertJobOverdue, "rescue", `"job":"rescue"`},
 		{asyncflow.AlertRollOverdue, "other/mail", `"tenant":"other","type":"mail"`},
 	} {
-		e.Alert, e.Subject = tc.alert, tc.subject
-		require.JSONEq(t, `{"alert":"`+string(tc.alert)+`","state":"firing",`+tc.what+
-			`,"since":"2026-11-21T11:00:00Z","value":310.5,"limit":300,"episode":"e1"}`,
-			string(e.Notice("acme", asyncflow.AlertFiring)))
+		t.Run(string(tc.alert), func(t *testing.T) {
+			e.Alert, e.Subject = tc.alert, tc.subject
+			require.JSONEq(t, `{"alert":"`+string(tc.alert)+`","state":"firing",`+tc.what+
+				`,"since":"2026-11-21T11:00:00Z","value":310.5,"limit":300,"episode":"e1"}`,
+				string(e.Notice("acme", asyncflow.AlertFiring)))
+		})
 	}
 	require.Equal(t, []asyncflow.AlertState{asyncflow.AlertFiring}, e.PendingNotices())
 	e.FiringTask = "t"

@@ -1,6 +1,7 @@
 package asyncflow_test
 
 import (
+	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -90,4 +91,45 @@ func TestArchitecturePageIsComplete(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The block of packages on the page has every package of ours and no other one. An example is one
+// entry, with the packages below it. The package in TypeScript has no Go in it.
+func TestArchitecturePageHasThePackages(t *testing.T) {
+	t.Parallel()
+	want := map[string]bool{"sdk/typescript": true}
+	for _, p := range listPackages(t) {
+		name := local(p.ImportPath)
+		if parts := strings.Split(name, "/"); parts[0] == "examples" {
+			name = path.Join(parts[:2]...)
+		}
+		want[name] = true
+	}
+	listed := packagesOn(section(t, "Packages"))
+	assert.ElementsMatch(t, slices.Sorted(maps.Keys(want)), listed)
+}
+
+// packagesOn returns the packages that a page lists in its first block. A line begins with their
+// names, which commas separate. A name with "…" is below the package of the last line without one.
+func packagesOn(page string) (names []string) {
+	_, block, _ := strings.Cut(page, "\n```\n")
+	block, _, _ = strings.Cut(block, "\n```\n")
+	lines := regexp.MustCompile(`(?m)^(?:[\w/]+|  …/\w+)(?:, [\w/…]+)*`)
+	above := ""
+	for _, line := range lines.FindAllString(block, -1) {
+		for _, name := range strings.Split(strings.TrimSpace(line), ", ") {
+			below, isBelow := strings.CutPrefix(name, "…/")
+			switch {
+			case isBelow:
+				name = above + "/internal/" + below
+			case name == "asyncflow":
+				name = "."
+			}
+			if !isBelow {
+				above = name
+			}
+			names = append(names, name)
+		}
+	}
+	return names
 }

@@ -397,9 +397,11 @@ func TestArchitectureRules(t *testing.T) {
 		{"bench/load", module + "/dispatcher", true},
 		{"bench", "github.com/jackc/pgx/v5", true},
 	} {
-		wrong := wrongImports(goPackage{ImportPath: strings.TrimSuffix(module+"/"+c.name, "/."),
-			Imports: []string{c.imported}})
-		require.Equal(t, c.ok, len(wrong) == 0, "%s imports %s: %q", c.name, c.imported, wrong)
+		t.Run(c.name, func(t *testing.T) {
+			wrong := wrongImports(goPackage{ImportPath: strings.TrimSuffix(module+"/"+c.name, "/."),
+				Imports: []string{c.imported}})
+			require.Equal(t, c.ok, len(wrong) == 0, "%s imports %s: %q", c.name, c.imported, wrong)
+		})
 	}
 	require.Contains(t, wrongImports(goPackage{ImportPath: module + "/cmd/other"})[0],
 		"package cmd/other is not listed: if it belongs there, add it to arrows in "+
@@ -413,6 +415,8 @@ func TestArchitectureRules(t *testing.T) {
 		"UPDATE":                  false,
 		"nothing to INSERT there": false,
 	} {
-		require.Equal(t, is, sql.MatchString(text), text)
+		t.Run(text, func(t *testing.T) {
+			require.Equal(t, is, sql.MatchString(text))
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package asyncflow_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,7 +35,9 @@ func TestAuditOutcomeOf(t *testing.T) {
 		401: asyncflow.AuditDenied, 403: asyncflow.AuditDenied, 500: asyncflow.AuditFailed,
 		503: asyncflow.AuditFailed,
 	} {
-		assert.Equal(t, want, asyncflow.AuditOutcomeOf(status), status)
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			assert.Equal(t, want, asyncflow.AuditOutcomeOf(status))
+		})
 	}
 }
 

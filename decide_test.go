@@ -18,15 +18,18 @@ func TestDecideFullJournal(t *testing.T) {
 		asyncflow.OutcomeLost: asyncflow.Fail, asyncflow.OutcomeDone: asyncflow.Advance,
 		asyncflow.OutcomeCancelled: asyncflow.Cancel,
 	} {
-		l := asyncflow.Lease{Stage: "inspect", Attempt: 1, Seq: asyncflow.MaxJournal}
-		v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind, Error: "why"}, now)
-		require.Equal(t, want, v.Kind, kind)
-		if want == asyncflow.Fail {
-			require.Equal(t, "it was tried or given back 32000 times; that is the limit. "+
-				"The last time: why", v.Error)
-		}
-		l.Seq--
-		require.Empty(t, asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now).Error)
+		t.Run(string(kind), func(t *testing.T) {
+			l := asyncflow.Lease{Stage: "inspect", Attempt: 1, Seq: asyncflow.MaxJournal}
+			v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind, Error: "why"}, now)
+			require.Equal(t, want, v.Kind)
+			if want == asyncflow.Fail {
+				require.Equal(t, "it was tried or given back 32000 times; that is the limit. "+
+					"The last time: why", v.Error)
+			}
+			l.Seq--
+			v = asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
+			require.Empty(t, v.Error)
+		})
 	}
 }
 
@@ -57,24 +60,31 @@ func TestDecideKind(t *testing.T) {
 		{&asyncflow.RetryPolicy{MaxAttempts: 5}, 5},
 	}
 	for kind, row := range table {
-		for stage, want := range map[string]asyncflow.VerdictKind{
-			"inspect": row.onward, "resize": row.onward, "report": row.last, "removed": row.gone,
-		} {
-			for _, o := range overrides {
-				for attempt := 1; attempt <= 6; attempt++ {
-					want := want
-					if want == again && attempt >= o.maxAttempts {
-						want = asyncflow.Fail
+		t.Run(string(kind), func(t *testing.T) {
+			for stage, want := range map[string]asyncflow.VerdictKind{
+				"inspect": row.onward, "resize": row.onward, "report": row.last,
+				"removed": row.gone,
+			} {
+				t.Run(stage, func(t *testing.T) {
+					for _, o := range overrides {
+						for attempt := 1; attempt <= 6; attempt++ {
+							want := want
+							if want == again && attempt >= o.maxAttempts {
+								want = asyncflow.Fail
+							}
+							l := asyncflow.Lease{Stage: stage, Attempt: attempt,
+								Options: asyncflow.Options{Retry: o.retry}}
+							got := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind},
+								now)
+							require.Equal(t, want, got.Kind, "%s at %s, attempt %d of %d", kind,
+								stage, attempt,
+								o.maxAttempts)
+							requireWhole(t, got, fmt.Sprintf("%s at %s", kind, stage))
+						}
 					}
-					l := asyncflow.Lease{Stage: stage, Attempt: attempt,
-						Options: asyncflow.Options{Retry: o.retry}}
-					got := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
-					require.Equal(t, want, got.Kind, "%s at %s, attempt %d of %d", kind, stage,
-						attempt, o.maxAttempts)
-					requireWhole(t, got, fmt.Sprintf("%s at %s", kind, stage))
-				}
+				})
 			}
-		}
+		})
 	}
 }
 
@@ -144,7 +154,8 @@ func TestDecide(t *testing.T) {
 		"retry: Retry-After is clamped": {lease("inspect", 1, options{}), slow,
 			again("inspect", 2, 10*time.Second)},
 		"retry: the task's interval": {
-			lease("resize", 2, options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-30)}}),
+			lease("resize", 2,
+				options{Retry: &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(-30)}}),
 			failed, again("resize", 3, 30*time.Second)},
 		"retry: by status": {
 			lease("resize", 2,
@@ -185,7 +196,9 @@ func TestFinal(t *testing.T) {
 		asyncflow.Advance: "", asyncflow.Retry: "", asyncflow.Park: "", asyncflow.Await: "",
 		asyncflow.Return: "",
 	} {
-		require.Equal(t, want, asyncflow.Verdict{Kind: kind}.Final(), kind)
+		t.Run(string(kind), func(t *testing.T) {
+			require.Equal(t, want, asyncflow.Verdict{Kind: kind}.Final())
+		})
 	}
 	var final []asyncflow.Status
 	for _, s := range asyncflow.Statuses {

@@ -1,6 +1,7 @@
 package asyncflow_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -126,10 +127,12 @@ func TestEndpointWeight(t *testing.T) {
 	t.Parallel()
 	for weight, want := range map[int]string{0: "", 1: "", 100: "",
 		-1: "weight is -1; it must be 0 to 100", 101: "weight is 101; it must be 0 to 100"} {
-		e := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize",
-			URL:    "https://worker.example.com",
-			Weight: weight}
-		requireRefusal(t, e.Validate(asyncflow.Egress{}), asyncflow.CodeInvalid, want)
+		t.Run(fmt.Sprint(weight), func(t *testing.T) {
+			e := asyncflow.Endpoint{Type: "thumbnails", Stage: "resize",
+				URL:    "https://worker.example.com",
+				Weight: weight}
+			requireRefusal(t, e.Validate(asyncflow.Egress{}), asyncflow.CodeInvalid, want)
+		})
 	}
 }
 

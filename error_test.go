@@ -32,8 +32,10 @@ func TestErrorText(t *testing.T) {
 		{asyncflow.Errorf(asyncflow.CodeConflict, "is %s", "final"), "is final", "is final"},
 		{asyncflow.InvalidField("id", "is %d", 0), "id is 0", "id is 0"},
 	} {
-		require.Equal(t, c.text, c.err.Error())
-		require.Equal(t, c.shown, c.err.Detail())
+		t.Run(c.text, func(t *testing.T) {
+			require.Equal(t, c.text, c.err.Error())
+			require.Equal(t, c.shown, c.err.Detail())
+		})
 	}
 }
 
@@ -51,7 +53,9 @@ func TestCodeOf(t *testing.T) {
 		{io.EOF, asyncflow.CodeInternal},
 		{asyncflow.InvalidField("id", "is bad"), asyncflow.CodeInvalid},
 	} {
-		require.Equal(t, c.want, asyncflow.CodeOf(c.err), "%v", c.err)
+		t.Run(string(c.want), func(t *testing.T) {
+			require.Equal(t, c.want, asyncflow.CodeOf(c.err), "%v", c.err)
+		})
 	}
 	require.ErrorIs(t, &asyncflow.Error{Code: asyncflow.CodeInternal, Err: io.EOF}, io.EOF)
 	require.Empty(t, asyncflow.CodeOf(nil))

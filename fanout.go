@@ -251,10 +251,10 @@ type Spread struct {
 
 // Items returns up to n items from an index on. Shards and votes have none.
 func (s Spread) Items(from, n int) (items []json.RawMessage) {
-	w := jsonWalk{doc: s.list}
-	w.enter()
-	for i := 0; len(items) < n && w.next(); i++ {
-		if item := w.skip(); i >= from {
+	w := JSONWalk{Doc: s.list}
+	w.Enter()
+	for i := 0; len(items) < n && w.Next(); i++ {
+		if item := w.Skip(); i >= from {
 			items = append(items, item)
 		}
 	}
@@ -300,12 +300,12 @@ func (s *Spread) takeItems(items Pointer, context json.RawMessage) error {
 		s.Stored, s.Count = stored, count
 		return nil
 	}
-	w := jsonWalk{doc: list}
-	if w.enter() != '[' {
+	w := JSONWalk{Doc: list}
+	if w.Enter() != '[' {
 		return fmt.Errorf("%s is %s; it must be an array", name, kindOf(list))
 	}
-	for s.list = list; w.next(); s.Count++ {
-		w.skip()
+	for s.list = list; w.Next(); s.Count++ {
+		w.Skip()
 	}
 	return nil
 }

@@ -56,7 +56,9 @@ func TestChildFailures(t *testing.T) {
 	}
 	for _, doc := range []string{`{"tolerate":{}}`, `{"tolerate":{"count":1,"percent":2}}`, `7`,
 		`{"forgive":1}`} {
-		assert.Error(t, json.Unmarshal([]byte(doc), new(asyncflow.ChildFailure)), doc)
+		t.Run(doc, func(t *testing.T) {
+			assert.Error(t, json.Unmarshal([]byte(doc), new(asyncflow.ChildFailure)))
+		})
 	}
 	assert.True(t, asyncflow.ChildFailure{}.TooMany(1, 100))
 	percent := asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Percent: 5}

@@ -150,6 +150,9 @@ func (h Health) Failed(o Outcome, run FailureRun, sent, now time.Time) Health {
 		return h
 	case o.mayBeTheTasksFault():
 		return open(ShortOpen, o, now)
+	case state != HealthHalfOpen && o.Status != 0 && now.Sub(h.Since) < relapse:
+		// A worker was there just now, so that the tasks may be at fault, as above.
+		return open(ShortOpen, o, now)
 	case state == HealthHalfOpen, now.Sub(h.Since) < relapse:
 		return open(min(max(2*h.Pause, FirstOpen), MaxOpen), o, now)
 	}

@@ -85,6 +85,7 @@ var (
 	simRefused = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed,
 		Failure: asyncflow.FailureNoConnection}
 	simTimeout = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Failure: asyncflow.FailureTimeout}
+	simBusy    = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 503}
 	simLost    = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed,
 		Failure: asyncflow.FailureConnectionLost}
 	simDone = asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200}
@@ -294,6 +295,10 @@ func scenarios() []scenario {
 		return slices.Concat(stream(100, 1e6, 0, true), stream(20, 1e6, time.Millisecond, false),
 			stream(20, 1e6, time.Minute, false))
 	}
+	beside20 := func() []*simTask {
+		return slices.Concat(stream(20, 1e6, 0, true), stream(20, 1e6, time.Millisecond, false),
+			stream(20, 1e6, time.Minute, false))
+	}
 	redriven := func() []*simTask {
 		return slices.Concat(stream(348, 30, 0, true), stream(20, 1e6, 5*time.Second, false),
 			stream(20, 1e6, time.Minute, false))
@@ -314,16 +319,15 @@ func scenarios() []scenario {
 		{"half-dead", half, 0, steady},
 		{"100 poison: 500", poisoned(simFailure, simTook), 0, beside},
 		{"100 poison: it breaks off", poisoned(simLost, simTook), 0, beside},
-		{"100 poison: it hangs", poisoned(simTimeout, simSlow), 0, beside},
-		{"20 poison: it hangs", poisoned(simTimeout, simSlow), 0, func() []*simTask {
-			return slices.Concat(stream(20, 1e6, 0, true), stream(20, 1e6, time.Millisecond, false),
-				stream(20, 1e6, time.Minute, false))
+		{"100 poison: 503", poisoned(simBusy, simTook), 0, beside},
+		{"20 poison: 503", poisoned(simBusy, simTook), 0, beside20},
+		{"100 poison in a stream: 503", poisoned(simBusy, simTook), 0, func() []*simTask {
+			return slices.Concat(stream(100, 1e6, 10*time.Second, true), steady())
 		}},
-		{"20 poison: it hangs for 30 s", poisoned(simTimeout, 30*time.Second), 0,
-			func() []*simTask {
-				return slices.Concat(stream(20, 1e6, 0, true), stream(20, 1e6, time.Millisecond, false),
-					stream(20, 1e6, time.Minute, false))
-			}},
+		{"503 to all for 2 min", between(simBusy, simTook, always), end, steady},
+		{"100 poison: it hangs", poisoned(simTimeout, simSlow), 0, beside},
+		{"20 poison: it hangs", poisoned(simTimeout, simSlow), 0, beside20},
+		{"20 poison: it hangs for 30 s", poisoned(simTimeout, 30*time.Second), 0, beside20},
 		{"100 poison in a stream: it hangs", poisoned(simTimeout, simSlow), 0, func() []*simTask {
 			return slices.Concat(stream(100, 1e6, 10*time.Second, true), steady())
 		}},
@@ -339,8 +343,9 @@ func TestSimulatedBreakers(t *testing.T) {
 	chosen := map[string]simResult{}
 	var table strings.Builder
 	for _, s := range scenarios() {
-		fmt.Fprintf(&table, "\n| %s | Longest wait | Failed for good | Failed attempts | Opened |\n"+
-			"|---|---|---|---|---|\n", s.name)
+		fmt.Fprintf(&table,
+			"\n| %s | Longest wait | Failed for good | Failed attempts | Opened |\n"+
+				"|---|---|---|---|---|\n", s.name)
 		for _, rule := range rulesToCompare() {
 			r := simulate(rule, s.worker, s.well, s.tasks())
 			chosen[s.name] = r // it is the last one
@@ -356,6 +361,14 @@ func TestSimulatedBreakers(t *testing.T) {
 		"20 poison: it hangs", "20 poison: it hangs for 30 s", "348 redriven at 30/s: 500"} {
 		assert.Less(t, chosen[name].waited, 5*time.Second, name)
 	}
+	// While only poison is left, the pause doubles.
+	for _, name := range []string{"100 poison: 503", "20 poison: 503",
+		"100 poison in a stream: 503"} {
+		assert.Less(t, chosen[name].waited, 30*time.Second, name)
+	}
+	assert.Less(t, chosen["348 redriven at 30/s: it hangs"].waited, 40*time.Second)
+	assert.Less(t, chosen["half-dead"].waited, 200*time.Second)
+	assert.Less(t, chosen["503 to all for 2 min"].failures, 20)
 	// At first, tasks that hang have all slots.
 	for _, name := range []string{"100 poison: it hangs", "100 poison in a stream: it hangs"} {
 		assert.Less(t, chosen[name].waited, simSlow+time.Second, name)

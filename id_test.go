@@ -88,9 +88,11 @@ func TestParseTaskID(t *testing.T) {
 		"a.4194304.1", "a.1.1099511627776", "a.1.9223372036854775808", "a.18446744073709551617.1",
 		strings.Repeat("n", 41) + ".1.1",
 	} {
-		_, err := asyncflow.ParseTaskID(text)
-		require.Error(t, err, "%q", text)
-		requireRefusal(t, err, asyncflow.CodeInvalid,
-			"id must look like thumbnails.1.42 (type.position.number)")
+		t.Run(text, func(t *testing.T) {
+			_, err := asyncflow.ParseTaskID(text)
+			require.Error(t, err)
+			requireRefusal(t, err, asyncflow.CodeInvalid,
+				"id must look like thumbnails.1.42 (type.position.number)")
+		})
 	}
 }

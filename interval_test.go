@@ -123,9 +123,11 @@ func TestIntervalJSON(t *testing.T) {
 
 	for _, doc := range []string{`[]`, `[1,null]`, `null`, `""`, `true`, `{}`, `[[1]]`, `["poly"]`,
 		`1e999`} {
-		_, err := decode[asyncflow.Interval](doc)
-		require.EqualError(t, err,
-			`must be a number of seconds or a list of them, "poly" or an expression, not `+doc)
+		t.Run(doc, func(t *testing.T) {
+			_, err := decode[asyncflow.Interval](doc)
+			require.EqualError(t, err,
+				`must be a number of seconds or a list of them, "poly" or an expression, not `+doc)
+		})
 	}
 }
 
@@ -169,10 +171,12 @@ func TestPause(t *testing.T) {
 		{rule("10 ** 400"), []float64{1, 2}},
 		{rule("unheard of"), []float64{1, 2, 4}}, // it can't get here
 	} {
-		for i, want := range c.want {
-			require.Equal(t, seconds(want), c.interval.Pause(asyncflow.Failure{Attempt: i + 1}),
-				"%v after attempt %d", c.interval, i+1)
-		}
+		t.Run(fmt.Sprint(c.interval), func(t *testing.T) {
+			for i, want := range c.want {
+				require.Equal(t, seconds(want), c.interval.Pause(asyncflow.Failure{Attempt: i + 1}),
+					"%v after attempt %d", c.interval, i+1)
+			}
+		})
 	}
 }
 
@@ -214,9 +218,11 @@ func TestPausePoly(t *testing.T) {
 		{75, 0.5, 29987716},
 		{76, 0, asyncflow.MaxInterval}, {99, 0.9, asyncflow.MaxInterval},
 	} {
-		got := asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: c.attempt,
-			Rand: c.rand})
-		require.Equal(t, seconds(c.want), got, "attempt %d", c.attempt)
+		t.Run(fmt.Sprintf("attempt %d, random %v", c.attempt, c.rand), func(t *testing.T) {
+			got := asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: c.attempt,
+				Rand: c.rand})
+			require.Equal(t, seconds(c.want), got, "attempt %d", c.attempt)
+		})
 	}
 }
 
@@ -327,7 +333,8 @@ func TestWithoutExpressions(t *testing.T) {
 	tt.Retry.Interval = asyncflow.Rule("often")
 	require.NoError(t, tt.Validate())
 	require.Equal(t, seconds(4), tt.Retry.Interval.Pause(asyncflow.Failure{Attempt: 3}))
-	require.Equal(t, seconds(31), asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: 3}))
+	require.Equal(t, seconds(31),
+		asyncflow.Rule(asyncflow.Poly).Pause(asyncflow.Failure{Attempt: 3}))
 	require.Panics(t, func() { asyncflow.RegisterExpressions(nil) })
 	asyncflow.RegisterExpressions(registered)
 	require.Panics(t, func() { asyncflow.RegisterExpressions(registered) })

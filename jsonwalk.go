@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// jsonWalk goes through a valid JSON document once, without decoding it. In one that isn't valid it
+// JSONWalk goes through a valid JSON document once, without decoding it. In one that isn't valid it
 // comes to the end, too.
-type jsonWalk struct {
-	doc []byte
-	at  int
+type JSONWalk struct {
+	Doc []byte
+	At  int // the byte that comes next
 }
 
-// space skips white space, and returns the byte after it; 0 at the end.
-func (w *jsonWalk) space() byte {
-	for ; w.at < len(w.doc); w.at++ {
-		switch c := w.doc[w.at]; c {
+// Space skips white space, and returns the byte after it; 0 at the end.
+func (w *JSONWalk) Space() byte {
+	for ; w.At < len(w.Doc); w.At++ {
+		switch c := w.Doc[w.At]; c {
 		case ' ', '\t', '\r', '\n':
 		default:
 			return c
@@ -28,40 +28,46 @@ func (w *jsonWalk) space() byte {
 	return 0
 }
 
-// enter moves into an array or object, and returns its first byte. Of any other value, it returns
+// Enter moves into an array or object, and returns its first byte. Of any other value, it returns
 // that, too, and doesn't move.
-func (w *jsonWalk) enter() byte {
-	c := w.space()
+func (w *JSONWalk) Enter() byte {
+	c := w.Space()
 	if c == '[' || c == '{' {
-		w.at++
+		w.At++
 	}
 	return c
 }
 
-// next moves to the next entry of an array or object. It returns false at its end, and moves on
+// Next moves to the next entry of an array or object. It returns false at its end, and moves on
 // behind that.
-func (w *jsonWalk) next() bool {
-	c := w.space()
+func (w *JSONWalk) Next() bool {
+	c := w.Space()
 	if c == ',' {
-		w.at++
-		c = w.space()
+		w.At++
+		c = w.Space()
 	}
 	switch c {
 	case 0:
 		return false
 	case ']', '}':
-		w.at++
+		w.At++
 		return false
 	}
 	return true
 }
 
-// named skips the name of a field, and reports whether that is a given one.
-func (w *jsonWalk) named(name string) bool {
-	text := w.skip()
-	if w.space() == ':' {
-		w.at++
+// Name skips the name of a field with its colon, and returns the name as a JSON text.
+func (w *JSONWalk) Name() json.RawMessage {
+	text := w.Skip()
+	if w.Space() == ':' {
+		w.At++
 	}
+	return text
+}
+
+// named skips the name of a field, and reports whether that is a given one.
+func (w *JSONWalk) named(name string) bool {
+	text := w.Name()
 	if len(text) < 2 {
 		return false
 	}
@@ -72,43 +78,48 @@ func (w *jsonWalk) named(name string) bool {
 	return json.Unmarshal(text, &decoded) == nil && decoded == name
 }
 
-// skip skips a value, and returns it.
-func (w *jsonWalk) skip() json.RawMessage {
-	w.space()
-	start, depth := w.at, 0
-	for w.at < len(w.doc) {
-		switch w.doc[w.at] {
+// Skip skips a value, and returns it.
+func (w *JSONWalk) Skip() json.RawMessage {
+	w.Space()
+	doc := w.Doc
+	at := w.At // a local variable is faster than the field
+	depth := 0
+	for at < len(doc) {
+		switch doc[at] {
 		case '"':
-			w.at = StringEnd(w.doc, w.at)
+			at = StringEnd(doc, at)
 		case '[', '{':
 			depth++
-			w.at++
+			at++
 		case ']', '}':
 			depth--
-			w.at++
+			at++
 		default:
 			if depth == 0 {
 				return w.word()
 			}
-			w.at++
+			at++
+			continue
 		}
 		if depth <= 0 {
 			break
 		}
 	}
-	return w.doc[start:w.at]
+	start := w.At
+	w.At = at
+	return doc[start:at]
 }
 
 // word skips a number, true, false or null, and returns it.
-func (w *jsonWalk) word() json.RawMessage {
-	start := w.at
-	for ; w.at < len(w.doc); w.at++ {
-		switch w.doc[w.at] {
+func (w *JSONWalk) word() json.RawMessage {
+	start := w.At
+	for ; w.At < len(w.Doc); w.At++ {
+		switch w.Doc[w.At] {
 		case ',', ']', '}', ' ', '\t', '\r', '\n':
-			return w.doc[start:w.at]
+			return w.Doc[start:w.At]
 		}
 	}
-	return w.doc[start:]
+	return w.Doc[start:]
 }
 
 // jsonEscape matches an escape of a JSON string. The group is the code unit of \uXXXX.

@@ -2,6 +2,7 @@ package asyncflow_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -32,9 +33,12 @@ func TestRate(t *testing.T) {
 		})
 	}
 	for _, text := range []string{"", "1", "1/", "/s", "1/d", "1.5/s", "+1/s", "01/s", " 1/s",
-		"1/s ", "1/S", "99999999999999999999/s"} {
-		var r asyncflow.Rate
-		assert.ErrorContains(t, r.UnmarshalText([]byte(text)), `"100/s"`, text)
+		"1/s ",
+		"1/S", "99999999999999999999/s"} {
+		t.Run(text, func(t *testing.T) {
+			var r asyncflow.Rate
+			assert.ErrorContains(t, r.UnmarshalText([]byte(text)), `"100/s"`)
+		})
 	}
 }
 
@@ -96,9 +100,11 @@ func TestFlowKeys(t *testing.T) {
 	assert.True(t, spec.Started("first", 2))
 	assert.True(t, spec.Started("second", 1))
 	for _, key := range []string{"\x00", "\xff", strings.Repeat("k", asyncflow.MaxFlowKey+1)} {
-		err := asyncflow.NewTask{Type: "pipe", Context: []byte(`1`),
-			Options: asyncflow.Options{FlowKey: key}}.Validate(now, 100)
-		requireFields(t, err, "flow_key")
+		t.Run(fmt.Sprintf("%.10q", key), func(t *testing.T) {
+			err := asyncflow.NewTask{Type: "pipe", Context: []byte(`1`),
+				Options: asyncflow.Options{FlowKey: key}}.Validate(now, 100)
+			requireFields(t, err, "flow_key")
+		})
 	}
 }
 

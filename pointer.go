@@ -61,13 +61,13 @@ func PointTo(doc json.RawMessage, pointer string) (json.RawMessage, error) {
 	for i := range steps {
 		steps[i] = unescape.Replace(steps[i])
 	}
-	p := pointerWalk{jsonWalk{doc: doc}, pointer, steps}
+	p := pointerWalk{JSONWalk{Doc: doc}, pointer, steps}
 	return p.to(0)
 }
 
 // pointerWalk follows a pointer in one pass over the document.
 type pointerWalk struct {
-	jsonWalk
+	JSONWalk
 	pointer string
 	steps   []string
 }
@@ -76,16 +76,16 @@ type pointerWalk struct {
 // value.
 func (p *pointerWalk) to(step int) (part json.RawMessage, err error) {
 	if step == len(p.steps) {
-		return p.skip(), nil
+		return p.Skip(), nil
 	}
-	switch name := p.steps[step]; p.enter() {
+	switch name := p.steps[step]; p.Enter() {
 	case '{':
 		err = fmt.Errorf("%s: the context has no %q there", p.pointer, name)
-		for p.next() {
+		for p.Next() {
 			if p.named(name) {
 				part, err = p.to(step + 1)
 			} else {
-				p.skip()
+				p.Skip()
 			}
 		}
 	case '[':
@@ -94,18 +94,18 @@ func (p *pointerWalk) to(step int) (part json.RawMessage, err error) {
 			index = -1
 		}
 		count := 0
-		for ; p.next(); count++ {
+		for ; p.Next(); count++ {
 			if count == index {
 				part, err = p.to(step + 1)
 			} else {
-				p.skip()
+				p.Skip()
 			}
 		}
 		if index < 0 || index >= count {
 			err = fmt.Errorf("%s: an array of %d has no entry %q", p.pointer, count, name)
 		}
 	default:
-		err = fmt.Errorf("%s: step %d is in %s", p.pointer, step+1, kindOf(p.skip()))
+		err = fmt.Errorf("%s: step %d is in %s", p.pointer, step+1, kindOf(p.Skip()))
 	}
 	return part, err
 }

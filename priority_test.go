@@ -2,6 +2,7 @@ package asyncflow_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -39,8 +40,11 @@ func TestPriorityJSON(t *testing.T) {
 
 	for _, doc := range []string{`[]`, `[null]`, `[null,1]`, `null`, `"60"`, `1.5`, `[1.5]`, `true`,
 		`{}`, `[[1]]`, `["1"]`, `1e30`} {
-		_, err := decode[asyncflow.Priority](doc)
-		require.EqualError(t, err, "must be a whole number of seconds or a list of them, not "+doc)
+		t.Run(doc, func(t *testing.T) {
+			_, err := decode[asyncflow.Priority](doc)
+			require.EqualError(t, err,
+				"must be a whole number of seconds or a list of them, not "+doc)
+		})
 	}
 }
 
@@ -62,8 +66,10 @@ func TestPriorityForStage(t *testing.T) {
 		{asyncflow.Priority{9, 5}, 2, 5 * time.Second, true},
 		{asyncflow.Priority{asyncflow.MaxPriority}, 0, year, true},
 	} {
-		got, ok := c.priority.ForStage(c.stage)
-		require.Equal(t, c.ok, ok, "%v at %d", c.priority, c.stage)
-		require.Equal(t, c.want, got, "%v at %d", c.priority, c.stage)
+		t.Run(fmt.Sprintf("%v at stage %d", c.priority, c.stage), func(t *testing.T) {
+			got, ok := c.priority.ForStage(c.stage)
+			require.Equal(t, c.ok, ok, "%v at %d", c.priority, c.stage)
+			require.Equal(t, c.want, got, "%v at %d", c.priority, c.stage)
+		})
 	}
 }

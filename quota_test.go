@@ -3,6 +3,7 @@ package asyncflow_test
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -83,9 +84,11 @@ func TestParseQuotas(t *testing.T) {
 	for _, bad := range [][]string{{"pending_tasks"}, {"pending_tasks=many"}, {"pending_tasks=NaN"},
 		{"pending_tasks=Inf"}, {"=1"}, {""}, {"tasks=1"},
 		{"task_types=1", "task_types=2"}, {"task_types=0.5"}} {
-		_, err := asyncflow.ParseQuotas(bad)
-		assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), "%q", bad)
-		assert.Error(t, err)
+		t.Run(strings.Join(bad, " "), func(t *testing.T) {
+			_, err := asyncflow.ParseQuotas(bad)
+			assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), "%q", bad)
+			assert.Error(t, err)
+		})
 	}
 }
 

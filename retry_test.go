@@ -56,11 +56,13 @@ func TestNextRetryAfter(t *testing.T) {
 		{"the longest pause", year, 1<<63 - 1, year},
 		{"no pause stays none", 0, time.Hour, 0},
 	} {
-		policy := asyncflow.RetryPolicy{MaxAttempts: 2,
-			Interval: asyncflow.Seconds(c.pause.Seconds(), 0)}
-		got, again := policy.Next(asyncflow.Failure{Attempt: 1, RetryAfter: c.retryAfter})
-		require.True(t, again, c.name)
-		require.Equal(t, c.want, got, c.name)
+		t.Run(c.name, func(t *testing.T) {
+			policy := asyncflow.RetryPolicy{MaxAttempts: 2,
+				Interval: asyncflow.Seconds(c.pause.Seconds(), 0)}
+			got, again := policy.Next(asyncflow.Failure{Attempt: 1, RetryAfter: c.retryAfter})
+			require.True(t, again)
+			require.Equal(t, c.want, got)
+		})
 	}
 }
 

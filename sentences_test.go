@@ -36,10 +36,12 @@ func TestSentencesNameTheirNouns(t *testing.T) {
 		pages.WriteString(withoutCode(readText(t, page)))
 	}
 	for _, v := range vague {
-		assert.LessOrEqual(t, share(v.pattern, comments.String()), v.comments,
-			"%s in 1,000 words of comments: name the noun", v.pattern)
-		assert.LessOrEqual(t, share(v.pattern, pages.String()), v.doc,
-			"%s in 1,000 words of documents: name the noun", v.pattern)
+		t.Run(v.pattern, func(t *testing.T) {
+			assert.LessOrEqual(t, share(v.pattern, comments.String()), v.comments,
+				"%s in 1,000 words of comments: name the noun", v.pattern)
+			assert.LessOrEqual(t, share(v.pattern, pages.String()), v.doc,
+				"%s in 1,000 words of documents: name the noun", v.pattern)
+		})
 	}
 }
 

@@ -58,9 +58,11 @@ func TestRotateNeverProlongs(t *testing.T) {
 func TestRotateOverlap(t *testing.T) {
 	t.Parallel()
 	for _, overlap := range []time.Duration{-1, asyncflow.MaxOverlap + 1} {
-		e := asyncflow.Endpoint{}
-		err := e.Rotate(asyncflow.SigningSecret{}, overlap, now)
-		requireRefusal(t, err, asyncflow.CodeInvalid,
-			"overlap is "+overlap.String()+"; it must be 0s to 720h0m0s (30 days)")
+		t.Run(overlap.String(), func(t *testing.T) {
+			e := asyncflow.Endpoint{}
+			err := e.Rotate(asyncflow.SigningSecret{}, overlap, now)
+			requireRefusal(t, err, asyncflow.CodeInvalid,
+				"overlap is "+overlap.String()+"; it must be 0s to 720h0m0s (30 days)")
+		})
 	}
 }

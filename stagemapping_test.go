@@ -65,9 +65,11 @@ func TestPlace(t *testing.T) {
 		want    string
 		first   int
 	}{{"c", 4, "c", 4}, {"a", 4, "b", 1}, {"gone", 4, "gone", 4}} {
-		stage, attempt := pipe.Place(c.stage, c.attempt)
-		require.Equal(t, c.want, stage)
-		require.Equal(t, c.first, attempt)
+		t.Run(c.stage, func(t *testing.T) {
+			stage, attempt := pipe.Place(c.stage, c.attempt)
+			require.Equal(t, c.want, stage)
+			require.Equal(t, c.first, attempt)
+		})
 	}
 }
 
@@ -101,7 +103,9 @@ func TestDecideMapped(t *testing.T) {
 		asyncflow.OutcomeRejected:  {Kind: asyncflow.Fail},
 		asyncflow.OutcomeCancelled: {Kind: asyncflow.Cancel},
 	} {
-		l := asyncflow.Lease{Stage: "gone", Attempt: 20}
-		require.Equal(t, want, asyncflow.Decide(pipe, l, asyncflow.Outcome{Kind: kind}, now), kind)
+		t.Run(string(kind), func(t *testing.T) {
+			l := asyncflow.Lease{Stage: "gone", Attempt: 20}
+			require.Equal(t, want, asyncflow.Decide(pipe, l, asyncflow.Outcome{Kind: kind}, now))
+		})
 	}
 }

@@ -205,11 +205,15 @@ func TestOptions(t *testing.T) {
 // A string ends at the first quote that isn't escaped.
 func TestStringEnd(t *testing.T) {
 	for _, text := range []string{`""`, `"a"`, `"\""`, `"\\"`, `"\\\""`, `"a\\\\"`, `"\"\\\"\n"`} {
-		require.True(t, json.Valid([]byte(text)), text)
-		require.Equal(t, 1+len(text), asyncflow.StringEnd([]byte("["+text+`,"b"]`), 1), text)
+		t.Run(text, func(t *testing.T) {
+			require.True(t, json.Valid([]byte(text)))
+			require.Equal(t, 1+len(text), asyncflow.StringEnd([]byte("["+text+`,"b"]`), 1))
+		})
 	}
 	for _, text := range []string{`"`, `"a`, `"\"`, `"\\\"`} {
-		require.Equal(t, len(text), asyncflow.StringEnd([]byte(text), 0), text)
+		t.Run(text, func(t *testing.T) {
+			require.Equal(t, len(text), asyncflow.StringEnd([]byte(text), 0))
+		})
 	}
 }
 

@@ -36,19 +36,22 @@ func TestVerdictsAreTransitions(t *testing.T) {
 	for _, kind := range []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
 		asyncflow.OutcomeRejected,
 		asyncflow.OutcomeLost, asyncflow.OutcomeReleased, asyncflow.OutcomeCancelled} {
-		for _, stage := range []string{"inspect", "resize", "report", "gone"} {
-			for _, attempt := range []int{1, 2, 3} {
-				for _, pause := range []float64{-1, -3600} {
-					retry := &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(pause)}
-					l := asyncflow.Lease{Stage: stage, Attempt: attempt, OrderTime: now,
-						Options: asyncflow.Options{Retry: retry}}
-					v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
-					step := asyncflow.Transition{From: asyncflow.StatusRunning,
-						Action: string(v.Kind), To: v.Status(now)}
-					require.True(t, slices.Contains(asyncflow.Transitions, step), "%+v", step)
+		t.Run(string(kind), func(t *testing.T) {
+			for _, stage := range []string{"inspect", "resize", "report", "gone"} {
+				for _, attempt := range []int{1, 2, 3} {
+					for _, pause := range []float64{-1, -3600} {
+						retry := &asyncflow.RetryPolicy{Interval: asyncflow.Seconds(pause)}
+						l := asyncflow.Lease{Stage: stage, Attempt: attempt, OrderTime: now,
+							Options: asyncflow.Options{Retry: retry}}
+						v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
+						step := asyncflow.Transition{From: asyncflow.StatusRunning,
+							Action: string(v.Kind),
+							To:     v.Status(now)}
+						require.True(t, slices.Contains(asyncflow.Transitions, step), "%+v", step)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 

@@ -142,20 +142,22 @@ func TestParseJWKSRefuses(t *testing.T) {
 func TestJWKSRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{"EdDSA", "ES256", "RS256"} {
-		private, public, err := GenerateKey(algorithm, "mine")
-		require.NoError(t, err)
-		for _, text := range [][]byte{private, public} {
-			keys, err := ReadKeys(text)
+		t.Run(algorithm, func(t *testing.T) {
+			private, public, err := GenerateKey(algorithm, "mine")
 			require.NoError(t, err)
-			set, err := keys.JWKS()
-			require.NoError(t, err)
-			again, err := ReadKeys(set)
-			require.NoError(t, err)
-			require.Equal(t, keys.List(), again.List())
-			require.True(t, again.Has(keys))
-			require.Equal(t, "mine", again.List()[0].ID)
-			require.Equal(t, algorithm, again.List()[0].Algorithm)
-		}
+			for _, text := range [][]byte{private, public} {
+				keys, err := ReadKeys(text)
+				require.NoError(t, err)
+				set, err := keys.JWKS()
+				require.NoError(t, err)
+				again, err := ReadKeys(set)
+				require.NoError(t, err)
+				require.Equal(t, keys.List(), again.List())
+				require.True(t, again.Has(keys))
+				require.Equal(t, "mine", again.List()[0].ID)
+				require.Equal(t, algorithm, again.List()[0].Algorithm)
+			}
+		})
 	}
 	_, _, err := GenerateKey("HS256", "")
 	require.ErrorContains(t, err, "alg")

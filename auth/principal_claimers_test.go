@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -22,7 +23,9 @@ func TestClaimersOfAToken(t *testing.T) {
 		})
 	}
 	for _, text := range []string{`"anna"`, `{}`, `[1]`, `[""]`, `["an na"]`, `[null]`} {
-		require.Error(t, new(Claimers).UnmarshalJSON([]byte(text)), text)
+		t.Run(text, func(t *testing.T) {
+			require.Error(t, new(Claimers).UnmarshalJSON([]byte(text)))
+		})
 	}
 	many := make(Claimers, MaxClaimers+1)
 	for i := range many {
@@ -37,12 +40,14 @@ func TestClaimersOfAToken(t *testing.T) {
 	verifier, err := NewVerifier(config)
 	require.NoError(t, err)
 	for _, names := range []Claimers{nil, {"anna", "desk-*"}} {
-		token, err := issuer.IssueClaimers("acme", "anna", []Scope{ScopeWork}, names, time.Hour,
-			testNow)
-		require.NoError(t, err)
-		p, err := verifier.Verify(t.Context(), token, testNow)
-		require.NoError(t, err)
-		assert.Equal(t, names, p.Claimers)
+		t.Run(fmt.Sprint(names), func(t *testing.T) {
+			token, err := issuer.IssueClaimers("acme", "anna", []Scope{ScopeWork}, names, time.Hour,
+				testNow)
+			require.NoError(t, err)
+			p, err := verifier.Verify(t.Context(), token, testNow)
+			require.NoError(t, err)
+			assert.Equal(t, names, p.Claimers)
+		})
 	}
 	_, err = issuer.IssueClaimers("acme", "anna", []Scope{ScopeWork}, Claimers{"a b"}, time.Hour,
 		testNow)

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,7 +13,9 @@ import (
 func TestScopesRoundTrip(t *testing.T) {
 	for _, text := range []string{"", "read", "submit read",
 		"submit read work operate manage admin"} {
-		require.Equal(t, text, scopesOfToken(strings.Fields(text)).String())
+		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
+			require.Equal(t, text, scopesOfToken(strings.Fields(text)).String())
+		})
 	}
 	require.Equal(t, NewScopes(ScopeRead, ScopeSubmit),
 		scopesOfToken(strings.Fields("  read\tsubmit read nonsense ")))

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -462,11 +463,13 @@ func TestPause(t *testing.T) {
 	s := &source{every: time.Minute}
 	for failures, most := range []time.Duration{time.Minute, time.Second, 2 * time.Second,
 		4 * time.Second, 8 * time.Second, 16 * time.Second, lastRetry, lastRetry} {
-		for range 20 {
-			p := s.pause(failures)
-			require.LessOrEqual(t, p, most)
-			require.GreaterOrEqual(t, p, most*8/10-1)
-		}
+		t.Run(fmt.Sprintf("failure %d", failures), func(t *testing.T) {
+			for range 20 {
+				p := s.pause(failures)
+				require.LessOrEqual(t, p, most)
+				require.GreaterOrEqual(t, p, most*8/10-1)
+			}
+		})
 	}
 	require.LessOrEqual(t, (&source{every: time.Second}).pause(50), time.Second)
 }

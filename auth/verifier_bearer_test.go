@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,19 +12,25 @@ func TestBearer(t *testing.T) {
 	for _, header := range []string{"Bearer abc.d-e_f.g", "bearer abc.d-e_f.g",
 		"BEARER   abc.d-e_f.g",
 		" Bearer abc.d-e_f.g "} {
-		token, err := Bearer(header)
-		require.NoError(t, err, header)
-		require.Equal(t, "abc.d-e_f.g", token)
+		t.Run(fmt.Sprintf("%q", header), func(t *testing.T) {
+			token, err := Bearer(header)
+			require.NoError(t, err)
+			require.Equal(t, "abc.d-e_f.g", token)
+		})
 	}
 	for _, header := range []string{"", "  "} {
-		_, err := Bearer(header)
-		requireRefused(t, err, "no token: send Authorization: Bearer")
+		t.Run(fmt.Sprintf("%q", header), func(t *testing.T) {
+			_, err := Bearer(header)
+			requireRefused(t, err, "no token: send Authorization: Bearer")
+		})
 	}
 	for _, header := range []string{"Bearer", "Bearer ", "abc", "Basic abc", "Bearerabc",
 		"Bearer a b",
 		"Bearer a, Bearer b", "Bearer\tabc", "Bearer a\r\nX: y"} {
-		token, err := Bearer(header)
-		requireRefused(t, err, "not of the form")
-		require.Empty(t, token, header)
+		t.Run(fmt.Sprintf("%q", header), func(t *testing.T) {
+			token, err := Bearer(header)
+			requireRefused(t, err, "not of the form")
+			require.Empty(t, token)
+		})
 	}
 }

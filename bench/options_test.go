@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +14,8 @@ func TestSizes(t *testing.T) {
 	require.NoError(t, s.Set("0,1000000"))
 	assert.Equal(t, sizes{0, 1000000}, s)
 	for _, text := range []string{"", "1,", "-1", "a"} {
-		assert.Error(t, s.Set(text), text)
+		t.Run(fmt.Sprintf("%q", text), func(t *testing.T) {
+			assert.Error(t, s.Set(text))
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,7 +18,9 @@ func TestChosen(t *testing.T) {
 	require.Len(t, some, 2)
 	assert.Equal(t, "post", some[0].name, "in the order of a round")
 	for _, wrong := range []names{{"nothing"}, {"post", "post"}, {""}} {
-		_, err := chosen(wrong)
-		assert.ErrorContains(t, err, "choose from post,")
+		t.Run(strings.Join(wrong, " "), func(t *testing.T) {
+			_, err := chosen(wrong)
+			assert.ErrorContains(t, err, "choose from post,")
+		})
 	}
 }

@@ -47,26 +47,28 @@ func sendAll(t *testing.T, r *rig, w *worker, n int) []asyncflow.Outcome {
 func TestDeliveriesTogether(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
-		w := newWorker(t, reply(202, ""))
-		all := deliveriesTo(w.url, n)
-		setup(t).Sender.Send(t.Context(), all)
-		require.Len(t, w.all(), 1)
-		got := w.all()[0]
-		require.Equal(t, []string{"thumbnails.1.1.3"}, got.Header.Values("Webhook-Id"))
-		var body struct{ Deliveries []json.RawMessage }
-		require.NoError(t, json.Unmarshal(got.body, &body))
-		require.Len(t, body.Deliveries, n)
-		keys := testKeys(t, nodeSecret)
-		for i, raw := range body.Deliveries {
-			var one struct{ Callback struct{ Token string } }
-			require.NoError(t, json.Unmarshal(raw, &one))
-			c, err := keys.VerifyCompletion(one.Callback.Token, all[i].Lease.ID)
-			require.NoError(t, err)
-			require.Equal(t, 3, c.Seq)
-			require.Equal(t, string(envelope(all[i], "https://tasks.example.com",
-				one.Callback.Token)),
-				string(raw))
-		}
+		t.Run(fmt.Sprintf("%d deliveries", n), func(t *testing.T) {
+			w := newWorker(t, reply(202, ""))
+			all := deliveriesTo(w.url, n)
+			setup(t).Sender.Send(t.Context(), all)
+			require.Len(t, w.all(), 1)
+			got := w.all()[0]
+			require.Equal(t, []string{"thumbnails.1.1.3"}, got.Header.Values("Webhook-Id"))
+			var body struct{ Deliveries []json.RawMessage }
+			require.NoError(t, json.Unmarshal(got.body, &body))
+			require.Len(t, body.Deliveries, n)
+			keys := testKeys(t, nodeSecret)
+			for i, raw := range body.Deliveries {
+				var one struct{ Callback struct{ Token string } }
+				require.NoError(t, json.Unmarshal(raw, &one))
+				c, err := keys.VerifyCompletion(one.Callback.Token, all[i].Lease.ID)
+				require.NoError(t, err)
+				require.Equal(t, 3, c.Seq)
+				require.Equal(t, string(envelope(all[i], "https://tasks.example.com",
+					one.Callback.Token)),
+					string(raw))
+			}
+		})
 	}
 }
 
@@ -156,16 +158,18 @@ func TestResultsOutput(t *testing.T) {
 		"nested more":    strings.Repeat("[", 129) + strings.Repeat("]", 129),
 		"the limit is 1": `"` + strings.Repeat("x", 2*maxOutput) + `"`,
 	} {
-		w := newWorker(t,
-			reply(200,
-				`{"results":[{"task_id":"thumbnails.1.1","output":`+output+
-					`},{"task_id":"thumbnails.1.2","output":1}]}`))
-		got := sendAll(t, setup(t), w, 2)
-		require.Equal(t, asyncflow.OutcomeFailed, got[0].Kind)
-		require.Contains(t, got[0].Error, "output")
-		require.Contains(t, got[0].Error, want)
-		require.Empty(t, got[0].Output)
-		require.Equal(t, asyncflow.OutcomeDone, got[1].Kind)
+		t.Run(want, func(t *testing.T) {
+			w := newWorker(t,
+				reply(200,
+					`{"results":[{"task_id":"thumbnails.1.1","output":`+output+
+						`},{"task_id":"thumbnails.1.2","output":1}]}`))
+			got := sendAll(t, setup(t), w, 2)
+			require.Equal(t, asyncflow.OutcomeFailed, got[0].Kind)
+			require.Contains(t, got[0].Error, "output")
+			require.Contains(t, got[0].Error, want)
+			require.Empty(t, got[0].Output)
+			require.Equal(t, asyncflow.OutcomeDone, got[1].Kind)
+		})
 	}
 }
 
@@ -266,16 +270,18 @@ func TestNoResultsInTime(t *testing.T) {
 	for _, start := range []string{"",
 		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" +
 			`{"results":[{"task_id":"thumbnails.1.1"},`} {
-		w := newRawWorker(t, func(c net.Conn) {
-			io.WriteString(c, start)
-			waitForClose(c)
+		t.Run(fmt.Sprintf("%.15q", start), func(t *testing.T) {
+			w := newRawWorker(t, func(c net.Conn) {
+				io.WriteString(c, start)
+				waitForClose(c)
+			})
+			all := deliveriesTo(w.url, 2)
+			all[0].Timeout = short
+			for _, o := range setup(t).Sender.Send(t.Context(), all) {
+				require.Equal(t, []any{asyncflow.OutcomeFailed, 0, "no answer within 150ms"},
+					[]any{o.Kind, o.Status, o.Error})
+			}
 		})
-		all := deliveriesTo(w.url, 2)
-		all[0].Timeout = short
-		for _, o := range setup(t).Sender.Send(t.Context(), all) {
-			require.Equal(t, []any{asyncflow.OutcomeFailed, 0, "no answer within 150ms"},
-				[]any{o.Kind, o.Status, o.Error})
-		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -288,15 +289,19 @@ func TestRedirectTargetSeesNothing(t *testing.T) {
 	t.Parallel()
 	target := newWorker(t, reply(200, ""))
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		w := newWorker(t, reply(status, "", "Location: "+target.url))
-		o := sendOnce(t, setup(t), w, ample)
-		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
-		require.Equal(t, status, o.Status)
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			w := newWorker(t, reply(status, "", "Location: "+target.url))
+			o := sendOnce(t, setup(t), w, ample)
+			require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+			require.Equal(t, status, o.Status)
+		})
 	}
 	for _, location := range []string{"http://[bad", "ftp://127.0.0.1/", "javascript:alert(1)",
 		""} {
-		o := sendOnce(t, setup(t), newWorker(t, reply(307, "", "Location: "+location)), ample)
-		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+		t.Run(fmt.Sprintf("%q", location), func(t *testing.T) {
+			o := sendOnce(t, setup(t), newWorker(t, reply(307, "", "Location: "+location)), ample)
+			require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+		})
 	}
 	require.Empty(t, target.all())
 }
@@ -410,6 +415,55 @@ func TestAcceptedWithABrokenBody(t *testing.T) {
 			require.Less(t, r.read.Load(), int64(1<<20))
 		})
 	}
+}
+
+// No more of a 202's body is read than of any other answer, whatever its fields.
+func TestAcceptedWithAnEndlessBody(t *testing.T) {
+	t.Parallel()
+	const head = "HTTP/1.1 202 Accepted\r\nContent-Type: application/json\r\n"
+	const slack = 64 << 10 // of buffers
+	for name, answer := range map[string]func(net.Conn){
+		"text":   writeForEver(head+"\r\n{\"note\":\"", strings.Repeat("x", 10_000)),
+		"fields": writeForEver(head+"\r\n{\"a\":1", strings.Repeat(`,"note":"x"`, 1000)),
+		"depth":  writeForEver(head+"\r\n{\"a\":", strings.Repeat(`[`, 10_000)),
+		"spaces": writeForEver(head+"\r\n{", strings.Repeat(" ", 10_000)),
+		"chunks": writeForEver(head+"Transfer-Encoding: chunked\r\n\r\n6\r\n{\"a\":[\r\n",
+			strings.Repeat("2\r\n1,\r\n", 1000)),
+		"slow": dribble(head+"\r\n{\"note\":\"", "x"),
+	} {
+		for _, n := range []int{1, 20} {
+			t.Run(fmt.Sprintf("%s, %d", name, n), func(t *testing.T) {
+				t.Parallel()
+				r := setup(t)
+				all := deliveriesTo(newRawWorker(t, answer).url, n)
+				if n == 1 {
+					all[0].Endpoint.Batch = asyncflow.Batch{}
+				}
+				all[0].Timeout = 20 * short
+				outcomes := r.Sender.Send(t.Context(), all)
+				require.Len(t, outcomes, n)
+				for _, o := range outcomes {
+					requireOutcome(t, asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted,
+						Status: 202}, o)
+				}
+				most := r.maxAnswer(n)
+				if name == "chunks" {
+					most *= 4 // of the 7 bytes of a chunk, 2 are the body's
+				}
+				require.LessOrEqual(t, r.read.Load(), int64(most+slack))
+			})
+		}
+	}
+}
+
+// The first fields of a 202's body are looked at, however many there are.
+func TestAcceptedWithManyFields(t *testing.T) {
+	t.Parallel()
+	body := func(others int) []byte {
+		return []byte("{" + strings.Repeat(`"note":"x",`, others) + `"output":1}`)
+	}
+	require.Equal(t, "output", answerField(body(maxAcceptedFields-1), answerFields))
+	require.Empty(t, answerField(body(maxAcceptedFields), answerFields))
 }
 
 // Nothing is decompressed: neither a bomb nor an honest document.

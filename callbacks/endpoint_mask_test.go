@@ -126,14 +126,17 @@ func TestExcerptsHideCutSecrets(t *testing.T) {
 	for kept, want := range map[int]string{
 		5: escaped[:5] + "…", 6: "********…", 12: "********…", len(escaped): "********…",
 	} {
-		w := newWorker(t, func(rw http.ResponseWriter, _ *http.Request) {
-			rw.WriteHeader(500)
-			fmt.Fprint(rw, strings.Repeat("x", excerptBytes-kept), escaped, "y")
+		t.Run(fmt.Sprintf("%d bytes kept", kept), func(t *testing.T) {
+			w := newWorker(t, func(rw http.ResponseWriter, _ *http.Request) {
+				rw.WriteHeader(500)
+				fmt.Fprint(rw, strings.Repeat("x", excerptBytes-kept), escaped, "y")
+			})
+			d := deliveryWith(t, w.url,
+				asyncflow.Outbound{Headers: map[string]string{"X-Key": secret}})
+			o := setup(t).Send(t.Context(), d)
+			_, end, _ := strings.Cut(o.Error, strings.Repeat("x", excerptBytes-kept))
+			require.Equal(t, want, end)
 		})
-		d := deliveryWith(t, w.url, asyncflow.Outbound{Headers: map[string]string{"X-Key": secret}})
-		o := setup(t).Send(t.Context(), d)
-		_, end, _ := strings.Cut(o.Error, strings.Repeat("x", excerptBytes-kept))
-		require.Equal(t, want, end)
 	}
 }
 

@@ -3,6 +3,7 @@ package callbacks
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -73,7 +74,9 @@ func TestEnvelopeKeepsTheContext(t *testing.T) {
 		`"` + strings.Repeat("x", 100_000) + `"`,
 		strings.Repeat("[", 128) + strings.Repeat("]", 128),
 	} {
-		requirePassedOn(t, context)
+		t.Run(fmt.Sprintf("%.30s", context), func(t *testing.T) {
+			requirePassedOn(t, context)
+		})
 	}
 }
 

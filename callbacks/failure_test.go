@@ -41,12 +41,14 @@ func TestFailureCodes(t *testing.T) {
 			c.Write([]byte("no HTTP\r\n\r\n"))
 		}).url)},
 	} {
-		if want == asyncflow.FailureTimeout {
-			c.Timeout = short
-		}
-		o := c.Send(t.Context(), c.Delivery)
-		require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
-		require.Equal(t, want.String(), o.Failure.String(), o.Error)
+		t.Run(want.String(), func(t *testing.T) {
+			if want == asyncflow.FailureTimeout {
+				c.Timeout = short
+			}
+			o := c.Send(t.Context(), c.Delivery)
+			require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+			require.Equal(t, want.String(), o.Failure.String(), o.Error)
+		})
 	}
 	require.Equal(t, asyncflow.FailureNoConnection, sendToNowhere(t).Failure)
 	plain := setup(t, func(c *Config) { c.Egress.AllowHTTP = false })

@@ -2,6 +2,7 @@ package callbacks
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -14,9 +15,11 @@ import (
 func TestNewKeysRefusesShortSecrets(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 31} {
-		_, err := NewKeys(make([]byte, n))
-		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
-		require.ErrorContains(t, err, "it must be at least 32")
+		t.Run(fmt.Sprintf("%d bytes", n), func(t *testing.T) {
+			_, err := NewKeys(make([]byte, n))
+			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+			require.ErrorContains(t, err, "it must be at least 32")
+		})
 	}
 	_, err := NewKeys(make([]byte, 32))
 	require.NoError(t, err)

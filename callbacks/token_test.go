@@ -59,9 +59,11 @@ func TestTokenExpires(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Expired(testCompletion.Expiry.Add(-1)))
 	for _, late := range []time.Duration{0, 1, time.Hour} {
-		err := c.Expired(testCompletion.Expiry.Add(late))
-		require.Equal(t, asyncflow.CodeUnauthenticated, asyncflow.CodeOf(err))
-		require.ErrorContains(t, err, "expired at 2026-03-01T13:00:00Z")
+		t.Run(late.String(), func(t *testing.T) {
+			err := c.Expired(testCompletion.Expiry.Add(late))
+			require.Equal(t, asyncflow.CodeUnauthenticated, asyncflow.CodeOf(err))
+			require.ErrorContains(t, err, "expired at 2026-03-01T13:00:00Z")
+		})
 	}
 }
 
@@ -141,7 +143,9 @@ func TestTokenOfAnotherTask(t *testing.T) {
 		asyncflow.NewTaskID("thumbnails", 2, 42),
 		asyncflow.NewTaskID("thumbnail", 1, 42),
 	} {
-		requireRefused(t, keys, token, task, "belongs to another task")
+		t.Run(task.String(), func(t *testing.T) {
+			requireRefused(t, keys, token, task, "belongs to another task")
+		})
 	}
 }
 

@@ -88,7 +88,8 @@ func (e *ConnectionError) NotSent() bool {
 
 // Uncertain reports whether a call that changes something may have taken effect although it
 // returned err. It has not if the server refused it or was unavailable, or if the request was never
-// sent.
+// sent. Claims and reports of workers are the exception: they may have taken effect even if the
+// server was unavailable.
 func Uncertain(err error) bool {
 	var answer *Error
 	var connection *ConnectionError

@@ -71,20 +71,22 @@ func TestUncertainAfterRetries(t *testing.T) {
 		"unavailable": {func(w http.ResponseWriter, _ *http.Request) { unavailable(w, "0") },
 			false},
 	} {
-		tries := 0
-		f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
-			if tries++; tries == 1 {
-				c.first(w, r)
-				return
-			}
-			unavailable(w, "0")
+		t.Run(name, func(t *testing.T) {
+			tries := 0
+			f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+				if tries++; tries == 1 {
+					c.first(w, r)
+					return
+				}
+				unavailable(w, "0")
+			})
+			_, err := f.client(t, WithRetries(1)).Submit(t.Context(), task)
+			require.ErrorContains(t, err, "503 unavailable")
+			require.Equal(t, c.want, Uncertain(err))
+			var answer *Error
+			require.ErrorAs(t, err, &answer)
+			require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
+			require.Len(t, f.requests(), 2)
 		})
-		_, err := f.client(t, WithRetries(1)).Submit(t.Context(), task)
-		require.ErrorContains(t, err, "503 unavailable", name)
-		require.Equal(t, c.want, Uncertain(err), name)
-		var answer *Error
-		require.ErrorAs(t, err, &answer, name)
-		require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), name)
-		require.Len(t, f.requests(), 2, name)
 	}
 }

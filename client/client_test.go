@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -138,16 +139,18 @@ func TestReadsAreRetried(t *testing.T) {
 func TestAnswersThatPassAreRetried(t *testing.T) {
 	t.Parallel()
 	for status, tries := range map[int]int{429: 2, 502: 2, 503: 2, 504: 2, 500: 1, 409: 1} {
-		f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		_, err := f.client(t, WithRetries(1)).Ready(t.Context())
-		require.Error(t, err)
-		require.Len(t, f.requests(), tries, status)
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+			_, err := f.client(t, WithRetries(1)).Ready(t.Context())
+			require.Error(t, err)
+			require.Len(t, f.requests(), tries)
 
-		f = newFake(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		_, err = f.client(t, WithRetries(1)).Submit(t.Context(), NewTask{Type: "t", Key: "k",
-			Context: JSON("1")})
-		require.Equal(t, status >= 500 && status != 503, Uncertain(err), status)
-		require.Len(t, f.requests(), tries, status)
+			f = newFake(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+			_, err = f.client(t, WithRetries(1)).Submit(t.Context(), NewTask{Type: "t", Key: "k",
+				Context: JSON("1")})
+			require.Equal(t, status >= 500 && status != 503, Uncertain(err))
+			require.Len(t, f.requests(), tries)
+		})
 	}
 }
 
@@ -264,13 +267,15 @@ func TestPartsOfPathsAreChecked(t *testing.T) {
 	})
 	c, ctx := f.client(t), t.Context()
 	for _, id := range []string{"", ".", ".."} {
-		_, err := c.Get(ctx, id)
-		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
-		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(c.DeleteEndpoint(ctx, id)))
-		_, err = c.TaskTypeRolls(ctx, id)
-		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
-		_, err = c.EndpointHistory(ctx, id)
-		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+		t.Run(fmt.Sprintf("%q", id), func(t *testing.T) {
+			_, err := c.Get(ctx, id)
+			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(c.DeleteEndpoint(ctx, id)))
+			_, err = c.TaskTypeRolls(ctx, id)
+			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+			_, err = c.EndpointHistory(ctx, id)
+			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+		})
 	}
 	require.Empty(t, f.requests())
 	_, err := c.Get(ctx, "a/../b?c")

@@ -138,7 +138,8 @@ func TestWatchEnds(t *testing.T) {
 	}
 
 	seen := 0
-	for range streams(t, &last, taskEvent(running)+taskEvent(succeeded)).client(t).Watch(t.Context(),
+	for range streams(t, &last,
+		taskEvent(running)+taskEvent(succeeded)).client(t).Watch(t.Context(),
 		"t.1.1") {
 		seen++
 		break

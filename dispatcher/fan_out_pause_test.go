@@ -103,7 +103,8 @@ func TestNoChildBeginsWhilePaused(t *testing.T) {
 			switch index := d.Lease.Options.Child.Index; {
 			case well.Load():
 			case index == 0:
-				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500, Error: "try again"}
+				return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 500,
+					Error: "try again"}
 			case index == 1:
 				return asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Status: 422, Error: "no"}
 			}

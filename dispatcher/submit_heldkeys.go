@@ -27,14 +27,14 @@ const (
 	heldPatience = 2 * time.Second
 	// heldPause is the pause before the next try.
 	heldPause = 25 * time.Millisecond
-	// heldMost and heldBytes bound the keys and the submits of a type that are kept. Further ones are
-	// refused at once. A submit counts as itemBytes more than its context.
+	// heldMost and heldBytes bound the keys and the submits of a type that are kept. Further ones
+	// are refused at once. A submit counts as itemBytes more than its context.
 	heldMost  = 2000
 	heldBytes = 16 << 20
 	itemBytes = 1 << 10
-	// heldTries is how many tries of a submit wait for its key. leastTries is how many tries it has in
-	// any case: where the batch that has its key takes longer than heldPatience, because the machine is
-	// busy, tries take as much longer.
+	// heldTries is how many tries of a submit wait for its key. leastTries is how many tries it has
+	// in any case: where the batch that has its key takes longer than heldPatience, because the
+	// machine is busy, tries take as much longer.
 	heldTries  = 3
 	leastTries = 10
 )

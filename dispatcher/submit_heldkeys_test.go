@@ -214,7 +214,8 @@ func submitBothWays(nodes []*writer, batches int, tasks []asyncflow.NewTask) (
 		all.Go(func() {
 			results := nodes[n%2].Submit(context.Background(), tenant, batch)
 			for i := range results {
-				for began := time.Now(); isUnanswered(results[i].Err) && time.Since(began) < patience; {
+				for began := time.Now(); isUnanswered(results[i].Err) &&
+					time.Since(began) < patience; {
 					results[i] = nodes[n%2].Submit(context.Background(), tenant, batch[i:i+1])[0]
 				}
 			}
@@ -237,8 +238,8 @@ func submitBothWays(nodes []*writer, batches int, tasks []asyncflow.NewTask) (
 	return made, refused
 }
 
-// isUnanswered reports whether a submit failed because the machine was too busy to write it in time.
-// A client tries again.
+// isUnanswered reports whether a submit failed because the machine was too busy to write it in
+// time. A client tries again.
 func isUnanswered(err error) bool {
 	busy := []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain}
 	return slices.Contains(busy, asyncflow.CodeOf(err)) &&

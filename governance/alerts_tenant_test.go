@@ -192,7 +192,8 @@ func TestAlertsOfDependenciesAndSchedules(t *testing.T) {
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
 	pipe := b.pipe(t, "pipe")
-	b.putAlerts(t, tenant, asyncflow.AlertRules{DependencyLate: asyncflow.NewDuration(5 * time.Minute)})
+	b.putAlerts(t, tenant,
+		asyncflow.AlertRules{DependencyLate: asyncflow.NewDuration(5 * time.Minute)})
 	_, _, err := b.PutSchedule(t.Context(), tenant, asyncflow.Schedule{Name: "nightly",
 		Type: pipe.Name, Context: []byte(`1`), Cron: "@daily"}.WithDefaults())
 	require.NoError(t, err)

@@ -104,9 +104,11 @@ func TestDryRun(t *testing.T) {
 	require.Len(t, leases, 40)
 	before := contents(t, url)
 	for name, due := range want {
-		got, err := b.jobs[name].DryRun(t.Context())
-		require.NoError(t, err, name)
-		assert.Equal(t, due, got, name)
+		t.Run(name, func(t *testing.T) {
+			got, err := b.jobs[name].DryRun(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, due, got)
+		})
 	}
 	_, err := b.jobs["vacuum"].DryRun(t.Context())
 	require.NoError(t, err)

@@ -134,10 +134,12 @@ func TestRecordJob(t *testing.T) {
 			store.JobRun{Node: "a", Started: at(66), Error: "no", Failures: 1_000_000_001,
 				Succeeded: at(64)}},
 	} {
-		step.run.Name, step.run.Spec = "job", "@every 1s"
-		step.want.Name, step.want.Spec = "job", "@every 1s"
-		require.NoError(t, step.node.RecordJob(t.Context(), step.run, step.failures))
-		assert.Equal(t, step.want, a.recorded(t, "job"), step.name)
+		t.Run(step.name, func(t *testing.T) {
+			step.run.Name, step.run.Spec = "job", "@every 1s"
+			step.want.Name, step.want.Spec = "job", "@every 1s"
+			require.NoError(t, step.node.RecordJob(t.Context(), step.run, step.failures))
+			assert.Equal(t, step.want, a.recorded(t, "job"))
+		})
 	}
 }
 

@@ -29,13 +29,15 @@ func TestCheckTimetable(t *testing.T) {
 		{"rescue", "@every -5s", "the shortest is @every 1s"},
 		{"rescue", "@every 999ms", "the shortest is @every 1s"},
 	} {
-		err := governance.CheckTimetable(map[string]string{tc.job: tc.spec})
-		if tc.says == "" {
-			require.NoError(t, err, tc.spec)
-			continue
-		}
-		require.ErrorContains(t, err, tc.says, tc.spec)
-		assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+		t.Run(tc.job, func(t *testing.T) {
+			err := governance.CheckTimetable(map[string]string{tc.job: tc.spec})
+			if tc.says == "" {
+				require.NoError(t, err, tc.spec)
+				return
+			}
+			require.ErrorContains(t, err, tc.says, tc.spec)
+			assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+		})
 	}
 }
 
@@ -61,8 +63,10 @@ func TestNext(t *testing.T) {
 			at("2026-11-22T03:30:00Z")},
 		{"off", governance.Off, now, time.Time{}},
 	} {
-		assert.Equal(t, tc.want,
-			governance.Next(tc.spec, tc.last, now.In(time.FixedZone("here", -5*3600))), tc.name)
+		t.Run(tc.name, func(t *testing.T) {
+			assert.Equal(t, tc.want,
+				governance.Next(tc.spec, tc.last, now.In(time.FixedZone("here", -5*3600))))
+		})
 	}
 }
 

@@ -157,14 +157,16 @@ func (j *rollJob) restUntil(set *store.TableSet, rolls []store.Roll) (at time.Ti
 		if !r.ReadyDropped {
 			return at, false
 		}
-		since := r.RemainingSince
-		if i == 0 && !r.IdleSince.IsZero() {
-			since = r.IdleSince
-		}
-		if since.IsZero() {
+		kept := j.store.Catalog.Retention(set, r.Position)
+		var old time.Time
+		switch {
+		case i == 0 && !r.IdleSince.IsZero():
+			old = r.IdleSince.Add(kept)
+		case !r.RemainingSince.IsZero():
+			old = r.RemainingSince.Add(store.CompactAfter(kept))
+		default:
 			continue
 		}
-		old := since.Add(j.store.Catalog.Retention(set, r.Position))
 		if at.IsZero() || old.Before(at) {
 			at = old
 		}
@@ -286,7 +288,8 @@ func (j *rollJob) nextRoll(
 
 // nextStep returns the next step of a closed roll, or nil if none is due.
 func (j *rollJob) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollStep {
-	retention := j.store.Catalog.Retention
+	retention := j.store.Catalog.Retention(set, r.Position)
+	compactAfter := store.CompactAfter(retention)
 	switch {
 	case r.SealedAt.IsZero():
 		return func(ctx context.Context) (bool, error) { return j.store.SealRoll(ctx, set, r.Position) }
@@ -296,14 +299,14 @@ func (j *rollJob) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollS
 		return func(ctx context.Context) (bool, error) { return j.store.ClearRoll(ctx, set, r.Position) }
 	case !r.ReadyDropped:
 		return nil
-	case !r.IdleSince.IsZero() && oldest && j.since(r.IdleSince) > retention(set, r.Position):
+	case !r.IdleSince.IsZero() && oldest && j.since(r.IdleSince) > retention:
 		return func(ctx context.Context) (bool, error) {
-			return j.store.DropRoll(ctx, set, j.store.Clock.Now().Add(-retention(set, r.Position)))
+			return j.store.DropRoll(ctx, set, j.store.Clock.Now().Add(-retention))
 		}
-	case !r.RemainingSince.IsZero() && j.since(r.RemainingSince) > retention(set, r.Position):
+	case !r.RemainingSince.IsZero() && j.since(r.RemainingSince) > compactAfter:
 		return func(ctx context.Context) (bool, error) {
 			return j.store.CompactRoll(ctx, set, r.Position,
-				j.store.Clock.Now().Add(-retention(set, r.Position)))
+				j.store.Clock.Now().Add(-compactAfter))
 		}
 	case r.IdleSince.IsZero():
 		return func(ctx context.Context) (bool, error) { return j.idle(ctx, set, r) }

@@ -43,8 +43,9 @@ func TestRollJob(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
-	spec := asyncflow.TaskType{Name: "pipe", RollRows: 1000, Retention: asyncflow.NewDuration(time.Hour),
-		Stages: []asyncflow.Stage{{Name: "only"}}}
+	spec := asyncflow.TaskType{Name: "pipe", RollRows: 1000,
+		Retention: asyncflow.NewDuration(time.Hour),
+		Stages:    []asyncflow.Stage{{Name: "only"}}}
 	_, _, err := b.PutTaskType(t.Context(), tenant, spec.WithDefaults())
 	require.NoError(t, err)
 	known := func() *store.Type {

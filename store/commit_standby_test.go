@@ -312,6 +312,60 @@ func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Changes of the database's own tables are answered when the standby has them, too.
+func TestOwnTablesWaitForTheStandby(t *testing.T) {
+	r := setupReplica(t)
+	_, err := r.admin.Exec(t.Context(), `CREATE ROLE left_over`)
+	require.NoError(t, err)
+	_, err = r.admin.Exec(t.Context(), `INSERT INTO asyncflow.nodes
+		(id, roles, version, started_at, seen_at) VALUES ('old', '', '', '2020-01-01', '2020-01-01')`)
+	require.NoError(t, err)
+	require.NoError(t, r.standby.Stop(t.Context()))
+	url := r.primary.URL("postgres")
+	waits := url + "&synchronous_commit=on"
+	if !strings.Contains(url, "?") {
+		waits = url + "?synchronous_commit=on"
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for name, do := range map[string]func() error{
+		"audit": func() error {
+			return r.RecordAll(ctx, []*store.AuditedCall{store.NewAuditedCall("",
+				asyncflow.AuditEntry{At: r.Clock.Now(), Origin: asyncflow.AuditFromAPI,
+					Action: "test", Outcome: asyncflow.AuditDone})})
+		},
+		"role": func() error {
+			_, err := r.DropTenantRole(ctx, "left_over")
+			return err
+		},
+		"nodes": func() error {
+			_, err := r.ForgetNodes(ctx)
+			return err
+		},
+		"jobs": func() error { return r.ScheduleJobs(ctx, map[string]string{"new": "@daily"}) },
+		"tenant": func() error {
+			_, err := store.CreateTenant(ctx, waits, "new")
+			return err
+		},
+	} {
+		done := make(chan error, 1)
+		go func() { done <- do() }()
+		var failed error
+		eventually(t, name, func() bool {
+			r.count(`SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
+				WHERE wait_event = 'SyncRep'`)
+			select {
+			case failed = <-done:
+				return true
+			default:
+				return false
+			}
+		})
+		require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(failed), "%s: %v", name, failed)
+		require.NotEqual(t, context.DeadlineExceeded, ctx.Err())
+	}
+}
+
 // A confirm on a standby, such as a former primary, counts as a refused write: it is 503, and
 // the node looks for the server that takes writes.
 func TestConfirmOnAStandby(t *testing.T) {

@@ -147,18 +147,21 @@ func TestEndOfAJournal(t *testing.T) {
 	id := b.submit(newTask(`{"items":[1,2]}`))[0].ID
 	b.exec(b.at(1, `UPDATE {ready} SET seq = $1`), seq)
 	b.settle(b.known(), b.leaseAll(b.known(), 1)[0],
-		asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut, FannedOut: &asyncflow.FannedOut{Count: 2,
-			FanOut: asyncflow.FanOut{Items: "/items", OnChildFailure: allSettled}}})
+		asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+			FannedOut: &asyncflow.FannedOut{Count: 2,
+				FanOut: asyncflow.FanOut{Items: "/items", OnChildFailure: allSettled}}})
 	b.followUp()
 	b.exec(b.at(1, `UPDATE {ready} SET seq = $1`), seq)
 	children := b.leaseAll(b.known(), 2)
 	require.Equal(t, seq, children[0].Seq)
-	b.settle(b.known(), children[0], asyncflow.Outcome{Kind: asyncflow.OutcomeReleased, Error: "away"})
+	b.settle(b.known(), children[0], asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,
+		Error: "away"})
 	b.settle(b.known(), children[1], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "bad"})
 	b.followUp()
 	for i, why := range []string{"away", "bad"} {
 		task := b.comesTo(children[i].ID, asyncflow.StatusFailed)
-		assert.Equal(t, "it was tried or given back 32000 times; that is the limit. The last time: "+why,
+		assert.Equal(t,
+			"it was tried or given back 32000 times; that is the limit. The last time: "+why,
 			task.Error)
 		_, err := b.Redrive(t.Context(), tenant, task.ID, store.Redrive{})
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)

@@ -134,8 +134,9 @@ func (b *bundle) failedParent(children int) asyncflow.TaskID {
 	b.t.Helper()
 	parent := b.submit(newTask(`1`))[0].ID
 	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], asyncflow.Outcome{
-		Kind:      asyncflow.OutcomeFannedOut,
-		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: children}, Count: children}})
+		Kind: asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: asyncflow.FanOut{Shards: children},
+			Count: children}})
 	b.followUp()
 	for _, l := range b.leaseAll(b.known(), children) {
 		b.settle(b.known(), l, badEnd)

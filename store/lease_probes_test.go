@@ -8,26 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // halfOpen gives the first stage an endpoint that failed, and may be tried.
 func (b *bundle) halfOpen() {
 	b.t.Helper()
 	now := b.Clock.Now()
-	b.endpointWith(asyncflow.Health{
+	b.unwell(1, asyncflow.Health{
 		State: asyncflow.HealthOpen,
 		Since: now.Add(-time.Minute),
 		Until: now,
 	})
-}
-
-// endpointWith gives the first stage an endpoint with a health.
-func (b *bundle) endpointWith(h asyncflow.Health) {
-	b.t.Helper()
-	e := b.putEndpoint(1)
-	set, err := b.SetHealth(b.t.Context(), tenant, e.ID, asyncflow.Health{}, h)
-	require.NoError(b.t, err)
-	require.True(b.t, set)
 }
 
 // fail makes all due tasks fail an attempt; they are due again at once.
@@ -89,7 +81,7 @@ func freshTasksRampUp(t *testing.T, b *bundle) {
 	}
 	b.fail(30)
 	b.submit(newTask(`"good"`), newTask(`"good"`))
-	b.endpointWith(asyncflow.Health{
+	b.unwell(1, asyncflow.Health{
 		State: asyncflow.HealthClosed,
 		Since: b.Clock.Now().Add(time.Hour), // a ramp begins, however long the test takes
 		Pause: asyncflow.ShortOpen,
@@ -129,4 +121,56 @@ func probesKeepTheOrderOfKeys(t *testing.T, b *bundle) {
 	got := b.leaseLimited(100, &doorman{capacities: map[string]int{"first": 1}})
 	require.Equal(t, []string{`"b0"`}, contexts(got))
 	b.checkTokens("pipe")
+}
+
+// A probe that hangs counts for ShortOpen if tasks may have been at fault, otherwise until it ends,
+// whatever the state of the type's other endpoints.
+func TestEachEndpointCountsItsOwnLeases(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	now := b.Clock.Now()
+	probed := b.unwell(1, asyncflow.Health{
+		State: asyncflow.HealthOpen,
+		Since: now.Add(-time.Minute),
+		Until: now.Add(-time.Minute + asyncflow.ShortOpen),
+		Pause: asyncflow.ShortOpen,
+	})
+	b.submit(newTask(`1`), newTask(`2`))
+	require.Len(t, b.leaseLimited(1, &doorman{endpoint: probed}), 1)
+	b.exec(`UPDATE tenant_acme.lease SET leased_at = leased_at - interval '3 s'`)
+	require.Equal(t, []int{1, 0}, b.inFlight(probed), "it counts for 2 s only")
+
+	failing := b.unwell(2, asyncflow.Health{
+		State: asyncflow.HealthOpen,
+		Since: now.Add(-time.Hour),
+		Until: now.Add(-time.Hour + 5*time.Second),
+		Pause: 5 * time.Second,
+	})
+	require.Equal(t, []int{1, 0}, b.inFlight(probed), "while another endpoint is half open")
+
+	require.Len(t, b.leaseLimited(1, &doorman{endpoint: failing}), 1)
+	require.Equal(t, []int{1, 1}, b.inFlight(failing), "where tasks weren't at fault")
+	require.Equal(t, []int{1, 0}, b.inFlight(probed))
+}
+
+// unwell gives the first stage an endpoint with a health, and returns its id.
+func (b *bundle) unwell(n int, h asyncflow.Health) string {
+	b.t.Helper()
+	e := b.putEndpoint(n)
+	set, err := b.SetHealth(b.t.Context(), tenant, e.ID, asyncflow.Health{}, h)
+	require.NoError(b.t, err)
+	require.True(b.t, set)
+	return e.ID
+}
+
+// inFlight returns how many leases of an endpoint there are, and how many count for its health.
+func (b *bundle) inFlight(endpoint string) []int {
+	b.t.Helper()
+	var counts []int
+	_, err := b.LeaseLimited(b.t.Context(), b.known(), 1, func(f store.InFlight) store.Admission {
+		counts = []int{f.All[endpoint], f.Lately[endpoint]}
+		return &doorman{capacities: map[string]int{"first": 0}}
+	})
+	require.NoError(b.t, err)
+	return counts
 }

@@ -83,10 +83,12 @@ func TestAStrangerLocksNothing(t *testing.T) {
 		`LOCK TABLE tenant_acme.schema_versions IN ACCESS SHARE MODE`,
 		`LOCK TABLE asyncflow.fence IN ACCESS SHARE MODE`,
 		`LOCK TABLE asyncflow.schema_versions IN ACCESS SHARE MODE`} {
-		_, err := other.Exec(t.Context(), "BEGIN; "+sql)
-		assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err), sql)
-		_, err = other.Exec(t.Context(), "ROLLBACK")
-		require.NoError(t, err)
+		t.Run(sql, func(t *testing.T) {
+			_, err := other.Exec(t.Context(), "BEGIN; "+sql)
+			assert.Equal(t, pgerrcode.InsufficientPrivilege, sqlState(err))
+			_, err = other.Exec(t.Context(), "ROLLBACK")
+			require.NoError(t, err)
+		})
 	}
 
 	first, second := keyed("k", `1`), keyed("k", `2`)

@@ -229,10 +229,12 @@ func TestMigrateRefusesDevelopmentVersions(t *testing.T) {
 			return err
 		},
 	} {
-		err := do()
-		require.ErrorContains(t, err,
-			"development version before 0.1 (asyncflow.migrations is at 44)", name)
-		require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), name)
+		t.Run(name, func(t *testing.T) {
+			err := do()
+			require.ErrorContains(t, err,
+				"development version before 0.1 (asyncflow.migrations is at 44)")
+			require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
+		})
 	}
 	require.Equal(t, before, shape())
 }

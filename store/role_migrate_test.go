@@ -107,7 +107,9 @@ func TestMigrateToRoles(t *testing.T) {
 			return err
 		},
 	} {
-		require.NoError(t, survey(), name)
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, survey())
+		})
 	}
 }
 

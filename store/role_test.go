@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -148,4 +150,42 @@ func TestRoleNames(t *testing.T) {
 		roles[role], roles[b.BaseRole()] = true, true
 	}
 	assert.Len(t, roles, 4)
+}
+
+// While a role is missing, as after a restore without its roles, nothing fails for good: calls are
+// 503, an operation goes on, and a settlement can be written once the role is there.
+func TestNothingFailsForGoodWithoutItsRole(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	b.submit(newTask(`1`), newTask(`2`))
+	lease := b.lease(pipe, 1)[0]
+	_, due := b.start(store.CancelTasks, store.NewOperation{})
+	var base, role string
+	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT base_role,
+		(SELECT role FROM asyncflow.tenants WHERE slug = $1) FROM asyncflow.fence`, tenant).
+		Scan(&base, &role))
+	rename := func(from, to string) {
+		b.exec(`ALTER ROLE ` + pgx.Identifier{from}.Sanitize() + ` RENAME TO ` +
+			pgx.Identifier{to}.Sanitize())
+	}
+	rename(base, base+"_gone")
+	_, err := b.Pause(t.Context(), tenant, "pipe", "")
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
+	rename(base+"_gone", base)
+
+	rename(role, role+"_gone")
+	_, err = b.StepOperation(t.Context(), due)
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
+	require.False(t, store.IsDataError(err))
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"}
+	ends := []*store.Ending{{Settlement: &asyncflow.Settlement{Lease: lease, Outcome: o,
+		Verdict: asyncflow.Decide(pipe.TaskType, lease, o, b.Clock.Now())}}}
+	err = b.SettleAgain(t.Context(), pipe, ends)
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
+	require.False(t, store.IsDataError(err) || store.IsRefused(err))
+	rename(role+"_gone", role)
+	eventually(t, "the settlement",
+		func() bool { return b.SettleAgain(t.Context(), pipe, ends) == nil })
+	require.Equal(t, store.OperationRunning, b.operation(due).State)
+	b.step(due)
 }

@@ -58,7 +58,8 @@ func compactRolls(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	keyed := newTask(`"keyed"`)
 	keyed.Options.Key = "k"
-	gone := b.submit(keyed)[0].ID
+	over := b.submit(keyed)[0].ID
+	wanted := b.submit(newTask(`"wanted"`))[0].ID
 	needed := b.submit(newTask(`"needed"`))[0].ID
 	waiting := b.submit(waitsForKey("later", needed))[0].ID
 	for range 2 { // both stages
@@ -71,9 +72,7 @@ func compactRolls(t *testing.T, b *bundle) {
 	b.rollAndClear()
 	second := b.submit(newTask(`"second"`))[0].ID
 	b.rollAndClear()
-	late := b.submit(waitsForKey("never", gone))[0].ID
-	b.exec(b.at(0, `DELETE FROM {outbox}`)) // the node that submitted it looks at it again
-	b.exec(b.at(0, `UPDATE {edges} SET status = NULL WHERE on_id = $1`), gone.Number)
+	late := b.submit(waitsForKey("never", wanted))[0].ID
 	size := b.at(1, `SELECT (pg_total_relation_size('{task}') + pg_total_relation_size('{journal}'))`)
 	require.Greater(t, b.count(size), 2<<20)
 
@@ -91,7 +90,8 @@ func compactRolls(t *testing.T, b *bundle) {
 		require.False(t, b.compact(position, b.Clock.Now()), "it has been compacted")
 	}
 	require.Less(t, b.count(size), 200<<10)
-	for _, id := range []asyncflow.TaskID{gone, second} {
+	require.Equal(t, asyncflow.StatusSucceeded, b.task(wanted).Status, "a later task needs it")
+	for _, id := range []asyncflow.TaskID{over, second} {
 		_, err := b.Task(t.Context(), tenant, id)
 		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 		_, err = b.Redrive(t.Context(), tenant, id, store.Redrive{})
@@ -101,8 +101,12 @@ func compactRolls(t *testing.T, b *bundle) {
 	require.Equal(t, asyncflow.StatusWaiting, b.task(waiting).Status)
 	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10})
 	require.NoError(t, err)
-	require.Len(t, list, 3)
-	b.comesTo(late, asyncflow.StatusFailed) // its dependency is gone
+	require.Len(t, list, 4)
+	b.exec(b.at(0, `UPDATE {edges} SET on_id = $1, status = NULL WHERE on_id = $2`), over.Number,
+		wanted.Number)
+	b.exec(b.at(0, `INSERT INTO {outbox} (kind, due, type, id) SELECT 'look', now(), {number}, $1`),
+		late.Number)
+	b.comesTo(late, asyncflow.StatusFailed) // a dependency that isn't there is gone
 	require.False(t, b.submit(keyed)[0].Existing, "a key ends with its task")
 	_, err = b.db.Exec(t.Context(), b.at(1, `INSERT INTO {task}
 		SELECT type, id + 1000000, created_at, order_time, options, context FROM {task}`))
@@ -193,34 +197,122 @@ func TestCompactKeepsChildren(t *testing.T) {
 	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
 
-// A backup that began before sees the tasks that remain. One that reads a table delays the step.
+// A backup delays the step: pg_dump locks all tables before it reads them. What the tasks have in
+// other tables stays meanwhile.
 func TestCompactBesideABackup(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	b.submit(newTask(`1`))
+	ended := b.submit(newTask(`1`))[0].ID
 	b.failAll()
 	later := newTask(`"later"`)
 	later.Delay = asyncflow.NewDuration(time.Hour)
 	waiting := b.submit(later)[0].ID
 	b.rollAndClear()
+	b.leaveRows(ended)
 	require.True(t, b.mark(1))
 	backup, err := b.db.Acquire(t.Context())
 	require.NoError(t, err)
 	defer backup.Release()
-	_, err = backup.Exec(t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1`)
+	_, err = backup.Exec(t.Context(), b.at(1, `BEGIN; LOCK TABLE {task} IN ACCESS SHARE MODE`))
 	require.NoError(t, err)
-	require.True(t, b.compact(1, b.Clock.Now()))
-	var id int64
-	require.NoError(t,
-		backup.QueryRow(t.Context(), b.at(1, `SELECT id FROM {task}`)).Scan(&id))
-	require.Equal(t, waiting.Number, id)
-
-	require.True(t, b.mark(1))
-	require.False(t, b.compact(1, b.Clock.Now()), "the backup reads the table")
+	require.False(t, b.compact(1, b.Clock.Now()))
+	require.Equal(t, asyncflow.StatusFailed, b.task(ended).Status)
+	require.Equal(t, 3, b.rowsAround())
 	_, err = backup.Exec(t.Context(), `COMMIT`)
 	require.NoError(t, err)
 	require.True(t, b.compact(1, b.Clock.Now()))
 	require.Equal(t, asyncflow.StatusWaiting, b.task(waiting).Status)
+	require.Zero(t, b.rowsAround())
+}
+
+// leaveRows inserts a row for a task into each table that has rows of tasks of all rolls.
+func (b *bundle) leaveRows(id asyncflow.TaskID) {
+	b.t.Helper()
+	b.exec(b.at(0, `INSERT INTO {edges} (type, id, n, on_type, on_id, on_failure, status)
+		SELECT {number}, $1, 1, {number}, $1, 'fail', 'succeeded'`), id.Number)
+	b.exec(b.at(0, `INSERT INTO {fan_outs} (type, id, seq, waits, stage, rule, count, closed)
+		SELECT {number}, $1, 1, 1, 'first', '{}', 1, true`), id.Number)
+	b.exec(b.at(0, `INSERT INTO {past_keys} (type, key, id) SELECT {number}, 'past', $1`), id.Number)
+}
+
+// rowsAround counts the rows of leaveRows.
+func (b *bundle) rowsAround() int {
+	b.t.Helper()
+	return b.count(b.at(0, `SELECT (SELECT count(*) FROM {edges}) + (SELECT count(*) FROM {fan_outs})
+		+ (SELECT count(*) FROM {past_keys})`))
+}
+
+// A failed task that blocks its flow key stays: a redrive of it frees the key.
+func TestCompactKeepsBlockers(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Flow = &blocks
+	b.put(spec)
+	blocker := b.submit(keyed("a", `"first"`))[0].ID
+	next := b.submit(keyed("a", `"next"`))[0].ID
+	ended := b.submit(newTask(`1`))[0].ID
+	for _, l := range b.admitAll() {
+		b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
+	}
+	b.rollAndClear()
+	require.True(t, b.mark(1))
+	require.True(t, b.compact(1, b.Clock.Now()))
+	_, err := b.Task(t.Context(), tenant, ended)
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+	require.Equal(t, asyncflow.WaitFlow, b.task(next).WaitsFor)
+	_, err = b.Redrive(t.Context(), tenant, blocker, store.Redrive{})
+	require.NoError(t, err)
+}
+
+// Where no task has ended, nothing is written anew, and the roll is looked at again after another
+// retention.
+func TestCompactWritesNothingInVain(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	later := newTask(`"later"`)
+	later.Delay = asyncflow.NewDuration(time.Hour)
+	b.submit(later)
+	b.rollAndClear()
+	file := b.at(1, `SELECT pg_relation_filenode('{task}')::int`)
+	before := b.count(file)
+	require.True(t, b.mark(1))
+	since := b.Clock.Now()
+	require.False(t, b.compact(1, since))
+	require.Equal(t, before, b.count(file))
+	require.False(t, b.compact(1, since), "it was looked at")
+	var renewed time.Time
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		b.at(0, `SELECT remaining_since FROM {rolls} WHERE position = 1`)).Scan(&renewed))
+	require.Greater(t, renewed, since)
+}
+
+// What erased tasks have in other tables is deleted in small steps. A redrive of a task that
+// remains doesn't end that.
+func TestCompactTidiesUp(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	failed := b.submit(newTask(`1`))[0].ID
+	b.failAll()
+	dependent := newTask(`"later"`)
+	dependent.Delay = asyncflow.NewDuration(time.Hour)
+	dependent.DependsOn = []asyncflow.Dependency{{Task: failed, OnFailure: asyncflow.DependentRuns}}
+	b.submit(dependent)
+	b.fill(1)
+	b.rollAndClear()
+	const many = 60_000 // more than the steps of one call
+	b.exec(b.at(0, `INSERT INTO {past_keys} (type, key, id)
+		SELECT {number}, n::text, (1::bigint << 40) + 900000 + n FROM generate_series(1, 60000) n`))
+	require.True(t, b.mark(1))
+	require.True(t, b.compact(1, b.Clock.Now()))
+	left := b.at(0, `SELECT count(*) FROM {past_keys}`)
+	require.Equal(t, many-50_000, b.count(left))
+	_, err := b.Redrive(t.Context(), tenant, failed, store.Redrive{})
+	require.NoError(t, err)
+	require.False(t, b.mark(1), "it is being tidied up")
+	require.True(t, b.compact(1, b.Clock.Now()))
+	require.Zero(t, b.count(left))
+	require.Equal(t, 1, b.count(b.at(0, `SELECT count(*) FROM {edges}`)), "of a task that remains")
+	require.True(t, b.mark(1))
 }
 
 // A roll in which too much remains stays as it is.
@@ -233,11 +325,13 @@ func TestCompactHasBounds(t *testing.T) {
 	later.Delay = asyncflow.NewDuration(time.Hour)
 	waiting := b.submit(later)[0].ID
 	b.rollAndClear()
+	b.leaveRows(ended)
 	require.True(t, b.mark(1))
-	b.exec(b.at(1, `UPDATE {task} SET context = '"' || repeat('x', 65 << 20) || '"' WHERE id = $1`),
+	b.exec(b.at(1, `UPDATE {task} SET context = '"' || repeat('x', 17 << 20) || '"' WHERE id = $1`),
 		waiting.Number)
 	require.False(t, b.compact(1, b.Clock.Now()))
 	require.Equal(t, asyncflow.StatusFailed, b.task(ended).Status)
+	require.Equal(t, 3, b.rowsAround())
 
 	b.exec(b.at(1, `UPDATE {task} SET context = '1' WHERE id = $1`), waiting.Number)
 	b.exec(b.at(0, `UPDATE {rolls} SET remaining_since = NULL WHERE position = 1`))

@@ -16,14 +16,10 @@ type (
 	Config = catalog.Config
 	// Due is how many rows a background job would change now.
 	Due = catalog.Due
-	// Meter counts the work of this node.
-	Meter = catalog.Meter
 	// Node is a node that writes, or wrote, its row.
 	Node = catalog.Node
 	// PoolStat counts the connections of a pool and the waits for them.
 	PoolStat = catalog.PoolStat
-	// Submit submits tasks of a tenant, and returns a result for each in the same order.
-	Submit = catalog.Submit
 	// Submitted is the result of one submitted task: Err, or what it became.
 	Submitted = catalog.Submitted
 	// TypeMeter has the counters of a type.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"iter"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
@@ -28,6 +29,9 @@ type (
 	// TypeKey names a task type among all tenants.
 	TypeKey = config.TypeKey
 )
+
+// CompactAfter returns how long after its RemainingSince a roll is compacted at the earliest.
+func CompactAfter(retention time.Duration) time.Duration { return config.CompactAfter(retention) }
 
 // ByRoll divides tasks, sorted by roll, into one slice per roll.
 func ByRoll[T any](tasks []T, idOf func(T) asyncflow.TaskID) iter.Seq[[]T] {

@@ -9,10 +9,6 @@ type (
 	Backlog = counts.Backlog
 	// EndpointCounts are counts of the attempts at an endpoint.
 	EndpointCounts = counts.EndpointCounts
-	// EndpointFailing counts the attempts at an endpoint, and the failed ones.
-	EndpointFailing = counts.EndpointFailing
-	// EndpointMinute are the counts of an endpoint in a minute.
-	EndpointMinute = counts.EndpointMinute
 	// Failing counts the attempts of a type, and the failed ones.
 	Failing = counts.Failing
 	// Rates are per second, over the last minute.

@@ -18,10 +18,6 @@ type (
 	AuditPlace = settings.AuditPlace
 	// Deleting says how far DeleteRows has come.
 	Deleting = settings.Deleting
-	// Dropped says what a step of dropping a tenant did.
-	Dropped = settings.Dropped
-	// DueDrop is a tenant that is due to be dropped.
-	DueDrop = settings.DueDrop
 	// EndpointHistory is what is known of an endpoint's last hour, and of its health before.
 	EndpointHistory = settings.EndpointHistory
 	// EndpointPlace is the place of an endpoint in lists: by type, stage and age.

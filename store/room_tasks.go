@@ -19,24 +19,16 @@ type (
 	Operation = tasks.Operation
 	// OperationKind says what an operation does with each task.
 	OperationKind = tasks.OperationKind
-	// OperationState is the state of an operation.
-	OperationState = tasks.OperationState
 	// Page is some of the tasks that a filter finds.
 	Page = tasks.Page
 	// Progress is a worker's report of how far it is.
 	Progress = tasks.Progress
-	// Searched are the tasks among which a page was searched for.
-	Searched = tasks.Searched
 	// Step is what one step of an operation did.
 	Step = tasks.Step
 	// Task is a task as it stands.
 	Task = tasks.Task
 	// TaskCount is how many tasks a filter finds.
 	TaskCount = tasks.TaskCount
-	// TreePause says that no further child of a task begins.
-	TreePause = tasks.TreePause
-	// Votes are the votes on a task in its latest stage with a quorum.
-	Votes = tasks.Votes
 )
 
 const (

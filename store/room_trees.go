@@ -7,10 +7,6 @@ import "github.com/asyncflow/asyncflow/store/internal/trees"
 type (
 	// Beginning are tasks of a type that may begin, or go on with their next stage, at once.
 	Beginning = trees.Beginning
-	// ChildResult is how a child ended, or where it stands.
-	ChildResult = trees.ChildResult
-	// DependencyState is a dependency as it stands.
-	DependencyState = trees.DependencyState
 	// FollowUp is a transaction that does some of what earlier ones of a tenant have left to do.
 	FollowUp = trees.FollowUp
 	// Redrive says where a failed or cancelled task starts again.

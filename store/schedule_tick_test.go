@@ -132,6 +132,32 @@ func TestTickAfterACrash(t *testing.T) {
 	assert.Equal(t, []string{tickKey(s.Name, last)}, b.keys())
 }
 
+// While tasks can't be written, a round ends before Postgres ends its idle transaction: the
+// schedule says why it has no task, and gets one later.
+func TestTickWhileTasksCannotBeWritten(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	s := b.minutely()
+	b.putSchedule(s)
+	last := b.overdue(s.Name, 0)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE tenant_acme.task_1`)
+	require.NoError(t, err)
+	eventually(t, "the schedule says why", func() bool {
+		step, err := b.TickSchedules(t.Context(), tenant, b.Submit, nil)
+		return err == nil && slices.Equal(step.Failed, []string{s.Name})
+	})
+	failed := b.schedule(s.Name)
+	assert.NotEmpty(t, failed.LastError)
+	assert.Equal(t, last, failed.NextAt.UTC())
+	require.NoError(t, tx.Rollback(t.Context()))
+	eventually(t, "it has its task", func() bool { return b.tick() > 0 })
+	assert.Empty(t, b.schedule(s.Name).LastError)
+	assert.Len(t, b.keys(), 1)
+}
+
 // Nodes that tick the same schedules, die in the middle and come back make one task for each
 // tick.
 func TestTicksOfSeveralNodes(t *testing.T) {

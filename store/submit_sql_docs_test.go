@@ -58,7 +58,8 @@ func TestSQLSubmitExamples(t *testing.T) {
 			if found < 0 {
 				t.Skipf("not installed: %v %v", c.programs, c.installed)
 			}
-			blocks := regexp.MustCompile("(?s)```"+c.language+"\n(.*?)```").FindAllSubmatch(page, -1)
+			blocks := regexp.MustCompile("(?s)```"+c.language+"\n(.*?)```").FindAllSubmatch(page,
+				-1)
 			require.Len(t, blocks, 1)
 			file := filepath.Join(t.TempDir(), c.file)
 			require.NoError(t, os.WriteFile(file, blocks[0][1], 0o600))

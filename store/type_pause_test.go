@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -30,8 +31,10 @@ func TestRoom(t *testing.T) {
 		{ramping, 100 * time.Second, 500},
 		{ramping, time.Hour, 500},
 	} {
-		require.Equal(t, c.want, c.state.Capacity(500, at.Add(c.after)), "%+v after %v", c.state,
-			c.after)
+		t.Run(fmt.Sprintf("%+v after %v", c.state, c.after), func(t *testing.T) {
+			require.Equal(t, c.want, c.state.Capacity(500, at.Add(c.after)), "%+v after %v",
+				c.state, c.after)
+		})
 	}
 }
 

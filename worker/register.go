@@ -42,7 +42,7 @@ func (w *Worker) Register(ctx context.Context, r Registration) error {
 			if err == nil {
 				break
 			}
-			if asyncflow.CodeOf(err) != asyncflow.CodeUnavailable || ctx.Err() != nil {
+			if !isPassing(err) || ctx.Err() != nil {
 				return fmt.Errorf("worker.Register %s/%s: %w", name.taskType, name.stage, err)
 			}
 			w.cfg.Log.Warn("not registered yet", "type", name.taskType, "stage", name.stage,
@@ -51,6 +51,12 @@ func (w *Worker) Register(ctx context.Context, r Registration) error {
 		}
 	}
 	return nil
+}
+
+// isPassing reports whether to register again. After a lost answer, that finds the endpoint.
+func isPassing(err error) bool {
+	code := asyncflow.CodeOf(err)
+	return code == asyncflow.CodeUnavailable || code == asyncflow.CodeUncertain
 }
 
 // register makes sure that one stage has an endpoint.

@@ -70,12 +70,12 @@ func readTask(doc []byte, into *NewTask) error {
 // readPlainTask reads a task that has only a context and plain texts, as most have. ok is false if
 // the task has another field, or if anything is wrong.
 func readPlainTask(doc []byte) (task NewTask, ok bool) {
-	w := walk{doc: doc}
-	if w.space(); doc[w.at] != '{' {
+	w := asyncflow.JSONWalk{Doc: doc}
+	if w.Enter() != '{' {
 		return NewTask{}, false
 	}
-	for w.next('}') {
-		name, value := w.member()
+	for w.Next() {
+		name, value := readMember(&w)
 		var text *string
 		switch string(name) {
 		case "context":
@@ -116,17 +116,17 @@ func readBatch(doc []byte, into *NewTaskBatch) error {
 		return readAll(doc, into)
 	}
 	err := readAll(slices.Concat(doc[:from], []byte("[]"), doc[to:]), into)
-	w := walk{doc: doc, at: from}
+	w := asyncflow.JSONWalk{Doc: doc, At: from}
+	w.Enter()
 	// One task too many is enough to refuse the batch.
-	for err == nil && len(into.Tasks) <= asyncflow.MaxBatch && w.next(']') {
-		start := w.at
-		w.skip()
+	for err == nil && len(into.Tasks) <= asyncflow.MaxBatch && w.Next() {
+		one := w.Skip()
 		if cap(into.Tasks) == 0 { // most tasks of a batch have about the same length
 			into.Tasks = make([]BatchItem, 0,
-				min(1+(to-start)/(w.at-start+1), asyncflow.MaxBatch+1))
+				min(1+(to-from)/(len(one)+1), asyncflow.MaxBatch+1))
 		}
 		into.Tasks = append(into.Tasks, BatchItem{})
-		err = into.Tasks[len(into.Tasks)-1].UnmarshalJSON(doc[start:w.at])
+		err = into.Tasks[len(into.Tasks)-1].UnmarshalJSON(one)
 	}
 	return err
 }
@@ -134,7 +134,7 @@ func readBatch(doc []byte, into *NewTaskBatch) error {
 // readAll reads a valid document with package json and checks it.
 func readAll(doc []byte, into any) error {
 	err := json.Unmarshal(doc, into)
-	w := walk{doc: doc, refused: err != nil, anyText: takesAnyText(into)}
+	w := walk{asyncflow.JSONWalk{Doc: doc}, err != nil, takesAnyText(into)}
 	if found := w.value("", reflect.TypeOf(into).Elem()); found != nil {
 		return found
 	}

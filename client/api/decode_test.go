@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -146,30 +147,33 @@ func TestDecodeCutsOut(t *testing.T) {
 		`{"t\u0079pe":"a"}`,
 		`{"type":"a"}`, `[` + long + `]`, `null`, `{}`, long,
 	} {
-		var whole, cut NewTask
-		require.Equal(t, errorText(readAll([]byte(task), &whole)),
-			errorText(decodeGone(task, &cut)), task)
-		require.Equal(t, whole, cut, task)
-		for _, doc := range []string{
-			`{"tasks":[` + task + `]}`, `{ "tasks" : [ ` + task + ` , ` + task + ` ] } `,
-			`{"tasks":[1,` + task + `,[],null]}`, `{"tasks":` + task + `}`,
-			`{"tasks":[` + task + `],"tasks":[]}`, `{"tasks":[` + task + `],"task":[]}`,
-			`{"tasks":[]}`,
-			`{"tasks":null}`, `{}`, task,
-		} {
-			var whole, cut NewTaskBatch
-			err := readAll([]byte(doc), &whole)
-			require.Equal(t, errorText(err), errorText(decodeGone(doc, &cut)), doc)
-			if err != nil {
-				continue
+		t.Run(fmt.Sprintf("%.60s", task), func(t *testing.T) {
+			var whole, cut NewTask
+			require.Equal(t, errorText(readAll([]byte(task), &whole)),
+				errorText(decodeGone(task, &cut)),
+				task)
+			require.Equal(t, whole, cut, task)
+			for _, doc := range []string{
+				`{"tasks":[` + task + `]}`, `{ "tasks" : [ ` + task + ` , ` + task + ` ] } `,
+				`{"tasks":[1,` + task + `,[],null]}`, `{"tasks":` + task + `}`,
+				`{"tasks":[` + task + `],"tasks":[]}`, `{"tasks":[` + task + `],"task":[]}`, `{"tasks":[]}`,
+				`{"tasks":null}`, `{}`, task,
+			} {
+				var whole, cut NewTaskBatch
+				err := readAll([]byte(doc), &whole)
+				require.Equal(t, errorText(err), errorText(decodeGone(doc, &cut)), doc)
+				if err != nil {
+					continue
+				}
+				require.Len(t, cut.Tasks, len(whole.Tasks), doc)
+				for i := range whole.Tasks {
+					require.Equal(t, errorText(whole.Tasks[i].Err), errorText(cut.Tasks[i].Err),
+						doc)
+					require.Equal(t, whole.Tasks[i].NewTask, cut.Tasks[i].NewTask, doc)
+					require.Equal(t, whole.Tasks[i].Raw, cut.Tasks[i].Raw, doc)
+				}
 			}
-			require.Len(t, cut.Tasks, len(whole.Tasks), doc)
-			for i := range whole.Tasks {
-				require.Equal(t, errorText(whole.Tasks[i].Err), errorText(cut.Tasks[i].Err), doc)
-				require.Equal(t, whole.Tasks[i].NewTask, cut.Tasks[i].NewTask, doc)
-				require.Equal(t, whole.Tasks[i].Raw, cut.Tasks[i].Raw, doc)
-			}
-		}
+		})
 	}
 }
 

@@ -16,20 +16,18 @@ import (
 // walk goes through a valid JSON document and the Go type that it is read into, and checks the
 // document's names and texts.
 type walk struct {
-	doc     []byte
-	at      int
+	asyncflow.JSONWalk
 	refused bool // encoding/json could not read it: find the invalid field
 	anyText bool
 }
 
-// value checks the value that begins at w.at, and moves past it.
+// value checks the value that comes next, and moves past it.
 func (w *walk) value(path string, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	w.space()
 	own := reflect.PointerTo(t).Implements(unmarshaler) // t has its own UnmarshalJSON
-	switch c := w.doc[w.at]; {
+	switch c := w.Space(); {
 	case c == '{' && t.Kind() == reflect.Struct && !own:
 		return w.object(path, fieldsOf(t), nil)
 	case c == '{' && t.Kind() == reflect.Map && !own:
@@ -38,9 +36,7 @@ func (w *walk) value(path string, t reflect.Type) error {
 		(w.refused || !reflect.PointerTo(t.Elem()).Implements(unmarshaler)):
 		return w.array(path, t.Elem())
 	}
-	start := w.at
-	w.skip()
-	return w.leaf(path, w.doc[start:w.at], t, own)
+	return w.leaf(path, w.Skip(), t, own)
 }
 
 var (
@@ -53,10 +49,10 @@ var (
 func (w *walk) object(path string, known map[string]field, any reflect.Type) error {
 	var seen uint64 // known fields by their index
 	var others map[string]bool
-	for w.next('}') {
-		start := w.at
-		w.at = asyncflow.StringEnd(w.doc, start)
-		name, err := unquote(w.doc[start:w.at])
+	w.Enter()
+	for w.Next() {
+		raw := w.Name()
+		name, err := unquote(raw)
 		f, ok := known[name]
 		switch {
 		case err != nil:
@@ -65,7 +61,7 @@ func (w *walk) object(path string, known map[string]field, any reflect.Type) err
 			return fmt.Errorf("json: unknown field %q", join(path, name))
 		case known == nil && others[name], known != nil && seen&(1<<f.index) != 0:
 			return fmt.Errorf("field %q is given twice", join(path, name))
-		case known == nil && (!utf8.Valid(w.doc[start:w.at]) || strings.ContainsRune(name, 0)):
+		case known == nil && (!utf8.Valid(raw) || strings.ContainsRune(name, 0)):
 			return fmt.Errorf("field %q has a name that is not UTF-8 without NUL", join(path, name))
 		case known == nil:
 			f.kind = any
@@ -75,9 +71,7 @@ func (w *walk) object(path string, known map[string]field, any reflect.Type) err
 			others[name] = true
 		}
 		seen |= 1 << f.index
-		w.space()
-		w.at++ // the colon
-		if w.space(); f.notEmpty && bytes.HasPrefix(w.doc[w.at:], []byte(`""`)) {
+		if w.Space(); f.notEmpty && bytes.HasPrefix(w.Doc[w.At:], []byte(`""`)) {
 			return fmt.Errorf("field %q must not be empty", join(path, name))
 		}
 		if err := w.value(join(path, name), f.kind); err != nil {
@@ -88,7 +82,8 @@ func (w *walk) object(path string, known map[string]field, any reflect.Type) err
 }
 
 func (w *walk) array(path string, t reflect.Type) error {
-	for i := 0; w.next(']'); i++ {
+	w.Enter()
+	for i := 0; w.Next(); i++ {
 		if err := w.value(fmt.Sprintf("%s[%d]", path, i), t); err != nil {
 			return err
 		}
@@ -145,105 +140,31 @@ func unquote(raw []byte) (string, error) {
 	return text, err
 }
 
-// next moves to the next member of an object or array. If there is none, it moves past the end and
-// returns false.
-func (w *walk) next(end byte) bool {
-	for {
-		w.space()
-		switch w.doc[w.at] {
-		case '{', '[':
-			if w.at++; w.first(end) {
-				return true
-			}
-		case ',':
-			w.at++
-			w.space()
-			return true
-		case end:
-			w.at++
-			return false
-		}
-	}
-}
-
-// first reports whether an object or array that has just begun has a member.
-func (w *walk) first(end byte) bool {
-	w.space()
-	return w.doc[w.at] != end
-}
-
-func (w *walk) space() {
-	for w.at < len(w.doc) &&
-		(w.doc[w.at] == ' ' || w.doc[w.at] == '\n' || w.doc[w.at] == '\t' || w.doc[w.at] == '\r') {
-		w.at++
-	}
-}
-
 // member returns where the value of the member with this name begins and ends in a valid document.
 // from equals to if the document isn't an object with exactly one such member.
 func member(doc []byte, name string) (from, to int) {
-	w := walk{doc: doc}
-	if w.space(); w.doc[w.at] != '{' {
+	w := asyncflow.JSONWalk{Doc: doc}
+	if w.Enter() != '{' {
 		return 0, 0
 	}
-	for w.next('}') {
-		key, value := w.member()
+	for w.Next() {
+		key, value := readMember(&w)
 		switch {
 		case bytes.IndexByte(key, '\\') >= 0, // it may be the name with escapes
 			from != to && string(key) == name: // given twice
 			return 0, 0
 		case string(key) == name:
-			from, to = w.at-len(value), w.at
+			from, to = w.At-len(value), w.At
 		}
 	}
 	return from, to
 }
 
-// member moves past a member of an object. It returns the member's name, as it is spelled, and its
-// value.
-func (w *walk) member() (name, value []byte) {
-	start := w.at
-	w.at = asyncflow.StringEnd(w.doc, start)
-	name = w.doc[start+1 : w.at-1]
-	w.space()
-	w.at++ // the colon
-	w.space()
-	start = w.at
-	w.skip()
-	return name, w.doc[start:w.at]
-}
-
-// skip moves past a value.
-func (w *walk) skip() {
-	depth := 0
-	for ; w.at < len(w.doc); w.at++ {
-		switch w.doc[w.at] {
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 { // the end of the enclosing object or array
-				return
-			}
-			if depth--; depth == 0 {
-				w.at++
-				return
-			}
-		case ',':
-			if depth == 0 {
-				return
-			}
-		case '"':
-			w.at = asyncflow.StringEnd(w.doc, w.at) - 1
-			if depth == 0 {
-				w.at++
-				return
-			}
-		case ' ', '\n', '\t', '\r':
-			if depth == 0 {
-				return
-			}
-		}
-	}
+// readMember moves past a member of an object. It returns the member's name, as it is spelled, and
+// its value.
+func readMember(w *asyncflow.JSONWalk) (name, value []byte) {
+	name = w.Name()
+	return name[1 : len(name)-1], w.Skip()
 }
 
 func join(path, name string) string {

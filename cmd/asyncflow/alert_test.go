@@ -186,9 +186,11 @@ func TestBadAlertFlags(t *testing.T) {
 		"asyncflow: ASYNCFLOW_ALERT_SECRET must be whsec_ and base64": {"https://ops.example.com",
 			"whsec_%"},
 	} {
-		env["ASYNCFLOW_ALERT_URL"], env["ASYNCFLOW_ALERT_SECRET"] = set[0], set[1]
-		r := runCLI(t, env, "serve")
-		assert.Equal(t, exitUsage, r.code)
-		assert.Contains(t, r.stderr, want)
+		t.Run(want, func(t *testing.T) {
+			env["ASYNCFLOW_ALERT_URL"], env["ASYNCFLOW_ALERT_SECRET"] = set[0], set[1]
+			r := runCLI(t, env, "serve")
+			assert.Equal(t, exitUsage, r.code)
+			assert.Contains(t, r.stderr, want)
+		})
 	}
 }

@@ -53,8 +53,10 @@ func TestCommandsAreAudited(t *testing.T) {
 		{[]string{"governance", "run", "fold", "--dry-run"}, 0}, // reads only
 		{[]string{"tenants", "list"}, 0},
 	} {
-		r := runCLI(t, env, c.args...)
-		require.Equal(t, c.code, r.code, "%v: %s", c.args, r.stderr)
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			r := runCLI(t, env, c.args...)
+			require.Equal(t, c.code, r.code, r.stderr)
+		})
 	}
 	all := operatorRows(t, url)
 	var got []string
@@ -112,9 +114,11 @@ func TestBadAuditFlags(t *testing.T) {
 		"--trusted-proxies=10.0.0.0/33":      `--trusted-proxies has "10.0.0.0/33"`,
 		"--trusted-proxies=::ffff:1.2.3.0/8": `--trusted-proxies has "::ffff:1.2.3.0/8"`,
 	} {
-		r := runCLI(t, env, "serve", flag)
-		assert.Equal(t, exitUsage, r.code, flag)
-		assert.Contains(t, r.stderr, want)
+		t.Run(flag, func(t *testing.T) {
+			r := runCLI(t, env, "serve", flag)
+			assert.Equal(t, exitUsage, r.code)
+			assert.Contains(t, r.stderr, want)
+		})
 	}
 	proxies, err := auditFlags{TrustedProxies: []string{"10.1.2.3/8", "::1", "192.0.2.1"}}.proxies()
 	require.NoError(t, err)

@@ -142,16 +142,18 @@ func TestExitCodesOfAnswers(t *testing.T) {
 		500: {"internal", exitFailed},
 		503: {"unavailable", exitUnavailable},
 	} {
-		env := serveAPI(t,
-			func(w http.ResponseWriter, _ *http.Request) { answerProblem(w, status, tc.code) })
-		for _, args := range [][]string{{"tasks", "get", "t.1.1"}, {"types", "list"},
-			{"tasks", "submit", "t"}, {"endpoints", "delete", "e"}} {
-			r := runCLI(t, env, args...)
-			require.Equal(t, tc.want, r.code, args)
-			require.Contains(t, r.stderr,
-				fmt.Sprintf("asyncflow: %d %s: it is so", status, tc.code))
-			require.Empty(t, r.stdout)
-		}
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			env := serveAPI(t,
+				func(w http.ResponseWriter, _ *http.Request) { answerProblem(w, status, tc.code) })
+			for _, args := range [][]string{{"tasks", "get", "t.1.1"}, {"types", "list"},
+				{"tasks", "submit", "t"}, {"endpoints", "delete", "e"}} {
+				r := runCLI(t, env, args...)
+				require.Equal(t, tc.want, r.code, args)
+				require.Contains(t, r.stderr, fmt.Sprintf("asyncflow: %d %s: it is so", status,
+					tc.code))
+				require.Empty(t, r.stdout)
+			}
+		})
 	}
 }
 
@@ -216,21 +218,23 @@ func TestWaitTellsTheEnd(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[client.Status]int{client.StatusSucceeded: 0,
 		client.StatusFailed: exitTaskFailed, client.StatusRunning: exitNotFinal} {
-		env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPost {
-				answer(w, 201, client.SubmittedTask{ID: "t.1.1", Type: "t"})
-				return
-			}
-			answer(w, 200, client.Task{ID: "t.1.1", Type: "t", Status: status,
-				CreatedAt: time.Now()})
+		t.Run(string(status), func(t *testing.T) {
+			env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					answer(w, 201, client.SubmittedTask{ID: "t.1.1", Type: "t"})
+					return
+				}
+				answer(w, 200, client.Task{ID: "t.1.1", Type: "t", Status: status,
+					CreatedAt: time.Now()})
+			})
+			r := runCLI(t, env, "tasks", "get", "t.1.1", "--wait", "10ms")
+			require.Equal(t, want, r.code)
+			require.Contains(t, r.stdout, string(status))
+			require.Equal(t, want == exitNotFinal, r.stderr != "", r.stderr)
+			require.Equal(t, want, runCLI(t, env, "tasks", "submit", "t", "--wait", "--timeout",
+				"10ms").code)
+			require.Zero(t, runCLI(t, env, "tasks", "get", "t.1.1").code)
 		})
-		r := runCLI(t, env, "tasks", "get", "t.1.1", "--wait", "10ms")
-		require.Equal(t, want, r.code, status)
-		require.Contains(t, r.stdout, string(status))
-		require.Equal(t, want == exitNotFinal, r.stderr != "", r.stderr)
-		require.Equal(t, want, runCLI(t, env, "tasks", "submit", "t", "--wait", "--timeout",
-			"10ms").code)
-		require.Zero(t, runCLI(t, env, "tasks", "get", "t.1.1").code)
 	}
 }
 
@@ -277,13 +281,16 @@ func TestSubmitSaysThatTheTaskExisted(t *testing.T) {
 			Existing: existing})
 	})
 	for _, wait := range [][]string{nil, {"--output", "json"}} {
-		r := runCLI(t, env, append([]string{"tasks", "submit", "t", "--key", "k"}, wait...)...)
-		require.Equal(t,
-			ran{0, r.stdout,
-				"asyncflow: the key stands for task t.1.7 already: nothing new was submitted\n"}, r)
-		require.Contains(t, r.stdout, "t.1.7")
-		require.NotContains(t, r.stdout, "0001-01-01")
-		require.Equal(t, wait != nil, strings.Contains(r.stdout, `"existing": true`), r.stdout)
+		t.Run(fmt.Sprint(wait), func(t *testing.T) {
+			r := runCLI(t, env, append([]string{"tasks", "submit", "t", "--key", "k"}, wait...)...)
+			require.Equal(t,
+				ran{0, r.stdout,
+					"asyncflow: the key stands for task t.1.7 already: " +
+						"nothing new was submitted\n"}, r)
+			require.Contains(t, r.stdout, "t.1.7")
+			require.NotContains(t, r.stdout, "0001-01-01")
+			require.Equal(t, wait != nil, strings.Contains(r.stdout, `"existing": true`), r.stdout)
+		})
 	}
 	existing = false
 	require.Empty(t, runCLI(t, env, "tasks", "submit", "t", "--key", "k").stderr)

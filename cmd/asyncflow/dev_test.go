@@ -133,7 +133,8 @@ func TestSecondDev(t *testing.T) {
 	first := startDev(t, dir)
 	pid := strconv.Itoa(first.cmd.Process.Pid)
 	taken := strings.TrimPrefix(first.url, "http://")
-	for name, addr := range map[string]string{"port of its own": "127.0.0.1:0", "same port": taken} {
+	for name, addr := range map[string]string{"port of its own": "127.0.0.1:0",
+		"same port": taken} {
 		second := start(t, nil, "dev", "--addr="+addr, "--worker-addr=127.0.0.1:0", "--data="+dir)
 		assert.Equal(t, exitFailed, second.wait(), name)
 		for _, says := range []string{"another asyncflow dev", dir, first.url, "pid " + pid,

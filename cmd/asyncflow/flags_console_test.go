@@ -82,8 +82,10 @@ func TestConsoleSettingsRefused(t *testing.T) {
 		"--oidc-token":     {"--oidc-token=refresh"},
 		"--public-url":     {"--oidc-issuer=https://login.example.com", "--oidc-client-id=x"},
 	} {
-		r := runCLI(t, env, append([]string{"serve"}, args...)...)
-		assert.Equal(t, exitUsage, r.code, flag)
-		assert.Contains(t, r.stderr, flag)
+		t.Run(flag, func(t *testing.T) {
+			r := runCLI(t, env, append([]string{"serve"}, args...)...)
+			assert.Equal(t, exitUsage, r.code)
+			assert.Contains(t, r.stderr, flag)
+		})
 	}
 }

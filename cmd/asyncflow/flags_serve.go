@@ -73,7 +73,8 @@ type auditFlags struct {
 // checkRetention refuses a retention that is out of range.
 func checkRetention(d time.Duration) error {
 	if d < asyncflow.MinAuditRetention || d > asyncflow.MaxAuditRetention {
-		return asyncflow.InvalidField("--audit-retention", "is %s; it must be 24h to 87600h (10 years)",
+		return asyncflow.InvalidField("--audit-retention",
+			"is %s; it must be 24h to 87600h (10 years)",
 			d)
 	}
 	return nil
@@ -226,7 +227,8 @@ func (f limitFlags) check(maxBody int) error {
 			f.MaxBodyMemory},
 	} {
 		if n.value < n.from || n.value > n.upTo {
-			return asyncflow.InvalidField(n.name, "is %d; it must be %d to %d", n.value, n.from, n.upTo)
+			return asyncflow.InvalidField(n.name, "is %d; it must be %d to %d", n.value, n.from,
+				n.upTo)
 		}
 	}
 	return nil

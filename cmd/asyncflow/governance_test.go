@@ -28,7 +28,9 @@ func TestSplitJobs(t *testing.T) {
 		"fold=CRON_TZ=Asia/Tokyo 5 3 * * *,rescue=off": {"fold=CRON_TZ=Asia/Tokyo 5 3 * * *",
 			"rescue=off"},
 	} {
-		assert.Equal(t, want, splitJobs(text))
+		t.Run(text, func(t *testing.T) {
+			assert.Equal(t, want, splitJobs(text))
+		})
 	}
 	timetable, err := jobFlags{Job: []string{"rescue = @every 5s,forget=off",
 		"fold=0,30 3 * * *"}}.timetable()
@@ -48,14 +50,16 @@ func TestBadSchedules(t *testing.T) {
 		"rescue":                  `asyncflow: --job has "rescue"; it must be NAME=SPEC`,
 		"fold=off,fold=@every 5s": `--job has "fold=@every 5s"; it must be NAME=SPEC, each job once`,
 	} {
-		env["ASYNCFLOW_JOBS"] = jobs
-		r := runCLI(t, env, "serve")
-		assert.Equal(t, exitUsage, r.code)
-		assert.Contains(t, r.stderr, want)
-		delete(env, "ASYNCFLOW_JOBS")
-		r = runCLI(t, env, "dev", "--job="+jobs)
-		assert.Equal(t, exitUsage, r.code)
-		assert.Contains(t, r.stderr, want)
+		t.Run(jobs, func(t *testing.T) {
+			env["ASYNCFLOW_JOBS"] = jobs
+			r := runCLI(t, env, "serve")
+			assert.Equal(t, exitUsage, r.code)
+			assert.Contains(t, r.stderr, want)
+			delete(env, "ASYNCFLOW_JOBS")
+			r = runCLI(t, env, "dev", "--job="+jobs)
+			assert.Equal(t, exitUsage, r.code)
+			assert.Contains(t, r.stderr, want)
+		})
 	}
 }
 
@@ -100,9 +104,12 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `^rescue moved 5 rows in \S+\n$`, r.stdout)
 	for _, job := range []string{"promote", "vacuum", "operations", "children", "expire-keys",
-		"fold", "forget"} {
-		require.Zero(t, runCLI(t, env, "governance", "run", job).code, job)
-		require.Zero(t, runCLI(t, env, "governance", "run", job, "--dry-run").code, job)
+		"fold",
+		"forget"} {
+		t.Run(job, func(t *testing.T) {
+			require.Zero(t, runCLI(t, env, "governance", "run", job).code)
+			require.Zero(t, runCLI(t, env, "governance", "run", job, "--dry-run").code)
+		})
 	}
 	r = runCLI(t, env, "governance", "run", "nope")
 	assert.Equal(t, exitUsage, r.code)

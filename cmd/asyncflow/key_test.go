@@ -20,39 +20,42 @@ import (
 func TestKeysGenerate(t *testing.T) {
 	t.Parallel()
 	for _, alg := range []string{"EdDSA", "ES256", "RS256"} {
-		file := filepath.Join(t.TempDir(), "jwt.pem")
-		r := runCLI(t, nil, "keys", "generate", "--alg", alg, "--kid", "k-"+alg, "--out", file,
-			"-o", "json")
-		require.Zero(t, r.code, r.stderr)
-		require.Contains(t, r.stdout, `"kid": "k-`+alg+`"`)
-		private, err := os.Stat(file)
-		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o600), private.Mode().Perm())
-		public, err := os.ReadFile(file + ".pub")
-		require.NoError(t, err)
-		require.NotContains(t, string(public)+r.stdout, "PRIVATE")
+		t.Run(alg, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "jwt.pem")
+			r := runCLI(t, nil, "keys", "generate", "--alg", alg, "--kid", "k-"+alg, "--out", file,
+				"-o",
+				"json")
+			require.Zero(t, r.code, r.stderr)
+			require.Contains(t, r.stdout, `"kid": "k-`+alg+`"`)
+			private, err := os.Stat(file)
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o600), private.Mode().Perm())
+			public, err := os.ReadFile(file + ".pub")
+			require.NoError(t, err)
+			require.NotContains(t, string(public)+r.stdout, "PRIVATE")
 
-		before, err := os.ReadFile(file)
-		require.NoError(t, err)
-		again := runCLI(t, nil, "keys", "generate", "--alg", alg, "--out", file)
-		require.Equal(t, exitUsage, again.code, "nothing is overwritten")
-		require.NoError(t, os.Remove(file+".pub"))
-		again = runCLI(t, nil, "keys", "generate", "--alg", alg, "--out", file)
-		require.Equal(t, exitUsage, again.code)
-		require.Contains(t, again.stderr, "exists already")
-		after, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.Equal(t, before, after)
+			before, err := os.ReadFile(file)
+			require.NoError(t, err)
+			again := runCLI(t, nil, "keys", "generate", "--alg", alg, "--out", file)
+			require.Equal(t, exitUsage, again.code, "nothing is overwritten")
+			require.NoError(t, os.Remove(file+".pub"))
+			again = runCLI(t, nil, "keys", "generate", "--alg", alg, "--out", file)
+			require.Equal(t, exitUsage, again.code)
+			require.Contains(t, again.stderr, "exists already")
+			after, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, before, after)
 
-		set := runCLI(t, nil, "keys", "jwks", file)
-		require.Zero(t, set.code, set.stderr)
-		var doc struct{ Keys []map[string]any }
-		require.NoError(t, json.Unmarshal([]byte(set.stdout), &doc))
-		require.Len(t, doc.Keys, 1)
-		require.Equal(t, []any{alg, "k-" + alg, "sig", nil},
-			[]any{doc.Keys[0]["alg"], doc.Keys[0]["kid"], doc.Keys[0]["use"], doc.Keys[0]["d"]})
-		shown := runCLI(t, nil, "keys", "show", file)
-		require.Contains(t, shown.stdout, "k-"+alg)
+			set := runCLI(t, nil, "keys", "jwks", file)
+			require.Zero(t, set.code, set.stderr)
+			var doc struct{ Keys []map[string]any }
+			require.NoError(t, json.Unmarshal([]byte(set.stdout), &doc))
+			require.Len(t, doc.Keys, 1)
+			require.Equal(t, []any{alg, "k-" + alg, "sig", nil},
+				[]any{doc.Keys[0]["alg"], doc.Keys[0]["kid"], doc.Keys[0]["use"], doc.Keys[0]["d"]})
+			shown := runCLI(t, nil, "keys", "show", file)
+			require.Contains(t, shown.stdout, "k-"+alg)
+		})
 	}
 	require.Equal(t, exitUsage, runCLI(t, nil, "keys", "generate", "--alg", "HS256", "--out",
 		"x").code)
@@ -250,7 +253,7 @@ func TestIssuersFileRefused(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "secret"), []byte(testJWTSecret+"\n"),
 		0o600))
 	file := filepath.Join(dir, "issuers.yaml")
-	check := func(text string) error {
+	check := func(t *testing.T, text string) error {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		_, err := jwtFlags{JWTIssuersFile: file}.verifier(func(name string) (string,
 			bool) {
@@ -266,7 +269,7 @@ func TestIssuersFileRefused(t *testing.T) {
 		good + "  - {issuer: c, audience: b, jwks_url: https://login.example/jwks, algorithm: " +
 			"RS256, refresh: 10m, tenants: [acme]}\n",
 	} {
-		require.NoError(t, check(text), text)
+		require.NoError(t, check(t, text), text)
 	}
 	for _, tc := range []struct{ text, want string }{
 		{"", "it is empty: it should have issuers"},
@@ -326,10 +329,12 @@ func TestIssuersFileRefused(t *testing.T) {
 			"public_keys_file: k.pem.pub}]",
 			"issuers[1].issuer is that of another issuer too"},
 	} {
-		err := check(tc.text)
-		require.ErrorContains(t, err, tc.want, tc.text)
-		require.ErrorContains(t, err, "ASYNCFLOW_JWT_ISSUERS_FILE: ")
-		require.NotContains(t, err.Error(), testJWTSecret)
+		t.Run(tc.text, func(t *testing.T) {
+			err := check(t, tc.text)
+			require.ErrorContains(t, err, tc.want)
+			require.ErrorContains(t, err, "ASYNCFLOW_JWT_ISSUERS_FILE: ")
+			require.NotContains(t, err.Error(), testJWTSecret)
+		})
 	}
 	_, err := jwtFlags{JWTIssuersFile: filepath.Join(dir, "nope")}.verifier(os.LookupEnv)
 	require.ErrorContains(t, err, "no such file")

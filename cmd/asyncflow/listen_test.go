@@ -527,16 +527,18 @@ func TestListenAnswers(t *testing.T) {
 		`{"status": 500, "size": 2000000}`: {asyncflow.StatusFailed,
 			"500 Internal Server Error: xxx"},
 	} {
-		task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON(doc),
-			Retry: asyncflow.RetryPolicy{MaxAttempts: 1}})
-		require.NoError(t, err)
-		var line forwarded
-		require.NoError(t, lines.Decode(&line))
-		done, _ := ended(t, c, task.ID)
-		require.Equal(t, want.status, done.Status, doc)
-		require.Contains(t, done.Error, want.why, doc)
-		body := <-bodies
-		require.Equal(t, []any{task.ID, "pipe", "first", len(body)},
-			[]any{line.TaskID, line.Type, line.Stage, line.Size})
+		t.Run(doc, func(t *testing.T) {
+			task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe",
+				Context: client.JSON(doc), Retry: asyncflow.RetryPolicy{MaxAttempts: 1}})
+			require.NoError(t, err)
+			var line forwarded
+			require.NoError(t, lines.Decode(&line))
+			done, _ := ended(t, c, task.ID)
+			require.Equal(t, want.status, done.Status)
+			require.Contains(t, done.Error, want.why)
+			body := <-bodies
+			require.Equal(t, []any{task.ID, "pipe", "first", len(body)},
+				[]any{line.TaskID, line.Type, line.Stage, line.Size})
+		})
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -131,9 +132,11 @@ func TestTokenCreate(t *testing.T) {
 		{"--tenant", "acme", "--ttl", "0s"},
 		{}, {"--admin", "--tenant", "acme"}, {"--admin", "--scope", "read"},
 		{"--tenant", "acme", "--scope", "admin"}, {"--admin", "--ttl", "-1s"}} {
-		r := runCLI(t, env, append([]string{"token", "create"}, args...)...)
-		require.Equal(t, exitUsage, r.code, args)
-		require.Empty(t, r.stdout)
+		t.Run(fmt.Sprint(args), func(t *testing.T) {
+			r := runCLI(t, env, append([]string{"token", "create"}, args...)...)
+			require.Equal(t, exitUsage, r.code)
+			require.Empty(t, r.stdout)
+		})
 	}
 	env["ASYNCFLOW_JWT_PRIVATE_KEY_FILE"] = "/does/not/exist"
 	require.Contains(t, runCLI(t, env, "token", "create", "--tenant", "acme").stderr,

@@ -185,11 +185,13 @@ func TestDocumentedGoWorker(t *testing.T) {
 	c := p.client()
 	for doc, want := range map[string]string{`{"image": "harbour.jpg"}`: "inspect done, resize done",
 		`{}`: "inspect rejected"} {
-		submitted, err := c.Submit(t.Context(),
-			client.NewTask{Type: "images", Context: client.JSON(doc)})
-		require.NoError(t, err)
-		task, outcomes := ended(t, c, submitted.ID)
-		require.Equal(t, want, outcomes, task.Error)
+		t.Run(doc, func(t *testing.T) {
+			submitted, err := c.Submit(t.Context(),
+				client.NewTask{Type: "images", Context: client.JSON(doc)})
+			require.NoError(t, err)
+			task, outcomes := ended(t, c, submitted.ID)
+			require.Equal(t, want, outcomes, task.Error)
+		})
 	}
 }
 

@@ -275,11 +275,13 @@ func TestSDKOutcomes(t *testing.T) {
 		`"panic"`: {"succeeded", "answered failed, answered done, reported failed, reported done"},
 		`"large"`: {"failed", "answered failed, answered failed, answered failed"},
 	} {
-		task, outcomes := ended(t, c, submit(t, c, doc))
-		assert.Equal(t, want, [2]string{string(task.Status), outcomes}, doc)
-		if want[0] == "succeeded" {
-			assert.Equal(t, doc, string(task.Result))
-		}
+		t.Run(doc, func(t *testing.T) {
+			task, outcomes := ended(t, c, submit(t, c, doc))
+			assert.Equal(t, want, [2]string{string(task.Status), outcomes})
+			if want[0] == "succeeded" {
+				assert.Equal(t, doc, string(task.Result))
+			}
+		})
 	}
 	id := submit(t, c, `"later"`)
 	reporter := sdk.NewReporter(nil)

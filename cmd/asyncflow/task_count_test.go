@@ -75,10 +75,12 @@ func TestCountFlags(t *testing.T) {
 		"--type t --detach":               "--detach needs --exact",
 		"--type t --text x":               "unknown flag --text",
 	} {
-		r := runCLI(t, env, append([]string{"tasks", "count"}, strings.Fields(args)...)...)
-		require.Equal(t, exitUsage, r.code, "%s: %s", args, r.stderr)
-		require.Contains(t, r.stderr, want, args)
-		require.Empty(t, r.stdout)
+		t.Run(args, func(t *testing.T) {
+			r := runCLI(t, env, append([]string{"tasks", "count"}, strings.Fields(args)...)...)
+			require.Equal(t, exitUsage, r.code, "%s: %s", args, r.stderr)
+			require.Contains(t, r.stderr, want)
+			require.Empty(t, r.stdout)
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -41,10 +42,12 @@ func TestManyFlags(t *testing.T) {
 		"operations get":                                `expected "<id>"`,
 		"tasks list --type t --stage s --status nobody": "--status must be one of",
 	} {
-		r := runCLI(t, env, strings.Fields(args)...)
-		require.Equal(t, exitUsage, r.code, "%s: %s", args, r.stderr)
-		require.Contains(t, r.stderr, want, args)
-		require.Empty(t, r.stdout)
+		t.Run(args, func(t *testing.T) {
+			r := runCLI(t, env, strings.Fields(args)...)
+			require.Equal(t, exitUsage, r.code, "%s: %s", args, r.stderr)
+			require.Contains(t, r.stderr, want)
+			require.Empty(t, r.stdout)
+		})
 	}
 }
 
@@ -113,10 +116,12 @@ func TestManyTasks(t *testing.T) {
 
 	for _, args := range []string{"operations get op-1", "operations watch op-1",
 		"operations stop op-1"} {
-		var o client.Operation
-		require.NoError(t, json.Unmarshal([]byte(runCLI(t, env,
-			strings.Fields(args+" -o json")...).stdout), &o), args)
-		require.EqualValues(t, 11, o.Done, args)
+		t.Run(args, func(t *testing.T) {
+			var o client.Operation
+			require.NoError(t, json.Unmarshal([]byte(runCLI(t, env,
+				strings.Fields(args+" -o json")...).stdout), &o))
+			require.EqualValues(t, 11, o.Done)
+		})
 	}
 	require.Contains(t, runCLI(t, env, "operations", "list").stdout,
 		"op-1  redrive  t     done   12     11    1")
@@ -160,12 +165,14 @@ func TestWatchDetaches(t *testing.T) {
 
 func TestConfirm(t *testing.T) {
 	t.Parallel()
-	for input, want := range map[string]bool{"y\n": true, " Yes \n": true, "n\n": false,
-		"\n": false, "": false, "yesterday\n": false} {
-		var out bytes.Buffer
-		require.Equal(t, want, confirm(t.Context(), strings.NewReader(input), &out,
-			"cancel 3 tasks?"), input)
-		require.Equal(t, "cancel 3 tasks? [y/N] ", out.String())
+	for input, want := range map[string]bool{"y\n": true, " Yes \n": true, "n\n": false, "\n": false,
+		"": false, "yesterday\n": false} {
+		t.Run(fmt.Sprintf("%q", input), func(t *testing.T) {
+			var out bytes.Buffer
+			require.Equal(t, want, confirm(t.Context(), strings.NewReader(input), &out,
+				"cancel 3 tasks?"))
+			require.Equal(t, "cancel 3 tasks? [y/N] ", out.String())
+		})
 	}
 	in, _ := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())

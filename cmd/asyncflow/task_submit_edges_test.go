@@ -24,9 +24,11 @@ func TestDependencyFlags(t *testing.T) {
 		"upload:k,on_failure=run,wait_for=1h30m": {Type: "upload", Key: "k",
 			OnFailure: asyncflow.DependentRuns, WaitFor: asyncflow.NewDuration(90 * time.Minute)},
 	} {
-		got, err := dependency(text)
-		require.NoError(t, err, text)
-		assert.Equal(t, want, got, text)
+		t.Run(text, func(t *testing.T) {
+			got, err := dependency(text)
+			require.NoError(t, err)
+			assert.Equal(t, want, got)
+		})
 	}
 	for text, want := range map[string]string{
 		"resize.7":               "it must be an id such as thumbnails.1.42, or TYPE:KEY",
@@ -34,10 +36,12 @@ func TestDependencyFlags(t *testing.T) {
 		"upload:":                "name both, as in TYPE:KEY",
 		"upload:k,wait_for=soon": "must be a time such as 24h",
 	} {
-		r := runCLI(t, nil, "tasks", "submit", "report", "--depends-on", text)
-		assert.Equal(t, exitUsage, r.code, text)
-		assert.Contains(t, r.stderr, "--depends-on is")
-		assert.Contains(t, r.stderr, want, text)
+		t.Run(text, func(t *testing.T) {
+			r := runCLI(t, nil, "tasks", "submit", "report", "--depends-on", text)
+			assert.Equal(t, exitUsage, r.code)
+			assert.Contains(t, r.stderr, "--depends-on is")
+			assert.Contains(t, r.stderr, want)
+		})
 	}
 	r := runCLI(t, nil, "tasks", "submit", "report", "--context-from", "dependencies")
 	assert.Contains(t, r.stderr, "--context-from needs --depends-on")

@@ -116,7 +116,9 @@ func TestWatchTexts(t *testing.T) {
 			DurationMs: 61500, Error: "busy"},
 		"resize #2 lost": {Stage: "resize", Attempt: 2, Outcome: "lost"},
 	} {
-		require.Equal(t, want, attemptText(a))
+		t.Run(want, func(t *testing.T) {
+			require.Equal(t, want, attemptText(a))
+		})
 	}
 	soon := now().Add(48 * time.Hour).UTC()
 	at := soon.Format("2006-01-02 15:04:05.000")
@@ -132,12 +134,14 @@ func TestWatchTexts(t *testing.T) {
 		"succeeded":         {Status: "succeeded"},
 		"cancelled: enough": {Status: "cancelled", Error: "enough"},
 	} {
-		switch {
-		case strings.HasSuffix(want, "7%"):
-			task.Progress.Percent = 7
-		case strings.HasSuffix(want, "hm"):
-			task.Progress.Note = "hm"
-		}
-		require.Equal(t, want, taskText(task))
+		t.Run(want, func(t *testing.T) {
+			switch {
+			case strings.HasSuffix(want, "7%"):
+				task.Progress.Percent = 7
+			case strings.HasSuffix(want, "hm"):
+				task.Progress.Note = "hm"
+			}
+			require.Equal(t, want, taskText(task))
+		})
 	}
 }

@@ -82,11 +82,13 @@ func tenantsCommands(t *testing.T, url string) {
 func TestDefaultQuotasFlag(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"tasks=1", "pending_tasks=x", "pending_tasks"} {
-		r := runCLI(t, map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/x",
-			"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret},
-			"serve", "--default-quotas", bad)
-		assert.Equal(t, exitUsage, r.code, bad)
-		assert.Contains(t, r.stderr, "--default-quotas", bad)
+		t.Run(bad, func(t *testing.T) {
+			r := runCLI(t, map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/x",
+				"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret},
+				"serve", "--default-quotas", bad)
+			assert.Equal(t, exitUsage, r.code)
+			assert.Contains(t, r.stderr, "--default-quotas")
+		})
 	}
 }
 

@@ -84,10 +84,10 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	fmt.Fprintln(g.stdout)
 	rows := make([][]string, len(t.Stages))
 	for i, s := range t.Stages {
-		rows[i] = []string{s.Name, s.Timeout.Text(), s.MaxProcessingTime.Text(),
+		rows[i] = []string{s.Name, s.Timeout.Text(), s.MaxProcessingTime.Text(), s.MaxSnooze.Text(),
 			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority)}
 	}
-	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_ATTEMPTS INTERVAL PRIORITY", rows)
+	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_SNOOZE MAX_ATTEMPTS INTERVAL PRIORITY", rows)
 }
 
 type typesPauseCmd struct {
@@ -142,7 +142,8 @@ func (c *typesReleaseCmd) Run(ctx context.Context, g *globals) error {
 		return err
 	}
 	if n == 0 {
-		fmt.Fprintf(g.stderr, "asyncflow: no failed task blocks the flow key %q of %s: nothing to release\n",
+		fmt.Fprintf(g.stderr,
+			"asyncflow: no failed task blocks the flow key %q of %s: nothing to release\n",
 			c.FlowKey, c.Name)
 	}
 	if g.output == "json" {
@@ -191,7 +192,8 @@ func (c *typesRollsCmd) Run(ctx context.Context, g *globals) error {
 		if r.Own {
 			tables = "own"
 		}
-		rows[i] = []string{strconv.Itoa(r.Position), tables, number(r.TasksEstimate), number(r.Bytes),
+		rows[i] = []string{strconv.Itoa(r.Position), tables, number(r.TasksEstimate),
+			number(r.Bytes),
 			timeText(r.OpenedAt), timeText(r.SealedAt), timeText(r.IdleSince), rollEndText(r)}
 	}
 	err = g.printTable("ROLL TABLES TASKS BYTES OPENED SEALED IDLE GOES", rows)

@@ -25,7 +25,8 @@ func cliRolls(t *testing.T, url string) {
 	require.NoError(t, err)
 	run := clientOf(t, node)
 	var list client.RollList
-	require.NoError(t, json.Unmarshal([]byte(run(0, "types", "rolls", "pipe", "-o", "json")), &list))
+	require.NoError(t, json.Unmarshal([]byte(run(0, "types", "rolls", "pipe", "-o", "json")),
+		&list))
 	require.Len(t, list.Data, 1)
 	assert.EqualValues(t, asyncflow.DefaultRollRows, list.Data[0].NextTasks)
 	assert.Regexp(t, `(?m)^1 +shared +0 +\d+ +\S+Z +- +- +next one at 5000000 tasks$`,

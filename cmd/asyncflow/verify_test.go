@@ -82,8 +82,10 @@ func TestVerifyUsage(t *testing.T) {
 			"--secret-file=/does/not/exist",
 		"missing flags: --stage": "verify https://w.example.com --type=t",
 	} {
-		r := runCLI(t, env, strings.Fields(args)...)
-		require.Equal(t, exitUsage, r.code, "%s: %s", args, r.stderr)
-		require.Contains(t, r.stderr, want)
+		t.Run(want, func(t *testing.T) {
+			r := runCLI(t, env, strings.Fields(args)...)
+			require.Equal(t, exitUsage, r.code, "%s: %s", args, r.stderr)
+			require.Contains(t, r.stderr, want)
+		})
 	}
 }

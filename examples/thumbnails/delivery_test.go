@@ -61,9 +61,11 @@ func TestChallengeIsEchoed(t *testing.T) {
 	challenge := signed(t, now(),
 		map[string]string{"type": "asyncflow.challenge", "challenge": "a text"})
 	for _, stage := range []string{"inspect", "resize"} {
-		r := b.post(t, stage, challenge)
-		require.Equal(t, http.StatusOK, r.status)
-		require.JSONEq(t, `{"challenge": "a text"}`, r.body)
+		t.Run(stage, func(t *testing.T) {
+			r := b.post(t, stage, challenge)
+			require.Equal(t, http.StatusOK, r.status)
+			require.JSONEq(t, `{"challenge": "a text"}`, r.body)
+		})
 	}
 	challenge.header.Set(standardwebhooks.HeaderWebhookID, "another")
 	r := b.post(t, "inspect", challenge)
@@ -78,10 +80,12 @@ func TestRoutes(t *testing.T) {
 		"/healthz": http.StatusOK, "/inspect": http.StatusMethodNotAllowed,
 		"/resize": http.StatusMethodNotAllowed, "/": http.StatusNotFound,
 	} {
-		res, err := ownClient.Get(b.url + path)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
-		require.Equal(t, want, res.StatusCode, path)
+		t.Run(path, func(t *testing.T) {
+			res, err := ownClient.Get(b.url + path)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, want, res.StatusCode)
+		})
 	}
 }
 

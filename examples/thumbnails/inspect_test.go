@@ -32,12 +32,14 @@ func TestInspect(t *testing.T) {
 		"town//../moire.gif":    {"moire.gif", "gif", 800, 600, 61291},
 		"town/./../harbour.jpg": {"harbour.jpg", "jpeg", 1600, 1000, 151028},
 	} {
-		got := b.deliver(t, "inspect", image)
-		require.Equal(t, http.StatusOK, got.status, got.body)
-		output, err := json.Marshal(map[string]picture{"output": want})
-		require.NoError(t, err)
-		require.JSONEq(t, string(output), got.body)
-		require.Equal(t, "application/json", got.header.Get("Content-Type"))
+		t.Run(image, func(t *testing.T) {
+			got := b.deliver(t, "inspect", image)
+			require.Equal(t, http.StatusOK, got.status, got.body)
+			output, err := json.Marshal(map[string]picture{"output": want})
+			require.NoError(t, err)
+			require.JSONEq(t, string(output), got.body)
+			require.Equal(t, "application/json", got.header.Get("Content-Type"))
+		})
 	}
 }
 

@@ -37,16 +37,18 @@ func TestResize(t *testing.T) {
 		"tiles.png":   {{192, 256}, {48, 64}},
 		"moire.gif":   {{256, 192}, {64, 48}},
 	} {
-		require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", image).status)
-		var got completion
-		require.NoError(t, json.Unmarshal([]byte(b.asyncflow.next(t, "complete").body), &got))
-		require.Equal(t, image, got.Output.Image)
-		require.Len(t, got.Output.Thumbnails, 2)
-		for i, th := range got.Output.Thumbnails {
-			require.Equal(t, image+[]string{".256.png", ".64.png"}[i], th.File)
-			require.Equal(t, sizes[i], [2]int{th.Width, th.Height})
-			requirePNG(t, filepath.Join(b.out, th.File), th.Width, th.Height, th.Bytes)
-		}
+		t.Run(image, func(t *testing.T) {
+			require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", image).status)
+			var got completion
+			require.NoError(t, json.Unmarshal([]byte(b.asyncflow.next(t, "complete").body), &got))
+			require.Equal(t, image, got.Output.Image)
+			require.Len(t, got.Output.Thumbnails, 2)
+			for i, th := range got.Output.Thumbnails {
+				require.Equal(t, image+[]string{".256.png", ".64.png"}[i], th.File)
+				require.Equal(t, sizes[i], [2]int{th.Width, th.Height})
+				requirePNG(t, filepath.Join(b.out, th.File), th.Width, th.Height, th.Bytes)
+			}
+		})
 	}
 	require.Len(t, files(t, b.out), 6)
 }
@@ -126,10 +128,12 @@ func TestResizeFailsForGood(t *testing.T) {
 		"bomb.png":         "60000 × 60000 pixels",
 		"wide.png":         "50000001 × 1 pixels",
 	} {
-		require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", image).status)
-		got := b.asyncflow.next(t, "fail").body
-		require.Contains(t, got, want)
-		require.Contains(t, got, `"retryable":false`)
+		t.Run(image, func(t *testing.T) {
+			require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", image).status)
+			got := b.asyncflow.next(t, "fail").body
+			require.Contains(t, got, want)
+			require.Contains(t, got, `"retryable":false`)
+		})
 	}
 	require.Empty(t, files(t, b.out))
 }

@@ -18,6 +18,8 @@ func TestFit(t *testing.T) {
 		{X: 50_000, Y: 1}:  {X: 256, Y: 1},
 		{X: 1, Y: 50_000}:  {X: 1, Y: 256},
 	} {
-		require.Equal(t, want, fit(size, 256), size)
+		t.Run(size.String(), func(t *testing.T) {
+			require.Equal(t, want, fit(size, 256), size)
+		})
 	}
 }

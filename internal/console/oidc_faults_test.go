@@ -139,7 +139,8 @@ func TestOIDCLoginsOfOneAddress(t *testing.T) {
 			answers := make(chan answer, 2)
 			login := func(n int) answer {
 				cookie, target := b.begin("/console")
-				return b.do("GET", "/console/oidc/callback?code=x&state="+target.Query().Get("state"),
+				return b.do("GET",
+					"/console/oidc/callback?code=x&state="+target.Query().Get("state"),
 					from(fmt.Sprintf(address, n, 1), cookie))
 			}
 			for n := range 2 {
@@ -289,7 +290,9 @@ func TestOIDCSettings(t *testing.T) {
 	}
 	for _, i := range []console.Instance{{Color: "red"}, {Color: "#12345"}, {Color: "#1234567"},
 		{Color: "#12345g"}, {Name: strings.Repeat("x", 41)}, {Name: "a\nb"}, {Name: "\xff"}} {
-		assert.Error(t, i.Check(), "%+v", i)
+		t.Run(fmt.Sprintf("%+v", i), func(t *testing.T) {
+			assert.Error(t, i.Check(), "%+v", i)
+		})
 	}
 	for _, cfg := range []console.Config{{Instance: console.Instance{Color: "red"}},
 		{OIDC: console.OIDC{Issuer: "x"}}} {

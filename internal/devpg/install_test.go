@@ -3,6 +3,7 @@
 package devpg
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -48,9 +49,11 @@ func TestFindInstallPrefersTheClustersVersion(t *testing.T) {
 	c := child{ctx: t.Context(), dir: layout(t.TempDir())}
 
 	for want, dir := range map[int]string{0: newer, 98: newer, 97: older, 3: newer} {
-		pg, err := c.findInstall("", want)
-		require.NoError(t, err)
-		require.Equal(t, dir, pg.dir, "for a cluster of version %d", want)
+		t.Run(fmt.Sprintf("version %d", want), func(t *testing.T) {
+			pg, err := c.findInstall("", want)
+			require.NoError(t, err)
+			require.Equal(t, dir, pg.dir, "for a cluster of version %d", want)
+		})
 	}
 	pg, err := c.findInstall(older, 98)
 	require.NoError(t, err)
@@ -67,10 +70,12 @@ func TestDefaultDataDir(t *testing.T) {
 	t.Setenv("HOME", "/home/ada")
 	for xdg, want := range map[string]string{"": "/home/ada/.local/share/asyncflow",
 		"/data": "/data/asyncflow", "not/absolute": "/home/ada/.local/share/asyncflow"} {
-		t.Setenv("XDG_DATA_HOME", xdg)
-		dir, err := DefaultDataDir()
-		require.NoError(t, err)
-		require.Equal(t, want, dir)
+		t.Run(fmt.Sprintf("%q", xdg), func(t *testing.T) {
+			t.Setenv("XDG_DATA_HOME", xdg)
+			dir, err := DefaultDataDir()
+			require.NoError(t, err)
+			require.Equal(t, want, dir)
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ package devpg_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -74,15 +75,18 @@ func TestOfflineFetchesNothing(t *testing.T) {
 	t.Parallel()
 	cache := filepath.Join(t.TempDir(), "cache")
 	for _, major := range []int{16, 18} { // of which at least one is not installed
-		cfg := devpg.Config{DataDir: pgtest.Dir(t), Major: major, Offline: true, CacheDir: cache}
-		if server, err := devpg.Start(t.Context(), cfg); err == nil {
-			require.NoError(t, server.Stop(t.Context()))
-		} else {
-			require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
-			require.ErrorContains(t, err, "of version "+strconv.Itoa(major)+
-				" are not installed on this machine, and offline")
-			require.ErrorContains(t, err, "apt-get install postgresql")
-		}
+		t.Run(fmt.Sprint(major), func(t *testing.T) {
+			cfg := devpg.Config{DataDir: pgtest.Dir(t), Major: major, Offline: true,
+				CacheDir: cache}
+			if server, err := devpg.Start(t.Context(), cfg); err == nil {
+				require.NoError(t, server.Stop(t.Context()))
+			} else {
+				require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
+				require.ErrorContains(t, err, "of version "+strconv.Itoa(major)+
+					" are not installed on this machine, and offline")
+				require.ErrorContains(t, err, "apt-get install postgresql")
+			}
+		})
 	}
 	require.NoDirExists(t, cache)
 }
@@ -93,16 +97,18 @@ func TestProgramsThatCantBeFetched(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "file", "cache")
 	require.NoError(t, os.WriteFile(filepath.Dir(cache), nil, 0o600))
 	for _, major := range []int{16, 18} {
-		server, err := devpg.Start(t.Context(), devpg.Config{DataDir: pgtest.Dir(t), Major: major,
-			CacheDir: cache})
-		if err == nil {
-			require.NoError(t, server.Stop(t.Context()))
-			continue
-		}
-		require.ErrorContains(t, err, "can't be fetched")
-		require.ErrorContains(t, err, "not a directory")
-		require.ErrorContains(t, err, "docker compose up")
-		require.NotContains(t, err.Error(), "\n")
+		t.Run(fmt.Sprint(major), func(t *testing.T) {
+			server, err := devpg.Start(t.Context(),
+				devpg.Config{DataDir: pgtest.Dir(t), Major: major, CacheDir: cache})
+			if err == nil {
+				require.NoError(t, server.Stop(t.Context()))
+				return
+			}
+			require.ErrorContains(t, err, "can't be fetched")
+			require.ErrorContains(t, err, "not a directory")
+			require.ErrorContains(t, err, "docker compose up")
+			require.NotContains(t, err.Error(), "\n")
+		})
 	}
 }
 

@@ -43,19 +43,23 @@ func TestContextValues(t *testing.T) {
 		"{<<: [{a: 1, b: 2}, {b: 3}], a: 4}":  `{"a":4,"b":2}`,
 		"[&x {a: 1e400}, *x]":                 `[{"a":1e400},{"a":1e400}]`,
 	} {
-		got, err := contextOf(yamlSchedule, in)
-		if want == "" {
-			require.ErrorContains(t, err, "context is required", in)
-			continue
-		}
-		require.NoError(t, err, in)
-		require.Equal(t, want, got, in)
+		t.Run(in, func(t *testing.T) {
+			got, err := contextOf(yamlSchedule, in)
+			if want == "" {
+				require.ErrorContains(t, err, "context is required")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
 	}
 	for _, in := range []string{"18446744073709551616", "1e400", "1.0", `"\ud83d\ude00\/\u0041"`,
 		`{"b":[true,null],"a":"2026-12-01","<<":{}}`, `"\ud800"`, "0.10", `"line\nbreak"`} {
-		got, err := contextOf(jsonSchedule, in)
-		require.NoError(t, err, in)
-		require.Equal(t, in, got)
+		t.Run(in, func(t *testing.T) {
+			got, err := contextOf(jsonSchedule, in)
+			require.NoError(t, err)
+			require.Equal(t, in, got)
+		})
 	}
 	got, err := contextOf("\ufeff "+jsonSchedule, `["${A}", "\/"]`)
 	require.NoError(t, err)

@@ -68,11 +68,13 @@ func TestScheduleDocumentProblems(t *testing.T) {
 		{"{name: a, type: t, context: 1, every: 1h}, {name: a, type: t, context: 1, every: 1h}",
 			`schedules[1].name is "a", which an earlier schedule has`},
 	} {
-		_, err := document.Parse([]byte("schedules: ["+tc.text+"]"), envOf(nil))
-		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), tc.text)
-		require.ErrorContains(t, err, tc.want)
-		var all *document.Error
-		require.ErrorAs(t, err, &all)
-		require.Len(t, all.Fields, 1, "%v", err)
+		t.Run(tc.text, func(t *testing.T) {
+			_, err := document.Parse([]byte("schedules: ["+tc.text+"]"), envOf(nil))
+			require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+			require.ErrorContains(t, err, tc.want)
+			var all *document.Error
+			require.ErrorAs(t, err, &all)
+			require.Len(t, all.Fields, 1, "%v", err)
+		})
 	}
 }

@@ -26,6 +26,9 @@ func (s *Server) passAudited(c *fiber.Ctx, o *contract.Operation, values map[str
 	}
 	call.Status, call.StatusNew = o.Status, o.StatusNew
 	err := recovered(func() error { return s.pass(c, o, values, call) })
+	if call.MayStand() && asyncflow.CodeOf(err) == asyncflow.CodeUnavailable {
+		err = uncertain(err)
+	}
 	if call.Written() {
 		return err
 	}
@@ -41,6 +44,13 @@ func (s *Server) passAudited(c *fiber.Ctx, o *contract.Operation, values map[str
 		s.record(call)
 	}
 	return err
+}
+
+// uncertain returns the error of a change that stands, or may stand, though its call was not
+// answered: the database went away during the commit, or before the answer was read.
+func uncertain(err error) error {
+	return &asyncflow.Error{Code: asyncflow.CodeUncertain, RetryAfter: time.Second, Err: err,
+		Message: "the database went away: it is not known whether the change was made"}
 }
 
 // recordTime bounds the writing of an entry, which goes on when the call's own time is over.

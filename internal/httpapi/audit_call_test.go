@@ -316,7 +316,8 @@ func TestAuditPages(t *testing.T) {
 	var seen []string
 	for cursor := ""; ; {
 		page := read[api.AuditList](b, 200,
-			b.call("GET", "/v1/audit?limit=3&until=2999-01-01T00:00:00Z&subject=test&cursor="+cursor, ""))
+			b.call("GET",
+				"/v1/audit?limit=3&until=2999-01-01T00:00:00Z&subject=test&cursor="+cursor, ""))
 		for _, e := range page.Data {
 			seen = append(seen, e.ID)
 		}

@@ -213,7 +213,8 @@ func TestErrorsOfTheContract(t *testing.T) {
 	walk(func(_, _ string, op *openapi3.Operation) {
 		want := []string{"400", "500", "default"}
 		switch {
-		case op.Security == nil || len(*op.Security) > 0 && (*op.Security)[0]["completionToken"] == nil:
+		case op.Security == nil || len(*op.Security) > 0 &&
+			(*op.Security)[0]["completionToken"] == nil:
 			want = append(want, "401", "403", "503")
 		case len(*op.Security) > 0:
 			want = append(want, "401", "503")

@@ -86,11 +86,13 @@ func TestReadyTakesOneConnection(t *testing.T) {
 		asking.Wait()
 	}()
 	most := 0
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
 	for over := false; !over; {
 		select {
 		case <-done:
 			over = true
-		default:
+		case <-look.C:
 		}
 		var n int
 		require.NoError(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks

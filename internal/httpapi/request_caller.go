@@ -159,8 +159,9 @@ func (s *Server) checkTenant(ctx context.Context, p auth.Principal) error {
 	case err != nil:
 		return err
 	case !t.TokensFrom.IsZero() && p.IssuedAt.Add(tokenLeeway).Before(t.TokensFrom):
-		return asyncflow.Errorf(asyncflow.CodeUnauthenticated, "the token is older than the tenant: "+
-			"it was issued to an earlier one of that name, or doesn't say when (claim iat)")
+		return asyncflow.Errorf(asyncflow.CodeUnauthenticated,
+			"the token is older than the tenant: "+
+				"it was issued to an earlier one of that name, or doesn't say when (claim iat)")
 	case t.Suspended:
 		return t.Refusal()
 	}

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -376,11 +377,13 @@ func TestBatchWithBadTasks(t *testing.T) {
 		4: {400, "tasks[4].context"},
 		5: {400, "tasks[5]"}, 6: {413, "tasks[6].context"}, 7: {400, "tasks[7].context"},
 		9: {404, "tasks[9].type"}} {
-		p := a.Tasks[i].Error
-		assert.Equal(t, want.status, p.Status, "task %d: %+v", i, p)
-		if assert.NotEmpty(t, p.Errors, "task %d: %+v", i, p) {
-			assert.Equal(t, want.field, p.Errors[0].Field, "task %d: %+v", i, p)
-		}
+		t.Run(fmt.Sprintf("task %d", i), func(t *testing.T) {
+			p := a.Tasks[i].Error
+			assert.Equal(t, want.status, p.Status, "task %d: %+v", i, p)
+			if assert.NotEmpty(t, p.Errors, "task %d: %+v", i, p) {
+				assert.Equal(t, want.field, p.Errors[0].Field, "task %d: %+v", i, p)
+			}
+		})
 	}
 	assert.Equal(t, asyncflow.StatusPending, a.Tasks[0].Task.Status)
 	assert.Equal(t, asyncflow.StatusWaiting, a.Tasks[8].Task.Status)

@@ -84,7 +84,8 @@ func TestSlowRequests(t *testing.T) {
 
 // A connection without requests is closed.
 func TestIdleConnections(t *testing.T) {
-	b := setupWith(t, func(c *httpapi.Config) { c.Connections.IdleTimeout = 200 * time.Millisecond })
+	b := setupWith(t,
+		func(c *httpapi.Config) { c.Connections.IdleTimeout = 200 * time.Millisecond })
 	c := b.dial()
 	_, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
 	require.NoError(t, err)

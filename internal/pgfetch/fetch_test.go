@@ -119,7 +119,11 @@ func TestFetchOfAnotherFile(t *testing.T) {
 	f, npm := npmOnly(t, Config{})
 	f.version.integrity = map[string]string{npmSystem(): versions[18].integrity[npmSystem()]}
 	asked := false
-	other := source{"other", func(context.Context, string, string) error { asked = true; return nil }}
+	other := source{"other", func(context.Context, string,
+		string) error {
+		asked = true
+		return nil
+	}}
 
 	_, err := f.fetch(t.Context(), append(npm, other))
 
@@ -203,11 +207,15 @@ func TestFetchOfAnUnknownMajor(t *testing.T) {
 func TestPins(t *testing.T) {
 	t.Parallel()
 	for _, major := range []int{15, 16, 17, 18} {
-		require.True(t, Has(major))
-		for _, system := range []string{"linux-x64", "linux-arm64", "darwin-arm64", "darwin-x64"} {
-			require.Len(t, versions[major].integrity[system], 88, "%d %s", major, system)
-		}
-		require.True(t, strings.HasPrefix(versions[major].npm, fmt.Sprint(major, ".")))
-		require.True(t, strings.HasPrefix(string(versions[major].maven), fmt.Sprint(major, ".")))
+		t.Run(fmt.Sprint(major), func(t *testing.T) {
+			require.True(t, Has(major))
+			v := versions[major]
+			for _, system := range []string{"linux-x64", "linux-arm64", "darwin-arm64",
+				"darwin-x64"} {
+				require.Len(t, v.integrity[system], 88, system)
+			}
+			require.True(t, strings.HasPrefix(v.npm, fmt.Sprint(major, ".")))
+			require.True(t, strings.HasPrefix(string(v.maven), fmt.Sprint(major, ".")))
+		})
 	}
 }

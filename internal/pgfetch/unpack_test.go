@@ -120,9 +120,11 @@ func TestLinksOfAPackageStayInIt(t *testing.T) {
 		`[{"source":"/etc/passwd","target":"native/lib"}]`,
 		`{`,
 	} {
-		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "pg-symlinks.json"), []byte(list),
-			0o644))
-		require.ErrorIs(t, makeLinks(dir), errDamaged, list)
+		t.Run(list, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "pg-symlinks.json"), []byte(list),
+				0o644))
+			require.ErrorIs(t, makeLinks(dir), errDamaged)
+		})
 	}
 }

@@ -55,15 +55,17 @@ func TestCheckSecret(t *testing.T) {
 		"whsec_!!!!":                   "secret must be whsec_ and base64",
 		strings.TrimRight(of(32), "="): "secret must be whsec_ and base64",
 	} {
-		err := CheckSecret(secret)
-		if want == "" {
-			require.NoError(t, err)
-			continue
-		}
-		var e *asyncflow.Error
-		require.True(t, errors.As(err, &e), secret)
-		require.Equal(t, want, e.Detail())
-		require.Equal(t, asyncflow.CodeInvalid, e.Code)
+		t.Run(secret, func(t *testing.T) {
+			err := CheckSecret(secret)
+			if want == "" {
+				require.NoError(t, err)
+				return
+			}
+			var e *asyncflow.Error
+			require.True(t, errors.As(err, &e))
+			require.Equal(t, want, e.Detail())
+			require.Equal(t, asyncflow.CodeInvalid, e.Code)
+		})
 	}
 }
 
@@ -83,17 +85,21 @@ func TestEd25519Keys(t *testing.T) {
 	t.Parallel()
 	seed, public := rfcKeys(t)
 	for _, raw := range [][]byte{seed, append(append([]byte{}, seed...), public...)} {
-		s, err := NewSigner("whsk_" + base64.StdEncoding.EncodeToString(raw))
-		require.NoError(t, err)
-		require.Equal(t, asyncflow.SecretEd25519, s.Kind())
-		require.Equal(t, "whpk_"+base64.StdEncoding.EncodeToString(public), s.PublicKey())
+		t.Run(fmt.Sprintf("%d bytes", len(raw)), func(t *testing.T) {
+			s, err := NewSigner("whsk_" + base64.StdEncoding.EncodeToString(raw))
+			require.NoError(t, err)
+			require.Equal(t, asyncflow.SecretEd25519, s.Kind())
+			require.Equal(t, "whpk_"+base64.StdEncoding.EncodeToString(public), s.PublicKey())
+		})
 	}
 	for kind, prefix := range map[asyncflow.SecretKind]string{"": "whsec_",
 		asyncflow.SecretHMAC: "whsec_", asyncflow.SecretEd25519: "whsk_"} {
-		secret, err := NewSecretOf(kind)
-		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(secret, prefix))
-		require.NoError(t, CheckSecret(secret))
+		t.Run(fmt.Sprintf("%q", kind), func(t *testing.T) {
+			secret, err := NewSecretOf(kind)
+			require.NoError(t, err)
+			require.True(t, strings.HasPrefix(secret, prefix))
+			require.NoError(t, CheckSecret(secret))
+		})
 	}
 	_, err := NewSecretOf("rsa")
 	require.ErrorContains(t, err, `kind is "rsa"; it must be hmac or ed25519`)

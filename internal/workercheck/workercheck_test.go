@@ -3,6 +3,7 @@ package workercheck
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -189,10 +190,12 @@ func TestConfigIsChecked(t *testing.T) {
 		`callback_url is "host:9999"; it must be`: func(c *Config) { c.CallbackURL = "host:9999" },
 		"reports can't be taken":                  func(c *Config) { c.Listen = "nowhere" },
 	} {
-		cfg := good
-		change(&cfg)
-		_, err := Run(t.Context(), cfg, nil)
-		require.ErrorContains(t, err, want, want)
+		t.Run(want, func(t *testing.T) {
+			cfg := good
+			change(&cfg)
+			_, err := Run(t.Context(), cfg, nil)
+			require.ErrorContains(t, err, want)
+		})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -231,28 +234,30 @@ func TestDeskRefuses(t *testing.T) {
 		{"complete", token, "application/json", `{"output": 2}`, 409},
 		{"heartbeat", token, "", "", 409},
 	} {
-		path := c.path
-		if c.status != 404 {
-			path = d.Lease.ID.String() + "/" + path
-		}
-		req, err := http.NewRequestWithContext(t.Context(), "POST",
-			r.callbacks.url+"/v1/callbacks/"+path,
-			strings.NewReader(c.body))
-		require.NoError(t, err)
-		if c.token != "" {
-			req.Header.Set("Authorization", c.token)
-		}
-		req.Header.Set("Content-Type", c.media)
-		resp, err := ownClient.Do(req)
-		require.NoError(t, err)
-		body, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		require.Equal(t, c.status, resp.StatusCode, "%+v: %s", c, body)
-		if c.status >= 400 {
-			require.NoError(t, contracttest.CheckJSON("Problem", body), "%s", body)
-			require.NotContains(t, string(body), `"code":""`)
-			require.Contains(t, string(body), `"type":"about:blank"`)
-		}
+		t.Run(fmt.Sprintf("%s, %d", c.path, c.status), func(t *testing.T) {
+			path := c.path
+			if c.status != 404 {
+				path = d.Lease.ID.String() + "/" + path
+			}
+			req, err := http.NewRequestWithContext(t.Context(), "POST",
+				r.callbacks.url+"/v1/callbacks/"+path,
+				strings.NewReader(c.body))
+			require.NoError(t, err)
+			if c.token != "" {
+				req.Header.Set("Authorization", c.token)
+			}
+			req.Header.Set("Content-Type", c.media)
+			resp, err := ownClient.Do(req)
+			require.NoError(t, err)
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			require.Equal(t, c.status, resp.StatusCode, "%+v: %s", c, body)
+			if c.status >= 400 {
+				require.NoError(t, contracttest.CheckJSON("Problem", body), "%s", body)
+				require.NotContains(t, string(body), `"code":""`)
+				require.Contains(t, string(body), `"type":"about:blank"`)
+			}
+		})
 	}
 	last, ok := lastWord(a.seen())
 	require.True(t, ok)

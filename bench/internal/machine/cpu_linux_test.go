@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -18,8 +19,10 @@ func TestParseStat(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, stat{42, 7, 330 * time.Millisecond, 770 * time.Millisecond}, s)
 	for _, line := range []string{"", "42", "42 (a) S 7", "42 (a) S " + strings.Repeat("x ", 20)} {
-		_, err := parseStat(line)
-		assert.Error(t, err, "%q", line)
+		t.Run(fmt.Sprintf("%.20q", line), func(t *testing.T) {
+			_, err := parseStat(line)
+			assert.Error(t, err, "%q", line)
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package payload
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,13 +11,14 @@ import (
 func TestContextHasItsNumber(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 7, 1234567890} {
-		context := Append(nil, n, Usual)
-		assert.Len(t, context, Usual)
-		assert.True(t, json.Valid(context))
-		got, ok := Number([]byte(`{"task_id":"a.1.2","context":` + string(context) +
-			`,"callback":{}}`))
-		assert.True(t, ok)
-		assert.Equal(t, n, got)
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			context := Append(nil, n, Usual)
+			assert.Len(t, context, Usual)
+			assert.True(t, json.Valid(context))
+			got, ok := Number([]byte(`{"task_id":"a.1.2","context":` + string(context) + `,"callback":{}}`))
+			assert.True(t, ok)
+			assert.Equal(t, n, got)
+		})
 	}
 	_, ok := Number([]byte(`{"context":{}}`))
 	assert.False(t, ok)
@@ -25,8 +27,10 @@ func TestContextHasItsNumber(t *testing.T) {
 func TestContextsOfAllSizes(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{Usual, 10 << 10, 100 << 10} {
-		context := Append(nil, 7, size)
-		assert.Len(t, context, size)
-		assert.True(t, json.Valid(context))
+		t.Run(fmt.Sprintf("%d bytes", size), func(t *testing.T) {
+			context := Append(nil, 7, size)
+			assert.Len(t, context, size)
+			assert.True(t, json.Valid(context))
+		})
 	}
 }

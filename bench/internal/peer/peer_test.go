@@ -17,9 +17,11 @@ func TestFlags(t *testing.T) {
 		{Database: "postgres://x", Jobs: 7, Singly: true, Kinds: 9, Skewed: true},
 		{Database: "postgres://x", Jobs: 7, Rate: 0.5, Kinds: 9},
 	} {
-		got, err := ParseFlags("a", f.Args())
-		require.NoError(t, err)
-		assert.Equal(t, f, got)
+		t.Run(strings.Join(f.Args(), " "), func(t *testing.T) {
+			got, err := ParseFlags("a", f.Args())
+			require.NoError(t, err)
+			assert.Equal(t, f, got)
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -12,7 +13,9 @@ func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 1.234: "1.23", 12.34: "12.3", 123.4: "123", 1234.5: "1,234", 1234567: "1,234,567",
 	} {
-		assert.Equal(t, want, Number(v))
+		t.Run(fmt.Sprint(v), func(t *testing.T) {
+			assert.Equal(t, want, Number(v))
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -11,7 +12,9 @@ func TestPercentile(t *testing.T) {
 	t.Parallel()
 	values := []float64{5, 1, 4, 2, 3}
 	for p, want := range map[float64]float64{0: 1, 20: 1, 50: 3, 80: 4, 81: 5, 99: 5, 100: 5} {
-		assert.Equal(t, want, Percentile(values, p), "p%v", p)
+		t.Run(fmt.Sprint("p", p), func(t *testing.T) {
+			assert.Equal(t, want, Percentile(values, p), "p%v", p)
+		})
 	}
 	assert.True(t, math.IsNaN(Percentile(nil, 50)))
 	assert.Equal(t, []float64{5, 1, 4, 2, 3}, values, "the values are left as they are")

@@ -58,19 +58,21 @@ func TestRowsOfATypeInSharedTables(t *testing.T) {
 		"a": {1, 0, 1, true},
 		"b": {3, 2, 1, false},
 	} {
-		tasks, err := d.Count(ctx, "task", taskType)
-		require.NoError(t, err)
-		assert.Equal(t, want.tasks, tasks, taskType)
-		live, err := d.live(ctx, taskType)
-		require.NoError(t, err)
-		assert.Equal(t, want.live, live, taskType)
-		succeeded, otherwise, err := d.finals(ctx, taskType, Range{})
-		require.NoError(t, err)
-		assert.Equal(t, want.succeeded, succeeded, taskType)
-		assert.Equal(t, want.otherwise, otherwise, taskType)
-		p50, _, err := d.settled(ctx, taskType, start)
-		require.NoError(t, err)
-		assert.InDelta(t, 1000, p50, 1000, taskType)
+		t.Run(taskType, func(t *testing.T) {
+			tasks, err := d.Count(ctx, "task", taskType)
+			require.NoError(t, err)
+			assert.Equal(t, want.tasks, tasks)
+			live, err := d.live(ctx, taskType)
+			require.NoError(t, err)
+			assert.Equal(t, want.live, live)
+			succeeded, otherwise, err := d.finals(ctx, taskType, Range{})
+			require.NoError(t, err)
+			assert.Equal(t, want.succeeded, succeeded)
+			assert.Equal(t, want.otherwise, otherwise)
+			p50, _, err := d.settled(ctx, taskType, start)
+			require.NoError(t, err)
+			assert.InDelta(t, 1000, p50, 1000)
+		})
 	}
 }
 

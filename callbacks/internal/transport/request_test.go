@@ -19,23 +19,25 @@ func TestWriteRequest(t *testing.T) {
 		"http://worker.test", "https://worker.test:8443/", "http://worker.test?q",
 		"http://worker.test/a%2Fb/ü?x=1&y=%20", "http://[::1]:80/a b", "http://worker.test//a",
 	} {
-		for _, body := range []string{"", "{}", strings.Repeat("long ", 10_000)} {
-			req, err := http.NewRequest(http.MethodPost, at, strings.NewReader(body))
-			require.NoError(t, err)
-			req.Header = http.Header{
-				"User-Agent":   {"asyncflow/1.2.3"},
-				"Content-Type": {"application/json"},
-				"X-Twice":      {"one", "two"},
-				"X-Empty":      {""},
+		t.Run(at, func(t *testing.T) {
+			for _, body := range []string{"", "{}", strings.Repeat("long ", 10_000)} {
+				req, err := http.NewRequest(http.MethodPost, at, strings.NewReader(body))
+				require.NoError(t, err)
+				req.Header = http.Header{
+					"User-Agent":   {"asyncflow/1.2.3"},
+					"Content-Type": {"application/json"},
+					"X-Twice":      {"one", "two"},
+					"X-Empty":      {""},
+				}
+				var theirs bytes.Buffer
+				require.NoError(t, req.Write(&theirs))
+				ours := Request{URL: req.URL, Body: []byte(body), Headers: Headers{
+					{"User-Agent", "asyncflow/1.2.3"}, {"Content-Type", "application/json"},
+					{"X-Twice", "one"}, {"X-Empty", ""}, {"X-Twice", "two"},
+				}}
+				require.Equal(t, parsed(t, theirs.Bytes()), parsed(t, sent(t, ours)))
 			}
-			var theirs bytes.Buffer
-			require.NoError(t, req.Write(&theirs))
-			ours := Request{URL: req.URL, Body: []byte(body), Headers: Headers{
-				{"User-Agent", "asyncflow/1.2.3"}, {"Content-Type", "application/json"},
-				{"X-Twice", "one"}, {"X-Empty", ""}, {"X-Twice", "two"},
-			}}
-			require.Equal(t, parsed(t, theirs.Bytes()), parsed(t, sent(t, ours)), at)
-		}
+		})
 	}
 }
 
@@ -92,14 +94,16 @@ func TestHeadersThatAreRefused(t *testing.T) {
 		"A\r\nB":            "field name",
 		"X-Value":           "field value",
 	} {
-		_, err := r.post(t, w.URL, func(r *Request) { r.Headers.Set(name, "a\nb") })
-		require.ErrorContains(t, err, why, name)
+		t.Run(name, func(t *testing.T) {
+			_, err := r.post(t, w.URL, func(r *Request) { r.Headers.Set(name, "a\nb") })
+			require.ErrorContains(t, err, why)
 
-		req, err := http.NewRequest(http.MethodPost, w.URL, strings.NewReader("x"))
-		require.NoError(t, err)
-		req.Header[name] = []string{"a\nb"}
-		_, err = r.RoundTrip(req)
-		require.ErrorContains(t, err, why, name)
+			req, err := http.NewRequest(http.MethodPost, w.URL, strings.NewReader("x"))
+			require.NoError(t, err)
+			req.Header[name] = []string{"a\nb"}
+			_, err = r.RoundTrip(req)
+			require.ErrorContains(t, err, why)
+		})
 	}
 	require.Empty(t, w.all())
 	require.Zero(t, r.dialled.Load())
@@ -117,10 +121,12 @@ func TestBodiesOfAnotherLength(t *testing.T) {
 		{5000, 5001, "Content-Length 5000 with Body length 5001"},
 		{5000, 4999, "Content-Length 5000 with Body length 4999"},
 	} {
-		text := strings.NewReader(strings.Repeat("x", int(c.has)))
-		var sent bytes.Buffer
-		require.ErrorContains(t, body{Reader: text, length: c.announced}.write(&sent), c.says)
-		require.EqualValues(t, min(c.announced, c.has), sent.Len())
+		t.Run(c.says, func(t *testing.T) {
+			text := strings.NewReader(strings.Repeat("x", int(c.has)))
+			var sent bytes.Buffer
+			require.ErrorContains(t, body{Reader: text, length: c.announced}.write(&sent), c.says)
+			require.EqualValues(t, min(c.announced, c.has), sent.Len())
+		})
 	}
 }
 
@@ -132,9 +138,11 @@ func TestFirstLinesThatAreRefused(t *testing.T) {
 		"host is invalid ":   func(u *url.URL) { u.Host = "[fe80::1%eth0]" },
 		"control characters": func(u *url.URL) { u.Opaque = "/a\r\nb" },
 	} {
-		r := setup(t, nil)
-		_, err := r.post(t, "http://worker.test", func(r *Request) { alter(r.URL) })
-		require.ErrorContains(t, err, strings.TrimSpace(says))
-		require.Zero(t, r.dialled.Load())
+		t.Run(says, func(t *testing.T) {
+			r := setup(t, nil)
+			_, err := r.post(t, "http://worker.test", func(r *Request) { alter(r.URL) })
+			require.ErrorContains(t, err, strings.TrimSpace(says))
+			require.Zero(t, r.dialled.Load())
+		})
 	}
 }

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -40,12 +41,14 @@ func TestBodyOfAnotherLength(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), ample)
 	defer cancel()
 	for _, length := range []int64{10, 2 * inOneGo} {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader("x"))
-		require.NoError(t, err)
-		req.ContentLength = length
-		_, err = r.RoundTrip(req)
-		require.ErrorContains(t, err, "with Body length 1")
-		require.Zero(t, r.idle.Len())
+		t.Run(fmt.Sprintf("%d bytes", length), func(t *testing.T) {
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader("x"))
+			require.NoError(t, err)
+			req.ContentLength = length
+			_, err = r.RoundTrip(req)
+			require.ErrorContains(t, err, "with Body length 1")
+			require.Zero(t, r.idle.Len())
+		})
 	}
 }
 

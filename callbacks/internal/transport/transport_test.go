@@ -23,16 +23,18 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	require.NotNil(t, proxy, "the environment does name a proxy")
 
 	for _, url := range []string{"http://worker.test", "https://worker.test"} {
-		r := setup(t, nil)
-		var dialled []string
-		r.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			dialled = append(dialled, address)
-			return new(net.Dialer).DialContext(ctx, network, w.URL[len("http://"):])
-		}
-		r.post(t, url)
-		require.Equal(t,
-			[]string{"worker.test:" + map[string]string{"http:": "80", "https": "443"}[url[:5]]},
-			dialled)
+		t.Run(url, func(t *testing.T) {
+			r := setup(t, nil)
+			var dialled []string
+			r.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				dialled = append(dialled, address)
+				return new(net.Dialer).DialContext(ctx, network, w.URL[len("http://"):])
+			}
+			r.post(t, url)
+			require.Equal(t,
+				[]string{"worker.test:" + map[string]string{"http:": "80",
+					"https": "443"}[url[:5]]}, dialled)
+		})
 	}
 	require.Len(t, w.all(), 1)
 	require.Equal(t, "/", w.all()[0].RequestURI)

@@ -99,21 +99,23 @@ func newLingering(t *testing.T) *lingering {
 func TestBatchesLinger(t *testing.T) {
 	const linger = 3 * time.Millisecond
 	for perMS, want := range map[int]int{1: 100, 8: 100, 400: 240} { // those of 400 fill up
-		synctest.Test(t, func(t *testing.T) {
-			l := newLingering(t)
-			for range 300 {
-				l.Add("report", slices.Repeat([]time.Duration{linger}, perMS)...)
-				time.Sleep(time.Millisecond)
-			}
-			l.Drain()
-			assert.Zero(t, l.began[0], "the first one waits for none")
-			assert.InDelta(t, want, len(l.batches), 5, "%d per ms", perMS)
-			sum := 0
-			for _, n := range l.batches {
-				sum += n
-				assert.LessOrEqual(t, n, MaxItems)
-			}
-			assert.Equal(t, 300*perMS, sum)
+		t.Run(fmt.Sprintf("%d per ms", perMS), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLingering(t)
+				for range 300 {
+					l.Add("report", slices.Repeat([]time.Duration{linger}, perMS)...)
+					time.Sleep(time.Millisecond)
+				}
+				l.Drain()
+				assert.Zero(t, l.began[0], "the first one waits for none")
+				assert.InDelta(t, want, len(l.batches), 5, "%d per ms", perMS)
+				sum := 0
+				for _, n := range l.batches {
+					sum += n
+					assert.LessOrEqual(t, n, MaxItems)
+				}
+				assert.Equal(t, 300*perMS, sum)
+			})
 		})
 	}
 }

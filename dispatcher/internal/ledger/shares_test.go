@@ -108,18 +108,20 @@ func TestCapacityBesideTypesThatHang(t *testing.T) {
 	for _, c := range []struct{ capacity, hanging int }{
 		{64, 4}, {128, 6}, {512, 6}, {512, 30}, {1024, 60},
 	} {
-		for _, atOnce := range []int{1, 10, c.capacity} {
-			b := newBook(c.capacity, plentyOfBytes)
-			hanging := typesOf("acme", c.hanging)
-			b.fill(hanging, atOnce, epoch)
-			what := fmt.Sprintf("%d types, %d tasks: %v", c.hanging, c.capacity, b.has(hanging))
-			assert.LessOrEqual(t, b.InFlight(), c.capacity*4/5+c.hanging, what)
-			assert.Equal(t, 1, b.Reserve(b.ask(quick, c.capacity, epoch)), what)
-			b.Took(quick, quickTime, epoch)
-			assert.GreaterOrEqual(t, b.room(quick, epoch), c.capacity/128, what)
-			assert.Zero(t, b.room(quick, epoch.Add(quickTime)), "none has ended for a while: %s",
-				what)
-		}
+		t.Run(fmt.Sprintf("%d hang, capacity %d", c.hanging, c.capacity), func(t *testing.T) {
+			for _, atOnce := range []int{1, 10, c.capacity} {
+				b := newBook(c.capacity, plentyOfBytes)
+				hanging := typesOf("acme", c.hanging)
+				b.fill(hanging, atOnce, epoch)
+				what := fmt.Sprintf("%d types, %d tasks: %v", c.hanging, c.capacity, b.has(hanging))
+				assert.LessOrEqual(t, b.InFlight(), c.capacity*4/5+c.hanging, what)
+				assert.Equal(t, 1, b.Reserve(b.ask(quick, c.capacity, epoch)), what)
+				b.Took(quick, quickTime, epoch)
+				assert.GreaterOrEqual(t, b.room(quick, epoch), c.capacity/128, what)
+				assert.Zero(t, b.room(quick, epoch.Add(quickTime)),
+					"none has ended for a while: %s", what)
+			}
+		})
 	}
 }
 
@@ -139,15 +141,17 @@ func TestSlowDeliveriesShowNothing(t *testing.T) {
 func TestCapacityBesideTypesThatBeginToHang(t *testing.T) {
 	t.Parallel()
 	for _, hanging := range []int{2, 6, 20} {
-		b := newBook(512, plentyOfBytes)
-		keys := typesOf("acme", hanging)
-		for _, key := range keys {
-			b.Took(key, 0, epoch)
-		}
-		b.fill(keys, 1, epoch)
-		what := fmt.Sprint(b.has(keys))
-		assert.Positive(t, b.room(quick, epoch), what)
-		assert.Positive(t, b.room(rival, epoch), what)
+		t.Run(fmt.Sprintf("%d types hang", hanging), func(t *testing.T) {
+			b := newBook(512, plentyOfBytes)
+			keys := typesOf("acme", hanging)
+			for _, key := range keys {
+				b.Took(key, 0, epoch)
+			}
+			b.fill(keys, 1, epoch)
+			what := fmt.Sprint(b.has(keys))
+			assert.Positive(t, b.room(quick, epoch), what)
+			assert.Positive(t, b.room(rival, epoch), what)
+		})
 	}
 }
 
@@ -156,20 +160,22 @@ func TestCapacityBesideTypesThatBeginToHang(t *testing.T) {
 func TestCapacityOfTasksThatHaveEnded(t *testing.T) {
 	t.Parallel()
 	for _, capacity := range []int{1, 5, 64, 1024} {
-		b, keys := newBook(capacity, plentyOfBytes), typesOf("acme", 2)
-		for _, key := range keys {
-			b.Took(key, 0, epoch)
-		}
-		b.fill(keys[:1], capacity, epoch)
-		ended := b.has(keys)[0]
-		assert.Equal(t, ended, b.Keep(b.fresh(keys[0], ended, epoch)), "%d tasks", capacity)
-		b.fill(keys[1:], capacity, epoch)
-		kept := b.Keep(b.fresh(keys[0], ended, epoch))
-		b.Release(keys[0], ended, 0)
-		assert.Equal(t, b.room(keys[0], epoch), kept)
-		if capacity > 5 {
-			assert.Less(t, kept, ended, "%d tasks", capacity)
-		}
+		t.Run(fmt.Sprintf("capacity %d", capacity), func(t *testing.T) {
+			b, keys := newBook(capacity, plentyOfBytes), typesOf("acme", 2)
+			for _, key := range keys {
+				b.Took(key, 0, epoch)
+			}
+			b.fill(keys[:1], capacity, epoch)
+			ended := b.has(keys)[0]
+			assert.Equal(t, ended, b.Keep(b.fresh(keys[0], ended, epoch)), "%d tasks", capacity)
+			b.fill(keys[1:], capacity, epoch)
+			kept := b.Keep(b.fresh(keys[0], ended, epoch))
+			b.Release(keys[0], ended, 0)
+			assert.Equal(t, b.room(keys[0], epoch), kept)
+			if capacity > 5 {
+				assert.Less(t, kept, ended, "%d tasks", capacity)
+			}
+		})
 	}
 }
 
@@ -190,15 +196,17 @@ func TestSharesOfTypes(t *testing.T) {
 		{512, true, []int{216, 216}},
 		{512, true, []int{75, 75, 75, 74, 74, 74}},
 	} {
-		b := newBook(c.capacity, plentyOfBytes)
-		keys := typesOf("acme", len(c.want))
-		for _, key := range keys {
-			if c.quick {
-				b.Took(key, 0, epoch)
+		t.Run(fmt.Sprintf("capacity %d, quick %v", c.capacity, c.quick), func(t *testing.T) {
+			b := newBook(c.capacity, plentyOfBytes)
+			keys := typesOf("acme", len(c.want))
+			for _, key := range keys {
+				if c.quick {
+					b.Took(key, 0, epoch)
+				}
 			}
-		}
-		b.fill(keys, 1, epoch)
-		assert.Equal(t, c.want, b.has(keys))
+			b.fill(keys, 1, epoch)
+			assert.Equal(t, c.want, b.has(keys))
+		})
 	}
 }
 

@@ -4487,8 +4487,9 @@ export interface components {
             };
         };
         /**
-         * @description The call can't be done now. Nothing was changed, but a submit with the code uncertain may
-         *     have been accepted.
+         * @description The call can't be done now. With the code unavailable nothing was changed, except perhaps by
+         *     a worker's report or claim. With the code uncertain a change may have been made, or a task
+         *     accepted.
          */
         Unavailable: {
             headers: {

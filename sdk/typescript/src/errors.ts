@@ -6,7 +6,7 @@ export class AsyncflowError extends Error {
 
   /**
    * Whether a call that changes something may have taken effect although it failed. It has not if
-   * the server refused it, or the request never reached the server.
+   * the server refused it or was unavailable, or the request never reached the server.
    */
   uncertain = false;
 

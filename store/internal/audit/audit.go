@@ -80,7 +80,7 @@ func Record(ctx context.Context, core *catalog.Core, a *Call) error {
 // RecordAll writes the entries of ended audited calls, all or none. It skips entries that are in
 // the audit already. Entries of a tenant that is gone go to the audit that belongs to no tenant.
 func RecordAll(ctx context.Context, core *catalog.Core, calls []*Call) error {
-	err := pgx.BeginFunc(ctx, core.Base, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, core.DB(""), func(tx pgx.Tx) error {
 		for _, a := range calls {
 			if !core.Catalog.HasTenant(a.Schema) { // it is gone
 				a.Schema = ""
@@ -142,7 +142,7 @@ const forgetSQL = ` WHERE id IN (SELECT id FROM {audit} WHERE at < $1
 func Forget(
 	ctx context.Context, core *catalog.Core, tenant string, retention time.Duration,
 ) (int, error) {
-	tag, err := core.Base.Exec(ctx,
+	tag, err := core.DB("").Exec(ctx,
 		`DELETE FROM `+TableOf(tenant)+strings.ReplaceAll(forgetSQL, "{audit}", TableOf(tenant)),
 		core.Clock.Now().Add(-max(retention, asyncflow.MinAuditRetention)), catalog.JobBatch)
 	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetAudit(%q)", tenant)

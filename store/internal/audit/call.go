@@ -26,6 +26,8 @@ type Call struct {
 
 	isNew   bool
 	written bool
+	// unanswered: the database broke off during a commit of the change.
+	unanswered bool
 }
 
 // NewAuditedCall returns an audited call with an id of its own.
@@ -77,6 +79,10 @@ func (a *Call) NoteVersion(version int, isNew bool) {
 // Written reports whether the call's entry is in the audit.
 func (a *Call) Written() bool { return a.written }
 
+// MayStand reports whether the change of the call stands, or may stand because the database broke
+// off during its commit.
+func (a *Call) MayStand() bool { return a.written || a.unanswered }
+
 // Audited runs do in a transaction of a tenant, or ("") of no tenant, that also writes the entry
 // of the context's audited call, if it has one. After an error of do, also ErrSame and ErrDry,
 // the entry is written later. do must not take another role.
@@ -96,18 +102,23 @@ func doThen(
 	if a != nil {
 		detail = maps.Clone(a.Detail)
 	}
+	committing := false
 	err := pgx.BeginFunc(ctx, core.DB(tenant), func(tx pgx.Tx) error {
-		if err := do(tx); err != nil {
-			return err
+		err := do(tx)
+		if err == nil {
+			err = write(ctx, core, tx, a, then)
 		}
-		return write(ctx, core, tx, a, then)
+		committing = err == nil
+		return err
 	})
+	unanswered := committing && err != nil && !postgres.RolledBack(err)
 	if errors.Is(err, postgres.ErrSame) { // an earlier try may have made the change
 		err = postgres.FirstError(postgres.Confirm(ctx, core.DB(tenant)), postgres.ErrSame)
 	}
 	if a == nil {
 		return err
 	}
+	a.unanswered = a.unanswered || unanswered
 	if a.written = err == nil; !a.written {
 		a.Detail = detail
 		a.isNew = false

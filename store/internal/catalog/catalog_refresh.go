@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgerrcode"
+
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
@@ -36,7 +38,8 @@ func (c *Catalog) open(ctx context.Context) error {
 		c.store.Log.Warn("the configuration of some tenants isn't read yet; starting without them")
 	}
 	for _, r := range reads {
-		if postgres.IsRefused(r.failure()) { // a missing right never comes back by itself
+		// a missing right never comes back by itself
+		if postgres.State(r.failure()) == pgerrcode.InsufficientPrivilege {
 			return postgres.Wrap(r.err, "Catalog.open")
 		}
 	}

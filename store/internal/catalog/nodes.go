@@ -61,7 +61,7 @@ func (s *Core) Joining() bool {
 // beat writes this node's row and counts the nodes.
 func (s *Core) beat(ctx context.Context) error {
 	now := s.Clock.Now()
-	_, err := s.Base.Exec(ctx, `
+	_, err := s.DB("").Exec(ctx, `
 		INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at)
 		VALUES ($1, $2, $3, $4, $4)
 		ON CONFLICT (id) DO UPDATE SET seen_at = $4`, s.Config.Node, s.Config.Roles, s.Config.Build,
@@ -94,7 +94,7 @@ func (s *Core) beat(ctx context.Context) error {
 func (s *Core) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if _, err := s.Base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE id = $1`,
+	if _, err := s.DB("").Exec(ctx, `DELETE FROM asyncflow.nodes WHERE id = $1`,
 		s.Config.Node); err != nil {
 		s.Log.Debug("could not delete this node's row", "error", err)
 	}
@@ -112,7 +112,7 @@ func (s *Core) DryRunForgetNodes(ctx context.Context) (int, error) {
 // ForgetNodes deletes the rows of nodes that have been silent for a day, and
 // returns how many there were.
 func (s *Core) ForgetNodes(ctx context.Context) (int, error) {
-	tag, err := s.Base.Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`,
+	tag, err := s.DB("").Exec(ctx, `DELETE FROM asyncflow.nodes WHERE seen_at < $1`,
 		s.Clock.Now().Add(-nodesKept))
 	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetNodes")
 }

@@ -26,7 +26,8 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]config.Roll, error) 
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r config.Roll, err error) {
 		var sealed, drained, idle, remaining *time.Time
-		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained, &r.ReadyDropped,
+		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained,
+			&r.ReadyDropped,
 			&idle, &remaining, &r.Lost)
 		r.SealedAt = postgres.OrZero(sealed)
 		r.DrainedAt = postgres.OrZero(drained)

@@ -220,7 +220,7 @@ func (c *claiming) commit(
 }
 
 // onlyLocked reports whether the transaction has locked claimers and has nothing to write: see
-// lock.go.
+// lockClaimers.
 func (c *claiming) onlyLocked() bool {
 	return c.locked != nil && !*c.locked && len(c.taken)+len(c.again) == 0 && c.back.Empty()
 }

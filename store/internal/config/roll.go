@@ -20,7 +20,7 @@ import (
 //	dropped  the retention is over: its other tables are dropped
 //
 // A roll that can't be dropped, as it or an older one has live tasks, is compacted meanwhile: once
-// the retention of its other tasks is over, its tables are made anew with the live ones.
+// the retention of its other tasks is over, its tables are made anew with those that are needed.
 //
 // A step that waits for the lock of a busy table gives up soon and is tried again.
 
@@ -63,7 +63,8 @@ func ByRoll[T any](tasks []T, idOf func(T) asyncflow.TaskID) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(tasks) > 0 {
 			position := idOf(tasks[0]).Position()
-			n := slices.IndexFunc(tasks, func(task T) bool { return idOf(task).Position() != position })
+			n := slices.IndexFunc(tasks,
+				func(task T) bool { return idOf(task).Position() != position })
 			if n < 0 {
 				n = len(tasks)
 			}

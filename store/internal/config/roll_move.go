@@ -31,10 +31,10 @@ func RolledOn(err error) bool {
 // data again.
 func IsDataError(err error) bool {
 	state := postgres.State(err)
-	if RolledOn(err) {
+	if RolledOn(err) || postgres.IsPassing(err) {
 		return false
 	}
-	return pgerrcode.IsDataException(state) ||
+	return postgres.IsDataException(err) ||
 		pgerrcode.IsIntegrityConstraintViolation(state) && state != pgerrcode.UniqueViolation ||
 		state == pgerrcode.StatementTooComplex || state == pgerrcode.ProgramLimitExceeded
 }

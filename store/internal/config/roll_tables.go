@@ -20,7 +20,8 @@ func (s *TableSet) OpenNext(ctx context.Context, tx pgx.Tx, now time.Time) error
 	if err := s.openRoll(ctx, tx, s.End+1, now); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, s.Tables.SQL(0, `UPDATE {sets} SET end_pos = $2 WHERE name = $1`), s.Name,
+	_, err := tx.Exec(ctx, s.Tables.SQL(0, `UPDATE {sets} SET end_pos = $2 WHERE name = $1`),
+		s.Name,
 		s.End+1)
 	return err
 }
@@ -40,15 +41,16 @@ func OpenSet(ctx context.Context, tx pgx.Tx, tenant, name string, position int, 
 }
 
 // ReviveRoll locks a roll's row for a redrive of one of its tasks: until the transaction ends the
-// roll is neither dropped nor compacted nor idle. Only the first redrive after the roll was idle, or
-// had few live tasks, changes the row, so that other redrives don't wait for each other.
+// roll is neither dropped nor compacted nor idle. Only the first redrive after the roll was idle,
+// or had few live tasks, changes the row, so that other redrives don't wait for each other.
 // CodeNotFound when the roll was dropped.
 func ReviveRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int) error {
 	for {
 		_, err := tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls}
-			SET idle_since = NULL, remaining_since = NULL, remaining_types = NULL, remaining_ids = NULL
+			SET idle_since = NULL, remaining_types = NULL, remaining_ids = NULL,
+			  remaining_since = CASE WHEN remaining_ids IS NULL THEN remaining_since END
 			WHERE table_set = $1 AND position = $2 AND (idle_since IS NOT NULL
-			  OR remaining_since IS NOT NULL)`), set.Name, position)
+			  OR remaining_ids IS NOT NULL)`), set.Name, position)
 		if err != nil {
 			return err
 		}
@@ -56,7 +58,7 @@ func ReviveRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int) err
 			return err
 		}
 		var revived bool
-		err = tx.QueryRow(ctx, set.Tables.SQL(0, `SELECT idle_since IS NULL AND remaining_since IS NULL
+		err = tx.QueryRow(ctx, set.Tables.SQL(0, `SELECT idle_since IS NULL AND remaining_ids IS NULL
 			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, position).Scan(&revived)
 		if err != nil || revived { // otherwise it was changed in between
 			return err
@@ -120,6 +122,13 @@ type Remaining struct {
 	Since time.Time // zero: that isn't known
 	TaskRows
 }
+
+// Untidy reports whether the other tasks are erased, but not all that they have in tables of all
+// rolls: then the remaining ones aren't known.
+func (r Remaining) Untidy() bool { return !r.Since.IsZero() && r.IDs == nil }
+
+// CompactAfter returns how long after its Since a roll is compacted at the earliest.
+func CompactAfter(retention time.Duration) time.Duration { return max(retention, time.Hour) }
 
 // Remaining returns the only tasks of a roll that were live lately.
 func (s *TableSet) Remaining(
@@ -201,9 +210,8 @@ func FirstOfRoll(position int) int64 { return asyncflow.NewTaskID("", position, 
 func (s *TableSet) HasChildren(ctx context.Context, tx pgx.Tx, position int) (has bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
 		SELECT FROM {fan_outs}, unnest(firsts) first
-		WHERE NOT closed AND type IN (`+TypesOfSetSQL+`) AND first >= $2 AND first < $3)`), s.Name,
-		asyncflow.NewTaskID("", position, 0).Number, asyncflow.NewTaskID("", position+1, 0).Number).
-		Scan(&has)
+		WHERE NOT closed AND type IN (`+TypesAtSQL+`) AND first >= $3 AND first < $4)`), s.Name,
+		position, FirstOfRoll(position), FirstOfRoll(position+1)).Scan(&has)
 	return has, err
 }
 
@@ -214,27 +222,43 @@ func (s *TableSet) NeedsChildren(
 ) (needed bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
 		SELECT FROM {fan_outs} f, unnest(f.firsts) first
-		WHERE f.type IN (`+TypesOfSetSQL+`) AND f.id < $3 AND first >= $2 AND first < $3
-		  AND (f.id < $2 OR NOT f.closed OR f.id = ANY ($4)))`), s.Name, FirstOfRoll(position),
-		FirstOfRoll(position+1), remaining).Scan(&needed)
+		WHERE f.type IN (`+TypesAtSQL+`) AND f.id < $4 AND first >= $3 AND first < $4
+		  AND (f.id < $3 OR NOT f.closed OR f.id = ANY ($5)))`), s.Name, position,
+		FirstOfRoll(position), FirstOfRoll(position+1), remaining).Scan(&needed)
 	return needed, err
 }
 
-// AddDependencies adds the tasks of a roll on which remaining tasks depend, in this roll or an older
-// one: their outputs are needed.
+// AddDependencies adds the tasks of a roll on which live tasks depend, of any roll and set: their
+// outputs are needed. A task counts as live for that if it remains, waits or runs.
 func (s *TableSet) AddDependencies(
 	ctx context.Context, tx pgx.Tx, position int, remaining *TaskRows,
 ) error {
 	rows, err := tx.Query(ctx, s.Tables.SQL(0, `SELECT DISTINCT e.on_type, e.on_id FROM {edges} e
-		WHERE e.type IN (`+TypesOfSetSQL+`) AND e.on_type IN (`+TypesOfSetSQL+`) AND e.id < $3
-		  AND e.on_id >= $2 AND e.on_id < $3 AND (e.id < $2 OR e.id = ANY ($4))
-		  AND e.on_id <> ALL ($4)`), s.Name, FirstOfRoll(position), FirstOfRoll(position+1),
-		remaining.IDs)
+		WHERE e.on_type IN (`+TypesAtSQL+`) AND e.on_id >= $3 AND e.on_id < $4
+		  AND e.on_id <> ALL ($5) AND (e.id = ANY ($5)
+		    OR EXISTS (SELECT FROM {wait} w WHERE w.type = e.type AND w.id = e.id)
+		    OR EXISTS (SELECT FROM {lease} l WHERE l.type = e.type AND l.id = e.id))`), s.Name,
+		position, FirstOfRoll(position), FirstOfRoll(position+1), remaining.IDs)
 	if err != nil {
 		return err
 	}
 	return remaining.collect(rows)
 }
 
-// TypesOfSetSQL selects the numbers of the types that may have tasks in the set $1.
-const TypesOfSetSQL = `SELECT number FROM {types} WHERE table_set = $1 OR earlier_set = $1`
+// AddBlockers adds the failed tasks of a roll that block their flow key: a redrive frees it.
+func (s *TableSet) AddBlockers(
+	ctx context.Context, tx pgx.Tx, position int, remaining *TaskRows,
+) error {
+	rows, err := tx.Query(ctx, s.Tables.SQL(0, `SELECT t.number, b.id FROM {blocks} b
+		JOIN {types} t ON t.name = b.type WHERE t.number IN (`+TypesAtSQL+`)
+		  AND b.id >= $3 AND b.id < $4 AND b.id <> ALL ($5)`), s.Name, position,
+		FirstOfRoll(position), FirstOfRoll(position+1), remaining.IDs)
+	if err != nil {
+		return err
+	}
+	return remaining.collect(rows)
+}
+
+// TypesAtSQL selects the numbers of the types whose tasks at the position $2 are in the set $1.
+const TypesAtSQL = `SELECT number FROM {types} WHERE table_set = $1 AND from_pos <= $2::int
+  OR earlier_set = $1 AND from_pos > $2::int`

@@ -41,15 +41,14 @@ func FreshFirst(t *Type, stage string, now time.Time) (first bool) {
 	return first
 }
 
-// HealthSince returns from when on leases count for the health of endpoints that are tried or
-// ramped up: the earliest of their times.
-func HealthSince(t *Type, now time.Time) (since time.Time) {
-	since = now
+// HealthSince returns the endpoints of a type that are tried or ramped up, and for each of them
+// from when on its leases count for its health.
+func HealthSince(t *Type, now time.Time) (ids []string, since []time.Time) {
 	for _, e := range t.AllEndpoints() {
-		at := e.Health.CountsSince(now)
-		if e.Health.Capacity(now) > 0 && at.Before(since) {
-			since = at
+		if e.Health.Capacity(now) > 0 {
+			ids = append(ids, e.ID)
+			since = append(since, e.Health.CountsSince(now))
 		}
 	}
-	return since
+	return ids, since
 }

@@ -9,8 +9,8 @@ import (
 // With a synchronous standby, an answer must follow a commit that the standby has. In two
 // cases Postgres doesn't wait for the standby, see ADR 26:
 //
-//   - A transaction that wrote nothing doesn't wait. So the caller calls confirm before it gives
-//     an answer that depends on rows of an earlier commit.
+//   - A transaction that wrote nothing doesn't wait. So the caller calls postgres.Confirm before it
+//     gives an answer that depends on rows of an earlier commit.
 //   - A cancelled wait ends as a success with a warning. Package postgres makes it
 //     ErrNotReplicated, and the commit counts as one with a lost answer.
 

@@ -12,8 +12,9 @@ import (
 // InFlight counts the leases of a type by endpoint; "": leases for any endpoint.
 type InFlight struct {
 	All map[string]int
-	// Lately counts the leases that began after the endpoint's try or ramp did. Earlier tasks,
-	// answered with 202, say nothing about its health.
+	// Lately counts, for each endpoint that is tried or ramped up, the leases that began after that
+	// did: see asyncflow.Health.CountsSince. Earlier tasks, answered with 202, say nothing about its
+	// health.
 	Lately map[string]int
 }
 

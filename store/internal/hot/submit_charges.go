@@ -2,6 +2,7 @@ package hot
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -60,11 +61,11 @@ func WriteCharges(ctx context.Context, s *Path) error {
 	for i, tenant := range tenants {
 		sums[i] = counted[tenant]
 	}
-	_, err := s.core.Base.Exec(ctx, `
+	_, err := s.core.DB("").Exec(ctx, `
 		INSERT INTO asyncflow.submit_charges AS c (tenant, total)
 		SELECT * FROM unnest($1::text[], $2::bigint[])
 		ON CONFLICT (tenant) DO UPDATE SET total = c.total + excluded.total`, tenants, sums)
-	if err != nil {
+	if err != nil && !errors.Is(err, postgres.ErrNotReplicated) { // otherwise they are counted
 		for tenant, n := range counted {
 			s.charges.add(tenant, n)
 		}

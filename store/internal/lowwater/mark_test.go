@@ -235,13 +235,15 @@ func TestAnnouncementDuringALease(t *testing.T) {
 		"lower": func(w *lowWater) { w.lower(day(time.Minute)) },
 		"reset": (*lowWater).reset,
 	} {
-		var w lowWater
-		at := time.Hour
-		lease(&w, at, time.Second)
-		one, two := w.begin(day(at), at), w.begin(day(at), at)
-		news(&w)
-		w.end(looked{from: one, now: day(at), at: at, took: time.Second})
-		w.end(looked{from: two, now: day(at), at: at, took: time.Second})
-		assert.False(t, w.begin(day(at), at).After(day(time.Minute)), name)
+		t.Run(name, func(t *testing.T) {
+			var w lowWater
+			at := time.Hour
+			lease(&w, at, time.Second)
+			one, two := w.begin(day(at), at), w.begin(day(at), at)
+			news(&w)
+			w.end(looked{from: one, now: day(at), at: at, took: time.Second})
+			w.end(looked{from: two, now: day(at), at: at, took: time.Second})
+			assert.False(t, w.begin(day(at), at).After(day(time.Minute)))
+		})
 	}
 }

@@ -36,7 +36,7 @@ type Announced struct {
 }
 
 // Listener keeps the news of this node until its owner reads them. What is announced before a call
-// returns is there when the next Take begins.
+// returns is there when the next Read begins.
 type Listener struct {
 	topics  Topics
 	changed chan struct{}

@@ -61,22 +61,25 @@ func TestPresizedArrays(t *testing.T) { // not parallel: it counts allocations
 			[]any{null, pgtype.FlatArray[[]byte]{}, [][]byte{[]byte("1")}, [][]byte(nil)}, true},
 		{pgtype.JSONArrayOID, documents, []any{null, []string{"1"}, []*string{nil, &text}}, false},
 	} {
-		for _, value := range append(c.some, c.long) {
-			want, err := plain.Encode(c.oid, pgtype.BinaryFormatCode, value, []byte("before"))
-			require.NoError(t, err)
-			got, err := presized.Encode(c.oid, pgtype.BinaryFormatCode, value, []byte("before"))
-			require.NoError(t, err)
-			require.Equal(t, want, got, "%T", value)
-		}
-		buffers := func(types *pgtype.Map) float64 {
-			return testing.AllocsPerRun(3, func() {
-				_, err := types.Encode(c.oid, pgtype.BinaryFormatCode, c.long, make([]byte, 0, 256))
+		t.Run(fmt.Sprintf("%d of %T", c.oid, c.long), func(t *testing.T) {
+			for _, value := range append(c.some, c.long) {
+				want, err := plain.Encode(c.oid, pgtype.BinaryFormatCode, value, []byte("before"))
 				require.NoError(t, err)
-			})
-		}
-		assert.Less(t, buffers(presized), buffers(plain)-5, fmt.Sprintf("%T", c.long))
-		if c.flat {
-			assert.Less(t, buffers(presized), 10.0, "elements don't go to the heap")
-		}
+				got, err := presized.Encode(c.oid, pgtype.BinaryFormatCode, value, []byte("before"))
+				require.NoError(t, err)
+				require.Equal(t, want, got, "%T", value)
+			}
+			buffers := func(types *pgtype.Map) float64 {
+				return testing.AllocsPerRun(3, func() {
+					_, err := types.Encode(c.oid, pgtype.BinaryFormatCode, c.long,
+						make([]byte, 0, 256))
+					require.NoError(t, err)
+				})
+			}
+			assert.Less(t, buffers(presized), buffers(plain)-5, fmt.Sprintf("%T", c.long))
+			if c.flat {
+				assert.Less(t, buffers(presized), 10.0, "elements don't go to the heap")
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
@@ -44,7 +45,15 @@ func IsPassing(err error) bool {
 		pgerrcode.IsOperatorIntervention(state) || // it ends, starts, or stopped the statement
 		pgerrcode.IsSystemError(state) || pgerrcode.IsTransactionRollback(state) ||
 		pgerrcode.IsInvalidTransactionState(state) || // it ended the transaction, or the connection
+		isNotifyQueueFull(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*pgconn.ConnectError))
+}
+
+// isNotifyQueueFull reports whether Postgres refused a commit because its queue of notifications is
+// full. The whole cluster shares it, and one session that listens and doesn't read keeps it full.
+func isNotifyQueueFull(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == pgerrcode.ProgramLimitExceeded && pg.File == "async.c"
 }
 
 // isChanging reports whether an error comes from a database that isn't as this program knows it.
@@ -59,7 +68,7 @@ func isChanging(err error) bool {
 		return true
 	}
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Routine == "RevalidateCachedQuery" ||
+	return errors.As(err, &pg) && (pg.Routine == "RevalidateCachedQuery" || IsRoleRefused(err) ||
 		pg.Code == pgerrcode.ForeignKeyViolation && pg.ConstraintName == Sealed)
 }
 
@@ -69,7 +78,8 @@ const Sealed = "sealed"
 // RolledBack reports whether the server says that a transaction has failed: nothing of it stands.
 func RolledBack(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
+	return errors.Is(err, pgx.ErrTxCommitRollback) ||
+		errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
 }
 
 // Wrap adds the operation to a database error. An error that passes, that refuses a new connection,
@@ -165,9 +175,16 @@ func Countable(err error, what string) error {
 	return err
 }
 
+// IsDataException reports whether Postgres refused a value.
+func IsDataException(err error) bool {
+	return pgerrcode.IsDataException(State(err)) && !IsRoleRefused(err)
+}
+
 // IsRefused reports whether Postgres refused a statement for want of a right: the role fence has
 // held, and another try would be refused too.
-func IsRefused(err error) bool { return State(err) == pgerrcode.InsufficientPrivilege }
+func IsRefused(err error) bool {
+	return State(err) == pgerrcode.InsufficientPrivilege && !IsRoleRefused(err)
+}
 
 // ErrSame ends a transaction that would change nothing.
 var ErrSame = errors.New("there is nothing to change")

@@ -30,17 +30,28 @@ func TestErrorsOfAChangingDatabaseAreUnavailable(t *testing.T) {
 		"57P03": asyncflow.CodeUnavailable, // it starts
 		"XX000": asyncflow.CodeUnavailable, // a table was dropped under the statement
 		"":      asyncflow.CodeUnavailable, // the connection was lost
+		"22023": asyncflow.CodeInternal,
+		"54000": asyncflow.CodeInternal,
 		"22P05": asyncflow.CodeInternal,
 		"23505": asyncflow.CodeInternal,
 		"42601": asyncflow.CodeInternal,
 		"42501": asyncflow.CodeInternal,
 		"XX001": asyncflow.CodeInternal,
 	} {
-		err := fmt.Errorf("in a batch: %w", &pgconn.PgError{Severity: "ERROR", Code: code})
-		assert.Equal(t, want, asyncflow.CodeOf(postgres.Wrap(err, "test")), code)
+		t.Run(code, func(t *testing.T) {
+			err := fmt.Errorf("in a batch: %w", &pgconn.PgError{Severity: "ERROR", Code: code})
+			assert.Equal(t, want, asyncflow.CodeOf(postgres.Wrap(err, "test")))
+		})
 	}
 	replaced := &pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"}
 	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(replaced, "test")))
+	full := &pgconn.PgError{Code: "54000", File: "async.c"} // the queue of notifications
+	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(full, "test")))
+	for _, code := range []string{"22023", "42501"} {
+		role := &pgconn.PgError{Code: code, Routine: "call_string_check_hook"}
+		assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(role, "test")))
+		assert.False(t, postgres.IsDataException(role) || postgres.IsRefused(role), code)
+	}
 	sealed := &pgconn.PgError{Code: "23503", ConstraintName: postgres.Sealed}
 	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(sealed, "test")))
 }

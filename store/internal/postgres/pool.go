@@ -80,6 +80,7 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	cfg.ConnConfig.Tracer = &deadlines{config.Statement, config.Group}
 	cfg.ConnConfig.StatementCacheCapacity = life.statements
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	cfg.PrepareConn = forgetNotReplicated
 	settings := merged(connectionSettings, config.Settings)
 	cfg.ConnConfig.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		if err := set(ctx, conn, settings); err != nil {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,19 @@ func noteNotReplicated(conn *pgconn.PgConn, n *pgconn.Notice) {
 	if n.Routine == "SyncRepWaitForLSN" {
 		conn.CustomData()[notReplicated] = true
 	}
+}
+
+// forgetNotReplicated makes a connection forget the warning of an earlier use, perhaps for another
+// tenant, before it is used again.
+func forgetNotReplicated(_ context.Context, conn *pgx.Conn) (usable bool, err error) {
+	delete(conn.PgConn().CustomData(), notReplicated)
+	return true, nil
+}
+
+// BeginFunc is pgx.BeginFunc on a connection outside any pool. After a commit that no synchronous
+// standby may have it returns ErrNotReplicated.
+func BeginFunc(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) error) error {
+	return FirstError(pgx.BeginFunc(ctx, conn, do), replicated(conn))
 }
 
 // replicated returns ErrNotReplicated once after a commit that was cancelled while it waited.

@@ -125,7 +125,7 @@ func (r *Roles) AsBase(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	_, err := tx.Exec(ctx, setRole, r.base)
-	return err
+	return roleError(err)
 }
 
 // AsTenant gives the rest of a transaction a tenant's role.
@@ -158,11 +158,19 @@ func (r *Roles) AsAny(ctx context.Context, tx pgx.Tx, tenant string) error {
 // roleError explains the error of a role that could not be taken, and returns any other
 // err as it is.
 func roleError(err error) error {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Routine != "call_string_check_hook" {
+	if !IsRoleRefused(err) {
 		return err
 	}
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
-		Message: "the database user can't take a role of asyncflow (" + pg.Message +
+		Message: "the database user can't take a role of asyncflow (" + message(err) +
 			"): run asyncflow migrate up as that user"}
+}
+
+// IsRoleRefused reports whether Postgres refused to give a connection a role: there is none of that
+// name, or the user may not take it. The SQLSTATE is one of bad data, or of a statement's missing
+// right, but what was asked isn't to blame. The only text that asyncflow sets after a connection's
+// settings is a role.
+func IsRoleRefused(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Routine == "call_string_check_hook"
 }

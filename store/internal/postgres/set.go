@@ -28,6 +28,7 @@ func ConfigFor(url string, settings map[string]string, then Setup) (*pgx.ConnCon
 	}
 	cfg.ConnectTimeout = ConnectTimeout
 	cfg.DialFunc = Dialer.DialContext
+	cfg.OnNotice = noteNotReplicated
 	cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		if err := set(ctx, conn, settings); err != nil || then == nil {
 			return err

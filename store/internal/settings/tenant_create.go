@@ -32,7 +32,7 @@ func CreateTenant(
 	}
 	defer conn.Close(ctx)
 	noRoles := with(opts).noRoles
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+	err = postgres.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
 		_, created, err = makeTenant(ctx, tx, tenant, asyncflow.Quotas{}, noRoles)
 		return err
 	})
@@ -171,7 +171,7 @@ func adoptTenant(
 	if _, err = f.Migrate(ctx, url, slug); err != nil {
 		return t, false, err
 	}
-	err = pgx.BeginFunc(ctx, f.Conn(), func(tx pgx.Tx) (err error) {
+	err = postgres.BeginFunc(ctx, f.Conn(), func(tx pgx.Tx) (err error) {
 		t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
 		return err
 	})
@@ -194,7 +194,7 @@ func adoptPlain(
 		return t, false, postgres.ConnectError(url, err)
 	}
 	defer conn.Close(ctx)
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+	err = postgres.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
 		t, created, err = enterTenant(ctx, tx, slug, "", own)
 		return err
 	})

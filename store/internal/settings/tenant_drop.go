@@ -204,10 +204,11 @@ func (s *Settings) DropTenantRole(ctx context.Context, role string) (dropped boo
 const dropRoleTries = 5
 
 func (s *Settings) tryDropRole(ctx context.Context, role string) error {
-	tx, err := s.core.Base.BeginTx(ctx, pgx.TxOptions{BeginQuery: `BEGIN; SET LOCAL ROLE NONE`})
-	if err != nil {
+	return pgx.BeginFunc(ctx, s.core.DB(""), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL ROLE NONE`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `DROP ROLE IF EXISTS `+postgres.Quote(role))
 		return err
-	}
-	_, err = tx.Exec(ctx, `DROP ROLE IF EXISTS `+postgres.Quote(role))
-	return postgres.FirstError(err, tx.Commit(ctx))
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -263,7 +264,7 @@ func (d *Deleting) deleteFrom(
 
 // deleteLast deletes what is left of the type when its tasks are gone.
 func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *config.TableNames) error {
-	n, err := DeleteTreeRows(ctx, tx, shared, `type = $2`, d.number)
+	n, err := DeleteTreeRows(ctx, tx, shared, `type = $1`, d.number)
 	if d.Rows = n; err == nil && n == 0 {
 		_, err = tx.Exec(ctx, shared.SQL(0, `DELETE FROM {deleted} WHERE number = $1`), d.number)
 	}
@@ -271,14 +272,14 @@ func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *config.Tab
 }
 
 // DeleteTreeRows deletes some edges, fan-outs and past keys of tasks that are gone, at most
-// JobBatch of each, and returns how many. The arguments of the condition are $2 and on.
+// JobBatch of each, and returns how many. The condition calls the row r.
 func DeleteTreeRows(
 	ctx context.Context, tx pgx.Tx, t *config.TableNames, condition string, args ...any,
 ) (n int, err error) {
 	for _, table := range []string{"{edges}", "{fan_outs}", "{past_keys}"} {
 		tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM `+table+` WHERE `+condition+` LIMIT $1))`),
-			append([]any{catalog.JobBatch}, args...)...)
+			SELECT ctid FROM `+table+` r WHERE `+condition+` LIMIT `+strconv.Itoa(catalog.JobBatch)+`))`),
+			args...)
 		if err != nil {
 			return 0, err
 		}

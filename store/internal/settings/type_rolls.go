@@ -37,7 +37,8 @@ type TypeRoll struct {
 	// it is dropped by then, or too many are live, or that isn't known.
 	CompactsAt time.Time
 
-	// NextTasks is about how many tasks the open roll has when the next one opens; 0: it isn't open.
+	// NextTasks is about how many tasks the open roll has when the next one opens; 0: it isn't
+	// open.
 	NextTasks int64
 	// NextAt is when the next one opens by age. Zero: never, as the roll is empty or not open.
 	NextAt time.Time
@@ -113,7 +114,8 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 			set := sets[name]
 			r := TypeRoll{Position: position, Own: !set.Shared(), OpenedAt: opened,
 				SealedAt: postgres.OrZero(sealed), DrainedAt: postgres.OrZero(drained),
-				IdleSince: postgres.OrZero(idle), Retention: s.core.Catalog.Retention(set, position)}
+				IdleSince: postgres.OrZero(idle), Retention: s.core.Catalog.Retention(set,
+					position)}
 			last, seen := drops[name]
 			if idle != nil && (!seen || !last.IsZero()) {
 				r.DropsAt = idle.Add(r.Retention)
@@ -123,7 +125,7 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 			}
 			drops[name] = r.DropsAt
 			if remaining != nil {
-				r.CompactsAt = remaining.Add(r.Retention)
+				r.CompactsAt = remaining.Add(config.CompactAfter(r.Retention))
 			}
 			if !r.DropsAt.IsZero() && !r.DropsAt.After(r.CompactsAt) {
 				r.CompactsAt = time.Time{}
@@ -170,7 +172,8 @@ func (s *Settings) measureRolls(ctx context.Context, t *config.Type, rolls []Typ
 		rolls[i].Bytes = bytes
 		pages[i] = size
 		if size > 0 && (size <= countedPages || perPage < 0) {
-			counts = append(counts, fmt.Sprintf(`SELECT %d, count(*) FROM %s WHERE ctid < '(%d,0)'`, i,
+			counts = append(counts, fmt.Sprintf(`SELECT %d, count(*) FROM %s WHERE ctid < '(%d,0)'`,
+				i,
 				tasks[i], countedPages))
 		} else {
 			rolls[i].Tasks = int64(perPage * float64(size))

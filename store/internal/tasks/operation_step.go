@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -91,7 +90,7 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return Step{}, nil
-	case err != nil && (pgerrcode.IsDataException(postgres.State(err)) ||
+	case err != nil && (postgres.IsDataException(err) ||
 		asyncflow.CodeOf(err) == asyncflow.CodeInvalid):
 		return Step{}, s.failOperation(ctx, due, err)
 	case err != nil:

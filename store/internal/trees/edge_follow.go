@@ -51,8 +51,9 @@ func (f *followUp) followEnded(t *config.Type, ids []int64) error {
 	}
 	if n == f.s.chunks.edges || more == f.s.chunks.edges {
 		for _, e := range ends {
-			f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxEnded, Number: t.Number(),
-				ID: e.id})
+			f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxEnded,
+				Number: t.Number(),
+				ID:     e.id})
 		}
 	}
 	return nil
@@ -65,7 +66,8 @@ type taskEnd struct {
 	key    string     // its idempotency key
 }
 
-// endsOf returns the ends of tasks of a type; live tasks have none. A task that isn't there is gone.
+// endsOf returns the ends of tasks of a type; live tasks have none. A task that isn't there is
+// gone.
 func (f *followUp) endsOf(t *config.Type, ids []int64) (ends []taskEnd, err error) {
 	for position, ids := range config.ByPosition(ids) {
 		if !t.Has(position) { // dropped

@@ -134,7 +134,8 @@ func CancelStopped(ctx context.Context, s *Trees, t *config.Type, ids []int64) e
 // haltedSQL reads which fan-outs are paused, stopped, or have failed children, and how many
 // children failed: FollowUp's count, and the rows in `outbox` that it didn't count yet. So too many
 // failures take effect with their commit, as a cancel does. Failures before a redrive don't count,
-// and no failure does of a redrive that an older node began. Votes fail by their quorum, which only FollowUp knows.
+// and no failure does of a redrive that an older node began. Votes fail by their quorum, which only
+// FollowUp knows.
 const haltedSQL = `
 SELECT o.id, o.seq, o.paused_at IS NOT NULL, o.stopped, o.rule, o.count, o.bad
 FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
@@ -175,7 +176,8 @@ func ParentOf(t *config.Type, l *asyncflow.Lease) (key records.FanOutKey, ok boo
 
 // ParentArgs returns the keys of fan-outs as arguments of a query.
 func ParentArgs(t *config.Type, parents []records.FanOutKey) []any {
-	return []any{t.Number(), records.Column(parents, func(k *records.FanOutKey) int64 { return k.ID }),
+	return []any{t.Number(), records.Column(parents,
+		func(k *records.FanOutKey) int64 { return k.ID }),
 		records.Column(parents, func(k *records.FanOutKey) int16 { return k.Seq })}
 }
 
@@ -234,7 +236,8 @@ func (s *Trees) park(
 		l := &parked[i]
 		if taken[l.ID.Number] {
 			v := asyncflow.ParkFor(*l, asyncflow.WaitParent)
-			ts.Add(l.ID.Number, l.Seq, t.LineKeyOf(l.Options), v, config.LineTime(t, l, v, now), now)
+			ts.Add(l.ID.Number, l.Seq, t.LineKeyOf(l.Options), v, config.LineTime(t, l, v, now),
+				now)
 		}
 	}
 	if len(ts.Wait) == 0 {

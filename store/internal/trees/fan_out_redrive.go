@@ -82,9 +82,10 @@ func takeKey(
 		return nil, err
 	}
 	if state := states[key]; state.Started || state.InFlight+keys[key] >= t.Flow.InFlight() {
-		return asyncflow.Errorf(asyncflow.CodeConflict, "task %s can't go on with its children while "+
-			"others of its flow key are under way: try again when they have ended, or redrive it with "+
-			"all_children, so that it waits for its turn", task.ID), nil
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s can't go on with its children while "+
+				"others of its flow key are under way: try again when they have ended, or redrive it with "+
+				"all_children, so that it waits for its turn", task.ID), nil
 	}
 	keys[key]++
 	return nil, nil
@@ -118,8 +119,9 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *config.Type, task end) (refu
 	child := task.Options.Child
 	ended := records.ChildEnded(task.Status)
 	if child.Vote {
-		return asyncflow.Errorf(asyncflow.CodeConflict, "task %s is a vote on %s, which makes others if "+
-			"they are needed: redrive that one", task.ID,
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s is a vote on %s, which makes others if "+
+				"they are needed: redrive that one", task.ID,
 			asyncflow.TaskID{Type: t.Name, Number: child.Parent}), nil
 	}
 	tag, err := tx.Exec(ctx, t.SQL(0, `UPDATE {fan_outs}

@@ -37,7 +37,7 @@ func (s *Upkeep) ScheduleJobs(ctx context.Context, specs map[string]string) erro
 		names = append(names, name)
 		texts = append(texts, spec)
 	}
-	_, err := s.core.Base.Exec(ctx, `
+	_, err := s.core.DB("").Exec(ctx, `
 		INSERT INTO asyncflow.jobs AS j (name, spec) SELECT *
 		  FROM unnest($1::text[], $2::text[]) AS u (name, spec) ORDER BY name
 		ON CONFLICT (name) DO UPDATE SET spec = excluded.spec
@@ -53,7 +53,7 @@ func (s *Upkeep) RecordJob(ctx context.Context, r JobRun, failures int) error {
 	if r.Error == "" {
 		succeeded = &r.Started
 	}
-	_, err := s.core.Base.Exec(ctx, `
+	_, err := s.core.DB("").Exec(ctx, `
 		INSERT INTO asyncflow.jobs AS j (name, spec, node, started_at, duration, rows, error,
 		  failures,
 		    succeeded_at)

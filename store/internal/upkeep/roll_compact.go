@@ -3,10 +3,7 @@ package upkeep
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,13 +14,15 @@ import (
 )
 
 const (
-	// mostRemaining is how many tasks a roll keeps when it is compacted. A roll with more live tasks
-	// keeps all its tasks.
+	// mostRemaining is how many tasks a roll keeps when it is compacted. A roll with more live
+	// tasks keeps all its tasks.
 	mostRemaining = 10_000
 	// mostRemainingBytes is how many bytes they may have: a node has them in memory meanwhile.
-	mostRemainingBytes = 64 << 20
+	mostRemainingBytes = 16 << 20
 	// compactAgain is after how long a roll that couldn't be compacted is tried again.
 	compactAgain = time.Hour
+	// tidySteps is after how many small steps CompactRoll leaves the next ones to its next call.
+	tidySteps = 50
 )
 
 // errRemaining ends a step of CompactRoll that keeps all tasks for now.
@@ -60,7 +59,8 @@ func (s *Upkeep) MarkRemaining(
 				config.Remaining{Since: s.core.Clock.Now(), TaskRows: live})
 		})
 	}
-	return config.UnlessBusy(marked, err, "MarkRemaining(%q, %q, %d)", set.Tenant, set.Name, position)
+	return config.UnlessBusy(marked, err, "MarkRemaining(%q, %q, %d)", set.Tenant, set.Name,
+		position)
 }
 
 // lockSoon locks the row of a roll against redrives, unless it takes too long.
@@ -71,22 +71,29 @@ func lockSoon(ctx context.Context, tx pgx.Tx, set *config.TableSet, position int
 	return config.LockRoll(ctx, tx, set, position, "UPDATE")
 }
 
-// CompactRoll makes the tables of a cleared roll anew without the tasks that had ended by a time. It
-// leaves the tasks that MarkRemaining noted, by then or earlier, and the tasks on which these
-// depend. All tasks remain if too many have to, or if tasks that remain need children of the roll:
-// then CompactRoll is due again in an hour, or after another retention if noted tasks have ended.
-// What tasks have in tables of all rolls is deleted first, in small steps.
+// CompactRoll makes the tables of a cleared roll anew without the tasks that had ended by a time.
+// It leaves the tasks that MarkRemaining noted, by then or earlier, the tasks on which live ones
+// depend, and those that block their flow key. All tasks remain if too many have to, or if live
+// tasks need children of the roll: then CompactRoll is due again in an hour, or after another
+// retention if noted tasks have ended. What erased tasks have in tables of all rolls is deleted
+// afterwards, in small steps; if some are left, the next call goes on.
 func (s *Upkeep) CompactRoll(
 	ctx context.Context, set *config.TableSet, position int, since time.Time,
 ) (compacted bool, err error) {
 	ctx = postgres.Patient(ctx)
-	for more := true; more && err == nil; {
-		compacted, more, err = s.compactStep(ctx, set, position, since)
-	}
+	compacted, err = s.eraseEnded(ctx, set, position, since)
 	if errors.Is(err, errRemaining) {
 		err = s.postpone(ctx, set, position, since.Add(compactAgain))
 	}
-	return config.UnlessBusy(compacted, err, "CompactRoll(%q, %q, %d)", set.Tenant, set.Name, position)
+	for step := 0; step < tidySteps && err == nil; step++ {
+		var more bool
+		if more, err = s.tidyStep(ctx, set, position); !more {
+			break
+		}
+		compacted = true
+	}
+	return config.UnlessBusy(compacted, err, "CompactRoll(%q, %q, %d)", set.Tenant, set.Name,
+		position)
 }
 
 // postpone has CompactRoll keep all tasks of a roll for longer: until those are old enough that had
@@ -122,7 +129,8 @@ func sameTasks(a, b []int64) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// saveRemaining writes the only tasks of a roll that were live since a time; zero: that isn't known.
+// saveRemaining writes the only tasks of a roll that were live since a time; zero: that isn't
+// known.
 func saveRemaining(
 	ctx context.Context, tx pgx.Tx, set *config.TableSet, position int, left config.Remaining,
 ) error {
@@ -133,40 +141,45 @@ func saveRemaining(
 	return err
 }
 
-// compactStep is one transaction of CompactRoll. It reports whether another one is to follow.
-func (s *Upkeep) compactStep(
+// eraseEnded erases the tasks of a roll that had ended by a time, in one transaction.
+func (s *Upkeep) eraseEnded(
 	ctx context.Context, set *config.TableSet, position int, since time.Time,
-) (compacted, more bool, err error) {
+) (erased bool, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
 		if err := lockSoon(ctx, tx, set, position); err != nil {
 			return err
 		}
 		left, err := set.Remaining(ctx, tx, position)
-		if err != nil || left.Since.IsZero() || left.Since.After(since) {
+		if err != nil || left.Untidy() || left.Since.IsZero() || left.Since.After(since) {
 			return err
 		}
 		if err := s.addNeeded(ctx, tx, set, position, &left.TaskRows); err != nil {
 			return err
 		}
-		n, err := deleteAround(ctx, tx, set, position, left.IDs)
-		if more = n > 0; err != nil || more {
+		rest, err := readRest(ctx, tx, set, position, left.TaskRows)
+		if err != nil {
 			return err
 		}
-		if err := rewriteRoll(ctx, tx, set, position, left.TaskRows); err != nil {
+		now := s.core.Clock.Now()
+		if !rest.hasEnded { // look again after another retention
+			return saveRemaining(ctx, tx, set, position,
+				config.Remaining{Since: now, TaskRows: left.TaskRows})
+		}
+		if err := rewriteRoll(ctx, tx, set, position, rest); err != nil {
 			return err
 		}
-		compacted = true
-		if err := saveRemaining(ctx, tx, set, position, config.Remaining{}); err != nil {
-			return err
-		}
+		erased = true
 		b := &pgx.Batch{}
-		queueLooks(b, set, position, left.IDs, s.core.Clock.Now())
-		return tx.SendBatch(ctx, b).Close()
+		queueForgetKeys(b, set, position, left.IDs)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		return saveRemaining(ctx, tx, set, position, config.Remaining{Since: left.Since})
 	})
-	return compacted && err == nil, more, err
+	return erased && err == nil, err
 }
 
-// addNeeded adds the tasks of the roll on which remaining ones depend. It fails if no task
+// addNeeded adds the tasks of the roll that other tasks need. It fails with errRemaining if no task
 // can go.
 func (s *Upkeep) addNeeded(
 	ctx context.Context, tx pgx.Tx, set *config.TableSet, position int, left *config.TaskRows,
@@ -188,6 +201,9 @@ func (s *Upkeep) addNeeded(
 	if err := set.AddDependencies(ctx, tx, position, left); err != nil {
 		return err
 	}
+	if err := set.AddBlockers(ctx, tx, position, left); err != nil {
+		return err
+	}
 	if len(left.IDs) > mostRemaining {
 		return errRemaining
 	}
@@ -203,86 +219,106 @@ func containsAll(all, ids []int64) bool {
 	return !slices.ContainsFunc(ids, func(id int64) bool { return !known[id] })
 }
 
-// deleteAround deletes what the other tasks of a roll have in tables of all rolls, some rows at a
-// time, and returns how many. Their idempotency keys are the last.
-func deleteAround(
-	ctx context.Context, tx pgx.Tx, set *config.TableSet, position int, remaining []int64,
-) (n int, err error) {
-	first := config.FirstOfRoll(position)
-	next := config.FirstOfRoll(position + 1)
-	n, err = settings.DeleteTreeRows(ctx, tx, set.Tables, `type IN (SELECT number FROM {types}
-		WHERE table_set = $2 OR earlier_set = $2) AND id >= $3 AND id < $4 AND id <> ALL ($5)`,
-		set.Name, first, next, remaining)
-	if err != nil || n > 0 {
-		return n, err
-	}
-	_, err = tx.Exec(ctx, set.Tables.SQL(0, `DELETE FROM {keys} WHERE type IN (SELECT name FROM {types}
-		WHERE table_set = $1 OR earlier_set = $1) AND id >= $2 AND id < $3 AND id <> ALL ($4)`),
-		set.Name, first, next, remaining)
-	return 0, err
+// queueForgetKeys adds the deletion of the idempotency keys of a roll's tasks but for some.
+func queueForgetKeys(b *pgx.Batch, set *config.TableSet, position int, remaining []int64) {
+	b.Queue(set.Tables.SQL(0, `DELETE FROM {keys} WHERE type IN (SELECT name FROM {types}
+		WHERE number IN (`+config.TypesAtSQL+`)) AND id >= $3 AND id < $4 AND id <> ALL ($5)`),
+		set.Name, position, config.FirstOfRoll(position), config.FirstOfRoll(position+1), remaining)
 }
 
-// rewriteRoll empties the tables of a roll but for some tasks. It fails with errRemaining if these
-// are too large.
-func rewriteRoll(
+// tidyStep deletes some of what erased tasks of a roll have left in tables of all rolls. It reports
+// whether there may be more.
+func (s *Upkeep) tidyStep(
+	ctx context.Context, set *config.TableSet, position int,
+) (more bool, err error) {
+	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
+		if err := lockSoon(ctx, tx, set, position); err != nil {
+			return err
+		}
+		left, err := set.Remaining(ctx, tx, position)
+		if err != nil || !left.Untidy() {
+			return err
+		}
+		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables, `type IN (`+config.TypesAtSQL+`)
+			AND id >= $3 AND id < $4 AND NOT EXISTS (
+			  SELECT FROM `+set.Tables.Task(position)+` t WHERE t.type = r.type AND t.id = r.id)`,
+			set.Name, position, config.FirstOfRoll(position), config.FirstOfRoll(position+1))
+		if more = n > 0; err != nil || more {
+			return err
+		}
+		// Nothing has happened in an idle roll since it became idle.
+		_, err = tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET remaining_since = idle_since,
+			  remaining_types = CASE WHEN idle_since IS NOT NULL THEN '{}'::int[] END,
+			  remaining_ids = CASE WHEN idle_since IS NOT NULL THEN '{}'::bigint[] END
+			WHERE table_set = $1 AND position = $2`), set.Name, position)
+		return err
+	})
+	return more, err
+}
+
+// rest is what remains of a roll.
+type rest struct {
+	task, journal string // its rows, as JSON
+	hasEnded      bool   // there are other tasks
+}
+
+// readRest reads the rows of some tasks of a roll, and keeps all rows from being changed. It fails
+// with errRemaining if they are too large.
+func readRest(
 	ctx context.Context, tx pgx.Tx, set *config.TableSet, position int, remaining config.TaskRows,
+) (r rest, err error) {
+	task := set.Tables.Task(position)
+	journal := set.Tables.Journal(position)
+	if _, err := tx.Exec(ctx, `LOCK TABLE `+task+`, `+journal+` IN SHARE MODE`); err != nil {
+		return r, err
+	}
+	var n int
+	var size int64
+	err = tx.QueryRow(ctx, `SELECT
+		(SELECT count(*) FROM (SELECT FROM `+task+` LIMIT $3) t),
+		(SELECT coalesce(sum(octet_length(context) + coalesce(octet_length(options::text), 0)), 0)
+		  FROM (`+rowsOf(task)+`) t)
+		+ (SELECT coalesce(sum(coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0)
+		    + coalesce(octet_length(options::text), 0) + 100), 0)
+		  FROM (`+rowsOf(journal)+`) j)`, remaining.Types, remaining.IDs, len(remaining.IDs)+1).
+		Scan(&n, &size)
+	if r.hasEnded = n > len(remaining.IDs); err != nil || !r.hasEnded {
+		return r, err
+	}
+	if size > mostRemainingBytes {
+		return r, errRemaining
+	}
+	err = tx.QueryRow(ctx, `SELECT
+		(SELECT coalesce(json_agg(t), '[]')::text FROM (`+rowsOf(task)+`) t),
+		(SELECT coalesce(json_agg(j), '[]')::text FROM (`+rowsOf(journal)+`) j)`,
+		remaining.Types, remaining.IDs).Scan(&r.task, &r.journal)
+	return r, err
+}
+
+// rewriteRoll empties the tables of a roll but for what remains. Readers wait for that.
+func rewriteRoll(
+	ctx context.Context, tx pgx.Tx, set *config.TableSet, position int, r rest,
 ) error {
 	task := set.Tables.Task(position)
 	journal := set.Tables.Journal(position)
-	_, err := tx.Exec(ctx, `LOCK TABLE `+task+`, `+journal+` IN ACCESS EXCLUSIVE MODE`)
-	if err != nil {
-		return err
-	}
-	var size int64
-	err = tx.QueryRow(ctx, `SELECT
-		  (SELECT coalesce(sum(octet_length(context) + coalesce(octet_length(options::text), 0)), 0)
-		  FROM (`+rowsOf(task, `$1`, `$2`)+`) t)
-		+ (SELECT coalesce(sum(coalesce(octet_length(output), 0) + coalesce(octet_length(error), 0)
-		    + coalesce(octet_length(options::text), 0) + 100), 0)
-		  FROM (`+rowsOf(journal, `$1`, `$2`)+`) j)`, remaining.Types, remaining.IDs).Scan(&size)
-	if err != nil {
-		return err
-	}
-	if size > mostRemainingBytes {
-		return errRemaining
-	}
-	kept := map[string][]byte{}
-	for _, table := range []string{task, journal} {
-		rows, err := postgres.CopyOut(ctx, tx, rowsOf(table, array(remaining.Types),
-			array(remaining.IDs)))
-		if err != nil {
-			return err
-		}
-		kept[table] = rows
-	}
 	b := &pgx.Batch{}
+	b.Queue(`LOCK TABLE ` + task + `, ` + journal + ` IN ACCESS EXCLUSIVE MODE`)
 	b.Queue(`ALTER TABLE ` + task + ` DROP CONSTRAINT ` + postgres.Sealed)
 	b.Queue(`TRUNCATE ` + task + `, ` + journal)
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return err
-	}
-	for table, rows := range kept {
-		if err := postgres.CopyFrozen(ctx, tx, table, rows); err != nil {
-			return err
-		}
-	}
-	_, err = tx.Exec(ctx, sealTable(set, task))
-	return err
+	b.Queue(insertRows(task), r.task)
+	b.Queue(insertRows(journal), r.journal)
+	b.Queue(sealTable(set, task))
+	return tx.SendBatch(ctx, b).Close()
 }
 
-// rowsOf selects the rows of tasks from a table of their roll, by its index. types and ids are
-// expressions.
-func rowsOf(table, types, ids string) string {
-	return fmt.Sprintf(`SELECT t.* FROM unnest(%s::int[], %s::bigint[]) AS u (type, id),
-		LATERAL (SELECT * FROM %s t WHERE t.type = u.type AND t.id = u.id OFFSET 0) t`,
-		types, ids, table)
+// insertRows inserts the rows $1, as JSON, into a table.
+func insertRows(table string) string {
+	return `INSERT INTO ` + table + ` SELECT * FROM json_populate_recordset(NULL::` + table + `, $1::json)`
 }
 
-// array returns numbers as an array in SQL.
-func array[N int32 | int64](numbers []N) string {
-	all := make([]string, len(numbers))
-	for i, n := range numbers {
-		all[i] = strconv.FormatInt(int64(n), 10)
-	}
-	return `'{` + strings.Join(all, ",") + `}'`
+// rowsOf selects the rows of the tasks $1 and $2, types and ids, from a table of their roll, by its
+// index.
+func rowsOf(table string) string {
+	return `SELECT t.* FROM unnest($1::int[], $2::bigint[]) AS u (type, id),
+		LATERAL (SELECT * FROM ` + table + ` t WHERE t.type = u.type AND t.id = u.id OFFSET 0) t`
 }

@@ -31,7 +31,8 @@ func (s *Upkeep) IdleRoll(
 	if err != nil {
 		return false, postgres.Wrap(err, "IdleRoll(%q, %q, %d)", set.Tenant, set.Name, position)
 	}
-	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, _ config.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, _ config.TableSet,
+		now time.Time) error {
 		// The lock keeps tasks from being redriven meanwhile.
 		if err := config.LockRoll(ctx, tx, set, position, "UPDATE"); err != nil {
 			return err
@@ -43,8 +44,8 @@ func (s *Upkeep) IdleRoll(
 		idle = true
 		_, err = tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET idle_since = $3,
 			  remaining_since = coalesce(remaining_since, $3),
-			  remaining_types = coalesce(remaining_types, '{}'),
-			  remaining_ids = coalesce(remaining_ids, '{}')
+			  remaining_types = CASE WHEN remaining_since IS NULL THEN '{}' ELSE remaining_types END,
+			  remaining_ids = CASE WHEN remaining_since IS NULL THEN '{}' ELSE remaining_ids END
 			WHERE table_set = $1 AND position = $2 AND ready_dropped AND idle_since IS NULL`),
 			set.Name, position, now)
 		return err
@@ -70,7 +71,8 @@ func (s *Upkeep) DropRoll(ctx context.Context, set *config.TableSet, since time.
 func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.Time) (
 	dropped, more bool, err error,
 ) {
-	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet,
+		now time.Time) error {
 		if at.First != set.First || at.First >= at.Begin {
 			return postgres.ErrSame
 		}
@@ -90,8 +92,8 @@ func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.
 		}
 		first := config.FirstOfRoll(at.First)
 		next := config.FirstOfRoll(at.First + 1)
-		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables, `type IN (SELECT number FROM {types}
-			WHERE table_set = $2 OR earlier_set = $2) AND id >= $3 AND id < $4`, set.Name, first, next)
+		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables,
+			`type IN (`+config.TypesAtSQL+`) AND id >= $3 AND id < $4`, set.Name, at.First, first, next)
 		if more = n > 0; err != nil || more {
 			return err
 		}
@@ -102,29 +104,22 @@ func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.
 			set.Name)
 		b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL
 			WHERE earlier_set = $1 AND from_pos <= $2`), set.Name, at.First+1)
-		b.Queue(set.Tables.SQL(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
+		b.Queue(set.Tables.SQL(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`),
+			set.Name,
 			at.First)
 		b.Queue(`DROP TABLE ` + set.Tables.Task(at.First) + `, ` + set.Tables.Journal(at.First))
-		queueLooks(b, set, at.First, []int64{}, now)
+		b.Queue(set.Tables.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
+			SELECT DISTINCT 'look', $5::timestamptz, type, id FROM (
+			  SELECT type, id FROM {edges} WHERE on_type IN (`+config.TypesAtSQL+`) AND on_id >= $3
+			    AND on_id < $4 AND status IS NULL LIMIT $6) e`), set.Name, at.First, first, next, now,
+			catalog.JobBatch)
 		if set.Closed && at.First == at.End {
-			b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
+			b.Queue(set.Tables.SQL(0,
+				`UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
 				set.Name)
 			b.Queue(set.Tables.SQL(0, `DELETE FROM {sets} WHERE name = $1`), set.Name)
 		}
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return dropped, more, err
-}
-
-// queueLooks adds looks at dependents whose open edges lead to tasks of a roll that are gone: all but
-// the remaining ones.
-func queueLooks(
-	b *pgx.Batch, set *config.TableSet, position int, remaining []int64, now time.Time,
-) {
-	b.Queue(set.Tables.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
-		SELECT DISTINCT 'look', $4::timestamptz, type, id FROM (
-		  SELECT type, id FROM {edges} WHERE on_type IN (`+config.TypesOfSetSQL+`) AND on_id >= $2
-		    AND on_id < $3 AND on_id <> ALL ($6) AND status IS NULL LIMIT $5) e`), set.Name,
-		config.FirstOfRoll(position), config.FirstOfRoll(position+1), now, catalog.JobBatch,
-		remaining)
 }

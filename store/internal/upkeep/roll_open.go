@@ -17,7 +17,8 @@ import (
 // most. It also does nothing if the rolls have changed since set was read, or if the open
 // roll is the last that ids can name: that roll then takes all tasks to come.
 func (s *Upkeep) OpenRoll(ctx context.Context, set *config.TableSet) (opened bool, err error) {
-	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet,
+		now time.Time) error {
 		if set.Closed || at.End != set.End || at.Begin != at.End ||
 			at.End == asyncflow.MaxPosition {
 			return postgres.ErrSame

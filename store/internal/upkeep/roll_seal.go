@@ -45,7 +45,8 @@ func sealTable(set *config.TableSet, table string) string {
 // DrainRoll ends the leases from the oldest live roll, if its ready table is sealed and empty:
 // tasks are leased from the next roll on.
 func (s *Upkeep) DrainRoll(ctx context.Context, set *config.TableSet) (drained bool, err error) {
-	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet, now time.Time) error {
+	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet,
+		now time.Time) error {
 		if at.Begin != set.Begin || at.Begin > at.End || at.Begin == at.End && !set.Closed {
 			return postgres.ErrSame
 		}

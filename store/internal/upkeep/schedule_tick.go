@@ -28,6 +28,10 @@ const (
 	tickSchedules = 50
 	tickTasks     = 500
 	tickBytes     = 4 << 20
+	// tickPatience bounds the time in which a round decides and submits. Its transaction is idle
+	// meanwhile, so it is shorter than idle_in_transaction_session_timeout: a round that submits
+	// nothing in time can still write why.
+	tickPatience = 4 * time.Second
 	// tickKeyKept is how long a tick's key is kept after the row was updated.
 	tickKeyKept = 24 * time.Hour
 	// maxTickError bounds the error of a schedule in bytes.
@@ -52,7 +56,8 @@ type Ticked struct {
 
 // TickSchedules submits the tasks of due ticks of some schedules of a tenant, first due first,
 // except the schedules that are named. There is nothing left to do when Schedules is 0. It logs
-// failed schedules, which stay due.
+// failed schedules, which stay due. It calls submit within its transaction, with a context that
+// ends after tickPatience.
 func (s *Upkeep) TickSchedules(
 	ctx context.Context, tenant string, submit catalog.Submit, except []string,
 ) (out Ticked, err error) {
@@ -61,8 +66,7 @@ func (s *Upkeep) TickSchedules(
 		if err := r.lock(ctx, tx, except); err != nil {
 			return err
 		}
-		r.plan(ctx)
-		r.submit(ctx, submit)
+		r.prepare(ctx, submit)
 		if err := r.write(ctx, tx); err != nil {
 			return err
 		}
@@ -107,6 +111,14 @@ func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
 		return &scheduleTicks{StoredSchedule: stored}, err
 	})
 	return err
+}
+
+// prepare decides which ticks get tasks now, and submits these.
+func (r *round) prepare(ctx context.Context, submit catalog.Submit) {
+	ctx, cancel := context.WithTimeout(ctx, tickPatience)
+	defer cancel()
+	r.plan(ctx)
+	r.submit(ctx, submit)
 }
 
 // write moves the schedules past the ticks that were processed.

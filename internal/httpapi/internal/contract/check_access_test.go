@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -106,13 +107,15 @@ func TestAllow(t *testing.T) {
 		{reads, auth.Principal{}, "needs the token of a tenant"},
 		{&Operation{}, operator, "open to nobody"},
 	} {
-		err := c.o.Allow(c.p)
-		if c.want == "" {
-			assert.NoError(t, err)
-			continue
-		}
-		assert.ErrorContains(t, err, c.want)
-		assert.Equal(t, asyncflow.CodeForbidden, asyncflow.CodeOf(err))
+		t.Run(fmt.Sprintf("%s, %+v", c.want, c.p), func(t *testing.T) {
+			err := c.o.Allow(c.p)
+			if c.want == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.ErrorContains(t, err, c.want)
+			assert.Equal(t, asyncflow.CodeForbidden, asyncflow.CodeOf(err))
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package cursor
 
 import (
 	"encoding/base64"
+	"fmt"
 	"testing"
 	"time"
 
@@ -47,20 +48,28 @@ func TestBadCursors(t *testing.T) {
 		return base64.RawURLEncoding.EncodeToString([]byte(string(l) + " " + text))
 	}
 	for _, bad := range []string{"%", of("a b c"), of(" "), of("a "), "\n"} {
-		_, err := l.Read(bad, 2)
-		assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), "%q", bad)
+		t.Run(fmt.Sprintf("%q", bad), func(t *testing.T) {
+			_, err := l.Read(bad, 2)
+			assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+		})
 	}
 	for _, bad := range []string{"%", of("Mail"), of("a b")} {
-		_, err := l.ReadName(bad)
-		assert.Error(t, err, bad)
+		t.Run(fmt.Sprintf("%q", bad), func(t *testing.T) {
+			_, err := l.ReadName(bad)
+			assert.Error(t, err)
+		})
 	}
 	for _, bad := range []string{"%", of("0"), of("-1"), of("a b"), of("zzzzzzzzzzzzzzzz")} {
-		_, err := l.ReadNumber(bad)
-		assert.Error(t, err, bad)
+		t.Run(fmt.Sprintf("%q", bad), func(t *testing.T) {
+			_, err := l.ReadNumber(bad)
+			assert.Error(t, err)
+		})
 	}
 	for _, bad := range []string{"%", of("1 x"), of("0 " + id), of("zzzzzzzzzzzz " + id), of(id)} {
-		_, err := l.ReadPlace(bad)
-		assert.Error(t, err, bad)
+		t.Run(fmt.Sprintf("%q", bad), func(t *testing.T) {
+			_, err := l.ReadPlace(bad)
+			assert.Error(t, err)
+		})
 	}
 }
 

@@ -92,7 +92,8 @@ func (l *Listener) enter(c *Conn) (evicted *Conn, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if most := l.limits.MaxPerAddress; most > 0 && l.from[c.addr] >= most {
-		reason = fmt.Sprintf("this node has %d connections from your address; that is its limit", most)
+		reason = fmt.Sprintf("this node has %d connections from your address; that is its limit",
+			most)
 		l.warn(&l.refused, "connections are turned away", c, reason)
 		return nil, reason
 	}
