@@ -71,7 +71,7 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	var why string
 	if o.Kind == OutcomeSnoozed {
 		why = fmt.Sprintf("it was snoozed for longer than max_snooze, %s",
-			t.Stages[stage].MaxSnooze.Text())
+			t.Stages[stage].maxSnooze().Text())
 		o.RetryAfter = 0
 	}
 	pause, again := policyOf(t.Stages[stage], l.Options).Next(failureOf(l, o))
@@ -84,7 +84,15 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 
 // snoozeEnd returns until when a stage may be snoozed that has ended with a snooze.
 func (t TaskType) snoozeEnd(stage int, o Outcome) time.Time {
-	return o.FirstSent.Add(t.Stages[stage].MaxSnooze.Std())
+	return o.FirstSent.Add(t.Stages[stage].maxSnooze().Std())
+}
+
+// maxSnooze returns MaxSnooze. Stages from before it was known have the default.
+func (s Stage) maxSnooze() Duration {
+	if s.MaxSnooze.IsZero() {
+		return NewDuration(DefaultMaxSnooze)
+	}
+	return s.MaxSnooze
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -15,19 +15,20 @@ func TestDecideFullJournal(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[asyncflow.OutcomeKind]asyncflow.VerdictKind{
 		asyncflow.OutcomeReleased: asyncflow.Fail, asyncflow.OutcomeFailed: asyncflow.Fail,
-		asyncflow.OutcomeLost: asyncflow.Fail, asyncflow.OutcomeDone: asyncflow.Advance,
+		asyncflow.OutcomeLost: asyncflow.Fail, asyncflow.OutcomeSnoozed: asyncflow.Fail,
+		asyncflow.OutcomeDone:      asyncflow.Advance,
 		asyncflow.OutcomeCancelled: asyncflow.Cancel,
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			l := asyncflow.Lease{Stage: "inspect", Attempt: 1, Seq: asyncflow.MaxJournal}
-			v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind, Error: "why"}, now)
+			v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind, Error: "why", FirstSent: now}, now)
 			require.Equal(t, want, v.Kind)
 			if want == asyncflow.Fail {
 				require.Equal(t, "it was tried or given back 32000 times; that is the limit. "+
 					"The last time: why", v.Error)
 			}
 			l.Seq--
-			v = asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
+			v = asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind, FirstSent: now}, now)
 			require.Empty(t, v.Error)
 		})
 	}
@@ -126,6 +127,15 @@ func TestDecide(t *testing.T) {
 		return asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt,
 			OrderTime: now.Add(pause), Reason: asyncflow.WaitRetry}
 	}
+	// snoozed is a snooze of 2 minutes, so long after the stage's first delivery.
+	snoozed := func(after time.Duration) asyncflow.Outcome {
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeSnoozed, RetryAfter: 2 * time.Minute,
+			FirstSent: now.Add(-after)}
+	}
+	put := func(stage string, attempt int, pause time.Duration) asyncflow.Verdict {
+		return asyncflow.Verdict{Kind: asyncflow.Retry, Stage: stage, Attempt: attempt,
+			OrderTime: now.Add(pause), Reason: asyncflow.WaitSnooze}
+	}
 	parallel(t, map[string]when{
 		"advance: now less the next stage's priority": {lease("inspect", 3, options{}), done,
 			advance("resize", 10*time.Second)},
@@ -167,6 +177,20 @@ func TestDecide(t *testing.T) {
 			lease("resize", 3, options{Retry: &asyncflow.RetryPolicy{MaxAttempts: 4}}), failed,
 			again("resize", 4, 5*time.Second)},
 
+		"snooze: the attempt stays": {lease("inspect", 2, options{}), snoozed(time.Minute),
+			put("inspect", 2, 2*time.Minute)},
+		"snooze: to its end at most": {lease("inspect", 2, options{}), snoozed(59 * time.Minute),
+			put("inspect", 2, time.Minute)},
+		"snooze: after its end an attempt failed": {lease("resize", 2, options{}),
+			snoozed(time.Hour), asyncflow.Verdict{Kind: asyncflow.Retry, Stage: "resize",
+				Attempt: 3, OrderTime: now.Add(5 * time.Second), Reason: asyncflow.WaitRetry,
+				Error: "it was snoozed for longer than max_snooze, 1h"}},
+		"snooze: after its end, the last attempt": {lease("resize", 3, options{}),
+			snoozed(time.Hour), asyncflow.Verdict{Kind: asyncflow.Fail,
+				Error: "it was snoozed for longer than max_snooze, 1h"}},
+		"snooze: in a stage that is no more": {lease("removed", 1, options{}),
+			snoozed(time.Minute), asyncflow.Verdict{Kind: asyncflow.Park, Stage: "removed",
+				Attempt: 1, OrderTime: now, Reason: asyncflow.WaitEndpoint}},
 		"return: back to where it stood": {lease("resize", 2, options{}), released,
 			asyncflow.Verdict{Kind: asyncflow.Return, Stage: "resize", Attempt: 2,
 				OrderTime: stood}},

@@ -45,6 +45,7 @@ func stage(name string, priority int, retry asyncflow.RetryPolicy) asyncflow.Sta
 		MaxProcessingTime: asyncflow.NewDuration(time.Minute),
 		Retry:             retry,
 		Priority:          priority,
+		MaxSnooze:         asyncflow.NewDuration(time.Hour),
 	}
 }
 

@@ -100,6 +100,7 @@ func TestDecideMapped(t *testing.T) {
 		asyncflow.OutcomeDone:      onward,
 		asyncflow.OutcomeFailed:    onward,
 		asyncflow.OutcomeLost:      onward,
+		asyncflow.OutcomeSnoozed:   onward,
 		asyncflow.OutcomeRejected:  {Kind: asyncflow.Fail},
 		asyncflow.OutcomeCancelled: {Kind: asyncflow.Cancel},
 	} {

@@ -139,6 +139,7 @@ func TestTaskTypeValidate(t *testing.T) {
 			"87600h; retention is 0s; it must be 1m to 87600h" +
 			"; stages[0].timeout is 0s; it must be 100ms to 1h" +
 			"; stages[0].max_processing_time is 0s; it must be 100ms to 720h" +
+			"; stages[0].max_snooze is 0s; it must be 1s to 8760h" +
 			"; stages[0].priority is -1; it must be 0 to 31536000 seconds (a year)"},
 	}, func(t *testing.T, c struct {
 		change change
@@ -165,10 +166,12 @@ func TestWithDefaults(t *testing.T) {
 		RollAge:   asyncflow.NewDuration(30 * 24 * time.Hour),
 		Retention: asyncflow.NewDuration(180 * 24 * time.Hour), Stages: []asyncflow.Stage{
 			{Name: "first", Timeout: asyncflow.NewDuration(30e9),
-				MaxProcessingTime: asyncflow.NewDuration(3600e9), Retry: asyncflow.DefaultRetry},
+				MaxProcessingTime: asyncflow.NewDuration(3600e9), Retry: asyncflow.DefaultRetry,
+				MaxSnooze: asyncflow.NewDuration(24 * time.Hour)},
 			{Name: "second", Timeout: asyncflow.NewDuration(1e9),
 				MaxProcessingTime: asyncflow.NewDuration(2e9), Priority: 5,
-				Retry: asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
+				MaxSnooze: asyncflow.NewDuration(24 * time.Hour),
+				Retry:     asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
 		}}, full)
 	require.Equal(t, full, full.WithDefaults(), "a second time changes nothing")
 	require.Zero(t, bare.Stages[0].Timeout, "the original stays as it was")

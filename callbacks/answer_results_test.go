@@ -117,7 +117,7 @@ func TestResults(t *testing.T) {
 				`its body begins: {"task_id":"thumbnails.1.2","output":1}`)},
 		"unknown outcome": {ok + `,{"task_id":"thumbnails.1.2","outcome":"maybe"}`, done,
 			failed(`the answer's outcome is "maybe"; ` +
-				`it must be "done", "retry", "fail", "cancel" or "accepted"; ` +
+				`it must be "done", "retry", "snooze", "fail", "cancel" or "accepted"; ` +
 				`its body begins: {"task_id":"thumbnails.1.2","outcome":"maybe"}`)},
 		"accepted with an output": {ok +
 			`,{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`, done,
@@ -125,7 +125,7 @@ func TestResults(t *testing.T) {
 				`completion comes later; its body begins: ` +
 				`{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`)},
 		"an error alone": {ok + `,{"task_id":"thumbnails.1.2","error":"no"}`, done,
-			failed(`the answer has an error, but no outcome "retry", "fail" or "cancel"; ` +
+			failed(`the answer has an error, but no outcome "retry", "snooze", "fail" or "cancel"; ` +
 				`its body begins: {"task_id":"thumbnails.1.2","error":"no"}`)},
 		"another case": {ok + `,{"Output":1,"task_id":"thumbnails.1.2"}`, done, failed(notResult +
 			`unknown field "Output"; its body begins: {"Output":1,"task_id":"thumbnails.1.2"}`)},

@@ -126,8 +126,12 @@ func FuzzResults(f *testing.F) {
 // requireStorable checks what holds for every outcome of an answer.
 func requireStorable(t *testing.T, o asyncflow.Outcome, body []byte) {
 	kinds := []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeAccepted,
-		asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeCancelled}
+		asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeSnoozed,
+		asyncflow.OutcomeCancelled}
 	require.Contains(t, kinds, o.Kind)
+	if o.Kind == asyncflow.OutcomeSnoozed {
+		require.NoError(t, asyncflow.CheckSnooze(asyncflow.NewDuration(o.RetryAfter)))
+	}
 	require.True(t, utf8.ValidString(o.Error))
 	require.NotContains(t, o.Error, "\x00")
 	require.LessOrEqual(t, len(o.Error), MaxErrorBytes+len("…"))

@@ -18,7 +18,7 @@ import (
 
 // tallied are the sums of a type's tallies.
 type tallied struct {
-	Submitted, Attempts, Failures, Succeeded, Failed, Cancelled int64
+	Submitted, Attempts, Failures, Snoozes, Succeeded, Failed, Cancelled int64
 }
 
 // tallies returns the sums of a type, and the number of their rows.
@@ -26,11 +26,11 @@ func (b *bundle) tallies(tenant, name string) (sums tallied, rows int) {
 	b.t.Helper()
 	err := b.db.QueryRow(b.t.Context(), `
 		SELECT count(*), coalesce(sum(submitted), 0)::bigint, coalesce(sum(attempts), 0)::bigint,
-		  coalesce(sum(failures), 0)::bigint,
+		  coalesce(sum(failures), 0)::bigint, coalesce(sum(snoozes), 0)::bigint,
 		  coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint,
 		    coalesce(sum(cancelled), 0)::bigint
 		FROM tenant_`+tenant+`.tallies WHERE type = $1`, name).
-		Scan(&rows, &sums.Submitted, &sums.Attempts, &sums.Failures, &sums.Succeeded, &sums.Failed,
+		Scan(&rows, &sums.Submitted, &sums.Attempts, &sums.Failures, &sums.Snoozes, &sums.Succeeded, &sums.Failed,
 			&sums.Cancelled)
 	require.NoError(b.t, err)
 	return sums, rows
@@ -203,7 +203,7 @@ func TestEndsAreCounted(t *testing.T) {
 		sums, _ := b.tallies(tenant, "pipe")
 		assert.Equal(t, step.want, tallied{sums.Submitted - before.Submitted,
 			sums.Attempts - before.Attempts, sums.Failures - before.Failures,
-			sums.Succeeded - before.Succeeded, sums.Failed - before.Failed,
+			sums.Snoozes - before.Snoozes, sums.Succeeded - before.Succeeded, sums.Failed - before.Failed,
 			sums.Cancelled - before.Cancelled}, step.name)
 		b.checkTallies("pipe")
 		b.checkTokens("pipe")

@@ -26,8 +26,8 @@ const leastSnoozeMs = 1000;
 const mostSnoozeMs = 30 * 24 * 3600_000;
 
 /**
- * Thrown by a handler: the task isn't ready yet. It is delivered again after a pause, and no attempt
- * is counted. The stage's max_snooze ends that.
+ * Thrown by a handler: the task isn't ready yet. It is delivered again after a pause, and no
+ * attempt is counted. The stage's max_snooze ends that.
  */
 export class Snooze extends Error {
   override name = "Snooze";

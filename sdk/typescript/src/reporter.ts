@@ -201,8 +201,12 @@ function reportOf(o: Outcome): [string, string] {
     case "snooze":
       return ["snooze", JSON.stringify({ error: o.error, ...pause(o) })];
     default:
-      return ["fail", JSON.stringify({ error: o.error, retryable: o.kind !== "fail", ...pause(o) })];
+      return ["fail", failure(o)];
   }
+}
+
+function failure(o: Outcome): string {
+  return JSON.stringify({ error: o.error, retryable: o.kind !== "fail", ...pause(o) });
 }
 
 function completion(o: Outcome): string {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { AsyncflowError, Fail, later, Reporter, Retry, Worker } from "asyncflow";
+import { AsyncflowError, Fail, later, Reporter, Retry, Snooze, Worker } from "asyncflow";
 
 import { Bench, deferred, ed25519, freePort, secret, signed } from "./setup.js";
 
@@ -52,6 +52,18 @@ test("what a handler returns or throws is the answer", async (t) => {
         throw new Retry("busy", 90_000);
       },
       { outcome: "retry", error: "busy", retry_after: "90000ms" },
+    ],
+    [
+      () => {
+        throw new Snooze(60_000);
+      },
+      { outcome: "snooze", error: "it isn't ready yet", retry_after: "60000ms" },
+    ],
+    [
+      () => {
+        throw new Error("no label", { cause: new Snooze(0) });
+      },
+      { outcome: "snooze", error: "no label", retry_after: "1000ms" },
     ],
     [
       () => {
