@@ -21,6 +21,8 @@ func (m *treeMachine) report(
 		o = m.fanOut(t, l)
 	case kind == asyncflow.OutcomeDone && rapid.Bool().Draw(t, "with output"):
 		o.Output = json.RawMessage(fmt.Sprintf(`"%s.%d"`, w.id, l.Seq))
+	case kind == asyncflow.OutcomeSnoozed:
+		o.FirstSent = m.b.Clock.Now()
 	}
 	b, end := m.node(t)
 	r := b.settle(k, l, o)
@@ -64,7 +66,7 @@ func (w *treeTask) end(o asyncflow.Outcome) {
 	w.seq++
 	lastStage := w.family != nil || w.id.Type == "base" || w.stage == 1
 	switch o.Kind {
-	case asyncflow.OutcomeReleased:
+	case asyncflow.OutcomeReleased, asyncflow.OutcomeSnoozed:
 		w.status = asyncflow.StatusPending
 	case asyncflow.OutcomeRejected:
 		w.finish(asyncflow.StatusFailed)

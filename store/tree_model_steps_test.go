@@ -146,7 +146,7 @@ func (m *treeMachine) repeat(t *rapid.T) {
 func drawOutcome(t *rapid.T) asyncflow.OutcomeKind {
 	return rapid.SampledFrom([]asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeDone,
 		asyncflow.OutcomeDone, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected,
-		asyncflow.OutcomeReleased}).Draw(t, "outcome")
+		asyncflow.OutcomeSnoozed, asyncflow.OutcomeReleased}).Draw(t, "outcome")
 }
 
 // expire has a lease run out.

@@ -252,6 +252,8 @@ func TestSDKOutcomes(t *testing.T) {
 			return "", sdk.Fail(errors.New("no such image"))
 		case task.Context == "retry" && task.Attempt < 3:
 			return "", sdk.Retry(errors.New("busy"), time.Millisecond)
+		case task.Context == "snooze" && task.Seq < 3:
+			return "", sdk.Snooze(time.Second)
 		case task.Context == "panic" && task.Attempt == 1:
 			panic("no")
 		case task.Context == "later":
@@ -272,8 +274,9 @@ func TestSDKOutcomes(t *testing.T) {
 		`"retry"`: {"succeeded",
 			"answered failed, answered failed, answered done, reported failed, reported failed, " +
 				"reported done"},
-		`"panic"`: {"succeeded", "answered failed, answered done, reported failed, reported done"},
-		`"large"`: {"failed", "answered failed, answered failed, answered failed"},
+		`"snooze"`: {"succeeded", "answered snoozed, answered snoozed, answered done, reported done"},
+		`"panic"`:  {"succeeded", "answered failed, answered done, reported failed, reported done"},
+		`"large"`:  {"failed", "answered failed, answered failed, answered failed"},
 	} {
 		t.Run(doc, func(t *testing.T) {
 			task, outcomes := ended(t, c, submit(t, c, doc))

@@ -190,8 +190,8 @@ func waitText(t client.Task) string {
 
 // waitTexts explain each waits_for of a task.
 var waitTexts = map[string]string{
-	"delay": "is delayed until {due}; asyncflow tasks change {id} --delay 0s starts it now",
-	"retry": "waits for its next attempt at {due}",
+	"delay":  "is delayed until {due}; asyncflow tasks change {id} --delay 0s starts it now",
+	"retry":  "waits for its next attempt at {due}",
 	"snooze": "was put off by its worker until {due}",
 	"endpoint": "waits for an endpoint of stage {stage}: create one with asyncflow endpoints " +
 		"create --type {type} --stage {stage} URL, or run asyncflow listen",

@@ -36,7 +36,7 @@ func TestSnoozeReport(t *testing.T) {
 	}
 	require.Equal(t, 409, b.callAs(token, "POST", path+"/complete", `{}`).status)
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
-	require.Equal(t, []any{asyncflow.WaitSnooze, 1, "no label yet"},
+	require.Equal(t, []any{api.TaskWaitsFor("snooze"), 1, "no label yet"},
 		[]any{task.WaitsFor, task.Attempt, task.Error})
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 	require.Equal(t, api.AttemptOutcome("snoozed"), attempts[0].Outcome)

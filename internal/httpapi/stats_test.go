@@ -32,7 +32,8 @@ func TestStats(t *testing.T) {
 	first := read[struct{ Data []json.RawMessage }](b, 200, a).Data[0]
 	assert.JSONEq(t, `{"type":"idle","waiting":0,"pending":0,"running":0,
 		"succeeded":0,"failed":0,"cancelled":0,
-		"rates":{"submitted":0,"attempts":0,"failures":0,"finished":0},"rolls":1}`, string(first))
+		"rates":{"submitted":0,"attempts":0,"failures":0,"snoozes":0,"finished":0},"rolls":1}`,
+		string(first))
 	assert.Equal(t, "idle", idle.Type)
 	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.WithinDuration(t, task.CreatedAt, pipe.OldestDue, 0)
