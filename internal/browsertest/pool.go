@@ -41,7 +41,8 @@ func (p *pool) put(page context.Context) {
 }
 
 // blank undoes what a test has done to a page: it leaves the page's document, and forgets cookies,
-// history, what is blocked, and the size and colours of the screen.
+// history, what is blocked, and the size and colours of the screen. A new page listens to the
+// network; without that, a test could block nothing.
 func blank(page context.Context) error {
 	if err := chromedp.Do(page, chromedp.Navigate("about:blank")); err != nil {
 		return err
@@ -53,6 +54,9 @@ func blank(page context.Context) error {
 		if _, err := chromedp.Call(page, undo, cdp.Empty{}); err != nil {
 			return err
 		}
+	}
+	if _, err := chromedp.Call(page, network.Enable, network.EnableParams{}); err != nil {
+		return err
 	}
 	_, err := chromedp.Call(page, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
 	return err

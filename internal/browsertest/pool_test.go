@@ -41,9 +41,7 @@ func TestPageIsBlankAgain(t *testing.T) {
 			emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 700, DeviceScaleFactor: 1})
 		call(t, page, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}})
-		call(t, page, network.Enable, network.EnableParams{})
-		call(t, page, network.SetBlockedURLs, network.SetBlockedURLsParams{
-			URLPatterns: []*network.BlockPattern{{URLPattern: "*://*:*/*", Block: true}}})
+		block(t, page)
 	})
 	before := heard.Load()
 	t.Run("second", func(t *testing.T) {
@@ -58,8 +56,17 @@ func TestPageIsBlankAgain(t *testing.T) {
 		assert.True(t, browsertest.Ask[bool](t, page.Context,
 			`fetch("/second").then(r => r.ok, () => false)`), "nothing is blocked")
 		assert.Empty(t, page.Complaints())
+		block(t, page)
+		assert.False(t, browsertest.Ask[bool](t, page.Context,
+			`fetch("/second").then(r => r.ok, () => false)`), "it can be blocked again")
 	})
 	assert.Equal(t, before, heard.Load(), "nobody listens for the first test")
+}
+
+func block(t *testing.T, page *browsertest.Page) {
+	t.Helper()
+	call(t, page, network.SetBlockedURLs, network.SetBlockedURLsParams{
+		URLPatterns: []*network.BlockPattern{{URLPattern: "*://*:*/*", Block: true}}})
 }
 
 func call[P, R any](t *testing.T, page *browsertest.Page, command cdp.Command[P, R], params P) {
