@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -155,7 +156,10 @@ func TestRoleNames(t *testing.T) {
 // While a role is missing, as after a restore without its roles, nothing fails for good: calls are
 // 503, an operation goes on, and a settlement can be written once the role is there.
 func TestNothingFailsForGoodWithoutItsRole(t *testing.T) {
-	b := setup(t)
+	t.Parallel()
+	server := pgtest.Server(t, devpg.Config{}) // of our own, as roles belong to all databases
+	require.NoError(t, prepare(t.Context(), server.URL("postgres")))
+	b := open(t, server.URL("postgres"), "node-1")
 	pipe := b.put(twoStages())
 	b.submit(newTask(`1`), newTask(`2`))
 	lease := b.lease(pipe, 1)[0]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -172,10 +173,10 @@ func TestACycleOfTwoTransactionsFails(t *testing.T) {
 	}
 	var failed, released int
 	for _, id := range ids {
-		eventually(t, id.String()+" waits no more", func() bool {
+		require.Eventually(t, func() bool {
 			b.followUp()
 			return b.task(id).Status != asyncflow.StatusWaiting
-		})
+		}, patience, 250*time.Millisecond, "%s waits no more", id)
 		switch task := b.task(id); task.Status {
 		case asyncflow.StatusFailed:
 			failed++

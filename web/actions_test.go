@@ -130,7 +130,7 @@ func TestActionsOnTypes(t *testing.T) {
 	p.do("/console/types/actions", act{label: "Delete",
 		fields: [][2]string{{"Type actions to confirm", "actions"}}, says: "actions is deleted",
 		check: gone(p, get)})
-	p.quiet()
+	p.quiet(p.missing("/v1/task-types/actions"))
 }
 
 // A flow key that a failed task blocks is released.
@@ -196,7 +196,7 @@ func TestActionsOnEndpoints(t *testing.T) {
 		.test(words(r))).length === 1`)
 	p.do("/console/endpoints/"+id, act{label: "Delete", asks: true, says: "The endpoint is deleted",
 		check: gone(p, get)})
-	p.quiet()
+	p.quiet(p.missing("/v1/endpoints/" + id))
 }
 
 // An endpoint that has answered 410 is enabled again.
@@ -254,7 +254,7 @@ func TestActionsOnSchedules(t *testing.T) {
 	p.do("/console/schedules/hourly", act{label: "Delete",
 		fields: [][2]string{{"Type hourly to confirm", "hourly"}}, says: "hourly is deleted",
 		check: gone(p, get)})
-	p.quiet()
+	p.quiet(p.missing("/v1/schedules/hourly"))
 }
 
 // Alerts are set, changed and turned off.

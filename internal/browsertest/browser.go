@@ -14,19 +14,27 @@ import (
 )
 
 // Start returns a context of a page in a browser that reaches this machine only. All pages of a
-// process share the browser, but not their cookies. It skips the test if there is no browser.
+// process share the browser, but not their cookies. A page serves one test after the other, since
+// a new one costs more than most tests do with it: it is blank at first, without cookies. It skips
+// the test if there is no browser.
 func Start(t *testing.T) context.Context {
 	t.Helper()
-	path := find()
-	if path == "" {
+	if find() == "" {
 		t.Skip("there is no browser: install chromium")
 	}
 	first, err := shared()
 	require.NoError(t, err)
-	ctx, cancel := chromedp.NewContext(first, chromedp.WithNewBrowserContext())
+	page, err := pages.take(first)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(page) // a listener listens as long as its context lives
 	t.Cleanup(func() {
-		assert.NoError(t, chromedp.Cancel(ctx)) // waits for its end
 		cancel()
+		if t.Failed() {
+			assert.NoError(t, chromedp.Cancel(page)) // waits for its end
+			return
+		}
+		require.NoError(t, blank(page))
+		pages.put(page)
 	})
 	return ctx
 }
