@@ -286,6 +286,26 @@ func TestCompactWritesNothingInVain(t *testing.T) {
 	require.Greater(t, renewed, since)
 }
 
+// A task that was noted as live and has ended goes, too, while another one still waits.
+func TestCompactForgetsNotedTasks(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	later := newTask(`"later"`)
+	later.Delay = asyncflow.NewDuration(time.Hour)
+	ended := b.submit(later)[0].ID
+	waiting := b.submit(later)[0].ID
+	b.rollAndClear()
+	require.True(t, b.mark(1))
+	_, err := b.Cancel(t.Context(), tenant, ended, "")
+	require.NoError(t, err)
+	require.False(t, b.compact(1, b.Clock.Now()), "its retention counts from now")
+	require.Equal(t, asyncflow.StatusCancelled, b.task(ended).Status)
+	require.True(t, b.compact(1, b.Clock.Now()))
+	_, err = b.Task(t.Context(), tenant, ended)
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+	require.Equal(t, asyncflow.StatusWaiting, b.task(waiting).Status)
+}
+
 // What erased tasks have in other tables is deleted in small steps. A redrive of a task that
 // remains doesn't end that.
 func TestCompactTidiesUp(t *testing.T) {

@@ -160,10 +160,13 @@ func (s *Upkeep) eraseEnded(
 		if err != nil {
 			return err
 		}
-		now := s.core.Clock.Now()
-		if !rest.hasEnded { // look again after another retention
+		if !rest.hasEnded { // noted tasks that have ended are kept for another retention
+			live, err := set.LiveTasks(ctx, tx, position, mostRemaining)
+			if err != nil {
+				return err
+			}
 			return saveRemaining(ctx, tx, set, position,
-				config.Remaining{Since: now, TaskRows: left.TaskRows})
+				config.Remaining{Since: s.core.Clock.Now(), TaskRows: live})
 		}
 		if err := rewriteRoll(ctx, tx, set, position, rest); err != nil {
 			return err
