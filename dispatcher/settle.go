@@ -17,6 +17,7 @@ func (d *Dispatcher) conclude(
 	cutOff := d.sending.Err() != nil
 	d.ledger.Took(t.Key(), now.Sub(deliveries[0].At), now)
 	settlements := make([]asyncflow.Settlement, 0, len(deliveries))
+	until := time.Now().Add(firstSentPatience)
 	for i, o := range outcomes {
 		if o.Kind == asyncflow.OutcomeAccepted {
 			d.accept(t, deliveries[i], o)
@@ -27,7 +28,7 @@ func (d *Dispatcher) conclude(
 		}
 		l := deliveries[i].Lease
 		if o.Kind == asyncflow.OutcomeSnoozed {
-			o.FirstSent = d.firstSent(t, l)
+			o.FirstSent = d.firstSent(t, l, until)
 		}
 		settlements = append(settlements, asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
@@ -35,13 +36,14 @@ func (d *Dispatcher) conclude(
 	d.settle(t, settlements...)
 }
 
-// firstSentPatience bounds the question when the stage of a snoozed task was delivered first.
+// firstSentPatience bounds the questions when the stages of a request's snoozed tasks were delivered
+// first.
 const firstSentPatience = 10 * time.Second
 
 // firstSent returns when a task was delivered in the stage of a lease for the first time. If the
-// database doesn't answer, that is this time: the next snooze ends in time.
-func (d *Dispatcher) firstSent(t *store.Type, l asyncflow.Lease) time.Time {
-	ctx, cancel := context.WithTimeout(context.Background(), firstSentPatience)
+// database doesn't answer until then, that is this time: the next snooze ends in time.
+func (d *Dispatcher) firstSent(t *store.Type, l asyncflow.Lease, until time.Time) time.Time {
+	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	at, err := d.store.FirstSent(ctx, t, l)
 	if err != nil {

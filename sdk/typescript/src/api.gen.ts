@@ -1103,6 +1103,31 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/callbacks/{id}/snooze": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask for a delivery again later
+         * @description The task isn't ready yet, for example as somebody else has to finish something: it is
+         *     delivered again after `retry_after`, in the same stage. No attempt is counted. `max_snooze`
+         *     after the stage's first delivery a snooze counts as a failed attempt.
+         */
+        post: operations["snoozeTask"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/callbacks/{id}/heartbeat": {
         parameters: {
             query?: never;
@@ -1642,6 +1667,11 @@ export interface components {
             timeout?: components["schemas"]["Duration"];
             max_processing_time?: components["schemas"]["Duration"];
             retry?: components["schemas"]["RetryPolicy"];
+            /**
+             * @description How long workers may put a task off in this stage with snooze, from its first delivery. A
+             *     snooze after that counts as a failed attempt. 1s to 8760h, by default 24h.
+             */
+            max_snooze?: components["schemas"]["Duration"];
             /** @description The head start, in seconds, of tasks that enter this stage. By default 0. */
             priority?: number;
             fan_out?: components["schemas"]["FanOut"];
@@ -2742,7 +2772,7 @@ export interface components {
             flow_key?: string;
             /**
              * @description What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
-             *     after a failed attempt; endpoint: an endpoint for its stage; endpoint_limit: capacity at
+             *     after a failed attempt; snooze: the end of the pause that its worker asked for; endpoint: an endpoint for its stage; endpoint_limit: capacity at
              *     an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
              *     flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
              *     max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
@@ -2752,7 +2782,7 @@ export interface components {
              *     tasks that it depends on; claimer: a worker that asks for it.
              * @enum {string}
              */
-            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
+            waits_for?: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
             /**
              * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
              *     while it waits for endpoint_unhealthy; lists leave it out.
@@ -2845,13 +2875,13 @@ export interface components {
             stage: string;
             attempt: number;
             /**
-             * @description done; failed: may be retried; rejected: the worker said not to retry; lost: the lease
-             *     ran out; released: given back without an attempt; cancelled: by a caller or by the
+             * @description done; failed: may be retried; rejected: the worker said not to retry; snoozed: the worker
+             *     wants to be asked again later; lost: the lease ran out; released: given back without an attempt; cancelled: by a caller or by the
              *     worker; redriven: run again, with this output as the stage's context; changed: its
              *     priority or time was changed.
              * @enum {string}
              */
-            outcome: "done" | "failed" | "rejected" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies";
+            outcome: "done" | "failed" | "rejected" | "snoozed" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies";
             /**
              * @description The final status that followed from the attempt.
              * @enum {string}
@@ -3433,6 +3463,7 @@ export interface components {
          *         "submitted": 51.2,
          *         "attempts": 100.4,
          *         "failures": 0.1,
+         *         "snoozes": 2.5,
          *         "finished": 50.1
          *       },
          *       "latency": {
@@ -3505,18 +3536,20 @@ export interface components {
             oldest_due: string;
         };
         /**
-         * @description Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
-         *     retry mean that their time has come and a background job has not released them yet.
+         * @description Why a task is not under way; see waits_for of a task. For tasks that are due, delay, retry
+         *     and snooze mean that their time has come and a background job has not released them yet.
          * @enum {string}
          */
-        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
+        WaitReason: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
         /** @description In tasks per second, over the last minute. */
         Rates: {
             submitted: number;
-            /** @description Attempts that ended. */
+            /** @description Attempts that ended, without those that were snoozed. */
             attempts: number;
             /** @description Attempts that ended otherwise than as done. */
             failures: number;
+            /** @description Deliveries that workers put off with snooze. */
+            snoozes: number;
             /** @description Tasks that became final. */
             finished: number;
         };
@@ -3609,6 +3642,12 @@ export interface components {
             /** @description False: the task has failed for good. By default true. */
             retryable?: boolean;
             retry_after?: components["schemas"]["Duration"];
+        };
+        Snooze: {
+            /** @description After how long the task is delivered again; 1s to 720h. */
+            retry_after: components["schemas"]["Duration"];
+            /** @description Why it isn't ready. Shown with the attempt. */
+            error?: string;
         };
         /**
          * @example {
@@ -3834,7 +3873,7 @@ export interface components {
         };
         /** @description Where and with what token to report after a 202. */
         DeliveryCallback: {
-            /** @description The calls complete, fail, heartbeat and progress are below it. */
+            /** @description The calls complete, fail, snooze, heartbeat and progress are below it. */
             url: string;
             /** @description The completion token. */
             token: string;
@@ -3854,14 +3893,15 @@ export interface components {
             output?: components["schemas"]["JSON"];
             /**
              * @description done: the output becomes the next stage's context or the task's result; without an
-             *     output, the context passes on. retry: the attempt has failed. fail: the task has failed
-             *     for good. cancel: the task is cancelled. By default done.
+             *     output, the context passes on. retry: the attempt has failed. snooze: the task isn't
+             *     ready yet; it is delivered again after retry_after, and no attempt is counted. fail: the
+             *     task has failed for good. cancel: the task is cancelled. By default done.
              * @enum {string}
              */
-            outcome?: "done" | "retry" | "fail" | "cancel";
-            /** @description Why it is not done: for the outcomes retry, fail and cancel. Its first 4 KiB are kept. */
+            outcome?: "done" | "retry" | "snooze" | "fail" | "cancel";
+            /** @description Why it is not done: for all outcomes but done. Its first 4 KiB are kept. */
             error?: string;
-            /** @description For the outcome retry. */
+            /** @description For the outcome retry: the least pause. For snooze, which needs it: the pause, 1s to 720h. */
             retry_after?: components["schemas"]["Duration"];
         };
         DeliveryResult: {
@@ -3872,7 +3912,7 @@ export interface components {
              *     By default done.
              * @enum {string}
              */
-            outcome?: "done" | "retry" | "fail" | "cancel" | "accepted";
+            outcome?: "done" | "retry" | "snooze" | "fail" | "cancel" | "accepted";
             /** @description Why it is not done. Its first 4 KiB are kept. */
             error?: string;
             retry_after?: components["schemas"]["Duration"];
@@ -6791,6 +6831,47 @@ export interface operations {
                  *     }
                  */
                 "application/json": components["schemas"]["Failure"];
+            };
+        };
+        responses: {
+            /** @description The report is recorded. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackResult"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    snoozeTask: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "retry_after": "5m",
+                 *       "error": "the carrier has no label yet"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Snooze"];
             };
         };
         responses: {
