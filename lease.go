@@ -22,11 +22,14 @@ type Lease struct {
 	Unsent    bool   // sending hasn't begun, and must be written down before it does
 	Options   Options
 	Context   json.RawMessage // the latest stage output, else the task's own context
+	// Checkpoint is what an earlier attempt of the stage left for the next one; nil: nothing.
+	Checkpoint json.RawMessage
 }
 
-// Size returns how many bytes of documents a lease has: its context, and what its siblings share.
+// Size returns how many bytes of documents a lease has: its context and checkpoint, and what its
+// siblings share.
 func (l *Lease) Size() int {
-	size := len(l.Context)
+	size := len(l.Context) + len(l.Checkpoint)
 	if l.Options.Child != nil {
 		size += len(l.Options.Child.Shared)
 	}
@@ -36,7 +39,7 @@ func (l *Lease) Size() int {
 // WithoutDocuments returns the lease without its documents, which would stay in memory while its
 // attempt is awaited. What other copies of the lease have stays as it is.
 func (l Lease) WithoutDocuments() Lease {
-	l.Context = nil
+	l.Context, l.Checkpoint = nil, nil
 	if l.Options.Child != nil {
 		child := *l.Options.Child
 		child.Shared = nil

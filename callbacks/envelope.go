@@ -12,7 +12,8 @@ import (
 func (s *Sender) body(all []asyncflow.Delivery) []byte {
 	size := 0
 	for i := range all {
-		size += envelopeBytes + len(s.cfg.PublicURL) + len(all[i].Lease.Context)
+		size += envelopeBytes + len(s.cfg.PublicURL) + len(all[i].Lease.Context) +
+			len(all[i].Lease.Checkpoint)
 		if c := all[i].Lease.Options.Child; c != nil {
 			size += len(c.Shared)
 		}
@@ -60,6 +61,10 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 	b = d.Deadline.UTC().AppendFormat(b, time.RFC3339Nano)
 	b = append(b, `","context":`...)
 	b = append(b, l.Context...)
+	if l.Checkpoint != nil {
+		b = append(b, `,"checkpoint":`...)
+		b = append(b, l.Checkpoint...)
+	}
 	if l.Options.Child != nil {
 		b = appendFanOut(b, l)
 	}

@@ -34,6 +34,15 @@ func TestEnvelope(t *testing.T) {
 		string(envelope(d, "https://tasks.example.com", "afc2.x.y")))
 }
 
+// What an earlier attempt left comes byte for byte.
+func TestEnvelopeWithCheckpoint(t *testing.T) {
+	t.Parallel()
+	d := testDelivery(`1`)
+	d.Lease.Checkpoint = json.RawMessage(`{"page": 12}`)
+	require.Contains(t, string(envelope(d, "https://tasks.example.com", "afc2.x.y")),
+		`,"context":1,"checkpoint":{"page": 12},"callback":{`)
+}
+
 // A delivery has these fields and no others.
 func TestEnvelopeFields(t *testing.T) {
 	t.Parallel()

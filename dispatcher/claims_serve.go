@@ -164,14 +164,14 @@ func (h *claims) meanOf(line *claimLine) float64 {
 	return claimMean
 }
 
-// learn updates the mean bytes of a context. It falls slowly, since it may rise again.
+// learn updates the mean bytes of a context with its checkpoint. It falls slowly, since it may rise again.
 func (h *claims) learn(line *claimLine, leases []asyncflow.Lease) {
 	if len(leases) == 0 {
 		return
 	}
 	mean := h.meanOf(line)
 	for _, one := range leases {
-		size := float64(max(1, len(one.Context)))
+		size := float64(max(1, len(one.Context)+len(one.Checkpoint)))
 		if mean > size {
 			size = (15*mean + size) / 16
 		}

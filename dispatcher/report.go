@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -45,10 +46,19 @@ func (c *Committer) settleUntil(
 func (c *Committer) Extend(
 	tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error),
 ) {
+	c.ExtendWith(tenant, l, until, nil, done)
+}
+
+// ExtendWith is Extend. In the same transaction it writes what the attempt leaves for the next one
+// of its stage; nil: what was left stays.
+func (c *Committer) ExtendWith(
+	tenant string, l asyncflow.Lease, until time.Time, checkpoint json.RawMessage,
+	done func(stands bool, err error),
+) {
 	key := leaseKeyOf(tenant, l.ID, l.Seq)
 	c.accepted.extended(key)
 	c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{
-		Extension: store.Extension{ID: l.ID, Seq: l.Seq, Until: until,
+		Extension: store.Extension{ID: l.ID, Seq: l.Seq, Until: until, Checkpoint: checkpoint,
 			Sooner: until.Before(l.Until)},
 		done:  done,
 		until: time.Now().Add(reportPatience),

@@ -19,9 +19,11 @@ type Task[In any] struct {
 	Seq                  int       // the fencing number: it grows with every delivery of the task
 	Deadline             time.Time // when reports stop counting; heartbeats postpone it
 	Context              In        // the task's context, or the latest output of an earlier stage
-	Callback             Callback  // to report later
-	FanOut               *FanOut   // if it is a child of another task; nil otherwise
-	Test                 bool      // a test delivery: its result goes nowhere
+	// Checkpoint is what an earlier attempt of the stage left with SaveCheckpoint; nil: nothing.
+	Checkpoint json.RawMessage
+	Callback   Callback // to report later
+	FanOut     *FanOut  // if it is a child of another task; nil otherwise
+	Test       bool     // a test delivery: its result goes nowhere
 
 	run *run // nil for a Task that a test has made
 }
@@ -43,6 +45,20 @@ func (t Task[In]) Progress(ctx context.Context, percent int, note string) error 
 	}
 	err := t.run.worker.reporter.Progress(ctx, t.Callback, percent, note)
 	if errors.Is(err, ErrLost) {
+		t.run.askNow()
+	}
+	return err
+}
+
+// SaveCheckpoint leaves v, as JSON, for the next attempt of the stage, in place of what was left
+// before. It is a heartbeat, too. An error is no reason to stop: if the attempt is over, the
+// handler's context ends. It does nothing for a Task that a test has made.
+func (t Task[In]) SaveCheckpoint(ctx context.Context, v any) error {
+	if t.run == nil {
+		return nil
+	}
+	err := t.run.worker.reporter.Checkpoint(ctx, t.Callback, v)
+	if errors.Is(err, ErrLost) || errors.Is(err, ErrCancelled) {
 		t.run.askNow()
 	}
 	return err
@@ -176,6 +192,7 @@ func taskOf[In any](r *run) (Task[In], error) {
 		MaxAttempts: d.MaxAttempts,
 		Seq:         d.Seq,
 		Deadline:    d.Deadline,
+		Checkpoint:  d.Checkpoint,
 		Callback:    d.Callback,
 		FanOut:      d.FanOut,
 		Test:        d.Test,

@@ -107,8 +107,24 @@ func (r *Reporter) report(ctx context.Context, cb Callback, o outcome) error {
 // is ErrCancelled if the task was cancelled, and wraps ErrLost if the attempt is over for another
 // reason.
 func (r *Reporter) Heartbeat(ctx context.Context, cb Callback) (deadline time.Time, err error) {
+	return r.heartbeat(ctx, cb, nil)
+}
+
+// Checkpoint leaves v, as JSON, for the next attempt of the stage. It is a Heartbeat.
+func (r *Reporter) Checkpoint(ctx context.Context, cb Callback, v any) error {
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	_, err = r.heartbeat(ctx, cb, api.Heartbeat{Checkpoint: doc})
+	return err
+}
+
+func (r *Reporter) heartbeat(
+	ctx context.Context, cb Callback, body any,
+) (deadline time.Time, err error) {
 	var beat api.HeartbeatResult
-	if err := post(ctx, r.once, cb, "heartbeat", nil, &beat); err != nil {
+	if err := post(ctx, r.once, cb, "heartbeat", body, &beat); err != nil {
 		return time.Time{}, err
 	}
 	if beat.Status == asyncflow.StatusCancelled {
@@ -138,7 +154,7 @@ func (r *Reporter) Open(ctx context.Context, cb Callback) bool {
 // Progress reports the progress of the work: 0 to 100, and a message. Both are shown with the
 // running task. It is sent once, and is not a heartbeat.
 func (r *Reporter) Progress(ctx context.Context, cb Callback, percent int, note string) error {
-	return post(ctx, r.once, cb, "progress", api.Progress{Percent: percent, Note: note}, nil)
+	return post(ctx, r.once, cb, "progress", api.ProgressReport{Percent: percent, Note: note}, nil)
 }
 
 // post sends a report and reads its answer into into, unless into is nil.

@@ -22,6 +22,7 @@ type delivery struct {
 	Seq         int             `json:"seq"`
 	Deadline    time.Time       `json:"deadline"`
 	Context     json.RawMessage `json:"context"`
+	Checkpoint  json.RawMessage `json:"checkpoint"`
 	Callback    Callback        `json:"callback"`
 	FanOut      *FanOut         `json:"fan_out"`
 	Test        bool            `json:"test"`

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -298,4 +299,23 @@ func TestCloseCutShort(t *testing.T) {
 	require.True(t, errors.Is(err, context.Canceled))
 	require.JSONEq(t, `{"error":"context canceled (the worker is stopping)","retryable":true}`,
 		b.asyncflow.next(t, "fail"))
+}
+
+// A handler leaves a checkpoint with a heartbeat, and gets what an earlier attempt left.
+func TestCheckpoint(t *testing.T) {
+	b := setup(t)
+	b.asyncflow.beats("running", time.Minute, 200)
+	b.inspects(func(ctx context.Context, task Task[photo]) (picture, error) {
+		require.JSONEq(t, `{"page":11}`, string(task.Checkpoint))
+		require.ErrorContains(t, task.SaveCheckpoint(ctx, math.NaN()), "checkpoint: ")
+		require.NoError(t, task.SaveCheckpoint(ctx, map[string]int{"page": 12}))
+		b.asyncflow.answers(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(409) })
+		require.ErrorIs(t, task.SaveCheckpoint(ctx, 13), ErrLost)
+		<-ctx.Done()
+		return picture{}, ctx.Err()
+	}, AnswerWithin(-1))
+	e := b.envelope(`{}`)
+	e["checkpoint"] = map[string]int{"page": 11}
+	require.Equal(t, 202, b.post(signed(t, e)).status)
+	require.JSONEq(t, `{"checkpoint":{"page":12}}`, b.asyncflow.next(t, "heartbeat"))
 }

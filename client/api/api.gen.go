@@ -913,6 +913,10 @@ type Cancellation struct {
 // late. last (the default): the latest of them submits its task.
 type CatchUp = asyncflow.CatchUp
 
+// Checkpoint What the next attempt of the stage needs to go on from here; JSON up to the limit of a
+// context. It replaces the one before. Null and none leave that as it is. A vote has none.
+type Checkpoint = json.RawMessage
+
 // ChildOf Which part of another task's work the task is.
 type ChildOf struct {
 	// Count Of all children.
@@ -1049,6 +1053,9 @@ type Delivery struct {
 
 	// Callback Where and with what token to report after a 202.
 	Callback DeliveryCallback `json:"callback"`
+
+	// Checkpoint Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Checkpoint JSON `json:"checkpoint,omitempty,omitzero"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context"`
@@ -1517,6 +1524,13 @@ type Health struct {
 	Version string `json:"version,omitempty,omitzero"`
 }
 
+// Heartbeat defines model for Heartbeat.
+type Heartbeat struct {
+	// Checkpoint What the next attempt of the stage needs to go on from here; JSON up to the limit of a
+	// context. It replaces the one before. Null and none leave that as it is. A vote has none.
+	Checkpoint Checkpoint `json:"checkpoint,omitempty,omitzero"`
+}
+
 // HeartbeatResult defines model for HeartbeatResult.
 type HeartbeatResult struct {
 	// Deadline When the attempt ends without another report. Present while it is running.
@@ -1914,6 +1928,15 @@ type Progress struct {
 	Percent int    `json:"percent"`
 }
 
+// ProgressReport defines model for ProgressReport.
+type ProgressReport struct {
+	// Checkpoint What the next attempt of the stage needs to go on from here; JSON up to the limit of a
+	// context. It replaces the one before. Null and none leave that as it is. A vote has none.
+	Checkpoint Checkpoint `json:"checkpoint,omitempty,omitzero"`
+	Note       string     `json:"note,omitempty,omitzero"`
+	Percent    int        `json:"percent"`
+}
+
 // Quorum Several workers do the stage of a task, until enough of them agree. Each vote is a child of
 // the task, with its context. There are never more votes at once than are needed, and no
 // claimer has two on one task. The next stage gets the outcome and the votes. Excludes fan_out.
@@ -2002,6 +2025,10 @@ type Redrive struct {
 
 	// DryRun Change nothing; redriven has the tasks that dependents would redrive.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// Fresh Forget the checkpoint that the stage's last attempt left. By default its next attempt
+	// gets it.
+	Fresh bool `json:"fresh,omitempty,omitzero"`
 
 	// Stage The stage to continue with: by default where the task ended, or an earlier one.
 	Stage string `json:"stage,omitempty,omitzero"`
@@ -3043,8 +3070,11 @@ type CompleteTaskJSONRequestBody = Completion
 // FailTaskJSONRequestBody defines body for FailTask for application/json ContentType.
 type FailTaskJSONRequestBody = Failure
 
+// HeartbeatJSONRequestBody defines body for Heartbeat for application/json ContentType.
+type HeartbeatJSONRequestBody = Heartbeat
+
 // ReportProgressJSONRequestBody defines body for ReportProgress for application/json ContentType.
-type ReportProgressJSONRequestBody = Progress
+type ReportProgressJSONRequestBody = ProgressReport
 
 // SnoozeTaskJSONRequestBody defines body for SnoozeTask for application/json ContentType.
 type SnoozeTaskJSONRequestBody = Snooze
@@ -3346,14 +3376,27 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/callbacks/{id}/fail (the `FailTask` operationId).
 	FailTask(ctx context.Context, id TaskID, body FailTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// HeartbeatWithBody Extend the time of a delivery
+	//
+	// The attempt ends max_processing_time from now, unless another heartbeat comes. The token
+	// stays valid as long as the attempt goes on. The status cancelled, and an answer of 409, mean
+	// that the attempt is over: stop the work. A checkpoint is left for the stage's next attempt.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
+	HeartbeatWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// Heartbeat Extend the time of a delivery
 	//
 	// The attempt ends max_processing_time from now, unless another heartbeat comes. The token
 	// stays valid as long as the attempt goes on. The status cancelled, and an answer of 409, mean
-	// that the attempt is over: stop the work.
+	// that the attempt is over: stop the work. A checkpoint is left for the stage's next attempt.
+	//
+	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
-	Heartbeat(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+	Heartbeat(ctx context.Context, id TaskID, body HeartbeatJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReportProgressWithBody Report the progress of a delivery
 	//
@@ -4591,15 +4634,38 @@ func (c *Client) FailTask(ctx context.Context, id TaskID, body FailTaskJSONReque
 	return c.Client.Do(req)
 }
 
+// HeartbeatWithBody Extend the time of a delivery
+//
+// The attempt ends max_processing_time from now, unless another heartbeat comes. The token
+// stays valid as long as the attempt goes on. The status cancelled, and an answer of 409, mean
+// that the attempt is over: stop the work. A checkpoint is left for the stage's next attempt.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
+func (c *Client) HeartbeatWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewHeartbeatRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // Heartbeat Extend the time of a delivery
 //
 // The attempt ends max_processing_time from now, unless another heartbeat comes. The token
 // stays valid as long as the attempt goes on. The status cancelled, and an answer of 409, mean
-// that the attempt is over: stop the work.
+// that the attempt is over: stop the work. A checkpoint is left for the stage's next attempt.
+//
+// Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
-func (c *Client) Heartbeat(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewHeartbeatRequest(c.Server, id)
+func (c *Client) Heartbeat(ctx context.Context, id TaskID, body HeartbeatJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewHeartbeatRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6988,8 +7054,19 @@ func NewFailTaskRequestWithBody(server string, id TaskID, contentType string, bo
 	return req, nil
 }
 
-// NewHeartbeatRequest constructs an http.Request for the Heartbeat method
-func NewHeartbeatRequest(server string, id TaskID) (*http.Request, error) {
+// NewHeartbeatRequest calls the generic Heartbeat builder with application/json body
+func NewHeartbeatRequest(server string, id TaskID, body HeartbeatJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewHeartbeatRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewHeartbeatRequestWithBody constructs an http.Request for the Heartbeat method, with any body, and a specified content type
+func NewHeartbeatRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -7014,10 +7091,12 @@ func NewHeartbeatRequest(server string, id TaskID) (*http.Request, error) {
 		return nil, err
 	}
 
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }

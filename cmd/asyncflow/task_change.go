@@ -169,6 +169,7 @@ type tasksRedriveCmd struct {
 	Status    string `enum:"failed,cancelled," default:""`
 
 	AllChildren bool `help:"With an id: all of its children, not only those that failed."`
+	Fresh       bool `help:"With an id: without the checkpoint that its last attempt left."`
 	Dependents  bool `help:"With an id: also what failed because of it. --dry-run lists it."`
 	manyFlags
 }
@@ -197,10 +198,10 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	if c.ID == "" {
-		if c.AllChildren || c.Dependents {
+		if c.AllChildren || c.Dependents || c.Fresh {
 			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-				"--all-children, --dependents and --type exclude each other: they are for one "+
-					"task"))
+				"--all-children, --fresh, --dependents and --type exclude each other: they are "+
+					"for one task"))
 		}
 		if c.Context != "" {
 			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
@@ -220,6 +221,6 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))
 	}
 	return g.printTask(g.client().RedriveWith(ctx, c.ID, client.RedriveOptions{Stage: c.FromStage,
-		Context: json.RawMessage(c.Context), AllChildren: c.AllChildren, Dependents: c.Dependents,
-		DryRun: c.DryRun}))
+		Context: json.RawMessage(c.Context), AllChildren: c.AllChildren, Fresh: c.Fresh,
+		Dependents: c.Dependents, DryRun: c.DryRun}))
 }

@@ -214,7 +214,7 @@ func (s *Server) extendClaim(ctx context.Context, a attempt) (stands bool, err e
 	if err != nil || !stands || !a.taskType.Unseen(l) {
 		return stands, err
 	}
-	return s.extend(ctx, a, l, s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage)))
+	return s.extend(ctx, a, l, s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage)), nil)
 }
 
 // claimTime is how long a call that asks for tasks may take.

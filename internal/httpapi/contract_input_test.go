@@ -479,7 +479,7 @@ func (s subject) badBodies() (all []badCall) {
 	}
 	large := strings.Replace(good, "{", "{"+strings.Repeat(" ", 1<<20), 1)
 	limit := "1048576"
-	if s.OperationID == "failTask" || s.OperationID == "reportProgress" {
+	if s.OperationID == "failTask" {
 		limit = "65536"
 	}
 	all = append(all,

@@ -2,10 +2,13 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -95,6 +98,11 @@ func (s *Server) answerReport(c *fiber.Ctx, o asyncflow.Outcome) error {
 	if err != nil {
 		return err
 	}
+	return writeStatus(c, status)
+}
+
+// writeStatus answers a report with the status of its task.
+func writeStatus(c *fiber.Ctx, status asyncflow.Status) error {
 	doc, err := encode(api.CallbackResult{Status: status})
 	if err != nil {
 		return err
@@ -102,31 +110,72 @@ func (s *Server) answerReport(c *fiber.Ctx, o asyncflow.Outcome) error {
 	return writeDocument(c, http.StatusOK, doc)
 }
 
-// Heartbeat moves the end of an attempt's lease to max_processing_time from now. If the attempt is
-// over, the error is CodeConflict: the worker should stop.
-func (s *Server) Heartbeat(
-	ctx context.Context, _ HeartbeatRequestObject,
-) (HeartbeatResponseObject, error) {
+// heartbeat moves the end of an attempt's lease to max_processing_time from now, and keeps its
+// checkpoint. If the attempt is over, the error is CodeConflict: the worker should stop.
+func (s *Server) heartbeat(c *fiber.Ctx) error {
+	var body api.Heartbeat
+	if len(bodyOf(c)) > 0 {
+		if err := decodeBody(c, &body); err != nil {
+			return err
+		}
+	}
+	checkpoint, err := s.checkpointOf(body.Checkpoint)
+	if err != nil {
+		return err
+	}
+	beat, err := s.beat(c.UserContext(), checkpoint)
+	if err != nil {
+		return err
+	}
+	doc, err := encode(beat)
+	if err != nil {
+		return err
+	}
+	return writeDocument(c, http.StatusOK, doc)
+}
+
+func (s *Server) beat(
+	ctx context.Context, checkpoint json.RawMessage,
+) (beat api.HeartbeatResult, err error) {
 	a, err := s.attemptOf(ctx)
 	if err != nil {
-		return nil, err
+		return beat, err
 	}
 	l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
+	if err == nil && stands && checkpoint != nil {
+		err = mayKeep(l)
+	}
 	if err == nil && stands {
 		deadline := s.deadlineOf(a, l)
-		stands, err = s.extend(ctx, a, l, deadline)
+		stands, err = s.extend(ctx, a, l, deadline, checkpoint)
 		if err == nil && stands {
-			return Heartbeat200JSONResponse{Status: asyncflow.StatusRunning,
-				Deadline: deadline}, nil
+			return api.HeartbeatResult{Status: asyncflow.StatusRunning, Deadline: deadline}, nil
 		}
 	}
 	if err != nil {
-		return nil, err
+		return beat, err
 	}
 	if err = s.ended(ctx, a); errors.Is(err, errCancelled) {
-		return Heartbeat200JSONResponse{Status: asyncflow.StatusCancelled}, nil
+		return api.HeartbeatResult{Status: asyncflow.StatusCancelled}, nil
 	}
-	return nil, err
+	return beat, err
+}
+
+// checkpointOf checks the checkpoint of a report, and returns nil for none.
+func (s *Server) checkpointOf(doc json.RawMessage) (json.RawMessage, error) {
+	if len(doc) == 0 || string(doc) == "null" { // as many libraries write an absent one
+		return nil, nil
+	}
+	return doc, asyncflow.CheckDocument("checkpoint", doc, s.cfg.MaxContext)
+}
+
+// mayKeep refuses the checkpoint of a vote: the next claimer is another one, who is not to see what
+// this one found.
+func mayKeep(l asyncflow.Lease) error {
+	if l.Options.Child != nil && l.Options.Child.Vote {
+		return asyncflow.InvalidField("checkpoint", "must not be given: a vote has none")
+	}
+	return nil
 }
 
 // deadlineOf returns the deadline of an attempt after a heartbeat: max_processing_time from now,
@@ -144,13 +193,14 @@ func (s *Server) deadlineOf(a attempt, l asyncflow.Lease) time.Time {
 // extend extends a lease, waits until that is durable, and reports whether the lease still stood.
 func (s *Server) extend(
 	ctx context.Context, a attempt, l asyncflow.Lease, deadline time.Time,
+	checkpoint json.RawMessage,
 ) (bool, error) {
 	type result struct {
 		stands bool
 		err    error
 	}
 	done := make(chan result, 1)
-	s.cfg.Committer.Extend(a.Tenant, l, deadline, func(stands bool, err error) {
+	s.cfg.Committer.ExtendWith(a.Tenant, l, deadline, checkpoint, func(stands bool, err error) {
 		done <- result{stands, err}
 	})
 	select {
@@ -161,31 +211,68 @@ func (s *Server) extend(
 	}
 }
 
-// ReportProgress stores the progress that a worker reports.
-func (s *Server) ReportProgress(
-	ctx context.Context, r ReportProgressRequestObject,
-) (ReportProgressResponseObject, error) {
+// progressReport is api.ProgressReport; a nil Percent was not given.
+type progressReport struct {
+	Percent    *int     `json:"percent"`
+	Note       string   `json:"note"`
+	Checkpoint api.JSON `json:"checkpoint"`
+}
+
+// maxNote bounds a note in characters.
+const maxNote = 500
+
+// reportProgress stores the progress that a worker reports, and its checkpoint.
+func (s *Server) reportProgress(c *fiber.Ctx) error {
+	var body progressReport
+	if err := decodeBody(c, &body); err != nil {
+		return err
+	}
+	switch {
+	case body.Percent == nil:
+		return asyncflow.InvalidField("percent", "is required")
+	case *body.Percent < 0 || *body.Percent > 100:
+		return asyncflow.InvalidField("percent", "is %d; it must be 0 to 100", *body.Percent)
+	case utf8.RuneCountInString(body.Note) > maxNote:
+		return asyncflow.InvalidField("note", "is longer than %d characters", maxNote)
+	}
+	checkpoint, err := s.checkpointOf(body.Checkpoint)
+	if err != nil {
+		return err
+	}
+	err = s.setProgress(c.UserContext(), store.Progress{
+		Percent:    *body.Percent,
+		Note:       callbacks.Clean(body.Note, callbacks.MaxErrorBytes),
+		Checkpoint: checkpoint,
+	})
+	if err != nil {
+		return err
+	}
+	return writeStatus(c, asyncflow.StatusRunning)
+}
+
+func (s *Server) setProgress(ctx context.Context, p store.Progress) error {
 	a, err := s.attemptOf(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if a.Claimer != "" {
 		if stands, err := s.extendClaim(ctx, a); err != nil {
-			return nil, err
+			return err
 		} else if !stands {
-			return nil, s.ended(ctx, a)
+			return s.ended(ctx, a)
 		}
 	}
-	note := callbacks.Clean(r.Body.Note, callbacks.MaxErrorBytes)
-	stands, err := s.cfg.Store.SetProgress(ctx, a.taskType, a.Task, a.Seq,
-		store.Progress{Percent: r.Body.Percent, Note: note})
-	if err != nil {
-		return nil, err
+	if p.Checkpoint != nil {
+		l, _, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
+		if err = cmp.Or(err, mayKeep(l)); err != nil {
+			return err
+		}
 	}
-	if !stands {
-		return nil, s.ended(ctx, a)
+	stands, err := s.cfg.Store.SetProgress(ctx, a.taskType, a.Task, a.Seq, p)
+	if err == nil && !stands {
+		err = s.ended(ctx, a)
 	}
-	return ReportProgress200JSONResponse{Status: asyncflow.StatusRunning}, nil
+	return err
 }
 
 // ended returns the error of a call that needs a lease when the attempt is over.

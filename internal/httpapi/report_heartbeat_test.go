@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,68 @@ func TestProgress(t *testing.T) {
 	assert.Equal(t, 409, b.callAs(token, "POST", path+"/progress", `{"percent":50}`).status)
 	task = read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 	assert.Zero(t, task.Progress, "the next attempt has its own")
+}
+
+// A heartbeat and a progress report leave a checkpoint, which the next attempt gets.
+func TestCheckpointReport(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	_, token := b.lease()
+	large := `{"checkpoint":"` + strings.Repeat("x", 1000) + `"}`
+	for body, status := range map[string]int{
+		`{"checkpoint":{"page":1}}`: 200,
+		`{"checkpoint":null}`:       200,
+		`{}`:                        200,
+		`{"checkpoints":1}`:         400,
+		`{"checkpoint":`:            400,
+		`[]`:                        400,
+		large:                       413,
+	} {
+		a := b.callAs(token, "POST", path+"/heartbeat", body)
+		require.Equal(t, status, a.status, body[:min(len(body), 40)])
+		if status == 413 {
+			require.Contains(t, a.problem.Detail, "checkpoint is 1002 bytes; the limit is 1000")
+		}
+	}
+	again := func() string {
+		t.Helper()
+		require.Equal(t, 200, b.callAs(token, "POST", path+"/snooze", `{"retry_after":"1s"}`).status)
+		require.Equal(t, 200, b.call("PATCH", "/v1/tasks/"+id, `{"delay":"0s"}`).status)
+		var l asyncflow.Lease
+		l, token = b.lease()
+		return string(l.Checkpoint)
+	}
+	require.Equal(t, `{"page":1}`, again())
+	a := b.callAs(token, "POST", path+"/progress", `{"percent":3,"checkpoint":"a","page":1}`)
+	require.Equal(t, 400, a.status)
+	require.Equal(t, 413, b.callAs(token, "POST", path+"/progress",
+		`{"percent":3,`+large[1:]).status)
+	require.Equal(t, 200, b.callAs(token, "POST", path+"/progress",
+		`{"percent":3,"checkpoint": [ 2 ]}`).status)
+	require.Equal(t, `[ 2 ]`, again())
+	require.Equal(t, 200, b.callAs(token, "POST", path+"/fail",
+		`{"error":"no","retryable":false}`).status)
+	require.Equal(t, 409, b.callAs(token, "POST", path+"/heartbeat", `{"checkpoint":3}`).status)
+}
+
+// A vote has no checkpoint: another claimer gets it next.
+func TestCheckpointOfAVote(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/judge", `{"stages":[{"name":"look","mode":"claim",
+		"quorum":{"votes":1,"max_votes":1}}]}`)
+	require.Equal(t, 201, a.status, "%s", a.body)
+	b.submitJudge(1)
+	b.fanOut("judge")
+	anna := b.claim("anna", `,"wait":"1m"`)[0]
+	for verb, body := range map[string]string{
+		"heartbeat": `{"checkpoint":1}`,
+		"progress":  `{"percent":1,"checkpoint":1}`,
+	} {
+		a := b.report(anna, verb, body)
+		require.Equal(t, 400, a.status, verb)
+		require.Equal(t, "checkpoint", a.problem.Errors[0].Field)
+	}
 }
 
 // A result that comes after its lease was lost counts if the task was not started again, whether

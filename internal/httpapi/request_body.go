@@ -55,7 +55,7 @@ func (s *Server) bodyLimit(o *contract.Operation) int {
 		return unwantedBody
 	case o.ID == "submitTasks":
 		return s.cfg.MaxBody
-	case o.ID == "failTask" || o.ID == "reportProgress":
+	case o.ID == "failTask":
 		return min(s.cfg.MaxBody, reportBody)
 	}
 	return min(s.cfg.MaxBody, s.cfg.MaxContext+documentBody)

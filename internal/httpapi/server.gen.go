@@ -58,12 +58,6 @@ type ServerInterface interface {
 	// ListOperatorAudit List the audit entries that belong to no tenant, newest first
 	// (GET /v1/audit/operator)
 	ListOperatorAudit(c *fiber.Ctx, params ListOperatorAuditParams) error
-	// Heartbeat Extend the time of a delivery
-	// (POST /v1/callbacks/{id}/heartbeat)
-	Heartbeat(c *fiber.Ctx, id TaskID) error
-	// ReportProgress Report the progress of a delivery
-	// (POST /v1/callbacks/{id}/progress)
-	ReportProgress(c *fiber.Ctx, id TaskID) error
 	// SnoozeTask Ask for a delivery again later
 	// (POST /v1/callbacks/{id}/snooze)
 	SnoozeTask(c *fiber.Ctx, id TaskID) error
@@ -603,64 +597,6 @@ func (siw *ServerInterfaceWrapper) ListOperatorAudit(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListOperatorAudit(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// Heartbeat operation middleware
-func (siw *ServerInterfaceWrapper) Heartbeat(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
-	var id TaskID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.Heartbeat(c, id)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ReportProgress operation middleware
-func (siw *ServerInterfaceWrapper) ReportProgress(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "id" -------------
-	var id TaskID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ReportProgress(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2716,10 +2652,6 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/audit/operator", wrapper.ListOperatorAudit)
 
-	router.Post(options.BaseURL+"/v1/callbacks/:id/heartbeat", wrapper.Heartbeat)
-
-	router.Post(options.BaseURL+"/v1/callbacks/:id/progress", wrapper.ReportProgress)
-
 	router.Post(options.BaseURL+"/v1/callbacks/:id/snooze", wrapper.SnoozeTask)
 
 	router.Post(options.BaseURL+"/v1/claims/:id/answer", wrapper.AnswerClaim)
@@ -3261,65 +3193,6 @@ type ListOperatorAuditdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListOperatorAuditdefaultApplicationProblemPlusJSONResponse) VisitListOperatorAuditResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/problem+json")
-	ctx.Status(response.StatusCode)
-
-	return ctx.JSON(&response.Body)
-}
-
-type HeartbeatRequestObject struct {
-	ID TaskID `json:"id"`
-}
-
-type HeartbeatResponseObject interface {
-	VisitHeartbeatResponse(ctx *fiber.Ctx) error
-}
-
-type Heartbeat200JSONResponse HeartbeatResult
-
-func (response Heartbeat200JSONResponse) VisitHeartbeatResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response)
-}
-
-type HeartbeatdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response HeartbeatdefaultApplicationProblemPlusJSONResponse) VisitHeartbeatResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/problem+json")
-	ctx.Status(response.StatusCode)
-
-	return ctx.JSON(&response.Body)
-}
-
-type ReportProgressRequestObject struct {
-	ID   TaskID `json:"id"`
-	Body *ReportProgressJSONRequestBody
-}
-
-type ReportProgressResponseObject interface {
-	VisitReportProgressResponse(ctx *fiber.Ctx) error
-}
-
-type ReportProgress200JSONResponse CallbackResult
-
-func (response ReportProgress200JSONResponse) VisitReportProgressResponse(ctx *fiber.Ctx) error {
-	ctx.Response().Header.Set("Content-Type", "application/json")
-	ctx.Status(200)
-
-	return ctx.JSON(&response)
-}
-
-type ReportProgressdefaultApplicationProblemPlusJSONResponse struct {
-	Body       Problem
-	StatusCode int
-}
-
-func (response ReportProgressdefaultApplicationProblemPlusJSONResponse) VisitReportProgressResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -5168,12 +5041,6 @@ type StrictServerInterface interface {
 	// ListOperatorAudit List the audit entries that belong to no tenant, newest first
 	// (GET /v1/audit/operator)
 	ListOperatorAudit(ctx context.Context, request ListOperatorAuditRequestObject) (ListOperatorAuditResponseObject, error)
-	// Heartbeat Extend the time of a delivery
-	// (POST /v1/callbacks/{id}/heartbeat)
-	Heartbeat(ctx context.Context, request HeartbeatRequestObject) (HeartbeatResponseObject, error)
-	// ReportProgress Report the progress of a delivery
-	// (POST /v1/callbacks/{id}/progress)
-	ReportProgress(ctx context.Context, request ReportProgressRequestObject) (ReportProgressResponseObject, error)
 	// SnoozeTask Ask for a delivery again later
 	// (POST /v1/callbacks/{id}/snooze)
 	SnoozeTask(ctx context.Context, request SnoozeTaskRequestObject) (SnoozeTaskResponseObject, error)
@@ -5705,74 +5572,6 @@ func (sh *strictHandler) ListOperatorAudit(ctx *fiber.Ctx, params ListOperatorAu
 		return err
 	} else if validResponse, ok := response.(ListOperatorAuditResponseObject); ok {
 		if err := validResponse.VisitListOperatorAuditResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// Heartbeat operation middleware
-func (sh *strictHandler) Heartbeat(ctx *fiber.Ctx, id TaskID) error {
-	var request HeartbeatRequestObject
-
-	request.ID = id
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.Heartbeat(ctx.UserContext(), request.(HeartbeatRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "Heartbeat")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(HeartbeatResponseObject); ok {
-		if err := validResponse.VisitHeartbeatResponse(ctx); err != nil {
-			return err
-		}
-	} else if response != nil {
-		return fmt.Errorf("unexpected response type: %T", response)
-	}
-	return nil
-}
-
-// ReportProgress operation middleware
-func (sh *strictHandler) ReportProgress(ctx *fiber.Ctx, id TaskID) error {
-	var request ReportProgressRequestObject
-
-	request.ID = id
-
-	var body ReportProgressJSONRequestBody
-	var err error
-	// The validation middleware stores the value a kin-openapi validator
-	// validated in the Fiber context. Bind that value, matching member
-	// names exactly, so the handler receives what was validated instead
-	// of a second, case-insensitive decode.
-	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
-		err = ctx.BodyParser(&body)
-	}
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-
-	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
-		return sh.ssi.ReportProgress(ctx.UserContext(), request.(ReportProgressRequestObject))
-	}
-	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ReportProgress")
-	}
-
-	response, err := handler(ctx, request)
-
-	if err != nil {
-		return err
-	} else if validResponse, ok := response.(ReportProgressResponseObject); ok {
-		if err := validResponse.VisitReportProgressResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

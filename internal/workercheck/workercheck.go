@@ -206,13 +206,13 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 	case verbSnooze:
 		into = &api.Snooze{}
 	case verbProgress:
-		into = &api.Progress{}
+		into = &api.ProgressReport{}
 	case verbHeartbeat:
-		return nil
+		into = &api.Heartbeat{}
 	default:
 		return fmt.Errorf("%q is none of complete, fail, snooze, heartbeat and progress", one.verb)
 	}
-	if len(body) == 0 && one.verb == verbComplete {
+	if len(body) == 0 && (one.verb == verbComplete || one.verb == verbHeartbeat) {
 		return nil
 	}
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))

@@ -1144,7 +1144,7 @@ export interface paths {
          * Extend the time of a delivery
          * @description The attempt ends max_processing_time from now, unless another heartbeat comes. The token
          *     stays valid as long as the attempt goes on. The status cancelled, and an answer of 409, mean
-         *     that the attempt is over: stop the work.
+         *     that the attempt is over: stop the work. A checkpoint is left for the stage's next attempt.
          */
         post: operations["heartbeat"];
         delete?: never;
@@ -2933,6 +2933,11 @@ export interface components {
              */
             all_children?: boolean;
             /**
+             * @description Forget the checkpoint that the stage's last attempt left. By default its next attempt
+             *     gets it.
+             */
+            fresh?: boolean;
+            /**
              * @description Also redrive the tasks that failed or were cancelled because of this one, and those that
              *     did because of them; at most 1,000. They wait for it again.
              */
@@ -3668,6 +3673,19 @@ export interface components {
             percent: number;
             note?: string;
         };
+        ProgressReport: {
+            percent: number;
+            note?: string;
+            checkpoint?: components["schemas"]["Checkpoint"];
+        };
+        Heartbeat: {
+            checkpoint?: components["schemas"]["Checkpoint"];
+        };
+        /**
+         * @description What the next attempt of the stage needs to go on from here; JSON up to the limit of a
+         *     context. It replaces the one before. Null and none leave that as it is. A vote has none.
+         */
+        Checkpoint: unknown;
         /**
          * @example {
          *       "status": "succeeded"
@@ -3845,6 +3863,7 @@ export interface components {
              */
             deadline: string;
             context: components["schemas"]["JSON"];
+            checkpoint?: components["schemas"]["JSON"];
             callback: components["schemas"]["DeliveryCallback"];
             fan_out?: components["schemas"]["DeliveryFanOut"];
         };
@@ -6904,7 +6923,18 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "checkpoint": {
+                 *         "page": 12
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Heartbeat"];
+            };
+        };
         responses: {
             /** @description The attempt goes on, or the task was cancelled. */
             200: {
@@ -6939,10 +6969,13 @@ export interface operations {
                 /**
                  * @example {
                  *       "percent": 40,
-                 *       "note": "page 12 of 30"
+                 *       "note": "page 12 of 30",
+                 *       "checkpoint": {
+                 *         "page": 12
+                 *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Progress"];
+                "application/json": components["schemas"]["ProgressReport"];
             };
         };
         responses: {

@@ -10,6 +10,7 @@ export interface Delivery {
   seq: number;
   deadline: string;
   context?: unknown;
+  checkpoint?: unknown;
   callback: Callback;
   fan_out?: FanOut;
   test?: boolean;

@@ -20,6 +20,8 @@ export interface WorkerTask<In> {
   readonly deadline: Date;
   /** The task's context, or the latest output of an earlier stage. */
   readonly context: In;
+  /** What an earlier attempt of the stage left with saveCheckpoint; undefined: nothing. */
+  readonly checkpoint?: unknown;
   /** To report later. */
   readonly callback: Callback;
   /** If it is a child of another task. */
@@ -34,6 +36,12 @@ export interface WorkerTask<In> {
    * @throws AsyncflowError that names percent or note if it can't be sent
    */
   progress(percent: number, note?: string): Promise<void>;
+  /**
+   * Leaves a value, as JSON, for the next attempt of the stage, in place of what was left before.
+   * It is a heartbeat, too. A failure to send it is only logged, because it is no reason to stop.
+   * @throws AsyncflowError that names checkpoint if the value is no JSON
+   */
+  saveCheckpoint(value: unknown): Promise<void>;
   /**
    * Yields the outputs of all children, in the order of the items or shards: null for one without.
    * It reads long results a page at a time, as the loop goes on. It is for the stage after a
@@ -168,11 +176,13 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
     seq: d.seq,
     deadline: new Date(d.deadline),
     context,
+    ...(d.checkpoint !== undefined && { checkpoint: d.checkpoint }),
     callback: d.callback,
     signal: r.signal,
     ...(d.fan_out && { fanOut: d.fan_out }),
     test: d.test === true,
     progress: (percent, note) => r.progress(percent, note),
+    saveCheckpoint: (value) => r.saveCheckpoint(value),
     outputs: <Out>() => r.results(false) as AsyncGenerator<Out | null, void>,
     settled: () => r.results(true) as AsyncGenerator<ChildResult, void>,
   };

@@ -108,8 +108,26 @@ export class Reporter {
    * another reason
    */
   async heartbeat(callback: Callback, signal?: AbortSignal): Promise<Date> {
+    return this.beat(callback, undefined, signal);
+  }
+
+  /**
+   * Leaves a value, as JSON, for the next attempt of the stage. It is a heartbeat.
+   * @throws AsyncflowError that names checkpoint if the value is no JSON
+   */
+  async checkpoint(callback: Callback, value: unknown, signal?: AbortSignal): Promise<Date> {
+    const doc = JSON.stringify(value) as string | undefined;
+    if (doc === undefined) throw invalid("checkpoint", "is no JSON");
+    return this.beat(callback, `{"checkpoint":${doc}}`, signal);
+  }
+
+  private async beat(
+    callback: Callback,
+    body: string | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Date> {
     const beat = JSON.parse(
-      await this.once(callback, "heartbeat", undefined, signal),
+      await this.once(callback, "heartbeat", body, signal),
     ) as HeartbeatResult;
     if (beat.status === "cancelled") throw new AbortedError("cancelled");
     return new Date(beat.deadline ?? NaN);

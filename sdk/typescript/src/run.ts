@@ -158,12 +158,27 @@ export class Run {
    * because of it.
    */
   async progress(percent: number, note?: string): Promise<void> {
+    const { callback } = this.delivery;
+    await this.tell("no progress", () =>
+      this.options.reporter.progress(callback, percent, note, this.signal),
+    );
+  }
+
+  /** Leaves a value for the next attempt of the stage. Failures are treated as by progress. */
+  async saveCheckpoint(value: unknown): Promise<void> {
+    const { callback } = this.delivery;
+    await this.tell("no checkpoint", () =>
+      this.options.reporter.checkpoint(callback, value, this.signal),
+    );
+  }
+
+  private async tell(failed: string, send: () => Promise<unknown>): Promise<void> {
     try {
-      await this.options.reporter.progress(this.delivery.callback, percent, note, this.signal);
+      await send();
     } catch (err) {
       const invalid = err instanceof AsyncflowError && !(err instanceof ProblemError);
       if (invalid) throw err; // the handler's own mistake
-      if (!this.signal.aborted) this.log("warn", "no progress", { error: messageOf(err) });
+      if (!this.signal.aborted) this.log("warn", failed, { error: messageOf(err) });
       if (err instanceof AbortedError) await this.beat(); // it tells whether the attempt is over
     }
   }

@@ -114,6 +114,25 @@ test("a handler gets the task", async (t) => {
   });
 });
 
+test("a checkpoint is left, and found by the next attempt", async (t) => {
+  const b = await Bench.start(t, (w) => {
+    w.handle("images", "inspect", async (task) => {
+      await assert.rejects(task.saveCheckpoint(undefined), /checkpoint/);
+      await task.saveCheckpoint({ page: 12 });
+      return [task.checkpoint ?? "none"];
+    });
+  });
+  assert.deepEqual((await b.deliver()).body, { output: ["none"] });
+  assert.deepEqual(await b.report("heartbeat"), {
+    verb: "heartbeat",
+    body: { checkpoint: { page: 12 } },
+    token: "Bearer a-token",
+  });
+  assert.deepEqual((await b.deliver({}, { checkpoint: { page: 11 } })).body, {
+    output: [{ page: 11 }],
+  });
+});
+
 test("a handler can tell a test delivery from a task", async (t) => {
   const b = await Bench.start(t, (w) => w.handle("images", "inspect", (task) => task.test));
   assert.deepEqual((await b.deliver({}, { test: true })).body, { output: true });

@@ -132,18 +132,15 @@ func queueBoundedPayloads(
 	b *pgx.Batch, t *config.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
 	bytes int,
 ) {
-	for p, ids := range hot.PayloadParts(leases) {
-		sql := records.PayloadsSQL
-		if p.Later {
-			sql = records.LaterPayloadsSQL
-		}
-		sql = `SELECT id, options, CASE WHEN upto - size < $3 THEN context END FROM (
+	for p, ids := range hot.PayloadParts(t, leases) {
+		sql := `SELECT id, options, CASE WHEN upto - size < $3 THEN context END, stage,
+			CASE WHEN upto - size < $3 THEN document END FROM (
 			SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS upto FROM (
-			SELECT *, octet_length(context) AS size
-			FROM (` + sql + `) p (id, options, context)) q) r`
+			SELECT *, octet_length(context) + coalesce(octet_length(document), 0) AS size
+			FROM (` + p.WideSQL() + `) p) q) r`
 		b.Queue(t.SQL(p.Position, sql), ids, t.Number(), bytes).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
-				if err := hot.ScanPayload(rows, byID); err != nil {
+				if err := hot.ScanPayload(rows, t, byID); err != nil {
 					return err
 				}
 			}

@@ -112,7 +112,7 @@ func after(statement *pgx.QueuedQuery, do func()) {
 
 // queueWrites adds the statements of one tenant's writes to a batch.
 func (s *Path) queueWrites(b *pgx.Batch, all []*Writes, now time.Time) {
-	queueExtensions(b, all)
+	queueExtensions(b, all, now)
 	queueEndings(b, all)
 	rows := records.Inserts{Node: s.core.Config.Node}
 	for _, w := range all {

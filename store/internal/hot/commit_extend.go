@@ -2,6 +2,7 @@ package hot
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +19,8 @@ type Extension struct {
 	Seq   int
 	Until time.Time
 	Had   *time.Time // move it only from this end; nil: from any
+	// Checkpoint is left for the next attempt of the stage; nil: what was left stays.
+	Checkpoint json.RawMessage
 	// Sooner reports whether the lease ends sooner than it would have.
 	Sooner bool
 	// Stands is the result: the lease stands, and has the new end.
@@ -31,44 +34,69 @@ type leaseName struct {
 	seq    int16
 }
 
-// queueExtensions adds the statement that moves the ends of leases, and sets their results.
-func queueExtensions(b *pgx.Batch, all []*Writes) {
-	var types []int32
-	var ids []int64
-	var seqs []int16
-	var untils []time.Time
-	var had []*time.Time
-	byName := map[leaseName]*Extension{}
+// queueExtensions adds the statements that move the ends of leases, and sets their results.
+func queueExtensions(b *pgx.Batch, all []*Writes, now time.Time) {
+	var plain, checked extensions // checked have checkpoints
 	for _, w := range all {
 		for _, item := range w.Extended {
-			k := leaseName{w.Type.Number(), item.ID.Number, int16(item.Seq)}
-			types = append(types, k.number)
-			ids = append(ids, k.id)
-			seqs = append(seqs, k.seq)
-			untils = append(untils, item.Until)
-			had = append(had, item.Had)
-			byName[k] = item
-			item.Stands = false // an earlier try that set it may be rolled back
+			if item.Checkpoint == nil {
+				plain.add(w.Type.Number(), item)
+			} else {
+				checked.add(w.Type.Number(), item)
+				checked.documents = append(checked.documents, string(item.Checkpoint))
+			}
 		}
 	}
-	if len(ids) == 0 {
-		return
+	t := all[0].Type
+	if e := &plain; len(e.ids) > 0 {
+		b.Queue(t.SQL(0, records.ExtendLeaseSQL), e.ids, e.seqs, e.untils, e.had, e.types).
+			Query(e.collect)
 	}
-	b.Queue(all[0].Type.SQL(0, records.ExtendLeaseSQL), ids, seqs, untils, had, types).
-		Query(func(rows pgx.Rows) error {
-			var k leaseName
-			_, err := pgx.ForEachRow(rows, []any{&k.number, &k.id, &k.seq}, func() error {
-				byName[k].Stands = true
-				return nil
-			})
-			return err
-		})
+	if e := &checked; len(e.ids) > 0 {
+		b.Queue(t.SQL(0, records.ExtendCheckedSQL), e.ids, e.seqs, e.untils, e.types, e.documents,
+			now, now.Add(records.FirstCheck)).Query(e.collect)
+	}
+}
+
+// extensions has the columns of what one statement extends.
+type extensions struct {
+	types     []int32
+	ids       []int64
+	seqs      []int16
+	untils    []time.Time
+	had       []*time.Time
+	documents []string
+	byName    map[leaseName]*Extension
+}
+
+func (e *extensions) add(number int32, item *Extension) {
+	name := leaseName{number, item.ID.Number, int16(item.Seq)}
+	e.types = append(e.types, number)
+	e.ids = append(e.ids, name.id)
+	e.seqs = append(e.seqs, name.seq)
+	e.untils = append(e.untils, item.Until)
+	e.had = append(e.had, item.Had)
+	if e.byName == nil {
+		e.byName = map[leaseName]*Extension{}
+	}
+	e.byName[name] = item
+	item.Stands = false // an earlier try that set it may be rolled back
+}
+
+// collect notes which leases stand.
+func (e *extensions) collect(rows pgx.Rows) error {
+	var name leaseName
+	_, err := pgx.ForEachRow(rows, []any{&name.number, &name.id, &name.seq}, func() error {
+		e.byName[name].Stands = true
+		return nil
+	})
+	return err
 }
 
 // ExtendAgain moves the ends of leases after an earlier try. Repeating it changes nothing.
 func (s *Path) ExtendAgain(ctx context.Context, t *config.Type, items []*Extension) error {
 	b := &pgx.Batch{}
-	queueExtensions(b, []*Writes{{Type: t, Extended: items}})
+	queueExtensions(b, []*Writes{{Type: t, Extended: items}}, s.core.Clock.Now())
 	if err := s.core.HotDB(t.Tenant).Send(ctx, b); err != nil {
 		return postgres.Wrap(err, "ExtendAgain(%q, %q)", t.Tenant, t.Name)
 	}

@@ -293,14 +293,10 @@ func AnnounceTaken(s *Path, t *config.Type, leases []asyncflow.Lease) {
 func queuePayloads(
 	b *pgx.Batch, t *config.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
 ) {
-	for p, ids := range PayloadParts(leases) {
-		sql := records.PayloadsSQL
-		if p.Later {
-			sql = records.LaterPayloadsSQL
-		}
-		b.Queue(t.SQL(p.Position, sql), ids, t.Number()).Query(func(rows pgx.Rows) error {
+	for p, ids := range PayloadParts(t, leases) {
+		b.Queue(t.SQL(p.Position, p.SQL()), ids, t.Number()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
-				if err := ScanPayload(rows, byID); err != nil {
+				if err := ScanPayload(rows, t, byID); err != nil {
 					return err
 				}
 			}
@@ -312,28 +308,60 @@ func queuePayloads(
 // payloadPart are payloads that one statement reads.
 type payloadPart struct {
 	Position int
-	Later    bool // of attempts after the first
+	later    bool // of attempts after the first
+	again    bool // of tasks that may have been in their stage before
 }
 
-// PayloadParts divides leases by the tables that have their payloads.
-func PayloadParts(leases []asyncflow.Lease) map[payloadPart][]int64 {
+// SQL returns the statement that reads them.
+func (p payloadPart) SQL() string {
+	switch {
+	case p.again:
+		return records.AgainPayloadsSQL
+	case p.later:
+		return records.LaterPayloadsSQL
+	}
+	return records.PayloadsSQL
+}
+
+// WideSQL is SQL with the columns of checkpoints also for tasks that have none.
+func (p payloadPart) WideSQL() string {
+	if p.again {
+		return p.SQL()
+	}
+	return `SELECT p.*, NULL::text AS stage, NULL::text AS document
+		FROM (` + p.SQL() + `) p (id, options, context)`
+}
+
+// PayloadParts divides leases by the statements that read their payloads.
+func PayloadParts(t *config.Type, leases []asyncflow.Lease) map[payloadPart][]int64 {
 	parts := map[payloadPart][]int64{}
 	for _, l := range leases {
-		p := payloadPart{l.ID.Position(), l.Seq > 1}
+		p := payloadPart{
+			Position: l.ID.Position(),
+			later:    l.Seq > 1,
+			// A task that goes straight through its stages is in each with one more row.
+			again: l.Seq > 1 && (l.Attempt > 1 || l.Seq > t.StageIndex(l.Stage)+1),
+		}
 		parts[p] = append(parts[p], l.ID.Number)
 	}
 	return parts
 }
 
 // ScanPayload reads a task's payload into its lease.
-func ScanPayload(rows pgx.Rows, byID map[int64]*asyncflow.Lease) error {
+func ScanPayload(rows pgx.Rows, t *config.Type, byID map[int64]*asyncflow.Lease) error {
 	raw := rows.RawValues() // in text; copied once, below
 	var id int64
-	if err := rows.Scan(&id, nil, nil); err != nil {
+	into := [5]any{&id}
+	if err := rows.Scan(into[:len(raw)]...); err != nil {
 		return err
 	}
 	l := byID[id]
 	l.Context = append(json.RawMessage(nil), raw[2]...)
+	if len(raw) > 3 && raw[3] != nil {
+		if stage, _ := t.Place(string(raw[3]), 1); stage == l.Stage {
+			l.Checkpoint = append(json.RawMessage(nil), raw[4]...)
+		}
+	}
 	if raw[1] == nil {
 		return nil
 	}

@@ -2,26 +2,40 @@ package tasks
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
 // Progress is a worker's report of how far it is.
 type Progress struct {
-	Percent int // 0 to 100
-	Note    string
+	Percent    int // 0 to 100
+	Note       string
+	Checkpoint json.RawMessage // left for the next attempt of the stage; nil: what was left stays
 }
+
+// progressSQL writes the progress into a lease.
+const progressSQL = `
+UPDATE {lease} SET progress = $3, note = $4 WHERE type = $5 AND id = $1 AND seq = $2`
+
+var progressCheckedSQL = records.WriteCheckpointsSQL(
+	progressSQL+` RETURNING type, id, seq, stage, $6::text AS document`, "$7", "$8")
 
 // SetProgress writes a worker's progress into its lease, and reports whether the lease stands.
 func (s *Tasks) SetProgress(
 	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, p Progress,
 ) (stands bool, err error) {
-	tag, err := s.core.DB(t.Tenant).Exec(ctx,
-		t.SQL(0, `UPDATE {lease} SET progress = $3, note = $4 WHERE type = $5 AND id = $1
-			AND seq = $2`),
-		id.Number, seq, p.Percent, postgres.OrNull(p.Note), t.Number())
+	sql := progressSQL
+	args := []any{id.Number, seq, p.Percent, postgres.OrNull(p.Note), t.Number()}
+	if p.Checkpoint != nil {
+		now := s.core.Clock.Now()
+		sql = progressCheckedSQL
+		args = append(args, string(p.Checkpoint), now, now.Add(records.FirstCheck))
+	}
+	tag, err := s.core.DB(t.Tenant).Exec(ctx, t.SQL(0, sql), args...)
 	s.core.Watchers.Tell(t.Key(), id.Number)
 	return tag.RowsAffected() == 1, postgres.Wrap(err, "SetProgress(%s, %d)", id, seq)
 }

@@ -148,7 +148,7 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 	case asyncflow.StatusRunning:
 		task.Deadline = postgres.OrZero(until)
 		if percent != nil {
-			task.Progress = &Progress{*percent, note}
+			task.Progress = &Progress{Percent: *percent, Note: note}
 		}
 	case asyncflow.StatusWaiting:
 		task.OrderTime = postgres.OrZero(order)

@@ -55,7 +55,7 @@ func (s *spawns) queueParents(b *pgx.Batch) {
 		b.Queue(s.t.SQL(position, records.LaterPayloadsSQL), ids,
 			s.t.Number()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
-				if err := hot.ScanPayload(rows, s.parents); err != nil {
+				if err := hot.ScanPayload(rows, s.t, s.parents); err != nil {
 					return err
 				}
 			}

@@ -21,6 +21,8 @@ type Redrive struct {
 	// AllChildren redrives a task that fanned out with new children. Otherwise only failed and
 	// cancelled children are redriven, unless there is another context.
 	AllChildren bool
+	// Fresh forgets the checkpoint that the stage's last attempt left.
+	Fresh bool
 	// Dependents also redrives the tasks that failed or were cancelled because of this one.
 	Dependents bool
 	// DryRun changes nothing; Task.Redriven has what Dependents would redrive.
@@ -135,6 +137,9 @@ func (a *redrives) write(ctx context.Context, tx pgx.Tx) error {
 	all.AddTokens(a.t, a.tokens)
 	all.AddTally(a.t, a.counts)
 	b := &pgx.Batch{}
+	if a.how.Fresh {
+		b.Queue(a.t.SQL(0, records.DeleteCheckpointsSQL), a.t.Number(), a.done)
+	}
 	all.Queue(b, a.now)
 	queueTypeExists(b, a.t)
 	return tx.SendBatch(ctx, b).Close()

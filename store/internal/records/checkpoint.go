@@ -1,0 +1,35 @@
+package records
+
+import "time"
+
+// FirstCheck is how long after its first write it is looked whether a checkpoint still counts.
+const FirstCheck = 10 * time.Minute
+
+// WriteCheckpointsSQL returns a statement that updates leases, and writes the checkpoints of the
+// updated ones. update is an UPDATE that returns the columns type, id, seq, stage and document; at
+// and check are the parameters of the time and of the first check.
+func WriteCheckpointsSQL(update, at, check string) string {
+	return `
+WITH updated AS (` + update + `)
+INSERT INTO {checkpoints} (type, id, seq, stage, written_at, check_at, document)
+SELECT type, id, seq, stage, ` + at + `, ` + check + `, document FROM updated
+ON CONFLICT (type, id) DO UPDATE SET seq = excluded.seq, stage = excluded.stage,
+  written_at = excluded.written_at, document = excluded.document
+RETURNING type, id, seq`
+}
+
+// AgainPayloadsSQL is LaterPayloadsSQL for tasks that may have been in their stage before, with
+// their checkpoints and the stages of these. A checkpoint counts until a stage was done after it.
+const AgainPayloadsSQL = `
+SELECT p.*, c.stage, c.document FROM (` + LaterPayloadsSQL + `) AS p (id, options, context)
+LEFT JOIN LATERAL (
+  SELECT k.stage, k.document FROM {checkpoints} k
+  WHERE k.type = $2 AND k.id = p.id AND NOT EXISTS (
+    SELECT FROM {journal} j WHERE j.type = k.type AND j.id = k.id AND j.seq >= k.seq
+      AND j.outcome IN ('done', 'joined'))
+  LIMIT 1) c ON true`
+
+// DeleteCheckpointsSQL deletes the checkpoints of some tasks.
+const DeleteCheckpointsSQL = `
+DELETE FROM {checkpoints} c USING unnest($2::bigint[]) AS u (id)
+WHERE c.type = $1 AND c.id = ANY (ARRAY[u.id])`
