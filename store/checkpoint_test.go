@@ -144,3 +144,32 @@ func TestForgetCheckpoints(t *testing.T) {
 	forget(1)
 	require.Zero(t, left())
 }
+
+// A heartbeat without a checkpoint, written together with one that has one, doesn't lose it.
+func TestCheckpointBesideHeartbeats(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	id := b.submit(newTask(`1`))[0].ID
+	l := b.leaseOne(b.known())
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM tenant_acme.lease FOR UPDATE`)
+	require.NoError(t, err)
+	stands := make(chan bool, 9)
+	for i := range cap(stands) {
+		var checkpoint json.RawMessage
+		if i == 4 {
+			checkpoint = json.RawMessage(`"four"`)
+		}
+		until := b.Clock.Now().Add(time.Hour + time.Duration(i)*time.Second)
+		b.ExtendWith(tenant, l, until, checkpoint, func(ok bool, err error) {
+			stands <- ok && err == nil
+		})
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+	for range cap(stands) {
+		require.True(t, <-stands)
+	}
+	b.loseAll(b.known(), 1)
+	require.Equal(t, `"four"`, string(b.due(id).Checkpoint))
+}
