@@ -114,3 +114,19 @@ func TestLateSnooze(t *testing.T) {
 	require.Equal(t, 1, task.Attempt)
 	require.Equal(t, asyncflow.WaitSnooze, task.WaitsFor)
 }
+
+// A snooze after max_snooze was counted as a failed attempt: the task waits for its retry.
+func TestSnoozeAfterItsEndIsRetried(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Stages[0].MaxSnooze = asyncflow.NewDuration(time.Hour)
+	spec.Stages[0].Retry = asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-30)}
+	b.put(spec)
+	id := b.submit(newTask(`1`))[0].ID
+	b.snooze(b.lease(b.known(), 1)[0], 2*time.Hour)
+	b.exec(b.at(1, `UPDATE {journal} SET at = at - interval '1 h'`))
+	b.snooze(b.due(id), time.Hour)
+	task := b.task(id)
+	require.Equal(t, []any{asyncflow.StatusPending, 2, asyncflow.WaitRetry},
+		[]any{task.Status, task.Attempt, task.WaitsFor})
+}

@@ -19,10 +19,10 @@ func someStats() client.StatsList {
 		{Type: "idle", Paused: true, Rolls: 1},
 		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Cancelled: 6,
 			OldestDue: time.Now().Add(-90 * time.Minute),
-			Rates:     client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Snoozes: 2.5,
+			Rates: client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Snoozes: 2.5,
 				Finished: 8},
-			Rolls:     7,
-			Latency:   client.Latency{P50Ms: 38.1, P99Ms: 2345.6},
+			Rolls:   7,
+			Latency: client.Latency{P50Ms: 38.1, P99Ms: 2345.6},
 			Backlog: []client.Backlog{{WaitsFor: "endpoint_unhealthy", Stage: "send", Tasks: 600},
 				{WaitsFor: "capacity", Tasks: 2}}},
 	}}
