@@ -86,7 +86,8 @@ func TestSnoozeEnds(t *testing.T) {
 	b.snooze(b.due(id), 50*time.Minute)
 	task := b.task(id)
 	require.Equal(t, asyncflow.StatusFailed, task.Status)
-	require.Equal(t, "it was snoozed for longer than max_snooze, 1h", task.Error)
+	require.Equal(t, "it was snoozed for longer than max_snooze, 1h. "+
+		"The last time: no label yet", task.Error)
 	require.Equal(t, tallied{Submitted: 1, Snoozes: 2, Attempts: 1, Failures: 1, Failed: 1},
 		first(b.tallies(tenant, "pipe")))
 

@@ -154,8 +154,12 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 	case asyncflow.StatusWaiting:
 		task.OrderTime = postgres.OrZero(order)
 		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
-		if task.WaitsFor == asyncflow.WaitClaimer && !t.Claims(task.Stage) { // the mode has changed
+		switch {
+		case task.WaitsFor != asyncflow.WaitClaimer:
+		case !t.Claims(task.Stage): // the mode has changed
 			task.WaitsFor = pendingFor(t, task, snoozed, now)
+		case snoozed && task.OrderTime.After(now): // claimers are given only tasks that are due
+			task.WaitsFor = asyncflow.WaitSnooze
 		}
 	case asyncflow.StatusPending:
 		if order == nil {
