@@ -72,6 +72,9 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	if o.Kind == OutcomeSnoozed {
 		why = fmt.Sprintf("it was snoozed for longer than max_snooze, %s",
 			t.Stages[stage].maxSnooze().Text())
+		if o.Error != "" {
+			why += ". The last time: " + o.Error
+		}
 		o.RetryAfter = 0
 	}
 	pause, again := policyOf(t.Stages[stage], l.Options).Next(failureOf(l, o))

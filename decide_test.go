@@ -21,7 +21,8 @@ func TestDecideFullJournal(t *testing.T) {
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			l := asyncflow.Lease{Stage: "inspect", Attempt: 1, Seq: asyncflow.MaxJournal}
-			v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind, Error: "why", FirstSent: now}, now)
+			v := asyncflow.Decide(pipeline(), l,
+				asyncflow.Outcome{Kind: kind, Error: "why", FirstSent: now}, now)
 			require.Equal(t, want, v.Kind)
 			if want == asyncflow.Fail {
 				require.Equal(t, "it was tried or given back 32000 times; that is the limit. "+

@@ -167,7 +167,8 @@ func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) err
 	case !done && !again && a.outcome != "fail" && a.outcome != "cancel":
 		return fmt.Errorf("the answer's outcome is %q; it must be %s", cut(a.outcome, 100), known)
 	case done && a.error != "":
-		return errors.New(`the answer has an error, but no outcome "retry", "snooze", "fail" or "cancel"`)
+		return errors.New(
+			`the answer has an error, but no outcome "retry", "snooze", "fail" or "cancel"`)
 	case !done && len(a.output) > 0:
 		return fmt.Errorf("the answer has an output, but the outcome %q", a.outcome)
 	case !again && !a.retryAfter.IsZero():

@@ -168,7 +168,8 @@ func (r *resultReader) take(raw []byte) {
 		err = errors.New("the result has an output, error or retry_after, but is accepted: its " +
 			"completion comes later")
 	case err == nil:
-		err = one.complete(o, r.maxOutput, `"done", "retry", "snooze", "fail", "cancel" or "accepted"`)
+		err = one.complete(o, r.maxOutput,
+			`"done", "retry", "snooze", "fail", "cancel" or "accepted"`)
 	}
 	r.listed[i] = true
 	if err != nil {

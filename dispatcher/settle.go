@@ -36,9 +36,9 @@ func (d *Dispatcher) conclude(
 	d.settle(t, settlements...)
 }
 
-// firstSentPatience bounds the questions when the stages of a request's snoozed tasks were delivered
-// first.
-const firstSentPatience = 10 * time.Second
+// firstSentPatience bounds the questions when the stages of a request's snoozed tasks were
+// delivered first. The settlements follow while the leases stand.
+const firstSentPatience = store.LeaseMargin / 2
 
 // firstSent returns when a task was delivered in the stage of a lease for the first time. If the
 // database doesn't answer until then, that is this time: the next snooze ends in time.

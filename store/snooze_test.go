@@ -86,7 +86,8 @@ func TestSnoozeEnds(t *testing.T) {
 	b.snooze(b.due(id), 50*time.Minute)
 	task := b.task(id)
 	require.Equal(t, asyncflow.StatusFailed, task.Status)
-	require.Equal(t, "it was snoozed for longer than max_snooze, 1h", task.Error)
+	require.Equal(t, "it was snoozed for longer than max_snooze, 1h. "+
+		"The last time: no label yet", task.Error)
 	require.Equal(t, tallied{Submitted: 1, Snoozes: 2, Attempts: 1, Failures: 1, Failed: 1},
 		first(b.tallies(tenant, "pipe")))
 
@@ -113,4 +114,20 @@ func TestLateSnooze(t *testing.T) {
 	task := b.task(id)
 	require.Equal(t, 1, task.Attempt)
 	require.Equal(t, asyncflow.WaitSnooze, task.WaitsFor)
+}
+
+// A snooze after max_snooze was counted as a failed attempt: the task waits for its retry.
+func TestSnoozeAfterItsEndIsRetried(t *testing.T) {
+	b := setup(t)
+	spec := twoStages()
+	spec.Stages[0].MaxSnooze = asyncflow.NewDuration(time.Hour)
+	spec.Stages[0].Retry = asyncflow.RetryPolicy{MaxAttempts: 3, Interval: asyncflow.Seconds(-30)}
+	b.put(spec)
+	id := b.submit(newTask(`1`))[0].ID
+	b.snooze(b.lease(b.known(), 1)[0], 2*time.Hour)
+	b.exec(b.at(1, `UPDATE {journal} SET at = at - interval '1 h'`))
+	b.snooze(b.due(id), time.Hour)
+	task := b.task(id)
+	require.Equal(t, []any{asyncflow.StatusPending, 2, asyncflow.WaitRetry},
+		[]any{task.Status, task.Attempt, task.WaitsFor})
 }

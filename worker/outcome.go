@@ -41,9 +41,9 @@ func Retry(err error, after time.Duration) error {
 	return retryError{err, after}
 }
 
-// Snooze, as the error of a handler, says that the task isn't ready yet: it is delivered again after
-// a pause of 1 s to 30 days, and no attempt is counted. The stage's max_snooze ends that. To say why,
-// wrap it: fmt.Errorf("no label yet: %w", worker.Snooze(time.Minute)).
+// Snooze, as the error of a handler, says that the task isn't ready yet: it is delivered again
+// after a pause of 1 s to 30 days, and no attempt is counted. The stage's max_snooze ends that. To
+// say why, wrap it: fmt.Errorf("no label yet: %w", worker.Snooze(time.Minute)).
 func Snooze(after time.Duration) error {
 	return snoozeError{min(max(after, asyncflow.MinSnoozeAfter), asyncflow.MaxSnoozeAfter)}
 }

@@ -307,6 +307,7 @@ const (
 	EndpointTestResultOutcomeDone      EndpointTestResultOutcome = "done"
 	EndpointTestResultOutcomeFailed    EndpointTestResultOutcome = "failed"
 	EndpointTestResultOutcomeRejected  EndpointTestResultOutcome = "rejected"
+	EndpointTestResultOutcomeSnoozed   EndpointTestResultOutcome = "snoozed"
 )
 
 // Valid indicates whether the value is a known member of the EndpointTestResultOutcome enum.
@@ -321,6 +322,8 @@ func (e EndpointTestResultOutcome) Valid() bool {
 	case EndpointTestResultOutcomeFailed:
 		return true
 	case EndpointTestResultOutcomeRejected:
+		return true
+	case EndpointTestResultOutcomeSnoozed:
 		return true
 	default:
 		return false
@@ -578,9 +581,9 @@ type Attempt struct {
 	// NextTime When the next attempt is due.
 	NextTime time.Time `json:"next_time,omitempty,omitzero"`
 
-	// Outcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the worker
-	// wants to be asked again later; lost: the lease ran out; released: given back without an attempt; cancelled: by a caller or by the
-	// worker; redriven: run again, with this output as the stage's context; changed: its
+	// Outcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
+	// worker wants to be asked again later; lost: the lease ran out; released: given back
+	// without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
 	// priority or time was changed.
 	Outcome AttemptOutcome `json:"outcome"`
 
@@ -607,9 +610,9 @@ type Attempt struct {
 // AttemptFinal The final status that followed from the attempt.
 type AttemptFinal string
 
-// AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the worker
-// wants to be asked again later; lost: the lease ran out; released: given back without an attempt; cancelled: by a caller or by the
-// worker; redriven: run again, with this output as the stage's context; changed: its
+// AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
+// worker wants to be asked again later; lost: the lease ran out; released: given back
+// without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
 // priority or time was changed.
 type AttemptOutcome string
 
@@ -1420,8 +1423,8 @@ type EndpointTestResult struct {
 	Error string `json:"error,omitempty,omitzero"`
 
 	// Outcome What the answer would mean for a task: done; failed: it may be retried; rejected: the
-	// worker said not to retry; cancelled: the worker cancelled it; accepted: the report comes
-	// later.
+	// worker said not to retry; snoozed: the worker wants to be asked again later; cancelled:
+	// the worker cancelled it; accepted: the report comes later.
 	Outcome EndpointTestResultOutcome `json:"outcome"`
 
 	// Request The request as it was sent, or would have been if there was no connection. Left out if it
@@ -1436,8 +1439,8 @@ type EndpointTestResult struct {
 }
 
 // EndpointTestResultOutcome What the answer would mean for a task: done; failed: it may be retried; rejected: the
-// worker said not to retry; cancelled: the worker cancelled it; accepted: the report comes
-// later.
+// worker said not to retry; snoozed: the worker wants to be asked again later; cancelled:
+// the worker cancelled it; accepted: the report comes later.
 type EndpointTestResultOutcome string
 
 // ErrorCode The kind of an error, for programs. A later version may add some.
@@ -2467,26 +2470,28 @@ type Task struct {
 	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
 
 	// WaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
-	// after a failed attempt; snooze: the end of the pause that its worker asked for; endpoint: an endpoint for its stage; endpoint_limit: capacity at
-	// an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
-	// flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
-	// max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
-	// capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
-	// a dispatcher with capacity, as the task is due and within all limits; children: its
-	// children; parent_paused: the task that it is a child of to be resumed; dependencies: the
-	// tasks that it depends on; claimer: a worker that asks for it.
+	// after a failed attempt; snooze: the end of the pause that its worker asked for;
+	// endpoint: an endpoint for its stage; endpoint_limit: capacity at an endpoint, within its
+	// max_in_flight and rate; endpoint_unhealthy: a healthy endpoint; flow_key: its turn among
+	// the tasks with its flow_key; type_limit: capacity within the max_in_flight or rate of
+	// its type; quota_concurrency and quota_deliveries_per_second: capacity within that quota
+	// of its tenant; paused: its task type to be resumed; capacity: a dispatcher with
+	// capacity, as the task is due and within all limits; children: its children;
+	// parent_paused: the task that it is a child of to be resumed; dependencies: the tasks
+	// that it depends on; claimer: a worker that asks for it.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
 // TaskWaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
-// after a failed attempt; snooze: the end of the pause that its worker asked for; endpoint: an endpoint for its stage; endpoint_limit: capacity at
-// an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
-// flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
-// max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
-// capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
-// a dispatcher with capacity, as the task is due and within all limits; children: its
-// children; parent_paused: the task that it is a child of to be resumed; dependencies: the
-// tasks that it depends on; claimer: a worker that asks for it.
+// after a failed attempt; snooze: the end of the pause that its worker asked for;
+// endpoint: an endpoint for its stage; endpoint_limit: capacity at an endpoint, within its
+// max_in_flight and rate; endpoint_unhealthy: a healthy endpoint; flow_key: its turn among
+// the tasks with its flow_key; type_limit: capacity within the max_in_flight or rate of
+// its type; quota_concurrency and quota_deliveries_per_second: capacity within that quota
+// of its tenant; paused: its task type to be resumed; capacity: a dispatcher with
+// capacity, as the task is due and within all limits; children: its children;
+// parent_paused: the task that it is a child of to be resumed; dependencies: the tasks
+// that it depends on; claimer: a worker that asks for it.
 type TaskWaitsFor string
 
 // TaskCount defines model for TaskCount.

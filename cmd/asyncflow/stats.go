@@ -21,8 +21,9 @@ func (c *statsCmd) Help() string {
 is the number of tasks that are due, and what they wait for: capacity (a dispatcher with a free
 slot), endpoint_unhealthy, endpoint and so on, as in the field waits_for of a task. IN/s
 (submitted), OUT/s (final), FAILURES/s (attempts that failed, were rejected or lost) and SNOOZES/s
-(deliveries that workers put off) are those of the last minute. P50 and P99 are how long half and 99 % of the attempts at endpoints took at
-most in the last 5 minutes. SUCCEEDED, FAILED and CANCELLED are totals since the type was created.
+(deliveries that workers put off) are those of the last minute. P50 and P99 are how long half and
+99 % of the attempts at endpoints took at most in the last 5 minutes. SUCCEEDED, FAILED and
+CANCELLED are totals since the type was created.
 
 Example:
 

@@ -87,7 +87,8 @@ func (g *globals) printType(t client.TaskType, err error) error {
 		rows[i] = []string{s.Name, s.Timeout.Text(), s.MaxProcessingTime.Text(), s.MaxSnooze.Text(),
 			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority)}
 	}
-	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_SNOOZE MAX_ATTEMPTS INTERVAL PRIORITY", rows)
+	return g.printTable(
+		"STAGE TIMEOUT MAX_PROCESSING_TIME MAX_SNOOZE MAX_ATTEMPTS INTERVAL PRIORITY", rows)
 }
 
 type typesPauseCmd struct {

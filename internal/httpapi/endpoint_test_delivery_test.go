@@ -121,6 +121,10 @@ func TestOutcomesOfTestDeliveries(t *testing.T) {
 		"html": func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "<p>%s", strings.Repeat(r.Header.Get("X-Key")+"é", 4000))
 		},
+		"wait": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"outcome":"snooze","retry_after":"5m","error":"no label yet"}`)
+		},
 		"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	}
 	var name string
@@ -150,6 +154,7 @@ func TestOutcomesOfTestDeliveries(t *testing.T) {
 		{"gone", "failed", "410 Gone", 410, 0},
 		{"later", "accepted", "", 202, 0},
 		{"html", "failed", "the answer has a body of type", 200, 0},
+		{"wait", "snoozed", "no label yet", 200, 5 * time.Minute},
 		{"silent", "failed", "no answer within 300ms", 0, 0},
 	} {
 		name = c.name
@@ -157,6 +162,7 @@ func TestOutcomesOfTestDeliveries(t *testing.T) {
 		got := read[api.EndpointTestResult](b, 200, a)
 		assert.Equal(t, []any{c.outcome, c.status, c.retryAfter},
 			[]any{string(got.Outcome), got.Response.Status, got.RetryAfter.Std()}, c.name)
+		assert.True(t, got.Outcome.Valid(), c.name)
 		assert.Contains(t, got.Error, c.why)
 		assert.NotContains(t, string(a.body), "swordfish")
 		if c.name == "html" {

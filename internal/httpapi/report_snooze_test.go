@@ -44,3 +44,29 @@ func TestSnoozeReport(t *testing.T) {
 	require.Positive(t, stats[0].Rates.Snoozes)
 	require.Zero(t, stats[0].Rates.Failures)
 }
+
+// A claim that was put off for seconds waits for its pause, not for a claimer.
+func TestSnoozeOfAClaim(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	ids := b.submitJudge(1)
+	claimed := b.claim("anna", ``)[0]
+	require.Equal(t, 200, b.report(claimed, "snooze", `{"retry_after":"59s"}`).status)
+	require.Equal(t, api.TaskWaitsFor("snooze"), b.task(ids[0]).WaitsFor)
+}
+
+// A late snooze of a claim without a sign of life counts as any other one: the task waits, and no
+// attempt is counted.
+func TestALateSnoozeOfASilentClaim(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	ids := b.submitJudge(1)
+	all := b.claim("anna", ``)
+	b.runOut("judge")
+	for range 2 {
+		require.Equal(t, 200, b.report(all[0], "snooze", `{"retry_after":"1h"}`).status)
+	}
+	task := b.task(ids[0])
+	require.Equal(t, api.TaskWaitsFor("snooze"), task.WaitsFor, task.Error)
+	require.Equal(t, 1, task.Attempt)
+}

@@ -72,6 +72,7 @@ func (s *Path) trySettleLate(ctx context.Context, t *config.Type, id asyncflow.T
 		}
 		now := s.core.Clock.Now()
 		if o.Kind == asyncflow.OutcomeSnoozed {
+			l.LeasedAt = now // the journal may have no delivery: a silent claim is none
 			if o.FirstSent, err = firstSent(ctx, tx, t, l); err != nil {
 				return err
 			}

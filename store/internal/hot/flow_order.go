@@ -87,7 +87,8 @@ type keyState struct {
 	blocked  bool    // some of its tasks are blocked
 	Started  bool    // ordered: a begun task waits for its next attempt or stage
 	first    place   // of the first blocked task; ordered: or ready task
-	blocks   []int64 // ordered: failed tasks that block later ones
+	blocks   []int64 // ordered: failed, or live snoozed tasks that block later ones
+	snoozed  []int64 // ordered: tasks that were snoozed in their first attempt, and may be over
 }
 
 // ReadKeys reads the states of flow keys, in an open transaction.
@@ -111,8 +112,11 @@ func ReadKeys(ctx context.Context, conn interface {
 	var blocked, ready *int64
 	var blockedAt, readyAt *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&key, &s.InFlight, &s.Started, &blockedAt, &blocked,
-		&readyAt, &ready, &s.blocks}, func() error {
+		&readyAt, &ready, &s.blocks, &s.snoozed}, func() error {
 		s.blocked = blocked != nil
+		s.Started = s.Started || slices.ContainsFunc(s.snoozed, func(id int64) bool {
+			return slices.Contains(s.blocks, id)
+		})
 		s.first = place{}
 		for _, p := range []struct {
 			at *time.Time
@@ -125,7 +129,7 @@ func ReadKeys(ctx context.Context, conn interface {
 			}
 		}
 		states[key] = s
-		s.blocks = nil
+		s.blocks, s.snoozed = nil, nil
 		return nil
 	})
 	return states, err
@@ -135,7 +139,7 @@ func ReadKeys(ctx context.Context, conn interface {
 // children of a task have no flow key: it stands for them.
 const keyStatesSQL = `
 SELECT k, ` + keyInFlightSQL + `, false, w.order_time, w.id,
-  NULL::timestamptz, NULL::bigint, NULL::bigint[]
+  NULL::timestamptz, NULL::bigint, NULL::bigint[], NULL::bigint[]
 FROM unnest($1::text[]) k` + firstBlockedSQL
 
 const keyInFlightSQL = `(SELECT count(*) FROM {lease} l WHERE l.type = $2 AND l.key = k)
@@ -157,11 +161,20 @@ SELECT k, ` + keyInFlightSQL + `,
       AND CASE WHEN $6 THEN w.attempt = 1 AND w.stage <> ALL ($3) AND w.reason <> 'delay'
       ELSE w.attempt > 1 OR w.stage <> ALL ($3) AND w.reason <> 'delay' END),
   w.order_time, w.id, r.order_time, r.id,
-  CASE WHEN $5 THEN ARRAY(SELECT b.id FROM {blocks} b WHERE b.type = $4 AND b.key = k) END
+  ARRAY(SELECT abs(b.id) FROM {blocks} b WHERE b.type = $4 AND b.key = k
+    AND CASE WHEN b.id > 0 THEN $5 ELSE NOT $6
+      AND (EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.id = -b.id)
+        OR EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND r.id = -b.id)) END),
+  ARRAY(SELECT -b.id FROM {blocks} b WHERE b.type = $4 AND b.key = k AND b.id < 0 AND NOT $6)
 FROM unnest($1::text[]) k` + firstBlockedSQL + `
 LEFT JOIN LATERAL (
   SELECT r.order_time, r.id FROM {readies} r WHERE r.type = $2 AND r.key = k
   ORDER BY r.order_time, r.id LIMIT 1) r ON true`
+
+// blocking reports whether a candidate blocks later tasks of the key.
+func (s keyState) blocking(c *Candidate) bool {
+	return slices.Contains(s.blocks, c.ID.Number) || slices.Contains(s.snoozed, c.ID.Number)
+}
 
 // order returns the decision on the candidates of a key, in order.
 func (s keyState) order(t *config.Type, candidates []*Candidate) *keyOrder {
@@ -176,13 +189,11 @@ func (s keyState) order(t *config.Type, candidates []*Candidate) *keyOrder {
 		return t.Started(c.Stage, c.Attempt) && (c.Attempt == 1 || !config.Parks(t))
 	})
 	switch {
-	case len(s.blocks) > 0: // only they may go on
+	case len(s.blocks) > 0 || slices.ContainsFunc(candidates, s.blocking): // only they may go on
 		k.left = 0
-		for _, c := range candidates {
-			if slices.Contains(s.blocks, c.ID.Number) {
-				k.left = 1
-				k.only = c.ID.Number
-			}
+		if i := slices.IndexFunc(candidates, s.blocking); i >= 0 {
+			k.left = 1
+			k.only = candidates[i].ID.Number
 		}
 	case s.Started:
 		k.left = 0

@@ -129,7 +129,7 @@ func takeBlocked(
 	for i, key := range keys {
 		most[i] = min(named[key], states[key].capacity(t))
 	}
-	var blocks []int64 // of a key with failed tasks, only these may go on
+	var blocks []int64 // of a key with failed or snoozed tasks, only these may go on
 	for _, state := range states {
 		blocks = append(blocks, state.blocks...)
 	}
@@ -176,7 +176,7 @@ WITH c AS MATERIALIZED (
     SELECT ctid AS t FROM {wait} k
     WHERE k.type = $4 AND k.key = u.key AND k.reason = 'flow_key'
       AND (k.id = ANY ($3)
-        OR NOT EXISTS (SELECT FROM {blocks} b WHERE b.key = u.key AND b.id = ANY ($3)))
+        OR NOT EXISTS (SELECT FROM {blocks} b WHERE b.key = u.key AND abs(b.id) = ANY ($3)))
     ORDER BY k.order_time, k.id
     LIMIT u.most
     FOR UPDATE SKIP LOCKED) w)
@@ -232,8 +232,8 @@ func (s *Path) UnblockKey(ctx context.Context, tenant, taskType, key string) (in
 	}
 	n := 0
 	err = audit.Do(ctx, s.core, t.Tenant, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2`),
-			t.Name, key)
+		tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2
+			AND id > 0`), t.Name, key)
 		n = int(tag.RowsAffected())
 		audit.CallOf(ctx).Note("released", n)
 		return err

@@ -62,22 +62,37 @@ func QueueSettlements(
 // report on it still counts: see SettleLate.
 const SilentClaim = "nothing was heard of the claim"
 
-// QueueBlocks records which failed tasks block later tasks of their flow key, and which no longer
-// do.
+// QueueBlocks records which failed or snoozed tasks block later tasks of their flow key, and which
+// no longer do. A task that was snoozed in its first attempt has the number -id, and blocks only
+// while it is live: its token row doesn't show that it has begun.
 func QueueBlocks(b *pgx.Batch, t *config.Type, settled []asyncflow.Settlement) {
 	if t.Flow == nil || !t.Flow.Ordered {
 		return
 	}
 	for _, settlement := range settled {
-		key := t.LineKeyOf(settlement.Lease.Options)
+		l := &settlement.Lease
+		key := t.LineKeyOf(l.Options)
 		switch final := settlement.Verdict.Final(); {
-		case key == "" || final == "":
+		case key == "":
+		case final == "":
+			if settlement.Snoozes() && !t.Started(l.Stage, l.Attempt) && !config.Parks(t) {
+				queueBlock(b, t, key, -l.ID.Number)
+			}
 		case final == asyncflow.StatusFailed && t.Flow.OnFailure == asyncflow.FlowBlock:
-			b.Queue(t.SQL(0, `INSERT INTO {blocks} (type, key, id) VALUES ($1, $2, $3)
-				ON CONFLICT DO NOTHING`), t.Name, key, settlement.Lease.ID.Number)
+			queueBlock(b, t, key, l.ID.Number)
+			queueUnblock(b, t, key, -l.ID.Number)
 		default:
-			b.Queue(t.SQL(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2 AND id = $3`),
-				t.Name, key, settlement.Lease.ID.Number)
+			queueUnblock(b, t, key, l.ID.Number, -l.ID.Number)
 		}
 	}
+}
+
+func queueBlock(b *pgx.Batch, t *config.Type, key string, id int64) {
+	b.Queue(t.SQL(0, `INSERT INTO {blocks} (type, key, id) VALUES ($1, $2, $3)
+		ON CONFLICT DO NOTHING`), t.Name, key, id)
+}
+
+func queueUnblock(b *pgx.Batch, t *config.Type, key string, ids ...int64) {
+	b.Queue(t.SQL(0, `DELETE FROM {blocks} WHERE type = $1 AND key = $2 AND id = ANY ($3)`), t.Name,
+		key, ids)
 }

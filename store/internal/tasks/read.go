@@ -60,7 +60,8 @@ SELECT t.id, t.created_at, {options}, t.context,
   coalesce(l.stage, w.stage, r.stage, j.stage, ''),
     coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0),
   coalesce(w.reason, ''), coalesce(w.order_time, r.order_time), l.until, j.at,
-    coalesce(j.error, ''), coalesce(j.outcome, ''),
+    coalesce(j.error, ''),
+    coalesce(j.outcome = 'snoozed' AND j.attempt = coalesce(w.attempt, r.attempt), false),
   ` + resultSQL + `,
   l.progress, coalesce(l.note, '')`
 
@@ -130,10 +131,10 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 	var options, doc, result []byte
 	var percent *int
 	var note string
-	var last asyncflow.OutcomeKind
+	var snoozed bool
 	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage,
 		&task.Attempt,
-		&task.WaitsFor, &order, &until, &ended, &task.Error, &last, &result, &percent, &note)
+		&task.WaitsFor, &order, &until, &ended, &task.Error, &snoozed, &result, &percent, &note)
 	if err != nil {
 		return task, err
 	}
@@ -153,8 +154,12 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 	case asyncflow.StatusWaiting:
 		task.OrderTime = postgres.OrZero(order)
 		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
-		if task.WaitsFor == asyncflow.WaitClaimer && !t.Claims(task.Stage) { // the mode has changed
-			task.WaitsFor = pendingFor(t, task, last, now)
+		switch {
+		case task.WaitsFor != asyncflow.WaitClaimer:
+		case !t.Claims(task.Stage): // the mode has changed
+			task.WaitsFor = pendingFor(t, task, snoozed, now)
+		case snoozed && task.OrderTime.After(now): // claimers are given only tasks that are due
+			task.WaitsFor = asyncflow.WaitSnooze
 		}
 	case asyncflow.StatusPending:
 		if order == nil {
@@ -162,7 +167,7 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 		}
 		task.OrderTime = *order
 		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
-		task.WaitsFor = pendingFor(t, task, last, now)
+		task.WaitsFor = pendingFor(t, task, snoozed, now)
 	default:
 		task.FinishedAt = postgres.OrZero(ended)
 		if task.Status == asyncflow.StatusSucceeded {
@@ -175,15 +180,13 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 	return task, nil
 }
 
-// pendingFor returns why a task in ready is not running, as far as its type shows. last is how its
-// last attempt ended; "": there was none.
-func pendingFor(
-	t *config.Type, task Task, last asyncflow.OutcomeKind, now time.Time,
-) asyncflow.WaitReason {
+// pendingFor returns why a task in ready is not running, as far as its type shows. snoozed reports
+// whether its worker put it off last, without an attempt being counted.
+func pendingFor(t *config.Type, task Task, snoozed bool, now time.Time) asyncflow.WaitReason {
 	switch {
 	case t.Paused():
 		return asyncflow.WaitPaused
-	case task.OrderTime.After(now) && last == asyncflow.OutcomeSnoozed:
+	case task.OrderTime.After(now) && snoozed:
 		return asyncflow.WaitSnooze
 	case task.OrderTime.After(now) && task.Attempt > 1:
 		return asyncflow.WaitRetry
