@@ -123,8 +123,8 @@ func TestCheckpointReport(t *testing.T) {
 	require.Equal(t, 409, b.callAs(token, "POST", path+"/heartbeat", `{"checkpoint":3}`).status)
 }
 
-// A vote has no checkpoint: another claimer gets it next.
-func TestCheckpointOfAVote(t *testing.T) {
+// A vote has no checkpoint, as another claimer gets it next, and can't be put off.
+func TestWhatAVoteHasNot(t *testing.T) {
 	b := setup(t)
 	a := b.call("PUT", "/v1/task-types/judge", `{"stages":[{"name":"look","mode":"claim",
 		"quorum":{"votes":1,"max_votes":1}}]}`)
@@ -140,6 +140,9 @@ func TestCheckpointOfAVote(t *testing.T) {
 		require.Equal(t, 400, a.status, verb)
 		require.Equal(t, "checkpoint", a.problem.Errors[0].Field)
 	}
+	snoozed := b.report(anna, "snooze", `{"retry_after":"1h"}`)
+	require.Equal(t, 400, snoozed.status)
+	require.Contains(t, snoozed.problem.Detail, "release")
 }
 
 // A result that comes after its lease was lost counts if the task was not started again, whether

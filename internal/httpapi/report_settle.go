@@ -30,6 +30,9 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 		return s.reportEnded(ctx, a, o)
 	}
 	if o.Kind == asyncflow.OutcomeSnoozed {
+		if l.Claimer != "" && l.Options.Child != nil && l.Options.Child.Vote {
+			return "", errSnoozedVote
+		}
 		if o.FirstSent, err = s.cfg.Store.FirstSent(ctx, a.taskType, l); err != nil {
 			return "", err
 		}
@@ -46,6 +49,11 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 		Verdict: asyncflow.Decide(a.taskType.TaskType, l, o, now),
 	})
 }
+
+// errSnoozedVote refuses the snooze of a vote: its claimer would get the next vote of the task, and
+// could keep all votes from other claimers.
+var errSnoozedVote = asyncflow.Errorf(asyncflow.CodeInvalid,
+	"a vote that was claimed can't be put off: give it back with release")
 
 // attempt is the attempt that a completion token vouches for.
 type attempt struct {

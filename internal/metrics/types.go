@@ -196,7 +196,11 @@ func (m *typeMeter) Submitted(n int) { m.submitted.Add(float64(n)) }
 
 // Settled counts a settled attempt.
 func (m *typeMeter) Settled(s *asyncflow.Settlement) {
-	if c := m.attempts[s.Outcome.Kind]; c != nil {
+	kind := s.Outcome.Kind
+	if kind == asyncflow.OutcomeSnoozed && !s.Snoozes() {
+		kind = asyncflow.OutcomeFailed // for longer than max_snooze
+	}
+	if c := m.attempts[kind]; c != nil {
 		c.Inc()
 	}
 	if s.Outcome.Duration > 0 { // it was sent

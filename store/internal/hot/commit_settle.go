@@ -244,6 +244,9 @@ func (s *Path) writtenAs(ctx context.Context, t *config.Type, id asyncflow.TaskI
 func (s *Path) FirstSent(ctx context.Context, t *config.Type, l asyncflow.Lease) (
 	at time.Time, err error,
 ) {
+	if config.FirstInStage(t, l) {
+		return l.LeasedAt, nil
+	}
 	at, err = firstSent(ctx, s.core.DB(t.Tenant), t, l)
 	return at, postgres.Wrap(err, "FirstSent(%s)", l.ID)
 }

@@ -339,8 +339,7 @@ func PayloadParts(t *config.Type, leases []asyncflow.Lease) map[payloadPart][]in
 		p := payloadPart{
 			Position: l.ID.Position(),
 			later:    l.Seq > 1,
-			// A task that goes straight through its stages is in each with one more row.
-			again: l.Seq > 1 && (l.Attempt > 1 || l.Seq > t.StageIndex(l.Stage)+1),
+			again:    l.Seq > 1 && !config.FirstInStage(t, l),
 		}
 		parts[p] = append(parts[p], l.ID.Number)
 	}
