@@ -11,7 +11,7 @@ import (
 )
 
 // emptyCluster returns the data directory of a server that was started and stopped, and did
-// nothing else. Each server of this process begins as a copy of it: a copy costs a tenth of initdb.
+// nothing else but change how passwords are checked. Each server of this process begins as a copy of it: a copy costs a tenth of initdb.
 // They have one system identifier, therefore.
 var emptyCluster = sync.OnceValues(func() (string, error) {
 	dir, _, err := newDir()
@@ -28,6 +28,9 @@ var emptyCluster = sync.OnceValues(func() (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
+	if err := checkPasswordsByMD5(ctx, server); err != nil {
+		return "", errors.Join(err, server.Stop(ctx))
+	}
 	return dir, server.Stop(ctx)
 })
 
