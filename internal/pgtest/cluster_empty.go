@@ -40,12 +40,17 @@ func copyEmptyCluster(dir string) error {
 	if err != nil {
 		return err
 	}
-	from := filepath.Join(empty, "pgdata")
+	return copyCluster(empty, dir)
+}
+
+// copyCluster copies the data directory of a stopped server.
+func copyCluster(stopped, dir string) error {
+	from := filepath.Join(stopped, "pgdata")
 	to := filepath.Join(dir, "pgdata")
 	if err := copyTree(from, to); err != nil {
 		return err
 	}
-	password, err := os.ReadFile(filepath.Join(empty, "password"))
+	password, err := os.ReadFile(filepath.Join(stopped, "password"))
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, "password"), password, 0o600),
 		chownLike(to, from))
 }
