@@ -14,7 +14,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
-	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -25,9 +24,8 @@ const cutWaits = 60
 // what begins with its submit, nor what a lease finds, nor a task of a schedule.
 func TestNothingIsDeliveredWithoutTheStandby(t *testing.T) {
 	t.Parallel()
-	primary := pgtest.Server(t, devpg.Config{})
+	primary := pgtest.PreparedServer(t, prepare)
 	url := primary.URL("postgres")
-	require.NoError(t, prepare(t.Context(), url))
 	standby := pgtest.Standby(t, primary)
 	admin, err := pgxpool.New(t.Context(), url)
 	require.NoError(t, err)

@@ -30,8 +30,7 @@ type replica struct {
 func setupReplica(t *testing.T) *replica {
 	t.Helper()
 	t.Parallel()
-	primary := pgtest.Server(t, devpg.Config{})
-	require.NoError(t, prepare(t.Context(), primary.URL("postgres")))
+	primary := pgtest.PreparedServer(t, prepare)
 	r := &replica{primary: primary, standby: pgtest.Standby(t, primary)}
 	var err error
 	r.admin, err = pgxpool.New(t.Context(), primary.URL("postgres"))

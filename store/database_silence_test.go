@@ -13,7 +13,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
-	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -118,8 +117,7 @@ func TestSilentDatabase(t *testing.T) {
 func TestFrozenBackends(t *testing.T) {
 	t.Parallel()
 	// a server of our own, as its processes are stopped by their ids
-	server := pgtest.Server(t, devpg.Config{})
-	require.NoError(t, prepare(t.Context(), server.URL("postgres")))
+	server := pgtest.PreparedServer(t, prepare)
 	b := open(t, server.URL("postgres"), "node-1")
 	pipe := b.put(twoStages())
 	leases := b.warm(pipe)

@@ -48,8 +48,7 @@ func TestIdsNeverComeAgain(t *testing.T) {
 	for name, back := range goingBack {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			primary := pgtest.Server(t, devpg.Config{})
-			require.NoError(t, prepare(t.Context(), primary.URL("postgres")))
+			primary := pgtest.PreparedServer(t, prepare)
 			ids := ids{t, map[string]string{}}
 			b := open(t, primary.URL("postgres"), "node-1")
 			b.put(twoStages())

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -157,8 +156,7 @@ func TestRoleNames(t *testing.T) {
 // 503, an operation goes on, and a settlement can be written once the role is there.
 func TestNothingFailsForGoodWithoutItsRole(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Server(t, devpg.Config{}) // of our own, as roles belong to all databases
-	require.NoError(t, prepare(t.Context(), server.URL("postgres")))
+	server := pgtest.PreparedServer(t, prepare) // of our own, as roles belong to all databases
 	b := open(t, server.URL("postgres"), "node-1")
 	pipe := b.put(twoStages())
 	b.submit(newTask(`1`), newTask(`2`))

@@ -16,12 +16,16 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/internal/testnode"
 )
 
 const patience = 2 * time.Minute
 
-func TestMain(m *testing.M) { os.Exit(browsertest.Main(m)) }
+func TestMain(m *testing.M) {
+	pgtest.MoreAtOnce()
+	os.Exit(browsertest.Main(m))
+}
 
 // page is the console in a browser.
 type page struct {

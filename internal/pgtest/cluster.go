@@ -40,6 +40,9 @@ func startCluster() (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPasswordsByMD5(context.Background(), server); err != nil {
+		return nil, err
+	}
 	return newCluster(server.URL("postgres"), "test")
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // emptyCluster returns the data directory of a server that was started and stopped, and did
-// nothing else. Each server of this process begins as a copy of it: a copy costs a tenth of initdb.
+// nothing else but change how passwords are checked. Each server of this process begins as a copy of it: a copy costs a tenth of initdb.
 // They have one system identifier, therefore.
 var emptyCluster = sync.OnceValues(func() (string, error) {
 	dir, _, err := newDir()
@@ -28,6 +28,9 @@ var emptyCluster = sync.OnceValues(func() (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
+	if err := checkPasswordsByMD5(ctx, server); err != nil {
+		return "", errors.Join(err, server.Stop(ctx))
+	}
 	return dir, server.Stop(ctx)
 })
 
@@ -37,12 +40,17 @@ func copyEmptyCluster(dir string) error {
 	if err != nil {
 		return err
 	}
-	from := filepath.Join(empty, "pgdata")
+	return copyCluster(empty, dir)
+}
+
+// copyCluster copies the data directory of a stopped server.
+func copyCluster(stopped, dir string) error {
+	from := filepath.Join(stopped, "pgdata")
 	to := filepath.Join(dir, "pgdata")
 	if err := copyTree(from, to); err != nil {
 		return err
 	}
-	password, err := os.ReadFile(filepath.Join(empty, "password"))
+	password, err := os.ReadFile(filepath.Join(stopped, "password"))
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, "password"), password, 0o600),
 		chownLike(to, from))
 }

@@ -1,0 +1,63 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/asyncflow/asyncflow/internal/devpg"
+)
+
+// PreparedServer is Server with a database postgres that prepare has filled, once per process: each
+// server is a copy of a stopped one. What Database says of prepare holds here, too.
+func PreparedServer(
+	t testing.TB, prepare func(ctx context.Context, url string) error,
+) *devpg.Server {
+	t.Helper()
+	dir := Dir(t)
+	prepared, err := preparedCluster(prepare)
+	if err == nil {
+		err = copyCluster(prepared, dir)
+	}
+	if err != nil {
+		t.Fatalf("pgtest: prepared server: %v", err)
+	}
+	return Server(t, devpg.Config{DataDir: dir})
+}
+
+// preparedClusters has the data directories of stopped servers, by the code of the function that
+// filled each.
+var preparedClusters sync.Map // of func() (string, error)
+
+func preparedCluster(prepare func(context.Context, string) error) (string, error) {
+	made, _ := preparedClusters.LoadOrStore(reflect.ValueOf(prepare).Pointer(),
+		sync.OnceValues(func() (string, error) { return makePreparedCluster(prepare) }))
+	return made.(func() (string, error))()
+}
+
+func makePreparedCluster(prepare func(context.Context, string) error) (string, error) {
+	dir, _, err := newDir()
+	if err != nil {
+		return "", err
+	}
+	if err := copyEmptyCluster(dir); err != nil {
+		return "", err
+	}
+	cfg, err := withChoices(devpg.Config{DataDir: dir})
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	defer cancel()
+	server, err := devpg.Start(ctx, cfg)
+	if err != nil {
+		return "", err
+	}
+	if err := prepare(ctx, server.URL("postgres")); err != nil {
+		return "", errors.Join(fmt.Errorf("prepare: %w", err), server.Stop(ctx))
+	}
+	return dir, server.Stop(ctx)
+}
