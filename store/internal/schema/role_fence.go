@@ -142,7 +142,12 @@ func (f *RoleFence) migrate(
 // Enter writes into a tenant's row that its schema and its grants are current, and its role. From
 // then on nodes use the role. A schema that a newer program has migrated keeps its version.
 func (f *RoleFence) Enter(ctx context.Context, tenant string) error {
-	_, err := f.db.Exec(ctx, `UPDATE asyncflow.tenants
+	return f.EnterIn(ctx, f.db, tenant)
+}
+
+// EnterIn is Enter in a transaction.
+func (f *RoleFence) EnterIn(ctx context.Context, q querier, tenant string) error {
+	_, err := q.Exec(ctx, `UPDATE asyncflow.tenants
 		SET schema_version = greatest(schema_version, $2), role = $3, grants = $4
 		WHERE slug = $1`, tenant, LatestTenant(), f.RoleOf(tenant), f.grantsHash())
 	return postgres.Wrap(err, "enter the role of %q", tenant)
