@@ -13,7 +13,8 @@ import (
 // or a submit by SQL that stays open. heldKeys tries the submits again, apart from all other
 // writes, in one batch of a type at a time, until heldPatience is over and each had leastTries. The
 // first tries wait for keys in their order, as another batch soon ends; later tries don't wait. New
-// submits with the same keys join them.
+// submits with the same keys join them. A try meets only so many locked keys, and begins with those
+// that no try has come to.
 type heldKeys struct {
 	c        *Committer
 	patience time.Duration // heldPatience
@@ -37,6 +38,12 @@ const (
 	// machine is busy, tries take as much longer.
 	heldTries  = 3
 	leastTries = 10
+	// heldRounds is how many transactions a try takes at most: each meets up to 10 locked keys.
+	// unseenTries is how many tries a submit has if all of them met other locked keys first: about
+	// 400 of them. The tries end after unseenPatience.
+	heldRounds     = 2
+	unseenTries    = 20
+	unseenPatience = SubmitPatience / 2
 )
 
 type heldQueue struct {
@@ -49,6 +56,14 @@ type heldItem struct {
 	*submission
 	giveUp time.Time
 	tries  int
+	seen   bool // a try found its key locked
+}
+
+// goesOn reports whether an item has another try.
+func (i heldItem) goesOn(now time.Time) bool {
+	early := i.tries < leastTries || now.Before(i.giveUp)
+	unseen := !i.seen && i.tries < unseenTries && now.Before(i.until.Add(unseenPatience-SubmitPatience))
+	return early || unseen
 }
 
 func (i heldItem) size() int { return i.submission.size() + itemBytes }
@@ -124,26 +139,34 @@ func (h *heldKeys) run(key store.TypeKey, q *heldQueue) {
 
 // try tries the first items. It keeps an item if its key is still locked and its time isn't over.
 func (h *heldKeys) try(key store.TypeKey, q *heldQueue, batch []heldItem) {
-	items := map[store.KeyWait][]*submission{}
+	var ordered, unseen, seen []*submission
 	for i, item := range batch {
-		wait := store.KeysApart
-		if item.tries < heldTries {
-			wait = store.KeysAgain
+		switch {
+		case item.tries < heldTries:
+			ordered = append(ordered, item.submission)
+		case item.seen:
+			seen = append(seen, item.submission)
+		default:
+			unseen = append(unseen, item.submission)
 		}
-		items[wait], batch[i].tries = append(items[wait], item.submission), item.tries+1
+		batch[i].tries++
 	}
+	held := h.c.insertKeyed(h.c.writing, key, ordered, store.KeysAgain)
+	if len(unseen) == 0 {
+		unseen, seen = seen, nil
+	}
+	held = append(held, h.insertApart(key, unseen)...)
 	still := map[*submission]bool{}
-	for wait, some := range items {
-		for _, item := range h.c.insertKeyed(h.c.writing, key, some, wait) {
-			still[item] = true
-		}
+	for _, item := range append(held, seen...) {
+		still[item] = true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	q.items = q.items[len(batch):] // some have come meanwhile
 	for _, item := range batch {
 		held := still[item.submission]
-		if held && (item.tries < leastTries || time.Now().Before(item.giveUp)) {
+		item.seen = item.seen || !item.Key.Unseen
+		if held && item.goesOn(time.Now()) {
 			q.items = append(q.items, item)
 			continue
 		}
@@ -156,6 +179,25 @@ func (h *heldKeys) try(key store.TypeKey, q *heldQueue, batch []heldItem) {
 			delete(q.keys, item.Key.Name)
 		}
 	}
+}
+
+// insertApart inserts the items with free keys, and returns the remaining ones: with Key.Unseen if
+// it hasn't come to their keys.
+func (h *heldKeys) insertApart(key store.TypeKey, items []*submission) (held []*submission) {
+	for range heldRounds {
+		var unseen []*submission
+		for _, item := range h.c.insertKeyed(h.c.writing, key, items, store.KeysApart) {
+			if item.Key.Unseen {
+				unseen = append(unseen, item)
+			} else {
+				held = append(held, item)
+			}
+		}
+		if items = unseen; len(items) == 0 {
+			break
+		}
+	}
+	return append(held, items...)
 }
 
 // drain waits until no submit waits for its key.

@@ -129,6 +129,34 @@ func TestHeldKeysAreAnsweredWhenFree(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { return w.HeldKeys() == 0 })
 }
 
+// An open transaction has locked many keys. Tasks with other keys are submitted, in a few tries, and
+// none of them is refused for these keys.
+func TestFreeKeysAmongManyHeldOnes(t *testing.T) {
+	w := setupWriter(t)
+	w.SetHeldPatience(0)
+	w.put(writerType())
+	const held, free = 100, 30
+	tx := w.holdKeys(1)
+	_, err := tx.Exec(t.Context(), `INSERT INTO tenant_acme.idempotency_keys
+		SELECT type, 'held-' || n, id, hash, expires_at
+		FROM tenant_acme.idempotency_keys, generate_series(1, $1::int) n`, held-1)
+	require.NoError(t, err)
+	var tasks []asyncflow.NewTask
+	for i := range held {
+		tasks = append(tasks, withKey(fmt.Sprintf("held-%d", i), `1`))
+	}
+	for i := range free {
+		tasks = append(tasks, withKey(fmt.Sprintf("free-%d", i), `1`))
+	}
+	for i, r := range w.Submit(context.Background(), tenant, tasks) {
+		if i >= held {
+			assert.NoError(t, r.Err, "task %d", i)
+			continue
+		}
+		assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(r.Err))
+	}
+}
+
 // A batch takes its keys in their order, whatever the order of its tasks: so of two batches with
 // the same keys one waits for the other, and neither waits for a key of the one that waits.
 func TestKeysAreTakenInOrder(t *testing.T) {

@@ -299,19 +299,29 @@ func (j *rollJob) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollS
 		return func(ctx context.Context) (bool, error) { return j.store.ClearRoll(ctx, set, r.Position) }
 	case !r.ReadyDropped:
 		return nil
-	case !r.IdleSince.IsZero() && oldest && j.since(r.IdleSince) > retention:
-		return func(ctx context.Context) (bool, error) {
-			return j.store.DropRoll(ctx, set, j.store.Clock.Now().Add(-retention))
-		}
+	case oldest && (r.Dropping || !r.IdleSince.IsZero() && j.since(r.IdleSince) > retention):
+		return func(ctx context.Context) (bool, error) { return j.drop(ctx, set, r) }
 	case !r.RemainingSince.IsZero() && j.since(r.RemainingSince) > compactAfter:
-		return func(ctx context.Context) (bool, error) {
-			return j.store.CompactRoll(ctx, set, r.Position,
-				j.store.Clock.Now().Add(-compactAfter))
-		}
+		return func(ctx context.Context) (bool, error) { return j.compact(ctx, set, r) }
 	case r.IdleSince.IsZero():
 		return func(ctx context.Context) (bool, error) { return j.idle(ctx, set, r) }
 	}
 	return nil
+}
+
+// drop drops the oldest roll. If other tasks need some of its tasks, it compacts the roll meanwhile.
+func (j *rollJob) drop(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
+	retention := j.store.Catalog.Retention(set, r.Position)
+	dropped, err := j.store.DropRoll(ctx, set, j.store.Clock.Now().Add(-retention))
+	if dropped || err != nil || j.since(r.RemainingSince) <= store.CompactAfter(retention) {
+		return dropped, err
+	}
+	return j.compact(ctx, set, r)
+}
+
+func (j *rollJob) compact(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
+	after := store.CompactAfter(j.store.Catalog.Retention(set, r.Position))
+	return j.store.CompactRoll(ctx, set, r.Position, j.store.Clock.Now().Add(-after))
 }
 
 // idle finds out whether a cleared roll has live tasks, and notes them if they are few.

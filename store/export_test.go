@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -161,6 +162,41 @@ const FoldBatch = upkeep.FoldBatch
 // MigrateSchema exposes schema.MigrateOne, under the login role.
 func MigrateSchema(ctx context.Context, url, name string, set fs.FS) (MigrationStatus, error) {
 	return schema.MigrateOne(ctx, url, name, set, "")
+}
+
+// CreateTenantAt makes a tenant as a program did that had only some of the migrations.
+func CreateTenantAt(
+	ctx context.Context, url, slug string, set fs.FS, version int64, noRoles bool,
+) error {
+	f, err := schema.OpenRoleFence(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer f.Close(ctx)
+	name, role := postgres.Quote(schema.Of(slug)), ""
+	if !noRoles {
+		role = f.RoleOf(slug)
+		_, err := f.Conn().Exec(ctx, `DO $$ BEGIN CREATE ROLE `+postgres.Quote(role)+` NOLOGIN;
+			EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+			CREATE SCHEMA `+name+` AUTHORIZATION `+postgres.Quote(role))
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := schema.MigrateOne(ctx, url, schema.Of(slug), set, role); err != nil {
+		return err
+	}
+	if !noRoles {
+		base := postgres.Quote(strings.TrimSuffix(role, "_"+slug))
+		_, err := f.Conn().Exec(ctx, `GRANT USAGE ON SCHEMA `+name+` TO `+base+`;
+			GRANT SELECT ON ALL TABLES IN SCHEMA `+name+` TO `+base)
+		if err != nil {
+			return err
+		}
+	}
+	_, err = f.Conn().Exec(ctx, `INSERT INTO asyncflow.tenants (slug, schema_version, role)
+		VALUES ($1, $2, nullif($3, ''))`, slug, version, role)
+	return err
 }
 
 // PageLook is the most candidates that are looked at for a page.

@@ -77,5 +77,5 @@ func newStore(ctx context.Context, core *catalog.Core) (*Store, error) {
 // Close closes the connections, but doesn't wait for long for connections in use.
 func (s *Store) Close() { s.core.Close() }
 
-// Ping returns nil if the database answers and accepts writes, and its schema is current.
+// Ping returns nil if the database answers and accepts writes, and the schema asyncflow is current.
 func (s *Store) Ping(ctx context.Context) error { return s.core.Ping(ctx) }

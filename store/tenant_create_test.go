@@ -134,3 +134,22 @@ func TestCopiesCreateATenantAtOnce(t *testing.T) {
 		require.NoError(t, all.Wait())
 	}
 }
+
+// A tenant that couldn't be completed has no row: the next call makes it.
+func TestCreateTenantOfASchemaThatIsThereFails(t *testing.T) {
+	b := setup(t)
+	b.exec(`CREATE SCHEMA tenant_new;
+		CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS
+		  $$ BEGIN RAISE EXCEPTION 'refused'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE ON asyncflow.tenants FOR EACH ROW
+		  WHEN (new.slug = 'new' AND new.grants IS NOT NULL) EXECUTE FUNCTION public.refuse()`)
+	_, err := b.CreateTenant(t.Context(), "new", asyncflow.Quotas{})
+	require.ErrorContains(t, err, "refused")
+	_, _, rows := b.left("new")
+	require.Zero(t, rows)
+	b.exec(`DROP TRIGGER refuse ON asyncflow.tenants`)
+	_, err = b.CreateTenant(t.Context(), "new", asyncflow.Quotas{})
+	require.NoError(t, err)
+	_, _, err = b.PutTaskType(t.Context(), "new", twoStages())
+	require.NoError(t, err)
+}

@@ -22,6 +22,8 @@ type Catalog struct {
 	reads   sync.WaitGroup
 	slots   *semaphore.Weighted // for concurrent reads
 
+	migrating *semaphore.Weighted // for one migration at a time, see bringUp
+
 	mu       sync.RWMutex // guards the fields below; no query runs under it
 	tenants  map[string]*tenantConfig
 	looks    uint64 // how many looks have begun, see look
@@ -37,6 +39,7 @@ type tenantConfig struct {
 	tenant  *config.Tenant
 	wanted  int64                       // the version of the tenant's configuration
 	look    uint64                      // the look that found this version
+	behind  bool                        // its schema is older than this program's
 	types   map[string]*config.Type     // by name
 	sets    map[string]*config.TableSet // by name
 	names   map[int32]string            // of the types, by number
@@ -46,9 +49,10 @@ type tenantConfig struct {
 func newCatalog(s *Core) *Catalog {
 	c := &Catalog{store: s, tenants: map[string]*tenantConfig{},
 		underway: map[string]*catalogRead{}, failed: map[string]failedRead{},
-		roleless: map[string]bool{},
-		numbers:  tenantNumbers{map[uint32]string{}, map[string]uint32{}},
-		slots:    semaphore.NewWeighted(int64(max(1, s.Config.Pool/2)))}
+		roleless:  map[string]bool{},
+		numbers:   tenantNumbers{map[uint32]string{}, map[string]uint32{}},
+		slots:     semaphore.NewWeighted(int64(max(1, s.Config.Pool/2))),
+		migrating: semaphore.NewWeighted(1)}
 	c.reading, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -143,13 +147,16 @@ func (c *Catalog) Types() iter.Seq[*config.Type] {
 	}
 }
 
-// Tenants returns all tenants, each with its task types by name.
+// Tenants returns all tenants, each with its task types by name. It leaves out tenants that are
+// behind: this node does nothing for them.
 func (c *Catalog) Tenants() map[string]map[string]*config.Type {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	all := make(map[string]map[string]*config.Type, len(c.tenants))
 	for slug, k := range c.tenants {
-		all[slug] = k.types
+		if !k.behind {
+			all[slug] = k.types
+		}
 	}
 	return all
 }

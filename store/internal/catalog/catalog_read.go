@@ -50,14 +50,17 @@ func (r *catalogRead) failure() error {
 }
 
 // begin begins to read tenants, and returns their reads, also reads that were under way. Without
-// asked it leaves out tenants with a read that failed a moment ago.
+// asked it leaves out tenants with a read that failed a moment ago. Tenants that couldn't be migrated
+// a moment ago are left out in any case.
 func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, tenant := range tenants {
 		r := c.underway[tenant]
 		if r == nil {
-			if !asked && time.Now().Before(c.failed[tenant].again) || c.reading.Err() != nil {
+			k := c.tenants[tenant]
+			rests := !asked || k != nil && k.behind
+			if rests && time.Now().Before(c.failed[tenant].again) || c.reading.Err() != nil {
 				continue
 			}
 			r = &catalogRead{tenant: tenant, done: make(chan struct{})}
@@ -69,10 +72,14 @@ func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 	return reads
 }
 
-// run reads a tenant's types and takes them over. If the tenant changed meanwhile, it begins
-// another read.
+// run reads a tenant's types and takes them over, once the tenant's schema is current. If the tenant
+// changed meanwhile, it begins another read.
 func (c *Catalog) run(r *catalogRead, tenant string) {
-	read, err := c.readTypesOf(tenant)
+	var read typesRead
+	err := c.bringUp(tenant)
+	if err == nil {
+		read, err = c.readTypesOf(tenant)
+	}
 	r.err = err
 	changed := c.adopt(tenant, read, err)
 	close(r.done)
@@ -155,11 +162,21 @@ func (c *Catalog) noteFailure(tenant string, err error) {
 	if c.reading.Err() != nil {
 		return
 	}
-	if !again {
-		f.since = now
+	behind := c.tenants[tenant].behind
+	switch {
+	case again:
+	case behind:
+		c.store.Log.Error("can't migrate the schema of a tenant; this node does nothing for it",
+			"tenant", tenant, "error", err)
+	default:
 		c.store.Log.Warn("can't read the configuration of a tenant; its last one stands",
 			"tenant", tenant, "error", err)
 	}
-	f.again = now.Add(CatalogRetry)
+	if !again {
+		f.since = now
+	}
+	if f.again = now.Add(CatalogRetry); behind {
+		f.again = now.Add(behindRetry)
+	}
 	c.failed[tenant] = f
 }

@@ -39,7 +39,7 @@ func (c *Catalog) open(ctx context.Context) error {
 	}
 	for _, r := range reads {
 		// a missing right never comes back by itself
-		if postgres.State(r.failure()) == pgerrcode.InsufficientPrivilege {
+		if !c.IsBehind(r.tenant) && postgres.State(r.failure()) == pgerrcode.InsufficientPrivilege {
 			return postgres.Wrap(r.err, "Catalog.open")
 		}
 	}

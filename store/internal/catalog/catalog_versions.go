@@ -7,6 +7,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // look finds out which tenants changed, among all or only one, and begins to read their types. With
@@ -68,27 +69,33 @@ type tenantVersions struct {
 	versions map[string]int64
 	roles    map[string]string
 	numbers  map[string]uint32 // see tenantNumbers
+	behind   map[string]bool   // true: the tenant's schema is older than this program's
 }
 
-// readVersions reads the versions, the roles and the numbers of tenants.
+// readVersions reads the versions, the roles and the numbers of tenants, and which are behind.
 func (c *Catalog) readVersions(ctx context.Context, only string) (tenantVersions, error) {
-	found := tenantVersions{map[string]int64{}, map[string]string{}, map[string]uint32{}}
+	found := tenantVersions{map[string]int64{}, map[string]string{}, map[string]uint32{},
+		map[string]bool{}}
 	sql := `SELECT slug, version, coalesce(role, ''),
-		coalesce(to_regnamespace(quote_ident('tenant_' || slug))::oid, 0::oid)
+		coalesce(to_regnamespace(quote_ident('tenant_' || slug))::oid, 0::oid), schema_version < $1
 		FROM asyncflow.tenants WHERE dropping_at IS NULL`
-	var args []any
+	args := []any{schema.LatestTenant()}
 	if only != "" {
-		sql += ` AND slug = $1`
-		args = []any{only}
+		sql += ` AND slug = $2`
+		args = append(args, only)
 	}
 	rows, _ := c.store.Base.Query(ctx, sql, args...)
 	var tenant, role string
 	var version int64
 	var number uint32
-	_, err := pgx.ForEachRow(rows, []any{&tenant, &version, &role, &number}, func() error {
+	var behind bool
+	_, err := pgx.ForEachRow(rows, []any{&tenant, &version, &role, &number, &behind}, func() error {
 		found.versions[tenant] = version
 		found.roles[tenant] = role
 		found.numbers[tenant] = number
+		if behind {
+			found.behind[tenant] = true
+		}
 		return nil
 	})
 	return found, err
@@ -145,7 +152,8 @@ func (c *Catalog) enter(
 		if !ok || old != nil && old.look > look {
 			continue
 		}
-		next := &tenantConfig{tenant: c.store.newTenant(row), wanted: version, look: look}
+		next := &tenantConfig{tenant: c.store.newTenant(row), wanted: version, look: look,
+			behind: found.behind[row.Slug]}
 		if old != nil {
 			next.types = suspendedAs(next.tenant, old)
 			next.version = old.version

@@ -12,6 +12,9 @@ import (
 // tenant.
 func (s *Core) DB(tenant string) postgres.TenantDB {
 	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
+		if err := s.Catalog.refuseBehind(tenant); err != nil {
+			return nil, nil, err
+		}
 		return s.shares.Acquire(ctx, tenant)
 	}
 	return postgres.NewTenantDB(acquire, s.Roles, tenant)
@@ -21,6 +24,9 @@ func (s *Core) DB(tenant string) postgres.TenantDB {
 // lease and settle.
 func (s *Core) HotDB(tenant string) postgres.TenantDB {
 	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
+		if err := s.Catalog.refuseBehind(tenant); err != nil {
+			return nil, nil, err
+		}
 		return s.HotPool.Acquire(ctx, tenant)
 	}
 	return postgres.NewTenantDB(acquire, s.Roles, tenant)

@@ -17,7 +17,7 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]config.Roll, error) 
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
 		      concat_ws('_', 'task', nullif(table_set, ''), position)))) / $2, 0),
 		  opened_at, sealed_at, drained_at, ready_dropped, idle_since,
-		  remaining_since, history <> (SELECT `+postgres.Quote(schema.Of(tenant))+`.history($3::regclass))
+		  remaining_since, remaining_types IS NOT NULL AND remaining_ids IS NULL, history <> (SELECT `+postgres.Quote(schema.Of(tenant))+`.history($3::regclass))
 		FROM `+postgres.Quote(schema.Of(tenant))+`.rolls
 		ORDER BY table_set, position`, schema.Of(tenant), leastTask, postgres.Quote(schema.Of(tenant))+
 		".rolls")
@@ -28,7 +28,7 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]config.Roll, error) 
 		var sealed, drained, idle, remaining *time.Time
 		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained,
 			&r.ReadyDropped,
-			&idle, &remaining, &r.Lost)
+			&idle, &remaining, &r.Dropping, &r.Lost)
 		r.SealedAt = postgres.OrZero(sealed)
 		r.DrainedAt = postgres.OrZero(drained)
 		r.IdleSince = postgres.OrZero(idle)

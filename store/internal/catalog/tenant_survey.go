@@ -25,7 +25,9 @@ func (s *Core) QueryTenants(
 	take func(tenant string, row pgx.CollectableRow) error,
 ) error {
 	known := slices.DeleteFunc(slices.Sorted(slices.Values(tenants)),
-		func(tenant string) bool { return !s.Catalog.HasTenant(tenant) })
+		func(tenant string) bool {
+			return !s.Catalog.HasTenant(tenant) || s.Catalog.IsBehind(tenant)
+		})
 	if len(known) == 0 {
 		return nil
 	}

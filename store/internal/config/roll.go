@@ -37,6 +37,7 @@ type Roll struct {
 	// RemainingSince is since when only few of its tasks were live; zero: that isn't known, or the
 	// others are gone.
 	RemainingSince time.Time
+	Dropping       bool // its drop has begun, see MarkDropping
 	// Lost reports whether it was opened in a history that the database lost, see EnterHistory.
 	Lost bool
 }

@@ -43,27 +43,44 @@ func OpenSet(ctx context.Context, tx pgx.Tx, tenant, name string, position int, 
 // ReviveRoll locks a roll's row for a redrive of one of its tasks: until the transaction ends the
 // roll is neither dropped nor compacted nor idle. Only the first redrive after the roll was idle,
 // or had few live tasks, changes the row, so that other redrives don't wait for each other.
-// CodeNotFound when the roll was dropped.
+// CodeNotFound when the roll was dropped, or is being dropped: its tasks have lost their edges.
 func ReviveRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int) error {
 	for {
 		_, err := tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls}
 			SET idle_since = NULL, remaining_types = NULL, remaining_ids = NULL,
 			  remaining_since = CASE WHEN remaining_ids IS NULL THEN remaining_since END
 			WHERE table_set = $1 AND position = $2 AND (idle_since IS NOT NULL
-			  OR remaining_ids IS NOT NULL)`), set.Name, position)
+			  OR remaining_ids IS NOT NULL) AND NOT (`+droppingSQL+`)`), set.Name, position)
 		if err != nil {
 			return err
 		}
 		if err := LockRoll(ctx, tx, set, position, "SHARE"); err != nil {
 			return err
 		}
-		var revived bool
-		err = tx.QueryRow(ctx, set.Tables.SQL(0, `SELECT idle_since IS NULL AND remaining_ids IS NULL
-			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, position).Scan(&revived)
+		var revived, dropping bool
+		err = tx.QueryRow(ctx, set.Tables.SQL(0, `SELECT idle_since IS NULL AND remaining_ids IS NULL,
+			  `+droppingSQL+`
+			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, position).
+			Scan(&revived, &dropping)
+		if err == nil && dropping {
+			return notKept(position)
+		}
 		if err != nil || revived { // otherwise it was changed in between
 			return err
 		}
 	}
+}
+
+// droppingSQL reports whether a roll is being dropped. A node of the version before ends that state
+// by a redrive, as it doesn't know it.
+const droppingSQL = `remaining_types IS NOT NULL AND remaining_ids IS NULL`
+
+// MarkDropping marks an idle roll as being dropped, which only the drop ends.
+func MarkDropping(ctx context.Context, tx pgx.Tx, set *TableSet, position int) error {
+	_, err := tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls}
+		SET remaining_since = idle_since, remaining_types = '{}', remaining_ids = NULL
+		WHERE table_set = $1 AND position = $2`), set.Name, position)
+	return err
 }
 
 // UnlessBusy returns the result of a step. A lock that the step couldn't get in time is no
@@ -82,9 +99,13 @@ func LockRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int, how s
 		`SELECT position FROM {rolls} WHERE table_set = $1 AND position = $2 FOR `+how),
 		set.Name, position).Scan(&locked)
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = asyncflow.Errorf(asyncflow.CodeNotFound, "roll %d is not kept any more", position)
+		return notKept(position)
 	}
 	return err
+}
+
+func notKept(position int) error {
+	return asyncflow.Errorf(asyncflow.CodeNotFound, "roll %d is not kept any more", position)
 }
 
 // IdleSince returns when a roll became idle; zero: it isn't idle.
@@ -125,7 +146,10 @@ type Remaining struct {
 
 // Untidy reports whether the other tasks are erased, but not all that they have in tables of all
 // rolls: then the remaining ones aren't known.
-func (r Remaining) Untidy() bool { return !r.Since.IsZero() && r.IDs == nil }
+func (r Remaining) Untidy() bool { return !r.Since.IsZero() && r.IDs == nil && r.Types == nil }
+
+// Dropping reports whether the roll is being dropped, see MarkDropping.
+func (r Remaining) Dropping() bool { return r.IDs == nil && r.Types != nil }
 
 // CompactAfter returns how long after its Since a roll is compacted at the earliest.
 func CompactAfter(retention time.Duration) time.Duration { return max(retention, time.Hour) }
@@ -205,14 +229,18 @@ func (r *TaskRows) collect(rows pgx.Rows) error {
 // FirstOfRoll returns the least number of a task in a roll.
 func FirstOfRoll(position int) int64 { return asyncflow.NewTaskID("", position, 0).Number }
 
-// HasChildren reports whether a roll has children that are still awaited by their parents: their
-// results are needed.
-func (s *TableSet) HasChildren(ctx context.Context, tx pgx.Tx, position int) (has bool, err error) {
+// IsNeeded reports whether a roll without live tasks has children that are still awaited by their
+// parents, or failed tasks that block other tasks of their flow key.
+func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (needed bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
-		SELECT FROM {fan_outs}, unnest(firsts) first
-		WHERE NOT closed AND type IN (`+TypesAtSQL+`) AND first >= $3 AND first < $4)`), s.Name,
-		position, FirstOfRoll(position), FirstOfRoll(position+1)).Scan(&has)
-	return has, err
+		  SELECT FROM {fan_outs}, unnest(firsts) first
+		  WHERE NOT closed AND type IN (`+TypesAtSQL+`) AND first >= $3 AND first < $4)
+		OR EXISTS (
+		  SELECT FROM {blocks} b JOIN {types} t ON t.name = b.type
+		  JOIN {wait} w ON w.type = t.number AND w.key = b.key AND w.reason = 'flow_key'
+		  WHERE t.number IN (`+TypesAtSQL+`) AND b.id >= $3 AND b.id < $4)`), s.Name, position,
+		FirstOfRoll(position), FirstOfRoll(position+1)).Scan(&needed)
+	return needed, err
 }
 
 // NeedsChildren reports whether tasks that stay need children of a roll: their parents are in older

@@ -26,6 +26,9 @@ type Key struct {
 	Holder asyncflow.TaskID
 	// Reused reports whether that task has another context.
 	Reused bool
+	// Unseen reports whether the last try with KeysApart left the task out without a look at the key,
+	// as it had met too many locked ones.
+	Unseen bool
 }
 
 // claimKeysSQL takes keys that belong to no existing task: they are new, their windows are over, or
@@ -45,7 +48,8 @@ WHERE k.expires_at <= $6 OR k.id < $7`
 // holdersSQL reads the tasks to which keys belong.
 const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
 
-// claimApartSQL takes keys one by one, and returns the keys that other transactions lock.
+// claimApartSQL takes keys one by one, in any order. It returns the keys that other transactions
+// lock and, after the first heldMost of them, the remaining keys without a look at them.
 const claimApartSQL = `SELECT * FROM {claim}($1, $2, $3, $4, $5, $6, $7, $8)`
 
 const (
@@ -95,10 +99,12 @@ func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Inserti
 		var fresh []*Insertion
 		for _, item := range items {
 			holder := holders[item.Key.Name]
+			locked, put := others[item.Key.Name]
 			item.Key.Holder = asyncflow.TaskID{}
 			item.Key.Reused = false
+			item.Key.Unseen = put && !locked
 			switch {
-			case others[item.Key.Name]:
+			case put:
 				held = append(held, item)
 			case holder.ID == item.ID.Number:
 				fresh = append(fresh, item)
@@ -126,7 +132,8 @@ type holder struct {
 
 // ClaimKeys takes the free keys, and returns the task to which each key belongs afterwards. Of
 // several items with the same key, the first one takes it. If other transactions lock keys,
-// ClaimKeys returns these if wait is KeysApart; otherwise it fails.
+// ClaimKeys fails unless wait is KeysApart. Then others has the keys that it didn't take: true if
+// they are locked, false if it didn't look at them.
 func ClaimKeys(
 	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, now time.Time, wait KeyWait,
 ) (holders map[string]holder, others map[string]bool, err error) {
@@ -154,7 +161,7 @@ func ClaimKeys(
 }
 
 // queueClaims queues the statement that takes the free keys of the items, and returns all keys. The
-// statement adds keys that other transactions lock to others if wait is KeysApart.
+// statement adds keys to others if wait is KeysApart, see ClaimKeys.
 func queueClaims(
 	b *pgx.Batch, t *config.Type, items []*Insertion, now time.Time, wait KeyWait,
 	others map[string]bool,
@@ -175,8 +182,8 @@ func queueClaims(
 			heldMost)
 		q.Query(func(rows pgx.Rows) error {
 			held, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			for _, name := range held {
-				others[name] = true
+			for i, name := range held {
+				others[name] = i < heldMost
 			}
 			return err
 		})

@@ -11,17 +11,35 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// Check refuses a database with a schema that is behind this program, or that a development version
-// made. url is for the error of a database that can't be reached.
+// Check refuses a database that nobody has migrated for this program: the schema asyncflow is
+// behind, or the schemas of all tenants are. It also refuses one that a development version made. A
+// node migrates single tenants by itself, see MigrateTenant. url is for the error of a database that
+// can't be reached.
 func Check(ctx context.Context, db *pgxpool.Pool, url string) error {
-	var base, tenants int64
+	if err := CheckBase(ctx, db, url); err != nil {
+		return err
+	}
+	var tenants int64
+	latest := LatestTenant()
+	err := db.QueryRow(ctx, `SELECT coalesce(max(schema_version), $1) FROM asyncflow.tenants t
+		WHERE `+notDropping, latest).Scan(&tenants)
+	if err != nil {
+		return postgres.ConnectError(url, err)
+	}
+	if tenants < latest {
+		return asyncflow.Errorf(asyncflow.CodeUnavailable,
+			"a tenant's schema is at version %d and this program needs %d: "+
+				"run asyncflow migrate up", tenants, latest)
+	}
+	return nil
+}
+
+// CheckBase is Check without a look at the tenants.
+func CheckBase(ctx context.Context, db *pgxpool.Pool, url string) error {
+	var base int64
 	latest := latestVersion(migrations.Asyncflow())
-	latestTenant := LatestTenant()
-	err := db.QueryRow(ctx, `
-		SELECT (SELECT coalesce(max(version_id), 0) FROM asyncflow.schema_versions),
-		  (SELECT coalesce(min(schema_version), $1) FROM asyncflow.tenants t
-		  WHERE `+notDropping+`)`,
-		latestTenant).Scan(&base, &tenants)
+	err := db.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM asyncflow.schema_versions`).
+		Scan(&base)
 	if err != nil && postgres.State(err) != pgerrcode.UndefinedTable {
 		return postgres.ConnectError(url, err)
 	}
@@ -30,15 +48,10 @@ func Check(ctx context.Context, db *pgxpool.Pool, url string) error {
 			return postgres.ConnectErrorOr(err, url)
 		}
 	}
-	switch {
-	case err != nil || base < latest:
+	if err != nil || base < latest {
 		return asyncflow.Errorf(asyncflow.CodeUnavailable,
 			"the database's schema is at version %d and this program needs %d: "+
 				"run asyncflow migrate up", base, latest)
-	case tenants < latestTenant:
-		return asyncflow.Errorf(asyncflow.CodeUnavailable,
-			"a tenant's schema is at version %d and this program needs %d: "+
-				"run asyncflow migrate up", tenants, latestTenant)
 	}
 	return nil
 }

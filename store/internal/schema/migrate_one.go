@@ -19,6 +19,12 @@ import (
 // schema. Without a role ("") it works as the user of url; then it also makes the schema and
 // enters the version in the tenant's row.
 func MigrateOne(ctx context.Context, url, schema string, set fs.FS, role string) (Status, error) {
+	return migrateOne(ctx, url, schema, set, role, byHand)
+}
+
+func migrateOne(
+	ctx context.Context, url, schema string, set fs.FS, role string, most patience,
+) (Status, error) {
 	var status Status
 	migrate := func(db *sql.DB, p *goose.Provider) error {
 		if role == "" {
@@ -37,14 +43,14 @@ func MigrateOne(ctx context.Context, url, schema string, set fs.FS, role string)
 		}
 		// Its new tables aren't its role's, so the grants are unknown: see MigrateStale.
 		_, err = db.ExecContext(ctx, `UPDATE asyncflow.tenants
-			SET schema_version = $2, grants = NULL
+			SET schema_version = greatest(schema_version, $2), grants = NULL
 			WHERE 'tenant_' || slug = $1`, schema, latest)
 		if postgres.State(err) == pgerrcode.UndefinedTable {
 			return nil // a tenant before the base schema: CreateTenant says so
 		}
 		return err
 	}
-	err := WithProvider(ctx, url, schema, set, role, migrate)
+	err := withProvider(ctx, url, schema, set, role, most, migrate)
 	return status, err
 }
 
@@ -63,23 +69,24 @@ func statusOf(ctx context.Context, url, schema string, set fs.FS) (Status, error
 		status.Version, _, err = p.GetVersions(ctx)
 		return err
 	}
-	err := WithProvider(ctx, url, schema, set, "", read)
+	err := withProvider(ctx, url, schema, set, "", byHand, read)
 	return status, err
 }
 
 // versionTable is the table in each schema in which goose writes what it has applied.
 const versionTable = "schema_versions"
 
-// WithProvider calls do with a connection to a schema, as role or ("") as the user of url,
+// withProvider calls do with a connection to a schema, as role or ("") as the user of url,
 // and a goose provider of a set of migrations.
-func WithProvider(
-	ctx context.Context, url, schema string, set fs.FS, role string,
+func withProvider(
+	ctx context.Context, url, schema string, set fs.FS, role string, most patience,
 	do func(*sql.DB, *goose.Provider) error,
 ) error {
 	settings := map[string]string{
 		"search_path":         searchPath(schema),
 		"application_name":    "asyncflow migrate",
 		"client_min_messages": "warning",
+		"lock_timeout":        most.tables,
 	}
 	var takeRole postgres.Setup
 	if role != "" {
@@ -89,14 +96,14 @@ func WithProvider(
 	}
 	cfg, err := postgres.ConfigFor(url, settings, takeRole)
 	if err != nil {
-		return fmt.Errorf("schema.WithProvider: %w", err)
+		return fmt.Errorf("withProvider: %w", err)
 	}
 	db := stdlib.OpenDB(*cfg)
 	defer db.Close()
 	if err := db.PingContext(ctx); err != nil {
 		return err
 	}
-	locker := &migrationLock{tableLock{db: db}, schema}
+	locker := &migrationLock{tableLock{db: db}, schema, most.others}
 	p, err := goose.NewProvider(goose.DialectPostgres, db, set, goose.WithTableName(versionTable),
 		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
 	if err != nil {

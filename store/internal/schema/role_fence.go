@@ -35,12 +35,16 @@ type querier interface {
 
 // OpenRoleFence connects and waits for the lock. The schema asyncflow must be current.
 func OpenRoleFence(ctx context.Context, url string) (*RoleFence, error) {
+	return openRoleFence(ctx, url, byHand)
+}
+
+func openRoleFence(ctx context.Context, url string, most patience) (*RoleFence, error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return nil, postgres.ConnectError(url, err)
 	}
 	f := &RoleFence{db: conn, conn: conn, own: &tableLock{db: stdlib.OpenDB(*conn.Config())}}
-	if err := f.own.lock(ctx, fenceTable, lockPatience); err != nil {
+	if err := f.own.lock(ctx, fenceTable, most.others); err != nil {
 		f.Close(ctx)
 		return nil, missingFence(err)
 	}
@@ -119,10 +123,16 @@ func (f *RoleFence) Create(
 // Migrate gives a tenant's schema to its role, brings it to the newest version as that
 // role, and grants the base role its rights there.
 func (f *RoleFence) Migrate(ctx context.Context, url, tenant string) (Status, error) {
+	return f.migrate(ctx, url, tenant, byHand)
+}
+
+func (f *RoleFence) migrate(
+	ctx context.Context, url, tenant string, most patience,
+) (Status, error) {
 	if err := f.giveSchema(ctx, tenant); err != nil {
 		return Status{}, err
 	}
-	status, err := MigrateOne(ctx, url, Of(tenant), migrations.Tenant(), f.RoleOf(tenant))
+	status, err := migrateOne(ctx, url, Of(tenant), migrations.Tenant(), f.RoleOf(tenant), most)
 	if err != nil {
 		return status, postgres.ConnectErrorOr(err, url)
 	}
@@ -130,10 +140,16 @@ func (f *RoleFence) Migrate(ctx context.Context, url, tenant string) (Status, er
 }
 
 // Enter writes into a tenant's row that its schema and its grants are current, and its role. From
-// then on nodes use the role.
+// then on nodes use the role. A schema that a newer program has migrated keeps its version.
 func (f *RoleFence) Enter(ctx context.Context, tenant string) error {
-	_, err := f.db.Exec(ctx, `UPDATE asyncflow.tenants SET schema_version = $2, role = $3,
-		grants = $4 WHERE slug = $1`, tenant, LatestTenant(), f.RoleOf(tenant), f.grantsHash())
+	return f.EnterIn(ctx, f.db, tenant)
+}
+
+// EnterIn is Enter in a transaction.
+func (f *RoleFence) EnterIn(ctx context.Context, q querier, tenant string) error {
+	_, err := q.Exec(ctx, `UPDATE asyncflow.tenants
+		SET schema_version = greatest(schema_version, $2), role = $3, grants = $4
+		WHERE slug = $1`, tenant, LatestTenant(), f.RoleOf(tenant), f.grantsHash())
 	return postgres.Wrap(err, "enter the role of %q", tenant)
 }
 

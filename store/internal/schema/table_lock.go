@@ -23,9 +23,14 @@ const lockMode = `IN SHARE UPDATE EXCLUSIVE MODE`
 // fenceTable is the table that a RoleFence locks.
 const fenceTable = Base + `.fence`
 
-// lockPatience is how long a migration waits for another process. It is long, as several processes
-// may make tenants at once.
-const lockPatience = 5 * time.Minute
+// patience is how long a migration waits.
+type patience struct {
+	others time.Duration // for another process that migrates
+	tables string        // for the lock of each table, as lock_timeout; "0": as long as it takes
+}
+
+// byHand is the patience of commands. It is long, as several processes may make tenants at once.
+var byHand = patience{5 * time.Minute, "0"}
 
 // tableLock is a connection with a transaction that has locked a table.
 type tableLock struct {
@@ -94,13 +99,14 @@ func keptOut(
 type migrationLock struct {
 	tableLock
 
-	schema string
+	schema   string
+	patience time.Duration
 }
 
 // SessionLock implements lock.SessionLocker. Migrations have transactions of their own on the given
 // connection, so the lock has another one.
 func (l *migrationLock) SessionLock(ctx context.Context, _ *sql.Conn) error {
-	return l.lock(ctx, postgres.Quote(l.schema)+"."+versionTable, lockPatience)
+	return l.lock(ctx, postgres.Quote(l.schema)+"."+versionTable, l.patience)
 }
 
 // SessionUnlock implements lock.SessionLocker.

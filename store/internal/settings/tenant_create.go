@@ -150,7 +150,8 @@ func checkNew(ctx context.Context, tx pgx.Tx, slug string) error {
 	return err
 }
 
-// adoptTenant completes a tenant that is there in part, and reports whether its row was missing.
+// adoptTenant completes a tenant that is there in part, and reports whether its row was missing. If
+// it fails, there is no row, so that another call goes on.
 func adoptTenant(
 	ctx context.Context, url, slug string, own asyncflow.Quotas, noRoles bool,
 ) (t config.StoredTenant, created bool, err error) {
@@ -172,13 +173,12 @@ func adoptTenant(
 		return t, false, err
 	}
 	err = postgres.BeginFunc(ctx, f.Conn(), func(tx pgx.Tx) (err error) {
-		t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
-		return err
+		if t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own); err != nil {
+			return err
+		}
+		return f.EnterIn(ctx, tx, slug)
 	})
-	if err != nil {
-		return t, created, err
-	}
-	return t, created, f.Enter(ctx, slug)
+	return t, created, err
 }
 
 // adoptPlain is adoptTenant without a role.

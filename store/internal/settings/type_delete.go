@@ -264,7 +264,7 @@ func (d *Deleting) deleteFrom(
 
 // deleteLast deletes what is left of the type when its tasks are gone.
 func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *config.TableNames) error {
-	n, err := DeleteTreeRows(ctx, tx, shared, `type = $1`, d.number)
+	n, err := DeleteTreeRows(ctx, tx, shared, `SELECT $1::int`, `true`, d.number)
 	if d.Rows = n; err == nil && n == 0 {
 		_, err = tx.Exec(ctx, shared.SQL(0, `DELETE FROM {deleted} WHERE number = $1`), d.number)
 	}
@@ -272,14 +272,25 @@ func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *config.Tab
 }
 
 // DeleteTreeRows deletes some edges, fan-outs and past keys of tasks that are gone, at most
-// JobBatch of each, and returns how many. The condition calls the row r.
+// JobBatch of each, and returns how many. types selects the numbers of types; the condition on their
+// rows calls a row r.
+//
+// It reads the rows of each type by an index, in its order, until it has enough. In a table that was
+// never analysed, Postgres would read and sort all of them for each call.
 func DeleteTreeRows(
-	ctx context.Context, tx pgx.Tx, t *config.TableNames, condition string, args ...any,
+	ctx context.Context, tx pgx.Tx, t *config.TableNames, types, condition string, args ...any,
 ) (n int, err error) {
+	_, err = tx.Exec(ctx, `SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;
+		SET LOCAL jit = off`)
+	if err != nil {
+		return 0, err
+	}
+	limit := ` LIMIT ` + strconv.Itoa(catalog.JobBatch)
 	for _, table := range []string{"{edges}", "{fan_outs}", "{past_keys}"} {
 		tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM `+table+` r WHERE `+condition+` LIMIT `+strconv.Itoa(catalog.JobBatch)+`))`),
-			args...)
+			SELECT l.at FROM (`+types+`) AS n (type), LATERAL (
+			  SELECT r.ctid AS at FROM `+table+` r WHERE r.type = n.type AND `+condition+`
+			  ORDER BY r.type, r.id`+limit+`) l`+limit+`))`), args...)
 		if err != nil {
 			return 0, err
 		}

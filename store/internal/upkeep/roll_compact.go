@@ -150,7 +150,8 @@ func (s *Upkeep) eraseEnded(
 			return err
 		}
 		left, err := set.Remaining(ctx, tx, position)
-		if err != nil || left.Untidy() || left.Since.IsZero() || left.Since.After(since) {
+		waits := left.Since.IsZero() || left.Since.After(since)
+		if err != nil || waits || left.Untidy() || left.Dropping() {
 			return err
 		}
 		if err := s.addNeeded(ctx, tx, set, position, &left.TaskRows); err != nil {
@@ -242,8 +243,8 @@ func (s *Upkeep) tidyStep(
 		if err != nil || !left.Untidy() {
 			return err
 		}
-		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables, `type IN (`+config.TypesAtSQL+`)
-			AND id >= $3 AND id < $4 AND NOT EXISTS (
+		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables, config.TypesAtSQL,
+			`r.id >= $3 AND r.id < $4 AND NOT EXISTS (
 			  SELECT FROM `+set.Tables.Task(position)+` t WHERE t.type = r.type AND t.id = r.id)`,
 			set.Name, position, config.FirstOfRoll(position), config.FirstOfRoll(position+1))
 		if more = n > 0; err != nil || more {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
@@ -55,71 +56,131 @@ func (s *Upkeep) IdleRoll(
 }
 
 // DropRoll drops the oldest roll of a table set with all its finished tasks, if it became idle at a
-// time or before. With its last roll, a closed set goes, too. What the tasks have in tables of all
-// rolls is deleted first, in small steps.
+// time or before. With its last roll, a closed set goes, too. It takes these steps:
+//
+//  1. It marks the roll as being dropped. From then on no task of it can be redriven.
+//  2. It deletes what the tasks have in tables of all rolls, a transaction for each JobBatch.
+//  3. It drops the tables of the roll.
+//
+// If a node dies in between, the next call goes on. A roll with children that are still awaited
+// stays, and so does one with a failed task that blocks tasks of its flow key: a redrive frees them.
 func (s *Upkeep) DropRoll(ctx context.Context, set *config.TableSet, since time.Time) (
 	dropped bool, err error,
 ) {
 	ctx = postgres.Patient(ctx)
-	for more := true; more && err == nil; {
-		dropped, more, err = s.dropStep(ctx, set, since)
+	dropping, err := s.beginDrop(ctx, set, since)
+	for more := dropping; more && err == nil; {
+		more, err = s.dropTreeRows(ctx, set)
+	}
+	if dropping && err == nil {
+		dropped, err = s.dropTables(ctx, set)
+	}
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // another node has just dropped the roll
+		return false, nil
 	}
 	return config.UnlessBusy(dropped, err, "DropRoll(%q, %q)", set.Tenant, set.Name)
 }
 
-// dropStep is one transaction of DropRoll. It reports whether another one is to follow.
-func (s *Upkeep) dropStep(ctx context.Context, set *config.TableSet, since time.Time) (
-	dropped, more bool, err error,
-) {
+// beginDrop is the first step of DropRoll. It reports whether the roll is being dropped.
+func (s *Upkeep) beginDrop(
+	ctx context.Context, set *config.TableSet, since time.Time,
+) (dropping bool, err error) {
+	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
+		// The lock keeps tasks from being redriven meanwhile.
+		if err := config.LockRoll(ctx, tx, set, set.First, "UPDATE"); err != nil {
+			return err
+		}
+		left, err := set.Remaining(ctx, tx, set.First)
+		if dropping = left.Dropping(); err != nil || dropping {
+			return err
+		}
+		idle, err := set.IdleSince(ctx, tx, set.First)
+		if err != nil || idle.IsZero() || idle.After(since) {
+			return err
+		}
+		live, err := set.HasLive(ctx, tx, set.First)
+		if err != nil || live {
+			return err
+		}
+		needed, err := set.IsNeeded(ctx, tx, set.First)
+		if err != nil || needed {
+			return err
+		}
+		dropping = true
+		return config.MarkDropping(ctx, tx, set, set.First)
+	})
+	return dropping && err == nil, err
+}
+
+// dropTreeRows deletes some of what the tasks of a roll that is being dropped have in tables of all
+// rolls. It reports whether there may be more.
+func (s *Upkeep) dropTreeRows(ctx context.Context, set *config.TableSet) (more bool, err error) {
+	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
+		dropping, err := lockDropping(ctx, tx, set)
+		if err != nil || !dropping {
+			return err
+		}
+		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables, config.TypesAtSQL,
+			`r.id >= $3 AND r.id < $4`, set.Name, set.First,
+			config.FirstOfRoll(set.First), config.FirstOfRoll(set.First+1))
+		more = n > 0
+		return err
+	})
+	return more, err
+}
+
+// lockDropping locks the row of the oldest roll, and reports whether it is still being dropped: a
+// node of the version before knows no mark.
+func lockDropping(ctx context.Context, tx pgx.Tx, set *config.TableSet) (bool, error) {
+	if err := config.LockRoll(ctx, tx, set, set.First, "UPDATE"); err != nil {
+		return false, err
+	}
+	left, err := set.Remaining(ctx, tx, set.First)
+	return left.Dropping(), err
+}
+
+// dropTables is the last step of DropRoll.
+func (s *Upkeep) dropTables(ctx context.Context, set *config.TableSet) (dropped bool, err error) {
 	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet,
 		now time.Time) error {
 		if at.First != set.First || at.First >= at.Begin {
 			return postgres.ErrSame
 		}
-		if err := config.LockRoll(ctx, tx, set, at.First, "UPDATE"); err != nil {
-			return err
-		}
-		idle, err := set.IdleSince(ctx, tx, at.First)
-		if err != nil || idle.IsZero() || idle.After(since) {
+		dropping, err := lockDropping(ctx, tx, set)
+		if err != nil || !dropping {
 			return postgres.FirstError(err, postgres.ErrSame)
-		}
-		live, err := set.HasLive(ctx, tx, at.First)
-		if err != nil || live {
-			return postgres.FirstError(err, postgres.ErrSame)
-		}
-		if awaited, err := set.HasChildren(ctx, tx, at.First); err != nil || awaited {
-			return postgres.FirstError(err, postgres.ErrSame)
-		}
-		first := config.FirstOfRoll(at.First)
-		next := config.FirstOfRoll(at.First + 1)
-		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables,
-			`type IN (`+config.TypesAtSQL+`) AND id >= $3 AND id < $4`, set.Name, at.First, first, next)
-		if more = n > 0; err != nil || more {
-			return err
 		}
 		dropped = true
-		b := &pgx.Batch{}
-		b.Queue(config.LockPatience)
-		b.Queue(set.Tables.SQL(0, `UPDATE {sets} SET first_pos = first_pos + 1 WHERE name = $1`),
-			set.Name)
-		b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL
-			WHERE earlier_set = $1 AND from_pos <= $2`), set.Name, at.First+1)
-		b.Queue(set.Tables.SQL(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`),
-			set.Name,
-			at.First)
-		b.Queue(`DROP TABLE ` + set.Tables.Task(at.First) + `, ` + set.Tables.Journal(at.First))
-		b.Queue(set.Tables.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
-			SELECT DISTINCT 'look', $5::timestamptz, type, id FROM (
-			  SELECT type, id FROM {edges} WHERE on_type IN (`+config.TypesAtSQL+`) AND on_id >= $3
-			    AND on_id < $4 AND status IS NULL LIMIT $6) e`), set.Name, at.First, first, next, now,
-			catalog.JobBatch)
-		if set.Closed && at.First == at.End {
-			b.Queue(set.Tables.SQL(0,
-				`UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
-				set.Name)
-			b.Queue(set.Tables.SQL(0, `DELETE FROM {sets} WHERE name = $1`), set.Name)
-		}
-		return tx.SendBatch(ctx, b).Close()
+		return tx.SendBatch(ctx, queueDrop(set, at, now)).Close()
 	})
-	return dropped, more, err
+	return dropped, err
+}
+
+// queueDrop drops the oldest roll of a table set, with what names it.
+func queueDrop(set *config.TableSet, at config.TableSet, now time.Time) *pgx.Batch {
+	first := config.FirstOfRoll(at.First)
+	next := config.FirstOfRoll(at.First + 1)
+	b := &pgx.Batch{}
+	b.Queue(config.LockPatience)
+	b.Queue(set.Tables.SQL(0, `DELETE FROM {blocks} WHERE type IN (SELECT name FROM {types}
+		WHERE number IN (`+config.TypesAtSQL+`)) AND id >= $3 AND id < $4`), set.Name, at.First,
+		first, next)
+	b.Queue(set.Tables.SQL(0, `INSERT INTO {outbox} (kind, due, type, id)
+		SELECT DISTINCT 'look', $5::timestamptz, type, id FROM (
+		  SELECT type, id FROM {edges} WHERE on_type IN (`+config.TypesAtSQL+`) AND on_id >= $3
+		    AND on_id < $4 AND status IS NULL LIMIT $6) e`), set.Name, at.First, first, next, now,
+		catalog.JobBatch)
+	b.Queue(set.Tables.SQL(0, `UPDATE {sets} SET first_pos = first_pos + 1 WHERE name = $1`),
+		set.Name)
+	b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL
+		WHERE earlier_set = $1 AND from_pos <= $2`), set.Name, at.First+1)
+	b.Queue(set.Tables.SQL(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`),
+		set.Name, at.First)
+	b.Queue(`DROP TABLE ` + set.Tables.Task(at.First) + `, ` + set.Tables.Journal(at.First))
+	if set.Closed && at.First == at.End {
+		b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
+			set.Name)
+		b.Queue(set.Tables.SQL(0, `DELETE FROM {sets} WHERE name = $1`), set.Name)
+	}
+	return b
 }
