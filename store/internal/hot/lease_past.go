@@ -79,12 +79,14 @@ func (s *Path) PastDocument(
 
 // pastOwner returns the number of the task that has a document of a lease's past. A child has only
 // its own part to work on, as its input: the outputs are those of its parent, and a vote has the
-// input of the task that is voted on.
+// input of the task that is voted on. What earlier votes in its stage have decided it doesn't know.
 func pastOwner(l *asyncflow.Lease, name string) int64 {
-	if c := l.Options.Child; c != nil && (c.Vote || name != "") {
+	switch c := l.Options.Child; {
+	case c == nil, !c.Vote && name == "", c.Vote && name == l.Stage:
+		return l.ID.Number
+	default:
 		return c.Parent
 	}
-	return l.ID.Number
 }
 
 // pastKey names a document: the output of a stage of a task or, without a name, its input.
