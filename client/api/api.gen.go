@@ -1081,7 +1081,7 @@ type Delivery struct {
 	//
 	//
 	// Example: {"inspect":{"width":640},"render":null}
-	Outputs map[string]JSON `json:"outputs,omitempty,omitzero"`
+	Outputs map[string]json.RawMessage `json:"outputs,omitempty,omitzero"`
 
 	// Seq The fencing number: it grows with every delivery of the task, over all stages.
 	Seq int `json:"seq"`
@@ -3402,9 +3402,9 @@ type ClientInterface interface {
 
 	// ReadOutput Read the output of a stage for a delivery
 	//
-	// The latest output of a stage of the task, byte for byte; null if there is none. A delivery
-	// has the URL of this call if the output is too long for it. 403: its stage doesn't ask for it,
-	// or the tenant is suspended; 409: the attempt is over.
+	// The latest output of a stage of the task, byte for byte. A delivery has the URL of this call
+	// if the output is too long for it. 403: its stage doesn't ask for it, or the tenant is
+	// suspended; 404: there is no output yet; 409: the attempt is over.
 	//
 	// Corresponds with GET /v1/callbacks/{id}/outputs/{stage} (the `ReadOutput` operationId).
 	ReadOutput(ctx context.Context, id TaskID, stage Name, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4685,9 +4685,9 @@ func (c *Client) ReadInput(ctx context.Context, id TaskID, reqEditors ...Request
 
 // ReadOutput Read the output of a stage for a delivery
 //
-// The latest output of a stage of the task, byte for byte; null if there is none. A delivery
-// has the URL of this call if the output is too long for it. 403: its stage doesn't ask for it,
-// or the tenant is suspended; 409: the attempt is over.
+// The latest output of a stage of the task, byte for byte. A delivery has the URL of this call
+// if the output is too long for it. 403: its stage doesn't ask for it, or the tenant is
+// suspended; 404: there is no output yet; 409: the attempt is over.
 //
 // Corresponds with GET /v1/callbacks/{id}/outputs/{stage} (the `ReadOutput` operationId).
 func (c *Client) ReadOutput(ctx context.Context, id TaskID, stage Name, reqEditors ...RequestEditorFn) (*http.Response, error) {

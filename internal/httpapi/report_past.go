@@ -22,9 +22,6 @@ func (s *Server) answerPast(c *fiber.Ctx, name string) error {
 	if err != nil {
 		return err
 	}
-	if doc == nil {
-		doc = []byte("null")
-	}
 	return writeDocument(c, http.StatusOK, doc)
 }
 
@@ -53,5 +50,9 @@ func (s *Server) pastDocument(ctx context.Context, name string) ([]byte, error) 
 		return nil, asyncflow.Errorf(asyncflow.CodeForbidden,
 			"stage %s of %s doesn't ask for this: see deliver in its type", l.Stage, a.Task.Type)
 	}
-	return s.cfg.Store.PastDocument(ctx, a.taskType, l, name)
+	doc, err := s.cfg.Store.PastDocument(ctx, a.taskType, l, name)
+	if err == nil && doc == nil {
+		err = asyncflow.Errorf(asyncflow.CodeNotFound, "stage %s has no output yet", name)
+	}
+	return doc, err
 }
