@@ -19,7 +19,7 @@ type Deliver struct {
 	Outputs []string `json:"outputs,omitempty"`
 }
 
-// Names returns the names of the documents: "" for the input, then those of stages.
+// Names returns the names of the documents: "" for the input, then names of stages.
 func (d Deliver) Names() (names []string) {
 	if d.Input {
 		names = append(names, "")

@@ -99,7 +99,7 @@ func (n *node) settleAs(t *testing.T, l asyncflow.Lease, o asyncflow.Outcome) {
 }
 
 // What stages are given counts in the byte budget, whether or not their contexts are short. All
-// tasks are delivered in the end, and no attempt is counted for those that had to wait.
+// tasks are delivered in the end, and no attempt is counted for tasks that had to wait.
 func TestThePastIsBounded(t *testing.T) {
 	const bound, size, tasks = 400 << 10, 20 << 10, 60
 	b := setup(t)

@@ -173,8 +173,8 @@ func TestReadPastIsBounded(t *testing.T) {
 	}
 }
 
-// A child works on its own part, which is its input. The outputs are those of its parent; a vote is
-// given the parent's input, too.
+// A child works on its own part, which is its input. The outputs are its parent's; a vote is given
+// the parent's input, too.
 func TestPastOfAChild(t *testing.T) {
 	b := setup(t)
 	b.byHand()

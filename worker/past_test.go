@@ -21,7 +21,7 @@ type photo struct {
 
 type picture struct{ Width int }
 
-// A handler reads the input and earlier outputs, also those that were too long for its delivery.
+// A handler reads the input and earlier outputs, also if they were too long for its delivery.
 func TestThePastOfATask(t *testing.T) {
 	t.Parallel()
 	for name, most := range map[string]int{"past-inline": 0, "past-by-url": 30} {

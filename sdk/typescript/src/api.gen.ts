@@ -1103,6 +1103,83 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/callbacks/{id}/snooze": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask for a delivery again later
+         * @description The task isn't ready yet, for example as somebody else has to finish something: it is
+         *     delivered again after `retry_after`, in the same stage. No attempt is counted. `max_snooze`
+         *     after the stage's first delivery a snooze counts as a failed attempt.
+         */
+        post: operations["snoozeTask"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/callbacks/{id}/input": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Read the input of a delivery
+         * @description The context as the task was submitted with it, byte for byte. The delivery of a stage with
+         *     `deliver: {input: true}` has the URL of this call if the input is too long for it. 403: the
+         *     stage doesn't ask for it, or the tenant is suspended; 409: the attempt is over.
+         */
+        get: operations["readInput"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/callbacks/{id}/outputs/{stage}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+                /** @description A stage that the delivery's stage names in deliver.outputs. */
+                stage: components["schemas"]["Name"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Read the output of a stage for a delivery
+         * @description The latest output of a stage of the task, byte for byte. A delivery has the URL of this call
+         *     if the output is too long for it. 403: its stage doesn't ask for it, or the tenant is
+         *     suspended; 404: there is no output yet; 409: the attempt is over.
+         */
+        get: operations["readOutput"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/callbacks/{id}/heartbeat": {
         parameters: {
             query?: never;
@@ -1623,6 +1700,12 @@ export interface components {
             schedule_interval?: components["schemas"]["Duration"];
             max_in_flight?: components["schemas"]["MaxInFlight"];
             rate?: components["schemas"]["Rate"];
+            /**
+             * @description The most bytes that a delivery has of what its stage asks for with `deliver`. Documents
+             *     beyond that come by their URL, the longest ones first. By default 1048576, if any stage
+             *     has `deliver`.
+             */
+            max_deliver_bytes?: number;
             flow?: components["schemas"]["Flow"];
             /**
              * @description About how many tasks are in the tables of one roll. A type in which this, `roll_age` or
@@ -1642,8 +1725,14 @@ export interface components {
             timeout?: components["schemas"]["Duration"];
             max_processing_time?: components["schemas"]["Duration"];
             retry?: components["schemas"]["RetryPolicy"];
+            /**
+             * @description How long workers may put a task off in this stage with snooze, from its first delivery. A
+             *     snooze after that counts as a failed attempt. 1s to 8760h, by default 24h.
+             */
+            max_snooze?: components["schemas"]["Duration"];
             /** @description The head start, in seconds, of tasks that enter this stage. By default 0. */
             priority?: number;
+            deliver?: components["schemas"]["Deliver"];
             fan_out?: components["schemas"]["FanOut"];
             quorum?: components["schemas"]["Quorum"];
             /**
@@ -1660,6 +1749,27 @@ export interface components {
              * @enum {string}
              */
             identity?: "unchecked";
+        };
+        /**
+         * @description What the deliveries and claims of the stage carry of what came before, besides the context.
+         * @example {
+         *       "input": true,
+         *       "outputs": [
+         *         "inspect"
+         *       ]
+         *     }
+         */
+        Deliver: {
+            /**
+             * @description Whether they have the field `input`: the context as the task was submitted with it. By
+             *     default they don't.
+             */
+            input?: boolean;
+            /**
+             * @description The stages whose latest outputs they have in the field `outputs`. They may be any stages
+             *     of the type.
+             */
+            outputs?: components["schemas"]["Name"][];
         };
         /**
          * @description The most distinct tasks of the stage that one claimer is shown in any time of this length.
@@ -1936,6 +2046,8 @@ export interface components {
             schedule_interval: components["schemas"]["Duration"];
             max_in_flight?: number;
             rate?: components["schemas"]["Rate"];
+            /** @description Present if it was set, or if any stage has deliver. */
+            max_deliver_bytes?: number;
             flow?: components["schemas"]["Flow"];
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
@@ -2742,7 +2854,7 @@ export interface components {
             flow_key?: string;
             /**
              * @description What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
-             *     after a failed attempt; endpoint: an endpoint for its stage; endpoint_limit: capacity at
+             *     after a failed attempt; snooze: the end of the pause that its worker asked for; endpoint: an endpoint for its stage; endpoint_limit: capacity at
              *     an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
              *     flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
              *     max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
@@ -2752,7 +2864,7 @@ export interface components {
              *     tasks that it depends on; claimer: a worker that asks for it.
              * @enum {string}
              */
-            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
+            waits_for?: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
             /**
              * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
              *     while it waits for endpoint_unhealthy; lists leave it out.
@@ -2845,13 +2957,13 @@ export interface components {
             stage: string;
             attempt: number;
             /**
-             * @description done; failed: may be retried; rejected: the worker said not to retry; lost: the lease
-             *     ran out; released: given back without an attempt; cancelled: by a caller or by the
+             * @description done; failed: may be retried; rejected: the worker said not to retry; snoozed: the worker
+             *     wants to be asked again later; lost: the lease ran out; released: given back without an attempt; cancelled: by a caller or by the
              *     worker; redriven: run again, with this output as the stage's context; changed: its
              *     priority or time was changed.
              * @enum {string}
              */
-            outcome: "done" | "failed" | "rejected" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies";
+            outcome: "done" | "failed" | "rejected" | "snoozed" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies";
             /**
              * @description The final status that followed from the attempt.
              * @enum {string}
@@ -3433,6 +3545,7 @@ export interface components {
          *         "submitted": 51.2,
          *         "attempts": 100.4,
          *         "failures": 0.1,
+         *         "snoozes": 2.5,
          *         "finished": 50.1
          *       },
          *       "latency": {
@@ -3505,18 +3618,20 @@ export interface components {
             oldest_due: string;
         };
         /**
-         * @description Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
-         *     retry mean that their time has come and a background job has not released them yet.
+         * @description Why a task is not under way; see waits_for of a task. For tasks that are due, delay, retry
+         *     and snooze mean that their time has come and a background job has not released them yet.
          * @enum {string}
          */
-        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
+        WaitReason: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
         /** @description In tasks per second, over the last minute. */
         Rates: {
             submitted: number;
-            /** @description Attempts that ended. */
+            /** @description Attempts that ended, without those that were snoozed. */
             attempts: number;
             /** @description Attempts that ended otherwise than as done. */
             failures: number;
+            /** @description Deliveries that workers put off with snooze. */
+            snoozes: number;
             /** @description Tasks that became final. */
             finished: number;
         };
@@ -3609,6 +3724,12 @@ export interface components {
             /** @description False: the task has failed for good. By default true. */
             retryable?: boolean;
             retry_after?: components["schemas"]["Duration"];
+        };
+        Snooze: {
+            /** @description After how long the task is delivered again; 1s to 720h. */
+            retry_after: components["schemas"]["Duration"];
+            /** @description Why it isn't ready. Shown with the attempt. */
+            error?: string;
         };
         /**
          * @example {
@@ -3806,8 +3927,46 @@ export interface components {
              */
             deadline: string;
             context: components["schemas"]["JSON"];
+            /**
+             * @description The context as the task was submitted with it, if the stage has `deliver: {input: true}`.
+             *     An input that is too long has a DocumentLink in its place: see by_url.
+             */
+            input?: components["schemas"]["JSON"];
+            /**
+             * @description The latest outputs of the stages that this stage names in `deliver.outputs`; null for one
+             *     that has none yet. One that is too long has a DocumentLink in its place: see by_url.
+             * @example {
+             *       "inspect": {
+             *         "width": 640
+             *       },
+             *       "render": null
+             *     }
+             */
+            outputs?: {
+                [key: string]: unknown;
+            };
+            /**
+             * @description Which of the documents have a DocumentLink in their place: `input`, and `outputs.` with
+             *     the name of a stage. Left out if none has.
+             * @example [
+             *       "outputs.render"
+             *     ]
+             */
+            by_url?: string[];
             callback: components["schemas"]["DeliveryCallback"];
             fan_out?: components["schemas"]["DeliveryFanOut"];
+        };
+        /**
+         * @description Where a document is that is too long for a delivery. GET it with the delivery's token.
+         * @example {
+         *       "url": "https://tasks.example.com/v1/callbacks/thumbnails.1.42/outputs/render",
+         *       "bytes": 1843210
+         *     }
+         */
+        DocumentLink: {
+            url: string;
+            /** @description Its length. */
+            bytes: number;
         };
         /**
          * @description Which part of another task's work a child is. Only children have it.
@@ -3854,14 +4013,15 @@ export interface components {
             output?: components["schemas"]["JSON"];
             /**
              * @description done: the output becomes the next stage's context or the task's result; without an
-             *     output, the context passes on. retry: the attempt has failed. fail: the task has failed
-             *     for good. cancel: the task is cancelled. By default done.
+             *     output, the context passes on. retry: the attempt has failed. snooze: the task isn't
+             *     ready yet; it is delivered again after retry_after, and no attempt is counted. fail: the
+             *     task has failed for good. cancel: the task is cancelled. By default done.
              * @enum {string}
              */
-            outcome?: "done" | "retry" | "fail" | "cancel";
-            /** @description Why it is not done: for the outcomes retry, fail and cancel. Its first 4 KiB are kept. */
+            outcome?: "done" | "retry" | "snooze" | "fail" | "cancel";
+            /** @description Why it is not done: for all outcomes but done. Its first 4 KiB are kept. */
             error?: string;
-            /** @description For the outcome retry. */
+            /** @description For the outcome retry: the least pause. For snooze, which needs it: the pause, 1s to 720h. */
             retry_after?: components["schemas"]["Duration"];
         };
         DeliveryResult: {
@@ -3872,7 +4032,7 @@ export interface components {
              *     By default done.
              * @enum {string}
              */
-            outcome?: "done" | "retry" | "fail" | "cancel" | "accepted";
+            outcome?: "done" | "retry" | "snooze" | "fail" | "cancel" | "accepted";
             /** @description Why it is not done. Its first 4 KiB are kept. */
             error?: string;
             retry_after?: components["schemas"]["Duration"];
@@ -6808,6 +6968,119 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    snoozeTask: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "retry_after": "5m",
+                 *       "error": "the carrier has no label yet"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Snooze"];
+            };
+        };
+        responses: {
+            /** @description The report is recorded. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackResult"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    readInput: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The input. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "image": "harbour.jpg"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["JSON"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    readOutput: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+                /** @description A stage that the delivery's stage names in deliver.outputs. */
+                stage: components["schemas"]["Name"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The output. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "pages": 12
+                     *     }
+                     */
+                    "application/json": components["schemas"]["JSON"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

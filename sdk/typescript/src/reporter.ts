@@ -77,6 +77,16 @@ export class Reporter {
     return JSON.parse(await this.retried(callback, send, signal)) as ChildResults;
   }
 
+  /**
+   * Reads a document that was too long for its delivery, by the end of its URL: input, or outputs/
+   * and a stage. It is sent like complete.
+   */
+  async document(callback: Callback, path: string, signal?: AbortSignal): Promise<unknown> {
+    const url = `${callback.url.replace(/\/$/, "")}/${path}`;
+    const send = () => this.send("GET", url, callback, undefined, signal);
+    return JSON.parse(await this.retried(callback, send, signal));
+  }
+
   // retried sends until there is an answer that stays, and returns it.
   private async retried(
     callback: Callback,
@@ -199,21 +209,21 @@ function reportOf(o: Outcome): [string, string] {
     case "done":
       return ["complete", completion(o)];
     case "snooze":
-      return ["snooze", JSON.stringify({ error: o.error, ...pause(o) })];
+      return ["snooze", JSON.stringify({ error: o.error, ...retryAfter(o) })];
     default:
       return ["fail", failure(o)];
   }
 }
 
 function failure(o: Outcome): string {
-  return JSON.stringify({ error: o.error, retryable: o.kind !== "fail", ...pause(o) });
+  return JSON.stringify({ error: o.error, retryable: o.kind !== "fail", ...retryAfter(o) });
 }
 
 function completion(o: Outcome): string {
   return o.output === undefined ? "{}" : `{"output":${o.output}}`;
 }
 
-function pause(o: Outcome): { retry_after?: string } {
+function retryAfter(o: Outcome): { retry_after?: string } {
   return o.retryAfterMs && o.retryAfterMs > 0
     ? { retry_after: formatDuration(o.retryAfterMs) }
     : {};

@@ -16,7 +16,7 @@ import (
 // is: the input in its row, and outputs in its journal, of the same roll. A live task keeps both.
 
 // inputsSQL reads the contexts of tasks as they were submitted, with their lengths. It leaves out
-// those that are longer than the limit of their task. $3 has an empty name for each.
+// contexts that are longer than the limit of their task. $3 has an empty name for each.
 const inputsSQL = `
 SELECT u.id, u.name, octet_length(t.context), CASE WHEN octet_length(t.context) <= u.most
   THEN t.context END
@@ -38,8 +38,8 @@ FROM unnest($1::bigint[], $3::text[], $4::int[]) AS u (id, name, most), LATERAL 
 // leases as have no more than most bytes of it together, but for at least one. It returns for how
 // many; the other leases stay as they are. Leases of other stages get nothing.
 //
-// It is one round trip, and another one if documents are long: the first one reads only those that
-// may be as long all together.
+// It is one round trip, and another one if documents are long: the first one reads only
+// documents that may be as long all together.
 func (s *Path) ReadPast(
 	ctx context.Context, t *config.Type, leases []asyncflow.Lease, most int,
 ) (n int, err error) {
@@ -78,8 +78,8 @@ func (s *Path) PastDocument(
 }
 
 // pastOwner returns the number of the task that has a document of a lease's past. A child has only
-// its own part to work on, as its input: the outputs are those of its parent, and a vote has the
-// input of the task that is voted on. What earlier votes in its stage have decided it doesn't know.
+// its own part to work on, as its input: the outputs are its parent's, and a vote has the input of
+// the task that is voted on. What earlier votes in its stage have decided it doesn't know.
 func pastOwner(l *asyncflow.Lease, name string) int64 {
 	switch c := l.Options.Child; {
 	case c == nil, !c.Vote && name == "", c.Vote && name == l.Stage:
