@@ -25,7 +25,7 @@ export interface WorkerTask<In> {
   /**
    * Returns the context as the task was submitted with it, if the stage asks for it: deliver.input.
    * One that was too long for the delivery is read from asyncflow.
-   * @throws AbortedError lost if the attempt is over; AsyncflowError if the stage doesn't ask for it
+   * @throws AbortedError lost if the attempt is over; AsyncflowError if the stage asks for none
    */
   input<T = unknown>(): Promise<T>;
   /** Returns the latest output of a stage, like input; null if there is none: deliver.outputs. */

@@ -168,7 +168,7 @@ export class Run {
     }
   }
 
-  /** Returns the input or an output: from the delivery or, if it was too long for that, by its URL. */
+  /** Returns the input or an output, if it was too long for the delivery by its URL. */
   async past(field: "input" | "outputs", stage?: string): Promise<unknown> {
     const { callback, by_url: linked, stage: own, ...d } = this.delivery;
     if (linked?.includes(stage === undefined ? field : `${field}.${stage}`)) {
