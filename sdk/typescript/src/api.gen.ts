@@ -7040,6 +7040,7 @@ export interface operations {
                     "application/json": components["schemas"]["JSON"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -7077,6 +7078,7 @@ export interface operations {
                     "application/json": components["schemas"]["JSON"];
                 };
             };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
