@@ -24,14 +24,24 @@ type Lease struct {
 	Context   json.RawMessage // the latest stage output, else the task's own context
 	// Checkpoint is what an earlier attempt of the stage left for the next one; nil: nothing.
 	Checkpoint json.RawMessage
+	// Past is what its stage asks for besides; nil: nothing, or it isn't read yet.
+	Past []PastDocument
 }
 
-// Size returns how many bytes of documents a lease has: its context and checkpoint, and what its
-// siblings share.
+// Size returns how many bytes of documents a lease has: its context, its checkpoint, its past, and
+// what its siblings share.
 func (l *Lease) Size() int {
-	size := len(l.Context) + len(l.Checkpoint)
+	size := len(l.Context) + len(l.Checkpoint) + l.PastSize()
 	if l.Options.Child != nil {
 		size += len(l.Options.Child.Shared)
+	}
+	return size
+}
+
+// PastSize returns how many bytes of its task's past a lease has.
+func (l *Lease) PastSize() (size int) {
+	for i := range l.Past {
+		size += len(l.Past[i].JSON)
 	}
 	return size
 }
@@ -40,6 +50,7 @@ func (l *Lease) Size() int {
 // attempt is awaited. What other copies of the lease have stays as it is.
 func (l Lease) WithoutDocuments() Lease {
 	l.Context, l.Checkpoint = nil, nil
+	l.Past = nil
 	if l.Options.Child != nil {
 		child := *l.Options.Child
 		child.Shared = nil

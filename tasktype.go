@@ -61,6 +61,9 @@ type TaskType struct {
 
 	// Limits of the type, on all nodes together.
 	Limits
+	// MaxDeliverBytes bounds what the deliveries of stages with Deliver carry besides the context, in
+	// bytes; 0: no stage has it.
+	MaxDeliverBytes int `json:"max_deliver_bytes,omitempty"`
 	// Flow holds the rules for flow keys; nil: flow keys have no effect.
 	Flow *Flow `json:"flow,omitempty"`
 
@@ -90,6 +93,8 @@ type Stage struct {
 	// Priority is the head start of tasks that enter this stage, in seconds. A task's own priority
 	// replaces it.
 	Priority int `json:"priority,omitzero"`
+	// Deliver adds what came before to deliveries; nil: they have the context only.
+	Deliver *Deliver `json:"deliver,omitempty"`
 	// FanOut makes children of a task, which pass through the stage; nil: it makes none.
 	FanOut *FanOut `json:"fan_out,omitempty"`
 	// Quorum has several workers do the stage until enough of them agree; nil: one does it.
@@ -130,6 +135,9 @@ func (t TaskType) WithDefaults() TaskType {
 			s.MaxSnooze = NewDuration(DefaultMaxSnooze)
 		}
 		s.Retry = DefaultRetry.Override(t.Retry).Override(s.Retry)
+		if s.Deliver != nil && t.MaxDeliverBytes == 0 {
+			t.MaxDeliverBytes = MaxDeliverBytes
+		}
 	}
 	return t
 }
@@ -157,12 +165,14 @@ func (t TaskType) Validate() error {
 	t.checkMapping(&out)
 	t.checkLimits("", &out)
 	t.Flow.check(&out)
+	t.checkDeliverBytes(&out)
 	t.checkClaims(&out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)
 		s.Retry = s.Retry.without(t.Retry) // an error in the type's policy is reported once
 		s.check(field, &out)
+		s.Deliver.check(field+".deliver", t, &out)
 		if seen[s.Name] {
 			out.add(field+".name", "is %q, which an earlier stage has", s.Name)
 		}

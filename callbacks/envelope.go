@@ -12,11 +12,8 @@ import (
 func (s *Sender) body(all []asyncflow.Delivery) []byte {
 	size := 0
 	for i := range all {
-		size += envelopeBytes + len(s.cfg.PublicURL) + len(all[i].Lease.Context) +
-			len(all[i].Lease.Checkpoint)
-		if c := all[i].Lease.Options.Child; c != nil {
-			size += len(c.Shared)
-		}
+		size += envelopeBytes + len(s.cfg.PublicURL) + all[i].Lease.Size() +
+			len(all[i].Lease.Past)*pastBytes
 	}
 	b := make([]byte, 0, size)
 	batch := !all[0].Endpoint.Batch.IsZero()
@@ -65,13 +62,14 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 		b = append(b, `,"checkpoint":`...)
 		b = append(b, l.Checkpoint...)
 	}
+	if len(l.Past) > 0 {
+		b = s.appendPast(b, l)
+	}
 	if l.Options.Child != nil {
 		b = appendFanOut(b, l)
 	}
 	b = append(b, `,"callback":{"url":"`...)
-	b = append(b, s.cfg.PublicURL...)
-	b = append(b, "/v1/callbacks/"...)
-	b = l.ID.Append(b)
+	b = s.appendCallbackURL(b, l)
 	b = append(b, `","token":"`...)
 	if d.Test {
 		return append(b, TestToken+`"}}`...)
@@ -85,6 +83,13 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 		Claimer:  l.Claimer,
 	})
 	return append(b, `"}}`...)
+}
+
+// appendCallbackURL appends where to report on a delivery.
+func (s *Sender) appendCallbackURL(b []byte, l *asyncflow.Lease) []byte {
+	b = append(b, s.cfg.PublicURL...)
+	b = append(b, "/v1/callbacks/"...)
+	return l.ID.Append(b)
 }
 
 // latest returns until when an attempt may take.

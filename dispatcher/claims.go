@@ -20,9 +20,10 @@ import (
 const (
 	// claimCalls is how many calls one transaction serves at most.
 	claimCalls = 256
-	// claimBytes bounds about the contexts that one transaction reads.
+	// claimBytes bounds about the contexts that one transaction reads, and what tasks of its stage
+	// are given besides.
 	claimBytes = 4 << 20
-	// claimMean is what a context is taken to have at first, in bytes.
+	// claimMean is what the documents of a task are taken to have at first, in bytes.
 	claimMean = 1 << 10
 	// releaseTime is how long a call may try to give back what it can't hand out.
 	releaseTime = 2 * time.Second

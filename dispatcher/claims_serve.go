@@ -101,6 +101,9 @@ func (h *claims) claim(line *claimLine, calls []*claimCall, most int) (
 		n = min(n, most)
 		h.looks.Add(1)
 		next, r.err = h.c.store.LeaseForClaims(ctx, r.t, line.stage, asks, n, claimBytes)
+		if r.err == nil && r.t.Delivers(line.stage) != nil {
+			r.err = h.readPasts(ctx, r.t, asks)
+		}
 	}
 	for _, ask := range asks {
 		n -= len(ask.Leases)
@@ -156,7 +159,7 @@ func (l *claimLine) replaced(call *claimCall) bool {
 	})
 }
 
-// meanOf returns the mean bytes of a context in the stage of a line, lately.
+// meanOf returns the mean bytes of the documents of a task in the stage of a line, lately.
 func (h *claims) meanOf(line *claimLine) float64 {
 	if mean := h.means[line.key][line.stage]; mean > 0 {
 		return mean
@@ -164,14 +167,14 @@ func (h *claims) meanOf(line *claimLine) float64 {
 	return claimMean
 }
 
-// learn updates the mean bytes of a context with its checkpoint. It falls slowly, since it may rise again.
+// learn updates the mean bytes of a task's documents. It falls slowly, since it may rise again.
 func (h *claims) learn(line *claimLine, leases []asyncflow.Lease) {
 	if len(leases) == 0 {
 		return
 	}
 	mean := h.meanOf(line)
 	for _, one := range leases {
-		size := float64(max(1, len(one.Context)+len(one.Checkpoint)))
+		size := float64(max(1, one.Size()))
 		if mean > size {
 			size = (15*mean + size) / 16
 		}

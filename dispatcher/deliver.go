@@ -17,9 +17,13 @@ func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	for _, l := range leases {
 		// Another node may have registered an endpoint this second.
 		if now.FansOut(l) == nil && !now.Serves(l.Stage) && !now.Claims(l.Stage) {
-			d.workers.Do(func() { d.begin(d.refreshed(t), leases) })
+			d.workers.Do(func() { d.beginWithPast(d.refreshed(t), leases) })
 			return
 		}
+	}
+	if slices.ContainsFunc(leases, func(l asyncflow.Lease) bool { return asksForPast(now, l) }) {
+		d.workers.Do(func() { d.beginWithPast(now, leases) })
+		return
 	}
 	d.begin(now, leases)
 }
@@ -164,6 +168,7 @@ func (d *Dispatcher) deliveries(
 			continue
 		}
 		leases[i].Context = nil // it would keep the contexts of the whole lease in memory
+		leases[i].Past = nil
 		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l,
 			MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
 			Endpoint: e, Timeout: stage.Timeout.Std(),

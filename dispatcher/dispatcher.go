@@ -13,6 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/pool"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/rates"
+	"github.com/asyncflow/asyncflow/dispatcher/internal/slots"
 	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -58,7 +59,8 @@ type Dispatcher struct {
 	blocked  *blockedTypes
 	locked   lockedTenants
 	breakers breakers
-	batches  batches // that may take more tasks
+	batches  batches      // that may take more tasks
+	pasts    *slots.Slots // of reads: see readPast
 	workers  pool.Pool
 	jobs     jobs
 }
@@ -85,6 +87,7 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 		blocked:  newBlockedTypes(),
 		locked:   lockedTenants{tenants: map[string]time.Time{}},
 		batches:  batches{open: map[string]*sharedDelivery{}},
+		pasts:    slots.NewSlots(pastReads),
 		rates:    rates.New(s.Dispatchers, s.Joining),
 		breakers: breakers{runs: map[string]asyncflow.FailureRun{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())

@@ -25,7 +25,14 @@ type Task[In any] struct {
 	FanOut     *FanOut  // if it is a child of another task; nil otherwise
 	Test       bool     // a test delivery: its result goes nowhere
 
-	run *run // nil for a Task that a test has made
+	// Input is the context as the task was submitted with it, and Outputs are the latest outputs of
+	// stages, if the stage's deliver asks for them. Documents that were too long for the
+	// delivery are not here: the functions Input and Output get them, too, and read all into a type.
+	Input   json.RawMessage
+	Outputs map[string]json.RawMessage
+
+	linked []string // the documents that were too long for the delivery
+	run    *run     // nil for a Task that a test has made
 }
 
 // FanOut says which part of another task's work a child is.
@@ -196,8 +203,12 @@ func taskOf[In any](r *run) (Task[In], error) {
 		Callback:    d.Callback,
 		FanOut:      d.FanOut,
 		Test:        d.Test,
+		Input:       d.Input,
+		Outputs:     d.Outputs,
+		linked:      d.ByURL,
 		run:         r,
 	}
+	t.dropLinks()
 	if len(d.Context) > 0 {
 		if err := json.Unmarshal(d.Context, &t.Context); err != nil {
 			return t, Fail(fmt.Errorf("the context can't be read: %w", err))

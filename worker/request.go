@@ -26,6 +26,10 @@ type delivery struct {
 	Callback    Callback        `json:"callback"`
 	FanOut      *FanOut         `json:"fan_out"`
 	Test        bool            `json:"test"`
+
+	Input   json.RawMessage            `json:"input"`
+	Outputs map[string]json.RawMessage `json:"outputs"`
+	ByURL   []string                   `json:"by_url"`
 }
 
 // envelope is the body of a request: one delivery, several of one stage, or a challenge.

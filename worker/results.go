@@ -118,34 +118,43 @@ func readResults(ctx context.Context, t Task[Joined], from int) (page resultPage
 	if err != nil {
 		return page, err
 	}
-	reporter := NewReporter(nil)
-	if t.run != nil {
-		reporter = t.run.worker.reporter
-	}
-	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	answer, err := read(ctx, t.run, t.Callback, address)
 	if err != nil {
 		return page, fmt.Errorf("results: %w", err)
 	}
-	req.Header.Set("Authorization", "Bearer "+t.Callback.Token)
-	resp, err := reporter.retried.Do(req)
-	if err != nil {
-		return page, fmt.Errorf("results: %w", err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	switch {
-	case resp.StatusCode/100 != 2:
-		return page, fmt.Errorf("results: %w", refusal(resp, answer))
-	case err == nil:
-		err = json.Unmarshal(answer, &page)
-	}
-	if err != nil {
+	if err := json.Unmarshal(answer, &page); err != nil {
 		return page, fmt.Errorf("results: the answer can't be read: %w", err)
 	}
 	if page.Next > 0 && page.Next <= from {
 		return page, fmt.Errorf("results: the page from %d goes on with %d", from, page.Next)
 	}
 	return page, nil
+}
+
+// read reads a document of asyncflow with the token of a delivery, trying again like reports.
+func read(ctx context.Context, r *run, cb Callback, address string) ([]byte, error) {
+	reporter := NewReporter(nil)
+	if r != nil {
+		reporter = r.worker.reporter
+	}
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+cb.Token)
+	resp, err := reporter.retried.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	switch {
+	case resp.StatusCode/100 != 2:
+		return nil, refusal(resp, answer)
+	case err != nil:
+		return nil, fmt.Errorf("the answer can't be read: %w", err)
+	}
+	return answer, nil
 }
 
 // resultsAddress returns the address of a page of results. It is where reports go: a context is

@@ -1049,10 +1049,20 @@ type Count struct {
 	Count int64 `json:"count"`
 }
 
+// Deliver What the deliveries and claims of the stage carry of what came before, besides the context.
+type Deliver = asyncflow.Deliver
+
 // Delivery A task as a worker gets it. Ignore unknown fields: there may be more in the future.
 type Delivery struct {
 	// Attempt The attempt of this stage; the first is 1.
 	Attempt int `json:"attempt"`
+
+	// ByURL Which of the documents have a DocumentLink in their place: `input`, and `outputs.` with
+	// the name of a stage. Left out if none has.
+	//
+	//
+	// Example: ["outputs.render"]
+	ByURL []string `json:"by_url,omitempty,omitzero"`
 
 	// Callback Where and with what token to report after a 202.
 	Callback DeliveryCallback `json:"callback"`
@@ -1069,8 +1079,19 @@ type Delivery struct {
 	// FanOut Which part of another task's work a child is. Only children have it.
 	FanOut DeliveryFanOut `json:"fan_out,omitempty,omitzero"`
 
+	// Input The context as the task was submitted with it, if the stage has `deliver: {input: true}`.
+	// An input that is too long has a DocumentLink in its place: see by_url.
+	Input JSON `json:"input,omitempty,omitzero"`
+
 	// MaxAttempts The attempts that the stage has for this task.
 	MaxAttempts int `json:"max_attempts"`
+
+	// Outputs The latest outputs of the stages that this stage names in `deliver.outputs`; null for one
+	// that has none yet. One that is too long has a DocumentLink in its place: see by_url.
+	//
+	//
+	// Example: {"inspect":{"width":640},"render":null}
+	Outputs map[string]json.RawMessage `json:"outputs,omitempty,omitzero"`
 
 	// Seq The fencing number: it grows with every delivery of the task, over all stages.
 	Seq int `json:"seq"`
@@ -1154,6 +1175,13 @@ type DependencyState struct {
 // missing: no task has the key yet, or the task was deleted. late: it had not ended when
 // wait_for was over.
 type DependencyStateStatus string
+
+// DocumentLink Where a document is that is too long for a delivery. GET it with the delivery's token.
+type DocumentLink struct {
+	// Bytes Its length.
+	Bytes int    `json:"bytes"`
+	URL   string `json:"url"`
+}
 
 // Duration A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
 // written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
@@ -2539,9 +2567,12 @@ type TaskPause struct {
 
 // TaskType defines model for TaskType.
 type TaskType struct {
-	CreatedAt   time.Time       `json:"created_at"`
-	Flow        *asyncflow.Flow `json:"flow,omitempty"`
-	MaxInFlight int             `json:"max_in_flight,omitempty,omitzero"`
+	CreatedAt time.Time       `json:"created_at"`
+	Flow      *asyncflow.Flow `json:"flow,omitempty"`
+
+	// MaxDeliverBytes Present if it was set, or if any stage has deliver.
+	MaxDeliverBytes int `json:"max_deliver_bytes,omitempty,omitzero"`
+	MaxInFlight     int `json:"max_in_flight,omitempty,omitzero"`
 
 	// Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -2616,6 +2647,11 @@ type TaskTypeList struct {
 // TaskTypeSpec defines model for TaskTypeSpec.
 type TaskTypeSpec struct {
 	Flow *asyncflow.Flow `json:"flow,omitempty"`
+
+	// MaxDeliverBytes The most bytes that a delivery has of what its stage asks for with `deliver`. Documents
+	// beyond that come by their URL, the longest ones first. By default 1048576, if any stage
+	// has `deliver`.
+	MaxDeliverBytes int `json:"max_deliver_bytes,omitempty,omitzero"`
 
 	// MaxInFlight The most tasks that are leased at once on all nodes, including those that were answered with
 	// 202.
@@ -3402,6 +3438,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
 	Heartbeat(ctx context.Context, id TaskID, body HeartbeatJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadInput Read the input of a delivery
+	//
+	// The context as the task was submitted with it, byte for byte. The delivery of a stage with
+	// `deliver: {input: true}` has the URL of this call if the input is too long for it. 403: the
+	// stage doesn't ask for it, or the tenant is suspended; 409: the attempt is over.
+	//
+	// Corresponds with GET /v1/callbacks/{id}/input (the `ReadInput` operationId).
+	ReadInput(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadOutput Read the output of a stage for a delivery
+	//
+	// The latest output of a stage of the task, byte for byte. A delivery has the URL of this call
+	// if the output is too long for it. 403: its stage doesn't ask for it, or the tenant is
+	// suspended; 404: there is no output yet; 409: the attempt is over.
+	//
+	// Corresponds with GET /v1/callbacks/{id}/outputs/{stage} (the `ReadOutput` operationId).
+	ReadOutput(ctx context.Context, id TaskID, stage Name, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReportProgressWithBody Report the progress of a delivery
 	//
@@ -4671,6 +4725,44 @@ func (c *Client) HeartbeatWithBody(ctx context.Context, id TaskID, contentType s
 // Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
 func (c *Client) Heartbeat(ctx context.Context, id TaskID, body HeartbeatJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewHeartbeatRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadInput Read the input of a delivery
+//
+// The context as the task was submitted with it, byte for byte. The delivery of a stage with
+// `deliver: {input: true}` has the URL of this call if the input is too long for it. 403: the
+// stage doesn't ask for it, or the tenant is suspended; 409: the attempt is over.
+//
+// Corresponds with GET /v1/callbacks/{id}/input (the `ReadInput` operationId).
+func (c *Client) ReadInput(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadInputRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadOutput Read the output of a stage for a delivery
+//
+// The latest output of a stage of the task, byte for byte. A delivery has the URL of this call
+// if the output is too long for it. 403: its stage doesn't ask for it, or the tenant is
+// suspended; 404: there is no output yet; 409: the attempt is over.
+//
+// Corresponds with GET /v1/callbacks/{id}/outputs/{stage} (the `ReadOutput` operationId).
+func (c *Client) ReadOutput(ctx context.Context, id TaskID, stage Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadOutputRequest(c.Server, id, stage)
 	if err != nil {
 		return nil, err
 	}
@@ -7102,6 +7194,81 @@ func NewHeartbeatRequestWithBody(server string, id TaskID, contentType string, b
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewReadInputRequest constructs an http.Request for the ReadInput method
+func NewReadInputRequest(server string, id TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/callbacks/%s/input", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReadOutputRequest constructs an http.Request for the ReadOutput method
+func NewReadOutputRequest(server string, id TaskID, stage Name) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "stage", stage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/callbacks/%s/outputs/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }

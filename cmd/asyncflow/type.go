@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
@@ -61,7 +62,7 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	if done, err := g.asDocument(t, err); done {
 		return err
 	}
-	mapping, inFlight, flow := "", "", ""
+	mapping, inFlight, flow, deliverBytes := "", "", "", ""
 	if len(t.StageMapping) > 0 {
 		mapping = jsonText(t.StageMapping)
 	}
@@ -71,11 +72,14 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	if t.Flow != nil {
 		flow = jsonText(t.Flow)
 	}
+	if t.MaxDeliverBytes > 0 {
+		deliverBytes = strconv.Itoa(t.MaxDeliverBytes)
+	}
 	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused",
 		timeText(t.PausedAt), "reason", t.PauseReason,
 		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
 		"schedule_interval", t.ScheduleInterval.Text(), "max_in_flight", inFlight, "rate",
-		t.Rate.String(), "flow", flow, "roll_rows", strconv.Itoa(t.RollRows), "roll_age",
+		t.Rate.String(), "max_deliver_bytes", deliverBytes, "flow", flow, "roll_rows", strconv.Itoa(t.RollRows), "roll_age",
 		t.RollAge.Text(), "retention", t.Retention.Text(),
 		"stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated",
 		timeText(t.UpdatedAt)); err != nil {
@@ -85,10 +89,11 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	rows := make([][]string, len(t.Stages))
 	for i, s := range t.Stages {
 		rows[i] = []string{s.Name, s.Timeout.Text(), s.MaxProcessingTime.Text(), s.MaxSnooze.Text(),
-			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority)}
+			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority),
+			deliverText(s.Deliver)}
 	}
-	return g.printTable(
-		"STAGE TIMEOUT MAX_PROCESSING_TIME MAX_SNOOZE MAX_ATTEMPTS INTERVAL PRIORITY", rows)
+	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_SNOOZE MAX_ATTEMPTS INTERVAL PRIORITY "+
+		"DELIVER", rows)
 }
 
 type typesPauseCmd struct {
@@ -218,4 +223,16 @@ func rollEndText(r client.Roll) string {
 		return fmt.Sprintf("next one at %d tasks", r.NextTasks)
 	}
 	return fmt.Sprintf("next one at %d tasks or %s", r.NextTasks, timeText(r.NextAt))
+}
+
+// deliverText returns what the deliveries of a stage carry besides the context.
+func deliverText(d *asyncflow.Deliver) string {
+	if d == nil {
+		return ""
+	}
+	text := d.Outputs
+	if d.Input {
+		text = append([]string{"(input)"}, text...)
+	}
+	return strings.Join(text, ",")
 }

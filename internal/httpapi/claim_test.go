@@ -37,13 +37,24 @@ func (b *bundle) claim(claimer, more string) []api.Delivery {
 	return read[api.ClaimList](b, 200, b.claimCall(claimer, more)).Claims
 }
 
+// claimFrom is claim for another stage.
+func (b *bundle) claimFrom(stage, claimer, more string) []api.Delivery {
+	b.t.Helper()
+	return read[api.ClaimList](b, 200, b.claimCallFrom(stage, claimer, more)).Claims
+}
+
 func (b *bundle) claimCall(claimer, more string) answer {
+	b.t.Helper()
+	return b.claimCallFrom("look", claimer, more)
+}
+
+func (b *bundle) claimCallFrom(stage, claimer, more string) answer {
 	b.t.Helper()
 	token, err := b.issuer.Issue("acme", claimer, []auth.Scope{auth.ScopeWork}, time.Hour,
 		time.Now())
 	require.NoError(b.t, err)
 	return b.callAs(token, "POST", "/v1/claims",
-		`{"type":"judge","stage":"look","claimer":"`+claimer+`"`+more+`}`)
+		`{"type":"judge","stage":"`+stage+`","claimer":"`+claimer+`"`+more+`}`)
 }
 
 // report makes a call of a worker about a delivery.

@@ -90,10 +90,14 @@ func (s *Server) testDelivery(
 	}
 	now := s.cfg.Store.Clock.Now()
 	stage := t.Stages[at]
+	lease := []asyncflow.Lease{{ID: callbacks.TestID(e.Type), Seq: 1, Stage: e.Stage, Attempt: 1,
+		Context: doc}}
+	if _, err = s.cfg.Store.ReadPast(ctx, t, lease, asyncflow.MaxDeliverBytes); err != nil {
+		return d, err
+	}
 	return asyncflow.Delivery{
-		Tenant: tenant,
-		Lease: asyncflow.Lease{ID: callbacks.TestID(e.Type), Seq: 1, Stage: e.Stage, Attempt: 1,
-			Context: doc},
+		Tenant:      tenant,
+		Lease:       lease[0],
 		Endpoint:    &e,
 		MaxAttempts: t.MaxAttempts(e.Stage, asyncflow.Options{}),
 		At:          now,

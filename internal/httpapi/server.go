@@ -109,6 +109,8 @@ func (s *Server) newApp() *fiber.App {
 	app.Post("/v1/callbacks/:id/fail", s.failTask)
 	app.Post("/v1/callbacks/:id/heartbeat", s.heartbeat)
 	app.Post("/v1/callbacks/:id/progress", s.reportProgress)
+	app.Get("/v1/callbacks/:id/input", s.readInput)
+	app.Get("/v1/callbacks/:id/outputs/:stage", s.readOutput)
 	handler := NewStrictHandler(s, nil)
 	// The one of /v1/tasks/:id would take it: RegisterHandlers comes to that first.
 	app.Get("/v1/tasks/count", (&ServerInterfaceWrapper{Handler: handler}).GetTaskCount)

@@ -146,6 +146,25 @@ func (l *Ledger) Answered(key store.TypeKey, n, before, now int) {
 	}
 }
 
+// Lend takes up to most bytes for documents that are read for tasks of a type, which are in flight
+// with some bytes already, their own. It returns how many bytes it took: 0 if the budget is used
+// up, and at least one if no other task has any. Release gives them back.
+func (l *Ledger) Lend(key store.TypeKey, own, most int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.usage(key)
+	free, has := l.bytesOf(u)
+	free += float64(own)
+	has -= float64(own)
+	n := int((bytesShare*free-has)/(bytesShare+1)) - own
+	if has == 0 && (free > 0 || l.bytes == own) {
+		n = max(n, 1)
+	}
+	n = min(max(0, n), most)
+	l.addBytes(u, n)
+	return n
+}
+
 // Release gives back the capacity of n tasks, and the bytes that they use.
 func (l *Ledger) Release(key store.TypeKey, n, bytes int) {
 	if n == 0 && bytes == 0 {

@@ -1128,6 +1128,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/callbacks/{id}/input": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Read the input of a delivery
+         * @description The context as the task was submitted with it, byte for byte. The delivery of a stage with
+         *     `deliver: {input: true}` has the URL of this call if the input is too long for it. 403: the
+         *     stage doesn't ask for it, or the tenant is suspended; 409: the attempt is over.
+         */
+        get: operations["readInput"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/callbacks/{id}/outputs/{stage}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+                /** @description A stage that the delivery's stage names in deliver.outputs. */
+                stage: components["schemas"]["Name"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Read the output of a stage for a delivery
+         * @description The latest output of a stage of the task, byte for byte. A delivery has the URL of this call
+         *     if the output is too long for it. 403: its stage doesn't ask for it, or the tenant is
+         *     suspended; 404: there is no output yet; 409: the attempt is over.
+         */
+        get: operations["readOutput"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/callbacks/{id}/heartbeat": {
         parameters: {
             query?: never;
@@ -1648,6 +1700,12 @@ export interface components {
             schedule_interval?: components["schemas"]["Duration"];
             max_in_flight?: components["schemas"]["MaxInFlight"];
             rate?: components["schemas"]["Rate"];
+            /**
+             * @description The most bytes that a delivery has of what its stage asks for with `deliver`. Documents
+             *     beyond that come by their URL, the longest ones first. By default 1048576, if any stage
+             *     has `deliver`.
+             */
+            max_deliver_bytes?: number;
             flow?: components["schemas"]["Flow"];
             /**
              * @description About how many tasks are in the tables of one roll. A type in which this, `roll_age` or
@@ -1674,6 +1732,7 @@ export interface components {
             max_snooze?: components["schemas"]["Duration"];
             /** @description The head start, in seconds, of tasks that enter this stage. By default 0. */
             priority?: number;
+            deliver?: components["schemas"]["Deliver"];
             fan_out?: components["schemas"]["FanOut"];
             quorum?: components["schemas"]["Quorum"];
             /**
@@ -1690,6 +1749,27 @@ export interface components {
              * @enum {string}
              */
             identity?: "unchecked";
+        };
+        /**
+         * @description What the deliveries and claims of the stage carry of what came before, besides the context.
+         * @example {
+         *       "input": true,
+         *       "outputs": [
+         *         "inspect"
+         *       ]
+         *     }
+         */
+        Deliver: {
+            /**
+             * @description Whether they have the field `input`: the context as the task was submitted with it. By
+             *     default they don't.
+             */
+            input?: boolean;
+            /**
+             * @description The stages whose latest outputs they have in the field `outputs`. They may be any stages
+             *     of the type.
+             */
+            outputs?: components["schemas"]["Name"][];
         };
         /**
          * @description The most distinct tasks of the stage that one claimer is shown in any time of this length.
@@ -1966,6 +2046,8 @@ export interface components {
             schedule_interval: components["schemas"]["Duration"];
             max_in_flight?: number;
             rate?: components["schemas"]["Rate"];
+            /** @description Present if it was set, or if any stage has deliver. */
+            max_deliver_bytes?: number;
             flow?: components["schemas"]["Flow"];
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
@@ -2231,11 +2313,11 @@ export interface components {
             response?: components["schemas"]["EndpointTestResponse"];
             /**
              * @description What the answer would mean for a task: done; failed: it may be retried; rejected: the
-             *     worker said not to retry; cancelled: the worker cancelled it; accepted: the report comes
-             *     later.
+             *     worker said not to retry; snoozed: the worker wants to be asked again later; cancelled:
+             *     the worker cancelled it; accepted: the report comes later.
              * @enum {string}
              */
-            outcome: "done" | "failed" | "rejected" | "cancelled" | "accepted";
+            outcome: "done" | "failed" | "rejected" | "snoozed" | "cancelled" | "accepted";
             /** @description Why the attempt would have failed; also why there was no answer. */
             error?: string;
             /** @description The pause that the worker asked for. */
@@ -2772,14 +2854,15 @@ export interface components {
             flow_key?: string;
             /**
              * @description What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
-             *     after a failed attempt; snooze: the end of the pause that its worker asked for; endpoint: an endpoint for its stage; endpoint_limit: capacity at
-             *     an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
-             *     flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
-             *     max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
-             *     capacity within that quota of its tenant; paused: its task type to be resumed; capacity:
-             *     a dispatcher with capacity, as the task is due and within all limits; children: its
-             *     children; parent_paused: the task that it is a child of to be resumed; dependencies: the
-             *     tasks that it depends on; claimer: a worker that asks for it.
+             *     after a failed attempt; snooze: the end of the pause that its worker asked for;
+             *     endpoint: an endpoint for its stage; endpoint_limit: capacity at an endpoint, within its
+             *     max_in_flight and rate; endpoint_unhealthy: a healthy endpoint; flow_key: its turn among
+             *     the tasks with its flow_key; type_limit: capacity within the max_in_flight or rate of
+             *     its type; quota_concurrency and quota_deliveries_per_second: capacity within that quota
+             *     of its tenant; paused: its task type to be resumed; capacity: a dispatcher with
+             *     capacity, as the task is due and within all limits; children: its children;
+             *     parent_paused: the task that it is a child of to be resumed; dependencies: the tasks
+             *     that it depends on; claimer: a worker that asks for it.
              * @enum {string}
              */
             waits_for?: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
@@ -2875,9 +2958,9 @@ export interface components {
             stage: string;
             attempt: number;
             /**
-             * @description done; failed: may be retried; rejected: the worker said not to retry; snoozed: the worker
-             *     wants to be asked again later; lost: the lease ran out; released: given back without an attempt; cancelled: by a caller or by the
-             *     worker; redriven: run again, with this output as the stage's context; changed: its
+             * @description done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
+             *     worker wants to be asked again later; lost: the lease ran out; released: given back
+             *     without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
              *     priority or time was changed.
              * @enum {string}
              */
@@ -3864,8 +3947,46 @@ export interface components {
             deadline: string;
             context: components["schemas"]["JSON"];
             checkpoint?: components["schemas"]["JSON"];
+            /**
+             * @description The context as the task was submitted with it, if the stage has `deliver: {input: true}`.
+             *     An input that is too long has a DocumentLink in its place: see by_url.
+             */
+            input?: components["schemas"]["JSON"];
+            /**
+             * @description The latest outputs of the stages that this stage names in `deliver.outputs`; null for one
+             *     that has none yet. One that is too long has a DocumentLink in its place: see by_url.
+             * @example {
+             *       "inspect": {
+             *         "width": 640
+             *       },
+             *       "render": null
+             *     }
+             */
+            outputs?: {
+                [key: string]: unknown;
+            };
+            /**
+             * @description Which of the documents have a DocumentLink in their place: `input`, and `outputs.` with
+             *     the name of a stage. Left out if none has.
+             * @example [
+             *       "outputs.render"
+             *     ]
+             */
+            by_url?: string[];
             callback: components["schemas"]["DeliveryCallback"];
             fan_out?: components["schemas"]["DeliveryFanOut"];
+        };
+        /**
+         * @description Where a document is that is too long for a delivery. GET it with the delivery's token.
+         * @example {
+         *       "url": "https://tasks.example.com/v1/callbacks/thumbnails.1.42/outputs/render",
+         *       "bytes": 1843210
+         *     }
+         */
+        DocumentLink: {
+            url: string;
+            /** @description Its length. */
+            bytes: number;
         };
         /**
          * @description Which part of another task's work a child is. Only children have it.
@@ -6908,6 +7029,80 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    readInput: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The input. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "image": "harbour.jpg"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["JSON"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    readOutput: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+                /** @description A stage that the delivery's stage names in deliver.outputs. */
+                stage: components["schemas"]["Name"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The output. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "pages": 12
+                     *     }
+                     */
+                    "application/json": components["schemas"]["JSON"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

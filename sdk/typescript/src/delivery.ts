@@ -14,6 +14,9 @@ export interface Delivery {
   callback: Callback;
   fan_out?: FanOut;
   test?: boolean;
+  input?: unknown;
+  outputs?: Record<string, unknown>;
+  by_url?: string[];
 }
 
 /** Which part of another task's work a child is. */

@@ -24,6 +24,14 @@ export interface WorkerTask<In> {
   readonly checkpoint?: unknown;
   /** To report later. */
   readonly callback: Callback;
+  /**
+   * Returns the context as the task was submitted with it, if the stage asks for it: deliver.input.
+   * One that was too long for the delivery is read from asyncflow.
+   * @throws AbortedError lost if the attempt is over; AsyncflowError if the stage asks for none
+   */
+  input<T = unknown>(): Promise<T>;
+  /** Returns the latest output of a stage, like input; null if there is none: deliver.outputs. */
+  output<T = unknown>(stage: string): Promise<T | null>;
   /** If it is a child of another task. */
   readonly fanOut?: FanOut;
   /** A test delivery: it belongs to no task, and its result goes nowhere. */
@@ -183,6 +191,8 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
     test: d.test === true,
     progress: (percent, note) => r.progress(percent, note),
     saveCheckpoint: (value) => r.saveCheckpoint(value),
+    input: <T>() => r.past("input") as Promise<T>,
+    output: <T>(stage: string) => r.past("outputs", stage) as Promise<T | null>,
     outputs: <Out>() => r.results(false) as AsyncGenerator<Out | null, void>,
     settled: () => r.results(true) as AsyncGenerator<ChildResult, void>,
   };

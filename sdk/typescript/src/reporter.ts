@@ -77,6 +77,16 @@ export class Reporter {
     return JSON.parse(await this.retried(callback, send, signal)) as ChildResults;
   }
 
+  /**
+   * Reads a document that was too long for its delivery, by the end of its URL: input, or outputs/
+   * and a stage. It is sent like complete.
+   */
+  async document(callback: Callback, path: string, signal?: AbortSignal): Promise<unknown> {
+    const url = `${callback.url.replace(/\/$/, "")}/${path}`;
+    const send = () => this.send("GET", url, callback, undefined, signal);
+    return JSON.parse(await this.retried(callback, send, signal));
+  }
+
   // retried sends until there is an answer that stays, and returns it.
   private async retried(
     callback: Callback,

@@ -1,5 +1,5 @@
 import type { Delivery } from "./delivery.js";
-import { AsyncflowError, ProblemError, messageOf } from "./errors.js";
+import { AsyncflowError, invalid, ProblemError, messageOf } from "./errors.js";
 import { AbortedError, shorten, type Outcome } from "./outcome.js";
 import type { Reporter } from "./reporter.js";
 import { resultsOf } from "./results.js";
@@ -181,6 +181,19 @@ export class Run {
       if (!this.signal.aborted) this.log("warn", failed, { error: messageOf(err) });
       if (err instanceof AbortedError) await this.beat(); // it tells whether the attempt is over
     }
+  }
+
+  /** Returns the input or an output, if it was too long for the delivery by its URL. */
+  async past(field: "input" | "outputs", stage?: string): Promise<unknown> {
+    const { callback, by_url: linked, stage: own, ...d } = this.delivery;
+    if (linked?.includes(stage === undefined ? field : `${field}.${stage}`)) {
+      const path = stage === undefined ? field : `${field}/${stage}`;
+      return this.options.reporter.document(callback, path, this.signal);
+    }
+    const doc = stage === undefined ? d.input : d.outputs?.[stage];
+    if (doc === undefined)
+      throw invalid("deliver", `of stage ${own} doesn't ask for the ${stage ?? "input"}`);
+    return doc;
   }
 
   /** Yields the results of a fan-out, which its context has, or whose URL it has. */

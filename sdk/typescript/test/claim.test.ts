@@ -233,3 +233,36 @@ test("what can't be claimed", options, async () => {
     (err) => err instanceof ProblemError && err.status === 409,
   );
 });
+
+test("a handler reads the input and earlier outputs, also long ones", options, async () => {
+  for (const most of [1000, 20]) {
+    const name = await type();
+    await c.putTaskType(name, {
+      max_deliver_bytes: most,
+      stages: [
+        { name: stage, mode: "claim" },
+        { name: "end", mode: "claim", deliver: { input: true, outputs: [stage, "end"] } },
+      ],
+    });
+    const w = worker()
+      .handle(name, stage, async (task) => {
+        await assert.rejects(task.input(), /stage look doesn't ask for the input/);
+        return { width: 640 };
+      })
+      .handle(name, "end", async (task) => {
+        await assert.rejects(task.output("other"), /stage end doesn't ask for the other/);
+        const { note } = await task.input<{ note: string }>();
+        const looked = await task.output<{ width: number }>(stage);
+        return [note, looked?.width, await task.output("end")];
+      });
+    const stop = new AbortController();
+    const claims = [stage, "end"].map((stage) =>
+      claim(w, { client: c, type: name, stage, signal: stop.signal }),
+    );
+    const task = await c.submit({ type: name, context: { note: "x".repeat(50) } });
+    assert.deepEqual((await c.wait(task.id)).result, ["x".repeat(50), 640, null]);
+    stop.abort();
+    await Promise.all(claims);
+    await w.close();
+  }
+});

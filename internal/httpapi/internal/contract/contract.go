@@ -47,7 +47,7 @@ type Operation struct {
 // checked by the rules of the domain: a generic pass over each context would double the cost
 // (measured: 8 to 11 µs a task). Only when a body can't be read does the contract name the field.
 var byHand = []string{"submitTask", "submitTasks", "completeTask", "failTask",
-	"heartbeat", "reportProgress", "claimTasks"}
+	"heartbeat", "reportProgress", "claimTasks", "readInput", "readOutput"}
 
 // document is openapi.yaml. All servers of the process share it, because it takes a while to
 // read. It doesn't change.
