@@ -25,6 +25,9 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 	case work.Count == 0:
 		o.Kind = asyncflow.OutcomeJoined
 		o.Output = store.NoResults
+		if t.NeedsPath(l, o) {
+			o.Path = d.passed(t, l)
+		}
 	default:
 		o.FannedOut = &asyncflow.FannedOut{FanOut: rule, Count: work.Count}
 	}

@@ -26,8 +26,12 @@ func (d *Dispatcher) conclude(
 			o.Kind = asyncflow.OutcomeLost
 		}
 		l := deliveries[i].Lease
+		o = t.Judged(l, o)
 		if o.Kind == asyncflow.OutcomeSnoozed {
 			o.FirstSent = d.firstSent(t, l)
+		}
+		if t.NeedsPath(l, o) {
+			o.Path = d.passed(t, l)
 		}
 		settlements = append(settlements, asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
@@ -35,13 +39,13 @@ func (d *Dispatcher) conclude(
 	d.settle(t, settlements...)
 }
 
-// firstSentPatience bounds the question when the stage of a snoozed task was delivered first.
-const firstSentPatience = 10 * time.Second
+// journalPatience bounds a question about the earlier attempts of a task.
+const journalPatience = 10 * time.Second
 
 // firstSent returns when a task was delivered in the stage of a lease for the first time. If the
 // database doesn't answer, that is this time: the next snooze ends in time.
 func (d *Dispatcher) firstSent(t *store.Type, l asyncflow.Lease) time.Time {
-	ctx, cancel := context.WithTimeout(context.Background(), firstSentPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), journalPatience)
 	defer cancel()
 	at, err := d.store.FirstSent(ctx, t, l)
 	if err != nil {
@@ -50,6 +54,20 @@ func (d *Dispatcher) firstSent(t *store.Type, l asyncflow.Lease) time.Time {
 		return l.LeasedAt
 	}
 	return at
+}
+
+// passed returns the stages that a task has passed. If the database doesn't answer, that is nil: the
+// task goes on, and its next step counts this one, too.
+func (d *Dispatcher) passed(t *store.Type, l asyncflow.Lease) []string {
+	ctx, cancel := context.WithTimeout(context.Background(), journalPatience)
+	defer cancel()
+	path, err := d.store.Passed(ctx, t, l)
+	if err != nil {
+		d.log.Warn("can't tell how many steps a task has taken", "tenant", t.Tenant,
+			"task", l.ID.String(), "error", err)
+		return nil
+	}
+	return path
 }
 
 // accept extends the lease of a task that was answered with 202 until its completion is due. The
@@ -167,7 +185,8 @@ func (d *Dispatcher) goingOn(
 	t *store.Type, settlements []asyncflow.Settlement,
 	reserve func(t *store.Type, stage string, n int, now time.Time) reservation,
 ) []*asyncflow.Lease {
-	if t = d.current(t); len(t.Stages) == 1 { // limits may have been added since the delivery began
+	t = d.current(t) // limits may have been added since the delivery began
+	if len(t.Stages) == 1 && len(t.Stages[0].Next) == 0 {
 		return nil
 	}
 	now := d.store.Clock.Now()
@@ -183,7 +202,11 @@ func (d *Dispatcher) goingOn(
 	slices.SortFunc(due, func(a, b int) int {
 		return settlements[a].Verdict.OrderTime.Compare(settlements[b].Verdict.OrderTime)
 	})
-	r := reserve(t, settlements[due[0]].Verdict.Stage, len(due), now)
+	stage := settlements[due[0]].Verdict.Stage
+	due = slices.DeleteFunc(due, func(i int) bool { // tasks that branched off go in line
+		return settlements[i].Verdict.Stage != stage
+	})
+	r := reserve(t, stage, len(due), now)
 	if r.n == 0 {
 		return nil
 	}

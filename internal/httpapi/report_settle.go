@@ -34,6 +34,14 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 			return "", err
 		}
 	}
+	if err := a.taskType.CheckStep(l, o); err != nil {
+		return "", err
+	}
+	if a.taskType.NeedsPath(l, o) {
+		if o.Path, err = s.cfg.Store.Passed(ctx, a.taskType, l); err != nil {
+			return "", err
+		}
+	}
 	now := s.cfg.Store.Clock.Now()
 	if o.Kind == asyncflow.OutcomeReleased {
 		l = a.taskType.Reordered(l)
