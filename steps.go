@@ -153,12 +153,35 @@ func (t TaskType) Chosen(o Outcome) []string {
 // NeedsPath reports whether Decide needs the Path of an outcome: the task may have taken as many
 // steps as it may. Each step has a row in the journal, so that Seq bounds their number.
 func (t TaskType) NeedsPath(l Lease, o Outcome) bool {
-	return l.Seq+1 >= t.maxSteps() && o.passed() && l.Options.Child == nil && t.branches()
+	return l.Seq+1 >= t.maxSteps() && o.passed() && l.Options.Child == nil && t.Branches()
 }
 
-// branches reports whether the type says for any stage what comes next.
-func (t TaskType) branches() bool {
+// Branches reports whether the type says for any stage what comes next.
+func (t TaskType) Branches() bool {
 	return slices.ContainsFunc(t.Stages, func(s Stage) bool { return len(s.Next) > 0 })
+}
+
+// Revisits reports whether a task may come back to a stage.
+func (t TaskType) Revisits(stage int) bool {
+	if !t.Branches() {
+		return false
+	}
+	seen := make([]bool, len(t.Stages)+1)
+	seen[len(t.Stages)] = true // nothing follows from the end
+	after := []int{stage}
+	for len(after) > 0 {
+		for _, to := range t.nexts(after[0]) {
+			if to == stage {
+				return true
+			}
+			if !seen[to] {
+				seen[to] = true
+				after = append(after, to)
+			}
+		}
+		after = after[1:]
+	}
+	return false
 }
 
 // maxSteps returns MaxSteps. Types from before it was known have the default.
@@ -203,7 +226,7 @@ func (t TaskType) checkSteps(out *problems) {
 	if t.MaxSteps < 0 || t.MaxSteps > MaxMaxSteps {
 		out.add("max_steps", "is %d; it must be 1 to %d", t.MaxSteps, MaxMaxSteps)
 	}
-	if !t.branches() {
+	if !t.Branches() {
 		return
 	}
 	known := true

@@ -113,14 +113,15 @@ func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) 
 }
 
 // chargeChildren counts the children of a task that has fanned out in its tenant's rate of submits,
-// unless the submit counted them: one over HTTP, or a tick, counts what it knows of all stages.
+// unless the submit counted them: one over HTTP, or a tick, counts what it knows of all stages
+// that a task visits once.
 func (d *Dispatcher) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
 	made := s.Outcome.FannedOut
 	if made == nil {
 		return
 	}
 	first := s.Lease.Stage == t.Stages[0].Name && s.Lease.Options.ContextFrom == ""
-	known := made.FanOut.Items == "" || first
+	known := (made.FanOut.Items == "" || first) && !t.Revisits(t.StageIndex(s.Lease.Stage))
 	if known && s.Lease.ID.Sequence() < asyncflow.FirstBySQL {
 		return
 	}

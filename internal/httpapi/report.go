@@ -43,7 +43,11 @@ func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	case len(body.Output) > 0:
 		err = asyncflow.CheckDocument("output", body.Output, s.cfg.MaxContext)
 	}
-	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output}, err
+	if err == nil && body.NextStage != "" && body.Finish {
+		err = asyncflow.InvalidField("finish", "and next_stage exclude each other")
+	}
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output,
+		Next: body.NextStage, Finish: body.Finish}, err
 }
 
 func (s *Server) readFailure(c *fiber.Ctx) (asyncflow.Outcome, error) {

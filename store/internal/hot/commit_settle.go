@@ -211,11 +211,11 @@ func (s *Path) Written(ctx context.Context, t *config.Type, id asyncflow.TaskID,
 // same output, byte for byte, and if the task went on with the chosen stage; the output of a task
 // that failed then, as it can't go on, is not kept.
 const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR final = 'failed'
-	OR output IS NOT DISTINCT FROM $4::text AND ($5::text[] IS NULL OR ` + wentTo + ` = ANY ($5)))`
+	OR output IS NOT DISTINCT FROM $4::text AND ($5::text[] IS NULL OR ` + WentTo + ` = ANY ($5)))`
 
-// wentTo is the stage with which a task went on after the row j of its journal; ” if it ended.
+// WentTo is the stage with which a task went on after the row j of its journal; ” if it ended.
 // Whatever becomes of the next token row, a row with its stage has the next seq.
-const wentTo = `CASE WHEN final IS NOT NULL THEN '' ELSE coalesce(
+const WentTo = `CASE WHEN final IS NOT NULL THEN '' ELSE coalesce(
 	(SELECT stage FROM {journal} n WHERE n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1),
 	(SELECT stage FROM {lease} n WHERE n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1),
 	(SELECT stage FROM {wait} n WHERE n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1),
