@@ -79,7 +79,7 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		Reason: WaitRetry, Error: why}
 }
 
-// goOn returns the verdict on a task that has passed a stage.
+// goOn returns the verdict on a task that passes a stage.
 func (t TaskType) goOn(stage int, l Lease, o Outcome, now time.Time) Verdict {
 	to, err := t.step(stage, o)
 	if err != nil { // the type has changed since CheckStep

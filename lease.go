@@ -85,7 +85,7 @@ type Outcome struct {
 	// worker chose. Without either the task goes on as its type says.
 	Next   string
 	Finish bool
-	// Path has the stages that the task has passed before, in order, if NeedsPath.
+	// Path is the stages that the task passed before, in order, if NeedsPath.
 	Path      []string
 	FannedOut *FannedOut // of a task that fanned out
 }

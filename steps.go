@@ -32,8 +32,8 @@ func (t TaskType) nexts(stage int) []int {
 	return all
 }
 
-// step returns the index of the stage with which a task goes on that has passed a stage; the number
-// of stages if the task ends. Its error names what is allowed.
+// step returns the index of the stage with which a task goes on after a stage, or the number of
+// stages if the task ends. Its error names what is allowed.
 //
 // A worker that names nothing means the following stage or, if the type doesn't allow that, the
 // only one that it does.
@@ -153,7 +153,7 @@ func (t TaskType) Chosen(o Outcome) []string {
 // NeedsPath reports whether Decide needs the Path of an outcome: the task may have taken as many
 // steps as it may. Each step has a row in the journal, so that Seq bounds their number.
 func (t TaskType) NeedsPath(l Lease, o Outcome) bool {
-	return l.Seq+1 >= t.maxSteps() && o.passed() && l.Options.Child == nil && t.Branches()
+	return l.Seq >= t.maxSteps() && o.passed() && l.Options.Child == nil && t.Branches()
 }
 
 // Branches reports whether the type says for any stage what comes next.
@@ -161,9 +161,22 @@ func (t TaskType) Branches() bool {
 	return slices.ContainsFunc(t.Stages, func(s Stage) bool { return len(s.Next) > 0 })
 }
 
+// Senders returns the stages of an older version, still in t, from which its workers may send tasks
+// to stages that t has removed.
+func (t TaskType) Senders(old TaskType, removed []string) (names []string) {
+	for _, s := range old.Stages {
+		leads := slices.ContainsFunc(s.Next,
+			func(next string) bool { return slices.Contains(removed, next) })
+		if leads && t.StageIndex(s.Name) >= 0 {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
 // Revisits reports whether a task may come back to a stage.
 func (t TaskType) Revisits(stage int) bool {
-	if !t.Branches() {
+	if stage < 0 || !t.Branches() {
 		return false
 	}
 	seen := make([]bool, len(t.Stages)+1)
@@ -192,8 +205,7 @@ func (t TaskType) maxSteps() int {
 	return t.MaxSteps
 }
 
-// overSteps returns why a task that has passed a stage can't go on with another; "": it can. to is
-// the index of the other stage.
+// overSteps returns why a task can't go from a stage to another; "": it can.
 func (t TaskType) overSteps(l Lease, o Outcome, stage, to int) string {
 	steps := len(o.Path) + 1
 	switch {
