@@ -82,7 +82,7 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 // goOn returns the verdict on a task that passes a stage.
 func (t TaskType) goOn(stage int, l Lease, o Outcome, now time.Time) Verdict {
 	to, err := t.step(stage, o)
-	if err != nil { // the type has changed since CheckStep
+	if err != nil { // the type is another one than at CheckStep
 		return Verdict{Kind: Fail, Error: err.Error()}
 	}
 	if why := t.overSteps(l, o, stage, to); why != "" {

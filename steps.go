@@ -122,7 +122,8 @@ func (t TaskType) CheckStep(l Lease, o Outcome) error {
 	return err
 }
 
-// Judged returns an outcome as it counts: an answer that chooses what is not allowed has failed.
+// Judged returns an outcome as it counts: an answer that chooses what is not allowed is
+// a failed attempt.
 func (t TaskType) Judged(l Lease, o Outcome) Outcome {
 	err := t.CheckStep(l, o)
 	if err == nil {
@@ -162,7 +163,7 @@ func (t TaskType) Branches() bool {
 }
 
 // Senders returns the stages of an older version, still in t, from which its workers may send tasks
-// to stages that t has removed.
+// to removed stages.
 func (t TaskType) Senders(old TaskType, removed []string) (names []string) {
 	for _, s := range old.Stages {
 		leads := slices.ContainsFunc(s.Next,

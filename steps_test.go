@@ -99,7 +99,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// A task that has taken max_steps fails, unless it ends there. Its error shows where it was.
+// A task fails after max_steps, unless it ends there. Its error shows where it was.
 func TestMaxSteps(t *testing.T) {
 	t.Parallel()
 	l := asyncflow.Lease{Stage: "inspect", Attempt: 1, Seq: 3}

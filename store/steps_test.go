@@ -93,7 +93,7 @@ func testALoopEnds(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// The path of a task that nobody has attempted is its stage.
+// The path of a new task is its stage.
 func TestPathOfANewTask(t *testing.T) {
 	b := setup(t)
 	b.put(looping())
@@ -219,8 +219,8 @@ func TestSnoozeCountsByVisit(t *testing.T) {
 	require.Equal(t, l.LeasedAt, at)
 }
 
-// A stage with children may be visited again: it makes new ones, and a redrive repeats those of
-// the last visit.
+// A stage with children may be visited again: it makes new ones, and a redrive repeats the children
+// of the last visit.
 func TestAFanOutIsVisitedAgain(t *testing.T) {
 	b := setupFanOut(t)
 	spec := twoStages()
