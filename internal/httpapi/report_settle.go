@@ -34,6 +34,9 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 			return "", err
 		}
 	}
+	if o.Status != 0 { // an answer that was passed on: as after a push
+		o = a.taskType.Judged(l, o)
+	}
 	if err := a.taskType.CheckStep(l, o); err != nil {
 		return "", err
 	}
