@@ -1070,7 +1070,7 @@ export interface paths {
         /**
          * Complete the stage of a delivery
          * @description An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-         *     200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
+         *     200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
          *     not started again. 409 means that the attempt is over.
          */
         post: operations["completeTask"];
@@ -1097,6 +1097,31 @@ export interface paths {
          * @description The retry policy decides whether there is another attempt, unless `retryable` is false.
          */
         post: operations["failTask"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/callbacks/{id}/snooze": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask for a delivery again later
+         * @description The task isn't ready yet, for example as somebody else has to finish something: it is
+         *     delivered again after `retry_after`, in the same stage. No attempt is counted. `max_snooze`
+         *     after the stage's first delivery a snooze counts as a failed attempt.
+         */
+        post: operations["snoozeTask"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1632,6 +1657,11 @@ export interface components {
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
             retention?: components["schemas"]["Duration"];
+            /**
+             * @description The most visits of stages that a task makes from its submit or its last redrive on, if
+             *     any stage has `next`; then it fails, with its path as the error. By default 100.
+             */
+            max_steps?: number;
             /** @description For each removed stage, the stage in which its tasks continue, at its first attempt. */
             stage_mapping?: {
                 [key: string]: components["schemas"]["Name"];
@@ -1642,8 +1672,24 @@ export interface components {
             timeout?: components["schemas"]["Duration"];
             max_processing_time?: components["schemas"]["Duration"];
             retry?: components["schemas"]["RetryPolicy"];
+            /**
+             * @description How long workers may put a task off in this stage with snooze, from its first delivery. A
+             *     snooze after that counts as a failed attempt. 1s to 8760h, by default 24h.
+             */
+            max_snooze?: components["schemas"]["Duration"];
             /** @description The head start, in seconds, of tasks that enter this stage. By default 0. */
             priority?: number;
+            /**
+             * @description The stages with which a task may go on after this one, forwards or backwards, and
+             *     `finish` if it may end here. Workers choose by `next_stage` and `finish`. Without a
+             *     choice a task goes on with the following stage or, if that isn't among these, with the
+             *     only one. By default the following stage or, after the last one, the end.
+             * @example [
+             *       "review",
+             *       "finish"
+             *     ]
+             */
+            next?: components["schemas"]["Name"][];
             fan_out?: components["schemas"]["FanOut"];
             quorum?: components["schemas"]["Quorum"];
             /**
@@ -1940,6 +1986,7 @@ export interface components {
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
             retention?: components["schemas"]["Duration"];
+            max_steps?: number;
             /** @description Where tasks continue that are in a stage that was removed. */
             stage_mapping?: {
                 [key: string]: components["schemas"]["Name"];
@@ -2742,7 +2789,7 @@ export interface components {
             flow_key?: string;
             /**
              * @description What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
-             *     after a failed attempt; endpoint: an endpoint for its stage; endpoint_limit: capacity at
+             *     after a failed attempt; snooze: the end of the pause that its worker asked for; endpoint: an endpoint for its stage; endpoint_limit: capacity at
              *     an endpoint, within its max_in_flight and rate; endpoint_unhealthy: a healthy endpoint;
              *     flow_key: its turn among the tasks with its flow_key; type_limit: capacity within the
              *     max_in_flight or rate of its type; quota_concurrency and quota_deliveries_per_second:
@@ -2752,7 +2799,7 @@ export interface components {
              *     tasks that it depends on; claimer: a worker that asks for it.
              * @enum {string}
              */
-            waits_for?: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
+            waits_for?: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
             /**
              * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
              *     while it waits for endpoint_unhealthy; lists leave it out.
@@ -2774,6 +2821,13 @@ export interface components {
             child_of?: components["schemas"]["ChildOf"];
             /** @description What it depends on, in the order of the submit. */
             dependencies?: components["schemas"]["DependencyState"][];
+            /**
+             * @description The last 100 visits of stages, oldest first. Present if any stage of the type has
+             *     `next`; lists leave it out.
+             */
+            path?: components["schemas"]["Visit"][];
+            /** @description The number of all visits of stages. Present with path. */
+            steps?: number;
             /** @description After a redrive: the dependents that were redriven with it. */
             redriven?: string[];
             /** @description Why its last attempt failed. */
@@ -2787,6 +2841,21 @@ export interface components {
             finished_at?: string;
             context?: components["schemas"]["JSON"];
             result?: components["schemas"]["JSON"];
+        };
+        /**
+         * @description One pass of a task through a stage.
+         * @example {
+         *       "stage": "fetch",
+         *       "visit": 2,
+         *       "attempts": 1
+         *     }
+         */
+        Visit: {
+            stage: string;
+            /** @description Which visit of that stage it is, from 1. */
+            visit: number;
+            /** @description The attempts of the visit, with one under way. */
+            attempts: number;
         };
         TaskList: {
             data: components["schemas"]["Task"][];
@@ -2845,13 +2914,13 @@ export interface components {
             stage: string;
             attempt: number;
             /**
-             * @description done; failed: may be retried; rejected: the worker said not to retry; lost: the lease
-             *     ran out; released: given back without an attempt; cancelled: by a caller or by the
+             * @description done; failed: may be retried; rejected: the worker said not to retry; snoozed: the worker
+             *     wants to be asked again later; lost: the lease ran out; released: given back without an attempt; cancelled: by a caller or by the
              *     worker; redriven: run again, with this output as the stage's context; changed: its
              *     priority or time was changed.
              * @enum {string}
              */
-            outcome: "done" | "failed" | "rejected" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies";
+            outcome: "done" | "failed" | "rejected" | "snoozed" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies";
             /**
              * @description The final status that followed from the attempt.
              * @enum {string}
@@ -2879,6 +2948,11 @@ export interface components {
              * @description When the next attempt is due.
              */
             next_time?: string;
+            /**
+             * @description The stage with which the task went on, if it passed this one and any stage of its type
+             *     has `next`.
+             */
+            next_stage?: string;
         };
         AttemptList: {
             data: components["schemas"]["Attempt"][];
@@ -3433,6 +3507,7 @@ export interface components {
          *         "submitted": 51.2,
          *         "attempts": 100.4,
          *         "failures": 0.1,
+         *         "snoozes": 2.5,
          *         "finished": 50.1
          *       },
          *       "latency": {
@@ -3505,18 +3580,20 @@ export interface components {
             oldest_due: string;
         };
         /**
-         * @description Why a task is not under way; see waits_for of a task. For tasks that are due, delay and
-         *     retry mean that their time has come and a background job has not released them yet.
+         * @description Why a task is not under way; see waits_for of a task. For tasks that are due, delay, retry
+         *     and snooze mean that their time has come and a background job has not released them yet.
          * @enum {string}
          */
-        WaitReason: "delay" | "retry" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
+        WaitReason: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
         /** @description In tasks per second, over the last minute. */
         Rates: {
             submitted: number;
-            /** @description Attempts that ended. */
+            /** @description Attempts that ended, without those that were snoozed. */
             attempts: number;
             /** @description Attempts that ended otherwise than as done. */
             failures: number;
+            /** @description Deliveries that workers put off with snooze. */
+            snoozes: number;
             /** @description Tasks that became final. */
             finished: number;
         };
@@ -3602,13 +3679,32 @@ export interface components {
          */
         Completion: {
             output?: components["schemas"]["JSON"];
+            next_stage?: components["schemas"]["NextStage"];
+            finish?: components["schemas"]["Finish"];
         };
+        /**
+         * @description The stage with which the task goes on, forwards or backwards, if its stage allows it by
+         *     `next`. Only for a stage that is done, and not together with finish.
+         * @example review
+         */
+        NextStage: string;
+        /**
+         * @description The task succeeds with this output, if its stage allows it by `next`. Only for a stage that
+         *     is done.
+         */
+        Finish: boolean;
         Failure: {
             /** @description What went wrong. Shown with the attempt. */
             error: string;
             /** @description False: the task has failed for good. By default true. */
             retryable?: boolean;
             retry_after?: components["schemas"]["Duration"];
+        };
+        Snooze: {
+            /** @description After how long the task is delivered again; 1s to 720h. */
+            retry_after: components["schemas"]["Duration"];
+            /** @description Why it isn't ready. Shown with the attempt. */
+            error?: string;
         };
         /**
          * @example {
@@ -3854,15 +3950,18 @@ export interface components {
             output?: components["schemas"]["JSON"];
             /**
              * @description done: the output becomes the next stage's context or the task's result; without an
-             *     output, the context passes on. retry: the attempt has failed. fail: the task has failed
-             *     for good. cancel: the task is cancelled. By default done.
+             *     output, the context passes on. retry: the attempt has failed. snooze: the task isn't
+             *     ready yet; it is delivered again after retry_after, and no attempt is counted. fail: the
+             *     task has failed for good. cancel: the task is cancelled. By default done.
              * @enum {string}
              */
-            outcome?: "done" | "retry" | "fail" | "cancel";
-            /** @description Why it is not done: for the outcomes retry, fail and cancel. Its first 4 KiB are kept. */
+            outcome?: "done" | "retry" | "snooze" | "fail" | "cancel";
+            /** @description Why it is not done: for all outcomes but done. Its first 4 KiB are kept. */
             error?: string;
-            /** @description For the outcome retry. */
+            /** @description For the outcome retry: the least pause. For snooze, which needs it: the pause, 1s to 720h. */
             retry_after?: components["schemas"]["Duration"];
+            next_stage?: components["schemas"]["NextStage"];
+            finish?: components["schemas"]["Finish"];
         };
         DeliveryResult: {
             task_id: string;
@@ -3872,10 +3971,12 @@ export interface components {
              *     By default done.
              * @enum {string}
              */
-            outcome?: "done" | "retry" | "fail" | "cancel" | "accepted";
+            outcome?: "done" | "retry" | "snooze" | "fail" | "cancel" | "accepted";
             /** @description Why it is not done. Its first 4 KiB are kept. */
             error?: string;
             retry_after?: components["schemas"]["Duration"];
+            next_stage?: components["schemas"]["NextStage"];
+            finish?: components["schemas"]["Finish"];
         };
         /**
          * @example {
@@ -4241,7 +4342,7 @@ export interface components {
          * @example not_found
          * @enum {string}
          */
-        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "too_large" | "unavailable" | "uncertain" | "internal";
+        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "invalid_next_stage" | "too_large" | "unavailable" | "uncertain" | "internal";
         /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];
@@ -4538,8 +4639,8 @@ export interface components {
         };
         /**
          * @description The worker reports later, by completeTask or failTask with the delivery's callback. The body
-         *     is ignored, unless it has a field of an answer (`output`, `outcome`, `error`, `retry_after`
-         *     or `results`): then the attempt has failed.
+         *     is ignored, unless it has a field of an answer (`output`, `outcome`, `error`, `retry_after`,
+         *     `next_stage`, `finish` or `results`): then the attempt has failed.
          */
         DeliveryAccepted: {
             headers: {
@@ -6721,15 +6822,6 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                /**
-                 * @example {
-                 *       "output": {
-                 *         "thumbnails": [
-                 *           "harbour.256.png"
-                 *         ]
-                 *       }
-                 *     }
-                 */
                 "application/json": components["schemas"]["Completion"];
             };
         };
@@ -6767,6 +6859,28 @@ export interface operations {
                 };
             };
             413: components["responses"]["TooLarge"];
+            /**
+             * @description The task can't go on like that after its stage: see `next` of a stage. Nothing was
+             *     changed; the worker may report again.
+             */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "invalid_next_stage",
+                     *       "detail": "next_stage \"reviw\" is not allowed after stage \"inspect\": it must be next_stage: \"review\" or finish: true",
+                     *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
@@ -6791,6 +6905,47 @@ export interface operations {
                  *     }
                  */
                 "application/json": components["schemas"]["Failure"];
+            };
+        };
+        responses: {
+            /** @description The report is recorded. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackResult"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    snoozeTask: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "retry_after": "5m",
+                 *       "error": "the carrier has no label yet"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Snooze"];
             };
         };
         responses: {
