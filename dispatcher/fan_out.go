@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -26,7 +27,7 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 		o.Kind = asyncflow.OutcomeJoined
 		o.Output = store.NoResults
 		if t.NeedsPath(l, o) {
-			o.Path = d.passed(t, l)
+			o.Path = d.passed(t, l, time.Now().Add(journalPatience))
 		}
 	default:
 		o.FannedOut = &asyncflow.FannedOut{FanOut: rule, Count: work.Count}

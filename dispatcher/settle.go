@@ -17,6 +17,7 @@ func (d *Dispatcher) conclude(
 	cutOff := d.sending.Err() != nil
 	d.ledger.Took(t.Key(), now.Sub(deliveries[0].At), now)
 	settlements := make([]asyncflow.Settlement, 0, len(deliveries))
+	until := time.Now().Add(journalPatience)
 	for i, o := range outcomes {
 		if o.Kind == asyncflow.OutcomeAccepted {
 			d.accept(t, deliveries[i], o)
@@ -28,10 +29,10 @@ func (d *Dispatcher) conclude(
 		l := deliveries[i].Lease
 		o = t.Judged(l, o)
 		if o.Kind == asyncflow.OutcomeSnoozed {
-			o.FirstSent = d.firstSent(t, l)
+			o.FirstSent = d.firstSent(t, l, until)
 		}
 		if t.NeedsPath(l, o) {
-			o.Path = d.passed(t, l)
+			o.Path = d.passed(t, l, until)
 		}
 		settlements = append(settlements, asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
@@ -39,13 +40,13 @@ func (d *Dispatcher) conclude(
 	d.settle(t, settlements...)
 }
 
-// journalPatience bounds a question about the earlier attempts of a task.
+// journalPatience bounds the questions about the earlier attempts of a request's tasks.
 const journalPatience = 10 * time.Second
 
 // firstSent returns when a task was delivered in the stage of a lease for the first time. If the
-// database doesn't answer, that is this time: the next snooze ends in time.
-func (d *Dispatcher) firstSent(t *store.Type, l asyncflow.Lease) time.Time {
-	ctx, cancel := context.WithTimeout(context.Background(), journalPatience)
+// database doesn't answer until then, that is this time: the next snooze ends in time.
+func (d *Dispatcher) firstSent(t *store.Type, l asyncflow.Lease, until time.Time) time.Time {
+	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	at, err := d.store.FirstSent(ctx, t, l)
 	if err != nil {
@@ -56,10 +57,10 @@ func (d *Dispatcher) firstSent(t *store.Type, l asyncflow.Lease) time.Time {
 	return at
 }
 
-// passed returns the stages that a task has passed. If the database doesn't answer, that is nil: the
-// task goes on, and its next step counts this one, too.
-func (d *Dispatcher) passed(t *store.Type, l asyncflow.Lease) []string {
-	ctx, cancel := context.WithTimeout(context.Background(), journalPatience)
+// passed returns the stages that a task passed before. If the database doesn't answer until then,
+// that is nil: the task goes on, and its next step counts this one, too.
+func (d *Dispatcher) passed(t *store.Type, l asyncflow.Lease, until time.Time) []string {
+	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	path, err := d.store.Passed(ctx, t, l)
 	if err != nil {

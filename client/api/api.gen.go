@@ -1103,7 +1103,7 @@ type DeliveryCallback struct {
 	// Token The completion token.
 	Token string `json:"token"`
 
-	// URL The calls complete, fail, heartbeat and progress are below it.
+	// URL The calls complete, fail, snooze, heartbeat and progress are below it.
 	URL string `json:"url"`
 }
 

@@ -19,7 +19,8 @@ func someStats() client.StatsList {
 		{Type: "idle", Paused: true, Rolls: 1},
 		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Cancelled: 6,
 			OldestDue: time.Now().Add(-90 * time.Minute),
-			Rates:     client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Finished: 8},
+			Rates:     client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Snoozes: 2.5,
+				Finished: 8},
 			Rolls:     7,
 			Latency:   client.Latency{P50Ms: 38.1, P99Ms: 2345.6},
 			Backlog: []client.Backlog{{WaitsFor: "endpoint_unhealthy", Stage: "send", Tasks: 600},
@@ -41,11 +42,11 @@ func TestStatsTable(t *testing.T) {
 	require.Len(t, lines, 4)
 	require.Equal(t,
 		strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
-			"OUT/s FAILURES/s P50 P99 ROLLS BACKLOG"), strings.Fields(lines[0]))
-	require.Equal(t, strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 - - 1 -"),
+			"OUT/s FAILURES/s SNOOZES/s P50 P99 ROLLS BACKLOG"), strings.Fields(lines[0]))
+	require.Equal(t, strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 0.0 - - 1 -"),
 		strings.Fields(lines[1]))
 	require.Regexp(t,
-		`^mail +1 +2 +3 +4000 +5 +6 +1h30m\d+s +10.2 +8.0 +0.5 +38.1ms +2.3456s +7 +600 endpoint_unhealthy \(send\), `+
+		`^mail +1 +2 +3 +4000 +5 +6 +1h30m\d+s +10.2 +8.0 +0.5 +2.5 +38.1ms +2.3456s +7 +600 endpoint_unhealthy \(send\), `+
 			`2 capacity$`, lines[2])
 }
 
@@ -62,7 +63,7 @@ func TestStatsJSON(t *testing.T) {
 	require.JSONEq(t,
 		`{"data":[{"type":"idle","paused":true,"waiting":0,"pending":0,"running":0,"succeeded":0,
 		"failed":0,"cancelled":0,
-		"rates":{"submitted":0,"attempts":0,"failures":0,"finished":0},"rolls":1}]}`, r.stdout)
+		"rates":{"submitted":0,"attempts":0,"failures":0,"snoozes":0,"finished":0},"rolls":1}]}`, r.stdout)
 }
 
 // With a clock behind the server's, nothing is due in the future.

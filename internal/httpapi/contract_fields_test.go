@@ -70,7 +70,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	b.pipe()
 	id := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints",
 		`{"type":"pipe","stage":"first","url":"https://w.example.com/first"}`)).ID
-	const stage = `"name":"one","timeout":"7s","max_processing_time":"8m","priority":9,
+	const stage = `"name":"one","timeout":"7s","max_processing_time":"8m","max_snooze":"9h","priority":9,
 		"retry":{"max_attempts":3,"interval":4}`
 	const delivery = `"weight":2,"max_in_flight":3,"rate":"4/s",
 		"batch":{"max_tasks":5,"max_wait":"20ms"},"headers":{"X-One":"1"}`
@@ -136,6 +136,8 @@ func TestEveryDurationIsReadAsWritten(t *testing.T) {
 			append(short, "0.5h", "90s")},
 		{"Stage.max_processing_time", "PUT", "/v1/task-types/a",
 			`{"stages":[{"name":"one","max_processing_time":%q}]}`, slices.Concat(long, short)},
+		{"Stage.max_snooze", "PUT", "/v1/task-types/a",
+			`{"stages":[{"name":"one","max_snooze":%q}]}`, slices.Concat(long, short)},
 		{"Window.per", "PUT", "/v1/task-types/b",
 			`{"stages":[{"name":"one","mode":"claim","window":{"tasks":20,"per":%q}}]}`, long},
 		{"ScheduleSpec.every", "PUT", "/v1/schedules/nightly",

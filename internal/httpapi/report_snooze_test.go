@@ -40,7 +40,7 @@ func TestSnoozeReport(t *testing.T) {
 		[]any{task.WaitsFor, task.Attempt, task.Error})
 	attempts := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 	require.Equal(t, api.AttemptOutcome("snoozed"), attempts[0].Outcome)
-	stats := read[api.Stats](b, 200, b.call("GET", "/v1/task-types/pipe/stats", ""))
-	require.Positive(t, stats.Rates.Snoozes)
-	require.Zero(t, stats.Rates.Failures)
+	stats := read[api.StatsList](b, 200, b.call("GET", "/v1/stats?type=pipe", "")).Data
+	require.Positive(t, stats[0].Rates.Snoozes)
+	require.Zero(t, stats[0].Rates.Failures)
 }

@@ -58,14 +58,19 @@ func answerAsNode(before []report, one report) (int, asyncflow.Status) {
 }
 
 func endOf(one report) asyncflow.Status {
-	if one.verb == verbComplete {
+	switch one.verb {
+	case verbComplete:
 		return asyncflow.StatusSucceeded
+	case verbSnooze:
+		return asyncflow.StatusWaiting
 	}
 	return asyncflow.StatusFailed
 }
 
 // isLast reports whether a report ends its attempt.
-func (one report) isLast() bool { return one.verb == verbComplete || one.verb == verbFail }
+func (one report) isLast() bool {
+	return one.verb == verbComplete || one.verb == verbFail || one.verb == verbSnooze
+}
 
 // lastWord returns the report that ended an attempt, or that came after its end.
 func lastWord(reports []report) (report, bool) {
@@ -118,8 +123,11 @@ func (a *attempt) await(ctx context.Context, until time.Time, wanted func([]repo
 func (a *attempt) problem(limit time.Duration) string {
 	seen := a.seen()
 	if last, ok := lastWord(seen); ok {
-		if last.verb == verbFail {
+		switch last.verb {
+		case verbFail:
 			return "it accepted the delivery, and reported that it failed: " + last.error
+		case verbSnooze:
+			return "it accepted the delivery, and " + putOff(last.error)
 		}
 		return ""
 	}

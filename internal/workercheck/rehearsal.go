@@ -174,8 +174,19 @@ func (e ending) problem() string {
 		return "it failed the task for good: " + e.outcome.Error
 	case asyncflow.OutcomeCancelled:
 		return "it cancelled the task: " + e.outcome.Error
+	case asyncflow.OutcomeSnoozed:
+		return "it " + putOff(e.outcome.Error)
 	}
 	return e.outcome.Error
+}
+
+// putOff says that a worker has snoozed a task.
+func putOff(why string) string {
+	text := "put the task off with snooze; give --context of a task that is ready"
+	if why == "" {
+		return text
+	}
+	return text + ": " + why
 }
 
 // output returns the output of a delivery that is done.

@@ -176,6 +176,7 @@ const maxReport = asyncflow.DefaultMaxContext + 16<<10
 const (
 	verbComplete  = "complete"
 	verbFail      = "fail"
+	verbSnooze    = "snooze"
 	verbHeartbeat = "heartbeat"
 	verbProgress  = "progress"
 )
@@ -184,7 +185,7 @@ const (
 type report struct {
 	verb    string
 	output  json.RawMessage // of complete
-	error   string          // of fail
+	error   string          // of fail and snooze
 	problem string          // why the report was refused
 	status  int             // of the answer; 0: undecided, the report is valid
 	task    asyncflow.Status
@@ -202,12 +203,14 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 		into = &api.Completion{}
 	case verbFail:
 		into = &api.Failure{}
+	case verbSnooze:
+		into = &api.Snooze{}
 	case verbProgress:
 		into = &api.Progress{}
 	case verbHeartbeat:
 		return nil
 	default:
-		return fmt.Errorf("%q is none of complete, fail, heartbeat and progress", one.verb)
+		return fmt.Errorf("%q is none of complete, fail, snooze, heartbeat and progress", one.verb)
 	}
 	if len(body) == 0 && one.verb == verbComplete {
 		return nil
@@ -231,6 +234,9 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 		if one.error = doc.Error; one.error == "" {
 			return errors.New("error is required")
 		}
+	case *api.Snooze:
+		one.error = doc.Error
+		return asyncflow.CheckSnooze(doc.RetryAfter)
 	}
 	return nil
 }

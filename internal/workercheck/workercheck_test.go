@@ -155,6 +155,32 @@ func TestBadWorkers(t *testing.T) {
 	}
 }
 
+// A worker that puts the task off is told that the checks need a task that is ready.
+func TestSnoozed(t *testing.T) {
+	t.Parallel()
+	later := func(context.Context, worker.Task[person]) (person, error) {
+		return person{}, fmt.Errorf("no label yet: %w", worker.Snooze(time.Minute))
+	}
+	for within, want := range map[time.Duration]string{
+		time.Minute: "it put the task off with snooze; ",
+		-1:          "it accepted the delivery, and put the task off with snooze; ",
+	} {
+		t.Run(within.String(), func(t *testing.T) {
+			t.Parallel()
+			secret := signing.NewSecret()
+			report := tryOut(t, Config{Secret: secret, Quiet: time.Second, ReportTime: time.Minute},
+				sdkWorker(t, secret, within, later))
+			for _, c := range report.Checks {
+				if c.Name == "delivery" {
+					require.Equal(t, Failed, c.Result)
+					require.Equal(t, want+"give --context of a task that is ready: "+
+						"no label yet: it isn't ready yet", c.Detail)
+				}
+			}
+		})
+	}
+}
+
 // Without a worker there is one thing to fix.
 func TestNotReached(t *testing.T) {
 	t.Parallel()

@@ -3930,7 +3930,7 @@ export interface components {
         };
         /** @description Where and with what token to report after a 202. */
         DeliveryCallback: {
-            /** @description The calls complete, fail, heartbeat and progress are below it. */
+            /** @description The calls complete, fail, snooze, heartbeat and progress are below it. */
             url: string;
             /** @description The completion token. */
             token: string;

@@ -200,14 +200,14 @@ function reportOf(o: Outcome): [string, string] {
     case "done":
       return ["complete", completion(o)];
     case "snooze":
-      return ["snooze", JSON.stringify({ error: o.error, ...pause(o) })];
+      return ["snooze", JSON.stringify({ error: o.error, ...retryAfter(o) })];
     default:
       return ["fail", failure(o)];
   }
 }
 
 function failure(o: Outcome): string {
-  return JSON.stringify({ error: o.error, retryable: o.kind !== "fail", ...pause(o) });
+  return JSON.stringify({ error: o.error, retryable: o.kind !== "fail", ...retryAfter(o) });
 }
 
 function completion(o: Outcome): string {
@@ -218,7 +218,7 @@ function completion(o: Outcome): string {
   return `{${fields.join(",")}}`;
 }
 
-function pause(o: Outcome): { retry_after?: string } {
+function retryAfter(o: Outcome): { retry_after?: string } {
   return o.retryAfterMs && o.retryAfterMs > 0
     ? { retry_after: formatDuration(o.retryAfterMs) }
     : {};

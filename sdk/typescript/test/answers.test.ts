@@ -1,7 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { AsyncflowError, Fail, finish, later, next, Reporter, Retry, Snooze, Worker } from "asyncflow";
+import {
+  AsyncflowError,
+  Fail,
+  finish,
+  later,
+  next,
+  Reporter,
+  Retry,
+  Snooze,
+  Worker,
+} from "asyncflow";
 
 import { Bench, deferred, ed25519, freePort, secret, signed } from "./setup.js";
 
