@@ -27,6 +27,10 @@ func to(stage, output string) asyncflow.Outcome {
 		Output: json.RawMessage(output), Status: 200}
 }
 
+func visit(stage string, n, attempts int) store.Visit {
+	return store.Visit{Stage: stage, Visit: n, Attempts: attempts}
+}
+
 // goTo settles a lease, as dispatcher and API do.
 func (b *bundle) goTo(l asyncflow.Lease, o asyncflow.Outcome) {
 	b.t.Helper()
@@ -58,8 +62,8 @@ func testALoopEnds(t *testing.T, b *bundle) {
 	}
 	l := b.leaseAll(b.known(), 1)[0]
 	require.Equal(t, []any{"first", 1}, []any{l.Stage, l.Attempt}, "attempts count by visit")
-	require.Equal(t, []store.Visit{{"first", 1, 1}, {"second", 1, 1}, {"first", 2, 2},
-		{"second", 2, 1}, {"first", 3, 1}}, b.task(id).Path)
+	require.Equal(t, []store.Visit{visit("first", 1, 1), visit("second", 1, 1), visit("first", 2, 2),
+		visit("second", 2, 1), visit("first", 3, 1)}, b.task(id).Path)
 	over := to("second", `5`)
 	b.goTo(l, over)
 	task := b.task(id)
@@ -100,7 +104,7 @@ func TestPathOfANewTask(t *testing.T) {
 	id := b.submit(newTask(`0`))[0].ID
 	require.Equal(t, []store.Visit{{Stage: "first", Visit: 1}}, b.task(id).Path)
 	b.goTo(b.leaseAll(b.known(), 1)[0], to("second", `1`))
-	require.Equal(t, []store.Visit{{"first", 1, 1}, {"second", 1, 0}}, b.task(id).Path)
+	require.Equal(t, []store.Visit{visit("first", 1, 1), visit("second", 1, 0)}, b.task(id).Path)
 	b.put(twoStages())
 	require.Empty(t, b.task(id).Path)
 }
