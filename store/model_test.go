@@ -158,10 +158,10 @@ func (w *model) pass(output string, to int) {
 // isSame reports whether an outcome is the one that was written for a seq. to is the stage that it
 // names; -1: it names none.
 func (w *model) isSame(seq int, kind asyncflow.OutcomeKind, output string, to int) bool {
-	if w.written[seq] != kind || kind != asyncflow.OutcomeDone || w.over[seq] {
+	if w.written[seq] != kind || kind != asyncflow.OutcomeDone {
 		return w.written[seq] == kind
 	}
-	return w.outputs[seq] == output && (to < 0 || to == w.went[seq])
+	return w.outputs[seq] == output && (to < 0 || w.over[seq] || to == w.went[seq])
 }
 
 // choose has the worker of a stage choose how the task goes on, or not.

@@ -37,22 +37,18 @@ func newJournalRow(t *config.Type, s *asyncflow.Settlement) (journalKey, journal
 	o := &s.Outcome
 	final := s.Verdict.Final()
 	position := l.ID.Position()
-	output := o.Output
-	if final == asyncflow.StatusFailed { // a redrive has the stage's input, not its output
-		output = nil
-	}
 	problem := cmp.Or(s.Verdict.Error, o.Error)
 	key := journalKey{RollTables{t.SetAt(position).Tables, position},
 		TypeToken{t.Number(), Token{int16(l.Seq), l.Stage, int16(l.Attempt)}}, o.Kind, final,
 		o.Endpoint,
-		int16(o.Status), problem != "" || len(output) > 0}
+		int16(o.Status), problem != "" || len(o.Output) > 0}
 	row := journalRow{id: l.ID.Number, duration: postgres.OrNull(float32(o.Duration.Seconds())),
 		err: postgres.OrNull(problem)}
 	if final == "" {
 		row.next = (*postgres.Moment)(&s.Verdict.OrderTime)
 	}
-	if len(output) > 0 {
-		row.output = output
+	if len(o.Output) > 0 {
+		row.output = o.Output
 	}
 	return key, row
 }
