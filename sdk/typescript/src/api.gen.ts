@@ -6822,6 +6822,15 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "output": {
+                 *         "thumbnails": [
+                 *           "harbour.256.png"
+                 *         ]
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["Completion"];
             };
         };
