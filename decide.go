@@ -62,11 +62,8 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	case stage < 0: // it was removed before this task was seen: keep the task
 		l.OrderTime = now
 		return ParkFor(l, WaitEndpoint)
-	case o.passed() && stage == len(t.Stages)-1:
-		return Verdict{Kind: Succeed}
 	case o.passed():
-		return Verdict{Kind: Advance, Stage: t.Stages[stage+1].Name, Attempt: 1,
-			OrderTime: EnterOrder(t, stage+1, l.Options, now)}
+		return t.goOn(stage, l, o, now)
 	}
 	var why string
 	if o.Kind == OutcomeSnoozed {
@@ -83,6 +80,22 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	}
 	return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt + 1, OrderTime: now.Add(pause),
 		Reason: WaitRetry, Error: why}
+}
+
+// goOn returns the verdict on a task that passes a stage.
+func (t TaskType) goOn(stage int, l Lease, o Outcome, now time.Time) Verdict {
+	to, err := t.step(stage, o)
+	if err != nil { // the type is another one than at CheckStep
+		return Verdict{Kind: Fail, Error: err.Error()}
+	}
+	if why := t.overSteps(l, o, stage, to); why != "" {
+		return Verdict{Kind: Fail, Error: why}
+	}
+	if to == len(t.Stages) {
+		return Verdict{Kind: Succeed}
+	}
+	return Verdict{Kind: Advance, Stage: t.Stages[to].Name, Attempt: 1,
+		OrderTime: EnterOrder(t, to, l.Options, now)}
 }
 
 // snoozeEnd returns until when a stage may be snoozed that has ended with a snooze.

@@ -30,10 +30,11 @@ const (
 	CodeKeyReused Code = "key_reused"
 	// a dependency can't be: it makes a cycle, or names a task that doesn't exist: see Fields
 	CodeDependency  Code = "invalid_dependency"
-	CodeTooLarge    Code = "too_large"   // a body, context or batch over its limit
-	CodeUnavailable Code = "unavailable" // can't be done now; nothing was changed
-	CodeUncertain   Code = "uncertain"   // the database broke off: the result is unknown
-	CodeInternal    Code = "internal"    // a fault of asyncflow; details are in the log only
+	CodeNextStage   Code = "invalid_next_stage" // the type doesn't let the task go on like that
+	CodeTooLarge    Code = "too_large"          // a body, context or batch over its limit
+	CodeUnavailable Code = "unavailable"        // can't be done now; nothing was changed
+	CodeUncertain   Code = "uncertain"          // the database broke off: the result is unknown
+	CodeInternal    Code = "internal"           // a fault of asyncflow; details are in the log only
 )
 
 // FieldError is one offending field of a request, named by its path in the

@@ -163,6 +163,8 @@ func TestCountNew(t *testing.T) {
 		{"more than allowed", three, 5, []asyncflow.Stage{shards(101), shards(4)}},
 		{"votes", three, 4, []asyncflow.Stage{{Quorum: &asyncflow.Quorum{Votes: 3, MaxVotes: 9}}}},
 		{"results that can't be there yet", stored, 1, []asyncflow.Stage{items}},
+		{"visited again", three, 6, []asyncflow.Stage{shards(5),
+			{Name: "b", FanOut: shards(4).FanOut}, {Next: []string{"b", asyncflow.NextFinish}}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -25,6 +25,7 @@ func pipeline() asyncflow.TaskType {
 		Version:       1,
 		ScheduleLimit: 200,
 		RollRows:      1000,
+		MaxSteps:      100,
 		RollAge:       asyncflow.NewDuration(time.Hour),
 		Retention:     asyncflow.NewDuration(time.Hour),
 		Stages: []asyncflow.Stage{

@@ -95,6 +95,12 @@ type Outcome struct {
 	RetryAfter time.Duration   // asked for by the worker; 0: nothing asked
 	// FirstSent is when the stage of a snoozed attempt was delivered for the first time.
 	FirstSent time.Time
+	// Next is the stage with which a done task goes on, and Finish reports whether it ends, as the
+	// worker chose. Without either, the type decides.
+	Next   string
+	Finish bool
+	// Path is the stages that the task passed before, in order, if NeedsPath.
+	Path      []string
 	FannedOut *FannedOut // of a task that fanned out
 }
 

@@ -76,6 +76,10 @@ type TaskType struct {
 	// when nothing has happened in it for that long.
 	Retention Duration `json:"retention"`
 
+	// MaxSteps is the most stages that a task visits, from its submit or its last redrive on, if
+	// any stage has a Next.
+	MaxSteps int `json:"max_steps,omitempty"`
+
 	// StageMapping maps removed stages to the ones with which their remaining tasks continue.
 	StageMapping map[string]string `json:"-"`
 }
@@ -95,6 +99,9 @@ type Stage struct {
 	Priority int `json:"priority,omitzero"`
 	// Deliver adds what came before to deliveries; nil: they have the context only.
 	Deliver *Deliver `json:"deliver,omitempty"`
+	// Next names the stages with which a task may go on after this one, and NextFinish if it may end
+	// here; empty: the following stage or, after the last one, the end.
+	Next []string `json:"next,omitempty"`
 	// FanOut makes children of a task, which pass through the stage; nil: it makes none.
 	FanOut *FanOut `json:"fan_out,omitempty"`
 	// Quorum has several workers do the stage until enough of them agree; nil: one does it.
@@ -116,6 +123,7 @@ func (t TaskType) WithDefaults() TaskType {
 		t.ScheduleLimit = DefaultScheduleLimit
 	}
 	t.RollRows = cmp.Or(t.RollRows, DefaultRollRows)
+	t.MaxSteps = cmp.Or(t.MaxSteps, DefaultMaxSteps)
 	if t.RollAge.IsZero() {
 		t.RollAge = NewDuration(DefaultRollAge)
 	}
@@ -167,6 +175,7 @@ func (t TaskType) Validate() error {
 	t.Flow.check(&out)
 	t.checkDeliverBytes(&out)
 	t.checkClaims(&out)
+	t.checkSteps(&out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)

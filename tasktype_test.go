@@ -163,6 +163,7 @@ func TestWithDefaults(t *testing.T) {
 	full := bare.WithDefaults()
 	require.NoError(t, full.Validate())
 	require.Equal(t, asyncflow.TaskType{Name: "a", ScheduleLimit: 200, RollRows: 5_000_000,
+		MaxSteps:  100,
 		RollAge:   asyncflow.NewDuration(30 * 24 * time.Hour),
 		Retention: asyncflow.NewDuration(180 * 24 * time.Hour), Stages: []asyncflow.Stage{
 			{Name: "first", Timeout: asyncflow.NewDuration(30e9),

@@ -24,6 +24,8 @@ type answer struct {
 	outcome    string // "", "done", "retry", "snooze", "fail" or "cancel"
 	error      string
 	retryAfter asyncflow.Duration
+	nextStage  string
+	finish     bool
 }
 
 // field returns where the value of a field goes; nil if it is unknown.
@@ -37,6 +39,10 @@ func (a *answer) field(name string) any {
 		return &a.error
 	case "retry_after":
 		return &a.retryAfter
+	case "next_stage":
+		return &a.nextStage
+	case "finish":
+		return &a.finish
 	}
 	return nil
 }
@@ -72,7 +78,8 @@ func readStatus(a transport.Answer, fields []string) (o asyncflow.Outcome, more 
 }
 
 var (
-	answerFields  = []string{"outcome", "output", "error", "retry_after"}
+	answerFields = []string{"outcome", "output", "error", "retry_after", "next_stage",
+		"finish"}
 	resultsFields = append([]string{"results"}, answerFields...)
 )
 
@@ -136,8 +143,8 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 	}
 	if err != nil {
 		return errors.New(
-			"the answer is not the JSON object {output?, outcome?, error?, retry_after?}: " +
-				plain(err))
+			"the answer is not the JSON object {output?, outcome?, error?, retry_after?, next_stage?, " +
+				"finish?}: " + plain(err))
 	}
 	return a.complete(o, maxOutput, `"done", "retry", "snooze", "fail" or "cancel"`)
 }
@@ -173,6 +180,10 @@ func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) err
 		return fmt.Errorf("the answer has an output, but the outcome %q", a.outcome)
 	case !again && !a.retryAfter.IsZero():
 		return errors.New(`the answer has retry_after, but no outcome "retry" or "snooze"`)
+	case !done && (a.nextStage != "" || a.finish):
+		return fmt.Errorf("the answer has next_stage or finish, but the outcome %q", a.outcome)
+	case a.nextStage != "" && a.finish:
+		return errors.New("the answer has both next_stage and finish")
 	case snoozes:
 		if err := asyncflow.CheckSnooze(a.retryAfter); err != nil {
 			return fmt.Errorf("the answer's outcome is \"snooze\", and its %w", err)
@@ -185,6 +196,7 @@ func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) err
 	switch a.outcome {
 	case "", "done":
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.output, ""
+		o.Next, o.Finish = a.nextStage, a.finish
 	case "snooze":
 		o.Kind = asyncflow.OutcomeSnoozed
 	case "fail":

@@ -85,7 +85,7 @@ func TestResults(t *testing.T) {
 			Output: json.RawMessage(text)}
 	}
 	notResult := "the result is not the JSON object {task_id, output?, outcome?, error?, " +
-		"retry_after?}: "
+		"retry_after?, next_stage?, finish?}: "
 	for name, c := range map[string]struct {
 		results string
 		first   asyncflow.Outcome
@@ -121,9 +121,16 @@ func TestResults(t *testing.T) {
 				`its body begins: {"task_id":"thumbnails.1.2","outcome":"maybe"}`)},
 		"accepted with an output": {ok +
 			`,{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`, done,
-			failed("the result has an output, error or retry_after, but is accepted: its " +
-				`completion comes later; its body begins: ` +
+			failed("the result has an output, error, retry_after, next_stage or finish, but is " +
+				`accepted: its completion comes later; its body begins: ` +
 				`{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`)},
+		"a choice": {ok + `,{"task_id":"thumbnails.1.2","next_stage":"review"}`, done,
+			asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Next: "review"}},
+		"accepted with a choice": {ok +
+			`,{"task_id":"thumbnails.1.2","outcome":"accepted","finish":true}`, done,
+			failed("the result has an output, error, retry_after, next_stage or finish, but is " +
+				`accepted: its completion comes later; its body begins: ` +
+				`{"task_id":"thumbnails.1.2","outcome":"accepted","finish":true}`)},
 		"an error alone": {ok + `,{"task_id":"thumbnails.1.2","error":"no"}`, done,
 			failed(`the answer has an error, but no outcome "retry", "snooze", "fail" or "cancel"; ` +
 				`its body begins: {"task_id":"thumbnails.1.2","error":"no"}`)},
@@ -177,7 +184,7 @@ func TestResultsOutput(t *testing.T) {
 func TestAnswersForAll(t *testing.T) {
 	t.Parallel()
 	const not = `the answer is not the JSON object ` +
-		`{"results": [{task_id, output?, outcome?, error?, retry_after?}, …]}`
+		`{"results": [{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?}, …]}`
 	unclear := func(text, body string) asyncflow.Outcome {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200,
 			Error: text + "; its body begins: " + body}

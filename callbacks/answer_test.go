@@ -56,7 +56,7 @@ func requireOutcome(t *testing.T, want, got asyncflow.Outcome) {
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	const notObject = "the answer is not the JSON object {output?, outcome?, error?, " +
-		"retry_after?}: "
+		"retry_after?, next_stage?, finish?}: "
 	done := func(status int, output string) asyncflow.Outcome {
 		o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: status}
 		if output != "" {
@@ -127,6 +127,22 @@ func TestAnswers(t *testing.T) {
 		"200 outcome retry": {reply(200,
 			`{"outcome":"retry","error":"busy","retry_after":"1m30s"}`),
 			later(200, "busy", 90*time.Second)},
+		"200 next_stage": {reply(200, `{"output":1,"next_stage":"review"}`),
+			asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200,
+				Output: json.RawMessage(`1`), Next: "review"}},
+		"200 finish": {reply(200, `{"outcome":"done","finish":true}`),
+			asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Finish: true}},
+		"200 no choice": {reply(200, `{"next_stage":"","finish":false}`), done(200, "")},
+		"200 next_stage and finish": {reply(200, `{"next_stage":"review","finish":true}`),
+			unclear("the answer has both next_stage and finish",
+				`{"next_stage":"review","finish":true}`)},
+		"200 failed with next_stage": {reply(200, `{"outcome":"fail","next_stage":"review"}`),
+			unclear(`the answer has next_stage or finish, but the outcome "fail"`,
+				`{"outcome":"fail","next_stage":"review"}`)},
+		"200 next_stage null": {reply(200, `{"next_stage":null}`),
+			unclear(notObject+"next_stage must not be null", `{"next_stage":null}`)},
+		"202 next_stage": {reply(202, `{"next_stage":"review"}`), failed(202,
+			notLater+`"next_stage": answer with 200; its body begins: {"next_stage":"review"}`)},
 		"200 outcome snooze": {reply(200,
 			`{"outcome":"snooze","error":"no label yet","retry_after":"720h"}`),
 			asyncflow.Outcome{Kind: asyncflow.OutcomeSnoozed, Status: 200, Error: "no label yet",

@@ -241,6 +241,8 @@ type (
 
 	// Children counts the children of a task by their status. See [api.Children] for its fields.
 	Children = api.Children
+	// Visit is one pass of a task through a stage. See [api.Visit] for its fields.
+	Visit = api.Visit
 
 	// ListParams narrow a list of tasks. Type is required; zero fields are not sent. See
 	// [api.ListTasksParams] for its fields.

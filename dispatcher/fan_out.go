@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -25,6 +26,9 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 	case work.Count == 0:
 		o.Kind = asyncflow.OutcomeJoined
 		o.Output = store.NoResults
+		if t.NeedsPath(l, o) {
+			o.Path = d.passed(t, l, time.Now().Add(journalPatience))
+		}
 	default:
 		o.FannedOut = &asyncflow.FannedOut{FanOut: rule, Count: work.Count}
 	}
@@ -110,14 +114,15 @@ func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) 
 }
 
 // chargeChildren counts the children of a task that has fanned out in its tenant's rate of submits,
-// unless the submit counted them: one over HTTP, or a tick, counts what it knows of all stages.
+// unless the submit counted them: one over HTTP, or a tick, counts what it knows of all stages
+// that a task visits once.
 func (d *Dispatcher) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
 	made := s.Outcome.FannedOut
 	if made == nil {
 		return
 	}
 	first := s.Lease.Stage == t.Stages[0].Name && s.Lease.Options.ContextFrom == ""
-	known := made.FanOut.Items == "" || first
+	known := (made.FanOut.Items == "" || first) && !t.Revisits(t.StageIndex(s.Lease.Stage))
 	if known && s.Lease.ID.Sequence() < asyncflow.FirstBySQL {
 		return
 	}

@@ -17,7 +17,7 @@ func (d *Dispatcher) conclude(
 	cutOff := d.sending.Err() != nil
 	d.ledger.Took(t.Key(), now.Sub(deliveries[0].At), now)
 	settlements := make([]asyncflow.Settlement, 0, len(deliveries))
-	until := time.Now().Add(firstSentPatience)
+	until := time.Now().Add(journalPatience)
 	for i, o := range outcomes {
 		if o.Kind == asyncflow.OutcomeAccepted {
 			d.accept(t, deliveries[i], o)
@@ -27,8 +27,12 @@ func (d *Dispatcher) conclude(
 			o.Kind = asyncflow.OutcomeLost
 		}
 		l := deliveries[i].Lease
+		o = t.Judged(l, o)
 		if o.Kind == asyncflow.OutcomeSnoozed {
 			o.FirstSent = d.firstSent(t, l, until)
+		}
+		if t.NeedsPath(l, o) {
+			o.Path = d.passed(t, l, until)
 		}
 		settlements = append(settlements, asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
@@ -36,9 +40,9 @@ func (d *Dispatcher) conclude(
 	d.settle(t, settlements...)
 }
 
-// firstSentPatience bounds the questions when the stages of a request's snoozed tasks were
-// delivered first. The settlements follow while the leases stand.
-const firstSentPatience = store.LeaseMargin / 2
+// journalPatience bounds the questions about the earlier attempts of a request's tasks. The
+// settlements follow while the leases stand.
+const journalPatience = store.LeaseMargin / 2
 
 // firstSent returns when a task was delivered in the stage of a lease for the first time. If the
 // database doesn't answer until then, that is this time: the next snooze ends in time.
@@ -52,6 +56,20 @@ func (d *Dispatcher) firstSent(t *store.Type, l asyncflow.Lease, until time.Time
 		return l.LeasedAt
 	}
 	return at
+}
+
+// passed returns the stages that a task passed before. If the database doesn't answer until then,
+// that is nil: the task goes on, and its next step counts this one, too.
+func (d *Dispatcher) passed(t *store.Type, l asyncflow.Lease, until time.Time) []string {
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	path, err := d.store.Passed(ctx, t, l)
+	if err != nil {
+		d.log.Warn("can't tell how many steps a task has taken", "tenant", t.Tenant,
+			"task", l.ID.String(), "error", err)
+		return nil
+	}
+	return path
 }
 
 // accept extends the lease of a task that was answered with 202 until its completion is due. The
@@ -169,7 +187,8 @@ func (d *Dispatcher) goingOn(
 	t *store.Type, settlements []asyncflow.Settlement,
 	reserve func(t *store.Type, stage string, n int, now time.Time) reservation,
 ) []*asyncflow.Lease {
-	if t = d.current(t); len(t.Stages) == 1 { // limits may have been added since the delivery began
+	t = d.current(t) // limits may have been added since the delivery began
+	if len(t.Stages) == 1 && len(t.Stages[0].Next) == 0 {
 		return nil
 	}
 	now := d.store.Clock.Now()
@@ -185,7 +204,11 @@ func (d *Dispatcher) goingOn(
 	slices.SortFunc(due, func(a, b int) int {
 		return settlements[a].Verdict.OrderTime.Compare(settlements[b].Verdict.OrderTime)
 	})
-	r := reserve(t, settlements[due[0]].Verdict.Stage, len(due), now)
+	stage := settlements[due[0]].Verdict.Stage
+	due = slices.DeleteFunc(due, func(i int) bool { // tasks that branched off go in line
+		return settlements[i].Verdict.Stage != stage
+	})
+	r := reserve(t, stage, len(due), now)
 	if r.n == 0 {
 		return nil
 	}

@@ -28,13 +28,18 @@ type model struct {
 	// the last lost seq, unless it was started again; 0: none
 	lost     int
 	lateSeq  map[int]bool // seqs that a late report has taken
+	went     map[int]int  // the stage with which a done seq went on
+	over     map[int]bool // seqs after which a task had taken too many steps
+	passed   int          // stages since the submit or the last redrive
+	visits   int          // of stages, in all
 	priority int          // its own; -1: none
 	contexts []string     // what each stage is sent with
 }
 
 const (
 	modelAttempts = 3
-	modelStages   = 2
+	modelStages   = 2 // also stands for the end
+	modelSteps    = 5
 )
 
 // machine drives the store and its models through the same steps. The retries of
@@ -73,6 +78,9 @@ func (m *machine) submit(t *rapid.T) {
 		written:  map[int]asyncflow.OutcomeKind{},
 		outputs:  map[int]string{},
 		lateSeq:  map[int]bool{},
+		went:     map[int]int{},
+		over:     map[int]bool{},
+		visits:   1,
 		contexts: []string{doc, ""},
 	}
 	m.order = append(m.order, id)
@@ -118,21 +126,59 @@ func (w *model) end(kind asyncflow.OutcomeKind, output string) {
 		w.finish(asyncflow.StatusFailed)
 	case kind == asyncflow.OutcomeCancelled:
 		w.finish(asyncflow.StatusCancelled)
-	case kind == asyncflow.OutcomeDone && w.stage == modelStages-1:
-		w.finish(asyncflow.StatusSucceeded)
-	case kind == asyncflow.OutcomeDone:
-		next := w.contexts[w.stage]
-		if output != "" {
-			next = output
-		}
-		w.stage, w.attempt, w.status = w.stage+1, 1, asyncflow.StatusPending
-		w.contexts[w.stage] = next
 	case w.attempt >= modelAttempts:
 		w.finish(asyncflow.StatusFailed)
 	default:
 		w.attempt++
 		w.status = []asyncflow.Status{asyncflow.StatusPending, asyncflow.StatusWaiting}[w.stage]
 	}
+}
+
+// pass has the current stage of a model be done, and the task go on with another, or end.
+func (w *model) pass(output string, to int) {
+	seq, next := w.seq, w.contexts[w.stage]
+	w.written[seq], w.outputs[seq], w.went[seq] = asyncflow.OutcomeDone, output, to
+	w.seq++
+	w.passed++
+	switch {
+	case to == modelStages:
+		w.finish(asyncflow.StatusSucceeded)
+	case w.passed >= modelSteps:
+		w.over[seq] = true
+		w.finish(asyncflow.StatusFailed)
+	default:
+		if output != "" {
+			next = output
+		}
+		w.stage, w.attempt, w.status, w.visits = to, 1, asyncflow.StatusPending, w.visits+1
+		w.contexts[to] = next
+	}
+}
+
+// isSame reports whether an outcome is the one that was written for a seq. to is the stage that it
+// names; -1: it names none.
+func (w *model) isSame(seq int, kind asyncflow.OutcomeKind, output string, to int) bool {
+	if w.written[seq] != kind || kind != asyncflow.OutcomeDone {
+		return w.written[seq] == kind
+	}
+	return w.outputs[seq] == output && (to < 0 || w.over[seq] || to == w.went[seq])
+}
+
+// choose has the worker of a stage choose how the task goes on, or not.
+func (m *machine) choose(t *rapid.T, l asyncflow.Lease, o *asyncflow.Outcome) (to int) {
+	to = rapid.SampledFrom([]int{-1, 0, 1, modelStages}).Draw(t, "next stage")
+	switch {
+	case to == modelStages:
+		o.Finish = true
+	case to >= 0:
+		o.Next = m.pipe.Stages[to].Name
+	}
+	if err := m.pipe.CheckStep(l, *o); err != nil {
+		require.Equal(t, []int{1, 1}, []int{m.pipe.StageIndex(l.Stage), to}, "%v", err)
+		o.Next = ""
+		return -1
+	}
+	return to
 }
 
 func (w *model) finish(status asyncflow.Status) {
@@ -157,16 +203,37 @@ func (m *machine) settle(t *rapid.T) {
 		output = fmt.Sprintf(`"%s.%d"`, id, l.Seq)
 		o.Output = json.RawMessage(output)
 	}
+	to := -1
+	if kind == asyncflow.OutcomeDone {
+		to = m.choose(t, l, &o)
+	}
+	if m.pipe.NeedsPath(l, o) {
+		var err error
+		o.Path, err = m.b.Passed(m.b.t.Context(), m.pipe, l)
+		require.NoError(t, err)
+	}
 	r := m.b.settle(m.pipe, l, o)
 	require.NoError(t, r.Err)
 	if w.status == asyncflow.StatusRunning && l.Seq == w.seq {
 		require.False(t, r.Stale, "%s seq %d holds the lease", id, l.Seq)
-		w.end(kind, output)
+		if kind == asyncflow.OutcomeDone {
+			w.pass(output, orNext(to, w.stage))
+		} else {
+			w.end(kind, output)
+		}
 		return
 	}
-	same := w.written[l.Seq] == kind && w.outputs[l.Seq] == output
+	same := w.isSame(l.Seq, kind, output, to)
 	require.Equal(t, store.Settled{Stale: !same, Written: w.written[l.Seq]}, r, "%s seq %d", id,
 		l.Seq)
+}
+
+// orNext returns a stage that was named or, for -1, the following one.
+func orNext(to, stage int) int {
+	if to < 0 {
+		return stage + 1
+	}
+	return to
 }
 
 // expire has a lease run out.
@@ -196,7 +263,12 @@ func (m *machine) late(t *rapid.T) {
 	}
 	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
+	to := m.choose(t, l, &o)
 	_, taken, err := m.b.SettleLate(m.b.t.Context(), m.pipe, id, l.Seq, o)
+	if w.lateSeq[l.Seq+1] && !w.isSame(l.Seq+1, o.Kind, "", to) {
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "another late report")
+		return
+	}
 	require.NoError(t, err)
 	if w.lateSeq[l.Seq+1] {
 		require.True(t, taken, "the same late report again")
@@ -206,7 +278,7 @@ func (m *machine) late(t *rapid.T) {
 	if taken {
 		w.lateSeq[w.seq], w.lost = true, 0
 		w.attempt = l.Attempt
-		w.end(asyncflow.OutcomeDone, "")
+		w.pass("", orNext(to, w.stage))
 	}
 }
 
@@ -305,6 +377,7 @@ func (m *machine) redrive(t *rapid.T) {
 	require.NoError(t, err)
 	w.written[w.seq+1] = asyncflow.OutcomeRedriven
 	w.status, w.stage, w.attempt, w.seq = asyncflow.StatusPending, stage, 1, w.seq+2
+	w.passed, w.visits = 0, w.visits+1
 }
 
 // onlyOne does something twice at once; one of the two at most may succeed.
@@ -349,8 +422,8 @@ func (m *machine) check(t *rapid.T) {
 	for id, w := range m.tasks {
 		task, err := m.b.Task(m.b.t.Context(), tenant, id)
 		require.NoError(t, err)
-		require.Equal(t, []any{w.status, w.stage, w.attempt},
-			[]any{task.Status, m.pipe.StageIndex(task.Stage), task.Attempt}, id)
+		require.Equal(t, []any{w.status, w.stage, w.attempt, w.visits},
+			[]any{task.Status, m.pipe.StageIndex(task.Stage), task.Attempt, task.Steps}, id)
 		if w.status != w.before {
 			require.True(t, slices.ContainsFunc(asyncflow.Transitions,
 				func(s asyncflow.Transition) bool {
@@ -404,6 +477,9 @@ func patient() asyncflow.TaskType {
 func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]func(*rapid.T)) {
 	spec := patient()
 	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)
+	spec.Stages[0].Next = []string{"first", "second", asyncflow.NextFinish}
+	spec.Stages[1].Next = []string{"first", asyncflow.NextFinish}
+	spec.MaxSteps = modelSteps
 	b.put(spec)
 	checkSequences(t, 25, func(rt *rapid.T) {
 		b.clear()

@@ -29,6 +29,8 @@ type (
 	Task = tasks.Task
 	// TaskCount is how many tasks a filter finds.
 	TaskCount = tasks.TaskCount
+	// Visit is one pass of a task through a stage.
+	Visit = tasks.Visit
 )
 
 const (

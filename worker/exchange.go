@@ -82,6 +82,8 @@ type answer struct {
 	Outcome    string             `json:"outcome,omitempty"` // left out: done
 	Error      string             `json:"error,omitempty"`
 	RetryAfter asyncflow.Duration `json:"retry_after,omitzero"`
+	NextStage  string             `json:"next_stage,omitempty"`
+	Finish     bool               `json:"finish,omitempty"`
 }
 
 // decide makes the answer, once. It has the results that are there; the other deliveries are

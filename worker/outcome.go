@@ -48,6 +48,27 @@ func Snooze(after time.Duration) error {
 	return snoozeError{min(max(after, asyncflow.MinSnoozeAfter), asyncflow.MaxSnoozeAfter)}
 }
 
+// Step, as the error of a handler, says how a task goes on whose stage is done: the output counts.
+// The stage's next must allow it. A Reporter takes it, too.
+type Step struct {
+	next   string
+	finish bool
+}
+
+// Next is the Step to a stage, forwards or backwards: return output, worker.Next("review").
+func Next(stage string) Step { return Step{next: stage} }
+
+// Finish is the Step to the end: the task succeeds with the output.
+var Finish = Step{finish: true}
+
+// Error makes a Step an error.
+func (s Step) Error() string {
+	if s.finish {
+		return "the task is finished"
+	}
+	return "the task goes on with the stage " + s.next
+}
+
 type snoozeError struct{ after time.Duration }
 
 func (e snoozeError) Error() string { return "it isn't ready yet" }
@@ -69,6 +90,7 @@ type outcome struct {
 	output     json.RawMessage // nil: none
 	error      string
 	retryAfter time.Duration
+	step       Step // of a done stage; zero: as the type says
 }
 
 // Kinds of outcomes, as answers name them.
@@ -84,6 +106,9 @@ const (
 func outcomeOf(ctx context.Context, out any, err error) outcome {
 	if err == nil {
 		return done(out)
+	}
+	if step := (Step{}); errors.As(err, &step) {
+		return done(out).to(step)
 	}
 	if errors.Is(err, Later) {
 		return outcome{kind: kindAccepted}
@@ -103,6 +128,14 @@ func outcomeOf(ctx context.Context, out any, err error) outcome {
 		o.retryAfter = max(0, r.after)
 	case errors.As(err, &s):
 		o.kind, o.retryAfter = kindSnooze, s.after
+	}
+	return o
+}
+
+// to returns the outcome of a done stage with a step.
+func (o outcome) to(step Step) outcome {
+	if o.kind == kindDone {
+		o.step = step
 	}
 	return o
 }

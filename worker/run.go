@@ -101,6 +101,7 @@ func (r *run) answer(nobody bool) answer {
 	if !r.accepted {
 		a.Outcome, a.Output = r.result.kind, r.result.output
 		a.Error, a.RetryAfter = r.result.error, asyncflow.NewDuration(r.result.retryAfter)
+		a.NextStage, a.Finish = r.result.step.next, r.result.step.finish
 	}
 	if a.Outcome == kindDone {
 		a.Outcome = ""
@@ -108,8 +109,8 @@ func (r *run) answer(nobody bool) answer {
 	return a
 }
 
-// report reports the result to asyncflow. A result that is refused fails the task for good: it
-// would be refused again.
+// report reports the result to asyncflow. An output that is refused fails the task for good: it
+// would be refused again. A next stage that is refused fails the attempt, as in an answer.
 func (r *run) report() error {
 	cause := context.Cause(r.ctx)
 	switch {
@@ -129,6 +130,9 @@ func (r *run) report() error {
 	refusal := outcome{
 		kind:  kindFail,
 		error: shorten("asyncflow refused the output: " + answer.Error()),
+	}
+	if answer.Problem.Code == string(asyncflow.CodeNextStage) {
+		refusal.kind = kindRetry
 	}
 	return errors.Join(err, r.worker.reporter.report(r.calls, r.delivery.Callback, refusal))
 }

@@ -578,6 +578,10 @@ type Attempt struct {
 	// Final The final status that followed from the attempt.
 	Final AttemptFinal `json:"final,omitempty,omitzero"`
 
+	// NextStage The stage with which the task went on, if it passed this one and any stage of its type
+	// has `next`.
+	NextStage string `json:"next_stage,omitempty,omitzero"`
+
 	// NextTime When the next attempt is due.
 	NextTime time.Time `json:"next_time,omitempty,omitzero"`
 
@@ -1040,6 +1044,17 @@ type ClaimList struct {
 
 // Completion defines model for Completion.
 type Completion struct {
+	// Finish The task succeeds with this output, if its stage allows it by `next`. Only for a stage that
+	// is done.
+	Finish Finish `json:"finish,omitempty,omitzero"`
+
+	// NextStage The stage with which the task goes on, forwards or backwards, if its stage allows it by
+	// `next`. Only for a stage that is done, and not together with finish.
+	//
+	//
+	// Example: review
+	NextStage NextStage `json:"next_stage,omitempty,omitzero"`
+
 	// Output Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Output JSON `json:"output,omitempty,omitzero"`
 }
@@ -1520,6 +1535,10 @@ type FanOut = asyncflow.FanOut
 // FieldError defines model for FieldError.
 type FieldError = asyncflow.FieldError
 
+// Finish The task succeeds with this output, if its stage allows it by `next`. Only for a stage that
+// is done.
+type Finish = bool
+
 // FiringAlerts defines model for FiringAlerts.
 type FiringAlerts struct {
 	Data []AlertEpisode `json:"data"`
@@ -1799,6 +1818,12 @@ type NewTenant struct {
 	// Example: thumbnails
 	Slug Name `json:"slug"`
 }
+
+// NextStage The stage with which the task goes on, forwards or backwards, if its stage allows it by
+// `next`. Only for a stage that is done, and not together with finish.
+//
+// Example: review
+type NextStage = string
 
 // Node defines model for Node.
 type Node struct {
@@ -2461,8 +2486,12 @@ type Task struct {
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
 
 	// OrderTime Its place in the order. Present while it is waiting or pending.
-	OrderTime time.Time   `json:"order_time,omitempty,omitzero"`
-	Paused    *PausedTask `json:"paused,omitempty"`
+	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
+
+	// Path The last 100 visits of stages, oldest first. Present if any stage of the type has
+	// `next`; lists leave it out.
+	Path   []Visit     `json:"path,omitempty,omitzero"`
+	Paused *PausedTask `json:"paused,omitempty"`
 
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
@@ -2487,6 +2516,9 @@ type Task struct {
 	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status"`
+
+	// Steps The number of all visits of stages. Present with path.
+	Steps int `json:"steps,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -2573,6 +2605,7 @@ type TaskType struct {
 	// MaxDeliverBytes Present if it was set, or if any stage has deliver.
 	MaxDeliverBytes int `json:"max_deliver_bytes,omitempty,omitzero"`
 	MaxInFlight     int `json:"max_in_flight,omitempty,omitzero"`
+	MaxSteps        int `json:"max_steps,omitempty,omitzero"`
 
 	// Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -2656,6 +2689,10 @@ type TaskTypeSpec struct {
 	// MaxInFlight The most tasks that are leased at once on all nodes, including those that were answered with
 	// 202.
 	MaxInFlight MaxInFlight `json:"max_in_flight,omitempty,omitzero"`
+
+	// MaxSteps The most visits of stages that a task makes from its submit or its last redrive on, if
+	// any stage has `next`; then it fails, with its path as the error. By default 100.
+	MaxSteps int `json:"max_steps,omitempty,omitzero"`
 
 	// Rate A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or 3600/h.
 	// So many may begin in that time. It is divided among the nodes.
@@ -2755,6 +2792,16 @@ type TenantPatch struct {
 
 	// Suspended true suspends, false resumes.
 	Suspended *bool `json:"suspended,omitempty"`
+}
+
+// Visit One pass of a task through a stage.
+type Visit struct {
+	// Attempts The attempts of the visit, with one under way.
+	Attempts int    `json:"attempts"`
+	Stage    string `json:"stage"`
+
+	// Visit Which visit of that stage it is, from 1.
+	Visit int `json:"visit"`
 }
 
 // Vote defines model for Vote.
@@ -3380,7 +3427,7 @@ type ClientInterface interface {
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
 	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-	// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
@@ -3391,7 +3438,7 @@ type ClientInterface interface {
 	// CompleteTask Complete the stage of a delivery
 	//
 	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-	// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4616,7 +4663,7 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 // CompleteTaskWithBody Complete the stage of a delivery
 //
 // An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
+// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes any type of body and a specified content type.
@@ -4637,7 +4684,7 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 // CompleteTask Complete the stage of a delivery
 //
 // An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-// 200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
+// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes a body of the `application/json` content type.

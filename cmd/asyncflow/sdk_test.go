@@ -296,6 +296,50 @@ func TestSDKOutcomes(t *testing.T) {
 		[]string{string(task.Result), outcomes})
 }
 
+// A worker goes back, skips a stage and finishes, by answers and by reports. A choice that isn't
+// allowed fails an attempt, and changes nothing else.
+func TestSDKSteps(t *testing.T) {
+	t.Parallel()
+	p := startNode(t, database(t))
+	c := p.client()
+	w := startSDKWorker(t, sdk.Config{})
+	fetch := func(_ context.Context, task sdk.Task[counted]) (counted, error) {
+		if task.Context.N == 2 && task.Attempt == 1 {
+			return counted{9}, sdk.Next("stroe")
+		}
+		return counted{task.Context.N + 1}, sdk.Next("store")
+	}
+	store := func(_ context.Context, task sdk.Task[counted]) (counted, error) {
+		if task.Context.N < 3 {
+			return task.Context, fmt.Errorf("not the last page: %w", sdk.Next("fetch"))
+		}
+		return task.Context, sdk.Finish
+	}
+	late := sdk.AnswerWithin(-1)
+	sdk.Handle(w.Worker, "pipe", "fetch", fetch)
+	sdk.Handle(w.Worker, "pipe", "store", store, late)
+	never := func(context.Context, sdk.Task[counted]) (counted, error) {
+		return counted{}, errors.New("it was skipped")
+	}
+	sdk.Handle(w.Worker, "pipe", "skipped", never)
+	first, skipped, last := stage("fetch"), stage("skipped"), stage("store")
+	first.Next = []string{"store"}
+	last.Next = []string{"fetch", asyncflow.NextFinish}
+	w.pipe(t, c, first, skipped, last)
+	task, outcomes := ended(t, c, submit(t, c, `{"n": 0}`))
+	require.JSONEq(t, `{"n": 3}`, string(task.Result))
+	require.Equal(t, "fetch done, store done, fetch done, store done, fetch failed, fetch done, "+
+		"store done", outcomes)
+	require.Equal(t, []client.Visit{{Stage: "fetch", Visit: 1, Attempts: 1},
+		{Stage: "store", Visit: 1, Attempts: 1}, {Stage: "fetch", Visit: 2, Attempts: 1},
+		{Stage: "store", Visit: 2, Attempts: 1}, {Stage: "fetch", Visit: 3, Attempts: 2},
+		{Stage: "store", Visit: 3, Attempts: 1}}, task.Path)
+	attempts, err := c.Attempts(t.Context(), task.ID)
+	require.NoError(t, err)
+	require.Contains(t, attempts[4].Error, `invalid_next_stage: next_stage "stroe" is not allowed `+
+		`after stage "fetch": it must be next_stage: "store"`)
+}
+
 // An output that is too large for a report fails the task for good: a retry would be useless.
 func TestSDKReportRefused(t *testing.T) {
 	t.Parallel()

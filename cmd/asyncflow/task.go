@@ -95,9 +95,27 @@ func (g *globals) printTask(t client.Task, err error) error {
 		dependenciesText(t.Dependencies), "redriven",
 		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
-		childrenText(t.Children), "paused", pausedText(t),
+		childrenText(t.Children), "paused", pausedText(t), "path", pathText(t),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))
+}
+
+// pathText shows the visits of a task, such as "fetch → store (2 attempts) → fetch #2".
+func pathText(t client.Task) string {
+	texts := make([]string, len(t.Path))
+	for i, v := range t.Path {
+		texts[i] = v.Stage
+		if v.Visit > 1 {
+			texts[i] += " #" + strconv.Itoa(v.Visit)
+		}
+		if v.Attempts > 1 {
+			texts[i] += " (" + strconv.Itoa(v.Attempts) + " attempts)"
+		}
+	}
+	if more := t.Steps - len(t.Path); more > 0 {
+		texts = append([]string{strconv.Itoa(more) + " more"}, texts...)
+	}
+	return strings.Join(texts, " → ")
 }
 
 // dependenciesText lists what a task depends on, each with its status.

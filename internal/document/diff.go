@@ -60,7 +60,7 @@ func (t Type) diff(ctx context.Context, c *client.Client) (Difference, error) {
 			ScheduleLimit: full.ScheduleLimit, ScheduleInterval: full.ScheduleInterval,
 			MaxInFlight: full.MaxInFlight, Rate: full.Rate, Flow: full.Flow,
 			RollRows: full.RollRows, RollAge: full.RollAge, Retention: full.Retention,
-			StageMapping: full.StageMapping}
+			MaxSteps: full.MaxSteps, StageMapping: full.StageMapping}
 	}
 	d.Fields = diffTypes(old, would)
 	return d, nil
@@ -98,6 +98,7 @@ func flatten(t client.TaskType, both func(string) bool) map[string]string {
 		"roll_rows":         jsonText(t.RollRows),
 		"roll_age":          jsonText(t.RollAge),
 		"retention":         jsonText(t.Retention),
+		"max_steps":         jsonText(t.MaxSteps),
 		"retry":             jsonText(t.Retry),
 	}
 	for from, to := range t.StageMapping {

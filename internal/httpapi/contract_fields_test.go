@@ -71,7 +71,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	id := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints",
 		`{"type":"pipe","stage":"first","url":"https://w.example.com/first"}`)).ID
 	const stage = `"name":"one","timeout":"7s","max_processing_time":"8m","max_snooze":"9h","priority":9,
-		"retry":{"max_attempts":3,"interval":4}`
+		"retry":{"max_attempts":3,"interval":4},"next":["finish"]`
 	const delivery = `"weight":2,"max_in_flight":3,"rate":"4/s",
 		"batch":{"max_tasks":5,"max_wait":"20ms"},"headers":{"X-One":"1"}`
 	for _, c := range []struct {
@@ -82,7 +82,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 		{"TaskTypeSpec", "PUT", "/v1/task-types/other", []string{`{"stages":[{` + stage + `}],
 			"retry":{"max_attempts":5,"interval":6},"schedule_limit":7,"schedule_interval":"8s",
 			"max_in_flight":9,"rate":"10/m","flow":{"max_in_flight":2,"rate":"3/s"},"roll_rows":1234,
-			"roll_age":"13h","retention":"336h","max_deliver_bytes":1234}`,
+			"roll_age":"13h","retention":"336h","max_deliver_bytes":1234,"max_steps":77}`,
 			`{"stages":[{"name":"two"}],"stage_mapping":{"one":"two"}}`}, ""},
 		{"Stage", "PUT", "/v1/task-types/staged", []string{"{" + stage + `,
 			"deliver":{"input":true,"outputs":["one"]},"fan_out":{"items":"/a",

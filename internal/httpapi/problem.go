@@ -30,6 +30,7 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodePrecondition:    http.StatusPreconditionFailed,
 	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
 	asyncflow.CodeDependency:      http.StatusUnprocessableEntity,
+	asyncflow.CodeNextStage:       http.StatusUnprocessableEntity,
 	asyncflow.CodeTooLarge:        http.StatusRequestEntityTooLarge,
 	asyncflow.CodeUnavailable:     http.StatusServiceUnavailable,
 	asyncflow.CodeUncertain:       http.StatusServiceUnavailable,

@@ -27,6 +27,9 @@ func (s *Server) completeTask(c *fiber.Ctx) error {
 	return s.answerReport(c, o)
 }
 
+// maxNextStage is how many bytes of next_stage need no further check.
+const maxNextStage = 100
+
 // failTask accepts a worker's report that the attempt failed.
 func (s *Server) failTask(c *fiber.Ctx) error {
 	o, err := s.readFailure(c)
@@ -46,7 +49,15 @@ func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	case len(body.Output) > 0:
 		err = asyncflow.CheckDocument("output", body.Output, s.cfg.MaxContext)
 	}
-	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output}, err
+	switch {
+	case err != nil:
+	case body.NextStage != "" && body.Finish:
+		err = asyncflow.InvalidField("finish", "and next_stage exclude each other")
+	case len(body.NextStage) > maxNextStage: // the type allows more than the contract
+		err = s.checkBody(c)
+	}
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output,
+		Next: body.NextStage, Finish: body.Finish}, err
 }
 
 func (s *Server) readFailure(c *fiber.Ctx) (asyncflow.Outcome, error) {

@@ -37,6 +37,17 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 			return "", err
 		}
 	}
+	if o.Status != 0 { // an answer that was passed on: as after a push
+		o = a.taskType.Judged(l, o)
+	}
+	if err := a.taskType.CheckStep(l, o); err != nil {
+		return "", err
+	}
+	if a.taskType.NeedsPath(l, o) {
+		if o.Path, err = s.cfg.Store.Passed(ctx, a.taskType, l); err != nil {
+			return "", err
+		}
+	}
 	now := s.cfg.Store.Clock.Now()
 	if o.Kind == asyncflow.OutcomeReleased {
 		l = a.taskType.Reordered(l)

@@ -167,6 +167,10 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 		}
 		out.Dependencies = append(out.Dependencies, one)
 	}
+	out.Steps = t.Steps
+	for _, v := range t.Path {
+		out.Path = append(out.Path, api.Visit{Stage: v.Stage, Visit: v.Visit, Attempts: v.Attempts})
+	}
 	for _, id := range t.Redriven {
 		out.Redriven = append(out.Redriven, id.String())
 	}

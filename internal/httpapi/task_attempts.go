@@ -72,6 +72,7 @@ func attemptOut(a store.Attempt) api.Attempt {
 		Output:        a.Output,
 		OutputBytes:   a.LeftOut,
 		OutputExcerpt: a.Excerpt,
+		NextStage:     a.NextStage,
 	}
 	if out.Claimer, out.Subject = asyncflow.ClaimerOf(a.Endpoint); out.Claimer == "" {
 		out.Claimer, out.Subject = asyncflow.ListenerOf(a.Endpoint)

@@ -92,6 +92,7 @@ func taskTypeIn(name string, spec api.TaskTypeSpec) asyncflow.TaskType {
 		RollRows:         spec.RollRows,
 		RollAge:          spec.RollAge,
 		Retention:        spec.Retention,
+		MaxSteps:         spec.MaxSteps,
 		StageMapping:     spec.StageMapping,
 	}
 }
@@ -162,6 +163,7 @@ func (s *Server) taskTypeOut(t store.StoredType) api.TaskType {
 		RollRows:         t.RollRows,
 		RollAge:          t.RollAge,
 		Retention:        t.Retention,
+		MaxSteps:         t.MaxSteps,
 		StageMapping:     t.StageMapping,
 		PausedAt:         t.PausedAt,
 		PauseReason:      t.PauseReason,

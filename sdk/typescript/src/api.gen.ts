@@ -1070,7 +1070,7 @@ export interface paths {
         /**
          * Complete the stage of a delivery
          * @description An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-         *     200 too; another output with 409. A report that comes after the attempt's time ran out still counts if the task was
+         *     200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
          *     not started again. 409 means that the attempt is over.
          */
         post: operations["completeTask"];
@@ -1715,6 +1715,11 @@ export interface components {
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
             retention?: components["schemas"]["Duration"];
+            /**
+             * @description The most visits of stages that a task makes from its submit or its last redrive on, if
+             *     any stage has `next`; then it fails, with its path as the error. By default 100.
+             */
+            max_steps?: number;
             /** @description For each removed stage, the stage in which its tasks continue, at its first attempt. */
             stage_mapping?: {
                 [key: string]: components["schemas"]["Name"];
@@ -1733,6 +1738,17 @@ export interface components {
             /** @description The head start, in seconds, of tasks that enter this stage. By default 0. */
             priority?: number;
             deliver?: components["schemas"]["Deliver"];
+            /**
+             * @description The stages with which a task may go on after this one, forwards or backwards, and
+             *     `finish` if it may end here. Workers choose by `next_stage` and `finish`. Without a
+             *     choice a task goes on with the following stage or, if that isn't among these, with the
+             *     only one. By default the following stage or, after the last one, the end.
+             * @example [
+             *       "review",
+             *       "finish"
+             *     ]
+             */
+            next?: components["schemas"]["Name"][];
             fan_out?: components["schemas"]["FanOut"];
             quorum?: components["schemas"]["Quorum"];
             /**
@@ -2052,6 +2068,7 @@ export interface components {
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
             retention?: components["schemas"]["Duration"];
+            max_steps?: number;
             /** @description Where tasks continue that are in a stage that was removed. */
             stage_mapping?: {
                 [key: string]: components["schemas"]["Name"];
@@ -2887,6 +2904,13 @@ export interface components {
             child_of?: components["schemas"]["ChildOf"];
             /** @description What it depends on, in the order of the submit. */
             dependencies?: components["schemas"]["DependencyState"][];
+            /**
+             * @description The last 100 visits of stages, oldest first. Present if any stage of the type has
+             *     `next`; lists leave it out.
+             */
+            path?: components["schemas"]["Visit"][];
+            /** @description The number of all visits of stages. Present with path. */
+            steps?: number;
             /** @description After a redrive: the dependents that were redriven with it. */
             redriven?: string[];
             /** @description Why its last attempt failed. */
@@ -2900,6 +2924,21 @@ export interface components {
             finished_at?: string;
             context?: components["schemas"]["JSON"];
             result?: components["schemas"]["JSON"];
+        };
+        /**
+         * @description One pass of a task through a stage.
+         * @example {
+         *       "stage": "fetch",
+         *       "visit": 2,
+         *       "attempts": 1
+         *     }
+         */
+        Visit: {
+            stage: string;
+            /** @description Which visit of that stage it is, from 1. */
+            visit: number;
+            /** @description The attempts of the visit, with one under way. */
+            attempts: number;
         };
         TaskList: {
             data: components["schemas"]["Task"][];
@@ -2992,6 +3031,11 @@ export interface components {
              * @description When the next attempt is due.
              */
             next_time?: string;
+            /**
+             * @description The stage with which the task went on, if it passed this one and any stage of its type
+             *     has `next`.
+             */
+            next_stage?: string;
         };
         AttemptList: {
             data: components["schemas"]["Attempt"][];
@@ -3723,7 +3767,20 @@ export interface components {
          */
         Completion: {
             output?: components["schemas"]["JSON"];
+            next_stage?: components["schemas"]["NextStage"];
+            finish?: components["schemas"]["Finish"];
         };
+        /**
+         * @description The stage with which the task goes on, forwards or backwards, if its stage allows it by
+         *     `next`. Only for a stage that is done, and not together with finish.
+         * @example review
+         */
+        NextStage: string;
+        /**
+         * @description The task succeeds with this output, if its stage allows it by `next`. Only for a stage that
+         *     is done.
+         */
+        Finish: boolean;
         Failure: {
             /** @description What went wrong. Shown with the attempt. */
             error: string;
@@ -4043,6 +4100,8 @@ export interface components {
             error?: string;
             /** @description For the outcome retry: the least pause. For snooze, which needs it: the pause, 1s to 720h. */
             retry_after?: components["schemas"]["Duration"];
+            next_stage?: components["schemas"]["NextStage"];
+            finish?: components["schemas"]["Finish"];
         };
         DeliveryResult: {
             task_id: string;
@@ -4056,6 +4115,8 @@ export interface components {
             /** @description Why it is not done. Its first 4 KiB are kept. */
             error?: string;
             retry_after?: components["schemas"]["Duration"];
+            next_stage?: components["schemas"]["NextStage"];
+            finish?: components["schemas"]["Finish"];
         };
         /**
          * @example {
@@ -4421,7 +4482,7 @@ export interface components {
          * @example not_found
          * @enum {string}
          */
-        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "too_large" | "unavailable" | "uncertain" | "internal";
+        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "invalid_next_stage" | "too_large" | "unavailable" | "uncertain" | "internal";
         /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];
@@ -4718,8 +4779,8 @@ export interface components {
         };
         /**
          * @description The worker reports later, by completeTask or failTask with the delivery's callback. The body
-         *     is ignored, unless it has a field of an answer (`output`, `outcome`, `error`, `retry_after`
-         *     or `results`): then the attempt has failed.
+         *     is ignored, unless it has a field of an answer (`output`, `outcome`, `error`, `retry_after`,
+         *     `next_stage`, `finish` or `results`): then the attempt has failed.
          */
         DeliveryAccepted: {
             headers: {
@@ -6947,6 +7008,28 @@ export interface operations {
                 };
             };
             413: components["responses"]["TooLarge"];
+            /**
+             * @description The task can't go on like that after its stage: see `next` of a stage. Nothing was
+             *     changed; the worker may report again.
+             */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "invalid_next_stage",
+                     *       "detail": "next_stage \"reviw\" is not allowed after stage \"inspect\": it must be next_stage: \"review\" or finish: true",
+                     *       "request_id": "5f2b8c0d9e1a47d3b6c8e0f1a2b3c4d5"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

@@ -76,6 +76,8 @@ function fieldsOf(o: Outcome): string[] {
   if (o.error !== undefined) fields.push(`"error":${JSON.stringify(o.error)}`);
   if (o.retryAfterMs && o.retryAfterMs > 0)
     fields.push(`"retry_after":"${formatDuration(o.retryAfterMs)}"`);
+  if (o.nextStage !== undefined) fields.push(`"next_stage":${JSON.stringify(o.nextStage)}`);
+  if (o.finish) fields.push(`"finish":true`);
   return fields;
 }
 

@@ -1,6 +1,6 @@
 import type { FanOut } from "./delivery.js";
 import { messageOf } from "./errors.js";
-import { AbortedError, Fail, later, returned, thrown, type Outcome } from "./outcome.js";
+import { AbortedError, Fail, later, returned, Step, thrown, type Outcome } from "./outcome.js";
 import type { Callback } from "./reporter.js";
 import type { Run } from "./run.js";
 import type { ChildResult } from "./types.js";
@@ -77,13 +77,16 @@ export interface HandlerOptions<In> {
   timeLimitMs?: number;
 }
 
-/** Works on one task. Returns the output, nothing, or later. Throws when the attempt has failed. */
+/**
+ * Works on one task. Returns the output, nothing, later, or what next or finish returns. Throws
+ * when the attempt has failed.
+ */
 export type Work<In, Out> = (
   task: WorkerTask<In>,
-) => Out | typeof later | Promise<Out | typeof later>;
+) => Out | Step<Out> | typeof later | Promise<Out | Step<Out> | typeof later>;
 
 /** The result of one task of a batch. Without an error, the task is done. */
-export type BatchResult<Out> = { output?: Out; error?: unknown } | typeof later;
+export type BatchResult<Out> = { output?: Out | Step<Out>; error?: unknown } | typeof later;
 
 /**
  * Works on tasks together. The results are in the order of the tasks; a missing result is a

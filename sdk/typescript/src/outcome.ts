@@ -41,6 +41,28 @@ export class Snooze extends Error {
   }
 }
 
+/** Returned by a handler: its stage is done, and the task goes on as next or finish says. */
+export class Step<Out = unknown> {
+  constructor(
+    readonly output: Out | undefined,
+    /** The next stage; undefined: the task is finished. */
+    readonly nextStage?: string,
+  ) {}
+}
+
+/**
+ * The output of a handler, and the stage with which the task goes on, forwards or backwards. The
+ * next of the handler's stage must allow it.
+ */
+export function next<Out = undefined>(stage: string, output?: Out): Step<Out> {
+  return new Step(output, stage);
+}
+
+/** The output of a handler with which the task succeeds, if the next of its stage allows that. */
+export function finish<Out = undefined>(output?: Out): Step<Out> {
+  return new Step(output);
+}
+
 /** Returned by a handler: the work goes on elsewhere. Its end is reported by a Reporter. */
 export const later = Symbol("asyncflow.later");
 
@@ -74,6 +96,10 @@ export interface Outcome {
   output?: string;
   error?: string;
   retryAfterMs?: number;
+  /** The stage with which a done task goes on. */
+  nextStage?: string;
+  /** The task is finished. */
+  finish?: true;
 }
 
 /**
@@ -82,6 +108,13 @@ export interface Outcome {
  */
 export function returned(value: unknown): Outcome {
   if (value === later) return { kind: "accepted" };
+  if (value instanceof Step) {
+    const o = returned(value.output);
+    if (o.kind !== "done") return o;
+    return value.nextStage === undefined
+      ? { ...o, finish: true }
+      : { ...o, nextStage: value.nextStage };
+  }
   if (value === undefined || value === null) return { kind: "done" };
   try {
     const output = JSON.stringify(value) as string | undefined;

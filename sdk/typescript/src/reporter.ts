@@ -37,7 +37,8 @@ export class Reporter {
   }
 
   /**
-   * Reports that the stage is done, with an output; undefined or null: none. It retries failures of
+   * Reports that the stage is done, with an output; undefined or null: none. next and finish say
+   * how the task goes on. It retries failures of
    * the network, 429 and 5xx until there is another answer, or the signal is aborted.
    * @throws AbortedError lost if the attempt is over; ProblemError if the report was refused for
    * another reason
@@ -238,7 +239,11 @@ function failure(o: Outcome): string {
 }
 
 function completion(o: Outcome): string {
-  return o.output === undefined ? "{}" : `{"output":${o.output}}`;
+  const fields: string[] = [];
+  if (o.output !== undefined) fields.push(`"output":${o.output}`);
+  if (o.nextStage !== undefined) fields.push(`"next_stage":${JSON.stringify(o.nextStage)}`);
+  if (o.finish) fields.push(`"finish":true`);
+  return `{${fields.join(",")}}`;
 }
 
 function retryAfter(o: Outcome): { retry_after?: string } {

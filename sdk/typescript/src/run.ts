@@ -227,8 +227,8 @@ export class Run {
     return new Date(deadline).getTime() + this.offset - Date.now();
   }
 
-  // report reports the result to asyncflow. A result that is refused fails the task for good: it
-  // would be refused again.
+  // report reports the result to asyncflow. An output that is refused fails the task for good: it
+  // would be refused again. A next stage that is refused fails the attempt, as in an answer.
   private async report(o: Outcome): Promise<void> {
     if (o.kind === "accepted") return;
     const why = this.signal.reason instanceof AbortedError ? this.signal.reason : undefined;
@@ -246,7 +246,7 @@ export class Run {
         err.status !== 429
       ) {
         const refused: Outcome = {
-          kind: "fail",
+          kind: err.code === "invalid_next_stage" ? "retry" : "fail",
           error: shorten(`asyncflow refused the output: ${err.message}`),
         };
         await reporter.report(this.delivery.callback, refused, this.calls.signal);

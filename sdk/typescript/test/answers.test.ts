@@ -1,7 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { AsyncflowError, Fail, later, Reporter, Retry, Snooze, Worker } from "asyncflow";
+import {
+  AsyncflowError,
+  Fail,
+  finish,
+  later,
+  next,
+  Reporter,
+  Retry,
+  Snooze,
+  Worker,
+} from "asyncflow";
 
 import { Bench, deferred, ed25519, freePort, secret, signed } from "./setup.js";
 
@@ -12,6 +22,10 @@ test("what a handler returns or throws is the answer", async (t) => {
     [() => 0, { output: 0 }],
     [() => undefined, {}],
     [() => null, {}],
+    [() => next("review", { page: 2 }), { output: { page: 2 }, next_stage: "review" }],
+    [() => next("review"), { next_stage: "review" }],
+    [() => finish(0), { output: 0, finish: true }],
+    [() => finish(), { finish: true }],
     [
       () => 1n,
       {

@@ -132,7 +132,7 @@ func queueBoundedPayloads(
 	b *pgx.Batch, t *config.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
 	bytes int,
 ) {
-	for p, ids := range hot.PayloadParts(t, leases) {
+	for p, ids := range hot.PayloadParts(leases) {
 		sql := `SELECT id, options, CASE WHEN upto - size < $3 THEN context END, stage,
 			CASE WHEN upto - size < $3 THEN document END FROM (
 			SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS upto FROM (

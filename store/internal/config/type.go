@@ -106,9 +106,3 @@ func UnknownType(name string) error {
 func UnknownTask(id asyncflow.TaskID) error {
 	return asyncflow.Errorf(asyncflow.CodeNotFound, "there is no task %s", id)
 }
-
-// FirstInStage reports whether a lease is certainly the first one of its task in its stage: a task
-// that goes straight through its stages has one journal row of each stage before.
-func FirstInStage(t *Type, l asyncflow.Lease) bool {
-	return l.Attempt == 1 && l.Seq <= t.StageIndex(l.Stage)+1
-}

@@ -67,6 +67,9 @@ func (s *Path) trySettleLate(ctx context.Context, t *config.Type, id asyncflow.T
 		if may, err := mayVote(ctx, tx, t, leases[0], o); err != nil || !may {
 			return err
 		}
+		if err := t.CheckStep(leases[0], o); err != nil {
+			return err
+		}
 		if taken, err = takeToken(ctx, tx, t, l, orderTime); err != nil || !taken {
 			return err
 		}
@@ -74,6 +77,11 @@ func (s *Path) trySettleLate(ctx context.Context, t *config.Type, id asyncflow.T
 		if o.Kind == asyncflow.OutcomeSnoozed {
 			l.LeasedAt = now // the journal may have no delivery: a silent claim is none
 			if o.FirstSent, err = firstSent(ctx, tx, t, l); err != nil {
+				return err
+			}
+		}
+		if t.NeedsPath(l, o) {
+			if o.Path, err = Passed(ctx, tx, t, l); err != nil {
 				return err
 			}
 		}
@@ -122,11 +130,11 @@ func reportedLate(
 		claimed = o.Endpoint
 	}
 	var kind asyncflow.OutcomeKind
-	err = tx.QueryRow(ctx, t.SQL(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
-		WHERE type = $7 AND id = $1 AND seq = $2 AND attempt = $5 AND stage = $6
-		  AND outcome IN ('done', 'rejected', 'failed', 'snoozed') AND ($8 = '' OR endpoint = $8)`),
-		l.ID.Number, l.Seq, string(o.Kind), postgres.OrNull(string(o.Output)), l.Attempt, l.Stage,
-		t.Number(), claimed).Scan(&kind, &same)
+	err = tx.QueryRow(ctx, t.SQL(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} j
+		WHERE type = $8 AND id = $1 AND seq = $2 AND attempt = $6 AND stage = $7
+		  AND outcome IN ('done', 'rejected', 'failed', 'snoozed') AND ($9 = '' OR endpoint = $9)`),
+		l.ID.Number, l.Seq, string(o.Kind), postgres.OrNull(string(o.Output)), t.Chosen(o),
+		l.Attempt, l.Stage, t.Number(), claimed).Scan(&kind, &same)
 	switch {
 	case err == pgx.ErrNoRows:
 		return false, nil
@@ -141,7 +149,8 @@ func reportedLate(
 func OtherOutcome(written asyncflow.OutcomeKind, o asyncflow.Outcome) error {
 	if written == o.Kind {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
-			"this attempt is over: it ended as %q with another output, which counts", written)
+			"this attempt is over: it ended as %q with another output or another next stage, "+
+				"which counts", written)
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: it ended as %q", written)
 }

@@ -206,9 +206,21 @@ func (s *Path) Written(ctx context.Context, t *config.Type, id asyncflow.TaskID,
 	return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 }
 
-// sameOutcome compares a journal row with an outcome ($3) and its output ($4, NULL for none).
-// Outcomes "done" are the same only with the same output, byte for byte.
-const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTINCT FROM $4::text)`
+// sameOutcome compares a journal row with an outcome ($3), its output ($4, NULL for none) and the
+// names of the stage that it chose ($5, NULL for none). Outcomes "done" are the same only with the
+// same output, byte for byte, and if the task went on with the chosen stage, or failed as it
+// couldn't.
+const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTINCT FROM $4::text
+	AND ($5::text[] IS NULL OR coalesce(final = 'failed', false) OR ` + WentTo + ` = ANY ($5)))`
+
+// WentTo is the stage with which a task went on after the row j of its journal; ” if it ended.
+// Whatever becomes of the next token row, a row with its stage has the next seq.
+const WentTo = `CASE WHEN final IS NOT NULL THEN '' ELSE coalesce(
+	(SELECT stage FROM {journal} n WHERE n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1),
+	(SELECT stage FROM {lease} n WHERE n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1),
+	(SELECT stage FROM {wait} n WHERE n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1),
+	(SELECT stage FROM {readies} n WHERE n.type = j.type AND n.order_time = j.next_time
+	  AND n.id = j.id AND n.seq = j.seq + 1 LIMIT 1)) END`
 
 // WrittenAs is Written, and also reports whether the journal's outcome is o: it has the
 // same kind and, if the stage was done, the same output, byte for byte.
@@ -229,9 +241,9 @@ func (s *Path) writtenAs(ctx context.Context, t *config.Type, id asyncflow.TaskI
 	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {
 	err = s.core.DB(t.Tenant).QueryRow(ctx,
-		t.SQL(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal}
-			WHERE type = $5 AND id = $1 AND seq = $2`),
-		id.Number, seq, string(o.Kind), postgres.OrNull(string(o.Output)),
+		t.SQL(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} j
+			WHERE type = $6 AND id = $1 AND seq = $2`),
+		id.Number, seq, string(o.Kind), postgres.OrNull(string(o.Output)), t.Chosen(o),
 		t.Number()).Scan(&kind, &same)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
@@ -240,11 +252,11 @@ func (s *Path) writtenAs(ctx context.Context, t *config.Type, id asyncflow.TaskI
 }
 
 // FirstSent returns when a task was delivered in the stage of a lease for the first time, since it
-// was submitted or redriven last. It reads the journal from there to the stage's first attempt.
+// was submitted or redriven last, in this visit of the stage.
 func (s *Path) FirstSent(ctx context.Context, t *config.Type, l asyncflow.Lease) (
 	at time.Time, err error,
 ) {
-	if config.FirstInStage(t, l) {
+	if l.Seq == 1 { // it is the task's first delivery
 		return l.LeasedAt, nil
 	}
 	at, err = firstSent(ctx, s.core.DB(t.Tenant), t, l)
@@ -257,8 +269,10 @@ func firstSent(ctx context.Context, db postgres.Querier, t *config.Type, l async
 	err = db.QueryRow(ctx, t.SQL(l.ID.Position(), `
 		SELECT at - make_interval(secs => coalesce(duration, 0)) FROM {journal}
 		WHERE type = $1 AND id = $2 AND stage = $3 AND outcome = ANY ($4) AND seq > coalesce((
-		  SELECT max(seq) FROM {journal} WHERE type = $1 AND id = $2 AND final <> 'succeeded'), -1)
-		ORDER BY seq LIMIT 1`), t.Number(), l.ID.Number, l.Stage, deliveredOutcomes).Scan(&at)
+		  SELECT seq FROM {journal} WHERE type = $1 AND id = $2 AND seq < $5
+		    AND (final IS NOT NULL OR outcome IN ('done', 'joined'))
+		  ORDER BY seq DESC LIMIT 1), -1)
+		ORDER BY seq LIMIT 1`), t.Number(), l.ID.Number, l.Stage, deliveredOutcomes, l.Seq).Scan(&at)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return l.LeasedAt, nil
 	}
@@ -268,6 +282,27 @@ func firstSent(ctx context.Context, db postgres.Querier, t *config.Type, l async
 // deliveredOutcomes are the outcomes of attempts that were delivered.
 var deliveredOutcomes = []string{string(asyncflow.OutcomeFailed), string(asyncflow.OutcomeLost),
 	string(asyncflow.OutcomeSnoozed)}
+
+// Passed returns the stages that a task has passed since it was submitted or redriven last, in
+// order.
+func (s *Path) Passed(ctx context.Context, t *config.Type, l asyncflow.Lease) ([]string, error) {
+	path, err := Passed(ctx, s.core.DB(t.Tenant), t, l)
+	return path, postgres.Wrap(err, "Passed(%s)", l.ID)
+}
+
+// Passed is Path.Passed in a transaction.
+func Passed(
+	ctx context.Context, db postgres.Querier, t *config.Type, l asyncflow.Lease,
+) ([]string, error) {
+	path := []string{} // not nil: it was read
+	err := db.QueryRow(ctx, t.SQL(l.ID.Position(), `
+		SELECT coalesce(array_agg(stage ORDER BY seq), '{}') FROM {journal}
+		WHERE type = $1 AND id = $2 AND seq < $3 AND final IS NULL
+		  AND outcome IN ('done', 'joined') AND seq > coalesce((
+		    SELECT max(seq) FROM {journal} WHERE type = $1 AND id = $2 AND final <> 'succeeded'), -1)`),
+		t.Number(), l.ID.Number, l.Seq).Scan(&path)
+	return path, err
+}
 
 // CollectIDs reads ids into a set.
 func CollectIDs(rows pgx.Rows, into map[int64]bool) error {

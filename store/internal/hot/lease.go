@@ -293,7 +293,7 @@ func AnnounceTaken(s *Path, t *config.Type, leases []asyncflow.Lease) {
 func queuePayloads(
 	b *pgx.Batch, t *config.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
 ) {
-	for p, ids := range PayloadParts(t, leases) {
+	for p, ids := range PayloadParts(leases) {
 		b.Queue(t.SQL(p.Position, p.SQL()), ids, t.Number()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				if err := ScanPayload(rows, t, byID); err != nil {
@@ -309,38 +309,30 @@ func queuePayloads(
 type payloadPart struct {
 	Position int
 	later    bool // of attempts after the first
-	again    bool // of tasks that may have been in their stage before
 }
 
 // SQL returns the statement that reads them.
 func (p payloadPart) SQL() string {
-	switch {
-	case p.again:
-		return records.AgainPayloadsSQL
-	case p.later:
+	if p.later {
 		return records.LaterPayloadsSQL
 	}
 	return records.PayloadsSQL
 }
 
-// WideSQL is SQL with the columns of checkpoints also for tasks that have none.
+// WideSQL is SQL with the columns of checkpoints also for first attempts, which have none.
 func (p payloadPart) WideSQL() string {
-	if p.again {
+	if p.later {
 		return p.SQL()
 	}
 	return `SELECT p.*, NULL::text AS stage, NULL::text AS document
 		FROM (` + p.SQL() + `) p (id, options, context)`
 }
 
-// PayloadParts divides leases by the statements that read their payloads.
-func PayloadParts(t *config.Type, leases []asyncflow.Lease) map[payloadPart][]int64 {
+// PayloadParts divides leases by the tables that have their payloads.
+func PayloadParts(leases []asyncflow.Lease) map[payloadPart][]int64 {
 	parts := map[payloadPart][]int64{}
 	for _, l := range leases {
-		p := payloadPart{
-			Position: l.ID.Position(),
-			later:    l.Seq > 1,
-			again:    l.Seq > 1 && !config.FirstInStage(t, l),
-		}
+		p := payloadPart{l.ID.Position(), l.Seq > 1}
 		parts[p] = append(parts[p], l.ID.Number)
 	}
 	return parts

@@ -18,17 +18,6 @@ ON CONFLICT (type, id) DO UPDATE SET seq = excluded.seq, stage = excluded.stage,
 RETURNING type, id, seq`
 }
 
-// AgainPayloadsSQL is LaterPayloadsSQL for tasks that may have been in their stage before, with
-// their checkpoints and the stages of these. A checkpoint counts until a stage was done after it.
-const AgainPayloadsSQL = `
-SELECT p.*, c.stage, c.document FROM (` + LaterPayloadsSQL + `) AS p (id, options, context)
-LEFT JOIN LATERAL (
-  SELECT k.stage, k.document FROM {checkpoints} k
-  WHERE k.type = $2 AND k.id = p.id AND NOT EXISTS (
-    SELECT FROM {journal} j WHERE j.type = k.type AND j.id = k.id AND j.seq >= k.seq
-      AND j.outcome IN ('done', 'joined'))
-  LIMIT 1) c ON true`
-
 // DeleteCheckpointsSQL deletes the checkpoints of some tasks.
 const DeleteCheckpointsSQL = `
 DELETE FROM {checkpoints} c USING unnest($2::bigint[]) AS u (id)

@@ -162,7 +162,8 @@ func createTaskType(
 	return postgres.Countable(err, "task types")
 }
 
-// checkRemovedStages refuses to remove a stage that has live tasks and no mapping.
+// checkRemovedStages refuses to remove a stage without a mapping if it has live tasks, or if workers
+// of live tasks in another stage may send them there.
 func checkRemovedStages(
 	ctx context.Context, tx pgx.Tx, tenant string, old, t asyncflow.TaskType,
 ) error {
@@ -170,6 +171,7 @@ func checkRemovedStages(
 	if len(removed) == 0 {
 		return nil
 	}
+	removed = append(removed, t.Senders(old, removed)...)
 	location, err := config.ReadLocation(ctx, tx, tenant, t.Name)
 	if err != nil {
 		return err
@@ -180,7 +182,7 @@ func checkRemovedStages(
 		return err
 	}
 	if stage != "" {
-		return refuseRemoval(stage)
+		return refuseRemoval(t, stage)
 	}
 	stopped, err := stopType(ctx, tx, tenant, t.Name)
 	if err != nil {
@@ -190,11 +192,19 @@ func checkRemovedStages(
 	if err != nil || stage == "" {
 		return err
 	}
-	return refuseRemoval(stage)
+	return refuseRemoval(t, stage)
 }
 
-// refuseRemoval returns the error of a stage that has live tasks.
-func refuseRemoval(stage string) error {
+// refuseRemoval returns the error for live tasks in a stage that is removed, or in one from which
+// they may go to a removed one.
+func refuseRemoval(t asyncflow.TaskType, stage string) error {
+	if t.StageIndex(stage) >= 0 {
+		return &asyncflow.Error{Code: asyncflow.CodeConflict,
+			Message: fmt.Sprintf("live tasks stand in stage %q, from which next leads to a stage "+
+				"that would be removed; stage_mapping can say where they go on", stage),
+			Fields: []asyncflow.FieldError{{Field: "stages",
+				Message: fmt.Sprintf("lacks a stage to which tasks in %q may go", stage)}}}
+	}
 	return &asyncflow.Error{Code: asyncflow.CodeConflict,
 		Message: fmt.Sprintf("stage %q can't be removed: live tasks stand in it; "+
 			"stage_mapping can say where they go on", stage),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -35,6 +36,8 @@ type Attempt struct {
 	Error    string
 	Output   json.RawMessage
 	NextTime *time.Time
+	// NextStage is the stage with which the task went on after the row, if the type branches.
+	NextStage string
 
 	// LeftOut is the size in bytes of an output that is too long for Output. Excerpt is its
 	// beginning.
@@ -63,18 +66,19 @@ SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint,
   CASE WHEN upto - long < $5 AND (size <= $6 OR $4) THEN output END,
   CASE WHEN size > $6 AND NOT $4 THEN size ELSE 0 END,
   CASE WHEN size > $6 AND NOT $4 THEN left(output::text, $7) ELSE '' END,
-  long
+  long, next_stage
 FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
   FROM (SELECT *, octet_length(coalesce(error, ''))
       + CASE WHEN $4 THEN size ELSE least(size, $6) END AS long
     FROM (SELECT seq, at, stage, attempt, outcome, final, endpoint, duration, status, error,
-        output, next_time, coalesce(octet_length(output::text), 0) AS size
-      FROM {journal} WHERE type = $8 AND id = $1 AND seq > $2::int ORDER BY seq LIMIT $3) j) k) l
+        output, next_time, coalesce(octet_length(output::text), 0) AS size,
+        CASE WHEN $9 AND outcome IN ('done', 'joined') THEN ` + hot.WentTo + ` ELSE '' END AS next_stage
+      FROM {journal} j WHERE type = $8 AND id = $1 AND seq > $2::int ORDER BY seq LIMIT $3) j) k) l
 ORDER BY seq`
 
 func (p AttemptPage) args(t *config.Type, id asyncflow.TaskID) []any {
 	return []any{id.Number, p.After, p.Limit + 1, p.Outputs, p.maxBytes(), ShortOutput,
-		outputExcerpt, t.Number()}
+		outputExcerpt, t.Number(), t.Branches()}
 }
 
 func (p AttemptPage) collect(rows pgx.Rows) ([]Attempt, bool, error) {
@@ -122,7 +126,8 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	var seconds float32
 	var output []byte
 	err = row.Scan(&a.Seq, &a.At, &a.Stage, &a.Attempt, &a.Outcome, &a.Final, &a.Endpoint, &seconds,
-		&a.Status, &a.Error, &a.NextTime, &output, &a.LeftOut, &a.Excerpt, &a.long)
+		&a.Status, &a.Error, &a.NextTime, &output, &a.LeftOut, &a.Excerpt, &a.long,
+		&a.NextStage)
 	a.Duration = time.Duration(float64(seconds) * float64(time.Second))
 	a.Output = output
 	return a, err

@@ -37,6 +37,10 @@ type Task struct {
 	Pause    TreePause // of the children; zero: they aren't paused
 	// Dependencies are the tasks that it depends on, in the order of the submit.
 	Dependencies []trees.DependencyState
+	// Path has the last visits of stages, oldest first, and Steps is the number of all visits, if the
+	// type branches.
+	Path  []Visit
+	Steps int
 	// Redriven are the dependents that were redriven with it, or would be.
 	Redriven []asyncflow.TaskID
 }
@@ -93,6 +97,9 @@ func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 // tellRelations reads what a task waits for, and its children and dependencies, into task.
 func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) error {
 	if err := s.tellLimitWaits(ctx, tenant, task); err != nil {
+		return err
+	}
+	if err := s.tellPath(ctx, tenant, task); err != nil {
 		return err
 	}
 	return s.tellTree(ctx, tenant, task)
@@ -211,7 +218,7 @@ func (s *Tasks) AwaitFinal(
 	for {
 		task, err := s.task(ctx, tenant, id)
 		if err == nil && task.Status.Final() {
-			return task, postgres.Wrap(s.tellTree(ctx, tenant, &task), "AwaitFinal(%q, %s)",
+			return task, postgres.Wrap(s.tellRelations(ctx, tenant, &task), "AwaitFinal(%q, %s)",
 				tenant, id)
 		}
 		if err != nil {

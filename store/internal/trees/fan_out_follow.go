@@ -94,8 +94,7 @@ func (f *followUp) advance(t *config.Type, spawning, joining []*records.FanOut) 
 	if err := s.spawn(); err != nil {
 		return err
 	}
-	j.join()
-	return nil
+	return j.join()
 }
 
 // lockFanOuts returns the fan-outs that rows are about. It waits for rows that were locked.

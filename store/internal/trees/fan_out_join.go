@@ -8,6 +8,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -70,7 +71,7 @@ func (j *joins) read(rows pgx.Rows) (err error) {
 }
 
 // join settles the tasks, once the batch has been read.
-func (j *joins) join() {
+func (j *joins) join() (err error) {
 	for _, l := range j.leases {
 		o := j.byID[l.ID.Number]
 		joined := asyncflow.Outcome{Kind: asyncflow.OutcomeJoined}
@@ -86,7 +87,13 @@ func (j *joins) join() {
 		j.joined += len(joined.Output)
 		l.Options = j.options[l.ID.Number]
 		l.Stage, l.Attempt = j.t.Place(l.Stage, l.Attempt)
+		if j.t.NeedsPath(l, joined) {
+			if joined.Path, err = hot.Passed(j.ctx, j.tx, j.t, l); err != nil {
+				return err
+			}
+		}
 		j.settle(j.t, asyncflow.Settlement{Lease: l, Outcome: joined,
 			Verdict: asyncflow.Decide(j.t.TaskType, l, joined, j.now)})
 	}
+	return nil
 }

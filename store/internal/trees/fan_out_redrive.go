@@ -36,6 +36,9 @@ func reopen(
 	if name, _ := t.Place(o.Stage, 1); name != t.Stages[stage].Name {
 		return nil, nil, nil
 	}
+	if later, err := visitedLater(ctx, tx, t, o); later || err != nil {
+		return nil, nil, err
+	}
 	if !o.Closed {
 		return nil, asyncflow.Errorf(asyncflow.CodeConflict,
 			"the children of task %s are still being cancelled; try again", task.ID), nil
@@ -60,6 +63,24 @@ func reopen(
 	}
 	return &records.OutboxRow{Kind: records.OutboxSpawn, Number: o.Number, ID: o.ID, FanOut: o.Seq},
 		nil, nil
+}
+
+// visitedLater reports whether a task came to the stage of a fan-out again after that joined: then
+// the children are those of an earlier visit.
+func visitedLater(
+	ctx context.Context, tx pgx.Tx, t *config.Type, o *records.FanOut,
+) (later bool, err error) {
+	stage, _ := t.Place(o.Stage, 1)
+	if !t.Revisits(t.StageIndex(stage)) {
+		return false, nil
+	}
+	err = tx.QueryRow(ctx, t.SQL(asyncflow.TaskID{Number: o.ID}.Position(), `SELECT EXISTS (
+		SELECT FROM {journal} j JOIN {journal} n
+		  ON n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1
+		  AND n.stage = ANY ($4)
+		WHERE j.type = $1 AND j.id = $2 AND j.seq > $3 AND j.final IS NULL
+		  AND j.outcome IN ('done', 'joined'))`), o.Number, o.ID, o.Seq, t.NamesOf(stage)).Scan(&later)
+	return later, err
 }
 
 // takeKey refuses a task whose children are to be redriven while other tasks of its flow key are in

@@ -1,0 +1,308 @@
+package asyncflow
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of the steps of a task: each visit of a stage is one.
+const (
+	MaxMaxSteps     = 10_000
+	DefaultMaxSteps = 100
+)
+
+// NextFinish in a stage's Next lets the stage's workers end the task.
+const NextFinish = "finish"
+
+// nexts returns the indexes of the stages with which a task may go on after a stage. The number of
+// stages stands for its end.
+func (t TaskType) nexts(stage int) []int {
+	if len(t.Stages[stage].Next) == 0 {
+		return []int{stage + 1}
+	}
+	all := make([]int, len(t.Stages[stage].Next))
+	for i, name := range t.Stages[stage].Next {
+		all[i] = t.StageIndex(name)
+		if name == NextFinish {
+			all[i] = len(t.Stages)
+		}
+	}
+	return all
+}
+
+// step returns the index of the stage with which a task goes on after a stage, or the number of
+// stages if the task ends. Its error names what is allowed.
+//
+// A worker that names nothing means the following stage or, if the type doesn't allow that, the
+// only one that it does.
+func (t TaskType) step(stage int, o Outcome) (to int, err error) {
+	if !o.chooses() && len(t.Stages[stage].Next) == 0 {
+		return stage + 1, nil
+	}
+	allowed := t.nexts(stage)
+	to = stage + 1
+	switch {
+	case o.Finish:
+		to = len(t.Stages)
+	case o.Next != "":
+		name, _ := t.Place(o.Next, 1) // a worker may know a stage by its earlier name
+		to = t.StageIndex(name)
+	case len(allowed) == 1:
+		to = allowed[0]
+	case o.Kind == OutcomeJoined: // nobody was asked
+		return to, nil
+	}
+	if to >= 0 && slices.Contains(allowed, to) {
+		return to, nil
+	}
+	return 0, t.refuseStep(stage, o)
+}
+
+// chooses reports whether the worker names how the task goes on.
+func (o Outcome) chooses() bool { return o.Next != "" || o.Finish }
+
+// refuseStep returns the error of an outcome that chooses what its stage doesn't allow.
+func (t TaskType) refuseStep(stage int, o Outcome) error {
+	what := "next_stage is missing"
+	switch {
+	case o.Finish:
+		what = "finish is not allowed"
+	case o.Next != "":
+		what = fmt.Sprintf("next_stage %q is not allowed", cutName(o.Next))
+	}
+	return Errorf(CodeNextStage, "%s after stage %q: it must be %s", what, t.Stages[stage].Name,
+		t.allowedText(stage))
+}
+
+// allowedText lists what a worker may choose after a stage.
+func (t TaskType) allowedText(stage int) string {
+	var names []string
+	for _, to := range t.nexts(stage) {
+		if to == len(t.Stages) {
+			names = append(names, "finish: true")
+		} else {
+			names = append(names, fmt.Sprintf("next_stage: %q", t.Stages[to].Name))
+		}
+	}
+	return strings.Join(names, " or ")
+}
+
+// cutName shortens a name that a worker gave.
+func cutName(name string) string {
+	const most = 100
+	if len(name) <= most {
+		return name
+	}
+	return strings.ToValidUTF8(name[:most], "") + "…"
+}
+
+// CheckStep checks how an attempt's worker lets the task go on. Its error is CodeNextStage.
+func (t TaskType) CheckStep(l Lease, o Outcome) error {
+	if o.Kind != OutcomeDone {
+		return nil
+	}
+	if child := l.Options.Child; child != nil {
+		switch {
+		case !o.chooses():
+			return nil
+		case child.Vote:
+			return Errorf(CodeNextStage, "a vote has no next_stage and no finish: "+
+				"the task goes on when the vote is decided")
+		}
+		return Errorf(CodeNextStage, "a child has no next_stage and no finish: "+
+			"its parent goes on when all children have ended")
+	}
+	stage := t.StageIndex(l.Stage)
+	if stage < 0 { // it was removed: the task goes on by the mapping
+		return nil
+	}
+	_, err := t.step(stage, o)
+	return err
+}
+
+// Judged returns an outcome as it counts: an answer that chooses what is not allowed is
+// a failed attempt.
+func (t TaskType) Judged(l Lease, o Outcome) Outcome {
+	err := t.CheckStep(l, o)
+	if err == nil {
+		return o
+	}
+	o.Kind = OutcomeFailed
+	o.Error = string(CodeNextStage) + ": " + err.Error()
+	o.Output, o.Next, o.Finish = nil, "", false
+	return o
+}
+
+// Chosen returns the names in the journal of the stage that an outcome names; "" stands for the
+// task's end. nil: it names nothing; empty: no stage that there is.
+func (t TaskType) Chosen(o Outcome) []string {
+	switch {
+	case o.Finish:
+		return []string{""}
+	case o.Next != "":
+		name, _ := t.Place(o.Next, 1)
+		if t.StageIndex(name) < 0 {
+			return []string{}
+		}
+		return t.NamesOf(name)
+	}
+	return nil
+}
+
+// NeedsPath reports whether Decide needs the Path of an outcome: the task may have taken as many
+// steps as it may. Each step has a row in the journal, so that Seq bounds their number.
+func (t TaskType) NeedsPath(l Lease, o Outcome) bool {
+	return l.Seq >= t.maxSteps() && o.passed() && l.Options.Child == nil && t.Branches()
+}
+
+// Branches reports whether the type says for any stage what comes next.
+func (t TaskType) Branches() bool {
+	return slices.ContainsFunc(t.Stages, func(s Stage) bool { return len(s.Next) > 0 })
+}
+
+// Senders returns the stages of an older version, still in t, from which its workers may send tasks
+// to removed stages.
+func (t TaskType) Senders(old TaskType, removed []string) (names []string) {
+	for _, s := range old.Stages {
+		leads := slices.ContainsFunc(s.Next,
+			func(next string) bool { return slices.Contains(removed, next) })
+		if leads && t.StageIndex(s.Name) >= 0 {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// Revisits reports whether a task may come back to a stage.
+func (t TaskType) Revisits(stage int) bool {
+	if stage < 0 || !t.Branches() {
+		return false
+	}
+	seen := make([]bool, len(t.Stages)+1)
+	seen[len(t.Stages)] = true // nothing follows from the end
+	after := []int{stage}
+	for len(after) > 0 {
+		for _, to := range t.nexts(after[0]) {
+			if to == stage {
+				return true
+			}
+			if !seen[to] {
+				seen[to] = true
+				after = append(after, to)
+			}
+		}
+		after = after[1:]
+	}
+	return false
+}
+
+// maxSteps returns MaxSteps. Types from before it was known have the default.
+func (t TaskType) maxSteps() int {
+	if t.MaxSteps == 0 {
+		return DefaultMaxSteps
+	}
+	return t.MaxSteps
+}
+
+// overSteps returns why a task can't go from a stage to another; "": it can.
+func (t TaskType) overSteps(l Lease, o Outcome, stage, to int) string {
+	steps := len(o.Path) + 1
+	switch {
+	case to == len(t.Stages):
+		return ""
+	case o.Path != nil && steps >= t.maxSteps():
+		return fmt.Sprintf("it took %d steps; max_steps is %d: %s", steps, t.maxSteps(),
+			pathText(append(slices.Clone(o.Path), l.Stage)))
+	case to <= stage && l.Seq >= MaxJournal:
+		return fmt.Sprintf("its journal has %d rows, so it can't go back to %q", l.Seq,
+			t.Stages[to].Name)
+	}
+	return ""
+}
+
+// pathEnds is how many stages of a long path are shown, at its begin and at its end.
+const pathEnds = 10
+
+// pathText shows the stages of a path, but not the middle of a long one.
+func pathText(path []string) string {
+	if left := len(path) - 2*pathEnds; left > 0 {
+		middle := "… " + strconv.Itoa(left) + " more …"
+		path = slices.Concat(path[:pathEnds], []string{middle}, path[len(path)-pathEnds:])
+	}
+	return strings.Join(path, " → ")
+}
+
+// checkSteps checks where tasks may go after each stage.
+func (t TaskType) checkSteps(out *problems) {
+	if t.MaxSteps < 0 || t.MaxSteps > MaxMaxSteps {
+		out.add("max_steps", "is %d; it must be 1 to %d", t.MaxSteps, MaxMaxSteps)
+	}
+	if !t.Branches() {
+		return
+	}
+	known := true
+	for i, s := range t.Stages {
+		known = t.checkNext(fmt.Sprintf("stages[%d].next", i), s, out) && known
+	}
+	if known {
+		t.checkEnds(out)
+		t.checkOrdered(out)
+	}
+}
+
+// checkNext checks the next stages of one stage, and reports whether they are known.
+func (t TaskType) checkNext(field string, s Stage, out *problems) (known bool) {
+	known = true
+	for i, name := range s.Next {
+		entry := fmt.Sprintf("%s[%d]", field, i)
+		switch {
+		case name == NextFinish && t.StageIndex(name) >= 0:
+			out.add(entry, `is "finish", which ends the task, and also the name of a stage: `+
+				`rename the stage`)
+		case name != NextFinish && t.StageIndex(name) < 0:
+			out.add(entry, `is %q, which is neither a stage nor "finish"`, cutName(name))
+			known = false
+		case slices.Contains(s.Next[:i], name):
+			out.add(entry, "is %q, which an earlier entry is", name)
+		}
+	}
+	if s.Spreads() != nil && len(s.Next) > 1 {
+		out.add(field, "has %d entries; a stage with fan_out or quorum can have one: "+
+			"its children and votes don't choose", len(s.Next))
+	}
+	return known
+}
+
+// checkEnds checks that tasks can end, wherever they are.
+func (t TaskType) checkEnds(out *problems) {
+	ends := make([]bool, len(t.Stages)+1)
+	ends[len(t.Stages)] = true
+	reaches := func(to int) bool { return ends[to] }
+	for range t.Stages { // the longest way has as many stages
+		for i := range t.Stages {
+			ends[i] = ends[i] || slices.ContainsFunc(t.nexts(i), reaches)
+		}
+	}
+	for i := range t.Stages {
+		if !ends[i] {
+			out.add(fmt.Sprintf("stages[%d].next", i), `leads to no end of the task: `+
+				`add "finish", or a stage from which it can end`)
+		}
+	}
+}
+
+// checkOrdered refuses ways back to the first stage if flow keys are in order: a task in the first
+// attempt of the first stage counts as one that has not begun, so others might overtake it.
+func (t TaskType) checkOrdered(out *problems) {
+	if t.Flow == nil || !t.Flow.Ordered {
+		return
+	}
+	for i := range t.Stages {
+		if slices.Contains(t.nexts(i), 0) {
+			out.add(fmt.Sprintf("stages[%d].next", i), "leads back to the first stage; with "+
+				"flow.ordered no stage may: put another stage before it")
+		}
+	}
+}
