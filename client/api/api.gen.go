@@ -3356,7 +3356,8 @@ type ClientInterface interface {
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
 	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-	// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// 200 too; another output or another next stage with 409. A report that comes after the
+	// attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
@@ -3367,7 +3368,8 @@ type ClientInterface interface {
 	// CompleteTask Complete the stage of a delivery
 	//
 	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-	// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// 200 too; another output or another next stage with 409. A report that comes after the
+	// attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4561,7 +4563,8 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 // CompleteTaskWithBody Complete the stage of a delivery
 //
 // An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
+// 200 too; another output or another next stage with 409. A report that comes after the
+// attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes any type of body and a specified content type.
@@ -4582,7 +4585,8 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 // CompleteTask Complete the stage of a delivery
 //
 // An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
+// 200 too; another output or another next stage with 409. A report that comes after the
+// attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes a body of the `application/json` content type.
