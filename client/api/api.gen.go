@@ -3427,7 +3427,8 @@ type ClientInterface interface {
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
 	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-	// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// 200 too; another output or another next stage with 409. A report that comes after the
+	// attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
@@ -3438,7 +3439,8 @@ type ClientInterface interface {
 	// CompleteTask Complete the stage of a delivery
 	//
 	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-	// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
+	// 200 too; another output or another next stage with 409. A report that comes after the
+	// attempt's time ran out still counts if the task was
 	// not started again. 409 means that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
@@ -4663,7 +4665,8 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 // CompleteTaskWithBody Complete the stage of a delivery
 //
 // An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
+// 200 too; another output or another next stage with 409. A report that comes after the
+// attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes any type of body and a specified content type.
@@ -4684,7 +4687,8 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 // CompleteTask Complete the stage of a delivery
 //
 // An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-// 200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
+// 200 too; another output or another next stage with 409. A report that comes after the
+// attempt's time ran out still counts if the task was
 // not started again. 409 means that the attempt is over.
 //
 // Takes a body of the `application/json` content type.

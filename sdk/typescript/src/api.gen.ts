@@ -1070,7 +1070,8 @@ export interface paths {
         /**
          * Complete the stage of a delivery
          * @description An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-         *     200 too; another output or another next stage with 409. A report that comes after the attempt's time ran out still counts if the task was
+         *     200 too; another output or another next stage with 409. A report that comes after the
+         *     attempt's time ran out still counts if the task was
          *     not started again. 409 means that the attempt is over.
          */
         post: operations["completeTask"];
